@@ -1,0 +1,81 @@
+# Everything here needs only Python 3.11+ and make: each target sets up what it uses in .venv.
+#
+#   make demo        learn parts of the digits, print a table, write partwise-demo.html
+#   make test        ruff, mypy and the tests        make test-long   the long tests alone
+#   make bench       quick benchmarks                make bench-full  all of them
+#   make docs        the documentation, in build/docs
+#   make lint        ruff and mypy                   make format      let ruff rewrite the files
+#   make clean       remove .venv and what was built
+
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+PYTEST_ARGS ?=
+
+# Data sets for tests and experiments. `PARTWISE_DATA= make test` runs without them.
+ifeq ($(origin PARTWISE_DATA),undefined)
+ifneq ($(wildcard ../shared/data/.),)
+export PARTWISE_DATA := $(abspath ../shared/data)
+endif
+endif
+
+.DELETE_ON_ERROR:
+.PHONY: help demo test test-long bench bench-full docs lint format clean
+
+help:
+	@sed -n '3,8s/^# *//p' Makefile
+
+demo: .venv/.core
+	@$(BIN)/partwise demo --force
+
+test: lint
+	$(BIN)/python -m pytest -n 2 -m "not long" $(PYTEST_ARGS)
+
+test-long: .venv/.test
+	$(BIN)/python -m pytest -n 2 -m long $(PYTEST_ARGS)
+
+bench: .venv/.test
+	$(BIN)/python -m benchmarks
+
+bench-full: .venv/.test
+	$(BIN)/python -m benchmarks --full
+
+docs: .venv/.docs
+	$(BIN)/python -m sphinx -W --keep-going -b html docs build/docs
+
+lint: .venv/.test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: .venv/.test
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis partwise-demo.html
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Set-up. One environment, one stamp per set of requirements; a changed pyproject.toml renews it.
+.venv/bin/python:
+	@$(PYTHON) -c 'import sys; v = sys.version_info; v >= (3, 11) or sys.exit("Partwise needs \
+	Python 3.11 or newer, this is %d.%d; try: make PYTHON=python3.12" % v[:2])'
+	@echo "Setting up .venv (once; a minute or two)"
+	@$(PYTHON) -m venv .venv
+
+.venv/.core: pyproject.toml | .venv/bin/python
+	@$(PIP) install -e .
+	@touch $@
+
+# Tests of the GPU back end will need torch, which never comes with the package itself. When they
+# exist, uncomment; without a wheel for this machine those tests skip.
+#	@$(PIP) install torch==2.13.0 || echo "torch could not be installed: its tests will skip"
+.venv/.test: pyproject.toml | .venv/bin/python
+	@echo "Installing what the tests need"
+	@$(PIP) install -e '.[test]'
+	@touch $@ .venv/.core
+
+.venv/.docs: pyproject.toml | .venv/bin/python
+	@echo "Installing what the documentation needs"
+	@$(PIP) install -e '.[docs]'
+	@touch $@
