@@ -1,0 +1,53 @@
+"""The papers' preparation of images and of text."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy import sparse
+from sklearn.preprocessing import normalize
+from sklearn.utils import check_array
+
+
+def unit_rows(X):
+    """Scale every sample to Euclidean length one; an all-zero sample stays zero.
+
+    Takes dense and sparse arrays, returns a new one of the same kind and float type.
+
+    >>> unit_rows([[3.0, 4.0], [0.0, 0.0]])
+    array([[0.6, 0.8],
+           [0. , 0. ]])
+    """
+    return normalize(X, norm="l2", axis=1, copy=True)
+
+
+def tfidf(X):
+    """Weigh term counts by (1 + log tf) · log(N / df), then scale rows to length one.
+
+    This is the weighting of Deng Cai's script, which the papers' text tables use; scikit-learn's
+    ``TfidfTransformer`` smooths df and adds one. A term in every document gets weight 0; a document
+    without terms stays zero.
+
+    Parameters
+    ----------
+    X : array or sparse matrix of counts, shape (n_documents, n_terms)
+        Zero, or at least 1: below 1 the logarithm would turn a count into a negative weight.
+
+    Returns
+    -------
+    csr_array if X is sparse, else ndarray
+    """
+    X = check_array(X, accept_sparse="csr", dtype=[np.float64, np.float32])
+    counts = sparse.csr_array(X, copy=True)
+    counts.sum_duplicates()
+    counts.eliminate_zeros()
+    if counts.nnz and counts.data.min() < 1:
+        raise ValueError(
+            f"tfidf needs counts (0, or at least 1), got {counts.data.min():g}; "
+            "for values that are weights already use unit_rows."
+        )
+    df = np.bincount(counts.indices, minlength=counts.shape[1])
+    idf = np.log(counts.shape[0] / np.maximum(df, 1)).astype(counts.dtype)
+    counts.data = (1 + np.log(counts.data)) * idf[counts.indices]
+    counts.eliminate_zeros()
+    weighted = unit_rows(counts)
+    return weighted if sparse.issparse(X) else weighted.toarray()
