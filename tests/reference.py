@@ -1,0 +1,1125 @@
+"""Naive float64 reference: the papers' equations with explicit dense matrices, for tests only.
+
+Nothing here is fast and nothing here imports the library. Orientation and letters are ours:
+
+    X (n, p) samples by features,   V (n, k) representation,   U (p, k) basis,   X ~ V S Uᵀ,
+    A (n, r) hard labels (V = A Z),   W (n, n) neighbour graph,   D (n, k) class cost,
+    gamma (n,) sample weights,   C (n, k) concept weights (U = Xᵀ C),   K = X Xᵀ or another kernel.
+
+| paper           | samples are | basis -> U      | representation -> V | hard labels -> A |
+|-----------------|-------------|-----------------|---------------------|------------------|
+| GNMF, CNMF      | columns     | U               | V (CNMF: V = A Z)   | A                |
+| cdNMF           | columns     | W               | S                   |                  |
+| NMF-DC          | columns     | W               | (H A)ᵀ, Z = Hᵀ      | Aᵀ               |
+| CF, LCF         | columns     | X W, so C = W   | Vᵀ                  |                  |
+
+Units of `objective_*` ("design units"): ½‖X - V S Uᵀ‖² or the KL divergence, plus
+λ/2 tr(VᵀLV) (Frobenius) or half of GNMF's printed symmetric divergence (KL),
+class cost λ/2 ⟨D, V⟩ (Frobenius) or γ ⟨D, V⟩ (KL), locality λ/2, l1·ΣZ + l2/2·‖Z‖².
+`lam` and `class_reg` are always the paper's own parameter; the halving happens here.
+`*_as_printed` are the papers' objectives in the papers' units.
+
+Every method is `name(X, V0, U0, n_iter, *, ...) -> (V, U, history)`: exactly n_iter iterations,
+history[t] the objective after iteration t+1, no normalisation inside. `order="VU"` updates V first,
+"UV" U first; the default is the order in the paper, or in its authors' code where that is known to
+differ. Denominators are floored at the smallest normal number, numerators never.
+"""
+
+import numpy as np
+from scipy.sparse.csgraph import connected_components
+
+TINY = np.finfo(np.float64).tiny
+
+
+# --------------------------------------------------------------------------------------------
+# Small pieces
+# --------------------------------------------------------------------------------------------
+
+
+def floor(a):
+    return np.maximum(a, TINY)
+
+
+def multiplicative(Z, neg, pos, exponent=1.0):
+    """Z (neg / pos)^exponent. Zero entries stay zero whatever the ratio is."""
+    if exponent == 1.0:
+        return Z * neg / floor(pos)
+    return np.where(Z > 0, Z * (neg / floor(pos)) ** exponent, 0.0)
+
+
+def alternate(V, U, n_iter, order, step_V, step_U, objective):
+    """n_iter rounds of the two half-steps, each seeing the other's newest value."""
+    if order not in ("VU", "UV"):
+        raise ValueError(f"order must be 'VU' or 'UV', got {order!r}")
+    V, U = np.array(V, dtype=np.float64), np.array(U, dtype=np.float64)
+    history = []
+    for _ in range(n_iter):
+        for factor in order:
+            if factor == "V":
+                V = step_V(V, U)
+            else:
+                U = step_U(V, U)
+        history.append(objective(V, U))
+    return V, U, np.array(history)
+
+
+def numerical_gradient(f, Z, step=1e-6):
+    """Central differences of the scalar function f at Z, entry by entry."""
+    Z = np.array(Z, dtype=np.float64)
+    gradient = np.zeros_like(Z)
+    for index in np.ndindex(Z.shape):
+        h = step * max(1.0, abs(Z[index]))
+        up, down = Z.copy(), Z.copy()
+        up[index] += h
+        down[index] -= h
+        gradient[index] = (f(up) - f(down)) / (up[index] - down[index])
+    return gradient
+
+
+def normalize_columns(V, U, norm=2):
+    """GNMF (16): columns of U to unit l2 (or l1) norm, V rescaled so that V Uᵀ is unchanged.
+
+    Zero columns stay as they are. With a smoothing S between the factors the product does
+    change: V Q S Q⁻¹ Uᵀ is not V S Uᵀ unless the diagonal Q commutes with S.
+    """
+    length = np.linalg.norm(U, ord=norm, axis=0)
+    length = np.where(length > 0, length, 1.0)
+    return V * length, U / length
+
+
+def kkt_residual(V, U, split_V, split_U, zero=0.0):
+    """max over the factors of ‖PG‖ / (‖pos‖ + ‖neg‖), with gradient = pos - neg.
+
+    PG is the projected gradient: the gradient where Z > 0, min(gradient, 0) where Z = 0.
+    split_V = (neg, pos), split_U = (neg, pos), as `split_*` give them. With hard labels the
+    variable is Z, so pass Z for V.
+
+    Multiplicative updates bring an entry to 1e-300 but not to 0, and its whole (positive) gradient
+    then counts: the residual stays at some per cent for ever. With zero > 0, entries up to
+    zero times the largest of their column count as 0.
+    """
+    residual = 0.0
+    for Z, (neg, pos) in ((V, split_V), (U, split_U)):
+        gradient = pos - neg
+        inside = zero * Z.max(axis=0) < Z
+        projected = np.where(inside, gradient, np.minimum(gradient, 0.0))
+        size = np.linalg.norm(pos) + np.linalg.norm(neg)
+        residual = max(residual, np.linalg.norm(projected) / floor(size))
+    return residual
+
+
+def sample_weights(gamma, n):
+    return np.ones(n) if gamma is None else np.asarray(gamma, dtype=np.float64)
+
+
+def ncw_weights(X):
+    """Normalised-cut weights: γ = 1 / (X Xᵀ 1) (GNMF appendix C, after Xu, Liu & Gong 2003).
+
+    The paper has D = diag(XᵀXe) and weighs with D⁻¹. A zero sample has weight 0, not inf.
+    """
+    degree = X @ X.T @ np.ones(X.shape[0])
+    return np.where(degree > 0, 1.0 / floor(degree), 0.0)
+
+
+# --------------------------------------------------------------------------------------------
+# What a person knows: A, W, D, S as dense matrices. Labels: integers, -1 is unknown.
+# --------------------------------------------------------------------------------------------
+
+
+def label_matrix(y):
+    """A of CNMF (3) and NMF-DC (3): one column a class (sorted), then one a sample without label.
+
+    Slip: NMF-DC (3) wants C (c, l) with C_ij = 1 if sample *j* has class *i*.
+    """
+    y = np.asarray(y)
+    classes = np.unique(y[y >= 0])
+    unlabelled = np.flatnonzero(y < 0)
+    A = np.zeros((len(y), len(classes) + len(unlabelled)))
+    for column, label in enumerate(classes):
+        A[y == label, column] = 1.0
+    for column, sample in enumerate(unlabelled, start=len(classes)):
+        A[sample, column] = 1.0
+    return A
+
+
+def shared_rows(A, V0):
+    """Z0 for a start V0: the mean of V0 over the samples that share a row, (AᵀA)⁻¹ Aᵀ V0."""
+    return np.linalg.solve(A.T @ A, A.T @ V0)
+
+
+def class_cost(y, n_components, components_per_class=1):
+    """D of cdNMF (5): 1 where a labelled sample uses a component of another class, else 0.
+
+    Components r c ... r c + r - 1 are those of the c-th class (sorted); those after the last
+    class belong to nobody and cost nothing, as do samples without label.
+    """
+    y = np.asarray(y)
+    owner = np.full(n_components, -1)
+    for c, label in enumerate(np.unique(y[y >= 0])):
+        owner[c * components_per_class : (c + 1) * components_per_class] = label
+    D = np.zeros((len(y), n_components))
+    for j, label in enumerate(y):
+        if label >= 0:
+            D[j] = (owner >= 0) & (owner != label)
+    return D
+
+
+def label_graph(W, y, label_weight=1.0):
+    """SemiGNMF's graph: same label, weight label_weight; different labels, no edge; else W."""
+    W, y = np.array(W, dtype=np.float64), np.asarray(y)
+    for i in range(len(y)):
+        for j in range(len(y)):
+            if i != j and y[i] >= 0 and y[j] >= 0:
+                W[i, j] = label_weight if y[i] == y[j] else 0.0
+    return W
+
+
+def laplacian(W):
+    """GNMF (5): L = D - W."""
+    return np.diag(W.sum(axis=1)) - W
+
+
+def smoothing_matrix(n_components, delta):
+    """NMF-DC (4), Pascual-Montano 2006: S = (1-δ) I + δ/k 1 1ᵀ."""
+    return (1.0 - delta) * np.eye(n_components) + delta / n_components
+
+
+# --------------------------------------------------------------------------------------------
+# Objectives in design units
+# --------------------------------------------------------------------------------------------
+
+
+def kl_entries(X, Y):
+    """x log(x/y) - x + y, with 0 log 0 = 0 (GNMF (2))."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(X > 0, X * np.log(X / Y), 0.0) - X + Y
+
+
+def beta_entries(X, Y, beta):
+    """β-divergence entries: β=2 is ½(x-y)², 1 Kullback-Leibler, 0 Itakura-Saito."""
+    if beta == 2:
+        return 0.5 * (X - Y) ** 2
+    if beta == 1:
+        return kl_entries(X, Y)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        if beta == 0:
+            return X / Y - np.log(X / Y) - 1.0
+        # For β > 1 the cross term at y = 0 is 0, for β < 1 it is inf unless x = 0.
+        cross = np.where(X > 0, X * Y ** (beta - 1.0), 0.0)
+        power = X**beta + (beta - 1.0) * Y**beta - beta * cross
+        return power / (beta * (beta - 1.0))
+
+
+def weighted_sum(entries, gamma):
+    gamma = sample_weights(gamma, len(entries))
+    return float(sum(g * row.sum() for g, row in zip(gamma, entries) if g > 0))
+
+
+def penalties(V, U, l1_V=0.0, l2_V=0.0, l1_U=0.0, l2_U=0.0):
+    return float(
+        l1_V * V.sum() + 0.5 * l2_V * (V**2).sum() + l1_U * U.sum() + 0.5 * l2_U * (U**2).sum()
+    )
+
+
+def symmetric_divergence(V, W):
+    """GNMF (4): R₂ = ½ Σ_jl Σ_k (v_jk log(v_jk/v_lk) + v_lk log(v_lk/v_jk)) W_jl."""
+    total = 0.0
+    for j, other in zip(*np.nonzero(W)):
+        a, b = V[j], V[other]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            pair = np.where(a == b, 0.0, (a - b) * np.log(a / b))
+        total += 0.5 * W[j, other] * pair.sum()
+    return float(total)
+
+
+def objective_frobenius(
+    X, V, U, *, S=None, W=None, lam=0.0, D=None, class_reg=0.0, gamma=None, **l1_l2
+):
+    """½ Σ γ_i ‖x_i - (V S Uᵀ)_i‖² + λ/2 tr(VᵀLV) + class_reg/2 ⟨D, V⟩ + l1, l2."""
+    S = np.eye(V.shape[1]) if S is None else S
+    value = weighted_sum(0.5 * (X - V @ S @ U.T) ** 2, gamma) + penalties(V, U, **l1_l2)
+    if W is not None:
+        value += 0.5 * lam * np.trace(V.T @ laplacian(W) @ V)
+    if D is not None:
+        value += 0.5 * class_reg * (D * V).sum()
+    return float(value)
+
+
+def objective_kl(X, V, U, *, S=None, W=None, lam=0.0, D=None, class_reg=0.0, gamma=None, **l1_l2):
+    """Σ γ_i D(x_i ‖ (V S Uᵀ)_i) + λ/2 R₂(V) + class_reg ⟨D, V⟩ + l1, l2.
+
+    The graph term is *half* of GNMF (7): see `gnmf_kl`. The class cost is whole, and counted once:
+    see `cdnmf_kl_as_printed`.
+    """
+    S = np.eye(V.shape[1]) if S is None else S
+    value = weighted_sum(kl_entries(X, V @ S @ U.T), gamma) + penalties(V, U, **l1_l2)
+    if W is not None and lam > 0:
+        value += 0.5 * lam * symmetric_divergence(V, W)
+    if D is not None:
+        value += class_reg * (D * V).sum()
+    return float(value)
+
+
+def objective_beta(X, V, U, beta, *, gamma=None, **l1_l2):
+    """Σ γ_i d_β(x_i ‖ (V Uᵀ)_i) + l1, l2."""
+    return weighted_sum(beta_entries(X, V @ U.T, beta), gamma) + penalties(V, U, **l1_l2)
+
+
+def objective_concepts(X, V, C, *, K=None, lam=0.0):
+    """½‖X - V Cᵀ X‖² + λ/2 Σ_ik v_ik ‖u_k - x_i‖², u_k = Xᵀ c_k, both through the kernel K."""
+    K = X @ X.T if K is None else K
+    M = C.T @ K @ C
+    fit = 0.5 * np.trace(K - 2.0 * V @ C.T @ K + V @ M @ V.T)
+    distance = np.diag(K)[:, None] - 2.0 * K @ C + np.diag(M)[None, :]
+    return float(fit + 0.5 * lam * (V * distance).sum())
+
+
+# --------------------------------------------------------------------------------------------
+# Objectives in the papers' units
+# --------------------------------------------------------------------------------------------
+
+
+def nmf_frobenius_as_printed(X, V, U):
+    """GNMF (1), cdNMF (1): no ½."""
+    return float(((X - V @ U.T) ** 2).sum())
+
+
+def nmf_kl_as_printed(X, V, U):
+    """GNMF (2), cdNMF (3): the same as ours."""
+    return float(kl_entries(X, V @ U.T).sum())
+
+
+def gnmf_frobenius_as_printed(X, V, U, *, W, lam, gamma=None):
+    """GNMF (6), with weights appendix C: Σ γ‖x - Uz‖² + λ tr(VᵀLV). Twice ours."""
+    gamma = sample_weights(gamma, len(X))
+    loss = ((X - V @ U.T) ** 2).sum(axis=1) @ gamma
+    return float(loss + lam * np.trace(V.T @ laplacian(W) @ V))
+
+
+def gnmf_kl_as_printed(X, V, U, *, W, lam):
+    """GNMF (7): D(X ‖ V Uᵀ) + λ R₂. Ours has λ/2 R₂ (see `gnmf_kl`)."""
+    return float(kl_entries(X, V @ U.T).sum() + lam * symmetric_divergence(V, W))
+
+
+def cnmf_frobenius_as_printed(X, V, U):
+    """CNMF (4) at V = A Z. Twice ours. Slip: the norm lacks its square; the trace form has it."""
+    return nmf_frobenius_as_printed(X, V, U)
+
+
+def cdnmf_frobenius_as_printed(X, V, U, *, D, class_reg):
+    """cdNMF (14): ‖X - W Sᵀ‖² + λ Σ d_jk s_jk. Twice ours."""
+    return float(((X - V @ U.T) ** 2).sum() + class_reg * (D * V).sum())
+
+
+def cdnmf_kl_as_printed(X, V, U, *, D, class_reg, cost_once=False):
+    """cdNMF (21). Slip: as printed the cost stands inside Σ_ij and counts once per feature.
+
+    cost_once=True counts it once, which is what the update (23) and our objective do.
+    """
+    times = 1 if cost_once else X.shape[1]
+    return float(kl_entries(X, V @ U.T).sum() + times * class_reg * (D * V).sum())
+
+
+def nmfdc_as_printed(X, V, U, *, delta):
+    """NMF-DC (5) at V = A Z: it already has the ½, so it *equals* ours."""
+    return float(0.5 * ((X - V @ smoothing_matrix(V.shape[1], delta) @ U.T) ** 2).sum())
+
+
+def lcf_as_printed(X, V, C, *, lam=0.0):
+    """LCF (2), λ = 0: CF (1). Twice ours. Distances taken literally, without a kernel."""
+    U = X.T @ C
+    value = ((X - V @ U.T) ** 2).sum()
+    for i in range(len(X)):
+        for k in range(C.shape[1]):
+            value += lam * abs(V[i, k]) * ((U[:, k] - X[i]) ** 2).sum()
+    return float(value)
+
+
+# --------------------------------------------------------------------------------------------
+# Split gradients in design units: (neg, pos) for Z (V = A Z) and for U, gradient = pos - neg
+# --------------------------------------------------------------------------------------------
+
+
+def split_frobenius(
+    X, Z, U, *, A=None, S=None, W=None, lam=0.0, D=None, class_reg=0.0, gamma=None,
+    l1_V=0.0, l2_V=0.0, l1_U=0.0, l2_U=0.0,
+):  # fmt: skip
+    """Of `objective_frobenius` at V = A Z. Penalties are on V, so each part gets Aᵀ in front."""
+    n, k = len(X), U.shape[1]
+    A = np.eye(n) if A is None else A
+    S = np.eye(k) if S is None else S
+    G = np.diag(sample_weights(gamma, n))
+    V = A @ Z
+    B, T = U @ S.T, V @ S  # X ~ V Bᵀ = T Uᵀ
+    neg_V = G @ X @ B
+    pos_V = G @ V @ B.T @ B + l1_V + l2_V * V
+    if W is not None:
+        neg_V = neg_V + lam * W @ V
+        pos_V = pos_V + lam * np.diag(W.sum(axis=1)) @ V
+    if D is not None:
+        pos_V = pos_V + 0.5 * class_reg * D
+    neg_U = X.T @ G @ T
+    pos_U = U @ T.T @ G @ T + l1_U + l2_U * U
+    return (A.T @ neg_V, A.T @ pos_V), (neg_U, pos_U)
+
+
+def split_kl(
+    X, Z, U, *, A=None, S=None, W=None, lam=0.0, D=None, class_reg=0.0, gamma=None,
+    l1_V=0.0, l2_V=0.0, l1_U=0.0, l2_U=0.0,
+):  # fmt: skip
+    """Of `objective_kl` at V = A Z, the graph term being the symmetric divergence, halved."""
+    n, k = len(X), U.shape[1]
+    A = np.eye(n) if A is None else A
+    S = np.eye(k) if S is None else S
+    gamma = sample_weights(gamma, n)
+    V = A @ Z
+    B, T = U @ S.T, V @ S
+    R = gamma[:, None] * X / floor(V @ B.T)
+    neg_V = R @ B
+    pos_V = np.outer(gamma, B.sum(axis=0)) + l1_V + l2_V * V
+    if D is not None:
+        pos_V = pos_V + class_reg * D
+    if W is not None and lam > 0:
+        # d/dv_j of λ/4 Σ_jl W_jl (v_j - v_l) log(v_j/v_l)
+        #   = λ/2 Σ_l W_jl (log(v_j/v_l) + 1 - v_l/v_j)
+        slope = np.zeros_like(V)
+        for j, other in zip(*np.nonzero(W)):
+            a, b = floor(V[j]), floor(V[other])
+            slope[j] += 0.5 * lam * W[j, other] * (np.log(a / b) + 1.0 - b / a)
+        pos_V = pos_V + np.maximum(slope, 0.0)
+        neg_V = neg_V + np.maximum(-slope, 0.0)
+    neg_U = R.T @ T
+    pos_U = np.tile(gamma @ T, (X.shape[1], 1)) + l1_U + l2_U * U
+    return (A.T @ neg_V, A.T @ pos_V), (neg_U, pos_U)
+
+
+def split_beta(X, V, U, beta, *, gamma=None, l1_V=0.0, l2_V=0.0, l1_U=0.0, l2_U=0.0):
+    """Of `objective_beta`. For β < 1 a zero of V Uᵀ makes pos infinite, and the update 0."""
+    gamma = sample_weights(gamma, len(X))[:, None]
+    Y = floor(V @ U.T)
+    with np.errstate(over="ignore", invalid="ignore"):
+        P, Q = gamma * np.where(X > 0, X * Y ** (beta - 2.0), 0.0), gamma * Y ** (beta - 1.0)
+    return (P @ U, Q @ U + l1_V + l2_V * V), (P.T @ V, Q.T @ V + l1_U + l2_U * U)
+
+
+def split_concepts(X, V, C, *, K=None, lam=0.0, K_parts=None):
+    """Of `objective_concepts`, with K = K⁺ - K⁻ (K_parts; by default K⁺ = K, K⁻ = 0).
+
+    ∂C = K C (VᵀV + λ diag(Vᵀ1)) - (1+λ) K V,   ∂V = V CᵀKC + λ/2 (a 1ᵀ + 1 bᵀ) - (1+λ) K C,
+    a = diag K, b = diag CᵀKC: never negative for a kernel, so they go whole into pos.
+    """
+    K = X @ X.T if K is None else K
+    plus, minus = (K, np.zeros_like(K)) if K_parts is None else K_parts
+    a, b = np.diag(K)[:, None], np.diag(C.T @ K @ C)[None, :]
+    G = V.T @ V + lam * np.diag(V.sum(axis=0))
+    neg_V = (1.0 + lam) * plus @ C + V @ C.T @ minus @ C
+    pos_V = (1.0 + lam) * minus @ C + V @ C.T @ plus @ C + 0.5 * lam * (a + b)
+    neg_C = (1.0 + lam) * plus @ V + minus @ C @ G
+    pos_C = (1.0 + lam) * minus @ V + plus @ C @ G
+    return (neg_V, pos_V), (neg_C, pos_C)
+
+
+# --------------------------------------------------------------------------------------------
+# NMF
+# --------------------------------------------------------------------------------------------
+
+
+def nmf_frobenius(
+    X, V0, U0, n_iter, *, l1_V=0.0, l2_V=0.0, l1_U=0.0, l2_U=0.0, gamma=None, order="VU"
+):
+    """Lee & Seung 2001 (4), in GNMF section 2; penalties join the denominators.
+
+    Paper's order: Lee & Seung write the encodings first (VU), GNMF and cdNMF print the basis first.
+    Monotone; with positive factors a fixed point is a KKT point.
+    """
+    G = np.diag(sample_weights(gamma, len(X)))
+
+    def step_V(V, U):
+        return multiplicative(V, G @ X @ U, G @ V @ U.T @ U + l1_V + l2_V * V)
+
+    def step_U(V, U):
+        return multiplicative(U, X.T @ G @ V, U @ V.T @ G @ V + l1_U + l2_U * U)
+
+    def objective(V, U):
+        return objective_frobenius(X, V, U, gamma=gamma, l1_V=l1_V, l2_V=l2_V, l1_U=l1_U, l2_U=l2_U)
+
+    return alternate(V0, U0, n_iter, order, step_V, step_U, objective)
+
+
+def em_minimiser(c, b, l2=0.0):
+    """argmin over z >= 0 of -c log z + b z + l2/2 z²: z = 2c / (b + sqrt(b² + 4 l2 c))."""
+    return 2.0 * c / floor(b + np.sqrt(b**2 + 4.0 * l2 * c))
+
+
+def nmf_kl(X, V0, U0, n_iter, *, l1_V=0.0, l2_V=0.0, l1_U=0.0, l2_U=0.0, gamma=None, order="VU"):
+    """Lee & Seung 2001 (5), in GNMF section 2.
+
+    An l2 penalty takes the exact minimiser of the EM majoriser. Without l2 this is
+    v Σ(x u / y) / (Σ u + l1). Order as `nmf_frobenius`. Monotone.
+    """
+    w = sample_weights(gamma, len(X))[:, None]
+
+    def step_V(V, U):
+        c = V * ((w * X / floor(V @ U.T)) @ U)
+        return em_minimiser(c, w * U.sum(axis=0) + l1_V, l2_V)
+
+    def step_U(V, U):
+        c = U * ((w * X / floor(V @ U.T)).T @ V)
+        return em_minimiser(c, (w * V).sum(axis=0) + l1_U, l2_U)
+
+    def objective(V, U):
+        return objective_kl(X, V, U, gamma=gamma, l1_V=l1_V, l2_V=l2_V, l1_U=l1_U, l2_U=l2_U)
+
+    return alternate(V0, U0, n_iter, order, step_V, step_U, objective)
+
+
+def mm_exponent(beta, l2=0.0, l2_rule="ratio"):
+    """Févotte & Idier 2011: 1/(2-β) for β < 1, 1 for 1 <= β <= 2, 1/(β-1) for β > 2.
+
+    With an l2 penalty and 0 < β < 2 the ratio rule (scikit-learn's) is no longer a descent step: z²
+    is then the fastest growing term, every other part of the majoriser must be bounded by a
+    parabola, and the minimiser has exponent 1/(3-β) (l2_rule="mm", for every β < 2).
+    """
+    if l2 > 0 and beta < 2 and l2_rule == "mm":
+        return 1.0 / (3.0 - beta)
+    if beta < 1:
+        return 1.0 / (2.0 - beta)
+    if beta > 2:
+        return 1.0 / (beta - 1.0)
+    return 1.0
+
+
+def nmf_beta(
+    X, V0, U0, n_iter, *, beta, l1_V=0.0, l2_V=0.0, l1_U=0.0, l2_U=0.0, gamma=None,
+    l2_rule="ratio", order="VU",
+):  # fmt: skip
+    """Févotte & Idier 2011, MM; penalties join the denominators, as in scikit-learn.
+
+    β = 1 takes the exact l2 step of `nmf_kl`. Monotone without l2 for every β, with l2 for β >= 2
+    and β = 1, for other β with l2_rule="mm" (see `mm_exponent`).
+    """
+    if beta == 1:
+        return nmf_kl(
+            X, V0, U0, n_iter, l1_V=l1_V, l2_V=l2_V, l1_U=l1_U, l2_U=l2_U, gamma=gamma, order=order
+        )
+    settings = {"gamma": gamma, "l1_V": l1_V, "l2_V": l2_V, "l1_U": l1_U, "l2_U": l2_U}
+
+    def step_V(V, U):
+        (neg, pos), _ = split_beta(X, V, U, beta, **settings)
+        return multiplicative(V, neg, pos, mm_exponent(beta, l2_V, l2_rule))
+
+    def step_U(V, U):
+        _, (neg, pos) = split_beta(X, V, U, beta, **settings)
+        return multiplicative(U, neg, pos, mm_exponent(beta, l2_U, l2_rule))
+
+    def objective(V, U):
+        return objective_beta(X, V, U, beta, **settings)
+
+    return alternate(V0, U0, n_iter, order, step_V, step_U, objective)
+
+
+def lin_modified_mu(
+    X, V0, U0, n_iter, *, W=None, lam=0.0, l1_V=0.0, l2_V=0.0, l1_U=0.0, l2_U=0.0, gamma=None,
+    sigma=1e-8, delta=1e-8, order="VU",
+):  # fmt: skip
+    """C.-J. Lin 2007: Z <- Z - Z̄ / (pos(Z̄) + δ) grad, Z̄ = max(Z, σ) where grad < 0, else Z.
+
+    Plain NMF has pos(Z̄) = Z̄ G; weights, l1, l2 and GNMF's graph enter as in (14)(15). Lin updates
+    the encodings first, and then scales the basis to unit column sums in every iteration (left out
+    here), which keeps the iterates bounded. Monotone; can leave zero; limit points are stationary.
+    """
+    settings = {"W": W, "lam": lam, "gamma": gamma}
+    settings |= {"l1_V": l1_V, "l2_V": l2_V, "l1_U": l1_U, "l2_U": l2_U}
+
+    def step_V(V, U):
+        (neg, pos), _ = split_frobenius(X, V, U, **settings)
+        gradient = pos - neg
+        lifted = np.where(gradient < 0, np.maximum(V, sigma), V)
+        (_, pos), _ = split_frobenius(X, lifted, U, **settings)
+        return V - lifted / (pos + delta) * gradient
+
+    def step_U(V, U):
+        _, (neg, pos) = split_frobenius(X, V, U, **settings)
+        gradient = pos - neg
+        lifted = np.where(gradient < 0, np.maximum(U, sigma), U)
+        _, (_, pos) = split_frobenius(X, V, lifted, **settings)
+        return U - lifted / (pos + delta) * gradient
+
+    def objective(V, U):
+        return objective_frobenius(X, V, U, **settings)
+
+    return alternate(V0, U0, n_iter, order, step_V, step_U, objective)
+
+
+# --------------------------------------------------------------------------------------------
+# GNMF, SemiGNMF
+# --------------------------------------------------------------------------------------------
+
+
+def gnmf_frobenius(X, V0, U0, n_iter, *, W, lam, gamma=None, order="VU"):
+    """GNMF (14)(15); weights by appendix C: V' = Γ^½ V, X' = Γ^½ X, L' = Γ^-½ L Γ^-½.
+
+    Multiplied out, Γ stands in front of the two data products, and zero weights are no trouble.
+    The paper prints U (14) before V (15); the authors' code takes V first. Both terms of (6) are
+    halved, so λ enters the update whole.
+    Monotone, although Theorem 1 argues entry by entry for a simultaneous update: the step is
+    -K⁻¹ grad with K = diag((V UᵀU + λ Deg V) / V), and Hessian ≼ 2K suffices, which holds
+    since L ≼ 2 Deg. Slips: (17) hides the sign of a descent in a negative step; (30) drops a 2.
+    """
+    G = np.diag(sample_weights(gamma, len(X)))
+    Deg = np.diag(W.sum(axis=1))
+
+    def step_V(V, U):  # (15)
+        return multiplicative(V, G @ X @ U + lam * W @ V, G @ V @ U.T @ U + lam * Deg @ V)
+
+    def step_U(V, U):  # (14)
+        return multiplicative(U, X.T @ G @ V, U @ V.T @ G @ V)
+
+    def objective(V, U):
+        return objective_frobenius(X, V, U, W=W, lam=lam, gamma=gamma)
+
+    return alternate(V0, U0, n_iter, order, step_V, step_U, objective)
+
+
+def gnmf_gradient_descent(X, V0, U0, n_iter, *, W, lam, order="VU"):
+    """GNMF (17)-(19): gradient descent on the printed (6), steps u / 2(UVᵀV), v / 2(VUᵀU + λDV).
+
+    The same iterates as `gnmf_frobenius`, written with a subtraction. Slip: (17) adds the gradient
+    and takes the steps η, δ negative.
+    """
+    L, Deg = laplacian(W), np.diag(W.sum(axis=1))
+
+    def step_V(V, U):  # (19)
+        step = V / (2.0 * floor(V @ U.T @ U + lam * Deg @ V))
+        return V - step * (-2.0 * X @ U + 2.0 * V @ U.T @ U + 2.0 * lam * L @ V)
+
+    def step_U(V, U):  # (18)
+        step = U / (2.0 * floor(U @ V.T @ V))
+        return U - step * (-2.0 * X.T @ V + 2.0 * U @ V.T @ V)
+
+    def objective(V, U):
+        return objective_frobenius(X, V, U, W=W, lam=lam)
+
+    return alternate(V0, U0, n_iter, order, step_V, step_U, objective)
+
+
+def solve_graph_system(b, c, M, l2=None):
+    """v >= 0 with diag(b) v + l2 v² + M v = c (M = λL), the system of GNMF (21) with an l2 term.
+
+    Linear without l2. With it, Newton: the Jacobian is an M-matrix and the map is convex, so the
+    iterates fall monotonically from the second on. A part of the graph in which b and c are 0
+    (samples of weight 0 that know only each other, a component with u = 0) gets v = 0.
+    """
+    count, part = connected_components(M != 0, directed=False)
+    keep = np.zeros(len(c), dtype=bool)
+    for index in range(count):
+        keep |= (part == index) & c[part == index].any()
+    if not keep.all():
+        v = np.zeros_like(c)
+        if keep.any():
+            own = None if l2 is None else l2[keep]
+            v[keep] = solve_graph_system(b[keep], c[keep], M[np.ix_(keep, keep)], own)
+        return v
+    if l2 is None:
+        return np.linalg.solve(np.diag(floor(b)) + M, c)
+    v = em_minimiser(c, b, l2)
+    for _ in range(50):
+        residual = b * v + l2 * v**2 + M @ v - c
+        change = np.linalg.solve(np.diag(floor(b + 2.0 * l2 * v)) + M, residual)
+        v = v - change
+        if np.abs(change).max() <= 1e-15 * np.abs(v).max():
+            break
+    return np.maximum(v, 0.0)
+
+
+def gnmf_kl(X, V0, U0, n_iter, *, W, lam, gamma=None, order="VU"):
+    """GNMF (20)(21): v_k <- (Σu_k I + λL)⁻¹ [v_k ∘ (X / VUᵀ) u_k], by a dense solve.
+
+    Order as `gnmf_frobenius`. Slip: (35) loses a factor 2 (each pair is met twice in the sum), so
+    (21) is the step for *half* of (7)'s graph term, after log x ≈ 1 - 1/x; the history is that of
+    the halved term. Not monotone by theory: because of the approximation a fixed point of (21) is
+    not stationary, neither for (7) nor for its half. It is not even a gradient: the field
+    (Lv)_j / v_j has the unsymmetric Jacobian -W_jl / v_j.
+    """
+    w = sample_weights(gamma, len(X))[:, None]
+    L = laplacian(W)
+
+    def step_V(V, U):  # (21)
+        c = V * ((w * X / floor(V @ U.T)) @ U)
+        b = w * U.sum(axis=0)
+        columns = [solve_graph_system(b[:, k], c[:, k], lam * L) for k in range(V.shape[1])]
+        return np.column_stack(columns)
+
+    def step_U(V, U):  # (20)
+        return multiplicative(U, (w * X / floor(V @ U.T)).T @ V, (w * V).sum(axis=0))
+
+    def objective(V, U):
+        return objective_kl(X, V, U, W=W, lam=lam, gamma=gamma)
+
+    return alternate(V0, U0, n_iter, order, step_V, step_U, objective)
+
+
+def semi_gnmf_frobenius(X, V0, U0, n_iter, *, W, y, lam, label_weight=1.0, gamma=None, order="VU"):
+    """SemiGNMF (CNMF paper, introduction): GNMF on `label_graph(W, y, label_weight)`."""
+    return gnmf_frobenius(
+        X, V0, U0, n_iter, W=label_graph(W, y, label_weight), lam=lam, gamma=gamma, order=order
+    )
+
+
+def semi_gnmf_kl(X, V0, U0, n_iter, *, W, y, lam, label_weight=1.0, gamma=None, order="VU"):
+    """`gnmf_kl` on `label_graph(W, y, label_weight)`."""
+    return gnmf_kl(
+        X, V0, U0, n_iter, W=label_graph(W, y, label_weight), lam=lam, gamma=gamma, order=order
+    )
+
+
+# --------------------------------------------------------------------------------------------
+# CNMF, cdNMF, nsNMF, NMF-DC
+# --------------------------------------------------------------------------------------------
+
+
+def on_shared_rows(A, V0, U0, n_iter, order, step_Z, step_U, objective):
+    """`alternate` over Z instead of V; steps and objective see V = A Z. Returns V."""
+    Z, U, history = alternate(
+        shared_rows(A, V0), U0, n_iter, order,
+        step_Z, lambda Z, U: step_U(A @ Z, U), lambda Z, U: objective(A @ Z, U),
+    )  # fmt: skip
+    return A @ Z, U, history
+
+
+def cnmf_frobenius(X, V0, U0, n_iter, *, A, order="UV"):
+    """CNMF (10)(11). Paper's order: U (10), then Z (11). V0 is averaged within each class.
+
+    Slips: (20)'s first line has the other factor's denominator; (19), (20) drop a 2; (2) and (4)
+    lack the square. Monotone.
+    """
+
+    def step_Z(Z, U):  # (11)
+        return multiplicative(Z, A.T @ X @ U, A.T @ A @ Z @ U.T @ U)
+
+    def step_U(V, U):  # (10)
+        return multiplicative(U, X.T @ V, U @ V.T @ V)
+
+    def objective(V, U):
+        return objective_frobenius(X, V, U)
+
+    return on_shared_rows(A, V0, U0, n_iter, order, step_Z, step_U, objective)
+
+
+def cnmf_kl(X, V0, U0, n_iter, *, A, order="UV"):
+    """CNMF-KL: the divergence with V = A Z; its updates are printed in none of the five papers.
+
+    Z <- Z ∘ Aᵀ(X / AZUᵀ)U / (Aᵀ1 ⊗ Σu), the EM step for Z. Order as `cnmf_frobenius`. Monotone.
+    """
+    members = A.sum(axis=0)[:, None]
+
+    def step_Z(Z, U):
+        return multiplicative(Z, A.T @ (X / floor(A @ Z @ U.T)) @ U, members * U.sum(axis=0))
+
+    def step_U(V, U):
+        return multiplicative(U, (X / floor(V @ U.T)).T @ V, V.sum(axis=0))
+
+    def objective(V, U):
+        return objective_kl(X, V, U)
+
+    return on_shared_rows(A, V0, U0, n_iter, order, step_Z, step_U, objective)
+
+
+def cdnmf_frobenius(X, V0, U0, n_iter, *, D, class_reg=1.0, order="UV"):
+    """cdNMF (11)(12). Paper's order: the basis (11), then the coefficients (12). Monotone.
+
+    (12) has λD/2: the gradient λD of (14) over the 2 of the squared norm, so it is the update of
+    ½‖·‖² + λ/2 ⟨D, V⟩.
+    """
+
+    def step_V(V, U):  # (12)
+        return multiplicative(V, X @ U, V @ U.T @ U + 0.5 * class_reg * D)
+
+    def step_U(V, U):  # (11)
+        return multiplicative(U, X.T @ V, U @ V.T @ V)
+
+    def objective(V, U):
+        return objective_frobenius(X, V, U, D=D, class_reg=class_reg)
+
+    return alternate(V0, U0, n_iter, order, step_V, step_U, objective)
+
+
+def cdnmf_kl(X, V0, U0, n_iter, *, D, class_reg=10.0, order="UV"):
+    """cdNMF (22)(23). Paper's order: the basis (22), then the coefficients (23). Monotone.
+
+    γ enters whole. Slip: (21) sums the cost over i as well; (23) has it once.
+    """
+
+    def step_V(V, U):  # (23)
+        return multiplicative(V, (X / floor(V @ U.T)) @ U, U.sum(axis=0) + class_reg * D)
+
+    def step_U(V, U):  # (22)
+        return multiplicative(U, (X / floor(V @ U.T)).T @ V, V.sum(axis=0))
+
+    def objective(V, U):
+        return objective_kl(X, V, U, D=D, class_reg=class_reg)
+
+    return alternate(V0, U0, n_iter, order, step_V, step_U, objective)
+
+
+def nsnmf_frobenius(X, V0, U0, n_iter, *, delta=0.5, order="VU"):
+    """Pascual-Montano et al. 2006 with the Euclidean loss: NMF's V step sees U S, its U step V S.
+
+    Order: the encodings first, as Lee & Seung. The paper scales the basis to unit column sums in
+    every iteration (left out here; with S it changes the product). Monotone.
+    """
+    S = smoothing_matrix(V0.shape[1], delta)
+
+    def step_V(V, U):
+        B = U @ S
+        return multiplicative(V, X @ B, V @ B.T @ B)
+
+    def step_U(V, U):
+        T = V @ S
+        return multiplicative(U, X.T @ T, U @ T.T @ T)
+
+    def objective(V, U):
+        return objective_frobenius(X, V, U, S=S)
+
+    return alternate(V0, U0, n_iter, order, step_V, step_U, objective)
+
+
+def nsnmf_kl(X, V0, U0, n_iter, *, delta=0.5, order="VU"):
+    """Pascual-Montano et al. 2006 with the divergence, that paper's loss. As `nsnmf_frobenius`."""
+    S = smoothing_matrix(V0.shape[1], delta)
+
+    def step_V(V, U):
+        B = U @ S
+        return multiplicative(V, (X / floor(V @ B.T)) @ B, B.sum(axis=0))
+
+    def step_U(V, U):
+        T = V @ S
+        return multiplicative(U, (X / floor(T @ U.T)).T @ T, T.sum(axis=0))
+
+    def objective(V, U):
+        return objective_kl(X, V, U, S=S)
+
+    return alternate(V0, U0, n_iter, order, step_V, step_U, objective)
+
+
+def accelerated(gradient, lipschitz, Z, inner_iter):
+    """inner_iter steps of NMF-DC (15): momentum starts anew, β₀ = 1, Y₀ = Z."""
+    if lipschitz == 0:
+        return Z
+    Y, beta = Z, 1.0
+    for _ in range(inner_iter):
+        Z_new = np.maximum(Y - gradient(Y) / lipschitz, 0.0)
+        beta_new = 0.5 * (1.0 + np.sqrt(4.0 * beta**2 + 1.0))
+        Y = Z_new + (beta - 1.0) / beta_new * (Z_new - Z)
+        Z, beta = Z_new, beta_new
+    return Z
+
+
+def nmfdc_nesterov(X, V0, U0, n_iter, *, A=None, delta=0.5, inner_iter=10, order="VU"):
+    """NMF-DC (15)(17), read as inner loops; exact constants ‖SᵀWᵀWS‖₂‖AAᵀ‖₂ and ‖SHAAᵀHᵀSᵀ‖₂.
+
+    Paper's order: H (15), which is our Zᵀ, then W (17), our U. (5) has the ½, so nothing is halved.
+    V0 is averaged within each class. The *outer* history never rises: (19) at H = H_k gives
+    f(H_k+1) + L/2‖H_k+1 - H_k‖² <= f(H_k) + L/2 θ²‖H_k - H_k-1‖² with θ < 1, and the momentum
+    starts from rest, so f(H_k) <= f(H_0) for every k. Within an inner loop the values may rise.
+    Slip: (9)'s last trace lacks an S.
+    """
+    A = np.eye(len(X)) if A is None else A
+    S = smoothing_matrix(V0.shape[1], delta)
+
+    def step_Z(Z, U):  # (15), gradient (9)
+        B = U @ S
+        constant = np.linalg.norm(B.T @ B, 2) * np.linalg.norm(A.T @ A, 2)
+        return accelerated(lambda Y: A.T @ A @ Y @ B.T @ B - A.T @ X @ B, constant, Z, inner_iter)
+
+    def step_U(V, U):  # (17)
+        T = V @ S
+        constant = np.linalg.norm(T.T @ T, 2)
+        return accelerated(lambda Y: Y @ T.T @ T - X.T @ T, constant, U, inner_iter)
+
+    def objective(V, U):
+        return objective_frobenius(X, V, U, S=S)
+
+    return on_shared_rows(A, V0, U0, n_iter, order, step_Z, step_U, objective)
+
+
+# --------------------------------------------------------------------------------------------
+# Any combination
+# --------------------------------------------------------------------------------------------
+
+
+def constrained_frobenius(X, V0, U0, n_iter, *, A=None, order="VU", **terms):
+    """Ratio updates Z neg / pos from `split_frobenius`, whose keywords `terms` are. Monotone.
+
+    With hard labels and a graph, neg has λAᵀWV and pos λAᵀDeg V; edges within a class appear in
+    both and only shorten the step (the Laplacian of the merged graph would drop them).
+    """
+    A = np.eye(len(X)) if A is None else A
+
+    def step_Z(Z, U):
+        (neg, pos), _ = split_frobenius(X, Z, U, A=A, **terms)
+        return multiplicative(Z, neg, pos)
+
+    def step_U(V, U):
+        _, (neg, pos) = split_frobenius(X, V, U, **terms)
+        return multiplicative(U, neg, pos)
+
+    def objective(V, U):
+        return objective_frobenius(X, V, U, **terms)
+
+    return on_shared_rows(A, V0, U0, n_iter, order, step_Z, step_U, objective)
+
+
+def constrained_kl(
+    X, V0, U0, n_iter, *, A=None, S=None, W=None, lam=0.0, D=None, class_reg=0.0, gamma=None,
+    l1_V=0.0, l2_V=0.0, l1_U=0.0, l2_U=0.0, order="VU",
+):  # fmt: skip
+    """EM steps; with a graph the systems of GNMF (21), one a component:
+
+    (diag(b_k) + λ AᵀLA) z_k = c_k,   b = Aᵀγ ⊗ colsum(B) + Aᵀ(class_reg D + l1),   B = U Sᵀ,
+    c = Z ∘ Aᵀ(γ X / VBᵀ) B. An l2 penalty adds l2 AᵀA z_k² on the left (AᵀA is diagonal), which
+    without graph is the closed form of `nmf_kl` and with it a quadratic system.
+    Monotone without graph.
+    """
+    n, k = len(X), U0.shape[1]
+    A = np.eye(n) if A is None else A
+    S = np.eye(k) if S is None else S
+    D = np.zeros((n, k)) if D is None else D
+    w = sample_weights(gamma, n)
+    members = A.sum(axis=0)
+    graph = W is not None and lam > 0
+    M = lam * A.T @ laplacian(W) @ A if graph else None
+
+    def step_Z(Z, U):
+        B = U @ S.T
+        c = Z * (A.T @ ((w[:, None] * X / floor(A @ Z @ B.T)) @ B))
+        b = np.outer(A.T @ w, B.sum(axis=0)) + A.T @ (class_reg * D + l1_V)
+        if not graph:
+            return em_minimiser(c, b, l2_V * members[:, None])
+        l2 = l2_V * members if l2_V > 0 else None
+        return np.column_stack([solve_graph_system(b[:, j], c[:, j], M, l2) for j in range(k)])
+
+    def step_U(V, U):
+        T = V @ S
+        c = U * ((w[:, None] * X / floor(T @ U.T)).T @ T)
+        return em_minimiser(c, w @ T + l1_U, l2_U)
+
+    def objective(V, U):
+        return objective_kl(
+            X, V, U, S=S, W=W, lam=lam, D=D, class_reg=class_reg, gamma=gamma,
+            l1_V=l1_V, l2_V=l2_V, l1_U=l1_U, l2_U=l2_U,
+        )  # fmt: skip
+
+    return on_shared_rows(A, V0, U0, n_iter, order, step_Z, step_U, objective)
+
+
+# --------------------------------------------------------------------------------------------
+# CF, LCF: returns (V, C, history), U = Xᵀ C
+# --------------------------------------------------------------------------------------------
+
+
+def signed_parts(X, K=None):
+    """K = K⁺ - K⁻. Linear: K⁺ = X⁺X⁺ᵀ + X⁻X⁻ᵀ, K⁻ = X⁺X⁻ᵀ + X⁻X⁺ᵀ; a given K: by entries."""
+    if K is not None:
+        return np.maximum(K, 0.0), np.maximum(-K, 0.0)
+    plus, minus = np.maximum(X, 0.0), np.maximum(-X, 0.0)
+    return plus @ plus.T + minus @ minus.T, plus @ minus.T + minus @ plus.T
+
+
+def lcf_mu(X, V0, C0, n_iter, *, lam=0.3, K=None, signed=None, order="UV"):
+    """LCF (4)(5); λ = 0 is CF. Paper's order: W (4), which is our C, then V (5): "UV", C being U.
+
+    Slips: the denominator of (4), (9) is K W V Vᵀ + λ K W diag(V1) (a V is lost in print); its
+    numerator is (1+λ) K Vᵀ, since Σ_i Xᵀx_i 1ᵀD_i = K Vᵀ. Lemma 3's second derivative has V for Vᵀ.
+    (5) divides 2(λ+1)(WᵀK) by 2WᵀKWV + λA + λB: the update of ½‖·‖² + λ/2 locality.
+    Signed data or kernel: Z sqrt(neg/pos) with `signed_parts` (Ding, Li & Jordan 2010), by default
+    where X (or a given K) has a negative entry. Both forms are monotone.
+    """
+    given = X if K is None else K
+    signed = bool((given < 0).any()) if signed is None else signed
+    parts = signed_parts(X, K) if signed else None
+    exponent = 0.5 if signed else 1.0
+    gram = X @ X.T if K is None else K
+
+    def step_V(V, C):  # (5)
+        (neg, pos), _ = split_concepts(X, V, C, K=gram, lam=lam, K_parts=parts)
+        return multiplicative(V, neg, pos, exponent)
+
+    def step_C(V, C):  # (4)
+        _, (neg, pos) = split_concepts(X, V, C, K=gram, lam=lam, K_parts=parts)
+        return multiplicative(C, neg, pos, exponent)
+
+    def objective(V, C):
+        return objective_concepts(X, V, C, K=gram, lam=lam)
+
+    return alternate(V0, C0, n_iter, order, step_V, step_C, objective)
+
+
+def cf_mu(X, V0, C0, n_iter, *, K=None, signed=None, order="UV"):
+    """CF (Xu & Gong 2004), objective LCF (1): `lcf_mu` without locality."""
+    return lcf_mu(X, V0, C0, n_iter, lam=0.0, K=K, signed=signed, order=order)
+
+
+def lcf_mu_literal(X, V0, C0, n_iter, *, lam=0.3, order="UV"):
+    """LCF (4)(5) term by term for non-negative X: sums over i with D_i = diag(v_i)."""
+    n, k = V0.shape
+
+    def step_C(V, C):  # (4), the denominator's lost V put back
+        K = X @ X.T
+        neg, pos = K @ V, K @ C @ V.T @ V
+        for i in range(n):
+            Di = np.diag(V[i])
+            neg = neg + lam * np.outer(X @ X[i], np.ones(k)) @ Di
+            pos = pos + lam * K @ C @ Di
+        return C * neg / floor(pos)
+
+    def step_V(V, C):  # (5), transposed
+        K = X @ X.T
+        a = np.tile(np.diag(K)[:, None], (1, k))
+        b = np.tile(np.diag(C.T @ K @ C)[None, :], (n, 1))
+        return V * 2.0 * (lam + 1.0) * (K @ C) / floor(2.0 * V @ C.T @ K @ C + lam * a + lam * b)
+
+    def objective(V, C):
+        return 0.5 * lcf_as_printed(X, V, C, lam=lam)
+
+    return alternate(V0, C0, n_iter, order, step_V, step_C, objective)
+
+
+# --------------------------------------------------------------------------------------------
+# SparseNMF (Hoyer 2004)
+# --------------------------------------------------------------------------------------------
+
+
+def sparseness(x):
+    """Hoyer 2004, NMF-DC (30): (√n - Σ|x| / ‖x‖) / (√n - 1)."""
+    root = np.sqrt(x.size)
+    return float((root - np.abs(x).sum() / np.linalg.norm(x)) / (root - 1.0))
+
+
+def hoyer_projection(s, l1, l2):
+    """The closest non-negative vector to s with Σv = l1 and ‖v‖₂ = l2 (Hoyer 2004, section 3.2).
+
+    Needs l2 <= l1 <= √n l2. From the midpoint of the current face along s to the sphere; entries
+    that come out negative are set to zero for good. Where s is constant on the face every direction
+    is as good; the first entry is taken.
+    """
+    s = np.asarray(s, dtype=np.float64)
+    free = np.ones(s.size, dtype=bool)
+    v = s + (l1 - s.sum()) / s.size
+    while True:
+        middle = np.where(free, l1 / free.sum(), 0.0)
+        room = l2**2 - (middle**2).sum()  # squared radius of the sphere within the face
+        direction = v - middle
+        length = np.linalg.norm(direction)
+        if length <= 1e-14 * l2:
+            direction = np.where(free, -1.0 / free.sum(), 0.0)
+            direction[np.flatnonzero(free)[0]] += 1.0
+            length = np.linalg.norm(direction)
+        if length > 0:  # 0: one free entry
+            v = middle + np.sqrt(max(room, 0.0)) / length * direction
+        if (v >= 0).all():
+            return v
+        free &= v > 0
+        v = np.where(free, v, 0.0)
+        v = np.where(free, v + (l1 - v.sum()) / free.sum(), 0.0)
+
+
+def l1_for_sparseness(size, wanted):
+    """Σv of a vector of unit l2 norm with the wanted sparseness."""
+    root = np.sqrt(size)
+    return root - (root - 1.0) * wanted
+
+
+def project_columns(Z, wanted, unit):
+    """Each column to the wanted sparseness; its l2 norm becomes 1 (unit) or is kept."""
+    Z = np.array(Z)
+    for k in range(Z.shape[1]):
+        norm = 1.0 if unit else np.linalg.norm(Z[:, k])
+        Z[:, k] = hoyer_projection(Z[:, k], l1_for_sparseness(len(Z), wanted) * norm, norm)
+    return Z
+
+
+def hoyer_sparse_nmf(X, V0, U0, n_iter, *, sparseness_V=None, sparseness_U=None, order="VU"):
+    """Hoyer 2004, section 3.1, ½‖X - VUᵀ‖²: gradient step and projection, or multiplicative step.
+
+    His W is our U (column norms kept), his H our Vᵀ (columns of V of unit norm). A constrained step
+    starts at size 1, is halved until the objective does not rise and grows by 1.2 after success; a
+    factor whose step has shrunk below 1e-200 stays. Where V is free its columns are scaled to unit
+    norm into U after the step, as in his code. The start is projected first. The paper lists W
+    before H, his code updates H first ("VU"). Monotone after the projection of the start.
+    """
+    V, U = np.array(V0, dtype=np.float64), np.array(U0, dtype=np.float64)
+    if sparseness_V is None:
+        U, V = normalize_columns(U, V)
+    else:
+        V = project_columns(V, sparseness_V, unit=True)
+    if sparseness_U is not None:
+        U = project_columns(U, sparseness_U, unit=True)
+    size = {"V": 1.0, "U": 1.0}
+
+    def value(V, U):
+        return 0.5 * float(((X - V @ U.T) ** 2).sum())
+
+    def search(factor, Z, gradient, project, f):
+        start = f(Z)
+        while size[factor] >= 1e-200:
+            trial = project(Z - size[factor] * gradient)
+            if f(trial) <= start:
+                size[factor] *= 1.2
+                return trial
+            size[factor] *= 0.5
+        return Z
+
+    history = []
+    for _ in range(n_iter):
+        for factor in order:
+            if factor == "V":
+                if sparseness_V is None:
+                    V = multiplicative(V, X @ U, V @ U.T @ U)
+                    U, V = normalize_columns(U, V)
+                else:
+                    V = search(
+                        "V", V, (V @ U.T - X) @ U,
+                        lambda Z: project_columns(Z, sparseness_V, unit=True),
+                        lambda Z, U=U: value(Z, U),
+                    )  # fmt: skip
+            elif sparseness_U is None:
+                U = multiplicative(U, X.T @ V, U @ V.T @ V)
+            else:
+                U = search(
+                    "U", U, (V @ U.T - X).T @ V,
+                    lambda Z: project_columns(Z, sparseness_U, unit=False),
+                    lambda Z, V=V: value(V, Z),
+                )  # fmt: skip
+        history.append(value(V, U))
+    return V, U, np.array(history)
+
+
+# --------------------------------------------------------------------------------------------
+# PLSA (Hofmann 1999), for its equivalence with KL-NMF
+# --------------------------------------------------------------------------------------------
+
+
+def plsa_em(X, Pz, Pw_z, Pd_z, n_iter):
+    """EM for P(d, w) = Σ_z P(z) P(d|z) P(w|z) on the count table X (documents, words).
+
+    Pz (k,), Pw_z (p, k), Pd_z (n, k), columns summing to one. Returns them and the log-likelihood
+    Σ x log P(d, w) after each iteration. With V = N P(d|z) diag(P(z)), U = P(w|z), N = ΣX, one EM
+    step is the two KL-NMF half-steps from the *same* point followed by scaling U's columns to sum
+    one; D(X ‖ VUᵀ) = Σ x log(x/N) - log-likelihood there.
+    """
+    n, p = X.shape
+    history = []
+    for _ in range(n_iter):
+        counts = np.zeros((n, p, len(Pz)))
+        for d in range(n):
+            for w in range(p):
+                joint = Pz * Pd_z[d] * Pw_z[w]
+                counts[d, w] = X[d, w] * joint / floor(joint.sum())  # E: x P(z|d,w)
+        total = counts.sum(axis=(0, 1))
+        Pw_z = counts.sum(axis=0) / floor(total)  # M
+        Pd_z = counts.sum(axis=1) / floor(total)
+        Pz = total / total.sum()
+        joint = (Pd_z * Pz) @ Pw_z.T
+        history.append(float((X[X > 0] * np.log(joint[X > 0])).sum()))
+    return Pz, Pw_z, Pd_z, np.array(history)
