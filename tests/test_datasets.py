@@ -416,3 +416,17 @@ def test_tfidf_beside_scikit_learn(rng):
 def test_tfidf_refuses_what_is_not_a_count(value):
     with pytest.raises(ValueError, match=f"needs counts.*got {value:g}"):
         datasets.tfidf(np.array([[1.0, value], [2.0, 3.0]]))
+
+
+def test_keep_labels(rng):
+    y = rng.integers(0, 4, size=200)
+    y[-1] = 4  # a class of one
+    kept = datasets.keep_labels(y, 3, random_state=0)
+    known = kept != -1
+    assert np.array_equal(kept[known], y[known])
+    assert np.array_equal(np.bincount(kept[known]), [3, 3, 3, 3, 1])
+    assert np.array_equal(kept, datasets.keep_labels(y, 3, random_state=0))
+    assert not np.array_equal(kept, datasets.keep_labels(y, 3, random_state=1))
+    for bad in ([0.5, 1.0], [[0, 1]], [-1, 0]):
+        with pytest.raises(ValueError, match="integers >= 0"):
+            datasets.keep_labels(bad, 1)

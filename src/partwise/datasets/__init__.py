@@ -7,6 +7,15 @@ Nothing is shipped. :func:`load` looks in ``data_home``, in the folder that the 
 
 from partwise.datasets.files import Dataset, read
 from partwise.datasets.loading import available, load, user_cache
-from partwise.datasets.prepare import tfidf, unit_rows
+from partwise.datasets.prepare import keep_labels, tfidf, unit_rows
 
-__all__ = ["Dataset", "available", "load", "read", "tfidf", "unit_rows", "user_cache"]
+__all__ = [
+    "Dataset",
+    "available",
+    "keep_labels",
+    "load",
+    "read",
+    "tfidf",
+    "unit_rows",
+    "user_cache",
+]

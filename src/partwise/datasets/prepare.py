@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from scipy import sparse
 from sklearn.preprocessing import normalize
-from sklearn.utils import check_array
+from sklearn.utils import check_array, check_random_state
 
 
 def unit_rows(X):
@@ -51,3 +51,32 @@ def tfidf(X):
     counts.eliminate_zeros()
     weighted = unit_rows(counts)
     return weighted if sparse.issparse(X) else weighted.toarray()
+
+
+def keep_labels(y, per_class: int, *, random_state=None) -> np.ndarray:
+    """Hide all labels but those of `per_class` random samples of each class; the others get -1.
+
+    Parameters
+    ----------
+    y : array of non-negative int, shape (n_samples,)
+    per_class : int
+        A class with fewer samples keeps them all.
+    random_state : int, RandomState or None
+
+    Examples
+    --------
+    >>> y = keep_labels([0, 0, 0, 1, 1, 1], 2, random_state=0)
+    >>> int((y == -1).sum())
+    2
+    """
+    y = np.asarray(y)
+    if y.ndim != 1 or y.dtype.kind not in "iu" or (y.size and y.min() < 0):
+        raise ValueError("keep_labels needs y as a 1-D array of integers >= 0.")
+    if per_class < 0:
+        raise ValueError(f"keep_labels needs per_class >= 0, got {per_class}.")
+    rng = check_random_state(random_state)
+    kept = np.full(y.shape, -1, dtype=np.intp)
+    for label in np.unique(y):
+        members = rng.permutation(np.flatnonzero(y == label))[:per_class]
+        kept[members] = label
+    return kept
