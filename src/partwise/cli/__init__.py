@@ -1,0 +1,86 @@
+"""The ``partwise`` command.
+
+One module a command, imported when the command runs, so that ``--help`` answers at once. A command
+raises ordinary exceptions; :func:`main` turns what a user can cause into one line and exit code 2.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(
+    name="partwise",
+    help="Parts-based representations with non-negative matrix factorization.",
+    epilog="Set PARTWISE_TRACEBACK=1 to see where an error comes from.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run the command; always ends with SystemExit."""
+    try:
+        app(args=argv)
+    except (ValueError, OSError, ImportError) as error:
+        if os.environ.get("PARTWISE_TRACEBACK"):
+            raise
+        message = " ".join(str(error).split()) or type(error).__name__
+        print(f"partwise: {message}", file=sys.stderr)
+        raise SystemExit(2) from None
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from partwise import __version__
+
+        print(f"partwise {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option(help="The page to write.")] = Path("partwise-demo.html"),
+    force: Annotated[bool, typer.Option("--force", help="Overwrite the page.")] = False,
+) -> None:
+    """Learn parts of handwritten digits, cluster them, print scores, write a page with pictures.
+
+    Example: partwise demo --out digits.html
+    """
+    from partwise.cli.demo import run
+
+    run(out, force=force)
+
+
+@app.command()
+def datasets(
+    data_home: Annotated[
+        Path | None, typer.Option(help="A folder to look in first, before PARTWISE_DATA.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """List the known data sets, and where each was found or comes from.
+
+    Example: partwise datasets --data-home ~/data
+    """
+    from partwise.cli.datasets import run
+
+    run(data_home, as_json=as_json)

@@ -1,0 +1,63 @@
+"""``partwise demo``"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich import box
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from partwise import demo
+from partwise._output import check_target, write_whole
+
+
+def run(out: Path, *, force: bool) -> None:
+    check_target(out, force=force)
+    errors = Console(stderr=True)
+    with Progress(
+        BarColumn(),
+        TextColumn("{task.completed}/{task.total} {task.description}"),
+        TimeElapsedColumn(),
+        console=errors,
+        transient=True,
+        disable=not errors.is_terminal,
+    ) as progress:
+        task = progress.add_task("", total=len(demo.METHODS))
+
+        def step(done: int, name: str) -> None:
+            progress.update(task, completed=done, description=name)
+
+        outcome = demo.run(step=step)
+    console = Console()
+    console.print(_table(outcome))
+    console.print(outcome.scored, style="dim", highlight=False)
+    write_whole(out, demo.page(outcome), force=force)
+    console.print(f"Wrote {out}", highlight=False, soft_wrap=True)
+
+
+def _table(outcome: demo.Outcome) -> Table:
+    table = Table(
+        title=f"Digits, {outcome.n_components} components",
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        collapse_padding=True,
+    )
+    table.add_column("method", no_wrap=True)
+    for heading in ("AC", "NMI", "seconds", "iterations"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("loss", no_wrap=True)
+    table.add_column("objective", justify="right", no_wrap=True)
+    for row in outcome.results:
+        table.add_row(
+            row.name,
+            f"{row.accuracy:.3f}",
+            f"{row.nmi:.3f}",
+            f"{row.seconds:.2f}",
+            str(row.iterations),
+            row.loss,
+            f"{row.objective:.2f}",
+        )
+    return table
