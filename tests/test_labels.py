@@ -1,0 +1,249 @@
+"""Labels of every kind that people have, and the map A against the matrix it stands for."""
+
+import datetime as dt
+import pickle
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from partwise.labels import Labels, SharedRows, encode_labels
+
+NAN = float("nan")
+
+# y, expected classes, expected codes
+KINDS = {
+    "integers": (np.array([5, -1, 2, 5]), [2, 5], [1, -1, 0, 1]),
+    "list of integers": ([5, -1, 2, 5], [2, 5], [1, -1, 0, 1]),
+    "unsigned": (np.array([255, 0, 255, 3], dtype=np.uint8), [0, 3, 255], [2, 0, 2, 1]),
+    "small integers": (np.array([5, -1, 2, 5], dtype=np.int8), [2, 5], [1, -1, 0, 1]),
+    "floats": (np.array([1.5, NAN, 0.0, -1.0]), [0.0, 1.5], [1, -1, 0, -1]),
+    "strings": (np.array(["b", "a", "", "b"]), ["", "a", "b"], [2, 1, 0, 2]),
+    "strings, None": (["b", None, "a", "b"], ["a", "b"], [1, -1, 0, 1]),
+    "strings, NaN": (["b", NAN, "a", "b"], ["a", "b"], [1, -1, 0, 1]),
+    "'-1' is a name": (["-1", "1", None, "1"], ["-1", "1"], [0, 1, -1, 1]),
+    "integers, None": ([5, None, -1, 2], [2, 5], [1, -1, -1, 0]),
+    "object integers": (np.array([5, None, -1, 2], dtype=object), [2, 5], [1, -1, -1, 0]),
+    "numpy scalars": (
+        np.array([np.int64(5), None, np.int64(-1), 2], dtype=object),
+        [2, 5],
+        [1, -1, -1, 0],
+    ),
+    "booleans": (np.array([True, False, False, True]), [False, True], [1, 0, 0, 1]),
+    "booleans, None": ([True, None, False, True], [False, True], [1, -1, 0, 1]),
+    "column": (np.array([[5], [-1], [2], [5]]), [2, 5], [1, -1, 0, 1]),
+    "Series": (pd.Series(["b", None, "a", "b"], index=[3, 1, 2, 0]), ["a", "b"], [1, -1, 0, 1]),
+    "DataFrame": (pd.DataFrame({"y": [5, -1, 2, 5]}), [2, 5], [1, -1, 0, 1]),
+    "nullable": (pd.Series([5, None, 2, 5], dtype="Int64"), [2, 5], [1, -1, 0, 1]),
+    "nullable boolean": (pd.array([True, None, False], dtype="boolean"), [False, True], [1, -1, 0]),
+    "pandas string": (pd.Series(["b", pd.NA, "a"], dtype="string"), ["a", "b"], [1, -1, 0]),
+    "Categorical": (pd.Categorical(["b", None, "a", "b"]), ["a", "b"], [1, -1, 0, 1]),
+    "Categorical, unused": (
+        pd.Series(["b", "a"], dtype=pd.CategoricalDtype(["z", "b", "a"])),
+        ["a", "b"],
+        [1, 0],
+    ),
+    "Categorical integers": (pd.Categorical([5, None, 2, 5]), [2, 5], [1, -1, 0, 1]),
+    "dates": (
+        np.array(["2020-01-02", "NaT", "2020-01-01"], dtype="datetime64[D]"),
+        np.array(["2020-01-01", "2020-01-02"], dtype="datetime64[D]").tolist(),
+        [1, -1, 0],
+    ),
+    "date objects": (
+        [dt.date(2020, 1, 2), None, dt.date(2020, 1, 1)],
+        [dt.date(2020, 1, 1), dt.date(2020, 1, 2)],
+        [1, -1, 0],
+    ),
+    "all -1": ([-1, -1, -1], [], [-1, -1, -1]),
+    "all None": ([None, None, NAN], [], [-1, -1, -1]),
+    "all NaN": (np.array([NAN, NAN]), [], [-1, -1]),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_kinds(kind):
+    y, classes, codes = KINDS[kind]
+    labels = encode_labels(y, len(codes))
+    assert labels.classes.tolist() == classes
+    assert labels.codes.tolist() == codes
+    assert labels.codes.dtype == np.int64
+    assert labels.n_classes == len(classes)
+    assert labels.n_labelled == sum(code >= 0 for code in codes)
+    assert labels.counts.tolist() == [codes.count(c) for c in range(len(classes))]
+    assert labels.mask.tolist() == [code >= 0 for code in codes]
+
+
+@pytest.mark.parametrize(
+    "y, kind",
+    [
+        (np.array([1, -1], dtype=np.int16), "i"),
+        ([1, None], "i"),
+        (pd.Categorical([1, None]), "i"),
+        ([1.0, None], "f"),
+        ([True, None], "b"),
+        (["a", None], "U"),
+        (np.array(["a", None], dtype=object), "O"),
+    ],
+)
+def test_classes_keep_the_users_kind(y, kind):
+    assert encode_labels(y, 2).classes.dtype.kind == kind
+
+
+def test_no_labels():
+    assert encode_labels(None, 3) is None
+
+
+def test_input_is_left_alone():
+    y = np.array([3, -1, 2])
+    y.flags.writeable = False
+    assert encode_labels(y, 3).codes.tolist() == [1, -1, 0]
+
+
+@pytest.mark.parametrize(
+    "y, error, message",
+    [
+        ([1, 2], ValueError, "one entry for each of the 3 samples of X, got 2"),
+        (np.eye(3), ValueError, r"one label a sample, got shape \(3, 3\)"),
+        ([[1], [2, 3], [4]], ValueError, "nested sequence"),
+        ("abc", ValueError, r"got shape \(\)"),
+        ([1, "a", None], TypeError, "types int, str"),
+        (np.array([1, "a", None], dtype=object), TypeError, "sorted together"),
+        ([1.0, np.inf, NAN], ValueError, "infinity"),
+        ([1.0, np.inf, None], ValueError, "infinity"),
+        (np.array([1j, 2, 3]), TypeError, "complex128"),
+    ],
+)
+def test_refused(y, error, message):
+    with pytest.raises(error, match=message):
+        encode_labels(y, 3)
+
+
+def test_unhashable_labels_are_refused():
+    y = np.empty(2, dtype=object)
+    y[:] = [[1], [2, 3]]
+    with pytest.raises(TypeError, match="list"):
+        encode_labels(y, 2)
+
+
+def test_without_pandas():
+    """None and NaN are found in a process that never imports pandas, as most do."""
+    code = (
+        "import sys; from partwise.labels import encode_labels;"
+        "print(encode_labels(['b', None, float('nan'), 'a'], 4).codes.tolist());"
+        "print([m for m in ('pandas', 'numba', 'pynndescent') if m in sys.modules])"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.split("\n")[:2] == ["[1, -1, -1, 0]", "[]"]
+
+
+some_labels = st.lists(st.one_of(st.none(), st.integers(0, 5)), min_size=1, max_size=30)
+
+
+@given(some_labels)
+@settings(max_examples=60, deadline=None)
+def test_round_trip(y):
+    labels = encode_labels(y, len(y))
+    back = [labels.classes[c] if c >= 0 else None for c in labels.codes]
+    assert back == y
+    assert labels.classes.tolist() == sorted({v for v in y if v is not None})
+
+
+# --- A ----------------------------------------------------------------------------------------
+
+
+def matrix(rows):
+    """The 0/1 matrix A that SharedRows never builds."""
+    A = np.zeros((rows.n_samples, rows.n_rows))
+    A[np.arange(rows.n_samples), rows.index] = 1
+    return A
+
+
+@given(some_labels, st.sampled_from([np.float32, np.float64]))
+@settings(max_examples=60, deadline=None)
+def test_shared_rows_are_the_matrix(y, dtype):
+    n = len(y)
+    rng = np.random.default_rng(n)
+    labels = encode_labels(y, n)
+    rows = SharedRows(labels, n)
+    A = matrix(rows)
+    # small integers: sums are exact in any order
+    V = rng.integers(0, 9, (n, 3)).astype(dtype)
+    Z = rng.integers(0, 9, (rows.n_rows, 3)).astype(dtype)
+    w = rng.integers(1, 9, n).astype(dtype)
+    for result, expected in [
+        (rows.expand(Z), A @ Z),
+        (rows.reduce(V), A.T @ V),
+        (rows.reduce_rows(w), A.T @ w),
+    ]:
+        np.testing.assert_array_equal(result, expected)
+        assert result.dtype == dtype
+    np.testing.assert_array_equal(rows.counts, A.sum(axis=0))
+    mean = rows.mean(V)
+    assert mean.dtype == dtype
+    # one rounding of a division
+    np.testing.assert_allclose(mean, (A.T @ V) / A.sum(axis=0)[:, None], rtol=2e-7)
+    # two samples share a row if and only if they share a label
+    for i in range(n):
+        for j in range(n):
+            share = i == j or (y[i] is not None and y[i] == y[j])
+            assert (rows.index[i] == rows.index[j]) == share
+    assert rows.is_identity == (rows.n_rows == n)
+    if rows.is_identity:
+        np.testing.assert_array_equal(rows.index, np.arange(n))
+
+
+@pytest.mark.parametrize("y", [None, [-1, -1, -1, -1], [3, -1, 1, 2], [2, -1, -1, -1]])
+def test_identity_returns_what_it_is_given(y):
+    rows = SharedRows(encode_labels(y, 4), 4)
+    V = np.arange(8.0).reshape(4, 2)
+    assert rows.is_identity
+    assert rows.expand(V) is V and rows.reduce(V) is V and rows.mean(V) is V
+    np.testing.assert_array_equal(rows.index, np.arange(4))
+    np.testing.assert_array_equal(rows.counts, np.ones(4))
+
+
+def test_everything_labelled():
+    rows = SharedRows(encode_labels(["b", "a", "b"], 3), 3)
+    assert (rows.n_rows, rows.index.tolist(), rows.counts.tolist()) == (2, [1, 0, 1], [1.0, 2.0])
+    assert not rows.is_identity
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_mean_of_equal_rows_is_that_row(rng, dtype):
+    """A start that already obeys the labels must not move, even by a rounding."""
+    rows = SharedRows(encode_labels(rng.integers(-1, 3, 300), 300), 300)
+    Z = rng.random((rows.n_rows, 7)).astype(dtype)
+    np.testing.assert_array_equal(rows.mean(rows.expand(Z)), Z)
+
+
+def test_expand_gives_exactly_equal_rows(rng):
+    y = rng.integers(-1, 4, 50)
+    rows = SharedRows(encode_labels(y, 50), 50)
+    V = rows.expand(rng.random((rows.n_rows, 3)))
+    for c in range(4):
+        assert (V[y == c] == V[y == c][0]).all()
+
+
+def test_read_only_and_fortran_arrays(rng):
+    rows = SharedRows(encode_labels([1, 1, -1, 2, 2], 5), 5)
+    V = np.asfortranarray(rng.random((5, 4)))
+    V.flags.writeable = False
+    np.testing.assert_allclose(rows.reduce(V), matrix(rows).T @ V, rtol=1e-15)
+
+
+def test_labels_of_another_length_are_refused():
+    with pytest.raises(ValueError, match="each of the 4 samples, got 3"):
+        SharedRows(encode_labels([1, 1, 2], 3), 4)
+
+
+def test_pickle():
+    labels = encode_labels(["b", None, "b"], 3)
+    again = pickle.loads(pickle.dumps(labels))
+    assert isinstance(again, Labels)
+    np.testing.assert_array_equal(again.codes, labels.codes)
+    rows = pickle.loads(pickle.dumps(SharedRows(labels, 3)))
+    np.testing.assert_array_equal(rows.reduce(np.array([1.0, 10.0, 100.0])), [101.0, 10.0])
