@@ -1,0 +1,52 @@
+"""One place for floors, float64 sums and the choice between one thread and several."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+Array = Any  # ndarray today; the back ends of data/ bring their own
+
+#: Multiply-adds below which starting threads costs more than it saves; measured on two cores.
+THREAD_WORK = 4e6
+
+
+def floor(dtype: Any) -> float:
+    """Smallest number a denominator may have; numerators have no floor."""
+    return float(np.finfo(dtype).tiny)
+
+
+def dot64(a: Array, b: Array) -> float:
+    """⟨a, b⟩ summed in float64 whatever the dtype of the factors."""
+    if a.dtype == np.float64:
+        return float(np.vdot(a, b))
+    return float(np.einsum("ij,ij->", a, b, dtype=np.float64, casting="unsafe"))
+
+
+def norm64(a: Array) -> float:
+    """‖a‖_F, summed in float64."""
+    return float(np.sqrt(dot64(a, a)))
+
+
+def ratio(numerator: Array, denominator: Array) -> Array:
+    """numerator / denominator with 0 where the denominator is below the floor."""
+    out = np.zeros_like(numerator)
+    np.divide(numerator, denominator, out=out, where=denominator >= floor(denominator.dtype))
+    return out
+
+
+def threads_for(work: float) -> int:
+    """How many numba threads ``work`` multiply-adds deserve."""
+    if work < THREAD_WORK:
+        return 1
+    import numba
+
+    return int(numba.get_num_threads())
+
+
+def chunk_bounds(sizes_before: Array, chunks: int) -> Array:
+    """Cut rows into ``chunks`` runs of about equal work; sizes_before is a running sum (n + 1)."""
+    targets = np.linspace(0, sizes_before[-1], chunks + 1)
+    bounds = np.searchsorted(sizes_before, targets[1:-1])
+    return np.unique(np.concatenate([[0], bounds, [len(sizes_before) - 1]])).astype(np.int64)

@@ -1,0 +1,45 @@
+"""The only code that touches X: one file for each kind of array."""
+
+from __future__ import annotations
+
+from functools import singledispatch
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from partwise.data.base import DataMatrix
+from partwise.data.dense import DenseData
+from partwise.data.sparse import SparseData
+
+__all__ = ["DataMatrix", "as_data"]
+
+#: A sparse matrix with fewer entries than this, zeros included, is faster as a dense one.
+SMALL_SPARSE = 40_000
+
+
+@singledispatch
+def as_data(X: Any) -> DataMatrix:
+    """Wrap a validated array in its back end."""
+    raise TypeError(
+        f"X must be a numpy array or a scipy sparse matrix, got {type(X).__name__}; "
+        "convert it with numpy.asarray first."
+    )
+
+
+@as_data.register(np.ndarray)
+def _(X: np.ndarray) -> DataMatrix:
+    return DenseData(X)
+
+
+@as_data.register(sp.spmatrix)
+@as_data.register(sp.sparray)
+def _(X: Any) -> DataMatrix:
+    X = sp.csr_array(X)
+    if X.shape[0] * X.shape[1] <= SMALL_SPARSE:
+        return DenseData(X.toarray())
+    if not X.has_canonical_format or (X.data == 0).any():
+        X = X.copy()
+        X.sum_duplicates()
+        X.eliminate_zeros()
+    return SparseData(X)

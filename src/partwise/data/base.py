@@ -1,0 +1,79 @@
+"""What a back end must offer. Everything above this folder sees X only through these products."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from partwise._numeric import Array
+
+
+class DataMatrix(Protocol):
+    """X (n samples, p features), non-negative unless a model says otherwise.
+
+    ``U`` is (p, k), ``V`` is (n, k). Per-row sums come back in float64.
+    """
+
+    @property
+    def shape(self) -> tuple[int, int]: ...
+
+    @property
+    def dtype(self) -> Any: ...
+
+    @property
+    def density(self) -> float:
+        """Share of entries that a product visits; decides how much inner work pays."""
+        ...
+
+    def dot(self, U: Array) -> Array:
+        """X U, (n, k)."""
+        ...
+
+    def tdot(self, V: Array) -> Array:
+        """Xᵀ V, (p, k)."""
+        ...
+
+    def row_sq_norms(self) -> Array:
+        """‖x_i‖², (n,) float64."""
+        ...
+
+    def row_sums(self) -> Array:
+        """Σ_j x_ij, (n,) float64."""
+        ...
+
+    def row_xlogx(self) -> Array:
+        """Σ_j x_ij log x_ij with 0 log 0 = 0, (n,) float64."""
+        ...
+
+    def row_sq_residuals(self, V: Array, U: Array) -> Array:
+        """‖x_i - U v_i‖² without cancellation, (n,) float64."""
+        ...
+
+    def weighted(self, weights: Array | None, index: Array | None, n_rows: int) -> DataMatrix:
+        """AᵀΓX: rows times weights, then summed where ``index`` sends several to one row."""
+        ...
+
+    def kl_dot(self, V: Array, U: Array) -> tuple[Array, Array]:
+        """(X / VUᵀ) U, (n, k), and Σ_j x_ij log (VUᵀ)_ij, (n,) float64, in one pass."""
+        ...
+
+    def kl_tdot(self, V: Array, U: Array) -> Array:
+        """(X / VUᵀ)ᵀ V, (p, k)."""
+        ...
+
+    def kl_newton(
+        self, V: Array, U: Array, cost: Array, ridge: Array, sweeps: int, transposed: bool
+    ) -> tuple[Array, Array]:
+        """Second-order coordinate sweeps on V (or on U if transposed) for the KL loss.
+
+        The one place where a step is handed a view of the rows of X: a Newton step needs the
+        curvature at every non-zero. Returns the new factor and Σ x log y of each of its rows.
+        """
+        ...
+
+    def beta_dot(self, V: Array, U: Array, beta: float) -> tuple[Array, Array, Array]:
+        """(X ∘ Y^(β-2)) U, Y^(β-1) U and the β-divergence of each row, Y = VUᵀ."""
+        ...
+
+    def beta_tdot(self, V: Array, U: Array, beta: float) -> tuple[Array, Array]:
+        """(X ∘ Y^(β-2))ᵀ V and (Y^(β-1))ᵀ V."""
+        ...

@@ -1,0 +1,377 @@
+"""What all estimators share: validation, starts, restarts, the loop, fitted attributes."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.callback import CallbackSupportMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from partwise._numeric import Array
+from partwise.data import as_data
+from partwise.estimators import _validate
+from partwise.losses import NAMES, beta_of
+from partwise.models import FactorModel
+from partwise.solvers import init as starts
+from partwise.solvers.codes import solve_codes, start_codes
+from partwise.solvers.loop import Settings, Solution, alternate
+from partwise.solvers.steps import HANDLES, Step, make_step, mu_lin
+from partwise.subproblems import kkt_residual
+from partwise.terms import Linear, Ridge, Term
+
+LOSS = [StrOptions(set(NAMES)), Interval(Real, None, None, closed="neither")]
+
+
+class Factorizer(
+    ClassNamePrefixFeaturesOutMixin, TransformerMixin, CallbackSupportMixin, BaseEstimator
+):
+    """Base of the estimators X ≈ V S Uᵀ. A subclass says which model it builds, and no more.
+
+    It overrides `_model` (the model of the training data) and, if it must, `_solver_name`.
+    """
+
+    _parameter_constraints: dict[str, Any] = {
+        "n_components": [Interval(Integral, 1, None, closed="left"), None, StrOptions({"auto"})],
+        "init": [StrOptions(set(starts.INITS)), None],
+        "solver": [StrOptions({"auto", "cd", *HANDLES})],
+        "beta_loss": LOSS,
+        "tol": [Interval(Real, 0, None, closed="left")],
+        "max_iter": [Interval(Integral, 1, None, closed="left")],
+        "n_init": [Interval(Integral, 1, None, closed="left")],
+        "random_state": ["random_state"],
+        "verbose": ["verbose"],
+    }
+
+    # -- hooks ------------------------------------------------------------------------------
+
+    def _model(self, data: Any, k: int, weights: Array | None, extra: Any) -> FactorModel:
+        """The model of the training data; ``extra`` is what `_prepare` made of y and graph."""
+        raise NotImplementedError
+
+    def _prepare(self, X: Any, y: Any, **given: Any) -> Any:
+        """Labels, graph and the like, checked; None for models without them."""
+        return None
+
+    def _code_model(self, data: Any) -> FactorModel:
+        """The model that codes new samples with the basis fixed: no labels, no graph."""
+        return self._model(data, self.components_.shape[0], None, None)
+
+    def _settings(self, solver: str, model: FactorModel) -> Settings:
+        plain = solver == "mu"
+        return Settings(
+            max_iter=self.max_iter, tol=self.tol, extrapolate=not plain, guard=not plain
+        )
+
+    def _step(self, solver: str, rng: np.random.RandomState) -> Step:
+        if solver == "mu" and getattr(self, "mu_rule", "lee-seung") == "lin":
+            return mu_lin
+        if solver == "hals" and getattr(self, "shuffle", False):
+            hals = make_step("hals")
+            return lambda sub, Z: hals(sub, Z, order=rng.permutation(Z.shape[1]))  # type: ignore[call-arg]
+        return make_step(solver)
+
+    # -- names ------------------------------------------------------------------------------
+
+    def _solver_name(self) -> str:
+        """The step that ``solver`` means for this loss; refuses what cannot be done."""
+        beta = beta_of(self.beta_loss)
+        kind = "frobenius" if beta == 2 else "divergence"
+        if self.solver == "cd" and beta != 2:
+            raise ValueError(
+                f"Invalid beta_loss parameter: solver 'cd' does not handle beta_loss = {beta}"
+            )
+        if self.solver == "auto":
+            return "hals" if beta == 2 else "newton" if beta == 1 else "mu"
+        name = "hals" if self.solver == "cd" else self.solver
+        able = [s for s, kinds in HANDLES.items() if kind in kinds and (s != "newton" or beta == 1)]
+        if name not in able:
+            raise ValueError(
+                f"solver={self.solver!r} cannot minimise beta_loss={self.beta_loss!r}; "
+                f"solvers that can: {', '.join(able)}."
+            )
+        return name
+
+    def _init_name(self, n: int, p: int, k: int) -> str:
+        if self.init is None:
+            return "nndsvda" if k <= min(n, p) else "random"
+        if self.init.startswith("nndsvd") and k > min(n, p):
+            raise ValueError(
+                f"init = '{self.init}' can only be used when "
+                "n_components <= min(n_samples, n_features)"
+            )
+        return self.init
+
+    def _n_parts(self, X: Any, H: Any, extra: Any) -> int:
+        if self.n_components == "auto" and self.init == "custom" and H is not None:
+            return np.shape(H)[0]
+        if self.n_components in (None, "auto"):
+            return X.shape[1]
+        return int(self.n_components)
+
+    # -- fitting ----------------------------------------------------------------------------
+
+    def _check_X(self, X: Any, *, reset: bool) -> Any:
+        X = validate_data(
+            self,
+            X,
+            accept_sparse=("csr", "csc"),
+            dtype=[np.float64, np.float32],
+            reset=reset,
+        )
+        _validate.check_non_negative(X, type(self).__name__)
+        if beta_of(self.beta_loss) <= 0 and (X.min() == 0):
+            raise ValueError(
+                "When beta_loss <= 0 and X contains zeros, the solver may diverge. "
+                "Please add small values to X, or use a positive beta_loss."
+            )
+        return X
+
+    def _starts(
+        self, data: Any, k: int, W: Any, H: Any, weights: Array | None
+    ) -> list[Callable[[], tuple[Array, Array, np.random.RandomState]]]:
+        """One function for each restart; restart r can be replayed alone from its own seed."""
+        n, p = data.shape
+        name = self._init_name(n, p, k)
+        rng = check_random_state(self.random_state)
+        if name == "custom":
+            if W is None or H is None:
+                raise ValueError("init='custom' needs both W and H.")
+            V = _validate.check_start(W, (n, k), data.dtype, "W", type(self).__name__)
+            U = _validate.check_start(H, (k, p), data.dtype, "H", type(self).__name__)
+            return [lambda: (V.copy(), np.ascontiguousarray(U.T), rng)]
+        if W is not None or H is not None:
+            warnings.warn(
+                "When init!='custom', provided W or H are ignored. Set init='custom' to use them.",
+                RuntimeWarning,
+                stacklevel=4,
+            )
+        if self.n_init == 1:
+            return [lambda: (*starts.start(data, k, name, rng, weights), rng)]
+
+        def one(seed: int, name: str) -> tuple[Array, Array, np.random.RandomState]:
+            child = np.random.RandomState(seed)
+            return *starts.start(data, k, name, child, weights), child
+
+        seeds = rng.randint(np.iinfo(np.int32).max, size=self.n_init)
+        # a deterministic start is worth trying once; the others are random
+        names = [name] + [name if name == "kmeans" else "random"] * (self.n_init - 1)
+        return [lambda s=s, m=m: one(s, m) for s, m in zip(seeds, names, strict=True)]  # type: ignore[misc]
+
+    def _fit(self, X: Any, y: Any, W: Any, H: Any, sample_weight: Any, **given: Any) -> Array:
+        """Everything `fit` does; the estimator's attributes are set at the very end."""
+        self._validate_params()
+        solver = self._solver_name()
+        X = self._check_X(X, reset=True)
+        extra = self._prepare(X, y, **given)
+        k = self._n_parts(X, H, extra)
+        data = as_data(X)
+        weights = _validate.check_weights(sample_weight, X)
+        if getattr(self, "sample_weighting", None) == "ncw":
+            ncw = _validate.ncw_weights(data)
+            weights = ncw if weights is None else weights * ncw
+        model = self._model(data, k, weights, extra)
+        if model.loss.beta == 2:
+            _validate.check_scale(model.constant, bool((X != 0).sum()), type(self).__name__)
+        _set_sweeps(model, data, k)
+        best: Solution | None = None
+        seeds = self._starts(data, k, W, H, weights)
+        report = self._reporter(X, y, len(seeds))
+        for number, make in enumerate(seeds):
+            V, U, rng = make()
+            Z = model.reduce_start(V)
+            solution = alternate(
+                model, Z, U, self._step(solver, rng), self._settings(solver, model), report(number)
+            )
+            if best is None or solution.history[-1] < best.history[-1]:
+                best = solution
+        assert best is not None
+        return self._store(model, best, solver, k, extra)
+
+    def _store(
+        self, model: FactorModel, solution: Solution, solver: str, k: int, extra: Any
+    ) -> Array:
+        """Finish with a solve for V where the model allows it, then set the attributes."""
+        Z, U = solution.Z, solution.U
+        objective = model.exact_value(Z, U)
+        if solver != "mu" and self._ends_with_codes(model):
+            step = make_step(solver)
+            for start in (start_codes(model.data, k), Z):
+                final, _ = solve_codes(model, start, U, step, tol=self.tol, max_iter=self.max_iter)
+                value = model.exact_value(final, U)
+                if value <= objective * (1 + 1e-9):
+                    Z, objective = final, value
+                    break
+        if solver == "mu":
+            Z, U = _flush(model, Z, U, objective)
+        residual = max(
+            kkt_residual(model.subproblem("V", Z, U), Z),
+            kkt_residual(model.subproblem("U", Z, U), U),
+        )
+        if not solution.converged and self.tol > 0 and solution.n_iter >= self.max_iter:
+            warnings.warn(
+                f"Maximum number of iterations {self.max_iter} reached. "
+                "Increase it to improve convergence.",
+                ConvergenceWarning,
+                stacklevel=5,
+            )
+        V = model.expand(Z)
+        loss = objective - model.penalty("V", Z, U) - model.penalty("U", Z, U)
+        self._n_components = k
+        self.n_components_ = k
+        self.components_ = np.ascontiguousarray(U.T)
+        self.embedding_ = V
+        self.objective_ = objective
+        self.objective_history_ = np.asarray(solution.history)
+        self.reconstruction_err_ = float(np.sqrt(2 * max(loss, 0.0)))
+        self.n_iter_ = solution.n_iter
+        self.kkt_residual_ = residual
+        self.status_ = solution.status
+        self.solver_ = solver
+        return V
+
+    def _ends_with_codes(self, model: FactorModel) -> bool:
+        return model.index is None and not any(t.couples for t in model.terms["V"])
+
+    def _reporter(
+        self, X: Any, y: Any, n_starts: int
+    ) -> Callable[[int], Callable[[int, Solution], bool] | None]:
+        """Progress for callbacks and ``verbose``: a function of the restart, then the iteration."""
+        callbacks = hasattr(self, "_skl_callbacks")
+        nested = n_starts > 1
+        root: Any = None
+        if callbacks:
+            root = self._init_callback_context(max_subtasks=n_starts if nested else self.max_iter)
+            root.call_on_fit_task_begin(estimator=self, X=X, y=y)
+        elif not self.verbose:
+            return lambda number: None
+        began = time.perf_counter()
+
+        def for_start(number: int) -> Callable[[int, Solution], bool]:
+            context = root
+            if callbacks and nested:
+                context = root.subcontext(task_name="start", max_subtasks=self.max_iter)
+                context.call_on_fit_task_begin(estimator=self, X=X, y=y)
+
+            def on_iteration(n: int, solution: Solution) -> bool:
+                if self.verbose and n % 10 == 0:
+                    seconds = time.perf_counter() - began
+                    print(
+                        f"iteration {n:4d}, {seconds:.3f} s, objective {solution.history[-1]:.6g}"
+                    )
+                if not callbacks:
+                    return False
+                task = context.subcontext(task_name="iteration")
+                task.call_on_fit_task_begin(estimator=self, X=X, y=y)
+                return task.call_on_fit_task_end(
+                    estimator=self,
+                    X=X,
+                    y=y,
+                    reconstruction_attributes=lambda: self._partial_attributes(solution),
+                )
+
+            return on_iteration
+
+        return for_start
+
+    def _partial_attributes(self, solution: Solution) -> dict[str, Any]:
+        return {
+            "components_": np.ascontiguousarray(solution.U.T),
+            "n_components_": solution.U.shape[1],
+            "_n_components": solution.U.shape[1],
+            "n_iter_": solution.n_iter,
+        }
+
+    # -- using ------------------------------------------------------------------------------
+
+    def transform(self, X: Any) -> Array:
+        """Code new samples: V >= 0 with the basis fixed.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Non-negative samples.
+
+        Returns
+        -------
+        V : ndarray of shape (n_samples, n_components)
+        """
+        check_is_fitted(self)
+        X = self._check_X(X, reset=False)
+        return self._codes(self._code_model(as_data(X)))
+
+    def _codes(self, model: FactorModel) -> Array:
+        solver = self._solver_name()
+        U = np.ascontiguousarray(self.components_.T.astype(model.data.dtype, copy=False))
+        step = self._step(solver, check_random_state(self.random_state))
+        Z = start_codes(model.data, U.shape[1])
+        return solve_codes(model, Z, U, step, tol=self.tol, max_iter=self.max_iter)[0]
+
+    def inverse_transform(self, X: Any) -> Array:
+        """V back to the samples' space: V S H.
+
+        Parameters
+        ----------
+        X : {ndarray, sparse matrix} of shape (n_samples, n_components)
+
+        Returns
+        -------
+        X_original : ndarray of shape (n_samples, n_features)
+        """
+        check_is_fitted(self)
+        return X @ self._basis()
+
+    def _basis(self) -> Array:
+        """S H, the parts as they add up."""
+        return self.components_
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """Minus the objective per sample, for model selection (higher is better)."""
+        check_is_fitted(self)
+        X = self._check_X(X, reset=False)
+        model = self._code_model(as_data(X))
+        U = np.ascontiguousarray(self.components_.T.astype(X.dtype, copy=False))
+        return -model.exact_value(self._codes(model), U) / X.shape[0]
+
+    @property
+    def _n_features_out(self) -> int:
+        return self.components_.shape[0]
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.positive_only = True
+        tags.input_tags.sparse = True
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+
+def _set_sweeps(model: FactorModel, data: Any, k: int) -> None:
+    """Gillis & Glineur (2012): as many sweeps as cost about as much as the product before them."""
+    n, p = data.shape
+    for side, size in (("V", p), ("U", n)):
+        model.sweeps[side] = int(np.clip(1 + 0.5 * data.density * size / k, 1, 10))
+
+
+def _flush(model: FactorModel, Z: Array, U: Array, objective: float) -> tuple[Array, Array]:
+    """Zeros for what a multiplicative update left below rounding, if the objective agrees."""
+    small = np.finfo(Z.dtype).eps
+    Zf, Uf = (np.where(small * M.max(axis=0) > M, 0, M).astype(M.dtype) for M in (Z, U))
+    return (Zf, Uf) if model.exact_value(Zf, Uf) <= objective * (1 + 1e-9) else (Z, U)
+
+
+def elastic_net(alpha: float, l1_ratio: float, dtype: Any) -> list[Term]:
+    """α l1_ratio ‖Z‖₁ + ½ α (1 - l1_ratio) ‖Z‖² as terms; nothing where α is 0."""
+    terms: list[Term] = []
+    if alpha * l1_ratio > 0:
+        terms.append(Linear(np.full((1, 1), alpha * l1_ratio, dtype=dtype)))
+    if alpha * (1 - l1_ratio) > 0:
+        terms.append(Ridge(np.full((1, 1), alpha * (1 - l1_ratio), dtype=dtype)))
+    return terms

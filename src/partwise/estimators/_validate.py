@@ -1,0 +1,81 @@
+"""Checks of what a user hands in: once, here; everything below assumes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.utils import check_array
+from sklearn.utils.validation import _check_sample_weight
+
+from partwise._numeric import Array
+
+SIGNED = "CF and LCF take signed data"
+
+
+def check_non_negative(X: Any, whom: str) -> None:
+    """Raise where X has a negative entry, and say where."""
+    values = X.data if sp.issparse(X) else X
+    if values.size == 0 or not values.min() < 0:
+        return
+    if sp.issparse(X):
+        X = X.tocoo()
+        at = int(X.data.argmin())
+        row, column, low = int(X.coords[0][at]), int(X.coords[1][at]), X.data[at]
+    else:
+        row, column = (int(i) for i in np.unravel_index(X.argmin(), X.shape))
+        low = X[row, column]
+    raise ValueError(
+        f"Negative values in data passed to {whom}: the lowest is {low:g} at row {row}, "
+        f"column {column}; {SIGNED}."
+    )
+
+
+def check_scale(constant: float, has_values: bool, whom: str) -> None:
+    """Raise where the squares of X overflow or vanish."""
+    if not np.isfinite(constant):
+        raise ValueError(
+            f"{whom}: values of X are too large to be squared; divide X by its maximum."
+        )
+    if constant == 0 and has_values:
+        raise ValueError(
+            f"{whom}: values of X are too small to be squared; divide X by its maximum."
+        )
+
+
+def check_start(
+    Z: Any, shape: tuple[int, int], dtype: Any, name: str, whom: str, *, zeros: bool = False
+) -> Array:
+    """A custom start: shape, dtype, non-negative, not all zero."""
+    Z = check_array(Z, dtype=[np.float64, np.float32], input_name=name)
+    for axis, word in enumerate(("first", "second")):
+        if Z.shape[axis] != shape[axis]:
+            raise ValueError(
+                f"Array with wrong {word} dimension passed to {whom} (input {name}). "
+                f"Expected {shape[axis]}, but got {Z.shape[axis]}."
+            )
+    if Z.dtype != dtype:
+        raise TypeError(f"{name} should have the same dtype as X. Got {Z.dtype}, expected {dtype}.")
+    if (Z < 0).any():
+        raise ValueError(f"Negative values in data passed to {whom} (input {name})")
+    if not zeros and not Z.any():
+        raise ValueError(f"Array passed to {whom} (input {name}) is full of zeros.")
+    return Z
+
+
+def check_weights(sample_weight: Any, X: Any) -> Array | None:
+    """Sample weights >= 0, not all zero, in float64."""
+    if sample_weight is None:
+        return None
+    weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+    if not weights.any():
+        raise ValueError("sample_weight must not be all zero.")
+    return weights
+
+
+def ncw_weights(data: Any) -> Array:
+    """Normalized-cut weights γ_i = 1 / (x_iᵀ Σ_l x_l) (Xu et al. 2003); 0 for a zero sample."""
+    ones = np.ones((data.shape[0], 1), dtype=data.dtype)
+    degree = data.dot(data.tdot(ones))[:, 0].astype(np.float64)
+    return np.divide(1.0, degree, out=np.zeros_like(degree), where=degree > 0)

@@ -1,0 +1,272 @@
+"""NMF: scikit-learn's estimator, faster and with the objective in the open."""
+
+from __future__ import annotations
+
+import warnings
+from numbers import Real
+from typing import Any
+
+import numpy as np
+from sklearn.callback import with_callbacks
+from sklearn.utils._param_validation import Interval, StrOptions
+
+from partwise._numeric import Array
+from partwise.estimators import _validate
+from partwise.estimators._base import Factorizer, elastic_net, make_loss
+from partwise.models import FactorModel
+
+
+class NMF(Factorizer):
+    r"""Non-negative matrix factorization, in place of :class:`sklearn.decomposition.NMF`.
+
+    Minimises over V >= 0, U >= 0 (W = V, H = Uᵀ)
+
+    .. math:: d_\beta(X, V U^T) + \sum_i \gamma_i\text{-weighted rows, if weights are given}
+              + \alpha_W p\,(\ell \|V\|_1 + \tfrac{1-\ell}{2} \|V\|^2)
+              + \alpha_H n\,(\ell \|U\|_1 + \tfrac{1-\ell}{2} \|U\|^2)
+
+    with :math:`d_2 = \tfrac12\|X - VU^T\|^2` and :math:`d_1` the Kullback-Leibler divergence.
+    X must be >= 0.
+
+    Parameters
+    ----------
+    n_components : int, "auto" or None, default="auto"
+        Number of parts k. "auto": as many as rows of a custom H, else the number of features.
+    init : {"random", "nndsvd", "nndsvda", "nndsvdar", "kmeans", "custom"}, default=None
+        Start. None: "nndsvda" if k <= min(n, p), else "random". "custom" takes W and H.
+    solver : {"auto", "cd", "hals", "mu", "nesterov", "newton"}, default="auto"
+        "hals" (and "cd", its name in scikit-learn): coordinate descent with several sweeps per
+        product and extrapolation, Frobenius only. "nesterov": accelerated projected gradient,
+        Frobenius only. "newton": second-order coordinate sweeps, Kullback-Leibler only. "mu":
+        multiplicative updates, every loss. "auto": "hals", "newton" or "mu", by the loss.
+    beta_loss : float or {"frobenius", "kullback-leibler", "itakura-saito"}, default="frobenius"
+        The β-divergence to minimise (2, 1, 0).
+    tol : float, default=1e-4
+        Stop when the relative KKT residual is at most this: the larger over both factors of
+        ‖projected gradient‖ / (‖positive part‖ + ‖negative part‖ of the gradient). It means the
+        same for every solver. 0 runs all of ``max_iter``.
+    max_iter : int, default=200
+        Most iterations; one updates both factors.
+    random_state : int, RandomState instance or None, default=None
+        The same value gives the same result on one machine. The number of threads can change sums
+        inside BLAS in the last digit.
+    alpha_W : float, default=0.0
+        Weight of the penalty on W, times the number of features as in scikit-learn.
+    alpha_H : float or "same", default="same"
+        Weight of the penalty on H, times the number of samples.
+    l1_ratio : float, default=0.0
+        Share ℓ of the l1 norm in the penalties.
+    verbose : int, default=0
+        Print the objective every ten iterations.
+    shuffle : bool, default=False
+        Sweep the coordinates of "hals" in random order.
+    n_init : int, default=1
+        Number of starts; the one with the lowest objective is kept.
+    sample_weighting : {"ncw"}, default=None
+        Normalized-cut weights of the samples, γ_i = 1/(x_iᵀ Σ_l x_l), as in the comparators of the
+        GNMF and CNMF papers.
+    mu_rule : {"lee-seung", "lin"}, default="lee-seung"
+        "lin" is Lin's (2007) modification of "mu", which converges to a stationary point.
+
+    Attributes
+    ----------
+    components_ : ndarray of shape (n_components, n_features)
+        H = Uᵀ, the parts.
+    embedding_ : ndarray of shape (n_samples, n_components)
+        W = V of the training samples.
+    n_components_ : int
+    reconstruction_err_ : float
+        √(2 loss), as in scikit-learn: the Frobenius norm of the residual, or the root of twice the
+        divergence.
+    objective_ : float
+        The objective at the end, penalties included.
+    objective_history_ : ndarray of shape (n_iter_,)
+        The objective after each iteration; it never rises.
+    n_iter_ : int
+    kkt_residual_ : float
+        What ``tol`` is compared with, at the returned factors.
+    status_ : str
+        Why the solver stopped, as a sentence.
+    solver_ : str
+        The solver that ran.
+    n_features_in_, feature_names_in_
+        As in scikit-learn.
+
+    References
+    ----------
+    D. Lee, S. Seung: Algorithms for non-negative matrix factorization, NIPS 2000.
+    N. Gillis, F. Glineur: Accelerated multiplicative updates and hierarchical ALS, 2012.
+    A. Ang, N. Gillis: Accelerating NMF algorithms using extrapolation, 2019.
+    C.-J. Hsieh, I. Dhillon: Fast coordinate descent with variable selection for NMF, 2011.
+    C.-J. Lin: On the convergence of multiplicative update algorithms, 2007.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from partwise import NMF
+    >>> X = np.array([[1, 1], [2, 1], [3, 1.2], [4, 1], [5, 0.8], [6, 1]])
+    >>> model = NMF(n_components=2, random_state=0)
+    >>> W = model.fit_transform(X)
+    >>> bool(np.abs(X - W @ model.components_).max() < 0.01)
+    True
+    """
+
+    _parameter_constraints: dict[str, Any] = {
+        **Factorizer._parameter_constraints,
+        "alpha_W": [Interval(Real, 0, None, closed="left")],
+        "alpha_H": [Interval(Real, 0, None, closed="left"), StrOptions({"same"})],
+        "l1_ratio": [Interval(Real, 0, 1, closed="both")],
+        "shuffle": ["boolean"],
+        "sample_weighting": [StrOptions({"ncw"}), None],
+        "mu_rule": [StrOptions({"lee-seung", "lin"})],
+    }
+
+    def __init__(
+        self,
+        n_components: Any = "auto",
+        *,
+        init: str | None = None,
+        solver: str = "auto",
+        beta_loss: str | float = "frobenius",
+        tol: float = 1e-4,
+        max_iter: int = 200,
+        random_state: Any = None,
+        alpha_W: float = 0.0,
+        alpha_H: float | str = "same",
+        l1_ratio: float = 0.0,
+        verbose: int = 0,
+        shuffle: bool = False,
+        n_init: int = 1,
+        sample_weighting: str | None = None,
+        mu_rule: str = "lee-seung",
+    ) -> None:
+        self.n_components = n_components
+        self.init = init
+        self.solver = solver
+        self.beta_loss = beta_loss
+        self.tol = tol
+        self.max_iter = max_iter
+        self.random_state = random_state
+        self.alpha_W = alpha_W
+        self.alpha_H = alpha_H
+        self.l1_ratio = l1_ratio
+        self.verbose = verbose
+        self.shuffle = shuffle
+        self.n_init = n_init
+        self.sample_weighting = sample_weighting
+        self.mu_rule = mu_rule
+
+    def _model(self, data: Any, k: int, weights: Array | None, extra: Any) -> FactorModel:
+        n, p = data.shape
+        alpha_H = self.alpha_W if self.alpha_H == "same" else self.alpha_H
+        return FactorModel(
+            data,
+            make_loss(self.beta_loss),
+            weights=weights,
+            terms_V=elastic_net(self.alpha_W * p, self.l1_ratio, data.dtype),
+            terms_U=elastic_net(alpha_H * n, self.l1_ratio, data.dtype),
+        )
+
+    @with_callbacks
+    def fit(
+        self, X: Any, y: Any = None, *, W: Any = None, H: Any = None, sample_weight: Any = None
+    ) -> NMF:
+        """Learn the parts of X.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Non-negative samples.
+        y : Ignored
+        W, H : array-like, default=None
+            The start, if ``init="custom"``.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the samples in the loss.
+
+        Returns
+        -------
+        self : NMF
+        """
+        self._fit(X, None, W, H, sample_weight)
+        return self
+
+    @with_callbacks
+    def fit_transform(
+        self, X: Any, y: Any = None, W: Any = None, H: Any = None, *, sample_weight: Any = None
+    ) -> Array:
+        """Learn the parts of X and return W, its codes; parameters as in `fit`."""
+        return self._fit(X, None, W, H, sample_weight)
+
+    def _fit_codes(self, X: Any, W: Any, H: Any) -> tuple[Array, Array, int]:
+        """W for a given H."""
+        self._validate_params()
+        X = self._check_X(X, reset=True)
+        if H is None:
+            raise ValueError("update_H=False needs H.")
+        k = np.shape(H)[0] if self.n_components == "auto" else self._n_parts(X, None, None)
+        H = _validate.check_start(H, (k, X.shape[1]), X.dtype, "H", "NMF", zeros=True)
+        if W is not None:
+            warnings.warn(
+                "When update_H=False, the provided initial W is not used.",
+                RuntimeWarning,
+                stacklevel=3,
+            )
+        self.components_ = H
+        return self.transform(X), H, 1
+
+
+def non_negative_factorization(
+    X: Any,
+    W: Any = None,
+    H: Any = None,
+    n_components: Any = "auto",
+    *,
+    init: str | None = None,
+    update_H: bool = True,
+    solver: str = "auto",
+    beta_loss: str | float = "frobenius",
+    tol: float = 1e-4,
+    max_iter: int = 200,
+    alpha_W: float = 0.0,
+    alpha_H: float | str = "same",
+    l1_ratio: float = 0.0,
+    random_state: Any = None,
+    verbose: int = 0,
+    shuffle: bool = False,
+) -> tuple[Array, Array, int]:
+    """`NMF` as a function, in place of :func:`sklearn.decomposition.non_negative_factorization`.
+
+    Parameters are those of `NMF`; with ``update_H=False`` the given H is kept and only W is
+    solved for.
+
+    Returns
+    -------
+    W, H : ndarrays of shapes (n_samples, n_components) and (n_components, n_features)
+    n_iter : int
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from partwise import non_negative_factorization
+    >>> W, H, n_iter = non_negative_factorization(np.eye(3), n_components=2, random_state=0)
+    >>> W.shape, H.shape
+    ((3, 2), (2, 3))
+    """
+    model = NMF(
+        n_components,
+        init=init,
+        solver=solver,
+        beta_loss=beta_loss,
+        tol=tol,
+        max_iter=max_iter,
+        random_state=random_state,
+        alpha_W=alpha_W,
+        alpha_H=alpha_H,
+        l1_ratio=l1_ratio,
+        verbose=verbose,
+        shuffle=shuffle,
+    )
+    if update_H:
+        W = model.fit_transform(X, W=W, H=H)
+        return W, model.components_, model.n_iter_
+    return model._fit_codes(X, W, H)

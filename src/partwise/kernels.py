@@ -1,0 +1,348 @@
+"""Compiled inner loops: plain functions over arrays, compiled by numba on first use.
+
+Importing this module imports numba, so the library does it inside functions. Every kernel has a
+naive twin in ``tests/reference.py`` or a numpy expression in the tests. ``parallel`` variants run
+the same arithmetic in the same order on each row, so the number of threads changes no result of a
+row kernel; sums over rows are taken per chunk of rows, in order.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numba as nb
+import numpy as np
+
+# no "nnan" or "ninf": inf and nan keep their meaning
+_OPTIONS: dict[str, Any] = {
+    "cache": True,
+    "fastmath": {"nsz", "arcp", "contract", "afn", "reassoc"},
+    "error_model": "numpy",
+    "nogil": True,
+}
+LANES = 64  # rows swept together, one SIMD lane each; 64 measured best for float32 and float64
+
+
+@nb.njit(**_OPTIONS)
+def _sweep_block(z, c, d, r, G, g, sweeps, stop):
+    """Coordinate descent on LANES rows at once: min ½ d zᵀGz + ½ r zᵀz - cᵀz over z >= 0.
+
+    z, c are (k, LANES); coordinate j of all lanes moves to its exact minimiser. Sweeps end early
+    once a sweep changes less than ``stop`` times what the first one did.
+    """
+    k = G.shape[0]
+    k4 = k - k % 4
+    zero = z.dtype.type(0)
+    first = 0.0
+    for sweep in range(sweeps):
+        moved = 0.0
+        for j in range(k):
+            zj = z[j]
+            cj = c[j]
+            for t in range(LANES):
+                g[t] = zero
+            for other in range(0, k4, 4):  # four at a time: g stays in registers
+                a0, a1, a2, a3 = G[j, other], G[j, other + 1], G[j, other + 2], G[j, other + 3]
+                z0, z1, z2, z3 = z[other], z[other + 1], z[other + 2], z[other + 3]
+                for t in range(LANES):
+                    g[t] += a0 * z0[t] + a1 * z1[t] + a2 * z2[t] + a3 * z3[t]
+            for other in range(k4, k):
+                a0 = G[j, other]
+                z0 = z[other]
+                for t in range(LANES):
+                    g[t] += a0 * z0[t]
+            gjj = G[j, j]
+            change = zero
+            for t in range(LANES):
+                h = d[t] * gjj + r[t]
+                grad = d[t] * g[t] + r[t] * zj[t] - cj[t]
+                # a coordinate without curvature moves only where its linear cost sends it to zero
+                new = zj[t] - grad / h if h > zero else (zero if grad > zero else zj[t])
+                new = max(new, zero)
+                change += (new - zj[t]) * (new - zj[t]) * h
+                zj[t] = new
+            moved += change
+        if sweep == 0:
+            first = moved
+        if moved <= stop * stop * first:
+            break
+
+
+@nb.njit(**_OPTIONS)
+def _hals_range(Z, C, G, d, r, sweeps, stop, lo, hi):
+    k = G.shape[0]
+    z = np.zeros((k, LANES), Z.dtype)
+    c = np.zeros((k, LANES), Z.dtype)
+    dl = np.ones(LANES, Z.dtype)
+    rl = np.zeros(LANES, Z.dtype)
+    g = np.zeros(LANES, Z.dtype)
+    for start in range(lo, hi, LANES):
+        m = min(LANES, hi - start)
+        for t in range(m):
+            dl[t] = d[start + t] if d.shape[0] > 1 else d[0]
+            rl[t] = r[start + t] if r.shape[0] > 1 else r[0]
+            for j in range(k):
+                z[j, t] = Z[start + t, j]
+                c[j, t] = C[start + t, j]
+        for t in range(m, LANES):  # idle lanes stand at the solution of an empty problem
+            for j in range(k):
+                z[j, t] = 0
+                c[j, t] = 0
+        _sweep_block(z, c, dl, rl, G, g, sweeps, stop)
+        for t in range(m):
+            for j in range(k):
+                Z[start + t, j] = z[j, t]
+
+
+@nb.njit(**_OPTIONS)
+def hals_rows(Z, C, G, d, r, sweeps, stop):
+    """Coordinate descent in place on every row of Z; d and r have length 1 or n."""
+    _hals_range(Z, C, G, d, r, sweeps, stop, 0, Z.shape[0])
+
+
+@nb.njit(parallel=True, **_OPTIONS)
+def hals_rows_parallel(Z, C, G, d, r, sweeps, stop, chunk):
+    """`hals_rows` over chunks of rows in threads; chunk is a multiple of LANES."""
+    n = Z.shape[0]
+    for b in nb.prange((n + chunk - 1) // chunk):
+        _hals_range(Z, C, G, d, r, sweeps, stop, b * chunk, min(n, (b + 1) * chunk))
+
+
+@nb.njit(**_OPTIONS)
+def hals_sphere(Z, C, G, sweeps, stop):
+    """Column steps under ‖z_j‖ = 1: z_j = [c]₊/‖[c]₊‖ with c = C_j - Σ_{l≠j} G_jl z_l, in place.
+
+    Where [c]₊ = 0 the best point of the sphere is the unit vector at the largest entry of c.
+    """
+    n, k = Z.shape
+    c = np.empty(n, Z.dtype)
+    first = 0.0
+    for sweep in range(sweeps):
+        moved = 0.0
+        for j in range(k):
+            norm = 0.0
+            best = 0
+            for i in range(n):
+                s = C[i, j] + G[j, j] * Z[i, j]
+                for other in range(k):
+                    s -= G[j, other] * Z[i, other]
+                c[i] = s
+                if s > 0:
+                    norm += s * s
+                if s > c[best]:
+                    best = i
+            if norm > 0:
+                scale = 1.0 / math.sqrt(norm)
+                for i in range(n):
+                    new = max(c[i], Z.dtype.type(0)) * scale
+                    moved += (new - Z[i, j]) ** 2
+                    Z[i, j] = new
+            else:
+                for i in range(n):
+                    Z[i, j] = 0
+                Z[best, j] = 1
+        if sweep == 0:
+            first = moved
+        if moved <= stop * stop * first:
+            break
+
+
+@nb.njit(**_OPTIONS)
+def _kl_rows_range(indptr, indices, x, V, U, out, xlogy, lo, hi, tiny):
+    k = V.shape[1]
+    acc = np.zeros(k, V.dtype)
+    for i in range(lo, hi):
+        acc[:] = 0
+        v = V[i]
+        s = 0.0
+        for e in range(indptr[i], indptr[i + 1]):
+            u = U[indices[e]]
+            y = tiny
+            for other in range(k):
+                y += v[other] * u[other]
+            q = x[e] / y
+            for other in range(k):
+                acc[other] += q * u[other]
+            s += x[e] * math.log(y)
+        out[i] = acc
+        xlogy[i] = s
+
+
+@nb.njit(parallel=True, **_OPTIONS)
+def kl_rows_parallel(indptr, indices, x, V, U, out, xlogy, bounds, tiny):
+    """out = (X / VUᵀ) U and xlogy_i = Σ_j x_ij log(VUᵀ)_ij over the non-zeros, one pass.
+
+    ``bounds`` cuts the rows into chunks of about equal numbers of non-zeros. Nothing of size
+    nnz x k is stored.
+    """
+    for b in nb.prange(bounds.shape[0] - 1):
+        _kl_rows_range(indptr, indices, x, V, U, out, xlogy, bounds[b], bounds[b + 1], tiny)
+
+
+@nb.njit(**_OPTIONS)
+def kl_rows(indptr, indices, x, V, U, out, xlogy, bounds, tiny):
+    """`kl_rows_parallel` in one thread."""
+    _kl_rows_range(indptr, indices, x, V, U, out, xlogy, bounds[0], bounds[-1], tiny)
+
+
+@nb.njit(**_OPTIONS)
+def _newton_row(x, y, B, m, z, a, ridge, sweeps):
+    """One-dimensional second-order steps on f(z) = Σ_j (a_j + ½ ridge z_j) z_j - Σ_e x_e log y_e.
+
+    y = B z is kept up to date. B is (k, m): the basis at the m non-zeros of the row. With
+    N = Σ x b/y and h = Σ x b²/y² the derivative a - N(z) is modelled by the hyperbola through
+    (N, h): z' = z - (N/a) g/h. Because 1/N is concave in z, z' never passes the minimiser from the
+    left and passes it by less than Newton's step from the right.
+    """
+    k = z.shape[0]
+    for _ in range(sweeps):
+        for j in range(k):
+            b = B[j]
+            N = 0.0
+            h = 0.0
+            for e in range(m):
+                t = b[e] / y[e]
+                N += x[e] * t
+                h += x[e] * t * t
+            old = z[j]
+            slope = a[j] + ridge * old
+            g = slope - N
+            if h > 0.0:
+                if ridge > 0.0:
+                    step = g / (h + ridge) * min(1.0, N / slope)
+                elif slope > 0.0:
+                    step = g / h * (N / slope)
+                else:
+                    step = 0.0
+                new = old - step
+            else:
+                new = 0.0 if g > 0 else old
+            if new <= 0.0:
+                new = 0.0
+                if old > 0.0:
+                    for e in range(m):
+                        # this coordinate is nearly all there is at e: shrink, do not leave log 0
+                        if x[e] > 0 and y[e] - old * b[e] <= 1e-3 * y[e]:
+                            new = 0.1 * old
+                            break
+            change = z.dtype.type(new - old)
+            if change != 0:
+                for e in range(m):
+                    y[e] += change * b[e]
+                z[j] = new
+
+
+@nb.njit(**_OPTIONS)
+def _newton_range(indptr, indices, data, Z, U, cost, ridge, sweeps, xlogy, lo, hi, tiny):
+    k = Z.shape[1]
+    width = 0
+    for i in range(lo, hi):
+        width = max(width, indptr[i + 1] - indptr[i])
+    B = np.empty((k, width), Z.dtype)
+    y = np.empty(width, Z.dtype)
+    x = np.empty(width, Z.dtype)
+    a = np.empty(k, np.float64)
+    for i in range(lo, hi):
+        m = indptr[i + 1] - indptr[i]
+        z = Z[i]
+        for e in range(m):
+            u = U[indices[indptr[i] + e]]
+            x[e] = data[indptr[i] + e]
+            for other in range(k):
+                B[other, e] = u[other]
+        for e in range(m):
+            y[e] = tiny
+        for other in range(k):
+            zl = z[other]
+            b = B[other]
+            for e in range(m):
+                y[e] += zl * b[e]
+        for other in range(k):
+            a[other] = cost[0 if cost.shape[0] == 1 else i, other]
+        _newton_row(x, y, B, m, z, a, ridge[0 if ridge.shape[0] == 1 else i], sweeps)
+        s = 0.0
+        for e in range(m):
+            s += x[e] * math.log(max(y[e], tiny))
+        xlogy[i] = s
+
+
+@nb.njit(parallel=True, **_OPTIONS)
+def newton_rows_parallel(indptr, indices, data, Z, U, cost, ridge, sweeps, xlogy, bounds, tiny):
+    """Newton coordinate sweeps for KL on each row of Z, in place; see `_newton_row`.
+
+    ``cost`` (1 or n, k) is the linear cost d_i Σ_j u_jk plus penalties; ``xlogy`` receives
+    Σ_j x_ij log y_ij after the step.
+    """
+    for b in nb.prange(bounds.shape[0] - 1):
+        _newton_range(
+            indptr, indices, data, Z, U, cost, ridge, sweeps, xlogy, bounds[b], bounds[b + 1], tiny
+        )
+
+
+@nb.njit(**_OPTIONS)
+def newton_rows(indptr, indices, data, Z, U, cost, ridge, sweeps, xlogy, bounds, tiny):
+    """`newton_rows_parallel` in one thread."""
+    _newton_range(
+        indptr, indices, data, Z, U, cost, ridge, sweeps, xlogy, bounds[0], bounds[-1], tiny
+    )
+
+
+@nb.njit(**_OPTIONS)
+def _newton_dense_range(X, Z, B, cost, ridge, sweeps, xlogy, lo, hi, tiny):
+    k, m = B.shape
+    x = np.empty(m, Z.dtype)
+    y = np.empty(m, Z.dtype)
+    a = np.empty(k, np.float64)
+    for i in range(lo, hi):
+        z = Z[i]
+        for e in range(m):
+            x[e] = X[i, e]
+            y[e] = tiny
+        for other in range(k):
+            zl = z[other]
+            b = B[other]
+            for e in range(m):
+                y[e] += zl * b[e]
+        for other in range(k):
+            a[other] = cost[0 if cost.shape[0] == 1 else i, other]
+        _newton_row(x, y, B, m, z, a, ridge[0 if ridge.shape[0] == 1 else i], sweeps)
+        s = 0.0
+        for e in range(m):
+            if x[e] > 0:
+                s += x[e] * math.log(max(y[e], tiny))
+        xlogy[i] = s
+
+
+@nb.njit(parallel=True, **_OPTIONS)
+def newton_dense_parallel(X, Z, B, cost, ridge, sweeps, xlogy, bounds, tiny):
+    """`newton_rows_parallel` for a dense X; B is the basis as (k, p), contiguous."""
+    for b in nb.prange(bounds.shape[0] - 1):
+        _newton_dense_range(X, Z, B, cost, ridge, sweeps, xlogy, bounds[b], bounds[b + 1], tiny)
+
+
+@nb.njit(**_OPTIONS)
+def newton_dense(X, Z, B, cost, ridge, sweeps, xlogy, bounds, tiny):
+    """`newton_dense_parallel` in one thread."""
+    _newton_dense_range(X, Z, B, cost, ridge, sweeps, xlogy, bounds[0], bounds[-1], tiny)
+
+
+@nb.njit(**_OPTIONS)
+def _spmm_range(indptr, indices, x, B, out, lo, hi):
+    k = B.shape[1]
+    acc = np.zeros(k, B.dtype)
+    for i in range(lo, hi):
+        acc[:] = 0
+        for e in range(indptr[i], indptr[i + 1]):
+            b = B[indices[e]]
+            q = x[e]
+            for other in range(k):
+                acc[other] += q * b[other]
+        out[i] = acc
+
+
+@nb.njit(parallel=True, **_OPTIONS)
+def spmm_parallel(indptr, indices, x, B, out, bounds):
+    """out = X B for CSR X, rows in threads; scipy's product runs in one."""
+    for b in nb.prange(bounds.shape[0] - 1):
+        _spmm_range(indptr, indices, x, B, out, bounds[b], bounds[b + 1])

@@ -1,0 +1,182 @@
+"""The loss between X and Y = V S Uᵀ: what it is worth, and how each half-step looks.
+
+A loss turns products of the data with one factor into a subproblem in the other. The model ``m``
+brings ``R``, the data with sample weights and shared rows summed in (AᵀΓX), ``d``, the weight of
+each row (None: ones), the smoothing ``S`` and the terms. With B = U S and F = V S,
+Y = V Bᵀ = F Uᵀ.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from partwise._numeric import Array
+from partwise.data import DataMatrix
+from partwise.subproblems import Divergence, Quadratic, Subproblem
+from partwise.terms import Linear, Ridge
+
+NAMES = {"frobenius": 2.0, "kullback-leibler": 1.0, "itakura-saito": 0.0}
+
+
+def beta_of(beta_loss: str | float) -> float:
+    """β of a loss name or number."""
+    return NAMES[beta_loss] if isinstance(beta_loss, str) else float(beta_loss)
+
+
+def make_loss(beta_loss: str | float) -> Frobenius | KullbackLeibler | Beta:
+    """The loss object of a scikit-learn ``beta_loss``."""
+    beta = beta_of(beta_loss)
+    if beta == 2:
+        return Frobenius()
+    return KullbackLeibler() if beta == 1 else Beta(beta)
+
+
+def _total(rows: Array, weights: Array | None) -> float:
+    return float(rows.sum() if weights is None else rows @ weights)
+
+
+class Frobenius:
+    """½ ‖X - Y‖²."""
+
+    beta = 2.0
+    kind = "frobenius"
+    unit_norm = 2  # ‖u_k‖₂ = 1 is the scale constraint that goes with it
+
+    def constant(self, data: DataMatrix, weights: Array | None) -> float:
+        return 0.5 * _total(data.row_sq_norms(), weights)
+
+    def exact(self, data: DataMatrix, weights: Array | None, V: Array, B: Array) -> float:
+        """The loss summed from residuals, for fits so good that the expansion cancels."""
+        return 0.5 * _total(data.row_sq_residuals(V, B), weights)
+
+    def value(self, m: Any, Z: Array, U: Array) -> float:
+        sub = self.subproblem(m, "U", Z, U)
+        return sub.value(U)
+
+    def subproblem(self, m: Any, side: str, Z: Array, U: Array) -> Quadratic:
+        constant = m.constant + m.penalty("U" if side == "V" else "V", Z, U)
+        if side == "V":
+            B = m.S(U)
+            return Quadratic(
+                m.R.dot(B),
+                B.T @ B,
+                d=m.d,
+                terms=m.terms["V"],
+                constant=constant,
+                sweeps=m.sweeps["V"],
+            )
+        F = m.S(Z)
+        G = F.T @ (F if m.d is None else F * m.d[:, None])
+        if not m.unit:
+            return Quadratic(
+                m.R.tdot(F), G, terms=m.terms["U"], constant=constant, sweeps=m.sweeps["U"]
+            )
+        # ½ρ‖u‖² is the price of length exactly for terms of degree 2; for degree 1 it bounds it,
+        # ‖u‖ <= ½(‖u‖² + 1), with equality at ‖u‖ = 1, where each step begins.
+        return Quadratic(
+            m.R.tdot(F),
+            G,
+            constant=m.constant,
+            ridge=sum(price for _, price in m.length_prices(Z)),
+            length_cost=lambda U: m.penalty("V", Z * m.lengths(U), U),
+            sweeps=m.sweeps["U"],
+        )
+
+
+class KullbackLeibler:
+    """Σ x log(x/y) - x + y."""
+
+    beta = 1.0
+    kind = "divergence"
+    unit_norm = 1  # Σ_j u_jk = 1
+
+    def constant(self, data: DataMatrix, weights: Array | None) -> float:
+        return _total(data.row_xlogx() - data.row_sums(), weights)
+
+    def value(self, m: Any, Z: Array, U: Array) -> float:
+        known = m.recall(Z, U)
+        if known is None:
+            product, xlogy = m.R.kl_dot(Z, m.S(U))
+            known = m.remember(Z, U, float(xlogy.sum()), product)
+        mass = Z.sum(axis=0, dtype=np.float64) if m.d is None else m.d.astype(np.float64) @ Z
+        sum_y = float(mass @ m.S(U).sum(axis=0, dtype=np.float64))
+        penalty = m.penalty("V", Z * m.lengths(U), U) + m.penalty("U", Z, U)
+        return m.constant + sum_y - known.xlogy + penalty
+
+    def subproblem(self, m: Any, side: str, Z: Array, U: Array) -> Divergence:
+        if side == "V":
+            B = m.S(U)
+            sums = B.sum(axis=0)[None, :]
+
+            def product() -> Array:
+                known = m.recall(Z, U)
+                return (
+                    m.R.kl_dot(Z, B)[0] if known is None or known.product is None else known.product
+                )
+
+            def newton(Z: Array, cost: Array, ridge: Array, sweeps: int) -> Array:
+                new, xlogy = m.R.kl_newton(Z, B, cost, ridge, sweeps, transposed=False)
+                m.remember(new, U, float(xlogy.sum()), None)
+                return new
+
+            return Divergence(
+                product,
+                sums if m.d is None else m.d[:, None] * sums,
+                d=m.d,
+                terms=m.terms["V"],
+                newton=newton,
+                evaluate=lambda Z: self.value(m, Z, U),
+            )
+        F = m.S(Z)
+        mass = (F.sum(axis=0) if m.d is None else m.d @ F)[None, :]
+        terms = list(m.terms["U"])
+        for degree, price in m.length_prices(Z) if m.unit else ():
+            # degree 1 is linear in Σu exactly; (Σu)² <= Σ u²/u₀ at Σu₀ = 1 by Jensen for degree 2
+            terms.append(
+                Linear(price[None, :]) if degree == 1 else Ridge(price / np.maximum(U, 1e-30))
+            )
+
+        def newton_columns(U: Array, cost: Array, ridge: Array, sweeps: int) -> Array:
+            new, xlogy = m.R.kl_newton(F, U, cost, ridge, sweeps, transposed=True)
+            m.remember(Z, new, float(xlogy.sum()), None)
+            return new
+
+        return Divergence(
+            lambda: m.R.kl_tdot(F, U),
+            mass,
+            terms=terms,
+            newton=newton_columns,
+            evaluate=lambda U: self.value(m, Z, U),
+        )
+
+
+class Beta:
+    """The β-divergence, for the drop-in NMF only: no labels, graph or weights."""
+
+    kind = "divergence"
+    unit_norm = 2
+
+    def __init__(self, beta: float) -> None:
+        self.beta = beta
+
+    def constant(self, data: DataMatrix, weights: Array | None) -> float:
+        return 0.0
+
+    def value(self, m: Any, Z: Array, U: Array) -> float:
+        known = m.recall(Z, U)
+        if known is None:
+            num, den, rows = m.R.beta_dot(Z, U, self.beta)
+            known = m.remember(Z, U, float(rows.sum()), (num, den))
+        return known.xlogy + m.penalty("V", Z, U) + m.penalty("U", Z, U)
+
+    def subproblem(self, m: Any, side: str, Z: Array, U: Array) -> Subproblem:
+        if side == "V":
+            known = m.recall(Z, U)
+            num, den = m.R.beta_dot(Z, U, self.beta)[:2] if known is None else known.product
+            evaluate = lambda Z: self.value(m, Z, U)  # noqa: E731
+        else:
+            num, den = m.R.beta_tdot(Z, U, self.beta)
+            evaluate = lambda U: self.value(m, Z, U)  # noqa: E731
+        return Divergence(lambda: num, den, terms=m.terms[side], beta=self.beta, evaluate=evaluate)

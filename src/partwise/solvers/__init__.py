@@ -1,0 +1,1 @@
+"""Steps, one loop, starts: how a model is solved."""

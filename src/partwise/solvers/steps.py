@@ -1,0 +1,181 @@
+"""One step on one subproblem: ``step(sub, Z) -> Z``, pure. Extrapolation lives in the loop.
+
+=========  ==================================  =====================================================
+step       subproblems                         what it does
+=========  ==================================  =====================================================
+mu         all                                 Z ∘ neg/pos, the papers' multiplicative update
+hals       Frobenius                           coordinate descent, several sweeps a product
+nesterov   Frobenius                           accelerated projected gradient, NMF-DC (15)(17)
+newton     KL, terms that do not couple rows   second-order coordinate sweeps
+=========  ==================================  =====================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from partwise._numeric import Array, floor, ratio, threads_for
+from partwise.subproblems import Divergence, Quadratic, Subproblem
+
+Step = Callable[[Any, Array], Array]
+
+
+def mu(sub: Subproblem, Z: Array) -> Array:
+    """Z ∘ (neg/pos); for KL with a quadratic term the minimiser of the EM majoriser."""
+    if isinstance(sub, Divergence):
+        return _em(sub, Z)
+    neg, pos = sub.split(Z)
+    return Z * ratio(neg, pos)
+
+
+def mu_lin(sub: Subproblem, Z: Array, sigma: float = 1e-8, delta: float = 1e-8) -> Array:
+    """Lin (2007): a multiplicative step that cannot stall at zero.
+
+    Z - Z̄/(pos(Z̄) + δ) ∘ grad with Z̄ = max(Z, σ) where grad < 0; converges to a stationary point.
+    """
+    neg, pos = sub.split(Z)
+    gradient = pos - neg
+    raised = np.where(gradient < 0, np.maximum(Z, Z.dtype.type(sigma)), Z)
+    return Z - ratio(raised, sub.split(raised)[1] + Z.dtype.type(delta)) * gradient
+
+
+def _em(sub: Divergence, Z: Array) -> Array:
+    """The minimiser of the majoriser of a β-divergence at Z plus its terms, entry by entry.
+
+    With z = q Z and linear costs joined to ``cost``, it solves
+    cost q^max(β-1,0) + r Z q = product q^min(β-2,0): Lee & Seung's ratio for β = 1 without a
+    ridge r, a quadratic's root with one.
+    """
+    b, r = sub.cost, np.zeros((1, 1), Z.dtype)
+    for term in sub.terms:
+        if hasattr(term, "solve"):
+            for other in sub.terms:
+                if other is not term:
+                    b = b + other.row_bound(Z)[0]
+            return term.solve(np.broadcast_to(b, Z.shape), Z * sub.product, Z)
+        linear, ridge = term.row_bound(Z)
+        b, r = b + linear, r + ridge
+    beta = sub.beta
+    b = np.broadcast_to(b, Z.shape)
+    if beta >= 2:  # q² <= 2/β q^β + const: the ridge joins the cost
+        b, r = b + r * Z, np.zeros((1, 1), Z.dtype)
+    if not r.any():
+        power = 1 / (2 - beta) if beta < 1 else 1 / (beta - 1) if beta > 2 else 1.0
+        q = ratio(sub.product, b)
+        return Z * (q if power == 1 else q**power)
+    if beta == 1:
+        c = Z * sub.product
+        return ratio(2 * c, b + np.sqrt(b * b + 4 * r * c))
+    return Z * _ridge_root(sub.product, b, r * Z, beta)
+
+
+def _ridge_root(num: Array, cost: Array, ridge: Array, beta: float) -> Array:
+    """Newton in t = log q on log(cost e^{at} + ridge e^t) + (2-β)t = log num, convex and rising."""
+    tiny = floor(num.dtype)
+    a = max(beta - 1.0, 0.0)
+    alive = num > tiny
+    log_num = np.log(np.where(alive, num, 1))
+    t = np.zeros_like(num)
+    for _ in range(30):
+        first, second = cost * np.exp(a * t), ridge * np.exp(t)
+        total = np.maximum(first + second, tiny)
+        change = (np.log(total) + (2 - beta) * t - log_num) / (
+            (a * first + second) / total + 2 - beta
+        )
+        t = np.clip(t - change, -700, 700).astype(num.dtype)
+        if np.abs(change).max() < 1e-12:
+            break
+    return np.where(alive, np.exp(t), 0).astype(num.dtype)
+
+
+def hals(sub: Quadratic, Z: Array, *, stop: float = 0.1, order: Array | None = None) -> Array:
+    """Exact coordinate steps, `sub.sweeps` of them or until a sweep moves little.
+
+    Terms that couple rows enter through their row bound, which is renewed between sweeps.
+    """
+    Z = Z.copy()
+    couples = any(term.couples for term in sub.terms)
+    rounds = max(1, sub.sweeps) if couples else 1
+    for _ in range(rounds):
+        C, r = sub.C, np.zeros(1, Z.dtype)
+        for term in sub.terms:
+            linear, ridge = term.row_bound(Z)
+            C = C - linear
+            r = r + ridge[:, 0]
+        sweep_rows(Z, C, sub.hessian, sub.d, r, 1 if couples else sub.sweeps, stop, order)
+    return Z
+
+
+def sweep_rows(
+    Z: Array,
+    C: Array,
+    G: Array,
+    d: Array | None,
+    r: Array,
+    sweeps: int,
+    stop: float,
+    order: Array | None = None,
+) -> None:
+    """Coordinate descent on min ½ d zᵀGz + ½ r zᵀz - cᵀz for every row, in place."""
+    from partwise import kernels
+
+    n, k = Z.shape
+    if order is not None:
+        permuted = np.ascontiguousarray(Z[:, order])
+        sweep_rows(permuted, C[:, order], G[np.ix_(order, order)], d, r, sweeps, stop)
+        Z[:, order] = permuted
+        return
+    d = np.ones(1, Z.dtype) if d is None else d
+    args = (np.ascontiguousarray(C, Z.dtype), np.ascontiguousarray(G, Z.dtype), d)
+    args = (*args, r.astype(Z.dtype), sweeps, stop)
+    threads = threads_for(float(n) * k * k * sweeps)
+    if threads == 1:
+        kernels.hals_rows(Z, *args)
+        return
+    blocks = -(-n // kernels.LANES)
+    kernels.hals_rows_parallel(Z, *args, -(-blocks // (4 * threads)) * kernels.LANES)
+
+
+def nesterov(sub: Quadratic, Z: Array, *, inner_iter: int = 10) -> Array:
+    """`inner_iter` accelerated projected gradient steps from Z, NMF-DC (15) and (17)."""
+    lipschitz = sub.lipschitz()
+    if lipschitz <= floor(Z.dtype):
+        return Z
+    step = Z.dtype.type(1.0 / lipschitz)
+    Y, momentum = Z, 1.0
+    for _ in range(inner_iter):
+        neg, pos = sub.split(Y)
+        new = np.maximum(Y - step * (pos - neg), 0)
+        following = (1 + np.sqrt(4 * momentum**2 + 1)) / 2
+        Y = new + Z.dtype.type((momentum - 1) / following) * (new - Z)
+        Z, momentum = new, following
+    return Z
+
+
+def newton(sub: Divergence, Z: Array, *, sweeps: int = 1) -> Array:
+    """Second-order coordinate sweeps; the back end runs them, since they need rows of X."""
+    cost, ridge = sub.cost, np.zeros(1, Z.dtype)
+    for term in sub.terms:
+        linear, bound = term.row_bound(Z)
+        cost, ridge = cost + linear, ridge + bound[:, 0]
+    assert sub.newton is not None
+    return sub.newton(Z, cost.astype(np.float64), ridge.astype(np.float64), sweeps)
+
+
+STEPS: dict[str, Step] = {"mu": mu, "hals": hals, "nesterov": nesterov, "newton": newton}
+#: Which losses a step can do; asked for before any work is done.
+HANDLES = {
+    "mu": ("frobenius", "divergence"),
+    "hals": ("frobenius",),
+    "nesterov": ("frobenius",),
+    "newton": ("divergence",),
+}
+
+
+def make_step(name: str, **options: Any) -> Step:
+    """The step of that name with its options bound."""
+    return partial(STEPS[name], **options) if options else STEPS[name]

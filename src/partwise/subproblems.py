@@ -1,0 +1,144 @@
+"""The two subproblems of a factorization, after the products: X is gone.
+
+Both have ``split`` (gradient = pos - neg), ``value`` and ``terms``; the steps in `solvers.steps`
+need nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from partwise._numeric import Array, dot64, norm64, ratio
+from partwise.terms import Term
+
+
+def add_terms(terms: Sequence[Term], Z: Array, neg: Array, pos: Array) -> tuple[Array, Array]:
+    """Add the split gradients of the terms to (neg, pos)."""
+    for term in terms:
+        minus, plus = term.split(Z)
+        neg, pos = neg + minus, pos + plus
+    return neg, pos
+
+
+class Quadratic:
+    """½ Σ_i d_i z_iᵀ G z_i + ½ Σ_k ρ_k ‖z_k‖² - ⟨C, Z⟩ + terms(Z), Z >= 0.
+
+    Parameters
+    ----------
+    C, G : (n, k) and (k, k) arrays
+    d : (n,) array or None
+        Row weights of the quadratic part; None means ones.
+    terms : sequence of Term
+    constant : float
+        What makes `value` the whole objective.
+    ridge : (k,) array or None
+        ρ: the price of the length of column k, where the model pays for it elsewhere; it steers the
+        step, and ``length_cost(Z)``, if given, replaces it in the value.
+    sweeps : int
+        How many coordinate sweeps one product deserves.
+    """
+
+    kind = "frobenius"
+
+    def __init__(
+        self,
+        C: Array,
+        G: Array,
+        *,
+        d: Array | None = None,
+        terms: Sequence[Term] = (),
+        constant: float = 0.0,
+        ridge: Array | None = None,
+        length_cost: Callable[[Array], float] | None = None,
+        sweeps: int = 1,
+    ) -> None:
+        self.C, self.G, self.d, self.terms = C, G, d, terms
+        self.constant, self.length_cost, self.sweeps = constant, length_cost, sweeps
+        self.hessian = G if ridge is None else G + np.diag(ridge).astype(G.dtype)
+
+    def value(self, Z: Array) -> float:
+        weighted = Z if self.d is None else Z * self.d[:, None]
+        total = 0.5 * dot64(weighted.T @ Z, self.G) - dot64(self.C, Z) + self.constant
+        if self.length_cost is not None:
+            total += self.length_cost(Z)
+        return total + sum(term.value(Z) for term in self.terms)
+
+    def split(self, Z: Array) -> tuple[Array, Array]:
+        pos = Z @ self.hessian
+        if self.d is not None:
+            pos *= self.d[:, None]
+        return add_terms(self.terms, Z, self.C, pos)
+
+    def lipschitz(self) -> float:
+        """A bound of the Hessian: ‖G‖₂ max d plus the terms' own."""
+        d = 1.0 if self.d is None else float(self.d.max(initial=0.0))
+        return float(np.linalg.norm(self.hessian, 2)) * d + sum(t.lipschitz() for t in self.terms)
+
+
+class Divergence:
+    """The EM majoriser of a KL (or β) loss at the current point.
+
+    gradient = cost + terms - product, where ``product`` are the ratio products (X/Y) B, made when
+    first asked for, and ``cost`` (1 or n, k) the column sums with their weights.
+
+    Parameters
+    ----------
+    beta : float
+        β of the loss; 1 for KL.
+    newton : callable or None
+        ``newton(Z, cost, ridge, sweeps)``: second-order sweeps, where the back end has them.
+    evaluate : callable
+        The whole objective with this factor at Z.
+    """
+
+    kind = "divergence"
+
+    def __init__(
+        self,
+        product: Callable[[], Array],
+        cost: Array,
+        *,
+        d: Array | None = None,
+        terms: Sequence[Term] = (),
+        beta: float = 1.0,
+        newton: Callable[..., Array] | None = None,
+        evaluate: Callable[[Array], float],
+    ) -> None:
+        self._make_product, self.cost, self.d, self.terms = product, cost, d, terms
+        self.beta, self.newton, self.value = beta, newton, evaluate
+        self._product: Array = None
+
+    @property
+    def product(self) -> Array:
+        if self._product is None:
+            self._product = self._make_product()
+        return self._product
+
+    def split(self, Z: Array) -> tuple[Array, Array]:
+        return add_terms(self.terms, Z, self.product, self.cost)
+
+
+Subproblem = Quadratic | Divergence
+
+
+def kkt_residual(sub: Subproblem, Z: Array) -> float:
+    """‖projected gradient‖ / (‖neg‖ + ‖pos‖), in [0, 1] whatever the scale of X.
+
+    Where the gradient is positive, entries below the mean of their column count in proportion:
+    at zero not at all, and a multiplicative update that is on its way there little. A row of
+    weight d counts like d equal rows.
+    """
+    neg, pos = (np.broadcast_to(part, Z.shape) for part in sub.split(Z))
+    mean = Z.mean(axis=0)
+    if sub.d is not None:
+        mean = sub.d @ Z / sub.d.sum()
+        row = ratio(np.ones_like(sub.d), np.sqrt(sub.d))[:, None]
+        neg, pos = neg * row, pos * row
+    scale = norm64(neg) + norm64(pos)
+    if scale == 0:
+        return 0.0
+    gradient = pos - neg
+    share = ratio(Z, np.broadcast_to(mean, Z.shape))
+    return norm64(np.where(gradient > 0, gradient * np.minimum(share, 1), gradient)) / scale

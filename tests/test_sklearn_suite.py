@@ -1,0 +1,97 @@
+"""scikit-learn's own test_nmf.py, run with our NMF in place of theirs.
+
+The file is read from the installed wheel and executed with our names in its namespace; none of it
+is copied. Tests of scikit-learn's private functions and of MiniBatchNMF alone are left out, and
+MiniBatchNMF is dropped from the parametrisations.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+from typing import Any
+
+import pytest
+from sklearn.decomposition.tests import test_nmf as original
+
+import partwise
+
+#: Tests that touch only private functions, only MiniBatchNMF, or a private function's result.
+PRIVATE = {
+    "test_initialize_nn_output",
+    "test_initialize_close",
+    "test_initialize_variants",
+    "test_beta_divergence",
+    "test_special_sparse_dot",
+    "test_nmf_underflow",
+    "test_minibatch_nmf_transform",
+    "test_mbnmf_inverse_transform",
+    "test_minibatch_nmf_negative_beta_loss",
+    "test_minibatch_nmf_partial_fit",
+    "test_minibatch_nmf_verbose",
+}
+MINIBATCH_ALSO = {
+    # compares scikit-learn's two classes with each other
+    "test_nmf_minibatchnmf_equivalence",
+}
+
+
+def _load() -> Any:
+    """A fresh copy of the module with our estimator under the names it uses."""
+    spec = importlib.util.find_spec(original.__name__)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    for name, theirs in list(vars(module).items()):
+        if theirs is original.NMF:
+            setattr(module, name, partwise.NMF)
+        elif theirs is original.non_negative_factorization:
+            setattr(module, name, partwise.non_negative_factorization)
+    return module
+
+
+MODULE = _load()
+
+
+def _swap(value: Any) -> Any:
+    return partwise.NMF if value is original.NMF else value
+
+
+def _cases(function: Any) -> list[Any]:
+    """The parametrisations of a test with NMF swapped and MiniBatchNMF dropped."""
+    cases: list[dict[str, Any]] = [{}]
+    for mark in getattr(function, "pytestmark", []):
+        if mark.name != "parametrize":
+            continue
+        names, values = mark.args[0], mark.args[1]
+        names = [n.strip() for n in names.split(",")] if isinstance(names, str) else list(names)
+        rows = [v if len(names) > 1 else [v] for v in values]
+        rows = [[_swap(v) for v in row] for row in rows if original.MiniBatchNMF not in row]
+        cases = [{**case, **dict(zip(names, row, strict=True))} for case in cases for row in rows]
+    return cases
+
+
+def _collect() -> list[Any]:
+    tests = []
+    for name, function in inspect.getmembers(MODULE, inspect.isfunction):
+        if not name.startswith("test_") or name in PRIVATE | MINIBATCH_ALSO:
+            continue
+        for number, case in enumerate(_cases(function)):
+            tests.append(pytest.param(function, case, id=f"{name}-{number}"))
+    return tests
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.filterwarnings("ignore:The multiplicative update:UserWarning")
+@pytest.mark.parametrize(("function", "case"), _collect())
+def test_in_place_of_scikit_learn(function: Any, case: dict[str, Any], monkeypatch: Any) -> None:
+    if function.__name__ == "test_parameter_checking":
+        # its last part checks MiniBatchNMF and a private function: scikit-learn's own do that
+        monkeypatch.setattr(MODULE, "MiniBatchNMF", original.MiniBatchNMF)
+    function(**case)
+
+
+def test_something_was_collected() -> None:
+    names = {case.values[0].__name__ for case in _collect()}
+    assert len(names) >= 20
+    assert MODULE.NMF is partwise.NMF
