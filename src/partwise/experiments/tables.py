@@ -1,0 +1,273 @@
+"""A protocol's results as a section: printed | measured | difference, claims, notes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from partwise.experiments.cells import NO_LABELS
+from partwise.experiments.check import average_mismatches, listed_slips
+from partwise.experiments.claims import Verdict, judge
+from partwise.experiments.document import Grid, Section, Text
+from partwise.experiments.protocol import Method, Printed, Protocol
+from partwise.experiments.summary import Stat, Summary
+
+METRICS = {
+    "ac": "Accuracy (%)",
+    "nmi": "Normalised mutual information (%)",
+    "ari": "Adjusted Rand index (%)",
+    "seconds": "Seconds of one fit",
+    "sparseness_U": "Sparseness of the basis",
+    "sparseness_V": "Sparseness of the representation",
+    "distance": "Distance of the basis to the centres",
+    "ac_best": "Accuracy, best of the sub-runs (%)",
+    "nmi_best": "NMI, best of the sub-runs (%)",
+}
+FAR = 3.0  # points from print beyond which a difference is marked
+
+
+@dataclass(frozen=True)
+class Context:
+    """What is said about a run beside its numbers."""
+
+    skipped: dict[str, str]
+    failed: dict[str, str]
+    part: float = 1.0  # the share of the default protocol's cells that is there
+
+
+def build(summary: Summary, context: Context) -> Section:
+    """The section of a table, without its pictures.
+
+    Parameters
+    ----------
+    summary : Summary
+        The measured numbers with their protocol.
+    context : Context
+        What was left out or failed.
+
+    Returns
+    -------
+    Section
+    """
+    protocol = summary.protocol
+    section = Section(f"{protocol.name}: {protocol.title}", protocol.name)
+    add = section.blocks.append
+    add(f"{protocol.paper}.")
+    add(_status(summary, context))
+    if not protocol.comparable:
+        add("Not comparable with the printed numbers: other data than the paper's (see the notes).")
+    for metric in protocol.metrics:
+        for budget in summary.budgets():
+            for grid_title, grid in _grids(summary, metric, budget):
+                add(f"## {grid_title}")
+                add(grid)
+    _add_choices(summary, section)
+    verdicts = judge(summary)
+    if verdicts:
+        add("## Claims")
+        add(_claims(verdicts))
+    if protocol.notes or any(b.note for b in protocol.budgets):
+        add("## Notes")
+        data_notes = [f"{d.name}: {d.note}." for d in protocol.data if d.note]
+        budgets = [f"Label budget {b.name}: {b.note}." for b in protocol.budgets if b.note]
+        columns = [f"{m.name}: {m.note}." for m in protocol.methods if m.note]
+        add([*protocol.notes, *data_notes, *budgets, *columns])
+    slips = slip_sentences(protocol)
+    if slips:
+        add("## Slips in print")
+        add(slips)
+    return section
+
+
+def slip_sentences(protocol: Protocol) -> list[str]:
+    """The slips that the protocol lists, and any other average that its column does not give."""
+    known = listed_slips(protocol)
+    found = [str(m) for m in average_mismatches(protocol) if (m.metric, m.method) not in known]
+    return [slip["text"] for slip in protocol.slips] + found
+
+
+def _status(summary: Summary, context: Context) -> str:
+    protocol = summary.protocol
+    runs = sorted({(r["cell"]["data"], r["cell"]["k"], r["cell"]["run"]) for r in summary.results})
+    per_row: dict[tuple[str, int], int] = {}
+    for data, k, _ in runs:
+        per_row[data, k] = per_row.get((data, k), 0) + 1
+    counts = sorted(set(per_row.values()))
+    words = " to ".join(str(c) for c in ([counts[0], counts[-1]] if len(counts) > 1 else counts))
+    text = f"Measured with {words or 'no'} run{'s' if words != '1' else ''} a row"
+    if protocol.runs_printed:
+        text += f" (print: {protocol.runs_printed})"
+    text += ", equal subsets, shown labels and starts for all methods."
+    if context.part < 1.0:
+        text += f" This is {context.part:.0%} of the default protocol's cells."
+    for name, reason in context.skipped.items():
+        text += f" {name} was not run: {reason}."
+    if context.failed:
+        first = next(iter(context.failed.values()))
+        text += f" {len(context.failed)} runs failed, the first with: {first}."
+    return text
+
+
+def _grids(summary: Summary, metric: str, budget: str) -> list[tuple[str, Grid]]:
+    protocol = summary.protocol
+    printed_budget = next((b.printed for b in protocol.budgets if b.name == budget), True)
+    label = METRICS.get(metric, metric)
+    if budget != NO_LABELS:
+        label += f", labels: {budget}" + ("" if printed_budget else " (ours, not printed)")
+    grids = [(f"{label}: averages", _averages(summary, metric, budget, printed_budget))]
+    if metric != "seconds":
+        columns = _columns(protocol)
+        if len(columns) <= 10:
+            full = _full(summary, metric, budget, printed_budget, columns)
+            grids.append((f"{label}: printed, measured ± sd, difference", full))
+    return grids
+
+
+def _columns(protocol: Protocol) -> list[tuple[str, Method]]:
+    """Column names with their methods; a sweep has one column for each value."""
+    columns = []
+    for method in protocol.methods:
+        if method.sweep:
+            columns += [(v.name, method) for v in method.variants()]
+        else:
+            columns.append((method.name, method))
+    return columns
+
+
+def _mark(method: Method) -> str:
+    return "†" if method.chosen_on_answer else ""
+
+
+def _averages(summary: Summary, metric: str, budget: str, printed_budget: bool) -> Grid:
+    protocol = summary.protocol
+    scope = protocol.view.get("score", "all")
+    header = ["method", "printed", "measured", "difference", "on unlabelled", "runs"]
+    rows = []
+    for name, method in _columns(protocol):
+        whole = _printed_average(summary, metric, name) if printed_budget else None
+        stat = summary.stat(name, metric, budget=budget, scope=scope)
+        hidden = summary.stat(name, metric, budget=budget, scope="unlabelled")
+        row = [
+            Text.of(name + _mark(method) + (" (printed only)" if method.printed_only else "")),
+            Text.of(_number(whole[0], metric) if whole else ""),
+            Text.of(_stat(stat, metric)),
+            _difference(whole[0] if whole else None, stat, metric, protocol.comparable),
+            Text.of(_number(hidden.mean, metric) if hidden else ""),
+            Text.of(str(stat.n) if stat else ""),
+        ]
+        rows.append(row)
+    return Grid(header, rows)
+
+
+def _printed_average(summary: Summary, metric: str, method: str) -> tuple[float, int] | None:
+    """The printed mean over the rows that were run, with their number.
+
+    Over all rows this is the printed average up to rounding; over some (a quick pass) the printed
+    average would not be the right thing to compare with.
+    """
+    protocol = summary.protocol
+    if metric == "seconds":
+        cell = protocol.printed_value("seconds", "avg", method)
+        return (cell.mean, 1) if cell else None
+    rows = {k for _, k in summary.rows()} or {int(c.k) for c in protocol.printed if c.k != "avg"}
+    cells = [protocol.printed_value(metric, k, method) for k in rows]
+    values = [c.mean for c in cells if c is not None]
+    return (sum(values) / len(values), len(values)) if values else None
+
+
+def _full(
+    summary: Summary,
+    metric: str,
+    budget: str,
+    printed_budget: bool,
+    columns: list[tuple[str, Method]],
+) -> Grid:
+    protocol = summary.protocol
+    scope = protocol.view.get("score", "all")
+    several = len(protocol.data) > 1
+    measured = summary.rows()
+    printed_rows = [
+        (protocol.data[0].name, int(k))
+        for k in dict.fromkeys(c.k for c in protocol.printed if c.metric == metric)
+        if k != "avg"
+    ]
+    rows = []
+    for data, k in sorted(set(printed_rows) | set(measured), key=lambda r: (r[0], r[1])):
+        row = [Text.of(f"{data} {k}" if several else str(k))]
+        for name, _ in columns:
+            cell = protocol.printed_value(metric, k, name) if printed_budget else None
+            stat = summary.stat(name, metric, budget=budget, scope=scope, data=data, k=k)
+            row.append(_three(cell, stat, metric, protocol.comparable))
+        rows.append(row)
+    row = [Text.of("Avg.")]
+    for name, _ in columns:
+        cell = protocol.printed_value(metric, "avg", name) if printed_budget else None
+        partial = set(printed_rows) - set(measured)
+        stat = None if partial else summary.stat(name, metric, budget=budget, scope=scope)
+        row.append(_three(cell, stat, metric, protocol.comparable))
+    header = ["K", *(name + _mark(method) for name, method in columns)]
+    return Grid(header, [*rows, row], last=True)
+
+
+def _three(cell: Printed | None, stat: Stat | None, metric: str, comparable: bool) -> Text:
+    printed = ""
+    if cell is not None:
+        printed = f"{cell.mean:.{cell.decimals}f}"
+        printed += "" if cell.sd is None else f" ± {cell.sd:g}"
+    lines = [(printed or "–", "quiet"), (_stat(stat, metric) or "–", "")]
+    lines += _difference(cell.mean if cell else None, stat, metric, comparable).lines
+    return Text(tuple(lines))
+
+
+def _number(value: float, metric: str) -> str:
+    if metric.startswith("sparseness"):
+        return f"{value:.3f}"
+    return f"{value:.3g}" if metric in ("seconds", "distance") else f"{value:.1f}"
+
+
+def _stat(stat: Stat | None, metric: str) -> str:
+    if stat is None:
+        return ""
+    text = _number(stat.mean, metric)
+    return text if math.isnan(stat.sd) else f"{text} ± {_number(stat.sd, metric)}"
+
+
+def _difference(printed: float | None, stat: Stat | None, metric: str, comparable: bool) -> Text:
+    if printed is None or stat is None:
+        return Text.of("")
+    gap = stat.mean - printed
+    if metric == "seconds":
+        return Text.of(f"x {stat.mean / printed:.2g}" if printed else "")
+    if not comparable:
+        return Text.of(f"({gap:+.1f})", "quiet")
+    return Text.of(f"{gap:+.1f} ▲", "far") if abs(gap) > FAR else Text.of(f"{gap:+.1f}")
+
+
+def _add_choices(summary: Summary, section: Section) -> None:
+    lines = []
+    for (method, budget), choice in sorted(summary.chosen.items()):
+        tried = ", ".join(f"{name} {value}" for name, value in choice["accuracies"].items())
+        where = "" if budget == NO_LABELS else f" ({budget})"
+        lines.append(
+            f"† {method}{where}: {choice['setting']} was chosen on the answer, as in the paper, "
+            f"by mean accuracy over all rows: {tried}."
+        )
+    if lines:
+        section.blocks.append(lines)
+
+
+def _claims(verdicts: list[Verdict]) -> Grid:
+    def holds(value: bool | None) -> Text:
+        if value is None:
+            return Text.of("–", "quiet")
+        return Text.of("holds", "yes") if value else Text.of("does not hold", "no")
+
+    several = len({v.budget for v in verdicts}) > 1
+    rows = []
+    for v in verdicts:
+        text = v.text + (f" [labels: {v.budget}]" if several and v.budget != NO_LABELS else "")
+        test = "" if v.p is None else f"{v.test}, p = {v.p:.2g}"
+        rows.append(
+            [Text.of(text), holds(v.printed), holds(v.measured), Text.of(v.detail), Text.of(test)]
+        )
+    return Grid(["claim", "in print", "measured", "how", "paired test"], rows)

@@ -1,0 +1,302 @@
+"""The protocols: transcription, settings, random parts, judging, counting."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from partwise.experiments import load_protocol, names
+from partwise.experiments.cells import Selection, cells
+from partwise.experiments.check import average_mismatches, listed_slips
+from partwise.experiments.choose import folds, predict
+from partwise.experiments.claims import RULES, judge
+from partwise.experiments.made import classes100, gaussians
+from partwise.experiments.operations import count, printed_count, ring_graph
+from partwise.experiments.protocol import Budget, DataSpec, read_rows
+from partwise.experiments.sampling import UNLABELLED, draw
+from partwise.experiments.summary import paired_test, summarise
+from partwise.experiments.tables import slip_sentences
+
+NAMES = (
+    *(f"cnmf/{n}" for n in ("table1", "table2", "fig1", "fig2")),
+    *(f"lcf/{n}" for n in ("table2", "table3", "fig1", "fig2", "fig3", "fig4", "fig5")),
+    *(f"gnmf/table{n}" for n in (1, 3, 4, 5)),
+    *(f"gnmf/fig{n}" for n in range(1, 8)),
+    *(f"nmfdc/table{n}" for n in range(2, 10)),
+    *(f"nmfdc/fig{n}" for n in (1, 2, 3, 4, 5, 7)),
+    *(f"cdnmf/{n}" for n in ("table1", "table2", "table3")),
+    *(f"cdnmf/fig{n}" for n in range(1, 6)),
+    "partwise/table1",
+)
+# metrics x (cluster numbers + average) x methods, and a row of running times where there is one
+PRINTED_CELLS = {
+    "cnmf/table1": 2 * 10 * 5,
+    "cnmf/table2": 2 * 10 * 5,
+    "lcf/table2": 2 * 10 * 5,
+    "lcf/table3": 2 * 10 * 5,
+    "gnmf/table3": 2 * 10 * 5,
+    "gnmf/table4": 2 * 8 * 5,
+    "gnmf/table5": 2 * 7 * 5,
+    "nmfdc/table2": 11 * 8,
+    "nmfdc/table3": 10 * 8,
+    "nmfdc/table4": 11 * 8,
+    "nmfdc/table5": 10 * 8,
+    "nmfdc/table6": 8 * 8,
+    "nmfdc/table7": 7 * 8,
+    "nmfdc/table8": 11 * 8,
+    "nmfdc/table9": 10 * 8,
+    "cdnmf/table1": 2 * 10 * 8,
+    "cdnmf/table2": 2 * 10 * 8,
+    "cdnmf/table3": 2 * 10 * 8,
+}
+
+
+def test_every_table_and_figure_of_the_papers_is_there():
+    assert set(names()) == set(NAMES)
+
+
+@pytest.mark.parametrize("name", PRINTED_CELLS)
+def test_every_cell_is_transcribed_once(name):
+    printed = load_protocol(name).printed
+    keys = [(c.metric, c.k, c.method) for c in printed]
+    assert len(keys) == len(set(keys)) == PRINTED_CELLS[name]
+
+
+@pytest.mark.parametrize("name", PRINTED_CELLS)
+def test_average_rows_follow_from_their_columns_or_are_listed_as_slips(name):
+    protocol = load_protocol(name)
+    found = {(m.metric, m.method) for m in average_mismatches(protocol)}
+    assert found == listed_slips(protocol)
+
+
+@pytest.mark.parametrize("name", PRINTED_CELLS)
+def test_average_deviations_are_the_mean_of_the_deviations(name):
+    """CNMF and LCF print them; to one unit of the last digit, as for the averages."""
+    cells_ = load_protocol(name).printed
+    for average in (c for c in cells_ if c.k == "avg" and c.sd is not None):
+        sds = [
+            c.sd
+            for c in cells_
+            if (c.metric, c.method) == (average.metric, average.method) and c.k != "avg"
+        ]
+        assert abs(np.mean(sds) - average.sd) < 10.0**-average.decimals + 1e-9
+
+
+def test_columns_that_one_paper_takes_from_another():
+    """The sentences in the protocols, as numbers."""
+    pairs = {"NMF": "NMF", "GNMF": "GNMF", "SemiGNMF": "sGNMF", "CNMF": "CNMF-F",
+             "CNMF-KL": "CNMF-KL"}  # fmt: skip
+    for later, earlier in (("nmfdc/table2", "cdnmf/table3"), ("nmfdc/table4", "cdnmf/table1")):
+        for method, source in pairs.items():
+            for k in range(2, 11):
+                new = load_protocol(later).printed_value("ac", k, method).mean
+                old = load_protocol(earlier).printed_value("ac", k, source).mean
+                if (later, method, k) == ("nmfdc/table2", "GNMF", 9):
+                    assert (new, old) == (62.00, 62.22)
+                else:
+                    assert new == old
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_protocols_are_complete(name):
+    protocol = load_protocol(name)
+    assert protocol.title and protocol.paper
+    if protocol.printed:
+        assert {c.method for c in protocol.printed} == {m.name for m in protocol.methods}
+    if protocol.kind != "operations":
+        assert protocol.data and protocol.methods and protocol.runs_default >= 1
+    for method in protocol.methods:
+        assert bool(method.estimator) != bool(method.printed_only)
+        assert not (method.labels and not protocol.budgets)
+        assert method.start in ("shared", "seed")
+    for claim in protocol.claims:
+        assert claim["type"] in RULES
+        known = {m.name for m in protocol.methods}
+        known |= {v.name for m in protocol.methods for v in m.variants()}
+        assert {claim["method"], *claim.get("over", [])} <= known
+    for slip in protocol.slips:
+        assert slip["text"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_quick_is_a_part_of_the_protocol(name):
+    protocol = load_protocol(name)
+    if protocol.kind == "operations":
+        return
+    runs = max(protocol.runs_default, 2)
+    whole = {c.slug for c in cells(protocol, Selection(runs=runs))}
+    quick = {c.slug for c in cells(protocol, Selection(quick=True))}
+    assert quick and quick <= whole
+
+
+def test_views_share_the_runs_of_their_table():
+    for name in NAMES:
+        protocol = load_protocol(name)
+        if protocol.runs_of:
+            own = {c.slug for c in cells(protocol, Selection())}
+            assert own == {c.slug for c in cells(load_protocol(protocol.runs_of), Selection())}
+
+
+def test_names_that_are_not_there():
+    with pytest.raises(ValueError, match="--list"):
+        load_protocol("gnmf/table99")
+
+
+# The random part -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def digits():
+    return DataSpec("digits", "unit_rows", (3, 5))
+
+
+def test_draws_are_equal_for_all_methods_and_differ_between_runs(digits):
+    one, again = draw("a/table1", digits, 3, 0), draw("a/table1", digits, 3, 0)
+    np.testing.assert_array_equal(one.X, again.X)
+    np.testing.assert_array_equal(one.start(3)[0], again.start(3)[0])
+    assert one.integer_seed("kmeans") == again.integer_seed("kmeans")
+    other = draw("a/table1", digits, 3, 1)
+    assert other.X.shape != one.X.shape or not np.array_equal(other.X, one.X)
+    assert not np.array_equal(one.start(3, subrun=1)[0], one.start(3)[0])
+    table = draw("b/table1", digits, 3, 0)
+    assert not np.array_equal(table.start(3)[1], one.start(3)[1])
+
+
+def test_a_draw_has_k_classes_and_a_positive_start(digits):
+    sample = draw("a/table1", digits, 5, 0)
+    assert set(sample.truth) == set(range(5))
+    V, U = sample.start(5)
+    assert V.shape == (sample.X.shape[0], 5) and U.shape == (64, 5)
+    assert min(V.min(), U.min()) > 0
+
+
+def test_label_budgets_are_nested_and_counted_by_class(digits):
+    sample = draw("a/table1", digits, 5, 0)
+    two, tenth = sample.shown(Budget("2", per_class=2)), sample.shown(Budget("10 %", share=0.1))
+    for label in range(5):
+        size = int(np.sum(sample.truth == label))
+        assert np.sum(two == label) == 2
+        assert np.sum(tenth == label) == round(0.1 * size)
+    assert np.all(tenth[two != UNLABELLED] == two[two != UNLABELLED])
+    assert np.all(two[two != UNLABELLED] == sample.truth[two != UNLABELLED])
+    assert np.all(sample.shown(None) == UNLABELLED)
+
+
+@pytest.mark.parametrize(("size", "labels"), [(10, 1), (11, 1), (20, 2), (3, 1)])
+def test_ten_per_cent_is_at_least_one_label(size, labels):
+    assert Budget("10 %", share=0.1).count(size) == labels
+
+
+def test_made_data():
+    X, y = gaussians()
+    assert X.shape == (150, 2) and X.min() > 0 and list(np.bincount(y)) == [50, 50, 50]
+    X, y = classes100()
+    assert X.shape == (2000, 2500) and 0 <= X.min() and X.max() <= 1
+    some = np.isin(y, [0, 1, 2])
+    gaps = np.linalg.norm(X[some][:, None] - X[some], axis=2)
+    same = y[some][:, None] == y[some]
+    assert gaps[same].max() < gaps[~same].min()
+
+
+# Choosing by held-out labels -----------------------------------------------------------------
+
+
+def test_folds_hide_one_label_a_class_and_never_the_only_one():
+    y = np.array([0, 0, 0, 1, 1, 2, -1, -1])
+    hidden = folds(y)
+    assert [sorted(rows.tolist()) for rows in hidden] == [[0, 3], [1, 4], [2]]
+
+
+def test_clusters_take_the_class_of_their_labelled_members():
+    clusters = np.array([2, 2, 0, 0, 1, 1])
+    y = np.array([0, -1, 1, -1, 2, -1])
+    assert predict(clusters, y, 3).tolist() == [0, 0, 1, 1, 2, 2]
+
+
+# Judging -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "holds"),
+    [
+        ("cnmf/table1", "consistently outperforms all the other algorithms in accuracy", False),
+        ("cnmf/table1", "in NMI (at every k)", True),
+        ("cnmf/table1", "3.4 points", True),
+        ("cnmf/table2", "2.0 points", False),
+        ("lcf/table2", "4.41 points", True),
+        ("lcf/table3", "at every k", False),
+        ("gnmf/table3", "NMF outperforms PCA on COIL20", False),
+        ("gnmf/table4", "always results in the best accuracy", False),
+        ("gnmf/table5", "always results in the best accuracy", True),
+        ("nmfdc/table2", "NMF-DC has the highest accuracy (at every c)", False),
+        ("nmfdc/table2", "smallest running time", True),
+        ("cdnmf/table1", "all the way", False),
+    ],
+)
+def test_claims_in_the_printed_table_itself(name, words, holds):
+    verdicts = judge(summarise(load_protocol(name), []))
+    chosen = [v for v in verdicts if words in v.text and not v.text.startswith("GNMF outperforms")]
+    assert chosen and all(v.printed is holds and v.measured is None for v in chosen)
+
+
+def test_slips_are_said_openly():
+    text = " ".join(slip_sentences(load_protocol("nmfdc/table9")))
+    assert "35.75" in text and "Table V" in text
+
+
+def test_the_paired_test_is_two_sided_and_quiet_about_ties():
+    assert paired_test(np.zeros(5)) == ("no difference", 1.0)
+    name, p = paired_test(np.array([1.0, 1.0, 1.0]))
+    assert name == "sign" and p == pytest.approx(0.25)
+    name, p = paired_test(np.arange(1.0, 11.0))
+    assert name == "Wilcoxon" and p == pytest.approx(2 / 2**10)
+
+
+# Counting ------------------------------------------------------------------------------------
+
+SIZES = {"M": 12, "N": 10, "K": 3, "p": 4, "q": 6}
+
+
+def _printed(formulation, method, operation):
+    for row in read_rows("gnmf/table1"):
+        if (row["formulation"], row["method"], row["operation"]) == (
+            formulation, method, operation,
+        ):  # fmt: skip
+            return printed_count(row["formula"], SIZES)
+    raise AssertionError
+
+
+@pytest.mark.parametrize("formulation", ["frobenius", "divergence"])
+@pytest.mark.parametrize("operation", ["fladd", "flmlt", "fldiv"])
+def test_printed_operation_counts_of_nmf_are_those_counted(formulation, operation):
+    assert count(formulation, "NMF", SIZES)[operation] == _printed(formulation, "NMF", operation)
+
+
+def test_where_printed_operation_counts_of_gnmf_differ():
+    counted = count("frobenius", "GNMF", SIZES)
+    NK = SIZES["N"] * SIZES["K"]
+    assert _printed("frobenius", "GNMF", "fladd") - counted["fladd"] == NK
+    assert _printed("frobenius", "GNMF", "flmlt") == counted["flmlt"]
+    # A conjugate gradient step takes p + 6 of each here, and not p + 4: three vector updates, two
+    # inner products and the diagonal.
+    counted = count("divergence", "GNMF", SIZES)
+    extra = counted["flmlt"] - _printed("divergence", "GNMF", "flmlt")
+    assert extra == 2 * SIZES["q"] * NK
+
+
+def test_the_counting_graph_has_p_neighbours():
+    for p in (4, 5):
+        W = ring_graph(10, p)
+        assert np.array_equal(W, W.T) and np.all(W.sum(axis=1) == p) and np.trace(W) == 0
+
+
+def test_importing_is_light():
+    code = (
+        "import sys, partwise.experiments, partwise.experiments.runner; "
+        "print([m for m in ('matplotlib', 'typer', 'sklearn.cluster') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,316 @@
+"""The runner, with a stand-in method: resuming, two processes, full disks, what comes out."""
+
+from __future__ import annotations
+
+import errno
+import html.parser
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from partwise.experiments import page, runner
+from partwise.experiments import store as store_module
+from partwise.experiments.cells import Selection, cells, run_cell
+from partwise.experiments.command import reproduce as command
+from partwise.experiments.methods import MethodUnavailable
+from partwise.experiments.protocol import load_protocol
+from partwise.experiments.store import Store
+
+PROTOCOL = """
+title = "A stand-in table"
+paper = "nobody"
+metrics = ["ac", "nmi"]
+runs = { printed = 4, default = 4 }
+quick = { clusters = [2], runs = 1 }
+kmeans = 3
+
+[[data]]
+name = "digits"
+clusters = [2, 3]
+
+[[budgets]]
+name = "2 a class"
+per_class = 2
+
+[[methods]]
+name = "NMF"
+estimator = "sklearn.decomposition:NMF"
+params = { solver = "mu", max_iter = 20, tol = 0.0 }
+
+[[methods]]
+name = "Kmeans"
+estimator = "kmeans"
+params = { n_init = 1 }
+subruns = 3
+
+[[methods]]
+name = "Spread"
+estimator = "labelspreading"
+labels = true
+
+[[methods]]
+name = "Grid"
+estimator = "sklearn.decomposition:NMF"
+params = { solver = "mu", tol = 0.0 }
+grid = { max_iter = [5, 10] }
+
+[[methods]]
+name = "Nowhere"
+printed_only = "no formula"
+
+[[claims]]
+text = "NMF beats Kmeans"
+type = "beats"
+method = "NMF"
+over = ["Kmeans"]
+metric = "ac"
+every_k = false
+"""
+CSV = """metric,k,method,mean,sd
+ac,2,NMF,99.0,1.0
+ac,3,NMF,95.0,2.0
+ac,avg,NMF,97.0,1.5
+ac,2,Kmeans,90.0,
+ac,3,Kmeans,80.0,
+ac,avg,Kmeans,85.0,
+"""
+RUN = (
+    "import sys; from partwise.experiments.runner import reproduce; "
+    "reproduce(sys.argv[1], sys.argv[2], jobs=int(sys.argv[3]))"
+)
+CHANGING = ("seconds", "wall_seconds", "versions")
+
+
+@pytest.fixture
+def table(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text(PROTOCOL)
+    path.with_suffix(".csv").write_text(CSV)
+    return str(path)
+
+
+def contents(folder):
+    """All results, without what a clock says."""
+    found = {}
+    for path in sorted((folder / "cells").rglob("*.json")):
+        result = json.loads(path.read_text())
+        found[path.name] = {k: v for k, v in result.items() if k not in CHANGING}
+    return found
+
+
+def start(table, out, jobs):
+    env = os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    return subprocess.Popen([sys.executable, "-c", RUN, table, str(out), str(jobs)], env=env)
+
+
+def test_runs_stores_and_does_nothing_twice(table, tmp_path):
+    outcome = runner.reproduce(table, tmp_path / "out", jobs=1)
+    assert outcome.ran == len(outcome.wanted) == 2 * 4 * 5 and not outcome.failed
+    assert list(outcome.skipped) == ["Nowhere"]
+    result = next(iter(contents(tmp_path / "out").values()))
+    assert {"cell", "metrics", "unlabelled", "objective", "n_iter"} <= set(result)
+    assert {"seed", "params", "method", "fingerprint"} <= set(result["cell"])
+    again = runner.reproduce(table, tmp_path / "out", jobs=1)
+    assert (again.ran, again.found) == (0, 40)
+
+
+def test_a_cell_can_be_run_again_alone(table, tmp_path):
+    cell = list(cells(load_protocol(table), Selection()))[3]
+    one, two = run_cell(cell), run_cell(cell)
+    assert one["metrics"] == two["metrics"] and one["objective"] == two["objective"]
+
+
+def test_more_processes_give_the_same(table, tmp_path):
+    selection = Selection(quick=True)
+    for jobs in (1, 2):
+        runner.reproduce(table, tmp_path / str(jobs), selection=selection, jobs=jobs)
+    one, two = contents(tmp_path / "1"), contents(tmp_path / "2")
+    assert one.keys() == two.keys()
+    for name in one:
+        # One thread and two may add in another order: the last digits of an objective.
+        assert one[name]["metrics"]["ac"] == pytest.approx(two[name]["metrics"]["ac"], abs=0.5)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="SIGKILL")
+@pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.long)])
+def test_killed_and_started_again_equals_undisturbed(table, tmp_path, jobs):
+    disturbed, calm = tmp_path / "disturbed", tmp_path / "calm"
+    for wanted in (4, 15):  # killed twice, mid-way
+        process = start(table, disturbed, jobs)
+        until = time.monotonic() + 120
+        while len(list((disturbed / "cells").rglob("*.json"))) < wanted:
+            assert process.poll() is None and time.monotonic() < until
+            time.sleep(0.005)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    before = contents(disturbed)
+    assert 15 <= len(before) < 40
+    assert start(table, disturbed, jobs).wait() == 0
+    assert start(table, calm, jobs).wait() == 0
+    after = contents(disturbed)
+    assert before.items() <= after.items()
+    assert after == contents(calm) and len(after) == 40
+
+
+def test_two_processes_on_one_folder(table, tmp_path):
+    shared, alone = tmp_path / "shared", tmp_path / "alone"
+    both = [start(table, shared, 1) for _ in range(2)]
+    assert [process.wait() for process in both] == [0, 0]
+    assert start(table, alone, 1).wait() == 0
+    assert contents(shared) == contents(alone)
+    assert not list(shared.rglob("*.part"))
+
+
+def test_a_full_disk_loses_no_finished_cell(table, tmp_path, monkeypatch):
+    write, written = store_module.write_whole, []
+
+    def fills_up(path, *args, **kwargs):
+        if len(written) == 7:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        written.append(path)
+        return write(path, *args, **kwargs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store_module, "write_whole", fills_up)
+        with pytest.raises(runner.DiskFull, match="same command"):
+            runner.reproduce(table, tmp_path / "out", jobs=1)
+    assert len(contents(tmp_path / "out")) == 7
+    assert runner.reproduce(table, tmp_path / "out", jobs=1).ran == 33
+
+
+def test_rests_of_killed_writers_are_swept_up(table, tmp_path):
+    folder = tmp_path / "out" / "cells" / "own" / "mine"
+    folder.mkdir(parents=True)
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    rest, mine = folder / f".a.json.{dead.pid}.part", folder / f".b.json.{os.getpid()}.part"
+    rest.write_text("{"), mine.write_text("{")
+    assert Store(tmp_path / "out").sweep_up() == 1
+    assert mine.exists() and not rest.exists()
+
+
+def test_a_changed_protocol_does_not_take_old_results(table, tmp_path):
+    selection = Selection(quick=True, methods=("NMF",))
+    assert runner.reproduce(table, tmp_path / "out", selection=selection, jobs=1).ran == 1
+    load_protocol.cache_clear()
+    with open(table, encoding="utf-8") as handle:
+        text = handle.read()
+    with open(table, "w", encoding="utf-8") as handle:
+        handle.write(text.replace("max_iter = 20", "max_iter = 21"))
+    assert runner.reproduce(table, tmp_path / "out", selection=selection, jobs=1).ran == 1
+
+
+def test_a_method_that_is_not_there(table, tmp_path):
+    with open(table, "a", encoding="utf-8") as handle:
+        handle.write('\n[[methods]]\nname = "New"\nestimator = "NotYet"\n')
+    outcome = runner.reproduce(table, tmp_path / "out", selection=Selection(quick=True), jobs=1)
+    assert "NotYet is not available" in outcome.skipped["New"] and outcome.ran == 5
+    with pytest.raises(MethodUnavailable, match="NotYet"):
+        runner.reproduce(table, tmp_path / "out", selection=Selection(methods=("New",)))
+    with pytest.raises(ValueError, match="has no method 'Other'"):
+        runner.reproduce(table, tmp_path / "out", selection=Selection(methods=("Other",)))
+
+
+def test_data_that_is_not_there(tmp_path):
+    name = "cdnmf/table2"
+    outcome = runner.reproduce(name, tmp_path, data_home=str(tmp_path))
+    assert outcome.wanted == [] and "caltech101" in outcome.skipped
+    text = "".join(_text(page.write_one(name, Store(tmp_path), data_home=str(tmp_path))))
+    assert "59.27" in text  # the printed numbers are shown all the same
+
+
+def _text(section):
+    for block in section.blocks:
+        for row in getattr(block, "rows", []):
+            for cell in row:
+                yield from (line for line, _ in cell.lines)
+
+
+def test_a_failing_method_leaves_the_others(table, tmp_path):
+    with open(table, "a", encoding="utf-8") as handle:
+        handle.write(
+            '\n[[methods]]\nname = "Bad"\nestimator = "sklearn.decomposition:NMF"\n'
+            'params = { solver = "no such" }\n'
+        )
+    outcome = runner.reproduce(table, tmp_path / "out", selection=Selection(quick=True), jobs=1)
+    assert outcome.ran == 5 and len(outcome.failed) == 1
+    assert "InvalidParameterError" in next(iter(outcome.failed.values()))
+
+
+class Balanced(html.parser.HTMLParser):
+    """Checks that every element that must be closed is."""
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.sources = [], []
+
+    def handle_starttag(self, tag, attrs):
+        if tag not in ("meta", "img", "br"):
+            self.open.append(tag)
+        self.sources += [value for key, value in attrs if key in ("src", "href")]
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def test_what_comes_out(table, tmp_path):
+    out = tmp_path / "out"
+    app = typer.Typer()
+    app.command()(command)
+    done = CliRunner().invoke(app, [table, "--out", str(out), "--jobs", "1"])
+    assert done.exit_code == 0, done.output
+    folder = out / "own" / "mine"
+    text = (folder / "table.md").read_text()
+    row = next(line for line in text.splitlines() if line.startswith("| NMF |"))
+    cells_ = [c.strip() for c in row.strip("|").split("|")]
+    assert cells_[1] == "97.0"  # printed
+    measured, difference = float(cells_[2].split()[0]), float(cells_[3].split()[0])
+    assert difference == pytest.approx(measured - 97.0, abs=0.11)
+    assert "Grid†" in text and "chosen on the answer" in text
+    assert re.search(r"NMF beats Kmeans \| holds \| (holds|does not hold)", text)
+    assert "Nowhere (printed only)" in text
+    lines = (folder / "results.csv").read_text().splitlines()
+    assert len(lines) == 1 + 40 and "unlabelled_ac" in lines[0]
+    for file in (folder / "table.html", out / "index.html"):
+        parser = Balanced()
+        parser.feed(file.read_text())
+        assert parser.open == []
+        assert all(s.startswith(("#", "data:")) for s in parser.sources)  # self-contained
+    assert "gnmf/table3" in (out / "index.html").read_text()
+
+
+def test_listing():
+    app = typer.Typer()
+    app.command()(command)
+    done = CliRunner().invoke(app, ["--list"], env={"COLUMNS": "250"})
+    assert done.exit_code == 0
+    for name in ("cnmf/table1", "gnmf/fig7", "cdnmf/table2", "partwise/table1"):
+        assert name in done.output
+
+
+def test_sub_runs_keep_the_lowest_objective(table, tmp_path):
+    protocol = load_protocol(table)
+    cell = next(c for c in cells(protocol, Selection()) if c.variant.name == "Kmeans")
+    result = run_cell(cell)
+    assert len(result["subruns"]) == 3
+    assert result["objective"] == min(s["objective"] for s in result["subruns"])
+    assert result["metrics"]["ac_best"] == max(s["ac"] for s in result["subruns"])
+
+
+def test_scores_on_unlabelled_samples_leave_the_shown_ones_out(table):
+    protocol = load_protocol(table)
+    cell = next(c for c in cells(protocol, Selection()) if c.variant.name == "Spread")
+    result = run_cell(cell)
+    assert set(result["unlabelled"]) == {"2 a class"}
+    # Shown samples are always right, so the score without them cannot be higher.
+    assert result["unlabelled"]["2 a class"]["ac"] <= result["metrics"]["ac"]
+    assert np.isfinite(result["metrics"]["nmi"])
