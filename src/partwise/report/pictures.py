@@ -19,16 +19,8 @@ def image_uri(image: ArrayLike) -> str:
     pixels = np.asarray(image, dtype=np.float64)
     top = pixels.max(initial=0.0)
     buffer = io.BytesIO()
-    # metadata: without the library's version the same picture is the same file
-    imsave(
-        buffer,
-        pixels,
-        cmap="gray_r",
-        vmin=0.0,
-        vmax=top if top > 0 else 1.0,
-        format="png",
-        metadata={"Software": None},
-    )
+    vmax = top if top > 0 else 1.0
+    imsave(buffer, pixels, cmap="gray_r", vmin=0.0, vmax=vmax, format="png")
     return _uri("image/png", buffer.getvalue())
 
 
