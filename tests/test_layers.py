@@ -13,7 +13,7 @@ ROOT = Path(partwise.__file__).parent
 LAYERS = [
     {"_numeric", "_output", "data", "kernels"},
     {"labels", "losses", "maps", "terms", "graph", "subproblems"},
-    {"models"},
+    {"models", "concepts"},
     {"solvers"},
     {"cluster", "metrics"},  # below the estimators: those with labels cluster inside `fit`
     {"estimators"},

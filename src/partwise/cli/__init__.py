@@ -14,6 +14,8 @@ from typing import Annotated
 
 import typer
 
+from partwise.experiments.command import reproduce
+
 app = typer.Typer(
     name="partwise",
     help="Parts-based representations with non-negative matrix factorization.",
@@ -84,3 +86,6 @@ def datasets(
     from partwise.cli.datasets import run
 
     run(data_home, as_json=as_json)
+
+
+app.command()(reproduce)
