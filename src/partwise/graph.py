@@ -597,9 +597,9 @@ def _dense(block: Any) -> NDArray[np.float64]:
 
 
 def _pair_blocks(X: Any, rows: int, width: int) -> Iterable[tuple[int, int]]:
-    """Ranges of rows whose ``width`` neighbours, gathered, stay near 64 MB."""
+    """Ranges of rows whose ``width`` neighbours, gathered, stay in the cache."""
     per_row = (X.nnz / max(1, X.shape[0]) if sp.issparse(X) else X.shape[1]) * max(1, width)
-    return _cuts(rows, max(1, int(2**23 / max(1.0, per_row))))
+    return _cuts(rows, max(1, int(2**18 / max(1.0, per_row))))
 
 
 def _square_distances(
@@ -610,7 +610,7 @@ def _square_distances(
     width = candidates.shape[1]
     for a, b in _pair_blocks(X, rows.size, width):
         i, j = np.repeat(rows[a:b], width), candidates[a:b].ravel()
-        gap = X[i].astype(np.float64) - X[j].astype(np.float64)
+        gap = X[j].astype(np.float64, copy=False) - X[i].astype(np.float64, copy=False)
         squares[a:b] = _square_norms(gap).reshape(b - a, width)
     return squares
 
