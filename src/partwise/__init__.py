@@ -10,6 +10,17 @@ __version__ = "0.1.0"
 _LAZY = {
     "NMF": "partwise.estimators.nmf",
     "non_negative_factorization": "partwise.estimators.nmf",
+    "GNMF": "partwise.estimators.gnmf",
+    "SemiGNMF": "partwise.estimators.gnmf",
+    "CNMF": "partwise.estimators.cnmf",
+    "CDNMF": "partwise.estimators.cdnmf",
+    "NMFDC": "partwise.estimators.nmfdc",
+    "NSNMF": "partwise.estimators.nmfdc",
+    "ConstrainedNMF": "partwise.estimators.constrained",
+    "CF": "partwise.estimators.concepts",
+    "LCF": "partwise.estimators.concepts",
+    "SparseNMF": "partwise.estimators.sparse_nmf",
+    "NTF": "partwise.estimators.ntf",
 }
 __all__ = ["__version__", *_LAZY]
 

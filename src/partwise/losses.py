@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from partwise._numeric import Array
+from partwise._numeric import Array, floor
 from partwise.data import DataMatrix
 from partwise.subproblems import Divergence, Quadratic, Subproblem
 from partwise.terms import Linear, Ridge
@@ -134,9 +134,8 @@ class KullbackLeibler:
         terms = list(m.terms["U"])
         for degree, price in m.length_prices(Z) if m.unit else ():
             # degree 1 is linear in Σu exactly; (Σu)² <= Σ u²/u₀ at Σu₀ = 1 by Jensen for degree 2
-            terms.append(
-                Linear(price[None, :]) if degree == 1 else Ridge(price / np.maximum(U, 1e-30))
-            )
+            linear = Linear(price[None, :])
+            terms.append(linear if degree == 1 else Ridge(price / np.maximum(U, floor(U.dtype))))
 
         def newton_columns(U: Array, cost: Array, ridge: Array, sweeps: int) -> Array:
             new, xlogy = m.R.kl_newton(F, U, cost, ridge, sweeps, transposed=True)

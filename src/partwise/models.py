@@ -9,6 +9,7 @@ import numpy as np
 
 from partwise._numeric import Array, ratio
 from partwise.data import DataMatrix
+from partwise.labels import SharedRows
 from partwise.losses import Beta, Frobenius, KullbackLeibler
 from partwise.maps import Smoothing
 from partwise.subproblems import Subproblem
@@ -31,8 +32,8 @@ class FactorModel:
     ----------
     data : DataMatrix
     loss : Frobenius, KullbackLeibler or Beta
-    index : (n,) int array or None
-        The map A: row of Z that sample i uses. None: its own.
+    rows : SharedRows or None
+        The map A: samples that share a row of Z. None: each has its own.
     weights : (n,) array or None
         Sample weights γ of the loss.
     smoothing : float
@@ -51,8 +52,7 @@ class FactorModel:
         data: DataMatrix,
         loss: Frobenius | KullbackLeibler | Beta,
         *,
-        index: Array | None = None,
-        n_rows: int | None = None,
+        rows: SharedRows | None = None,
         weights: Array | None = None,
         smoothing: float = 0.0,
         terms_V: Sequence[Term] = (),
@@ -60,16 +60,17 @@ class FactorModel:
         unit: bool = False,
     ) -> None:
         self.data, self.loss, self.weights = data, loss, weights
-        self.index, self.S, self.unit = index, Smoothing(smoothing), unit
+        self.rows = None if rows is None or rows.is_identity else rows
+        self.S, self.unit = Smoothing(smoothing), unit
         self.terms = {"V": terms_V, "U": terms_U}
-        self.n_rows = data.shape[0] if n_rows is None else n_rows
         self.d: Array | None = None
         self.R = data
-        if weights is not None or index is not None:
-            self.R = data.weighted(weights, index, self.n_rows)
-            ones = np.ones(data.shape[0]) if weights is None else weights
-            d = ones if index is None else np.bincount(index, ones, self.n_rows)
-            self.d = d.astype(data.dtype)
+        if weights is not None or self.rows is not None:
+            n = data.shape[0]
+            index, n_rows = (None, n) if self.rows is None else (self.rows.index, self.rows.n_rows)
+            self.R = data.weighted(weights, index, n_rows)
+            d = np.ones(n) if weights is None else weights
+            self.d = (d if self.rows is None else self.rows.reduce(d)).astype(data.dtype)
         self.constant = loss.constant(data, weights)
         self._known: Known | None = None
         self.sweeps = {"V": 1, "U": 1}
@@ -84,16 +85,18 @@ class FactorModel:
         """Length (Frobenius) or sum (KL) of each column of U; ones without the constraint."""
         if not self.unit:
             return np.ones(U.shape[1], dtype=U.dtype)
-        if self.loss.unit_norm == 1:
-            return U.sum(axis=0)
-        return np.sqrt((U * U).sum(axis=0))
+        return column_lengths(U, self.loss.unit_norm, common=self.S.delta > 0)
 
     def length_prices(self, Z: Array) -> list[tuple[int, Array]]:
         """(degree, ⟨z_k, ∇term_k⟩) of each term on V: what a longer u_k costs."""
         prices = []
         for term in self.terms["V"]:
             neg, pos = term.split(Z)
-            prices.append((term.degree, ((pos - neg) * Z).sum(axis=0)))
+            price = ((pos - neg) * Z).sum(axis=0)
+            # S mixes the columns, so only their common scale is free: all pay alike
+            prices.append(
+                (term.degree, np.full_like(price, price.mean()) if self.S.delta else price)
+            )
         return prices
 
     def remember(self, Z: Array, U: Array, xlogy: float, product: Array) -> Known:
@@ -118,7 +121,23 @@ class FactorModel:
         """Unit columns of U, lengths moved into Z; a column of zeros gives its Z up."""
         if not self.unit:
             return Z, U
-        return unit_columns(Z, U, self.loss.unit_norm)
+        known = self.recall(Z, U)
+        Z, scaled = unit_columns(Z, U, self.loss.unit_norm, common=self.S.delta > 0)
+        if known is not None:  # Y is the same, and (X/Y) B shrinks with B
+            product = known.product
+            if product is not None:
+                product = ratio(product, np.broadcast_to(self.lengths(U), product.shape))
+            self.remember(Z, scaled, known.xlogy, product)
+        return Z, scaled
+
+    def fit_scale(self, V: Array, U: Array) -> Array:
+        """V times the scalar that fits X best, where the unit constraint pins the scale of U."""
+        if not self.unit:
+            return V
+        B = self.S(U)
+        fit = float(np.vdot(B, self.data.tdot(V)))
+        size = float(np.vdot(V.T @ V, B.T @ B))
+        return V * V.dtype.type(fit / size) if fit > 0 and size > 0 else V
 
     def exact_value(self, Z: Array, U: Array) -> float:
         """The objective without cancellation where the fit is nearly perfect."""
@@ -130,22 +149,27 @@ class FactorModel:
             value = loss + self.penalty("V", Z, U) + self.penalty("U", Z, U)
         return max(value, 0.0)
 
-    def reduce_start(self, V: Array) -> Array:
+    def reduce(self, V: Array) -> Array:
         """A start for Z: the mean of V over the samples that share a row."""
-        if self.index is None:
-            return V
-        Z = np.zeros((self.n_rows, V.shape[1]), dtype=V.dtype)
-        np.add.at(Z, self.index, V)
-        return Z / np.bincount(self.index, minlength=self.n_rows)[:, None].astype(V.dtype)
+        return V if self.rows is None else self.rows.mean(V)
 
     def expand(self, Z: Array) -> Array:
         """V = A Z."""
-        return Z if self.index is None else Z[self.index]
+        return Z if self.rows is None else self.rows.expand(Z)
 
 
-def unit_columns(Z: Array, U: Array, norm: int) -> tuple[Array, Array]:
-    """Columns of U of length (norm 2) or sum (norm 1) one; Z takes the factor."""
-    length = U.sum(axis=0) if norm == 1 else np.sqrt((U * U).sum(axis=0))
+def column_lengths(U: Array, norm: int, *, common: bool = False) -> Array:
+    """‖u_k‖₂ (norm 2) or Σ_j u_jk (norm 1); their mean (quadratic or plain) if ``common``."""
+    if norm == 1:
+        sums = U.sum(axis=0)
+        return np.full_like(sums, sums.mean()) if common else sums
+    squares = (U * U).sum(axis=0)
+    return np.sqrt(np.full_like(squares, squares.mean()) if common else squares)
+
+
+def unit_columns(Z: Array, U: Array, norm: int, *, common: bool = False) -> tuple[Array, Array]:
+    """Columns of U of length one, Z takes the factor; a column of zeros becomes constant."""
+    length = column_lengths(U, norm, common=common)
     fallback = 1.0 / (U.shape[0] if norm == 1 else np.sqrt(U.shape[0]))
     U = np.where(length > 0, ratio(U, np.broadcast_to(length, U.shape)), U.dtype.type(fallback))
     return Z * length, U

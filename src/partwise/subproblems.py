@@ -41,6 +41,7 @@ class Quadratic:
     """
 
     kind = "frobenius"
+    exponent = 1.0  # power of the multiplicative ratio
 
     def __init__(
         self,

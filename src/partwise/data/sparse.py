@@ -35,10 +35,10 @@ class SparseData(DenseData):
         return ((rows, self.X[rows].toarray()) for rows in blocks.row_blocks(*self.shape))
 
     def dot(self, U: Array) -> Array:
-        return _multiply(self.X, U)
+        return multiply(self.X, U)
 
     def tdot(self, V: Array) -> Array:
-        return _multiply(self._XT, V)
+        return multiply(self._XT, V)
 
     def _sums(self, values: Array) -> Array:
         X = sp.csr_array((values, self.X.indices, self.X.indptr), shape=self.shape)
@@ -92,7 +92,7 @@ def _cut(X: Any, work: int) -> tuple[Array, int]:
     return chunk_bounds(cost, 8 * threads), threads
 
 
-def _multiply(X: Any, B: Array) -> Array:
+def multiply(X: Any, B: Array) -> Array:
     """X @ B for CSR, in threads where that pays."""
     B = np.ascontiguousarray(B)
     bounds, threads = _cut(X, B.shape[1])

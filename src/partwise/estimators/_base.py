@@ -182,19 +182,28 @@ class Factorizer(
         if model.loss.beta == 2:
             _validate.check_scale(model.constant, bool((X != 0).sum()), type(self).__name__)
         _set_sweeps(model, data, k)
+        makes = self._starts(data, k, W, H, weights)
+        solution = self._solve(model, makes, solver, self._reporter(X, y, len(makes)))
+        return self._store(model, solution, solver, k, extra)
+
+    def _solve(self, model: FactorModel, makes: list[Any], solver: str, report: Any) -> Solution:
+        """The best of the starts, each run to the end."""
         best: Solution | None = None
-        seeds = self._starts(data, k, W, H, weights)
-        report = self._reporter(X, y, len(seeds))
-        for number, make in enumerate(seeds):
+        for number, make in enumerate(makes):
             V, U, rng = make()
-            Z = model.reduce_start(V)
+            V = model.fit_scale(V, U)
             solution = alternate(
-                model, Z, U, self._step(solver, rng), self._settings(solver, model), report(number)
+                model,
+                model.reduce(V),
+                U,
+                self._step(solver, rng),
+                self._settings(solver, model),
+                report(number),
             )
             if best is None or solution.history[-1] < best.history[-1]:
                 best = solution
         assert best is not None
-        return self._store(model, best, solver, k, extra)
+        return best
 
     def _store(
         self, model: FactorModel, solution: Solution, solver: str, k: int, extra: Any
@@ -239,7 +248,7 @@ class Factorizer(
         return V
 
     def _ends_with_codes(self, model: FactorModel) -> bool:
-        return model.index is None and not any(t.couples for t in model.terms["V"])
+        return model.rows is None and not any(t.couples for t in model.terms["V"])
 
     def _reporter(
         self, X: Any, y: Any, n_starts: int
@@ -367,11 +376,13 @@ def _flush(model: FactorModel, Z: Array, U: Array, objective: float) -> tuple[Ar
     return (Zf, Uf) if model.exact_value(Zf, Uf) <= objective * (1 + 1e-9) else (Z, U)
 
 
-def elastic_net(alpha: float, l1_ratio: float, dtype: Any) -> list[Term]:
-    """α l1_ratio ‖Z‖₁ + ½ α (1 - l1_ratio) ‖Z‖² as terms; nothing where α is 0."""
+def elastic_net(
+    alpha: float, l1_ratio: float, dtype: Any, counts: Array | float = 1.0
+) -> list[Term]:
+    """α ℓ ‖Z‖₁ + ½ α (1 - ℓ) ‖Z‖² as terms, rows counted ``counts`` times; none where α is 0."""
     terms: list[Term] = []
     if alpha * l1_ratio > 0:
-        terms.append(Linear(np.full((1, 1), alpha * l1_ratio, dtype=dtype)))
+        terms.append(Linear((np.ones((1, 1)) * alpha * l1_ratio * counts).astype(dtype)))
     if alpha * (1 - l1_ratio) > 0:
-        terms.append(Ridge(np.full((1, 1), alpha * (1 - l1_ratio), dtype=dtype)))
+        terms.append(Ridge((np.ones((1, 1)) * alpha * (1 - l1_ratio) * counts).astype(dtype)))
     return terms

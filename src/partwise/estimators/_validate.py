@@ -35,13 +35,9 @@ def check_non_negative(X: Any, whom: str) -> None:
 def check_scale(constant: float, has_values: bool, whom: str) -> None:
     """Raise where the squares of X overflow or vanish."""
     if not np.isfinite(constant):
-        raise ValueError(
-            f"{whom}: values of X are too large to be squared; divide X by its maximum."
-        )
+        raise ValueError(f"{whom}: the squares of X overflow; divide X by its maximum.")
     if constant == 0 and has_values:
-        raise ValueError(
-            f"{whom}: values of X are too small to be squared; divide X by its maximum."
-        )
+        raise ValueError(f"{whom}: the squares of X are all zero; divide X by its maximum.")
 
 
 def check_start(

@@ -12,7 +12,8 @@ from sklearn.utils._param_validation import Interval, StrOptions
 
 from partwise._numeric import Array
 from partwise.estimators import _validate
-from partwise.estimators._base import Factorizer, elastic_net, make_loss
+from partwise.estimators._base import Factorizer, elastic_net
+from partwise.losses import make_loss
 from partwise.models import FactorModel
 
 

@@ -192,7 +192,8 @@ def _converged(summary: Summary, claim: Claim, budget: str, printed: bool | None
         if cell["budget_name"] not in (budget, NO_LABELS):
             continue
         values = np.asarray(history["values"], dtype=float)
-        at = min(claim["by"] // history["step"], len(values) - 1)
+        # values[i] is the objective after iteration 1 + i * step
+        at = min((claim["by"] - 1) // history["step"], len(values) - 1)
         drops.append((cell["data"], float((values[at] - values[-1]) / abs(values[at]))))
     if not drops:
         return Verdict(claim["text"], budget, None, None, "not run")

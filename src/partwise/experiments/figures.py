@@ -180,8 +180,7 @@ def _convergence(summary: Summary) -> dict[str, Figure]:
             continue
         ax = axes[sets.index(cell["data"]), names.index(cell["method"])]
         values = history["values"]
-        # The first value is that of the start, orders of magnitude off; the papers cut it too.
-        ax.plot(np.arange(1, len(values)) * history["step"], values[1:], lw=1.2)
+        ax.plot(1 + np.arange(len(values)) * history["step"], values, lw=1.2)
         ax.set_title(f"{cell['data']}, {cell['method']}", fontsize=9)
         ax.set_xlabel("iteration", fontsize=8)
         ax.set_ylabel("objective", fontsize=8)

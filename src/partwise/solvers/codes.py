@@ -18,20 +18,25 @@ def start_codes(data: Any, k: int) -> Array:
     return np.full((n, k), np.sqrt(mean / k), dtype=data.dtype)
 
 
+def solve_quadratic(sub: Quadratic, Z: Array, tol: float) -> Array:
+    """Coordinate descent to the end, for terms that do not couple rows."""
+    Z = Z.copy()
+    C, r = sub.C, np.zeros(1, Z.dtype)
+    for term in sub.terms:
+        linear, ridge = term.row_bound(Z)
+        C, r = C - linear, r + ridge[:, 0]
+    # sweeps stop by block, once one moves 1e-3 tol of what the first did
+    sweep_rows(Z, C, sub.hessian, sub.d, r, 2000, max(1e-3 * tol, 1e-9))
+    return Z
+
+
 def solve_codes(
     model: Any, Z: Array, U: Array, step: Step, *, tol: float, max_iter: int
 ) -> tuple[Array, int]:
     """argmin over Z with U fixed, from Z; coordinate descent to the end for a quadratic."""
     sub = model.subproblem("V", Z, U)
     if isinstance(sub, Quadratic) and getattr(step, "__name__", "") != "mu":
-        Z = Z.copy()
-        C, r = sub.C, np.zeros(1, Z.dtype)
-        for term in sub.terms:
-            linear, ridge = term.row_bound(Z)
-            C, r = C - linear, r + ridge[:, 0]
-        # sweeps stop by block, once one moves 1e-3 tol of what the first did
-        sweep_rows(Z, C, sub.hessian, sub.d, r, 2000, max(1e-3 * tol, 1e-9))
-        return Z, 1
+        return solve_quadratic(sub, Z, tol), 1
     n = 0
     for n in range(1, max_iter + 1):
         Z = step(sub, Z)

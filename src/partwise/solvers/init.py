@@ -81,7 +81,7 @@ def _svd(
 def _nndsvd(
     data: DataMatrix, k: int, rng: np.random.RandomState, weights: Array | None
 ) -> tuple[Array, Array]:
-    """Boutsidis & Gallopoulos (2008): the larger of the positive and negative parts of each pair."""
+    """Boutsidis & Gallopoulos (2008): the larger signed part of each singular pair."""
     left, s, right = _svd(data, k, rng, weights)
     root = 1.0 if weights is None else np.sqrt(weights)
     V, U = np.zeros_like(left), np.zeros_like(right)

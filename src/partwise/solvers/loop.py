@@ -97,7 +97,7 @@ def alternate(
     ``on_iteration(n, solution)`` is called after each iteration; True ends the loop. The solution's
     factors are the last point whose objective is in the history.
     """
-    first, second = settings.order
+    first, second = tuple(settings.order)
     x = dict(zip("VU", model.normalize(Z, U), strict=True))  # the reported point
     y, old = dict(x), dict(x)  # where the steps begin, and the point before the extrapolation
     f = model.value(x["V"], x["U"]) if settings.guard else np.inf
@@ -157,9 +157,7 @@ def alternate(
         what = "relative KKT residual" if settings.stationary else "relative change of the factors"
         solution.status = f"converged: {what} at most {settings.tol:g} after {n} iterations"
     else:
-        solution.status = (
-            f"stopped at max_iter={settings.max_iter} before reaching tol={settings.tol:g}"
-        )
+        solution.status = f"stopped at max_iter={settings.max_iter}, above tol={settings.tol:g}"
     return solution
 
 

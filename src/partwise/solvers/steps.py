@@ -29,7 +29,8 @@ def mu(sub: Subproblem, Z: Array) -> Array:
     if isinstance(sub, Divergence):
         return _em(sub, Z)
     neg, pos = sub.split(Z)
-    return Z * ratio(neg, pos)
+    q = ratio(neg, pos)
+    return Z * (q if sub.exponent == 1 else q**sub.exponent)
 
 
 def mu_lin(sub: Subproblem, Z: Array, sigma: float = 1e-8, delta: float = 1e-8) -> Array:
@@ -55,8 +56,9 @@ def _em(sub: Divergence, Z: Array) -> Array:
         if hasattr(term, "solve"):
             for other in sub.terms:
                 if other is not term:
-                    b = b + other.row_bound(Z)[0]
-            return term.solve(np.broadcast_to(b, Z.shape), Z * sub.product, Z)
+                    linear, ridge = other.row_bound(Z)
+                    b, r = b + linear, r + ridge
+            return term.solve(np.broadcast_to(b, Z.shape), r, Z * sub.product, Z)
         linear, ridge = term.row_bound(Z)
         b, r = b + linear, r + ridge
     beta = sub.beta
@@ -97,6 +99,8 @@ def hals(sub: Quadratic, Z: Array, *, stop: float = 0.1, order: Array | None = N
 
     Terms that couple rows enter through their row bound, which is renewed between sweeps.
     """
+    if hasattr(sub, "descend"):  # rows coupled by a kernel: gradients do better
+        return sub.descend(Z, 2)
     Z = Z.copy()
     couples = any(term.couples for term in sub.terms)
     rounds = max(1, sub.sweeps) if couples else 1
@@ -130,8 +134,8 @@ def sweep_rows(
         Z[:, order] = permuted
         return
     d = np.ones(1, Z.dtype) if d is None else d
-    args = (np.ascontiguousarray(C, Z.dtype), np.ascontiguousarray(G, Z.dtype), d)
-    args = (*args, r.astype(Z.dtype), sweeps, stop)
+    C, G = np.ascontiguousarray(C, Z.dtype), np.ascontiguousarray(G, Z.dtype)
+    args = (C, G, d, r.astype(Z.dtype), sweeps, stop)
     threads = threads_for(float(n) * k * k * sweeps)
     if threads == 1:
         kernels.hals_rows(Z, *args)
@@ -142,6 +146,8 @@ def sweep_rows(
 
 def nesterov(sub: Quadratic, Z: Array, *, inner_iter: int = 10) -> Array:
     """`inner_iter` accelerated projected gradient steps from Z, NMF-DC (15) and (17)."""
+    if hasattr(sub, "descend"):
+        return sub.descend(Z, inner_iter)
     lipschitz = sub.lipschitz()
     if lipschitz <= floor(Z.dtype):
         return Z
@@ -161,6 +167,8 @@ def newton(sub: Divergence, Z: Array, *, sweeps: int = 1) -> Array:
     cost, ridge = sub.cost, np.zeros(1, Z.dtype)
     for term in sub.terms:
         linear, bound = term.row_bound(Z)
+        if bound.shape[1] > 1:  # a curvature for each entry: the kernel has one for each row
+            return mu(sub, Z)
         cost, ridge = cost + linear, ridge + bound[:, 0]
     assert sub.newton is not None
     return sub.newton(Z, cost.astype(np.float64), ridge.astype(np.float64), sweeps)

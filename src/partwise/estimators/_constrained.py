@@ -1,0 +1,425 @@
+"""The model of ConstrainedNMF, of which the papers' estimators are named combinations.
+
+An estimator says which pieces it uses (`Pieces`); this file turns labels and a graph into the
+map A and the terms, clusters the representation, and codes and names new samples.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.callback import with_callbacks
+from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.validation import check_is_fitted
+
+from partwise._numeric import Array
+from partwise.cluster import Clustering, cluster_representation
+from partwise.data import as_data
+from partwise.data.sparse import multiply
+from partwise.estimators._base import Factorizer, elastic_net
+from partwise.graph import check_graph, neighbor_graph, semi_supervised_graph
+from partwise.labels import Labels, SharedRows, encode_labels
+from partwise.losses import beta_of, make_loss
+from partwise.models import FactorModel, unit_columns
+from partwise.solvers.loop import Settings, alternate
+from partwise.terms import Graph, GraphDivergence, Linear, Term
+
+GRAPH_CONSTRAINTS: dict[str, Any] = {
+    "graph_reg": [Interval(Real, 0, None, closed="left")],
+    "n_neighbors": [Interval(Integral, 1, None, closed="left")],
+    "weighting": [StrOptions({"binary", "heat", "dot"})],
+    "bandwidth": [Interval(Real, 0, None, closed="neither"), None],
+}
+SCALE_CONSTRAINTS: dict[str, Any] = {"scale": [StrOptions({"unit", "paper"})]}
+CLASS_CONSTRAINTS: dict[str, Any] = {
+    "class_reg": [Interval(Real, 0, None, closed="left"), None],
+    "components_per_class": [Interval(Integral, 1, None, closed="left")],
+}
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """Which constraints a model has, in the units of the papers."""
+
+    hard_labels: bool = False
+    graph_reg: float = 0.0
+    label_weight: float | None = None  # None: labels do not change the graph
+    class_reg: float = 0.0
+    components_per_class: int = 1
+    smoothing: float = 0.0
+    alpha_W: float = 0.0
+    alpha_H: float = 0.0
+    l1_ratio: float = 0.0
+
+    @property
+    def paper_order(self) -> str:
+        """Which factor the papers' own updates move first: U in CNMF and cdNMF, V elsewhere."""
+        plain = not (self.graph_reg or self.smoothing)
+        return "UV" if plain and (self.hard_labels or self.class_reg) else "VU"
+
+
+@dataclass(frozen=True)
+class Knowledge:
+    """What a person said about the samples: labels and a graph, checked."""
+
+    labels: Labels | None
+    graph: sp.csr_array | None
+
+    @property
+    def n_classes(self) -> int:
+        return 0 if self.labels is None else self.labels.n_classes
+
+
+class ConstrainedFactorizer(Factorizer):
+    """Base of the estimators that take labels or a graph; a subclass has `_pieces`."""
+
+    _parameter_constraints: dict[str, Any] = {
+        **Factorizer._parameter_constraints,
+        "beta_loss": [StrOptions({"frobenius", "kullback-leibler"})],
+        "n_clusters": [Interval(Integral, 1, None, closed="left"), None],
+    }
+    scale = "unit"
+
+    def _pieces(self) -> Pieces:
+        raise NotImplementedError
+
+    # -- labels and graph ---------------------------------------------------------------------
+
+    def _prepare(self, X: Any, y: Any, **given: Any) -> Knowledge:
+        pieces, name = self._pieces(), type(self).__name__
+        labels = encode_labels(y, X.shape[0])
+        uses_labels = pieces.hard_labels or pieces.class_reg or pieces.label_weight is not None
+        if uses_labels and (labels is None or labels.n_labelled == 0):
+            warnings.warn(
+                f"{name} was given no label: it is the model without labels.",
+                UserWarning,
+                stacklevel=4,
+            )
+        elif pieces.hard_labels and labels is not None and labels.counts.max() < 2:
+            warnings.warn(
+                f"{name}: no class has two labelled samples, so hard labels change nothing; "
+                "label at least two samples of a class.",
+                UserWarning,
+                stacklevel=4,
+            )
+        graph = given.get("graph")
+        if pieces.graph_reg and graph is None:
+            graph = neighbor_graph(
+                X, self.n_neighbors, weighting=self.weighting, bandwidth=self.bandwidth
+            )
+        elif graph is not None:
+            graph = check_graph(graph, X.shape[0])
+        return Knowledge(labels, graph)
+
+    def _n_parts(self, X: Any, H: Any, extra: Any) -> int:
+        given = self.init == "custom" and H is not None
+        if self.n_components == "auto" and not given and extra is not None and extra.n_classes:
+            return extra.n_classes * self._pieces().components_per_class
+        return super()._n_parts(X, H, extra)
+
+    # -- the model ----------------------------------------------------------------------------
+
+    def _model(self, data: Any, k: int, weights: Array | None, extra: Any) -> FactorModel:
+        pieces = self._pieces()
+        n, p = data.shape
+        labels = None if extra is None else extra.labels
+        rows = SharedRows(labels, n) if pieces.hard_labels and labels is not None else None
+        if rows is not None and rows.is_identity:
+            rows = None
+        counts = np.ones(1) if rows is None else rows.counts
+        terms: list[Term] = elastic_net(
+            pieces.alpha_W * p, pieces.l1_ratio, data.dtype, counts[:, None]
+        )
+        frobenius = beta_of(self.beta_loss) == 2
+        if pieces.class_reg and labels is not None and labels.n_labelled:
+            # cdNMF (10), (23): the printed λ is halved under ½‖·‖² and γ stays whole under KL
+            weight = 0.5 * pieces.class_reg if frobenius else pieces.class_reg
+            D = weight * class_cost(labels, k, pieces.components_per_class)
+            terms.append(Linear((D if rows is None else rows.reduce(D)).astype(data.dtype)))
+        if pieces.graph_reg and extra is not None and extra.graph is not None:
+            # GNMF (6): λ tr(VᵀLV) beside ‖·‖² is λ/2 tr(VᵀLV) beside ½‖·‖², which Graph has
+            parts = graph_operator(extra.graph, labels, pieces.label_weight, rows, data.dtype)
+            make = Graph if frobenius else GraphDivergence
+            terms.append(make(*parts, pieces.graph_reg))
+        terms_U = elastic_net(pieces.alpha_H * n, pieces.l1_ratio, data.dtype)
+        return FactorModel(
+            data,
+            make_loss(self.beta_loss),
+            rows=rows,
+            weights=weights,
+            smoothing=pieces.smoothing,
+            terms_V=terms,
+            terms_U=terms_U,
+            unit=self.scale == "unit" and bool(terms) and not terms_U,
+        )
+
+    def _code_model(self, data: Any) -> FactorModel:
+        model = super()._code_model(data)
+        model.unit = False  # the basis is fixed
+        return model
+
+    def _basis(self) -> Array:
+        delta = self._pieces().smoothing
+        H = self.components_
+        return H if delta == 0 else (1 - delta) * H + delta * H.mean(axis=0, keepdims=True)
+
+    def _solver_name(self) -> str:
+        name = super()._solver_name()
+        if self._pieces().graph_reg and beta_of(self.beta_loss) == 1:
+            if self.solver not in ("auto", "mu"):
+                raise ValueError(
+                    f"solver={self.solver!r} cannot minimise the KL divergence with a graph; "
+                    "solvers that can: mu."
+                )
+            return "mu"
+        return name
+
+    def _settings(self, solver: str, model: FactorModel) -> Settings:
+        plain = solver == "mu"
+        paper = self.scale == "paper"
+        stationary = not any(isinstance(t, GraphDivergence) for t in model.terms["V"])
+        return Settings(
+            max_iter=self.max_iter,
+            tol=0.0 if paper else self.tol,
+            order=self._pieces().paper_order if plain else "VU",
+            extrapolate=not plain and not paper,
+            guard=not plain and not paper,
+            stationary=stationary,
+        )
+
+    def _solve(
+        self,
+        model: FactorModel,
+        makes: list[Callable[[], tuple[Array, Array, np.random.RandomState]]],
+        solver: str,
+        report: Any,
+    ) -> Any:
+        if self.scale != "paper":
+            return super()._solve(model, makes, solver, report)
+        return self._solve_as_printed(model, makes, solver, report)
+
+    def _solve_as_printed(
+        self, model: FactorModel, makes: list[Any], solver: str, report: Any
+    ) -> Any:
+        """The authors' procedure: unit columns, starts of 30 iterations, the best goes on."""
+        settings = self._settings(solver, model)
+        norm = model.loss.unit_norm
+        begun: list[tuple[float, Array, Array, Any, list[float]]] = []
+        for make in makes:
+            V, U, rng = make()
+            if not model.S.delta:
+                V, U = unit_columns(V, U, norm)
+            step = self._step(solver, rng)
+            Z = model.reduce(V)
+            if len(makes) == 1:
+                begun.append((0.0, Z, U, step, []))
+                continue
+            trial = alternate(model, Z, U, step, replace(settings, max_iter=30))
+            begun.append((trial.history[-1], trial.Z, trial.U, step, trial.history))
+        _, Z, U, step, history = min(begun, key=lambda run: run[0])
+        rest = max(0, self.max_iter - len(history))
+        solution = alternate(model, Z, U, step, replace(settings, max_iter=rest), report(0))
+        solution.history = [*history, *solution.history]
+        solution.n_iter = len(solution.history)
+        solution.status = f"ran {solution.n_iter} iterations as printed, without a tolerance"
+        if not model.S.delta:
+            solution.Z, solution.U = unit_columns(solution.Z, solution.U, norm)
+        solution.converged = True
+        return solution
+
+    # -- fitting and naming -------------------------------------------------------------------
+
+    @with_callbacks
+    def fit(self, X: Any, y: Any = None, *, W: Any = None, H: Any = None) -> Any:
+        """Learn parts, codes and clusters.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Non-negative samples.
+        y : array-like of shape (n_samples,), default=None
+            Labels in any order; -1, None or NaN where unknown.
+        W, H : array-like, default=None
+            The start, if ``init="custom"``. A start that breaks hard labels is averaged within
+            each class.
+
+        Returns
+        -------
+        self
+        """
+        self._fit(X, y, W, H, None)
+        return self
+
+    @with_callbacks
+    def fit_transform(self, X: Any, y: Any = None, W: Any = None, H: Any = None) -> Array:
+        """`fit`, and return the codes of the training samples."""
+        return self._fit(X, y, W, H, None)
+
+    def fit_predict(self, X: Any, y: Any = None, **fit_params: Any) -> Array:
+        """`fit`, and return `labels_`: the cluster of each sample, under its class's name."""
+        return self.fit(X, y, **fit_params).labels_
+
+    def _store(self, model: FactorModel, solution: Any, solver: str, k: int, extra: Any) -> Array:
+        labels = extra.labels
+        V = super()._store(model, solution, solver, k, extra)
+        self._set_clusters(V, extra, k)
+        if self._pieces().class_reg and labels is not None:
+            owner = component_owners(labels.n_classes, k, self._pieces().components_per_class)
+            names = [labels.classes[c] if c >= 0 else None for c in owner]
+            self.component_classes_ = np.asarray(names, dtype=object)
+        for term in model.terms["V"]:
+            if isinstance(term, GraphDivergence):
+                self.cg_iterations_ = term.cg_iterations
+        return V
+
+    def _set_clusters(self, V: Array, extra: Knowledge, k: int) -> None:
+        """k-means on the codes, with the names that the labels give."""
+        n_clusters = min(self.n_clusters or extra.n_classes or k, V.shape[0])
+        seed = int(self.random_state) if isinstance(self.random_state, Integral) else 0
+        self.clustering_: Clustering = cluster_representation(
+            V, n_clusters, labels=extra.labels, random_state=seed
+        )
+        self.labels_ = self.clustering_.labels
+        self.n_clusters_ = int(self.clustering_.centers.shape[0])
+        if extra.labels is not None:
+            self.classes_ = extra.labels.classes
+
+    def predict(self, X: Any) -> Array:
+        """The cluster of each new sample, under the names of `labels_`.
+
+        New samples are coded with the basis fixed (`transform`) and go to the closest centre.
+        """
+        check_is_fitted(self)
+        return self.clustering_.predict(self._plain_transform(X))
+
+    def predict_confidence(self, X: Any) -> Array:
+        """How clearly each new sample belongs to its cluster, in [0, 1].
+
+        The margin (d₂ - d₁)/(d₂ + d₁) between the two closest centres; not a probability.
+        """
+        check_is_fitted(self)
+        return self.clustering_.confidence(self._plain_transform(X))
+
+    def _plain_transform(self, X: Any) -> Array:
+        """`transform` without the wrapping of set_output."""
+        return self._codes(self._code_model(as_data(self._check_X(X, reset=False))))
+
+
+class GraphFactorizer(ConstrainedFactorizer):
+    """Base of the estimators that take a graph and sample weights."""
+
+    @with_callbacks
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        graph: Any = None,
+        sample_weight: Any = None,
+        W: Any = None,
+        H: Any = None,
+    ) -> Any:
+        """Learn parts, codes and clusters.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Non-negative samples.
+        y : array-like of shape (n_samples,), default=None
+            Labels in any order; -1, None or NaN where unknown.
+        graph : sparse matrix of shape (n_samples, n_samples), default=None
+            A symmetric non-negative neighbour graph; None builds one where the model uses it.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the samples in the loss.
+        W, H : array-like, default=None
+            The start, if ``init="custom"``. A start that breaks hard labels is averaged within
+            each class.
+
+        Returns
+        -------
+        self
+        """
+        self._fit(X, y, W, H, sample_weight, graph=graph)
+        return self
+
+    @with_callbacks
+    def fit_transform(
+        self,
+        X: Any,
+        y: Any = None,
+        W: Any = None,
+        H: Any = None,
+        *,
+        graph: Any = None,
+        sample_weight: Any = None,
+    ) -> Array:
+        """`fit`, and return the codes of the training samples."""
+        return self._fit(X, y, W, H, sample_weight, graph=graph)
+
+
+def component_owners(n_classes: int, k: int, per_class: int) -> Array:
+    """Class of each component, in order, ``per_class`` each; -1 for those beyond all classes."""
+    owner = np.arange(k) // per_class
+    return np.where(owner < n_classes, owner, -1)
+
+
+def class_cost(labels: Labels, k: int, per_class: int) -> Array:
+    """cdNMF's D (n, k): 1 where a labelled sample would use another class's component.
+
+    A class that has no component of its own (k too small) costs nothing.
+    """
+    owner = component_owners(labels.n_classes, k, per_class)
+    codes = labels.codes[:, None]
+    D = (codes >= 0) & (owner[None, :] >= 0) & (owner[None, :] != codes)
+    homeless = ~np.isin(labels.codes, owner)
+    D[homeless] = False
+    return D.astype(np.float64)
+
+
+def graph_operator(
+    W: sp.csr_array, labels: Labels | None, label_weight: float | None, rows: Any, dtype: Any
+) -> tuple[Callable[[Array], Array], Array]:
+    """Z -> W Z and the degrees, with label cliques implicit and rows shared where they are.
+
+    With ``label_weight``, samples of one label are joined by that weight, samples of different
+    labels by none; the clique of a class is its sum minus the sample itself.
+    """
+    W = sp.csr_array(W).astype(dtype)
+    clique = label_weight is not None and labels is not None and labels.n_labelled > 0
+    if clique:
+        assert labels is not None
+        W = semi_supervised_graph(W, labels).astype(dtype)
+    degrees = np.asarray(W.sum(axis=1)).ravel().astype(dtype)
+    if rows is not None:  # AᵀWA; a clique inside one shared row costs nothing
+        coo = W.tocoo()
+        r, c = rows.index[coo.coords[0]], rows.index[coo.coords[1]]
+        W = sp.csr_array((coo.data, (r, c)), shape=(rows.n_rows, rows.n_rows))
+        return _multiplier(W), rows.reduce(degrees).astype(dtype)
+    if not clique:
+        return _multiplier(W), degrees
+    assert labels is not None and label_weight is not None
+    mask, codes, weight = labels.mask, labels.codes[labels.mask], dtype.type(label_weight)
+    members = sp.csr_array(
+        (np.ones(codes.size, dtype=dtype), (codes, np.flatnonzero(mask))),
+        shape=(labels.n_classes, mask.size),
+    )
+    degrees = degrees.copy()
+    degrees[mask] += weight * (labels.counts[codes] - 1).astype(dtype)
+    sparse = _multiplier(W)
+
+    def neighbors(Z: Array) -> Array:
+        out = sparse(Z)
+        out[mask] += weight * ((members @ Z)[codes] - Z[mask])
+        return out
+
+    return neighbors, degrees
+
+
+def _multiplier(W: sp.csr_array) -> Callable[[Array], Array]:
+    return lambda Z: multiply(W, Z)

@@ -1,0 +1,64 @@
+"""Docstring parts that the estimators share, filled in by `documented`."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+Class = TypeVar("Class", bound=type)
+
+PARTS = {
+    "n_components": """n_components : int or "auto", default="auto"
+        Number of parts k. "auto": the classes in y; without labels as in scikit-learn.""",
+    "beta_loss": """beta_loss : {"frobenius", "kullback-leibler"}, default="frobenius"
+        The loss.""",
+    "solver": """solver : {"auto", "mu", "hals", "nesterov", "newton"}, default="auto"
+        "mu" is the paper's own multiplicative update; "hals" and "nesterov" (Frobenius) and
+        "newton" (Kullback-Leibler) minimise the same objective faster. "auto": "hals" or
+        "newton", by the loss.""",
+    "common": """init : str, default=None
+        Start, as in `NMF`.
+    n_init : int, default=1
+        Number of starts; the one with the lowest objective is kept.
+    max_iter : int, default=200
+        Most iterations.
+    tol : float, default=1e-4
+        Stop when the relative KKT residual is at most this, as in `NMF`.
+    n_clusters : int, default=None
+        Clusters of the k-means on the codes. None: the classes in y, else k.
+    random_state : int, RandomState instance or None, default=None
+    verbose : int, default=0""",
+    "graph": """n_neighbors : int, default=5
+        Neighbours of each sample in the graph, made symmetric by the maximum.
+    weighting : {"binary", "heat", "dot"}, default="binary"
+        Edge weights: 1, exp(-d²/2t²) or the dot product.
+    bandwidth : float, default=None
+        t of the heat kernel; None: the mean distance of neighbours.""",
+    "scale": """scale : {"unit", "paper"}, default="unit"
+        "unit": columns of U are held at length one (KL: sum one), without which the penalty on V
+        could be lowered for free by shrinking V and growing U. "paper": the authors' procedure
+        without that constraint, for reproduction: columns of U normalised at start and end,
+        exactly ``max_iter`` iterations, ``n_init`` starts of 30 iterations with the best going
+        on.""",
+    "attributes": """components_ : ndarray of shape (n_components, n_features)
+        H = Uᵀ, the parts.
+    embedding_ : ndarray of shape (n_samples, n_components)
+        V, the codes of the training samples.
+    labels_ : ndarray of shape (n_samples,)
+        Cluster of each training sample: k-means on the codes. With labels, a cluster that the
+        labelled members match to a class carries that class's name.
+    classes_ : ndarray
+        The classes in y, if labels were given.
+    clustering_ : Clustering
+        Centres and names of the clusters.
+    objective_, objective_history_, n_iter_, kkt_residual_, status_, solver_, reconstruction_err_
+        As in `NMF`.""",
+}
+
+
+def documented(cls: Class) -> Class:
+    """Fill ``{name}`` in a class's docstring with the shared part of that name."""
+    text: Any = cls.__doc__ or ""
+    for name, part in PARTS.items():
+        text = text.replace("{" + name + "}", part)
+    cls.__doc__ = text
+    return cls

@@ -1,0 +1,142 @@
+"""NTF: non-negative CP decomposition of a stack of images, through tensorly."""
+
+from __future__ import annotations
+
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import Interval, StrOptions
+
+from partwise._numeric import Array
+from partwise.data import as_data
+from partwise.estimators._constrained import ConstrainedFactorizer, Pieces
+from partwise.estimators._docs import documented
+from partwise.losses import Frobenius
+from partwise.models import FactorModel
+from partwise.solvers.loop import Solution
+
+
+@documented
+class NTF(ConstrainedFactorizer):
+    r"""Non-negative tensor factorization: parts are outer products of a column and a row.
+
+    .. math:: \min_{V,A,B\ge0}\ \tfrac12 \sum_i \|X_i - \sum_k v_{ik}\, a_k b_k^T\|^2
+
+    The CP model of a stack of images, the comparator of the CNMF paper. Needs tensorly:
+    ``pip install partwise[tensor]``. X must be >= 0 and dense.
+
+    Parameters
+    ----------
+    {n_components}
+    image_shape : tuple of two int, default=None
+        Height and width of the images that the rows of X hold. None: square.
+    init : {"random", "svd"}, default="random"
+        Start.
+    max_iter : int, default=200
+        Most iterations.
+    tol : float, default=1e-6
+        tensorly's tolerance: the change of the relative reconstruction error.
+    n_clusters : int, default=None
+        Clusters of the k-means on the codes. None: the classes in y, else k.
+    random_state : int, RandomState instance or None, default=None
+    verbose : int, default=0
+
+    Attributes
+    ----------
+    {attributes}
+
+    References
+    ----------
+    A. Shashua, T. Hazan: Non-negative tensor factorization with applications to statistics and
+    computer vision, ICML 2005.
+    """
+
+    _parameter_constraints: dict[str, Any] = {
+        "n_components": ConstrainedFactorizer._parameter_constraints["n_components"],
+        "image_shape": [tuple, list, None],
+        "init": [StrOptions({"random", "svd"})],
+        "max_iter": [Interval(Integral, 1, None, closed="left")],
+        "tol": ConstrainedFactorizer._parameter_constraints["tol"],
+        "n_clusters": ConstrainedFactorizer._parameter_constraints["n_clusters"],
+        "random_state": ["random_state"],
+        "verbose": ["verbose"],
+    }
+    beta_loss = "frobenius"
+    solver = "hals"
+    n_init = 1
+
+    def __init__(
+        self,
+        n_components: Any = "auto",
+        *,
+        image_shape: tuple[int, int] | None = None,
+        init: str = "random",
+        max_iter: int = 200,
+        tol: float = 1e-6,
+        n_clusters: int | None = None,
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        self.n_components = n_components
+        self.image_shape = image_shape
+        self.init = init
+        self.max_iter = max_iter
+        self.tol = tol
+        self.n_clusters = n_clusters
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def _pieces(self) -> Pieces:
+        return Pieces()
+
+    def _model(self, data: Any, k: int, weights: Array | None, extra: Any) -> FactorModel:
+        return FactorModel(data, Frobenius())
+
+    def _shape(self, p: int) -> tuple[int, int]:
+        side = round(np.sqrt(p))
+        height, width = (side, side) if self.image_shape is None else self.image_shape
+        if height * width != p:
+            raise ValueError(
+                f"image_shape={self.image_shape} does not hold the {p} features of X; "
+                "give (height, width) with that product."
+            )
+        return int(height), int(width)
+
+    def _fit(self, X: Any, y: Any, W: Any, H: Any, sample_weight: Any, **given: Any) -> Array:
+        try:
+            from tensorly.decomposition import non_negative_parafac_hals
+        except ImportError as error:
+            raise ImportError("NTF needs tensorly: pip install partwise[tensor]") from error
+        self._validate_params()
+        X = self._check_X(X, reset=True)
+        if not isinstance(X, np.ndarray):
+            raise ValueError("NTF needs dense X; convert it with X.toarray().")
+        extra = self._prepare(X, y)
+        k = self._n_parts(X, None, extra)
+        stack = X.reshape(len(X), *self._shape(X.shape[1]))
+        (_, (V, A, B)), errors = non_negative_parafac_hals(
+            stack,
+            rank=k,
+            n_iter_max=self.max_iter,
+            init=self.init,
+            tol=max(self.tol, 1e-300),
+            random_state=check_random_state(self.random_state),
+            return_errors=True,
+        )
+        U = np.einsum("ik,jk->ijk", A, B).reshape(-1, k).astype(X.dtype)
+        model = self._model(as_data(X), k, None, extra)
+        history = [float(e) ** 2 * model.constant for e in errors]
+        done = len(history) < self.max_iter
+        status = "converged: change of the error below tol" if done else "stopped at max_iter"
+        solution = Solution(V.astype(X.dtype), U, history, len(history), done, status)
+        return self._store(model, solution, "hals", k, extra)
+
+    def _ends_with_codes(self, model: FactorModel) -> bool:
+        return True
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = False
+        return tags
