@@ -271,7 +271,8 @@ class ConstrainedFactorizer(Factorizer):
         self._set_clusters(V, extra, k)
         if self._pieces().class_reg and labels is not None:
             owner = component_owners(labels.n_classes, k, self._pieces().components_per_class)
-            names = [labels.classes[c] if c >= 0 else None for c in owner]
+            classes = labels.classes.tolist()
+            names = [classes[c] if c >= 0 else None for c in owner]
             self.component_classes_ = np.asarray(names, dtype=object)
         for term in model.terms["V"]:
             if isinstance(term, GraphDivergence):

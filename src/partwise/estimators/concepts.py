@@ -50,9 +50,9 @@ class CF(ConstrainedFactorizer):
         Parameter of "rbf" and "poly"; None is scikit-learn's default, 1/n_features.
     solver : {"auto", "mu", "hals", "nesterov"}, default="auto"
         "mu" is the paper's multiplicative update, (4) and (5), C before V; for signed data its
-        ratio has exponent ½. The others minimise the same objective faster: "nesterov" ("auto") by accelerated
-        gradients, "hals" solves V by
-        coordinate descent and takes two gradient steps on C.
+        ratio has exponent ½. The others minimise the same objective faster: "nesterov" ("auto")
+        by accelerated gradients; "hals" solves V by coordinate descent and takes two gradient
+        steps on C.
     init : {"kmeans", "random", "custom"}, default="kmeans"
         Start: from clusters, since from a random start all concepts begin at the mean and creep.
         "custom" takes W = V and C.
