@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.validation import validate_data
 
 from partwise._numeric import Array
 from partwise.data import as_data
+from partwise.estimators import _validate
 from partwise.estimators._constrained import ConstrainedFactorizer, Pieces
 from partwise.estimators._docs import documented
 from partwise.losses import Frobenius
@@ -31,7 +33,8 @@ class NTF(ConstrainedFactorizer):
     ----------
     {n_components}
     image_shape : tuple of two int, default=None
-        Height and width of the images that the rows of X hold. None: square.
+        Height and width of the images that the rows of X hold; one of them may be -1, as in
+        numpy's reshape. None: square.
     init : {"random", "svd"}, default="random"
         Start.
     max_iter : int, default=200
@@ -97,12 +100,21 @@ class NTF(ConstrainedFactorizer):
     def _shape(self, p: int) -> tuple[int, int]:
         side = round(np.sqrt(p))
         height, width = (side, side) if self.image_shape is None else self.image_shape
-        if height * width != p:
+        if width == -1 and height > 0:
+            width = p // height
+        elif height == -1 and width > 0:
+            height = p // width
+        if min(height, width) < 1 or height * width != p:
             raise ValueError(
                 f"image_shape={self.image_shape} does not hold the {p} features of X; "
                 "give (height, width) with that product."
             )
         return int(height), int(width)
+
+    def _check_X(self, X: Any, *, reset: bool) -> Any:
+        X = validate_data(self, X, dtype=[np.float64, np.float32], reset=reset)
+        _validate.check_non_negative(X, type(self).__name__)
+        return X
 
     def _fit(self, X: Any, y: Any, W: Any, H: Any, sample_weight: Any, **given: Any) -> Array:
         try:
@@ -111,8 +123,6 @@ class NTF(ConstrainedFactorizer):
             raise ImportError("NTF needs tensorly: pip install partwise[tensor]") from error
         self._validate_params()
         X = self._check_X(X, reset=True)
-        if not isinstance(X, np.ndarray):
-            raise ValueError("NTF needs dense X; convert it with X.toarray().")
         extra = self._prepare(X, y)
         k = self._n_parts(X, None, extra)
         stack = X.reshape(len(X), *self._shape(X.shape[1]))
