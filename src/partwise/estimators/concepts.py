@@ -176,9 +176,9 @@ class CF(ConstrainedFactorizer):
                 raise ValueError(
                     f"kernel='precomputed' needs a square kernel matrix, got shape {X.shape}."
                 )
-            return DenseGram(X)
+            return DenseGram(_symmetric(X, "the precomputed kernel"))
         if self.kernel != "linear":
-            return DenseGram(self._kernel(X, X))
+            return DenseGram(_symmetric(self._kernel(X, X), f"kernel={self.kernel!r}"))
         low = X.data.min(initial=0) if sp.issparse(X) else X.min(initial=0)
         if low >= 0:
             return LinearGram(as_data(X), None, None)
@@ -262,6 +262,12 @@ class CF(ConstrainedFactorizer):
             found = alternate(model, V, C0, make_step(solver), settings, report(number))
             if best is None or found.history[-1] < best.history[-1]:
                 best = found
+        # ‖φ(X) - V Cᵀ φ(X)‖² >= 0 for every kernel: below zero there is no φ
+        if not best.history[-1] >= -1e-3 * abs(model.constant):
+            raise ValueError(
+                f"kernel={self.kernel!r} is not positive semi-definite: the objective fell to "
+                f"{best.history[-1]:g}; use a matrix of inner products."
+            )
         return self._store_concepts(X, model, best, solver, k, extra)
 
     def _store_concepts(
@@ -405,6 +411,16 @@ class CF(ConstrainedFactorizer):
         tags.input_tags.positive_only = False
         tags.input_tags.pairwise = self.kernel == "precomputed"
         return tags
+
+
+def _symmetric(K: Array, what: str) -> Array:
+    """K itself, checked: k(x, y) = k(y, x) to some thousand roundings."""
+    gap = float(np.abs(K - K.T).max(initial=0))
+    if not gap <= 1e4 * np.finfo(K.dtype).eps * float(np.abs(K).max(initial=0)):
+        raise ValueError(
+            f"{what} must be symmetric, got entries that differ by {gap:g}; use (K + K.T) / 2."
+        )
+    return K
 
 
 @documented
