@@ -4,12 +4,15 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from html.parser import HTMLParser
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from partwise import __version__, _output, cli, demo
+from partwise.datasets import load
 
 
 @pytest.fixture
@@ -34,8 +37,9 @@ def few_methods(monkeypatch):
 
 @pytest.fixture(scope="module")
 def outcome():
-    """The whole demo, run once."""
-    return demo.run()
+    """Every method of the demo, on few digits."""
+    digits = load("digits")
+    return demo.run(dataset=replace(digits, X=digits.X[:300], y=digits.y[:300]))
 
 
 class Page(HTMLParser):
@@ -116,17 +120,30 @@ def test_demo_prints_a_table_and_writes_a_page(command, outcome, tmp_path, monke
     assert not re.search(r"url\(|@import|<script|<link", html)
 
 
-def test_demo_scores(outcome):
-    by_name = {row.name: row for row in outcome.results}
+def test_demo_runs_every_method(outcome):
+    assert [row.name for row in outcome.results] == [method.name for method in demo.METHODS]
     for row in outcome.results:
         assert 0.3 < row.accuracy <= 1 and 0.3 < row.nmi <= 1  # ten classes: chance is about 0.1
         assert row.parts.shape == (10, 64)
         assert row.parts.min() >= -1e-12  # k-means keeps its centres by updating, with rounding
         assert row.iterations > 0 and row.objective > 0
-    ours, theirs = by_name["NMF"], by_name["NMF of scikit-learn"]
+
+
+def test_demo_objectives_agree_with_scikit_learn():
+    wanted = {"NMF", "NMF of scikit-learn"}
+    outcome = demo.run([method for method in demo.METHODS if method.name in wanted])
+    theirs, ours = outcome.results
     # the same start and problem, so the same value up to where each stops
     assert ours.objective == pytest.approx(theirs.objective, rel=0.02)
     assert ours.history[-1] == pytest.approx(ours.objective)
+
+
+def test_examples_of_page_and_readme_are_one_and_run(capsys):
+    readme = Path(__file__).parents[1] / "README.md"
+    assert f"```python\n{demo.EXAMPLE}```" in readme.read_text(encoding="utf-8")
+    exec(demo.EXAMPLE, {})
+    accuracy = float(capsys.readouterr().out.split()[-1])
+    assert accuracy > 0.6  # plain NMF's neighbourhood; the labels and the graph do better
 
 
 def test_methods_that_take_labels_are_scored_on_the_others(digits):
