@@ -23,7 +23,7 @@ from partwise.experiments.scoring import cluster, distance_to_centres, scores
 
 NO_LABELS = "none"
 # Raise when the code changes what a cell's numbers are, so that stored ones are not taken for new.
-RESULT_VERSION = 1
+RESULT_VERSION = 2
 HISTORY_POINTS = 400
 
 
@@ -67,7 +67,13 @@ class Cell:
             "run": self.run,
             "estimator": method.estimator,
             "params": self.variant.params(self.data.name),
-            "around": [method.weights, method.start, method.subruns, method.unit_basis],
+            "around": [
+                method.weights,
+                method.start,
+                method.subruns,
+                method.unit_basis,
+                method.restarts,
+            ],
             "choice": method.subrun_choice,
             "budget": None if self.budget is None else _amount(self.budget),
             "budgets": [_amount(b) for b in self.budgets],

@@ -7,6 +7,7 @@ never looked at.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -74,7 +75,7 @@ def fit_chosen(task: Task) -> Fitted:
 def _fit(task: Task, params: dict[str, Any], hide: NDArray[np.int64] | None) -> Fitted:
     assert task.y is not None
     y = task.y if hide is None else _without(task.y, hide)
-    shown = Task(task.sample, y, task.k, task.method, params, task.subrun, task.kmeans)
+    shown = replace(task, y=y, params=params)
     return fit_estimator(shown, task.params["estimator"], params)
 
 

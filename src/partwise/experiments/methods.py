@@ -12,7 +12,7 @@ import inspect
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from partwise.experiments.protocol import Method
 from partwise.experiments.sampling import Sample
 
 Array = NDArray[np.float64]
+TRIAL_ITER = 30  # iterations of each of several starts, as in the GNMF authors' code
 
 
 class MethodUnavailable(ImportError):
@@ -53,11 +54,12 @@ class Task:
     params: dict[str, Any]
     subrun: int = 0
     kmeans: int = 20
+    start: int = 0  # the number of the start, where there are several
 
     @property
     def seed(self) -> int:
         """An integer seed for the method's own randomness."""
-        return self.sample.integer_seed("start", self.subrun)
+        return self.sample.integer_seed("start", self.start)
 
 
 def resolve(name: str) -> type:
@@ -105,10 +107,33 @@ def fit(task: Task) -> Fitted:
     -------
     Fitted
     """
+    task = replace(task, start=task.subrun * task.method.restarts)
     comparator = COMPARATORS.get(task.method.estimator)
     if comparator is not None:
         return comparator(task)
+    if task.method.restarts > 1:
+        return _best_start(task)
     return fit_estimator(task, task.method.estimator, task.params)
+
+
+def _best_start(task: Task) -> Fitted:
+    """Try several starts for `TRIAL_ITER` iterations; the one with the lowest objective goes on.
+
+    It is run again from its start: the same as going on, since a fit is deterministic.
+    """
+    trials = []
+    for number in range(task.method.restarts):
+        trial = replace(task, start=task.start + number)
+        settings = {**task.params, "max_iter": TRIAL_ITER}
+        trials.append((trial, fit_estimator(trial, task.method.estimator, settings)))
+    best, _ = min(trials, key=lambda pair: _objective(pair[1]))
+    fitted = fit_estimator(best, task.method.estimator, task.params)
+    fitted.seconds += sum(tried.seconds for _, tried in trials)
+    return fitted
+
+
+def _objective(fitted: Fitted) -> float:
+    return np.inf if fitted.objective is None else fitted.objective
 
 
 def fit_estimator(task: Task, name: str, params: dict[str, Any]) -> Fitted:
@@ -126,11 +151,11 @@ def fit_estimator(task: Task, name: str, params: dict[str, Any]) -> Fitted:
         settings["n_clusters"] = 1
     call: dict[str, Any] = {}
     if shared:
-        V0, U0 = task.sample.start(k, task.subrun)
+        # Uniform on (0, 1), not scaled to the data: the authors' start. Where V alone is penalised
+        # its size stays in the result, since a strong graph term keeps the scale of V.
+        V0, U0 = task.sample.start(k, task.start)
         settings["init"] = "custom"
-        # Least squares for one common factor: the product of two uniform matrices is far too big.
-        scale = np.sqrt(_common_scale(X, V0, U0))
-        call |= {"W": np.ascontiguousarray(V0 * scale), "H": np.ascontiguousarray((U0 * scale).T)}
+        call |= {"W": V0, "H": np.ascontiguousarray(U0.T)}
     weights = sample_weights(X, task.method.weights)
     if weights is not None:
         call["sample_weight"] = weights
@@ -161,13 +186,6 @@ def fit_estimator(task: Task, name: str, params: dict[str, Any]) -> Fitted:
         n_iter=int(getattr(estimator, "n_iter_", 0)),
         history=history,
     )
-
-
-def _common_scale(X: Any, V: Array, U: Array) -> float:
-    """The c > 0 that minimises ‖X - c V Uᵀ‖."""
-    fit_term = float(np.sum(np.asarray(X @ U) * V))
-    size = float(np.sum((V.T @ V) * (U.T @ U)))
-    return fit_term / size if fit_term > 0 else 1.0
 
 
 def sample_weights(X: Any, kind: str) -> Array | None:

@@ -63,6 +63,7 @@ class Method:
     labels: bool = False
     weights: str = ""
     start: str = "shared"  # shared: the cell's V0 and U0; seed: the estimator's own, seeded
+    restarts: int = 1  # starts of 30 iterations, of which the best goes on
     subruns: int = 1
     subrun_choice: str = "objective"
     unit_basis: bool = True
