@@ -25,11 +25,12 @@ LANES = 64  # rows swept together, one SIMD lane each; 64 measured best for floa
 
 
 @nb.njit(**_OPTIONS)
-def _sweep_block(z, c, d, r, G, g, sweeps, stop):
+def _sweep_block(z, c, d, r, G, g, sweeps, stop, enough):
     """Coordinate descent on LANES rows at once: min ½ d zᵀGz + ½ r zᵀz - cᵀz over z >= 0.
 
     z, c are (k, LANES); coordinate j of all lanes moves to its exact minimiser. Sweeps end early
-    once a sweep changes less than ``stop`` times what the first one did.
+    once a sweep changes less than ``stop`` times what the first one did, or its squared length in
+    the metric of the Hessian is at most ``enough``.
     """
     k = G.shape[0]
     k4 = k - k % 4
@@ -65,12 +66,12 @@ def _sweep_block(z, c, d, r, G, g, sweeps, stop):
             moved += change
         if sweep == 0:
             first = moved
-        if moved <= stop * stop * first:
+        if moved <= stop * stop * first or moved <= enough:
             break
 
 
 @nb.njit(**_OPTIONS)
-def _hals_range(Z, C, G, d, r, sweeps, stop, lo, hi):
+def _hals_range(Z, C, G, d, r, sweeps, stop, enough, lo, hi):
     k = G.shape[0]
     z = np.zeros((k, LANES), Z.dtype)
     c = np.zeros((k, LANES), Z.dtype)
@@ -89,63 +90,24 @@ def _hals_range(Z, C, G, d, r, sweeps, stop, lo, hi):
             for j in range(k):
                 z[j, t] = 0
                 c[j, t] = 0
-        _sweep_block(z, c, dl, rl, G, g, sweeps, stop)
+        _sweep_block(z, c, dl, rl, G, g, sweeps, stop, enough)
         for t in range(m):
             for j in range(k):
                 Z[start + t, j] = z[j, t]
 
 
 @nb.njit(**_OPTIONS)
-def hals_rows(Z, C, G, d, r, sweeps, stop):
+def hals_rows(Z, C, G, d, r, sweeps, stop, enough):
     """Coordinate descent in place on every row of Z; d and r have length 1 or n."""
-    _hals_range(Z, C, G, d, r, sweeps, stop, 0, Z.shape[0])
+    _hals_range(Z, C, G, d, r, sweeps, stop, enough, 0, Z.shape[0])
 
 
 @nb.njit(parallel=True, **_OPTIONS)
-def hals_rows_parallel(Z, C, G, d, r, sweeps, stop, chunk):
+def hals_rows_parallel(Z, C, G, d, r, sweeps, stop, enough, chunk):
     """`hals_rows` over chunks of rows in threads; chunk is a multiple of LANES."""
     n = Z.shape[0]
     for b in nb.prange((n + chunk - 1) // chunk):
-        _hals_range(Z, C, G, d, r, sweeps, stop, b * chunk, min(n, (b + 1) * chunk))
-
-
-@nb.njit(**_OPTIONS)
-def hals_sphere(Z, C, G, sweeps, stop):
-    """Column steps under ‖z_j‖ = 1: z_j = [c]₊/‖[c]₊‖ with c = C_j - Σ_{l≠j} G_jl z_l, in place.
-
-    Where [c]₊ = 0 the best point of the sphere is the unit vector at the largest entry of c.
-    """
-    n, k = Z.shape
-    c = np.empty(n, Z.dtype)
-    first = 0.0
-    for sweep in range(sweeps):
-        moved = 0.0
-        for j in range(k):
-            norm = 0.0
-            best = 0
-            for i in range(n):
-                s = C[i, j] + G[j, j] * Z[i, j]
-                for other in range(k):
-                    s -= G[j, other] * Z[i, other]
-                c[i] = s
-                if s > 0:
-                    norm += s * s
-                if s > c[best]:
-                    best = i
-            if norm > 0:
-                scale = 1.0 / math.sqrt(norm)
-                for i in range(n):
-                    new = max(c[i], Z.dtype.type(0)) * scale
-                    moved += (new - Z[i, j]) ** 2
-                    Z[i, j] = new
-            else:
-                for i in range(n):
-                    Z[i, j] = 0
-                Z[best, j] = 1
-        if sweep == 0:
-            first = moved
-        if moved <= stop * stop * first:
-            break
+        _hals_range(Z, C, G, d, r, sweeps, stop, enough, b * chunk, min(n, (b + 1) * chunk))
 
 
 @nb.njit(**_OPTIONS)

@@ -213,12 +213,10 @@ class Factorizer(
         objective = model.exact_value(Z, U)
         if solver != "mu" and self._ends_with_codes(model):
             step = make_step(solver)
-            for start in (start_codes(model.data, k), Z):
-                final, _ = solve_codes(model, start, U, step, tol=self.tol, max_iter=self.max_iter)
-                value = model.exact_value(final, U)
-                if value <= objective * (1 + 1e-9):
-                    Z, objective = final, value
-                    break
+            final, _ = solve_codes(model, Z, U, step, tol=self.tol, max_iter=self.max_iter)
+            value = model.exact_value(final, U)
+            if value <= objective * (1 + 1e-9):
+                Z, objective = final, value
         if solver == "mu":
             Z, U = _flush(model, Z, U, objective)
         residual = max(

@@ -276,11 +276,9 @@ class CF(ConstrainedFactorizer):
         V, C, objective = found.Z, found.U, found.history[-1]
         if solver != "mu":
             sub = model.subproblem("V", V, C)
-            for start in (self._code_start(sub), V):
-                final = solve_quadratic(sub, start, self.tol)
-                if sub.value(final) <= objective * (1 + 1e-9):
-                    V, objective = final, sub.value(final)
-                    break
+            final = solve_quadratic(sub, V, self.tol, 2 * model.constant)
+            if sub.value(final) <= objective * (1 + 1e-9):
+                V, objective = final, sub.value(final)
         residual = max(
             kkt_residual(model.subproblem("V", V, C), V),
             kkt_residual(model.subproblem("U", V, C), C),
@@ -371,7 +369,7 @@ class CF(ConstrainedFactorizer):
 
     def _plain_transform(self, X: Any) -> Array:
         sub = self._code_problem(self._check_X(X, reset=False))
-        return solve_quadratic(sub, self._code_start(sub), self.tol)
+        return solve_quadratic(sub, self._code_start(sub), self.tol, 2 * sub.constant)
 
     def transform(self, X: Any) -> Array:
         """Code new samples: V >= 0 with the concepts fixed.
@@ -400,7 +398,8 @@ class CF(ConstrainedFactorizer):
         check_is_fitted(self)
         X = self._check_X(X, reset=False)
         sub = self._code_problem(X)
-        return -sub.value(solve_quadratic(sub, self._code_start(sub), self.tol)) / X.shape[0]
+        codes = solve_quadratic(sub, self._code_start(sub), self.tol, 2 * sub.constant)
+        return -sub.value(codes) / X.shape[0]
 
     @property
     def _n_features_out(self) -> int:

@@ -18,15 +18,19 @@ def start_codes(data: Any, k: int) -> Array:
     return np.full((n, k), np.sqrt(mean / k), dtype=data.dtype)
 
 
-def solve_quadratic(sub: Quadratic, Z: Array, tol: float) -> Array:
-    """Coordinate descent to the end, for terms that do not couple rows."""
+def solve_quadratic(sub: Quadratic, Z: Array, tol: float, scale: float) -> Array:
+    """Coordinate descent to the end, for terms that do not couple rows.
+
+    ``scale`` is ‖X‖²: a block of rows is done when a sweep moves V Uᵀ by less than its share of
+    (tol/100)² of that.
+    """
     Z = Z.copy()
     C, r = sub.C, np.zeros(1, Z.dtype)
     for term in sub.terms:
         linear, ridge = term.row_bound(Z)
         C, r = C - linear, r + ridge[:, 0]
-    # sweeps stop by block, once one moves 1e-3 tol of what the first did
-    sweep_rows(Z, C, sub.hessian, sub.d, r, 2000, max(1e-3 * tol, 1e-9))
+    enough = max(0.01 * tol, 1e-9) ** 2 * scale * min(1.0, 64 / len(Z))
+    sweep_rows(Z, C, sub.hessian, sub.d, r, 2000, 1e-9, enough=enough)
     return Z
 
 
@@ -36,7 +40,7 @@ def solve_codes(
     """argmin over Z with U fixed, from Z; coordinate descent to the end for a quadratic."""
     sub = model.subproblem("V", Z, U)
     if isinstance(sub, Quadratic) and getattr(step, "__name__", "") != "mu":
-        return solve_quadratic(sub, Z, tol), 1
+        return solve_quadratic(sub, Z, tol, 2 * model.constant), 1
     n = 0
     for n in range(1, max_iter + 1):
         Z = step(sub, Z)

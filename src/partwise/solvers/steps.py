@@ -123,6 +123,7 @@ def sweep_rows(
     sweeps: int,
     stop: float,
     order: Array | None = None,
+    enough: float = 0.0,
 ) -> None:
     """Coordinate descent on min ½ d zᵀGz + ½ r zᵀz - cᵀz for every row, in place."""
     from partwise import kernels
@@ -135,7 +136,7 @@ def sweep_rows(
         return
     d = np.ones(1, Z.dtype) if d is None else d
     C, G = np.ascontiguousarray(C, Z.dtype), np.ascontiguousarray(G, Z.dtype)
-    args = (C, G, d, r.astype(Z.dtype), sweeps, stop)
+    args = (C, G, d, r.astype(Z.dtype), sweeps, stop, enough)
     threads = threads_for(float(n) * k * k * sweeps)
     if threads == 1:
         kernels.hals_rows(Z, *args)
