@@ -1,0 +1,5 @@
+"""A person's own data: folders of images or texts, tables, matrices, AnnData."""
+
+from partwise.io.samples import Samples
+
+__all__ = ["Samples"]

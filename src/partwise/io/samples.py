@@ -1,0 +1,66 @@
+"""`Samples`: what every reader returns, and what the commands and the report work with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import scipy.sparse as sp
+
+Kind = Literal["images", "texts", "table", "counts"]
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Samples ready for a factorization, and what is known about each.
+
+    Attributes
+    ----------
+    X : ndarray or scipy.sparse.csr_array of shape (n_samples, n_features)
+    ids : list of str
+        One unique name a sample: a path in the folder, a row's id, a number as text.
+    kind : {"images", "texts", "table", "counts"}
+    feature_names : list of str or None
+        Words, columns, genes; None for pixels and nameless matrices.
+    image_shape : tuple of int or None
+        (height, width) or (height, width, 3); a row of X or of ``components_`` is an image
+        stored row by row, so that ``row.reshape(image_shape)`` shows it upright.
+    thumbnails : callable or None
+        ``thumbnails(i)`` is a small PNG of sample i as bytes.
+    texts : list of str or None
+        The beginning of each text, about 300 characters.
+    y : ndarray of object or None
+        The given label of each sample, None where it is unknown; None without any labels.
+    source : str
+        The folder or file that it came from.
+    preparation : str
+        One sentence: what was done to the data.
+    """
+
+    X: Any
+    ids: list[str]
+    kind: Kind
+    feature_names: list[str] | None = None
+    image_shape: tuple[int, ...] | None = None
+    thumbnails: Callable[[int], bytes] | None = field(default=None, repr=False)
+    texts: list[str] | None = field(default=None, repr=False)
+    y: np.ndarray | None = None
+    source: str = ""
+    preparation: str = ""
+
+    def __post_init__(self) -> None:
+        n, p = self.X.shape
+        for name, size in (("ids", n), ("texts", n), ("y", n), ("feature_names", p)):
+            value = getattr(self, name)
+            if value is not None and len(value) != size:
+                raise ValueError(f"{name} has {len(value)} entries, X has shape {self.X.shape}.")
+
+    @property
+    def n_samples(self) -> int:
+        return int(self.X.shape[0])
+
+    @property
+    def is_sparse(self) -> bool:
+        return bool(sp.issparse(self.X))
