@@ -115,12 +115,34 @@ def _grids(summary: Summary, metric: str, budget: str) -> list[tuple[str, Grid]]
     if budget != NO_LABELS:
         label += f", labels: {budget}" + ("" if printed_budget else " (ours, not printed)")
     grids = [(f"{label}: averages", _averages(summary, metric, budget, printed_budget))]
-    if metric != "seconds":
-        columns = _columns(protocol)
-        if len(columns) <= 10:
-            full = _full(summary, metric, budget, printed_budget, columns)
-            grids.append((f"{label}: printed, measured ± sd, difference", full))
-    return grids
+    columns = _columns(protocol)
+    if metric == "seconds":
+        return grids
+    if not protocol.printed:
+        return [(label, _by_row(summary, metric, budget, columns))]
+    full = _full(summary, metric, budget, printed_budget, columns)
+    return [*grids, (f"{label}: printed, measured ± sd, difference", full)]
+
+
+def _by_row(summary: Summary, metric: str, budget: str, columns: list[tuple[str, Method]]) -> Grid:
+    """Where nothing is printed: a line for each method, a column for each (data, K)."""
+    scope = summary.protocol.view.get("score", "all")
+    rows = summary.rows()
+    lines = []
+    for name, method in columns:
+        line = [Text.of(name + _mark(method))]
+        for data, k in rows:
+            stat = summary.stat(name, metric, budget=budget, scope=scope, data=data, k=k)
+            line.append(Text.of(_stat(stat, metric)))
+        line.append(Text.of(_stat(summary.stat(name, metric, budget=budget, scope=scope), metric)))
+        if scope == "all" and summary.protocol.budgets:
+            hidden = summary.stat(name, metric, budget=budget, scope="unlabelled")
+            line.append(Text.of(_number(hidden.mean, metric) if hidden else ""))
+        lines.append(line)
+    header = ["method", *(f"{data}, K = {k}" for data, k in rows), "average"]
+    if scope == "all" and summary.protocol.budgets:
+        header.append("average on unlabelled")
+    return Grid(header, lines)
 
 
 def _columns(protocol: Protocol) -> list[tuple[str, Method]]:
