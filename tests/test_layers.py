@@ -16,9 +16,10 @@ LAYERS = [
     {"models", "concepts"},
     {"solvers"},
     {"cluster", "metrics"},  # below the estimators: those with labels cluster inside `fit`
+    {"_persist_values", "persist"},  # below the estimators, which have `save`
     {"estimators"},
     {"__init__"},  # the public face: `import partwise`, `from partwise import NMF`
-    {"datasets"},
+    {"datasets", "io"},
     {"plot", "report"},
     {"demo"},
     {"experiments"},

@@ -21,6 +21,7 @@ _LAZY = {
     "LCF": "partwise.estimators.concepts",
     "SparseNMF": "partwise.estimators.sparse_nmf",
     "NTF": "partwise.estimators.ntf",
+    "load": "partwise.persist",
 }
 __all__ = ["__version__", *_LAZY]
 

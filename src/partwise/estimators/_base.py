@@ -348,6 +348,12 @@ class Factorizer(
         U = np.ascontiguousarray(self.components_.T.astype(X.dtype, copy=False))
         return -model.exact_value(self._codes(model), U) / X.shape[0]
 
+    def save(self, path: Any) -> Any:
+        """Write the model to a file, for `partwise.load`: JSON and arrays, no pickle."""
+        from partwise import persist
+
+        return persist.save(self, path)
+
     @property
     def _n_features_out(self) -> int:
         return self.components_.shape[0]
