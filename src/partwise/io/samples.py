@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -32,11 +32,18 @@ class Samples:
     texts : list of str or None
         The beginning of each text, about 300 characters.
     y : ndarray of object or None
-        The given label of each sample, None where it is unknown; None without any labels.
+        Every label that the source has, as text, and None where it has none; None without any.
+        What a model may see of them is the caller's choice: see `partwise.io.keep_share`.
     source : str
         The folder or file that it came from.
     preparation : str
         One sentence: what was done to the data.
+    recipe : mapping
+        The same for a program: what `read_samples` needs to treat new data alike.
+    options : mapping
+        The options that `read_samples` was called with, where they are not the default.
+    notes : tuple of str
+        What a person should know: columns that were left out, files that are no images.
     """
 
     X: Any
@@ -49,6 +56,9 @@ class Samples:
     y: np.ndarray | None = None
     source: str = ""
     preparation: str = ""
+    recipe: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    options: Mapping[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         n, p = self.X.shape
@@ -56,6 +66,9 @@ class Samples:
             value = getattr(self, name)
             if value is not None and len(value) != size:
                 raise ValueError(f"{name} has {len(value)} entries, X has shape {self.X.shape}.")
+        if len(set(self.ids)) != n:
+            twice = next(i for i in self.ids if self.ids.count(i) > 1)
+            raise ValueError(f"{self.source}: the id {twice!r} occurs more than once.")
 
     @property
     def n_samples(self) -> int:

@@ -1,0 +1,135 @@
+"""What the readers share: options, extras, and scaling that can be repeated on new data."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+SCALES = ("auto", "none", "unit", "max", "std", "total")
+
+Step = Callable[[int, int, str], None]  #: done, total, what is being done
+
+
+def silent(done: int, total: int, what: str) -> None:
+    """No progress."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to read; the documentation is that of `read_samples`."""
+
+    kind: str | None = None
+    size: tuple[int, int] | None = None
+    rgb: bool = False
+    text_column: str | None = None
+    id_column: str | None = None
+    label_column: str | None = None
+    scale: str = "auto"
+    missing: str = "error"
+    transpose: bool = False
+    image_shape: tuple[int, int] | None = None
+    step: Step = field(default=silent, compare=False)
+
+
+def need(module: str, what: str, package: str | None = None) -> Any:
+    """Import an optional package, or say how to get it."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise ImportError(
+            f"Reading {what} needs {package or module}: pip install 'partwise[data]'"
+        ) from error
+
+
+def shown(names: Any, most: int = 3) -> str:
+    """The first few of some names, for a message."""
+    names = list(names)
+    text = ", ".join(str(name)[:60] for name in names[:most])
+    return text + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def check_matrix(X: Any, source: str | Path) -> Any:
+    """X as finite floats, dense or CSR, with samples in rows."""
+    if sp.issparse(X):
+        X = sp.csr_array(X)
+        values = X.data
+    else:
+        X = values = np.asarray(X)
+    if X.ndim != 2 or 0 in X.shape:
+        raise ValueError(f"{source}: samples must be a non-empty 2-D array, got shape {X.shape}.")
+    if values.dtype.kind not in "buif":
+        raise ValueError(f"{source}: samples must be real numbers, got {values.dtype}.")
+    if values.dtype not in (np.float32, np.float64):
+        X = X.astype(np.float64)
+        values = X.data if sp.issparse(X) else X
+    if not np.isfinite(values).all():
+        raise ValueError(f"{source}: samples must be finite, got NaN or infinity.")
+    return X
+
+
+def lowest(X: Any) -> float:
+    values = X.data if sp.issparse(X) else X
+    return float(min(values.min(initial=0), 0.0))
+
+
+def is_counts(X: Any) -> bool:
+    """Whether X holds counts: no fractions, nothing negative, and more than marks of presence."""
+    values = X.data if sp.issparse(X) else np.ravel(X)
+    if not values.size or values.min() < 0 or values.max() < 2:
+        return False
+    return bool(np.array_equal(values, np.rint(values)))
+
+
+def learn_scale(X: Any, scale: str) -> dict[str, Any]:
+    """The numbers that a scaling needs, so that it can be repeated on new samples."""
+    if scale == "max":
+        top = np.asarray(abs(X).max(axis=0).todense() if sp.issparse(X) else np.abs(X).max(axis=0))
+        return {"scale": scale, "divide": _divisors(top)}
+    if scale == "std":
+        if sp.issparse(X):
+            mean = np.asarray(X.mean(axis=0)).ravel()
+            spread = np.sqrt(np.maximum(np.asarray((X**2).mean(axis=0)).ravel() - mean**2, 0))
+        else:
+            spread = X.std(axis=0)
+        return {"scale": scale, "divide": _divisors(spread)}
+    if scale == "total":
+        totals = np.asarray(X.sum(axis=1)).ravel()
+        return {"scale": scale, "target": float(np.median(totals[totals > 0], axis=0) or 1.0)}
+    return {"scale": scale}
+
+
+def _divisors(values: Any) -> np.ndarray:
+    values = np.ravel(values).astype(np.float64)
+    return np.where(values > 0, values, 1.0)
+
+
+def apply_scale(X: Any, recipe: Mapping[str, Any]) -> Any:
+    """X scaled as `learn_scale` said."""
+    scale = recipe.get("scale", "none")
+    if scale in ("max", "std"):
+        divide = np.asarray(recipe["divide"]).astype(X.dtype)
+        return sp.csr_array(X @ sp.diags_array(1 / divide)) if sp.issparse(X) else X / divide
+    if scale == "unit":
+        from partwise.datasets import unit_rows
+
+        return sp.csr_array(unit_rows(X)) if sp.issparse(X) else unit_rows(X)
+    if scale == "total":
+        totals = np.asarray(X.sum(axis=1)).ravel()
+        factor = np.divide(recipe["target"], totals, out=np.zeros_like(totals), where=totals > 0)
+        return sp.csr_array(sp.diags_array(factor) @ X) if sp.issparse(X) else X * factor[:, None]
+    return X
+
+
+SCALE_WORDS = {
+    "none": "values as they are",
+    "unit": "each sample scaled to length one",
+    "max": "each column divided by its largest absolute value",
+    "std": "each column divided by its standard deviation",
+    "total": "each sample scaled to the median total",
+}

@@ -1,0 +1,107 @@
+"""AnnData in and out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from partwise.io._common import check_matrix
+from partwise.io.samples import Samples
+
+
+def from_anndata(adata: Any, *, label_key: str | None = None, layer: str | None = None) -> Samples:
+    """The cells of an AnnData object as samples, its values untouched.
+
+    Parameters
+    ----------
+    adata : AnnData
+    label_key : str, optional
+        The column of ``obs`` with the labels; missing ones are unknown.
+    layer : str, optional
+        The layer to use instead of ``X``.
+
+    Returns
+    -------
+    Samples
+        ``kind`` is "counts" if there are no fractions, else "table".
+
+    Examples
+    --------
+    >>> import anndata, numpy as np, partwise      # doctest: +SKIP
+    >>> from partwise.io import from_anndata, to_anndata      # doctest: +SKIP
+    >>> cells = from_anndata(adata, label_key="type", layer="counts")      # doctest: +SKIP
+    >>> model = partwise.CDNMF(beta_loss="kullback-leibler").fit(
+    ...     cells.X, cells.y)      # doctest: +SKIP
+    >>> to_anndata(adata, model)      # doctest: +SKIP
+    """
+    from partwise.io._common import is_counts
+
+    if layer is not None and layer not in adata.layers:
+        raise ValueError(
+            f"adata has no layer {layer!r}; it has {', '.join(adata.layers) or 'none'}."
+        )
+    values = adata.X if layer is None else adata.layers[layer]
+    if values is None:
+        raise ValueError("adata has no X; name a layer.")
+    X = check_matrix(values, "adata")
+    y = None
+    if label_key is not None:
+        if label_key not in adata.obs:
+            held = ", ".join(map(str, adata.obs)) or "none"
+            raise ValueError(f"adata.obs has no column {label_key!r}; it has {held}.")
+        column = adata.obs[label_key]
+        y = np.array(
+            [None if unknown else str(v) for v, unknown in zip(column, column.isna())],
+            dtype=object,
+        )
+    return Samples(
+        X,
+        [str(name) for name in adata.obs_names],
+        "counts" if is_counts(X) else "table",
+        feature_names=[str(name) for name in adata.var_names],
+        y=y,
+        source="AnnData",
+        preparation="Values as they are.",
+    )
+
+
+def to_anndata(adata: Any, model: Any) -> Any:
+    """Write a fitted model into an AnnData object.
+
+    ``obsm["X_partwise"]`` holds the codes, ``varm["partwise_parts"]`` the parts, one column each,
+    ``obs["partwise"]`` the clusters, ``obs["partwise_confidence"]`` how clear each is, and
+    ``uns["partwise"]`` the method and its parameters.
+
+    Parameters
+    ----------
+    adata : AnnData
+        Changed in place. Its cells are those that the model was fitted to, in that order.
+    model : estimator of partwise
+
+    Returns
+    -------
+    AnnData
+        The same object.
+    """
+    pandas = __import__("pandas")
+    V = np.asarray(model.embedding_)
+    if V.shape[0] != adata.n_obs:
+        raise ValueError(
+            f"the model was fitted to {V.shape[0]} samples, adata has {adata.n_obs} cells."
+        )
+    H = getattr(model, "components_", None)
+    if H is not None and H.shape[1] != adata.n_vars:
+        raise ValueError(
+            f"the model has {H.shape[1]} features, adata has {adata.n_vars} variables."
+        )
+    adata.obsm["X_partwise"] = V
+    if H is not None:
+        adata.varm["partwise_parts"] = np.ascontiguousarray(H.T)
+    clustering = getattr(model, "clustering_", None)
+    if clustering is not None:
+        adata.obs["partwise"] = pandas.Categorical([str(name) for name in clustering.labels])
+        adata.obs["partwise_confidence"] = clustering.confidence(V)
+    parameters = {k: str(v) for k, v in model.get_params(deep=False).items()}
+    adata.uns["partwise"] = {"method": type(model).__name__, "parameters": parameters}
+    return adata

@@ -1,0 +1,150 @@
+"""A folder of images as samples: one row of pixels each."""
+
+from __future__ import annotations
+
+import io
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from partwise.io._common import Options, apply_scale, learn_scale, need, shown
+from partwise.io.samples import Samples
+
+SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm"}
+#: Images with more pixels than this are shrunk unless a size is given.
+MAX_PIXELS = 64 * 64
+THUMBNAIL = 96
+
+
+def read_images(
+    folder: Path, files: Sequence[Path], options: Options, recipe: Mapping[str, Any] | None
+) -> Samples:
+    """Every image of a folder, grey or RGB, in one size, rows of length one."""
+    size, rgb, chosen = options.size, options.rgb, options.size is not None
+    if recipe is not None:
+        height, width = (int(side) for side in recipe["size"])
+        size, rgb, chosen = (height, width), bool(recipe["rgb"]), True
+    sizes: dict[tuple[int, int], Path] = {}
+    rows = []
+    for done, file in enumerate(files):
+        options.step(done, len(files), "reading images")
+        image = _open(file)
+        sizes.setdefault((image.height, image.width), file)
+        if not chosen and len(sizes) > 1:
+            (a, first), (b, other) = list(sizes.items())[:2]
+            raise ValueError(
+                f"{folder}: images differ in size ({first.name} is {_said(a)}, {other.name} "
+                f"{_said(b)}, height x width); --size 32 brings all to 32x32."
+            )
+        size = size or _default_size(image.height, image.width)
+        rows.append(_pixels(image, size, rgb))
+    options.step(len(files), len(files), "reading images")
+    assert size is not None
+    X = np.stack(rows)
+    made: dict[str, Any] = {"kind": "images", "size": tuple(size), "rgb": rgb}
+    scale = "unit" if options.scale == "auto" else options.scale
+    made |= learn_scale(X, scale) if recipe is None else {k: v for k, v in recipe.items()}
+    resized = set(sizes) != {tuple(size)}
+    colour = "RGB" if rgb else "grey"
+    return Samples(
+        apply_scale(X, made),
+        [file.relative_to(folder).as_posix() for file in files],
+        "images",
+        image_shape=(*size, 3) if rgb else tuple(size),
+        thumbnails=_thumbnails(list(files)),
+        source=str(folder),
+        preparation=f"Images {'resized to' if resized else 'of'} {_said(size)}, {colour}; "
+        + _words(made["scale"]),
+        recipe=made,
+    )
+
+
+def _words(scale: str) -> str:
+    from partwise.io._common import SCALE_WORDS
+
+    return SCALE_WORDS[scale] + "."
+
+
+def _said(size: Sequence[int]) -> str:
+    return f"{size[0]}x{size[1]}"
+
+
+def _default_size(height: int, width: int) -> tuple[int, int]:
+    """The images' own size, or the largest of that shape with at most 64 x 64 pixels."""
+    shrink = min(1.0, (MAX_PIXELS / (height * width)) ** 0.5)
+    return max(1, int(height * shrink)), max(1, int(width * shrink))
+
+
+def _open(file: Path) -> Any:
+    """An image, upright and in memory; whatever is wrong with it becomes one line."""
+    image_module = need("PIL.Image", "images", "pillow")
+    ops = need("PIL.ImageOps", "images", "pillow")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # an image of absurd size warns before it is read
+            with image_module.open(file) as image:
+                image.load()
+                return ops.exif_transpose(image)
+    except Exception as error:  # a damaged file brings out nearly anything
+        reason = "" if type(error).__name__ == "UnidentifiedImageError" else f" ({error})"
+        raise ValueError(f"{file} cannot be read as an image{reason}.") from error
+
+
+def _pixels(image: Any, size: tuple[int, int], rgb: bool) -> np.ndarray:
+    """Brightness from 0 to 1, row by row; what is transparent is shown on white."""
+    from PIL import Image
+
+    if image.mode.startswith(("I", "F")):  # 16 bits and more: convert would clip
+        values = np.asarray(image, dtype=np.float64)
+        top = 65535.0 if image.mode.startswith("I") else 1.0
+        top = max(top, float(values.max(initial=0)))
+        image = Image.fromarray(np.rint(values.clip(0) / top * 255).astype(np.uint8))
+    if image.has_transparency_data:
+        image = image.convert("RGBA")
+        white = Image.new("RGBA", image.size, "white")
+        image = Image.alpha_composite(white, image)
+    image = image.convert("RGB" if rgb else "L")
+    if (image.height, image.width) != size:
+        image = image.resize((size[1], size[0]), Image.Resampling.LANCZOS)
+    return np.asarray(image, dtype=np.float64).ravel() / 255
+
+
+def _thumbnails(files: list[Path]) -> Callable[[int], bytes]:
+    def thumbnail(i: int) -> bytes:
+        image = _open(files[i])
+        image = image.convert("RGBA" if image.has_transparency_data else "RGB")
+        image.thumbnail((THUMBNAIL, THUMBNAIL))
+        buffer = io.BytesIO()
+        image.save(buffer, format="PNG")
+        return buffer.getvalue()
+
+    return thumbnail
+
+
+def array_thumbnails(X: Any, shape: tuple[int, ...]) -> Callable[[int], bytes]:
+    """Thumbnails of rows that are images themselves."""
+
+    def thumbnail(i: int) -> bytes:
+        from matplotlib.image import imsave
+
+        row = X[[i]].toarray() if hasattr(X, "toarray") else X[i]
+        image = np.asarray(row, dtype=np.float64).reshape(shape)
+        top = image.max(initial=0.0)
+        image = (image / top).clip(0, 1) if top > 0 else image * 0
+        buffer = io.BytesIO()
+        imsave(buffer, image, cmap="gray", vmin=0.0, vmax=1.0, format="png")
+        return buffer.getvalue()
+
+    return thumbnail
+
+
+def left_out(folder: Path, files: Sequence[Path], kind: str) -> tuple[str, ...]:
+    """A note on the files of a folder that were not read."""
+    if not files:
+        return ()
+    names = shown(file.relative_to(folder).as_posix() for file in files)
+    verb = "is" if len(files) == 1 else "are"
+    return (f"{len(files)} of the files {verb} no {kind} and left out: {names}.",)

@@ -1,0 +1,197 @@
+"""Matrices: .npz, .npy, .mtx, .mat, .h5ad and the data sets that are known by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from partwise.io._common import (
+    SCALE_WORDS,
+    Options,
+    apply_scale,
+    check_matrix,
+    is_counts,
+    learn_scale,
+    lowest,
+    need,
+)
+from partwise.io.images import array_thumbnails
+from partwise.io.samples import Samples
+
+
+def read_matrix(path: Path, options: Options, recipe: Mapping[str, Any] | None) -> Samples:
+    """A matrix file with one sample a row."""
+    options.step(0, 1, "reading the matrix")
+    readers = {
+        ".npy": _npy,
+        ".mtx": _mtx,
+        ".npz": _dataset,
+        ".mat": _dataset,
+        ".h5ad": _h5ad,
+    }
+    samples = readers[path.suffix.lower()](path, options)
+    if options.transpose:
+        if samples.image_shape is not None:
+            raise ValueError(f"{path} holds images; --transpose is for matrices.")
+        samples = _transposed(samples)
+    options.step(1, 1, "reading the matrix")
+    return finish(samples, options, recipe)
+
+
+def read_named(name: str, options: Options, recipe: Mapping[str, Any] | None) -> Samples:
+    """A data set of the catalogue, such as "digits"."""
+    from partwise.datasets import load
+
+    return finish(_of_dataset(load(name), options), options, recipe)
+
+
+# -- formats --------------------------------------------------------------------------------------
+
+
+def _npy(path: Path, options: Options) -> Samples:
+    try:
+        with path.open("rb") as file:
+            array = np.load(file, allow_pickle=False)
+    except (ValueError, EOFError) as error:
+        raise ValueError(f"{path} is no .npy file of numbers, or damaged ({error}).") from error
+    if not isinstance(array, np.ndarray):
+        raise ValueError(f"{path} is an archive; call it .npz.")
+    shape = options.image_shape
+    if array.ndim in (3, 4):  # a stack of images, with channels last
+        if array.ndim == 4 and array.shape[3] not in (1, 3):
+            raise ValueError(
+                f"{path}: images must be (height, width) or (height, width, 3), got "
+                f"{array.shape[1:]}."
+            )
+        inner = array.shape[1:] if array.shape[-1] != 1 else array.shape[1:3]
+        return _plain(array.reshape(len(array), -1), path, tuple(int(s) for s in inner))
+    return _plain(array, path, shape)
+
+
+def _mtx(path: Path, options: Options) -> Samples:
+    import scipy.io
+
+    try:
+        X = scipy.io.mmread(path)
+    except OSError:
+        raise
+    except Exception as error:
+        raise ValueError(f"{path} is no Matrix Market file, or damaged ({error}).") from error
+    return _plain(X, path, options.image_shape)
+
+
+def _plain(X: Any, path: Path, shape: tuple[int, ...] | None) -> Samples:
+    X = check_matrix(X, path)
+    return Samples(
+        X,
+        [str(i) for i in range(X.shape[0])],
+        "table" if shape is None else "images",
+        image_shape=shape,
+        source=str(path),
+    )
+
+
+def _dataset(path: Path, options: Options) -> Samples:
+    from partwise.datasets import read
+    from partwise.datasets.catalogue import CATALOGUE, canonical
+
+    found = read(path)
+    known = CATALOGUE.get(canonical(path.name))
+    if options.image_shape is None and known is not None and known.image_shape is not None:
+        height, width = known.image_shape
+        if height * width == found.X.shape[1]:
+            found = replace(found, image_shape=known.image_shape, image_order=known.image_order)
+    return _of_dataset(found, options)
+
+
+def _of_dataset(found: Any, options: Options) -> Samples:
+    X, y, shape = found.X, None, found.image_shape or options.image_shape
+    if found.image_shape is not None and found.image_order == "F":
+        # pixels row by row, so that every reshape shows an upright image
+        columns = np.arange(X.shape[1]).reshape(shape[1], shape[0]).T.ravel()
+        X = X[:, columns]
+    if options.label_column is not None and options.label_column not in ("y", "gnd"):
+        raise ValueError(
+            f"{found.source or found.name}: labels are called y or gnd there, not "
+            f"{options.label_column!r}."
+        )
+    if found.y is not None:
+        y = np.array([found.class_names[code] for code in found.y], dtype=object)
+    elif options.label_column is not None:
+        raise ValueError(f"{found.source or found.name} holds no labels.")
+    return Samples(
+        X,
+        [str(i) for i in range(X.shape[0])],
+        "table" if shape is None else "images",
+        feature_names=None if found.terms is None else [str(term) for term in found.terms],
+        image_shape=shape,
+        y=y,
+        source=found.source if Path(found.source).is_file() else found.name,
+    )
+
+
+def _h5ad(path: Path, options: Options) -> Samples:
+    from partwise.io.annotated import from_anndata
+
+    anndata = need("anndata", ".h5ad files")
+    try:
+        adata = anndata.read_h5ad(path)
+    except FileNotFoundError:
+        raise
+    except Exception as error:
+        raise ValueError(f"{path} is no .h5ad file, or damaged ({error}).") from error
+    return replace(from_anndata(adata, label_key=options.label_column), source=str(path))
+
+
+# -- the rest is the same for all -----------------------------------------------------------------
+
+
+def _transposed(samples: Samples) -> Samples:
+    X = sp.csr_array(samples.X.T) if samples.is_sparse else np.ascontiguousarray(samples.X.T)
+    return Samples(X, [str(i) for i in range(X.shape[0])], samples.kind, source=samples.source)
+
+
+def finish(samples: Samples, options: Options, recipe: Mapping[str, Any] | None) -> Samples:
+    """Decide what the numbers are, and scale them."""
+    X, shape = samples.X, samples.image_shape
+    if shape is not None and np.prod(shape) != X.shape[1]:
+        raise ValueError(
+            f"{samples.source}: images of {'x'.join(map(str, shape))} have {np.prod(shape)} "
+            f"values, its rows have {X.shape[1]}."
+        )
+    if options.kind == "texts":
+        raise ValueError(f"{samples.source} holds numbers, no texts.")
+    if recipe is None:
+        kind = options.kind or samples.kind
+        counted = samples.is_sparse or samples.kind == "counts"
+        if options.kind is None and kind != "images" and counted and is_counts(X):
+            kind = "counts"
+        elif options.kind is None and kind == "counts" and not is_counts(X):
+            kind = "table"
+        if kind == "images" and shape is None:
+            raise ValueError(f"{samples.source}: --image-shape 32x32 says how rows are images.")
+        scale = options.scale
+        if scale == "auto":
+            scale = "none" if lowest(X) < 0 else "total" if kind == "counts" else "unit"
+        made = {"kind": kind, "features": int(X.shape[1]), **learn_scale(X, scale)}
+    else:
+        made = dict(recipe)
+        kind = made["kind"]
+        if made.get("features", X.shape[1]) != X.shape[1]:
+            raise ValueError(
+                f"{samples.source} has {X.shape[1]} features, the model knows {made['features']}."
+            )
+    what = {"images": "Images as rows", "counts": "Counts"}.get(kind, "A matrix")
+    return replace(
+        samples,
+        X=apply_scale(X, made),
+        kind=kind,
+        thumbnails=None if shape is None else array_thumbnails(X, shape),
+        preparation=f"{what}; {SCALE_WORDS[made['scale']]}.",
+        recipe=made,
+    )
