@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from partwise.io._common import Options, apply_scale, learn_scale, need, shown
+from partwise.io._common import SCALE_WORDS, Options, apply_scale, learn_scale, need, shown
 from partwise.io.samples import Samples
 
 SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm"}
@@ -46,7 +46,7 @@ def read_images(
     X = np.stack(rows)
     made: dict[str, Any] = {"kind": "images", "size": tuple(size), "rgb": rgb}
     scale = "unit" if options.scale == "auto" else options.scale
-    made |= learn_scale(X, scale) if recipe is None else {k: v for k, v in recipe.items()}
+    made |= learn_scale(X, scale) if recipe is None else dict(recipe)
     resized = set(sizes) != {tuple(size)}
     colour = "RGB" if rgb else "grey"
     return Samples(
@@ -57,15 +57,9 @@ def read_images(
         thumbnails=_thumbnails(list(files)),
         source=str(folder),
         preparation=f"Images {'resized to' if resized else 'of'} {_said(size)}, {colour}; "
-        + _words(made["scale"]),
+        f"{SCALE_WORDS[made['scale']]}.",
         recipe=made,
     )
-
-
-def _words(scale: str) -> str:
-    from partwise.io._common import SCALE_WORDS
-
-    return SCALE_WORDS[scale] + "."
 
 
 def _said(size: Sequence[int]) -> str:

@@ -110,7 +110,8 @@ def _dataset(path: Path, options: Options) -> Samples:
 
 
 def _of_dataset(found: Any, options: Options) -> Samples:
-    X, y, shape = found.X, None, found.image_shape or options.image_shape
+    X, y = found.X, None
+    shape: Any = found.image_shape or options.image_shape
     if found.image_shape is not None and found.image_order == "F":
         # pixels row by row, so that every reshape shows an upright image
         columns = np.arange(X.shape[1]).reshape(shape[1], shape[0]).T.ravel()

@@ -69,7 +69,7 @@ def read_samples(
     image_shape : (height, width), optional
         The rows of a matrix are images of this shape, stored row by row.
     recipe : mapping, optional
-        ``Samples.recipe`` of other data: prepare this one alike, with the same words, columns, size.
+        ``Samples.recipe`` of other data: the same words, columns and sizes are used.
     step : callable, optional
         Called as ``step(done, total, what)``.
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-
-Kind = Literal["images", "texts", "table", "counts"]
 
 
 @dataclass(frozen=True)
@@ -48,7 +46,7 @@ class Samples:
 
     X: Any
     ids: list[str]
-    kind: Kind
+    kind: str
     feature_names: list[str] | None = None
     image_shape: tuple[int, ...] | None = None
     thumbnails: Callable[[int], bytes] | None = field(default=None, repr=False)
