@@ -1,23 +1,18 @@
-"""Self-contained HTML pages: templates, and pictures that are embedded in them."""
+"""Self-contained HTML pages: the report of a clustering, and what the demo's page is made of."""
 
 from __future__ import annotations
 
-from typing import Any
-
+from partwise.report.page import report_page, write_report
 from partwise.report.pictures import convergence_uri, image_uri
+from partwise.report.stable import Stability, stability
+from partwise.report.template import render
 
-__all__ = ["convergence_uri", "image_uri", "render"]
-
-
-def render(template: str, **context: Any) -> str:
-    """Fill one of the package's templates; whatever is put in is escaped."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    environment = Environment(
-        loader=PackageLoader("partwise.report"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    return environment.get_template(template).render(**context)
+__all__ = [
+    "Stability",
+    "convergence_uri",
+    "image_uri",
+    "render",
+    "report_page",
+    "stability",
+    "write_report",
+]

@@ -24,6 +24,40 @@ def image_uri(image: ArrayLike) -> str:
     return _uri("image/png", buffer.getvalue())
 
 
+def part_uri(part: ArrayLike) -> tuple[str, str]:
+    """A part as PNG of small size, and its kind: "grey", "signed" or "colour".
+
+    Grey runs from white at 0 to black, as `image_uri`. A signed part is blue below zero and red
+    above. A part of three channels is shown in its colours. All are scaled to their largest entry.
+    """
+    pixels = np.asarray(part, dtype=np.float64)
+    top = np.abs(pixels).max(initial=0.0)
+    scaled = pixels / (top if top > 0 else 1.0)
+    if pixels.min(initial=0.0) < 0 and pixels.ndim == 2:
+        # towards white at zero
+        fade = 1 - np.abs(scaled)
+        shown = np.stack([np.where(scaled > 0, 1, fade), fade, np.where(scaled < 0, 1, fade)], -1)
+        return _uri("image/png", png(shown)), "signed"
+    if pixels.ndim == 3:
+        return _uri("image/png", png(np.clip(scaled, 0, 1))), "colour"
+    return _uri("image/png", png(1 - scaled)), "grey"
+
+
+def png(pixels: ArrayLike) -> bytes:
+    """Values in [0, 1], (height, width) or (height, width, 3), as a PNG file."""
+    from PIL import Image  # comes with matplotlib
+
+    levels = np.rint(255 * np.clip(np.asarray(pixels, dtype=np.float64), 0, 1)).astype(np.uint8)
+    buffer = io.BytesIO()
+    Image.fromarray(levels).save(buffer, format="PNG", optimize=True)
+    return buffer.getvalue()
+
+
+def png_uri(content: bytes) -> str:
+    """A PNG file as an address."""
+    return _uri("image/png", content)
+
+
 def convergence_uri(histories: Mapping[str, Sequence[float]]) -> str:
     """Objective against iterations as SVG, each line relative to its own first value."""
     from matplotlib import rc_context

@@ -1,0 +1,105 @@
+// Tabs, light and dark, and what is said about a point under the pointer. Plotly draws the charts.
+"use strict";
+(() => {
+  const read = (id) => JSON.parse(document.getElementById(id).textContent);
+  const figures = read("figures"), points = read("points"), templates = read("templates");
+  const root = document.documentElement;
+  const system = matchMedia("(prefers-color-scheme: dark)");
+  const theme = () => root.dataset.theme || (system.matches ? "dark" : "light");
+  const options = (name) => ({ displaylogo: false, responsive: true, displayModeBar: name === "map",
+    modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"] });
+  const charts = new Map();  // what has been drawn
+
+  const draw = (box, look, width) => {
+    const figure = figures[box.dataset.figure];
+    const layout = { ...figure.layout, template: templates[look] };
+    if (width) Object.assign(layout, { width, autosize: false });
+    Plotly.react(box, figure.data, layout, options(box.dataset.figure));
+    if (!charts.has(box)) { charts.set(box, true); if (box.dataset.figure === "map") listen(box); }
+  };
+  const redraw = (look = theme(), width) => charts.forEach((_, box) => draw(box, look, width));
+  const drawIn = (panel) => panel.querySelectorAll("[data-figure]").forEach((box) => {
+    if (!charts.has(box)) draw(box, theme()); else Plotly.Plots.resize(box);
+  });
+
+  // Tabs: without this script all sections are simply below each other.
+  const tabs = [...document.querySelectorAll('[role="tab"]')];
+  const show = (tab, focus) => {
+    for (const other of tabs) {
+      const current = other === tab;
+      other.setAttribute("aria-selected", current);
+      other.tabIndex = current ? 0 : -1;
+      document.getElementById(other.getAttribute("aria-controls")).classList.toggle("current", current);
+    }
+    if (focus) tab.focus();
+    hide();
+    drawIn(document.getElementById(tab.getAttribute("aria-controls")));
+  };
+  tabs.forEach((tab, i) => {
+    tab.addEventListener("click", () => show(tab));
+    tab.addEventListener("keydown", (event) => {
+      const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+      if (step) show(tabs[(i + step + tabs.length) % tabs.length], true);
+    });
+  });
+
+  // The samples: colours, and what lies under the pointer.
+  const tip = document.getElementById("tip");
+  const hide = () => { tip.style.display = "none"; };
+  const line = (text, tag = "p") => {
+    const node = document.createElement(tag);
+    node.textContent = text;  // text, never markup: it comes from the data
+    tip.append(node);
+  };
+  const listen = (box) => {
+    box.on("plotly_hover", ({ points: [hit], event }) => {
+      const point = points[hit.customdata];
+      const place = () => {
+        const { clientX: x, clientY: y } = event, { offsetWidth: w, offsetHeight: h } = tip;
+        tip.style.left = `${Math.max(4, x + 16 + w > innerWidth ? x - w - 16 : x + 16)}px`;
+        tip.style.top = `${Math.max(4, Math.min(y + 16, innerHeight - h - 4))}px`;
+      };
+      tip.replaceChildren();
+      if (point.image) {
+        const image = new Image();
+        image.src = point.image;
+        image.alt = "";
+        image.onload = place;  // its height is known now
+        tip.append(image);
+      }
+      line(point.id, "b");
+      if (point.text) line(point.text);
+      const margin = point.confidence === null ? "" : `, confidence ${point.confidence}`;
+      line(`cluster ${point.cluster}${margin}`);
+      if (point.label !== null) line(`label ${point.label}`);
+      line(`parts ${point.parts}`);
+      tip.style.display = "block";
+      place();
+    });
+    box.on("plotly_unhover", hide);
+    document.querySelectorAll("[data-view]").forEach((button) => button.addEventListener("click", () => {
+      const view = button.dataset.view;
+      document.querySelectorAll("[data-view]").forEach((b) => b.setAttribute("aria-pressed", b === button));
+      for (const trace of figures.map.data) trace.visible = trace.meta === view;
+      draw(box, theme());
+    }));
+  };
+
+  // Light and dark; paper is always light.
+  const name = () => { button.textContent = theme() === "dark" ? "Light" : "Dark"; };
+  const button = document.getElementById("theme");
+  button.hidden = false;
+  button.addEventListener("click", () => {
+    root.dataset.theme = theme() === "dark" ? "light" : "dark";
+    name();
+    redraw();
+  });
+  system.addEventListener("change", () => { name(); redraw(); });
+  addEventListener("beforeprint", () => {
+    document.querySelectorAll("[data-figure]").forEach((box) => draw(box, "light", 700));
+  });
+  addEventListener("afterprint", () => redraw());
+  name();
+  document.body.classList.add("tabbed");
+  show(tabs[0]);
+})();
