@@ -11,6 +11,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 PYTEST_ARGS ?=
+BENCH_ARGS ?=
 
 # Data sets for tests and experiments. `PARTWISE_DATA= make test` runs without them.
 ifeq ($(origin PARTWISE_DATA),undefined)
@@ -35,10 +36,10 @@ test-long: .venv/.test
 	$(BIN)/python -m pytest -n 2 -m long $(PYTEST_ARGS)
 
 bench: .venv/.test
-	$(BIN)/python -m benchmarks
+	$(BIN)/python -m benchmarks.run $(BENCH_ARGS)
 
 bench-full: .venv/.test
-	$(BIN)/python -m benchmarks --full
+	$(BIN)/python -m benchmarks.run --full --resume $(BENCH_ARGS)
 
 docs: .venv/.docs
 	$(BIN)/python -m sphinx -W --keep-going -b html docs build/docs
