@@ -11,8 +11,8 @@ ROOT = Path(partwise.__file__).parent
 
 # From the bottom up. A module may import from its own layer and from those before it.
 LAYERS = [
-    {"_numeric", "_output", "data", "kernels"},
-    {"labels", "losses", "maps", "terms", "graph", "subproblems"},
+    {"_arrays", "_numeric", "_output", "data", "kernels", "kernels_torch"},
+    {"labels", "losses", "maps", "terms", "graph", "sparseness", "subproblems"},
     {"models", "concepts"},
     {"solvers"},
     {"cluster", "metrics"},  # below the estimators: those with labels cluster inside `fit`
