@@ -20,6 +20,11 @@ export PARTWISE_DATA := $(abspath ../shared/data)
 endif
 endif
 
+# Threads that wait for work by spinning take the cores from other processes. On a busy machine
+# these two made k-means and scikit-learn's NMF on the digits more than ten times faster.
+demo test test-long: export OMP_WAIT_POLICY = passive
+demo test test-long: export OPENBLAS_THREAD_TIMEOUT = 4
+
 .DELETE_ON_ERROR:
 .PHONY: help demo test test-long bench bench-full docs lint format clean
 
