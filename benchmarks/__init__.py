@@ -1,0 +1,1 @@
+"""Partwise against its peers, and its models against each other: `make bench`."""

@@ -1,0 +1,137 @@
+"""The cases against the peers: workers, data and the race put together."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Iterable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from benchmarks import race
+from benchmarks.cases import KL, Case, start
+from benchmarks.objective import OBJECTIVES
+from benchmarks.peers import DENSE_ONLY, DIVERGENCE, FROBENIUS
+from benchmarks.settings import Settings, memory_bytes
+from benchmarks.workers import ContestantError, Worker, save_problem
+
+
+class Remote:
+    """A contestant in a worker; the benchmark evaluates the factors that it returns."""
+
+    def __init__(
+        self, name: str, worker: Worker, package: str, method: str, case: Case, X: Any, folder: Path
+    ) -> None:
+        self.name = name
+        self.worker = worker
+        self.package, self.method = package, method
+        self.loss, self.X = case.loss, X
+        self.factors = folder / f"{name.replace(' ', '-')}.npz"
+
+    def run(self, iterations: int, *, evaluate: bool = False, timeout: float = 3600) -> race.Run:
+        reply = self.worker.ask(
+            "fit",
+            timeout=timeout,
+            package=self.package,
+            method=self.method,
+            loss=self.loss,
+            iterations=iterations,
+            factors=str(self.factors) if evaluate else None,
+        )
+        value = None
+        if evaluate:
+            with np.load(self.factors) as file:
+                value = OBJECTIVES[self.loss](self.X, file["W"], file["H"])
+        return race.Run(reply["seconds"], reply["iterations"], reply["history"], value)
+
+
+def run_case(
+    case: Case, settings: Settings, python: Path | None, earlier: Iterable[dict[str, Any]]
+) -> dict[str, Any]:
+    """One case: a result to store, with a reason where the data is absent."""
+    base = {"kind": "race", "case": case.name, "title": case.title, "goal": case.goal}
+    base |= {"loss": case.loss, "small": case.small, "against": case.against, "k": case.k}
+    try:
+        X = case.make(settings.quick)
+    except FileNotFoundError as error:
+        return {**base, "skipped": str(error).split(". ")[0], "entries": [], "curve": []}
+    W, H = start(X, case.k)
+    base["data"] = {
+        "shape": list(X.shape),
+        "dtype": str(X.dtype),
+        "filled": X.nnz / np.prod(X.shape, dtype=float) if sp.issparse(X) else 1.0,
+    }
+    table = DIVERGENCE if case.loss == KL else FROBENIUS
+    absent = dict.fromkeys(table, "the peers' environment could not be made") if not python else {}
+    absent |= _too_large(table, X)
+    if not case.small:
+        absent |= race.too_slow(list(earlier), case.loss)
+    with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
+        folder = Path(name)
+        save_problem(folder / "problem.npz", X, W, H)
+
+        def remote(label: str, package: str, method: str, python: str | Path) -> Remote:
+            worker = stack.enter_context(Worker(python))
+            worker.ask("data", path=str(folder / "problem.npz"))
+            return Remote(label, worker, package, method, case, X, folder)
+
+        ours = remote("partwise", "partwise", "auto", sys.executable)
+        result = race.hold(
+            ours,
+            _Started(remote, table, absent, python),
+            iterations=20 if settings.quick else case.iterations,
+            runs=settings.runs,
+            patience=settings.patience,
+            limit=settings.limit,
+            must=lambda peer: peer.startswith("scikit-learn"),
+            say=lambda text: print(f"    {text}", flush=True),
+        )
+    for peer, why in absent.items():
+        result["entries"].append(vars(race.Entry(peer, status=why)))
+    best = race.best_ratio(result, case.against)
+    seen = {"seen": best[0] if best else None, "seen_against": best[1] if best else None}
+    return {**base, **result, **seen, "reached": None if best is None else best[0] >= case.goal}
+
+
+class _Started:
+    """Peers one after the other, each with a worker that is closed before the next starts."""
+
+    def __init__(self, remote: Any, table: dict[str, Any], absent: Any, python: Any) -> None:
+        self.remote, self.python = remote, python
+        self.table = {peer: how for peer, how in table.items() if peer not in absent}
+
+    def __iter__(self) -> Any:
+        for peer, (package, method) in self.table.items():
+            contestant: Any
+            try:
+                contestant = self.remote(peer, package, method, self.python)
+            except ContestantError as error:
+                yield _Broken(peer, error)
+                continue
+            try:
+                yield contestant
+            finally:
+                contestant.worker.close()
+
+
+class _Broken:
+    """A peer whose worker could not start: it fails in the race, where that is reported."""
+
+    def __init__(self, name: str, error: ContestantError) -> None:
+        self.name, self.error = name, error
+
+    def run(self, iterations: int, **options: Any) -> race.Run:
+        raise self.error
+
+
+def _too_large(table: dict[str, tuple[str, str]], X: Any) -> dict[str, str]:
+    """Peers that need sparse X as a dense array of more than a fifth of the memory."""
+    size = np.prod(X.shape, dtype=float) * X.dtype.itemsize
+    if not sp.issparse(X) or size <= 0.2 * (memory_bytes() or np.inf):
+        return {}
+    why = f"left out: takes no sparse array, and X dense is {size / 2**30:.1f} GiB"
+    return {peer: why for peer, (package, _) in table.items() if package in DENSE_ONLY}

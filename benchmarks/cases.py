@@ -1,0 +1,169 @@
+"""The cases: data, number of parts, loss and goal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+KL = "kullback-leibler"
+
+
+@dataclass(frozen=True)
+class Case:
+    """One race against the peers.
+
+    Parameters
+    ----------
+    make : callable
+        ``make(quick)`` returns X.
+    goal : float
+        theirs/ours to reach.
+    against : str or None
+        Only peers whose name starts so count for the goal; None: the best of all.
+    small : bool
+        A peer 20 times slower than ours here is left out of the cases that are not small.
+    """
+
+    name: str
+    title: str
+    make: Callable[[bool], Any]
+    k: int
+    goal: float
+    loss: str = "frobenius"
+    against: str | None = None
+    small: bool = False
+    full: bool = False
+
+    @property
+    def iterations(self) -> int:
+        """Iterations of the peer whose objective is the target."""
+        return 100 if self.loss == KL else 200
+
+
+def start(X: Any, k: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """The one start of all contestants: scikit-learn's "random", positive, in X's dtype."""
+    rng = np.random.default_rng(seed)
+    scale = np.sqrt(X.mean() / k)
+    W, H = (np.abs(rng.standard_normal(s)) + 1e-3 for s in ((X.shape[0], k), (k, X.shape[1])))
+    return (scale * W).astype(X.dtype), (scale * H).astype(X.dtype)
+
+
+# -- data --------------------------------------------------------------------------------------
+
+
+def load(name: str, quick: bool = False) -> tuple[Any, Any]:
+    """X in float64 and y of a public set; every tenth sample if quick."""
+    from partwise.datasets import load as find
+
+    found = find(name)
+    X = found.X.astype(np.float64)
+    X = sp.csr_array(X) if sp.issparse(X) else X
+    y = None if found.y is None else np.asarray(found.y)
+    step = 10 if quick else 1
+    return X[::step], None if y is None else y[::step]
+
+
+def images(name: str) -> Callable[[bool], Any]:
+    def make(quick: bool) -> Any:
+        from partwise.datasets import unit_rows
+
+        return unit_rows(load(name, quick)[0])
+
+    return make
+
+
+def text(name: str) -> Callable[[bool], Any]:
+    def make(quick: bool) -> Any:
+        from partwise.datasets import tfidf
+
+        return sp.csr_array(tfidf(load(name, quick)[0]))
+
+    return make
+
+
+def counts(name: str) -> Callable[[bool], Any]:
+    return lambda quick: load(name, quick)[0]
+
+
+def made_dense(n: int, p: int, k: int, *, seed: int = 0, dtype: Any = np.float32) -> np.ndarray:
+    """Twice k sparse parts of falling weight, and noise of a tenth of the signal."""
+    rng = np.random.default_rng(seed)
+    weights = np.exp(-np.arange(2 * k) / k)
+    W = (rng.gamma(1.0, size=(n, 2 * k)) * (rng.random((n, 2 * k)) < 0.4) * weights).astype(dtype)
+    H = (rng.gamma(1.0, size=(2 * k, p)) * (rng.random((2 * k, p)) < 0.4)).astype(dtype)
+    X = W @ H
+    noise = dtype(0.1 * X.mean())
+    for begin in range(0, n, 4096):  # never a second array of X's size
+        rows = slice(begin, begin + 4096)
+        X[rows] += noise * np.abs(rng.standard_normal(X[rows].shape, dtype=dtype))
+    return X
+
+
+def made_sparse(
+    n: int, p: int, k: int, density: float, *, seed: int = 0, dtype: Any = np.float32
+) -> sp.csr_array:
+    """Documents of three topics each, a fifth of the words noise; values 1 + log count."""
+    rng = np.random.default_rng(seed)
+    words = max(1, round(1.25 * density * p))  # some are drawn twice
+    tables = rng.gamma(0.05, size=(k, p))
+    cumulated = np.cumsum(tables / tables.sum(axis=1, keepdims=True), axis=1)
+    topics = rng.integers(k, size=(n, 3))
+    rows = np.repeat(np.arange(n), words)
+    chosen = topics[rows, rng.integers(3, size=rows.size)]
+    columns = rng.integers(p, size=rows.size)
+    order = np.argsort(chosen, kind="stable")
+    bounds = np.searchsorted(chosen[order], np.arange(k + 1))
+    signal = rng.random(rows.size) < 0.8
+    for topic in range(k):
+        places = order[bounds[topic] : bounds[topic + 1]]
+        places = places[signal[places]]
+        drawn = np.searchsorted(cumulated[topic], rng.random(places.size))
+        columns[places] = np.minimum(drawn, p - 1)
+    X = sp.csr_array((np.ones(rows.size, dtype=dtype), (rows, columns)), shape=(n, p))
+    X.sum_duplicates()
+    X.data = 1 + np.log(X.data)
+    return X
+
+
+def dense(n: int, p: int, k: int) -> Callable[[bool], Any]:
+    return lambda quick: made_dense(n // 20 if quick else n, p // 10 if quick else p, k)
+
+
+def sparse(n: int, p: int, k: int, density: float) -> Callable[[bool], Any]:
+    return lambda quick: made_sparse(
+        n // 100 if quick else n, p // 10 if quick else p, k, density * (5 if quick else 1)
+    )
+
+
+CASES = [
+    Case("orl", "orl_32x32 k=40", images("orl"), 40, 1.5, small=True),
+    Case("coil20", "coil20 k=20", images("coil20"), 20, 1.5, small=True),
+    Case("pie", "pie_pose27 k=68", images("pie"), 68, 3),
+    Case("tdt2", "tdt2_top30 tf-idf k=30", text("tdt2"), 30, 5),
+    Case("dense-20k", "dense 20,000 x 2,000 float32 k=20", dense(20_000, 2_000, 20), 20, 5),
+    Case("coil20-kl", "coil20 KL k=20", images("coil20"), 20, 3, KL, small=True),
+    Case("pie-kl", "pie_pose27 KL k=68", images("pie"), 68, 3, KL),
+    Case("tdt2-kl", "tdt2_top30 counts KL k=10", counts("tdt2"), 10, 20, KL, "scikit-learn"),
+    Case("worm-kl", "worm_neuron_sc counts KL k=10", counts("worm"), 10, 20, KL, "scikit-learn"),
+    Case("news20", "news20 tf-idf k=20", text("news20"), 20, 5, full=True),
+    Case(
+        "dense-50k",
+        "dense 50,000 x 2,000 float32 k=100",
+        dense(50_000, 2_000, 100),
+        100,
+        5,
+        full=True,
+    ),
+    Case(
+        "sparse-200k",
+        "sparse 200,000 x 20,000, 0.5 % filled, float32 k=50",
+        sparse(200_000, 20_000, 50, 0.005),
+        50,
+        5,
+        full=True,
+    ),
+]

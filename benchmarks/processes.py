@@ -1,0 +1,91 @@
+"""What needs a fresh process: peak memory, import time, the first fit."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from statistics import median
+from typing import Any
+
+from benchmarks.rows import failed, row
+from benchmarks.settings import HERE, Settings
+
+
+def fresh(operation: str, **request: Any) -> dict[str, Any]:
+    """Run one operation of `fresh.py` in a new process."""
+    done = subprocess.run(
+        [sys.executable, "-P", str(HERE / "fresh.py"), operation, json.dumps(request)],
+        capture_output=True,
+        text=True,
+    )
+    if done.returncode:
+        lines = done.stderr.strip().splitlines()
+        raise RuntimeError(lines[-1] if lines else f"exit code {done.returncode}")
+    return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def peak_memory(request: dict[str, Any], runs: int) -> float:
+    """Bytes beyond X at the peak of a fit: the median over fresh processes."""
+    return median(fresh("memory", **request)["bytes"] for _ in range(runs))
+
+
+def memory(settings: Settings) -> dict[str, Any]:
+    """Frobenius on dense X in float32, against 6(n+p)k floats."""
+    n, p = (4_000, 500) if settings.quick else (20_000, 2_000)
+    rows = []
+    for k in (20, 100):
+        what = f"NMF, dense {n:,} x {p:,} float32, k={k}: peak beyond X over 6(n+p)k floats"
+        goal = 6 * (n + p) * k * 4
+        request = {"kind": "NMF", "n": n, "p": p, "k": k, "dtype": "float32", "max_iter": 10}
+        try:
+            seen = peak_memory(request, settings.runs)
+        except RuntimeError as error:
+            rows.append(failed(what, error, 1, at_most=True))
+            continue
+        floats = seen / (4 * (n + p) * k)
+        note = f"{seen / 2**20:.1f} MiB of {goal / 2**20:.1f} MiB: {floats:.1f}(n+p)k floats"
+        rows.append(row(what, seen / goal, 1, at_most=True, note=note))
+    return {"kind": "rows", "rows": rows}
+
+
+def imports(settings: Settings) -> dict[str, Any]:
+    """`import partwise; partwise.NMF` against `from sklearn.decomposition import NMF`."""
+    turns = 3 if settings.quick else 4 * settings.runs
+    pairs, loaded = [], False
+    for turn in range(turns + 1):
+        ours, theirs = fresh("import", what="partwise"), fresh("import", what="sklearn")
+        loaded |= ours["numba"]
+        if turn:  # the first reads the files from disk
+            pairs.append((ours["seconds"], theirs["seconds"]))
+    seen = median(a / b for a, b in pairs)
+    note = f"{median(a for a, _ in pairs):.2f} s against {median(b for _, b in pairs):.2f} s"
+    return {
+        "kind": "rows",
+        "rows": [
+            row("import, ours / scikit-learn's NMF", seen, 1.2, at_most=True, note=note),
+            row("numba loaded by the import", float(loaded), 0, at_most=True, unit=""),
+        ],
+    }
+
+
+def first_fit(settings: Settings) -> dict[str, Any]:
+    """The first fit less the second, in a process that finds the compiled code on disk."""
+    rows = []
+    for what, request in {
+        "dense, Frobenius": {"n": 400, "p": 1024, "k": 40, "loss": "frobenius", "density": 1.0},
+        "sparse, Frobenius": {"n": 2000, "p": 3000, "k": 20, "loss": "frobenius", "density": 0.01},
+        "sparse, KL": {"n": 2000, "p": 3000, "k": 10, "loss": "kullback-leibler", "density": 0.01},
+        "dense, KL": {"n": 400, "p": 1024, "k": 10, "loss": "kullback-leibler", "density": 1.0},
+    }.items():
+        try:
+            fresh("first_fit", **request)  # compiles, if nobody has
+            seen = [fresh("first_fit", **request) for _ in range(settings.runs)]
+        except RuntimeError as error:
+            rows.append(failed(f"first fit - second fit, {what}", error, 1, at_most=True))
+            continue
+        extra = median(run["first"] - run["second"] for run in seen)
+        note = f"first {seen[0]['first']:.2f} s, second {seen[0]['second']:.2f} s"
+        name = f"first fit - second fit, {what}"
+        rows.append(row(name, extra, 1, at_most=True, unit=" s", note=note))
+    return {"kind": "rows", "rows": rows}

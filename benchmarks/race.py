@@ -1,0 +1,209 @@
+"""Time to the same objective from the same start: the peer's after N iterations.
+
+The peer runs N iterations; the benchmark evaluates its factors, and that value is the target. An
+untimed run of ours finds m, the first iteration at which the objective, evaluated in the same way,
+is at most the target. Then both are timed in turns, as the plain calls that users make: theirs with
+N iterations, ours with m.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any, Protocol
+
+from benchmarks.workers import ContestantError
+
+TOO_SLOW = 20  # times slower than ours on a small case: left out of the large ones
+_PROBE = 4  # iterations of the run that estimates a peer's time
+_MOST = 3200  # iterations of ours before it counts as not reached
+GRID = (1, 2, 5, 10, 20, 50, 100)  # iterations of our curve
+PEER_GRID = (10, 50)  # and of the peers', beside the target itself
+
+
+@dataclass(frozen=True)
+class Run:
+    """One fit: its time, what it did, and the objective if the benchmark evaluated it."""
+
+    seconds: float
+    iterations: int
+    history: Sequence[float] = ()
+    objective: float | None = None
+
+
+class Contestant(Protocol):
+    """A solver on one problem; the data and the start are set."""
+
+    name: str
+
+    def run(self, iterations: int, *, evaluate: bool = False, timeout: float = 3600) -> Run: ...
+
+
+@dataclass
+class Entry:
+    """What became of one peer in one case."""
+
+    peer: str
+    status: str = "ran"
+    warm_up: float | None = None
+    target: float | None = None
+    iterations: int | None = None
+    ours_iterations: int | None = None
+    theirs: list[float] = field(default_factory=list)
+    ours: list[float] = field(default_factory=list)
+    ratio: float | None = None
+    curve: list[tuple[float, float]] = field(default_factory=list)
+
+
+class Ours:
+    """Our contestant, with what is known of its path."""
+
+    def __init__(self, contestant: Contestant, *, most: int = _MOST) -> None:
+        self.contestant = contestant
+        self.most = most
+        self.history: Sequence[float] = ()
+        self.objectives: dict[int, float] = {}
+
+    def iterations_to(self, target: float) -> int | None:
+        """The first iteration whose returned factors have an objective of at most the target."""
+        size = max(50, len(self.history))
+        while True:
+            if len(self.history) < size:
+                self.history = self.contestant.run(size).history
+            first = next((i for i, f in enumerate(self.history, 1) if f <= target), None)
+            if first is not None:
+                break
+            if size >= self.most or len(self.history) < size:  # it stopped by itself
+                return None
+            size = min(self.most, 4 * size)
+        # histories are in the solver's precision: the benchmark's own value decides
+        for m in range(first, min(self.most, first + max(5, first // 5)) + 1):
+            if self.objective(m) <= target:
+                return m
+        return None
+
+    def objective(self, m: int) -> float:
+        if m not in self.objectives:
+            value = self.contestant.run(m, evaluate=True).objective
+            assert value is not None
+            self.objectives[m] = value
+        return self.objectives[m]
+
+
+def hold(
+    ours: Contestant,
+    peers: Iterable[Contestant],
+    *,
+    iterations: int,
+    runs: int,
+    patience: float,
+    limit: float,
+    must: Callable[[str], bool] = lambda name: False,
+    most: int = _MOST,
+    say: Callable[[str], None] = lambda text: None,
+) -> dict[str, Any]:
+    """Race ours against each peer.
+
+    Parameters
+    ----------
+    patience, limit
+        As in `Settings`; a peer that `must` run is not left out for its time.
+    """
+    own = Ours(ours, most=most)
+    warm_up = ours.run(2).seconds
+    say(f"ours: warm-up {warm_up:.2f} s")
+    entries = []
+    for peer in peers:
+        entry = Entry(peer.name)
+        try:
+            _pair(own, peer, entry, iterations, runs, patience, limit, must(peer.name))
+        except ContestantError as error:
+            entry.status = f"failed: {error}"
+        say(f"{peer.name}: {_summary(entry)}")
+        entries.append(entry)
+    longest = max((e.ours_iterations or 0 for e in entries), default=0)
+    curve = []
+    for m in [m for m in GRID if m < longest] + [longest] * (longest > 0):
+        done = ours.run(m, evaluate=True)
+        curve.append((done.seconds, done.objective))
+    return {
+        "warm_up": warm_up,
+        "entries": [vars(entry) for entry in entries],
+        "curve": curve,
+    }
+
+
+def _pair(
+    own: Ours,
+    peer: Contestant,
+    entry: Entry,
+    iterations: int,
+    runs: int,
+    patience: float,
+    limit: float,
+    must: bool,
+) -> None:
+    entry.warm_up = peer.run(2, timeout=10 * limit).seconds
+    estimate = peer.run(_PROBE, timeout=10 * limit).seconds / _PROBE * iterations
+    if estimate > limit and not must:
+        entry.status = (
+            f"left out: about {estimate:.0f} s for {iterations} iterations, estimated from "
+            f"{_PROBE}; the limit is {limit:.0f} s"
+        )
+        return
+    runs = max(1, min(runs, int(patience / estimate)))
+    for m in PEER_GRID:
+        if m < iterations:
+            done = peer.run(m, evaluate=True)
+            entry.curve.append((done.seconds, done.objective))  # type: ignore[arg-type]
+    first = peer.run(iterations, evaluate=True)
+    assert first.objective is not None
+    entry.target, entry.iterations = first.objective, first.iterations
+    entry.theirs.append(first.seconds)
+    m = own.iterations_to(first.objective)
+    if m is None:
+        entry.status = "its objective was not reached"
+        return
+    entry.ours_iterations = m
+    entry.ours.append(own.contestant.run(m).seconds)
+    for turn in range(1, runs):
+        both = [(entry.theirs, peer, iterations), (entry.ours, own.contestant, m)]
+        for times, contestant, n in both[:: 1 if turn % 2 == 0 else -1]:
+            times.append(contestant.run(n).seconds)
+    entry.curve.append((median(entry.theirs), first.objective))
+    entry.ratio = median(a / b for a, b in zip(entry.theirs, entry.ours, strict=True))
+
+
+def _summary(entry: Entry) -> str:
+    if entry.ratio is None:
+        return entry.status
+    return (
+        f"{median(entry.theirs):.2f} s for {entry.iterations} iterations, ours "
+        f"{median(entry.ours):.2f} s for {entry.ours_iterations}: {entry.ratio:.1f}x"
+    )
+
+
+def best_ratio(result: dict[str, Any], against: str | None = None) -> tuple[float, str] | None:
+    """The lowest ratio, and the peer it is against: nobody is faster than that."""
+    ratios = [
+        (entry["ratio"], entry["peer"])
+        for entry in result["entries"]
+        if entry["ratio"] is not None and (against is None or entry["peer"].startswith(against))
+    ]
+    return min(ratios, default=None)
+
+
+def too_slow(results: Sequence[dict[str, Any]], loss: str) -> dict[str, str]:
+    """Peers to leave out of the large cases of a loss, with the reason."""
+    found = {}
+    for result in results:
+        if result.get("small") and result.get("loss") == loss:
+            for entry in result["entries"]:
+                if entry["ratio"] is not None and entry["ratio"] >= TOO_SLOW:
+                    found[entry["peer"]] = (
+                        f"left out: {entry['ratio']:.0f}x slower than ours on {result['case']}"
+                    )
+                elif entry["ratio"] is None and entry["status"].startswith(("failed", "left")):
+                    found[entry["peer"]] = f"left out: on {result['case']}: {entry['status']}"
+    return found

@@ -1,0 +1,149 @@
+"""`python -m benchmarks.run`: run the parts, store each, write the page.
+
+python -m benchmarks.run                     what `make bench` runs
+python -m benchmarks.run --full --resume     what `make bench-full` runs
+python -m benchmarks.run --cases orl tdt2-kl --out build/bench
+python -m benchmarks.run --cases orl --quick      the harness on a little data
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+from benchmarks.settings import HERE, SIZES, Settings, available_cores, set_threads
+
+# parts that are no race: name -> module, function, heading
+MEASURES = {
+    "iteration": ("models", "iteration_costs", "One iteration of the constrained models"),
+    "unit": ("models", "unit_solvers", "Fastest solver against the slowest monotone one"),
+    "nmfdc": ("models", "nmfdc_printed", "NMF-DC against CNMF, as printed"),
+    "concepts": ("concepts", "concept_costs", "CF and LCF, linear kernel"),
+    "graph": ("graphs", "neighbors", "Neighbour graph"),
+    "memory": ("processes", "memory", "Peak memory beyond X"),
+    "import": ("processes", "imports", "Import"),
+    "first-fit": ("processes", "first_fit", "First fit in a fresh process"),
+    "scaling": ("scaling", "scaling", "How an iteration grows"),
+}
+NEEDS_PEERS = {"graph"}
+
+
+def parse(arguments: list[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.run", description=__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    size = parser.add_mutually_exclusive_group()
+    size.add_argument("--full", action="store_true", help="all cases, five runs")
+    size.add_argument("--quick", action="store_true", help="small data: a trial of the harness")
+    parser.add_argument("--out", type=Path, default=HERE / "results", help="folder of the results")
+    parser.add_argument("--cases", nargs="+", metavar="PART", help="only these parts")
+    parser.add_argument("--resume", action="store_true", help="keep the parts that are done")
+    parser.add_argument("--no-peers", action="store_true", help="leave the peers out")
+    parser.add_argument("--list", action="store_true", help="print the parts and end")
+    parser.add_argument(
+        "--threads", type=int, default=available_cores(), help="for every contestant alike"
+    )
+    return parser.parse_args(arguments)
+
+
+def chosen(names: list[str] | None, settings: Settings) -> list[str]:
+    """Names of the parts to run, in order; a name that there is not ends the command."""
+    from benchmarks.cases import CASES
+
+    every = [case.name for case in CASES] + list(MEASURES)
+    if names:
+        unknown = sorted(set(names) - set(every))
+        if unknown:
+            sys.exit(f"No part {', '.join(unknown)}; there are {', '.join(every)}.")
+        return [name for name in every if name in names]
+    large = {case.name for case in CASES if case.full}
+    return [name for name in every if settings.full or name not in large]
+
+
+def run_part(
+    name: str, settings: Settings, python: Path | None, done: dict[str, Any]
+) -> dict[str, Any]:
+    from benchmarks.against_peers import run_case
+    from benchmarks.cases import CASES
+
+    case = next((case for case in CASES if case.name == name), None)
+    if case is not None:
+        races = [part for part in done.values() if part["kind"] == "race"]
+        return run_case(case, settings, python, races)
+    module, function, title = MEASURES[name]
+    measure = getattr(importlib.import_module(f"benchmarks.{module}"), function)
+    result = measure(settings, python) if name in NEEDS_PEERS else measure(settings)
+    return {"title": title, "about": _first_paragraphs(measure.__doc__), **result}
+
+
+def _first_paragraphs(doc: str | None) -> str:
+    lines = [line.strip() for line in (doc or "").strip().splitlines()]
+    return "\n".join(lines)
+
+
+def peer_versions(python: Path | None) -> dict[str, Any]:
+    from benchmarks.workers import ContestantError, Worker
+
+    if python is None:
+        return {}
+    names = ["scikit-learn", "numpy", "torch", "nmf-rs", "nmf-torch", "torchnmf", "pynndescent"]
+    try:
+        with Worker(python) as worker:
+            found = worker.ask("versions", names=names)["versions"]
+    except ContestantError:
+        return {}
+    return {f"{name} (peers)": found[name] for name in names}
+
+
+def main(arguments: list[str] | None = None) -> None:
+    given = parse(arguments)
+    set_threads(given.threads)
+    settings = SIZES["full" if given.full else "quick" if given.quick else "bench"]
+    names = chosen(given.cases, settings)
+    if given.list:
+        print("\n".join(names))
+        return
+
+    from benchmarks import peers, plots, report
+    from benchmarks.settings import fingerprint, machine, versions
+    from benchmarks.store import Store, write_json, write_text
+
+    python = None if given.no_peers else peers.ensure()
+    made_with = versions()
+    store = Store(
+        given.out / f"parts-{settings.name}", {"code": fingerprint(), "size": settings.name}
+    )
+    began, done, failures = time.perf_counter(), {}, []
+    for name in names:
+        stored = store.load(name) if given.resume else None
+        minutes = (time.perf_counter() - began) / 60
+        print(f"[{minutes:5.1f} min] {name}{' (done before)' if stored else ''}", flush=True)
+        if stored is None:
+            try:
+                stored = run_part(name, settings, python, done)
+            except Exception as error:  # one part that breaks must not cost the others
+                traceback.print_exc()
+                failures.append(f"{name}: {type(error).__name__}: {error}")
+                continue
+            stored["minutes"] = round((time.perf_counter() - began) / 60 - minutes, 2)
+            store.save(name, stored)
+        done[name] = stored
+    summary = {"size": settings.name, "runs": settings.runs, "machine": machine()}
+    summary |= {"versions": made_with, "peers": peer_versions(python), "parts": done}
+    summary["failures"] = failures
+    summary["plots"] = plots.draw(done, given.out / f"plots-{settings.name}")
+    write_json(given.out / f"{settings.name}.json", summary)
+    page = report.markdown(summary)
+    write_text(given.out / f"{settings.name}.md", page)
+    print(page)
+    print(f"{(time.perf_counter() - began) / 60:.1f} minutes; results in {given.out}")
+    if failures:
+        sys.exit("Failed: " + "; ".join(failures))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,124 @@
+"""How large a run is; the environment it runs in; the machine it ran on."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import time
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+THREAD_VARIABLES = (
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "NUMBA_NUM_THREADS",
+    "RAYON_NUM_THREADS",
+)
+LIBRARIES = ("numpy", "scipy", "scikit-learn", "numba")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """One of the three sizes.
+
+    Parameters
+    ----------
+    name : "bench", "full" or "quick"
+        "quick" is for work on the harness: small data, few iterations, numbers of no meaning.
+    runs : int
+        Timed runs of each pair; the median of their ratios is reported.
+    patience : float
+        Seconds that one peer may spend on the timed runs of one case; beyond it has fewer runs.
+    limit : float
+        Seconds that one run of a peer may take; one that would need more is left out.
+    """
+
+    name: str
+    runs: int
+    patience: float
+    limit: float
+
+    @property
+    def full(self) -> bool:
+        return self.name == "full"
+
+    @property
+    def quick(self) -> bool:
+        return self.name == "quick"
+
+
+SIZES = {
+    "quick": Settings("quick", runs=2, patience=20, limit=20),
+    "bench": Settings("bench", runs=3, patience=30, limit=40),
+    "full": Settings("full", runs=5, patience=1200, limit=1800),
+}
+
+
+def available_cores() -> int:
+    """Cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def set_threads(threads: int) -> None:
+    """The same number of threads for every contestant; call before numpy is imported."""
+    for name in THREAD_VARIABLES:
+        os.environ[name] = str(threads)
+
+
+def memory_bytes() -> int:
+    """Physical memory; 0 where it cannot be told."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, OSError, ValueError):
+        return 0
+
+
+def machine() -> dict[str, Any]:
+    """Processor, cores, memory, system and date."""
+    model = platform.processor() or platform.machine()
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        named = [line for line in lines if line.startswith("model name")]
+        model = named[0].split(":", 1)[1].strip() if named else model
+    except OSError:
+        pass
+    return {
+        "processor": model,
+        "cores": available_cores(),
+        "memory_GiB": round(memory_bytes() / 2**30, 1),
+        "system": f"{platform.system()} {platform.release()}",
+        "threads": os.environ.get("OMP_NUM_THREADS", "unset"),
+        "date": time.strftime("%Y-%m-%d"),
+    }
+
+
+def versions(names: tuple[str, ...] = LIBRARIES) -> dict[str, str]:
+    """Versions of Python, Partwise and the libraries under it."""
+    import partwise
+
+    found = {"python": platform.python_version(), "partwise": partwise.__version__}
+    for name in names:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            found[name] = "not installed"
+    return found
+
+
+def fingerprint() -> str:
+    """A name for the code that is measured: results of other code are not resumed."""
+    import partwise
+
+    digest = hashlib.sha256()
+    for root in (Path(partwise.__file__).parent, HERE):
+        for path in sorted(root.rglob("*.py")):
+            if not any(part.startswith(".") for part in path.relative_to(root).parts):
+                digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]

@@ -1,0 +1,61 @@
+"""Finished parts on disk, one JSON file each: written whole, read back by ``--resume``."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write beside `path` and rename, so that a reader sees all of it or nothing."""
+    write_text(path, json.dumps(_plain(value), indent=1, allow_nan=False) + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        part.write_text(text, encoding="utf-8")
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _plain(value: Any) -> Any:
+    """numpy scalars as numbers, what is not finite as None."""
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if hasattr(value, "tolist"):
+        return _plain(value.tolist())
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+class Store:
+    """The parts of one run, in a folder; ``key`` says what they were made with."""
+
+    def __init__(self, folder: Path, key: dict[str, str]) -> None:
+        self.folder = folder
+        self.key = key
+
+    def path(self, part: str) -> Path:
+        return self.folder / f"{part}.json"
+
+    def save(self, part: str, result: dict[str, Any]) -> None:
+        write_json(self.path(part), {"key": self.key, "result": result})
+
+    def load(self, part: str) -> dict[str, Any] | None:
+        """The stored result, or None if there is none, it is damaged or of other code."""
+        try:
+            stored = json.loads(self.path(part).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return None
+        if not isinstance(stored, dict) or stored.get("key") != self.key:
+            return None
+        return stored.get("result")

@@ -1,0 +1,249 @@
+"""A contestant in a process of its own: JSON lines in and out, arrays in files.
+
+It runs under whatever Python holds the package that it is asked for, so it imports nothing of the
+benchmark and each package only when it is used. What a package wants prepared (a dense array, its
+own sparse format) is prepared before the clock starts; the clock runs around the one call that its
+users make, from the given start and without a tolerance.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from importlib import metadata
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+KL = "kullback-leibler"
+Fit = Callable[[], tuple[Any, Any, int, list[float]]]
+
+
+def partwise(X: Any, W: Any, H: Any, loss: str, iterations: int, solver: str) -> Fit:
+    from partwise import NMF
+
+    model = NMF(
+        W.shape[1], init="custom", solver=solver, beta_loss=loss, tol=0, max_iter=iterations
+    )
+
+    def fit() -> tuple[Any, Any, int, list[float]]:
+        model.fit(X, W=W, H=H)
+        return (
+            model.embedding_,
+            model.components_,
+            model.n_iter_,
+            model.objective_history_.tolist(),
+        )
+
+    return fit
+
+
+def scikit_learn(X: Any, W: Any, H: Any, loss: str, iterations: int, solver: str) -> Fit:
+    from sklearn.decomposition import NMF
+
+    model = NMF(
+        W.shape[1], init="custom", solver=solver, beta_loss=loss, tol=0, max_iter=iterations
+    )
+    W, H = W.copy(), H.copy()  # it works in place
+
+    def fit() -> tuple[Any, Any, int, list[float]]:
+        codes = model.fit_transform(X, W=W, H=H)
+        return codes, model.components_, model.n_iter_, []
+
+    return fit
+
+
+def nmf_rs(X: Any, W: Any, H: Any, loss: str, iterations: int, method: str) -> Fit:
+    from nmf_rs import nmf
+
+    X = _filled(X)
+
+    def fit() -> tuple[Any, Any, int, list[float]]:
+        found = nmf(X, W.shape[1], method, W0=W, H0=H, max_iter=iterations)
+        return found.W, found.H, found.n_iter, []
+
+    return fit
+
+
+def nmf_torch(X: Any, W: Any, H: Any, loss: str, iterations: int, algorithm: str) -> Fit:
+    import torch
+    from nmf.nmf_models import NMFBatchHALS, NMFBatchMU
+
+    parent = {"halsvar": NMFBatchHALS, "mu": NMFBatchMU}[algorithm]
+
+    class Started(parent):  # type: ignore[misc, valid-type]
+        """The package has no custom start: this is its one hook."""
+
+        def _initialize_H_W(self, eps: float = 1e-6) -> None:
+            self.H, self.W = torch.from_numpy(W.copy()), torch.from_numpy(H.copy())
+
+    X = torch.from_numpy(_filled(X))
+    model = Started(
+        n_components=W.shape[1],
+        init="random",
+        beta_loss=1.0 if loss == KL else 2.0,
+        tol=0.0,
+        random_state=0,
+        alpha_W=0.0,
+        l1_ratio_W=0.0,
+        alpha_H=0.0,
+        l1_ratio_H=0.0,
+        fp_precision=X.dtype,
+        device_type="cpu",
+        max_iter=iterations,
+    )
+
+    def fit() -> tuple[Any, Any, int, list[float]]:
+        model.fit(X)
+        return model.H.numpy(), model.W.numpy(), int(model.num_iters), []
+
+    return fit
+
+
+def torchnmf(X: Any, W: Any, H: Any, loss: str, iterations: int, method: str) -> Fit:
+    import torch
+    from torchnmf.nmf import NMF
+
+    torch.set_default_dtype(torch.float32 if X.dtype == np.float32 else torch.float64)
+    if sp.issparse(X):
+        coo = X.tocoo()
+        X = torch.sparse_coo_tensor(np.vstack(coo.coords), coo.data, coo.shape).coalesce()
+    else:
+        X = torch.from_numpy(X)
+    model = NMF(W=torch.from_numpy(H.T.copy()), H=torch.from_numpy(W.copy()))
+
+    def fit() -> tuple[Any, Any, int, list[float]]:
+        n = model.fit(X, beta=1 if loss == KL else 2, tol=-np.inf, max_iter=iterations)
+        return model.H.detach().numpy(), model.W.detach().numpy().T, n, []
+
+    return fit
+
+
+def _filled(X: Any) -> np.ndarray:
+    global _DENSE
+    if not sp.issparse(X):
+        return X
+    if _DENSE is None:
+        _DENSE = X.toarray()
+    return _DENSE
+
+
+_DENSE: np.ndarray | None = None
+FITS = {
+    "partwise": partwise,
+    "scikit-learn": scikit_learn,
+    "nmf-rs": nmf_rs,
+    "nmf-torch": nmf_torch,
+    "torchnmf": torchnmf,
+}
+
+
+# -- neighbours --------------------------------------------------------------------------------
+
+
+def neighbors_partwise(X: Any, k: int) -> tuple[Any, Any]:
+    from partwise.graph import nearest_neighbors
+
+    return nearest_neighbors(X, k)
+
+
+def neighbors_scikit_learn(X: Any, k: int) -> tuple[Any, Any]:
+    from sklearn.neighbors import NearestNeighbors
+
+    # without an argument it leaves out the sample itself, as ours does
+    distances, indices = NearestNeighbors(n_neighbors=k, algorithm="brute").fit(X).kneighbors()
+    return indices, distances
+
+
+def neighbors_pynndescent(X: Any, k: int) -> tuple[Any, Any]:
+    from pynndescent import NNDescent
+
+    indices, distances = NNDescent(X, n_neighbors=k + 1, random_state=0).neighbor_graph
+    return indices[:, 1:], distances[:, 1:]  # the first is the sample itself
+
+
+NEIGHBORS = {
+    "partwise": neighbors_partwise,
+    "scikit-learn": neighbors_scikit_learn,
+    "pynndescent": neighbors_pynndescent,
+}
+
+
+# -- protocol ----------------------------------------------------------------------------------
+
+
+class Session:
+    """What a worker remembers between two requests: the data and the start."""
+
+    def __init__(self) -> None:
+        self.X: Any = None
+        self.W: Any = None
+        self.H: Any = None
+
+    def versions(self, names: list[str]) -> dict[str, Any]:
+        found: dict[str, Any] = {"python": sys.version.split()[0]}
+        for name in names:
+            try:
+                found[name] = metadata.version(name)
+            except metadata.PackageNotFoundError:
+                found[name] = None
+        return {"versions": found}
+
+    def data(self, path: str) -> dict[str, Any]:
+        global _DENSE
+        _DENSE = None
+        with np.load(path) as file:
+            if "indptr" in file:
+                parts = (file["data"], file["indices"], file["indptr"])
+                self.X = sp.csr_array(parts, shape=tuple(file["shape"]))
+            else:
+                self.X = file["X"]
+            self.W, self.H = file.get("W"), file.get("H")
+        return {"shape": list(self.X.shape)}
+
+    def fit(
+        self, package: str, method: str, loss: str, iterations: int, factors: str | None = None
+    ) -> dict[str, Any]:
+        call = FITS[package](self.X, self.W, self.H, loss, iterations, method)
+        began = time.perf_counter()
+        W, H, n, history = call()
+        seconds = time.perf_counter() - began
+        if factors:
+            np.savez(factors, W=W, H=H)
+        return {"seconds": seconds, "iterations": n, "history": history}
+
+    def neighbors(
+        self, package: str, k: int, rows: int | None = None, out: str | None = None
+    ) -> dict[str, Any]:
+        X = self.X[:rows]
+        began = time.perf_counter()
+        indices, distances = NEIGHBORS[package](X, k)
+        seconds = time.perf_counter() - began
+        if out:
+            np.savez(out, indices=indices, distances=distances)
+        return {"seconds": seconds}
+
+
+def main() -> None:
+    warnings.simplefilter("ignore")
+    # packages print: what they print goes to stderr, the protocol keeps the real stdout
+    replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    session = Session()
+    for line in sys.stdin:
+        request = json.loads(line)
+        operation = request.pop("op")
+        try:
+            reply = {"ok": True, **getattr(session, operation)(**request)}
+        except Exception as error:  # the benchmark reports it and goes on
+            reply = {"ok": False, "error": f"{type(error).__name__}: {error}"}
+        print(json.dumps(reply), file=replies, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,93 @@
+"""The benchmark's side of the workers: start one, ask it, stop it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import tempfile
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from benchmarks.settings import HERE
+
+
+class ContestantError(RuntimeError):
+    """A contestant could not do what it was asked; the message is for the table."""
+
+
+def save_problem(path: Path, X: Any, W: Any = None, H: Any = None) -> None:
+    """X and the start, as `worker.py` reads them."""
+    arrays = {} if W is None else {"W": W, "H": H}
+    if sp.issparse(X):
+        arrays |= {"data": X.data, "indices": X.indices, "indptr": X.indptr}
+        arrays["shape"] = np.asarray(X.shape)
+    else:
+        arrays["X"] = np.ascontiguousarray(X)
+    np.savez(path, **arrays)
+
+
+class Worker:
+    """One process of `worker.py` under the given Python."""
+
+    def __init__(self, python: str | Path, *, script: Path = HERE / "worker.py") -> None:
+        self._log = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115
+        self._process = subprocess.Popen(
+            [str(python), "-P", str(script)],  # -P: our files are not the packages' modules
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            text=True,
+            encoding="utf-8",
+            env={**os.environ, "PYTHONWARNINGS": "ignore"},
+        )
+
+    def ask(self, op: str, *, timeout: float = 3600, **request: Any) -> dict[str, Any]:
+        """One request and its reply; the process is killed when the reply is late."""
+        assert self._process.stdin and self._process.stdout
+        timer = threading.Timer(timeout, self._process.kill)
+        timer.start()
+        try:
+            self._process.stdin.write(json.dumps({"op": op, **request}) + "\n")
+            self._process.stdin.flush()
+            line = self._process.stdout.readline()
+        except OSError:
+            line = ""
+        finally:
+            late = not timer.is_alive()
+            timer.cancel()
+        if not line:
+            why = f"took more than {timeout:.0f} s" if late else f"ended: {self._last_words()}"
+            raise ContestantError(why)
+        reply = json.loads(line)
+        if not reply["ok"]:
+            raise ContestantError(reply["error"])
+        return reply
+
+    def _last_words(self) -> str:
+        self._process.wait(timeout=10)
+        self._log.seek(0)
+        lines = self._log.read().strip().splitlines()
+        return lines[-1] if lines else f"exit code {self._process.returncode}"
+
+    def close(self) -> None:
+        if self._process.stdin:
+            self._process.stdin.close()
+        try:
+            self._process.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        if self._process.stdout:
+            self._process.stdout.close()
+        self._log.close()
+
+    def __enter__(self) -> Worker:
+        return self
+
+    def __exit__(self, *exc: Any) -> None:
+        self.close()
