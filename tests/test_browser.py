@@ -1,0 +1,170 @@
+"""The report in a real browser: it opens from the disk, answers the pointer, and has no errors."""
+
+import base64
+import shutil
+
+import numpy as np
+import pytest
+
+from partwise import CDNMF
+from partwise.io.samples import Samples
+from partwise.report import stability, write_report
+
+pytestmark = pytest.mark.browser
+
+HOSTILE = "<img src=x onerror=document.title='caught'>"
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """A headless Chromium, or the reason why there is none."""
+    pytest.importorskip("plotly", reason="the report needs plotly")
+    webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
+    names = ("chromium", "chromium-browser", "google-chrome")
+    chromium = next((path for path in map(shutil.which, names) if path), None)
+    driver = shutil.which("chromedriver")
+    if chromium is None or driver is None:
+        missing = "Chromium" if chromium is None else "chromedriver"
+        pytest.skip(f"{missing} is not installed: apt-get install chromium chromium-driver")
+    options = webdriver.ChromeOptions()
+    options.binary_location = chromium
+    for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"):
+        options.add_argument(argument)
+    options.add_argument("--window-size=1200,1000")
+    # nothing but files answers: what the page asks of a network would be an error in its console
+    options.add_argument("--host-resolver-rules=MAP * ~NOTFOUND")
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    service = webdriver.ChromeService(executable_path=driver)
+    opened = webdriver.Chrome(options=options, service=service)
+    yield opened
+    opened.quit()
+
+
+@pytest.fixture(scope="module")
+def page(digits, tmp_path_factory):
+    """A report on 150 digits with a few labels and hostile names."""
+    n = 150
+    X = digits.X[:n] / 16.0
+    truth = np.array([f"digit {v}" for v in digits.y[:n]], dtype=object)
+    truth[truth == "digit 3"] = HOSTILE
+    given = truth.copy()
+    given[60:] = None
+    model = CDNMF(random_state=0, max_iter=50, tol=1e-2).fit(X, given)
+    samples = Samples(
+        X,
+        [f"{HOSTILE} {i}" for i in range(n)],
+        "images",
+        image_shape=(8, 8),
+        y=truth,
+        source="digits",
+    )
+    assignments = {
+        "cluster": model.labels_,
+        "confidence": model.clustering_.confidence(model.embedding_),
+    }
+    return write_report(
+        tmp_path_factory.mktemp("report") / "report.html",
+        model=model,
+        X=X,
+        dataset=samples,
+        labels=given,
+        assignments=assignments,
+        title=f"Digits {HOSTILE}",
+        stability=stability(model, X, given, seeds=2),
+    )
+
+
+@pytest.fixture
+def opened(browser, page):
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    browser.get_log("browser")  # forget what other pages said
+    browser.get(page.as_uri())
+    wait = WebDriverWait(browser, 30)
+    wait.until(lambda b: elements(b, "[data-figure=map] .point"))
+    yield browser
+    assert browser.title == f"Digits {HOSTILE}", "a text became markup"
+    assert [entry["message"] for entry in browser.get_log("browser")] == []
+
+
+def elements(browser, selector):
+    return browser.find_elements("css selector", selector)
+
+
+def test_hover_shows_the_sample(opened):
+    from selenium.webdriver.common.action_chains import ActionChains
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    assert len(elements(opened, "[data-figure=map] .point")) == 150
+    (tip,) = elements(opened, "#tip")
+    assert not tip.is_displayed()
+    point = elements(opened, "[data-figure=map] .point")[-1]
+    opened.execute_script("arguments[0].scrollIntoView({block: 'center'})", point)
+    ActionChains(opened).move_to_element(point).perform()
+    WebDriverWait(opened, 20).until(lambda b: tip.is_displayed())
+    assert "cluster" in tip.text and "confidence" in tip.text and HOSTILE in tip.text
+    (image,) = elements(opened, "#tip img")
+    assert image.get_property("src").startswith("data:image/png")
+    assert image.get_property("naturalWidth") == 8
+
+
+def test_tabs_show_one_section_and_draw_its_charts(opened):
+    tabs = elements(opened, "[role=tab]")
+    assert [tab.text for tab in tabs] == [
+        "Map",
+        "Parts",
+        "Clusters",
+        "Labels",
+        "Quality",
+        "Repeat it",
+    ]
+    for tab in tabs:
+        tab.click()
+        shown = [s for s in elements(opened, "[role=tabpanel]") if s.is_displayed()]
+        assert [s.get_attribute("id") for s in shown] == [tab.get_attribute("aria-controls")]
+        for chart in shown[0].find_elements("css selector", "[data-figure]"):
+            assert chart.find_elements("css selector", "svg.main-svg")
+            assert chart.size["width"] > 600
+    tabs[0].send_keys("\ue014")  # arrow to the right
+    assert elements(opened, "#parts")[0].is_displayed()
+    assert elements(opened, "#parts img")[0].get_property("naturalWidth") == 8
+
+
+def test_colour_by_label(opened):
+    def legend():
+        return [t.text for t in elements(opened, "[data-figure=map] .legendtext")]
+
+    assert "no label" not in legend() and HOSTILE[:10] in " ".join(legend())
+    elements(opened, "[data-view=label]")[0].click()
+    assert len(elements(opened, "[data-figure=map] .point")) == 150
+    assert any(name.startswith("<img") for name in legend())
+
+
+def test_light_and_dark(opened):
+    def paper():
+        style = "return getComputedStyle(document.body).backgroundColor"
+        return opened.execute_script(style)
+
+    (switch,) = elements(opened, "#theme")
+    first = paper()
+    switch.click()
+    second = paper()
+    assert first != second
+    switch.click()
+    assert paper() == first
+    opened.execute_cdp_cmd(
+        "Emulation.setEmulatedMedia",
+        {"features": [{"name": "prefers-color-scheme", "value": "dark"}]},
+    )
+    opened.refresh()
+    assert paper() == "rgb(21, 23, 26)"
+    opened.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+
+
+def test_prints_every_section(opened):
+    pdf = base64.b64decode(opened.print_page())
+    assert pdf.startswith(b"%PDF")
+    assert pdf.count(b"/Type /Page\n") + pdf.count(b"/Type/Page\n") >= 3
+    # and the page is as it was
+    shown = [s.get_attribute("id") for s in elements(opened, "[role=tabpanel]") if s.is_displayed()]
+    assert shown == ["map"]

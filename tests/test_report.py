@@ -1,0 +1,261 @@
+"""The report: what is on the page, what is escaped, how large it gets."""
+
+import json
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_iris
+
+from partwise import CF, CNMF, NMF, NSNMF
+from partwise.io.samples import Samples
+from partwise.metrics import adjusted_rand
+from partwise.report import members, pictures, report_page, stability, write_report
+from partwise.report.layout import lay_out
+from partwise.report.page import recipe
+
+pytest.importorskip("plotly", reason="the report needs plotly")
+
+HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'&{{ 7*7 }}"
+
+
+def fitted(samples, model=None, **settings):
+    """Arguments of `report_page` for a quick fit."""
+    plain = NSNMF if samples.y is None else CNMF
+    model = plain(3, random_state=0, tol=1e-2) if model is None else model
+    model.fit(samples.X, samples.y)
+    assignments = {
+        "cluster": model.labels_,
+        "confidence": model.clustering_.confidence(model.embedding_),
+    }
+    return {
+        "model": model,
+        "X": samples.X,
+        "dataset": samples,
+        "assignments": assignments,
+    } | settings
+
+
+def images(digits, n=60, **known):
+    X = digits.X[:n] / 16.0
+    return Samples(X, [f"{i}.png" for i in range(n)], "images", image_shape=(8, 8), **known)
+
+
+def labels(digits, n=60, given=20):
+    y = np.array([str(v % 3) for v in digits.y[:n]], dtype=object)
+    y[given:] = None
+    return y
+
+
+class Page(HTMLParser):
+    """Tags, the texts in them, and embedded JSON."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.open, self.texts, self.json, self.attributes = [], [], [], {}, []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append(tag)
+        self.open.append((tag, dict(attributes)))
+        self.attributes += attributes
+
+    def handle_endtag(self, tag):
+        while self.open and self.open.pop()[0] != tag:
+            pass
+
+    def handle_data(self, data):
+        tag, attributes = self.open[-1] if self.open else ("", {})
+        if tag == "script" and attributes.get("type") == "application/json":
+            self.json[attributes["id"]] = json.loads(data)
+        elif tag not in ("script", "style"):
+            self.texts.append(data)
+
+
+@pytest.fixture(scope="module")
+def digits_page(digits):
+    samples = images(digits, y=labels(digits), source="digits", preparation="Divided by 16.")
+    given = fitted(samples)
+    found = stability(given["model"], samples.X, samples.y, seeds=2)
+    page = report_page(**given, labels=samples.y, title="Digits", seconds=1.0, stability=found)
+    return page, Page(page)
+
+
+def test_page_fetches_nothing(digits_page):
+    page, parsed = digits_page
+    for name, value in parsed.attributes:
+        if name in ("src", "href"):
+            assert value.startswith("data:")
+    css = "".join(re.findall(r"<style>(.*?)</style>", page, re.S))
+    assert "url(" not in css and "@import" not in css
+    assert parsed.tags.count("script") == 5
+    assert "link" not in parsed.tags
+
+
+def test_page_has_every_section(digits_page):
+    page, parsed = digits_page
+    for name in ("map", "parts", "clusters", "labels", "quality", "repeat"):
+        assert f'id="{name}"' in page and f'aria-controls="{name}"' in page
+    assert set(parsed.json["figures"]) == {
+        "map",
+        "confusion-seen",
+        "stability",
+        "convergence",
+        "sparseness",
+    }
+    drawn = {value for name, value in parsed.attributes if name == "data-figure"}
+    assert drawn == set(parsed.json["figures"])
+    assert len(parsed.json["points"]) == 60
+    assert all(point["image"].startswith("data:image/png") for point in parsed.json["points"])
+    assert set(parsed.json["templates"]) == {"light", "dark"}
+
+
+def test_map_holds_every_sample_once_per_view(digits_page):
+    figure = digits_page[1].json["figures"]["map"]
+    for view in ("cluster", "label"):
+        traces = [trace for trace in figure["data"] if trace["meta"] == view]
+        assert sum(len(_values(trace["customdata"])) for trace in traces) == 60
+        assert all(trace["visible"] == (view == "cluster") for trace in traces)
+
+
+def _values(encoded):
+    import base64
+
+    if isinstance(encoded, dict):
+        kinds = {"i1": np.int8, "i2": np.int16, "i4": np.int32, "u1": np.uint8, "u2": np.uint16}
+        return np.frombuffer(base64.b64decode(encoded["bdata"]), dtype=kinds[encoded["dtype"]])
+    return encoded
+
+
+def test_hostile_texts_stay_texts(rng):
+    n = 30
+    X = rng.random((n, 6))
+    y = np.array([HOSTILE, "b", None] * 10, dtype=object)
+    samples = Samples(
+        X,
+        [f"{HOSTILE}{i}" for i in range(n)],
+        "texts",
+        feature_names=[f"{HOSTILE}{j}" for j in range(6)],
+        texts=[f"{HOSTILE} text {i}" for i in range(n)],
+        y=y,
+        source=HOSTILE,
+        preparation=HOSTILE,
+    )
+    given = fitted(samples, CNMF(3, random_state=0, max_iter=20, tol=0))
+    page = report_page(**given, labels=y, title=HOSTILE, command=HOSTILE)
+    parsed = Page(page)
+    assert parsed.tags.count("script") == 5, "a text became a script"
+    assert "alert(1)</script>" not in page
+    assert not any(name.startswith("on") for name, _ in parsed.attributes)
+    assert "49" not in "".join(parsed.texts).replace(HOSTILE, "")[:200], "a text became a template"
+    point = parsed.json["points"][0]
+    assert point["id"] == f"{HOSTILE}0" and point["label"] == HOSTILE
+    names = [t["name"] for t in parsed.json["figures"]["map"]["data"]]
+    assert not any("<" in name for name in names), "plotly reads tags in names"
+    words = [t.get("text") for t in parsed.json["figures"]["terms"]["data"]]
+    assert not any("<" in word for column in words if column for word in column)
+
+
+def test_hidden_labels_are_scored_apart(digits):
+    truth = labels(digits, given=60)
+    samples = images(digits, y=truth)
+    given = fitted(samples, CNMF(3, random_state=0))
+    page = report_page(**given, labels=labels(digits))
+    figures = Page(page).json["figures"]
+    assert {"confusion-hidden", "confusion-seen"} <= set(figures)
+    hidden = np.array(
+        [[int(v or 0) for v in row] for row in figures["confusion-hidden"]["data"][0]["text"]]
+    )
+    assert hidden.sum() == 40
+
+
+def test_without_labels_and_with_a_table():
+    iris = load_iris()
+    samples = Samples(iris.data, [str(i) for i in range(150)], "table", list(iris.feature_names))
+    page = report_page(**fitted(samples))
+    parsed = Page(page)
+    assert "terms" in parsed.json["figures"] and 'id="labels"' not in page
+    assert parsed.json["points"][3]["image"] is None
+
+
+def test_kernel_model_has_no_parts_to_show():
+    iris = load_iris()
+    samples = Samples(iris.data[:40], [str(i) for i in range(40)], "table", iris.feature_names)
+    page = report_page(**fitted(samples, CF(3, kernel="rbf", random_state=0, tol=1e-2)))
+    assert "its kernel stands between" in page
+
+
+def test_single_sample_and_single_part():
+    samples = Samples(np.array([[1.0, 2.0]]), ["only"], "table", ["a", "b"])
+    page = report_page(**fitted(samples, NSNMF(1, random_state=0)))
+    assert "only" in page
+
+
+def test_file_appears_whole_and_is_not_overwritten(digits, tmp_path):
+    given = fitted(images(digits))
+    path = write_report(tmp_path / "r.html", **given)
+    assert path.read_text(encoding="utf-8").startswith("<!doctype html>")
+    with pytest.raises(FileExistsError):
+        write_report(path, **given)
+    assert [p.name for p in tmp_path.iterdir()] == ["r.html"]
+
+
+def test_samples_of_another_size_are_refused(digits):
+    given = fitted(images(digits))
+    with pytest.raises(ValueError, match="same samples, got 60, 59 and 60"):
+        report_page(**given | {"X": given["X"][:59]})
+
+
+def test_thumbnails_stay_within_the_budget(digits, monkeypatch):
+    monkeypatch.setattr(members, "MAX_THUMBNAILS", 10)
+    page = report_page(**fitted(images(digits)))
+    points = Page(page).json["points"]
+    assert sum(point["image"] is not None for point in points) <= 10
+    assert "10 samples have a picture" in page
+
+
+def test_own_thumbnails_are_used_and_large_ones_left_out(digits):
+    small = pictures.png(np.eye(4))
+    samples = images(digits, thumbnails=lambda i: small if i else b"x" * 50_000)
+    found = members.Thumbnails(samples)
+    assert found(0) is None and found(1) == pictures.png_uri(small)
+
+
+def test_recipe_runs(digits):
+    samples = images(digits, source="digits")
+    model = NMF(3, random_state=5, tol=1e-3).fit(samples.X)
+    text = recipe(model, samples)
+    assert "NMF(n_components=3, random_state=5, tol=0.001)" in text
+    compile(text, "recipe", "exec")
+
+
+def test_layout_keeps_each_cluster_in_proportion(rng):
+    V = rng.random((400, 5))
+    groups = ["a"] * 300 + ["b"] * 99 + ["c"]
+    found = lay_out(V, groups, max_points=100)
+    assert 99 <= len(found.shown) <= 101 and 399 in found.shown
+    assert (found.shown < 300).sum() == 75
+
+
+def test_layout_of_equal_codes_is_finite():
+    found = lay_out(np.ones((50, 4)), [0] * 50)
+    assert np.isfinite(found.points).all()
+
+
+def test_stability_compares_the_clusters_of_each_seed():
+    X = load_iris().data
+    settings = {"n_components": 3, "tol": 1e-2}
+    model = NSNMF(**settings, random_state=0).fit(X)
+    found = stability(model, X, seeds=2)
+    assert found.names == ("this model", "seed 0", "seed 1")
+    runs = [NSNMF(**settings, random_state=s, init="random").fit(X).labels_ for s in (0, 1)]
+    assert found.agreement[1, 2] == pytest.approx(adjusted_rand(*runs))
+    assert found.agreement[0, 1] == pytest.approx(adjusted_rand(model.labels_, runs[0]))
+    assert model.random_state == 0 and model.init is None
+
+
+def test_signed_and_coloured_parts(rng):
+    assert pictures.part_uri(rng.normal(size=(4, 4)))[1] == "signed"
+    assert pictures.part_uri(rng.random((4, 4, 3)))[1] == "colour"
+    assert pictures.part_uri(np.zeros((4, 4)))[1] == "grey"
