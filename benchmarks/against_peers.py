@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
+import time
 from collections.abc import Iterable
 from contextlib import ExitStack
 from pathlib import Path
@@ -19,6 +20,8 @@ from benchmarks.peers import DENSE_ONLY, DIVERGENCE, FROBENIUS
 from benchmarks.settings import Settings, memory_bytes
 from benchmarks.workers import ContestantError, Worker, save_problem
 
+_SETTLE = 0.1  # seconds in which the last contestant's threads stop spinning
+
 
 class Remote:
     """A contestant in a worker; the benchmark evaluates the factors that it returns."""
@@ -33,6 +36,7 @@ class Remote:
         self.factors = folder / f"{name.replace(' ', '-')}.npz"
 
     def run(self, iterations: int, *, evaluate: bool = False, timeout: float = 3600) -> race.Run:
+        time.sleep(_SETTLE)
         reply = self.worker.ask(
             "fit",
             timeout=timeout,

@@ -17,6 +17,7 @@ from benchmarks.workers import ContestantError
 
 TOO_SLOW = 20  # times slower than ours on a small case: left out of the large ones
 _PROBE = 4  # iterations of the run that estimates a peer's time
+_SHORT = 1.0  # seconds of a run below which there are three times as many
 _MOST = 3200  # iterations of ours before it counts as not reached
 GRID = (1, 2, 5, 10, 20, 50, 100)  # iterations of our curve
 PEER_GRID = (10, 50)  # and of the peers', beside the target itself
@@ -152,7 +153,9 @@ def _pair(
             f"{_PROBE}; the limit is {limit:.0f} s"
         )
         return
-    runs = max(1, min(runs, int(patience / estimate)))
+    if estimate < _SHORT:
+        runs *= 3  # short runs are noisy, and cheap
+    runs = max(1, min(runs, int(patience / max(estimate, 1e-9))))
     for m in PEER_GRID:
         if m < iterations:
             done = peer.run(m, evaluate=True)

@@ -1,0 +1,280 @@
+"""The benchmark's harness, on made contestants whose times are given: nothing here is measured."""
+
+import json
+import math
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+pytest.importorskip("benchmarks.race", reason="the benchmarks are not in this copy")
+
+from benchmarks import cases, clock, graphs, models, peers, plots, race, report, rows, run, store
+from benchmarks.objective import frobenius, kullback_leibler
+from benchmarks.settings import SIZES
+from benchmarks.workers import ContestantError, Worker, save_problem
+
+
+class Fake:
+    """A contestant whose objective is rate**iterations, at `cost` seconds an iteration."""
+
+    def __init__(self, name, rate, cost, *, drift=0.0, stops=math.inf, breaks=False):
+        self.name, self.rate, self.cost = name, rate, cost
+        self.drift, self.stops, self.breaks = drift, stops, breaks
+        self.calls = []
+
+    def run(self, iterations, *, evaluate=False, timeout=3600):
+        if self.breaks:
+            raise ContestantError("no wheel for this machine")
+        n = min(iterations, self.stops)
+        self.calls.append(n)
+        history = [self.rate**i for i in range(1, n + 1)]
+        value = history[-1] * (1 + self.drift) if evaluate else None
+        return race.Run(self.cost * n, n, history, value)
+
+
+def hold(ours, *others, **options):
+    settings = {"iterations": 200, "runs": 3, "patience": 1e6, "limit": 1e6} | options
+    return race.hold(ours, others, **settings)
+
+
+def test_ratio_is_their_time_over_ours_at_their_objective():
+    ours, peer = Fake("ours", 0.9, 2.0), Fake("peer", 0.99, 1.0)
+    entry = hold(ours, peer)["entries"][0]
+    m = next(m for m in range(1, 200) if 0.9**m <= 0.99**200)
+    assert entry["ours_iterations"] == m
+    assert entry["target"] == pytest.approx(0.99**200)
+    assert entry["ratio"] == pytest.approx(200 * 1.0 / (2.0 * m))
+    assert len(entry["theirs"]) == len(entry["ours"]) == 3
+
+
+def test_short_runs_are_repeated_more_often():
+    entry = hold(Fake("ours", 0.9, 1e-5), Fake("peer", 0.99, 1e-5))["entries"][0]
+    assert len(entry["theirs"]) == 9
+
+
+def test_the_benchmarks_own_value_decides():
+    # ours claims a lower objective than its factors have: it must go on for longer
+    claims = hold(Fake("ours", 0.9, 1.0, drift=0.2), Fake("peer", 0.99, 1.0))["entries"][0]
+    m = claims["ours_iterations"]
+    assert 1.2 * 0.9**m <= 0.99**200 < 1.2 * 0.9 ** (m - 1)
+
+
+def test_a_peer_that_is_never_reached_is_said_so():
+    entry = hold(Fake("ours", 0.9, 1.0, stops=5), Fake("peer", 0.5, 1.0))["entries"][0]
+    assert entry["ratio"] is None and "not reached" in entry["status"]
+
+
+def test_a_peer_that_breaks_is_reported_and_the_others_go_on():
+    result = hold(Fake("ours", 0.9, 1.0), Fake("a", 0.9, 1.0, breaks=True), Fake("b", 0.99, 1.0))
+    broken, fine = result["entries"]
+    assert "no wheel" in broken["status"] and fine["ratio"] > 1
+    assert race.best_ratio(result) == (fine["ratio"], "b")
+
+
+def test_a_peer_over_the_limit_is_left_out_unless_it_must_run():
+    slow = Fake("slow", 0.99, 10.0)
+    left_out = hold(Fake("ours", 0.9, 1.0), slow, limit=100)["entries"][0]
+    assert left_out["ratio"] is None and "2000 s" in left_out["status"]
+    assert max(slow.calls) < 10
+    ran = hold(Fake("ours", 0.9, 1.0), slow, limit=100, patience=4500, must=lambda name: True)
+    assert len(ran["entries"][0]["theirs"]) == 2
+
+
+def test_twenty_times_slower_on_a_small_case_is_left_out_of_the_large():
+    result = hold(Fake("ours", 0.9, 1.0), Fake("a", 0.99, 3.0), Fake("b", 0.99, 0.5))
+    small = {"small": True, "loss": "frobenius", "case": "orl", **result}
+    found = race.too_slow([small], "frobenius")
+    assert set(found) == {"a"} and "on orl" in found["a"]
+    assert race.too_slow([{**small, "small": False}], "frobenius") == {}
+    assert race.too_slow([small], "kullback-leibler") == {}
+
+
+def test_turns_alternate():
+    order = []
+
+    class Noted(Fake):
+        def run(self, iterations, **options):
+            order.append(self.name)
+            return super().run(iterations, **options)
+
+    hold(Noted("ours", 0.9, 1.0), Noted("peer", 0.99, 1.0), runs=4)
+    assert "ours ours peer peer ours ours peer" in " ".join(order)
+
+
+# -- objective -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("as_sparse", [False, True])
+def test_objectives_equal_the_naive_formulas(rng, monkeypatch, dtype, as_sparse):
+    monkeypatch.setattr("benchmarks.objective._BLOCK", 40)  # several blocks
+    X = (rng.random((9, 13)) * (rng.random((9, 13)) < 0.4)).astype(dtype)
+    W, H = rng.random((9, 3)).astype(dtype), rng.random((3, 13)).astype(dtype)
+    Y, Z = W.astype(float) @ H.astype(float), X.astype(float)
+    divergence = sum(
+        (x * math.log(x / y) if x > 0 else 0) - x + y for x, y in zip(Z.ravel(), Y.ravel())
+    )
+    given = sp.csr_array(X) if as_sparse else X
+    assert frobenius(given, W, H) == pytest.approx(0.5 * ((Z - Y) ** 2).sum(), rel=1e-12)
+    assert kullback_leibler(given, W, H) == pytest.approx(divergence, rel=1e-12)
+
+
+# -- data ----------------------------------------------------------------------------------------
+
+
+def test_made_data_has_the_asked_for_shape_and_filling():
+    X = cases.made_sparse(400, 300, 5, 0.05)
+    assert X.shape == (400, 300) and X.dtype == np.float32
+    assert 0.02 < X.nnz / (400 * 300) < 0.07
+    D = cases.made_dense(30, 20, 3)
+    assert D.shape == (30, 20) and D.dtype == np.float32 and D.min() >= 0
+    W, H = cases.start(D, 3)
+    assert W.dtype == H.dtype == np.float32 and min(W.min(), H.min()) > 0
+
+
+def test_absent_data_is_a_reason_not_an_error(monkeypatch, tmp_path):
+    from benchmarks.against_peers import run_case
+
+    monkeypatch.setenv("PARTWISE_DATA", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    case = next(case for case in cases.CASES if case.name == "tdt2")
+    result = run_case(case, SIZES["quick"], None, [])
+    assert "was not found" in result["skipped"]
+    assert "tdt2" in report.goals([result])
+
+
+# -- parts, store, page --------------------------------------------------------------------------
+
+
+def test_parts_are_chosen_in_order_and_checked():
+    assert run.chosen(["tdt2", "orl", "memory"], SIZES["bench"]) == ["orl", "tdt2", "memory"]
+    assert "sparse-200k" not in run.chosen(None, SIZES["bench"])
+    assert "sparse-200k" in run.chosen(None, SIZES["full"])
+    with pytest.raises(SystemExit, match="No part nothing"):
+        run.chosen(["nothing"], SIZES["bench"])
+
+
+def test_every_measure_exists():
+    for module, function, _ in run.MEASURES.values():
+        assert callable(getattr(__import__(f"benchmarks.{module}", fromlist=["x"]), function))
+
+
+def test_store_resumes_only_what_is_whole_and_of_the_same_code(tmp_path):
+    kept = store.Store(tmp_path, {"code": "a"})
+    kept.save("orl", {"ratio": np.float64(2), "none": math.inf})
+    assert kept.load("orl") == {"ratio": 2.0, "none": None}
+    assert [path.name for path in tmp_path.iterdir()] == ["orl.json"]
+    assert store.Store(tmp_path, {"code": "b"}).load("orl") is None
+    kept.path("coil20").write_text('{"key": ')
+    assert kept.load("coil20") is None
+
+
+def fake_summary():
+    raced = hold(Fake("ours", 0.9, 1.0), Fake("peer", 0.99, 1.0), Fake("x", 1, 1, breaks=True))
+    best = race.best_ratio(raced)
+    raced |= {"kind": "race", "case": "orl", "title": "ORL | k=40", "goal": 1.5, "seen": best[0]}
+    raced |= {"seen_against": best[1], "reached": True, "loss": "frobenius", "small": True}
+    slopes = {"name": "n", "sizes": [1, 2, 4], "seconds": [1.0, 2.0, 4.0], "slope": 1.0}
+    lines = [rows.row("slope", 1.0, 1.1, at_most=True, unit=""), rows.failed("b", "why", 3)]
+    parts = {"orl": raced, "scaling": {"kind": "scaling", "series": [slopes], "rows": lines}}
+    machine = {"processor": "p", "cores": 2, "memory_GiB": 8, "system": "s", "threads": "2"}
+    machine["date"] = "2020-01-01"
+    return {
+        "size": "bench",
+        "runs": 3,
+        "machine": machine,
+        "versions": {"numpy": "2"},
+        "parts": parts,
+    }
+
+
+def test_page_json_and_plots_from_one_summary(tmp_path):
+    summary = fake_summary()
+    summary["plots"] = plots.draw(summary["parts"], tmp_path / "plots")
+    page = report.markdown(summary)
+    assert "| ORL / k=40 | ≥ 1.5x |" in page and "no wheel for this machine" in page
+    assert "failed: why" in page and "| slope | ≤ 1.1 | 1.00 | yes |" in page
+    assert all((tmp_path / path).is_file() for path in summary["plots"].values())
+    store.write_json(tmp_path / "bench.json", summary)
+    assert json.loads((tmp_path / "bench.json").read_text())["parts"]["orl"]["reached"] is True
+
+
+def test_resume_runs_only_the_missing_part(monkeypatch, tmp_path, capsys):
+    ran = []
+
+    def part(name, settings, python, done):
+        ran.append(name)
+        if name == "import" and ran.count("import") == 1:
+            raise RuntimeError("interrupted")
+        return {"kind": "rows", "rows": [rows.row(name, 1.0, 1.0)]}
+
+    monkeypatch.setattr(run, "run_part", part)
+    for variable in run.set_threads.__globals__["THREAD_VARIABLES"]:
+        monkeypatch.setenv(variable, "1")
+    command = ["--cases", "memory", "import", "--no-peers", "--resume", "--out", str(tmp_path)]
+    with pytest.raises(SystemExit, match="import: RuntimeError: interrupted"):
+        run.main(command)
+    run.main(command)
+    assert ran == ["memory", "import", "import"]
+    assert (
+        "memory" in (tmp_path / "bench.md").read_text() and "done before" in capsys.readouterr().out
+    )
+
+
+# -- pieces --------------------------------------------------------------------------------------
+
+
+def test_peers_are_read_from_their_file():
+    assert peers.groups("# c\na b # d\n\nno-deps e==1\n") == [(["a", "b"], True), (["e==1"], False)]
+    named = peers.REQUIREMENTS.read_text()
+    assert "torch==2.13.0" in [w for words, _ in peers.groups(named) for w in words]
+
+
+def test_slowest_monotone_solver():
+    histories = {"mu": [4, 3, 2.9], "hals": [4, 2, 1], "wild": [4, 5, 3.5]}
+    histories = {name: np.array(values, dtype=float) for name, values in histories.items()}
+    assert models.slowest_monotone(histories) == ("mu", ["hals", "wild"])
+
+
+def test_loop_clock_counts_iterations_and_leaves_no_trace(rng):
+    import partwise
+    from partwise.solvers import loop
+
+    before = loop.alternate
+    X = rng.random((20, 10))
+    spent, model = clock.timed_fit(partwise.NMF(3, tol=0, max_iter=7, random_state=0), X)
+    assert spent.iterations == 7 == model.n_iter_ and spent.seconds > 0
+    assert loop.alternate is before
+
+
+def test_neighbours_are_compared_by_distance():
+    ours, theirs = np.array([[1.0, 2.0]]), np.array([[1.0, 2.5]])
+    difference, shared = graphs.compare(ours, theirs, np.array([[3, 4]]), np.array([[4, 5]]))
+    assert difference == 0.25 and shared == 0.5
+
+
+def test_worker_protocol(tmp_path, rng):
+    X = sp.csr_array(np.ceil(4 * rng.random((12, 9))))
+    W, H = cases.start(X, 2)
+    save_problem(tmp_path / "problem.npz", X, W, H)
+    with Worker(sys.executable) as worker:
+        assert worker.ask("data", path=str(tmp_path / "problem.npz"))["shape"] == [12, 9]
+        request = {"method": "mu", "loss": "frobenius", "iterations": 3}
+        factors = str(tmp_path / "factors.npz")
+        reply = worker.ask("fit", package="scikit-learn", factors=factors, **request)
+        assert reply["iterations"] == 3
+        with np.load(factors) as file:
+            theirs = frobenius(X, file["W"], file["H"])
+        assert theirs < frobenius(X, W, H)
+        # the same update from the same start, by us
+        ours = worker.ask("fit", package="partwise", **request)
+        assert ours["history"][-1] == pytest.approx(theirs, rel=1e-9)
+        with pytest.raises(ContestantError, match="KeyError"):
+            worker.ask("fit", package="nobody", **request)
+    ended = pytest.raises(ContestantError, match="ended")
+    with Worker(sys.executable, script=tmp_path / "absent.py") as worker, ended:
+        worker.ask("versions", names=[])
