@@ -11,18 +11,21 @@ import signal
 import subprocess
 import sys
 import time
+import tomllib
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import typer
 from typer.testing import CliRunner
 
-from partwise.experiments import page, runner
+from partwise.experiments import estimate, page, runner
 from partwise.experiments import store as store_module
 from partwise.experiments.cells import Selection, cells, run_cell
 from partwise.experiments.command import reproduce as command
-from partwise.experiments.methods import MethodUnavailable
+from partwise.experiments.methods import MethodUnavailable, Task, fit, fit_estimator
 from partwise.experiments.protocol import load_protocol
+from partwise.experiments.sampling import draw
 from partwise.experiments.store import Store
 
 PROTOCOL = """
@@ -304,6 +307,36 @@ def test_sub_runs_keep_the_lowest_objective(table, tmp_path):
     assert len(result["subruns"]) == 3
     assert result["objective"] == min(s["objective"] for s in result["subruns"])
     assert result["metrics"]["ac_best"] == max(s["ac"] for s in result["subruns"])
+
+
+def test_of_several_starts_the_best_goes_on(table):
+    with open(table, "a", encoding="utf-8") as handle:
+        handle.write(
+            '\n[[methods]]\nname = "Starts"\nestimator = "sklearn.decomposition:NMF"\n'
+            'params = { solver = "mu", max_iter = 30, tol = 0.0 }\nrestarts = 4\n'
+        )
+    protocol = load_protocol(table)
+    cell = next(c for c in cells(protocol, Selection()) if c.variant.name == "Starts")
+    sample = draw(cell.table, cell.data, cell.k, cell.run)
+    task = Task(sample, None, cell.k, cell.variant.method, cell.variant.params("digits"))
+    single = [
+        fit_estimator(replace(task, start=i), "sklearn.decomposition:NMF", task.params)
+        for i in range(4)
+    ]
+    assert fit(task).objective == min(f.objective for f in single)
+
+
+def test_estimates_come_from_what_was_measured(table, tmp_path):
+    todo = list(cells(load_protocol(table), Selection()))
+    store = Store(tmp_path / "out")
+    assert estimate.seconds_left(todo, 1, store) is None
+    assert estimate.seconds_left([], 1, store) == 0
+    runner.reproduce(table, tmp_path / "out", selection=Selection(runs=1), jobs=1)
+    spent = sum(json.loads(p.read_text())["cpu_seconds"] for p in store.folder.rglob("*.json"))
+    # One of four runs was measured, so four times that is expected, half with two processes.
+    assert estimate.seconds_left(todo, 2, store) == pytest.approx(2 * spent, rel=1e-6)
+    text = estimate.timings_text(store, ["own/mine"])
+    assert set(tomllib.loads(text)) == {"speed", "cells"}
 
 
 def test_scores_on_unlabelled_samples_leave_the_shown_ones_out(table):

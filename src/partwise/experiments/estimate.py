@@ -1,8 +1,8 @@
 """How long a table takes: what was measured once, scaled to this machine.
 
-``timings.toml`` holds, for each table, the mean seconds of a cell on a reference machine, and the
-seconds that `partwise.experiments.machine.speed` took there. The ratio of speeds carries one over
-to the other. Where this folder already has results of the table, those are used.
+``timings.toml`` holds, for each table, the seconds of a cell over K to the power 1.5 on a reference
+machine, and the seconds that `partwise.experiments.machine.speed` took there. The ratio of speeds
+carries one over to the other. Where a folder already has results of the table, those are used.
 """
 
 from __future__ import annotations
@@ -19,7 +19,12 @@ from partwise.experiments.cells import Cell
 from partwise.experiments.machine import speed
 from partwise.experiments.store import Store
 
-SAMPLE = 60  # stored results that are read for an estimate
+SAMPLE = 100  # stored results that are read for an estimate
+GROWTH = 1.5  # between 1 (overheads) and 2 (products of n x p and p x k with n ~ k)
+HEAD = (
+    "# Seconds of computing of a cell (fit, k-means, scores) on one thread over K ** 1.5, on the",
+    "# machine where `speed` was taken. `partwise reproduce --list` scales them to another.",
+)
 
 
 @cache
@@ -33,25 +38,40 @@ def seconds_left(todo: list[Cell], jobs: int, store: Store | None = None) -> flo
     if not todo:
         return 0.0
     table = todo[0].table
-    own = _own_mean(store, table) if store else None
+    own = cost(store, table) if store else None
     if own is None:
         known = _timings().get("cells", {}).get(table)
         if known is None:
             return None
         own = known * speed() / _timings()["speed"]
-    return own * len(todo) / jobs
+    return own * sum(work(cell.k) for cell in todo) / jobs
 
 
-def _own_mean(store: Store, table: str) -> float | None:
+def work(k: int) -> float:
+    """How the time of a cell grows with its K: samples and factors both do."""
+    return float(k) ** GROWTH
+
+
+def cost(store: Store, table: str) -> float | None:
+    """Seconds of computing for one unit of `work`, from stored results; None for too few."""
     folder = store.folder / "cells" / table
-    if not folder.is_dir():
-        return None
-    files = sorted(folder.glob("*.json"))
-    if len(files) < 5:
+    files = sorted(folder.glob("*.json")) if folder.is_dir() else []
+    if len(files) < 4:
         return None
     chosen = files[:: max(1, len(files) // SAMPLE)]
-    walls = [json.loads(path.read_text(encoding="utf-8")).get("wall_seconds") for path in chosen]
-    return float(np.mean([wall for wall in walls if wall is not None] or [np.nan]))
+    results = [json.loads(path.read_text(encoding="utf-8")) for path in chosen]
+    spent = sum(r.get("cpu_seconds", 0.0) for r in results)
+    return spent / sum(work(r["cell"]["k"]) for r in results)
+
+
+def timings_text(store: Store, tables: list[str]) -> str:
+    """A new ``timings.toml`` from the results of a folder made on this machine."""
+    lines = [*HEAD, f"speed = {speed():.4f}", "", "[cells]"]
+    for table in tables:
+        value = cost(store, table)
+        if value is not None:
+            lines.append(f'"{table}" = {value:.3g}')
+    return "\n".join(lines) + "\n"
 
 
 def words(seconds: float | None) -> str:
