@@ -20,9 +20,10 @@ LAYERS = [
     {"estimators"},
     {"__init__"},  # the public face: `import partwise`, `from partwise import NMF`
     {"datasets", "io"},
+    {"choose"},
     {"plot", "report"},
     {"demo"},
-    {"experiments"},
+    {"commands", "experiments"},
     {"cli", "__main__"},
 ]
 LAYER = {name: layer for layer, names in enumerate(LAYERS) for name in names}

@@ -44,7 +44,12 @@ def read_images(
     options.step(len(files), len(files), "reading images")
     assert size is not None
     X = np.stack(rows)
-    made: dict[str, Any] = {"kind": "images", "size": tuple(size), "rgb": rgb}
+    made: dict[str, Any] = {
+        "kind": "images",
+        "reader": "image files",
+        "size": tuple(size),
+        "rgb": rgb,
+    }
     scale = "unit" if options.scale == "auto" else options.scale
     made |= learn_scale(X, scale) if recipe is None else dict(recipe)
     resized = set(sizes) != {tuple(size)}

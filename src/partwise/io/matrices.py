@@ -179,10 +179,17 @@ def finish(samples: Samples, options: Options, recipe: Mapping[str, Any] | None)
         scale = options.scale
         if scale == "auto":
             scale = "none" if lowest(X) < 0 else "total" if kind == "counts" else "unit"
-        made = {"kind": kind, "features": int(X.shape[1]), **learn_scale(X, scale)}
+        made = {
+            "kind": kind,
+            "reader": "a matrix",
+            "features": int(X.shape[1]),
+            **learn_scale(X, scale),
+        }
     else:
         made = dict(recipe)
         kind = made["kind"]
+        if made["reader"] != "a matrix":
+            raise ValueError(f"{samples.source} is a matrix, the model knows {made['reader']}.")
         if made.get("features", X.shape[1]) != X.shape[1]:
             raise ValueError(
                 f"{samples.source} has {X.shape[1]} features, the model knows {made['features']}."

@@ -167,6 +167,8 @@ def _read_folder(folder: Path, options: Options, recipe: Mapping[str, Any] | Non
                 "--kind says which are meant."
             )
         kind = "texts" if found["texts"] else "images"
+    if recipe is not None and recipe["reader"] not in ("image files", "texts"):
+        raise ValueError(f"{folder} is a folder, the model knows {recipe['reader']}.")
     if kind not in found or not found[kind]:
         raise ValueError(f"{folder} holds no {kind if kind in found else 'images and no texts'}.")
     chosen = found[kind]

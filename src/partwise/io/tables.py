@@ -28,6 +28,8 @@ MISSING = ("error", "mean", "drop")
 def read_table(path: Path, options: Options, recipe: Mapping[str, Any] | None) -> Samples:
     """A table with one sample a row."""
     options.step(0, 1, "reading the table")
+    if recipe is not None and recipe["reader"] not in ("texts", "a table of numbers"):
+        raise ValueError(f"{path} is a table, the model knows {recipe['reader']}.")
     frame = _frame(path)
     kind = options.kind if recipe is None else recipe["kind"]
     text_column = options.text_column
@@ -201,7 +203,13 @@ def _numbers(
         scale = options.scale
         if scale == "auto":
             scale = "total" if kind == "counts" else "std" if lowest(X) < 0 else "max"
-        made = {"kind": kind, "columns": numeric, **fill, **learn_scale(X, scale)}
+        made = {
+            "kind": kind,
+            "reader": "a table of numbers",
+            "columns": numeric,
+            **fill,
+            **learn_scale(X, scale),
+        }
     else:
         made = dict(recipe)
         kind = made["kind"]

@@ -97,6 +97,7 @@ def learn_words(texts: Sequence[str], source: str) -> dict[str, Any]:
         raise ValueError(f"{source}: every text has the same words.")
     return {
         "kind": "texts",
+        "reader": "texts",
         "scale": "unit",
         "words": [str(word) for word in words[kept]],
         "idf": idf[kept],
