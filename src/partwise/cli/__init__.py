@@ -14,6 +14,7 @@ from typing import Annotated
 
 import typer
 
+from partwise.commands import register
 from partwise.experiments.command import reproduce
 
 app = typer.Typer(
@@ -30,7 +31,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Run the command; always ends with SystemExit."""
     try:
         app(args=argv)
-    except (ValueError, OSError, ImportError) as error:
+    except (ValueError, OSError, ImportError, MemoryError) as error:
         if os.environ.get("PARTWISE_TRACEBACK"):
             raise
         message = " ".join(str(error).split()) or type(error).__name__
@@ -56,6 +57,9 @@ def _options(
     ] = False,
 ) -> None:
     pass
+
+
+register(app)
 
 
 @app.command()
