@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-Array = Any  # ndarray today; the back ends of data/ bring their own
+from partwise._arrays import Array, is_tensor
 
 #: Multiply-adds below which starting threads costs more than it saves; measured on two cores.
 THREAD_WORK = 4e6
@@ -14,11 +14,17 @@ THREAD_WORK = 4e6
 
 def floor(dtype: Any) -> float:
     """Smallest number a denominator may have; numerators have no floor."""
-    return float(np.finfo(dtype).tiny)
+    if isinstance(dtype, (np.dtype, type)):
+        return float(np.finfo(dtype).tiny)
+    import torch
+
+    return float(torch.finfo(dtype).tiny)
 
 
 def dot64(a: Array, b: Array) -> float:
     """⟨a, b⟩ summed in float64 whatever the dtype of the factors."""
+    if not isinstance(a, np.ndarray):
+        return float((a * b).double().sum()) if is_tensor(a) else a.dot64(b)
     if a.dtype == np.float64:
         return float(np.vdot(a, b))
     return float(np.einsum("ij,ij->", a, b, dtype=np.float64, casting="unsafe"))
@@ -31,9 +37,19 @@ def norm64(a: Array) -> float:
 
 def ratio(numerator: Array, denominator: Array) -> Array:
     """numerator / denominator with 0 where the denominator is below the floor."""
+    if not isinstance(numerator, np.ndarray) or not isinstance(denominator, np.ndarray):
+        return _ratio_elsewhere(numerator, denominator)
     out = np.zeros_like(numerator)
     np.divide(numerator, denominator, out=out, where=denominator >= floor(denominator.dtype))
     return out
+
+
+def _ratio_elsewhere(numerator: Array, denominator: Array) -> Array:
+    if is_tensor(numerator):
+        low = floor(denominator.dtype)
+        return (numerator / denominator.clamp(min=low)).masked_fill_(denominator < low, 0)
+    rows = denominator if isinstance(numerator, np.ndarray) else numerator
+    return rows.map(ratio, numerator, denominator)
 
 
 def threads_for(work: float) -> int:

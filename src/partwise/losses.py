@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
+from partwise._arrays import column_sums64, namespace
 from partwise._numeric import Array, floor
 from partwise.data import DataMatrix
 from partwise.subproblems import Divergence, Quadratic, Subproblem
@@ -100,8 +99,7 @@ class KullbackLeibler:
         if known is None:
             product, xlogy = m.R.kl_dot(Z, m.S(U))
             known = m.remember(Z, U, float(xlogy.sum()), product)
-        mass = Z.sum(axis=0, dtype=np.float64) if m.d is None else m.d.astype(np.float64) @ Z
-        sum_y = float(mass @ m.S(U).sum(axis=0, dtype=np.float64))
+        sum_y = float(column_sums64(Z, m.d) @ column_sums64(m.S(U)))
         penalty = m.penalty("V", Z * m.lengths(U), U) + m.penalty("U", Z, U)
         return m.constant + sum_y - known.xlogy + penalty
 
@@ -126,7 +124,7 @@ class KullbackLeibler:
                 sums if m.d is None else m.d[:, None] * sums,
                 d=m.d,
                 terms=m.terms["V"],
-                newton=newton,
+                newton=newton if "V" in m.R.newton_sides else None,
                 evaluate=lambda Z: self.value(m, Z, U),
             )
         F = m.S(Z)
@@ -135,7 +133,8 @@ class KullbackLeibler:
         for degree, price in m.length_prices(Z) if m.unit else ():
             # degree 1 is linear in Σu exactly; (Σu)² <= Σ u²/u₀ at Σu₀ = 1 by Jensen for degree 2
             linear = Linear(price[None, :])
-            terms.append(linear if degree == 1 else Ridge(price / np.maximum(U, floor(U.dtype))))
+            low = namespace(U).maximum(U, floor(U.dtype))
+            terms.append(linear if degree == 1 else Ridge(price / low))
 
         def newton_columns(U: Array, cost: Array, ridge: Array, sweeps: int) -> Array:
             new, xlogy = m.R.kl_newton(F, U, cost, ridge, sweeps, transposed=True)
@@ -146,7 +145,7 @@ class KullbackLeibler:
             lambda: m.R.kl_tdot(F, U),
             mass,
             terms=terms,
-            newton=newton_columns,
+            newton=newton_columns if "U" in m.R.newton_sides else None,
             evaluate=lambda U: self.value(m, Z, U),
         )
 

@@ -7,6 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from partwise import _arrays
+from partwise._arrays import namespace, spread
 from partwise._numeric import Array, ratio
 from partwise.data import DataMatrix
 from partwise.labels import SharedRows
@@ -59,10 +61,10 @@ class FactorModel:
         terms_U: Sequence[Term] = (),
         unit: bool = False,
     ) -> None:
-        self.data, self.loss, self.weights = data, loss, weights
+        self.data, self.loss = data, loss
+        self.weights = None if weights is None else data.rows(weights)
         self.rows = None if rows is None or rows.is_identity else rows
         self.S, self.unit = Smoothing(smoothing), unit
-        self.terms = {"V": terms_V, "U": terms_U}
         self.d: Array | None = None
         self.R = data
         if weights is not None or self.rows is not None:
@@ -70,8 +72,14 @@ class FactorModel:
             index, n_rows = (None, n) if self.rows is None else (self.rows.index, self.rows.n_rows)
             self.R = data.weighted(weights, index, n_rows)
             d = np.ones(n) if weights is None else weights
-            self.d = (d if self.rows is None else self.rows.reduce(d)).astype(data.dtype)
-        self.constant = loss.constant(data, weights)
+            d = (d if self.rows is None else self.rows.reduce(d)).astype(data.dtype)
+            self.d = self.R.rows(d)
+        R = self.R
+        self.terms = {
+            "V": [term.placed(R.rows, R.operator) for term in terms_V],
+            "U": [term.placed(R.small, R.operator) for term in terms_U],
+        }
+        self.constant = loss.constant(data, self.weights)
         self._known: Known | None = None
         self.sweeps = {"V": 1, "U": 1}
 
@@ -84,7 +92,7 @@ class FactorModel:
     def lengths(self, U: Array) -> Array:
         """Length (Frobenius) or sum (KL) of each column of U; ones without the constraint."""
         if not self.unit:
-            return np.ones(U.shape[1], dtype=U.dtype)
+            return _arrays.ones(U, U.shape[1])
         return column_lengths(U, self.loss.unit_norm, common=self.S.delta > 0)
 
     def length_prices(self, Z: Array) -> list[tuple[int, Array]]:
@@ -94,9 +102,7 @@ class FactorModel:
             neg, pos = term.split(Z)
             price = ((pos - neg) * Z).sum(axis=0)
             # S mixes the columns, so only their common scale is free: all pay alike
-            prices.append(
-                (term.degree, np.full_like(price, price.mean()) if self.S.delta else price)
-            )
+            prices.append((term.degree, _common(price) if self.S.delta else price))
         return prices
 
     def remember(self, Z: Array, U: Array, xlogy: float, product: Array) -> Known:
@@ -126,7 +132,7 @@ class FactorModel:
         if known is not None:  # Y is the same, and (X/Y) B shrinks with B
             product = known.product
             if product is not None:
-                product = ratio(product, np.broadcast_to(self.lengths(U), product.shape))
+                product = ratio(product, spread(self.lengths(U), product))
             self.remember(Z, scaled, known.xlogy, product)
         return Z, scaled
 
@@ -135,9 +141,9 @@ class FactorModel:
         if not self.unit:
             return V
         B = self.S(U)
-        fit = float(np.vdot(B, self.data.tdot(V)))
-        size = float(np.vdot(V.T @ V, B.T @ B))
-        return V * V.dtype.type(fit / size) if fit > 0 and size > 0 else V
+        fit = _arrays.vdot(B, self.data.tdot(V))
+        size = _arrays.vdot(V.T @ V, B.T @ B)
+        return V * (fit / size) if fit > 0 and size > 0 else V
 
     def exact_value(self, Z: Array, U: Array) -> float:
         """The objective without cancellation where the fit is nearly perfect."""
@@ -151,25 +157,29 @@ class FactorModel:
 
     def reduce(self, V: Array) -> Array:
         """A start for Z: the mean of V over the samples that share a row."""
-        return V if self.rows is None else self.rows.mean(V)
+        return V if self.rows is None else self.data.mean_rows(self.rows, V)
 
     def expand(self, Z: Array) -> Array:
         """V = A Z."""
-        return Z if self.rows is None else self.rows.expand(Z)
+        return Z if self.rows is None else self.data.expand_rows(self.rows, Z)
+
+
+def _common(lengths: Array) -> Array:
+    return namespace(lengths).full_like(lengths, lengths.mean())
 
 
 def column_lengths(U: Array, norm: int, *, common: bool = False) -> Array:
     """‖u_k‖₂ (norm 2) or Σ_j u_jk (norm 1); their mean (quadratic or plain) if ``common``."""
     if norm == 1:
         sums = U.sum(axis=0)
-        return np.full_like(sums, sums.mean()) if common else sums
+        return _common(sums) if common else sums
     squares = (U * U).sum(axis=0)
-    return np.sqrt(np.full_like(squares, squares.mean()) if common else squares)
+    return namespace(U).sqrt(_common(squares) if common else squares)
 
 
 def unit_columns(Z: Array, U: Array, norm: int, *, common: bool = False) -> tuple[Array, Array]:
     """Columns of U of length one, Z takes the factor; a column of zeros becomes constant."""
     length = column_lengths(U, norm, common=common)
     fallback = 1.0 / (U.shape[0] if norm == 1 else np.sqrt(U.shape[0]))
-    U = np.where(length > 0, ratio(U, np.broadcast_to(length, U.shape)), U.dtype.type(fallback))
+    U = namespace(U).where(length > 0, ratio(U, spread(length, U)), float(fallback))
     return Z * length, U

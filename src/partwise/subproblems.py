@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import numpy as np
-
+from partwise import _arrays
+from partwise._arrays import namespace, spread
 from partwise._numeric import Array, dot64, norm64, ratio
 from partwise.terms import Term
 
@@ -57,7 +57,7 @@ class Quadratic:
     ) -> None:
         self.C, self.G, self.d, self.terms = C, G, d, terms
         self.constant, self.length_cost, self.sweeps = constant, length_cost, sweeps
-        self.hessian = G if ridge is None else G + np.diag(ridge).astype(G.dtype)
+        self.hessian = G if ridge is None else G + _arrays.cast(namespace(G).diag(ridge), G.dtype)
 
     def value(self, Z: Array) -> float:
         weighted = Z if self.d is None else Z * self.d[:, None]
@@ -74,8 +74,8 @@ class Quadratic:
 
     def lipschitz(self) -> float:
         """A bound of the Hessian: ‖G‖₂ max d plus the terms' own."""
-        d = 1.0 if self.d is None else float(self.d.max(initial=0.0))
-        return float(np.linalg.norm(self.hessian, 2)) * d + sum(t.lipschitz() for t in self.terms)
+        d = 1.0 if self.d is None else _arrays.largest(self.d)
+        return _arrays.spectral_norm(self.hessian) * d + sum(t.lipschitz() for t in self.terms)
 
 
 class Divergence:
@@ -131,15 +131,16 @@ def kkt_residual(sub: Subproblem, Z: Array) -> float:
     at zero not at all, and a multiplicative update that is on its way there little. A row of
     weight d counts like d equal rows.
     """
-    neg, pos = (np.broadcast_to(part, Z.shape) for part in sub.split(Z))
+    xp = namespace(Z)
+    neg, pos = (spread(part, Z) for part in sub.split(Z))
     mean = Z.mean(axis=0)
     if sub.d is not None:
         mean = sub.d @ Z / sub.d.sum()
-        row = ratio(np.ones_like(sub.d), np.sqrt(sub.d))[:, None]
+        row = ratio(xp.ones_like(sub.d), xp.sqrt(sub.d))[:, None]
         neg, pos = neg * row, pos * row
     scale = norm64(neg) + norm64(pos)
     if scale == 0:
         return 0.0
     gradient = pos - neg
-    share = ratio(Z, np.broadcast_to(mean, Z.shape))
-    return norm64(np.where(gradient > 0, gradient * np.minimum(share, 1), gradient)) / scale
+    share = ratio(Z, spread(mean, Z))
+    return norm64(xp.where(gradient > 0, gradient * xp.minimum(share, 1), gradient)) / scale

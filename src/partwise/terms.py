@@ -10,11 +10,15 @@ of Z.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import numpy as np
 
+from partwise import _arrays
+from partwise._arrays import namespace
 from partwise._numeric import Array, dot64, floor, ratio
+from partwise.data.sparse import multiply
 
 
 class Term(Protocol):
@@ -29,6 +33,10 @@ class Term(Protocol):
 
     def lipschitz(self) -> float: ...
 
+    def placed(self, place: Callable[[Array], Array], operator: Callable[[Any], Any]) -> Term:
+        """The same term with its arrays where the factor is."""
+        ...
+
 
 class Linear:
     """⟨cost, Z⟩ with cost >= 0: the l1 penalty, and cdNMF's cost of another class's parts."""
@@ -42,13 +50,16 @@ class Linear:
     def value(self, Z: Array) -> float:
         if self.cost.shape == Z.shape:
             return dot64(self.cost, Z)
-        return float((self.cost * Z).sum(dtype=np.float64))
+        return _arrays.sum64(self.cost * Z)
+
+    def placed(self, place: Callable[[Array], Array], operator: Any) -> Linear:
+        return Linear(place(self.cost))
 
     def split(self, Z: Array) -> tuple[Array, Array]:
-        return np.zeros((1, 1), Z.dtype), self.cost
+        return _arrays.none(Z), self.cost
 
     def row_bound(self, Z: Array) -> tuple[Array, Array]:
-        return self.cost, np.zeros((1, 1), Z.dtype)
+        return self.cost, _arrays.none(Z)
 
     def lipschitz(self) -> float:
         return 0.0
@@ -66,14 +77,37 @@ class Ridge:
     def value(self, Z: Array) -> float:
         return 0.5 * dot64(Z * self.weight, Z)
 
+    def placed(self, place: Callable[[Array], Array], operator: Any) -> Ridge:
+        return Ridge(place(self.weight))
+
     def split(self, Z: Array) -> tuple[Array, Array]:
-        return np.zeros((1, 1), Z.dtype), Z * self.weight
+        return _arrays.none(Z), Z * self.weight
 
     def row_bound(self, Z: Array) -> tuple[Array, Array]:
-        return np.zeros((1, 1), Z.dtype), self.weight
+        return _arrays.none(Z), self.weight
 
     def lipschitz(self) -> float:
-        return float(self.weight.max(initial=0.0))
+        return _arrays.largest(self.weight)
+
+
+class Neighbors:
+    """Z -> W Z, with cliques kept implicit.
+
+    With ``members`` (classes, n), the samples of a class are joined by ``weight`` besides W: the
+    sum of the class minus the sample itself. ``mask`` and ``codes`` say which samples have a class,
+    and which.
+    """
+
+    def __init__(
+        self, W: Any, members: Any = None, mask: Array = None, codes: Array = None, weight: Any = 0
+    ) -> None:
+        self.W, self.members, self.mask, self.codes, self.weight = W, members, mask, codes, weight
+
+    def __call__(self, Z: Array) -> Array:
+        out = multiply(self.W, Z)
+        if self.members is not None:
+            out[self.mask] += self.weight * ((self.members @ Z)[self.codes] - Z[self.mask])
+        return out
 
 
 class Graph:
@@ -94,6 +128,9 @@ class Graph:
         LZ = self.degrees[:, None] * Z - self.neighbors(Z)
         return 0.5 * self.weight * dot64(LZ, Z)
 
+    def placed(self, place: Callable[[Array], Array], operator: Callable[[Any], Any]) -> Graph:
+        return Graph(operator(self.neighbors), place(self.degrees), self.weight)
+
     def split(self, Z: Array) -> tuple[Array, Array]:
         return self.weight * self.neighbors(Z), self.weight * self.degrees[:, None] * Z
 
@@ -103,7 +140,7 @@ class Graph:
         return -self.weight * (self.neighbors(Z) + DZ), 2.0 * self.weight * self.degrees[:, None]
 
     def lipschitz(self) -> float:
-        return 2.0 * self.weight * float(self.degrees.max(initial=0.0))
+        return 2.0 * self.weight * _arrays.largest(self.degrees)
 
 
 class GraphDivergence:
@@ -122,8 +159,14 @@ class GraphDivergence:
         self.weight = weight
         self.cg_iterations = 0  # the most that one solve took
 
+    def placed(
+        self, place: Callable[[Array], Array], operator: Callable[[Any], Any]
+    ) -> GraphDivergence:
+        return GraphDivergence(operator(self.neighbors), place(self.degrees), self.weight)
+
     def _log(self, Z: Array) -> Array:
-        return np.log(np.maximum(Z, floor(Z.dtype)))
+        xp = namespace(Z)
+        return xp.log(xp.maximum(Z, floor(Z.dtype)))
 
     def value(self, Z: Array) -> float:
         log = self._log(Z)
@@ -134,7 +177,8 @@ class GraphDivergence:
         D = self.degrees[:, None]
         slope = D * log - self.neighbors(log) + D - ratio(self.neighbors(Z), Z)
         slope *= 0.5 * self.weight
-        return np.maximum(-slope, 0), np.maximum(slope, 0)
+        xp = namespace(Z)
+        return xp.maximum(-slope, 0), xp.maximum(slope, 0)
 
     def row_bound(self, Z: Array) -> tuple[Array, Array]:
         raise TypeError("the divergence on a graph has no row bound; use solver='mu'")
@@ -151,13 +195,13 @@ class GraphDivergence:
     def _conjugate_gradient(self, b: Array, c: Array, Z: Array, most: int = 500) -> Array:
         """Jacobi-preconditioned CG on all columns at once."""
         diagonal = b + self.weight * self.degrees[:, None]
-        diagonal = np.maximum(diagonal, floor(Z.dtype))
+        diagonal = namespace(Z).maximum(diagonal, floor(Z.dtype))
 
         def multiply(P: Array) -> Array:
             return diagonal * P - self.weight * self.neighbors(P)
 
         residual = c - multiply(Z)
-        goal = (1e-12 if Z.dtype == np.float64 else 1e-6) ** 2 * (c * c).sum(axis=0)
+        goal = (1e-12 if floor(Z.dtype) < 1e-100 else 1e-6) ** 2 * (c * c).sum(axis=0)
         scaled = residual / diagonal
         direction = scaled
         product = (residual * scaled).sum(axis=0)
@@ -173,4 +217,4 @@ class GraphDivergence:
             direction = scaled + ratio(following, product) * direction
             product = following
             self.cg_iterations = max(self.cg_iterations, n)
-        return np.maximum(Z, 0)
+        return namespace(Z).maximum(Z, 0)

@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from partwise._arrays import is_tensor
 from partwise.data.base import DataMatrix
 from partwise.data.dense import DenseData
+from partwise.data.memmap import MemmapData
 from partwise.data.sparse import SparseData
 
 __all__ = ["DataMatrix", "as_data"]
@@ -21,15 +23,30 @@ SMALL_SPARSE = 40_000
 @singledispatch
 def as_data(X: Any) -> DataMatrix:
     """Wrap a validated array in its back end."""
+    if is_tensor(X):
+        from partwise.data.torch_data import as_torch_data
+
+        return as_torch_data(X)
+    if type(X).__module__.partition(".")[0] == "dask":
+        from partwise.data.dask_data import as_dask_data
+
+        return as_dask_data(X)
+    if hasattr(X, "tdot"):  # wrapped already
+        return X
     raise TypeError(
-        f"X must be a numpy array or a scipy sparse matrix, got {type(X).__name__}; "
-        "convert it with numpy.asarray first."
+        f"X must be a numpy array, memmap, scipy sparse matrix, torch tensor or Dask array, got "
+        f"{type(X).__name__}; convert it with numpy.asarray first."
     )
 
 
 @as_data.register(np.ndarray)
 def _(X: np.ndarray) -> DataMatrix:
     return DenseData(X)
+
+
+@as_data.register(np.memmap)
+def _(X: np.memmap) -> DataMatrix:
+    return MemmapData(X)
 
 
 @as_data.register(sp.spmatrix)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+import numpy as np
+
+from partwise._arrays import to_numpy
 from partwise._numeric import Array
 
 
@@ -66,7 +69,8 @@ class DataMatrix(Protocol):
         """Second-order coordinate sweeps on V (or on U if transposed) for the KL loss.
 
         The one place where a step is handed a view of the rows of X: a Newton step needs the
-        curvature at every non-zero. Returns the new factor and Σ x log y of each of its rows.
+        curvature at every non-zero. Returns the new factor and, if transposed (the logarithms cost
+        as much as a sweep, and the loop needs them once), Σ x log y of each of its rows.
         """
         ...
 
@@ -77,3 +81,67 @@ class DataMatrix(Protocol):
     def beta_tdot(self, V: Array, U: Array, beta: float) -> tuple[Array, Array]:
         """(X ∘ Y^(β-2))ᵀ V and (Y^(β-1))ᵀ V."""
         ...
+
+    @property
+    def newton_sides(self) -> str:
+        """The factors that `kl_newton` can sweep: "VU", "V" or ""."""
+        ...
+
+    # -- where arrays live --------------------------------------------------------------------
+
+    def rows(self, a: Array) -> Array:
+        """An array with one entry or one row a sample, brought to where X is."""
+        ...
+
+    def small(self, a: Array) -> Array:
+        """An array that has nothing to do with samples, such as U, brought to where X is."""
+        ...
+
+    def constant_rows(self, row: Array) -> Array:
+        """(n, k) with the same row for each sample."""
+        ...
+
+    def operator(self, neighbors: Any) -> Any:
+        """``neighbors(Z)`` = W Z, as a function of arrays that live where X is."""
+        ...
+
+    def mean_rows(self, shared: Any, V: Array) -> Array:
+        """The Z with A Z closest to V."""
+        ...
+
+    def expand_rows(self, shared: Any, Z: Array) -> Array:
+        """A Z."""
+        ...
+
+    def result(self, a: Array) -> Array:
+        """A factor as the user gets it."""
+        ...
+
+
+class InNumpy:
+    """Arrays live as ndarrays in memory: nothing to move."""
+
+    newton_sides = "VU"
+    shape: tuple[int, int]
+    dtype: Any
+
+    def rows(self, a: Array) -> Array:
+        return to_numpy(a)
+
+    def small(self, a: Array) -> Array:
+        return to_numpy(a)
+
+    def constant_rows(self, row: Array) -> Array:
+        return np.tile(row, (self.shape[0], 1))
+
+    def operator(self, neighbors: Any) -> Any:
+        return neighbors
+
+    def mean_rows(self, shared: Any, V: Array) -> Array:
+        return shared.mean(V)
+
+    def expand_rows(self, shared: Any, Z: Array) -> Array:
+        return shared.expand(Z)
+
+    def result(self, a: Array) -> Array:
+        return a

@@ -20,6 +20,20 @@ def row_blocks(n: int, p: int) -> Iterator[slice]:
         yield slice(start, min(n, start + step))
 
 
+def split_rows(index: Array, n_rows: int) -> tuple[int, Array]:
+    """How Aᵀ X is laid out: ``head`` rows that sum several samples, then single samples in order.
+
+    ``index`` sends each sample to its row. Returns head and the sample of each later row.
+    """
+    counts = np.bincount(index, minlength=n_rows)
+    sample = np.zeros(n_rows, dtype=np.int64)
+    sample[index] = np.arange(len(index))
+    head = int(np.max(np.flatnonzero(counts != 1), initial=-1)) + 1
+    falls = np.flatnonzero(np.diff(sample[head:]) < 0)
+    head += int(np.max(falls, initial=-1)) + 1
+    return head, sample[head:]
+
+
 def xlogx(X: Array) -> Array:
     """Row sums of x log x in float64, 0 log 0 = 0."""
     X = np.asarray(X, dtype=np.float64)

@@ -9,9 +9,10 @@ import numpy as np
 
 from partwise._numeric import Array, chunk_bounds, threads_for
 from partwise.data import blocks
+from partwise.data.base import InNumpy
 
 
-class DenseData:
+class DenseData(InNumpy):
     """A float32 or float64 ndarray, C or Fortran order; never copied or written to."""
 
     density = 1.0
@@ -20,11 +21,11 @@ class DenseData:
         self.X = X
 
     @property
-    def shape(self) -> tuple[int, int]:
+    def shape(self) -> tuple[int, int]:  # type: ignore[override]
         return self.X.shape
 
     @property
-    def dtype(self) -> Any:
+    def dtype(self) -> Any:  # type: ignore[override]
         return self.X.dtype
 
     @cached_property

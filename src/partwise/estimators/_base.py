@@ -6,6 +6,7 @@ import time
 import warnings
 from collections.abc import Callable
 from numbers import Integral, Real
+from os import PathLike
 from typing import Any
 
 import numpy as np
@@ -16,9 +17,10 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from partwise._arrays import cast, contiguous, is_tensor, namespace, to_numpy
 from partwise._numeric import Array
 from partwise.data import as_data
-from partwise.estimators import _validate
+from partwise.estimators import _inputs, _validate
 from partwise.losses import NAMES, beta_of
 from partwise.models import FactorModel
 from partwise.solvers import init as starts
@@ -49,7 +51,12 @@ class Factorizer(
         "n_init": [Interval(Integral, 1, None, closed="left")],
         "random_state": ["random_state"],
         "verbose": ["verbose"],
+        "device": [str, None],
+        "checkpoint": [str, PathLike, None],
     }
+
+    device: str | None = None  # the estimators that take it set it in their constructor
+    checkpoint: Any = None
 
     # -- hooks ------------------------------------------------------------------------------
 
@@ -68,7 +75,11 @@ class Factorizer(
     def _settings(self, solver: str, model: FactorModel) -> Settings:
         plain = solver == "mu"
         return Settings(
-            max_iter=self.max_iter, tol=self.tol, extrapolate=not plain, guard=not plain
+            max_iter=self.max_iter,
+            tol=self.tol,
+            extrapolate=not plain,
+            guard=not plain,
+            keep=_kept_share(solver, model),
         )
 
     def _step(self, solver: str, rng: np.random.RandomState) -> Step:
@@ -120,6 +131,10 @@ class Factorizer(
     # -- fitting ----------------------------------------------------------------------------
 
     def _check_X(self, X: Any, *, reset: bool) -> Any:
+        beta = beta_of(self.beta_loss)
+        special = _inputs.check_special(self, X, reset=reset, beta=beta)
+        if special is not None:
+            return special
         X = validate_data(
             self,
             X,
@@ -128,12 +143,9 @@ class Factorizer(
             reset=reset,
         )
         _validate.check_non_negative(X, type(self).__name__)
-        if beta_of(self.beta_loss) <= 0 and (X.min() == 0):
-            raise ValueError(
-                "When beta_loss <= 0 and X contains zeros, the solver may diverge. "
-                "Please add small values to X, or use a positive beta_loss."
-            )
-        return X
+        if beta <= 0 and (X.min() == 0):
+            raise ValueError(_inputs.ZEROS)
+        return X if self.device is None else _inputs.move(X, self.device)
 
     def _starts(
         self, data: Any, k: int, W: Any, H: Any, weights: Array | None
@@ -145,9 +157,10 @@ class Factorizer(
         if name == "custom":
             if W is None or H is None:
                 raise ValueError("init='custom' needs both W and H.")
-            V = _validate.check_start(W, (n, k), data.dtype, "W", type(self).__name__)
-            U = _validate.check_start(H, (k, p), data.dtype, "H", type(self).__name__)
-            return [lambda: (V.copy(), np.ascontiguousarray(U.T), rng)]
+            W, H, name = _inputs.plain(W), _inputs.plain(H), type(self).__name__
+            V = _validate.check_start(W, (n, k), data.dtype, "W", name)
+            U = _validate.check_start(H, (k, p), data.dtype, "H", name)
+            return [lambda: (data.rows(V.copy()), data.small(np.ascontiguousarray(U.T)), rng)]
         if W is not None or H is not None:
             warnings.warn(
                 "When init!='custom', provided W or H are ignored. Set init='custom' to use them.",
@@ -171,16 +184,17 @@ class Factorizer(
         self._validate_params()
         solver = self._solver_name()
         X = self._check_X(X, reset=True)
-        extra = self._prepare(X, y, **given)
+        extra = self._prepare(X, _inputs.plain(y), **given)
         k = self._n_parts(X, H, extra)
         data = as_data(X)
-        weights = _validate.check_weights(sample_weight, X)
+        weights = _validate.check_weights(_inputs.plain(sample_weight), data)
         if getattr(self, "sample_weighting", None) == "ncw":
             ncw = _validate.ncw_weights(data)
             weights = ncw if weights is None else weights * ncw
         model = self._model(data, k, weights, extra)
         if model.loss.beta == 2:
-            _validate.check_scale(model.constant, bool((X != 0).sum()), type(self).__name__)
+            has_values = model.constant == 0 and bool(data.row_sums().any())
+            _validate.check_scale(model.constant, has_values, type(self).__name__)
         _set_sweeps(model, data, k)
         makes = self._starts(data, k, W, H, weights)
         solution = self._solve(model, makes, solver, self._reporter(X, y, len(makes)))
@@ -234,8 +248,8 @@ class Factorizer(
         loss = objective - model.penalty("V", Z, U) - model.penalty("U", Z, U)
         self._n_components = k
         self.n_components_ = k
-        self.components_ = np.ascontiguousarray(U.T)
-        self.embedding_ = V
+        self.components_ = model.data.result(contiguous(U.T))
+        self.embedding_ = V = model.data.result(V)
         self.objective_ = objective
         self.objective_history_ = np.asarray(solution.history)
         self.reconstruction_err_ = float(np.sqrt(2 * max(loss, 0.0)))
@@ -291,7 +305,7 @@ class Factorizer(
 
     def _partial_attributes(self, solution: Solution) -> dict[str, Any]:
         return {
-            "components_": np.ascontiguousarray(solution.U.T),
+            "components_": contiguous(solution.U.T),
             "n_components_": solution.U.shape[1],
             "_n_components": solution.U.shape[1],
             "n_iter_": solution.n_iter,
@@ -313,11 +327,17 @@ class Factorizer(
         """
         check_is_fitted(self)
         X = self._check_X(X, reset=False)
-        return self._codes(self._code_model(as_data(X)))
+        data = as_data(X)
+        return data.result(self._codes(self._code_model(data)))
+
+    def _fixed_basis(self, data: Any) -> Array:
+        """U where the data is, in its dtype."""
+        H = to_numpy(self.components_).astype(data.dtype, copy=False)
+        return data.small(np.ascontiguousarray(H.T))
 
     def _codes(self, model: FactorModel) -> Array:
         solver = self._solver_name()
-        U = np.ascontiguousarray(self.components_.T.astype(model.data.dtype, copy=False))
+        U = self._fixed_basis(model.data)
         step = self._step(solver, check_random_state(self.random_state))
         Z = start_codes(model.data, U.shape[1])
         return solve_codes(model, Z, U, step, tol=self.tol, max_iter=self.max_iter)[0]
@@ -345,8 +365,7 @@ class Factorizer(
         check_is_fitted(self)
         X = self._check_X(X, reset=False)
         model = self._code_model(as_data(X))
-        U = np.ascontiguousarray(self.components_.T.astype(X.dtype, copy=False))
-        return -model.exact_value(self._codes(model), U) / X.shape[0]
+        return -model.exact_value(self._codes(model), self._fixed_basis(model.data)) / X.shape[0]
 
     def save(self, path: Any) -> Any:
         """Write the model to a file, for `partwise.load`: JSON and arrays, no pickle."""
@@ -375,9 +394,20 @@ def _set_sweeps(model: FactorModel, data: Any, k: int) -> None:
 
 def _flush(model: FactorModel, Z: Array, U: Array, objective: float) -> tuple[Array, Array]:
     """Zeros for what a multiplicative update left below rounding, if the objective agrees."""
-    small = np.finfo(Z.dtype).eps
-    Zf, Uf = (np.where(small * M.max(axis=0) > M, 0, M).astype(M.dtype) for M in (Z, U))
+    small = float(np.finfo(model.data.dtype).eps)
+    Zf, Uf = (_without_small(M, small) for M in (Z, U))
     return (Zf, Uf) if model.exact_value(Zf, Uf) <= objective * (1 + 1e-9) else (Z, U)
+
+
+def _kept_share(solver: str, model: FactorModel) -> float:
+    """Where "newton" has no sweeps for a factor it is multiplicative, and must not meet zero."""
+    return 0.1 if solver == "newton" and model.R.newton_sides != "VU" else 0.0
+
+
+def _without_small(M: Array, small: float) -> Array:
+    """M with zeros for entries below that share of the largest of their column."""
+    most = M.amax(0) if is_tensor(M) else M.max(axis=0)
+    return cast(namespace(M).where(small * most > M, 0, M), M.dtype)
 
 
 def elastic_net(

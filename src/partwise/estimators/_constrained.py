@@ -18,17 +18,18 @@ from sklearn.callback import with_callbacks
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
+from partwise._arrays import to_numpy
 from partwise._numeric import Array
 from partwise.cluster import Clustering, cluster_representation
 from partwise.data import as_data
-from partwise.data.sparse import multiply
-from partwise.estimators._base import Factorizer, elastic_net
+from partwise.estimators import _inputs
+from partwise.estimators._base import Factorizer, _kept_share, elastic_net
 from partwise.graph import check_graph, neighbor_graph, semi_supervised_graph
 from partwise.labels import Labels, SharedRows, encode_labels
 from partwise.losses import beta_of, make_loss
 from partwise.models import FactorModel, unit_columns
 from partwise.solvers.loop import Settings, alternate
-from partwise.terms import Graph, GraphDivergence, Linear, Term
+from partwise.terms import Graph, GraphDivergence, Linear, Neighbors, Term
 
 GRAPH_CONSTRAINTS: dict[str, Any] = {
     "graph_reg": [Interval(Real, 0, None, closed="left")],
@@ -111,7 +112,10 @@ class ConstrainedFactorizer(Factorizer):
         graph = given.get("graph")
         if pieces.graph_reg and graph is None:
             graph = neighbor_graph(
-                X, self.n_neighbors, weighting=self.weighting, bandwidth=self.bandwidth
+                _inputs.in_memory(X, "a neighbour graph"),
+                self.n_neighbors,
+                weighting=self.weighting,
+                bandwidth=self.bandwidth,
             )
         elif graph is not None:
             graph = check_graph(graph, X.shape[0])
@@ -191,6 +195,7 @@ class ConstrainedFactorizer(Factorizer):
             extrapolate=not plain and not paper,
             guard=not plain and not paper,
             stationary=stationary,
+            keep=_kept_share(solver, model),
         )
 
     def _solve(
@@ -281,6 +286,7 @@ class ConstrainedFactorizer(Factorizer):
 
     def _set_clusters(self, V: Array, extra: Knowledge, k: int) -> None:
         """k-means on the codes, with the names that the labels give."""
+        V = np.asarray(to_numpy(V))
         n_clusters = min(self.n_clusters or extra.n_classes or k, V.shape[0])
         seed = int(self.random_state) if isinstance(self.random_state, Integral) else 0
         self.clustering_: Clustering = cluster_representation(
@@ -309,7 +315,8 @@ class ConstrainedFactorizer(Factorizer):
 
     def _plain_transform(self, X: Any) -> Array:
         """`transform` without the wrapping of set_output."""
-        return self._codes(self._code_model(as_data(self._check_X(X, reset=False))))
+        V = self._codes(self._code_model(as_data(self._check_X(X, reset=False))))
+        return np.asarray(to_numpy(V))
 
 
 class GraphFactorizer(ConstrainedFactorizer):
@@ -401,9 +408,9 @@ def graph_operator(
         coo = W.tocoo()
         r, c = rows.index[coo.coords[0]], rows.index[coo.coords[1]]
         W = sp.csr_array((coo.data, (r, c)), shape=(rows.n_rows, rows.n_rows))
-        return _multiplier(W), rows.reduce(degrees).astype(dtype)
+        return Neighbors(W), rows.reduce(degrees).astype(dtype)
     if not clique:
-        return _multiplier(W), degrees
+        return Neighbors(W), degrees
     assert labels is not None and label_weight is not None
     mask, codes, weight = labels.mask, labels.codes[labels.mask], dtype.type(label_weight)
     members = sp.csr_array(
@@ -412,15 +419,4 @@ def graph_operator(
     )
     degrees = degrees.copy()
     degrees[mask] += weight * (labels.counts[codes] - 1).astype(dtype)
-    sparse = _multiplier(W)
-
-    def neighbors(Z: Array) -> Array:
-        out = sparse(Z)
-        out[mask] += weight * ((members @ Z)[codes] - Z[mask])
-        return out
-
-    return neighbors, degrees
-
-
-def _multiplier(W: sp.csr_array) -> Callable[[Array], Array]:
-    return lambda Z: multiply(W, Z)
+    return Neighbors(W, members, mask, codes, weight), degrees

@@ -26,7 +26,11 @@ PARTS = {
     n_clusters : int, default=None
         Clusters of the k-means on the codes. None: the classes in y, else k.
     random_state : int, RandomState instance or None, default=None
-    verbose : int, default=0""",
+    verbose : int, default=0
+    device : str, default=None
+        A torch device for numpy and scipy input, as in `NMF`.
+    checkpoint : path, default=None
+        A folder from which an interrupted fit goes on, as in `NMF`.""",
     "graph": """n_neighbors : int, default=5
         Neighbours of each sample in the graph, made symmetric by the maximum.
     weighting : {"binary", "heat", "dot"}, default="binary"

@@ -9,6 +9,7 @@ import scipy.sparse as sp
 from sklearn.utils import check_array
 from sklearn.utils.validation import _check_sample_weight
 
+from partwise._arrays import to_numpy
 from partwise._numeric import Array
 
 SIGNED = "CF and LCF take signed data"
@@ -64,7 +65,8 @@ def check_weights(sample_weight: Any, X: Any) -> Array | None:
     """Sample weights >= 0, not all zero, in float64."""
     if sample_weight is None:
         return None
-    weights = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+    like = np.broadcast_to(np.zeros(1, X.dtype), X.shape)  # all it needs is a shape
+    weights = _check_sample_weight(sample_weight, like, dtype=np.float64, ensure_non_negative=True)
     if not weights.any():
         raise ValueError("sample_weight must not be all zero.")
     return weights
@@ -72,6 +74,6 @@ def check_weights(sample_weight: Any, X: Any) -> Array | None:
 
 def ncw_weights(data: Any) -> Array:
     """Normalized-cut weights γ_i = 1 / (x_iᵀ Σ_l x_l) (Xu et al. 2003); 0 for a zero sample."""
-    ones = np.ones((data.shape[0], 1), dtype=data.dtype)
-    degree = data.dot(data.tdot(ones))[:, 0].astype(np.float64)
+    ones = data.constant_rows(np.ones(1, dtype=data.dtype))
+    degree = to_numpy(data.dot(data.tdot(ones)))[:, 0].astype(np.float64)
     return np.divide(1.0, degree, out=np.zeros_like(degree), where=degree > 0)

@@ -92,6 +92,8 @@ class CDNMF(ConstrainedFactorizer):
         n_clusters: int | None = None,
         random_state: Any = None,
         verbose: int = 0,
+        device: str | None = None,
+        checkpoint: Any = None,
     ) -> None:
         self.n_components = n_components
         self.class_reg = class_reg
@@ -106,6 +108,8 @@ class CDNMF(ConstrainedFactorizer):
         self.n_clusters = n_clusters
         self.random_state = random_state
         self.verbose = verbose
+        self.device = device
+        self.checkpoint = checkpoint
 
     def _pieces(self) -> Pieces:
         printed = 1.0 if self.beta_loss == "frobenius" else 10.0

@@ -74,6 +74,8 @@ class CNMF(ConstrainedFactorizer):
         n_clusters: int | None = None,
         random_state: Any = None,
         verbose: int = 0,
+        device: str | None = None,
+        checkpoint: Any = None,
     ) -> None:
         self.n_components = n_components
         self.beta_loss = beta_loss
@@ -85,6 +87,8 @@ class CNMF(ConstrainedFactorizer):
         self.n_clusters = n_clusters
         self.random_state = random_state
         self.verbose = verbose
+        self.device = device
+        self.checkpoint = checkpoint
 
     def _pieces(self) -> Pieces:
         return Pieces(hard_labels=True)

@@ -118,6 +118,8 @@ class ConstrainedNMF(GraphFactorizer):
         n_clusters: int | None = None,
         random_state: Any = None,
         verbose: int = 0,
+        device: str | None = None,
+        checkpoint: Any = None,
     ) -> None:
         self.n_components = n_components
         self.hard_labels = hard_labels
@@ -143,6 +145,8 @@ class ConstrainedNMF(GraphFactorizer):
         self.n_clusters = n_clusters
         self.random_state = random_state
         self.verbose = verbose
+        self.device = device
+        self.checkpoint = checkpoint
 
     def _pieces(self) -> Pieces:
         printed = 1.0 if self.beta_loss == "frobenius" else 10.0

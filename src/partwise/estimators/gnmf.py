@@ -102,6 +102,8 @@ class GNMF(GraphFactorizer):
         n_clusters: int | None = None,
         random_state: Any = None,
         verbose: int = 0,
+        device: str | None = None,
+        checkpoint: Any = None,
     ) -> None:
         self.n_components = n_components
         self.graph_reg = graph_reg
@@ -119,6 +121,8 @@ class GNMF(GraphFactorizer):
         self.n_clusters = n_clusters
         self.random_state = random_state
         self.verbose = verbose
+        self.device = device
+        self.checkpoint = checkpoint
 
     def _pieces(self) -> Pieces:
         return Pieces(graph_reg=self.graph_reg)
@@ -199,6 +203,8 @@ class SemiGNMF(GraphFactorizer):
         n_clusters: int | None = None,
         random_state: Any = None,
         verbose: int = 0,
+        device: str | None = None,
+        checkpoint: Any = None,
     ) -> None:
         self.n_components = n_components
         self.graph_reg = graph_reg
@@ -216,6 +222,8 @@ class SemiGNMF(GraphFactorizer):
         self.n_clusters = n_clusters
         self.random_state = random_state
         self.verbose = verbose
+        self.device = device
+        self.checkpoint = checkpoint
 
     def _pieces(self) -> Pieces:
         return Pieces(graph_reg=self.graph_reg, label_weight=self.label_weight)

@@ -68,6 +68,12 @@ class NMF(Factorizer):
         GNMF and CNMF papers.
     mu_rule : {"lee-seung", "lin"}, default="lee-seung"
         "lin" is Lin's (2007) modification of "mu", which converges to a stationary point.
+    device : str, default=None
+        A torch device such as "cuda": X is moved there, and the results come back as ndarrays. A
+        torch tensor runs where it is, without this.
+    checkpoint : path, default=None
+        A folder. The state of the fit is saved there every few iterations, and a `fit` of the
+        same model on the same data goes on from it. Needs ``n_init=1``.
 
     Attributes
     ----------
@@ -140,6 +146,8 @@ class NMF(Factorizer):
         n_init: int = 1,
         sample_weighting: str | None = None,
         mu_rule: str = "lee-seung",
+        device: str | None = None,
+        checkpoint: Any = None,
     ) -> None:
         self.n_components = n_components
         self.init = init
@@ -156,6 +164,8 @@ class NMF(Factorizer):
         self.n_init = n_init
         self.sample_weighting = sample_weighting
         self.mu_rule = mu_rule
+        self.device = device
+        self.checkpoint = checkpoint
 
     def _model(self, data: Any, k: int, weights: Array | None, extra: Any) -> FactorModel:
         n, p = data.shape

@@ -94,6 +94,8 @@ class NMFDC(ConstrainedFactorizer):
         n_clusters: int | None = None,
         random_state: Any = None,
         verbose: int = 0,
+        device: str | None = None,
+        checkpoint: Any = None,
     ) -> None:
         self.n_components = n_components
         self.smoothing = smoothing
@@ -106,6 +108,8 @@ class NMFDC(ConstrainedFactorizer):
         self.n_clusters = n_clusters
         self.random_state = random_state
         self.verbose = verbose
+        self.device = device
+        self.checkpoint = checkpoint
 
     beta_loss = "frobenius"
 
@@ -183,6 +187,8 @@ class NSNMF(ConstrainedFactorizer):
         n_clusters: int | None = None,
         random_state: Any = None,
         verbose: int = 0,
+        device: str | None = None,
+        checkpoint: Any = None,
     ) -> None:
         self.n_components = n_components
         self.smoothing = smoothing
@@ -195,6 +201,8 @@ class NSNMF(ConstrainedFactorizer):
         self.n_clusters = n_clusters
         self.random_state = random_state
         self.verbose = verbose
+        self.device = device
+        self.checkpoint = checkpoint
 
     def _pieces(self) -> Pieces:
         return Pieces(smoothing=self.smoothing)

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from partwise._arrays import none
 from partwise._numeric import Array
 from partwise.solvers.steps import Step, sweep_rows
 from partwise.subproblems import Quadratic, kkt_residual
@@ -14,8 +15,8 @@ from partwise.subproblems import Quadratic, kkt_residual
 def start_codes(data: Any, k: int) -> Array:
     """The constant start of scikit-learn's ``transform``."""
     n, p = data.shape
-    mean = data.row_sums().sum() / max(1, n * p)
-    return np.full((n, k), np.sqrt(mean / k), dtype=data.dtype)
+    mean = float(data.row_sums().sum()) / max(1, n * p)
+    return data.constant_rows(np.full(k, np.sqrt(mean / k), dtype=data.dtype))
 
 
 def solve_quadratic(sub: Quadratic, Z: Array, tol: float, scale: float) -> Array:
@@ -24,14 +25,13 @@ def solve_quadratic(sub: Quadratic, Z: Array, tol: float, scale: float) -> Array
     ``scale`` is ‖X‖²: a block of rows is done when a sweep moves V Uᵀ by less than its share of
     (tol/100)² of that.
     """
-    Z = Z.copy()
-    C, r = sub.C, np.zeros(1, Z.dtype)
+    Z = Z.copy() if isinstance(Z, np.ndarray) else Z
+    C, r = sub.C, none(Z, 1)
     for term in sub.terms:
         linear, ridge = term.row_bound(Z)
         C, r = C - linear, r + ridge[:, 0]
     enough = max(0.01 * tol, 1e-9) ** 2 * scale * min(1.0, 64 / len(Z))
-    sweep_rows(Z, C, sub.hessian, sub.d, r, 2000, 1e-9, enough=enough)
-    return Z
+    return sweep_rows(Z, C, sub.hessian, sub.d, r, 2000, 1e-9, enough=enough)
 
 
 def solve_codes(

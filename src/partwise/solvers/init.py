@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from partwise._arrays import cast, namespace, orthonormal, signs, to_numpy
 from partwise._numeric import Array
 from partwise.data import DataMatrix
 
@@ -27,16 +28,38 @@ def start(
         V, U = _kmeans(data, k, rng)
     else:
         V, U = _nndsvd(data, k, rng, weights)
+        if not isinstance(V, np.ndarray):
+            return _filled(data, V, U, init, mean)
         if init == "nndsvda":
             V[V == 0], U[U == 0] = mean, mean
         elif init == "nndsvdar":
             for Z in (V, U):
                 Z[Z == 0] = np.abs(mean * rng.standard_normal(int((Z == 0).sum())) / 100)
+    if init == "kmeans":
+        V, U = data.rows(V.astype(data.dtype, copy=False)), data.small(U)
+    if not isinstance(U, np.ndarray) or not isinstance(V, np.ndarray):
+        return V, cast(U, data.dtype)
     return V.astype(data.dtype, copy=False), U.astype(data.dtype, copy=False)
 
 
+def _filled(data: DataMatrix, V: Array, U: Array, init: str, mean: float) -> tuple[Array, Array]:
+    """NNDSVD's zeros filled, for factors that are not ndarrays."""
+    if init == "nndsvdar":
+        raise ValueError(
+            "init='nndsvdar' needs X as a numpy or scipy array; use init='nndsvda' or 'random'."
+        )
+    if init == "nndsvda":
+        V, U = (namespace(Z).where(Z == 0, mean, Z) for Z in (V, U))
+    return cast(V, data.dtype), cast(U, data.dtype)
+
+
 def _mean(data: DataMatrix, weights: Array | None) -> float:
-    return float(np.average(data.row_sums(), weights=weights) / data.shape[1])
+    sums = data.row_sums()
+    if not isinstance(sums, np.ndarray):
+        if weights is None:
+            return float(sums.sum()) / data.shape[0] / data.shape[1]
+        return float(sums @ data.rows(weights)) / float(weights.sum()) / data.shape[1]
+    return float(np.average(sums, weights=weights) / data.shape[1])
 
 
 def _random(
@@ -49,8 +72,8 @@ def _random(
     """
     scale = np.sqrt(mean / k)
     U = scale * np.abs(rng.standard_normal((k, data.shape[1])))
-    V = np.tile(scale * np.abs(rng.standard_normal(k)), (data.shape[0], 1))
-    return V, np.ascontiguousarray(U.T)
+    V = data.constant_rows((scale * np.abs(rng.standard_normal(k))).astype(data.dtype))
+    return V, data.small(np.ascontiguousarray(U.T))
 
 
 def _svd(
@@ -64,18 +87,19 @@ def _svd(
         root = np.sqrt(weights)
         left, s, right = _svd(data.weighted(root, None, data.shape[0]), k, rng, None)
         scale = np.divide(1.0, root, out=np.zeros_like(root), where=root > 0)
-        return left * scale[:, None].astype(left.dtype), s, right
+        return left * data.rows(scale[:, None].astype(data.dtype)), s, right
     n, p = data.shape
     width = min(k + 10, n, p)
-    Q = rng.standard_normal((p, width)).astype(data.dtype)
+    Q = data.small(rng.standard_normal((p, width)).astype(data.dtype))
     for _ in range(4 if k < 0.1 * min(n, p) else 7):
-        Q, _ = np.linalg.qr(data.dot(Q))
-        Q, _ = np.linalg.qr(data.tdot(Q))
-    Q, _ = np.linalg.qr(data.dot(Q))
-    left, s, right = np.linalg.svd(data.tdot(Q).T, full_matrices=False)
-    left = Q @ left
-    signs = np.sign(left[np.abs(left).argmax(axis=0), np.arange(left.shape[1])])
-    return left[:, :k] * signs[:k], s[:k], (right[:k] * signs[:k, None]).T
+        Q = orthonormal(data.dot(Q))
+        Q = orthonormal(data.tdot(Q))
+    Q = orthonormal(data.dot(Q))
+    left, s, right = np.linalg.svd(to_numpy(data.tdot(Q)).T, full_matrices=False)
+    left = Q @ data.small(np.ascontiguousarray(left))
+    sign = signs(left)
+    right = data.small((right[:k] * to_numpy(sign)[:k, None]).T)
+    return left[:, :k] * sign[:k], s[:k], right
 
 
 def _nndsvd(
@@ -84,6 +108,8 @@ def _nndsvd(
     """Boutsidis & Gallopoulos (2008): the larger signed part of each singular pair."""
     left, s, right = _svd(data, k, rng, weights)
     root = 1.0 if weights is None else np.sqrt(weights)
+    if not isinstance(left, np.ndarray):
+        return _nndsvd_elsewhere(data, left, s, right, root)
     V, U = np.zeros_like(left), np.zeros_like(right)
     V[:, 0] = np.sqrt(s[0]) * np.abs(left[:, 0])
     U[:, 0] = np.sqrt(s[0]) * np.abs(right[:, 0])
@@ -102,15 +128,45 @@ def _nndsvd(
     return V, U
 
 
+def _nndsvd_elsewhere(
+    data: DataMatrix, left: Array, s: Array, right: Array, root: Any
+) -> tuple[Array, Array]:
+    """The same for tensors and distributed rows: all columns at once."""
+    norms = {}
+    for sign in (1, -1):
+        halves = [namespace(A).maximum(sign * A, 0) for A in (left, right)]
+        weight = halves[0] * halves[0]
+        weight = weight if isinstance(root, float) else weight * data.rows(root * root)[:, None]
+        norms[sign] = [
+            np.sqrt(to_numpy(part.sum(axis=0)).astype(np.float64))
+            for part in (weight, halves[1] * halves[1])
+        ]
+    positive = norms[1][0] * norms[1][1] >= norms[-1][0] * norms[-1][1]
+    positive[0] |= norms[1][0][0] >= norms[-1][0][0]
+    side = np.where(positive, 1.0, -1.0)
+    na, nb = (np.where(positive, a, b) for a, b in zip(norms[1], norms[-1], strict=True))
+    size = np.sqrt(s * na * nb)
+    factors = []
+    for A, norm in ((left, na), (right, nb)):
+        scale = np.divide(side * size, norm, out=np.zeros_like(norm), where=norm > 0)
+        Z = namespace(A).maximum(A * data.small(scale.astype(data.dtype)), 0)
+        low = 1e-6 * float(Z.max())
+        factors.append(namespace(A).where(Z < low, 0.0, Z))
+    return factors[0], factors[1]
+
+
 def _kmeans(data: Any, k: int, rng: np.random.RandomState) -> tuple[Array, Array]:
     """Centres as parts, membership + 0.2 as codes, as is usual for CF and convex NMF."""
     from sklearn.cluster import KMeans
     from sklearn.exceptions import ConvergenceWarning
 
     n = data.shape[0]
+    X = to_numpy(getattr(data, "X", None))
+    if not isinstance(X, np.ndarray) and not hasattr(X, "tocsr"):
+        raise ValueError("init='kmeans' needs X in memory; use init='nndsvda' or 'random'.")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct samples than parts
-        result = KMeans(n_clusters=min(k, n), n_init=3, random_state=rng).fit(data.X)
+        result = KMeans(n_clusters=min(k, n), n_init=3, random_state=rng).fit(X)
     V = np.full((n, k), 0.2)
     V[np.arange(n), result.labels_] += 1.0
     U = np.zeros((data.shape[1], k))

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from partwise._arrays import clip_at_zero, namespace
 from partwise._numeric import Array, norm64
 from partwise.solvers.steps import Step, mu
 from partwise.subproblems import kkt_residual
@@ -46,6 +47,8 @@ class Settings:
         factors is compared with tol.
     check_every : int
         Iterations between two looks at the residual.
+    keep : float
+        Extrapolation leaves each entry at least this share: a multiplicative step cannot leave 0.
     """
 
     max_iter: int
@@ -55,13 +58,14 @@ class Settings:
     guard: bool = True
     stationary: bool = True
     check_every: int = 5
+    keep: float = 0.0
 
 
 class Momentum:
     """The extrapolation weight of Ang & Gillis (2019), Algorithm 3, with their constants."""
 
-    def __init__(self, active: bool) -> None:
-        self.active = active
+    def __init__(self, active: bool, keep: float = 0.0) -> None:
+        self.active, self.keep = active, keep
         self.weight = 0.5 if active else 0.0
         self.ceiling = 1.0
 
@@ -79,9 +83,9 @@ class Momentum:
         if not self.weight:
             return new
         out = new - old
-        out *= new.dtype.type(self.weight)
+        out *= self.weight
         out += new
-        return np.maximum(out, 0, out=out)
+        return namespace(out).maximum(out, self.keep * new) if self.keep else clip_at_zero(out)
 
 
 def alternate(
@@ -101,7 +105,7 @@ def alternate(
     x = dict(zip("VU", model.normalize(Z, U), strict=True))  # the reported point
     y, old = dict(x), dict(x)  # where the steps begin, and the point before the extrapolation
     f = model.value(x["V"], x["U"]) if settings.guard else np.inf
-    momentum, safe, failures = Momentum(settings.extrapolate), False, 0
+    momentum, safe, failures = Momentum(settings.extrapolate, settings.keep), False, 0
     solution = Solution(x["V"], x["U"])
     for n in range(1, settings.max_iter + 1):
         check = settings.tol > 0 and n > 1 and n % settings.check_every == 0

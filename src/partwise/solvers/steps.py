@@ -18,6 +18,8 @@ from typing import Any
 
 import numpy as np
 
+from partwise import _arrays
+from partwise._arrays import namespace, none, spread
 from partwise._numeric import Array, floor, ratio, threads_for
 from partwise.subproblems import Divergence, Quadratic, Subproblem
 
@@ -40,8 +42,9 @@ def mu_lin(sub: Subproblem, Z: Array, sigma: float = 1e-8, delta: float = 1e-8) 
     """
     neg, pos = sub.split(Z)
     gradient = pos - neg
-    raised = np.where(gradient < 0, np.maximum(Z, Z.dtype.type(sigma)), Z)
-    return Z - ratio(raised, sub.split(raised)[1] + Z.dtype.type(delta)) * gradient
+    xp = namespace(Z)
+    raised = xp.where(gradient < 0, xp.maximum(Z, sigma), Z)
+    return Z - ratio(raised, sub.split(raised)[1] + delta) * gradient
 
 
 def _em(sub: Divergence, Z: Array) -> Array:
@@ -51,27 +54,27 @@ def _em(sub: Divergence, Z: Array) -> Array:
     cost q^max(β-1,0) + r Z q = product q^min(β-2,0): Lee & Seung's ratio for β = 1 without a
     ridge r, a quadratic's root with one.
     """
-    b, r = sub.cost, np.zeros((1, 1), Z.dtype)
+    b, r = sub.cost, none(Z)
     for term in sub.terms:
         if hasattr(term, "solve"):
             for other in sub.terms:
                 if other is not term:
                     linear, ridge = other.row_bound(Z)
                     b, r = b + linear, r + ridge
-            return term.solve(np.broadcast_to(b, Z.shape), r, Z * sub.product, Z)
+            return term.solve(spread(b, Z), r, Z * sub.product, Z)
         linear, ridge = term.row_bound(Z)
         b, r = b + linear, r + ridge
     beta = sub.beta
-    b = np.broadcast_to(b, Z.shape)
+    b = spread(b, Z)
     if beta >= 2:  # q² <= 2/β q^β + const: the ridge joins the cost
-        b, r = b + r * Z, np.zeros((1, 1), Z.dtype)
+        b, r = b + r * Z, none(Z)
     if not r.any():
         power = 1 / (2 - beta) if beta < 1 else 1 / (beta - 1) if beta > 2 else 1.0
         q = ratio(sub.product, b)
         return Z * (q if power == 1 else q**power)
     if beta == 1:
         c = Z * sub.product
-        return ratio(2 * c, b + np.sqrt(b * b + 4 * r * c))
+        return ratio(2 * c, b + namespace(Z).sqrt(b * b + 4 * r * c))
     return Z * _ridge_root(sub.product, b, r * Z, beta)
 
 
@@ -101,16 +104,17 @@ def hals(sub: Quadratic, Z: Array, *, stop: float = 0.1, order: Array | None = N
     """
     if hasattr(sub, "descend"):  # rows coupled by a kernel: gradients do better
         return sub.descend(Z, 2)
-    Z = Z.copy()
+    Z = Z.copy() if isinstance(Z, np.ndarray) else Z
     couples = any(term.couples for term in sub.terms)
     rounds = max(1, sub.sweeps) if couples else 1
     for _ in range(rounds):
-        C, r = sub.C, np.zeros(1, Z.dtype)
+        C, r = sub.C, none(Z, 1)
         for term in sub.terms:
             linear, ridge = term.row_bound(Z)
             C = C - linear
             r = r + ridge[:, 0]
-        sweep_rows(Z, C, sub.hessian, sub.d, r, 1 if couples else sub.sweeps, stop, order)
+        sweeps = 1 if couples else sub.sweeps
+        Z = sweep_rows(Z, C, sub.hessian, sub.d, r, sweeps, stop, order)
     return Z
 
 
@@ -124,8 +128,13 @@ def sweep_rows(
     stop: float,
     order: Array | None = None,
     enough: float = 0.0,
-) -> None:
-    """Coordinate descent on min ½ d zᵀGz + ½ r zᵀz - cᵀz for every row, in place."""
+) -> Array:
+    """Coordinate descent on min ½ d zᵀGz + ½ r zᵀz - cᵀz for every row.
+
+    Works in place where Z is an ndarray, and returns the new Z for all kinds of array.
+    """
+    if not isinstance(Z, np.ndarray):
+        return _sweep_elsewhere(Z, C, G, d, r, sweeps, stop, order, enough)
     from partwise import kernels
 
     n, k = Z.shape
@@ -133,16 +142,39 @@ def sweep_rows(
         permuted = np.ascontiguousarray(Z[:, order])
         sweep_rows(permuted, C[:, order], G[np.ix_(order, order)], d, r, sweeps, stop)
         Z[:, order] = permuted
-        return
+        return Z
     d = np.ones(1, Z.dtype) if d is None else d
     C, G = np.ascontiguousarray(C, Z.dtype), np.ascontiguousarray(G, Z.dtype)
     args = (C, G, d, r.astype(Z.dtype), sweeps, stop, enough)
     threads = threads_for(float(n) * k * k * sweeps)
     if threads == 1:
         kernels.hals_rows(Z, *args)
-        return
+        return Z
     blocks = -(-n // kernels.LANES)
     kernels.hals_rows_parallel(Z, *args, -(-blocks // (4 * threads)) * kernels.LANES)
+    return Z
+
+
+def _sweep_elsewhere(
+    Z: Array, C: Array, G: Array, d: Array | None, r: Array, sweeps: int, stop: float,
+    order: Array | None, enough: float,
+) -> Array:  # fmt: skip
+    """`sweep_rows` on tensors, or on each block of distributed rows."""
+    if not _arrays.is_tensor(Z):
+        return Z.map(_sweep_copy, Z, C, G, d, r, sweeps, stop, order, enough)
+    from partwise import kernels_torch
+
+    if order is None:
+        return kernels_torch.sweep_rows(Z, C, G, d, r, sweeps, stop, enough)
+    G = G[order][:, order]
+    new = kernels_torch.sweep_rows(Z[:, order], C[:, order], G, d, r, sweeps, stop, enough)
+    out = Z.clone()
+    out[:, order] = new
+    return out
+
+
+def _sweep_copy(Z: Array, C: Array, *rest: Any) -> Array:
+    return sweep_rows(Z.copy(), spread(C, Z), *rest)
 
 
 def nesterov(sub: Quadratic, Z: Array, *, inner_iter: int = 10) -> Array:
@@ -152,27 +184,28 @@ def nesterov(sub: Quadratic, Z: Array, *, inner_iter: int = 10) -> Array:
     lipschitz = sub.lipschitz()
     if lipschitz <= floor(Z.dtype):
         return Z
-    step = Z.dtype.type(1.0 / lipschitz)
+    step = 1.0 / lipschitz
     Y, momentum = Z, 1.0
     for _ in range(inner_iter):
         neg, pos = sub.split(Y)
-        new = np.maximum(Y - step * (pos - neg), 0)
-        following = (1 + np.sqrt(4 * momentum**2 + 1)) / 2
-        Y = new + Z.dtype.type((momentum - 1) / following) * (new - Z)
+        new = namespace(Y).maximum(Y - step * (pos - neg), 0)
+        following = (1 + float(np.sqrt(4 * momentum**2 + 1))) / 2
+        Y = new + ((momentum - 1) / following) * (new - Z)
         Z, momentum = new, following
     return Z
 
 
-def newton(sub: Divergence, Z: Array, *, sweeps: int = 1) -> Array:
+def newton(sub: Divergence, Z: Array, *, sweeps: int = 2) -> Array:
     """Second-order coordinate sweeps; the back end runs them, since they need rows of X."""
-    cost, ridge = sub.cost, np.zeros(1, Z.dtype)
+    if sub.newton is None:  # no second-order sweeps on this factor and back end
+        return mu(sub, Z)
+    cost, ridge = sub.cost, none(Z, 1)
     for term in sub.terms:
         linear, bound = term.row_bound(Z)
         if bound.shape[1] > 1:  # a curvature for each entry: the kernel has one for each row
             return mu(sub, Z)
         cost, ridge = cost + linear, ridge + bound[:, 0]
-    assert sub.newton is not None
-    return sub.newton(Z, cost.astype(np.float64), ridge.astype(np.float64), sweeps)
+    return sub.newton(Z, _arrays.float64(cost), _arrays.float64(ridge), sweeps)
 
 
 STEPS: dict[str, Step] = {"mu": mu, "hals": hals, "nesterov": nesterov, "newton": newton}
