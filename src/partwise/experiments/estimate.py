@@ -52,11 +52,11 @@ def work(k: int) -> float:
     return float(k) ** GROWTH
 
 
-def cost(store: Store, table: str) -> float | None:
-    """Seconds of computing for one unit of `work`, from stored results; None for too few."""
+def cost(store: Store, table: str, *, least: int = 4) -> float | None:
+    """Seconds of computing for one unit of `work`; None with fewer than ``least`` results."""
     folder = store.folder / "cells" / table
     files = sorted(folder.glob("*.json")) if folder.is_dir() else []
-    if len(files) < 4:
+    if len(files) < least:
         return None
     chosen = files[:: max(1, len(files) // SAMPLE)]
     results = [json.loads(path.read_text(encoding="utf-8")) for path in chosen]
@@ -68,7 +68,7 @@ def timings_text(store: Store, tables: list[str]) -> str:
     """A new ``timings.toml`` from the results of a folder made on this machine."""
     lines = [*HEAD, f"speed = {speed():.4f}", "", "[cells]"]
     for table in tables:
-        value = cost(store, table)
+        value = cost(store, table, least=1)
         if value is not None:
             lines.append(f'"{table}" = {value:.3g}')
     return "\n".join(lines) + "\n"
