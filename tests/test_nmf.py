@@ -398,6 +398,16 @@ def test_newton_against_mu_on_digits(digits):
     assert fast <= 1.001 * slow
 
 
+def test_newton_with_a_ridge_from_a_start_that_is_far_too_large():
+    """NNDSVDa fills with the mean of X, here a thousand times too much for X ~ V Uᵀ."""
+    rng = np.random.default_rng(0)
+    X = 10.0 ** rng.uniform(-3, 4, (20, 15)) * (rng.uniform(size=(20, 15)) < 0.5)
+    common = {"init": "nndsvda", "n_components": 5, "alpha_W": 1e-3}
+    slow = make("mu", None, KL, max_iter=100, **common).fit(X)
+    fast = make("newton", None, KL, max_iter=100, **common).fit(X)
+    assert fast.objective_ <= 1.2 * slow.objective_  # local minima differ by some per cent
+
+
 def test_exact_recovery_of_separable_parts():
     """Parts with disjoint support are the only factorization, up to order and scale."""
     rng = np.random.default_rng(0)
