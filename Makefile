@@ -47,7 +47,10 @@ bench-full: .venv/.test
 	$(BIN)/python -m benchmarks.run --full --resume $(BENCH_ARGS)
 
 docs: .venv/.docs
-	$(BIN)/python -m sphinx -W --keep-going -b html docs build/docs
+	$(BIN)/python -m doctest -o NORMALIZE_WHITESPACE -o ELLIPSIS docs/*.rst docs/guide/*.rst
+	rm -rf docs/api/generated
+	$(BIN)/python -m sphinx -q -W --keep-going -b html docs build/docs
+	@echo "Open build/docs/index.html"
 
 lint: .venv/.test
 	$(BIN)/ruff check .
@@ -59,7 +62,7 @@ format: .venv/.test
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis partwise-demo.html
+	rm -rf docs/api/generated docs/auto_gallery docs/results .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis partwise-demo.html
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Set-up. One environment, one stamp per set of requirements; a changed pyproject.toml renews it.

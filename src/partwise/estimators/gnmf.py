@@ -50,16 +50,16 @@ class GNMF(GraphFactorizer):
 
     Notes
     -----
-    ======  ==========  ==========================
-    paper   here        what it is
-    ======  ==========  ==========================
-    X       Xᵀ          data, features x samples
-    U       U           basis
-    V       V           representation
-    W       graph       neighbour graph
-    λ       graph_reg   weight of the graph
-    p       n_neighbors neighbours
-    ======  ==========  ==========================
+    ======  ===========  ==========================
+    paper   here         what it is
+    ======  ===========  ==========================
+    X       Xᵀ           data, features x samples
+    U       U            basis
+    V       V            representation
+    W       graph        neighbour graph
+    λ       graph_reg    weight of the graph
+    p       n_neighbors  neighbours
+    ======  ===========  ==========================
 
     References
     ----------

@@ -10,6 +10,7 @@ import numpy as np
 from sklearn.callback import with_callbacks
 from sklearn.utils._param_validation import Interval, StrOptions
 
+from partwise._arrays import own
 from partwise._numeric import Array
 from partwise.estimators import _validate
 from partwise.estimators._base import Factorizer, elastic_net
@@ -87,7 +88,7 @@ class NMF(Factorizer):
         divergence.
     objective_ : float
         The objective at the end, penalties included.
-    objective_history_ : ndarray of shape (n_iter_,)
+    objective_history_ : ndarray of shape (n_iter,)
         The objective after each iteration; it never rises.
     n_iter_ : int
     kkt_residual_ : float
@@ -178,6 +179,9 @@ class NMF(Factorizer):
             terms_U=elastic_net(alpha_H * n, self.l1_ratio, data.dtype),
         )
 
+    def _penalized(self) -> bool:
+        return bool(self.alpha_W or (self.alpha_H != "same" and self.alpha_H))
+
     @with_callbacks
     def fit(
         self, X: Any, y: Any = None, *, W: Any = None, H: Any = None, sample_weight: Any = None
@@ -198,7 +202,7 @@ class NMF(Factorizer):
         -------
         self : NMF
         """
-        self._fit(X, None, W, H, sample_weight)
+        self._fit(X, y, W, H, sample_weight)
         return self
 
     @with_callbacks
@@ -206,7 +210,7 @@ class NMF(Factorizer):
         self, X: Any, y: Any = None, W: Any = None, H: Any = None, *, sample_weight: Any = None
     ) -> Array:
         """Learn the parts of X and return W, its codes; parameters as in `fit`."""
-        return self._fit(X, None, W, H, sample_weight)
+        return own(self._fit(X, y, W, H, sample_weight))
 
     def _fit_codes(self, X: Any, W: Any, H: Any) -> tuple[Array, Array, int]:
         """W for a given H."""

@@ -1,0 +1,94 @@
+"""Sphinx settings. `make docs` builds into build/docs; warnings are errors."""
+
+import os
+import shutil
+import warnings
+from pathlib import Path
+
+from sklearn.exceptions import ConvergenceWarning
+
+import partwise
+
+os.environ.setdefault("MPLBACKEND", "Agg")
+
+HERE = Path(__file__).parent
+
+project = "Partwise"
+author = "The Partwise developers"
+copyright = "The Partwise developers"
+version = release = partwise.__version__
+
+extensions = [
+    "myst_parser",
+    "numpydoc",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.mathjax",
+    "sphinx_gallery.gen_gallery",
+]
+source_suffix = {".rst": "restructuredtext", ".md": "markdown"}
+exclude_patterns = ["gallery", "images/README*", "auto_gallery/**/*.ipynb"]
+default_role = "py:obj"
+templates_path = ["_templates"]
+
+autosummary_generate = True
+autodoc_typehints = "none"
+numpydoc_show_class_members = False
+numpydoc_xref_param_type = False
+
+html_theme = "pydata_sphinx_theme"
+html_title = f"Partwise {version}"
+html_theme_options = {
+    "show_prev_next": False,
+    "navigation_with_keys": False,
+    "secondary_sidebar_items": ["page-toc"],
+    "header_links_before_dropdown": 6,
+}
+html_show_sourcelink = False
+html_static_path = []
+
+
+sphinx_gallery_conf = {
+    "examples_dirs": "gallery",
+    "gallery_dirs": "auto_gallery",
+    "filename_pattern": r"/plot_",
+    "within_subsection_order": "FileNameSortKey",
+    "subsection_order": [f"gallery/{name}" for name in ("1-quickstart", "2-choices", "3-papers")],
+    "abort_on_example_error": True,
+    "download_all_examples": False,
+    "show_memory": False,
+    "show_signature": False,
+    "remove_config_comments": True,
+    "matplotlib_animations": False,
+    "copyfile_regex": "",
+}
+
+# The pages are about other things than the iterations that a tighter tolerance would take.
+warnings.filterwarnings("ignore", category=ConvergenceWarning)
+
+
+def collect_results():
+    """Pages of measured results, if `make bench` has written any here."""
+    found = HERE / "results"
+    shutil.rmtree(found, ignore_errors=True)
+    found.mkdir()
+    source = HERE.parent / "benchmarks" / "results"
+    pages = sorted(source.glob("*.md")) if source.is_dir() else []
+    for picture in [*source.glob("*.png"), *source.glob("*.svg")] if pages else []:
+        shutil.copy(picture, found)
+    for page in pages:
+        shutil.copy(page, found)
+    lines = ["Results", "=======", ""]
+    if pages:
+        lines += [".. toctree::", "   :maxdepth: 1", "", *(f"   {page.stem}" for page in pages)]
+    else:
+        lines += [
+            "No results were measured before this documentation was built. ``make bench`` measures"
+        ]
+        lines += [
+            "the quick ones and ``make bench-full`` all; build the documentation again after it."
+        ]
+    (found / "index.rst").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+collect_results()

@@ -1,0 +1,36 @@
+"""
+CNMF: same label, same code
+===========================
+
+Liu, Wu: *Non-negative matrix factorization with constraints*, AAAI 2010. Labelled samples of a
+class share one row of the codes. With one label a class there is nothing to share; the curve begins
+to rise at two.
+"""
+
+import warnings
+
+import numpy as np
+from matplotlib import pyplot as plt
+
+from partwise import CNMF, plot
+from partwise.datasets import keep_labels, load, unit_rows
+from partwise.metrics import clustering_accuracy
+
+digits = load("digits")
+few = digits.y < 5
+X, truth = unit_rows(digits.X[few][:400]), digits.y[few][:400]
+budgets = [1, 2, 4, 8, 16, 32]
+scores = np.zeros((len(budgets), 4))
+for i, budget in enumerate(budgets):
+    for seed in range(4):
+        known = keep_labels(truth, budget, random_state=seed)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # one label a class: CNMF is NMF, and says so
+            found = CNMF(5, init="random", tol=1e-2, random_state=seed).fit_predict(X, known)
+        hidden = known == -1
+        scores[i, seed] = clustering_accuracy(truth[hidden], found[hidden])
+
+plot.parameter_path(
+    budgets, scores, parameter="labels of a class", score="accuracy on samples without a label"
+)
+plt.show()

@@ -1,0 +1,30 @@
+"""
+GNMF: neighbours get similar codes
+==================================
+
+Cai, He, Han, Huang: *Graph regularized nonnegative matrix factorization for data representation*,
+PAMI 2011. A penalty λ/2 tr(VᵀLV) pulls the codes of neighbours together. The paper's figure on λ,
+for a few digits:
+"""
+
+import numpy as np
+from matplotlib import pyplot as plt
+
+from partwise import GNMF, plot
+from partwise.datasets import load, unit_rows
+from partwise.graph import neighbor_graph
+from partwise.metrics import clustering_accuracy
+
+digits = load("digits")
+X, y = unit_rows(digits.X[:500]), digits.y[:500]
+graph = neighbor_graph(X, 5)
+weights = [0.01, 0.1, 1, 10, 100]
+scores = np.zeros((len(weights), 3))
+for i, weight in enumerate(weights):
+    for seed in range(3):
+        model = GNMF(10, graph_reg=weight, init="random", tol=1e-2, random_state=seed)
+        model.fit(X, graph=graph)
+        scores[i, seed] = clustering_accuracy(y, model.labels_)
+
+plot.parameter_path(weights, scores, parameter="λ (graph_reg)", score="clustering accuracy")
+plt.show()

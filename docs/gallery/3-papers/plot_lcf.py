@@ -1,0 +1,31 @@
+"""
+LCF: concepts made of nearby samples
+====================================
+
+Liu, Yang, Wu: *Locality-constrained concept factorization*, IJCAI 2011. A sample pays for the use of
+a concept by its distance to it, so that concepts stay close to the samples that use them.
+"""
+
+import numpy as np
+from matplotlib import pyplot as plt
+
+from partwise import LCF, plot
+from partwise.datasets import load, unit_rows
+from partwise.metrics import clustering_accuracy, sparseness
+
+digits = load("digits")
+X, y = unit_rows(digits.X[:400]), digits.y[:400]
+weights = [0.01, 0.03, 0.1, 0.3, 1]
+accuracy, sparse = [], []
+for weight in weights:
+    model = LCF(10, locality=weight, tol=1e-2, random_state=0).fit(X)
+    accuracy.append(clustering_accuracy(y, model.labels_))
+    sparse.append(np.nanmean(sparseness(model.embedding_, axis=1)))
+
+plot.parameter_path(
+    weights,
+    {"clustering accuracy": accuracy, "sparseness of the codes": sparse},
+    parameter="λ (locality)",
+    score="",
+)
+plt.show()
