@@ -140,6 +140,19 @@ def test_colour_by_label(opened):
     assert any(name.startswith("<img") for name in legend())
 
 
+def test_no_button_sends_the_chart_away(opened):
+    buttons = elements(opened, ".modebar-btn")
+    titles = {button.get_attribute("data-title") for button in buttons}
+    assert {title.lower() for title in titles} == {
+        "download plot as a png",
+        "zoom",
+        "pan",
+        "zoom in",
+        "zoom out",
+        "reset axes",
+    }
+
+
 def test_light_and_dark(opened):
     def paper():
         style = "return getComputedStyle(document.body).backgroundColor"

@@ -6,8 +6,10 @@
   const root = document.documentElement;
   const system = matchMedia("(prefers-color-scheme: dark)");
   const theme = () => root.dataset.theme || (system.matches ? "dark" : "light");
-  const options = (name) => ({ displaylogo: false, responsive: true, displayModeBar: name === "map",
-    modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"] });
+  // Buttons by name: plotly's own list may hold one that sends the chart away.
+  const buttons = [["toImage"], ["zoom2d", "pan2d"], ["zoomIn2d", "zoomOut2d", "resetScale2d"]];
+  const options = (name) => ({ displaylogo: false, responsive: true, plotlyServerURL: "",
+    displayModeBar: name === "map", modeBarButtons: buttons });
   const charts = new Map();  // what has been drawn
 
   const draw = (box, look, width) => {
