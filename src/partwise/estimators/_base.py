@@ -24,6 +24,7 @@ from partwise.estimators import _inputs, _validate
 from partwise.losses import NAMES, beta_of
 from partwise.models import FactorModel
 from partwise.solvers import init as starts
+from partwise.solvers.checkpoint import Checkpoint
 from partwise.solvers.codes import solve_codes, start_codes
 from partwise.solvers.loop import Settings, Solution, alternate
 from partwise.solvers.steps import HANDLES, Step, make_step, mu_lin
@@ -246,12 +247,24 @@ class Factorizer(
             )
         V = model.expand(Z)
         loss = objective - model.penalty("V", Z, U) - model.penalty("U", Z, U)
+                self._keeper(model, len(makes)),
         self._n_components = k
         self.n_components_ = k
         self.components_ = model.data.result(contiguous(U.T))
         self.embedding_ = V = model.data.result(V)
         self.objective_ = objective
         self.objective_history_ = np.asarray(solution.history)
+    def _keeper(self, model: FactorModel, n_starts: int) -> Checkpoint | None:
+        """Where the loop saves its state, if it was asked to."""
+        if self.checkpoint is None:
+            return None
+        if n_starts > 1:
+            raise ValueError(f"checkpoint needs n_init=1, got n_init={self.n_init}.")
+        free = ("checkpoint", "max_iter", "verbose", "device")
+        params = {name: v for name, v in self.get_params().items() if name not in free}
+        identity = f"{type(self).__name__} {params} {model.data.shape} {model.constant:.6e}"
+        return Checkpoint(self.checkpoint, model, identity)
+
         self.reconstruction_err_ = float(np.sqrt(2 * max(loss, 0.0)))
         self.n_iter_ = solution.n_iter
         self.kkt_residual_ = residual

@@ -229,7 +229,8 @@ class ConstrainedFactorizer(Factorizer):
             begun.append((trial.history[-1], trial.Z, trial.U, step, trial.history))
         _, Z, U, step, history = min(begun, key=lambda run: run[0])
         rest = max(0, self.max_iter - len(history))
-        solution = alternate(model, Z, U, step, replace(settings, max_iter=rest), report(0))
+        settings, keeper = replace(settings, max_iter=rest), self._keeper(model, len(makes))
+        solution = alternate(model, Z, U, step, settings, report(0), keeper)
         solution.history = [*history, *solution.history]
         solution.n_iter = len(solution.history)
         solution.status = f"ran {solution.n_iter} iterations as printed, without a tolerance"

@@ -95,19 +95,29 @@ def alternate(
     step: Step,
     settings: Settings,
     on_iteration: Callable[[int, Solution], bool] | None = None,
+    keeper: Any = None,
 ) -> Solution:
     """Minimise the model from (Z, U): both half-steps, `max_iter` times or until converged.
 
     ``on_iteration(n, solution)`` is called after each iteration; True ends the loop. The solution's
-    factors are the last point whose objective is in the history.
+    factors are the last point whose objective is in the history. ``keeper`` is a `Checkpoint`: the
+    loop goes on from its state, and saves to it.
     """
     first, second = tuple(settings.order)
     x = dict(zip("VU", model.normalize(Z, U), strict=True))  # the reported point
     y, old = dict(x), dict(x)  # where the steps begin, and the point before the extrapolation
-    f = model.value(x["V"], x["U"]) if settings.guard else np.inf
+    state = None if keeper is None else keeper.load()
+    f = model.value(x["V"], x["U"]) if settings.guard and state is None else np.inf
     momentum, safe, failures = Momentum(settings.extrapolate, settings.keep), False, 0
+    begin = 1
+    if state is not None:
+        x, y, old, f, begin = state["x"], state["y"], state["old"], state["f"], state["n"] + 1
+        safe, failures = state["safe"], state["failures"]
+        momentum.weight, momentum.ceiling = state["momentum"]
     solution = Solution(x["V"], x["U"])
-    for n in range(1, settings.max_iter + 1):
+    if state is not None:
+        solution.history, solution.n_iter = state["history"], state["n"]
+    for n in range(begin, settings.max_iter + 1):
         check = settings.tol > 0 and n > 1 and n % settings.check_every == 0
         move = mu if safe else step
         sub = model.subproblem(first, y["V"], y["U"])
@@ -146,6 +156,9 @@ def alternate(
             momentum.grow()
         solution.Z, solution.U, solution.n_iter = x["V"], x["U"], n
         solution.history.append(float(f))
+        if keeper is not None and n % keeper.every == 0:
+            numbers = [f, momentum.weight, momentum.ceiling, safe, failures]
+            keeper.save(n, {"x": x, "y": y, "old": old}, numbers, solution.history)
         if on_iteration is not None and on_iteration(n, solution):
             solution.status = f"stopped by a callback after {n} iterations"
             return solution
