@@ -90,7 +90,7 @@ RUN = (
     "import sys; from partwise.experiments.runner import reproduce; "
     "reproduce(sys.argv[1], sys.argv[2], jobs=int(sys.argv[3]))"
 )
-CHANGING = ("seconds", "wall_seconds", "versions")
+CHANGING = ("seconds", "wall_seconds", "cpu_seconds", "versions")
 
 
 @pytest.fixture
