@@ -163,3 +163,10 @@ def signs(left: Array) -> Array:
     high, low = (left.max(0)[0], left.min(0)[0]) if is_tensor(left) else (left.max(0), left.min(0))
     sign = namespace(high).ones_like(high)
     return namespace(high).where(high >= -low, sign, -sign)
+
+
+def own(V: Array) -> Array:
+    """A copy that the caller may write into; arrays of a cluster cannot be written to."""
+    if is_tensor(V):
+        return V.clone()
+    return V.copy() if isinstance(V, np.ndarray) else V

@@ -111,7 +111,7 @@ def hals_rows_parallel(Z, C, G, d, r, sweeps, stop, enough, chunk):
 
 
 @nb.njit(**_OPTIONS)
-def _kl_rows_range(indptr, indices, x, V, U, out, xlogy, lo, hi, tiny):
+def _kl_rows_range(indptr, indices, x, V, U, out, xlogy, want_log, lo, hi, tiny):
     k = V.shape[1]
     acc = np.zeros(k, V.dtype)
     for i in range(lo, hi):
@@ -126,26 +126,29 @@ def _kl_rows_range(indptr, indices, x, V, U, out, xlogy, lo, hi, tiny):
             q = x[e] / y
             for other in range(k):
                 acc[other] += q * u[other]
-            s += x[e] * math.log(y)
+            if want_log:
+                s += x[e] * math.log(y)
         out[i] = acc
         xlogy[i] = s
 
 
 @nb.njit(parallel=True, **_OPTIONS)
-def kl_rows_parallel(indptr, indices, x, V, U, out, xlogy, bounds, tiny):
+def kl_rows_parallel(indptr, indices, x, V, U, out, xlogy, want_log, bounds, tiny):
     """out = (X / VUᵀ) U and xlogy_i = Σ_j x_ij log(VUᵀ)_ij over the non-zeros, one pass.
 
     ``bounds`` cuts the rows into chunks of about equal numbers of non-zeros. Nothing of size
     nnz x k is stored.
     """
     for b in nb.prange(bounds.shape[0] - 1):
-        _kl_rows_range(indptr, indices, x, V, U, out, xlogy, bounds[b], bounds[b + 1], tiny)
+        _kl_rows_range(
+            indptr, indices, x, V, U, out, xlogy, want_log, bounds[b], bounds[b + 1], tiny
+        )
 
 
 @nb.njit(**_OPTIONS)
-def kl_rows(indptr, indices, x, V, U, out, xlogy, bounds, tiny):
+def kl_rows(indptr, indices, x, V, U, out, xlogy, want_log, bounds, tiny):
     """`kl_rows_parallel` in one thread."""
-    _kl_rows_range(indptr, indices, x, V, U, out, xlogy, bounds[0], bounds[-1], tiny)
+    _kl_rows_range(indptr, indices, x, V, U, out, xlogy, want_log, bounds[0], bounds[-1], tiny)
 
 
 @nb.njit(**_OPTIONS)
@@ -153,9 +156,10 @@ def _newton_row(x, y, B, m, z, a, ridge, sweeps):
     """One-dimensional second-order steps on f(z) = Σ_j (a_j + ½ ridge z_j) z_j - Σ_e x_e log y_e.
 
     y = B z is kept up to date. B is (k, m): the basis at the m non-zeros of the row. With
-    N = Σ x b/y and h = Σ x b²/y² the derivative a - N(z) is modelled by the hyperbola through
-    (N, h): z' = z - (N/a) g/h. Because 1/N is concave in z, z' never passes the minimiser from the
-    left and passes it by less than Newton's step from the right.
+    N = Σ x b/y and h = Σ x b²/y² the derivative a + ridge z - N(z) is modelled with the hyperbola
+    p/(q + z) that has N's value and slope, and z moves to the root of the model. Because 1/N is
+    concave in z, the root is never right of the minimiser, and from the right it is nearer to it
+    than Newton's step.
     """
     k = z.shape[0]
     for _ in range(sweeps):
@@ -168,18 +172,18 @@ def _newton_row(x, y, B, m, z, a, ridge, sweeps):
                 N += x[e] * t
                 h += x[e] * t * t
             old = z[j]
-            slope = a[j] + ridge * old
-            g = slope - N
             if h > 0.0:
-                if ridge > 0.0:
-                    step = g / (h + ridge) * min(1.0, N / slope)
-                elif slope > 0.0:
-                    step = g / h * (N / slope)
+                # (a + ridge z)(q + z) = p with p = N²/h, q = N/h - z
+                q = max(N / h - old, 0.0)
+                linear = a[j] + ridge * q
+                rest = N * (N / h) - a[j] * q
+                if rest <= 0.0:
+                    new = 0.0
                 else:
-                    step = 0.0
-                new = old - step
+                    below = linear + math.sqrt(linear * linear + 4.0 * ridge * rest)
+                    new = 2.0 * rest / below if below > 0.0 else old
             else:
-                new = 0.0 if g > 0 else old
+                new = 0.0 if a[j] + ridge * old > 0.0 else old
             if new <= 0.0:
                 new = 0.0
                 if old > 0.0:
@@ -196,7 +200,7 @@ def _newton_row(x, y, B, m, z, a, ridge, sweeps):
 
 
 @nb.njit(**_OPTIONS)
-def _newton_range(indptr, indices, data, Z, U, cost, ridge, sweeps, xlogy, lo, hi, tiny):
+def _newton_range(indptr, indices, data, Z, U, cost, ridge, sweeps, xlogy, want_log, lo, hi, tiny):
     k = Z.shape[1]
     width = 0
     for i in range(lo, hi):
@@ -224,13 +228,16 @@ def _newton_range(indptr, indices, data, Z, U, cost, ridge, sweeps, xlogy, lo, h
             a[other] = cost[0 if cost.shape[0] == 1 else i, other]
         _newton_row(x, y, B, m, z, a, ridge[0 if ridge.shape[0] == 1 else i], sweeps)
         s = 0.0
-        for e in range(m):
-            s += x[e] * math.log(max(y[e], tiny))
+        if want_log:
+            for e in range(m):
+                s += x[e] * math.log(max(y[e], tiny))
         xlogy[i] = s
 
 
 @nb.njit(parallel=True, **_OPTIONS)
-def newton_rows_parallel(indptr, indices, data, Z, U, cost, ridge, sweeps, xlogy, bounds, tiny):
+def newton_rows_parallel(
+    indptr, indices, data, Z, U, cost, ridge, sweeps, xlogy, want_log, bounds, tiny
+):
     """Newton coordinate sweeps for KL on each row of Z, in place; see `_newton_row`.
 
     ``cost`` (1 or n, k) is the linear cost d_i Σ_j u_jk plus penalties; ``xlogy`` receives
@@ -238,20 +245,44 @@ def newton_rows_parallel(indptr, indices, data, Z, U, cost, ridge, sweeps, xlogy
     """
     for b in nb.prange(bounds.shape[0] - 1):
         _newton_range(
-            indptr, indices, data, Z, U, cost, ridge, sweeps, xlogy, bounds[b], bounds[b + 1], tiny
+            indptr,
+            indices,
+            data,
+            Z,
+            U,
+            cost,
+            ridge,
+            sweeps,
+            xlogy,
+            want_log,
+            bounds[b],
+            bounds[b + 1],
+            tiny,
         )
 
 
 @nb.njit(**_OPTIONS)
-def newton_rows(indptr, indices, data, Z, U, cost, ridge, sweeps, xlogy, bounds, tiny):
+def newton_rows(indptr, indices, data, Z, U, cost, ridge, sweeps, xlogy, want_log, bounds, tiny):
     """`newton_rows_parallel` in one thread."""
     _newton_range(
-        indptr, indices, data, Z, U, cost, ridge, sweeps, xlogy, bounds[0], bounds[-1], tiny
+        indptr,
+        indices,
+        data,
+        Z,
+        U,
+        cost,
+        ridge,
+        sweeps,
+        xlogy,
+        want_log,
+        bounds[0],
+        bounds[-1],
+        tiny,
     )
 
 
 @nb.njit(**_OPTIONS)
-def _newton_dense_range(X, Z, B, cost, ridge, sweeps, xlogy, lo, hi, tiny):
+def _newton_dense_range(X, Z, B, cost, ridge, sweeps, xlogy, want_log, lo, hi, tiny):
     k, m = B.shape
     x = np.empty(m, Z.dtype)
     y = np.empty(m, Z.dtype)
@@ -270,23 +301,26 @@ def _newton_dense_range(X, Z, B, cost, ridge, sweeps, xlogy, lo, hi, tiny):
             a[other] = cost[0 if cost.shape[0] == 1 else i, other]
         _newton_row(x, y, B, m, z, a, ridge[0 if ridge.shape[0] == 1 else i], sweeps)
         s = 0.0
-        for e in range(m):
-            if x[e] > 0:
-                s += x[e] * math.log(max(y[e], tiny))
+        if want_log:
+            for e in range(m):
+                if x[e] > 0:
+                    s += x[e] * math.log(max(y[e], tiny))
         xlogy[i] = s
 
 
 @nb.njit(parallel=True, **_OPTIONS)
-def newton_dense_parallel(X, Z, B, cost, ridge, sweeps, xlogy, bounds, tiny):
+def newton_dense_parallel(X, Z, B, cost, ridge, sweeps, xlogy, want_log, bounds, tiny):
     """`newton_rows_parallel` for a dense X; B is the basis as (k, p), contiguous."""
     for b in nb.prange(bounds.shape[0] - 1):
-        _newton_dense_range(X, Z, B, cost, ridge, sweeps, xlogy, bounds[b], bounds[b + 1], tiny)
+        _newton_dense_range(
+            X, Z, B, cost, ridge, sweeps, xlogy, want_log, bounds[b], bounds[b + 1], tiny
+        )
 
 
 @nb.njit(**_OPTIONS)
-def newton_dense(X, Z, B, cost, ridge, sweeps, xlogy, bounds, tiny):
+def newton_dense(X, Z, B, cost, ridge, sweeps, xlogy, want_log, bounds, tiny):
     """`newton_dense_parallel` in one thread."""
-    _newton_dense_range(X, Z, B, cost, ridge, sweeps, xlogy, bounds[0], bounds[-1], tiny)
+    _newton_dense_range(X, Z, B, cost, ridge, sweeps, xlogy, want_log, bounds[0], bounds[-1], tiny)
 
 
 @nb.njit(**_OPTIONS)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from partwise._arrays import column_sums64, namespace
-from partwise._numeric import Array, floor
+from partwise._numeric import Array
 from partwise.data import DataMatrix
 from partwise.subproblems import Divergence, Quadratic, Subproblem
 from partwise.terms import Linear, Ridge
@@ -115,9 +115,7 @@ class KullbackLeibler:
                 )
 
             def newton(Z: Array, cost: Array, ridge: Array, sweeps: int) -> Array:
-                new, xlogy = m.R.kl_newton(Z, B, cost, ridge, sweeps, transposed=False)
-                m.remember(new, U, float(xlogy.sum()), None)
-                return new
+                return m.R.kl_newton(Z, B, cost, ridge, sweeps, transposed=False)[0]
 
             return Divergence(
                 product,
@@ -133,7 +131,8 @@ class KullbackLeibler:
         for degree, price in m.length_prices(Z) if m.unit else ():
             # degree 1 is linear in Σu exactly; (Σu)² <= Σ u²/u₀ at Σu₀ = 1 by Jensen for degree 2
             linear = Linear(price[None, :])
-            low = namespace(U).maximum(U, floor(U.dtype))
+            # below 1e-12 of the mean an entry is rounding, and its curvature would overflow
+            low = namespace(U).maximum(U, 1e-12 / U.shape[0])
             terms.append(linear if degree == 1 else Ridge(price / low))
 
         def newton_columns(U: Array, cost: Array, ridge: Array, sweeps: int) -> Array:

@@ -81,6 +81,7 @@ class FactorModel:
         }
         self.constant = loss.constant(data, self.weights)
         self._known: Known | None = None
+        self.factor = 1.0  # what X was divided by, where its values are extreme
         self.sweeps = {"V": 1, "U": 1}
 
     # -- what the losses ask for ------------------------------------------------------------

@@ -128,8 +128,8 @@ def kkt_residual(sub: Subproblem, Z: Array) -> float:
     """‖projected gradient‖ / (‖neg‖ + ‖pos‖), in [0, 1] whatever the scale of X.
 
     Where the gradient is positive, entries below the mean of their column count in proportion:
-    at zero not at all, and a multiplicative update that is on its way there little. A row of
-    weight d counts like d equal rows.
+    at zero not at all, and a multiplicative update that is on its way there little; in the norms
+    below the fraction likewise. A row of weight d counts like d equal rows.
     """
     xp = namespace(Z)
     neg, pos = (spread(part, Z) for part in sub.split(Z))
@@ -138,9 +138,7 @@ def kkt_residual(sub: Subproblem, Z: Array) -> float:
         mean = sub.d @ Z / sub.d.sum()
         row = ratio(xp.ones_like(sub.d), xp.sqrt(sub.d))[:, None]
         neg, pos = neg * row, pos * row
-    scale = norm64(neg) + norm64(pos)
-    if scale == 0:
-        return 0.0
     gradient = pos - neg
-    share = ratio(Z, spread(mean, Z))
-    return norm64(xp.where(gradient > 0, gradient * xp.minimum(share, 1), gradient)) / scale
+    share = xp.where(gradient > 0, xp.minimum(ratio(Z, spread(mean, Z)), 1), xp.ones_like(Z))
+    scale = norm64(neg * share) + norm64(pos * share)
+    return norm64(gradient * share) / scale if scale > 0 else 0.0

@@ -61,11 +61,11 @@ def kl_rows(X: Array, V: Array, U: Array, low: float) -> tuple[Array, Array]:
 
 
 def beta_parts(X: Array, V: Array, U: Array, beta: float) -> tuple[Array, Array, Array]:
-    """X ∘ Y^(β-2), Y^(β-1) and Y = VUᵀ with a floor that no power overflows."""
+    """X ∘ Y^(β-2), Y^(β-1) and Y = VUᵀ with a floor that no power overflows (X is near one)."""
     Y = V @ U.T
     # powers up to |β - 2| of the floor must stay finite
     power = max(1.0, abs(beta - 2.0), abs(beta - 1.0))
-    low = max(floor(Y.dtype) ** (0.5 / power), 0.0) if beta < 2 else floor(Y.dtype)
+    low = floor(Y.dtype) ** (0.5 / power) if beta < 2 else floor(Y.dtype)
     np.maximum(Y, min(low, np.finfo(Y.dtype).eps ** 2), out=Y)
     return X * Y ** (beta - 2.0), Y ** (beta - 1.0), Y
 

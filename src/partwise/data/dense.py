@@ -94,7 +94,7 @@ class DenseData(InNumpy):
         threads = threads_for(4.0 * X.size * Z.shape[1])
         bounds = chunk_bounds(np.arange(Z.shape[0] + 1), 8 * threads)
         run = kernels.newton_dense_parallel if threads > 1 else kernels.newton_dense
-        run(X, Z, B, cost, ridge, sweeps, xlogy, bounds, self._low)
+        run(X, Z, B, cost, ridge, sweeps, xlogy, transposed, bounds, self._low)
         return Z, xlogy
 
     def beta_dot(self, V: Array, U: Array, beta: float) -> tuple[Array, Array, Array]:

@@ -66,10 +66,10 @@ class SparseData(DenseData):
         return SparseData(sp.csr_array(X))
 
     def kl_dot(self, V: Array, U: Array) -> tuple[Array, Array]:
-        return _kl_pass(self.X, V, U, self._low)
+        return _kl_pass(self.X, V, U, self._low, want_log=True)
 
     def kl_tdot(self, V: Array, U: Array) -> Array:
-        return _kl_pass(self._XT, U, V, self._low)[0]
+        return _kl_pass(self._XT, U, V, self._low, want_log=False)[0]
 
     def kl_newton(
         self, V: Array, U: Array, cost: Array, ridge: Array, sweeps: int, transposed: bool
@@ -81,7 +81,8 @@ class SparseData(DenseData):
         xlogy = np.empty(Z.shape[0])
         bounds, threads = _cut(X, 4 * Z.shape[1])
         run = kernels.newton_rows_parallel if threads > 1 else kernels.newton_rows
-        run(X.indptr, X.indices, X.data, Z, B, cost, ridge, sweeps, xlogy, bounds, self._low)
+        args = (cost, ridge, sweeps, xlogy, transposed, bounds, self._low)
+        run(X.indptr, X.indices, X.data, Z, B, *args)
         return Z, xlogy
 
 
@@ -105,7 +106,7 @@ def multiply(X: Any, B: Array) -> Array:
     return out
 
 
-def _kl_pass(X: Any, V: Array, U: Array, low: Any) -> tuple[Array, Array]:
+def _kl_pass(X: Any, V: Array, U: Array, low: Any, *, want_log: bool) -> tuple[Array, Array]:
     from partwise import kernels
 
     out = np.empty((X.shape[0], V.shape[1]), dtype=X.dtype)
@@ -113,5 +114,5 @@ def _kl_pass(X: Any, V: Array, U: Array, low: Any) -> tuple[Array, Array]:
     bounds, threads = _cut(X, 2 * V.shape[1])
     run = kernels.kl_rows_parallel if threads > 1 else kernels.kl_rows
     V, U = np.ascontiguousarray(V), np.ascontiguousarray(U)
-    run(X.indptr, X.indices, X.data, V, U, out, xlogy, bounds, low)
+    run(X.indptr, X.indices, X.data, V, U, out, xlogy, want_log, bounds, low)
     return out, xlogy

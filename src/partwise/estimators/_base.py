@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import warnings
 from collections.abc import Callable
 from numbers import Integral, Real
@@ -21,6 +20,7 @@ from partwise._arrays import cast, contiguous, is_tensor, namespace, to_numpy
 from partwise._numeric import Array
 from partwise.data import as_data
 from partwise.estimators import _inputs, _validate
+from partwise.estimators._progress import Progress, all_or_nothing
 from partwise.losses import NAMES, beta_of
 from partwise.models import FactorModel
 from partwise.solvers import init as starts
@@ -181,25 +181,58 @@ class Factorizer(
         return [lambda s=s, m=m: one(s, m) for s, m in zip(seeds, names, strict=True)]  # type: ignore[misc]
 
     def _fit(self, X: Any, y: Any, W: Any, H: Any, sample_weight: Any, **given: Any) -> Array:
-        """Everything `fit` does; the estimator's attributes are set at the very end."""
+        """Everything `fit` does; an error or an interrupt leaves the estimator as it was."""
+        with all_or_nothing(self):
+            return self._fit_whole(X, y, W, H, sample_weight, **given)
+
+    def _fit_whole(self, X: Any, y: Any, W: Any, H: Any, sample_weight: Any, **given: Any) -> Array:
         self._validate_params()
         solver = self._solver_name()
         X = self._check_X(X, reset=True)
         extra = self._prepare(X, _inputs.plain(y), **given)
         k = self._n_parts(X, H, extra)
-        data = as_data(X)
+        data, W, H, factor = self._tame(X, W, H)
         weights = _validate.check_weights(_inputs.plain(sample_weight), data)
         if getattr(self, "sample_weighting", None) == "ncw":
             ncw = _validate.ncw_weights(data)
             weights = ncw if weights is None else weights * ncw
+        if weights is not None and beta_of(self.beta_loss) not in (1.0, 2.0):
+            raise ValueError(
+                f"sample_weight needs beta_loss 'frobenius' or 'kullback-leibler', got "
+                f"{self.beta_loss!r}."
+            )
         model = self._model(data, k, weights, extra)
+        model.factor = factor
         if model.loss.beta == 2:
             has_values = model.constant == 0 and bool(data.row_sums().any())
             _validate.check_scale(model.constant, has_values, type(self).__name__)
         _set_sweeps(model, data, k)
         makes = self._starts(data, k, W, H, weights)
-        solution = self._solve(model, makes, solver, self._reporter(X, y, len(makes)))
-        return self._store(model, solution, solver, k, extra)
+        progress = Progress(self, X, y, len(makes))
+        solution = self._solve(model, makes, solver, progress)
+        V = self._store(model, solution, solver, k, extra)
+        progress.finish()
+        return V
+
+    def _tame(self, X: Any, W: Any = None, H: Any = None) -> tuple[Any, Any, Any, float]:
+        """X over a power of four where its values are extreme, the start over its root.
+
+        Only for models without penalties, whose weights would have to change with it.
+        """
+        factor = _validate.extreme_factor(X)
+        if factor == 1:
+            return as_data(X), W, H, 1.0
+        beta = beta_of(self.beta_loss)
+        _validate.check_factor(factor, beta, type(self).__name__)
+        if self._penalized():
+            return as_data(X), W, H, 1.0
+        root = np.sqrt(factor)
+        W, H = (Z if Z is None else np.asarray(Z) / Z.dtype.type(root) for Z in (W, H))
+        return as_data(X / X.dtype.type(factor)), W, H, factor
+
+    def _penalized(self) -> bool:
+        """Whether the objective has more than its loss."""
+        return False
 
     def _solve(self, model: FactorModel, makes: list[Any], solver: str, report: Any) -> Solution:
         """The best of the starts, each run to the end."""
@@ -214,11 +247,23 @@ class Factorizer(
                 self._step(solver, rng),
                 self._settings(solver, model),
                 report(number),
+                self._keeper(model, len(makes)),
             )
             if best is None or solution.history[-1] < best.history[-1]:
                 best = solution
         assert best is not None
         return best
+
+    def _keeper(self, model: FactorModel, n_starts: int) -> Checkpoint | None:
+        """Where the loop saves its state, if it was asked to."""
+        if self.checkpoint is None:
+            return None
+        if n_starts > 1:
+            raise ValueError(f"checkpoint needs n_init=1, got n_init={self.n_init}.")
+        free = ("checkpoint", "max_iter", "verbose", "device")
+        params = {name: v for name, v in self.get_params().items() if name not in free}
+        identity = f"{type(self).__name__} {params} {model.data.shape} {model.constant:.6e}"
+        return Checkpoint(self.checkpoint, model, identity)
 
     def _store(
         self, model: FactorModel, solution: Solution, solver: str, k: int, extra: Any
@@ -247,25 +292,18 @@ class Factorizer(
             )
         V = model.expand(Z)
         loss = objective - model.penalty("V", Z, U) - model.penalty("U", Z, U)
-                self._keeper(model, len(makes)),
+        H = contiguous(U.T)
+        grow = 1.0
+        if model.factor != 1:
+            V, H = (Z * np.sqrt(model.factor).astype(Z.dtype) for Z in (V, H))
+            grow = model.factor**model.loss.beta
         self._n_components = k
         self.n_components_ = k
-        self.components_ = model.data.result(contiguous(U.T))
+        self.components_ = model.data.result(H)
         self.embedding_ = V = model.data.result(V)
-        self.objective_ = objective
-        self.objective_history_ = np.asarray(solution.history)
-    def _keeper(self, model: FactorModel, n_starts: int) -> Checkpoint | None:
-        """Where the loop saves its state, if it was asked to."""
-        if self.checkpoint is None:
-            return None
-        if n_starts > 1:
-            raise ValueError(f"checkpoint needs n_init=1, got n_init={self.n_init}.")
-        free = ("checkpoint", "max_iter", "verbose", "device")
-        params = {name: v for name, v in self.get_params().items() if name not in free}
-        identity = f"{type(self).__name__} {params} {model.data.shape} {model.constant:.6e}"
-        return Checkpoint(self.checkpoint, model, identity)
-
-        self.reconstruction_err_ = float(np.sqrt(2 * max(loss, 0.0)))
+        self.objective_ = objective * grow
+        self.objective_history_ = np.asarray(solution.history) * grow
+        self.reconstruction_err_ = float(np.sqrt(2 * max(loss, 0.0)) * np.sqrt(grow))
         self.n_iter_ = solution.n_iter
         self.kkt_residual_ = residual
         self.status_ = solution.status
@@ -274,47 +312,6 @@ class Factorizer(
 
     def _ends_with_codes(self, model: FactorModel) -> bool:
         return model.rows is None and not any(t.couples for t in model.terms["V"])
-
-    def _reporter(
-        self, X: Any, y: Any, n_starts: int
-    ) -> Callable[[int], Callable[[int, Solution], bool] | None]:
-        """Progress for callbacks and ``verbose``: a function of the restart, then the iteration."""
-        callbacks = hasattr(self, "_skl_callbacks")
-        nested = n_starts > 1
-        root: Any = None
-        if callbacks:
-            root = self._init_callback_context(max_subtasks=n_starts if nested else self.max_iter)
-            root.call_on_fit_task_begin(estimator=self, X=X, y=y)
-        elif not self.verbose:
-            return lambda number: None
-        began = time.perf_counter()
-
-        def for_start(number: int) -> Callable[[int, Solution], bool]:
-            context = root
-            if callbacks and nested:
-                context = root.subcontext(task_name="start", max_subtasks=self.max_iter)
-                context.call_on_fit_task_begin(estimator=self, X=X, y=y)
-
-            def on_iteration(n: int, solution: Solution) -> bool:
-                if self.verbose and n % 10 == 0:
-                    seconds = time.perf_counter() - began
-                    print(
-                        f"iteration {n:4d}, {seconds:.3f} s, objective {solution.history[-1]:.6g}"
-                    )
-                if not callbacks:
-                    return False
-                task = context.subcontext(task_name="iteration")
-                task.call_on_fit_task_begin(estimator=self, X=X, y=y)
-                return task.call_on_fit_task_end(
-                    estimator=self,
-                    X=X,
-                    y=y,
-                    reconstruction_attributes=lambda: self._partial_attributes(solution),
-                )
-
-            return on_iteration
-
-        return for_start
 
     def _partial_attributes(self, solution: Solution) -> dict[str, Any]:
         return {
@@ -339,21 +336,34 @@ class Factorizer(
         V : ndarray of shape (n_samples, n_components)
         """
         check_is_fitted(self)
-        X = self._check_X(X, reset=False)
-        data = as_data(X)
-        return data.result(self._codes(self._code_model(data)))
+        return self._plain_transform(X)
 
-    def _fixed_basis(self, data: Any) -> Array:
-        """U where the data is, in its dtype."""
-        H = to_numpy(self.components_).astype(data.dtype, copy=False)
-        return data.small(np.ascontiguousarray(H.T))
+    def _plain_transform(self, X: Any) -> Array:
+        """`transform` without the wrapping of set_output."""
+        model, codes, factor = self._coded(X)
+        codes = model.data.result(codes)
+        return codes if factor == 1 else codes * codes.dtype.type(np.sqrt(factor))
 
-    def _codes(self, model: FactorModel) -> Array:
+    def _coded(self, X: Any) -> tuple[FactorModel, Array, float]:
+        """The model of new samples, their codes, and what X was divided by (codes: its root)."""
+        data, _, _, factor = self._tame(self._check_X(X, reset=False))
+        model = self._code_model(data)
         solver = self._solver_name()
-        U = self._fixed_basis(model.data)
+        U = self._fixed_basis(data, factor)
         step = self._step(solver, check_random_state(self.random_state))
-        Z = start_codes(model.data, U.shape[1])
-        return solve_codes(model, Z, U, step, tol=self.tol, max_iter=self.max_iter)[0]
+        Z = start_codes(data, U.shape[1])
+        return (
+            model,
+            solve_codes(model, Z, U, step, tol=self.tol, max_iter=self.max_iter)[0],
+            factor,
+        )
+
+    def _fixed_basis(self, data: Any, factor: float = 1.0) -> Array:
+        """U where the data is, in its dtype, over the root of ``factor``."""
+        H = to_numpy(self.components_).astype(data.dtype, copy=False)
+        if factor != 1:
+            H = H / H.dtype.type(np.sqrt(factor))
+        return data.small(np.ascontiguousarray(H.T))
 
     def inverse_transform(self, X: Any) -> Array:
         """V back to the samples' space: V S H.
@@ -376,9 +386,9 @@ class Factorizer(
     def score(self, X: Any, y: Any = None) -> float:
         """Minus the objective per sample, for model selection (higher is better)."""
         check_is_fitted(self)
-        X = self._check_X(X, reset=False)
-        model = self._code_model(as_data(X))
-        return -model.exact_value(self._codes(model), self._fixed_basis(model.data)) / X.shape[0]
+        model, codes, factor = self._coded(X)
+        value = model.exact_value(codes, self._fixed_basis(model.data, factor))
+        return -value * factor ** beta_of(self.beta_loss) / model.data.shape[0]
 
     def save(self, path: Any) -> Any:
         """Write the model to a file, for `partwise.load`: JSON and arrays, no pickle."""

@@ -18,10 +18,9 @@ from sklearn.callback import with_callbacks
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from partwise._arrays import to_numpy
+from partwise._arrays import own, to_numpy
 from partwise._numeric import Array
 from partwise.cluster import Clustering, cluster_representation
-from partwise.data import as_data
 from partwise.estimators import _inputs
 from partwise.estimators._base import Factorizer, _kept_share, elastic_net
 from partwise.graph import check_graph, neighbor_graph, semi_supervised_graph
@@ -89,6 +88,10 @@ class ConstrainedFactorizer(Factorizer):
 
     def _pieces(self) -> Pieces:
         raise NotImplementedError
+
+    def _penalized(self) -> bool:
+        pieces = self._pieces()
+        return bool(pieces.graph_reg or pieces.class_reg or pieces.alpha_W or pieces.alpha_H)
 
     # -- labels and graph ---------------------------------------------------------------------
 
@@ -265,7 +268,7 @@ class ConstrainedFactorizer(Factorizer):
     @with_callbacks
     def fit_transform(self, X: Any, y: Any = None, W: Any = None, H: Any = None) -> Array:
         """`fit`, and return the codes of the training samples."""
-        return self._fit(X, y, W, H, None)
+        return own(self._fit(X, y, W, H, None))
 
     def fit_predict(self, X: Any, y: Any = None, **fit_params: Any) -> Array:
         """`fit`, and return `labels_`: the cluster of each sample, under its class's name."""
@@ -304,7 +307,7 @@ class ConstrainedFactorizer(Factorizer):
         New samples are coded with the basis fixed (`transform`) and go to the closest centre.
         """
         check_is_fitted(self)
-        return self.clustering_.predict(self._plain_transform(X))
+        return self.clustering_.predict(np.asarray(to_numpy(self._plain_transform(X))))
 
     def predict_confidence(self, X: Any) -> Array:
         """How clearly each new sample belongs to its cluster, in [0, 1].
@@ -312,12 +315,7 @@ class ConstrainedFactorizer(Factorizer):
         The margin (d₂ - d₁)/(d₂ + d₁) between the two closest centres; not a probability.
         """
         check_is_fitted(self)
-        return self.clustering_.confidence(self._plain_transform(X))
-
-    def _plain_transform(self, X: Any) -> Array:
-        """`transform` without the wrapping of set_output."""
-        V = self._codes(self._code_model(as_data(self._check_X(X, reset=False))))
-        return np.asarray(to_numpy(V))
+        return self.clustering_.confidence(np.asarray(to_numpy(self._plain_transform(X))))
 
 
 class GraphFactorizer(ConstrainedFactorizer):
@@ -369,7 +367,7 @@ class GraphFactorizer(ConstrainedFactorizer):
         sample_weight: Any = None,
     ) -> Array:
         """`fit`, and return the codes of the training samples."""
-        return self._fit(X, y, W, H, sample_weight, graph=graph)
+        return own(self._fit(X, y, W, H, sample_weight, graph=graph))
 
 
 def component_owners(n_classes: int, k: int, per_class: int) -> Array:

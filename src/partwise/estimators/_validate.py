@@ -36,9 +36,39 @@ def check_non_negative(X: Any, whom: str) -> None:
 def check_scale(constant: float, has_values: bool, whom: str) -> None:
     """Raise where the squares of X overflow or vanish."""
     if not np.isfinite(constant):
-        raise ValueError(f"{whom}: the squares of X overflow; divide X by its maximum.")
+        raise ValueError(
+            f"{whom}: values of X are too large for this loss; divide X by its maximum."
+        )
     if constant == 0 and has_values:
-        raise ValueError(f"{whom}: the squares of X are all zero; divide X by its maximum.")
+        raise ValueError(
+            f"{whom}: values of X are too small for this loss; divide X by its maximum."
+        )
+
+
+def extreme_factor(X: Any) -> float:
+    """A power of four near the largest entry of X where that is extreme, else 1.
+
+    Dividing by it is exact, and so is multiplying the factors by its root afterwards.
+    """
+    values = X.data if sp.issparse(X) else X
+    if not isinstance(values, np.ndarray) or isinstance(values, np.memmap) or not values.size:
+        return 1.0
+    peak = float(values.max())
+    limit = 1e60 if values.dtype == np.float64 else 1e9
+    if peak <= 0 or 1 / limit <= peak <= limit:
+        return 1.0
+    return 4.0 ** round(np.log2(peak) / 2)
+
+
+def check_factor(factor: float, beta: float, whom: str) -> None:
+    """Raise where the objective of such values leaves the range of numbers."""
+    log = np.log10(factor) * beta
+    if abs(log) > 305:
+        size = "large" if log > 0 else "small"
+        raise ValueError(
+            f"{whom}: values of X are too {size} for beta_loss={beta:g}, whose objective grows "
+            "like their power; divide X by its maximum."
+        )
 
 
 def check_start(

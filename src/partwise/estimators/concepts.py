@@ -15,12 +15,14 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from partwise._arrays import own
 from partwise._numeric import Array
 from partwise.concepts import ConceptModel, DenseGram, Gram, LinearGram, code_problem
 from partwise.data import as_data
 from partwise.estimators import _validate
 from partwise.estimators._constrained import ConstrainedFactorizer, Knowledge, Pieces
 from partwise.estimators._docs import documented
+from partwise.estimators._progress import Progress, all_or_nothing
 from partwise.labels import encode_labels
 from partwise.solvers.codes import solve_quadratic
 from partwise.solvers.loop import Settings, alternate
@@ -234,6 +236,10 @@ class CF(ConstrainedFactorizer):
         return [lambda s=s: one(s) for s in seeds]
 
     def _fit_concepts(self, X: Any, y: Any, W: Any, C: Any) -> Array:
+        with all_or_nothing(self):
+            return self._fit_whole_concepts(X, y, W, C)
+
+    def _fit_whole_concepts(self, X: Any, y: Any, W: Any, C: Any) -> Array:
         self._validate_params()
         solver = "nesterov" if self.solver == "auto" else self.solver
         X = self._check_X(X, reset=True)
@@ -252,7 +258,7 @@ class CF(ConstrainedFactorizer):
             guard=not plain,
         )
         makes = self._concept_starts(X, gram, k, W, C)
-        report = self._reporter(X, y, len(makes))
+        report = Progress(self, X, y, len(makes))
         best: Any = None
         for number, make in enumerate(makes):
             V, C0 = make()
@@ -268,7 +274,9 @@ class CF(ConstrainedFactorizer):
                 f"kernel={self.kernel!r} is not positive semi-definite: the objective fell to "
                 f"{best.history[-1]:g}; use a matrix of inner products."
             )
-        return self._store_concepts(X, model, best, solver, k, extra)
+        V = self._store_concepts(X, model, best, solver, k, extra)
+        report.finish()
+        return V
 
     def _store_concepts(
         self, X: Any, model: ConceptModel, found: Any, solver: str, k: int, extra: Knowledge
@@ -335,7 +343,7 @@ class CF(ConstrainedFactorizer):
         self, X: Any, y: Any = None, W: Any = None, C: Any = None
     ) -> Array:
         """`fit`, and return the codes of the training samples."""
-        return self._fit_concepts(X, y, W, C)
+        return own(self._fit_concepts(X, y, W, C))
 
     # -- using ----------------------------------------------------------------------------------
 

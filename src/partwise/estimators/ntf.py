@@ -116,7 +116,7 @@ class NTF(ConstrainedFactorizer):
         _validate.check_non_negative(X, type(self).__name__)
         return X
 
-    def _fit(self, X: Any, y: Any, W: Any, H: Any, sample_weight: Any, **given: Any) -> Array:
+    def _fit_whole(self, X: Any, y: Any, W: Any, H: Any, sample_weight: Any, **given: Any) -> Array:
         try:
             from tensorly.decomposition import non_negative_parafac_hals
         except ImportError as error:

@@ -132,7 +132,7 @@ def alternate(
             if residual <= settings.tol:
                 solution.converged = True
                 break
-        new[second] = move(sub, y[second])
+        new[second] = move(sub, z[second])
         value = sub.value(new[second])
         z[second] = new[second]
         if second == "U":

@@ -44,7 +44,8 @@ def mu_lin(sub: Subproblem, Z: Array, sigma: float = 1e-8, delta: float = 1e-8) 
     gradient = pos - neg
     xp = namespace(Z)
     raised = xp.where(gradient < 0, xp.maximum(Z, sigma), Z)
-    return Z - ratio(raised, sub.split(raised)[1] + delta) * gradient
+    step = ratio(raised, sub.split(raised)[1] + delta) * gradient
+    return xp.maximum(Z - step, 0)  # rounding alone could go below
 
 
 def _em(sub: Divergence, Z: Array) -> Array:

@@ -1,0 +1,83 @@
+"""What a fit tells the outside while it runs: scikit-learn's callbacks, and ``verbose``."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from partwise.solvers.loop import Solution
+
+#: Set by scikit-learn during a fit and taken away by its own clean-up.
+_CALLBACK_STATE = ("_callback_fit_ctx", "_skl_callbacks_to_teardown")
+
+
+@contextmanager
+def all_or_nothing(estimator: Any) -> Iterator[None]:
+    """A fit that ends in an error or an interrupt leaves the estimator as it was."""
+    before = dict(vars(estimator))
+    try:
+        yield
+    except BaseException:
+        state = {name: vars(estimator)[name] for name in _CALLBACK_STATE if name in vars(estimator)}
+        vars(estimator).clear()
+        vars(estimator).update(before | state)
+        raise
+
+
+class Progress:
+    """One task for the fit, one for each start where there are several, one for each iteration."""
+
+    def __init__(self, estimator: Any, X: Any, y: Any, n_starts: int) -> None:
+        self.estimator, self.X, self.y = estimator, X, y
+        self.callbacks = hasattr(estimator, "_skl_callbacks")
+        self.nested = n_starts > 1
+        self.root: Any = None
+        self.context: Any = None
+        self.began = time.perf_counter()
+        if self.callbacks:
+            subtasks = n_starts if self.nested else estimator.max_iter
+            self.root = self.context = estimator._init_callback_context(max_subtasks=subtasks)
+            self._begin(self.root)
+
+    def _begin(self, context: Any) -> None:
+        context.call_on_fit_task_begin(estimator=self.estimator, X=self.X, y=self.y)
+
+    def _end(self, context: Any, **kw: Any) -> bool:
+        return context.call_on_fit_task_end(estimator=self.estimator, X=self.X, y=self.y, **kw)
+
+    def __call__(self, number: int) -> Callable[[int, Solution], bool] | None:
+        """The function to call after each iteration of start ``number``."""
+        if not self.callbacks and not self.estimator.verbose:
+            return None
+        self._end_start()
+        if self.callbacks and self.nested:
+            subtasks = self.estimator.max_iter
+            self.context = self.root.subcontext(task_name="start", max_subtasks=subtasks)
+            self._begin(self.context)
+        return self._iteration
+
+    def _end_start(self) -> None:
+        if self.context is not self.root:
+            self._end(self.context)
+            self.context = self.root
+
+    def _iteration(self, n: int, solution: Solution) -> bool:
+        if self.estimator.verbose and n % 10 == 0:
+            seconds = time.perf_counter() - self.began
+            print(f"iteration {n:4d}, {seconds:.3f} s, objective {solution.history[-1]:.6g}")
+        if not self.callbacks:
+            return False
+        task = self.context.subcontext(task_name="iteration")
+        self._begin(task)
+        return self._end(
+            task,
+            reconstruction_attributes=lambda: self.estimator._partial_attributes(solution),
+        )
+
+    def finish(self) -> None:
+        """The fit has ended; its attributes are set."""
+        if self.callbacks:
+            self._end_start()
+            self._end(self.root)
