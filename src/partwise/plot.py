@@ -72,8 +72,7 @@ def components(
     height, width = shape[0] + 1, shape[1] + 1
     for title, (row, column) in zip(titles or (), places):
         ax.text((column + 0.5) * width, row * height, str(title), ha="center", va="bottom")
-    ax.set_axis_off()
-    return ax
+    return _bare(ax)
 
 
 def class_parts(
@@ -124,10 +123,7 @@ def class_parts(
         [(row + 0.5) * height for row in range(len(names))],
         ["no class" if name is None else str(name) for name in names],
     )
-    ax.set_xticks([])
-    ax.tick_params(length=0)
-    ax.spines[:].set_visible(False)
-    return ax
+    return _bare(ax, yticks=True)
 
 
 def convergence(models: Any, *, relative: bool = False, ax: Any = None) -> Any:
@@ -274,7 +270,7 @@ def top_terms(
 
         width = min(columns, len(H))
         rows = math.ceil(len(H) / width)
-        size = (2.6 * width, (0.24 * n_terms + 0.6) * rows)
+        size = (3.0 * width, (0.24 * n_terms + 0.6) * rows)
         made = plt.subplots(rows, width, figsize=size, layout="constrained", squeeze=False)[1]
         for spare in made.flat[len(H) :]:
             spare.remove()
@@ -352,6 +348,16 @@ def _axes(ax: Any) -> Any:
     from matplotlib import pyplot as plt
 
     return plt.subplots(layout="constrained")[1]
+
+
+def _bare(ax: Any, *, yticks: bool = False) -> Any:
+    """Without axes, but with the ground that lies between the pictures."""
+    ax.set_xticks([])
+    if not yticks:
+        ax.set_yticks([])
+    ax.tick_params(length=0)
+    ax.spines[:].set_visible(False)
+    return ax
 
 
 def _parts(model: Any) -> NDArray[Any]:

@@ -14,7 +14,9 @@ from partwise.metrics import clustering_accuracy
 digits = load("digits")
 X, truth = unit_rows(digits.X[:600]), digits.y[:600]
 known = keep_labels(truth, 5, random_state=0)  # -1: no label
-model = ConstrainedNMF(class_reg=1.0, graph_reg=1.0, tol=1e-3, random_state=0)
+model = ConstrainedNMF(
+    class_reg=1.0, graph_reg=1.0, components_per_class=3, tol=1e-3, random_state=0
+)
 found = model.fit_predict(X, known)
 
 hidden = known == -1
@@ -22,7 +24,8 @@ accuracy = clustering_accuracy(truth[hidden], found[hidden])
 print(f"{accuracy:.0%} of the {hidden.sum()} samples without a label")
 
 # %%
-# The codes in two dimensions, by cluster and by the labels that were given.
+# The codes in two dimensions, by cluster and by the labels that were given. A cluster that no class
+# could claim gets a number of its own, after the classes.
 
 given = [None if y == -1 else y for y in known]
 figure, axes = plt.subplots(1, 2, figsize=(10, 4.2), layout="constrained")

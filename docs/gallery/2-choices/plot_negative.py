@@ -22,8 +22,8 @@ plot.embedding(model, wine.target_names[wine.target])
 plt.show()
 
 # %%
-# The concepts live in the space of the data, signs included: here the columns in which each differs
-# most from the mean wine, in standard deviations.
+# The concepts live in the space of the data, signs included: here the columns in which each lies
+# highest above the mean wine.
 
 plot.top_terms(model, wine.feature_names, n_terms=6, columns=3)
 plt.show()

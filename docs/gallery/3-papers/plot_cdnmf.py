@@ -2,9 +2,9 @@
 cdNMF: parts belong to classes
 ==============================
 
-Xiao, Zhu, Zhao, Wei: *Class-driven non-negative matrix factorization for image representation*, JCST
-2013. Labelled samples pay for the use of another class's parts, so each class learns its own. One
-label a class is enough.
+Xiao, Zhu, Zhao, Wei: *Class-driven non-negative matrix factorization for image representation*,
+JCST 2013. Labelled samples pay for the use of another class's parts, so each class learns its own.
+One label a class is enough.
 """
 
 from matplotlib import pyplot as plt

@@ -2,8 +2,8 @@
 LCF: concepts made of nearby samples
 ====================================
 
-Liu, Yang, Wu: *Locality-constrained concept factorization*, IJCAI 2011. A sample pays for the use of
-a concept by its distance to it, so that concepts stay close to the samples that use them.
+Liu, Yang, Wu: *Locality-constrained concept factorization*, IJCAI 2011. A sample pays for the use
+of a concept by its distance to it, so that concepts stay close to the samples that use them.
 """
 
 import numpy as np
