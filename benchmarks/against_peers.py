@@ -98,7 +98,9 @@ def run_case(
         result["entries"].append(vars(race.Entry(peer, status=why)))
     best = race.best_ratio(result, case.against)
     seen = {"seen": best[0] if best else None, "seen_against": best[1] if best else None}
-    return {**base, **result, **seen, "reached": None if best is None else best[0] >= case.goal}
+    missed = race.not_reached(result, case.against)
+    reached = False if missed else None if best is None else best[0] >= case.goal
+    return {**base, **result, **seen, "not_reached": missed, "reached": reached}
 
 
 class _Started:

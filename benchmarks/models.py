@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from statistics import median
@@ -193,8 +192,8 @@ PRINTED = {"orl": 1.39 / 0.26, "yale": 1.40 / 0.28}  # Tables II and IV, CNMF ov
 def nmfdc_printed(settings: Settings) -> dict[str, Any]:
     """NMF-DC against CNMF by multiplicative updates, on c classes with 10 % labels.
 
-    The paper does not say when either stops. Here both stop where their own objective is within
-    1 % of the lowest that a long run of any solver reaches.
+    The paper does not say when either stops. Here each stops where its objective is within 1 % of
+    what it has after 2000 iterations. The goal is the ratio of the printed running times.
     """
     rows = []
     for name, printed in PRINTED.items():
@@ -220,15 +219,11 @@ def _printed_pair(X: Any, y: Any, c: int, solver: str, settings: Settings) -> An
     X, y = unit_rows(X[kept]), np.unique(y[kept], return_inverse=True)[1]
     y = keep_labels(y, 1, random_state=0)
     data = Problem("", X, c, *start(X, c), y, None)
-    long = 100 if settings.quick else 1000
+    long = 100 if settings.quick else 2000
     plan = []
     for kind, used in (("CNMF", "mu"), ("NMFDC", solver)):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            best = run(kind, data, "hals", "frobenius", long)[1].objective_history_[-1]
-            history = run(kind, data, used, "frobenius", long)[1].objective_history_
-        near = history <= 1.01 * min(best, history[-1])
-        plan.append((kind, used, int(np.argmax(near)) + 1))
+        history = run(kind, data, used, "frobenius", long)[1].objective_history_
+        plan.append((kind, used, int(np.argmax(history <= 1.01 * history[-1])) + 1))
     turns = [
         [run(kind, data, used, "frobenius", m)[0].seconds for kind, used, m in plan]
         for _ in range(settings.runs)

@@ -15,12 +15,13 @@ from typing import Any, Protocol
 
 from benchmarks.workers import ContestantError
 
+NOT_REACHED = "its objective was not reached"
 TOO_SLOW = 20  # times slower than ours on a small case: left out of the large ones
 _PROBE = 4  # iterations of the run that estimates a peer's time
 _SHORT = 1.0  # seconds of a run below which there are three times as many
 _MOST = 3200  # iterations of ours before it counts as not reached
 GRID = (1, 2, 5, 10, 20, 50, 100)  # iterations of our curve
-PEER_GRID = (10, 50)  # and of the peers', beside the target itself
+PEER_GRID = (15, 50)  # and of the peers', beside the probe and the target
 
 
 @dataclass(frozen=True)
@@ -146,7 +147,9 @@ def _pair(
     must: bool,
 ) -> None:
     entry.warm_up = peer.run(2, timeout=10 * limit).seconds
-    estimate = peer.run(_PROBE, timeout=10 * limit).seconds / _PROBE * iterations
+    probe = peer.run(_PROBE, evaluate=True, timeout=10 * limit)
+    estimate = probe.seconds / _PROBE * iterations
+    entry.curve.append((probe.seconds, probe.objective))  # type: ignore[arg-type]
     if estimate > limit and not must:
         entry.status = (
             f"left out: about {estimate:.0f} s for {iterations} iterations, estimated from "
@@ -155,6 +158,8 @@ def _pair(
         return
     if estimate < _SHORT:
         runs *= 3  # short runs are noisy, and cheap
+    if must:
+        patience *= 3
     runs = max(1, min(runs, int(patience / max(estimate, 1e-9))))
     for m in PEER_GRID:
         if m < iterations:
@@ -166,7 +171,12 @@ def _pair(
     entry.theirs.append(first.seconds)
     m = own.iterations_to(first.objective)
     if m is None:
-        entry.status = "its objective was not reached"
+        lowest = own.objective(len(own.history))
+        entry.status = (
+            f"{NOT_REACHED}: ours ends at {lowest:.6g} after {len(own.history)} iterations, theirs "
+            f"at {first.objective:.6g} after {first.iterations} ({first.seconds:.2f} s)"
+        )
+        entry.curve.append((first.seconds, first.objective))
         return
     entry.ours_iterations = m
     entry.ours.append(own.contestant.run(m).seconds)
@@ -185,6 +195,16 @@ def _summary(entry: Entry) -> str:
         f"{median(entry.theirs):.2f} s for {entry.iterations} iterations, ours "
         f"{median(entry.ours):.2f} s for {entry.ours_iterations}: {entry.ratio:.1f}x"
     )
+
+
+def not_reached(result: dict[str, Any], against: str | None = None) -> list[str]:
+    """Peers that count for the goal and whose objective ours never had: a goal missed."""
+    return [
+        entry["peer"]
+        for entry in result["entries"]
+        if entry["status"].startswith(NOT_REACHED)
+        and (against is None or entry["peer"].startswith(against))
+    ]
 
 
 def best_ratio(result: dict[str, Any], against: str | None = None) -> tuple[float, str] | None:

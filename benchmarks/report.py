@@ -67,6 +67,8 @@ def goals(races: list[dict[str, Any]]) -> str:
     rows = []
     for race in races:
         against = race.get("seen_against") or race.get("skipped") or "no peer ran"
+        if race.get("not_reached"):
+            against += f"; objective of {', '.join(race['not_reached'])} not reached"
         seen = number(race.get("seen"), "x")
         reached = verdict(race.get("reached"))
         rows.append([race["title"], f"≥ {race['goal']:g}x", seen, against, reached])

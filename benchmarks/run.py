@@ -13,6 +13,7 @@ import importlib
 import sys
 import time
 import traceback
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -123,12 +124,14 @@ def main(arguments: list[str] | None = None) -> None:
         minutes = (time.perf_counter() - began) / 60
         print(f"[{minutes:5.1f} min] {name}{' (done before)' if stored else ''}", flush=True)
         if stored is None:
+            used = replace(settings, runs=1) if minutes > settings.minutes else settings
             try:
-                stored = run_part(name, settings, python, done)
+                stored = run_part(name, used, python, done)
             except Exception as error:  # one part that breaks must not cost the others
                 traceback.print_exc()
                 failures.append(f"{name}: {type(error).__name__}: {error}")
                 continue
+            stored["runs"] = used.runs
             stored["minutes"] = round((time.perf_counter() - began) / 60 - minutes, 2)
             store.save(name, stored)
         done[name] = stored

@@ -34,14 +34,19 @@ class Settings:
         Timed runs of each pair; the median of their ratios is reported.
     patience : float
         Seconds that one peer may spend on the timed runs of one case; beyond it has fewer runs.
+        scikit-learn has three times as many.
     limit : float
         Seconds that one run of a peer may take; one that would need more is left out.
+        scikit-learn never is.
+    minutes : float
+        After so many the parts that are left have one run each.
     """
 
     name: str
     runs: int
     patience: float
     limit: float
+    minutes: float = float("inf")
 
     @property
     def full(self) -> bool:
@@ -54,7 +59,7 @@ class Settings:
 
 SIZES = {
     "quick": Settings("quick", runs=2, patience=20, limit=20),
-    "bench": Settings("bench", runs=3, patience=30, limit=40),
+    "bench": Settings("bench", runs=3, patience=15, limit=30, minutes=15),
     "full": Settings("full", runs=5, patience=1200, limit=1800),
 }
 

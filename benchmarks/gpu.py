@@ -1,0 +1,375 @@
+"""One GPU: checks against float64, then times; a table last.
+
+    PYTHONPATH=src python benchmarks/gpu.py --out results-folder
+
+Needs torch, scikit-learn, numba and scipy, and no installation. `--small` runs everything on small
+arrays, on the CPU too, to see that it works. Each part runs even if one before it failed; a failure
+is reported with the rest.
+
+The floor of an iteration is reading X twice (once for each half-step) at the bandwidth that a copy
+on this device reaches. What is above it: the sweeps of coordinate descent on both factors, the
+k x k products, the value of the objective, and a few waits for numbers that decide the next step.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import time
+import traceback
+import warnings
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+
+import partwise
+from partwise import kernels_torch
+from partwise._arrays import to_numpy
+from partwise.data import torch_data
+from partwise.estimators._base import _set_sweeps
+from partwise.estimators._constrained import Knowledge
+from partwise.labels import encode_labels
+from partwise.solvers.loop import alternate
+
+warnings.filterwarnings("ignore", message="Sparse")
+LIMIT = 320.0  # seconds after which no further part begins
+RANKS = (10, 20, 50, 100)
+
+
+class Bench:
+    """Where parts leave their rows, and how they take the time."""
+
+    def __init__(self, device: str, small: bool) -> None:
+        self.device, self.small = device, small
+        self.began = time.perf_counter()
+        self.rows: list[dict[str, Any]] = []
+        self.failures: list[dict[str, str]] = []
+        self.copy = float("nan")
+        self.X: Any = None
+
+    def wait(self) -> float:
+        if self.device.startswith("cuda"):
+            torch.cuda.synchronize()
+        return time.perf_counter()
+
+    def seconds(self, call: Any, repeats: int = 5) -> float:
+        call()
+        times = []
+        for _ in range(repeats):
+            start = self.wait()
+            call()
+            times.append(self.wait() - start)
+        return float(np.median(times))
+
+    def add(
+        self, part: str, case: str, value: float, unit: str, target: str = "", **more: Any
+    ) -> None:
+        row = {"part": part, "case": case, "value": value, "unit": unit, "target": target, **more}
+        self.rows.append(row)
+        print(f"  {case:44s} {value:10.4g} {unit:8s} {target}", flush=True)
+
+    @property
+    def floor(self) -> float:
+        """Seconds to read X twice."""
+        return 2 * self.X.numel() * self.X.element_size() / self.copy
+
+
+def model_of(estimator: Any, data: Any, k: int, extra: Any = None) -> Any:
+    model = estimator._model(data, k, None, extra)
+    _set_sweeps(model, data, k)
+    return model
+
+
+def start(bench: Bench, data: Any, k: int, seed: int = 0) -> tuple[Any, Any]:
+    g = torch.Generator(device=bench.device).manual_seed(seed)
+    n, p = data.shape
+    scale = (float(data.row_sums().sum()) / n / p / k) ** 0.5
+    kind = {"generator": g, "device": bench.device, "dtype": data.X.dtype}
+    return torch.rand(n, k, **kind) * scale * 2, torch.rand(p, k, **kind) * scale * 2
+
+
+def per_iteration(
+    bench: Bench, estimator: Any, model: Any, solver: str, k: int, n_iter: int = 12
+) -> tuple[float, Any]:
+    """Median seconds of an iteration after the first three, and the solution."""
+    V, U = start(bench, model.data, k)
+    Z = model.reduce(model.fit_scale(V, U))
+    stamps: list[float] = []
+
+    def stamp(n: int, solution: Any) -> bool:
+        stamps.append(bench.wait())
+        return False
+
+    settings = replace(estimator._settings(solver, model), max_iter=n_iter, tol=0.0)
+    step = estimator._step(solver, np.random.RandomState(0))
+    solution = alternate(model, Z, U, step, settings, stamp)
+    return float(np.median(np.diff(stamps)[2:])), solution
+
+
+# -- parts ---------------------------------------------------------------------------------------
+
+
+def bandwidth(bench: Bench) -> None:
+    size = 1 << (22 if bench.small else 30)
+    a = torch.rand(size, device=bench.device)
+    b = torch.empty_like(a)
+    bench.copy = 2 * a.numel() * 4 / bench.seconds(lambda: b.copy_(a))
+    bench.add("bandwidth", "copy, read and write", bench.copy / 1e12, "TB/s")
+
+
+def check_float64(bench: Bench) -> None:
+    """The device in float64 and float32 against ndarrays in float64, 20 iterations."""
+    rng = np.random.default_rng(0)
+    X = rng.random((600, 8)) @ rng.random((8, 300)) + 0.1 * rng.random((600, 300))
+    X *= rng.random(X.shape) < 0.5
+    y = np.where(np.arange(600) < 60, np.arange(600) % 8, -1)
+    W, H = rng.random((600, 8)) + 0.1, rng.random((8, 300)) + 0.1
+    graph = ring(600)
+    kl = {"beta_loss": "kullback-leibler"}
+    cases: list[tuple[str, Any, dict[str, Any], dict[str, Any]]] = [
+        ("NMF", partwise.NMF, {}, {}),
+        ("NMF KL", partwise.NMF, kl, {}),
+        ("GNMF", partwise.GNMF, {}, {"graph": graph}),
+        ("CNMF", partwise.CNMF, {}, {"y": y}),
+        ("CNMF KL", partwise.CNMF, kl, {"y": y}),
+        ("CDNMF", partwise.CDNMF, {}, {"y": y}),
+        ("NMFDC", partwise.NMFDC, {}, {"y": y}),
+    ]
+    for name, cls, params, given in cases:
+        for solver in ("mu",) if params else ("mu", "hals"):
+            settings = {"solver": solver, "init": "custom", "max_iter": 20, "tol": 0, **params}
+            base = cls(8, **settings).fit(X, W=W, H=H, **given)
+            P = base.embedding_ @ base.components_
+            for layout in ("dense", "csr"):
+                for dtype in (torch.float64, torch.float32):
+                    T = torch.from_numpy(X).to(bench.device, dtype)
+                    T = T if layout == "dense" else T.to_sparse_csr()
+                    kind = np.float64 if dtype == torch.float64 else np.float32
+                    here = cls(8, **settings).fit(T, W=W.astype(kind), H=H.astype(kind), **given)
+                    got = to_numpy(here.embedding_).astype(float) @ to_numpy(here.components_)
+                    off = abs(here.objective_ / base.objective_ - 1)
+                    limit = 1e-3 if solver == "hals" or dtype == torch.float32 else 1e-9
+                    bench.add(
+                        "check", f"{name} {solver} {layout} {str(dtype)[6:]}: objective", off, "rel",
+                        f"<= {limit:g} {'ok' if off <= limit else 'FAILED'}",
+                        product=float(np.abs(got - P).max()),
+                    )  # fmt: skip
+
+
+def check_fused(bench: Bench) -> None:
+    """The fused sweep against tensor operations, one sweep: the same arithmetic."""
+    if kernels_torch.fused is None or not bench.device.startswith("cuda"):
+        bench.add("check", "fused sweep: not on this device", float("nan"), "")
+        return
+    for k in (3, 20, 50, 100):
+        g = torch.Generator(device=bench.device).manual_seed(k)
+        kind = {"generator": g, "device": bench.device}
+        Z, C = torch.rand(1000, k, **kind), torch.rand(1000, k, **kind) * k
+        A = torch.rand(4 * k, k, **kind)
+        G, d, r = A.T @ A / k, torch.rand(1000, **kind), torch.rand(1000, **kind)
+        for weights, ridge in ((None, torch.zeros(1, device=bench.device)), (d, r)):
+            got = kernels_torch.sweep_rows(Z, C, G, weights, ridge, 1, 0.1, 0.0)
+            fused, kernels_torch.fused = kernels_torch.fused, None
+            try:
+                want = kernels_torch.sweep_rows(Z, C, G, weights, ridge, 1, 0.1, 0.0)
+            finally:
+                kernels_torch.fused = fused
+            off = float((got - want).abs().max() / want.abs().max())
+            bench.add("check", f"fused sweep k={k} weights={weights is not None}", off, "rel",
+                      f"<= 1e-4 {'ok' if off <= 1e-4 else 'FAILED'}")  # fmt: skip
+
+
+def make_dense(bench: Bench) -> None:
+    n, p = (4000, 300) if bench.small else (200_000, 10_000)
+    g = torch.Generator(device=bench.device).manual_seed(0)
+    kind = {"generator": g, "device": bench.device}
+    X = torch.rand(n, 30, **kind) ** 4 @ (torch.rand(30, p, **kind) ** 4)
+    for lo in range(0, n, 10_000):
+        X[lo : lo + 10_000] += 0.05 * torch.rand(X[lo : lo + 10_000].shape, **kind)
+    bench.X = X
+    bench.add("dense", f"{n} x {p} float32: reading X twice", 1e3 * bench.floor, "ms")
+
+
+def widths(bench: Bench) -> None:
+    """X U and Xᵀ V by the number of columns, as torch runs them without padding."""
+    X = bench.X
+    read = X.numel() * 4
+    for k in (8, 10, 16, 20, 24, 32, 48, 50, 64, 96, 100, 128):
+        U, V = (torch.rand(m, k, device=bench.device) for m in (X.shape[1], X.shape[0]))
+        for tf32 in (True, False):
+            torch.backends.cuda.matmul.allow_tf32 = tf32
+            one, two = bench.seconds(lambda: X @ U, 3), bench.seconds(lambda: X.T @ V, 3)
+            torch.backends.cuda.matmul.allow_tf32 = False
+            word = "TF32" if tf32 else "float32"
+            bench.add("width", f"k={k} {word}: X U, Xᵀ V", read / one / 1e12, "TB/s",
+                      f"{read / two / 1e12:.3g} TB/s")  # fmt: skip
+
+
+def nmf(bench: Bench) -> None:
+    data = torch_data.as_torch_data(bench.X)
+    floor = bench.floor
+    for k in RANKS:
+        values = {}
+        for tf32 in (True, False):
+            torch_data.allow_tf32(tf32)
+            est = partwise.NMF(k)
+            seconds, solution = per_iteration(bench, est, model_of(est, data, k), "hals", k)
+            torch_data.allow_tf32(False)
+            values[tf32] = model_of(est, data, k).value(solution.Z, solution.U)
+            word = "TF32" if tf32 else "float32"
+            ratio = seconds / floor
+            target = f"{ratio:.2f}x floor"
+            if tf32:
+                target += f" (<= 1.5 {'ok' if ratio <= 1.5 else 'MISSED'})"
+            bench.add("nmf", f"NMF k={k} {word} iteration", 1e3 * seconds, "ms", target)
+        off = values[True] / values[False] - 1
+        bench.add("nmf", f"NMF k={k} objective, TF32 against float32", off, "rel")
+
+
+def ring(n: int) -> sp.csr_array:
+    """Each sample joined with two on either side: 4 neighbours."""
+    i = np.arange(n)
+    rows = np.concatenate([i] * 4)
+    columns = np.concatenate([(i + s) % n for s in (-2, -1, 1, 2)])
+    return sp.csr_array((np.ones(4 * n), (rows, columns)), shape=(n, n))
+
+
+def others(bench: Bench) -> None:
+    """Each method beside NMF at the same k, TF32 in all."""
+    data = torch_data.as_torch_data(bench.X)
+    n = data.shape[0]
+    y = np.where(np.arange(n) < n // 10, np.arange(n) % 10, -1)
+    labels = encode_labels(y, n)
+    torch_data.allow_tf32(True)
+    try:
+        for k in (20, 100) if not bench.small else (20,):
+            est: Any = partwise.NMF(k)
+            base, _ = per_iteration(bench, est, model_of(est, data, k), "hals", k)
+            cases = [
+                ("GNMF", partwise.GNMF(k), Knowledge(None, ring(n)), 1.2),
+                ("CNMF", partwise.CNMF(k), Knowledge(labels, None), 1.2),
+                ("cdNMF", partwise.CDNMF(k), Knowledge(labels, None), 1.2),
+                ("NMF-DC", partwise.NMFDC(k), Knowledge(labels, None), 1.2),
+                ("NMF KL", partwise.NMF(k, beta_loss="kullback-leibler"), None, 3.0),
+            ]
+            for name, est, extra, limit in cases:
+                solver = est._solver_name()
+                model = model_of(est, data, k, extra)
+                seconds, _ = per_iteration(bench, est, model, solver, k)
+                word = "ok" if seconds <= limit * base else "MISSED"
+                bench.add("others", f"{name} k={k} iteration", 1e3 * seconds, "ms",
+                          f"{seconds / base:.2f}x NMF (<= {limit:g} {word})")  # fmt: skip
+                del model
+    finally:
+        torch_data.allow_tf32(False)
+
+
+def profile(bench: Bench) -> None:
+    """Where an iteration's time goes."""
+    data = torch_data.as_torch_data(bench.X)
+    torch_data.allow_tf32(True)
+    try:
+        for k in (20, 100):
+            est = partwise.NMF(k)
+            model = model_of(est, data, k)
+            V, U = start(bench, data, k)
+            for side, Z in (("V", V), ("U", U)):
+                sub = model.subproblem(side, V, U)
+                step = est._step("hals", np.random.RandomState(0))
+                product = (lambda: data.dot(U)) if side == "V" else (lambda: data.tdot(V))  # noqa: B023
+                bench.add(
+                    "profile", f"k={k} {side}: product with X", 1e3 * bench.seconds(product), "ms"
+                )
+                sweeps = bench.seconds(lambda: step(sub, Z))  # noqa: B023
+                bench.add(
+                    "profile", f"k={k} {side}: at most {sub.sweeps} sweeps", 1e3 * sweeps, "ms"
+                )
+                value = bench.seconds(lambda: sub.value(Z))  # noqa: B023
+                bench.add("profile", f"k={k} {side}: value", 1e3 * value, "ms")
+    finally:
+        torch_data.allow_tf32(False)
+
+
+def sparse(bench: Bench) -> None:
+    n, p, nnz, k = (2000, 300, 60_000, 20) if bench.small else (40_000, 5_000, 33_000_000, 20)
+    bench.X = None
+    g = torch.Generator(device=bench.device).manual_seed(0)
+    X = torch.rand(n, p, generator=g, device=bench.device)
+    X = torch.where(
+        X < nnz / (n * p), X + 0.1, torch.zeros((), device=bench.device)
+    ).to_sparse_csr()
+    for name, keep in (("as Partwise runs it", None), ("as CSR throughout", 2.0)):
+        before = torch_data.DENSE_FROM
+        torch_data.DENSE_FROM = before if keep is None else keep
+        try:
+            for solver in ("hals", "mu"):
+                est = partwise.NMF(k, solver=solver)
+                data = torch_data.as_torch_data(X)
+                model = model_of(est, data, k)
+                per_iteration(bench, est, model, solver, k, 4)
+                V, U = start(bench, data, k)
+                begin = bench.wait()
+                settings = replace(est._settings(solver, model), max_iter=20, tol=0.0)
+                alternate(model, V, U, est._step(solver, np.random.RandomState(0)), settings)
+                seconds = bench.wait() - begin
+                word = "ok" if seconds < 0.3 else "MISSED"
+                bench.add("sparse", f"{X._nnz()} non-zeros, {solver}, 20 iterations, {name}", seconds,
+                          "s", f"< 0.3 {word}")  # fmt: skip
+        finally:
+            torch_data.DENSE_FROM = before
+    est = partwise.NMF(k, max_iter=20, tol=0, init="random", random_state=0)
+    begin = bench.wait()
+    est.fit(X)
+    bench.add("sparse", "whole fit with checks and start", bench.wait() - begin, "s")
+
+
+PARTS = [bandwidth, check_fused, check_float64, make_dense, widths, nmf, others, profile, sparse]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--out", type=Path, default=None, help="folder for gpu.json")
+    parser.add_argument("--small", action="store_true", help="small arrays, on any device")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    args = parser.parse_args()
+    if args.device == "cpu" and not args.small:
+        parser.error("no GPU here; --small runs on the CPU")
+    bench = Bench(args.device, args.small)
+    name = torch.cuda.get_device_name() if args.device.startswith("cuda") else platform.processor()
+    machine = {"device": name, "torch": torch.__version__, "python": platform.python_version()}
+    machine["fused sweeps"] = str(kernels_torch.fused is not None)
+    for part in PARTS:
+        spent = time.perf_counter() - bench.began
+        print(f"{part.__name__} (at {spent:.0f} s)", flush=True)
+        if spent > LIMIT:
+            bench.failures.append({"part": part.__name__, "error": "not begun: out of time"})
+            continue
+        try:
+            part(bench)
+        except Exception:
+            bench.failures.append({"part": part.__name__, "error": traceback.format_exc()})
+            print(traceback.format_exc(), flush=True)
+            if torch.cuda.is_available():
+                torch.cuda.empty_cache()
+    if args.out is not None:
+        args.out.mkdir(parents=True, exist_ok=True)
+        report = {"machine": machine, "rows": bench.rows, "failures": bench.failures}
+        (args.out / "gpu.json").write_text(json.dumps(report, indent=1) + "\n")
+    print("\n" + ", ".join(f"{key}: {value}" for key, value in machine.items()))
+    for row in bench.rows:
+        print(
+            f"{row['part']:10s} {row['case']:62s} {row['value']:10.4g} {row['unit']:5s} {row['target']}"
+        )
+    for failure in bench.failures:
+        print(f"FAILED {failure['part']}: {failure['error'].strip().splitlines()[-1]}")
+
+
+if __name__ == "__main__":
+    main()
