@@ -152,10 +152,10 @@ def _plain(value: Any) -> Any:
 
 def _stability(task: work.Task, fitted: work.Fitted, bar: Bar, seeds: int | None) -> Any:
     """Runs of other seeds; by default only where they are quick."""
-    wanted = (SEEDS if fitted.seconds < SEED_SECONDS else 0) if seeds is None else seeds
+    wanted = (SEEDS if fitted.computing < SEED_SECONDS else 0) if seeds is None else seeds
     if seeds is None and not wanted:
         task.notes.append(
-            f"No runs of other seeds, since one takes {fitted.seconds:.0f} s; --seeds 3 asks for "
+            f"No runs of other seeds, since one takes {fitted.computing:.0f} s; --seeds 3 asks for "
             "them."
         )
     if not wanted:
