@@ -20,7 +20,7 @@ SOME = {"n_labelled": 20, "n_classes": 10, "least_labels": 2}
         (Profile(500, 20, lowest=-2.5, **SOME), "lcf", "labels name the clusters"),
         (Profile(500, 20, kind="counts"), "nmf-kl", "counts without labels"),
         (Profile(500, 20, kind="counts", **SOME), "cdnmf-kl", "20 labels of 10 classes"),
-        (Profile(500, 20, **SOME, alike=ALIKE), "combined", "close samples share them"),
+        (Profile(500, 20, **SOME, alike=ALIKE), "combined", "closest one in the same class"),
         (Profile(500, 20, n_labelled=10, n_classes=10, least_labels=1), "combined", "10 labels"),
         (Profile(500, 20, **SOME, alike=0.1), "cdnmf", "mislead"),
         (Profile(10 * CLASS_SIZE - 1, 20, **SOME, alike=0.9), "cdnmf", "too few samples a class"),

@@ -164,7 +164,9 @@ def choose(profile: Profile) -> Choice:
                 f"cdnmf, since there are {labels}, and too few samples a class "
                 f"({p.n_samples / p.n_classes:.0f}) for a neighbour graph.",
             )
-        near = "" if p.alike is None else f", and close samples share them ({p.alike:.0%})"
+        near = ""
+        if p.alike is not None:
+            near = f", and {p.alike:.0%} of these have their closest one in the same class"
         return Choice("combined", f"combined, since there are {labels}{near}.")
     if graph:
         return Choice(
