@@ -28,7 +28,17 @@ class _Torch:
         import torch
 
         self.torch = torch
-        for name in ("where", "sqrt", "log", "exp", "abs", "zeros_like", "ones_like", "diag"):
+        for name in (
+            "where",
+            "sqrt",
+            "log",
+            "floor",
+            "exp",
+            "abs",
+            "zeros_like",
+            "ones_like",
+            "diag",
+        ):
             setattr(self, name, getattr(torch, name))
 
     def maximum(self, a: Any, b: Any) -> Any:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 from sklearn.callback import with_callbacks
+from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
@@ -191,15 +192,33 @@ class ConstrainedFactorizer(Factorizer):
         plain = solver == "mu"
         paper = self.scale == "paper"
         stationary = not any(isinstance(t, GraphDivergence) for t in model.terms["V"])
+        informed = model.rows is not None or bool(model.terms["V"])  # else it is plain NMF
         return Settings(
             max_iter=self.max_iter,
             tol=0.0 if paper else self.tol,
-            order=self._pieces().paper_order if plain else "VU",
+            order=self._pieces().paper_order if plain and informed else "VU",
             extrapolate=not plain and not paper,
             guard=not plain and not paper,
             stationary=stationary,
             keep=_kept_share(solver, model),
         )
+
+    def _starts(
+        self, data: Any, k: int, W: Any, H: Any, weights: Array | None
+    ) -> list[Callable[[], tuple[Array, Array, np.random.RandomState]]]:
+        if self.scale != "paper" or self.init not in (None, "random"):
+            return super()._starts(data, k, W, H, weights)
+        # the authors' start: uniform numbers, whatever the scale of X
+        n, p = data.shape
+        seeds = check_random_state(self.random_state).randint(2**31 - 1, size=self.n_init)
+
+        def one(seed: int) -> tuple[Array, Array, np.random.RandomState]:
+            child = np.random.RandomState(seed)
+            U = child.uniform(size=(p, k)).astype(data.dtype)
+            V = child.uniform(size=(n, k)).astype(data.dtype)
+            return data.rows(V), data.small(U), child
+
+        return [lambda s=s: one(s) for s in seeds]  # type: ignore[misc]
 
     def _solve(
         self,

@@ -40,9 +40,9 @@ PARTS = {
     "scale": """scale : {"unit", "paper"}, default="unit"
         "unit": columns of U are held at length one (KL: sum one), without which the penalty on V
         could be lowered for free by shrinking V and growing U. "paper": the authors' procedure
-        without that constraint, for reproduction: columns of U normalised at start and end,
-        exactly ``max_iter`` iterations, ``n_init`` starts of 30 iterations with the best going
-        on.""",
+        without that constraint, for reproduction: a start of uniform numbers, columns of U
+        normalised at start and end, exactly ``max_iter`` iterations, ``n_init`` starts of 30
+        iterations with the best going on.""",
     "attributes": """components_ : ndarray of shape (n_components, n_features)
         H = Uᵀ, the parts.
     embedding_ : ndarray of shape (n_samples, n_components)

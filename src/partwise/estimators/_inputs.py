@@ -128,14 +128,15 @@ def move(X: Any, device: str) -> Any:
 
 def in_memory(X: Any, what: str) -> Any:
     """X for what must see it as an ndarray or CSR matrix."""
-    X = getattr(X, "X", X) if hasattr(X, "tdot") else X
+    if hasattr(X, "tdot"):  # wrapped already; the blocks of a cluster have no X here
+        X = getattr(X, "X", None)
     if is_tensor(X):
         if str(X.layout) == "torch.sparse_csr":
             X = X.cpu()
             parts = (X.values().numpy(), X.col_indices().numpy(), X.crow_indices().numpy())
             return sp.csr_array(parts, shape=tuple(X.shape))
         return to_numpy(X)
-    if is_dask(X):
+    if X is None or is_dask(X):
         raise ValueError(f"{what} is not built from a Dask array; give it with graph=.")
     return X
 

@@ -284,9 +284,13 @@ class CF(ConstrainedFactorizer):
         V, C, objective = found.Z, found.U, found.history[-1]
         if solver != "mu":
             sub = model.subproblem("V", V, C)
-            final = solve_quadratic(sub, V, self.tol, 2 * model.constant)
-            if sub.value(final) <= objective * (1 + 1e-9):
-                V, objective = final, sub.value(final)
+            # from transform's start, if that is no worse: concepts may be close to collinear, and
+            # then equally good codes lie far apart
+            for start in (self._code_start(sub), V):
+                final = solve_quadratic(sub, start, self.tol, 2 * model.constant)
+                if sub.value(final) <= objective * (1 + 1e-9):
+                    V, objective = final, sub.value(final)
+                    break
         residual = max(
             kkt_residual(model.subproblem("V", V, C), V),
             kkt_residual(model.subproblem("U", V, C), C),

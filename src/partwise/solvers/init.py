@@ -65,14 +65,17 @@ def _mean(data: DataMatrix, weights: Array | None) -> float:
 def _random(
     data: DataMatrix, k: int, rng: np.random.RandomState, mean: float
 ) -> tuple[Array, Array]:
-    """Half-normal parts; every sample starts from one and the same half-normal code.
+    """Half-normal parts, and codes that are uniform noise drawn from the sample itself.
 
-    The parts alone break the symmetry, and a code that does not depend on a sample's position
-    makes the result independent of the order of the samples.
+    The noise is the fraction of a large random projection of the sample: different for any two
+    samples that differ, the same for equal ones. So the result does not depend on the order of the
+    samples, and a sample of weight 2 starts like two.
     """
     scale = np.sqrt(mean / k)
     U = scale * np.abs(rng.standard_normal((k, data.shape[1])))
-    V = data.constant_rows((scale * np.abs(rng.standard_normal(k))).astype(data.dtype))
+    spin = rng.standard_normal((data.shape[1], k)) * (1000 / max(mean, np.finfo(data.dtype).tiny))
+    turns = data.dot(data.small(spin.astype(data.dtype)))
+    V = (turns - namespace(turns).floor(turns)) * float(1.6 * scale)  # the mean of the parts
     return V, data.small(np.ascontiguousarray(U.T))
 
 
