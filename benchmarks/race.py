@@ -169,8 +169,8 @@ def _pair(
     assert first.objective is not None
     entry.target, entry.iterations = first.objective, first.iterations
     entry.theirs.append(first.seconds)
-    m = own.iterations_to(first.objective)
-    if m is None:
+    needed = own.iterations_to(first.objective)
+    if needed is None:
         lowest = own.objective(len(own.history))
         entry.status = (
             f"{NOT_REACHED}: ours ends at {lowest:.6g} after {len(own.history)} iterations, theirs "
@@ -178,10 +178,10 @@ def _pair(
         )
         entry.curve.append((first.seconds, first.objective))
         return
-    entry.ours_iterations = m
-    entry.ours.append(own.contestant.run(m).seconds)
+    entry.ours_iterations = needed
+    entry.ours.append(own.contestant.run(needed).seconds)
     for turn in range(1, runs):
-        both = [(entry.theirs, peer, iterations), (entry.ours, own.contestant, m)]
+        both = [(entry.theirs, peer, iterations), (entry.ours, own.contestant, needed)]
         for times, contestant, n in both[:: 1 if turn % 2 == 0 else -1]:
             times.append(contestant.run(n).seconds)
     entry.curve.append((median(entry.theirs), first.objective))

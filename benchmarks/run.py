@@ -118,7 +118,8 @@ def main(arguments: list[str] | None = None) -> None:
     store = Store(
         given.out / f"parts-{settings.name}", {"code": fingerprint(), "size": settings.name}
     )
-    began, done, failures = time.perf_counter(), {}, []
+    done: dict[str, Any] = {}
+    began, failures = time.perf_counter(), []
     for name in names:
         stored = store.load(name) if given.resume else None
         minutes = (time.perf_counter() - began) / 60

@@ -59,7 +59,7 @@ def scikit_learn(X: Any, W: Any, H: Any, loss: str, iterations: int, solver: str
 
 
 def nmf_rs(X: Any, W: Any, H: Any, loss: str, iterations: int, method: str) -> Fit:
-    from nmf_rs import nmf
+    from nmf_rs import nmf  # type: ignore[import-not-found]
 
     X = _filled(X)
 
@@ -72,7 +72,7 @@ def nmf_rs(X: Any, W: Any, H: Any, loss: str, iterations: int, method: str) -> F
 
 def nmf_torch(X: Any, W: Any, H: Any, loss: str, iterations: int, algorithm: str) -> Fit:
     import torch
-    from nmf.nmf_models import NMFBatchHALS, NMFBatchMU
+    from nmf.nmf_models import NMFBatchHALS, NMFBatchMU  # type: ignore[import-not-found]
 
     parent = {"halsvar": NMFBatchHALS, "mu": NMFBatchMU}[algorithm]
 
@@ -107,12 +107,13 @@ def nmf_torch(X: Any, W: Any, H: Any, loss: str, iterations: int, algorithm: str
 
 def torchnmf(X: Any, W: Any, H: Any, loss: str, iterations: int, method: str) -> Fit:
     import torch
-    from torchnmf.nmf import NMF
+    from torchnmf.nmf import NMF  # type: ignore[import-not-found]
 
     torch.set_default_dtype(torch.float32 if X.dtype == np.float32 else torch.float64)
     if sp.issparse(X):
         coo = X.tocoo()
-        X = torch.sparse_coo_tensor(np.vstack(coo.coords), coo.data, coo.shape).coalesce()
+        places = torch.from_numpy(np.vstack(coo.coords).astype(np.int64))
+        X = torch.sparse_coo_tensor(places, torch.from_numpy(coo.data), coo.shape).coalesce()
     else:
         X = torch.from_numpy(X)
     model = NMF(W=torch.from_numpy(H.T.copy()), H=torch.from_numpy(W.copy()))
