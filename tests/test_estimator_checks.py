@@ -9,13 +9,87 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import partwise
 
+KL = "kullback-leibler"
+SHORT: dict[str, Any] = {"max_iter": 20}
+ESTIMATORS = [
+    partwise.NMF(),
+    partwise.NMF(beta_loss=KL),
+    partwise.GNMF(**SHORT),
+    partwise.GNMF(scale="paper", **SHORT),
+    partwise.GNMF(beta_loss=KL, max_iter=5),
+    partwise.SemiGNMF(**SHORT),
+    partwise.CNMF(**SHORT),
+    partwise.CNMF(beta_loss=KL, **SHORT),
+    partwise.CDNMF(**SHORT),
+    partwise.CDNMF(beta_loss=KL, **SHORT),
+    partwise.NMFDC(**SHORT),
+    partwise.NSNMF(),
+    partwise.NSNMF(beta_loss=KL),
+    partwise.ConstrainedNMF(**SHORT),
+    partwise.ConstrainedNMF(
+        hard_labels=True, graph_reg=1.0, class_reg=1.0, smoothing=0.2, alpha_W=1e-3, **SHORT
+    ),
+    partwise.CF(),
+    partwise.CF(kernel="rbf"),
+    partwise.CF(kernel="precomputed"),
+    partwise.LCF(),
+    partwise.SparseNMF(**SHORT),
+    partwise.SparseNMF(sparseness_H=0.5, **SHORT),
+    partwise.SparseNMF(sparseness_W=0.5, **SHORT),
+    partwise.NTF(image_shape=(1, -1), **SHORT),
+]
 
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-@parametrize_with_checks(
-    [
-        partwise.NMF(),
-        partwise.NMF(beta_loss="kullback-leibler"),
-    ]
+CODED_ALONE = (
+    "With labels or graph, transform codes new samples with the basis fixed and ignores both."
 )
+SPARSE_CODES = (
+    "sparseness_W is a property of a whole set of samples, and transform does not impose it."
+)
+GRAPH_REPEATS = "A repeated sample is a new neighbour in the graph, which a weight is not."
+KMEANS_REPEATS = "The k-means behind predict counts every sample once and starts from random ones."
+NO_KERNEL = "The check shifts or rounds the kernel matrix, which is then no kernel and refused."
+
+SAME_CODES = ("check_transformer_general", "check_transformer_data_not_an_array")
+SAME_WEIGHTS = (
+    "check_sample_weight_equivalence_on_dense_data",
+    "check_sample_weight_equivalence_on_sparse_data",
+)
+
+
+def expected_failures(estimator: Any) -> dict[str, str]:
+    """Name of each check that fails, and one sentence why."""
+    expected: dict[str, str] = {}
+    name = type(estimator).__name__
+    pieces = estimator._pieces() if hasattr(estimator, "_pieces") else None
+    if pieces and (pieces.hard_labels or pieces.class_reg or pieces.graph_reg):
+        expected |= dict.fromkeys(SAME_CODES, CODED_ALONE)
+    if name in ("GNMF", "SemiGNMF", "ConstrainedNMF"):
+        why = GRAPH_REPEATS if pieces.graph_reg else KMEANS_REPEATS
+        expected |= dict.fromkeys(SAME_WEIGHTS, why)
+    if getattr(estimator, "sparseness_W", None) is not None:
+        expected |= dict.fromkeys(SAME_CODES, SPARSE_CODES)
+    if getattr(estimator, "kernel", None) == "precomputed":
+        expected["check_positive_only_tag_during_fit"] = NO_KERNEL
+        expected["check_estimators_dtypes"] = NO_KERNEL
+    return expected
+
+
+# What the checks do on purpose: few iterations, no labels, one label a class, few neighbours.
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.filterwarnings("ignore:.*was given no label")
+@pytest.mark.filterwarnings("ignore:.*no class has two labelled samples")
+@pytest.mark.filterwarnings("ignore:n_neighbors")
+# Not strict: one check under several names may pass for one kind of array by a lucky rounding.
+@parametrize_with_checks(ESTIMATORS, expected_failed_checks=expected_failures, xfail_strict=False)
 def test_scikit_learn_checks(estimator: Any, check: Any) -> None:
     check(estimator)
+
+
+def test_plain_models_have_no_expected_failure():
+    for name in ("NMF", "NSNMF", "CF", "LCF", "SparseNMF"):
+        assert expected_failures(getattr(partwise, name)()) == {}
+
+
+def test_no_estimator_is_left_out():
+    public = {name for name in partwise.__all__ if name[0].isupper()}
+    assert {type(estimator).__name__ for estimator in ESTIMATORS} == public
