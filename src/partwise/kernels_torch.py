@@ -7,6 +7,7 @@ solver's own accuracy and with one sweep to rounding.
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import torch
@@ -20,13 +21,22 @@ def sweep_rows(
     enough: float,
 ) -> Tensor:  # fmt: skip
     """Coordinate descent on min ½ d zᵀGz + ½ r zᵀz - cᵀz for every row; returns the new Z."""
+    global fused
     if Z.is_cuda and fused is not None and Z.shape[1] <= 256:
-        return fused(Z, C, G, d, r, sweeps, stop, enough)
+        try:
+            return fused(Z, C, G, d, r, sweeps, stop, enough)
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:  # a compiler that is missing or too old shows only here
+            fused = None
+            warnings.warn(
+                f"fused sweeps do not run here, tensor operations do: {error}", stacklevel=2
+            )
     z, c = Z.t().contiguous(), C.t()
     blocks = max(1.0, Z.shape[0] / ROWS)
     diagonal = [float(x) for x in G.diagonal().tolist()]
     plain = d is None and r.shape[0] == 1 and not bool(r.any())
-    first = 0.0
+    first = last = 0.0
     for sweep in range(sweeps):
         moved = z.new_zeros(z.shape[1])
         for j, gjj in enumerate(diagonal):
@@ -51,6 +61,9 @@ def sweep_rows(
         first = total if sweep == 0 else first
         if total <= stop * stop * first or total <= enough * blocks:
             break
+        if sweep > 20 and total >= last:  # rounding is all that still moves
+            break
+        last = total
     return z.t().contiguous()
 
 
@@ -81,6 +94,7 @@ def _make_fused() -> Any:
         else:
             r = tl.load(R)
         first = 0.0
+        last = 0.0
         going = 1
         for sweep in range(sweeps):
             if going == 1:
@@ -101,12 +115,15 @@ def _make_fused() -> Any:
                     flat = tl.where(gradient > 0, 0.0, old)
                     safe = tl.where(h > 0, h, 1.0)
                     new = tl.where(h > 0, tl.maximum(old - gradient / safe, 0.0), flat)
-                    moved += tl.sum((new - old) * (new - old) * h, axis=0)
+                    moved += tl.sum((new - old) * (new - old) * h, axis=0).to(tl.float32)
                     z = tl.where(here, new[:, None], z)
                 if sweep == 0:
                     first = moved
                 if (moved <= stop2 * first) | (moved <= enough):
                     going = 0
+                if (sweep > 20) & (moved >= last):  # rounding is all that still moves
+                    going = 0
+                last = moved
         tl.store(OUT + at, z, mask=mask)
 
     def run(

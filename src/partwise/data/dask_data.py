@@ -23,6 +23,11 @@ from partwise.data.sparse import SparseData
 
 SCATTER = 10_000  # bytes of constants above which they travel once a worker and not once a task
 
+LOST = (
+    "a Dask worker was lost, and with it the rows of V that lay there; start the fit again, with "
+    "checkpoint= a folder it goes on from its last checkpoint."
+)
+
 
 class Threads:
     """Blocks run by Dask's local scheduler; values are plain arrays here."""
@@ -62,10 +67,29 @@ class Workers:
         try:
             return action()
         except (KilledWorker, CancelledError, OSError, TimeoutError) as error:
-            raise RuntimeError(
-                "a Dask worker was lost, and with it the rows of V that lay there; start the fit "
-                "again, with checkpoint= a folder it goes on from its last checkpoint."
-            ) from error
+            raise RuntimeError(LOST) from error
+
+    def _gather(self, futures: list[Any]) -> list[Any]:
+        """Results; a worker that is gone is noticed while waiting: its rows may not return."""
+        from distributed import wait
+
+        while True:
+            try:
+                self._guard_wait(wait, futures)
+                break
+            except TimeoutError:
+                if not set(self.homes) <= set(self.client.nthreads()):
+                    raise RuntimeError(LOST) from None
+        return self._guard(lambda: self.client.gather(futures))
+
+    @staticmethod
+    def _guard_wait(wait: Any, futures: list[Any]) -> None:
+        from distributed import CancelledError
+
+        try:
+            wait(futures, timeout=2)
+        except CancelledError as error:
+            raise RuntimeError(LOST) from error
 
     def keep(self, calls: list[Any]) -> list[Any]:
         from distributed import wait
@@ -86,7 +110,10 @@ class Workers:
         home = self.homes[at if at >= 0 else 0]
         return {"workers": [home], "allow_other_workers": True, "pure": False}
 
-    def run(
+    def run(self, *args: Any) -> tuple[Any, list[Any]]:
+        return self._guard(lambda: self._run(*args))
+
+    def _run(
         self, layout: Layout, job: Any, constants: list[Any], inputs: Any, kept: int, combine: Any
     ) -> tuple[Any, list[Any]]:
         client = self.client
@@ -115,15 +142,18 @@ class Workers:
             [client.submit(_kept, result, j, **self._home(layout, b)) for j in range(kept)]
             for b, result in enumerate(results)
         ]
-        shares = self._guard(lambda: client.gather(partial))
+        shares = self._gather(partial)
         self.moved["back"] += sum(np.asarray(share).nbytes for share in shares)
         self.moved["rounds"] += 1
         return combine(shares), values
 
     def fetch(self, handles: list[Any]) -> list[Any]:
-        return self._guard(lambda: self.client.gather(handles))
+        return self._gather(handles)
 
     def place(self, values: list[Any], first: int) -> list[Any]:
+        return self._guard(lambda: self._place(values, first))
+
+    def _place(self, values: list[Any], first: int) -> list[Any]:
         futures = []
         for b, value in enumerate(values):
             home = self.homes[max(0, b - first)]
