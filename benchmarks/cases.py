@@ -108,7 +108,7 @@ def made_sparse(
 ) -> sp.csr_array:
     """Documents of three topics each, a fifth of the words noise; values 1 + log count."""
     rng = np.random.default_rng(seed)
-    words = max(1, round(1.25 * density * p))  # some are drawn twice
+    words = max(1, round(1.02 * density * p))  # a few are drawn twice
     tables = rng.gamma(0.05, size=(k, p))
     cumulated = np.cumsum(tables / tables.sum(axis=1, keepdims=True), axis=1)
     topics = rng.integers(k, size=(n, 3))

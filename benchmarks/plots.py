@@ -52,12 +52,13 @@ def _race(part: dict[str, Any]) -> Any:
 def _scaling(part: dict[str, Any]) -> Any:
     from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(figsize=(6.4, 4.4))
+    figure, axes = pyplot.subplots(figsize=(7, 4.4))
     for number, line in enumerate(part["series"]):
         base = line["sizes"][0]
         steps = [size / base for size in line["sizes"]]
         label = f"{line['name']}: slope {line['slope']:.2f}"
-        axes.plot(steps, line["seconds"], "o-", color=f"C{number % 10}", label=label, markersize=4)
+        style = "o-" if number < 7 else "s--"
+        axes.plot(steps, line["seconds"], style, color=f"C{number % 7}", label=label, markersize=4)
     axes.set(
         xscale="log",
         yscale="log",
@@ -66,5 +67,5 @@ def _scaling(part: dict[str, Any]) -> Any:
         title="One size varied at a time",
     )
     axes.grid(alpha=0.3, which="both")
-    axes.legend(frameon=False, fontsize=7)
+    axes.legend(frameon=False, fontsize=7, loc="center left", bbox_to_anchor=(1, 0.5))
     return figure

@@ -55,7 +55,7 @@ class Entry:
     theirs: list[float] = field(default_factory=list)
     ours: list[float] = field(default_factory=list)
     ratio: float | None = None
-    curve: list[tuple[float, float]] = field(default_factory=list)
+    curve: list[tuple[float, float | None]] = field(default_factory=list)
 
 
 class Ours:
@@ -127,8 +127,7 @@ def hold(
     longest = max((e.ours_iterations or 0 for e in entries), default=0)
     curve = []
     for m in [m for m in GRID if m < longest] + [longest] * (longest > 0):
-        done = ours.run(m, evaluate=True)
-        curve.append((done.seconds, done.objective))
+        curve.append(_point(ours, m))
     return {
         "warm_up": warm_up,
         "entries": [vars(entry) for entry in entries],
@@ -149,7 +148,7 @@ def _pair(
     entry.warm_up = peer.run(2, timeout=10 * limit).seconds
     probe = peer.run(_PROBE, evaluate=True, timeout=10 * limit)
     estimate = probe.seconds / _PROBE * iterations
-    entry.curve.append((probe.seconds, probe.objective))  # type: ignore[arg-type]
+    entry.curve.append((probe.seconds, probe.objective))
     if estimate > limit and not must:
         entry.status = (
             f"left out: about {estimate:.0f} s for {iterations} iterations, estimated from "
@@ -163,8 +162,7 @@ def _pair(
     runs = max(1, min(runs, int(patience / max(estimate, 1e-9))))
     for m in PEER_GRID:
         if m < iterations:
-            done = peer.run(m, evaluate=True)
-            entry.curve.append((done.seconds, done.objective))  # type: ignore[arg-type]
+            entry.curve.append(_point(peer, m))
     first = peer.run(iterations, evaluate=True)
     assert first.objective is not None
     entry.target, entry.iterations = first.objective, first.iterations
@@ -186,6 +184,15 @@ def _pair(
             times.append(contestant.run(n).seconds)
     entry.curve.append((median(entry.theirs), first.objective))
     entry.ratio = median(a / b for a, b in zip(entry.theirs, entry.ours, strict=True))
+
+
+def _point(contestant: Contestant, iterations: int) -> tuple[float, float | None]:
+    """A point of the plot, for which the shortest of a few short runs will do."""
+    first = contestant.run(iterations, evaluate=True)
+    more = 2 if first.seconds < 0.5 * _SHORT else 0
+    return min(
+        [first.seconds, *(contestant.run(iterations).seconds for _ in range(more))]
+    ), first.objective
 
 
 def _summary(entry: Entry) -> str:
