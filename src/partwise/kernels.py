@@ -152,26 +152,33 @@ def kl_rows(indptr, indices, x, V, U, out, xlogy, want_log, bounds, tiny):
 
 
 @nb.njit(**_OPTIONS)
-def _newton_row(x, y, B, m, z, a, ridge, sweeps):
+def _newton_row(x, y, inv, r, B, m, z, a, ridge, sweeps):
     """One-dimensional second-order steps on f(z) = Σ_j (a_j + ½ ridge z_j) z_j - Σ_e x_e log y_e.
 
-    y = B z is kept up to date. B is (k, m): the basis at the m non-zeros of the row. With
+    y = B z, inv = 1/y and r = x/y are kept up to date, so that a division is paid for only where a
+    coordinate moves. B is (k, m): the basis at the m non-zeros of the row. With
     N = Σ x b/y and h = Σ x b²/y² the derivative a + ridge z - N(z) is modelled with the hyperbola
     p/(q + z) that has N's value and slope, and z moves to the root of the model. Because 1/N is
     concave in z, the root is never right of the minimiser, and from the right it is nearer to it
     than Newton's step.
     """
     k = z.shape[0]
+    one = z.dtype.type(1)
+    for e in range(m):
+        inv[e] = one / y[e]
+        r[e] = x[e] * inv[e]
     for _ in range(sweeps):
         for j in range(k):
             b = B[j]
+            old = z[j]
             N = 0.0
+            for e in range(m):
+                N += r[e] * b[e]
+            if old == 0.0 and N <= a[j]:
+                continue
             h = 0.0
             for e in range(m):
-                t = b[e] / y[e]
-                N += x[e] * t
-                h += x[e] * t * t
-            old = z[j]
+                h += r[e] * b[e] * (inv[e] * b[e])
             if h > 0.0:
                 # (a + ridge z)(q + z) = p with p = N²/h, q = N/h - z
                 q = max(N / h - old, 0.0)
@@ -196,6 +203,8 @@ def _newton_row(x, y, B, m, z, a, ridge, sweeps):
             if change != 0:
                 for e in range(m):
                     y[e] += change * b[e]
+                    inv[e] = one / y[e]
+                    r[e] = x[e] * inv[e]
                 z[j] = new
 
 
@@ -208,6 +217,8 @@ def _newton_range(indptr, indices, data, Z, U, cost, ridge, sweeps, xlogy, want_
     B = np.empty((k, width), Z.dtype)
     y = np.empty(width, Z.dtype)
     x = np.empty(width, Z.dtype)
+    inv = np.empty(width, Z.dtype)
+    r = np.empty(width, Z.dtype)
     a = np.empty(k, np.float64)
     for i in range(lo, hi):
         m = indptr[i + 1] - indptr[i]
@@ -226,7 +237,7 @@ def _newton_range(indptr, indices, data, Z, U, cost, ridge, sweeps, xlogy, want_
                 y[e] += zl * b[e]
         for other in range(k):
             a[other] = cost[0 if cost.shape[0] == 1 else i, other]
-        _newton_row(x, y, B, m, z, a, ridge[0 if ridge.shape[0] == 1 else i], sweeps)
+        _newton_row(x, y, inv, r, B, m, z, a, ridge[0 if ridge.shape[0] == 1 else i], sweeps)
         s = 0.0
         if want_log:
             for e in range(m):
@@ -286,6 +297,8 @@ def _newton_dense_range(X, Z, B, cost, ridge, sweeps, xlogy, want_log, lo, hi, t
     k, m = B.shape
     x = np.empty(m, Z.dtype)
     y = np.empty(m, Z.dtype)
+    inv = np.empty(m, Z.dtype)
+    r = np.empty(m, Z.dtype)
     a = np.empty(k, np.float64)
     for i in range(lo, hi):
         z = Z[i]
@@ -299,7 +312,7 @@ def _newton_dense_range(X, Z, B, cost, ridge, sweeps, xlogy, want_log, lo, hi, t
                 y[e] += zl * b[e]
         for other in range(k):
             a[other] = cost[0 if cost.shape[0] == 1 else i, other]
-        _newton_row(x, y, B, m, z, a, ridge[0 if ridge.shape[0] == 1 else i], sweeps)
+        _newton_row(x, y, inv, r, B, m, z, a, ridge[0 if ridge.shape[0] == 1 else i], sweeps)
         s = 0.0
         if want_log:
             for e in range(m):

@@ -81,6 +81,7 @@ class Factorizer(
             extrapolate=not plain,
             guard=not plain,
             keep=_kept_share(solver, model),
+            warmup=3 if solver == "newton" else 0,
         )
 
     def _step(self, solver: str, rng: np.random.RandomState) -> Step:
@@ -196,6 +197,8 @@ class Factorizer(
         if getattr(self, "sample_weighting", None) == "ncw":
             ncw = _validate.ncw_weights(data)
             weights = ncw if weights is None else weights * ncw
+        if weights is not None and (weights == 1).all():
+            weights = None  # the plain model, to the last bit
         if weights is not None and beta_of(self.beta_loss) not in (1.0, 2.0):
             raise ValueError(
                 f"sample_weight needs beta_loss 'frobenius' or 'kullback-leibler', got "

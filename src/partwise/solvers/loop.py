@@ -45,6 +45,9 @@ class Settings:
     stationary : bool
         False where fixed points are not KKT points (GNMF-KL): then the relative change of the
         factors is compared with tol.
+    warmup : int
+        First iterations that are multiplicative: a second-order step from a random start empties
+        parts before they differ.
     check_every : int
         Iterations between two looks at the residual.
     keep : float
@@ -57,6 +60,7 @@ class Settings:
     extrapolate: bool = True
     guard: bool = True
     stationary: bool = True
+    warmup: int = 0
     check_every: int = 5
     keep: float = 0.0
 
@@ -68,6 +72,7 @@ class Momentum:
         self.active, self.keep = active, keep
         self.weight = 0.5 if active else 0.0
         self.ceiling = 1.0
+        self.resting = False
 
     def grow(self) -> None:
         if self.active:
@@ -80,7 +85,7 @@ class Momentum:
             self.weight /= 1.5
 
     def __call__(self, new: Array, old: Array) -> Array:
-        if not self.weight:
+        if not self.weight or self.resting:
             return new
         out = new - old
         out *= self.weight
@@ -119,7 +124,8 @@ def alternate(
         solution.history, solution.n_iter = state["history"], state["n"]
     for n in range(begin, settings.max_iter + 1):
         check = settings.tol > 0 and n > 1 and n % settings.check_every == 0
-        move = mu if safe else step
+        momentum.resting = n <= settings.warmup
+        move = mu if safe or momentum.resting else step
         sub = model.subproblem(first, y["V"], y["U"])
         residual = kkt_residual(sub, y[first]) if check and settings.stationary else np.inf
         new = {first: move(sub, y[first])}

@@ -56,15 +56,13 @@ def _em(sub: Divergence, Z: Array) -> Array:
     ridge r, a quadratic's root with one.
     """
     b, r = sub.cost, none(Z)
+    coupled = next((term for term in sub.terms if hasattr(term, "solve")), None)
     for term in sub.terms:
-        if hasattr(term, "solve"):
-            for other in sub.terms:
-                if other is not term:
-                    linear, ridge = other.row_bound(Z)
-                    b, r = b + linear, r + ridge
-            return term.solve(spread(b, Z), r, Z * sub.product, Z)
-        linear, ridge = term.row_bound(Z)
-        b, r = b + linear, r + ridge
+        if term is not coupled:
+            linear, ridge = term.row_bound(Z)
+            b, r = b + linear, r + ridge
+    if coupled is not None:
+        return coupled.solve(spread(b, Z), r, Z * sub.product, Z)
     beta = sub.beta
     b = spread(b, Z)
     if beta >= 2:  # q² <= 2/β q^β + const: the ridge joins the cost

@@ -1,0 +1,319 @@
+"""Labels as people have them, through every method that takes them."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import reference
+from methods import FROBENIUS, KL, LOSSES
+from partwise import (
+    CDNMF,
+    CF,
+    CNMF,
+    GNMF,
+    LCF,
+    NMF,
+    NMFDC,
+    NSNMF,
+    ConstrainedNMF,
+    SemiGNMF,
+    SparseNMF,
+)
+from partwise.metrics import clustering_accuracy
+
+N, P, CLASSES = 36, 15, 3
+NAMES = np.array(["ant", "bee", "cat"])
+
+
+def three_groups(seed=0):
+    """Three groups that each have their own five features; samples in random order."""
+    rng = np.random.default_rng(seed)
+    y = rng.permutation(np.arange(N) % CLASSES)
+    X = 0.1 * rng.random((N, P))
+    for c in range(CLASSES):
+        X[np.ix_(y == c, np.arange(5 * c, 5 * c + 5))] += 1 + rng.random((N // CLASSES, 5))
+    return X, y
+
+
+X, Y = three_groups()
+#: Four labelled samples a class, the others unknown.
+KNOWN = np.full(N, -1)
+for _c in range(CLASSES):
+    KNOWN[np.flatnonzero(Y == _c)[:4]] = _c
+ONE_EACH = np.full(N, -1)
+for _c in range(CLASSES):
+    ONE_EACH[np.flatnonzero(Y == _c)[1]] = _c
+
+SETTINGS = {"max_iter": 30, "tol": 0.0, "random_state": 0}
+#: Every estimator that learns from labels; a new one is one line.
+LEARNERS = {
+    "CNMF": lambda **s: CNMF(**s),
+    "CNMF-KL": lambda **s: CNMF(beta_loss=KL, **s),
+    "CDNMF": lambda **s: CDNMF(**s),
+    "CDNMF-KL": lambda **s: CDNMF(beta_loss=KL, **s),
+    "SemiGNMF": lambda **s: SemiGNMF(graph_reg=1.0, **s),
+    "SemiGNMF-KL": lambda **s: SemiGNMF(graph_reg=1.0, beta_loss=KL, **s),
+    "NMFDC": lambda **s: NMFDC(smoothing=0.2, **s),
+    "all": lambda **s: ConstrainedNMF(
+        hard_labels=True, class_reg=1.0, graph_reg=0.5, label_weight=1.0, smoothing=0.1, **s
+    ),
+    "all-KL": lambda **s: ConstrainedNMF(
+        hard_labels=True, class_reg=1.0, graph_reg=0.5, label_weight=1.0, beta_loss=KL, **s
+    ),
+}
+#: Those that only name their clusters by labels.
+NAMERS = {
+    "GNMF": lambda **s: GNMF(graph_reg=1.0, **s),
+    "NSNMF": lambda **s: NSNMF(smoothing=0.2, **s),
+    "SparseNMF": lambda **s: SparseNMF(sparseness_H=0.5, **s),
+    "CF": lambda **s: CF(**s),
+    "LCF": lambda **s: LCF(**s),
+}
+EVERY = LEARNERS | NAMERS
+
+
+def words(codes, unknown=None):
+    return np.array([unknown if c < 0 else NAMES[c] for c in codes], dtype=object)
+
+
+#: The same labels in many shapes. The classes come back under these names.
+KINDS = {
+    "integers": (KNOWN, [0, 1, 2]),
+    "other integers": (np.where(KNOWN < 0, -1, 10 * KNOWN + 5), [5, 15, 25]),
+    "floats with NaN": (np.where(KNOWN < 0, np.nan, KNOWN), [0.0, 1.0, 2.0]),
+    "strings with None": (words(KNOWN), list(NAMES)),
+    "strings with NaN": (words(KNOWN, np.nan), list(NAMES)),
+    "list": (words(KNOWN).tolist(), list(NAMES)),
+    "series": (pd.Series(words(KNOWN), index=np.arange(N)[::-1]), list(NAMES)),
+    "categorical": (pd.Series(pd.Categorical(words(KNOWN))), list(NAMES)),
+    "nullable": (pd.Series(pd.array(KNOWN, dtype="Int64")).mask(KNOWN < 0), [0, 1, 2]),
+    "pandas strings": (pd.Series(words(KNOWN), dtype="str"), list(NAMES)),
+    "column": (KNOWN[:, None], [0, 1, 2]),
+}
+
+
+def fit(make, y, **settings):
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*was given no label")
+        warnings.filterwarnings("ignore", message=".*no class has two labelled samples")
+        return make(**{**SETTINGS, **settings}).fit(X, y)
+
+
+@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize("kind", KINDS)
+def test_kinds_of_labels(name, kind):
+    """The kind changes neither the factors nor the clusters, only their names."""
+    y, classes = KINDS[kind]
+    plain, got = fit(EVERY[name], KNOWN), fit(EVERY[name], y)
+    np.testing.assert_array_equal(got.embedding_, plain.embedding_)
+    assert got.classes_.tolist() == classes
+    renamed = [classes[c] if c < CLASSES else c for c in plain.labels_]
+    assert got.labels_.tolist() == renamed
+    assert got.n_components_ == CLASSES  # "auto": the classes in y
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_groups_come_back_under_the_users_names(name):
+    got = fit(LEARNERS[name], words(KNOWN), max_iter=100)
+    assert got.fit_predict(X, words(KNOWN)).tolist() == got.labels_.tolist()
+    # groups this clear are found by every method
+    assert (got.labels_ == NAMES[Y]).mean() >= 0.9
+    new, truth = three_groups(seed=5)
+    assert (got.predict(new) == NAMES[truth]).mean() >= 0.9
+    confidence = got.predict_confidence(new)
+    assert confidence.shape == (N,)
+    assert (confidence >= 0).all() and (confidence <= 1).all() and confidence.max() > 0.3
+
+
+@pytest.mark.parametrize("name", NAMERS)
+def test_labels_only_name_the_clusters_of_unsupervised_methods(name):
+    without, with_labels = fit(NAMERS[name], None, n_components=3), fit(NAMERS[name], KNOWN)
+    np.testing.assert_array_equal(without.embedding_, with_labels.embedding_)
+    assert clustering_accuracy(without.labels_, with_labels.labels_) == 1
+    assert not hasattr(without, "classes_")
+    assert set(without.labels_) <= {0, 1, 2}
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_the_order_of_samples_does_not_matter_to_clusters(name):
+    order = np.random.default_rng(3).permutation(N)
+    make = EVERY[name]
+    straight = make(**SETTINGS).fit(X, words(KNOWN))
+    shuffled = make(**SETTINGS).fit(X[order], words(KNOWN)[order])
+    assert clustering_accuracy(straight.labels_[order], shuffled.labels_) >= 0.9
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+@pytest.mark.parametrize("nothing", ["None", "-1", "NaN", "all None"])
+def test_no_label_at_all_warns_and_is_the_plain_model(name, nothing):
+    y = {
+        "None": None,
+        "-1": np.full(N, -1),
+        "NaN": np.full(N, np.nan),
+        "all None": np.array([None] * N, dtype=object),
+    }[nothing]
+    with pytest.warns(UserWarning, match="was given no label"):
+        got = LEARNERS[name](n_components=3, **SETTINGS).fit(X, y)
+    plain = {
+        "SemiGNMF": lambda: GNMF(3, graph_reg=1.0, **SETTINGS),
+        "SemiGNMF-KL": lambda: GNMF(3, graph_reg=1.0, beta_loss=KL, **SETTINGS),
+        "NMFDC": lambda: NSNMF(3, smoothing=0.2, **SETTINGS),
+        "all": lambda: ConstrainedNMF(3, graph_reg=0.5, smoothing=0.1, **SETTINGS),
+        "all-KL": lambda: ConstrainedNMF(3, graph_reg=0.5, beta_loss=KL, **SETTINGS),
+    }.get(name, lambda: NMF(3, beta_loss=KL if "KL" in name else FROBENIUS, **SETTINGS))()
+    np.testing.assert_array_equal(got.embedding_, plain.fit(X).embedding_)
+    assert set(got.labels_) <= {0, 1, 2}
+    if nothing == "None":
+        return
+    assert got.classes_.size == 0
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_one_labelled_sample_in_all(name):
+    y = np.array([None] * N, dtype=object)
+    y[7] = "mine"
+    got = fit(LEARNERS[name], y, n_components=3, n_clusters=3)
+    assert np.isfinite(got.embedding_).all()
+    assert got.labels_[7] == "mine"
+    assert set(got.labels_) <= {"mine", "cluster 1", "cluster 2"}
+    # "auto": one class, one component
+    assert fit(LEARNERS[name], y).n_components_ == 1
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_everything_labelled(name):
+    got = fit(LEARNERS[name], NAMES[Y], max_iter=100)
+    assert np.isfinite(got.embedding_).all()
+    assert (got.labels_ == NAMES[Y]).all()
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_one_label_a_class(loss):
+    """Hard labels are void, with a warning; the class cost is not."""
+    with pytest.warns(UserWarning, match="no class has two labelled samples"):
+        hard = CNMF(beta_loss=loss, **SETTINGS).fit(X, ONE_EACH)
+    plain = NMF(3, beta_loss=loss, **SETTINGS).fit(X)
+    np.testing.assert_array_equal(hard.embedding_, plain.embedding_)
+    cost = CDNMF(beta_loss=loss, class_reg=5.0, **SETTINGS).fit(X, ONE_EACH)  # no warning
+    assert np.abs(cost.embedding_ - plain.embedding_).max() > 0.05
+    for c in range(CLASSES):  # each class's own component leads its samples
+        own = cost.embedding_[Y == c].mean(axis=0)
+        assert own.argmax() == c
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("init", [None, "nndsvd", "nndsvdar", "kmeans"])
+def test_the_start_gives_each_class_its_own_component(loss, init):
+    """From components in a wrong order a strong cost never lets go: ten times the objective."""
+    got = CDNMF(beta_loss=loss, class_reg=10.0, init=init, random_state=0).fit(X, KNOWN)
+    own = np.array([X[KNOWN == c].mean(axis=0) for c in range(CLASSES)])
+    codes = 0.1 + np.eye(CLASSES)[np.maximum(KNOWN, 0)] * (KNOWN >= 0)[:, None]
+    best = CDNMF(beta_loss=loss, class_reg=10.0, init="custom").fit(X, KNOWN, W=codes, H=own)
+    assert got.objective_ <= best.objective_ * 1.001
+
+
+@pytest.mark.parametrize("name", ["CNMF", "CNMF-KL", "NMFDC", "all", "all-KL"])
+@pytest.mark.parametrize("solver", ["auto", "mu"])
+def test_hard_labels_share_a_row_exactly(name, solver):
+    V = fit(LEARNERS[name], words(KNOWN), solver=solver).embedding_
+    for c in range(CLASSES):
+        rows = V[KNOWN == c]
+        np.testing.assert_array_equal(rows, np.broadcast_to(rows[0], rows.shape))
+    free = V[KNOWN < 0]
+    assert len(np.unique(free, axis=0)) == len(free)
+
+
+@pytest.mark.parametrize("name", ["CNMF", "CNMF-KL", "NMFDC"])
+def test_a_start_that_breaks_hard_labels_is_averaged(name, rng):
+    V, H = 0.1 + rng.random((N, 3)), 0.1 + rng.random((3, P))
+    A = reference.label_matrix(KNOWN)
+    averaged = A @ reference.shared_rows(A, V)
+    assert np.abs(averaged - V).max() > 0.1
+    fits = [
+        LEARNERS[name](init="custom", **SETTINGS).fit(X, KNOWN, W=start, H=H)
+        for start in (V, averaged)
+    ]
+    # the mean of equal rows is that row, so both begin at the same point up to rounding
+    np.testing.assert_allclose(fits[0].embedding_, fits[1].embedding_, rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize(
+    "k, per_class, owners",
+    [
+        (3, 1, ["ant", "bee", "cat"]),
+        (5, 1, ["ant", "bee", "cat", None, None]),
+        (2, 1, ["ant", "bee"]),
+        (6, 2, ["ant", "ant", "bee", "bee", "cat", "cat"]),
+        (7, 2, ["ant", "ant", "bee", "bee", "cat", "cat", None]),
+        (5, 2, ["ant", "ant", "bee", "bee", "cat"]),
+    ],
+)
+def test_components_and_classes(loss, k, per_class, owners):
+    """Components beyond the classes cost nothing; a class without components pays nothing."""
+    settings = {"beta_loss": loss, "class_reg": 1e4, "components_per_class": per_class}
+    for estimator in (CDNMF, ConstrainedNMF):
+        got = estimator(k, **settings, **SETTINGS).fit(X, words(KNOWN))
+        assert got.component_classes_.tolist() == owners
+        for i in np.flatnonzero(KNOWN >= 0):
+            label = NAMES[KNOWN[i]]
+            foreign = [c is not None and c != label for c in owners]
+            if label in owners:  # so dear that nothing is left of it
+                assert got.embedding_[i, foreign].sum() <= 1e-3 * got.embedding_[i].sum() + 1e-9
+            else:
+                assert got.embedding_[i].sum() > 0.1
+
+
+def test_auto_counts_components_per_class():
+    assert CDNMF(components_per_class=2, **SETTINGS).fit(X, KNOWN).n_components_ == 6
+    assert CDNMF(components_per_class=2, **SETTINGS).fit(X, KNOWN).n_clusters_ == 3
+    assert not hasattr(CNMF(**SETTINGS).fit(X, KNOWN), "component_classes_")
+
+
+@pytest.mark.parametrize("n_clusters", [1, 2, 5])
+def test_more_and_fewer_clusters_than_classes(n_clusters):
+    """Clusters beyond the classes get names of their own."""
+    got = fit(LEARNERS["CDNMF"], words(KNOWN), n_clusters=n_clusters)
+    assert got.n_clusters_ == n_clusters == len(set(got.labels_))
+    extra = {f"cluster {i}" for i in range(1, n_clusters - CLASSES + 1)}
+    assert extra <= set(got.labels_) <= set(NAMES) | extra
+    numbers = fit(LEARNERS["CDNMF"], KNOWN, n_clusters=5).labels_
+    assert set(numbers) == {0, 1, 2, 3, 4}
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_labels_reach_unlabelled_samples(name):
+    """On noisy groups, labels help those that have none: no worse than NMF in the mean."""
+    scores = {"with": [], "without": []}
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        data, truth = three_groups(seed)
+        noisy = data + 1.5 * rng.random(data.shape)
+        known = truth.copy()
+        hidden = rng.permutation(N)[: 2 * N // 3]
+        known[hidden] = -1
+        for key, y in (("with", known), ("without", None)):
+            make = LEARNERS[name] if key == "with" else NAMERS["NSNMF"]
+            labels = make(**{**SETTINGS, "n_components": 3, "max_iter": 60}).fit_predict(noisy, y)
+            scores[key].append(clustering_accuracy(truth[hidden], labels[hidden]))
+    assert np.mean(scores["with"]) >= np.mean(scores["without"]) - 0.05
+
+
+BAD = {
+    "too short": (KNOWN[:-1], ValueError, "one entry for each of the 36 samples"),
+    "indicator": (np.eye(3)[Y], ValueError, "one label a sample"),
+    "infinite": (np.where(KNOWN < 0, np.inf, KNOWN), ValueError, "infinity"),
+    "mixed": ([1, "1"] * (N // 2), TypeError, "sorted together"),
+}
+
+
+@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize("bad", BAD)
+def test_labels_that_make_no_sense_are_refused(name, bad):
+    y, error, message = BAD[bad]
+    with pytest.raises(error, match=message):
+        EVERY[name](**SETTINGS).fit(X, y)
