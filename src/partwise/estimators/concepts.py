@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from numbers import Real
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import scipy.sparse as sp
@@ -178,9 +178,9 @@ class CF(ConstrainedFactorizer):
                 raise ValueError(
                     f"kernel='precomputed' needs a square kernel matrix, got shape {X.shape}."
                 )
-            return DenseGram(_symmetric(X, "the precomputed kernel"))
+            return DenseGram(_kernel_checked(X, "the precomputed kernel"))
         if self.kernel != "linear":
-            return DenseGram(_symmetric(self._kernel(X, X), f"kernel={self.kernel!r}"))
+            return DenseGram(_kernel_checked(self._kernel(X, X), f"kernel={self.kernel!r}"))
         low = X.data.min(initial=0) if sp.issparse(X) else X.min(initial=0)
         if low >= 0:
             return LinearGram(as_data(X), None, None)
@@ -265,18 +265,24 @@ class CF(ConstrainedFactorizer):
             if not plain:  # concepts inside the samples: far away, locality would empty V at once
                 C0 = C0 / np.maximum(C0.sum(axis=0), np.finfo(X.dtype).tiny)
                 V = model.fit_scale(V, C0)
-            found = alternate(model, V, C0, make_step(solver), settings, report(number))
+            try:
+                found = alternate(model, V, C0, make_step(solver), settings, report(number))
+            except np.linalg.LinAlgError:  # factors beyond all bounds
+                self._refuse_kernel(-np.inf)
             if best is None or found.history[-1] < best.history[-1]:
                 best = found
         # ‖φ(X) - V Cᵀ φ(X)‖² >= 0 for every kernel: below zero there is no φ
         if not best.history[-1] >= -1e-3 * abs(model.constant):
-            raise ValueError(
-                f"kernel={self.kernel!r} is not positive semi-definite: the objective fell to "
-                f"{best.history[-1]:g}; use a matrix of inner products."
-            )
+            self._refuse_kernel(best.history[-1])
         V = self._store_concepts(X, model, best, solver, k, extra)
         report.finish()
         return V
+
+    def _refuse_kernel(self, objective: float) -> NoReturn:
+        raise ValueError(
+            f"kernel={self.kernel!r} is not positive semi-definite: the objective fell to "
+            f"{objective:g}; use a matrix of inner products."
+        )
 
     def _store_concepts(
         self, X: Any, model: ConceptModel, found: Any, solver: str, k: int, extra: Knowledge
@@ -424,13 +430,27 @@ class CF(ConstrainedFactorizer):
         return tags
 
 
-def _symmetric(K: Array, what: str) -> Array:
-    """K itself, checked: k(x, y) = k(y, x) to some thousand roundings."""
-    gap = float(np.abs(K - K.T).max(initial=0))
-    if not gap <= 1e4 * np.finfo(K.dtype).eps * float(np.abs(K).max(initial=0)):
+def _kernel_checked(K: Array, what: str) -> Array:
+    """K itself, if it can be a kernel: symmetric, and k(x, y)² <= k(x, x) k(y, y)."""
+    own = np.sqrt(np.maximum(np.diag(K), 0))
+    if not (np.diag(K) >= 0).all():
         raise ValueError(
-            f"{what} must be symmetric, got entries that differ by {gap:g}; use (K + K.T) / 2."
+            f"{what} is not positive semi-definite: k(x, x) = {np.diag(K).min():g} for a sample; "
+            "use a matrix of inner products."
         )
+    slack = 1e4 * np.finfo(K.dtype).eps * float(own.max(initial=0)) ** 2
+    for first in range(0, len(K), 256):  # by rows: no second matrix of this size
+        rows = slice(first, first + 256)
+        gap = float(np.abs(K[rows] - K[:, rows].T).max())
+        if not gap <= slack:
+            raise ValueError(
+                f"{what} must be symmetric, got entries that differ by {gap:g}; use (K + K.T) / 2."
+            )
+        if not (np.abs(K[rows]) <= np.outer(own[rows], own) + slack).all():
+            raise ValueError(
+                f"{what} is not positive semi-definite: k(x, y)² exceeds k(x, x) k(y, y) for some "
+                "pair; use a matrix of inner products."
+            )
     return K
 
 
