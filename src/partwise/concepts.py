@@ -155,8 +155,9 @@ class ConceptModel:
 
     unit = False
 
-    def __init__(self, gram: Gram, locality: float = 0.0) -> None:
+    def __init__(self, gram: Gram, locality: float = 0.0, *, balance: bool = False) -> None:
         self.gram, self.locality = gram, locality
+        self.balance = balance and not locality
         self.a = gram.diagonal()
         self.constant = 0.5 * float(self.a.sum(dtype=np.float64))
         self.sweeps = {"V": 1, "U": 1}
@@ -198,7 +199,18 @@ class ConceptModel:
         return self.subproblem("V", V, C).value(V)
 
     def normalize(self, V: Array, C: Array) -> tuple[Array, Array]:
-        return V, C
+        """Basis vectors of length one, if asked for and V and C share a free scale.
+
+        One long column of V would shorten the gradient steps of all columns of C.
+        """
+        if not self.balance:
+            return V, C
+        KC = self.product(C)
+        lengths = np.sqrt(np.maximum((C * KC).sum(axis=0), 0))
+        lengths = np.where(lengths > 0, lengths, 1).astype(C.dtype)
+        C = C / lengths
+        self._known = (C, KC / lengths)
+        return V * lengths, C
 
     def fit_scale(self, V: Array, C: Array) -> Array:
         """V times the scalar that fits X best."""

@@ -246,10 +246,10 @@ class CF(ConstrainedFactorizer):
         extra = Knowledge(encode_labels(y, X.shape[0]), None)
         k = self._n_parts(X, C.T if C is not None else None, extra)
         gram = self._gram(X)
-        model = ConceptModel(gram, self._locality())
+        plain = solver == "mu"  # as printed
+        model = ConceptModel(gram, self._locality(), balance=not plain)
         _validate.check_scale(model.constant, True, type(self).__name__)
         model.sweeps["V"] = 4
-        plain = solver == "mu"
         settings = Settings(
             max_iter=self.max_iter,
             tol=self.tol,
