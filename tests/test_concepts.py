@@ -147,7 +147,7 @@ def test_faster_solvers_go_lower_than_mu(name, solver, data):
 @pytest.mark.parametrize("name", LOCALITY)
 def test_new_samples(name, kernel):
     """min_v ½‖φ(x) - Φᵀ C v‖² + λ/2 Σ v_k ‖φ(x) - u_k‖² over v >= 0, solved by nnls."""
-    est = make(name, "nesterov", kernel=kernel, tol=1e-9).fit(Q.X)
+    est = make(name, "nesterov", kernel=kernel).fit(Q.X).set_params(tol=1e-9)
     new = make_problem(seed=9, n=8, p=13).X + 0.1
     K, cross = kernel_matrix(kernel, Q.X), kernel_matrix(kernel, new, Q.X)
     C, lam = est.concept_weights_, LOCALITY[name]
@@ -221,7 +221,12 @@ def test_a_callable_kernel():
 BAD_KERNELS = {
     "rectangular": (lambda K: K[:, :-1], "square"),
     "asymmetric": (lambda K: np.triu(K), "symmetric"),
-    "indefinite": (lambda K: K - 3 * np.eye(len(K)), "not positive semi-definite"),
+    "negative diagonal": (lambda K: K - 3 * np.eye(len(K)), r"k\(x, x\) = -2"),
+    "no inner product": (lambda K: 5 * K - 4 * np.eye(len(K)), "k\\(x, y\\)² exceeds"),
+    "indefinite": (
+        lambda K: K - 0.9 * np.ones_like(K) + 0.9 * np.eye(len(K)),
+        "not positive semi-definite: the objective fell",
+    ),
 }
 
 
