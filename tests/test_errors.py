@@ -122,9 +122,7 @@ def test_objects_that_are_numbers_are_converted():
 
 
 @pytest.mark.parametrize("solver", ["hals", "nesterov", "mu"])
-@pytest.mark.parametrize(
-    ("factor", "word"), [(1e200, "too large"), (1e-200, "squares of X are all zero")]
-)
+@pytest.mark.parametrize(("factor", "word"), [(1e200, "too large"), (1e-200, "too small")])
 @pytest.mark.parametrize("container", [np.asarray, sp.csr_array])
 def test_values_whose_squares_leave_the_range(container, factor, word, solver):
     """An error alone: no numpy warning comes first (warnings are errors here)."""

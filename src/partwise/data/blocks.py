@@ -9,8 +9,8 @@ import numpy as np
 
 from partwise._numeric import Array, floor
 
-#: Entries of a temporary block: 4 million float64 are 32 MB.
-BLOCK_ENTRIES = 4_000_000
+#: Entries of a temporary block: half a million float64 are 4 MB, which stay in the cache.
+BLOCK_ENTRIES = 500_000
 
 
 def row_blocks(n: int, p: int) -> Iterator[slice]:

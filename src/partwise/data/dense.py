@@ -48,7 +48,8 @@ class DenseData(InNumpy):
         return self.X.T @ V
 
     def row_sq_norms(self) -> Array:
-        return self._by_row(lambda _, X: np.square(X, dtype=np.float64).sum(axis=1))
+        # einsum converts in small buffers: no copy of X in float64
+        return np.einsum("ij,ij->i", self.X, self.X, dtype=np.float64, casting="unsafe")
 
     def row_sums(self) -> Array:
         return self.X.sum(axis=1, dtype=np.float64)

@@ -73,9 +73,12 @@ def _random(
     """
     scale = np.sqrt(mean / k)
     U = scale * np.abs(rng.standard_normal((k, data.shape[1])))
-    spin = rng.standard_normal((data.shape[1], k)) * (1000 / max(mean, np.finfo(data.dtype).tiny))
+    # a power of two near 1/mean: rounding in the mean must not turn the noise
+    turn = 1000 * 2.0 ** -np.round(np.log2(mean)) if mean > 0 else 0.0
+    spin = turn * rng.standard_normal((data.shape[1], k))
     turns = data.dot(data.small(spin.astype(data.dtype)))
-    V = (turns - namespace(turns).floor(turns)) * float(1.6 * scale)  # the mean of the parts
+    noise = 1 - (turns - namespace(turns).floor(turns))  # in (0, 1]: mu cannot leave zero
+    V = noise * float(1.6 * scale)  # the mean of the parts
     return V, data.small(np.ascontiguousarray(U.T))
 
 

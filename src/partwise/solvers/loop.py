@@ -133,11 +133,13 @@ def alternate(
         if first == "U":
             z["V"], z["U"] = model.normalize(z["V"], z["U"])
         sub = model.subproblem(second, z["V"], z["U"])
-        if residual <= settings.tol:
-            residual = max(residual, kkt_residual(sub, z[second]))
-            if residual <= settings.tol:
+        if residual <= settings.tol and kkt_residual(sub, z[second]) <= settings.tol:
+            # so far at points between the iterations; what counts is the reported one
+            subs = (model.subproblem(side, x["V"], x["U"]) for side in "VU")
+            if all(kkt_residual(s, x[side]) <= settings.tol for s, side in zip(subs, "VU")):
                 solution.converged = True
                 break
+            sub = model.subproblem(second, z["V"], z["U"])
         new[second] = move(sub, z[second])
         value = sub.value(new[second])
         z[second] = new[second]
