@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import numpy as np
+
 from partwise import _arrays
 from partwise._arrays import namespace, spread
 from partwise._numeric import Array, dot64, norm64, ratio
@@ -131,14 +133,25 @@ def kkt_residual(sub: Subproblem, Z: Array) -> float:
     at zero not at all, and a multiplicative update that is on its way there little; in the norms
     below the fraction likewise. A row of weight d counts like d equal rows.
     """
-    xp = namespace(Z)
     neg, pos = (spread(part, Z) for part in sub.split(Z))
-    mean = Z.mean(axis=0)
-    if sub.d is not None:
-        mean = sub.d @ Z / sub.d.sum()
-        row = ratio(xp.ones_like(sub.d), xp.sqrt(sub.d))[:, None]
+    mean = Z.mean(axis=0) if sub.d is None else sub.d @ Z / sub.d.sum()
+    if isinstance(Z, np.ndarray):
+        # in blocks: temporaries as large as the factors would double the memory of a fit
+        cuts = [slice(start, start + 8192) for start in range(0, len(Z), 8192)]
+        weights = [None if sub.d is None else sub.d[cut] for cut in cuts]
+        lengths = [_norms(Z[c], neg[c], pos[c], mean, d) for c, d in zip(cuts, weights)]
+        gradient, minus, plus = np.linalg.norm(lengths, axis=0)
+    else:
+        gradient, minus, plus = _norms(Z, neg, pos, mean, sub.d)
+    return float(gradient / (minus + plus)) if minus + plus > 0 else 0.0
+
+
+def _norms(Z: Array, neg: Array, pos: Array, mean: Array, d: Array | None) -> tuple[float, ...]:
+    """Norms of the projected gradient and of its two parts, on some rows."""
+    xp = namespace(Z)
+    if d is not None:
+        row = ratio(xp.ones_like(d), xp.sqrt(d))[:, None]
         neg, pos = neg * row, pos * row
     gradient = pos - neg
     share = xp.where(gradient > 0, xp.minimum(ratio(Z, spread(mean, Z)), 1), xp.ones_like(Z))
-    scale = norm64(neg * share) + norm64(pos * share)
-    return norm64(gradient * share) / scale if scale > 0 else 0.0
+    return norm64(gradient * share), norm64(neg * share), norm64(pos * share)

@@ -49,7 +49,9 @@ class DenseData(InNumpy):
 
     def row_sq_norms(self) -> Array:
         # einsum converts in small buffers: no copy of X in float64
-        return np.einsum("ij,ij->i", self.X, self.X, dtype=np.float64, casting="unsafe")
+        return self._by_row(
+            lambda _, X: np.einsum("ij,ij->i", X, X, dtype=np.float64, casting="unsafe")
+        )
 
     def row_sums(self) -> Array:
         return self.X.sum(axis=1, dtype=np.float64)

@@ -129,6 +129,7 @@ def alternate(
         sub = model.subproblem(first, y["V"], y["U"])
         residual = kkt_residual(sub, y[first]) if check and settings.stationary else np.inf
         new = {first: move(sub, y[first])}
+        sub = None  # its product is as large as the factor: gone before the next array is made
         z = {first: momentum(new[first], old[first]), second: y[second]}
         if first == "U":
             z["V"], z["U"] = model.normalize(z["V"], z["U"])
