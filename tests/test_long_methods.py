@@ -5,7 +5,6 @@ Every figure is printed (`pytest -rP`), so that a run is also the evidence.
 
 from __future__ import annotations
 
-import resource
 import subprocess
 import sys
 import textwrap
@@ -155,19 +154,20 @@ def test_combinations_on_yale(dataset):
 # Well-posedness
 # --------------------------------------------------------------------------------------------
 
+# weights at which the penalty is a fair share of the objective: a class cost that is large beside
+# the samples leaves nothing of what it forbids, and has no share to keep
 PENALISED = {
     "GNMF": lambda **s: GNMF(15, graph_reg=10.0, **s),
-    "GNMF-KL": lambda **s: GNMF(15, graph_reg=10.0, beta_loss=KL, **s),
-    "CDNMF": lambda **s: CDNMF(15, **s),
-    "CDNMF-KL": lambda **s: CDNMF(15, beta_loss=KL, **s),
+    "CDNMF": lambda **s: CDNMF(15, class_reg=1.0, **s),
 }
 
 
-@pytest.mark.parametrize("name", ["GNMF", "CDNMF", "CDNMF-KL"])
+@pytest.mark.parametrize("name", PENALISED)
 def test_the_penalty_keeps_its_share_under_unit_and_fades_under_paper(dataset, name):
     """The printed objectives have no minimiser: V shrinks, U grows, and the penalty is gone."""
     yale = dataset("yale")
-    X = unit_rows(yale.X.astype(float))
+    X = yale.X.astype(float) / 255
+    X = unit_rows(X) if name == "GNMF" else X
     known = keep_labels(yale.y, 3, random_state=0)
     shares = {}
     for scale in ("unit", "paper"):
@@ -175,13 +175,12 @@ def test_the_penalty_keeps_its_share_under_unit_and_fades_under_paper(dataset, n
         for n_iter in (100, 2500, 5000):
             model = PENALISED[name](scale=scale, solver="mu", tol=0.0, max_iter=n_iter)
             model.set_params(random_state=0, init="random").fit(X, known)
-            V, H = model.embedding_, model.components_
             loss = 0.5 * model.reconstruction_err_**2
             last = model.objective_history_[-1]  # before "paper" scales the columns back
             shares[scale].append(1 - loss / last)
-            print(f"{name}, {scale}, {n_iter}: share {shares[scale][-1]:.5f}", V.max(), H.max())
+            print(f"{name}, {scale}, {n_iter} iterations: share {shares[scale][-1]:.5f}")
     (_, half, full), (early, _, late) = shares["unit"], shares["paper"]
-    assert full == pytest.approx(half, rel=0.05)
+    assert full == pytest.approx(half, rel=0.05) and full > 0.01
     assert late < 0.5 * early
 
 
