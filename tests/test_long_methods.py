@@ -218,5 +218,4 @@ def test_memory_of_gnmf(solver, scale):
     print(
         f"{solver}: {beyond / 1e6:.0f} MB beyond X of {size / 1e6:.0f} MB, graph {graph / 1e6:.1f}"
     )
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss > 0
     assert beyond < 3 * size + graph
