@@ -202,7 +202,7 @@ class CF(ConstrainedFactorizer):
         n = X.shape[0]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
-            labels = KMeans(min(k, n), n_init=3, random_state=rng).fit(X).labels_
+            labels = KMeans(min(k, n), n_init=10, random_state=rng).fit(X).labels_
         member = np.zeros((n, k), dtype=X.dtype)
         member[np.arange(n), labels] = 1
         V = member + X.dtype.type(0.2)
