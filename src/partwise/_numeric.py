@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -9,7 +12,28 @@ import numpy as np
 from partwise._arrays import Array, is_tensor
 
 #: Multiply-adds below which starting threads costs more than it saves; measured on two cores.
-THREAD_WORK = 4e6
+THREAD_WORK = 5e7
+
+
+#: Multiply-adds of a product with X below which one BLAS thread is faster than waking the others.
+BLAS_WORK = 2e8
+
+
+@cache
+def _pools() -> Any:
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
+
+
+@contextmanager
+def blas_threads(work: float) -> Iterator[None]:
+    """One BLAS thread while products with X have less than BLAS_WORK multiply-adds."""
+    if work >= BLAS_WORK:
+        yield
+    else:
+        with _pools().limit(limits=1, user_api="blas"):
+            yield
 
 
 def floor(dtype: Any) -> float:
@@ -25,8 +49,7 @@ def dot64(a: Array, b: Array) -> float:
     """⟨a, b⟩ summed in float64 whatever the dtype of the factors."""
     if not isinstance(a, np.ndarray):
         return float((a * b).double().sum()) if is_tensor(a) else a.dot64(b)
-    if a.dtype == np.float64:
-        return float(np.vdot(a, b))
+    # not BLAS: waking its threads costs more than the sum
     return float(np.einsum("ij,ij->", a, b, dtype=np.float64, casting="unsafe"))
 
 

@@ -94,7 +94,7 @@ class DenseData(InNumpy):
         Z = Z.copy()
         B = np.ascontiguousarray(B.T)
         xlogy = np.empty(Z.shape[0])
-        threads = threads_for(4.0 * X.size * Z.shape[1])
+        threads = threads_for(20.0 * X.size * Z.shape[1])
         bounds = chunk_bounds(np.arange(Z.shape[0] + 1), 8 * threads)
         run = kernels.newton_dense_parallel if threads > 1 else kernels.newton_dense
         run(X, Z, B, cost, ridge, sweeps, xlogy, transposed, bounds, self._low)

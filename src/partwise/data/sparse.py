@@ -79,7 +79,7 @@ class SparseData(DenseData):
         X, Z, B = (self._XT, U, V) if transposed else (self.X, V, U)
         Z, B = Z.copy(), np.ascontiguousarray(B)
         xlogy = np.empty(Z.shape[0])
-        bounds, threads = _cut(X, 4 * Z.shape[1])
+        bounds, threads = _cut(X, 40 * Z.shape[1])
         run = kernels.newton_rows_parallel if threads > 1 else kernels.newton_rows
         args = (cost, ridge, sweeps, xlogy, transposed, bounds, self._low)
         run(X.indptr, X.indices, X.data, Z, B, *args)
@@ -87,7 +87,11 @@ class SparseData(DenseData):
 
 
 def _cut(X: Any, work: int) -> tuple[Array, int]:
-    """Row bounds with about equal numbers of non-zeros, and how many threads they deserve."""
+    """Row bounds with about equal numbers of non-zeros, and how many threads they deserve.
+
+    ``work`` is for one non-zero, in multiply-adds of a dense sweep: gathers and logarithms cost
+    ten of them each.
+    """
     threads = threads_for(float(X.nnz) * work)
     cost = np.asarray(X.indptr, dtype=np.int64) + np.arange(X.shape[0] + 1)
     return chunk_bounds(cost, 8 * threads), threads
@@ -96,7 +100,7 @@ def _cut(X: Any, work: int) -> tuple[Array, int]:
 def multiply(X: Any, B: Array) -> Array:
     """X @ B for CSR, in threads where that pays."""
     B = np.ascontiguousarray(B)
-    bounds, threads = _cut(X, B.shape[1])
+    bounds, threads = _cut(X, 10 * B.shape[1])
     if threads == 1:
         return X @ B
     from partwise import kernels
@@ -111,7 +115,7 @@ def _kl_pass(X: Any, V: Array, U: Array, low: Any, *, want_log: bool) -> tuple[A
 
     out = np.empty((X.shape[0], V.shape[1]), dtype=X.dtype)
     xlogy = np.empty(X.shape[0])
-    bounds, threads = _cut(X, 2 * V.shape[1])
+    bounds, threads = _cut(X, 20 * V.shape[1])
     run = kernels.kl_rows_parallel if threads > 1 else kernels.kl_rows
     V, U = np.ascontiguousarray(V), np.ascontiguousarray(U)
     run(X.indptr, X.indices, X.data, V, U, out, xlogy, want_log, bounds, low)

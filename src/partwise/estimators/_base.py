@@ -17,7 +17,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from partwise._arrays import cast, contiguous, is_tensor, namespace, to_numpy
-from partwise._numeric import Array
+from partwise._numeric import Array, blas_threads
 from partwise.data import as_data
 from partwise.estimators import _inputs, _validate
 from partwise.estimators._progress import Progress, all_or_nothing
@@ -212,8 +212,9 @@ class Factorizer(
         _set_sweeps(model, data, k)
         makes = self._starts(data, k, W, H, weights)
         progress = Progress(self, X, y, len(makes))
-        solution = self._solve(model, makes, solver, progress)
-        V = self._store(model, solution, solver, k, extra)
+        with blas_threads(data.density * data.shape[0] * data.shape[1] * k):
+            solution = self._solve(model, makes, solver, progress)
+            V = self._store(model, solution, solver, k, extra)
         progress.finish()
         return V
 
