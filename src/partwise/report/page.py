@@ -227,11 +227,12 @@ def recipe(model: Any, dataset: Samples) -> str:
     settings = [
         f"{key}={value!r}" for key, value, changed in _parameters(model) if changed == "changed"
     ]
+    options = [f"{key}={value!r}" for key, value in dataset.options.items()]
     lines = [
         f"from partwise import {name}",
         "from partwise.io import read_samples",
         "",
-        f"samples = read_samples({dataset.source!r})",
+        f"samples = read_samples({', '.join([repr(dataset.source), *options])})",
         f"model = {name}({', '.join(settings)})",
     ]
     if dataset.y is None:
