@@ -73,7 +73,7 @@ def test_lcf_on_orl(orl):
     for name, ac in found.items():
         print(f"LCF, {name}: first ten {ac[0]:.3f}, random tens {np.mean(ac[1:]):.3f}")
     assert np.mean(found["pixels"]) >= 0.65
-    assert np.mean(found["unit rows"]) >= 0.63  # 0.644 seen: short of the 0.65 that was hoped for
+    assert np.mean(found["unit rows"]) >= 0.65  # 0.652 seen; 0.644 with three k-means starts
 
 
 # --------------------------------------------------------------------------------------------
