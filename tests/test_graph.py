@@ -12,8 +12,14 @@ from hypothesis import strategies as st
 from scipy.spatial.distance import cdist
 from sklearn.neighbors import NearestNeighbors
 
-from partwise import graph
-from partwise.graph import check_graph, nearest_neighbors, neighbor_graph, semi_supervised_graph
+from partwise.graph import (
+    _compiled,
+    _search,
+    check_graph,
+    nearest_neighbors,
+    neighbor_graph,
+    semi_supervised_graph,
+)
 from partwise.labels import encode_labels
 
 DTYPES = [np.float32, np.float64]
@@ -44,9 +50,9 @@ def assert_neighbors(X, k, indices, distances, rtol=1e-12):
 @pytest.fixture
 def compiled(monkeypatch):
     """Send small data through the compiled search, in many blocks."""
-    monkeypatch.setattr(graph, "_SMALL", 0)
-    monkeypatch.setattr(graph, "_BLOCK", 32)
-    monkeypatch.setattr(graph._cuts, "__defaults__", (32,))
+    monkeypatch.setattr(_search, "SMALL", 0)
+    monkeypatch.setattr(_search, "BLOCK", 32)
+    monkeypatch.setattr(_search.cuts, "__defaults__", (32,))
 
 
 @pytest.fixture(params=["numpy", "compiled"])
@@ -162,9 +168,9 @@ def test_ties_are_ordered_by_index(search):
 def test_rows_in_doubt_are_searched_again(compiled, monkeypatch):
     """The safety net must be used by data that needs it, and not by data that does not."""
     used = []
-    original = graph._search_rows
+    original = _search.search_rows
     monkeypatch.setattr(
-        graph, "_search_rows", lambda X, rows, k: used.append(rows.size) or original(X, rows, k)
+        _search, "search_rows", lambda X, rows, k: used.append(rows.size) or original(X, rows, k)
     )
     nearest_neighbors(CASES["random"], 5)
     assert used == []
@@ -177,7 +183,7 @@ def test_the_lower_bounds_hold(compiled):
     """What the search rests on: no value exceeds the true squared distance, and none is missed."""
     for case in ("random", "wide", "signed", "far from zero", "unequal rows"):
         X = CASES[case]
-        candidates, bounds = graph._candidates_dense(X, 5)
+        candidates, bounds = _search.candidates_dense(X, 5)
         true = cdist(X, X, "sqeuclidean")
         rows = np.arange(X.shape[0])[:, None]
         assert (bounds <= true[rows, candidates] * (1 + 1e-12)).all()
@@ -198,7 +204,7 @@ def test_blocks_may_come_in_any_order(rng):
         worst = np.full(40, np.inf)
         for a, b in order:
             G = points[a : a + 10] @ points[b : b + 10].T
-            graph._keep_nearest(G, low, a, b, best, who, worst)  # as plain Python
+            _compiled.keep_nearest(G, low, a, b, best, who, worst)  # as plain Python
         return who
 
     D = cdist(points, points, "sqeuclidean")
@@ -357,7 +363,7 @@ def test_memory_stays_far_below_all_pairs(rng):
 @pytest.mark.parametrize("make", [np.asarray, sp.csr_array])
 def test_approximate(make, rng, monkeypatch):
     pytest.importorskip("pynndescent")
-    monkeypatch.setattr(graph, "_SMALL", 100)
+    monkeypatch.setattr(_search, "SMALL", 100)
     X = rng.random((400, 4))
     X[:40] = X[0]  # more copies than neighbours
     indices, distances = nearest_neighbors(make(X), 5, method="approximate", random_state=0)
@@ -387,7 +393,7 @@ def test_approximate_repairs_what_it_is_given(make, rng, monkeypatch):
             assert data.shape == X.shape and n_neighbors == 4
             self.neighbor_graph = found, np.zeros((8, 4), dtype=np.float32)
 
-    monkeypatch.setattr(graph, "_SMALL", 5)
+    monkeypatch.setattr(_search, "SMALL", 5)
     monkeypatch.setitem(sys.modules, "pynndescent", SimpleNamespace(NNDescent=Descent))
     indices, distances = nearest_neighbors(make(X), 3, method="approximate", random_state=0)
     expected = order[:, 1:4].copy()
