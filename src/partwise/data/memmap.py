@@ -52,7 +52,7 @@ class MemmapData(DenseData):
         for rows in blocks.row_blocks(*self.X.shape):
             _check_length(self.X, rows.start)
             block = np.array(self.X[rows], dtype=self.dtype, order="C")
-            _forget(self.X)
+            forget(self.X)
             yield rows, block
 
     def _blocks(self) -> Iterator[tuple[slice, Array]]:
@@ -162,7 +162,9 @@ def _check_length(X: np.memmap, row: int) -> None:
         )
 
 
-def _forget(X: np.memmap) -> None:
+def forget(X: Any) -> None:
+    if not isinstance(X, np.memmap):
+        return
     """Let go of the pages read: they would count as memory until the system needs it."""
     mapped = getattr(X, "_mmap", None)
     if X.mode in ("r", "r+", "w+") and hasattr(mapped, "madvise"):

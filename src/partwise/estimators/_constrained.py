@@ -117,11 +117,14 @@ class ConstrainedFactorizer(Factorizer):
         graph = given.get("graph")
         if pieces.graph_reg and graph is None:
             graph = neighbor_graph(
-                _inputs.in_memory(X, "a neighbour graph"),
+            samples, method = _inputs.searchable(X)
+                samples,
                 self.n_neighbors,
                 weighting=self.weighting,
                 bandwidth=self.bandwidth,
             )
+                method=method,
+                random_state=self._seed(),
         elif graph is not None:
             graph = check_graph(graph, X.shape[0])
         return Knowledge(labels, graph)
@@ -315,11 +318,14 @@ class ConstrainedFactorizer(Factorizer):
 
     def _set_clusters(self, V: Array, extra: Knowledge, k: int) -> None:
         """k-means on the codes, with the names that the labels give."""
+    def _seed(self) -> int:
+        """For what is random beside the start, so that the start's own numbers stay the same."""
+        return int(self.random_state) if isinstance(self.random_state, Integral) else 0
+
         V = np.asarray(to_numpy(V))
         n_clusters = min(self.n_clusters or extra.n_classes or k, V.shape[0])
-        seed = int(self.random_state) if isinstance(self.random_state, Integral) else 0
         self.clustering_: Clustering = cluster_representation(
-            V, n_clusters, labels=extra.labels, random_state=seed
+            V, n_clusters, labels=extra.labels, random_state=self._seed()
         )
         self.labels_ = self.clustering_.labels
         self.n_clusters_ = int(self.clustering_.centers.shape[0])

@@ -6,7 +6,7 @@ here, and errors name the row.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import scipy.sparse as sp
@@ -126,19 +126,19 @@ def move(X: Any, device: str) -> Any:
         return as_torch_data(tensor.to(device), back=True)
 
 
-def in_memory(X: Any, what: str) -> Any:
-    """X for what must see it as an ndarray or CSR matrix."""
-    if hasattr(X, "tdot"):  # wrapped already; the blocks of a cluster have no X here
-        X = getattr(X, "X", None)
-    if is_tensor(X):
-        if str(X.layout) == "torch.sparse_csr":
-            X = X.cpu()
-            parts = (X.values().numpy(), X.col_indices().numpy(), X.crow_indices().numpy())
-            return sp.csr_array(parts, shape=tuple(X.shape))
-        return to_numpy(X)
-    if X is None or is_dask(X):
-        raise ValueError(f"{what} is not built from a Dask array; give it with graph=.")
-    return X
+def searchable(X: Any) -> tuple[Any, Literal["exact", "approximate"]]:
+    """X as the search for neighbours takes it, and how it is searched."""
+    if hasattr(X, "layout") and hasattr(X, "blocks"):  # a Dask array, wrapped
+        return X, "approximate"
+    if hasattr(X, "tdot"):
+        X = X.X
+    if not is_tensor(X):
+        return X, "exact"
+    if str(X.layout) == "torch.sparse_csr":
+        X = X.cpu()
+        parts = (X.values().numpy(), X.col_indices().numpy(), X.crow_indices().numpy())
+        return sp.csr_array(parts, shape=tuple(X.shape)), "exact"
+    return to_numpy(X), "exact"
 
 
 def plain(a: Any) -> Array:

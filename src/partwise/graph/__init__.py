@@ -41,8 +41,9 @@ def neighbor_graph(
 
     Parameters
     ----------
-    X : array or scipy sparse array of shape (n_samples, n_features)
-        Finite values of either sign.
+    X : array, memmap, scipy sparse array or Dask array of shape (n_samples, n_features)
+        Finite values of either sign. A memmap is read by blocks; a Dask array needs
+        ``method="approximate"``.
     n_neighbors : int, default=5
         Neighbours of each sample before symmetrising. At most ``n_samples - 1`` are used.
     weighting : {"binary", "heat", "dot"}, default="binary"
@@ -50,7 +51,7 @@ def neighbor_graph(
     bandwidth : float, optional
         t of the heat kernel; the mean neighbour distance where None. Other weightings ignore it.
     method : {"exact", "approximate"}, default="exact"
-        See `nearest_neighbors`.
+        See `nearest_neighbors`. The weights of a Dask array's graph are those of its sketch.
     random_state : int or RandomState, optional
         For the approximate search.
 
@@ -79,9 +80,9 @@ def neighbor_graph(
             f"bandwidth must be a positive number, got {bandwidth!r}; "
             "None takes the mean neighbour distance."
         )
-    X = _check_samples(X)
+    X, method, dtype = _check_samples(X, method, random_state)
     n = X.shape[0]
-    indices, distances = nearest_neighbors(X, n_neighbors, method=method, random_state=random_state)
+    indices, distances = _nearest(X, n_neighbors, method, random_state)
     k = indices.shape[1]
     if weighting == "heat":
         t = float(bandwidth) if bandwidth is not None else (distances.mean() if k else 1.0)
@@ -93,7 +94,7 @@ def neighbor_graph(
         weights = np.ones(indices.shape)
     starts = np.arange(0, n * k + 1, k) if k else np.zeros(n + 1, dtype=np.int64)
     directed = sp.csr_array(
-        (weights.ravel().astype(X.dtype, copy=False), indices.ravel(), starts), shape=(n, n)
+        (weights.ravel().astype(dtype, copy=False), indices.ravel(), starts), shape=(n, n)
     )
     W = sp.csr_array(directed.maximum(directed.T))
     W.eliminate_zeros()
@@ -116,15 +117,17 @@ def nearest_neighbors(
 
     Parameters
     ----------
-    X : array or scipy sparse array of shape (n_samples, n_features)
-        Finite values.
+    X : array, memmap, scipy sparse array or Dask array of shape (n_samples, n_features)
+        Finite values. A memmap is read by blocks.
     n_neighbors : int, default=5
         At most ``n_samples - 1`` are used, with a warning where more are asked for.
     method : {"exact", "approximate"}, default="exact"
         ``"exact"`` compares all pairs in blocks, on as many threads as BLAS may use.
         ``"approximate"`` uses pynndescent (``pip install partwise[graph]``) where there are enough
         samples for that to pay; it may miss some neighbours, but the distances of those it returns
-        are exact.
+        are exact. It is the only one for a Dask array, which is searched in a sketch: the
+        projections of the samples on the 128 directions in which X is largest, 512 bytes a sample,
+        gathered here (see Notes). pynndescent is needed there from 50,000 samples.
     random_state : int or RandomState, optional
         For the approximate search.
 
@@ -134,6 +137,14 @@ def nearest_neighbors(
     distances : float64 array of shape (n_samples, n_neighbors)
         Computed in float64 from differences x_i - x_j, whatever X's dtype.
 
+    Notes
+    -----
+    The sketch of a Dask array is found by four passes over X. Distances in it are at most the true
+    ones, and equal to them for up to 128 features. Of the five nearest neighbours it finds 97 % on
+    the ORL faces and 96 % on COIL-20 (1,024 features), but 27 % on the word counts of TDT2 (36,771
+    features): there it takes others, close in the main directions, and 97 % of them are of the
+    sample's class against 89 % of the exact ones.
+
     Examples
     --------
     >>> import numpy as np
@@ -141,20 +152,25 @@ def nearest_neighbors(
     >>> nearest_neighbors(np.array([[0.0], [1.0], [5.0]]), 1)[0].ravel()
     array([1, 0, 1])
     """
-    if method not in ("exact", "approximate"):
-        raise ValueError(f"method must be 'exact' or 'approximate', got {method!r}.")
+    X, method, _ = _check_samples(X, method, random_state)
+    return _nearest(X, n_neighbors, method, random_state)
+
+
+def _nearest(
+    X: Any, n_neighbors: int, method: Method, random_state: Any
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """`nearest_neighbors` of checked samples."""
     if isinstance(n_neighbors, bool) or not isinstance(n_neighbors, (int, np.integer)):
         raise TypeError(f"n_neighbors must be an integer, got {n_neighbors!r}.")
     if n_neighbors < 1:
         raise ValueError(f"n_neighbors must be at least 1, got {n_neighbors}.")
-    X = _check_samples(X)
     n = X.shape[0]
     k = int(n_neighbors)
     if k >= n:
         warnings.warn(
             f"n_neighbors={k} is reduced to {n - 1}: there are {n} samples, and a sample is not "
             "its own neighbour.",
-            stacklevel=2,
+            stacklevel=3,
         )
         k = n - 1
     if method == "approximate":
@@ -270,13 +286,48 @@ def semi_supervised_graph(W: sp.csr_array, labels: Labels | None) -> sp.csr_arra
     )
 
 
-def _check_samples(X: Any) -> Any:
-    """X as a C-ordered float array, or as a canonical csr_array; the caller's X is not changed."""
+def _check_samples(X: Any, method: Method, random_state: Any) -> tuple[Any, Method, Any]:
+    """What is searched, how, and the dtype of weights; the caller's X is not changed.
+
+    A C-ordered float array, a canonical csr_array, a memmap as it is, the sketch of a Dask array.
+    """
+    if method not in ("exact", "approximate"):
+        raise ValueError(f"method must be 'exact' or 'approximate', got {method!r}.")
+    if hasattr(X, "tdot") or type(X).__module__.startswith("dask.array"):
+        return _check_distributed(X, method, random_state)
+    if isinstance(X, np.memmap) and X.ndim == 2 and X.size and method == "exact":
+        from partwise.data.memmap import MemmapData
+
+        if X.dtype.kind in "iub" or X.dtype in (np.float32, np.float64):
+            data = MemmapData(X)
+            for rows, block in data.read():
+                if not np.isfinite(block).all():
+                    raise ValueError(
+                        f"Input X contains NaN or infinity in rows {rows.start} to {rows.stop - 1}."
+                    )
+            return X, method, data.dtype
     X = check_array(X, accept_sparse="csr", dtype=[np.float64, np.float32], input_name="X")
     if not sp.issparse(X):
-        return np.ascontiguousarray(X)
+        return np.ascontiguousarray(X), method, X.dtype
     X = sp.csr_array(X)
     if not X.has_canonical_format:
         X = X.copy()
         X.sum_duplicates()
-    return X
+    return X, method, X.dtype
+
+
+def _check_distributed(X: Any, method: Method, random_state: Any) -> tuple[Any, Method, Any]:
+    from partwise.data import as_data
+    from partwise.graph import _sketch
+
+    if method == "exact":
+        raise ValueError(
+            "method='exact' compares all pairs of samples, which a Dask array has not in one "
+            "place; use method='approximate', or X.compute() where that fits."
+        )
+    data = as_data(X)
+    samples = _sketch.sketch(data, random_state)
+    if not np.isfinite(samples).all():
+        raise ValueError("Input X contains NaN or infinity, or its values are too large.")
+    few = len(samples) <= _sketch.COMPARE_ALL
+    return samples, "exact" if few else "approximate", data.dtype

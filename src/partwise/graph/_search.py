@@ -5,6 +5,8 @@ distances. Large dense data is searched in float32, where every candidate carrie
 its true distance; the distances of the few kept candidates are then recomputed in float64 by
 differences, and a row is accepted only if no rejected sample can be closer. The other rows are
 searched again in float64. So the result is that of float64, at the price of float32.
+
+X may be a memmap: its rows are read by blocks, and no more than a few blocks are in memory.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
+from partwise.data.memmap import forget
 from partwise.graph._compiled import kernels
 
 SMALL = 2500  # up to here numpy alone is faster than loading compiled code
@@ -61,10 +64,11 @@ def measure(
     """Fill squares[rows, start:stop] with ‖x_i - x_j‖², by compiled code on all threads."""
     sparse = sp.issparse(X)
     kernel = kernels().exact_sparse if sparse else kernels().exact_dense
-    fixed = tuple(map(readonly, (X.indptr, X.indices, X.data) if sparse else (X,)))
+    fixed = tuple(map(readonly, (X.indptr, X.indices, X.data) if sparse else (np.asarray(X),)))
 
     def work(a: int, b: int) -> None:
         kernel(*fixed, rows[a:b], candidates, squares, start, stop)
+        forget(X)
 
     in_threads(work, cuts(rows.size))
 
@@ -82,40 +86,65 @@ def candidates_dense(X: Any, k: int) -> tuple[NDArray[np.int64], NDArray[np.floa
     in float64, with u = 2⁻⁵³.
     """
     n, p = X.shape
-    mean = X.mean(axis=0, dtype=np.float64)
+    mean = column_mean(X)
     largest = max(float(abs(dense(X[a:b]) - mean).max()) for a, b in cuts(n))
     # float32 holds 10^±38 only: entries are brought to at most 1 (a power of two rounds nothing)
     scale = 2.0 ** np.ceil(np.log2(largest)) if largest > 0 else 1.0
     fewest, most = k + SPARE, 4 * (k + SPARE) + 64
     for dtype, u in ((np.float32, 2.0**-24), (np.float64, 2.0**-53)):
-        Z = np.empty((n, p), dtype=dtype)
-        norms = np.empty(n)
-        for a, b in cuts(n):
-            block = (dense(X[a:b]) - mean) / scale
-            norms[a:b] = square_norms(block)
-            Z[a:b] = block
+        take, norms = centred(X, mean, scale, dtype)
         c = (p + 10) * u
         tiny = 16 * p * float(np.finfo(dtype).smallest_normal)  # what underflow can take away
         low = ((1 - c) * norms - tiny).astype(dtype)
-        m = candidates_needed(Z, low, c * norms, k)
+        m = candidates_needed(take, low, c * norms, k)
         if m <= most:
             break
     m = min(max(m, fewest), most, n - 1)
 
     def products(a: tuple[int, int], b: tuple[int, int], out: NDArray[Any]) -> None:
-        np.dot(Z[slice(*a)], Z[slice(*b)].T, out=out)
+        np.dot(take(*a), take(*b).T, out=out)
 
     candidates, bounds = blockwise(products, low, m)
     return candidates, bounds.astype(np.float64) * scale**2
 
 
+def centred(
+    X: Any, mean: NDArray[np.float64], scale: float, dtype: Any
+) -> tuple[Callable[[int, int], NDArray[Any]], NDArray[np.float64]]:
+    """take(a, b) = (X[a:b] - mean) / scale in ``dtype``, and the squared norms of all rows.
+
+    Made once and kept; from a file each time, which is little beside the product with the block.
+    """
+    n = X.shape[0]
+
+    def make(a: int, b: int) -> NDArray[np.float64]:
+        block = dense(X[a:b]) - mean
+        block /= scale
+        return block
+
+    norms = np.empty(n)
+    Z = None if isinstance(X, np.memmap) else np.empty(X.shape, dtype=dtype)
+    for a, b in cuts(n):
+        block = make(a, b)
+        norms[a:b] = square_norms(block)
+        if Z is not None:
+            Z[a:b] = block
+    if Z is None:
+        return (lambda a, b: make(a, b).astype(dtype, copy=False)), norms
+    return (lambda a, b: Z[a:b]), norms
+
+
 def candidates_needed(
-    Z: NDArray[Any], low: NDArray[Any], error: NDArray[np.float64], k: int
+    take: Callable[[int, int], NDArray[Any]],
+    low: NDArray[Any],
+    error: NDArray[np.float64],
+    k: int,
 ) -> int:
     """How many candidates settle nearly every row, from some rows spread over the samples."""
-    n = Z.shape[0]
+    n = low.shape[0]
     rows = np.unique(np.linspace(0, n - 1, min(200, 16 + 2**22 // n)).astype(np.int64))
-    bounds = low[rows, None] + low - 2 * (Z[rows] @ Z.T)
+    some = np.concatenate([take(i, i + 1) for i in rows])
+    bounds = low[rows, None] + low - 2 * np.hstack([some @ take(a, b).T for a, b in cuts(n)])
     bounds[np.arange(rows.size), rows] = np.inf
     # roundings cancel more often than not: the true distance is near the middle of its interval
     last = np.partition(bounds + (error[rows, None] + error), k - 1, axis=1)[:, k - 1]
@@ -189,7 +218,7 @@ def search_rows(
     """
     n, p = X.shape
     m = min(k + SPARE, n - 1)
-    mean = 0.0 if sp.issparse(X) else X.mean(axis=0, dtype=np.float64)
+    mean = 0.0 if sp.issparse(X) else column_mean(X)
     rounding = (p + 10) * 2.0**-53
     indices = np.empty((rows.size, k), dtype=np.int64)
     squares = np.empty((rows.size, k))
@@ -211,6 +240,7 @@ def search_rows(
                 D *= -2.0
             D += low_i[:, None]
             D += (1 - rounding) * square_norms(Zj)
+            forget(X)
             best, who = merge(best, who, D, mine, a)
         exact = square_distances(X, mine, who)
         indices[lo:hi], squares[lo:hi] = nearest(who, exact, k)
@@ -319,7 +349,16 @@ def square_norms(Z: Any) -> NDArray[np.float64]:
 
 
 def dense(block: Any) -> NDArray[np.float64]:
+    if isinstance(block, np.memmap):
+        copy = np.array(block, dtype=np.float64, subok=False)
+        forget(block)
+        return copy
     return np.asarray(block.toarray() if sp.issparse(block) else block, dtype=np.float64)
+
+
+def column_mean(X: Any) -> NDArray[np.float64]:
+    n = X.shape[0]
+    return np.asarray(sum(dense(X[a:b]).sum(axis=0) for a, b in cuts(n)) / n)
 
 
 def pair_blocks(X: Any, rows: int, width: int) -> Iterable[tuple[int, int]]:
@@ -338,6 +377,7 @@ def square_distances(
         i, j = np.repeat(rows[a:b], width), candidates[a:b].ravel()
         gap = X[j].astype(np.float64, copy=False) - X[i].astype(np.float64, copy=False)
         squares[a:b] = square_norms(gap).reshape(b - a, width)
+        forget(X)
     return squares
 
 
@@ -352,6 +392,7 @@ def neighbor_dots(X: Any, indices: NDArray[np.int64]) -> NDArray[np.float64]:
         else:
             values = np.einsum("ij,ij->i", left, right, dtype=np.float64)
         dots[a:b] = values.reshape(b - a, width)
+        forget(X)
     return dots
 
 
