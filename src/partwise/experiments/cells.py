@@ -23,7 +23,7 @@ from partwise.experiments.scoring import cluster, distance_to_centres, scores
 
 NO_LABELS = "none"
 # Raise when the code changes what a cell's numbers are, so that stored ones are not taken for new.
-RESULT_VERSION = 2
+RESULT_VERSION = 3
 HISTORY_POINTS = 400
 
 

@@ -7,7 +7,7 @@ never looked at.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -48,28 +48,49 @@ def predict(clusters: NDArray[np.int64], y: NDArray[np.int64], k: int) -> NDArra
 def fit_chosen(task: Task) -> Fitted:
     """Fit the candidate that names the held-out labels best; ties go to the first.
 
-    The time is that of the whole choice, not of the last fit.
+    The ``finalists`` best of a pass over the folds go through another, from another start, until
+    there were ``passes``: so that a candidate does not win by one lucky start. The time is that
+    of the whole choice, not of the last fit.
     """
     params = task.params
     assert task.y is not None
     hidden = folds(task.y)
-    scores, seconds = [], 0.0
-    for candidate in params["candidates"]:
-        right = total = 0
-        for rows in hidden:
-            fitted = _fit(task, {**params.get("common", {}), **candidate}, rows)
-            seconds += fitted.seconds
-            found = cluster(fitted, task, restarts=max(1, task.kmeans // 4))
-            named = predict(found, _without(task.y, rows), task.k)
-            right += int(np.sum(named[rows] == task.y[rows]))
-            total += len(rows)
-        scores.append(right / total if total else 0.0)
-    best = int(np.argmax(scores))
-    chosen = params["candidates"][best]
-    final = _fit(task, {**params.get("common", {}), **chosen}, None)
-    final.seconds += seconds
-    final.chosen = {"settings": chosen, "held_out_scores": scores}
+    tallies = [_Tally(candidate) for candidate in params["candidates"]]
+    left = tallies
+    for number in range(params.get("passes", 1)):
+        for tally in left:
+            for rows in hidden:
+                _try(replace(task, start=task.start + number), tally, rows)
+        # sorted() is stable: ties stay in the order of the candidates
+        left = sorted(left, key=lambda t: -t.score)[: params.get("finalists", len(left))]
+    final = _fit(task, {**params.get("common", {}), **left[0].settings}, None)
+    final.seconds += sum(t.seconds for t in tallies)
+    final.chosen = {"settings": left[0].settings, "held_out_scores": [t.score for t in tallies]}
     return final
+
+
+@dataclass
+class _Tally:
+    """A candidate, and how many held-out labels it named right."""
+
+    settings: dict[str, Any]
+    right: int = 0
+    total: int = 0
+    seconds: float = 0.0
+
+    @property
+    def score(self) -> float:
+        return self.right / self.total if self.total else 0.0
+
+
+def _try(task: Task, tally: _Tally, rows: NDArray[np.int64]) -> None:
+    assert task.y is not None
+    fitted = _fit(task, {**task.params.get("common", {}), **tally.settings}, rows)
+    found = cluster(fitted, task, restarts=max(1, task.kmeans // 4))
+    named = predict(found, _without(task.y, rows), task.k)
+    tally.right += int(np.sum(named[rows] == task.y[rows]))
+    tally.total += len(rows)
+    tally.seconds += fitted.seconds
 
 
 def _fit(task: Task, params: dict[str, Any], hide: NDArray[np.int64] | None) -> Fitted:

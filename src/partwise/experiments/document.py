@@ -57,11 +57,15 @@ Block = str | Grid | Picture | list[str]
 
 @dataclass
 class Section:
-    """A part with a heading; ``anchor`` is its name within the page."""
+    """A part with a heading; ``anchor`` is its name within the page.
+
+    ``averages`` are the lines that it gives to the page's first table.
+    """
 
     title: str
     anchor: str
     blocks: list[Block] = field(default_factory=list)
+    averages: list[list[Text]] = field(default_factory=list)
 
 
 def to_markdown(section: Section) -> str:

@@ -102,7 +102,6 @@ def _stem(summary: Summary, budget: str) -> str:
 
 def _against_clusters(ax: Axes, summary: Summary, metric: str, budget: str) -> None:
     ks = sorted({k for _, k in summary.rows()})
-    printed_budget = next((b.printed for b in summary.protocol.budgets if b.name == budget), True)
     for number, method in enumerate(summary.protocol.methods):
         colour = f"C{number}"
         stats = [(k, summary.stat(method.name, metric, budget=budget, k=k)) for k in ks]
@@ -112,7 +111,7 @@ def _against_clusters(ax: Axes, summary: Summary, metric: str, budget: str) -> N
             ax.plot(*zip(*found, strict=True), color=colour, marker=marker, label=method.name)
         cells = [c for c in summary.protocol.printed if c.metric == metric and c.k != "avg"]
         points = [(int(c.k), c.mean) for c in cells if c.method == method.name]
-        if points and printed_budget:
+        if points:
             label = None if found else f"{method.name} (print)"
             ax.plot(
                 *zip(*points, strict=True), color=colour, ls=":", marker=marker, mfc="none",

@@ -16,7 +16,7 @@ from partwise.experiments.protocol import Protocol, load_protocol, names, read_r
 from partwise.experiments.runner import plan
 from partwise.experiments.store import Store
 from partwise.experiments.summary import Summary, summarise
-from partwise.experiments.tables import Context, build
+from partwise.experiments.tables import Context, build, overview
 
 RUN_COLUMNS = ("table", "data", "k", "run", "variant", "budget_name", "seed", "params")
 SCORES = ("ac", "nmi", "ari", "purity")
@@ -91,6 +91,8 @@ def write_index(store: Store, written: dict[str, Section], *, data_home: str | N
         written[name] if name in written else write_one(name, store, data_home=data_home)
         for name in dict.fromkeys((*names(), *written))
     ]
+    if any(section.averages for section in sections):
+        sections.insert(0, overview(sections))
     page = to_html(sections, "partwise: the papers' tables and figures", heads=_made_with())
     return write_whole(store.folder / "index.html", page, force=True)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from partwise.experiments.cells import NO_LABELS
@@ -72,6 +73,8 @@ def build(summary: Summary, context: Context) -> Section:
         budgets = [f"Label budget {b.name}: {b.note}." for b in protocol.budgets if b.note]
         columns = [f"{m.name}: {m.note}." for m in protocol.methods if m.note]
         add([*protocol.notes, *data_notes, *budgets, *columns])
+    if protocol.comparable and protocol.kind != "figure":
+        section.averages += _against_print(summary)
     slips = slip_sentences(protocol)
     if slips:
         add("## Slips in print")
@@ -110,18 +113,23 @@ def _status(summary: Summary, context: Context) -> str:
 
 def _grids(summary: Summary, metric: str, budget: str) -> list[tuple[str, Grid]]:
     protocol = summary.protocol
-    printed_budget = next((b.printed for b in protocol.budgets if b.name == budget), True)
     label = METRICS.get(metric, metric)
     if budget != NO_LABELS:
-        label += f", labels: {budget}" + ("" if printed_budget else " (ours, not printed)")
-    grids = [(f"{label}: averages", _averages(summary, metric, budget, printed_budget))]
+        label += f", labels: {budget}{_whose(protocol, budget)}"
+    grids = [(f"{label}: averages", _averages(summary, metric, budget))]
     columns = _columns(protocol)
     if metric == "seconds":
         return grids
     if not protocol.printed:
         return [(label, _by_row(summary, metric, budget, columns))]
-    full = _full(summary, metric, budget, printed_budget, columns)
+    full = _full(summary, metric, budget, columns)
     return [*grids, (f"{label}: printed, measured ± sd, difference", full)]
+
+
+def _whose(protocol: Protocol, budget: str) -> str:
+    """What to say of a budget that is not the printed one; print stands beside it all the same."""
+    printed = [b.name for b in protocol.budgets if b.printed]
+    return "" if budget in printed else f" (ours; print says {printed[0]})" if printed else ""
 
 
 def _by_row(summary: Summary, metric: str, budget: str, columns: list[tuple[str, Method]]) -> Grid:
@@ -160,13 +168,14 @@ def _mark(method: Method) -> str:
     return "†" if method.chosen_on_answer else ""
 
 
-def _averages(summary: Summary, metric: str, budget: str, printed_budget: bool) -> Grid:
+def _averages(summary: Summary, metric: str, budget: str) -> Grid:
     protocol = summary.protocol
     scope = protocol.view.get("score", "all")
-    header = ["method", "printed", "measured", "difference", "on unlabelled", "runs"]
+    near = f"within {FAR:g} points"
+    header = ["method", "printed", "measured", "difference", near, "on unlabelled", "runs"]
     rows = []
     for name, method in _columns(protocol):
-        whole = _printed_average(summary, metric, name) if printed_budget else None
+        whole = _printed_average(summary, metric, name)
         stat = summary.stat(name, metric, budget=budget, scope=scope)
         hidden = summary.stat(name, metric, budget=budget, scope="unlabelled")
         row = [
@@ -174,6 +183,7 @@ def _averages(summary: Summary, metric: str, budget: str, printed_budget: bool) 
             Text.of(_number(whole[0], metric) if whole else ""),
             Text.of(_stat(stat, metric)),
             _difference(whole[0] if whole else None, stat, metric, protocol.comparable),
+            _near(whole[0] if whole else None, stat, metric, protocol.comparable),
             Text.of(_number(hidden.mean, metric) if hidden else ""),
             Text.of(str(stat.n) if stat else ""),
         ]
@@ -201,7 +211,6 @@ def _full(
     summary: Summary,
     metric: str,
     budget: str,
-    printed_budget: bool,
     columns: list[tuple[str, Method]],
 ) -> Grid:
     protocol = summary.protocol
@@ -217,13 +226,13 @@ def _full(
     for data, k in sorted(set(printed_rows) | set(measured), key=lambda r: (r[0], r[1])):
         row = [Text.of(f"{data} {k}" if several else str(k))]
         for name, _ in columns:
-            cell = protocol.printed_value(metric, k, name) if printed_budget else None
+            cell = protocol.printed_value(metric, k, name)
             stat = summary.stat(name, metric, budget=budget, scope=scope, data=data, k=k)
             row.append(_three(cell, stat, metric, protocol.comparable))
         rows.append(row)
     row = [Text.of("Avg.")]
     for name, _ in columns:
-        cell = protocol.printed_value(metric, "avg", name) if printed_budget else None
+        cell = protocol.printed_value(metric, "avg", name)
         partial = set(printed_rows) - set(measured)
         stat = None if partial else summary.stat(name, metric, budget=budget, scope=scope)
         row.append(_three(cell, stat, metric, protocol.comparable))
@@ -263,6 +272,50 @@ def _difference(printed: float | None, stat: Stat | None, metric: str, comparabl
     if not comparable:
         return Text.of(f"({gap:+.1f})", "quiet")
     return Text.of(f"{gap:+.1f} ▲", "far") if abs(gap) > FAR else Text.of(f"{gap:+.1f}")
+
+
+def _near(printed: float | None, stat: Stat | None, metric: str, comparable: bool) -> Text:
+    """Whether an average came back; empty where print is of other data, or of another machine."""
+    if printed is None or stat is None or not comparable or metric == "seconds":
+        return Text.of("")
+    return Text.of("yes", "yes") if abs(stat.mean - printed) <= FAR else Text.of("no", "no")
+
+
+def _against_print(summary: Summary) -> Iterator[list[Text]]:
+    """A table's averages, one line each, for the page of all."""
+    protocol = summary.protocol
+    first = summary.budgets()[0]
+    for metric in (m for m in protocol.metrics if m != "seconds"):
+        for budget in summary.budgets():
+            for name, method in _columns(protocol):
+                whole = _printed_average(summary, metric, name)
+                stat = summary.stat(name, metric, budget=budget)
+                # A method without labels has the same runs under every budget.
+                if whole is None or stat is None or not (method.labels or budget == first):
+                    continue
+                labels = budget + _whose(protocol, budget) if method.labels else ""
+                words = (protocol.name, METRICS[metric], name + _mark(method), labels)
+                yield [
+                    *(Text.of(text) for text in words),
+                    Text.of(_number(whole[0], metric)),
+                    Text.of(_number(stat.mean, metric)),
+                    _difference(whole[0], stat, metric, True),
+                    _near(whole[0], stat, metric, True),
+                ]
+
+
+def overview(sections: list[Section]) -> Section:
+    """Every average on the papers' own data in one table."""
+    rows = [row for section in sections for row in section.averages]
+    near = sum(row[-1].lines[0][0] == "yes" for row in rows)
+    text = (
+        f"{near} of {len(rows)} averages are within {FAR:g} points of print, on the papers' own "
+        "data and over the cluster numbers that were run. The notes of a table say what was tried "
+        "where one is not. † marks parameters chosen on the answer, as in the paper."
+    )
+    header = ["table", "metric", "method", "labels", "printed", "measured", "difference"]
+    grid = Grid([*header, f"within {FAR:g} points"], rows)
+    return Section("Averages against print", "averages", [text, grid])
 
 
 def _add_choices(summary: Summary, section: Section) -> None:
