@@ -163,9 +163,9 @@ def _check_length(X: np.memmap, row: int) -> None:
 
 
 def forget(X: Any) -> None:
+    """Let go of the pages read: they would count as memory until the system needs it."""
     if not isinstance(X, np.memmap):
         return
-    """Let go of the pages read: they would count as memory until the system needs it."""
     mapped = getattr(X, "_mmap", None)
     if X.mode in ("r", "r+", "w+") and hasattr(mapped, "madvise"):
         mapped.madvise(mmap.MADV_DONTNEED)  # type: ignore[union-attr]

@@ -116,15 +116,15 @@ class ConstrainedFactorizer(Factorizer):
             )
         graph = given.get("graph")
         if pieces.graph_reg and graph is None:
-            graph = neighbor_graph(
             samples, method = _inputs.searchable(X)
+            graph = neighbor_graph(
                 samples,
                 self.n_neighbors,
                 weighting=self.weighting,
                 bandwidth=self.bandwidth,
-            )
                 method=method,
                 random_state=self._seed(),
+            )
         elif graph is not None:
             graph = check_graph(graph, X.shape[0])
         return Knowledge(labels, graph)
@@ -316,12 +316,12 @@ class ConstrainedFactorizer(Factorizer):
                 self.cg_iterations_ = term.cg_iterations
         return V
 
-    def _set_clusters(self, V: Array, extra: Knowledge, k: int) -> None:
-        """k-means on the codes, with the names that the labels give."""
     def _seed(self) -> int:
         """For what is random beside the start, so that the start's own numbers stay the same."""
         return int(self.random_state) if isinstance(self.random_state, Integral) else 0
 
+    def _set_clusters(self, V: Array, extra: Knowledge, k: int) -> None:
+        """k-means on the codes, with the names that the labels give."""
         V = np.asarray(to_numpy(V))
         n_clusters = min(self.n_clusters or extra.n_classes or k, V.shape[0])
         self.clustering_: Clustering = cluster_representation(
