@@ -96,8 +96,11 @@ def _try(task: Task, tally: _Tally, rows: NDArray[np.int64]) -> None:
 def _fit(task: Task, params: dict[str, Any], hide: NDArray[np.int64] | None) -> Fitted:
     assert task.y is not None
     y = task.y if hide is None else _without(task.y, hide)
-    shown = replace(task, y=y, params=params)
-    return fit_estimator(shown, task.params["estimator"], params)
+    settings = dict(params)
+    # A paper's setting comes with its start: its result is that of so many steps from there.
+    method = replace(task.method, start=settings.pop("start", task.method.start))
+    shown = replace(task, y=y, params=settings, method=method)
+    return fit_estimator(shown, task.params["estimator"], settings)
 
 
 def _without(y: NDArray[np.int64], rows: NDArray[np.int64]) -> NDArray[np.int64]:
