@@ -190,13 +190,12 @@ def check_dask(X: Any, whom: str) -> DaskData:
     if found is None:
         return data
     what, value, row, column = found
+    chunk = int(np.searchsorted(data.layout.starts, row, side="right")) - 1
+    place = f"at row {row}, column {column}, in row chunk {chunk}"
     if what == "finite":
-        raise ValueError(
-            f"Input X contains NaN or infinity: {value} at row {row}, column {column}."
-        )
+        raise ValueError(f"Input X contains NaN or infinity: {value} {place}.")
     raise ValueError(
-        f"Negative values in data passed to {whom}: {value:g} at row {row}, column {column}; "
-        "CF and LCF take signed data."
+        f"Negative values in data passed to {whom}: {value:g} {place}; CF and LCF take signed data."
     )
 
 

@@ -18,12 +18,28 @@ def all_or_nothing(estimator: Any) -> Iterator[None]:
     """A fit that ends in an error or an interrupt leaves the estimator as it was."""
     before = dict(vars(estimator))
     try:
-        yield
+        with full_device(type(estimator).__name__):
+            yield
     except BaseException:
         state = {name: vars(estimator)[name] for name in _CALLBACK_STATE if name in vars(estimator)}
         vars(estimator).clear()
         vars(estimator).update(before | state)
         raise
+
+
+@contextmanager
+def full_device(whom: str) -> Iterator[None]:
+    """A device that is full, wherever that shows, as one sentence; products with X say more."""
+    try:
+        yield
+    except RuntimeError as error:  # torch's OutOfMemoryError is one
+        text = str(error)
+        if "out of memory" not in text and "allocate memory" not in text:
+            raise
+        raise MemoryError(
+            f"{whom} ran out of memory beside the products with X ({text.splitlines()[0][:120]}); "
+            "use float32, a smaller n_components, or leave X on disk as a numpy.memmap."
+        ) from error
 
 
 class Progress:

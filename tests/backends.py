@@ -1,0 +1,111 @@
+"""X in every form, and fits from one start; a form whose package is missing skips and says so."""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from methods import FROBENIUS, GRAPH, KL, NAMED, combination, make_problem
+from partwise._arrays import to_numpy
+
+NEEDS = {"torch": "gpu", "dask": "dask", "distributed": "dask"}
+
+
+def missing(package: str) -> bool:
+    return importlib.util.find_spec(package) is None
+
+
+def needs(package: str) -> Any:
+    """A mark that skips where a package is not installed."""
+    reason = f"{package} is not installed: partwise[{NEEDS[package]}]"
+    return pytest.mark.skipif(missing(package), reason=reason)
+
+
+if not missing("torch"):
+    import torch
+
+    torch.set_num_threads(1)
+
+WANTED = ("NMF", "NMF-KL", "GNMF", "GNMF-KL", "CNMF", "CNMF-KL", "CDNMF", "CDNMF-KL", "NMFDC")
+ANY = [
+    combination(loss, hard=True, graph=GRAPH if loss == FROBENIUS else 0.0, class_reg=1.5,
+                smoothing=0.4, elastic=(0.004, 0.003, 0.4), weights=True, name=f"any-{loss[:1]}")
+    for loss in (FROBENIUS, KL)
+]  # fmt: skip
+#: The methods of the parity matrix; "any" is ConstrainedNMF with most that it has.
+METHODS = [m for m in NAMED if m.name in WANTED] + ANY
+#: The kinds on this machine beside ndarrays; "workers" is "dask" with two processes.
+KINDS = ("csr", "memmap", "torch", "torch-csr", "dask", "dask-csr")
+q = make_problem(0, n=60, p=40)
+
+
+def method(name: str) -> Any:
+    return next(m for m in METHODS if m.name == name)
+
+
+class Forms:
+    """``forms[kind]`` is X as that kind of array."""
+
+    def __init__(self, X: np.ndarray, folder: Any) -> None:
+        self.X, self.folder = X, folder
+
+    def __getitem__(self, kind: str) -> Any:
+        package = kind.partition("-")[0]
+        if package in NEEDS and missing(package):
+            pytest.skip(f"{package} is not installed: partwise[{NEEDS[package]}]")
+        return getattr(self, "_" + kind.replace("-", "_"))()
+
+    def _numpy(self) -> Any:
+        return self.X
+
+    def _csr(self) -> Any:
+        return sp.csr_array(self.X)
+
+    def _memmap(self) -> Any:
+        path = self.folder / "X.npy"
+        if not path.exists():
+            np.save(path, self.X)
+        return np.load(path, mmap_mode="r")
+
+    def _torch(self) -> Any:
+        return torch.from_numpy(self.X.copy())
+
+    def _torch_csr(self) -> Any:
+        return self._torch().to_sparse_csr()
+
+    def _dask(self) -> Any:
+        import dask.array as da
+
+        return da.from_array(self.X, chunks=(17, 40))
+
+    def _dask_csr(self) -> Any:
+        import dask.array as da
+
+        return da.from_array(self.X, chunks=(23, 20)).map_blocks(sp.csr_array)
+
+
+def fitted(method: Any, X: Any, solver: str = "mu", scale: str = "unit", **params: Any) -> Any:
+    settings = {"max_iter": 20, "tol": 0.0, **params}
+    model = method.make(solver, scale, init="custom", **settings)
+    return model.fit(X, W=q.V, H=np.ascontiguousarray(q.U.T), **method.data(q))
+
+
+def product(model: Any) -> np.ndarray:
+    return np.asarray(to_numpy(model.embedding_)) @ to_numpy(model.components_)
+
+
+def two_workers() -> Any:
+    """A client of two worker processes, for a fixture to yield from; for use with as_current()."""
+    from distributed import Client, LocalCluster
+
+    with (
+        LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0"
+        ) as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        yield client
