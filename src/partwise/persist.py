@@ -55,7 +55,8 @@ def save(model: Any, path: str | Path, *, recipe: Mapping[str, Any] | None = Non
     Parameters
     ----------
     model : estimator of partwise
-        Fitted or not. A ``random_state`` that is a generator is saved as None.
+        Fitted or not. A ``random_state`` that is a generator is saved as None; tensors and Dask
+        arrays are saved, and come back, as ndarrays.
     path : str or Path
         The file, by custom ``*.partwise``; an old one is replaced.
     recipe : mapping, optional
@@ -159,6 +160,8 @@ def read(path: str | Path) -> tuple[Any, dict[str, Any] | None]:
 def _parameter(name: str, key: str, value: Any) -> Any:
     if isinstance(value, (np.random.RandomState, np.random.Generator)):
         return None
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
     if callable(value):
         raise PersistError(
             f"{name} with a function as {key} cannot be saved, since a file without code cannot "

@@ -29,12 +29,19 @@ def is_dask(X: Any) -> bool:
 def check_special(estimator: Any, X: Any, *, reset: bool, beta: float) -> Any | None:
     """X checked, as its back end takes it; None where scikit-learn's validation should look."""
     name = type(estimator).__name__
-    if isinstance(X, np.memmap) and X.ndim == 2 and X.size and X.dtype.kind in "fiub":
+    device = estimator.device
+    on_disk = isinstance(X, np.memmap) and device is None
+    if on_disk and X.ndim == 2 and X.size and X.dtype.kind in "fiub":
         if X.dtype.kind == "f" and X.dtype not in (np.float32, np.float64):
             return None
         _shape(estimator, X, reset)
         check_memmap(X, name, positive=beta <= 0)
         return X
+    if device is not None and (is_dask(X) or is_tensor(X)):
+        raise ValueError(
+            f"device={device!r} moves numpy and scipy input; a {type(X).__name__} of "
+            f"{type(X).__module__.partition('.')[0]} is used where it is, so leave device out."
+        )
     if is_tensor(X):
         return _check_tensor(estimator, X, reset, beta, name)
     if is_dask(X):
@@ -45,6 +52,18 @@ def check_special(estimator: Any, X: Any, *, reset: bool, beta: float) -> Any | 
         _shape(estimator, X, reset)
         return check_dask(X, name)
     return None
+
+
+def check_local(X: Any, whom: str) -> None:
+    """Refuse what would be copied here without a word."""
+    if is_tensor(X) or is_dask(X):
+        kind, call = "torch tensors", "X.cpu().numpy()"
+        if is_dask(X):
+            kind, call = "Dask arrays", "X.compute()"
+        raise ValueError(
+            f"{whom} needs X as a numpy or scipy array or a memmap and takes no {kind}; use "
+            f"{call}, or NMF, GNMF, CNMF, CDNMF, NMFDC or ConstrainedNMF, which stay where X is."
+        )
 
 
 def _shape(estimator: Any, X: Any, reset: bool) -> None:

@@ -19,7 +19,7 @@ from partwise._arrays import own
 from partwise._numeric import Array
 from partwise.concepts import ConceptModel, DenseGram, Gram, LinearGram, code_problem
 from partwise.data import as_data
-from partwise.estimators import _validate
+from partwise.estimators import _inputs, _validate
 from partwise.estimators._constrained import ConstrainedFactorizer, Knowledge, Pieces
 from partwise.estimators._docs import documented
 from partwise.estimators._progress import Progress, all_or_nothing
@@ -150,6 +150,7 @@ class CF(ConstrainedFactorizer):
     # -- the kernel ---------------------------------------------------------------------------
 
     def _check_X(self, X: Any, *, reset: bool) -> Any:
+        _inputs.check_local(X, type(self).__name__)
         return validate_data(
             self, X, accept_sparse=("csr", "csc"), dtype=[np.float64, np.float32], reset=reset
         )

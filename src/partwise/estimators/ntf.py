@@ -12,7 +12,7 @@ from sklearn.utils.validation import validate_data
 
 from partwise._numeric import Array
 from partwise.data import as_data
-from partwise.estimators import _validate
+from partwise.estimators import _inputs, _validate
 from partwise.estimators._constrained import ConstrainedFactorizer, Pieces
 from partwise.estimators._docs import documented
 from partwise.losses import Frobenius
@@ -112,6 +112,7 @@ class NTF(ConstrainedFactorizer):
         return int(height), int(width)
 
     def _check_X(self, X: Any, *, reset: bool) -> Any:
+        _inputs.check_local(X, type(self).__name__)
         X = validate_data(self, X, dtype=[np.float64, np.float32], reset=reset)
         _validate.check_non_negative(X, type(self).__name__)
         return X

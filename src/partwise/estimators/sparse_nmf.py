@@ -10,6 +10,7 @@ import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from partwise._numeric import Array
+from partwise.estimators import _inputs
 from partwise.estimators._constrained import ConstrainedFactorizer, Pieces
 from partwise.estimators._docs import documented
 from partwise.losses import Frobenius
@@ -138,6 +139,10 @@ class SparseNMF(ConstrainedFactorizer):
 
     def _pieces(self) -> Pieces:
         return Pieces()
+
+    def _check_X(self, X: Any, *, reset: bool) -> Any:
+        _inputs.check_local(X, type(self).__name__)
+        return super()._check_X(X, reset=reset)
 
     def _model(self, data: Any, k: int, weights: Array | None, extra: Any) -> FactorModel:
         project: dict[str, Any] = {}

@@ -1,0 +1,76 @@
+"""Every estimator on every kind of X: it works, or refuses in one sentence that says what to do."""
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+
+import partwise
+from backends import KINDS, Forms, missing, needs, q
+from partwise._arrays import to_numpy
+
+X = np.ascontiguousarray(q.X[:, :36])  # NTF takes them for 6 x 6 images
+SETTINGS = {
+    "ConstrainedNMF": {"graph_reg": 0.5, "class_reg": 0.5, "hard_labels": True},
+    "SparseNMF": {"sparseness_H": 0.6},
+}
+ESTIMATORS = [
+    name for name in partwise.__all__ if hasattr(getattr(partwise, name), "fit_transform")
+]
+LOCAL = "needs X as a numpy or scipy array or a memmap and takes no"
+REFUSED = {
+    **{(name, kind): LOCAL for name in ("CF", "LCF", "SparseNMF", "NTF") for kind in KINDS[2:]},
+    ("NTF", "csr"): "dense data is required",
+}
+
+
+@pytest.fixture(scope="module")
+def forms(tmp_path_factory):
+    return Forms(X, tmp_path_factory.mktemp("memmap"))
+
+
+def make(name):
+    if name == "NTF":
+        pytest.importorskip("tensorly", reason="tensorly is not installed: partwise[tensor]")
+    settings = {"max_iter": 3, "random_state": 0, **SETTINGS.get(name, {})}
+    return getattr(partwise, name)(3, **settings)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", ESTIMATORS)
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_works_or_refuses(name, kind, forms, tmp_path):
+    data, model = forms[kind], make(name)
+    if (name, kind) in REFUSED:
+        with pytest.raises((ValueError, TypeError), match=REFUSED[name, kind]):
+            model.fit(data, q.y)
+        return
+    model.fit(data, q.y)
+    V = model.transform(data)
+    assert type(V) is type(model.embedding_) and V.shape == (60, 3)
+    assert model.inverse_transform(V).shape == X.shape
+    assert np.isfinite(model.score(data))
+    assert clone(model).fit_transform(data, q.y).shape == (60, 3)
+    if hasattr(model, "predict"):
+        assert model.predict(data).shape == model.predict_confidence(data).shape == (60,)
+    again = partwise.load(model.save(tmp_path / "model.partwise"))
+    assert isinstance(again.embedding_, np.ndarray)
+    same = np.asarray(to_numpy(again.transform(data)))
+    np.testing.assert_allclose(same, np.asarray(to_numpy(V)), atol=1e-9)
+
+
+@pytest.mark.parametrize("kind", ("torch", "dask"))
+def test_samples_of_another_kind_can_be_coded(kind, forms):
+    model = partwise.NMF(3, max_iter=20, tol=0, random_state=0).fit(forms[kind])
+    there, here = model.transform(forms[kind]), model.transform(X)
+    assert isinstance(here, np.ndarray)
+    np.testing.assert_allclose(here, np.asarray(to_numpy(there)), atol=1e-6)
+
+
+@needs("torch")
+def test_device_is_for_arrays_that_lie_here(forms):
+    model = partwise.NMF(3, max_iter=3, tol=0, device="cpu")
+    assert isinstance(model.fit(forms["memmap"]).components_, np.ndarray)
+    for kind in ("torch", "dask"):
+        if not missing(kind):
+            with pytest.raises(ValueError, match="moves numpy and scipy input"):
+                model.fit(forms[kind])
