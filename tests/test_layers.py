@@ -11,7 +11,16 @@ ROOT = Path(partwise.__file__).parent
 
 # From the bottom up. A module may import from its own layer and from those before it.
 LAYERS = [
-    {"_arrays", "_numeric", "_rows", "_output", "data", "kernels", "kernels_torch"},
+    {
+        "_arrays",
+        "_numeric",
+        "_rows",
+        "_output",
+        "data",
+        "kernels",
+        "kernels_torch",
+        "kernels_triton",
+    },
     {"labels", "losses", "maps", "terms", "graph", "sparseness", "subproblems"},
     {"models", "concepts"},
     {"solvers"},

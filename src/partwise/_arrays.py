@@ -8,6 +8,8 @@ them; the functions below are what has no common name. Numpy arrays take the fir
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -62,6 +64,22 @@ def namespace(Z: Array) -> Any:
     if _torch is None:
         _torch = _Torch()
     return _torch
+
+
+#: What to do about a device without memory left.
+NO_MEMORY = "use float32, a smaller n_components, or leave X on disk as a numpy.memmap."
+
+
+@contextmanager
+def device_memory() -> Iterator[None]:
+    """A device without memory left is a MemoryError that says what helps."""
+    try:
+        yield
+    except Exception as error:
+        torch = sys.modules.get("torch")
+        if torch is None or not isinstance(error, torch.OutOfMemoryError):
+            raise
+        raise MemoryError(f"The device has too little memory for this fit; {NO_MEMORY}") from error
 
 
 def to_numpy(a: Any) -> Any:
@@ -146,6 +164,16 @@ def vdot(a: Array, b: Array) -> float:
 def spectral_norm(G: Array) -> float:
     """‖G‖₂ of a small matrix."""
     return float(np.linalg.norm(to_numpy(G), 2))
+
+
+def extrapolate(new: Array, old: Array, weight: float) -> Array:
+    """new + weight (new - old), in few passes."""
+    if is_tensor(new):
+        return old.lerp(new, 1 + weight)
+    out = new - old
+    out *= weight
+    out += new
+    return out
 
 
 def clip_at_zero(out: Array) -> Array:

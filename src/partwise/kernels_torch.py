@@ -1,8 +1,8 @@
-"""Coordinate sweeps on torch tensors: a fused Triton kernel on a GPU, tensor operations elsewhere.
+"""Work on torch tensors that is not one tensor operation: Triton kernels on a GPU where they run.
 
-Both do what `kernels.hals_rows` does. The sweeps of a half-step stop together for all rows, where
-the compiled kernel stops for each block of 64 rows, so with several sweeps the two agree to the
-solver's own accuracy and with one sweep to rounding.
+The sweeps do what `kernels.hals_rows` does. Those of a half-step stop together for all rows (on a
+GPU for 32 of them), where the compiled kernel stops for each block of 64, so with several sweeps
+they agree to the solver's own accuracy and with one sweep to rounding.
 """
 
 from __future__ import annotations
@@ -14,6 +14,37 @@ import torch
 
 Tensor = Any
 ROWS = 64  # rows of a block of the compiled kernel, whose share ``enough`` is
+_refused: set[str] = set()  # kernels that did not compile here
+
+
+def fused(name: str, like: Tensor, k: int) -> Any:
+    """The Triton kernel of that name for tensors like this one, or None."""
+    if not like.is_cuda or name in _refused:
+        return None
+    try:
+        from partwise import kernels_triton
+    except ImportError:
+        _refused.add(name)
+        return None
+    return getattr(kernels_triton, name) if k <= kernels_triton.MOST else None
+
+
+def attempt(name: str, like: Tensor, k: int, *args: Any) -> Any:
+    """What the kernel returns; None where there is none, and from now on where it fails."""
+    kernel = fused(name, like, k)
+    if kernel is None:
+        return None
+    try:
+        return kernel(*args)
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:  # a compiler that is missing or a small chip shows only here
+        _refused.add(name)
+        warnings.warn(
+            f"the fused kernel {name!r} does not run here, tensor operations do: {error}",
+            stacklevel=3,
+        )
+        return None
 
 
 def sweep_rows(
@@ -21,17 +52,9 @@ def sweep_rows(
     enough: float,
 ) -> Tensor:  # fmt: skip
     """Coordinate descent on min ½ d zᵀGz + ½ r zᵀz - cᵀz for every row; returns the new Z."""
-    global fused
-    if Z.is_cuda and fused is not None and Z.shape[1] <= 256:
-        try:
-            return fused(Z, C, G, d, r, sweeps, stop, enough)
-        except torch.OutOfMemoryError:
-            raise
-        except Exception as error:  # a compiler that is missing or too old shows only here
-            fused = None
-            warnings.warn(
-                f"fused sweeps do not run here, tensor operations do: {error}", stacklevel=2
-            )
+    new = attempt("sweep", Z, Z.shape[1], Z.t(), C.t(), G, d, r, sweeps, stop, enough / 2)
+    if new is not None:
+        return new.t()
     z, c = Z.t().contiguous(), C.t()
     blocks = max(1.0, Z.shape[0] / ROWS)
     diagonal = [float(x) for x in G.diagonal().tolist()]
@@ -65,85 +88,3 @@ def sweep_rows(
             break
         last = total
     return z.t().contiguous()
-
-
-def _make_fused() -> Any:
-    """The Triton kernel, or None where Triton is not there."""
-    try:
-        import triton
-        import triton.language as tl
-    except ImportError:
-        return None
-
-    @triton.jit
-    def kernel(
-        Z, C, G, D, R, OUT, n, k, sweeps, stop2, enough,
-        HAS_D: tl.constexpr, HAS_R: tl.constexpr, ROWS_: tl.constexpr, K: tl.constexpr,
-    ):  # fmt: skip
-        rows = tl.program_id(0) * ROWS_ + tl.arange(0, ROWS_)
-        cols = tl.arange(0, K)
-        inside = rows < n
-        at = rows[:, None].to(tl.int64) * k + cols[None, :]
-        mask = inside[:, None] & (cols < k)[None, :]
-        z = tl.load(Z + at, mask=mask, other=0.0)
-        c = tl.load(C + at, mask=mask, other=0.0)
-        if HAS_D:
-            d = tl.load(D + rows, mask=inside, other=1.0)
-        if HAS_R:
-            r = tl.load(R + rows, mask=inside, other=0.0)
-        else:
-            r = tl.load(R)
-        first = 0.0
-        last = 0.0
-        going = 1
-        for sweep in range(sweeps):
-            if going == 1:
-                moved = 0.0
-                for j in range(k):
-                    g = tl.load(G + j * k + cols, mask=cols < k, other=0.0)
-                    here = (cols == j)[None, :]
-                    gradient = tl.sum(z * g[None, :], axis=1)
-                    old = tl.sum(tl.where(here, z, 0.0), axis=1)
-                    cj = tl.sum(tl.where(here, c, 0.0), axis=1)
-                    gjj = tl.load(G + j * k + j)
-                    if HAS_D:
-                        h = d * gjj + r
-                        gradient = d * gradient + r * old - cj
-                    else:
-                        h = gjj + r + tl.zeros_like(old)
-                        gradient = gradient + r * old - cj
-                    flat = tl.where(gradient > 0, 0.0, old)
-                    safe = tl.where(h > 0, h, 1.0)
-                    new = tl.where(h > 0, tl.maximum(old - gradient / safe, 0.0), flat)
-                    moved += tl.sum((new - old) * (new - old) * h, axis=0).to(tl.float32)
-                    z = tl.where(here, new[:, None], z)
-                if sweep == 0:
-                    first = moved
-                if (moved <= stop2 * first) | (moved <= enough):
-                    going = 0
-                if (sweep > 20) & (moved >= last):  # rounding is all that still moves
-                    going = 0
-                last = moved
-        tl.store(OUT + at, z, mask=mask)
-
-    def run(
-        Z: Tensor, C: Tensor, G: Tensor, d: Tensor | None, r: Tensor, sweeps: int, stop: float,
-        enough: float,
-    ) -> Tensor:  # fmt: skip
-        n, k = Z.shape
-        width = triton.next_power_of_2(max(k, 16))
-        rows = max(16, min(ROWS, 8192 // width))
-        Z, C, G = Z.contiguous(), C.contiguous(), G.contiguous()
-        out = torch.empty_like(Z)
-        r = r.to(Z.dtype).contiguous()
-        kernel[(triton.cdiv(n, rows),)](
-            Z, C, G, Z if d is None else d, r, out, n, k, sweeps, stop * stop,
-            enough * rows / ROWS,
-            HAS_D=d is not None, HAS_R=r.shape[0] > 1, ROWS_=rows, K=width,
-        )  # fmt: skip
-        return out
-
-    return run
-
-
-fused = _make_fused()

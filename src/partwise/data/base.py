@@ -64,8 +64,9 @@ class DataMatrix(Protocol):
         ...
 
     def kl_newton(
-        self, V: Array, U: Array, cost: Array, ridge: Array, sweeps: int, transposed: bool
-    ) -> tuple[Array, Array]:
+        self, V: Array, U: Array, cost: Array, ridge: Array, sweeps: int, rough: bool,
+        transposed: bool,
+    ) -> tuple[Array, Array]:  # fmt: skip
         """Second-order coordinate sweeps on V (or on U if transposed) for the KL loss.
 
         The one place where a step is handed a view of the rows of X: a Newton step needs the
@@ -117,8 +118,21 @@ class DataMatrix(Protocol):
         """A factor as the user gets it."""
         ...
 
+    def sweeps(self, size: int, k: int) -> int:
+        """How many coordinate sweeps a product is worth in which a row has ``size`` entries."""
+        ...
 
-class InNumpy:
+
+class Swept:
+    """Gillis & Glineur (2012): as many sweeps as cost half of the product before them."""
+
+    density: float
+
+    def sweeps(self, size: int, k: int) -> int:
+        return int(np.clip(1 + 0.5 * self.density * size / k, 1, 10))
+
+
+class InNumpy(Swept):
     """Arrays live as ndarrays in memory: nothing to move."""
 
     newton_sides = "VU"

@@ -18,6 +18,7 @@ import scipy.sparse as sp
 from partwise._numeric import Array
 from partwise._rows import Layout, Rows, run_block
 from partwise.data import blocks
+from partwise.data.base import Swept
 from partwise.data.dense import DenseData
 from partwise.data.sparse import SparseData
 
@@ -234,7 +235,7 @@ def _first(shares: list[Any]) -> Any:
     return next((share for share in shares if share is not None), None)
 
 
-class DaskData:
+class DaskData(Swept):
     """X as a container of blocks; the factor beside it is `Rows` of the same layout."""
 
     newton_sides = "V"  # a second-order step on U needs whole columns of X
@@ -249,7 +250,7 @@ class DaskData:
         return self.layout.n, self.p
 
     @property
-    def density(self) -> float:
+    def density(self) -> float:  # type: ignore[override]
         if "density" not in self._cache:
             total = float(self.blocks.reduce(_entries, self.blocks))
             self._cache["density"] = total / max(1, self.shape[0] * self.p)
@@ -374,10 +375,11 @@ class DaskData:
         return self.blocks.reduce(_kl_tdot, self.blocks, V, U, self._low)
 
     def kl_newton(
-        self, V: Array, U: Array, cost: Array, ridge: Array, sweeps: int, transposed: bool
-    ) -> tuple[Array, Array]:
+        self, V: Array, U: Array, cost: Array, ridge: Array, sweeps: int, rough: bool,
+        transposed: bool,
+    ) -> tuple[Array, Array]:  # fmt: skip
         assert not transposed, "newton_sides"
-        args = (V, U, cost, ridge, sweeps, self._low)
+        args = (V, U, cost, ridge, sweeps, rough, self._low)
         both = self.blocks.map(_kl_newton, self.blocks, *args, like=0)
         return self._pair(both, U.shape[1])
 
@@ -462,9 +464,9 @@ def _kl_tdot(X: Any, V: Array, U: Array, low: float) -> Array:
 
 
 def _kl_newton(
-    X: Any, V: Array, U: Array, cost: Array, ridge: Array, sweeps: int, low: float
+    X: Any, V: Array, U: Array, cost: Array, ridge: Array, sweeps: int, rough: bool, low: float
 ) -> tuple[Array, Array]:
-    return _floored(X, low).kl_newton(V, U, cost, ridge, sweeps, False)
+    return _floored(X, low).kl_newton(V, U, cost, ridge, sweeps, rough, False)
 
 
 __all__ = ["DaskData", "Threads", "Workers", "as_dask_data", "check_dask"]

@@ -14,14 +14,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from partwise._arrays import to_numpy
+from partwise import kernels_torch
+from partwise._arrays import NO_MEMORY, to_numpy
 from partwise._numeric import Array, floor
+from partwise.data.base import Swept
 from partwise.data.blocks import BLOCK_ENTRIES, row_blocks
 
 #: On a GPU a CSR matrix with at least this share of non-zeros is multiplied faster as a dense one.
 DENSE_FROM = 0.02
-#: Widths that a GPU's matrix products run well at; k is padded with zero columns up to the next.
-WIDTHS = (16, 32, 64, 128, 256)
+#: A GPU's matrix products run well at widths from 32 that this divides; zero columns fill up k.
+WIDTH = 8
 _tf32 = False
 csr_tensor: Any = torch.sparse_csr_tensor
 
@@ -49,10 +51,7 @@ def memory_errors(what: str, device: Any) -> Iterator[None]:
     try:
         yield
     except torch.OutOfMemoryError as error:
-        raise MemoryError(
-            f"{device} has too little memory for {what}; use float32, a smaller n_components, "
-            "or leave X on disk as a numpy.memmap."
-        ) from error
+        raise MemoryError(f"{device} has too little memory for {what}; {NO_MEMORY}") from error
 
 
 def as_torch_data(X: Any, *, back: bool = False) -> TorchData:
@@ -67,7 +66,7 @@ def as_torch_data(X: Any, *, back: bool = False) -> TorchData:
     return TorchSparse(X, back=back)
 
 
-class TorchData:
+class TorchData(Swept):
     """A dense float32 or float64 tensor."""
 
     density = 1.0
@@ -89,9 +88,12 @@ class TorchData:
     def rows(self, a: Array) -> Array:
         if not isinstance(a, torch.Tensor):
             a = torch.from_numpy(np.array(to_numpy(a)))
-        return a.to(self.X.device)
+        a = a.to(self.X.device)
+        # beside other tall arrays, see dot
+        return a.t().contiguous().t() if a.is_cuda and a.ndim == 2 else a
 
-    small = rows
+    def small(self, a: Array) -> Array:
+        return self.rows(a).contiguous()
 
     def constant_rows(self, row: Array) -> Array:
         return self.rows(row)[None, :].repeat(self.shape[0], 1)
@@ -115,7 +117,14 @@ class TorchData:
         return Z[self.rows(shared.index)]
 
     def result(self, a: Array) -> Array:
-        return to_numpy(a) if self.back else a
+        return to_numpy(a) if self.back else a.contiguous()
+
+    def sweeps(self, size: int, k: int) -> int:
+        if not self.X.is_cuda or self.density < 1 or k <= 32:
+            return super().sweeps(size, k)
+        # A dense product takes as long as reading X, whatever k; sweeps take k² for each row,
+        # and more than their share of time where there are few rows (the 600).
+        return int(np.clip(1 + 0.6 * size / k**2, 1, min(10, 600 // k)))
 
     # -- products -----------------------------------------------------------------------------
 
@@ -125,22 +134,22 @@ class TorchData:
         n, p = self.shape
         return ((rows, self.X[rows]) for rows in row_blocks(n, max(1, p // scale)))
 
-    def _padded(self, B: Array) -> tuple[Array, int]:
-        k = B.shape[1]
-        if not B.is_cuda or k in WIDTHS:
-            return B, k
-        width = next((w for w in WIDTHS if w >= k), -(-k // 64) * 64)
-        return torch.nn.functional.pad(B, (0, width - k)), k
+    # On a GPU tall arrays lie column by column, as the sweeps want them and as the products
+    # read them fastest; their shapes and values are the same.
 
     def dot(self, U: Array) -> Array:
-        B, k = self._padded(U)
         with _precision(), memory_errors("X U", self.X.device):
-            return (self.X @ B)[:, :k]
+            if not U.is_cuda:
+                return self.X @ U
+            padded = _wide(U)
+            out = _buffer(padded.shape[0], self.shape[0], U)
+            torch.mm(padded, self.X.t(), out=out)
+            return out[: U.shape[1]].t()
 
     def tdot(self, V: Array) -> Array:
-        B, k = self._padded(V)
         with _precision(), memory_errors("Xᵀ V", self.X.device):
-            return (self.X.T @ B)[:, :k]
+            B = _wide(V).t() if V.is_cuda else V
+            return (self.X.t() @ B)[:, : V.shape[1]]
 
     def _by_row(self, function: Any) -> Array:
         return torch.cat([function(rows, X) for rows, X in self._blocks()])
@@ -173,9 +182,19 @@ class TorchData:
         Y = (V @ U.T).clamp_(min=self._low)
         return X / Y, Y
 
+    def _fused(self, name: str, V: Array, U: Array) -> Any:
+        """The product from one pass over X that stores nothing of its size, where there is one."""
+        if self.X.dtype != torch.float32 or not self.X.is_contiguous():
+            return None
+        args = (self.X, V, U, self._low, _tf32)
+        return kernels_torch.attempt(name, self.X, U.shape[1], *args)
+
     def kl_dot(self, V: Array, U: Array) -> tuple[Array, Array]:
         out, logs = [], []
         with _precision(), memory_errors("X / VUᵀ", self.X.device):
+            found = self._fused("ratio_dot", V, U)
+            if found is not None:
+                return found
             for rows, X in self._blocks():
                 R, Y = self._ratio(X, V[rows], U)
                 out.append(R @ U)
@@ -185,6 +204,9 @@ class TorchData:
     def kl_tdot(self, V: Array, U: Array) -> Array:
         out = torch.zeros_like(U)
         with _precision(), memory_errors("X / VUᵀ", self.X.device):
+            found = self._fused("ratio_tdot", V, U)
+            if found is not None:
+                return found
             for rows, X in self._blocks():
                 out += self._ratio(X, V[rows], U)[0].T @ V[rows]
         return out
@@ -197,6 +219,22 @@ class TorchData:
 
     def beta_tdot(self, V: Array, U: Array, beta: float) -> tuple[Array, Array]:
         raise _only_two_losses(beta)
+
+
+def _buffer(width: int, n: int, like: Array) -> Array:
+    """Room for (width, n) whose rows begin at places that a GPU reads fast from."""
+    return like.new_empty((width, -(-n // WIDTH) * WIDTH))[:, :n]
+
+
+def _wide(B: Array) -> Array:
+    """Bᵀ with rows of zeros up to a number that a GPU's products like, on good places."""
+    (n, k), width = B.shape, max(32, -(-B.shape[1] // WIDTH) * WIDTH)
+    if width == k and B.stride(0) == 1 and B.stride(1) % WIDTH == 0:
+        return B.t()
+    out = _buffer(width, n, B)
+    out[:k] = B.t()
+    out[k:] = 0
+    return out
 
 
 def _only_two_losses(beta: float) -> ValueError:
@@ -321,7 +359,10 @@ class TorchNeighbors:
             self.n_classes = neighbors.members.shape[0]
 
     def __call__(self, Z: Array) -> Array:
-        out = self.W @ Z
+        # rows in one piece are gathered fastest; what comes back lies as Z does
+        out = self.W @ Z.contiguous()
+        if not Z.is_contiguous():
+            out = out.t().contiguous().t()
         if self.codes is not None:
             own = Z[self.mask]
             sums = Z.new_zeros((self.n_classes, Z.shape[1])).index_add_(0, self.codes, own)

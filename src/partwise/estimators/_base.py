@@ -16,7 +16,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from partwise._arrays import cast, contiguous, is_tensor, namespace, to_numpy
+from partwise._arrays import cast, contiguous, device_memory, is_tensor, namespace, to_numpy
 from partwise._numeric import Array, blas_threads
 from partwise.data import as_data
 from partwise.estimators import _inputs, _validate
@@ -82,6 +82,7 @@ class Factorizer(
             guard=not plain,
             keep=_kept_share(solver, model),
             warmup=3 if solver == "newton" else 0,
+            rough=make_step("newton", rough=True) if solver == "newton" else None,
         )
 
     def _step(self, solver: str, rng: np.random.RandomState) -> Step:
@@ -112,6 +113,18 @@ class Factorizer(
                 f"solvers that can: {', '.join(able)}."
             )
         return name
+
+    def _solver_for(self, data: Any) -> str:
+        """The step for this back end: tensors have no second-order sweeps."""
+        name = self._solver_name()
+        if name != "newton" or data.newton_sides:
+            return name
+        if self.solver == "auto":
+            return "mu"
+        raise ValueError(
+            "solver='newton' needs X as a numpy or scipy array, on disk or on a cluster; for a "
+            "tensor use solver='mu'."
+        )
 
     def _init_name(self, n: int, p: int, k: int) -> str:
         if self.init is None:
@@ -183,12 +196,12 @@ class Factorizer(
 
     def _fit(self, X: Any, y: Any, W: Any, H: Any, sample_weight: Any, **given: Any) -> Array:
         """Everything `fit` does; an error or an interrupt leaves the estimator as it was."""
-        with all_or_nothing(self):
+        with all_or_nothing(self), device_memory():
             return self._fit_whole(X, y, W, H, sample_weight, **given)
 
     def _fit_whole(self, X: Any, y: Any, W: Any, H: Any, sample_weight: Any, **given: Any) -> Array:
         self._validate_params()
-        solver = self._solver_name()
+        self._solver_name()  # refuses before any work is done
         X = self._check_X(X, reset=True)
         extra = self._prepare(X, _inputs.plain(y), **given)
         k = self._n_parts(X, H, extra)
@@ -204,6 +217,7 @@ class Factorizer(
                 f"sample_weight needs beta_loss 'frobenius' or 'kullback-leibler', got "
                 f"{self.beta_loss!r}."
             )
+        solver = self._solver_for(data)
         model = self._model(data, k, weights, extra)
         model.factor = factor
         if model.loss.beta == 2:
@@ -352,7 +366,7 @@ class Factorizer(
         """The model of new samples, their codes, and what X was divided by (codes: its root)."""
         data, _, _, factor = self._tame(self._check_X(X, reset=False))
         model = self._code_model(data)
-        solver = self._solver_name()
+        solver = self._solver_for(data)
         U = self._fixed_basis(data, factor)
         step = self._step(solver, check_random_state(self.random_state))
         Z = start_codes(data, U.shape[1])
@@ -413,10 +427,8 @@ class Factorizer(
 
 
 def _set_sweeps(model: FactorModel, data: Any, k: int) -> None:
-    """Gillis & Glineur (2012): as many sweeps as cost about as much as the product before them."""
     n, p = data.shape
-    for side, size in (("V", p), ("U", n)):
-        model.sweeps[side] = int(np.clip(1 + 0.5 * data.density * size / k, 1, 10))
+    model.sweeps = {"V": data.sweeps(p, k), "U": data.sweeps(n, k)}
 
 
 def _flush(model: FactorModel, Z: Array, U: Array, objective: float) -> tuple[Array, Array]:

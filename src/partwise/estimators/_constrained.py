@@ -30,6 +30,7 @@ from partwise.labels import Labels, SharedRows, encode_labels
 from partwise.losses import beta_of, make_loss
 from partwise.models import FactorModel, column_lengths, unit_columns
 from partwise.solvers.loop import Settings, alternate
+from partwise.solvers.steps import make_step
 from partwise.terms import Graph, GraphDivergence, Linear, Neighbors, Term
 
 GRAPH_CONSTRAINTS: dict[str, Any] = {
@@ -206,6 +207,7 @@ class ConstrainedFactorizer(Factorizer):
             stationary=stationary,
             keep=_kept_share(solver, model),
             warmup=3 if solver == "newton" else 0,
+            rough=make_step("newton", rough=True) if solver == "newton" else None,
         )
 
     def _starts(

@@ -1,0 +1,202 @@
+"""Kernels for GPUs, written in Triton: coordinate sweeps, and both products of the KL loss.
+
+`sweep` gives each thread one row: the k coordinates lie in its registers, and a sum over them needs
+no other thread. Factors come and go transposed, (k, n), so that neighbouring threads read
+neighbouring numbers. `ratio_dot` and `ratio_tdot` read X once and keep Y = VUᵀ and X/Y on the chip.
+
+Importing this needs Triton; compiling happens at the first call for each k.
+"""
+
+# Triton reads the kernels as source; to mypy they are no typed Python
+# mypy: disable-error-code="assignment, misc"
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+
+Tensor = Any
+#: Largest k of either kernel; beyond it registers and shared memory run out.
+MOST = 128
+_SPLITS = 16  # runs of rows that `ratio_tdot` sums apart
+
+
+@triton.jit
+def _sweep(
+    Z, C, G, D, R, OUT, n, k, step_z, step_c, sweeps, stop2, enough,
+    HAS_D: tl.constexpr, HAS_R: tl.constexpr, ROWS: tl.constexpr, L: tl.constexpr, J: tl.constexpr,
+):  # fmt: skip
+    # coordinate b J + i is entry b of tile i: i is known to the compiler, b is not
+    rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    inside = rows < n
+    at = tl.arange(0, L)
+    first_row = (at * J)[:, None].to(tl.int64)
+    z = ()
+    for i in tl.static_range(J):
+        mask = inside[None, :] & ((at * J + i) < k)[:, None]
+        place = rows[None, :] + (first_row + i) * step_z
+        z = z + (tl.load(Z + place, mask=mask, other=0.0),)
+    if HAS_D:
+        d = tl.load(D + rows, mask=inside, other=1.0)
+    if HAS_R:
+        r = tl.load(R + rows, mask=inside, other=0.0)
+    else:
+        r = tl.load(R) + tl.zeros([ROWS], z[0].dtype)
+    first = 0.0
+    last = 0.0
+    going = 1
+    for sweep in range(sweeps):
+        if going == 1:
+            moved = tl.zeros([ROWS], tl.float32)
+            for b in range(L):
+                for i in tl.static_range(J):
+                    j = b * J + i
+                    if j < k:
+                        row = G + j * (L * J) + at
+                        p = z[0] * tl.load(row)[:, None]
+                        for m in tl.static_range(1, J):
+                            p += z[m] * tl.load(row + m * L)[:, None]
+                        gradient = tl.sum(p, axis=0)
+                        old = tl.sum(tl.where(at[:, None] == b, z[i], 0.0), axis=0)
+                        here = rows + j * step_c.to(tl.int64)
+                        c = tl.load(C + here, mask=inside, other=0.0)
+                        gjj = tl.load(G + j * (L * J) + i * L + b)
+                        if HAS_D:
+                            h = d * gjj + r
+                            gradient = d * gradient + r * old - c
+                        else:
+                            h = gjj + r
+                            gradient = gradient + r * old - c
+                        # without curvature it moves only where its linear cost sends it to zero
+                        flat = tl.where(gradient > 0, 0.0, old)
+                        safe = tl.where(h > 0, h, 1.0)
+                        new = tl.where(h > 0, tl.maximum(old - gradient / safe, 0.0), flat)
+                        moved += ((new - old) * (new - old) * h).to(tl.float32)
+                        z = z[:i] + (tl.where(at[:, None] == b, new[None, :], z[i]),) + z[i + 1 :]
+            total = tl.sum(moved, axis=0)
+            if sweep == 0:
+                first = total
+            if (total <= stop2 * first) | (total <= enough):
+                going = 0
+            if (sweep > 20) & (total >= last):  # rounding is all that still moves
+                going = 0
+            last = total
+    for i in tl.static_range(J):
+        mask = inside[None, :] & ((at * J + i) < k)[:, None]
+        tl.store(OUT + rows[None, :] + (first_row + i) * n, z[i], mask=mask)
+
+
+def sweep(
+    Z: Tensor, C: Tensor, G: Tensor, d: Tensor | None, r: Tensor, sweeps: int, stop: float,
+    enough: float,
+) -> Tensor:  # fmt: skip
+    """Coordinate sweeps on the columns of Z and C, (k, n); ``enough`` is for 32 of them."""
+    k, n = Z.shape
+    Z, C = (M if M.stride(1) == 1 else M.contiguous() for M in (Z, C))
+    # tiles of at most 16, so that a thread loads its row of G in wide pieces; few tiles, since
+    # compiling takes long with many
+    length = min(16, max(2, triton.next_power_of_2(triton.cdiv(k, 7))))
+    tiles = triton.cdiv(k, length)
+    width = length * tiles
+    padded = torch.nn.functional.pad(G, (0, width - k, 0, width - k))
+    padded = padded.view(width, length, tiles).transpose(1, 2).contiguous()
+    out = Z.new_empty((k, n))
+    r = r.to(Z.dtype).contiguous()
+    _sweep[(triton.cdiv(n, 32),)](
+        Z, C, padded, Z if d is None else d, r, out, n, k, Z.stride(0), C.stride(0),
+        sweeps, stop * stop, enough,
+        HAS_D=d is not None, HAS_R=r.shape[0] > 1, ROWS=32, L=length, J=tiles, num_warps=1,
+    )  # fmt: skip
+    return out
+
+
+@triton.jit
+def _ratio_dot(
+    X, V, U, UT, OUT, LOGS, n, p, low,
+    BM: tl.constexpr, BN: tl.constexpr, K: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    rows = tl.program_id(0) * BM + tl.arange(0, BM)
+    kk = tl.arange(0, K)
+    inside = rows < n
+    long = rows[:, None].to(tl.int64)
+    v = tl.load(V + long * K + kk[None, :], mask=inside[:, None], other=0.0)
+    acc = tl.zeros([BM, K], tl.float32)
+    logs = tl.zeros([BM], tl.float64)
+    for j in range(0, p, BN):
+        cols = j + tl.arange(0, BN)
+        there = cols < p
+        mask = inside[:, None] & there[None, :]
+        x = tl.load(X + long * p + cols[None, :], mask=mask, other=0.0)
+        # both factors of a product lie along the sum: U twice, once each way
+        across = tl.load(U + cols[None, :] * K + kk[:, None], mask=there[None, :], other=0.0)
+        y = tl.maximum(tl.dot(v, across, input_precision=PRECISION), low)
+        logs += tl.sum(x * tl.log(y), axis=1).to(tl.float64)
+        along = tl.load(UT + kk[None, :] * p + cols[:, None], mask=there[:, None], other=0.0)
+        acc = tl.dot(x / y, along, acc, input_precision=PRECISION)
+    tl.store(OUT + long * K + kk[None, :], acc, mask=inside[:, None])
+    tl.store(LOGS + rows, logs, mask=inside)
+
+
+@triton.jit
+def _ratio_tdot(
+    X, V, VT, U, OUT, n, p, low, span,
+    BM: tl.constexpr, BN: tl.constexpr, K: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    cols = tl.program_id(0) * BN + tl.arange(0, BN)
+    kk = tl.arange(0, K)
+    there = cols < p
+    u = tl.load(U + cols[:, None] * K + kk[None, :], mask=there[:, None], other=0.0)
+    acc = tl.zeros([BN, K], tl.float32)
+    begin = tl.program_id(1) * span
+    for i in range(begin, min(begin + span, n), BM):
+        rows = i + tl.arange(0, BM)
+        inside = rows < n
+        long = rows.to(tl.int64)
+        mask = there[:, None] & inside[None, :]
+        x = tl.load(X + long[None, :] * p + cols[:, None], mask=mask, other=0.0)
+        across = tl.load(V + long[None, :] * K + kk[:, None], mask=inside[None, :], other=0.0)
+        y = tl.maximum(tl.dot(u, across, input_precision=PRECISION), low)
+        along = VT + kk[None, :].to(tl.int64) * n + rows[:, None]
+        along = tl.load(along, mask=inside[:, None], other=0.0)
+        acc = tl.dot(x / y, along, acc, input_precision=PRECISION)
+    out = OUT + tl.program_id(1).to(tl.int64) * p * K + cols[:, None] * K + kk[None, :]
+    tl.store(out, acc, mask=there[:, None])
+
+
+def _both_ways(M: Tensor) -> tuple[Tensor, Tensor, int]:
+    """M with columns of zeros up to a width that the kernels have, and its transpose."""
+    k = M.shape[1]
+    width = max(16, triton.next_power_of_2(k))
+    wide = torch.nn.functional.pad(M, (0, width - k)).contiguous()
+    return wide, wide.t().contiguous(), width
+
+
+def ratio_dot(X: Tensor, V: Tensor, U: Tensor, low: float, tf32: bool) -> tuple[Tensor, Tensor]:
+    """(X / max(VUᵀ, low)) U, and Σ_j x log y of each row in float64; X is float32."""
+    (n, p), k = X.shape, U.shape[1]
+    wide, (across, along, K) = _both_ways(V)[0], _both_ways(U)
+    out = torch.empty_like(wide)
+    logs = torch.empty(n, dtype=torch.float64, device=X.device)
+    BM, warps = (64, 4) if K <= 32 or not tf32 else (128, 8)
+    _ratio_dot[(triton.cdiv(n, BM),)](
+        X, wide, across, along, out, logs, n, p, low, BM=BM, BN=32, K=K,
+        PRECISION="tf32" if tf32 else "tf32x3", num_warps=warps, num_stages=3,
+    )  # fmt: skip
+    return out[:, :k], logs
+
+
+def ratio_tdot(X: Tensor, V: Tensor, U: Tensor, low: float, tf32: bool) -> Tensor:
+    """(X / max(VUᵀ, low))ᵀ V; X is float32."""
+    (n, p), k = X.shape, U.shape[1]
+    (across, along, K), wide = _both_ways(V), _both_ways(U)[0]
+    BM, BN, warps, stages = (64, 64, 4, 2) if K <= 32 or not tf32 else (32, 128, 8, 3)
+    span = triton.cdiv(triton.cdiv(n, _SPLITS), BM) * BM
+    parts = triton.cdiv(n, span)
+    out = torch.empty((parts, p, K), dtype=X.dtype, device=X.device)
+    _ratio_tdot[(triton.cdiv(p, BN), parts)](
+        X, across, along, wide, out, n, p, low, span, BM=BM, BN=BN, K=K,
+        PRECISION="tf32" if tf32 else "tf32x3", num_warps=warps, num_stages=stages,
+    )  # fmt: skip
+    return out.sum(dim=0)[:, :k]
