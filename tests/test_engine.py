@@ -19,9 +19,9 @@ from partwise.models import FactorModel, unit_columns
 from partwise.solvers import init
 from partwise.solvers.codes import solve_codes
 from partwise.solvers.loop import Settings, alternate
-from partwise.solvers.steps import STEPS, hals, mu, nesterov, newton
+from partwise.solvers.steps import STEPS, hals, make_step, mu, nesterov, newton
 from partwise.subproblems import Divergence, Quadratic, kkt_residual
-from partwise.terms import Graph, Linear, Ridge
+from partwise.terms import Graph, GraphDivergence, Linear, Neighbors, Ridge
 
 # Sums of a few hundred terms of order one, reordered by BLAS and fastmath: some 100 eps.
 SUMS = {np.float64: 1e-12, np.float32: 1e-4}
@@ -139,7 +139,7 @@ class TestProducts:
         for transposed in (False, True):
             Z, B = (U, V) if transposed else (V, U)
             cost = B.sum(axis=0, dtype=float)[None, :]
-            new, xlogy = data.kl_newton(V, U, cost, ridge, 2, transposed=transposed)
+            new, xlogy = data.kl_newton(V, U, cost, ridge, 2, False, transposed=transposed)
             X2 = X.T if transposed else X
             expected = slow_newton(X2, Z, B, cost, ridge, 2)
             # second-order steps amplify rounding by their curvature ratio, about 100 here
@@ -295,9 +295,11 @@ def newton_problem(rng, dtype, *, ridge):
 
 def run_newton(kind, X, Z, B, cost, ridge, sweeps):
     """Sweeps on V, and Σ x log y from the same sweeps on the transposed problem."""
-    new, _ = BACKENDS[kind](X).kl_newton(Z, B, cost, ridge, sweeps, transposed=False)
+    new, _ = BACKENDS[kind](X).kl_newton(Z, B, cost, ridge, sweeps, False, transposed=False)
     flipped = np.ascontiguousarray(X.T)
-    again, xlogy = BACKENDS[kind](flipped).kl_newton(B, Z, cost, ridge, sweeps, transposed=True)
+    again, xlogy = BACKENDS[kind](flipped).kl_newton(
+        B, Z, cost, ridge, sweeps, False, transposed=True
+    )
     # the one place where transposed data meets other strides: nothing but the order of sums
     tolerance = SUMS[Z.dtype.type]
     np.testing.assert_allclose(again, new, rtol=100 * tolerance, atol=tolerance)
@@ -353,6 +355,103 @@ class TestNewton:
         np.testing.assert_array_equal(serial[1], parallel[1])
 
 
+def test_rough_newton_is_newton_in_single_precision(rng, monkeypatch):
+    monkeypatch.setattr("partwise.data.dense.ROUGH_WORK", 0)
+    X, Z, B, cost, r = newton_problem(rng, np.float64, ridge=True)
+    data = DenseData(X)
+    exact, _ = data.kl_newton(Z, B, cost, r, 2, False, transposed=False)
+    rough, _ = data.kl_newton(Z, B, cost, r, 2, True, transposed=False)
+    assert rough.dtype == np.float64
+    off = np.abs(rough - exact)
+    assert 0 < off.max() < 1e-3 * exact.max() and np.median(off) < 1e-5 * exact.max()
+    # what it reports is the exact value of where it ended
+    _, logs = DenseData(X.T).kl_newton(B, Z, cost, r, 2, True, transposed=True)
+    Y = np.maximum(rough @ B.T, 1e-30)
+    np.testing.assert_allclose(logs, (X * np.log(Y)).sum(axis=1), rtol=1e-10, atol=1e-10)
+
+
+def test_rough_steps_end_where_exact_ones_do(rng, monkeypatch):
+    """They are for the way there; the last digits are the exact step's."""
+    monkeypatch.setattr("partwise.data.dense.ROUGH_WORK", 0)
+    X = rng.random((60, 5)) @ rng.random((5, 40)) + 0.05 * rng.random((60, 40))
+    V, U = factors(rng, 60, 40, 5, np.float64)
+    ends = []
+    for rough in (None, make_step("newton", rough=True)):
+        model = FactorModel(DenseData(X), KullbackLeibler())
+        settings = Settings(3000, 1e-6, warmup=3, rough=rough)
+        solution = alternate(model, V, U, newton, settings)
+        assert solution.converged and "KKT" in solution.status
+        assert np.all(np.diff(solution.history) <= 0)
+        ends.append(solution.history[-1])
+    assert ends[0] == pytest.approx(ends[1], rel=1e-6)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("n", [7, 64, 150])
+def test_rows_of_a_graph_take_turns(rng, n, dtype):
+    """Blocks one after the other, each exact given the rest; edges inside one by their bound."""
+    W = sp.csr_array(graph_of(rng, n))
+    Z, C = rng.random((n, K)).astype(dtype), rng.random((n, K)).astype(dtype) * 5
+    A = rng.random((9, K))
+    G, d, r = (A.T @ A).astype(dtype), rng.random(n).astype(dtype), rng.random(n).astype(dtype)
+    got = Z.copy()
+    arrays = (W.indptr, W.indices, W.data.astype(dtype), dtype(0.7))
+    kernels.hals_graph(got, C, G, d, r, *arrays, 2, 0.0)
+    want, dense = Z.astype(float), W.toarray()
+    blocks = -(-n // kernels.LANES)
+    for _ in range(2):
+        for b in range(blocks):
+            rows = np.arange(b, n, blocks)
+            inside = dense[np.ix_(rows, rows)].sum(axis=1)
+            near = dense[rows] @ want + inside[:, None] * want[rows]
+            ridge = r[rows] + 0.7 * (dense[rows].sum(axis=1) + inside)
+            z = want[rows]
+            for j in range(K):
+                slope = d[rows] * (z @ G[j]) + ridge * z[:, j] - C[rows, j] - 0.7 * near[:, j]
+                z[:, j] = np.maximum(z[:, j] - slope / (d[rows] * G[j, j] + ridge), 0)
+            want[rows] = z
+    np.testing.assert_allclose(got, want, rtol=20 * SUMS[dtype], atol=20 * SUMS[dtype])
+
+
+def test_rows_that_take_turns_go_down_and_end_where_bounds_do(rng):
+    W = sp.csr_array(graph_of(rng, 90))
+    X = rng.random((90, 20))
+    Z, U = factors(rng, 90, 20, K, np.float64)
+    written = Graph(Neighbors(W), W.sum(axis=1), 0.8)
+    hidden = Graph(lambda Z: W @ Z, W.sum(axis=1), 0.8)
+    assert written.edges is not None and hidden.edges is None
+    ends = []
+    for term in (written, hidden):
+        sub = FactorModel(DenseData(X), Frobenius(), terms_V=[term]).subproblem("V", Z, U)
+        sub.sweeps = 5
+        now, values = Z, [sub.value(Z)]
+        for _ in range(200):
+            now = hals(sub, now)
+            values.append(sub.value(now))
+        assert np.all(np.diff(values) <= 1e-12 * np.abs(values[:-1]))
+        ends.append(now)
+    np.testing.assert_allclose(ends[0], ends[1], atol=1e-6)
+
+
+@pytest.mark.parametrize("work", [np.inf, 0])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_columns_of_a_graph_are_solved(rng, dtype, work, monkeypatch):
+    monkeypatch.setattr(_numeric, "THREAD_WORK", work)
+    W = sp.csr_array(graph_of(rng, 40))
+    degrees = W.sum(axis=1)
+    b, c = rng.random((40, K)) + 0.1, rng.random((40, K))
+    Z = rng.random((40, K)).astype(dtype)
+    term = GraphDivergence(Neighbors(W), degrees.astype(dtype), 3.0)
+    before = Z.copy()
+    got = term._conjugate_gradient(b.astype(dtype), c.astype(dtype), Z)
+    np.testing.assert_array_equal(Z, before)
+    L = np.diag(degrees) - W.toarray()
+    want = np.stack([np.linalg.solve(np.diag(b[:, j]) + 3 * L, c[:, j]) for j in range(K)], axis=1)
+    limit = 1e-10 if dtype == np.float64 else 1e-4
+    np.testing.assert_allclose(got, want, rtol=limit, atol=limit)
+    assert got.dtype == dtype and 0 < term.cg_iterations < 100
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_sparse_kl_pass_in_threads_is_the_serial_one_bit_for_bit(rng, dtype, monkeypatch):
     """TestProducts holds both to the formula."""
@@ -385,8 +484,8 @@ def test_row_kernels_do_not_depend_on_the_number_of_threads(rng, monkeypatch):
                 [
                     hals(sub, V),
                     *sparse.kl_dot(V, U),
-                    *sparse.kl_newton(V, U, cost, ridge, 1, transposed=False),
-                    *dense.kl_newton(V, U, cost, ridge, 1, transposed=False),
+                    *sparse.kl_newton(V, U, cost, ridge, 1, False, transposed=False),
+                    *dense.kl_newton(V, U, cost, ridge, 1, False, transposed=False),
                 ]
             )
     finally:

@@ -30,12 +30,12 @@ def _sweep_block(z, c, d, r, G, g, sweeps, stop, enough):
 
     z, c are (k, LANES); coordinate j of all lanes moves to its exact minimiser. Sweeps end early
     once a sweep changes less than ``stop`` times what the first one did, or its squared length in
-    the metric of the Hessian is at most ``enough``.
+    the metric of the Hessian is at most ``enough``. Returns that of the last one.
     """
     k = G.shape[0]
     k4 = k - k % 4
     zero = z.dtype.type(0)
-    first = 0.0
+    first, moved = 0.0, 0.0
     for sweep in range(sweeps):
         moved = 0.0
         for j in range(k):
@@ -67,6 +67,63 @@ def _sweep_block(z, c, d, r, G, g, sweeps, stop, enough):
         if sweep == 0:
             first = moved
         if moved <= stop * stop * first or moved <= enough:
+            break
+    return moved
+
+
+@nb.njit(**_OPTIONS)
+def hals_graph(Z, C, G, d, r, indptr, indices, weights, scale, rounds, stop):
+    """`hals_rows` with scale/2 tr(ZᵀLZ) added, L the Laplacian of a CSR graph; in place.
+
+    Blocks of LANES rows move one after the other and see where the others have gone. Inside a
+    block rows move at once, so an edge there enters by its bound, half the step; rows of a block
+    lie far apart, since neighbours in the graph are often neighbours in the array.
+    """
+    n, k = Z.shape
+    blocks = (n + LANES - 1) // LANES
+    z = np.zeros((k, LANES), Z.dtype)
+    c = np.zeros((k, LANES), Z.dtype)
+    dl = np.ones(LANES, Z.dtype)
+    rl = np.zeros(LANES, Z.dtype)
+    g = np.zeros(LANES, Z.dtype)
+    near = np.empty(k, Z.dtype)
+    first = 0.0
+    for done in range(rounds):
+        moved = 0.0
+        for b in range(blocks):
+            for t in range(LANES):
+                i = b + t * blocks
+                if i >= n:  # idle lanes stand at the solution of an empty problem
+                    for j in range(k):
+                        z[j, t] = 0
+                        c[j, t] = 0
+                    continue
+                near[:] = 0
+                degree = Z.dtype.type(0)
+                inside = Z.dtype.type(0)
+                for e in range(indptr[i], indptr[i + 1]):
+                    other = indices[e]
+                    w = weights[e]
+                    degree += w
+                    if other % blocks == b:
+                        inside += w
+                    row = Z[other]
+                    for j in range(k):
+                        near[j] += w * row[j]
+                dl[t] = d[i] if d.shape[0] > 1 else d[0]
+                rl[t] = (r[i] if r.shape[0] > 1 else r[0]) + scale * (degree + inside)
+                for j in range(k):
+                    z[j, t] = Z[i, j]
+                    c[j, t] = C[i, j] + scale * (near[j] + inside * Z[i, j])
+            moved += _sweep_block(z, c, dl, rl, G, g, 1, stop, 0.0)
+            for t in range(LANES):
+                i = b + t * blocks
+                if i < n:
+                    for j in range(k):
+                        Z[i, j] = z[j, t]
+        if done == 0:
+            first = moved
+        if moved <= stop * stop * first:
             break
 
 
@@ -152,6 +209,21 @@ def kl_rows(indptr, indices, x, V, U, out, xlogy, want_log, bounds, tiny):
 
 
 @nb.njit(**_OPTIONS)
+def _hyperbola(N, h, a, ridge, old):
+    """The root of a + ridge z = p/(q + z), where p/(q + z) has value N and slope -h at ``old``."""
+    if h <= 0.0:
+        return 0.0 if a + ridge * old > 0.0 else old
+    # (a + ridge z)(q + z) = p with p = N²/h, q = N/h - z
+    q = max(N / h - old, 0.0)
+    linear = a + ridge * q
+    rest = N * (N / h) - a * q
+    if rest <= 0.0:
+        return 0.0
+    below = linear + math.sqrt(linear * linear + 4.0 * ridge * rest)
+    return 2.0 * rest / below if below > 0.0 else old
+
+
+@nb.njit(**_OPTIONS)
 def _newton_row(x, y, inv, r, B, m, z, a, ridge, sweeps):
     """One-dimensional second-order steps on f(z) = Σ_j (a_j + ½ ridge z_j) z_j - Σ_e x_e log y_e.
 
@@ -179,18 +251,7 @@ def _newton_row(x, y, inv, r, B, m, z, a, ridge, sweeps):
             h = 0.0
             for e in range(m):
                 h += r[e] * b[e] * (inv[e] * b[e])
-            if h > 0.0:
-                # (a + ridge z)(q + z) = p with p = N²/h, q = N/h - z
-                q = max(N / h - old, 0.0)
-                linear = a[j] + ridge * q
-                rest = N * (N / h) - a[j] * q
-                if rest <= 0.0:
-                    new = 0.0
-                else:
-                    below = linear + math.sqrt(linear * linear + 4.0 * ridge * rest)
-                    new = 2.0 * rest / below if below > 0.0 else old
-            else:
-                new = 0.0 if a[j] + ridge * old > 0.0 else old
+            new = _hyperbola(N, h, a[j], ridge, old)
             if new <= 0.0:
                 new = 0.0
                 if old > 0.0:
@@ -293,47 +354,161 @@ def newton_rows(indptr, indices, data, Z, U, cost, ridge, sweeps, xlogy, want_lo
 
 
 @nb.njit(**_OPTIONS)
-def _newton_dense_range(X, Z, B, cost, ridge, sweeps, xlogy, want_log, lo, hi, tiny):
+def _newton_dense_row(x, y, r, B, z, a, ridge, sweeps, low):
+    """`_newton_row` where nearly every coordinate moves: its change of y and the sums for the next
+    coordinate share one pass, in the precision of B. Two arrays are written in it, not three: more
+    would need more alias checks than the compiler makes before it gives up on vectors.
+    """
     k, m = B.shape
-    x = np.empty(m, Z.dtype)
-    y = np.empty(m, Z.dtype)
-    inv = np.empty(m, Z.dtype)
-    r = np.empty(m, Z.dtype)
+    zero, one = B.dtype.type(0), B.dtype.type(1)
+    near = B.dtype.type(1e-3)
+    for e in range(m):
+        r[e] = x[e] / y[e]
+    change, last = zero, B[0]
+    for step in range(sweeps * k):
+        j = step % k
+        b = B[j]
+        old = z[j]
+        N, h = zero, zero
+        if change != 0:
+            for e in range(m):
+                t = max(y[e] + change * last[e], low)
+                inverse = one / t
+                q = x[e] * inverse
+                y[e] = t
+                r[e] = q
+                q *= b[e]
+                N += q
+                h += q * (inverse * b[e])
+            change = zero
+            if old == 0.0 and N <= a[j]:
+                continue
+        else:
+            for e in range(m):
+                N += r[e] * b[e]
+            if old == 0.0 and N <= a[j]:
+                continue
+            for e in range(m):
+                h += r[e] * b[e] * (b[e] / y[e])
+        new = _hyperbola(np.float64(N), np.float64(h), a[j], ridge, old)
+        if new <= 0.0:
+            new = 0.0
+            if old > 0.0:
+                part = B.dtype.type(old)
+                for e in range(m):
+                    # this coordinate is nearly all there is at e: shrink, do not leave log 0
+                    if x[e] > 0 and y[e] - part * b[e] <= near * y[e]:
+                        new = 0.1 * old
+                        break
+        change, last = B.dtype.type(new - old), b
+        z[j] = new
+
+
+@nb.njit(**_OPTIONS)
+def _newton_dense_range(X, Z, B, cost, ridge, sweeps, lo, hi, tiny):
+    k, m = B.shape
+    low = B.dtype.type(tiny)
+    x = np.empty(m, B.dtype)
+    y = np.empty(m, B.dtype)
+    r = np.empty(m, B.dtype)
     a = np.empty(k, np.float64)
     for i in range(lo, hi):
         z = Z[i]
         for e in range(m):
             x[e] = X[i, e]
-            y[e] = tiny
+            y[e] = low
         for other in range(k):
-            zl = z[other]
+            zl = B.dtype.type(z[other])
             b = B[other]
             for e in range(m):
                 y[e] += zl * b[e]
         for other in range(k):
             a[other] = cost[0 if cost.shape[0] == 1 else i, other]
-        _newton_row(x, y, inv, r, B, m, z, a, ridge[0 if ridge.shape[0] == 1 else i], sweeps)
-        s = 0.0
-        if want_log:
-            for e in range(m):
-                if x[e] > 0:
-                    s += x[e] * math.log(max(y[e], tiny))
-        xlogy[i] = s
+        price = ridge[0 if ridge.shape[0] == 1 else i]
+        _newton_dense_row(x, y, r, B, z, a, price, sweeps, low)
 
 
 @nb.njit(parallel=True, **_OPTIONS)
-def newton_dense_parallel(X, Z, B, cost, ridge, sweeps, xlogy, want_log, bounds, tiny):
-    """`newton_rows_parallel` for a dense X; B is the basis as (k, p), contiguous."""
+def newton_dense_parallel(X, Z, B, cost, ridge, sweeps, bounds, tiny):
+    """`newton_rows_parallel` for a dense X; B is the basis as (k, p), contiguous.
+
+    Sums over a row are in the precision of B, which may be lower than that of X and Z.
+    """
     for b in nb.prange(bounds.shape[0] - 1):
-        _newton_dense_range(
-            X, Z, B, cost, ridge, sweeps, xlogy, want_log, bounds[b], bounds[b + 1], tiny
+        _newton_dense_range(X, Z, B, cost, ridge, sweeps, bounds[b], bounds[b + 1], tiny)
+
+
+@nb.njit(**_OPTIONS)
+def newton_dense(X, Z, B, cost, ridge, sweeps, bounds, tiny):
+    """`newton_dense_parallel` in one thread."""
+    _newton_dense_range(X, Z, B, cost, ridge, sweeps, bounds[0], bounds[-1], tiny)
+
+
+@nb.njit(**_OPTIONS)
+def _conjugate_gradient(indptr, indices, weights, scale, diagonal, c, z, work, goal, most):
+    """(diag(diagonal) - scale W) z = c for one column, Jacobi-preconditioned, from z, in place."""
+    n = z.shape[0]
+    r, p, q = work[0], work[1], work[2]
+    size, product = 0.0, 0.0
+    for i in range(n):
+        s = z.dtype.type(0)
+        for e in range(indptr[i], indptr[i + 1]):
+            s += weights[e] * z[indices[e]]
+        r[i] = c[i] - (diagonal[i] * z[i] - scale * s)
+        p[i] = r[i] / diagonal[i]
+        product += r[i] * p[i]
+        size += c[i] * c[i]
+    goal *= goal * size
+    for done in range(most):
+        left = 0.0
+        for i in range(n):
+            left += r[i] * r[i]
+        if left <= goal:
+            return done
+        curvature = 0.0
+        for i in range(n):
+            s = z.dtype.type(0)
+            for e in range(indptr[i], indptr[i + 1]):
+                s += weights[e] * p[indices[e]]
+            q[i] = diagonal[i] * p[i] - scale * s
+            curvature += p[i] * q[i]
+        if curvature <= 0.0:
+            return done
+        alpha = z.dtype.type(product / curvature)
+        following = 0.0
+        for i in range(n):
+            z[i] += alpha * p[i]
+            r[i] -= alpha * q[i]
+            q[i] = r[i] / diagonal[i]
+            following += r[i] * q[i]
+        beta = z.dtype.type(following / product)
+        for i in range(n):
+            p[i] = q[i] + beta * p[i]
+        product = following
+    return most
+
+
+@nb.njit(parallel=True, **_OPTIONS)
+def graph_solve_parallel(indptr, indices, weights, scale, diagonal, c, z, goal, most, taken):
+    """`graph_solve` with the columns in threads."""
+    for j in nb.prange(z.shape[0]):
+        work = np.empty((3, z.shape[1]), z.dtype)
+        taken[j] = _conjugate_gradient(
+            indptr, indices, weights, scale, diagonal[j], c[j], z[j], work, goal, most
         )
 
 
 @nb.njit(**_OPTIONS)
-def newton_dense(X, Z, B, cost, ridge, sweeps, xlogy, want_log, bounds, tiny):
-    """`newton_dense_parallel` in one thread."""
-    _newton_dense_range(X, Z, B, cost, ridge, sweeps, xlogy, want_log, bounds[0], bounds[-1], tiny)
+def graph_solve(indptr, indices, weights, scale, diagonal, c, z, goal, most, taken):
+    """(diag(diagonal_j) - scale W) z_j = c_j for each row j of z, (k, n), in place.
+
+    Each stops at the relative residual ``goal``; ``taken`` receives how many iterations it took.
+    """
+    work = np.empty((3, z.shape[1]), z.dtype)
+    for j in range(z.shape[0]):
+        taken[j] = _conjugate_gradient(
+            indptr, indices, weights, scale, diagonal[j], c[j], z[j], work, goal, most
+        )
 
 
 @nb.njit(**_OPTIONS)

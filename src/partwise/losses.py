@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from partwise._arrays import column_sums64, namespace
+from partwise._arrays import cast, column_sums64, float64, namespace
 from partwise._numeric import Array
 from partwise.data import DataMatrix
 from partwise.subproblems import Divergence, Quadratic, Subproblem
@@ -74,12 +74,19 @@ class Frobenius:
             )
         # ½ρ‖u‖² is the price of length exactly for terms of degree 2; for degree 1 it bounds it,
         # ‖u‖ <= ½(‖u‖² + 1), with equality at ‖u‖ = 1, where each step begins.
+        prices = m.length_prices(Z)
+
+        def length_cost(U: Array) -> float:
+            # the terms on V with these lengths in it: by Euler a term of degree q is price/q
+            lengths = float64(m.lengths(U))
+            return sum(float((price * lengths**q).sum()) / q for q, price in prices)
+
         return Quadratic(
             m.R.tdot(F),
             G,
             constant=m.constant,
-            ridge=sum(price for _, price in m.length_prices(Z)),
-            length_cost=lambda U: m.penalty("V", Z * m.lengths(U), U),
+            ridge=sum(price for _, price in prices),
+            length_cost=length_cost,
             sweeps=m.sweeps["U"],
         )
 
@@ -114,8 +121,8 @@ class KullbackLeibler:
                     m.R.kl_dot(Z, B)[0] if known is None or known.product is None else known.product
                 )
 
-            def newton(Z: Array, cost: Array, ridge: Array, sweeps: int) -> Array:
-                return m.R.kl_newton(Z, B, cost, ridge, sweeps, transposed=False)[0]
+            def newton(Z: Array, *how: Any) -> Array:
+                return m.R.kl_newton(Z, B, *how, transposed=False)[0]
 
             return Divergence(
                 product,
@@ -130,13 +137,14 @@ class KullbackLeibler:
         terms = list(m.terms["U"])
         for degree, price in m.length_prices(Z) if m.unit else ():
             # degree 1 is linear in Σu exactly; (Σu)² <= Σ u²/u₀ at Σu₀ = 1 by Jensen for degree 2
+            price = cast(price, U.dtype)
             linear = Linear(price[None, :])
             # below 1e-12 of the mean an entry is rounding, and its curvature would overflow
             low = namespace(U).maximum(U, 1e-12 / U.shape[0])
             terms.append(linear if degree == 1 else Ridge(price / low))
 
-        def newton_columns(U: Array, cost: Array, ridge: Array, sweeps: int) -> Array:
-            new, xlogy = m.R.kl_newton(F, U, cost, ridge, sweeps, transposed=True)
+        def newton_columns(U: Array, *how: Any) -> Array:
+            new, xlogy = m.R.kl_newton(F, U, *how, transposed=True)
             m.remember(Z, new, float(xlogy.sum()), None)
             return new
 

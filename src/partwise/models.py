@@ -101,7 +101,7 @@ class FactorModel:
         prices = []
         for term in self.terms["V"]:
             neg, pos = term.split(Z)
-            price = ((pos - neg) * Z).sum(axis=0)
+            price = _arrays.column_sums64((pos - neg) * Z)
             # S mixes the columns, so only their common scale is free: all pay alike
             prices.append((term.degree, _common(price) if self.S.delta else price))
         return prices

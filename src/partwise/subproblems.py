@@ -91,7 +91,7 @@ class Divergence:
     beta : float
         β of the loss; 1 for KL.
     newton : callable or None
-        ``newton(Z, cost, ridge, sweeps)``: second-order sweeps, where the back end has them.
+        ``newton(Z, cost, ridge, sweeps, rough)``: second-order sweeps, where the back end has them.
     evaluate : callable
         The whole objective with this factor at Z.
     """

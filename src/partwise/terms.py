@@ -17,7 +17,7 @@ import numpy as np
 
 from partwise import _arrays
 from partwise._arrays import namespace
-from partwise._numeric import Array, dot64, floor, ratio
+from partwise._numeric import Array, dot64, floor, ratio, threads_for
 from partwise.data.sparse import multiply
 
 
@@ -124,6 +124,11 @@ class Graph:
         self.degrees = degrees
         self.weight = weight
 
+    @property
+    def edges(self) -> tuple[Any, float] | None:
+        """W and λ where all edges are written out, as an array in memory."""
+        return _edges(self)
+
     def value(self, Z: Array) -> float:
         LZ = self.degrees[:, None] * Z - self.neighbors(Z)
         return 0.5 * self.weight * dot64(LZ, Z)
@@ -141,6 +146,12 @@ class Graph:
 
     def lipschitz(self) -> float:
         return 2.0 * self.weight * _arrays.largest(self.degrees)
+
+
+def _edges(term: Any) -> tuple[Any, float] | None:
+    implicit = getattr(term.neighbors, "members", None) is not None
+    W = None if implicit else getattr(term.neighbors, "W", None)
+    return (W, term.weight) if hasattr(W, "indptr") else None
 
 
 class GraphDivergence:
@@ -193,15 +204,19 @@ class GraphDivergence:
         return Z
 
     def _conjugate_gradient(self, b: Array, c: Array, Z: Array, most: int = 500) -> Array:
-        """Jacobi-preconditioned CG on all columns at once."""
+        """Jacobi-preconditioned CG, on all columns at once where they are not arrays in memory."""
         diagonal = b + self.weight * self.degrees[:, None]
         diagonal = namespace(Z).maximum(diagonal, floor(Z.dtype))
+        goal = 1e-12 if floor(Z.dtype) < 1e-100 else 1e-6
+        edges = _edges(self) if isinstance(Z, np.ndarray) else None
+        if edges is not None:
+            return self._by_column(edges, diagonal, c, Z, goal, most)
 
         def multiply(P: Array) -> Array:
             return diagonal * P - self.weight * self.neighbors(P)
 
         residual = c - multiply(Z)
-        goal = (1e-12 if floor(Z.dtype) < 1e-100 else 1e-6) ** 2 * (c * c).sum(axis=0)
+        goal = goal**2 * (c * c).sum(axis=0)
         scaled = residual / diagonal
         direction = scaled
         product = (residual * scaled).sum(axis=0)
@@ -218,3 +233,19 @@ class GraphDivergence:
             product = following
             self.cg_iterations = max(self.cg_iterations, n)
         return namespace(Z).maximum(Z, 0)
+
+    def _by_column(
+        self, edges: tuple[Any, float], diagonal: Array, c: Array, Z: Array, goal: float, most: int
+    ) -> Array:
+        from partwise import kernels
+
+        W, scale = edges
+        columns = [np.ascontiguousarray(a.T, dtype=Z.dtype) for a in (diagonal, c, Z)]
+        columns[2] = columns[2].copy() if columns[2].base is not None else columns[2]
+        taken = np.zeros(Z.shape[1], dtype=np.int64)
+        threads = threads_for(10.0 * (W.nnz + 5 * len(Z)) * Z.shape[1])
+        run = kernels.graph_solve_parallel if threads > 1 else kernels.graph_solve
+        weights = W.data.astype(Z.dtype, copy=False)
+        run(W.indptr, W.indices, weights, Z.dtype.type(scale), *columns, goal, most, taken)
+        self.cg_iterations = max(self.cg_iterations, int(taken.max(initial=0)))
+        return np.maximum(columns[2].T, 0)

@@ -60,6 +60,13 @@ def kl_rows(X: Array, V: Array, U: Array, low: float) -> tuple[Array, Array]:
     return R @ U, np.einsum("ij,ij->i", X, Y, dtype=np.float64, casting="unsafe")
 
 
+def xlogy(X: Array, V: Array, U: Array, low: float) -> Array:
+    """Σ_i x log y by column, Y = VUᵀ."""
+    Y = V @ U.T
+    np.log(np.maximum(Y, Y.dtype.type(low), out=Y), out=Y)
+    return np.einsum("ij,ij->j", X, Y, dtype=np.float64, casting="unsafe")
+
+
 def beta_parts(X: Array, V: Array, U: Array, beta: float) -> tuple[Array, Array, Array]:
     """X ∘ Y^(β-2), Y^(β-1) and Y = VUᵀ with a floor that no power overflows (X is near one)."""
     Y = V @ U.T

@@ -11,6 +11,9 @@ from partwise._numeric import Array, chunk_bounds, threads_for
 from partwise.data import blocks
 from partwise.data.base import InNumpy
 
+#: Multiply-adds of a second-order sweep from which single precision pays.
+ROUGH_WORK = 5e6
+
 
 class DenseData(InNumpy):
     """A float32 or float64 ndarray, C or Fortran order; never copied or written to."""
@@ -86,19 +89,30 @@ class DenseData(InNumpy):
         return out
 
     def kl_newton(
-        self, V: Array, U: Array, cost: Array, ridge: Array, sweeps: int, transposed: bool
+        self,
+        V: Array,
+        U: Array,
+        cost: Array,
+        ridge: Array,
+        sweeps: int,
+        rough: bool,
+        transposed: bool,
     ) -> tuple[Array, Array]:
         from partwise import kernels
 
         X, Z, B = (self.X.T, U, V) if transposed else (self.X, V, U)
         Z = Z.copy()
-        B = np.ascontiguousarray(B.T)
-        xlogy = np.empty(Z.shape[0])
+        rough = rough and X.size * Z.shape[1] >= ROUGH_WORK
+        # float32 has twice the numbers in a vector, and divides them faster still
+        B = np.ascontiguousarray(B.T, dtype=np.float32 if rough else self.dtype)
+        low = blocks.kl_floor(self.row_sums(), self.shape[1], B.dtype) if rough else self._low
         threads = threads_for(20.0 * X.size * Z.shape[1])
         bounds = chunk_bounds(np.arange(Z.shape[0] + 1), 8 * threads)
         run = kernels.newton_dense_parallel if threads > 1 else kernels.newton_dense
-        run(X, Z, B, cost, ridge, sweeps, xlogy, transposed, bounds, self._low)
-        return Z, xlogy
+        run(X, Z, B, cost, ridge, sweeps, bounds, low)
+        if not transposed:
+            return Z, np.zeros(0)
+        return Z, sum(blocks.xlogy(X, V[rows], Z, self._low) for rows, X in self._blocks())
 
     def beta_dot(self, V: Array, U: Array, beta: float) -> tuple[Array, Array, Array]:
         num = np.empty((self.shape[0], U.shape[1]), dtype=self.dtype)

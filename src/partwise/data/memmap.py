@@ -103,19 +103,18 @@ class MemmapData(DenseData):
         return MemmapData(self.X, head, keep, weights)
 
     def kl_newton(
-        self, V: Array, U: Array, cost: Array, ridge: Array, sweeps: int, transposed: bool
-    ) -> tuple[Array, Array]:
+        self, V: Array, U: Array, cost: Array, ridge: Array, sweeps: int, rough: bool,
+        transposed: bool,
+    ) -> tuple[Array, Array]:  # fmt: skip
         assert not transposed, "newton_sides"
-        out, xlogy = [], []
+        out = []
         for rows, X in self._blocks():
             block = DenseData(X)
             block._low = self._low  # the floor of the whole matrix
             c = cost if cost.shape[0] == 1 else cost[rows]
             r = ridge if ridge.shape[0] == 1 else ridge[rows]
-            Z, logs = block.kl_newton(V[rows], U, c, r, sweeps, transposed)
-            out.append(Z)
-            xlogy.append(logs)
-        return np.concatenate(out), np.concatenate(xlogy)
+            out.append(block.kl_newton(V[rows], U, c, r, sweeps, rough, transposed)[0])
+        return np.concatenate(out), np.zeros(0)
 
 
 def check_memmap(X: np.memmap, whom: str, *, positive: bool = False) -> None:

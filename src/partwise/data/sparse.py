@@ -72,8 +72,9 @@ class SparseData(DenseData):
         return _kl_pass(self._XT, U, V, self._low, want_log=False)[0]
 
     def kl_newton(
-        self, V: Array, U: Array, cost: Array, ridge: Array, sweeps: int, transposed: bool
-    ) -> tuple[Array, Array]:
+        self, V: Array, U: Array, cost: Array, ridge: Array, sweeps: int, rough: bool,
+        transposed: bool,
+    ) -> tuple[Array, Array]:  # fmt: skip
         from partwise import kernels
 
         X, Z, B = (self._XT, U, V) if transposed else (self.X, V, U)

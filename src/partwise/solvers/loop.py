@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from partwise._arrays import clip_at_zero, namespace
+from partwise._arrays import clip_at_zero, extrapolate, namespace
 from partwise._numeric import Array, norm64
 from partwise.solvers.steps import Step, mu
 from partwise.subproblems import kkt_residual
@@ -48,6 +48,8 @@ class Settings:
     warmup : int
         First iterations that are multiplicative: a second-order step from a random start empties
         parts before they differ.
+    rough : Step or None
+        A cheaper step for as long as an iteration gains more than 1e-5 of the objective.
     check_every : int
         Iterations between two looks at the residual.
     keep : float
@@ -61,6 +63,7 @@ class Settings:
     guard: bool = True
     stationary: bool = True
     warmup: int = 0
+    rough: Step | None = None
     check_every: int = 5
     keep: float = 0.0
 
@@ -87,9 +90,7 @@ class Momentum:
     def __call__(self, new: Array, old: Array) -> Array:
         if not self.weight or self.resting:
             return new
-        out = new - old
-        out *= self.weight
-        out += new
+        out = extrapolate(new, old, self.weight)
         return namespace(out).maximum(out, self.keep * new) if self.keep else clip_at_zero(out)
 
 
@@ -125,7 +126,8 @@ def alternate(
     for n in range(begin, settings.max_iter + 1):
         check = settings.tol > 0 and n > 1 and n % settings.check_every == 0
         momentum.resting = n <= settings.warmup
-        move = mu if safe or momentum.resting else step
+        usual = step if settings.rough is None or _near(solution.history) else settings.rough
+        move = mu if safe or momentum.resting else usual
         sub = model.subproblem(first, y["V"], y["U"])
         residual = kkt_residual(sub, y[first]) if check and settings.stationary else np.inf
         new = {first: move(sub, y[first])}
@@ -185,6 +187,11 @@ def alternate(
     else:
         solution.status = f"stopped at max_iter={settings.max_iter}, above tol={settings.tol:g}"
     return solution
+
+
+def _near(history: list[float]) -> bool:
+    """Whether the last iteration gained so little that the next had better be exact."""
+    return len(history) > 1 and history[-2] - history[-1] <= 1e-5 * abs(history[-1])
 
 
 def _change(new: dict[str, Array], old: dict[str, Array]) -> float:

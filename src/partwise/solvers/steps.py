@@ -99,22 +99,52 @@ def _ridge_root(num: Array, cost: Array, ridge: Array, beta: float) -> Array:
 def hals(sub: Quadratic, Z: Array, *, stop: float = 0.1, order: Array | None = None) -> Array:
     """Exact coordinate steps, `sub.sweeps` of them or until a sweep moves little.
 
-    Terms that couple rows enter through their row bound, which is renewed between sweeps.
+    A graph moves rows one after the other where it can; otherwise terms that couple rows enter
+    through their row bound, which is renewed between sweeps.
     """
     if hasattr(sub, "descend"):  # rows coupled by a kernel: gradients do better
         return sub.descend(Z, 2)
     Z = Z.copy() if isinstance(Z, np.ndarray) else Z
-    couples = any(term.couples for term in sub.terms)
-    rounds = max(1, sub.sweeps) if couples else 1
+    coupled = [term for term in sub.terms if term.couples]
+    graph = _edges(coupled, Z, sub.sweeps) if order is None else None
+    rounds = max(1, sub.sweeps) if coupled and graph is None else 1
     for _ in range(rounds):
         C, r = sub.C, none(Z, 1)
         for term in sub.terms:
-            linear, ridge = term.row_bound(Z)
-            C = C - linear
-            r = r + ridge[:, 0]
-        sweeps = 1 if couples else sub.sweeps
+            if graph is None or not term.couples:
+                linear, ridge = term.row_bound(Z)
+                C, r = C - linear, r + ridge[:, 0]
+        if graph is not None:
+            _sweep_graph(Z, C, sub.hessian, sub.d, r, graph, sub.sweeps, stop)
+            continue
+        sweeps = 1 if coupled else sub.sweeps
         Z = sweep_rows(Z, C, sub.hessian, sub.d, r, sweeps, stop, order)
     return Z
+
+
+def _edges(coupled: list[Any], Z: Array, sweeps: int) -> tuple[Any, float] | None:
+    """The graph and its weight where rows can take turns: one graph, no more than a thread's work.
+
+    Many threads do better with all rows at once.
+    """
+    if len(coupled) != 1 or not isinstance(Z, np.ndarray):
+        return None
+    if threads_for(0.1 * Z.size * Z.shape[1] * sweeps) > 2:
+        return None
+    return getattr(coupled[0], "edges", None)
+
+
+def _sweep_graph(
+    Z: Array, C: Array, G: Array, d: Array | None, r: Array, graph: tuple[Any, float],
+    rounds: int, stop: float,
+) -> None:  # fmt: skip
+    from partwise import kernels
+
+    W, scale = graph
+    C, G = np.ascontiguousarray(C, Z.dtype), np.ascontiguousarray(G, Z.dtype)
+    d = np.ones(1, Z.dtype) if d is None else d
+    arrays = (W.indptr, W.indices, W.data.astype(Z.dtype, copy=False), Z.dtype.type(scale))
+    kernels.hals_graph(Z, C, G, d, r.astype(Z.dtype), *arrays, rounds, stop)
 
 
 def sweep_rows(
@@ -194,8 +224,11 @@ def nesterov(sub: Quadratic, Z: Array, *, inner_iter: int = 10) -> Array:
     return Z
 
 
-def newton(sub: Divergence, Z: Array, *, sweeps: int = 2) -> Array:
-    """Second-order coordinate sweeps; the back end runs them, since they need rows of X."""
+def newton(sub: Divergence, Z: Array, *, sweeps: int = 2, rough: bool = False) -> Array:
+    """Second-order coordinate sweeps; the back end runs them, since they need rows of X.
+
+    ``rough`` lets it do them in float32, which finds the way but not the last digits.
+    """
     if sub.newton is None:  # no second-order sweeps on this factor and back end
         return mu(sub, Z)
     cost, ridge = sub.cost, none(Z, 1)
@@ -204,7 +237,7 @@ def newton(sub: Divergence, Z: Array, *, sweeps: int = 2) -> Array:
         if bound.shape[1] > 1:  # a curvature for each entry: the kernel has one for each row
             return mu(sub, Z)
         cost, ridge = cost + linear, ridge + bound[:, 0]
-    return sub.newton(Z, _arrays.float64(cost), _arrays.float64(ridge), sweeps)
+    return sub.newton(Z, _arrays.float64(cost), _arrays.float64(ridge), sweeps, rough)
 
 
 STEPS: dict[str, Step] = {"mu": mu, "hals": hals, "nesterov": nesterov, "newton": newton}
