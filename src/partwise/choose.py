@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 
+from partwise.io._common import lowest
 from partwise.labels import encode_labels
 
 #: Beyond this many samples the neighbour graph takes longer than the factorization.
@@ -194,14 +194,13 @@ def profile(X: Any, y: Any = None, *, kind: str = "table") -> Profile:
         Labels, None where unknown.
     kind : {"images", "texts", "table", "counts"}, default="table"
     """
-    values = X.data if sp.issparse(X) else X
     labels = encode_labels(y, X.shape[0])
     known = None if labels is None or not labels.n_labelled else labels
     return Profile(
         n_samples=X.shape[0],
         n_features=X.shape[1],
         kind=kind,
-        lowest=float(min(values.min(initial=0), 0)),
+        lowest=lowest(X),
         n_labelled=0 if known is None else known.n_labelled,
         n_classes=0 if known is None else known.n_classes,
         least_labels=0 if known is None else int(known.counts.min()),

@@ -15,6 +15,9 @@ from partwise.choose import METHODS, Method, choose, profile
 from partwise.commands.progress import Bar
 from partwise.io import Samples, keep_share, read_samples
 
+#: Estimators that need the samples in memory.
+LOADING = ("CF", "LCF", "NTF")
+
 
 @dataclass
 class Task:
@@ -124,6 +127,12 @@ def build(
         if samples.image_shape is None or len(samples.image_shape) != 2 or samples.is_sparse:
             raise ValueError(f"--method {name} is for grey images.")
         more["image_shape"] = samples.image_shape
+    if isinstance(samples.X, np.memmap) and method.estimator in LOADING:
+        able = [m.name for m in METHODS.values() if m.estimator not in LOADING]
+        task.notes.append(
+            f"{name} loads the whole matrix ({samples.X.nbytes / 1e9:.1f} GB); "
+            f"{', '.join(able)} read it by blocks."
+        )
     size = parts or k
     if method.settings.get("class_reg") or method.estimator == "CDNMF":
         size = parts or max(k, len(task.classes))  # every class has a part

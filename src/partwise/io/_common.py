@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from partwise.io._disk import mapped, pieces
+
 SCALES = ("auto", "none", "unit", "max", "std", "total")
 
 Step = Callable[[int, int, str], None]  #: done, total, what is being done
@@ -55,8 +57,11 @@ def shown(names: Any, most: int = 3) -> str:
 
 
 def check_matrix(X: Any, source: str | Path) -> Any:
-    """X as finite floats, dense or CSR, with samples in rows."""
-    if sp.issparse(X):
+    """X as finite floats, dense or CSR, with samples in rows; a memmap stays one."""
+    values: Any
+    if isinstance(X, np.memmap):
+        values = X
+    elif sp.issparse(X):
         X = sp.csr_array(X)
         values = X.data
     else:
@@ -65,43 +70,53 @@ def check_matrix(X: Any, source: str | Path) -> Any:
         raise ValueError(f"{source}: samples must be a non-empty 2-D array, got shape {X.shape}.")
     if values.dtype.kind not in "buif":
         raise ValueError(f"{source}: samples must be real numbers, got {values.dtype}.")
-    if values.dtype not in (np.float32, np.float64):
-        X = X.astype(np.float64)
+    on_disk = isinstance(X, np.memmap)
+    # integers on disk become floats block by block
+    if values.dtype not in (np.float32, np.float64) and not (on_disk and values.dtype.kind != "f"):
+        X = (np.asarray(X) if on_disk else X).astype(np.float64)
         values = X.data if sp.issparse(X) else X
-    if not np.isfinite(values).all():
+    if not all(np.isfinite(block).all() for block in pieces(values)):
         raise ValueError(f"{source}: samples must be finite, got NaN or infinity.")
     return X
 
 
 def lowest(X: Any) -> float:
     values = X.data if sp.issparse(X) else X
-    return float(min(values.min(initial=0), 0.0))
+    return float(min(0.0, *(block.min(initial=0) for block in pieces(values))))
 
 
 def is_counts(X: Any) -> bool:
     """Whether X holds counts: no fractions, nothing negative, and more than marks of presence."""
-    values = X.data if sp.issparse(X) else np.ravel(X)
-    if not values.size or values.min() < 0 or values.max() < 2:
+    values = X.data if sp.issparse(X) else X
+    if not values.size or lowest(X) < 0 or max(block.max() for block in pieces(values)) < 2:
         return False
-    return bool(np.array_equal(values, np.rint(values)))
+    return all(np.array_equal(block, np.rint(block)) for block in pieces(values))
 
 
 def learn_scale(X: Any, scale: str) -> dict[str, Any]:
     """The numbers that a scaling needs, so that it can be repeated on new samples."""
     if scale == "max":
-        top = np.asarray(abs(X).max(axis=0).todense() if sp.issparse(X) else np.abs(X).max(axis=0))
+        if sp.issparse(X):
+            top = np.asarray(abs(X).max(axis=0).todense())
+        else:
+            top = np.max([np.abs(block).max(axis=0) for block in pieces(X)], axis=0)
         return {"scale": scale, "divide": _divisors(top)}
     if scale == "std":
         if sp.issparse(X):
             mean = np.asarray(X.mean(axis=0)).ravel()
             spread = np.sqrt(np.maximum(np.asarray((X**2).mean(axis=0)).ravel() - mean**2, 0))
         else:
-            spread = X.std(axis=0)
+            mean = _column_sums(X) / X.shape[0]
+            spread = np.sqrt(_column_sums(X, lambda block: np.square(block - mean)) / X.shape[0])
         return {"scale": scale, "divide": _divisors(spread)}
     if scale == "total":
-        totals = np.asarray(X.sum(axis=1)).ravel()
+        totals = np.concatenate([np.asarray(b.sum(axis=1)).ravel() for b in pieces(X)])
         return {"scale": scale, "target": float(np.median(totals[totals > 0], axis=0) or 1.0)}
     return {"scale": scale}
+
+
+def _column_sums(X: Any, change: Callable[[Any], Any] = np.asarray) -> np.ndarray:
+    return np.sum([change(block).sum(axis=0, dtype=np.float64) for block in pieces(X)], axis=0)
 
 
 def _divisors(values: Any) -> np.ndarray:
@@ -110,8 +125,10 @@ def _divisors(values: Any) -> np.ndarray:
 
 
 def apply_scale(X: Any, recipe: Mapping[str, Any]) -> Any:
-    """X scaled as `learn_scale` said."""
+    """X scaled as `learn_scale` said; of a memmap, a scaled copy on disk."""
     scale = recipe.get("scale", "none")
+    if isinstance(X, np.memmap):
+        return X if scale == "none" else mapped(X, lambda block: apply_scale(block, recipe))
     if scale in ("max", "std"):
         divide = np.asarray(recipe["divide"]).astype(X.dtype)
         return sp.csr_array(X @ sp.diags_array(1 / divide)) if sp.issparse(X) else X / divide

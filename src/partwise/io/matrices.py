@@ -20,6 +20,7 @@ from partwise.io._common import (
     lowest,
     need,
 )
+from partwise.io._disk import streams
 from partwise.io.images import array_thumbnails
 from partwise.io.samples import Samples
 
@@ -55,8 +56,11 @@ def read_named(name: str, options: Options, recipe: Mapping[str, Any] | None) ->
 
 def _npy(path: Path, options: Options) -> Samples:
     try:
-        with path.open("rb") as file:
-            array = np.load(file, allow_pickle=False)
+        if streams(path) and not options.transpose:
+            array = np.load(path, mmap_mode="r", allow_pickle=False)
+        else:
+            with path.open("rb") as file:
+                array = np.load(file, allow_pickle=False)
     except (ValueError, EOFError) as error:
         raise ValueError(f"{path} is no .npy file of numbers, or damaged ({error}).") from error
     if not isinstance(array, np.ndarray):
@@ -195,6 +199,8 @@ def finish(samples: Samples, options: Options, recipe: Mapping[str, Any] | None)
                 f"{samples.source} has {X.shape[1]} features, the model knows {made['features']}."
             )
     what = {"images": "Images as rows", "counts": "Counts"}.get(kind, "A matrix")
+    if isinstance(X, np.memmap):
+        what += ", read from disk by blocks of rows"
     return replace(
         samples,
         X=apply_scale(X, made),

@@ -45,7 +45,9 @@ def read_samples(
     path : str or Path
         A folder of images or of ``.txt`` files, with sub-folders or without; ``.csv``, ``.tsv`` or
         ``.parquet``; ``.npz``, ``.npy``, ``.mtx``, ``.mat`` (``fea``, ``gnd``) or ``.h5ad``; or the
-        name of a data set that `partwise.datasets.load` knows. Samples are rows.
+        name of a data set that `partwise.datasets.load` knows. Samples are rows. A ``.npy`` file of
+        100 MB or more is not loaded: X is a `numpy.memmap`, and unless ``scale="none"`` that of a
+        scaled copy in the folder for temporary files, which goes when X does.
     labels : str or Path, optional
         A CSV file of ids and labels, see `read_labels`. They go before those of the source.
     kind : {"images", "texts", "table", "counts"}, optional

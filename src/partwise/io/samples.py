@@ -16,7 +16,7 @@ class Samples:
 
     Attributes
     ----------
-    X : ndarray or scipy.sparse.csr_array of shape (n_samples, n_features)
+    X : ndarray, numpy.memmap or scipy.sparse.csr_array of shape (n_samples, n_features)
     ids : list of str
         One unique name a sample: a path in the folder, a row's id, a number as text.
     kind : {"images", "texts", "table", "counts"}
