@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import tomllib
+from importlib import resources
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -300,3 +304,38 @@ def test_importing_is_light():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+# What is installed ----------------------------------------------------------------------------
+
+ROOT = Path(__file__).parents[1]
+LOOK = (
+    "from partwise.experiments import load_protocol, names; from importlib import resources; "
+    "assert str(resources.files('partwise')).startswith({wheel!r}); "
+    "print(len(names()), sum(len(load_protocol(n).printed) for n in names()))"
+)
+
+
+def test_settings_and_printed_numbers_are_package_data():
+    # The wheel takes what lies under src/partwise, but leaves out what git ignores.
+    wheel = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]
+    assert wheel["targets"]["wheel"] == {"packages": ["src/partwise"]}
+    folder = resources.files("partwise.experiments")
+    files = [folder / f"{name}.toml" for name in NAMES]
+    files += [folder / f"{name}.csv" for name in (*PRINTED_CELLS, "gnmf/table1")]
+    assert all(file.is_file() for file in [*files, folder / "timings.toml"])
+    if (ROOT / ".git").exists():
+        command = ["git", "check-ignore", *map(str, files)]
+        ignored = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        assert not ignored.stdout
+
+
+def test_a_built_wheel_carries_them(tmp_path):
+    builder = pytest.importorskip("hatchling.builders.wheel", reason="hatchling is not installed")
+    wheel = next(builder.WheelBuilder(str(ROOT)).build(directory=str(tmp_path)))
+    code = LOOK.format(wheel=str(wheel))
+    environment = {**os.environ, "PYTHONPATH": str(wheel)}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    printed = sum(len(load_protocol(name).printed) for name in NAMES)
+    assert done.stdout.split() == [str(len(NAMES)), str(printed)]

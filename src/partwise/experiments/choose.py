@@ -48,21 +48,21 @@ def predict(clusters: NDArray[np.int64], y: NDArray[np.int64], k: int) -> NDArra
 def fit_chosen(task: Task) -> Fitted:
     """Fit the candidate that names the held-out labels best; ties go to the first.
 
-    The ``finalists`` best of a pass over the folds go through another, from another start, until
-    there were ``passes``: so that a candidate does not win by one lucky start. The time is that
-    of the whole choice, not of the last fit.
+    After every fold the better half goes on, but for the ``finalists``, which go through all folds
+    ``passes`` times, each time from another start: so that none wins by one lucky start. The time
+    is that of the whole choice, not of the last fit.
     """
     params = task.params
     assert task.y is not None
     hidden = folds(task.y)
-    tallies = [_Tally(candidate) for candidate in params["candidates"]]
-    left = tallies
+    tallies = left = [_Tally(candidate) for candidate in params["candidates"]]
     for number in range(params.get("passes", 1)):
-        for tally in left:
-            for rows in hidden:
+        for rows in hidden:
+            for tally in left:
                 _try(replace(task, start=task.start + number), tally, rows)
-        # sorted() is stable: ties stay in the order of the candidates
-        left = sorted(left, key=lambda t: -t.score)[: params.get("finalists", len(left))]
+            half = max(params.get("finalists", 1), (len(left) + 1) // 2)
+            # sorted() is stable: ties stay in the order of the candidates
+            left = sorted(left, key=lambda t: -t.score)[:half]
     final = _fit(task, {**params.get("common", {}), **left[0].settings}, None)
     final.seconds += sum(t.seconds for t in tallies)
     final.chosen = {"settings": left[0].settings, "held_out_scores": [t.score for t in tallies]}

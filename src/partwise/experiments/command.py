@@ -101,7 +101,7 @@ def _run(
         errors.print(f"{len(unique)} runs to do{about}; results go to {out}", markup=False)
     failed = 0
     written = {}
-    with _progress(errors) as progress:
+    with _progress(errors) as progress, runner.pool(min(workers, max(1, len(unique)))) as submit:
         task = progress.add_task("", total=max(1, len(unique)))
         for name in wanted:
             protocol, asked, _ = plans[name]
@@ -109,9 +109,9 @@ def _run(
                 name,
                 out,
                 selection=asked,
-                jobs=jobs,
                 data_home=home,
                 progress=_step(progress, task, name),
+                workers=submit,
             )
             failed += len(outcome.failed)
             written[name] = page.write_one(name, store, data_home=home, failed=outcome.failed)

@@ -7,7 +7,7 @@ import multiprocessing
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,7 @@ class Outcome:
 
 
 Progress = Callable[[Cell, "dict[str, Any] | None"], None]
+Submit = Callable[[list[Cell], "str | None", Store], Iterator[tuple[Cell, "dict[str, Any] | None"]]]
 
 
 def cores() -> int:
@@ -94,6 +95,7 @@ def reproduce(
     jobs: int | None = None,
     data_home: str | None = None,
     progress: Progress | None = None,
+    workers: Submit | None = None,
 ) -> Outcome:
     """Run what is missing of a table or figure, and store it.
 
@@ -111,6 +113,8 @@ def reproduce(
         Folder to look for data in first.
     progress : callable, optional
         Called with each cell and its result.
+    workers : callable, optional
+        What `pool` gives, for several tables in the same processes; ``jobs`` is then not used.
 
     Returns
     -------
@@ -129,7 +133,7 @@ def reproduce(
     todo = store.missing(wanted)
     outcome = Outcome(name, wanted, found=len(wanted) - len(todo), skipped=skipped)
     jobs = min(jobs or cores(), max(1, len(todo)))
-    with _workers(jobs) as submit:
+    with nullcontext(workers) if workers else pool(jobs) as submit:
         for cell, result in submit(todo, data_home, store):
             if result is None:  # another process finished it meanwhile
                 outcome.found += 1
@@ -155,26 +159,23 @@ def _put(store: Store, cell: Cell, result: dict[str, Any]) -> None:
         raise
 
 
-Submit = Callable[[list[Cell], "str | None", Store], Iterator[tuple[Cell, "dict[str, Any] | None"]]]
-
-
 @contextmanager
-def _workers(jobs: int) -> Iterator[Submit]:
+def pool(jobs: int) -> Iterator[Submit]:
     """A way to run cells: here, or in ``jobs`` processes of one thread each."""
     if jobs == 1:
         yield _one_by_one
         return
     # spawn: a forked child would inherit the parent's BLAS and numba threads in an unknown state.
-    pool = ProcessPoolExecutor(
+    executor = ProcessPoolExecutor(
         jobs,
         mp_context=multiprocessing.get_context("spawn"),
         initializer=start_worker,
         initargs=(os.getpid(), 1),
     )
     try:
-        yield lambda todo, data_home, store: _in_pool(pool, jobs, todo, data_home, store)
+        yield lambda todo, data_home, store: _in_pool(executor, jobs, todo, data_home, store)
     finally:
-        pool.shutdown(wait=False, cancel_futures=True)
+        executor.shutdown(wait=False, cancel_futures=True)
 
 
 def _one_by_one(
@@ -190,7 +191,7 @@ def _one_by_one(
 
 
 def _in_pool(
-    pool: ProcessPoolExecutor, jobs: int, todo: list[Cell], data_home: str | None, store: Store
+    executor: ProcessPoolExecutor, jobs: int, todo: list[Cell], data_home: str | None, store: Store
 ) -> Iterator[tuple[Cell, dict[str, Any] | None]]:
     queue = iter(todo)
     running: dict[Any, Cell] = {}
@@ -203,7 +204,7 @@ def _in_pool(
             if store.has(cell):
                 yield cell, None
             else:
-                running[pool.submit(work, cell, data_home)] = cell
+                running[executor.submit(work, cell, data_home)] = cell
         if not running:
             return
         done, _ = wait(running, return_when=FIRST_COMPLETED)
