@@ -1,6 +1,7 @@
 """Large .npy files stay on disk: same samples, same models, little memory."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from partwise.cli import app
 from partwise.data import blocks
 from partwise.io import _disk, read_samples
 from partwise.io._common import SCALES
+from partwise.solvers import steps
 
 RUN = CliRunner()
 
@@ -133,6 +135,22 @@ def test_a_method_that_loads_says_so(small, samples, tmp_path):
     assert any(note.startswith("cf loads the whole matrix") for note in notes)
     done = run("fit", path, "-k", 3, "--method", "nmf", "--out", out, "--json", "--force")
     assert not any("loads" in note for note in json.loads(done.stdout)["notes"])
+
+
+def test_a_file_cut_short_in_mid_fit_leaves_nothing(small, samples, tmp_path, monkeypatch):
+    path = saved(tmp_path, samples)
+    step = steps.STEPS["hals"]
+
+    def cut(*given, **options):
+        os.truncate(path, 3000)
+        return step(*given, **options)
+
+    monkeypatch.setitem(steps.STEPS, "hals", cut)
+    words = ("cluster", path, "-k", 3, "--method", "nmf", "--scale", "none", "--out")
+    result = RUN.invoke(app, [*map(str, words), str(tmp_path / "out")])
+    assert isinstance(result.exception, OSError)
+    assert "X.npy has been cut short: 3000 bytes" in str(result.exception)
+    assert [p.name for p in tmp_path.iterdir()] == ["X.npy"]
 
 
 @pytest.mark.long

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from partwise import _arrays
-from partwise._arrays import namespace
+from partwise._arrays import namespace, to_numpy
 from partwise._numeric import Array, dot64, floor, ratio, threads_for
 from partwise.data.sparse import multiply
 
@@ -199,9 +199,17 @@ class GraphDivergence:
 
     def solve(self, b: Array, ridge: Array, c: Array, Z: Array) -> Array:
         """z >= 0 with (b + ridge z + λL) z = c, started at Z."""
+        if hasattr(self.neighbors, "here"):  # W Z brings the rows here: once is enough
+            return self._solve_here(b, ridge, c, Z)
         for _ in range(8 if ridge.any() else 1):  # ridge z² ≈ ridge (2 z₀ z - z₀²): Newton
             Z = self._conjugate_gradient(b + 2 * ridge * Z, c + ridge * Z * Z, Z)
         return Z
+
+    def _solve_here(self, *given: Array) -> Array:
+        here = GraphDivergence(self.neighbors.here, to_numpy(self.degrees), self.weight)
+        Z = here.solve(*(to_numpy(a) for a in given))
+        self.cg_iterations = max(self.cg_iterations, here.cg_iterations)
+        return self.neighbors.place(Z)
 
     def _conjugate_gradient(self, b: Array, c: Array, Z: Array, most: int = 500) -> Array:
         """Jacobi-preconditioned CG, on all columns at once where they are not arrays in memory."""

@@ -279,8 +279,7 @@ class DaskData(Swept):
         return empty.map(_repeat, empty, row)
 
     def operator(self, neighbors: Any) -> Any:
-        """W Z with the rows of Z brought here and sent out again: (n, k) travels twice."""
-        return lambda Z: self.rows(neighbors(Z.gather()))
+        return GatheredNeighbors(neighbors, self.rows)
 
     def mean_rows(self, shared: Any, V: Array) -> Array:
         R = self._reduced
@@ -388,6 +387,16 @@ class DaskData(Swept):
 
     def beta_tdot(self, V: Array, U: Array, beta: float) -> tuple[Array, Array]:
         raise NotImplementedError("refused before any work is done")
+
+
+class GatheredNeighbors:
+    """W Z with the rows of Z brought here and sent out again: (n, k) travels twice."""
+
+    def __init__(self, neighbors: Any, place: Any) -> None:
+        self.here, self.place = neighbors, place
+
+    def __call__(self, Z: Rows) -> Rows:
+        return self.place(self.here(Z.gather()))
 
 
 # -- what runs beside a block; X is a DenseData or SparseData ----------------------------------
