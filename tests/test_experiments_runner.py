@@ -278,6 +278,7 @@ def test_what_comes_out(table, tmp_path):
     assert cells_[1] == "97.0"  # printed
     measured, difference = float(cells_[2].split()[0]), float(cells_[3].split()[0])
     assert difference == pytest.approx(measured - 97.0, abs=0.11)
+    assert cells_[4] == ("yes" if abs(difference) <= 3 else "no")
     assert "Grid†" in text and "chosen on the answer" in text
     assert re.search(r"NMF beats Kmeans \| holds \| (holds|does not hold)", text)
     assert "Nowhere (printed only)" in text
@@ -288,7 +289,10 @@ def test_what_comes_out(table, tmp_path):
         parser.feed(file.read_text())
         assert parser.open == []
         assert all(s.startswith(("#", "data:")) for s in parser.sources)  # self-contained
-    assert "gnmf/table3" in (out / "index.html").read_text()
+    index = (out / "index.html").read_text()
+    assert "gnmf/table3" in index
+    near = re.search(r"(\d+) of (\d+) averages are within 3 points", index)
+    assert near and int(near[1]) <= int(near[2])
 
 
 def test_listing():
