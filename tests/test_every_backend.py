@@ -74,3 +74,32 @@ def test_device_is_for_arrays_that_lie_here(forms):
         if not missing(kind):
             with pytest.raises(ValueError, match="moves numpy and scipy input"):
                 model.fit(forms[kind])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("init", ("kmeans", "nndsvd", "nndsvdar", "random"))
+def test_starts_work_or_refuse(init, kind, forms):
+    model = partwise.NMF(3, init=init, max_iter=3, tol=0, random_state=0)
+    remote = {"kmeans": KINDS[4:], "nndsvdar": KINDS[2:]}
+    if kind in remote.get(init, ()):
+        with pytest.raises(ValueError, match=rf"init='{init}' needs X .*; use init='nndsvda'"):
+            model.fit(forms[kind])
+    else:
+        assert np.isfinite(model.fit(forms[kind]).objective_)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_weights_and_labels_may_lie_where_samples_do(kind, forms):
+    y, weights = q.y, q.gamma
+    if kind.startswith("torch"):
+        import torch
+
+        y, weights = torch.from_numpy(y), torch.from_numpy(weights)
+    elif kind.startswith("dask"):
+        import dask.array as da
+
+        y, weights = da.from_array(y, chunks=10), da.from_array(weights, chunks=30)
+    settings = {"hard_labels": True, "class_reg": 0.5, "solver": "mu", "init": "random"}
+    model = partwise.ConstrainedNMF(3, max_iter=10, tol=0, random_state=0, **settings)
+    there = model.fit(forms[kind], y, sample_weight=weights).objective_
+    assert there == pytest.approx(model.fit(X, q.y, sample_weight=q.gamma).objective_, rel=1e-9)

@@ -83,12 +83,22 @@ def device_memory() -> Iterator[None]:
 
 
 def to_numpy(a: Any) -> Any:
-    """A tensor as ndarray, rows brought together; anything else as it is."""
+    """A tensor as ndarray or csr_array, rows brought together; anything else as it is."""
     if isinstance(a, np.ndarray):
         return a
     if is_tensor(a):
-        return a.detach().cpu().numpy()
+        a = a.detach().cpu()
+        return a.numpy() if str(a.layout) == "torch.strided" else _csr_array(a)
     return a.gather() if hasattr(a, "gather") else a
+
+
+def _csr_array(a: Any) -> Any:
+    from scipy.sparse import csr_array, get_index_dtype
+
+    # int64 as in the tensor only where it must be: scikit-learn refuses it
+    index = get_index_dtype(maxval=max(a._nnz(), *a.shape))
+    columns, starts = (b.numpy().astype(index) for b in (a.col_indices(), a.crow_indices()))
+    return csr_array((a.values().numpy(), columns, starts), shape=tuple(a.shape))
 
 
 def none(Z: Array, ndim: int = 2) -> Array:

@@ -151,12 +151,6 @@ def searchable(X: Any) -> tuple[Any, Literal["exact", "approximate"]]:
         return X, "approximate"
     if hasattr(X, "tdot"):
         X = X.X
-    if not is_tensor(X):
-        return X, "exact"
-    if str(X.layout) == "torch.sparse_csr":
-        X = X.cpu()
-        parts = (X.values().numpy(), X.col_indices().numpy(), X.crow_indices().numpy())
-        return sp.csr_array(parts, shape=tuple(X.shape)), "exact"
     return to_numpy(X), "exact"
 
 
