@@ -55,7 +55,6 @@ class Frobenius:
         return sub.value(U)
 
     def subproblem(self, m: Any, side: str, Z: Array, U: Array) -> Quadratic:
-        constant = m.constant + m.penalty("U" if side == "V" else "V", Z, U)
         if side == "V":
             B = m.S(U)
             return Quadratic(
@@ -63,14 +62,18 @@ class Frobenius:
                 B.T @ B,
                 d=m.d,
                 terms=m.terms["V"],
-                constant=constant,
+                constant=m.constant + m.penalty("U", Z, U),
                 sweeps=m.sweeps["V"],
             )
         F = m.S(Z)
         G = F.T @ (F if m.d is None else F * m.d[:, None])
         if not m.unit:
             return Quadratic(
-                m.R.tdot(F), G, terms=m.terms["U"], constant=constant, sweeps=m.sweeps["U"]
+                m.R.tdot(F),
+                G,
+                terms=m.terms["U"],
+                constant=m.constant + m.penalty("V", Z, U),
+                sweeps=m.sweeps["U"],
             )
         # ½ρ‖u‖² is the price of length exactly for terms of degree 2; for degree 1 it bounds it,
         # ‖u‖ <= ½(‖u‖² + 1), with equality at ‖u‖ = 1, where each step begins.
@@ -91,6 +94,12 @@ class Frobenius:
         )
 
 
+def _recalled(m: Any, Z: Array, U: Array, side: str) -> Array:
+    """The product for the step on ``side`` at these factors, if a pass for the value made it."""
+    known = m.recall(Z, U)
+    return known.product if known is not None and known.side == side else None
+
+
 class KullbackLeibler:
     """Σ x log(x/y) - x + y."""
 
@@ -101,9 +110,13 @@ class KullbackLeibler:
     def constant(self, data: DataMatrix, weights: Array | None) -> float:
         return _total(data.row_xlogx() - data.row_sums(), weights)
 
-    def value(self, m: Any, Z: Array, U: Array) -> float:
+    def value(self, m: Any, Z: Array, U: Array, side: str = "V") -> float:
+        """The objective, from a pass whose product the step on ``side`` can use next."""
         known = m.recall(Z, U)
-        if known is None:
+        if known is None and side == "U" and hasattr(m.R, "kl_tdot_log"):
+            product, xlogy = m.R.kl_tdot_log(m.S(Z), U)
+            known = m.remember(Z, U, xlogy, product, "U")
+        elif known is None:
             product, xlogy = m.R.kl_dot(Z, m.S(U))
             known = m.remember(Z, U, float(xlogy.sum()), product)
         sum_y = float(column_sums64(Z, m.d) @ column_sums64(m.S(U)))
@@ -116,10 +129,8 @@ class KullbackLeibler:
             sums = B.sum(axis=0)[None, :]
 
             def product() -> Array:
-                known = m.recall(Z, U)
-                return (
-                    m.R.kl_dot(Z, B)[0] if known is None or known.product is None else known.product
-                )
+                found = _recalled(m, Z, U, "V")
+                return m.R.kl_dot(Z, B)[0] if found is None else found
 
             def newton(Z: Array, *how: Any) -> Array:
                 return m.R.kl_newton(Z, B, *how, transposed=False)[0]
@@ -130,7 +141,7 @@ class KullbackLeibler:
                 d=m.d,
                 terms=m.terms["V"],
                 newton=newton if "V" in m.R.newton_sides else None,
-                evaluate=lambda Z: self.value(m, Z, U),
+                evaluate=lambda Z: self.value(m, Z, U, "U"),
             )
         F = m.S(Z)
         mass = (F.sum(axis=0) if m.d is None else m.d @ F)[None, :]
@@ -148,8 +159,12 @@ class KullbackLeibler:
             m.remember(Z, new, float(xlogy.sum()), None)
             return new
 
+        def product_columns() -> Array:
+            found = _recalled(m, Z, U, "U")
+            return m.R.kl_tdot(F, U) if found is None else found
+
         return Divergence(
-            lambda: m.R.kl_tdot(F, U),
+            product_columns,
             mass,
             terms=terms,
             newton=newton_columns if "U" in m.R.newton_sides else None,

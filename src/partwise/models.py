@@ -25,6 +25,7 @@ class Known(NamedTuple):
     U: Array
     xlogy: float
     product: Array
+    side: str = "V"  # the factor whose step the product is for
 
 
 class FactorModel:
@@ -106,8 +107,8 @@ class FactorModel:
             prices.append((term.degree, _common(price) if self.S.delta else price))
         return prices
 
-    def remember(self, Z: Array, U: Array, xlogy: float, product: Array) -> Known:
-        self._known = Known(Z, U, xlogy, product)
+    def remember(self, Z: Array, U: Array, xlogy: float, product: Array, side: str = "V") -> Known:
+        self._known = Known(Z, U, xlogy, product, side)
         return self._known
 
     def recall(self, Z: Array, U: Array) -> Known | None:
@@ -130,11 +131,12 @@ class FactorModel:
             return Z, U
         known = self.recall(Z, U)
         Z, scaled = unit_columns(Z, U, self.loss.unit_norm, common=self.S.delta > 0)
-        if known is not None:  # Y is the same, and (X/Y) B shrinks with B
+        if known is not None:  # Y is the same, (X/Y) B shrinks with B and (X/Y)ᵀ F grows with F
             product = known.product
             if product is not None:
-                product = ratio(product, spread(self.lengths(U), product))
-            self.remember(Z, scaled, known.xlogy, product)
+                lengths = spread(self.lengths(U), product)
+                product = ratio(product, lengths) if known.side == "V" else product * lengths
+            self.remember(Z, scaled, known.xlogy, product, known.side)
         return Z, scaled
 
     def fit_scale(self, V: Array, U: Array) -> Array:

@@ -60,7 +60,7 @@ class DataMatrix(Protocol):
         ...
 
     def kl_tdot(self, V: Array, U: Array) -> Array:
-        """(X / VUᵀ)ᵀ V, (p, k)."""
+        """(X / VUᵀ)ᵀ V, (p, k). Optional: ``kl_tdot_log`` gives Σ x log (VUᵀ) besides."""
         ...
 
     def kl_newton(

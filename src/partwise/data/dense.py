@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from partwise._numeric import Array, chunk_bounds, threads_for
+from partwise._numeric import Array, chunk_bounds, dot64, threads_for
 from partwise.data import blocks
 from partwise.data.base import InNumpy
 
@@ -87,6 +87,14 @@ class DenseData(InNumpy):
         for rows, X in self._blocks():
             out += blocks.kl_ratio(X, V[rows], U, self._low)[0].T @ V[rows]
         return out
+
+    def kl_tdot_log(self, V: Array, U: Array) -> tuple[Array, float]:
+        out, total = np.zeros_like(U), 0.0
+        for rows, X in self._blocks():
+            R, Y = blocks.kl_ratio(X, V[rows], U, self._low)
+            out += R.T @ V[rows]
+            total += dot64(X, np.log(Y, out=Y))
+        return out, total
 
     def kl_newton(
         self,

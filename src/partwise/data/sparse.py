@@ -71,6 +71,10 @@ class SparseData(DenseData):
     def kl_tdot(self, V: Array, U: Array) -> Array:
         return _kl_pass(self._XT, U, V, self._low, want_log=False)[0]
 
+    def kl_tdot_log(self, V: Array, U: Array) -> tuple[Array, float]:
+        product, xlogy = _kl_pass(self._XT, U, V, self._low, want_log=True)
+        return product, float(xlogy.sum())
+
     def kl_newton(
         self, V: Array, U: Array, cost: Array, ridge: Array, sweeps: int, rough: bool,
         transposed: bool,
