@@ -40,6 +40,7 @@ from partwise.solvers.loop import alternate
 warnings.filterwarnings("ignore", message="Sparse")
 LIMIT = 320.0  # seconds after which no further part begins
 RANKS = (10, 20, 50, 100)
+LONG = 60  # iterations after which TF32's objective is compared
 
 
 class Bench:
@@ -124,7 +125,7 @@ def bandwidth(bench: Bench) -> None:
 
 
 def check_float64(bench: Bench) -> None:
-    """The device in float64 and float32 against ndarrays in float64, 20 iterations."""
+    """The device against ndarrays in float64: 20 iterations of mu, 200 of hals."""
     rng = np.random.default_rng(0)
     X = rng.random((600, 8)) @ rng.random((8, 300)) + 0.1 * rng.random((600, 300))
     X *= rng.random(X.shape) < 0.5
@@ -143,7 +144,8 @@ def check_float64(bench: Bench) -> None:
     ]
     for name, cls, params, given in cases:
         for solver in ("mu",) if params else ("mu", "hals"):
-            settings = {"solver": solver, "init": "custom", "max_iter": 20, "tol": 0, **params}
+            rounds = 20 if solver == "mu" else 200  # by other sweeps to the same point
+            settings = {"solver": solver, "init": "custom", "max_iter": rounds, "tol": 0, **params}
             base = cls(8, **settings).fit(X, W=W, H=H, **given)
             P = base.embedding_ @ base.components_
             for layout in ("dense", "csr"):
@@ -205,7 +207,7 @@ def check_fused(bench: Bench) -> None:
             for got, want, what in pairs:
                 off = float((got - want).norm() / want.norm())
                 word = "TF32" if tf32 else "float32"
-                verdict(f"fused KL k={k} {word}: {what}", off, 2e-3 if tf32 else 1e-5)
+                verdict(f"fused KL k={k} {word}: {what}", off, 4e-3 if tf32 else 1e-5)
             torch_data.allow_tf32(False)
     for name in ("sweep", "ratio_dot", "ratio_tdot"):
         runs = kernels_torch.fused(name, Z, 20) is not None
@@ -247,7 +249,8 @@ def nmf(bench: Bench) -> None:
         for tf32 in (True, False):
             torch_data.allow_tf32(tf32)
             est = partwise.NMF(k)
-            seconds, solution = per_iteration(bench, est, model_of(est, data, k), "hals", k)
+            seconds, _ = per_iteration(bench, est, model_of(est, data, k), "hals", k)
+            _, solution = per_iteration(bench, est, model_of(est, data, k), "hals", k, LONG)
             torch_data.allow_tf32(False)
             values[tf32] = model_of(est, data, k).value(solution.Z, solution.U)
             word = "TF32" if tf32 else "float32"
@@ -257,7 +260,7 @@ def nmf(bench: Bench) -> None:
                 target += f" (<= 1.5 {'ok' if ratio <= 1.5 else 'MISSED'})"
             bench.add("nmf", f"NMF k={k} {word} iteration", 1e3 * seconds, "ms", target)
         off = values[True] / values[False] - 1
-        bench.add("nmf", f"NMF k={k} objective, TF32 against float32", off, "rel")
+        bench.add("nmf", f"NMF k={k} objective after {LONG}, TF32 against float32", off, "rel")
 
 
 def ring(n: int) -> sp.csr_array:
@@ -293,7 +296,7 @@ def others(bench: Bench) -> None:
                 ),
             ]
             for name, est, extra, limit in cases:
-                solver = est._solver_name()
+                solver = est._solver_for(data)
                 model = model_of(est, data, k, extra)
                 seconds, _ = per_iteration(bench, est, model, solver, k)
                 word = "ok" if seconds <= limit * base else "MISSED"

@@ -143,13 +143,23 @@ class TorchData(Swept):
                 return self.X @ U
             padded = _wide(U)
             out = _buffer(padded.shape[0], self.shape[0], U)
-            torch.mm(padded, self.X.t(), out=out)
+            for rows in self._even():
+                torch.mm(padded, self.X[rows].t(), out=out[:, rows])
             return out[: U.shape[1]].t()
 
     def tdot(self, V: Array) -> Array:
         with _precision(), memory_errors("Xᵀ V", self.X.device):
-            B = _wide(V).t() if V.is_cuda else V
-            return (self.X.t() @ B)[:, : V.shape[1]]
+            if not V.is_cuda:
+                return self.X.t() @ V
+            padded = _wide(V)
+            parts = [self.X[rows].t() @ padded[:, rows].t() for rows in self._even()]
+            return sum(parts[1:], parts[0])[:, : V.shape[1]]
+
+    def _even(self) -> list[slice]:
+        """The rows, those beyond a number that a GPU's fast products take apart from the rest."""
+        n = self.shape[0]
+        even = n - n % WIDTH
+        return [part for part in (slice(0, even), slice(even, n)) if part.start < part.stop]
 
     def _by_row(self, function: Any) -> Array:
         return torch.cat([function(rows, X) for rows, X in self._blocks()])
