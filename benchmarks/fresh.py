@@ -64,7 +64,7 @@ def run_memory(kind: str, n: int, p: int, k: int, dtype: str, max_iter: int) -> 
         seen.append(peak.bytes - before)
 
     seen: list[int] = []
-    fit(max(k, n // 4))  # compiled code, thread stacks and BLAS buffers are there after this
+    fit(n)  # compiled code, threads with their stacks and BLAS buffers are there after this
     gc.collect()
     fit(n)
     return {"bytes": seen[-1]}

@@ -236,12 +236,6 @@ def test_peers_are_read_from_their_file():
     assert "torch==2.13.0" in [w for words, _ in peers.groups(named) for w in words]
 
 
-def test_slowest_monotone_solver():
-    histories = {"mu": [4, 3, 2.9], "hals": [4, 2, 1], "wild": [4, 5, 3.5]}
-    histories = {name: np.array(values, dtype=float) for name, values in histories.items()}
-    assert models.slowest_monotone(histories) == ("mu", ["hals", "wild"])
-
-
 def test_loop_clock_counts_iterations_and_leaves_no_trace(rng):
     import partwise
     from partwise.solvers import loop
