@@ -61,7 +61,7 @@ def fit_chosen(task: Task) -> Fitted:
             for tally in left:
                 _try(replace(task, start=task.start + number), tally, rows)
             half = max(params.get("finalists", 1), (len(left) + 1) // 2)
-            # sorted() is stable: ties stay in the order of the candidates
+            # sorted() is stable: a tie goes to the one that led before, at first to the first
             left = sorted(left, key=lambda t: -t.score)[:half]
     final = _fit(task, {**params.get("common", {}), **left[0].settings}, None)
     final.seconds += sum(t.seconds for t in tallies)

@@ -294,7 +294,7 @@ def _against_print(summary: Summary) -> Iterator[list[Text]]:
                 if whole is None or stat is None or not (method.labels or budget == first):
                     continue
                 labels = budget + _whose(protocol, budget) if method.labels else ""
-                words = (protocol.name, METRICS[metric], name + _mark(method), labels)
+                words = (protocol.name, METRICS.get(metric, metric), name + _mark(method), labels)
                 yield [
                     *(Text.of(text) for text in words),
                     Text.of(_number(whole[0], metric)),
