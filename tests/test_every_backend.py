@@ -90,7 +90,7 @@ def test_starts_work_or_refuse(init, kind, forms):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_weights_and_labels_may_lie_where_samples_do(kind, forms):
-    y, weights = q.y, q.gamma
+    data, y, weights = forms[kind], q.y, q.gamma
     if kind.startswith("torch"):
         import torch
 
@@ -101,5 +101,5 @@ def test_weights_and_labels_may_lie_where_samples_do(kind, forms):
         y, weights = da.from_array(y, chunks=10), da.from_array(weights, chunks=30)
     settings = {"hard_labels": True, "class_reg": 0.5, "solver": "mu", "init": "random"}
     model = partwise.ConstrainedNMF(3, max_iter=10, tol=0, random_state=0, **settings)
-    there = model.fit(forms[kind], y, sample_weight=weights).objective_
+    there = model.fit(data, y, sample_weight=weights).objective_
     assert there == pytest.approx(model.fit(X, q.y, sample_weight=q.gamma).objective_, rel=1e-9)
