@@ -154,6 +154,10 @@ def _edges(term: Any) -> tuple[Any, float] | None:
     return (W, term.weight) if hasattr(W, "indptr") else None
 
 
+#: Samples up to which a graph's matrix is factored; fill-in grows faster than the graph.
+MOST_FACTORED = 20_000
+
+
 class GraphDivergence:
     """λ/4 Σ_jl W_jl Σ_k (v_j log(v_j/v_l) + v_l log(v_l/v_j)): GNMF (7) with its λ halved.
 
@@ -169,6 +173,7 @@ class GraphDivergence:
         self.degrees = degrees
         self.weight = weight
         self.cg_iterations = 0  # the most that one solve took
+        self._known: Any = None  # the diagonal of the matrix that is factored, and its factors
 
     def placed(
         self, place: Callable[[Array], Array], operator: Callable[[Any], Any]
@@ -218,6 +223,9 @@ class GraphDivergence:
         goal = 1e-12 if floor(Z.dtype) < 1e-100 else 1e-6
         edges = _edges(self) if isinstance(Z, np.ndarray) else None
         if edges is not None:
+            factors = self._factors(edges, diagonal)
+            if factors is not None:
+                return np.maximum(factors.solve(c.astype(np.float64)).astype(Z.dtype), 0)
             return self._by_column(edges, diagonal, c, Z, goal, most)
 
         def multiply(P: Array) -> Array:
@@ -242,18 +250,44 @@ class GraphDivergence:
             self.cg_iterations = max(self.cg_iterations, n)
         return namespace(Z).maximum(Z, 0)
 
+    def _factors(self, edges: tuple[Any, float], diagonal: Array) -> Any:
+        """LU factors of the matrix where all columns have the same, kept while it is the same.
+
+        Under the unit constraint it never changes: one factorization for the whole fit, where
+        conjugate gradients take hundreds of iterations each time if λ is large.
+        """
+        first = diagonal[:, 0].astype(np.float64)
+        if len(first) > MOST_FACTORED or np.ptp(diagonal, axis=1).max() > 1e-12 * first.min():
+            return None
+        if self._known is None or not np.allclose(first, self._known[0], rtol=1e-12, atol=0):
+            from scipy.sparse import csc_array, diags_array
+            from scipy.sparse.linalg import splu
+
+            W, scale = edges
+            A = csc_array(diags_array(first) - scale * W.astype(np.float64))
+            how = {"permc_spec": "MMD_AT_PLUS_A", "diag_pivot_thresh": 0.0}
+            self._known = first, splu(A, options={"SymmetricMode": True}, **how)
+        return self._known[1]
+
     def _by_column(
         self, edges: tuple[Any, float], diagonal: Array, c: Array, Z: Array, goal: float, most: int
     ) -> Array:
         from partwise import kernels
 
         W, scale = edges
-        columns = [np.ascontiguousarray(a.T, dtype=Z.dtype) for a in (diagonal, c, Z)]
-        columns[2] = columns[2].copy() if columns[2].base is not None else columns[2]
-        taken = np.zeros(Z.shape[1], dtype=np.int64)
-        threads = threads_for(10.0 * (W.nnz + 5 * len(Z)) * Z.shape[1])
+        n, k = Z.shape
+        width = -(-k // kernels.TILE)
+
+        def tiles(a: Array, rest: float) -> Array:
+            wide = np.full((n, width * kernels.TILE), rest, dtype=Z.dtype)
+            wide[:, :k] = a
+            return np.ascontiguousarray(wide.reshape(n, width, -1).transpose(1, 0, 2))
+
+        z = tiles(Z, 0)
+        taken = np.zeros(width, dtype=np.int64)
+        threads = threads_for(10.0 * (W.nnz + 5 * n) * k)
         run = kernels.graph_solve_parallel if threads > 1 else kernels.graph_solve
-        weights = W.data.astype(Z.dtype, copy=False)
-        run(W.indptr, W.indices, weights, Z.dtype.type(scale), *columns, goal, most, taken)
+        arrays = (W.indptr, W.indices, W.data.astype(Z.dtype, copy=False), Z.dtype.type(scale))
+        run(*arrays, tiles(diagonal, 1), tiles(c, 0), z, goal, most, taken)
         self.cg_iterations = max(self.cg_iterations, int(taken.max(initial=0)))
-        return np.maximum(columns[2].T, 0)
+        return np.maximum(z.transpose(1, 0, 2).reshape(n, -1)[:, :k], 0)
