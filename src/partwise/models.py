@@ -9,7 +9,7 @@ import numpy as np
 
 from partwise import _arrays
 from partwise._arrays import namespace, spread
-from partwise._numeric import Array, ratio
+from partwise._numeric import Array, floor, ratio
 from partwise.data import DataMatrix
 from partwise.labels import SharedRows
 from partwise.losses import Beta, Frobenius, KullbackLeibler
@@ -183,6 +183,8 @@ def column_lengths(U: Array, norm: int, *, common: bool = False) -> Array:
 def unit_columns(Z: Array, U: Array, norm: int, *, common: bool = False) -> tuple[Array, Array]:
     """Columns of U of length one, Z takes the factor; a column of zeros becomes constant."""
     length = column_lengths(U, norm, common=common)
+    if isinstance(U, np.ndarray) and length.min(initial=1) >= floor(U.dtype):
+        return Z * length, U / length
     fallback = 1.0 / (U.shape[0] if norm == 1 else np.sqrt(U.shape[0]))
     U = namespace(U).where(length > 0, ratio(U, spread(length, U)), float(fallback))
     return Z * length, U
