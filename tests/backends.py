@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -109,3 +110,13 @@ def two_workers() -> Any:
         Client(cluster, set_as_default=False) as client,
     ):
         yield client
+
+
+#: Code for a process of its own: the peak of its memory in MB. ru_maxrss would begin at the peak of
+#: the process that started it.
+PEAK = """
+def peak():
+    with open("/proc/self/status") as file:
+        return next(int(line.split()[1]) for line in file if line.startswith("VmHWM")) / 1024
+"""
+linux = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux's /proc")

@@ -356,6 +356,32 @@ def test_memory_stays_far_below_all_pairs(rng):
     assert peak < 60e6
 
 
+@pytest.mark.parametrize("weighting", ["binary", "heat", "dot"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.uint8])
+def test_a_memmap_gives_the_same_graph(search, weighting, dtype, tmp_path, rng):
+    X = (100 * rng.random((150, 7))).astype(dtype)
+    X[20:30] = X[0]
+    np.save(tmp_path / "X.npy", X)
+    on_disk = np.load(tmp_path / "X.npy", mmap_mode="r")
+    W = neighbor_graph(on_disk, 4, weighting=weighting)
+    expected = neighbor_graph(X, 4, weighting=weighting)
+    assert W.dtype == expected.dtype
+    # copies tie for the last place: which are kept may differ, their distances not
+    np.testing.assert_allclose(W.sum(), expected.sum(), rtol=1e-5)
+    apart = np.flatnonzero(np.arange(150) // 10 != 2)[1:]
+    np.testing.assert_allclose(
+        W.toarray()[np.ix_(apart, apart)], expected.toarray()[np.ix_(apart, apart)], rtol=1e-6
+    )
+
+
+def test_a_memmap_with_nan_is_refused(tmp_path, rng):
+    X = rng.random((20, 3))
+    X[4, 1] = np.nan
+    np.save(tmp_path / "X.npy", X)
+    with pytest.raises(ValueError, match="NaN or infinity in rows 0 to 19"):
+        neighbor_graph(np.load(tmp_path / "X.npy", mmap_mode="r"), 2)
+
+
 # --- approximate ------------------------------------------------------------------------------
 
 

@@ -70,7 +70,10 @@ def measure(
         kernel(*fixed, rows[a:b], candidates, squares, start, stop)
         forget(X)
 
-    in_threads(work, cuts(rows.size))
+    step = BLOCK
+    if isinstance(X, np.memmap):  # the candidates' rows lie anywhere in the file
+        step = max(1, 2**17 // ((stop - start) * X.shape[1]))
+    in_threads(work, cuts(rows.size, step))
 
 
 def candidates_dense(X: Any, k: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
@@ -116,14 +119,16 @@ def centred(
     Made once and kept; from a file each time, which is little beside the product with the block.
     """
     n = X.shape[0]
+    on_disk = isinstance(X, np.memmap)
 
     def make(a: int, b: int) -> NDArray[np.float64]:
-        block = dense(X[a:b]) - mean
+        block = dense(X[a:b])  # a copy, if from a file
+        block = np.subtract(block, mean, out=block if on_disk else None)
         block /= scale
         return block
 
     norms = np.empty(n)
-    Z = None if isinstance(X, np.memmap) else np.empty(X.shape, dtype=dtype)
+    Z = None if on_disk else np.empty(X.shape, dtype=dtype)
     for a, b in cuts(n):
         block = make(a, b)
         norms[a:b] = square_norms(block)

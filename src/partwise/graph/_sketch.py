@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
-from partwise._arrays import to_numpy
+from partwise._arrays import cast, to_numpy
 from partwise.data import as_data
 
 #: Columns of the sketch: 512 bytes a sample come to this machine.
@@ -34,7 +34,7 @@ def sketch(X: Any, random_state: Any) -> NDArray[np.float32]:
         Q = np.linalg.qr(start)[0]
         for _ in range(PASSES):
             Q = np.linalg.qr(to_numpy(data.tdot(data.dot(_basis(data, Q)))))[0]
-    return to_numpy(data.dot(_basis(data, Q))).astype(np.float32)
+    return to_numpy(cast(data.dot(_basis(data, Q)), np.float32))
 
 
 def _basis(data: Any, Q: Any) -> Any:
