@@ -99,8 +99,13 @@ def _fit(task: Task, params: dict[str, Any], hide: NDArray[np.int64] | None) -> 
     settings = dict(params)
     # A paper's setting comes with its start: its result is that of so many steps from there.
     method = replace(task.method, start=settings.pop("start", task.method.start))
+    unit_codes = settings.pop("unit_codes", False)
     shown = replace(task, y=y, params=settings, method=method)
-    return fit_estimator(shown, task.params["estimator"], settings)
+    fitted = fit_estimator(shown, task.params["estimator"], settings)
+    if unit_codes:
+        norms = np.linalg.norm(fitted.embedding, axis=1, keepdims=True)
+        fitted.embedding = fitted.embedding / np.where(norms > 0, norms, 1.0)
+    return fitted
 
 
 def _without(y: NDArray[np.int64], rows: NDArray[np.int64]) -> NDArray[np.int64]:
