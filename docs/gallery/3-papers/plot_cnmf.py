@@ -6,6 +6,9 @@ Liu, Wu: *Non-negative matrix factorization with constraints*, AAAI 2010. Labell
 class share one row of the codes. Counted over all samples, accuracy rises with the labels, since
 the labelled ones are right by themselves; the second line shows what the others gain, which is
 little on these digits. With one label a class there is nothing to share and CNMF is NMF.
+
+``partwise reproduce cnmf/table1`` runs the paper's own table (ORL faces, two labels a person,
+2 to 10 people): CNMF 79.9 per cent on average, print 82.7; NMF 77.1, print 79.3.
 """
 
 import warnings
