@@ -151,7 +151,8 @@ def _solvers(
     for solver in names:
         try:
             run(kind, data, solver, loss, 2)
-            spent, fitted = run(kind, data, solver, loss, iterations)
+            few = iterations if solver == "mu" else max(30, iterations // 4)
+            spent, fitted = run(kind, data, solver, loss, few)
         except (ValueError, RuntimeError) as error:
             return failed(what, f"{solver}: {error}", goal)
         histories[solver], times[solver] = fitted.objective_history_, spent.seconds

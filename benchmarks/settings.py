@@ -59,7 +59,7 @@ class Settings:
 
 SIZES = {
     "quick": Settings("quick", runs=2, patience=20, limit=20),
-    "bench": Settings("bench", runs=3, patience=15, limit=30, minutes=15),
+    "bench": Settings("bench", runs=3, patience=15, limit=20, minutes=14),
     "full": Settings("full", runs=5, patience=1200, limit=1800),
 }
 
