@@ -32,8 +32,6 @@ if not missing("torch"):
     import torch
 
 PRODUCT, OBJECTIVE = 1e-6, 1e-3  # what the same start must give without and with extrapolation
-KL_SOLVER = "newton"
-KL_DIFFERS = "second-order steps on U need whole columns of X, on V rows that a tensor hides"
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +98,7 @@ def assert_same_objective(got, base, kind, worst):
     assert worst(f"objective, {base.solver_}", kind, gap) <= OBJECTIVE
 
 
-def matrix(methods, differs=()):
+def matrix(methods):
     """Every method on every kind; what repeats the same code is `long`."""
     few = ("NMF", "CNMF-KL", "any-f")
     cells = []
@@ -108,8 +106,6 @@ def matrix(methods, differs=()):
         for kind in KINDS:
             again = kind in ("dask-csr", "torch-csr") and m.name not in few
             marks = [pytest.mark.long] if again else []
-            if kind in differs:
-                marks.append(pytest.mark.xfail(reason=KL_DIFFERS, strict=False))
             cells.append(pytest.param(m, kind, marks=marks, id=f"{m.name}-{kind}"))
     return cells
 
@@ -145,11 +141,23 @@ def test_same_objective_with_extrapolation(method, kind, forms, expected, worst,
     assert_same_objective(got, expected(method, "hals"), kind, worst)
 
 
-@pytest.mark.parametrize(("method", "kind"), matrix(faster(KL), differs=KINDS[1:]))
-def test_same_divergence_with_extrapolation(method, kind, forms, expected, worst, monkeypatch):
+@pytest.mark.parametrize("method", faster(KL), ids=lambda m: m.name)
+def test_same_divergence_with_extrapolation(method, forms, expected, worst, monkeypatch):
     monkeypatch.setattr(data_module, "SMALL_SPARSE", 0)
-    got = fitted(method, forms[kind], KL_SOLVER)
-    assert_same_objective(got, expected(method, KL_SOLVER), kind, worst)
+    got = fitted(method, forms["csr"], "newton")
+    assert_same_objective(got, expected(method, "newton"), "csr", worst)
+
+
+# Where a second-order step needs more than a back end has, the way there is another one: fewer
+# such steps, or none. It ends at the same divergence for NMF; with hard labels and class costs at
+# one of several local minima.
+@pytest.mark.parametrize("kind", ("memmap", "torch", pytest.param("dask", marks=pytest.mark.long)))
+@pytest.mark.parametrize("method", faster(KL), ids=lambda m: m.name)
+def test_divergences_end_together(method, kind, forms, expected, worst):
+    many = {"max_iter": 300}
+    got, base = fitted(method, forms[kind], "auto", **many), expected(method, "auto", **many)
+    gap = worst("objective, KL, to the end", kind, abs(got.objective_ / base.objective_ - 1))
+    assert gap <= (OBJECTIVE if method.name == "NMF-KL" else 2e-2)
 
 
 @pytest.mark.parametrize("method", on_workers(faster(FROBENIUS), ()))
@@ -158,11 +166,11 @@ def test_same_objective_on_workers(method, forms, expected, client, worst):
     assert_same_objective(got, expected(method, "hals"), "workers", worst)
 
 
-@pytest.mark.xfail(reason=KL_DIFFERS, strict=False)
 @pytest.mark.parametrize("method", on_workers(faster(KL), ()))
-def test_same_divergence_on_workers(method, forms, expected, client, worst):
-    got = fitted(method, forms["dask"], KL_SOLVER)
-    assert_same_objective(got, expected(method, KL_SOLVER), "workers", worst)
+def test_same_divergence_on_workers(method, forms, client, worst):
+    """What threads give, which is not what ndarrays do: see above."""
+    got, base = fitted(method, forms["dask"], "newton"), fitted(method, forms["memmap"], "newton")
+    assert_same_objective(got, base, "workers", worst)
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 sys.path.insert(0, str(Path(__file__).parents[1]))
 pytest.importorskip("benchmarks.race", reason="the benchmarks are not in this copy")
 
-from benchmarks import cases, clock, graphs, models, peers, plots, race, report, rows, run, store
+from benchmarks import cases, clock, graphs, peers, plots, race, report, rows, run, store
 from benchmarks.objective import frobenius, kullback_leibler
 from benchmarks.settings import SIZES
 from benchmarks.workers import ContestantError, Worker, save_problem

@@ -8,8 +8,6 @@ them; the functions below are what has no common name. Numpy arrays take the fir
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -68,18 +66,6 @@ def namespace(Z: Array) -> Any:
 
 #: What to do about a device without memory left.
 NO_MEMORY = "use float32, a smaller n_components, or leave X on disk as a numpy.memmap."
-
-
-@contextmanager
-def device_memory() -> Iterator[None]:
-    """A device without memory left is a MemoryError that says what helps."""
-    try:
-        yield
-    except Exception as error:
-        torch = sys.modules.get("torch")
-        if torch is None or not isinstance(error, torch.OutOfMemoryError):
-            raise
-        raise MemoryError(f"The device has too little memory for this fit; {NO_MEMORY}") from error
 
 
 def to_numpy(a: Any) -> Any:

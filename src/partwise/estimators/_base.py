@@ -16,11 +16,11 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from partwise._arrays import cast, contiguous, device_memory, is_tensor, namespace, to_numpy
+from partwise._arrays import cast, contiguous, is_tensor, namespace, to_numpy
 from partwise._numeric import Array, blas_threads
 from partwise.data import as_data
 from partwise.estimators import _inputs, _validate
-from partwise.estimators._progress import Progress, all_or_nothing
+from partwise.estimators._progress import Progress, all_or_nothing, full_device
 from partwise.losses import NAMES, beta_of
 from partwise.models import FactorModel
 from partwise.solvers import init as starts
@@ -196,7 +196,7 @@ class Factorizer(
 
     def _fit(self, X: Any, y: Any, W: Any, H: Any, sample_weight: Any, **given: Any) -> Array:
         """Everything `fit` does; an error or an interrupt leaves the estimator as it was."""
-        with all_or_nothing(self), device_memory():
+        with all_or_nothing(self):
             return self._fit_whole(X, y, W, H, sample_weight, **given)
 
     def _fit_whole(self, X: Any, y: Any, W: Any, H: Any, sample_weight: Any, **given: Any) -> Array:
@@ -364,6 +364,10 @@ class Factorizer(
 
     def _coded(self, X: Any) -> tuple[FactorModel, Array, float]:
         """The model of new samples, their codes, and what X was divided by (codes: its root)."""
+        with full_device(type(self).__name__):
+            return self._coded_whole(X)
+
+    def _coded_whole(self, X: Any) -> tuple[FactorModel, Array, float]:
         data, _, _, factor = self._tame(self._check_X(X, reset=False))
         model = self._code_model(data)
         solver = self._solver_for(data)

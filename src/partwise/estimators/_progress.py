@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from partwise._arrays import NO_MEMORY
 from partwise.solvers.loop import Solution
 
 #: Set by scikit-learn during a fit and taken away by its own clean-up.
@@ -38,7 +39,7 @@ def full_device(whom: str) -> Iterator[None]:
             raise
         raise MemoryError(
             f"{whom} ran out of memory beside the products with X ({text.splitlines()[0][:120]}); "
-            "use float32, a smaller n_components, or leave X on disk as a numpy.memmap."
+            f"{NO_MEMORY}"
         ) from error
 
 

@@ -15,7 +15,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from partwise._arrays import device_memory, own
+from partwise._arrays import own
 from partwise._numeric import Array
 from partwise.concepts import ConceptModel, DenseGram, Gram, LinearGram, code_problem
 from partwise.data import as_data
@@ -237,7 +237,7 @@ class CF(ConstrainedFactorizer):
         return [lambda s=s: one(s) for s in seeds]
 
     def _fit_concepts(self, X: Any, y: Any, W: Any, C: Any) -> Array:
-        with all_or_nothing(self), device_memory():
+        with all_or_nothing(self):
             return self._fit_whole_concepts(X, y, W, C)
 
     def _fit_whole_concepts(self, X: Any, y: Any, W: Any, C: Any) -> Array:
