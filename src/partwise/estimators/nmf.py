@@ -40,8 +40,8 @@ class NMF(Factorizer):
         "hals" (and "cd", its name in scikit-learn): coordinate descent with several sweeps per
         product and extrapolation, Frobenius only. "nesterov": accelerated projected gradient,
         Frobenius only. "newton": second-order coordinate sweeps, Kullback-Leibler only. "mu":
-        multiplicative updates, every loss. "auto": "hals", "newton" or "mu", by the loss (for tensors
-        under Kullback-Leibler "mu").
+        multiplicative updates, every loss. "auto": "hals", "newton" or "mu", by the loss (for
+        tensors under Kullback-Leibler "mu").
     beta_loss : float or {"frobenius", "kullback-leibler", "itakura-saito"}, default="frobenius"
         The β-divergence to minimise (2, 1, 0).
     tol : float, default=1e-4
