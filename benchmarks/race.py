@@ -147,7 +147,7 @@ def _pair(
 ) -> None:
     entry.warm_up = peer.run(2, timeout=10 * limit).seconds
     seen, estimate = 2, entry.warm_up / 2 * iterations
-    if must or estimate <= 10 * limit:  # beyond, no warm-up explains it
+    if must or entry.warm_up <= 0.5 * limit:  # beyond, no start-up explains it
         probe = peer.run(_PROBE, evaluate=True, timeout=10 * limit)
         seen, estimate = _PROBE, probe.seconds / _PROBE * iterations
         entry.curve.append((probe.seconds, probe.objective))
