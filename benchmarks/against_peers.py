@@ -139,9 +139,9 @@ class _Broken:
 
 
 def _too_large(table: dict[str, tuple[str, str]], X: Any) -> dict[str, str]:
-    """Peers that need sparse X as a dense array of more than a fifth of the memory."""
+    """Peers that need sparse X as a dense array of more than a tenth of the memory."""
     size = np.prod(X.shape, dtype=float) * X.dtype.itemsize
-    if not sp.issparse(X) or size <= 0.2 * (memory_bytes() or np.inf):
+    if not sp.issparse(X) or size <= 0.1 * (memory_bytes() or np.inf):
         return {}
     why = f"left out: takes no sparse array, and X dense is {size / 2**30:.1f} GiB"
     return {peer: why for peer, (package, _) in table.items() if package in DENSE_ONLY}

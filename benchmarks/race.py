@@ -163,7 +163,7 @@ def _pair(
         patience *= 3
     runs = max(1, min(runs, int(patience / max(estimate, 1e-9))))
     for m in PEER_GRID:
-        if m < iterations:
+        if m < iterations and m * estimate < 5 * iterations:  # a curve is not worth more seconds
             entry.curve.append(_point(peer, m))
     first = peer.run(iterations, evaluate=True)
     assert first.objective is not None

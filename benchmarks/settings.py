@@ -59,7 +59,7 @@ class Settings:
 
 SIZES = {
     "quick": Settings("quick", runs=2, patience=20, limit=20),
-    "bench": Settings("bench", runs=3, patience=15, limit=20, minutes=14),
+    "bench": Settings("bench", runs=3, patience=10, limit=20, minutes=12),
     "full": Settings("full", runs=5, patience=1200, limit=1800),
 }
 
