@@ -3,7 +3,8 @@
 Importing this module imports numba, so the library does it inside functions. Every kernel has a
 naive twin in ``tests/reference.py`` or a numpy expression in the tests. ``parallel`` variants run
 the same arithmetic in the same order on each row, so the number of threads changes no result of a
-row kernel; sums over rows are taken per chunk of rows, in order.
+row kernel by more than the last bits (the compiler fuses multiplications and additions as it likes
+in each variant); sums over rows are taken per chunk of rows, in order.
 """
 
 from __future__ import annotations
