@@ -74,8 +74,8 @@ def collect_results():
     found.mkdir()
     source = HERE.parent / "benchmarks" / "results"
     pages = sorted(source.glob("*.md")) if source.is_dir() else []
-    for picture in [*source.glob("*.png"), *source.glob("*.svg")] if pages else []:
-        shutil.copy(picture, found)
+    for plots in source.glob("plots-*") if pages else []:
+        shutil.copytree(plots, found / plots.name)
     for page in pages:
         shutil.copy(page, found)
     lines = ["Results", "=======", ""]
