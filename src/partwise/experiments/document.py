@@ -16,7 +16,8 @@ vertical-align:top}
 th:first-child,td:first-child{text-align:left}td.text{text-align:left;white-space:normal}
 th{border-bottom:2px solid #999;font-weight:600}tr.last td{border-top:2px solid #999}
 .far{color:#b00020}.yes{color:#136f2d}.no{color:#b00020}.quiet{color:#777}
-figure{margin:1em 0}figure svg,figure img{max-width:100%;height:auto}nav{display:flex;flex-wrap:wrap;gap:.2em 1em}
+figure{margin:1em 0}figure svg,figure img{max-width:100%;height:auto}
+nav{display:flex;flex-wrap:wrap;gap:.2em 1em}
 @media(prefers-color-scheme:dark){body{background:#181818;color:#ddd}
 th,td{border-color:#333}.far,.no{color:#ff8a80}.yes{color:#81c995}figure{background:#fff}}
 """
