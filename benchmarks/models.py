@@ -104,7 +104,7 @@ def _costs(data: Problem, loss: str, solver: str, settings: Settings) -> Iterato
         short = "KL " if loss == KL else ""
         what = f"one iteration, {short}{kind} / NMF, {solver}, {data.name} k={data.k}"
         try:
-            run(kind, data, solver, loss, 3)
+            run(kind, data, solver, loss, 5)  # beyond the first iterations, which may be by mu
             pairs = [
                 (
                     run(kind, data, solver, loss, n)[0].each,

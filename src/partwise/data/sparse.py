@@ -63,7 +63,10 @@ class SparseData(DenseData):
                 (np.ones(n, dtype=self.dtype), (index, np.arange(n))), shape=(n_rows, n)
             )
             X = A @ X
-        return SparseData(sp.csr_array(X))
+        X = sp.csr_array(X)
+        # indices as they came: kernels are compiled for each kind of them
+        X.indices, X.indptr = (a.astype(self.X.indices.dtype) for a in (X.indices, X.indptr))
+        return SparseData(X)
 
     def kl_dot(self, V: Array, U: Array) -> tuple[Array, Array]:
         return _kl_pass(self.X, V, U, self._low, want_log=True)
