@@ -110,31 +110,38 @@ class Neighbors:
         return out
 
 
-class Graph:
-    """λ/2 tr(ZᵀLZ), L = D - W: neighbours in the graph W get similar rows.
+class OnGraph:
+    """What both terms on a graph hold: ``neighbors`` multiplies by W, ``degrees`` its row sums.
 
-    ``neighbors`` multiplies by W, ``degrees`` its row sums; W itself may be implicit.
+    W itself may be implicit.
     """
 
     couples = True
-    degree = 2
 
     def __init__(self, neighbors: Any, degrees: Array, weight: float) -> None:
         self.neighbors = neighbors
         self.degrees = degrees
         self.weight = weight
 
+    def placed(self, place: Callable[[Array], Array], operator: Callable[[Any], Any]) -> Any:
+        return type(self)(operator(self.neighbors), place(self.degrees), self.weight)
+
     @property
     def edges(self) -> tuple[Any, float] | None:
         """W and λ where all edges are written out, as an array in memory."""
-        return _edges(self)
+        implicit = getattr(self.neighbors, "members", None) is not None
+        W = None if implicit else getattr(self.neighbors, "W", None)
+        return (W, self.weight) if hasattr(W, "indptr") else None
+
+
+class Graph(OnGraph):
+    """λ/2 tr(ZᵀLZ), L = D - W: neighbours in the graph W get similar rows."""
+
+    degree = 2
 
     def value(self, Z: Array) -> float:
         LZ = self.degrees[:, None] * Z - self.neighbors(Z)
         return 0.5 * self.weight * dot64(LZ, Z)
-
-    def placed(self, place: Callable[[Array], Array], operator: Callable[[Any], Any]) -> Graph:
-        return Graph(operator(self.neighbors), place(self.degrees), self.weight)
 
     def split(self, Z: Array) -> tuple[Array, Array]:
         return self.weight * self.neighbors(Z), self.weight * self.degrees[:, None] * Z
@@ -148,37 +155,24 @@ class Graph:
         return 2.0 * self.weight * _arrays.largest(self.degrees)
 
 
-def _edges(term: Any) -> tuple[Any, float] | None:
-    implicit = getattr(term.neighbors, "members", None) is not None
-    W = None if implicit else getattr(term.neighbors, "W", None)
-    return (W, term.weight) if hasattr(W, "indptr") else None
-
-
 #: Samples up to which a graph's matrix is factored; fill-in grows faster than the graph.
 MOST_FACTORED = 20_000
 
 
-class GraphDivergence:
+class GraphDivergence(OnGraph):
     """λ/4 Σ_jl W_jl Σ_k (v_j log(v_j/v_l) + v_l log(v_l/v_j)): GNMF (7) with its λ halved.
 
-    ``solve`` is GNMF (21): (diag(b) + λL) z = c for every column, by conjugate gradients on all
-    columns at once. Its fixed points are near those of this value, but not stationary for it.
+    ``solve`` is GNMF (21): (diag(b) + λL) z = c for every column, by one factorization where all
+    columns have the same matrix and by conjugate gradients elsewhere. Its fixed points are near
+    those of this value, but not stationary for it.
     """
 
-    couples = True
     degree = 1
 
     def __init__(self, neighbors: Any, degrees: Array, weight: float) -> None:
-        self.neighbors = neighbors
-        self.degrees = degrees
-        self.weight = weight
+        super().__init__(neighbors, degrees, weight)
         self.cg_iterations = 0  # the most that one solve took
         self._known: Any = None  # the diagonal of the matrix that is factored, and its factors
-
-    def placed(
-        self, place: Callable[[Array], Array], operator: Callable[[Any], Any]
-    ) -> GraphDivergence:
-        return GraphDivergence(operator(self.neighbors), place(self.degrees), self.weight)
 
     def _log(self, Z: Array) -> Array:
         xp = namespace(Z)
@@ -221,7 +215,7 @@ class GraphDivergence:
         diagonal = b + self.weight * self.degrees[:, None]
         diagonal = namespace(Z).maximum(diagonal, floor(Z.dtype))
         goal = 1e-12 if floor(Z.dtype) < 1e-100 else 1e-6
-        edges = _edges(self) if isinstance(Z, np.ndarray) else None
+        edges = self.edges if isinstance(Z, np.ndarray) else None
         if edges is not None:
             factors = self._factors(edges, diagonal)
             if factors is not None:

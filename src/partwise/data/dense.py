@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from partwise._numeric import Array, chunk_bounds, dot64, threads_for
+from partwise._numeric import Array, chunk_bounds, dot64, floor, threads_for
 from partwise.data import blocks
 from partwise.data.base import InNumpy
 
@@ -113,7 +113,8 @@ class DenseData(InNumpy):
         rough = rough and X.size * Z.shape[1] >= ROUGH_WORK
         # float32 has twice the numbers in a vector, and divides them faster still
         B = np.ascontiguousarray(B.T, dtype=np.float32 if rough else self.dtype)
-        low = blocks.kl_floor(self.row_sums(), self.shape[1], B.dtype) if rough else self._low
+        # floors are 1e-30 and 1e-12 of the mean of X
+        low = self._low if B.dtype == self.dtype else max(1e18 * self._low, floor(B.dtype))
         threads = threads_for(20.0 * X.size * Z.shape[1])
         bounds = chunk_bounds(np.arange(Z.shape[0] + 1), 8 * threads)
         run = kernels.newton_dense_parallel if threads > 1 else kernels.newton_dense

@@ -24,13 +24,12 @@ from partwise._arrays import own, to_numpy
 from partwise._numeric import Array
 from partwise.cluster import Clustering, cluster_representation
 from partwise.estimators import _inputs
-from partwise.estimators._base import Factorizer, _kept_share, elastic_net
+from partwise.estimators._base import Factorizer, elastic_net
 from partwise.graph import check_graph, neighbor_graph, semi_supervised_graph
 from partwise.labels import Labels, SharedRows, encode_labels
 from partwise.losses import beta_of, make_loss
 from partwise.models import FactorModel, column_lengths, unit_columns
 from partwise.solvers.loop import Settings, alternate
-from partwise.solvers.steps import make_step
 from partwise.terms import Graph, GraphDivergence, Linear, Neighbors, Term
 
 GRAPH_CONSTRAINTS: dict[str, Any] = {
@@ -198,16 +197,13 @@ class ConstrainedFactorizer(Factorizer):
         paper = self.scale == "paper"
         stationary = not any(isinstance(t, GraphDivergence) for t in model.terms["V"])
         informed = model.rows is not None or bool(model.terms["V"])  # else it is plain NMF
-        return Settings(
-            max_iter=self.max_iter,
+        return replace(
+            super()._settings(solver, model),
             tol=0.0 if paper else self.tol,
             order=self._pieces().paper_order if plain and informed else "VU",
             extrapolate=not plain and not paper,
             guard=not plain and not paper,
             stationary=stationary,
-            keep=_kept_share(solver, model),
-            warmup=3 if solver == "newton" else 0,
-            rough=make_step("newton", rough=True) if solver == "newton" else None,
         )
 
     def _starts(

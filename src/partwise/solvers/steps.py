@@ -12,7 +12,7 @@ newton     KL, terms that do not couple rows   second-order coordinate sweeps
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -22,6 +22,7 @@ from partwise import _arrays
 from partwise._arrays import namespace, none, spread
 from partwise._numeric import Array, floor, ratio, threads_for
 from partwise.subproblems import Divergence, Quadratic, Subproblem
+from partwise.terms import Term
 
 Step = Callable[[Any, Array], Array]
 
@@ -106,23 +107,28 @@ def hals(sub: Quadratic, Z: Array, *, stop: float = 0.1, order: Array | None = N
         return sub.descend(Z, 2)
     Z = Z.copy() if isinstance(Z, np.ndarray) else Z
     coupled = [term for term in sub.terms if term.couples]
-    graph = _edges(coupled, Z, sub.sweeps) if order is None else None
-    rounds = max(1, sub.sweeps) if coupled and graph is None else 1
+    graph = _taking_turns(coupled, Z, sub.sweeps) if order is None else None
+    if graph is not None:
+        C, r = _bounded(sub.C, [term for term in sub.terms if not term.couples], Z)
+        _sweep_graph(Z, C, sub.hessian, sub.d, r, graph, sub.sweeps, stop)
+        return Z
+    rounds, sweeps = (max(1, sub.sweeps), 1) if coupled else (1, sub.sweeps)
     for _ in range(rounds):
-        C, r = sub.C, none(Z, 1)
-        for term in sub.terms:
-            if graph is None or not term.couples:
-                linear, ridge = term.row_bound(Z)
-                C, r = C - linear, r + ridge[:, 0]
-        if graph is not None:
-            _sweep_graph(Z, C, sub.hessian, sub.d, r, graph, sub.sweeps, stop)
-            continue
-        sweeps = 1 if coupled else sub.sweeps
+        C, r = _bounded(sub.C, sub.terms, Z)
         Z = sweep_rows(Z, C, sub.hessian, sub.d, r, sweeps, stop, order)
     return Z
 
 
-def _edges(coupled: list[Any], Z: Array, sweeps: int) -> tuple[Any, float] | None:
+def _bounded(C: Array, terms: Sequence[Term], Z: Array) -> tuple[Array, Array]:
+    """C less the linear parts of the terms' row bounds at Z, and the sum of their ridges."""
+    r = none(Z, 1)
+    for term in terms:
+        linear, ridge = term.row_bound(Z)
+        C, r = C - linear, r + ridge[:, 0]
+    return C, r
+
+
+def _taking_turns(coupled: list[Any], Z: Array, sweeps: int) -> tuple[Any, float] | None:
     """The graph and its weight where rows can take turns: one graph, no more than a thread's work.
 
     Many threads do better with all rows at once.
@@ -131,7 +137,7 @@ def _edges(coupled: list[Any], Z: Array, sweeps: int) -> tuple[Any, float] | Non
         return None
     if threads_for(0.1 * Z.size * Z.shape[1] * sweeps) > 2:
         return None
-    return getattr(coupled[0], "edges", None)
+    return coupled[0].edges
 
 
 def _sweep_graph(
