@@ -29,6 +29,13 @@ def command(capsys):
     return run
 
 
+def test_python_m_partwise_is_the_command():
+    done = subprocess.run(
+        [sys.executable, "-m", "partwise", "--version"], capture_output=True, text=True, check=True
+    )
+    assert __version__ in done.stdout
+
+
 @pytest.fixture
 def few_methods(monkeypatch):
     """Only one quick method, so that a test of the command does not wait for all."""

@@ -304,6 +304,17 @@ def test_listing():
         assert name in done.output
 
 
+def test_an_absent_data_set_is_said_with_where_to_get_it(tmp_path, monkeypatch):
+    monkeypatch.setenv("PARTWISE_DATA", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    app = typer.Typer()
+    app.command()(command)
+    where = ["--data-home", str(tmp_path), "--out", str(tmp_path / "out"), "--jobs", "1"]
+    done = CliRunner().invoke(app, ["cnmf/table2", *where], env={"COLUMNS": "500"})
+    assert "yale was not run: the data set is not on this machine" in done.output
+    assert "Get it from Deng Cai's collection" in done.output and "yale_32x32.npz" in done.output
+
+
 def test_sub_runs_keep_the_lowest_objective(table, tmp_path):
     protocol = load_protocol(table)
     cell = next(c for c in cells(protocol, Selection()) if c.variant.name == "Kmeans")

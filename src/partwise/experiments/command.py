@@ -115,7 +115,7 @@ def _run(
             )
             failed += len(outcome.failed)
             written[name] = page.write_one(name, store, data_home=home, failed=outcome.failed)
-            _say(errors, name, outcome)
+            _say(errors, name, outcome, home)
     index = page.write_index(store, written, data_home=home)
     for name in wanted:
         print(out / plans[name][0].name / "table.md")
@@ -159,13 +159,27 @@ def _step(progress: Progress, task: TaskID, name: str) -> Any:
     return step
 
 
-def _say(console: Console, name: str, outcome: Any) -> None:
+def _say(console: Console, name: str, outcome: Any, data_home: str | None) -> None:
+    from partwise.experiments.runner import ABSENT
+
     for left_out, reason in outcome.skipped.items():
         if not reason.startswith("printed only"):
             console.print(f"{name}: {left_out} was not run: {reason}", markup=False)
+        if reason == ABSENT:
+            console.print(_where_to_get(left_out, data_home), markup=False)
     for reason in sorted(set(outcome.failed.values())):
         number = sum(r == reason for r in outcome.failed.values())
         console.print(f"{name}: {number} runs failed: {reason}", markup=False)
+
+
+def _where_to_get(name: str, data_home: str | None) -> str:
+    from partwise import datasets
+
+    try:
+        datasets.load(name, data_home=data_home)
+    except FileNotFoundError as error:
+        return str(error)
+    return ""
 
 
 def _print_list(out: Path, data_home: Path | None, jobs: int | None) -> None:

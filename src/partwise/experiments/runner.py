@@ -20,6 +20,9 @@ from partwise.experiments.sampling import data_found
 from partwise.experiments.store import Store
 from partwise.experiments.worker import limit_threads, start_worker, work
 
+#: Why a data set is left out.
+ABSENT = "the data set is not on this machine"
+
 
 class DiskFull(OSError):
     """A result could not be written; the finished ones are safe."""
@@ -78,7 +81,7 @@ def plan(
             skipped[method.name] = reason
     for data in protocol.data:
         if not data_found(data, data_home):
-            skipped[data.name] = "the data set is not on this machine"
+            skipped[data.name] = ABSENT
     wanted = [
         cell
         for cell in cells(protocol, selection)
