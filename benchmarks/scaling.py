@@ -76,8 +76,8 @@ def _iteration(X: Any, k: int, loss: str, lasting: float, runs: int) -> float:
         model = partwise.NMF(k, init="custom", beta_loss=loss, tol=0, max_iter=m)
         return timed_fit(model, X, W=W, H=H)[0].each
 
-    each(2)
-    m = int(np.clip(lasting / each(3), 5, 100))
+    each(5)  # the first three iterations under KL are by mu: kernels are compiled after them
+    m = int(np.clip(lasting / each(5), 10, 100))
     return median(each(m) for _ in range(runs))
 
 
