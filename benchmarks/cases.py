@@ -57,7 +57,7 @@ def start(X: Any, k: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
 
 def load(name: str, quick: bool = False) -> tuple[Any, Any]:
     """X in float64 and y of a public set; every tenth sample if quick."""
-    from partwise.datasets import load as find
+    from partwise.io.datasets import load as find
 
     found = find(name)
     X = found.X.astype(np.float64)
@@ -69,7 +69,7 @@ def load(name: str, quick: bool = False) -> tuple[Any, Any]:
 
 def images(name: str) -> Callable[[bool], Any]:
     def make(quick: bool) -> Any:
-        from partwise.datasets import unit_rows
+        from partwise.io.datasets import unit_rows
 
         return unit_rows(load(name, quick)[0])
 
@@ -78,7 +78,7 @@ def images(name: str) -> Callable[[bool], Any]:
 
 def text(name: str) -> Callable[[bool], Any]:
     def make(quick: bool) -> Any:
-        from partwise.datasets import tfidf
+        from partwise.io.datasets import tfidf
 
         return sp.csr_array(tfidf(load(name, quick)[0]))
 

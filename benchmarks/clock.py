@@ -26,8 +26,8 @@ class LoopTime:
 
 @contextmanager
 def loop_clock() -> Iterator[LoopTime]:
-    """Time every call of `partwise.solvers.loop.alternate` while it is open."""
-    from partwise.solvers import loop
+    """Time every call of `partwise.engine.solvers.loop.alternate` while it is open."""
+    from partwise.engine.solvers import loop
 
     original, spent = loop.alternate, LoopTime()
 
@@ -58,5 +58,5 @@ def timed_fit(model: Any, *args: Any, **kwargs: Any) -> tuple[LoopTime, Any]:
         warnings.simplefilter("ignore")
         model.fit(*args, **kwargs)
     if not spent.iterations:
-        raise RuntimeError(f"{type(model).__name__} did not run partwise.solvers.loop.alternate")
+        raise RuntimeError(f"{type(model).__name__} did not run the loop")
     return spent, model

@@ -29,13 +29,13 @@ import scipy.sparse as sp
 import torch
 
 import partwise
-from partwise import kernels_torch
-from partwise._arrays import to_numpy
-from partwise.data import torch_data
+from partwise.engine import kernels_torch
+from partwise.engine.arrays import to_numpy
+from partwise.engine.data import torch_data
+from partwise.engine.solvers.loop import alternate
 from partwise.estimators._base import _set_sweeps
 from partwise.estimators._constrained import Knowledge
-from partwise.labels import encode_labels
-from partwise.solvers.loop import alternate
+from partwise.knowledge.labels import encode_labels
 
 warnings.filterwarnings("ignore", message="Sparse")
 LIMIT = 320.0  # seconds after which no further part begins

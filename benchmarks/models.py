@@ -37,8 +37,8 @@ class Problem:
 
 
 def problem(name: str, quick: bool) -> Problem:
-    from partwise.datasets import keep_labels
-    from partwise.graph import neighbor_graph
+    from partwise.io.datasets import keep_labels
+    from partwise.knowledge.graph import neighbor_graph
 
     make, k = SETS[name]
     X, y = make(quick), load(name.split()[0], quick)[1]
@@ -208,7 +208,7 @@ def nmfdc_printed(settings: Settings) -> dict[str, Any]:
 
 
 def _printed_pair(X: Any, y: Any, c: int, solver: str, settings: Settings) -> Any:
-    from partwise.datasets import keep_labels, unit_rows
+    from partwise.io.datasets import keep_labels, unit_rows
 
     kept = np.isin(y, np.unique(y)[:c])
     X, y = unit_rows(X[kept]), np.unique(y[kept], return_inverse=True)[1]

@@ -148,7 +148,7 @@ FITS = {
 
 
 def neighbors_partwise(X: Any, k: int) -> tuple[Any, Any]:
-    from partwise.graph import nearest_neighbors
+    from partwise.knowledge.graph import nearest_neighbors
 
     return nearest_neighbors(X, k)
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from partwise import datasets
+from partwise.io import datasets
 
 
 @pytest.fixture(scope="session")

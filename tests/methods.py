@@ -179,7 +179,7 @@ class Method:
 
     def model(self, q: Problem, scale: str = "paper") -> Any:
         """The `FactorModel` that the estimator builds for the problem."""
-        from partwise.data import as_data
+        from partwise.engine.data import as_data
 
         est = self.make("mu", scale)
         given = self.data(q)

@@ -12,7 +12,7 @@ import pytest
 
 import partwise
 from backends import PEAK, Forms, linux, missing, needs, q, two_workers
-from partwise.solvers.checkpoint import Checkpoint
+from partwise.engine.solvers.checkpoint import Checkpoint
 
 if not missing("torch"):
     import torch
@@ -216,7 +216,7 @@ def test_a_checkpoint_belongs_to_one_fit(tmp_path):
 @pytest.mark.parametrize("constants", ("in tasks", "scattered"))
 def test_a_worker_is_killed(constants, client, forms, tmp_path, after_save, monkeypatch):
     if constants == "scattered":
-        monkeypatch.setattr("partwise.data.dask_data.SCATTER", 0)
+        monkeypatch.setattr("partwise.engine.data.dask_data.SCATTER", 0)
     model = partwise.NMF(4, solver="mu", init="random", random_state=0, max_iter=20, tol=0)
     whole = model.fit(q.X).objective_history_
     pids = list(client.run(os.getpid).values())
@@ -277,7 +277,7 @@ def test_bytes_moved_each_iteration(n_workers):
     import dask.array as da
     from distributed import Client, LocalCluster
 
-    from partwise.data import dask_data
+    from partwise.engine.data import dask_data
 
     n, p, k = 4000, 500, 8
     with (
@@ -296,7 +296,7 @@ def test_bytes_moved_each_iteration(n_workers):
             model.set_params(max_iter=n_iter)
             dense = model._model(data, k, None, None)
             V, U, rng = model._starts(data, k, None, None, None)[0]()
-            from partwise.solvers.loop import alternate
+            from partwise.engine.solvers.loop import alternate
 
             settings = model._settings("mu", dense)
             alternate(dense, V, U, model._step("mu", rng), settings)

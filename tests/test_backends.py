@@ -20,13 +20,13 @@ from backends import (
     two_workers,
 )
 from methods import FROBENIUS, KL
-from partwise import data as data_module
-from partwise._arrays import to_numpy
-from partwise.data.blocks import split_rows
-from partwise.data.memmap import MemmapData
+from partwise.engine import data as data_module
+from partwise.engine.arrays import to_numpy
+from partwise.engine.data.blocks import split_rows
+from partwise.engine.data.memmap import MemmapData
 from partwise.estimators import _base
-from partwise.graph import neighbor_graph
-from partwise.labels import SharedRows, encode_labels
+from partwise.knowledge.graph import neighbor_graph
+from partwise.knowledge.labels import SharedRows, encode_labels
 
 if not missing("torch"):
     import torch
@@ -308,7 +308,7 @@ def test_split_rows_lays_shared_rows_first():
 
 
 def test_memmap_blocks_are_small(forms, monkeypatch):
-    from partwise.data import blocks
+    from partwise.engine.data import blocks
 
     monkeypatch.setattr(blocks, "BLOCK_ENTRIES", 7 * 40)
     data = MemmapData(forms["memmap"])

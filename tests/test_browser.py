@@ -8,7 +8,7 @@ import pytest
 
 from partwise import CDNMF
 from partwise.io.samples import Samples
-from partwise.report import stability, write_report
+from partwise.view.report import stability, write_report
 
 pytestmark = pytest.mark.browser
 

@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse as sp
 
 import partwise
-from partwise.choose import ALIKE, CLASS_SIZE, GRAPH_SAMPLES, METHODS, Profile, choose, profile
+from partwise.cli.choose import ALIKE, CLASS_SIZE, GRAPH_SAMPLES, METHODS, Profile, choose, profile
 
 SOME = {"n_labelled": 20, "n_classes": 10, "least_labels": 2}
 

@@ -11,8 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from partwise import __version__, _output, cli, demo
-from partwise.datasets import load
+from partwise import __version__, cli
+from partwise.cli import demonstration
+from partwise.io import files
+from partwise.io.datasets import load
 
 
 @pytest.fixture
@@ -39,14 +41,14 @@ def test_python_m_partwise_is_the_command():
 @pytest.fixture
 def few_methods(monkeypatch):
     """Only one quick method, so that a test of the command does not wait for all."""
-    monkeypatch.setattr(demo, "METHODS", demo.METHODS[1:2])
+    monkeypatch.setattr(demonstration, "METHODS", demonstration.METHODS[1:2])
 
 
 @pytest.fixture(scope="module")
 def outcome():
     """Every method of the demo, on few digits."""
     digits = load("digits")
-    return demo.run(dataset=replace(digits, X=digits.X[:300], y=digits.y[:300]))
+    return demonstration.run(dataset=replace(digits, X=digits.X[:300], y=digits.y[:300]))
 
 
 class Page(HTMLParser):
@@ -94,7 +96,7 @@ def test_importing_the_command_is_light():
 
 def test_datasets(command, tmp_path, monkeypatch):
     monkeypatch.setenv("PARTWISE_DATA", str(tmp_path))
-    monkeypatch.setattr("partwise.datasets.loading.user_cache", lambda: tmp_path / "cache")
+    monkeypatch.setattr("partwise.io.datasets.loading.user_cache", lambda: tmp_path / "cache")
     np.savez(tmp_path / "yale.npz", X=np.eye(3))
     code, out, _ = command("datasets", "--json")
     found = {row["name"]: row["found"] for row in json.loads(out)}
@@ -109,26 +111,28 @@ def test_datasets(command, tmp_path, monkeypatch):
 
 
 def test_demo_prints_a_table_and_writes_a_page(command, outcome, tmp_path, monkeypatch):
-    monkeypatch.setattr(demo, "run", lambda step: outcome)
+    monkeypatch.setattr(demonstration, "run", lambda step: outcome)
     path = tmp_path / "page.html"
     code, out, err = command("demo", "--out", path)
     assert (code, err) == (0, "")
-    for method in demo.METHODS:
+    for method in demonstration.METHODS:
         assert method.name in out
     assert [file.name for file in tmp_path.iterdir()] == ["page.html"]
 
     html = path.read_text(encoding="utf-8")
     page = Page(html)
     assert not page.open
-    assert page.tags.count("tr") == 1 + len(demo.METHODS)
-    assert html.count('class="part"') == demo.N_COMPONENTS * len(demo.METHODS)
+    assert page.tags.count("tr") == 1 + len(demonstration.METHODS)
+    assert html.count('class="part"') == demonstration.N_COMPONENTS * len(demonstration.METHODS)
     # nothing is fetched: every address is data, and no style or script asks for one
     assert page.links and all(link.startswith("data:") for link in page.links)
     assert not re.search(r"url\(|@import|<script|<link", html)
 
 
 def test_demo_runs_every_method(outcome):
-    assert [row.name for row in outcome.results] == [method.name for method in demo.METHODS]
+    assert [row.name for row in outcome.results] == [
+        method.name for method in demonstration.METHODS
+    ]
     for row in outcome.results:
         assert 0.3 < row.accuracy <= 1 and 0.3 < row.nmi <= 1  # ten classes: chance is about 0.1
         assert row.parts.shape == (10, 64)
@@ -138,7 +142,9 @@ def test_demo_runs_every_method(outcome):
 
 def test_demo_objectives_agree_with_scikit_learn():
     wanted = {"NMF", "NMF of scikit-learn"}
-    outcome = demo.run([method for method in demo.METHODS if method.name in wanted])
+    outcome = demonstration.run(
+        [method for method in demonstration.METHODS if method.name in wanted]
+    )
     theirs, ours = outcome.results
     # the same start and problem, so the same value up to where each stops
     assert ours.objective == pytest.approx(theirs.objective, rel=0.02)
@@ -147,8 +153,8 @@ def test_demo_objectives_agree_with_scikit_learn():
 
 def test_examples_of_page_and_readme_are_one_and_run(capsys):
     readme = Path(__file__).parents[1] / "README.md"
-    assert f"```python\n{demo.EXAMPLE}```" in readme.read_text(encoding="utf-8")
-    exec(demo.EXAMPLE, {})
+    assert f"```python\n{demonstration.EXAMPLE}```" in readme.read_text(encoding="utf-8")
+    exec(demonstration.EXAMPLE, {})
     accuracy = float(capsys.readouterr().out.split()[-1])
     assert accuracy > 0.6  # plain NMF's neighbourhood; the labels and the graph do better
 
@@ -156,7 +162,7 @@ def test_examples_of_page_and_readme_are_one_and_run(capsys):
 def test_methods_that_take_labels_are_scored_on_the_others(digits):
     seen = {}
 
-    class Spy(demo.KMeans):
+    class Spy(demonstration.KMeans):
         def fit(self, X, y=None, sample_weight=None):
             seen["y"] = y
             return super().fit(X)
@@ -167,12 +173,12 @@ def test_methods_that_take_labels_are_scored_on_the_others(digits):
             self.labels_ = np.where(y >= 0, y, 0)
             return X
 
-    method = demo.Method(
+    method = demonstration.Method(
         "spy", lambda k, seed: Spy(k, n_init=1, random_state=seed), takes_labels=True
     )
-    outcome = demo.run([method])
+    outcome = demonstration.run([method])
     known = seen["y"] >= 0
-    assert np.array_equal(np.bincount(seen["y"][known]), [demo.LABELS_PER_CLASS] * 10)
+    assert np.array_equal(np.bincount(seen["y"][known]), [demonstration.LABELS_PER_CLASS] * 10)
     assert np.array_equal(seen["y"][known], digits.y[known])
     share = np.bincount(digits.y[~known]).max() / (~known).sum()
     assert outcome.results[0].accuracy == pytest.approx(share)
@@ -209,8 +215,8 @@ def test_a_write_that_fails_leaves_nothing(tmp_path, monkeypatch):
     def full(descriptor):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(_output.os, "fsync", full)
+    monkeypatch.setattr(files.os, "fsync", full)
     with pytest.raises(OSError, match="No space"):
-        _output.write_whole(path, "after", force=True)
+        files.write_whole(path, "after", force=True)
     assert [file.name for file in tmp_path.iterdir()] == ["page.html"]
     assert path.read_text() == "before"

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from sklearn.cluster import KMeans
 
-from partwise.cluster import Clustering, cluster_representation
-from partwise.labels import encode_labels
-from partwise.metrics import clustering_accuracy
+from partwise.evaluation.cluster import Clustering, cluster_representation
+from partwise.evaluation.metrics import clustering_accuracy
+from partwise.knowledge.labels import encode_labels
 
 DTYPES = [np.float32, np.float64]
 

@@ -13,9 +13,10 @@ import pytest
 from sklearn.datasets import load_digits, load_iris
 
 import partwise
-from partwise import cli, persist
-from partwise.commands import outputs, work
-from partwise.metrics import clustering_accuracy
+from partwise import cli
+from partwise.cli import outputs, work
+from partwise.evaluation.metrics import clustering_accuracy
+from partwise.io import models
 
 FILES = outputs.FILES - {"report.html"}
 QUICK = ("--no-report", "--max-iter", "60")
@@ -172,7 +173,7 @@ def test_cluster_writes_a_report(command, iris, tmp_path):
 
 
 def test_a_report_that_cannot_be_made_is_noted(command, iris, tmp_path, monkeypatch):
-    from partwise import report
+    from partwise.view import report
 
     def missing(*arguments, **keys):
         raise ImportError("The report needs plotly: pip install 'partwise[report]'")
@@ -207,7 +208,7 @@ def test_a_failure_leaves_nothing(command, iris, tmp_path, monkeypatch, error):
     def fail(*arguments, **keys):
         raise error
 
-    monkeypatch.setattr(persist, "save", fail)
+    monkeypatch.setattr(models, "save", fail)
     code, _, err = command("cluster", iris, "-k", "3", "--out", tmp_path / "out", *QUICK)
     assert code == (130 if isinstance(error, KeyboardInterrupt) else 2)
     assert "Traceback" not in err and [p.name for p in tmp_path.iterdir()] == ["iris.csv"]
@@ -299,7 +300,7 @@ def test_in_steps(command, refused, iris, tmp_path):
     fit = ("fit", iris, "--label-column", "species", "--out", model, "--max-iter", "60")
     assert command(*fit)[0] == 0
     assert "--force" in refused(*fit)
-    kept, recipe = persist.read(model)
+    kept, recipe = models.read(model)
     assert recipe["columns"] == ["a", "b", "c", "d"]
     few = tmp_path / "few.csv"
     few.write_text("".join(iris.read_text().splitlines(keepends=True)[:5]))
@@ -427,7 +428,7 @@ def test_quiet_when_piped(iris, tmp_path):
 def test_progress_on_a_terminal():
     from rich.console import Console
 
-    from partwise.commands.progress import Bar
+    from partwise.cli.progress import Bar
 
     screen = io.StringIO()
     console = Console(file=screen, force_terminal=True, width=100)

@@ -13,8 +13,8 @@ from sklearn.metrics.pairwise import cosine_similarity, polynomial_kernel, rbf_k
 import reference
 from methods import assert_close, make_problem, rise
 from partwise import CF, LCF
-from partwise.concepts import ConceptModel, DenseGram, LinearGram
-from partwise.data import as_data
+from partwise.engine.concepts import ConceptModel, DenseGram, LinearGram
+from partwise.engine.data import as_data
 from partwise.estimators import concepts
 
 Q = make_problem(seed=2, n=26, p=13)
@@ -285,8 +285,8 @@ def test_float32_stays():
 
 def test_starting_from_clusters_beats_a_random_start(orl):
     """From a random start all concepts begin at the mean of the samples, and creep."""
-    from partwise.datasets import unit_rows
-    from partwise.metrics import clustering_accuracy
+    from partwise.evaluation.metrics import clustering_accuracy
+    from partwise.io.datasets import unit_rows
 
     few = np.isin(orl.y, np.unique(orl.y)[:10])
     X, y = unit_rows(orl.X[few].astype(float)), orl.y[few]

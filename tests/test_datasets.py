@@ -9,15 +9,15 @@ import sklearn.datasets
 from scipy import sparse
 from sklearn.feature_extraction.text import TfidfTransformer
 
-from partwise import datasets
-from partwise.datasets.catalogue import CATALOGUE, canonical
+from partwise.io import datasets
+from partwise.io.datasets.catalogue import CATALOGUE, canonical
 
 
 @pytest.fixture
 def home(tmp_path, monkeypatch):
     """An empty data folder, and nothing else to find: no PARTWISE_DATA, no user cache."""
     monkeypatch.delenv("PARTWISE_DATA", raising=False)
-    monkeypatch.setattr("partwise.datasets.loading.user_cache", lambda: tmp_path / "cache")
+    monkeypatch.setattr("partwise.io.datasets.loading.user_cache", lambda: tmp_path / "cache")
     folder = tmp_path / "data"
     folder.mkdir()
     return folder

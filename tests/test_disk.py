@@ -15,10 +15,10 @@ from typer.testing import CliRunner
 
 from backends import PEAK, linux
 from partwise.cli import app
-from partwise.data import blocks
+from partwise.engine.data import blocks
+from partwise.engine.solvers import steps
 from partwise.io import _disk, read_samples
 from partwise.io._common import SCALES
-from partwise.solvers import steps
 
 RUN = CliRunner()
 

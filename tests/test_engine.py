@@ -9,19 +9,19 @@ import scipy.sparse as sp
 from scipy.optimize import brentq, nnls
 
 import reference
-from partwise import _numeric, kernels
-from partwise.data import SMALL_SPARSE, as_data, blocks
-from partwise.data.dense import DenseData
-from partwise.data.sparse import SparseData
-from partwise.labels import SharedRows, encode_labels
-from partwise.losses import Beta, Frobenius, KullbackLeibler
-from partwise.models import FactorModel, unit_columns
-from partwise.solvers import init
-from partwise.solvers.codes import solve_codes
-from partwise.solvers.loop import Settings, alternate
-from partwise.solvers.steps import STEPS, hals, make_step, mu, nesterov, newton
-from partwise.subproblems import Divergence, Quadratic, kkt_residual
-from partwise.terms import Graph, GraphDivergence, Linear, Neighbors, Ridge
+from partwise.engine import kernels, numeric
+from partwise.engine.data import SMALL_SPARSE, as_data, blocks
+from partwise.engine.data.dense import DenseData
+from partwise.engine.data.sparse import SparseData
+from partwise.engine.losses import Beta, Frobenius, KullbackLeibler
+from partwise.engine.problem import FactorModel, unit_columns
+from partwise.engine.solvers import init
+from partwise.engine.solvers.codes import solve_codes
+from partwise.engine.solvers.loop import Settings, alternate
+from partwise.engine.solvers.steps import STEPS, hals, make_step, mu, nesterov, newton
+from partwise.engine.subproblems import Divergence, Quadratic, kkt_residual
+from partwise.engine.terms import Graph, GraphDivergence, Linear, Neighbors, Ridge
+from partwise.knowledge.labels import SharedRows, encode_labels
 
 # Sums of a few hundred terms of order one, reordered by BLAS and fastmath: some 100 eps.
 SUMS = {np.float64: 1e-12, np.float32: 1e-4}
@@ -72,7 +72,7 @@ def block_size(request, monkeypatch):
 @pytest.fixture(params=[False, True], ids=["serial", "threads"])
 def threads(request, monkeypatch):
     if request.param:
-        monkeypatch.setattr(_numeric, "THREAD_WORK", 0)
+        monkeypatch.setattr(numeric, "THREAD_WORK", 0)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -358,14 +358,14 @@ class TestNewton:
     def test_parallel_is_serial(self, rng, kind, ridge, dtype, monkeypatch):
         problem = newton_problem(rng, dtype, ridge=ridge)
         serial = run_newton(kind, *problem, 2)
-        monkeypatch.setattr(_numeric, "THREAD_WORK", 0)
+        monkeypatch.setattr(numeric, "THREAD_WORK", 0)
         parallel = run_newton(kind, *problem, 2)
         assert_same(serial[0], parallel[0])
         assert_same(serial[1], parallel[1])
 
 
 def test_rough_newton_is_newton_in_single_precision(rng, monkeypatch):
-    monkeypatch.setattr("partwise.data.dense.ROUGH_WORK", 0)
+    monkeypatch.setattr("partwise.engine.data.dense.ROUGH_WORK", 0)
     X, Z, B, cost, r = newton_problem(rng, np.float64, ridge=True)
     data = DenseData(X)
     exact, _ = data.kl_newton(Z, B, cost, r, 2, False, transposed=False)
@@ -381,7 +381,7 @@ def test_rough_newton_is_newton_in_single_precision(rng, monkeypatch):
 
 def test_rough_steps_end_where_exact_ones_do(rng, monkeypatch):
     """They are for the way there; the last digits are the exact step's."""
-    monkeypatch.setattr("partwise.data.dense.ROUGH_WORK", 0)
+    monkeypatch.setattr("partwise.engine.data.dense.ROUGH_WORK", 0)
     X = rng.random((60, 5)) @ rng.random((5, 40)) + 0.05 * rng.random((60, 40))
     V, U = factors(rng, 60, 40, 5, np.float64)
     ends = []
@@ -446,7 +446,7 @@ def test_rows_that_take_turns_go_down_and_end_where_bounds_do(rng):
 @pytest.mark.parametrize("work", [np.inf, 0])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_columns_of_a_graph_are_solved(rng, dtype, work, same, monkeypatch):
-    monkeypatch.setattr(_numeric, "THREAD_WORK", work)
+    monkeypatch.setattr(numeric, "THREAD_WORK", work)
     W = sp.csr_array(graph_of(rng, 40))
     degrees = W.sum(axis=1)
     b, c = rng.random((40, 1 if same else K)) + 0.1, rng.random((40, K))
@@ -471,7 +471,7 @@ def test_sparse_kl_pass_in_threads_is_the_serial_one(rng, dtype, monkeypatch):
     V, U = factors(rng, 50, 30, 6, dtype)
     results = []
     for work in (np.inf, 0):
-        monkeypatch.setattr(_numeric, "THREAD_WORK", work)
+        monkeypatch.setattr(numeric, "THREAD_WORK", work)
         data = SparseData(sp.csr_array(X))
         results.append((*data.kl_dot(V, U), data.kl_tdot(V, U)))
     for serial, parallel in zip(*results):
@@ -481,7 +481,7 @@ def test_sparse_kl_pass_in_threads_is_the_serial_one(rng, dtype, monkeypatch):
 def test_row_kernels_do_not_depend_on_the_number_of_threads(rng, monkeypatch):
     if numba.config.NUMBA_NUM_THREADS < 2:
         pytest.skip("one core: nothing to compare")
-    monkeypatch.setattr(_numeric, "THREAD_WORK", 0)
+    monkeypatch.setattr(numeric, "THREAD_WORK", 0)
     X = zeros_in(rng, 300, 40)
     V, U = factors(rng, 300, 40, 6)
     cost, ridge = U.sum(axis=0)[None, :], np.zeros(1)

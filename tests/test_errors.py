@@ -10,8 +10,8 @@ from sklearn.exceptions import NotFittedError
 
 import partwise
 from partwise import NMF, non_negative_factorization
-from partwise.data import SMALL_SPARSE
-from partwise.solvers.init import INITS
+from partwise.engine.data import SMALL_SPARSE
+from partwise.engine.solvers.init import INITS
 
 KL = "kullback-leibler"
 X = np.random.default_rng(0).uniform(0.1, 1.0, (12, 8))

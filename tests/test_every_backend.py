@@ -6,7 +6,7 @@ from sklearn.base import clone
 
 import partwise
 from backends import KINDS, Forms, missing, needs, q
-from partwise._arrays import to_numpy
+from partwise.engine.arrays import to_numpy
 
 X = np.ascontiguousarray(q.X[:, :36])  # NTF takes them for 6 x 6 images
 SETTINGS = {

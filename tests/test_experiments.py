@@ -12,18 +12,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from partwise.experiments import choose, load_protocol, names
-from partwise.experiments.cells import Selection, cells
-from partwise.experiments.check import average_mismatches, listed_slips
-from partwise.experiments.choose import folds, predict
-from partwise.experiments.claims import RULES, judge
-from partwise.experiments.made import classes100, gaussians
-from partwise.experiments.methods import Fitted, Task
-from partwise.experiments.operations import count, printed_count, ring_graph
-from partwise.experiments.protocol import Budget, DataSpec, Method, read_rows
-from partwise.experiments.sampling import UNLABELLED, draw
-from partwise.experiments.summary import paired_test, summarise
-from partwise.experiments.tables import slip_sentences
+from partwise.papers import choose, load_protocol, names
+from partwise.papers.cells import Selection, cells
+from partwise.papers.check import average_mismatches, listed_slips
+from partwise.papers.choose import folds, predict
+from partwise.papers.claims import RULES, judge
+from partwise.papers.made import classes100, gaussians
+from partwise.papers.methods import Fitted, Task
+from partwise.papers.operations import count, printed_count, ring_graph
+from partwise.papers.protocol import Budget, DataSpec, Method, read_rows
+from partwise.papers.sampling import UNLABELLED, draw
+from partwise.papers.summary import paired_test, summarise
+from partwise.papers.tables import slip_sentences
 
 NAMES = (
     *(f"cnmf/{n}" for n in ("table1", "table2", "fig1", "fig2")),
@@ -326,7 +326,7 @@ def test_the_counting_graph_has_p_neighbours():
 
 def test_importing_is_light():
     code = (
-        "import sys, partwise.experiments, partwise.experiments.runner; "
+        "import sys, partwise.papers, partwise.papers.runner; "
         "print([m for m in ('matplotlib', 'typer', 'sklearn.cluster') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -337,7 +337,7 @@ def test_importing_is_light():
 
 ROOT = Path(__file__).parents[1]
 LOOK = (
-    "from partwise.experiments import load_protocol, names; from importlib import resources; "
+    "from partwise.papers import load_protocol, names; from importlib import resources; "
     "assert str(resources.files('partwise')).startswith({wheel!r}); "
     "print(len(names()), sum(len(load_protocol(n).printed) for n in names()))"
 )
@@ -347,7 +347,7 @@ def test_settings_and_printed_numbers_are_package_data():
     # The wheel takes what lies under src/partwise, but leaves out what git ignores.
     wheel = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]
     assert wheel["targets"]["wheel"] == {"packages": ["src/partwise"]}
-    folder = resources.files("partwise.experiments")
+    folder = resources.files("partwise.papers")
     files = [folder / f"{name}.toml" for name in NAMES]
     files += [folder / f"{name}.csv" for name in (*PRINTED_CELLS, "gnmf/table1")]
     assert all(file.is_file() for file in [*files, folder / "timings.toml"])

@@ -19,14 +19,14 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from partwise.experiments import estimate, page, runner
-from partwise.experiments import store as store_module
-from partwise.experiments.cells import Selection, cells, run_cell
-from partwise.experiments.command import reproduce as command
-from partwise.experiments.methods import MethodUnavailable, Task, fit, fit_estimator
-from partwise.experiments.protocol import load_protocol
-from partwise.experiments.sampling import draw
-from partwise.experiments.store import Store
+from partwise.papers import estimate, page, runner
+from partwise.papers import store as store_module
+from partwise.papers.cells import Selection, cells, run_cell
+from partwise.papers.command import reproduce as command
+from partwise.papers.methods import MethodUnavailable, Task, fit, fit_estimator
+from partwise.papers.protocol import load_protocol
+from partwise.papers.sampling import draw
+from partwise.papers.store import Store
 
 PROTOCOL = """
 title = "A stand-in table"
@@ -87,7 +87,7 @@ ac,3,Kmeans,80.0,
 ac,avg,Kmeans,85.0,
 """
 RUN = (
-    "import sys; from partwise.experiments.runner import reproduce; "
+    "import sys; from partwise.papers.runner import reproduce; "
     "reproduce(sys.argv[1], sys.argv[2], jobs=int(sys.argv[3]))"
 )
 CHANGING = ("seconds", "wall_seconds", "cpu_seconds", "versions")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy.spatial.distance import cdist
 from sklearn.neighbors import NearestNeighbors
 
-from partwise.graph import (
+from partwise.knowledge.graph import (
     _compiled,
     _search,
     check_graph,
@@ -20,7 +20,7 @@ from partwise.graph import (
     neighbor_graph,
     semi_supervised_graph,
 )
-from partwise.labels import encode_labels
+from partwise.knowledge.labels import encode_labels
 
 DTYPES = [np.float32, np.float64]
 SPARSE = [sp.csr_array, sp.csc_array, sp.csr_matrix, sp.coo_array]

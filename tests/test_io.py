@@ -8,8 +8,8 @@ import pytest
 import scipy.io
 import scipy.sparse as sp
 
-from partwise.datasets import tfidf, unit_rows
 from partwise.io import Samples, from_anndata, keep_share, read_labels, read_samples, to_anndata
+from partwise.io.datasets import tfidf, unit_rows
 
 WORDS = {
     "sea": ["wave", "salt", "tide", "ship", "sail", "harbour", "fish", "anchor"],

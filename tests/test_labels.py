@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from partwise.labels import Labels, SharedRows, encode_labels
+from partwise.knowledge.labels import Labels, SharedRows, encode_labels
 
 NAN = float("nan")
 
@@ -132,7 +132,7 @@ def test_unhashable_labels_are_refused():
 def test_without_pandas():
     """None and NaN are found in a process that never imports pandas, as most do."""
     code = (
-        "import sys; from partwise.labels import encode_labels;"
+        "import sys; from partwise.knowledge.labels import encode_labels;"
         "print(encode_labels(['b', None, float('nan'), 'a'], 4).codes.tolist());"
         "print([m for m in ('pandas', 'numba', 'pynndescent') if m in sys.modules])"
     )

@@ -24,7 +24,7 @@ from partwise import (
     SemiGNMF,
     SparseNMF,
 )
-from partwise.metrics import clustering_accuracy
+from partwise.evaluation.metrics import clustering_accuracy
 
 N, P, CLASSES = 36, 15, 3
 NAMES = np.array(["ant", "bee", "cat"])

@@ -15,9 +15,9 @@ import pytest
 from backends import PEAK, linux
 from methods import KL
 from partwise import CDNMF, CNMF, GNMF, LCF, NMF, NMFDC, NSNMF, ConstrainedNMF, SemiGNMF
-from partwise.cluster import cluster_representation
-from partwise.datasets import keep_labels, unit_rows
-from partwise.metrics import clustering_accuracy, normalized_mutual_info
+from partwise.evaluation.cluster import cluster_representation
+from partwise.evaluation.metrics import clustering_accuracy, normalized_mutual_info
+from partwise.io.datasets import keep_labels, unit_rows
 
 pytestmark = [
     pytest.mark.long,
@@ -192,7 +192,7 @@ def test_the_penalty_keeps_its_share_under_unit_and_fades_under_paper(dataset, n
 MEMORY = """
     import numpy as np
     from partwise import GNMF
-    from partwise.graph import neighbor_graph
+    from partwise.knowledge.graph import neighbor_graph
 
     rng = np.random.default_rng(0)
     GNMF(3, max_iter=2, tol=0, solver="{solver}").fit(rng.random((300, 50)))  # compile first

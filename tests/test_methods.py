@@ -377,7 +377,7 @@ def test_kinds_of_graphs(kind):
 
 
 def test_the_default_graph_is_neighbor_graph():
-    from partwise.graph import neighbor_graph
+    from partwise.knowledge.graph import neighbor_graph
 
     q = PROBLEMS["full"]
     settings = {"graph_reg": 2.0, "max_iter": 15, "tol": 0, "random_state": 0}

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 
-from partwise.metrics import (
+from partwise.evaluation.metrics import (
     adjusted_rand,
     clustering_accuracy,
     normalized_mutual_info,

@@ -21,10 +21,11 @@ from sklearn.utils.validation import check_is_fitted
 from threadpoolctl import threadpool_limits
 
 import reference
-from partwise import NMF, _numeric, non_negative_factorization
-from partwise.data import SMALL_SPARSE, as_data
+from partwise import NMF, non_negative_factorization
+from partwise.engine import numeric
+from partwise.engine.data import SMALL_SPARSE, as_data
+from partwise.engine.losses import beta_of
 from partwise.estimators import _base
-from partwise.losses import beta_of
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -531,7 +532,7 @@ def test_the_number_of_threads_changes_no_more_than_rounding(
 ):
     if numba.config.NUMBA_NUM_THREADS < 2:
         pytest.skip("one core: nothing to compare")
-    monkeypatch.setattr(_numeric, "THREAD_WORK", 0)  # threads even for this small problem
+    monkeypatch.setattr(numeric, "THREAD_WORK", 0)  # threads even for this small problem
     X = make_sparse() if sparse else make_data(n=200)
     before = numba.get_num_threads()
     results = []

@@ -14,8 +14,8 @@ from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 
 import partwise
-from partwise import persist
-from partwise.persist import PersistError
+from partwise.io import models
+from partwise.io.models import PersistError
 
 X, Y = load_digits(n_class=3, return_X_y=True)
 X, Y = X[:60] / 16, Y[:60]
@@ -135,7 +135,7 @@ def test_the_file_is_what_the_documentation_says(saved):
 def test_recipe_travels_with_the_model(tmp_path):
     recipe = {"words": ["a", "b"], "idf": np.array([1.0, 2.0]), "size": (3, 4), "rate": np.nan}
     model = partwise.NMF(2, **QUICK).fit(X)
-    again = persist.read(persist.save(model, tmp_path / "m.partwise", recipe=recipe))[1]
+    again = models.read(models.save(model, tmp_path / "m.partwise", recipe=recipe))[1]
     assert again.keys() == recipe.keys() and all(same(recipe[k], again[k]) for k in recipe)
 
 
@@ -149,7 +149,7 @@ def test_what_cannot_be_saved_is_refused_and_leaves_nothing(tmp_path):
     with pytest.raises(PersistError, match="function as kernel"):
         model.save(path)
     with pytest.raises(PersistError, match="not an estimator of partwise"):
-        persist.save(LogisticRegression(), path)
+        models.save(LogisticRegression(), path)
     model = partwise.NMF(2, **QUICK).fit(X)
     model.extra_ = object()
     with pytest.raises(PersistError, match=r"NMF\.extra_ is a object"):
@@ -166,7 +166,7 @@ def test_a_full_disk_keeps_the_old_file(saved, monkeypatch):
     def full(descriptor):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(persist.os, "fsync", full)
+    monkeypatch.setattr(models.os, "fsync", full)
     with pytest.raises(OSError, match="No space"):
         model.save(path)
     assert path.read_bytes() == before

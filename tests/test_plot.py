@@ -41,7 +41,7 @@ def model(digits):
 
 
 def test_import_leaves_matplotlib_alone():
-    code = "import sys, partwise.plot; assert 'matplotlib' not in sys.modules"
+    code = "import sys, partwise.view.plot; assert 'matplotlib' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

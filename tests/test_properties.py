@@ -14,11 +14,11 @@ from threadpoolctl import threadpool_limits
 
 import reference
 from partwise import NMF
-from partwise.data import blocks
-from partwise.data.dense import DenseData
-from partwise.data.sparse import SparseData
-from partwise.losses import beta_of
-from partwise.subproblems import Quadratic, kkt_residual
+from partwise.engine.data import blocks
+from partwise.engine.data.dense import DenseData
+from partwise.engine.data.sparse import SparseData
+from partwise.engine.losses import beta_of
+from partwise.engine.subproblems import Quadratic, kkt_residual
 
 KL = "kullback-leibler"
 SOLVER_LOSS = [

@@ -9,11 +9,11 @@ import pytest
 from sklearn.datasets import load_iris
 
 from partwise import CF, CNMF, NMF, NSNMF
+from partwise.evaluation.metrics import adjusted_rand
 from partwise.io.samples import Samples
-from partwise.metrics import adjusted_rand
-from partwise.report import members, pictures, report_page, stability, write_report
-from partwise.report.layout import lay_out
-from partwise.report.page import recipe
+from partwise.view.report import members, pictures, report_page, stability, write_report
+from partwise.view.report.layout import lay_out
+from partwise.view.report.page import recipe
 
 pytest.importorskip("plotly", reason="the report needs plotly")
 

@@ -10,8 +10,8 @@ import pytest
 import reference
 from methods import make_problem, rise
 from partwise import NTF, SparseNMF
-from partwise.metrics import sparseness
-from partwise.sparseness import project_columns, project_sparse
+from partwise.engine.sparseness import project_columns, project_sparse
+from partwise.evaluation.metrics import sparseness
 
 Q = make_problem(seed=6, n=30, p=20)
 WANTED = [0.05, 0.3, 0.6, 0.9]

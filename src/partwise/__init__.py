@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import Any
+from typing import TYPE_CHECKING
+
+from partwise._lazy import lazy
 
 __version__ = "0.1.0"
 
-_LAZY = {
+if TYPE_CHECKING:  # an editor knows every class; at run time each is imported when it is used
+    from partwise import cluster, datasets, graph, io, metrics, plot, report, terms
+    from partwise.estimators.cdnmf import CDNMF
+    from partwise.estimators.cnmf import CNMF
+    from partwise.estimators.concepts import CF, LCF
+    from partwise.estimators.constrained import ConstrainedNMF
+    from partwise.estimators.gnmf import GNMF, SemiGNMF
+    from partwise.estimators.nmf import NMF, non_negative_factorization
+    from partwise.estimators.nmfdc import NMFDC, NSNMF
+    from partwise.estimators.ntf import NTF
+    from partwise.estimators.sparse_nmf import SparseNMF
+    from partwise.io.models import load
+
+_MODULES = ("cluster", "datasets", "graph", "io", "metrics", "plot", "report", "terms")
+_NAMES = {
     "NMF": "partwise.estimators.nmf",
     "non_negative_factorization": "partwise.estimators.nmf",
     "GNMF": "partwise.estimators.gnmf",
@@ -21,18 +36,32 @@ _LAZY = {
     "LCF": "partwise.estimators.concepts",
     "SparseNMF": "partwise.estimators.sparse_nmf",
     "NTF": "partwise.estimators.ntf",
-    "load": "partwise.persist",
+    "load": "partwise.io.models",
 }
-__all__ = ["__version__", *_LAZY]
+__all__ = [
+    "CDNMF",
+    "CF",
+    "CNMF",
+    "GNMF",
+    "LCF",
+    "NMF",
+    "NMFDC",
+    "NSNMF",
+    "NTF",
+    "ConstrainedNMF",
+    "SemiGNMF",
+    "SparseNMF",
+    "__version__",
+    "cluster",
+    "datasets",
+    "graph",
+    "io",
+    "load",
+    "metrics",
+    "non_negative_factorization",
+    "plot",
+    "report",
+    "terms",
+]
 
-
-def __getattr__(name: str) -> Any:
-    if name in _LAZY:
-        value = getattr(importlib.import_module(_LAZY[name]), name)
-        globals()[name] = value
-        return value
-    raise AttributeError(f"module 'partwise' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *_LAZY])
+__getattr__, __dir__ = lazy(__name__, _NAMES, _MODULES)

@@ -14,8 +14,8 @@ from typing import Annotated
 
 import typer
 
-from partwise.commands import register
-from partwise.experiments.command import reproduce
+from partwise.cli.commands import register
+from partwise.papers.command import reproduce
 
 app = typer.Typer(
     name="partwise",

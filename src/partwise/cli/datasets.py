@@ -9,8 +9,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from partwise.datasets import available
-from partwise.datasets.catalogue import CATALOGUE
+from partwise.io.datasets import available
+from partwise.io.datasets.catalogue import CATALOGUE
 
 
 def run(data_home: Path | None, *, as_json: bool) -> None:

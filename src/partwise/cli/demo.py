@@ -9,8 +9,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from partwise import demo
-from partwise._output import check_target, write_whole
+from partwise.cli import demonstration
+from partwise.io.files import check_target, write_whole
 
 
 def run(out: Path, *, force: bool) -> None:
@@ -24,20 +24,20 @@ def run(out: Path, *, force: bool) -> None:
         transient=True,
         disable=not errors.is_terminal,
     ) as progress:
-        task = progress.add_task("", total=len(demo.METHODS))
+        task = progress.add_task("", total=len(demonstration.METHODS))
 
         def step(done: int, name: str) -> None:
             progress.update(task, completed=done, description=name)
 
-        outcome = demo.run(step=step)
+        outcome = demonstration.run(step=step)
     console = Console()
     console.print(_table(outcome))
     console.print(outcome.scored, style="dim", highlight=False)
-    write_whole(out, demo.page(outcome), force=force)
+    write_whole(out, demonstration.page(outcome), force=force)
     console.print(f"Wrote {out}", highlight=False, soft_wrap=True)
 
 
-def _table(outcome: demo.Outcome) -> Table:
+def _table(outcome: demonstration.Outcome) -> Table:
     table = Table(
         title=f"Digits, {outcome.n_components} components",
         title_justify="left",

@@ -16,20 +16,20 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from partwise._arrays import cast, contiguous, is_tensor, namespace, to_numpy
-from partwise._numeric import Array, blas_threads
-from partwise.data import as_data
+from partwise.engine.arrays import cast, contiguous, is_tensor, namespace, to_numpy
+from partwise.engine.data import as_data
+from partwise.engine.losses import NAMES, beta_of
+from partwise.engine.numeric import Array, blas_threads
+from partwise.engine.problem import FactorModel
+from partwise.engine.solvers import init as starts
+from partwise.engine.solvers.checkpoint import Checkpoint
+from partwise.engine.solvers.codes import solve_codes, start_codes
+from partwise.engine.solvers.loop import Settings, Solution, alternate
+from partwise.engine.solvers.steps import HANDLES, Step, make_step, mu_lin
+from partwise.engine.subproblems import kkt_residual
+from partwise.engine.terms import Linear, Ridge, Term
 from partwise.estimators import _inputs, _validate
 from partwise.estimators._progress import Progress, all_or_nothing, full_device
-from partwise.losses import NAMES, beta_of
-from partwise.models import FactorModel
-from partwise.solvers import init as starts
-from partwise.solvers.checkpoint import Checkpoint
-from partwise.solvers.codes import solve_codes, start_codes
-from partwise.solvers.loop import Settings, Solution, alternate
-from partwise.solvers.steps import HANDLES, Step, make_step, mu_lin
-from partwise.subproblems import kkt_residual
-from partwise.terms import Linear, Ridge, Term
 
 LOSS = [StrOptions(set(NAMES)), Interval(Real, None, None, closed="neither")]
 
@@ -414,9 +414,9 @@ class Factorizer(
 
     def save(self, path: Any) -> Any:
         """Write the model to a file, for `partwise.load`: JSON and arrays, no pickle."""
-        from partwise import persist
+        from partwise.io import models
 
-        return persist.save(self, path)
+        return models.save(self, path)
 
     @property
     def _n_features_out(self) -> int:

@@ -20,17 +20,17 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from partwise._arrays import own, to_numpy
-from partwise._numeric import Array
-from partwise.cluster import Clustering, cluster_representation
+from partwise.engine.arrays import own, to_numpy
+from partwise.engine.losses import beta_of, make_loss
+from partwise.engine.numeric import Array
+from partwise.engine.problem import FactorModel, column_lengths, unit_columns
+from partwise.engine.solvers.loop import Settings, alternate
+from partwise.engine.terms import Graph, GraphDivergence, Linear, Neighbors, Term
 from partwise.estimators import _inputs
 from partwise.estimators._base import Factorizer, elastic_net
-from partwise.graph import check_graph, neighbor_graph, semi_supervised_graph
-from partwise.labels import Labels, SharedRows, encode_labels
-from partwise.losses import beta_of, make_loss
-from partwise.models import FactorModel, column_lengths, unit_columns
-from partwise.solvers.loop import Settings, alternate
-from partwise.terms import Graph, GraphDivergence, Linear, Neighbors, Term
+from partwise.evaluation.cluster import Clustering, cluster_representation
+from partwise.knowledge.graph import check_graph, neighbor_graph, semi_supervised_graph
+from partwise.knowledge.labels import Labels, SharedRows, encode_labels
 
 GRAPH_CONSTRAINTS: dict[str, Any] = {
     "graph_reg": [Interval(Real, 0, None, closed="left")],

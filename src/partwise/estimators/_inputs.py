@@ -12,9 +12,9 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.utils.validation import _check_n_features
 
-from partwise._arrays import is_tensor, to_numpy
-from partwise._numeric import Array
-from partwise.data.memmap import check_memmap
+from partwise.engine.arrays import is_tensor, to_numpy
+from partwise.engine.data.memmap import check_memmap
+from partwise.engine.numeric import Array
 
 ZEROS = (
     "When beta_loss <= 0 and X contains zeros, the solver may diverge. "
@@ -45,7 +45,7 @@ def check_special(estimator: Any, X: Any, *, reset: bool, beta: float) -> Any | 
     if is_tensor(X):
         return _check_tensor(estimator, X, reset, beta, name)
     if is_dask(X):
-        from partwise.data.dask_data import check_dask
+        from partwise.engine.data.dask_data import check_dask
 
         if beta not in (1.0, 2.0):
             raise _only_two(beta, "Dask arrays")
@@ -132,7 +132,7 @@ def move(X: Any, device: str) -> Any:
         import torch
     except ImportError as error:
         raise ImportError(f'device={device!r} needs torch: pip install "partwise[gpu]"') from error
-    from partwise.data.torch_data import as_torch_data, csr_tensor, memory_errors
+    from partwise.engine.data.torch_data import as_torch_data, csr_tensor, memory_errors
 
     with memory_errors(f"X of shape {X.shape}", device):
         if sp.issparse(X):

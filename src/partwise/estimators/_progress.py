@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from partwise._arrays import NO_MEMORY
-from partwise.solvers.loop import Solution
+from partwise.engine.arrays import NO_MEMORY
+from partwise.engine.solvers.loop import Solution
 
 #: Set by scikit-learn during a fit and taken away by its own clean-up.
 _CALLBACK_STATE = ("_callback_fit_ctx", "_skl_callbacks_to_teardown")

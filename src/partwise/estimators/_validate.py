@@ -9,8 +9,8 @@ import scipy.sparse as sp
 from sklearn.utils import check_array
 from sklearn.utils.validation import _check_sample_weight
 
-from partwise._arrays import to_numpy
-from partwise._numeric import Array
+from partwise.engine.arrays import to_numpy
+from partwise.engine.numeric import Array
 
 SIGNED = "CF and LCF take signed data"
 

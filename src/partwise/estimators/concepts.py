@@ -15,19 +15,19 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from partwise._arrays import own
-from partwise._numeric import Array
-from partwise.concepts import ConceptModel, DenseGram, Gram, LinearGram, code_problem
-from partwise.data import as_data
+from partwise.engine.arrays import own
+from partwise.engine.concepts import ConceptModel, DenseGram, Gram, LinearGram, code_problem
+from partwise.engine.data import as_data
+from partwise.engine.numeric import Array
+from partwise.engine.solvers.codes import solve_quadratic
+from partwise.engine.solvers.loop import Settings, alternate
+from partwise.engine.solvers.steps import make_step
+from partwise.engine.subproblems import kkt_residual
 from partwise.estimators import _inputs, _validate
 from partwise.estimators._constrained import ConstrainedFactorizer, Knowledge, Pieces
 from partwise.estimators._docs import documented
 from partwise.estimators._progress import Progress, all_or_nothing
-from partwise.labels import encode_labels
-from partwise.solvers.codes import solve_quadratic
-from partwise.solvers.loop import Settings, alternate
-from partwise.solvers.steps import make_step
-from partwise.subproblems import kkt_residual
+from partwise.knowledge.labels import encode_labels
 
 KERNELS = {"linear", "rbf", "poly", "cosine", "precomputed"}
 #: A kernel matrix above this size is announced before it is made.

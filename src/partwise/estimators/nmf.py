@@ -10,12 +10,12 @@ import numpy as np
 from sklearn.callback import with_callbacks
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from partwise._arrays import own
-from partwise._numeric import Array
+from partwise.engine.arrays import own
+from partwise.engine.losses import make_loss
+from partwise.engine.numeric import Array
+from partwise.engine.problem import FactorModel
 from partwise.estimators import _validate
 from partwise.estimators._base import Factorizer, elastic_net
-from partwise.losses import make_loss
-from partwise.models import FactorModel
 
 
 class NMF(Factorizer):

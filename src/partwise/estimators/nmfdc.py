@@ -8,10 +8,10 @@ from typing import Any
 
 from sklearn.utils._param_validation import Interval, StrOptions
 
+from partwise.engine.solvers.loop import Settings
+from partwise.engine.solvers.steps import make_step
 from partwise.estimators._constrained import ConstrainedFactorizer, Pieces
 from partwise.estimators._docs import documented
-from partwise.solvers.loop import Settings
-from partwise.solvers.steps import make_step
 
 
 @documented

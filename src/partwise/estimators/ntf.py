@@ -10,14 +10,14 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import validate_data
 
-from partwise._numeric import Array
-from partwise.data import as_data
+from partwise.engine.data import as_data
+from partwise.engine.losses import Frobenius
+from partwise.engine.numeric import Array
+from partwise.engine.problem import FactorModel
+from partwise.engine.solvers.loop import Solution
 from partwise.estimators import _inputs, _validate
 from partwise.estimators._constrained import ConstrainedFactorizer, Pieces
 from partwise.estimators._docs import documented
-from partwise.losses import Frobenius
-from partwise.models import FactorModel
-from partwise.solvers.loop import Solution
 
 
 @documented

@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from partwise._numeric import Array
+from partwise.engine.losses import Frobenius
+from partwise.engine.numeric import Array
+from partwise.engine.problem import FactorModel
+from partwise.engine.solvers.loop import Settings
+from partwise.engine.solvers.steps import hals
+from partwise.engine.sparseness import project_columns
+from partwise.engine.subproblems import Quadratic
 from partwise.estimators import _inputs
 from partwise.estimators._constrained import ConstrainedFactorizer, Pieces
 from partwise.estimators._docs import documented
-from partwise.losses import Frobenius
-from partwise.models import FactorModel
-from partwise.solvers.loop import Settings
-from partwise.solvers.steps import hals
-from partwise.sparseness import project_columns
-from partwise.subproblems import Quadratic
 
 
 class SparseModel(FactorModel):

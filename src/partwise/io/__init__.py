@@ -1,8 +1,27 @@
 """A person's own data: folders of images or texts, tables, matrices, AnnData."""
 
-from partwise.io.annotated import from_anndata, to_anndata
-from partwise.io.labels import keep_share, read_labels
-from partwise.io.read import read_samples
-from partwise.io.samples import Samples
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from partwise._lazy import lazy
+
+if TYPE_CHECKING:
+    from partwise.io.annotated import from_anndata, to_anndata
+    from partwise.io.labels import keep_share, read_labels
+    from partwise.io.read import read_samples
+    from partwise.io.samples import Samples
 
 __all__ = ["Samples", "from_anndata", "keep_share", "read_labels", "read_samples", "to_anndata"]
+
+__getattr__, __dir__ = lazy(
+    __name__,
+    {
+        "Samples": "partwise.io.samples",
+        "from_anndata": "partwise.io.annotated",
+        "keep_share": "partwise.io.labels",
+        "read_labels": "partwise.io.labels",
+        "read_samples": "partwise.io.read",
+        "to_anndata": "partwise.io.annotated",
+    },
+)

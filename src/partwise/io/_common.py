@@ -133,7 +133,7 @@ def apply_scale(X: Any, recipe: Mapping[str, Any]) -> Any:
         divide = np.asarray(recipe["divide"]).astype(X.dtype)
         return sp.csr_array(X @ sp.diags_array(1 / divide)) if sp.issparse(X) else X / divide
     if scale == "unit":
-        from partwise.datasets import unit_rows
+        from partwise.io.datasets import unit_rows
 
         return sp.csr_array(unit_rows(X)) if sp.issparse(X) else unit_rows(X)
     if scale == "total":

@@ -46,7 +46,7 @@ def read_matrix(path: Path, options: Options, recipe: Mapping[str, Any] | None) 
 
 def read_named(name: str, options: Options, recipe: Mapping[str, Any] | None) -> Samples:
     """A data set of the catalogue, such as "digits"."""
-    from partwise.datasets import load
+    from partwise.io.datasets import load
 
     return finish(_of_dataset(load(name), options), options, recipe)
 
@@ -101,8 +101,8 @@ def _plain(X: Any, path: Path, shape: tuple[int, ...] | None) -> Samples:
 
 
 def _dataset(path: Path, options: Options) -> Samples:
-    from partwise.datasets import read
-    from partwise.datasets.catalogue import CATALOGUE, canonical
+    from partwise.io.datasets import read
+    from partwise.io.datasets.catalogue import CATALOGUE, canonical
 
     found = read(path)
     known = CATALOGUE.get(canonical(path.name))

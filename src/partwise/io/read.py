@@ -139,7 +139,7 @@ def _read(path: Path, options: Options, recipe: Mapping[str, Any] | None) -> Sam
                 f"{', '.join((*TABLES, *MATRICES))}, is expected."
             )
     else:
-        from partwise.datasets.catalogue import CATALOGUE
+        from partwise.io.datasets.catalogue import CATALOGUE
 
         if str(path) not in CATALOGUE:
             raise FileNotFoundError(f"There is no file or folder {path}.")

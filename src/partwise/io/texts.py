@@ -108,7 +108,7 @@ def weigh(texts: Sequence[str], recipe: Mapping[str, Any]) -> sp.csr_array:
     """tf-idf rows by the words and weights of a recipe."""
     from sklearn.feature_extraction.text import CountVectorizer
 
-    from partwise.datasets import unit_rows
+    from partwise.io.datasets import unit_rows
 
     counts = CountVectorizer(vocabulary=list(recipe["words"])).transform(texts)
     X = sp.csr_array(counts.astype(np.float64))

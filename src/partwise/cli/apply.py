@@ -1,0 +1,123 @@
+"""``partwise transform`` and ``partwise predict``"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+
+from partwise.cli import work
+from partwise.cli.cluster import assignment_rows, codes_text
+from partwise.cli.outputs import csv_text
+from partwise.cli.progress import Bar
+from partwise.io import Samples, models, read_samples
+from partwise.io.files import check_target, write_whole
+
+CODES = (".csv", ".npy")
+
+
+def _load(model: Path, new: str, bar: Bar, reading: dict[str, Any]) -> tuple[Any, Samples]:
+    bar.start("loading the model")
+    estimator, recipe = models.read(model)
+    if recipe is None:
+        raise ValueError(
+            f"{model} was not written by partwise cluster or fit: how its data was prepared is "
+            "unknown; use partwise.load in Python."
+        )
+    if not hasattr(estimator, "embedding_"):
+        raise ValueError(f"{model} holds a model that was never fitted.")
+    try:
+        samples = read_samples(new, recipe=recipe, step=bar.step, **reading)
+    except KeyError as error:
+        raise ValueError(f"{model}: its recipe lacks {error}.") from error
+    known = estimator.n_features_in_
+    if samples.X.shape[1] != known:
+        raise ValueError(f"{new} has {samples.X.shape[1]} features, the model knows {known}.")
+    return estimator, samples
+
+
+def run_transform(
+    model: Path, new: str, *, out: Path, force: bool, as_json: bool, reading: dict[str, Any]
+) -> None:
+    """Codes of new samples, in a .csv or .npy file."""
+    if out.suffix.lower() not in CODES:
+        raise ValueError(f"--out {out}: a name that ends in .csv or .npy is expected.")
+    check_target(out, force=force)
+    errors, notes = Console(stderr=True), []  # type: Console, list[str]
+    with Bar(errors) as bar:
+        estimator, samples = _load(model, new, bar, reading)
+        bar.start("coding")
+        with work.as_notes(notes):
+            V = np.asarray(estimator.transform(samples.X))
+        if out.suffix.lower() == ".npy":
+            import io
+
+            buffer = io.BytesIO()
+            np.save(buffer, V, allow_pickle=False)
+            write_whole(out, buffer.getvalue(), force=force)
+        else:
+            write_whole(out, codes_text(samples.ids, V), force=force)
+    notes = [*samples.notes, *notes]
+    summary = {
+        "samples": samples.n_samples,
+        "parts": int(V.shape[1]),
+        "preparation": samples.preparation,
+        "notes": notes,
+        "out": str(out),
+    }
+    _say(summary, f"Coded {samples.n_samples} samples by {V.shape[1]} parts.", notes, as_json)
+
+
+def run_predict(
+    model: Path, new: str, *, out: Path | None, force: bool, as_json: bool, reading: dict[str, Any]
+) -> None:
+    """Clusters of new samples: a CSV file, or standard output."""
+    if out is not None:
+        check_target(out, force=force)
+    errors, notes = Console(stderr=True), []  # type: Console, list[str]
+    with Bar(errors) as bar:
+        estimator, samples = _load(model, new, bar, reading)
+        if not hasattr(estimator, "clustering_"):
+            raise ValueError(f"{model} holds a {type(estimator).__name__}, which has no clusters.")
+        bar.start("predicting")
+        with work.as_notes(notes):
+            V = np.asarray(estimator.transform(samples.X))
+        names = estimator.clustering_.predict(V)
+        confidence = estimator.clustering_.confidence(V)
+    rows = [row[:3] for row in assignment_rows(samples.ids, names, confidence, None)]
+    text = csv_text(["id", "cluster", "confidence"], rows)
+    notes = [*samples.notes, *notes]
+    sizes = Counter(str(name) for name in names)
+    summary: dict[str, Any] = {
+        "samples": samples.n_samples,
+        "preparation": samples.preparation,
+        "clusters": dict(sorted(sizes.items())),
+        "scores": work.scores(samples.y, None, names),
+        "notes": notes,
+        "out": None if out is None else str(out),
+    }
+    if out is not None:
+        write_whole(out, text, force=force)
+    elif as_json:
+        summary["assignments"] = [
+            {"id": a, "cluster": b, "confidence": float(c)} for a, b, c in rows
+        ]
+    else:
+        print(text, end="")
+    _say(summary, f"{samples.n_samples} samples in {len(sizes)} clusters.", notes, as_json)
+
+
+def _say(summary: dict[str, Any], line: str, notes: list[str], as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(summary, indent=2, ensure_ascii=False))
+        return
+    errors = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+    for note in notes:
+        errors.print(f"Note: {note}")
+    if summary["out"] is not None:
+        console = Console(highlight=False, markup=False, soft_wrap=True)
+        console.print(f"{line} Wrote {summary['out']}.")

@@ -1,0 +1,281 @@
+"""``partwise cluster`` and ``partwise fit``"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from partwise.cli import work
+from partwise.cli.outputs import check_folder, csv_text, whole_folder
+from partwise.cli.progress import Bar
+from partwise.io import models
+from partwise.io.files import check_target, write_whole
+
+#: The representation as text only up to this many numbers.
+MAX_TEXT = 2_000_000
+#: Runs of other seeds, where one takes less than these seconds.
+SEEDS, SEED_SECONDS = 5, 6.0
+
+
+def run_cluster(
+    data: str,
+    *,
+    out: Path,
+    method: str,
+    k: int | None,
+    parts: int | None,
+    label_share: float | None,
+    seed: int,
+    max_iter: int,
+    seeds: int | None,
+    report: bool,
+    force: bool,
+    as_json: bool,
+    reading: dict[str, Any],
+    command: str,
+) -> None:
+    """Everything that `cluster` does; its folder appears at the very end."""
+    began = time.perf_counter()
+    check_folder(out, force=force)
+    errors = Console(stderr=True)
+    with Bar(errors) as bar:
+        task = work.read_task(data, bar, label_share=label_share, seed=seed, reading=reading)
+        size = work.n_clusters(task, k)
+        model, name, reason = work.build(
+            task, method, k=size, parts=parts, seed=seed, max_iter=max_iter
+        )
+        fitted = work.fit(task, model, name, reason, bar)
+        with whole_folder(out, force=force) as folder:
+            summary = _summary(task, fitted, command)
+            stable = _stability(task, fitted, bar, seeds) if report or seeds else None
+            if stable is not None:
+                summary["stability"] = {"mean": stable.mean, "lowest": stable.low}
+            _write_results(folder, task, fitted)
+            if report:
+                bar.start("writing the report")
+                _write_report(folder / "report.html", task, fitted, command, stable)
+            summary["seconds"]["total"] = round(time.perf_counter() - began, 3)
+            summary["notes"] = task.notes
+            summary["files"] = sorted([*(f.name for f in folder.iterdir()), "summary.json"])
+            _write_json(folder / "summary.json", summary)
+    summary["out"] = str(out)
+    _say(summary, task, errors, as_json=as_json)
+
+
+def run_fit(
+    data: str,
+    *,
+    out: Path,
+    method: str,
+    k: int | None,
+    parts: int | None,
+    label_share: float | None,
+    seed: int,
+    max_iter: int,
+    force: bool,
+    as_json: bool,
+    reading: dict[str, Any],
+    command: str,
+) -> None:
+    """Only the model."""
+    check_target(out, force=force)
+    errors = Console(stderr=True)
+    with Bar(errors) as bar:
+        task = work.read_task(data, bar, label_share=label_share, seed=seed, reading=reading)
+        size = work.n_clusters(task, k)
+        model, name, reason = work.build(
+            task, method, k=size, parts=parts, seed=seed, max_iter=max_iter
+        )
+        fitted = work.fit(task, model, name, reason, bar)
+        check_target(out, force=force)
+        models.save(fitted.model, out, recipe=task.samples.recipe)
+    summary = {**_summary(task, fitted, command), "notes": task.notes, "out": str(out)}
+    _say(summary, task, errors, as_json=as_json)
+
+
+# -- what comes out -------------------------------------------------------------------------------
+
+
+def _summary(task: work.Task, fitted: work.Fitted, command: str) -> dict[str, Any]:
+    samples, model = task.samples, fitted.model
+    sizes = Counter(str(name) for name in model.labels_)
+    confidence = model.clustering_.confidence(model.embedding_)
+    names = np.array([str(name) for name in model.labels_])
+    return {
+        "command": command,
+        "source": samples.source,
+        "kind": samples.kind,
+        "samples": samples.n_samples,
+        "features": int(samples.X.shape[1]),
+        "preparation": samples.preparation,
+        "labels": task.n_labelled,
+        "classes": task.classes,
+        "method": fitted.method,
+        "reason": fitted.reason,
+        "estimator": type(model).__name__,
+        "parameters": {k: _plain(v) for k, v in model.get_params(deep=False).items()},
+        "parts": int(model.embedding_.shape[1]),
+        "clusters": [
+            {
+                "name": name,
+                "size": sizes[name],
+                "confidence": round(float(confidence[names == name].mean()), 4),
+            }
+            for name in sorted(map(str, model.clustering_.names), key=_natural)
+        ],
+        "objective": float(model.objective_),
+        "iterations": int(model.n_iter_),
+        "status": str(model.status_),
+        "scores": work.scores(samples.y, task.given, model.labels_),
+        "seconds": {"read": round(task.seconds, 3), "fit": round(fitted.seconds, 3)},
+        "versions": work.versions(),
+    }
+
+
+def _natural(name: str) -> list[Any]:
+    """For sorting: "cluster 10" after "cluster 9"."""
+    return [(0, int(s), "") if s.isdigit() else (1, 0, s) for s in re.split(r"(\d+)", name) if s]
+
+
+def _plain(value: Any) -> Any:
+    return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
+
+
+def _stability(task: work.Task, fitted: work.Fitted, bar: Bar, seeds: int | None) -> Any:
+    """Runs of other seeds; by default only where they are quick."""
+    wanted = (SEEDS if fitted.computing < SEED_SECONDS else 0) if seeds is None else seeds
+    if seeds is None and not wanted:
+        task.notes.append(
+            f"No runs of other seeds, since one takes {fitted.computing:.0f} s; --seeds 3 asks for "
+            "them."
+        )
+    if not wanted:
+        return None
+    from partwise.view import report
+
+    find = getattr(report, "stability", None)
+    if find is None:
+        return None
+    what = "comparing seeds"
+    with work.as_notes([]):
+        return find(
+            fitted.model,
+            task.samples.X,
+            task.given,
+            seeds=wanted,
+            step=lambda done, total: bar.step(done, total, what),
+        )
+
+
+def assignment_rows(ids: list[str], names: Any, confidence: Any, given: Any) -> list[list[Any]]:
+    """Rows of assignments.csv."""
+    labels = [""] * len(ids) if given is None else ["" if v is None else v for v in given]
+    return [
+        [name, str(cluster), f"{share:.4f}", label]
+        for name, cluster, share, label in zip(ids, names, confidence, labels)
+    ]
+
+
+def _write_results(folder: Path, task: work.Task, fitted: work.Fitted) -> None:
+    model, ids = fitted.model, task.samples.ids
+    V = np.asarray(model.embedding_)
+    confidence = model.clustering_.confidence(V)
+    rows = assignment_rows(ids, model.labels_, confidence, task.given)
+    heading = ["id", "cluster", "confidence", "given_label"]
+    write_whole(folder / "assignments.csv", csv_text(heading, rows))
+    np.save(folder / "representation.npy", V, allow_pickle=False)
+    if V.size <= MAX_TEXT:
+        write_whole(folder / "representation.csv", codes_text(ids, V))
+    models.save(model, folder / "model.partwise", recipe=task.samples.recipe)
+
+
+def codes_text(ids: list[str], V: np.ndarray) -> str:
+    """Codes as CSV: the id, then a column for each part."""
+    heading = ["id", *(f"part_{j + 1}" for j in range(V.shape[1]))]
+    lines = ([name, *(f"{value:.6g}" for value in row)] for name, row in zip(ids, V))
+    return csv_text(heading, lines)
+
+
+def _write_report(
+    path: Path, task: work.Task, fitted: work.Fitted, command: str, stable: Any
+) -> None:
+    from partwise.view import report
+
+    write = getattr(report, "write_report", None)
+    if write is None:
+        task.notes.append("This version of partwise writes no report.")
+        return
+    model, samples = fitted.model, task.samples
+    try:
+        with work.as_notes(task.notes):
+            write(
+                path,
+                model=model,
+                X=samples.X,
+                dataset=samples,
+                labels=task.given,
+                assignments={
+                    "cluster": [str(name) for name in model.labels_],
+                    "confidence": model.clustering_.confidence(model.embedding_),
+                },
+                title=f"{Path(samples.source).name}: {len(model.clustering_.names)} clusters",
+                command=command,
+                seconds=fitted.seconds,
+                stability=stable,
+            )
+    except ImportError as error:
+        task.notes.append(f"No report was written: {error}")
+
+
+def _write_json(path: Path, content: Any) -> None:
+    write_whole(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+
+
+# -- what is said ---------------------------------------------------------------------------------
+
+
+def _say(summary: dict[str, Any], task: work.Task, errors: Console, *, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(summary, indent=2, ensure_ascii=False))
+        return
+    console = Console(highlight=False, markup=False, soft_wrap=True)
+    kind = {"table": "rows", "counts": "samples"}.get(summary["kind"], summary["kind"])
+    console.print(
+        f"{summary['samples']} {kind}, {summary['features']} features. {summary['preparation']}"
+    )
+    console.print(f"Method: {summary['reason']}")
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("cluster")
+    table.add_column("samples", justify="right")
+    table.add_column("confidence", justify="right")
+    for row in summary["clusters"][:30]:
+        table.add_row(row["name"], str(row["size"]), f"{row['confidence']:.2f}")
+    console.print(table)
+    if len(summary["clusters"]) > 30:
+        console.print(f"and {len(summary['clusters']) - 30} more clusters")
+    found = summary["scores"]
+    if found is not None:
+        console.print(
+            f"Against the {found['samples']} labels that the method has not seen: accuracy "
+            f"{found['accuracy']:.2f}, NMI {found['nmi']:.2f}, ARI {found['ari']:.2f}."
+        )
+    if "stability" in summary:
+        console.print(
+            f"Runs of other seeds agree with each other by {summary['stability']['mean']:.2f} "
+            "(adjusted Rand index; 1 is always the same)."
+        )
+    for note in task.notes:
+        errors.print(f"Note: {note}", markup=False, highlight=False, soft_wrap=True)
+    seconds = summary["seconds"].get("total", summary["seconds"]["fit"])
+    console.print(f"Wrote {summary['out']} ({seconds:.1f} s).")
+    if "report.html" in summary.get("files", ()):
+        console.print(f"Open {Path(summary['out']) / 'report.html'}")

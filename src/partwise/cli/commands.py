@@ -1,0 +1,286 @@
+"""The commands for a person's own data; their work is imported when they run."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from partwise.cli import options as o
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to the application."""
+    for command in (cluster, fit, transform, predict, methods, compare):
+        app.command()(command)
+
+
+def _typed() -> str:
+    """The command as it was typed, for the report."""
+    import shlex
+
+    return shlex.join(["partwise", *sys.argv[1:]])
+
+
+def cluster(
+    data: o.Data,
+    out: Annotated[Path, typer.Option(help="The folder for the results.")] = Path("partwise-out"),
+    labels: o.Labels = None,
+    label_column: o.LabelColumn = None,
+    label_share: o.LabelShare = None,
+    k: o.K = None,
+    method: o.Method = "auto",
+    parts: o.Parts = None,
+    seed: o.Seed = 0,
+    max_iter: o.MaxIter = 500,
+    seeds: Annotated[
+        int | None,
+        typer.Option(
+            min=0, help="Runs of other seeds that show how stable the clusters are; 5 where quick."
+        ),
+    ] = None,
+    report: Annotated[bool, typer.Option(help="Write report.html.")] = True,
+    kind: o.Kind = None,
+    size: o.Size = None,
+    rgb: o.Rgb = False,
+    text_column: o.TextColumn = None,
+    id_column: o.IdColumn = None,
+    scale: o.Scale = "auto",
+    missing: o.Missing = "error",
+    transpose: o.Transpose = False,
+    image_shape: o.ImageShape = None,
+    force: o.Force = False,
+    as_json: o.Json = False,
+) -> None:
+    """Group your own images, texts, table or cells, steered by the labels that you have.
+
+    Writes assignments.csv (id, cluster, confidence, given label), representation.npy and .csv,
+    model.partwise, report.html and summary.json, all or none. The confidence is
+    (b - a) / (b + a), where a and b are the distances to the closest two cluster centres: 1 at a
+    centre, 0 half-way between two. It orders samples by how clear they are; it is no probability.
+
+    Example: partwise cluster photos/ --labels labels.csv -k 10 --out out/
+
+    Example: partwise cluster mails.csv --text-column body --label-column topic --out topics/
+    """
+    from partwise.cli.cluster import run_cluster
+
+    run_cluster(
+        data,
+        out=out,
+        method=method,
+        k=k,
+        parts=parts,
+        label_share=label_share,
+        seed=seed,
+        max_iter=max_iter,
+        seeds=seeds,
+        report=report,
+        force=force,
+        as_json=as_json,
+        reading=o.reading(
+            labels=labels,
+            kind=kind,
+            size=size,
+            rgb=rgb,
+            text_column=text_column,
+            id_column=id_column,
+            label_column=label_column,
+            scale=scale,
+            missing=missing,
+            transpose=transpose,
+            image_shape=image_shape,
+        ),
+        command=_typed(),
+    )
+
+
+def fit(
+    data: o.Data,
+    out: Annotated[Path, typer.Option(help="The model to write.")] = Path("model.partwise"),
+    labels: o.Labels = None,
+    label_column: o.LabelColumn = None,
+    label_share: o.LabelShare = None,
+    k: o.K = None,
+    method: o.Method = "auto",
+    parts: o.Parts = None,
+    seed: o.Seed = 0,
+    max_iter: o.MaxIter = 500,
+    kind: o.Kind = None,
+    size: o.Size = None,
+    rgb: o.Rgb = False,
+    text_column: o.TextColumn = None,
+    id_column: o.IdColumn = None,
+    scale: o.Scale = "auto",
+    missing: o.Missing = "error",
+    transpose: o.Transpose = False,
+    image_shape: o.ImageShape = None,
+    force: o.Force = False,
+    as_json: o.Json = False,
+) -> None:
+    """Learn a model and write it to a file, together with how the data was prepared.
+
+    Example: partwise fit photos/ --label-share 0.1 --out photos.partwise
+    """
+    from partwise.cli.cluster import run_fit
+
+    run_fit(
+        data,
+        out=out,
+        method=method,
+        k=k,
+        parts=parts,
+        label_share=label_share,
+        seed=seed,
+        max_iter=max_iter,
+        force=force,
+        as_json=as_json,
+        reading=o.reading(
+            labels=labels,
+            kind=kind,
+            size=size,
+            rgb=rgb,
+            text_column=text_column,
+            id_column=id_column,
+            label_column=label_column,
+            scale=scale,
+            missing=missing,
+            transpose=transpose,
+            image_shape=image_shape,
+        ),
+        command=_typed(),
+    )
+
+
+def transform(
+    model: o.Model,
+    new: o.New,
+    out: Annotated[Path, typer.Option(help="A .csv or .npy file for the codes.")] = Path(
+        "codes.csv"
+    ),
+    id_column: o.IdColumn = None,
+    text_column: o.TextColumn = None,
+    missing: o.Missing = "error",
+    transpose: o.Transpose = False,
+    force: o.Force = False,
+    as_json: o.Json = False,
+) -> None:
+    """Code new samples by a model's parts, prepared as its own samples were.
+
+    Example: partwise transform out/model.partwise more-photos/ --out codes.csv
+    """
+    from partwise.cli.apply import run_transform
+
+    reading = {
+        "id_column": id_column,
+        "text_column": text_column,
+        "missing": missing,
+        "transpose": transpose,
+    }
+    run_transform(model, new, out=out, force=force, as_json=as_json, reading=reading)
+
+
+def predict(
+    model: o.Model,
+    new: o.New,
+    out: Annotated[
+        Path | None, typer.Option(help="A .csv file; by default, standard output.")
+    ] = None,
+    id_column: o.IdColumn = None,
+    label_column: o.LabelColumn = None,
+    text_column: o.TextColumn = None,
+    missing: o.Missing = "error",
+    transpose: o.Transpose = False,
+    force: o.Force = False,
+    as_json: o.Json = False,
+) -> None:
+    """Put new samples into a model's clusters: id, cluster, confidence.
+
+    Example: partwise predict out/model.partwise more-photos/ --out new.csv
+    """
+    from partwise.cli.apply import run_predict
+
+    reading = {
+        "id_column": id_column,
+        "label_column": label_column,
+        "text_column": text_column,
+        "missing": missing,
+        "transpose": transpose,
+    }
+    run_predict(model, new, out=out, force=force, as_json=as_json, reading=reading)
+
+
+def methods(as_json: o.Json = False) -> None:
+    """List the methods and when to use each.
+
+    Example: partwise methods
+    """
+    from partwise.cli.compare import run_methods
+
+    run_methods(as_json=as_json)
+
+
+def compare(
+    data: o.Data,
+    methods: Annotated[
+        str | None,
+        typer.Option(help="Names, separated by commas; by default, all that can take the data."),
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="A .csv file for the table.")] = None,
+    labels: o.Labels = None,
+    label_column: o.LabelColumn = None,
+    label_share: o.LabelShare = None,
+    k: o.K = None,
+    parts: o.Parts = None,
+    runs: Annotated[int, typer.Option(min=1, help="Runs of each method.")] = 3,
+    seed: o.Seed = 0,
+    max_iter: o.MaxIter = 200,
+    kind: o.Kind = None,
+    size: o.Size = None,
+    rgb: o.Rgb = False,
+    text_column: o.TextColumn = None,
+    id_column: o.IdColumn = None,
+    scale: o.Scale = "auto",
+    missing: o.Missing = "error",
+    transpose: o.Transpose = False,
+    image_shape: o.ImageShape = None,
+    force: o.Force = False,
+    as_json: o.Json = False,
+) -> None:
+    """Set methods side by side on your data.
+
+    They are scored on labels that they have not seen: those beyond --label-share, else half of
+    those that are given. Without labels, by how well runs of different seeds agree.
+
+    Example: partwise compare photos/ --label-share 0.1 --methods nmf,gnmf,cdnmf
+    """
+    from partwise.cli.compare import run_compare
+
+    run_compare(
+        data,
+        out=out,
+        methods=methods,
+        k=k,
+        parts=parts,
+        label_share=label_share,
+        seed=seed,
+        runs=runs,
+        max_iter=max_iter,
+        force=force,
+        as_json=as_json,
+        reading=o.reading(
+            labels=labels,
+            kind=kind,
+            size=size,
+            rgb=rgb,
+            text_column=text_column,
+            id_column=id_column,
+            label_column=label_column,
+            scale=scale,
+            missing=missing,
+            transpose=transpose,
+            image_shape=image_shape,
+        ),
+    )

@@ -1,0 +1,208 @@
+"""``partwise compare`` and ``partwise methods``"""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import replace
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from partwise.cli import work
+from partwise.cli.choose import METHODS, choose, profile
+from partwise.cli.outputs import csv_text
+from partwise.cli.progress import Bar
+from partwise.io import keep_share
+from partwise.io.files import check_target, write_whole
+
+COLUMNS = ("method", "accuracy", "nmi", "ari", "stability", "seconds", "note")
+
+
+def run_methods(*, as_json: bool) -> None:
+    """The table of methods."""
+    if as_json:
+        rows = [
+            {
+                "name": m.name,
+                "estimator": m.estimator,
+                "settings": dict(m.settings),
+                "labels": m.uses_labels,
+                "negative_values": m.signed,
+                "when": m.when,
+            }
+            for m in METHODS.values()
+        ]
+        print(json.dumps(rows, indent=2))
+        return
+    table = Table(box=box.SIMPLE_HEAD)
+    table.add_column("--method", no_wrap=True)
+    table.add_column("when", overflow="fold")
+    table.add_column("labels")
+    table.add_column("in Python", overflow="fold")
+    for m in METHODS.values():
+        inside = ", ".join(f"{key}={value!r}" for key, value in m.settings.items())
+        table.add_row(m.name, m.when, "yes" if m.uses_labels else "", f"{m.estimator}({inside})")
+    console = Console(markup=False, highlight=False)
+    console.print(table)
+    console.print("auto looks at labels, signs, counts and size, and says what it chose and why.")
+
+
+def run_compare(
+    data: str,
+    *,
+    out: Path | None,
+    methods: str | None,
+    k: int | None,
+    parts: int | None,
+    label_share: float | None,
+    seed: int,
+    runs: int,
+    max_iter: int,
+    force: bool,
+    as_json: bool,
+    reading: dict[str, Any],
+) -> None:
+    """Methods side by side: on labels they have not seen, else by how stable they are."""
+    if out is not None:
+        check_target(out, force=force)
+    errors = Console(stderr=True)
+    with Bar(errors) as bar:
+        task = work.read_task(data, bar, label_share=label_share, seed=seed, reading=reading)
+        size = work.n_clusters(task, k)
+        names = _names(methods, task)
+        task, scored = _hold_out(task, seed)
+        chosen = choose(profile(task.samples.X, task.given, kind=task.samples.kind)).method
+        rows = []
+        for number, name in enumerate(names):
+            bar.step(number, len(names), f"comparing ({name})")
+            rows.append(_one(task, name, size, parts, seed, runs, max_iter))
+        bar.step(len(names), len(names), "comparing")
+    if out is not None:
+        cells = [["" if row[c] is None else row[c] for c in COLUMNS] for row in rows]
+        write_whole(out, csv_text(COLUMNS, cells), force=force)
+    if as_json:
+        result = {"scored": scored, "auto": chosen, "runs": runs, "methods": rows}
+        print(json.dumps({**result, "notes": task.notes}, indent=2, ensure_ascii=False))
+        return
+    _print(rows, scored, chosen, runs)
+    for note in task.notes:
+        errors.print(f"Note: {note}", markup=False, highlight=False, soft_wrap=True)
+    if out is not None:
+        print(f"Wrote {out}")
+
+
+def _names(methods: str | None, task: work.Task) -> list[str]:
+    """The methods that were asked for, or all that can take the data."""
+    if methods is not None:
+        names = [name.strip() for name in methods.split(",") if name.strip()]
+        for name in names:
+            if name != "k-means":
+                work.find_method(name)
+        return names
+    negative = profile(task.samples.X).lowest < 0
+    fits = [
+        m.name
+        for m in METHODS.values()
+        if (m.signed or not negative) and (task.n_labelled or not m.uses_labels) and not m.images
+    ]
+    return ["k-means", *fits]
+
+
+def _hold_out(task: work.Task, seed: int) -> tuple[work.Task, str]:
+    """Labels to score on: those that were kept from the methods, else half of those given."""
+    y, given = task.samples.y, task.given
+    if given is None:
+        if y is None:
+            return task, "There are no labels: methods are compared by how stable they are."
+        return task, "Scored on all labels in the data, of which the methods saw none."
+    hidden = [a is not None and b is None for a, b in zip(y if y is not None else (), given)]
+    if any(hidden):
+        return task, f"Scored on the {sum(hidden)} labels that the methods have not seen."
+    kept = keep_share(given, 0.5, random_state=seed)
+    known, seen = task.n_labelled, sum(label is not None for label in kept)
+    if seen == known:
+        task.notes.append("One label a class: none is left to score on.")
+        return task, "All labels were used: methods are compared by how stable they are."
+    shown = replace(task, given=kept)
+    return shown, f"The methods saw {seen} of the {known} labels and are scored on the others."
+
+
+def _one(
+    task: work.Task, name: str, k: int, parts: int | None, seed: int, runs: int, max_iter: int
+) -> dict[str, Any]:
+    """A row of the table: means over the runs, which differ in the seed and the random start."""
+    row: dict[str, Any] = dict.fromkeys(COLUMNS)
+    row["method"], row["note"] = name, ""
+    found, seconds, results = [], [], []
+    notes: list[str] = []
+    try:
+        for run in range(runs):
+            began = time.perf_counter()
+            with work.as_notes(notes):
+                clusters = _clusters(task, name, k, parts, seed + run, max_iter, fresh=run > 0)
+            seconds.append(time.perf_counter() - began)
+            found.append(clusters)
+            results.append(work.scores(task.samples.y, task.given, clusters))
+    except (ValueError, ImportError) as error:
+        row["note"] = " ".join(str(error).split())
+        return row
+    scored = [r for r in results if r is not None]
+    for key in ("accuracy", "nmi", "ari"):
+        if scored:
+            row[key] = round(float(np.mean([r[key] for r in scored])), 4)
+    row["stability"] = _stability(found)
+    row["seconds"] = round(float(np.median(seconds)), 3)
+    return row
+
+
+def _clusters(
+    task: work.Task, name: str, k: int, parts: int | None, seed: int, max_iter: int, *, fresh: bool
+) -> Any:
+    """Clusters of one run; `fresh` starts at random where the usual start has no seed."""
+    X = task.samples.X
+    if name == "k-means":
+        from sklearn.cluster import KMeans
+
+        return KMeans(k, n_init=20, random_state=seed).fit_predict(X)
+    model, _, _ = work.build(task, name, k=k, parts=parts, seed=seed, max_iter=max_iter)
+    if fresh and getattr(model, "init", "") is None:
+        model.set_params(init="random")
+    return model.fit_predict(X, task.given)
+
+
+def _stability(found: list[Any]) -> float | None:
+    from partwise.evaluation.metrics import adjusted_rand
+
+    if len(found) < 2:
+        return None
+    texts = [[str(name) for name in clusters] for clusters in found]
+    return round(float(np.mean([adjusted_rand(a, b) for a, b in combinations(texts, 2)])), 4)
+
+
+def _print(rows: list[dict[str, Any]], scored: str, chosen: str, runs: int) -> None:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    shown = [c for c in COLUMNS if c == "method" or any(row[c] not in (None, "") for row in rows)]
+    for column in shown:
+        right = column not in ("method", "note")
+        table.add_column(column, justify="right" if right else "left", no_wrap=column == "method")
+    key = "accuracy" if "accuracy" in shown else "stability"
+    for row in sorted(rows, key=lambda row: -(row[key] if row[key] is not None else -1)):
+        mark = " (auto)" if row["method"] == chosen else ""
+        cells = [row["method"] + mark]
+        for column in shown[1:]:
+            value = row[column]
+            cells.append(
+                "" if value is None else value if isinstance(value, str) else f"{value:.2f}"
+            )
+        table.add_row(*cells)
+    console = Console(markup=False, highlight=False, soft_wrap=True)
+    console.print(scored)
+    console.print(table)
+    if runs > 1:
+        console.print(f"Means of {runs} runs; stability: their mean adjusted Rand index.")

@@ -1,0 +1,214 @@
+"""The demonstration: parts of handwritten digits, by every method in a list.
+
+A method is one line of `METHODS`. All see the same data and are scored on the same samples: where
+a method of the list takes labels, those that nobody has labelled.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+import sklearn.decomposition
+from sklearn.cluster import KMeans
+from sklearn.exceptions import ConvergenceWarning
+
+import partwise
+from partwise.evaluation.cluster import cluster_representation
+from partwise.evaluation.metrics import clustering_accuracy, normalized_mutual_info
+from partwise.io.datasets import Dataset, keep_labels, load, unit_rows
+from partwise.view import report
+
+N_COMPONENTS = 10
+LABELS_PER_CLASS = 5
+SQUARES, KL = "squares", "KL"
+
+
+@dataclass(frozen=True)
+class Method:
+    """A name, the estimator for a number of components and a seed, and what it minimises."""
+
+    name: str
+    make: Callable[[int, int], Any]
+    loss: str = SQUARES
+    takes_labels: bool = False
+
+
+def _ours(name: str, **settings: Any) -> Callable[[int, int], Any]:
+    """An estimator of partwise by name, imported when it is made."""
+    return lambda k, seed: getattr(partwise, name)(k, random_state=seed, **settings)
+
+
+METHODS: tuple[Method, ...] = (
+    Method("k-means on pixels", lambda k, seed: KMeans(k, n_init=20, random_state=seed)),
+    Method(
+        "NMF of scikit-learn",
+        lambda k, seed: sklearn.decomposition.NMF(k, init="nndsvda", random_state=seed),
+    ),
+    Method("NMF", _ours("NMF", init="nndsvda")),
+    Method("NMF, KL", _ours("NMF", init="nndsvda", beta_loss="kullback-leibler"), loss=KL),
+    Method("NSNMF", _ours("NSNMF")),
+    Method("CF", _ours("CF")),
+    Method("LCF", _ours("LCF")),
+    Method("GNMF", _ours("GNMF")),
+    Method("CNMF", _ours("CNMF"), takes_labels=True),
+    Method("NMFDC", _ours("NMFDC"), takes_labels=True),
+    Method("CDNMF", _ours("CDNMF"), takes_labels=True),
+    Method("SemiGNMF", _ours("SemiGNMF"), takes_labels=True),
+    Method(
+        "class cost + graph",
+        _ours("ConstrainedNMF", class_reg=1.0, graph_reg=1.0),
+        takes_labels=True,
+    ),
+)
+
+EXAMPLE = """\
+from partwise import ConstrainedNMF
+from partwise.datasets import keep_labels, load, unit_rows
+from partwise.metrics import clustering_accuracy
+
+digits = load("digits")
+y = keep_labels(digits.y, 5, random_state=0)  # five labels a class, -1 for all others
+model = ConstrainedNMF(class_reg=1.0, graph_reg=1.0, random_state=0)
+found = model.fit_predict(unit_rows(digits.X), y)
+hidden = y == -1
+print(model.status_, clustering_accuracy(digits.y[hidden], found[hidden]))
+"""
+
+
+@dataclass(frozen=True)
+class Result:
+    """One method's row. `objective` is ½‖X - WH‖² or the KL divergence, penalties included."""
+
+    name: str
+    accuracy: float
+    nmi: float
+    seconds: float
+    iterations: int
+    loss: str
+    objective: float
+    parts: np.ndarray = field(repr=False)
+    history: Sequence[float] = field(default=(), repr=False)
+    remark: str = ""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """All rows, and what they have in common."""
+
+    results: tuple[Result, ...]
+    dataset: Dataset = field(repr=False)
+    n_components: int
+    seed: int
+    scored: str
+
+
+def run(
+    methods: Sequence[Method] | None = None,
+    *,
+    dataset: Dataset | None = None,
+    n_components: int = N_COMPONENTS,
+    seed: int = 0,
+    step: Callable[[int, str], None] = lambda done, name: None,
+) -> Outcome:
+    """Run every method of a list (`METHODS`); `step` hears how many are done and which is next."""
+    methods = METHODS if methods is None else methods
+    dataset = load("digits") if dataset is None else dataset
+    assert dataset.y is not None
+    X = unit_rows(dataset.X)
+    known = keep_labels(dataset.y, LABELS_PER_CLASS, random_state=seed)
+    hidden = np.ones(len(known), dtype=bool)
+    scored = f"Scored on all {len(known)} samples."
+    if any(method.takes_labels for method in methods):
+        hidden = known == -1
+        scored = (
+            f"Methods that take labels know {LABELS_PER_CLASS} per class; "
+            f"all are scored on the other {hidden.sum()} samples."
+        )
+    results = []
+    for done, method in enumerate(methods):
+        step(done, method.name)
+        y = known if method.takes_labels else None
+        results.append(_one(method, X, y, dataset.y, hidden, n_components, seed))
+    step(len(methods), "")
+    return Outcome(tuple(results), dataset, n_components, seed, scored)
+
+
+def _one(
+    method: Method,
+    X: np.ndarray,
+    y: np.ndarray | None,
+    truth: np.ndarray,
+    hidden: np.ndarray,
+    n_components: int,
+    seed: int,
+) -> Result:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # the remark says it
+        method.make(n_components, seed).set_params(max_iter=20).fit(X, y)  # compiles, untimed
+        model = method.make(n_components, seed)
+        start = time.perf_counter()
+        V = model.fit_transform(X, y)
+        seconds = time.perf_counter() - start
+    if isinstance(model, KMeans):
+        clusters, parts, objective = model.labels_, model.cluster_centers_, model.inertia_ / 2
+    else:
+        clusters = cluster_representation(V, n_components, random_state=seed).labels
+        parts = model.components_
+        # scikit-learn's error is sqrt(2 · divergence), whatever the loss
+        objective = getattr(model, "objective_", None)
+        objective = model.reconstruction_err_**2 / 2 if objective is None else objective
+    limit = f"stopped at max_iter={model.max_iter}" if model.n_iter_ >= model.max_iter else ""
+    return Result(
+        method.name,
+        clustering_accuracy(truth[hidden], clusters[hidden]),
+        normalized_mutual_info(truth[hidden], clusters[hidden]),
+        seconds,
+        int(model.n_iter_),
+        method.loss,
+        float(objective),
+        parts,
+        tuple(getattr(model, "objective_history_", ())),
+        getattr(model, "status_", limit),
+    )
+
+
+def page(outcome: Outcome) -> str:
+    """The outcome as one self-contained HTML page."""
+    dataset, results = outcome.dataset, outcome.results
+    assert dataset.image_shape is not None
+    height, width = dataset.image_shape
+    histories = {row.name: row.history for row in results if len(row.history) > 1}
+    return report.render(
+        "demo.html",
+        results=results,
+        best=max(results, key=lambda row: row.accuracy).name,
+        remarks=[(row.name, row.remark) for row in results if row.remark],
+        pictures={
+            row.name: [report.image_uri(part) for part in dataset.images(row.parts)]
+            for row in results
+        },
+        convergence=report.convergence_uri(histories) if histories else None,
+        n_samples=dataset.X.shape[0],
+        n_components=outcome.n_components,
+        height=height,
+        width=width,
+        seed=outcome.seed,
+        scored=outcome.scored,
+        example=EXAMPLE,
+        versions={
+            "partwise": partwise.__version__,
+            "Python": platform.python_version(),
+            "numpy": version("numpy"),
+            "scikit-learn": version("scikit-learn"),
+        },
+        machine=f"{sys.platform}, {platform.machine()}, {os.cpu_count()} cores",
+    )

@@ -1,0 +1,206 @@
+"""What `cluster`, `fit` and `compare` have in common: read, choose, fit, score."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from partwise.cli.choose import METHODS, Method, choose, profile
+from partwise.cli.progress import Bar
+from partwise.io import Samples, keep_share, read_samples
+
+#: Estimators that need the samples in memory.
+LOADING = ("CF", "LCF", "NTF")
+
+
+@dataclass
+class Task:
+    """Data that was read, and the labels that a model may see."""
+
+    samples: Samples
+    given: np.ndarray | None
+    seconds: float
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def classes(self) -> list[str]:
+        return [] if self.given is None else sorted({v for v in self.given if v is not None})
+
+    @property
+    def n_labelled(self) -> int:
+        return 0 if self.given is None else sum(label is not None for label in self.given)
+
+
+@dataclass
+class Fitted:
+    """A model, the method's name, why it was chosen, and the seconds that it took.
+
+    ``computing`` leaves out what the machine did for others meanwhile.
+    """
+
+    model: Any
+    method: str
+    reason: str
+    seconds: float
+    computing: float
+
+
+def read_task(
+    data: str,
+    bar: Bar,
+    *,
+    label_share: float | None,
+    seed: int,
+    reading: dict[str, Any],
+) -> Task:
+    """Read the data and decide which labels count."""
+    began = time.perf_counter()
+    samples = read_samples(data, step=bar.step, **reading)
+    notes = list(samples.notes)
+    asked = reading.get("labels") is not None or reading.get("label_column") is not None
+    given = samples.y if asked else None
+    if label_share is not None:
+        if samples.y is None:
+            raise ValueError(
+                f"{data} has no labels to keep a share of; --labels FILE, --label-column NAME or "
+                "sub-folders named by their class bring some."
+            )
+        given = keep_share(samples.y, label_share, random_state=seed)
+    elif samples.y is not None and not asked:
+        notes.append(
+            "The labels in the data only score the result; --label-share 0.1 lets the method see "
+            "a tenth of them."
+        )
+    return Task(samples, given, time.perf_counter() - began, notes)
+
+
+def n_clusters(task: Task, k: int | None) -> int:
+    """-k, or the number of classes."""
+    n, classes = task.samples.n_samples, len(task.classes)
+    if k is None and not classes:
+        hint = ""
+        if task.samples.y is not None:
+            hint = f" (the data names {len({v for v in task.samples.y if v is not None})} classes)"
+        raise ValueError(f"-k, the number of clusters, is needed: there are no labels{hint}.")
+    k = k or classes
+    if k > n:
+        raise ValueError(f"-k {k} is more than the {n} samples.")
+    return k
+
+
+def find_method(name: str) -> Method:
+    if name not in METHODS:
+        raise ValueError(f"There is no method {name!r}; auto, {', '.join(METHODS)} are there.")
+    return METHODS[name]
+
+
+def build(
+    task: Task, name: str, *, k: int, parts: int | None, seed: int, max_iter: int
+) -> tuple[Any, str, str]:
+    """The estimator, its name and why."""
+    samples = task.samples
+    looked = profile(samples.X, task.given, kind=samples.kind)
+    reason = f"{name}, as asked."
+    if name == "auto":
+        choice = choose(looked)
+        name, reason = choice.method, choice.reason
+    method = find_method(name)
+    if method.uses_labels and not task.n_labelled:
+        raise ValueError(
+            f"--method {name} needs labels: --labels, --label-column or --label-share; "
+            "without any, --method auto chooses one that needs none."
+        )
+    if looked.lowest < 0 and not method.signed:
+        able = [m.name for m in METHODS.values() if m.signed]
+        raise ValueError(
+            f"--method {name} takes no negative values, and there are some (down to "
+            f"{looked.lowest:.3g}); {' and '.join(able)} do."
+        )
+    more: dict[str, Any] = {"max_iter": max_iter}
+    if method.images:
+        if samples.image_shape is None or len(samples.image_shape) != 2 or samples.is_sparse:
+            raise ValueError(f"--method {name} is for grey images.")
+        more["image_shape"] = samples.image_shape
+    if isinstance(samples.X, np.memmap) and method.estimator in LOADING:
+        able = [m.name for m in METHODS.values() if m.estimator not in LOADING]
+        task.notes.append(
+            f"{name} loads the whole matrix ({samples.X.nbytes / 1e9:.1f} GB); "
+            f"{', '.join(able)} read it by blocks."
+        )
+    size = parts or k
+    if method.settings.get("class_reg") or method.estimator == "CDNMF":
+        size = parts or max(k, len(task.classes))  # every class has a part
+    return method.make(size, n_clusters=k, seed=seed, **more), name, reason
+
+
+@contextmanager
+def as_notes(notes: list[str]) -> Iterator[None]:
+    """Warnings of the library become notes, each once."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        warnings.simplefilter("ignore", DeprecationWarning)
+        warnings.simplefilter("ignore", FutureWarning)
+        yield
+    for warning in caught:
+        text = " ".join(str(warning.message).split())
+        if text not in notes:
+            notes.append(text)
+
+
+def fit(task: Task, model: Any, name: str, reason: str, bar: Bar) -> Fitted:
+    """Fit a model to the samples and the labels that it may see."""
+    began, used = time.perf_counter(), time.process_time()
+    done = bar.watch(model, f"fitting {name}")
+    try:
+        with as_notes(task.notes):
+            model.fit(task.samples.X, task.given)
+    finally:
+        done()
+    seconds, computing = time.perf_counter() - began, time.process_time() - used
+    return Fitted(model, name, reason, seconds, min(seconds, computing))
+
+
+def scores(truth: Any, given: Any, clusters: Any) -> dict[str, Any] | None:
+    """Agreement with the labels that the model has not seen; None if there are none."""
+    from partwise.evaluation.metrics import (
+        adjusted_rand,
+        clustering_accuracy,
+        normalized_mutual_info,
+    )
+
+    if truth is None:
+        return None
+    seen = np.array([label is not None for label in given]) if given is not None else False
+    hidden = np.array([label is not None for label in truth]) & ~np.asarray(seen)
+    if not hidden.any():
+        return None
+    y = [str(label) for label in np.asarray(truth)[hidden]]
+    found = [str(name) for name in np.asarray(clusters)[hidden]]
+    result = {
+        "samples": int(hidden.sum()),
+        "accuracy": float(clustering_accuracy(y, found)),
+        "nmi": float(normalized_mutual_info(y, found)),
+        "ari": float(adjusted_rand(y, found)),
+    }
+    if given is not None:
+        result["right_name"] = float(np.mean([a == b for a, b in zip(y, found)]))
+    return result
+
+
+def versions() -> dict[str, str]:
+    import platform
+    from importlib.metadata import version
+
+    import partwise
+
+    return {
+        "partwise": partwise.__version__,
+        "python": platform.python_version(),
+        **{name: version(name) for name in ("numpy", "scipy", "scikit-learn")},
+    }

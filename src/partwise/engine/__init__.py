@@ -1,0 +1,1 @@
+"""What computes: arrays, back ends, terms, losses, the problem and its solvers."""

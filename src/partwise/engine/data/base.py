@@ -1,0 +1,161 @@
+"""What a back end must offer. Everything above this folder sees X only through these products."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+
+from partwise.engine.arrays import to_numpy
+from partwise.engine.numeric import Array
+
+
+class DataMatrix(Protocol):
+    """X (n samples, p features), non-negative unless a model says otherwise.
+
+    ``U`` is (p, k), ``V`` is (n, k). Per-row sums come back in float64.
+    """
+
+    @property
+    def shape(self) -> tuple[int, int]: ...
+
+    @property
+    def dtype(self) -> Any: ...
+
+    @property
+    def density(self) -> float:
+        """Share of entries that a product visits; decides how much inner work pays."""
+        ...
+
+    def dot(self, U: Array) -> Array:
+        """X U, (n, k)."""
+        ...
+
+    def tdot(self, V: Array) -> Array:
+        """Xᵀ V, (p, k)."""
+        ...
+
+    def row_sq_norms(self) -> Array:
+        """‖x_i‖², (n,) float64."""
+        ...
+
+    def row_sums(self) -> Array:
+        """Σ_j x_ij, (n,) float64."""
+        ...
+
+    def row_xlogx(self) -> Array:
+        """Σ_j x_ij log x_ij with 0 log 0 = 0, (n,) float64."""
+        ...
+
+    def row_sq_residuals(self, V: Array, U: Array) -> Array:
+        """‖x_i - U v_i‖² without cancellation, (n,) float64."""
+        ...
+
+    def weighted(self, weights: Array | None, index: Array | None, n_rows: int) -> DataMatrix:
+        """AᵀΓX: rows times weights, then summed where ``index`` sends several to one row."""
+        ...
+
+    def kl_dot(self, V: Array, U: Array) -> tuple[Array, Array]:
+        """(X / VUᵀ) U, (n, k), and Σ_j x_ij log (VUᵀ)_ij, (n,) float64, in one pass."""
+        ...
+
+    def kl_tdot(self, V: Array, U: Array) -> Array:
+        """(X / VUᵀ)ᵀ V, (p, k). Optional: ``kl_tdot_log`` gives Σ x log (VUᵀ) besides."""
+        ...
+
+    def kl_newton(
+        self, V: Array, U: Array, cost: Array, ridge: Array, sweeps: int, rough: bool,
+        transposed: bool,
+    ) -> tuple[Array, Array]:  # fmt: skip
+        """Second-order coordinate sweeps on V (or on U if transposed) for the KL loss.
+
+        The one place where a step is handed a view of the rows of X: a Newton step needs the
+        curvature at every non-zero. Returns the new factor and, if transposed (the logarithms cost
+        as much as a sweep, and the loop needs them once), Σ x log y of each of its rows.
+        """
+        ...
+
+    def beta_dot(self, V: Array, U: Array, beta: float) -> tuple[Array, Array, Array]:
+        """(X ∘ Y^(β-2)) U, Y^(β-1) U and the β-divergence of each row, Y = VUᵀ."""
+        ...
+
+    def beta_tdot(self, V: Array, U: Array, beta: float) -> tuple[Array, Array]:
+        """(X ∘ Y^(β-2))ᵀ V and (Y^(β-1))ᵀ V."""
+        ...
+
+    @property
+    def newton_sides(self) -> str:
+        """The factors that `kl_newton` can sweep: "VU", "V" or ""."""
+        ...
+
+    # -- where arrays live --------------------------------------------------------------------
+
+    def rows(self, a: Array) -> Array:
+        """An array with one entry or one row a sample, brought to where X is."""
+        ...
+
+    def small(self, a: Array) -> Array:
+        """An array that has nothing to do with samples, such as U, brought to where X is."""
+        ...
+
+    def constant_rows(self, row: Array) -> Array:
+        """(n, k) with the same row for each sample."""
+        ...
+
+    def operator(self, neighbors: Any) -> Any:
+        """``neighbors(Z)`` = W Z, as a function of arrays that live where X is."""
+        ...
+
+    def mean_rows(self, shared: Any, V: Array) -> Array:
+        """The Z with A Z closest to V."""
+        ...
+
+    def expand_rows(self, shared: Any, Z: Array) -> Array:
+        """A Z."""
+        ...
+
+    def result(self, a: Array) -> Array:
+        """A factor as the user gets it."""
+        ...
+
+    def sweeps(self, size: int, k: int) -> int:
+        """How many coordinate sweeps a product is worth in which a row has ``size`` entries."""
+        ...
+
+
+class Swept:
+    """Gillis & Glineur (2012): as many sweeps as cost half of the product before them."""
+
+    density: float
+
+    def sweeps(self, size: int, k: int) -> int:
+        return int(np.clip(1 + 0.5 * self.density * size / k, 1, 10))
+
+
+class InNumpy(Swept):
+    """Arrays live as ndarrays in memory: nothing to move."""
+
+    newton_sides = "VU"
+    shape: tuple[int, int]
+    dtype: Any
+
+    def rows(self, a: Array) -> Array:
+        return to_numpy(a)
+
+    def small(self, a: Array) -> Array:
+        return to_numpy(a)
+
+    def constant_rows(self, row: Array) -> Array:
+        return np.tile(row, (self.shape[0], 1))
+
+    def operator(self, neighbors: Any) -> Any:
+        return neighbors
+
+    def mean_rows(self, shared: Any, V: Array) -> Array:
+        return shared.mean(V)
+
+    def expand_rows(self, shared: Any, Z: Array) -> Array:
+        return shared.expand(Z)
+
+    def result(self, a: Array) -> Array:
+        return a

@@ -1,0 +1,481 @@
+"""Dask arrays, dense or sparse chunks along rows: V stays beside its rows of X.
+
+With a `distributed` client, X is kept on the workers and each block's tasks run where it lies: U
+goes out to every worker, and one (p, k) or (k, k) sum a worker comes back. Without a client, Dask's
+threads make each chunk when a pass needs it: ``X.persist()`` keeps chunks that fit in memory.
+"""
+
+from __future__ import annotations
+
+from operator import itemgetter
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+import scipy.sparse as sp
+
+from partwise.engine.data import blocks
+from partwise.engine.data.base import Swept
+from partwise.engine.data.dense import DenseData
+from partwise.engine.data.sparse import SparseData
+from partwise.engine.numeric import Array
+from partwise.engine.rows import Layout, Rows, run_block
+
+SCATTER = 10_000  # bytes of constants above which they travel once a worker and not once a task
+
+LOST = (
+    "a Dask worker was lost, and with it the rows of V that lay there; start the fit again, with "
+    "checkpoint= a folder it goes on from its last checkpoint."
+)
+
+
+class Threads:
+    """Blocks run by Dask's local scheduler; values are plain arrays here."""
+
+    def keep(self, calls: list[Any]) -> list[Any]:
+        return calls  # chunks are made again for each pass
+
+    def run(
+        self, layout: Layout, job: Any, constants: list[Any], inputs: Any, kept: int, combine: Any
+    ) -> tuple[Any, list[Any]]:
+        task = dask.delayed(run_block, pure=False, traverse=False)
+        job, constants = dask.delayed(job, traverse=False), dask.delayed(constants, traverse=False)
+        results = dask.compute(*[task(job, constants, list(block)) for block in inputs])
+        return combine([share for share, _ in results]), [values for _, values in results]
+
+    def fetch(self, handles: list[Any]) -> list[Any]:
+        return list(dask.compute(*handles))
+
+    def place(self, values: list[Any], first: int) -> list[Any]:
+        return values
+
+
+class Workers:
+    """Blocks run by a `distributed` client, each where its block of X lies.
+
+    ``moved`` counts the bytes sent to and from the workers by the rounds since it was last reset.
+    """
+
+    def __init__(self, client: Any) -> None:
+        self.client = client
+        self.homes: list[str] = []
+        self.moved = {"out": 0, "back": 0, "rounds": 0}
+
+    def _guard(self, action: Any) -> Any:
+        from distributed import CancelledError, KilledWorker
+
+        try:
+            return action()
+        except (KilledWorker, CancelledError, OSError, TimeoutError) as error:
+            raise RuntimeError(LOST) from error
+
+    def _gather(self, futures: list[Any]) -> list[Any]:
+        """Results; a worker that is gone is noticed while waiting: its rows may not return."""
+        from distributed import wait
+
+        while True:
+            try:
+                self._guard_wait(wait, futures)
+                break
+            except TimeoutError:
+                if not set(self.homes) <= set(self.client.nthreads()):
+                    raise RuntimeError(LOST) from None
+        return self._guard(lambda: self.client.gather(futures))
+
+    @staticmethod
+    def _guard_wait(wait: Any, futures: list[Any]) -> None:
+        from distributed import CancelledError
+
+        try:
+            wait(futures, timeout=2)
+        except CancelledError as error:
+            raise RuntimeError(LOST) from error
+
+    def keep(self, calls: list[Any]) -> list[Any]:
+        from distributed import wait
+
+        futures = self.client.compute(calls)
+        self._guard(lambda: wait(futures))
+        for future in futures:  # a chunk that cannot be made says why
+            if future.status == "error":
+                future.result()
+        where = self.client.who_has(futures)
+        self.homes = [next(iter(where[f.key]), "") for f in futures]
+        if not all(self.homes):
+            raise RuntimeError("a Dask worker was lost while X was loaded; start the fit again.")
+        return futures
+
+    def _home(self, layout: Layout, block: int) -> dict[str, Any]:
+        at = block - layout.first
+        home = self.homes[at if at >= 0 else 0]
+        return {"workers": [home], "allow_other_workers": True, "pure": False}
+
+    def run(self, *args: Any) -> tuple[Any, list[Any]]:
+        return self._guard(lambda: self._run(*args))
+
+    def _run(
+        self, layout: Layout, job: Any, constants: list[Any], inputs: Any, kept: int, combine: Any
+    ) -> tuple[Any, list[Any]]:
+        client = self.client
+        size = sum(a.nbytes for a in constants if isinstance(a, np.ndarray))
+        workers = sorted(set(self.homes))
+        if size > SCATTER:
+            sent = client.scatter([constants], broadcast=True, hash=False, workers=workers)[0]
+            self.moved["out"] += size * len(workers)
+        else:
+            sent = constants
+            self.moved["out"] += size * len(inputs)
+        results = [
+            client.submit(run_block, job, sent, block, **self._home(layout, b))
+            for b, block in enumerate(inputs)
+        ]
+        groups: dict[str, list[Any]] = {}
+        for b, result in enumerate(results):
+            groups.setdefault(self._home(layout, b)["workers"][0], []).append(result)
+        partial = [
+            client.submit(
+                _combine, combine, group, pure=False, workers=[w], allow_other_workers=True
+            )
+            for w, group in groups.items()
+        ]
+        values = [
+            [client.submit(_kept, result, j, **self._home(layout, b)) for j in range(kept)]
+            for b, result in enumerate(results)
+        ]
+        shares = self._gather(partial)
+        self.moved["back"] += sum(np.asarray(share).nbytes for share in shares)
+        self.moved["rounds"] += 1
+        return combine(shares), values
+
+    def fetch(self, handles: list[Any]) -> list[Any]:
+        return self._gather(handles)
+
+    def place(self, values: list[Any], first: int) -> list[Any]:
+        return self._guard(lambda: self._place(values, first))
+
+    def _place(self, values: list[Any], first: int) -> list[Any]:
+        futures = []
+        for b, value in enumerate(values):
+            home = self.homes[max(0, b - first)]
+            futures.append(self.client.scatter([value], workers=[home], hash=False)[0])
+        return futures
+
+
+def _combine(combine: Any, results: list[Any]) -> Any:
+    return combine([share for share, _ in results])
+
+
+def _kept(result: Any, j: int) -> Any:
+    return result[1][j]
+
+
+def _client() -> Any:
+    """The active `distributed` client, if there is one."""
+    try:
+        from distributed import default_client
+    except ImportError:
+        return None
+    try:
+        return default_client()
+    except ValueError:
+        return None
+
+
+def check_dask(X: Any, whom: str) -> DaskData:
+    """Wrap a Dask array; raise where a chunk has NaN or a negative entry, and say where."""
+    if any(np.isnan(size) for size in X.chunks[0]):
+        raise ValueError("X has chunks of unknown size; call X.compute_chunk_sizes() first.")
+    data = as_dask_data(X)
+    found = data.blocks.reduce(_problem, data.blocks, data.index_rows(), combine=_first)
+    if found is None:
+        return data
+    what, value, row, column = found
+    chunk = int(np.searchsorted(data.layout.starts, row, side="right")) - 1
+    place = f"at row {row}, column {column}, in row chunk {chunk}"
+    if what == "finite":
+        raise ValueError(f"Input X contains NaN or infinity: {value} {place}.")
+    raise ValueError(
+        f"Negative values in data passed to {whom}: {value:g} {place}; CF and LCF take signed data."
+    )
+
+
+def as_dask_data(X: Any) -> DaskData:
+    """X with one chunk across the columns, its chunks wrapped in their own back ends."""
+    dtype = X.dtype if X.dtype in (np.float32, np.float64) else np.dtype(np.float64)
+    if X.numblocks[1] > 1:
+        X = X.rechunk({1: -1})
+    client = _client()
+    runner: Any = Threads() if client is None else Workers(client)
+    calls = [dask.delayed(_wrap, pure=False)(chunk, dtype) for chunk in X.to_delayed()[:, 0]]
+    layout = Layout([int(size) for size in X.chunks[0]], runner)
+    return DaskData(Rows.of(layout, runner.keep(calls), None), X.shape[1], dtype)
+
+
+def _wrap(chunk: Any, dtype: Any) -> Any:
+    if sp.issparse(chunk) or hasattr(chunk, "tocsr"):
+        chunk = sp.csr_array(chunk.tocsr()).astype(dtype)
+        chunk.sum_duplicates()
+        return SparseData(chunk)
+    return DenseData(np.asarray(chunk, dtype=dtype))
+
+
+def _problem(block: Any, rows: Array) -> Any:
+    values = block.X.data if sp.issparse(block.X) else block.X
+    low, high = values.min(initial=0), values.max(initial=0)
+    if np.isfinite(low) and np.isfinite(high) and low >= 0:
+        return None
+    X = block.X.toarray() if sp.issparse(block.X) else block.X
+    finite = bool(np.isfinite(X).all())
+    row, column = np.argwhere(X == low if finite else ~np.isfinite(X))[0]
+    return "low" if finite else "finite", float(X[row, column]), int(rows[row]), int(column)
+
+
+def _first(shares: list[Any]) -> Any:
+    return next((share for share in shares if share is not None), None)
+
+
+class DaskData(Swept):
+    """X as a container of blocks; the factor beside it is `Rows` of the same layout."""
+
+    newton_sides = "V"  # a second-order step on U needs whole columns of X
+
+    def __init__(self, blocks: Rows, p: int, dtype: Any) -> None:
+        self.blocks, self.layout, self.p, self.dtype = blocks, blocks.layout, p, dtype
+        self._reduced: DaskData | None = None
+        self._cache: dict[str, Any] = {}
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.layout.n, self.p
+
+    @property
+    def density(self) -> float:  # type: ignore[override]
+        if "density" not in self._cache:
+            total = float(self.blocks.reduce(_entries, self.blocks))
+            self._cache["density"] = total / max(1, self.shape[0] * self.p)
+        return self._cache["density"]
+
+    # -- where arrays live --------------------------------------------------------------------
+
+    def rows(self, a: Array) -> Array:
+        if isinstance(a, Rows) or (a.shape[0] == 1 and self.shape[0] != 1):
+            return a
+        parts = [np.ascontiguousarray(part) for part in self.layout.split(a)]
+        handles = self.layout.runner.place(parts, self.layout.first)
+        return Rows.of(self.layout, handles, np.asarray(a)[:0])
+
+    def small(self, a: Array) -> Array:
+        return a
+
+    def index_rows(self) -> Rows:
+        return self.rows(np.arange(self.shape[0]))
+
+    def constant_rows(self, row: Array) -> Array:
+        sizes = [np.empty((size, 0), dtype=row.dtype) for size in self.layout.sizes]
+        empty = Rows.of(
+            self.layout, self.layout.runner.place(sizes, self.layout.first), sizes[0][:0]
+        )
+        return empty.map(_repeat, empty, row)
+
+    def operator(self, neighbors: Any) -> Any:
+        return GatheredNeighbors(neighbors, self.rows)
+
+    def mean_rows(self, shared: Any, V: Array) -> Array:
+        R = self._reduced
+        assert R is not None
+        count = R.layout.sizes[0]
+        index = self.rows(shared.index)
+        sums = V.reduce(_head_sums, V, index, count)
+        head = (sums / shared.counts[:count, None]).astype(V.dtype)
+        rest = V.map(_tail, V, index, count).settle()
+        first = R.layout.runner.place([head], 0)
+        return Rows.of(R.layout, first + rest.node.handles, V.meta)  # type: ignore[operator]
+
+    def expand_rows(self, shared: Any, Z: Array) -> Array:
+        Z.settle()
+        count = Z.layout.sizes[0]
+        head = self.layout.runner.fetch(Z.node.handles[:1])[0]
+        rest = Rows.of(self.layout, Z.node.handles[1:], Z.meta)
+        index = self.rows(shared.index)
+        return rest.map(_join, rest, index, head, count, like=Z.meta).settle()
+
+    def result(self, a: Array) -> Array:
+        if not isinstance(a, Rows):
+            return a
+        a.settle()
+        parts = [
+            da.from_delayed(dask.delayed(handle), (size, *a.shape[1:]), a.dtype)
+            for handle, size in zip(a.node.handles or [], self.layout.sizes, strict=True)
+        ]
+        return da.concatenate(parts)
+
+    # -- products -----------------------------------------------------------------------------
+
+    def dot(self, U: Array) -> Array:
+        return self._rows(_dot, U, width=U.shape[1])
+
+    def _rows(self, function: Any, *args: Any, width: int | None = None, dtype: Any = None) -> Rows:
+        shape = (0,) if width is None else (0, width)
+        return self.blocks.map(
+            function, self.blocks, *args, like=np.empty(shape, dtype or self.dtype)
+        )
+
+    def tdot(self, V: Array) -> Array:
+        return self.blocks.reduce(_tdot, self.blocks, V)
+
+    def row_sq_norms(self) -> Array:
+        return self._rows(_call, "row_sq_norms", dtype=np.float64)
+
+    def row_sums(self) -> Array:
+        return self._rows(_call, "row_sums", dtype=np.float64)
+
+    def row_xlogx(self) -> Array:
+        return self._rows(_call, "row_xlogx", dtype=np.float64)
+
+    def row_sq_residuals(self, V: Array, U: Array) -> Array:
+        return self._rows(_call, "row_sq_residuals", V, U, dtype=np.float64)
+
+    def weighted(self, weights: Array | None, index: Array | None, n_rows: int) -> DaskData:
+        runner = self.layout.runner
+        scale = None if weights is None else self.rows(weights)
+        if index is None:
+            made = self._select(None, 0, scale)
+            return DaskData(made, self.p, self.dtype)
+        count, _ = blocks.split_rows(index, n_rows)
+        where = self.rows(index)
+        head = self.blocks.reduce(_head_data, self.blocks, where, count, scale)
+        made = self._select(where, count, scale)
+        sizes = [count] + [int((part >= count).sum()) for part in self.layout.split(index)]
+        layout = Layout(sizes, runner, first=1)
+        handles = runner.place([DenseData(head)], 0) + made.node.handles
+        self._reduced = DaskData(Rows.of(layout, handles, None), self.p, self.dtype)
+        return self._reduced
+
+    def _select(self, where: Rows | None, count: int, scale: Rows | None) -> Rows:
+        return self.blocks.map(_selected, self.blocks, where, count, scale, like=0).settle()
+
+    @property
+    def _low(self) -> float:
+        if "low" not in self._cache:
+            mean = float(self.row_sums().sum()) / max(1, self.shape[0] * self.p)
+            self._cache["low"] = blocks.kl_floor(np.array([mean]), 1, self.dtype)
+        return self._cache["low"]
+
+    def kl_dot(self, V: Array, U: Array) -> tuple[Array, Array]:
+        both = self.blocks.map(_kl_dot, self.blocks, V, U, self._low, like=0)
+        return self._pair(both, U.shape[1])
+
+    def _pair(self, both: Rows, k: int) -> tuple[Rows, Rows]:
+        first = both.map(itemgetter(0), both, like=np.empty((0, k), self.dtype))
+        return first, both.map(itemgetter(1), both, like=np.empty(0))
+
+    def kl_tdot(self, V: Array, U: Array) -> Array:
+        return self.blocks.reduce(_kl_tdot, self.blocks, V, U, self._low)
+
+    def kl_newton(
+        self, V: Array, U: Array, cost: Array, ridge: Array, sweeps: int, rough: bool,
+        transposed: bool,
+    ) -> tuple[Array, Array]:  # fmt: skip
+        assert not transposed, "newton_sides"
+        args = (V, U, cost, ridge, sweeps, rough, self._low)
+        both = self.blocks.map(_kl_newton, self.blocks, *args, like=0)
+        return self._pair(both, U.shape[1])
+
+    def beta_dot(self, V: Array, U: Array, beta: float) -> tuple[Array, Array, Array]:
+        raise NotImplementedError("refused before any work is done")
+
+    def beta_tdot(self, V: Array, U: Array, beta: float) -> tuple[Array, Array]:
+        raise NotImplementedError("refused before any work is done")
+
+
+class GatheredNeighbors:
+    """W Z with the rows of Z brought here and sent out again: (n, k) travels twice."""
+
+    def __init__(self, neighbors: Any, place: Any) -> None:
+        self.here, self.place = neighbors, place
+
+    def __call__(self, Z: Rows) -> Rows:
+        return self.place(self.here(Z.gather()))
+
+
+# -- what runs beside a block; X is a DenseData or SparseData ----------------------------------
+
+
+def _entries(X: Any) -> float:
+    return X.density * X.shape[0] * X.shape[1]
+
+
+def _dot(X: Any, U: Array) -> Array:
+    return X.dot(U)
+
+
+def _tdot(X: Any, V: Array) -> Array:
+    return X.tdot(np.ascontiguousarray(V))
+
+
+def _call(X: Any, name: str, *args: Any) -> Array:
+    return getattr(X, name)(*args)
+
+
+def _repeat(block: Array, row: Array) -> Array:
+    return np.tile(row, (block.shape[0], 1))
+
+
+def _head_sums(V: Array, index: Array, count: int) -> Array:
+    out = np.zeros((count, V.shape[1]))
+    at = index < count
+    np.add.at(out, index[at], V[at])
+    return out
+
+
+def _tail(V: Array, index: Array, count: int) -> Array:
+    return V[index >= count]
+
+
+def _join(rest: Array, index: Array, head: Array, count: int) -> Array:
+    out = np.empty((len(index), head.shape[1]), dtype=head.dtype)
+    shared = index < count
+    out[shared], out[~shared] = head[index[shared]], rest
+    return out
+
+
+def _head_data(X: Any, index: Array, count: int, weights: Array | None) -> Array:
+    at = np.flatnonzero(index < count)
+    part = X.X[at]
+    part = part.toarray() if sp.issparse(part) else part
+    if weights is not None:
+        part = part * weights[at][:, None].astype(X.dtype)
+    out = np.zeros((count, X.shape[1]), dtype=X.dtype)
+    np.add.at(out, index[at], part)
+    return out
+
+
+def _selected(X: Any, index: Array | None, count: int, weights: Array | None) -> Any:
+    if index is not None and not (index >= count).all():
+        at = np.flatnonzero(index >= count)
+        X = type(X)(X.X[at])
+        weights = None if weights is None else weights[at]
+    return X if weights is None else X.weighted(weights, None, X.shape[0])
+
+
+def _floored(X: Any, low: float) -> Any:
+    X._low = X.dtype.type(low)  # the floor of the whole matrix
+    return X
+
+
+def _kl_dot(X: Any, V: Array, U: Array, low: float) -> tuple[Array, Array]:
+    return _floored(X, low).kl_dot(V, U)
+
+
+def _kl_tdot(X: Any, V: Array, U: Array, low: float) -> Array:
+    return _floored(X, low).kl_tdot(V, U)
+
+
+def _kl_newton(
+    X: Any, V: Array, U: Array, cost: Array, ridge: Array, sweeps: int, rough: bool, low: float
+) -> tuple[Array, Array]:
+    return _floored(X, low).kl_newton(V, U, cost, ridge, sweeps, rough, False)
+
+
+__all__ = ["DaskData", "Threads", "Workers", "as_dask_data", "check_dask"]

@@ -1,0 +1,141 @@
+"""Dense arrays in memory."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from partwise.engine.data import blocks
+from partwise.engine.data.base import InNumpy
+from partwise.engine.numeric import Array, chunk_bounds, dot64, floor, threads_for
+
+#: Multiply-adds of a second-order sweep from which single precision pays.
+ROUGH_WORK = 5e6
+
+
+class DenseData(InNumpy):
+    """A float32 or float64 ndarray, C or Fortran order; never copied or written to."""
+
+    density = 1.0
+
+    def __init__(self, X: Array) -> None:
+        self.X = X
+
+    @property
+    def shape(self) -> tuple[int, int]:  # type: ignore[override]
+        return self.X.shape
+
+    @property
+    def dtype(self) -> Any:  # type: ignore[override]
+        return self.X.dtype
+
+    @cached_property
+    def _low(self) -> Any:
+        return self.dtype.type(blocks.kl_floor(self.row_sums(), self.shape[1], self.dtype))
+
+    def _blocks(self) -> Any:
+        return ((rows, self.X[rows]) for rows in blocks.row_blocks(*self.shape))
+
+    def _by_row(self, function: Any) -> Array:
+        out = np.empty(self.shape[0], dtype=np.float64)
+        for rows, X in self._blocks():
+            out[rows] = function(rows, X)
+        return out
+
+    def dot(self, U: Array) -> Array:
+        return self.X @ U
+
+    def tdot(self, V: Array) -> Array:
+        return self.X.T @ V
+
+    def row_sq_norms(self) -> Array:
+        # einsum converts in small buffers: no copy of X in float64
+        return self._by_row(
+            lambda _, X: np.einsum("ij,ij->i", X, X, dtype=np.float64, casting="unsafe")
+        )
+
+    def row_sums(self) -> Array:
+        return self.X.sum(axis=1, dtype=np.float64)
+
+    def row_xlogx(self) -> Array:
+        return self._by_row(lambda _, X: blocks.xlogx(X))
+
+    def row_sq_residuals(self, V: Array, U: Array) -> Array:
+        return self._by_row(
+            lambda rows, X: np.square(X - V[rows] @ U.T, dtype=np.float64).sum(axis=1)
+        )
+
+    def weighted(self, weights: Array | None, index: Array | None, n_rows: int) -> DenseData:
+        X = self.X if weights is None else self.X * weights[:, None].astype(self.dtype)
+        if index is not None:
+            out = np.zeros((n_rows, self.shape[1]), dtype=self.dtype)
+            np.add.at(out, index, X)
+            X = out
+        return DenseData(X)
+
+    def kl_dot(self, V: Array, U: Array) -> tuple[Array, Array]:
+        out = np.empty((self.shape[0], U.shape[1]), dtype=self.dtype)
+        xlogy = np.empty(self.shape[0])
+        for rows, X in self._blocks():
+            out[rows], xlogy[rows] = blocks.kl_rows(X, V[rows], U, self._low)
+        return out, xlogy
+
+    def kl_tdot(self, V: Array, U: Array) -> Array:
+        out = np.zeros_like(U)
+        for rows, X in self._blocks():
+            out += blocks.kl_ratio(X, V[rows], U, self._low)[0].T @ V[rows]
+        return out
+
+    def kl_tdot_log(self, V: Array, U: Array) -> tuple[Array, float]:
+        out, total = np.zeros_like(U), 0.0
+        for rows, X in self._blocks():
+            R, Y = blocks.kl_ratio(X, V[rows], U, self._low)
+            out += R.T @ V[rows]
+            total += dot64(X, np.log(Y, out=Y))
+        return out, total
+
+    def kl_newton(
+        self,
+        V: Array,
+        U: Array,
+        cost: Array,
+        ridge: Array,
+        sweeps: int,
+        rough: bool,
+        transposed: bool,
+    ) -> tuple[Array, Array]:
+        from partwise.engine import kernels
+
+        X, Z, B = (self.X.T, U, V) if transposed else (self.X, V, U)
+        Z = Z.copy()
+        rough = rough and X.size * Z.shape[1] >= ROUGH_WORK
+        # float32 has twice the numbers in a vector, and divides them faster still
+        B = np.ascontiguousarray(B.T, dtype=np.float32 if rough else self.dtype)
+        # floors are 1e-30 and 1e-12 of the mean of X
+        low = self._low if B.dtype == self.dtype else max(1e18 * self._low, floor(B.dtype))
+        threads = threads_for(20.0 * X.size * Z.shape[1])
+        bounds = chunk_bounds(np.arange(Z.shape[0] + 1), 8 * threads)
+        run = kernels.newton_dense_parallel if threads > 1 else kernels.newton_dense
+        run(X, Z, B, cost, ridge, sweeps, bounds, low)
+        if not transposed:
+            return Z, np.zeros(0)
+        return Z, sum(blocks.xlogy(X, V[rows], Z, self._low) for rows, X in self._blocks())
+
+    def beta_dot(self, V: Array, U: Array, beta: float) -> tuple[Array, Array, Array]:
+        num = np.empty((self.shape[0], U.shape[1]), dtype=self.dtype)
+        den, loss = np.empty_like(num), np.empty(self.shape[0])
+        for rows, X in self._blocks():
+            up, down, Y = blocks.beta_parts(X, V[rows], U, beta)
+            num[rows], den[rows] = up @ U, down @ U
+            loss[rows] = blocks.beta_divergence(X, Y, beta)
+        return num, den, loss
+
+    def beta_tdot(self, V: Array, U: Array, beta: float) -> tuple[Array, Array]:
+        num, den = np.zeros_like(U), np.zeros_like(U)
+        for rows, X in self._blocks():
+            up, down, _ = blocks.beta_parts(X, V[rows], U, beta)
+            num += up.T @ V[rows]
+            den += down.T @ V[rows]
+        return num, den

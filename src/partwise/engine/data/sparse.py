@@ -1,0 +1,130 @@
+"""scipy sparse matrices and arrays, kept as CSR; the transpose is kept too once it is asked for."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from partwise.engine.data import blocks
+from partwise.engine.data.dense import DenseData
+from partwise.engine.numeric import Array, chunk_bounds, threads_for
+
+
+class SparseData(DenseData):
+    """CSR with float32 or float64 values, no explicit zeros, sorted and summed indices.
+
+    KL products visit the non-zeros only. Other β-divergences need every entry of VUᵀ and are
+    taken block by block.
+    """
+
+    def __init__(self, X: Any) -> None:
+        self.X = X
+
+    @property
+    def density(self) -> float:  # type: ignore[override]
+        return self.X.nnz / max(1, self.shape[0] * self.shape[1])
+
+    @cached_property
+    def _XT(self) -> Any:
+        return self.X.T.tocsr()
+
+    def _blocks(self) -> Any:
+        return ((rows, self.X[rows].toarray()) for rows in blocks.row_blocks(*self.shape))
+
+    def dot(self, U: Array) -> Array:
+        return multiply(self.X, U)
+
+    def tdot(self, V: Array) -> Array:
+        return multiply(self._XT, V)
+
+    def _sums(self, values: Array) -> Array:
+        X = sp.csr_array((values, self.X.indices, self.X.indptr), shape=self.shape)
+        return np.asarray(X.sum(axis=1), dtype=np.float64).ravel()
+
+    def row_sq_norms(self) -> Array:
+        return self._sums(np.square(self.X.data, dtype=np.float64))
+
+    def row_sums(self) -> Array:
+        return self._sums(self.X.data.astype(np.float64))
+
+    def row_xlogx(self) -> Array:
+        return self._sums(blocks.xlogx(self.X.data[:, None]))
+
+    def weighted(self, weights: Array | None, index: Array | None, n_rows: int) -> SparseData:
+        X = self.X
+        if weights is not None:
+            X = sp.diags_array(weights.astype(self.dtype)) @ X
+        if index is not None:
+            n = self.shape[0]
+            A = sp.csr_array(
+                (np.ones(n, dtype=self.dtype), (index, np.arange(n))), shape=(n_rows, n)
+            )
+            X = A @ X
+        X = sp.csr_array(X)
+        # indices as they came: kernels are compiled for each kind of them
+        X.indices, X.indptr = (a.astype(self.X.indices.dtype) for a in (X.indices, X.indptr))
+        return SparseData(X)
+
+    def kl_dot(self, V: Array, U: Array) -> tuple[Array, Array]:
+        return _kl_pass(self.X, V, U, self._low, want_log=True)
+
+    def kl_tdot(self, V: Array, U: Array) -> Array:
+        return _kl_pass(self._XT, U, V, self._low, want_log=False)[0]
+
+    def kl_tdot_log(self, V: Array, U: Array) -> tuple[Array, float]:
+        product, xlogy = _kl_pass(self._XT, U, V, self._low, want_log=True)
+        return product, float(xlogy.sum())
+
+    def kl_newton(
+        self, V: Array, U: Array, cost: Array, ridge: Array, sweeps: int, rough: bool,
+        transposed: bool,
+    ) -> tuple[Array, Array]:  # fmt: skip
+        from partwise.engine import kernels
+
+        X, Z, B = (self._XT, U, V) if transposed else (self.X, V, U)
+        Z, B = Z.copy(), np.ascontiguousarray(B)
+        xlogy = np.empty(Z.shape[0])
+        bounds, threads = _cut(X, 40 * Z.shape[1])
+        run = kernels.newton_rows_parallel if threads > 1 else kernels.newton_rows
+        args = (cost, ridge, sweeps, xlogy, transposed, bounds, self._low)
+        run(X.indptr, X.indices, X.data, Z, B, *args)
+        return Z, xlogy
+
+
+def _cut(X: Any, work: int) -> tuple[Array, int]:
+    """Row bounds with about equal numbers of non-zeros, and how many threads they deserve.
+
+    ``work`` is for one non-zero, in multiply-adds of a dense sweep: gathers and logarithms cost
+    ten of them each.
+    """
+    threads = threads_for(float(X.nnz) * work)
+    cost = np.asarray(X.indptr, dtype=np.int64) + np.arange(X.shape[0] + 1)
+    return chunk_bounds(cost, 8 * threads), threads
+
+
+def multiply(X: Any, B: Array) -> Array:
+    """X @ B for CSR, in threads where that pays."""
+    B = np.ascontiguousarray(B)
+    bounds, threads = _cut(X, 10 * B.shape[1])
+    if threads == 1:
+        return X @ B
+    from partwise.engine import kernels
+
+    out = np.empty((X.shape[0], B.shape[1]), dtype=X.dtype)
+    kernels.spmm_parallel(X.indptr, X.indices, X.data, B, out, bounds)
+    return out
+
+
+def _kl_pass(X: Any, V: Array, U: Array, low: Any, *, want_log: bool) -> tuple[Array, Array]:
+    from partwise.engine import kernels
+
+    out = np.empty((X.shape[0], V.shape[1]), dtype=X.dtype)
+    xlogy = np.empty(X.shape[0])
+    bounds, threads = _cut(X, 20 * V.shape[1])
+    run = kernels.kl_rows_parallel if threads > 1 else kernels.kl_rows
+    V, U = np.ascontiguousarray(V), np.ascontiguousarray(U)
+    run(X.indptr, X.indices, X.data, V, U, out, xlogy, want_log, bounds, low)
+    return out, xlogy

@@ -1,0 +1,91 @@
+"""One place for floors, float64 sums and the choice between one thread and several."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from partwise.engine.arrays import Array, is_tensor
+
+#: Multiply-adds below which starting threads costs more than it saves; measured on two cores.
+THREAD_WORK = 5e7
+
+
+#: Multiply-adds of a product with X below which one BLAS thread is faster than waking the others.
+BLAS_WORK = 2e8
+
+
+@cache
+def _pools() -> Any:
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
+
+
+@contextmanager
+def blas_threads(work: float) -> Iterator[None]:
+    """One BLAS thread while products with X have less than BLAS_WORK multiply-adds."""
+    if work >= BLAS_WORK:
+        yield
+    else:
+        with _pools().limit(limits=1, user_api="blas"):
+            yield
+
+
+def floor(dtype: Any) -> float:
+    """Smallest number a denominator may have; numerators have no floor."""
+    if isinstance(dtype, (np.dtype, type)):
+        return float(np.finfo(dtype).tiny)
+    import torch
+
+    return float(torch.finfo(dtype).tiny)
+
+
+def dot64(a: Array, b: Array) -> float:
+    """⟨a, b⟩ summed in float64 whatever the dtype of the factors."""
+    if not isinstance(a, np.ndarray):
+        return float((a * b).double().sum()) if is_tensor(a) else a.dot64(b)
+    # not BLAS: waking its threads costs more than the sum
+    return float(np.einsum("ij,ij->", a, b, dtype=np.float64, casting="unsafe"))
+
+
+def norm64(a: Array) -> float:
+    """‖a‖_F, summed in float64."""
+    return float(np.sqrt(dot64(a, a)))
+
+
+def ratio(numerator: Array, denominator: Array) -> Array:
+    """numerator / denominator with 0 where the denominator is below the floor."""
+    if not isinstance(numerator, np.ndarray) or not isinstance(denominator, np.ndarray):
+        return _ratio_elsewhere(numerator, denominator)
+    out = np.zeros_like(numerator)
+    np.divide(numerator, denominator, out=out, where=denominator >= floor(denominator.dtype))
+    return out
+
+
+def _ratio_elsewhere(numerator: Array, denominator: Array) -> Array:
+    if is_tensor(numerator):
+        low = floor(denominator.dtype)
+        return (numerator / denominator.clamp(min=low)).masked_fill_(denominator < low, 0)
+    rows = denominator if isinstance(numerator, np.ndarray) else numerator
+    return rows.map(ratio, numerator, denominator)
+
+
+def threads_for(work: float) -> int:
+    """How many numba threads ``work`` multiply-adds deserve."""
+    if work < THREAD_WORK:
+        return 1
+    import numba
+
+    return int(numba.get_num_threads())
+
+
+def chunk_bounds(sizes_before: Array, chunks: int) -> Array:
+    """Cut rows into ``chunks`` runs of about equal work; sizes_before is a running sum (n + 1)."""
+    targets = np.linspace(0, sizes_before[-1], chunks + 1)
+    bounds = np.searchsorted(sizes_before, targets[1:-1])
+    return np.unique(np.concatenate([[0], bounds, [len(sizes_before) - 1]])).astype(np.int64)

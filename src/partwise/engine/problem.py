@@ -1,0 +1,190 @@
+"""FactorModel: the objective of X ≈ V S Uᵀ with V = A Z, and its two subproblems."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from partwise.engine import arrays
+from partwise.engine.arrays import namespace, spread
+from partwise.engine.data import DataMatrix
+from partwise.engine.losses import Beta, Frobenius, KullbackLeibler
+from partwise.engine.maps import Smoothing
+from partwise.engine.numeric import Array, floor, ratio
+from partwise.engine.subproblems import Subproblem
+from partwise.engine.terms import Term
+from partwise.knowledge.labels import SharedRows
+
+
+class Known(NamedTuple):
+    """What the last pass over X said about one pair of factors."""
+
+    Z: Array
+    U: Array
+    xlogy: float
+    product: Array
+    side: str = "V"  # the factor whose step the product is for
+
+
+class FactorModel:
+    """loss(X, A Z S Uᵀ) + terms_V(Z) + terms_U(U), Z >= 0, U >= 0.
+
+    Parameters
+    ----------
+    data : DataMatrix
+    loss : Frobenius, KullbackLeibler or Beta
+    rows : SharedRows or None
+        The map A: samples that share a row of Z. None: each has its own.
+    weights : (n,) array or None
+        Sample weights γ of the loss.
+    smoothing : float
+        δ of S.
+    terms_V, terms_U : sequences of Term
+        Already written for Z and U.
+    unit : bool
+        Hold each column of U at length one (Frobenius) or sum one (KL). Penalties on V are then
+        those of V with the lengths of U moved into it, which is the same problem without a
+        constraint: the U-step pays for length, and `normalize` moves it over without changing the
+        objective.
+    """
+
+    def __init__(
+        self,
+        data: DataMatrix,
+        loss: Frobenius | KullbackLeibler | Beta,
+        *,
+        rows: SharedRows | None = None,
+        weights: Array | None = None,
+        smoothing: float = 0.0,
+        terms_V: Sequence[Term] = (),
+        terms_U: Sequence[Term] = (),
+        unit: bool = False,
+    ) -> None:
+        self.data, self.loss = data, loss
+        self.weights = None if weights is None else data.rows(weights)
+        self.rows = None if rows is None or rows.is_identity else rows
+        self.S, self.unit = Smoothing(smoothing), unit
+        self.d: Array | None = None
+        self.R = data
+        if weights is not None or self.rows is not None:
+            n = data.shape[0]
+            index, n_rows = (None, n) if self.rows is None else (self.rows.index, self.rows.n_rows)
+            self.R = data.weighted(weights, index, n_rows)
+            d = np.ones(n) if weights is None else weights
+            d = (d if self.rows is None else self.rows.reduce(d)).astype(data.dtype)
+            self.d = self.R.rows(d)
+        R = self.R
+        self.terms = {
+            "V": [term.placed(R.rows, R.operator) for term in terms_V],
+            "U": [term.placed(R.small, R.operator) for term in terms_U],
+        }
+        self.constant = loss.constant(data, self.weights)
+        self._known: Known | None = None
+        self.factor = 1.0  # what X was divided by, where its values are extreme
+        self.sweeps = {"V": 1, "U": 1}
+
+    # -- what the losses ask for ------------------------------------------------------------
+
+    def penalty(self, side: str, Z: Array, U: Array) -> float:
+        """The terms on one factor."""
+        return sum(term.value(Z if side == "V" else U) for term in self.terms[side])
+
+    def lengths(self, U: Array) -> Array:
+        """Length (Frobenius) or sum (KL) of each column of U; ones without the constraint."""
+        if not self.unit:
+            return arrays.ones(U, U.shape[1])
+        return column_lengths(U, self.loss.unit_norm, common=self.S.delta > 0)
+
+    def length_prices(self, Z: Array) -> list[tuple[int, Array]]:
+        """(degree, ⟨z_k, ∇term_k⟩) of each term on V: what a longer u_k costs."""
+        prices = []
+        for term in self.terms["V"]:
+            neg, pos = term.split(Z)
+            price = arrays.column_sums64((pos - neg) * Z)
+            # S mixes the columns, so only their common scale is free: all pay alike
+            prices.append((term.degree, _common(price) if self.S.delta else price))
+        return prices
+
+    def remember(self, Z: Array, U: Array, xlogy: float, product: Array, side: str = "V") -> Known:
+        self._known = Known(Z, U, xlogy, product, side)
+        return self._known
+
+    def recall(self, Z: Array, U: Array) -> Known | None:
+        known = self._known
+        return known if known is not None and known.Z is Z and known.U is U else None
+
+    # -- what the loop asks for -------------------------------------------------------------
+
+    def subproblem(self, side: str, Z: Array, U: Array) -> Subproblem:
+        """The problem in one factor ("V" or "U") with the other fixed."""
+        return self.loss.subproblem(self, side, Z, U)
+
+    def value(self, Z: Array, U: Array) -> float:
+        """The objective."""
+        return self.loss.value(self, Z, U)
+
+    def normalize(self, Z: Array, U: Array) -> tuple[Array, Array]:
+        """Unit columns of U, lengths moved into Z; a column of zeros gives its Z up."""
+        if not self.unit:
+            return Z, U
+        known = self.recall(Z, U)
+        Z, scaled = unit_columns(Z, U, self.loss.unit_norm, common=self.S.delta > 0)
+        if known is not None:  # Y is the same, (X/Y) B shrinks with B and (X/Y)ᵀ F grows with F
+            product = known.product
+            if product is not None:
+                lengths = spread(self.lengths(U), product)
+                product = ratio(product, lengths) if known.side == "V" else product * lengths
+            self.remember(Z, scaled, known.xlogy, product, known.side)
+        return Z, scaled
+
+    def fit_scale(self, V: Array, U: Array) -> Array:
+        """V times the scalar that fits X best, where the unit constraint pins the scale of U."""
+        if not self.unit:
+            return V
+        B = self.S(U)
+        fit = arrays.vdot(B, self.data.tdot(V))
+        size = arrays.vdot(V.T @ V, B.T @ B)
+        return V * (fit / size) if fit > 0 and size > 0 else V
+
+    def exact_value(self, Z: Array, U: Array) -> float:
+        """The objective without cancellation where the fit is nearly perfect."""
+        value = self.value(Z, U)
+        precision = float(np.finfo(self.data.dtype).eps) ** 0.75
+        if isinstance(self.loss, Frobenius) and value <= precision * self.constant:
+            V = self.expand(Z)
+            loss = self.loss.exact(self.data, self.weights, V, self.S(U))
+            value = loss + self.penalty("V", Z, U) + self.penalty("U", Z, U)
+        return max(value, 0.0)
+
+    def reduce(self, V: Array) -> Array:
+        """A start for Z: the mean of V over the samples that share a row."""
+        return V if self.rows is None else self.data.mean_rows(self.rows, V)
+
+    def expand(self, Z: Array) -> Array:
+        """V = A Z."""
+        return Z if self.rows is None else self.data.expand_rows(self.rows, Z)
+
+
+def _common(lengths: Array) -> Array:
+    return namespace(lengths).full_like(lengths, lengths.mean())
+
+
+def column_lengths(U: Array, norm: int, *, common: bool = False) -> Array:
+    """‖u_k‖₂ (norm 2) or Σ_j u_jk (norm 1); their mean (quadratic or plain) if ``common``."""
+    if norm == 1:
+        sums = U.sum(axis=0)
+        return _common(sums) if common else sums
+    squares = (U * U).sum(axis=0)
+    return namespace(U).sqrt(_common(squares) if common else squares)
+
+
+def unit_columns(Z: Array, U: Array, norm: int, *, common: bool = False) -> tuple[Array, Array]:
+    """Columns of U of length one, Z takes the factor; a column of zeros becomes constant."""
+    length = column_lengths(U, norm, common=common)
+    if isinstance(U, np.ndarray) and length.min(initial=1) >= floor(U.dtype):
+        return Z * length, U / length
+    fallback = 1.0 / (U.shape[0] if norm == 1 else np.sqrt(U.shape[0]))
+    U = namespace(U).where(length > 0, ratio(U, spread(length, U)), float(fallback))
+    return Z * length, U

@@ -1,0 +1,298 @@
+"""A tall array cut into row blocks that live beside their blocks of X.
+
+Operations on `Rows` that treat each row alone are noted, not done. A reduction (a sum over rows, a
+product of two tall arrays, a number) is a compute point: for each block one task does all that was
+noted and returns its share; only the shares travel. Values that the caller still holds stay with
+their block for the next task, so nothing is done twice. numpy's own functions and operators work on
+`Rows`, which is how one solver serves all back ends.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.lib.mixins import NDArrayOperatorsMixin
+
+Array = Any
+
+
+class Layout:
+    """How the rows are cut, and who runs the blocks (see `data.dask_data`)."""
+
+    def __init__(self, sizes: list[int], runner: Any, first: int = 0) -> None:
+        self.sizes, self.runner = list(sizes), runner
+        self.first = first  # position of the first block among the runner's places
+        self.starts = [0, *np.cumsum(self.sizes).tolist()]
+
+    @property
+    def n(self) -> int:
+        return int(self.starts[-1])
+
+    def split(self, a: Array) -> list[Array]:
+        return [a[lo:hi] for lo, hi in zip(self.starts[:-1], self.starts[1:], strict=True)]
+
+
+class Node:
+    """One noted operation, or values that lie with their blocks."""
+
+    def __init__(self, function: Any, args: tuple[Any, ...], handles: list[Any] | None) -> None:
+        self.function, self.args, self.handles = function, args, handles
+        self.held: Any = None  # weak reference to the Rows, dead once nobody asks for the value
+
+
+class Rows(NDArrayOperatorsMixin):
+    """See the module. ``meta`` is the block of zero rows that tells dtype and width."""
+
+    def __init__(self, layout: Layout, node: Node, meta: Any) -> None:
+        self.layout, self.node, self.meta = layout, node, meta
+        node.held = weakref.ref(self)
+
+    @classmethod
+    def of(cls, layout: Layout, handles: list[Any], meta: Any) -> Rows:
+        """Values that lie with their blocks already."""
+        return cls(layout, Node(None, (), handles), meta)
+
+    # -- what an array says of itself ---------------------------------------------------------
+
+    @property
+    def dtype(self) -> Any:
+        return self.meta.dtype
+
+    @property
+    def ndim(self) -> int:
+        return self.meta.ndim
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (self.layout.n, *self.meta.shape[1:])
+
+    def __len__(self) -> int:
+        return self.layout.n
+
+    # -- noted ----------------------------------------------------------------------------------
+
+    def map(self, function: Callable[..., Any], *args: Any, like: Any = None) -> Rows:
+        """function(block, ...) for each block; Rows among the arguments give their blocks."""
+        meta = (
+            function(*(a.meta if isinstance(a, Rows) else a for a in args))
+            if like is None
+            else like
+        )
+        nodes = tuple(a.node if isinstance(a, Rows) else a for a in args)
+        return Rows(self.layout, Node(function, nodes, None), meta)
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        if method != "__call__":
+            return NotImplemented
+        if ufunc is np.matmul:
+            left, right = inputs
+            return left.__matmul__(right) if isinstance(left, Rows) else NotImplemented
+        return self.map(ufunc, *inputs)  # out= is the caller's wish to save memory, no more
+
+    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        if func in (np.where, np.zeros_like, np.ones_like, np.full_like):
+            return self.map(func, *args)
+        return NotImplemented
+
+    def __getitem__(self, key: Any) -> Rows:
+        if not (isinstance(key, tuple) and key[0] == slice(None)):
+            raise IndexError("distributed rows are not taken apart; use gather() first")
+        return self.map(_take, self, key)
+
+    def __matmul__(self, other: Any) -> Any:
+        if not isinstance(other, Rows):
+            return self.map(np.matmul, self, other)
+        return self.reduce(_matmul_rows, self, other)
+
+    def astype(self, dtype: Any, copy: bool = True) -> Rows:
+        return self if self.dtype == dtype else self.map(_astype, self, np.dtype(dtype))
+
+    def spread(self, part: Any) -> Rows:
+        return self.map(_spread, part, self)
+
+    # -- compute points -------------------------------------------------------------------------
+
+    @property
+    def T(self) -> _Transposed:
+        return _Transposed(self)
+
+    def reduce(self, function: Any, *args: Any, combine: Any = None) -> Any:
+        """combine over the blocks of function(block, ...); combine adds unless told."""
+        target = self.map(function, *args, like=0)
+        return evaluate(self.layout, target, add if combine is None else combine)
+
+    def settle(self) -> Rows:
+        """Have the values made, and kept with their blocks."""
+        if self.node.handles is None:
+            self.reduce(_nothing, self)
+        return self
+
+    def gather(self) -> Array:
+        """The whole array, here."""
+        self.settle()
+        return np.concatenate(self.layout.runner.fetch(self.node.handles))
+
+    def dot64(self, other: Any) -> float:
+        return float(self.reduce(_dot64, self, other))
+
+    def sum(self, axis: Any = None, dtype: Any = None) -> Any:
+        return self.reduce(_sum, self, axis, dtype)
+
+    def mean(self, axis: Any = None, keepdims: bool = False) -> Any:
+        if axis == 1:
+            return self.map(_mean_columns, self, keepdims)
+        return self.sum(axis=axis) / self.dtype.type(self.layout.n)
+
+    def max(self, axis: Any = None) -> Any:
+        return self.reduce(_limit, self, axis, np.maximum, combine=largest)
+
+    def min(self, axis: Any = None) -> Any:
+        return self.reduce(_limit, self, axis, np.minimum, combine=smallest)
+
+    def any(self) -> bool:
+        return bool(self.reduce(_any, self, combine=largest))
+
+    def orthonormal(self) -> Rows:
+        """Cholesky QR, twice for accuracy; directions of no length are dropped to zero."""
+        Q = self
+        for _ in range(2):
+            G = (Q.T @ Q).astype(np.float64)
+            size, vectors = np.linalg.eigh(G)
+            keep = size > max(size[-1], 1e-300) * 1e-14
+            inverse = np.where(keep, 1 / np.sqrt(np.where(keep, size, 1)), 0)
+            Q = Q @ (vectors * inverse).astype(self.dtype)
+        return Q.settle()
+
+
+class _Transposed:
+    def __init__(self, rows: Rows) -> None:
+        self.rows = rows
+
+    def __matmul__(self, other: Any) -> Any:
+        return self.rows.reduce(_cross, self.rows, other)
+
+
+def evaluate(layout: Layout, target: Rows, combine: Any) -> Any:
+    """Run what ``target`` needs, one task a block; keep what is still held; combine the shares."""
+    order: list[Node] = []
+    seen: set[int] = set()
+    stack: list[tuple[Node, bool]] = [(target.node, False)]
+    while stack:
+        node, done = stack.pop()
+        if done:
+            order.append(node)
+        elif id(node) not in seen:
+            seen.add(id(node))
+            stack.append((node, True))
+            if node.handles is None:
+                stack.extend((a, False) for a in node.args if isinstance(a, Node))
+    place = {id(node): i for i, node in enumerate(order)}
+    leaves = [node for node in order if node.handles is not None]
+    constants: list[Any] = []
+    program: list[Any] = []
+    for node in order:
+        if node.handles is not None:
+            program.append(None)
+            continue
+        spec = []
+        for a in node.args:
+            if isinstance(a, Node):
+                spec.append((True, place[id(a)]))
+            else:
+                spec.append((False, len(constants)))
+                constants.append(a)
+        program.append((node.function, spec))
+    kept = [
+        node
+        for node in order
+        if node.handles is None and node is not target.node and node.held() is not None
+    ]
+    keep = [place[id(node)] for node in kept]
+    at = [place[id(node)] for node in leaves]
+    inputs = [[node.handles[b] for node in leaves] for b in range(len(layout.sizes))]  # type: ignore[index]
+    shares, values = layout.runner.run(
+        layout, (program, at, keep), constants, inputs, len(keep), combine
+    )
+    for j, node in enumerate(kept):
+        node.handles = [value[j] for value in values]
+        node.function, node.args = None, ()
+    return shares
+
+
+def run_block(job: Any, constants: list[Any], inputs: list[Any]) -> tuple[Any, list[Any]]:
+    """One block's task: the noted operations in order; its share, and the values to keep."""
+    program, at, keep = job
+    values: list[Any] = [None] * len(program)
+    for where, value in zip(at, inputs, strict=True):
+        values[where] = value
+    for i, step in enumerate(program):
+        if step is not None:
+            function, spec = step
+            values[i] = function(*(values[j] if own else constants[j] for own, j in spec))
+    return values[-1], [values[i] for i in keep]
+
+
+def add(shares: list[Any]) -> Any:
+    """The sum of the blocks' shares, in order."""
+    total = shares[0]
+    for share in shares[1:]:
+        total = total + share
+    return total
+
+
+def largest(shares: list[Any]) -> Any:
+    return np.max(np.stack([np.asarray(s) for s in shares]), axis=0)
+
+
+def smallest(shares: list[Any]) -> Any:
+    return np.min(np.stack([np.asarray(s) for s in shares]), axis=0)
+
+
+def _take(block: Array, key: Any) -> Array:
+    return block[key]
+
+
+def _astype(block: Array, dtype: Any) -> Array:
+    return block.astype(dtype)
+
+
+def _spread(part: Array, block: Array) -> Array:
+    return np.broadcast_to(part, block.shape)
+
+
+def _mean_columns(block: Array, keepdims: bool) -> Array:
+    return block.mean(axis=1, keepdims=keepdims)
+
+
+def _cross(a: Array, b: Array) -> Array:
+    return a.T @ b
+
+
+def _matmul_rows(a: Array, b: Array) -> Array:
+    return a @ b
+
+
+def _dot64(a: Array, b: Array) -> float:
+    from partwise.engine.numeric import dot64
+
+    return dot64(a, np.broadcast_to(b, a.shape))
+
+
+def _sum(block: Array, axis: Any, dtype: Any) -> Any:
+    return block.sum(axis=axis, dtype=dtype)
+
+
+def _limit(block: Array, axis: Any, limit: Any) -> Any:
+    edge = -np.inf if limit is np.maximum else np.inf
+    return limit.reduce(block, axis=axis, initial=edge).astype(block.dtype)
+
+
+def _any(block: Array) -> bool:
+    return bool(block.any())
+
+
+def _nothing(block: Array) -> int:
+    return 0

@@ -1,0 +1,157 @@
+"""The two subproblems of a factorization, after the products: X is gone.
+
+Both have ``split`` (gradient = pos - neg), ``value`` and ``terms``; the steps in `solvers.steps`
+need nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from partwise.engine import arrays
+from partwise.engine.arrays import namespace, spread
+from partwise.engine.numeric import Array, dot64, norm64, ratio
+from partwise.engine.terms import Term
+
+
+def add_terms(terms: Sequence[Term], Z: Array, neg: Array, pos: Array) -> tuple[Array, Array]:
+    """Add the split gradients of the terms to (neg, pos)."""
+    for term in terms:
+        minus, plus = term.split(Z)
+        neg, pos = neg + minus, pos + plus
+    return neg, pos
+
+
+class Quadratic:
+    """½ Σ_i d_i z_iᵀ G z_i + ½ Σ_k ρ_k ‖z_k‖² - ⟨C, Z⟩ + terms(Z), Z >= 0.
+
+    Parameters
+    ----------
+    C, G : (n, k) and (k, k) arrays
+    d : (n,) array or None
+        Row weights of the quadratic part; None means ones.
+    terms : sequence of Term
+    constant : float
+        What makes `value` the whole objective.
+    ridge : (k,) array or None
+        ρ: the price of the length of column k, where the model pays for it elsewhere; it steers the
+        step, and ``length_cost(Z)``, if given, replaces it in the value.
+    sweeps : int
+        How many coordinate sweeps one product deserves.
+    """
+
+    kind = "frobenius"
+    exponent = 1.0  # power of the multiplicative ratio
+
+    def __init__(
+        self,
+        C: Array,
+        G: Array,
+        *,
+        d: Array | None = None,
+        terms: Sequence[Term] = (),
+        constant: float = 0.0,
+        ridge: Array | None = None,
+        length_cost: Callable[[Array], float] | None = None,
+        sweeps: int = 1,
+    ) -> None:
+        self.C, self.G, self.d, self.terms = C, G, d, terms
+        self.constant, self.length_cost, self.sweeps = constant, length_cost, sweeps
+        self.hessian = G if ridge is None else G + arrays.cast(namespace(G).diag(ridge), G.dtype)
+
+    def value(self, Z: Array) -> float:
+        weighted = Z if self.d is None else Z * self.d[:, None]
+        total = 0.5 * dot64(weighted.T @ Z, self.G) - dot64(self.C, Z) + self.constant
+        if self.length_cost is not None:
+            total += self.length_cost(Z)
+        return total + sum(term.value(Z) for term in self.terms)
+
+    def split(self, Z: Array) -> tuple[Array, Array]:
+        pos = Z @ self.hessian
+        if self.d is not None:
+            pos *= self.d[:, None]
+        return add_terms(self.terms, Z, self.C, pos)
+
+    def lipschitz(self) -> float:
+        """A bound of the Hessian: ‖G‖₂ max d plus the terms' own."""
+        d = 1.0 if self.d is None else arrays.largest(self.d)
+        return arrays.spectral_norm(self.hessian) * d + sum(t.lipschitz() for t in self.terms)
+
+
+class Divergence:
+    """The EM majoriser of a KL (or β) loss at the current point.
+
+    gradient = cost + terms - product, where ``product`` are the ratio products (X/Y) B, made when
+    first asked for, and ``cost`` (1 or n, k) the column sums with their weights.
+
+    Parameters
+    ----------
+    beta : float
+        β of the loss; 1 for KL.
+    newton : callable or None
+        ``newton(Z, cost, ridge, sweeps, rough)``: second-order sweeps, where the back end has them.
+    evaluate : callable
+        The whole objective with this factor at Z.
+    """
+
+    kind = "divergence"
+
+    def __init__(
+        self,
+        product: Callable[[], Array],
+        cost: Array,
+        *,
+        d: Array | None = None,
+        terms: Sequence[Term] = (),
+        beta: float = 1.0,
+        newton: Callable[..., Array] | None = None,
+        evaluate: Callable[[Array], float],
+    ) -> None:
+        self._make_product, self.cost, self.d, self.terms = product, cost, d, terms
+        self.beta, self.newton, self.value = beta, newton, evaluate
+        self._product: Array = None
+
+    @property
+    def product(self) -> Array:
+        if self._product is None:
+            self._product = self._make_product()
+        return self._product
+
+    def split(self, Z: Array) -> tuple[Array, Array]:
+        return add_terms(self.terms, Z, self.product, self.cost)
+
+
+Subproblem = Quadratic | Divergence
+
+
+def kkt_residual(sub: Subproblem, Z: Array) -> float:
+    """‖projected gradient‖ / (‖neg‖ + ‖pos‖), in [0, 1] whatever the scale of X.
+
+    Where the gradient is positive, entries below the mean of their column count in proportion:
+    at zero not at all, and a multiplicative update that is on its way there little; in the norms
+    below the fraction likewise. A row of weight d counts like d equal rows.
+    """
+    neg, pos = (spread(part, Z) for part in sub.split(Z))
+    mean = Z.mean(axis=0) if sub.d is None else sub.d @ Z / sub.d.sum()
+    if isinstance(Z, np.ndarray):
+        # in blocks: temporaries as large as the factors would double the memory of a fit
+        cuts = [slice(start, start + 8192) for start in range(0, len(Z), 8192)]
+        weights = [None if sub.d is None else sub.d[cut] for cut in cuts]
+        lengths = [_norms(Z[c], neg[c], pos[c], mean, d) for c, d in zip(cuts, weights)]
+        gradient, minus, plus = np.linalg.norm(lengths, axis=0)
+    else:
+        gradient, minus, plus = _norms(Z, neg, pos, mean, sub.d)
+    return float(gradient / (minus + plus)) if minus + plus > 0 else 0.0
+
+
+def _norms(Z: Array, neg: Array, pos: Array, mean: Array, d: Array | None) -> tuple[float, ...]:
+    """Norms of the projected gradient and of its two parts, on some rows."""
+    xp = namespace(Z)
+    if d is not None:
+        row = ratio(xp.ones_like(d), xp.sqrt(d))[:, None]
+        neg, pos = neg * row, pos * row
+    gradient = pos - neg
+    share = xp.where(gradient > 0, xp.minimum(ratio(Z, spread(mean, Z)), 1), xp.ones_like(Z))
+    return norm64(gradient * share), norm64(neg * share), norm64(pos * share)

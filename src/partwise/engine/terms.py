@@ -1,0 +1,287 @@
+"""Pieces of the objective on one factor Z: a value, a split gradient, and two bounds.
+
+A term is five small methods. ``value`` is what it adds to the objective. ``split`` writes its
+gradient as pos - neg with both >= 0, which is all a multiplicative update needs. ``row_bound`` is a
+majoriser that separates over rows, lin·z + ½ ridge z² (equal to the term at Z up to a constant),
+which is all coordinate descent needs. ``lipschitz`` bounds the Hessian, for gradient steps.
+``couples`` says whether rows depend on each other, ``degree`` how the value grows with the scale
+of Z.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import numpy as np
+
+from partwise.engine import arrays
+from partwise.engine.arrays import namespace, to_numpy
+from partwise.engine.data.sparse import multiply
+from partwise.engine.numeric import Array, dot64, floor, ratio, threads_for
+
+
+class Term(Protocol):
+    couples: bool
+    degree: int
+
+    def value(self, Z: Array) -> float: ...
+
+    def split(self, Z: Array) -> tuple[Array, Array]: ...
+
+    def row_bound(self, Z: Array) -> tuple[Array, Array]: ...
+
+    def lipschitz(self) -> float: ...
+
+    def placed(self, place: Callable[[Array], Array], operator: Callable[[Any], Any]) -> Term:
+        """The same term with its arrays where the factor is."""
+        ...
+
+
+class Linear:
+    """⟨cost, Z⟩ with cost >= 0: the l1 penalty, and cdNMF's cost of another class's parts."""
+
+    couples = False
+    degree = 1
+
+    def __init__(self, cost: Array) -> None:
+        self.cost = cost
+
+    def value(self, Z: Array) -> float:
+        if self.cost.shape == Z.shape:
+            return dot64(self.cost, Z)
+        return arrays.sum64(self.cost * Z)
+
+    def placed(self, place: Callable[[Array], Array], operator: Any) -> Linear:
+        return Linear(place(self.cost))
+
+    def split(self, Z: Array) -> tuple[Array, Array]:
+        return arrays.none(Z), self.cost
+
+    def row_bound(self, Z: Array) -> tuple[Array, Array]:
+        return self.cost, arrays.none(Z)
+
+    def lipschitz(self) -> float:
+        return 0.0
+
+
+class Ridge:
+    """½ Σ weight ∘ Z ∘ Z; weight is (1, 1), (n, 1) or (n, k)."""
+
+    couples = False
+    degree = 2
+
+    def __init__(self, weight: Array) -> None:
+        self.weight = weight
+
+    def value(self, Z: Array) -> float:
+        return 0.5 * dot64(Z * self.weight, Z)
+
+    def placed(self, place: Callable[[Array], Array], operator: Any) -> Ridge:
+        return Ridge(place(self.weight))
+
+    def split(self, Z: Array) -> tuple[Array, Array]:
+        return arrays.none(Z), Z * self.weight
+
+    def row_bound(self, Z: Array) -> tuple[Array, Array]:
+        return arrays.none(Z), self.weight
+
+    def lipschitz(self) -> float:
+        return arrays.largest(self.weight)
+
+
+class Neighbors:
+    """Z -> W Z, with cliques kept implicit.
+
+    With ``members`` (classes, n), the samples of a class are joined by ``weight`` besides W: the
+    sum of the class minus the sample itself. ``mask`` and ``codes`` say which samples have a class,
+    and which.
+    """
+
+    def __init__(
+        self, W: Any, members: Any = None, mask: Array = None, codes: Array = None, weight: Any = 0
+    ) -> None:
+        self.W, self.members, self.mask, self.codes, self.weight = W, members, mask, codes, weight
+
+    def __call__(self, Z: Array) -> Array:
+        out = multiply(self.W, Z)
+        if self.members is not None:
+            out[self.mask] += self.weight * ((self.members @ Z)[self.codes] - Z[self.mask])
+        return out
+
+
+class OnGraph:
+    """What both terms on a graph hold: ``neighbors`` multiplies by W, ``degrees`` its row sums.
+
+    W itself may be implicit.
+    """
+
+    couples = True
+
+    def __init__(self, neighbors: Any, degrees: Array, weight: float) -> None:
+        self.neighbors = neighbors
+        self.degrees = degrees
+        self.weight = weight
+
+    def placed(self, place: Callable[[Array], Array], operator: Callable[[Any], Any]) -> Any:
+        return type(self)(operator(self.neighbors), place(self.degrees), self.weight)
+
+    @property
+    def edges(self) -> tuple[Any, float] | None:
+        """W and λ where all edges are written out, as an array in memory."""
+        implicit = getattr(self.neighbors, "members", None) is not None
+        W = None if implicit else getattr(self.neighbors, "W", None)
+        return (W, self.weight) if hasattr(W, "indptr") else None
+
+
+class Graph(OnGraph):
+    """λ/2 tr(ZᵀLZ), L = D - W: neighbours in the graph W get similar rows."""
+
+    degree = 2
+
+    def value(self, Z: Array) -> float:
+        LZ = self.degrees[:, None] * Z - self.neighbors(Z)
+        return 0.5 * self.weight * dot64(LZ, Z)
+
+    def split(self, Z: Array) -> tuple[Array, Array]:
+        return self.weight * self.neighbors(Z), self.weight * self.degrees[:, None] * Z
+
+    def row_bound(self, Z: Array) -> tuple[Array, Array]:
+        # L ≼ 2D, so ½ tr(ZᵀLZ) <= at Z₀: ⟨LZ₀ - 2DZ₀, Z⟩ + tr(ZᵀDZ) = -⟨(W + D)Z₀, Z⟩ + tr(ZᵀDZ)
+        DZ = self.degrees[:, None] * Z
+        return -self.weight * (self.neighbors(Z) + DZ), 2.0 * self.weight * self.degrees[:, None]
+
+    def lipschitz(self) -> float:
+        return 2.0 * self.weight * arrays.largest(self.degrees)
+
+
+#: Samples up to which a graph's matrix is factored; fill-in grows faster than the graph.
+MOST_FACTORED = 20_000
+
+
+class GraphDivergence(OnGraph):
+    """λ/4 Σ_jl W_jl Σ_k (v_j log(v_j/v_l) + v_l log(v_l/v_j)): GNMF (7) with its λ halved.
+
+    ``solve`` is GNMF (21): (diag(b) + λL) z = c for every column, by one factorization where all
+    columns have the same matrix and by conjugate gradients elsewhere. Its fixed points are near
+    those of this value, but not stationary for it.
+    """
+
+    degree = 1
+
+    def __init__(self, neighbors: Any, degrees: Array, weight: float) -> None:
+        super().__init__(neighbors, degrees, weight)
+        self.cg_iterations = 0  # the most that one solve took
+        self._known: Any = None  # the diagonal of the matrix that is factored, and its factors
+
+    def _log(self, Z: Array) -> Array:
+        xp = namespace(Z)
+        return xp.log(xp.maximum(Z, floor(Z.dtype)))
+
+    def value(self, Z: Array) -> float:
+        log = self._log(Z)
+        return 0.5 * self.weight * dot64(self.degrees[:, None] * log - self.neighbors(log), Z)
+
+    def split(self, Z: Array) -> tuple[Array, Array]:
+        log = self._log(Z)
+        D = self.degrees[:, None]
+        slope = D * log - self.neighbors(log) + D - ratio(self.neighbors(Z), Z)
+        slope *= 0.5 * self.weight
+        xp = namespace(Z)
+        return xp.maximum(-slope, 0), xp.maximum(slope, 0)
+
+    def row_bound(self, Z: Array) -> tuple[Array, Array]:
+        raise TypeError("the divergence on a graph has no row bound; use solver='mu'")
+
+    def lipschitz(self) -> float:
+        return np.inf
+
+    def solve(self, b: Array, ridge: Array, c: Array, Z: Array) -> Array:
+        """z >= 0 with (b + ridge z + λL) z = c, started at Z."""
+        if hasattr(self.neighbors, "here"):  # W Z brings the rows here: once is enough
+            return self._solve_here(b, ridge, c, Z)
+        for _ in range(8 if ridge.any() else 1):  # ridge z² ≈ ridge (2 z₀ z - z₀²): Newton
+            Z = self._conjugate_gradient(b + 2 * ridge * Z, c + ridge * Z * Z, Z)
+        return Z
+
+    def _solve_here(self, *given: Array) -> Array:
+        here = GraphDivergence(self.neighbors.here, to_numpy(self.degrees), self.weight)
+        Z = here.solve(*(to_numpy(a) for a in given))
+        self.cg_iterations = max(self.cg_iterations, here.cg_iterations)
+        return self.neighbors.place(Z)
+
+    def _conjugate_gradient(self, b: Array, c: Array, Z: Array, most: int = 500) -> Array:
+        """Jacobi-preconditioned CG, on all columns at once where they are not arrays in memory."""
+        diagonal = b + self.weight * self.degrees[:, None]
+        diagonal = namespace(Z).maximum(diagonal, floor(Z.dtype))
+        goal = 1e-12 if floor(Z.dtype) < 1e-100 else 1e-6
+        edges = self.edges if isinstance(Z, np.ndarray) else None
+        if edges is not None:
+            factors = self._factors(edges, diagonal)
+            if factors is not None:
+                return np.maximum(factors.solve(c.astype(np.float64)).astype(Z.dtype), 0)
+            return self._by_column(edges, diagonal, c, Z, goal, most)
+
+        def multiply(P: Array) -> Array:
+            return diagonal * P - self.weight * self.neighbors(P)
+
+        residual = c - multiply(Z)
+        goal = goal**2 * (c * c).sum(axis=0)
+        scaled = residual / diagonal
+        direction = scaled
+        product = (residual * scaled).sum(axis=0)
+        for n in range(1, most + 1):
+            if ((residual * residual).sum(axis=0) <= goal).all():
+                break
+            AP = multiply(direction)
+            alpha = ratio(product, (direction * AP).sum(axis=0))
+            Z = Z + alpha * direction
+            residual = residual - alpha * AP
+            scaled = residual / diagonal
+            following = (residual * scaled).sum(axis=0)
+            direction = scaled + ratio(following, product) * direction
+            product = following
+            self.cg_iterations = max(self.cg_iterations, n)
+        return namespace(Z).maximum(Z, 0)
+
+    def _factors(self, edges: tuple[Any, float], diagonal: Array) -> Any:
+        """LU factors of the matrix where all columns have the same, kept while it is the same.
+
+        Under the unit constraint it never changes: one factorization for the whole fit, where
+        conjugate gradients take hundreds of iterations each time if λ is large.
+        """
+        first = diagonal[:, 0].astype(np.float64)
+        if len(first) > MOST_FACTORED or np.ptp(diagonal, axis=1).max() > 1e-12 * first.min():
+            return None
+        if self._known is None or not np.allclose(first, self._known[0], rtol=1e-12, atol=0):
+            from scipy.sparse import csc_array, diags_array
+            from scipy.sparse.linalg import splu
+
+            W, scale = edges
+            A = csc_array(diags_array(first) - scale * W.astype(np.float64))
+            how = {"permc_spec": "MMD_AT_PLUS_A", "diag_pivot_thresh": 0.0}
+            self._known = first, splu(A, options={"SymmetricMode": True}, **how)
+        return self._known[1]
+
+    def _by_column(
+        self, edges: tuple[Any, float], diagonal: Array, c: Array, Z: Array, goal: float, most: int
+    ) -> Array:
+        from partwise.engine import kernels
+
+        W, scale = edges
+        n, k = Z.shape
+        width = -(-k // kernels.TILE)
+
+        def tiles(a: Array, rest: float) -> Array:
+            wide = np.full((n, width * kernels.TILE), rest, dtype=Z.dtype)
+            wide[:, :k] = a
+            return np.ascontiguousarray(wide.reshape(n, width, -1).transpose(1, 0, 2))
+
+        z = tiles(Z, 0)
+        taken = np.zeros(width, dtype=np.int64)
+        threads = threads_for(10.0 * (W.nnz + 5 * n) * k)
+        run = kernels.graph_solve_parallel if threads > 1 else kernels.graph_solve
+        arrays = (W.indptr, W.indices, W.data.astype(Z.dtype, copy=False), Z.dtype.type(scale))
+        run(*arrays, tiles(diagonal, 1), tiles(c, 0), z, goal, most, taken)
+        self.cg_iterations = max(self.cg_iterations, int(taken.max(initial=0)))
+        return np.maximum(z.transpose(1, 0, 2).reshape(n, -1)[:, :k], 0)

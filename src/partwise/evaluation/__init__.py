@@ -1,0 +1,1 @@
+"""How good an answer is: the papers' clustering protocol and scores."""

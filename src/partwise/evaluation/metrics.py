@@ -1,0 +1,272 @@
+"""How well a clustering agrees with known classes, and how sparse a matrix is.
+
+Labels may be of any hashable type, and the two sides need not share names or types.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import ArrayLike, NDArray
+
+__all__ = [
+    "adjusted_rand",
+    "clustering_accuracy",
+    "normalized_mutual_info",
+    "purity",
+    "sparseness",
+]
+
+
+def clustering_accuracy(y_true: ArrayLike, y_pred: ArrayLike) -> float:
+    """AC = max over one-to-one maps from clusters to classes of the share that agrees.
+
+    The best map is found by the Hungarian method. Clusters beyond the number of classes match
+    nothing, and neither do classes beyond the number of clusters.
+
+    Parameters
+    ----------
+    y_true : array-like of shape (n_samples,)
+        Classes.
+    y_pred : array-like of shape (n_samples,)
+        Clusters, under any names.
+
+    Returns
+    -------
+    float
+        Between 0 and 1; 1 if both are the same partition.
+
+    Examples
+    --------
+    >>> from partwise.metrics import clustering_accuracy
+    >>> clustering_accuracy(["a", "a", "b", "b"], [1, 1, 0, 1])
+    0.75
+    """
+    from scipy.optimize import linear_sum_assignment
+
+    table = _contingency(y_true, y_pred).toarray()
+    rows, columns = linear_sum_assignment(table, maximize=True)
+    return float(table[rows, columns].sum() / table.sum())
+
+
+def normalized_mutual_info(y_true: ArrayLike, y_pred: ArrayLike) -> float:
+    """NMI = I(C; K) / max(H(C), H(K)), of classes C and clusters K.
+
+    The papers divide by the larger entropy. scikit-learn's default divides by the mean, which is
+    never smaller a result.
+
+    Parameters
+    ----------
+    y_true : array-like of shape (n_samples,)
+        Classes.
+    y_pred : array-like of shape (n_samples,)
+        Clusters, under any names.
+
+    Returns
+    -------
+    float
+        Between 0 (independent) and 1 (the same partition; also if both have a single group).
+
+    References
+    ----------
+    Cai, He, Han & Huang (2011), Graph regularized nonnegative matrix factorization, section 4.2.
+
+    Examples
+    --------
+    >>> from partwise.metrics import normalized_mutual_info
+    >>> round(normalized_mutual_info([0, 0, 1, 1], ["x", "x", "y", "z"]), 3)
+    0.667
+    """
+    table = _contingency(y_true, y_pred)
+    n = table.sum()
+    of_class, of_cluster = table.sum(axis=1), table.sum(axis=0)
+    if of_class.size == 1 and of_cluster.size == 1:
+        return 1.0
+    larger = max(_entropy(of_class / n), _entropy(of_cluster / n))
+    joint = table.data / n
+    apart = (of_class[table.row] / n) * (of_cluster[table.col] / n)
+    information = float(np.sum(joint * np.log(joint / apart)))
+    return min(max(information / larger, 0.0), 1.0)
+
+
+def adjusted_rand(y_true: ArrayLike, y_pred: ArrayLike) -> float:
+    """ARI = (index - expected) / (maximum - expected), index = pairs together on both sides.
+
+    Parameters
+    ----------
+    y_true : array-like of shape (n_samples,)
+        Classes.
+    y_pred : array-like of shape (n_samples,)
+        Clusters, under any names.
+
+    Returns
+    -------
+    float
+        1 for the same partition, 0 on average for random ones, and negative if worse than that.
+
+    References
+    ----------
+    Hubert & Arabie (1985), Comparing partitions, Journal of Classification 2.
+
+    Examples
+    --------
+    >>> from partwise.metrics import adjusted_rand
+    >>> round(adjusted_rand([0, 0, 1, 1], [0, 0, 1, 2]), 3)
+    0.571
+    """
+    table = _contingency(y_true, y_pred)
+    index = _pairs(table.data)
+    of_class, of_cluster = _pairs(table.sum(axis=1)), _pairs(table.sum(axis=0))
+    everything = _pairs(np.array([table.sum()]))
+    if of_class == of_cluster == index:  # the same partition, also without any pair to judge by
+        return 1.0
+    expected = of_class * of_cluster / everything
+    return float((index - expected) / ((of_class + of_cluster) / 2 - expected))
+
+
+def purity(y_true: ArrayLike, y_pred: ArrayLike) -> float:
+    """The share of samples that belong to the largest class of their cluster.
+
+    Several clusters may count for one class, so purity grows with the number of clusters.
+
+    Parameters
+    ----------
+    y_true : array-like of shape (n_samples,)
+        Classes.
+    y_pred : array-like of shape (n_samples,)
+        Clusters, under any names.
+
+    Returns
+    -------
+    float
+        Above 0 and at most 1.
+
+    Examples
+    --------
+    >>> from partwise.metrics import purity
+    >>> purity(["a", "a", "b", "b"], [0, 1, 2, 2])
+    1.0
+    """
+    table = _contingency(y_true, y_pred)
+    return float(table.max(axis=0).toarray().sum() / table.sum())
+
+
+def sparseness(
+    M: ArrayLike | sp.sparray | sp.spmatrix, axis: int | None = None
+) -> float | NDArray[np.float64]:
+    """Hoyer's sparseness (√n - ‖x‖₁ / ‖x‖₂) / (√n - 1) of the n entries of a matrix.
+
+    0 if all entries are equal, 1 if a single entry is not zero. The sign of entries is ignored.
+
+    Parameters
+    ----------
+    M : array or scipy sparse array
+        Finite values.
+    axis : {None, 0, 1}, default=None
+        None: one number, with x all entries of M, as in NMF-DC (30). 0: one number for each
+        column. 1: one for each row.
+
+    Returns
+    -------
+    float or ndarray
+        Between 0 and 1. NaN where it is not defined: for zero vectors, and for a single entry.
+
+    References
+    ----------
+    Hoyer (2004), Non-negative matrix factorization with sparseness constraints, JMLR 5.
+    Yang et al. (2018), NMF-DC, (30).
+
+    Examples
+    --------
+    >>> from partwise.metrics import sparseness
+    >>> sparseness([[0.0, 0.0], [3.0, 0.0]])
+    1.0
+    >>> sparseness([[1.0, 1.0], [1.0, 0.0]], axis=0).round(3)
+    array([0., 1.])
+    """
+    values: Any = sp.coo_array(M) if sp.issparse(M) else np.asarray(M)
+    if values.dtype.kind not in "biuf":
+        raise TypeError(f"M must hold real numbers, got dtype {values.dtype}.")
+    if axis not in (None, 0, 1) or (axis is not None and values.ndim != 2):
+        raise ValueError(
+            f"axis must be None, or 0 or 1 for a matrix; got axis={axis} for shape {values.shape}."
+        )
+    size = int(np.prod(values.shape))
+    if size == 0:
+        raise ValueError(f"M must have at least one entry, got shape {values.shape}.")
+    values = abs(values.astype(np.float64))
+    stored = values.data if sp.issparse(values) else values
+    if not np.isfinite(stored).all():
+        raise ValueError("M must be finite, got NaN or infinity; remove those entries.")
+    largest = stored.max(initial=0.0)
+    if largest > 0:
+        values = values / largest  # so that squares neither overflow nor vanish
+    first = np.asarray(values.sum(axis=axis))
+    second = np.sqrt(np.asarray((values * values).sum(axis=axis)))
+    root = np.sqrt(size if axis is None else values.shape[axis])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        result = np.asarray((root - first / second) / (root - 1))
+    result[~np.isfinite(result)] = np.nan
+    result = np.clip(result, 0.0, 1.0)
+    return float(result) if axis is None else result
+
+
+def _contingency(y_true: ArrayLike, y_pred: ArrayLike) -> sp.coo_array:
+    """Number of samples in each class (row) and cluster (column), without stored zeros."""
+    classes, n_classes = _codes(y_true, "y_true")
+    clusters, n_clusters = _codes(y_pred, "y_pred")
+    if classes.size != clusters.size:
+        raise ValueError(
+            f"y_true and y_pred must have the same length, got {classes.size} and "
+            f"{clusters.size}; compare labels of the same samples."
+        )
+    ones = np.ones(classes.size, dtype=np.int64)
+    table = sp.coo_array((ones, (classes, clusters)), shape=(n_classes, n_clusters))
+    table.sum_duplicates()
+    return table
+
+
+def _codes(y: ArrayLike, name: str) -> tuple[NDArray[np.int64], int]:
+    """Integer codes in order of appearance, so that labels need no order among themselves."""
+    values = np.asarray(y)
+    if values.dtype.kind not in "biufmM":  # as objects: numpy would write None and 1 as text
+        values = np.asarray(y, dtype=object)
+    if values.ndim == 2 and values.shape[1] == 1:
+        values = values.ravel()
+    if values.ndim != 1:
+        raise ValueError(f"{name} must have one label a sample, got shape {values.shape}.")
+    if values.size == 0:
+        raise ValueError(f"{name} must have at least one label, got none.")
+    if values.dtype.kind != "O":
+        missing = bool((values != values).any())
+        found, codes = np.unique(values, return_inverse=True)
+        n_found = found.size
+    else:
+        items = values.tolist()
+        missing = any(_is_missing(item) for item in items)
+        position: dict[Any, int] = {}
+        codes = np.array([position.setdefault(item, len(position)) for item in items])
+        n_found = len(position)
+    if missing:
+        raise ValueError(
+            f"{name} contains unknown labels (None or NaN); compare the labelled samples only, "
+            "for example y_true[known], y_pred[known]."
+        )
+    return codes.astype(np.int64, copy=False), n_found
+
+
+def _is_missing(item: Any) -> bool:
+    if item is None or type(item).__name__ == "NAType":
+        return True
+    return isinstance(item, float) and item != item
+
+
+def _entropy(shares: NDArray[np.float64]) -> float:
+    return float(-np.sum(shares * np.log(shares)))
+
+
+def _pairs(counts: NDArray[Any]) -> int:
+    """Σ c (c - 1) / 2 as a Python integer, which does not overflow."""
+    return sum(int(c) * (int(c) - 1) // 2 for c in np.asarray(counts).ravel())

@@ -1,0 +1,142 @@
+"""Values as JSON and arrays, for `persist`: what a fitted model holds, and nothing that runs."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from partwise.engine.arrays import is_tensor, to_numpy
+from partwise.evaluation.cluster import Clustering
+
+
+class PersistError(ValueError):
+    """A model that cannot be saved, or a file that is no model; the message is one line."""
+
+
+class Encoder:
+    """Turns values into JSON; arrays are set aside under member names."""
+
+    def __init__(self) -> None:
+        self.arrays: dict[str, np.ndarray] = {}
+
+    def encode(self, value: Any, where: str) -> Any:
+        """JSON for a value; `where` names it in the error if there is none."""
+        if value is None or isinstance(value, (bool, str)):
+            return str(value) if isinstance(value, str) else value
+        if isinstance(value, bytes):
+            return {"bytes": value.hex()}
+        if isinstance(value, (np.datetime64, np.timedelta64)):
+            return {"time": [value.dtype.str, str(value.astype(np.int64))]}
+        if isinstance(value, np.generic):
+            return self.encode(value.item(), where)
+        if isinstance(value, int):
+            return value
+        if isinstance(value, float):
+            return value if math.isfinite(value) else {"float": repr(value)}
+        if isinstance(value, Clustering):
+            parts = {"centers": value.centers, "names": value.names, "labels": value.labels}
+            return {"clustering": {k: self.encode(v, f"{where}.{k}") for k, v in parts.items()}}
+        if is_tensor(value) or type(value).__module__.startswith("dask.array"):
+            value = np.asarray(to_numpy(value))  # a model file is read where neither may be
+        if isinstance(value, np.ndarray):
+            return self._array(value, where)
+        if sp.issparse(value):
+            return self._sparse(value, where)
+        if isinstance(value, (tuple, list)):
+            items = [self.encode(item, where) for item in value]
+            return items if isinstance(value, list) else {"tuple": items}
+        if isinstance(value, dict) and all(isinstance(key, str) for key in value):
+            return {"dict": {k: self.encode(v, f"{where}[{k!r}]") for k, v in value.items()}}
+        raise PersistError(
+            f"{where} is a {type(value).__name__}, which a model file cannot hold; it holds "
+            "numbers, text and arrays."
+        )
+
+    def _array(self, value: np.ndarray, where: str) -> Any:
+        if value.dtype.kind == "O":
+            items = [self.encode(item, where) for item in value.ravel().tolist()]
+            return {"objects": {"items": items, "shape": list(value.shape)}}
+        if value.dtype.kind not in "biufcUSmM":
+            raise PersistError(f"{where} is an array of {value.dtype}, which cannot be saved.")
+        name = f"a{len(self.arrays):04d}.npy"
+        self.arrays[name] = np.asarray(value)
+        return {"array": name}
+
+    def _sparse(self, value: Any, where: str) -> Any:
+        csr = sp.csr_array(value)
+        parts = {key: self._array(getattr(csr, key), where) for key in ("data", "indices")}
+        parts["indptr"] = self._array(csr.indptr, where)
+        return {"sparse": {**parts, "shape": list(csr.shape)}}
+
+
+class Decoder:
+    """The way back; anything unexpected is a `PersistError`."""
+
+    def __init__(self, arrays: dict[str, np.ndarray]) -> None:
+        self.arrays = arrays
+
+    def decode(self, value: Any) -> Any:
+        if value is None or isinstance(value, (bool, int, float, str)):
+            return value
+        if isinstance(value, list):
+            return [self.decode(item) for item in value]
+        if not isinstance(value, dict) or len(value) != 1:
+            raise PersistError("model.json holds a value of an unknown kind.")
+        ((kind, content),) = value.items()
+        reader = getattr(self, f"_{kind}", None) if kind in KINDS else None
+        if reader is None:
+            raise PersistError(f"model.json holds a value of the unknown kind {str(kind)[:40]!r}.")
+        return reader(content)
+
+    def _array(self, name: Any) -> np.ndarray:
+        if name not in self.arrays:
+            raise PersistError(f"model.json refers to {str(name)[:40]!r}, which is not there.")
+        return self.arrays[name]
+
+    def _sparse(self, content: Any) -> sp.csr_array:
+        data, indices, indptr = (self.decode(content[key]) for key in ("data", "indices", "indptr"))
+        matrix = sp.csr_array((data, indices, indptr), shape=tuple(content["shape"]))
+        matrix.check_format(full_check=True)
+        return matrix
+
+    def _objects(self, content: Any) -> np.ndarray:
+        items = [self.decode(item) for item in content["items"]]
+        array = np.empty(len(items), dtype=object)
+        array[:] = items
+        return array.reshape(content["shape"])
+
+    def _tuple(self, content: Any) -> tuple[Any, ...]:
+        return tuple(self.decode(item) for item in content)
+
+    def _dict(self, content: Any) -> dict[str, Any]:
+        return {key: self.decode(item) for key, item in content.items()}
+
+    def _float(self, content: Any) -> float:
+        if content not in ("nan", "inf", "-inf"):
+            raise PersistError("model.json holds a malformed number.")
+        return float(content)
+
+    def _bytes(self, content: Any) -> bytes:
+        return bytes.fromhex(content)
+
+    def _time(self, content: Any) -> Any:
+        dtype = np.dtype(content[0])
+        if dtype.kind not in "mM":
+            raise PersistError("model.json holds a malformed time.")
+        return np.array(int(content[1]), dtype=np.int64).view(dtype)[()]
+
+    def _clustering(self, content: Any) -> Clustering:
+        parts = {key: self.decode(content[key]) for key in ("centers", "names", "labels")}
+        centers, names, labels = parts["centers"], parts["names"], parts["labels"]
+        arrays = all(isinstance(part, np.ndarray) for part in parts.values())
+        if not arrays or centers.ndim != 2 or centers.dtype.kind != "f" or labels.ndim != 1:
+            raise PersistError("the clusters are malformed.")
+        if names.shape != centers.shape[:1] or not np.isfinite(centers).all():
+            raise PersistError("the clusters are malformed.")
+        return Clustering(**parts)
+
+
+KINDS = {"array", "sparse", "objects", "tuple", "dict", "float", "bytes", "time", "clustering"}

@@ -1,0 +1,349 @@
+"""Models in files: a zip of JSON and ``.npy`` arrays, without pickle.
+
+Loading a stranger's model runs none of its code: the file names an estimator of this package, its
+parameters and its arrays, and every name, size and checksum is checked before anything is used.
+
+The format, version 1, is a zip archive whose members are stored, not compressed, so that reading
+takes no more memory than the file has bytes:
+
+``manifest.json``
+    ``format`` ("partwise-model"), ``version`` (1), ``partwise`` (the version that wrote it), and
+    ``members``: for every other member its ``sha256`` and ``bytes``, and for an array its
+    ``dtype`` and ``shape``.
+``model.json``
+    ``class``, ``parameters`` (as of ``get_params``), ``attributes`` (the fitted ones), and
+    ``recipe`` (how the command prepared the data, or null).
+``a0000.npy``, ``a0001.npy``, ...
+    The arrays that ``model.json`` refers to, written with ``allow_pickle=False``.
+
+JSON has no arrays, tuples, NaN or non-string keys; such a value is an object with the single key
+``array``, ``sparse``, ``objects``, ``tuple``, ``dict``, ``float``, ``bytes``, ``time`` or
+``clustering``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import io
+import json
+import os
+import re
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from partwise.io._values import Decoder, Encoder, PersistError
+from partwise.io.files import check_target
+
+__all__ = ["PersistError", "load", "read", "save"]
+
+FORMAT, VERSION = "partwise-model", 1
+MANIFEST, MODEL = "manifest.json", "model.json"
+_ARRAY_NAME = re.compile(r"a\d{4}\.npy")
+_MAX_MANIFEST = 4_000_000  # bytes; an array takes about 200 of them
+_SKIPPED = {"_skl_callbacks", "_callback_fit_ctx", "_parent_callback_ctx"}
+
+
+def save(model: Any, path: str | Path, *, recipe: Mapping[str, Any] | None = None) -> Path:
+    """Write a fitted model to a file, which appears whole or not at all.
+
+    Parameters
+    ----------
+    model : estimator of partwise
+        Fitted or not. A ``random_state`` that is a generator is saved as None; tensors and Dask
+        arrays are saved, and come back, as ndarrays.
+    path : str or Path
+        The file, by custom ``*.partwise``; an old one is replaced.
+    recipe : mapping, optional
+        What else to keep: the command keeps how it prepared the data.
+
+    Returns
+    -------
+    Path
+
+    Raises
+    ------
+    PersistError
+        The model holds something that a file cannot hold, such as a callable kernel.
+    """
+    path = check_target(path, force=True)
+    name = type(model).__name__
+    if type(model) is not _estimator(name):
+        raise PersistError(f"{name} is not an estimator of partwise; those can be saved.")
+    encoder = Encoder()
+    parameters = model.get_params(deep=False)
+    content = {
+        "class": name,
+        "parameters": {
+            key: encoder.encode(_parameter(name, key, value), f"{name}.{key}")
+            for key, value in parameters.items()
+        },
+        "attributes": {
+            key: encoder.encode(value, f"{name}.{key}")
+            for key, value in vars(model).items()
+            if key not in parameters and key not in _SKIPPED
+        },
+        "recipe": encoder.encode(None if recipe is None else dict(recipe), "recipe"),
+    }
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with part.open("wb") as file:
+            _write(file, content, encoder.arrays)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)
+    return path
+
+
+def load(path: str | Path) -> Any:
+    """Read a model that `save` wrote.
+
+    Parameters
+    ----------
+    path : str or Path
+
+    Returns
+    -------
+    estimator
+        As it was saved: ``transform`` and ``predict`` give the same numbers.
+
+    Raises
+    ------
+    PersistError
+        The file is damaged, no model, or of a newer version of partwise.
+
+    Examples
+    --------
+    >>> import os, tempfile, numpy as np, partwise
+    >>> X = np.random.default_rng(0).random((20, 6))
+    >>> model = partwise.NMF(2, random_state=0).fit(X)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = model.save(os.path.join(folder, "m.partwise"))
+    ...     again = partwise.load(path)
+    >>> bool((again.transform(X) == model.transform(X)).all())
+    True
+    """
+    return read(path)[0]
+
+
+def read(path: str | Path) -> tuple[Any, dict[str, Any] | None]:
+    """The model of a file, and the recipe that was saved with it, or None."""
+    path = Path(path)
+    try:
+        with zipfile.ZipFile(path) as archive:
+            manifest = _manifest(archive, path)
+            members = _members(archive, manifest, path.stat().st_size)
+        content = _json(members.pop(MODEL), MODEL)
+        decoder = Decoder({name: _array(name, *member) for name, member in members.items()})
+        return _build(content, decoder), decoder.decode(content.get("recipe"))
+    except PersistError as error:
+        raise PersistError(f"{path}: {error}") from None
+    except zipfile.BadZipFile as error:
+        raise PersistError(f"{path}: no partwise model, or cut short ({error}).") from None
+    except OSError:
+        raise
+    except Exception as error:  # whatever a forged file brings out: one line, and no model
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        raise PersistError(f"{path}: damaged, or no partwise model ({reason}).") from error
+
+
+# -- writing ------------------------------------------------------------------------------------
+
+
+def _parameter(name: str, key: str, value: Any) -> Any:
+    if isinstance(value, (np.random.RandomState, np.random.Generator)):
+        return None
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if callable(value):
+        raise PersistError(
+            f"{name} with a function as {key} cannot be saved, since a file without code cannot "
+            f"hold it; use a named {key}, or keep the model in memory."
+        )
+    return value
+
+
+def _write(file: Any, content: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
+    text = json.dumps(content, ensure_ascii=False, allow_nan=False).encode("utf-8")
+    members: dict[str, Any] = {MODEL: _described(text)}
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+        _add(archive, MODEL, text)
+        for name, array in arrays.items():
+            buffer = io.BytesIO()
+            np.lib.format.write_array(buffer, array, allow_pickle=False)
+            data = buffer.getbuffer()
+            _add(archive, name, data)
+            shape = list(array.shape)
+            members[name] = {**_described(data), "dtype": array.dtype.str, "shape": shape}
+        manifest = {
+            "format": FORMAT,
+            "version": VERSION,
+            "partwise": _package().__version__,
+            "members": members,
+        }
+        _add(archive, MANIFEST, json.dumps(manifest, indent=1).encode("utf-8"))
+
+
+def _described(data: Any) -> dict[str, Any]:
+    return {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)}
+
+
+def _add(archive: zipfile.ZipFile, name: str, data: Any) -> None:
+    # one date for all: the same model gives the same bytes
+    with archive.open(
+        zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), "w", force_zip64=True
+    ) as member:
+        member.write(data)
+
+
+# -- reading ------------------------------------------------------------------------------------
+
+
+def _manifest(archive: zipfile.ZipFile, path: Path) -> dict[str, Any]:
+    """The manifest, once its format and version are ours."""
+    if archive.namelist().count(MANIFEST) != 1:
+        raise PersistError("no partwise model: it has no manifest.json.")
+    info = archive.getinfo(MANIFEST)
+    if info.file_size > _MAX_MANIFEST or info.compress_type != zipfile.ZIP_STORED:
+        raise PersistError(f"{MANIFEST} is compressed or too large for a model.")
+    manifest = _json(archive.read(MANIFEST), MANIFEST)
+    if manifest.get("format") != FORMAT or not isinstance(manifest.get("version"), int):
+        raise PersistError(f"no partwise model: {MANIFEST} is of another format.")
+    if manifest["version"] > VERSION:
+        raise PersistError(
+            f"written by a newer partwise ({str(manifest.get('partwise'))[:20]}, format "
+            f"{manifest['version']}); {_package().__version__} reads formats up to {VERSION}: "
+            "upgrade partwise."
+        )
+    if not isinstance(manifest.get("members"), dict):
+        raise PersistError(f"{MANIFEST} lists no members.")
+    return manifest
+
+
+def _members(archive: zipfile.ZipFile, manifest: dict[str, Any], total: int) -> dict[str, Any]:
+    """Every member's bytes, once names, sizes and checksums agree with the manifest."""
+    described = manifest["members"]
+    for info in archive.infolist():
+        if info.filename not in (MANIFEST, MODEL) and not _ARRAY_NAME.fullmatch(info.filename):
+            raise PersistError(f"it has a member {info.filename[:60]!r}, which no model has.")
+    names = [name for name in archive.namelist() if name != MANIFEST]
+    if len(set(names)) != len(names) or set(names) != set(described) or MODEL not in described:
+        raise PersistError(f"its members are not those that {MANIFEST} lists.")
+    infos = [archive.getinfo(name) for name in names]
+    # stored members that share no bytes cannot be larger than the file
+    if sum(info.file_size for info in infos) > total:
+        raise PersistError("its members claim more bytes than the file has.")
+    found: dict[str, Any] = {}
+    for info in infos:
+        entry = described[info.filename]
+        if info.compress_type != zipfile.ZIP_STORED or info.file_size != info.compress_size:
+            raise PersistError(f"{info.filename} is compressed; members of a model are not.")
+        if not isinstance(entry, dict) or entry.get("bytes") != info.file_size:
+            raise PersistError(f"{info.filename} has another size than {MANIFEST} says.")
+        data = archive.read(info)
+        if hashlib.sha256(data).hexdigest() != entry.get("sha256"):
+            raise PersistError(f"damaged: the checksum of {info.filename} is wrong.")
+        found[info.filename] = data if info.filename == MODEL else (data, entry)
+    return found
+
+
+def _json(data: bytes, name: str) -> dict[str, Any]:
+    def refuse(text: str) -> None:
+        raise PersistError(f"{name} holds {text}, which is no JSON.")
+
+    content = json.loads(data.decode("utf-8"), parse_constant=refuse)
+    if not isinstance(content, dict):
+        raise PersistError(f"{name} is no JSON object.")
+    return content
+
+
+def _array(name: str, data: bytes, entry: dict[str, Any]) -> np.ndarray:
+    """One array; its header must say what the manifest says, and no more than its bytes hold."""
+    file = io.BytesIO(data)
+    readers = {
+        (1, 0): np.lib.format.read_array_header_1_0,
+        (2, 0): np.lib.format.read_array_header_2_0,
+    }
+    try:
+        shape, _, dtype = readers[np.lib.format.read_magic(file)](file)
+    except (ValueError, KeyError) as error:
+        raise PersistError(f"{name} is no array.") from error
+    if dtype.hasobject:
+        raise PersistError(f"{name} holds pickled objects, which are never loaded.")
+    if [dtype.str, list(shape)] != [entry.get("dtype"), entry.get("shape")]:
+        raise PersistError(f"{name} has another shape or type than {MANIFEST} says.")
+    # in Python's integers, which do not overflow
+    size = int(np.prod(shape, dtype=object)) * dtype.itemsize
+    if dtype.names is not None or size != len(data) - file.tell():
+        raise PersistError(f"{name} holds more or fewer bytes than its shape says.")
+    file.seek(0)
+    return np.load(file, allow_pickle=False)
+
+
+def _package() -> Any:
+    """The public face, which lies above this file: it knows the estimators and the version."""
+    return importlib.import_module("partwise")
+
+
+def _estimator(name: Any) -> Any:
+    """The estimator of partwise with a name; None for all else."""
+    package = _package()
+    found = getattr(package, name) if name in package._NAMES else None
+    return found if isinstance(found, type) and hasattr(found, "get_params") else None
+
+
+def _build(content: dict[str, Any], decoder: Decoder) -> Any:
+    cls: Any = _estimator(content.get("class"))
+    if cls is None:
+        raise PersistError(f"{str(content.get('class'))[:60]!r} is not an estimator of partwise.")
+    parameters = {k: decoder.decode(v) for k, v in content["parameters"].items()}
+    unknown = parameters.keys() - cls().get_params().keys()
+    if unknown:
+        raise PersistError(f"{cls.__name__} has no parameter {min(unknown)[:60]!r}.")
+    model = cls(**parameters)
+    model._validate_params()
+    attributes = {k: decoder.decode(v) for k, v in content["attributes"].items()}
+    for name in attributes:
+        if not name.isidentifier() or name.startswith("__") or hasattr(cls, name):
+            raise PersistError(f"{cls.__name__} has no attribute {name[:60]!r} of its own.")
+    vars(model).update(attributes)
+    _check_shapes(model)
+    return model
+
+
+def _check_shapes(model: Any) -> None:
+    """Arrays that must fit each other do; so a forged model fails here, and not in `transform`."""
+    fitted = vars(model)
+    H, C = fitted.get("components_"), fitted.get("concept_weights_")
+    k = fitted.get("n_components_")
+    wanted = {
+        "components_": (k, fitted.get("n_features_in_")),
+        "embedding_": (None, k),
+        "concept_weights_": (None, k),
+        "_basis_gram": (k, k),
+    }
+    for name, shape in wanted.items():
+        value = fitted.get(name)
+        if value is None:
+            continue
+        right = isinstance(value, np.ndarray) and value.ndim == 2 and value.dtype.kind == "f"
+        sizes = zip(value.shape, shape) if right else ()
+        if not right or any(b is not None and a != b for a, b in sizes):
+            raise PersistError(f"{name} does not fit the rest of the model.")
+        if not np.isfinite(value).all():
+            raise PersistError(f"{name} holds NaN or infinity.")
+    clustering = fitted.get("clustering_")
+    if clustering is not None and clustering.centers.shape[1:] != (k,):
+        raise PersistError("the clusters do not fit the rest of the model.")
+    if (H is not None or C is not None) and not isinstance(fitted.get("n_features_in_"), int):
+        raise PersistError("n_features_in_ is missing.")
+    X = fitted.get("_X_fit")
+    if X is not None and not (sp.issparse(X) or isinstance(X, np.ndarray)):
+        raise PersistError("the training samples are no matrix.")

@@ -1,0 +1,1 @@
+"""What a person knows: labels and graphs, checked and encoded."""

@@ -1,0 +1,333 @@
+"""Neighbour graphs: who is close to whom, as a sparse symmetric matrix of weights."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, Literal
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import ArrayLike, NDArray
+from sklearn.utils import check_array
+
+from partwise.knowledge.graph import _search
+from partwise.knowledge.labels import Labels
+
+__all__ = ["check_graph", "nearest_neighbors", "neighbor_graph", "semi_supervised_graph"]
+
+Weighting = Literal["binary", "heat", "dot"]
+Method = Literal["exact", "approximate"]
+
+
+def neighbor_graph(
+    X: ArrayLike | sp.sparray | sp.spmatrix,
+    n_neighbors: int = 5,
+    *,
+    weighting: Weighting = "binary",
+    bandwidth: float | None = None,
+    method: Method = "exact",
+    random_state: int | np.random.RandomState | None = None,
+) -> sp.csr_array:
+    """Symmetric neighbour graph: W_ij > 0 where i is a near neighbour of j, or j of i.
+
+    ::
+
+        W = max(N, Nᵀ),   N_ij = 1                      "binary"
+                                 exp(-d_ij² / (2 t²))   "heat", d Euclidean, t the bandwidth
+                                 x_i · x_j              "dot", at least 0
+
+    for the ``n_neighbors`` samples j closest to i, without i itself, and 0 for all others. The
+    diagonal is zero.
+
+    Parameters
+    ----------
+    X : array, memmap, scipy sparse array or Dask array of shape (n_samples, n_features)
+        Finite values of either sign. A memmap is read by blocks; a Dask array needs
+        ``method="approximate"``.
+    n_neighbors : int, default=5
+        Neighbours of each sample before symmetrising. At most ``n_samples - 1`` are used.
+    weighting : {"binary", "heat", "dot"}, default="binary"
+        The weight of an edge. ``"dot"`` is the cosine for rows of unit length.
+    bandwidth : float, optional
+        t of the heat kernel; the mean neighbour distance where None. Other weightings ignore it.
+    method : {"exact", "approximate"}, default="exact"
+        See `nearest_neighbors`. The weights of a Dask array's graph are those of its sketch.
+    random_state : int or RandomState, optional
+        For the approximate search.
+
+    Returns
+    -------
+    csr_array of shape (n_samples, n_samples)
+        Of X's floating dtype (float64 for integers), with sorted indices and no stored zeros.
+
+    References
+    ----------
+    Cai, He, Han & Huang (2011), Graph regularized nonnegative matrix factorization, section 3.1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from partwise.graph import neighbor_graph
+    >>> neighbor_graph(np.array([[0.0], [1.0], [5.0]]), n_neighbors=1).toarray()
+    array([[0., 1., 0.],
+           [1., 0., 1.],
+           [0., 1., 0.]])
+    """
+    if weighting not in ("binary", "heat", "dot"):
+        raise ValueError(f"weighting must be 'binary', 'heat' or 'dot', got {weighting!r}.")
+    if bandwidth is not None and not (np.isfinite(bandwidth) and bandwidth > 0):
+        raise ValueError(
+            f"bandwidth must be a positive number, got {bandwidth!r}; "
+            "None takes the mean neighbour distance."
+        )
+    X, method, dtype = _check_samples(X, method, random_state)
+    n = X.shape[0]
+    indices, distances = _nearest(X, n_neighbors, method, random_state)
+    k = indices.shape[1]
+    if weighting == "heat":
+        t = float(bandwidth) if bandwidth is not None else (distances.mean() if k else 1.0)
+        # t = 0: all neighbours are copies, at distance 0, and exp(-0) = 1
+        weights = np.exp(-0.5 * np.square(distances / (t if t > 0 else 1.0)))
+    elif weighting == "dot":
+        weights = np.maximum(_search.neighbor_dots(X, indices), 0.0)
+    else:
+        weights = np.ones(indices.shape)
+    starts = np.arange(0, n * k + 1, k) if k else np.zeros(n + 1, dtype=np.int64)
+    directed = sp.csr_array(
+        (weights.ravel().astype(dtype, copy=False), indices.ravel(), starts), shape=(n, n)
+    )
+    W = sp.csr_array(directed.maximum(directed.T))
+    W.eliminate_zeros()
+    W.sort_indices()
+    return W
+
+
+def nearest_neighbors(
+    X: ArrayLike | sp.sparray | sp.spmatrix,
+    n_neighbors: int = 5,
+    *,
+    method: Method = "exact",
+    random_state: int | np.random.RandomState | None = None,
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """The ``n_neighbors`` other samples with the smallest ‖x_i - x_j‖₂, nearest first.
+
+    A sample is never its own neighbour: it is left out by its index, so copies of a sample are
+    found, at distance 0. Equal distances are ordered by index; which of the samples that tie for
+    the last place is kept is not specified, but the same in every run.
+
+    Parameters
+    ----------
+    X : array, memmap, scipy sparse array or Dask array of shape (n_samples, n_features)
+        Finite values. A memmap is read by blocks.
+    n_neighbors : int, default=5
+        At most ``n_samples - 1`` are used, with a warning where more are asked for.
+    method : {"exact", "approximate"}, default="exact"
+        ``"exact"`` compares all pairs in blocks, on as many threads as BLAS may use.
+        ``"approximate"`` uses pynndescent (``pip install partwise[graph]``) where there are enough
+        samples for that to pay; it may miss some neighbours, but the distances of those it returns
+        are exact. It is the only one for a Dask array, which is searched in a sketch: the
+        projections of the samples on the 128 directions in which X is largest, 512 bytes a sample,
+        gathered here (see Notes). pynndescent is needed there from 50,000 samples.
+    random_state : int or RandomState, optional
+        For the approximate search.
+
+    Returns
+    -------
+    indices : int64 array of shape (n_samples, n_neighbors)
+    distances : float64 array of shape (n_samples, n_neighbors)
+        Computed in float64 from differences x_i - x_j, whatever X's dtype.
+
+    Notes
+    -----
+    The sketch of a Dask array is found by four passes over X. Distances in it are at most the true
+    ones, and equal to them for up to 128 features. Of the five nearest neighbours it finds 97 % on
+    the ORL faces and 96 % on COIL-20 (1,024 features), but 27 % on the word counts of TDT2 (36,771
+    features): there it takes others, close in the main directions, and 97 % of them are of the
+    sample's class against 89 % of the exact ones.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from partwise.graph import nearest_neighbors
+    >>> nearest_neighbors(np.array([[0.0], [1.0], [5.0]]), 1)[0].ravel()
+    array([1, 0, 1])
+    """
+    X, method, _ = _check_samples(X, method, random_state)
+    return _nearest(X, n_neighbors, method, random_state)
+
+
+def _nearest(
+    X: Any, n_neighbors: int, method: Method, random_state: Any
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """`nearest_neighbors` of checked samples."""
+    if isinstance(n_neighbors, bool) or not isinstance(n_neighbors, (int, np.integer)):
+        raise TypeError(f"n_neighbors must be an integer, got {n_neighbors!r}.")
+    if n_neighbors < 1:
+        raise ValueError(f"n_neighbors must be at least 1, got {n_neighbors}.")
+    n = X.shape[0]
+    k = int(n_neighbors)
+    if k >= n:
+        warnings.warn(
+            f"n_neighbors={k} is reduced to {n - 1}: there are {n} samples, and a sample is not "
+            "its own neighbour.",
+            stacklevel=3,
+        )
+        k = n - 1
+    if method == "approximate":
+        indices, squares = _search.approximate(X, k, random_state)
+    elif n <= _search.SMALL:
+        indices, squares = _search.search_rows(X, np.arange(n), k)
+    else:
+        indices, squares = _search.search_all(X, k)
+    return indices, np.sqrt(squares)
+
+
+def check_graph(
+    graph: ArrayLike | sp.sparray | sp.spmatrix, n_samples: int, *, name: str = "graph"
+) -> sp.csr_array:
+    """A user's graph as a symmetric, non-negative csr_array with an empty diagonal.
+
+    Parameters
+    ----------
+    graph : scipy sparse array or dense array of shape (n_samples, n_samples)
+        Weights of the edges. The diagonal is dropped: it has no part in the Laplacian.
+    n_samples : int
+        The number of rows of X.
+    name : str, default="graph"
+        The name of the argument in error messages.
+
+    Returns
+    -------
+    csr_array of shape (n_samples, n_samples)
+        A new array, float32 where the graph is, else float64.
+
+    Raises
+    ------
+    ValueError
+        If the graph has another shape, or is not finite, non-negative and symmetric (to rounding).
+    """
+    if graph is None or isinstance(graph, (str, bytes)):
+        raise TypeError(
+            f"{name} must be a sparse or dense array of shape ({n_samples}, {n_samples}), "
+            f"got {graph!r}."
+        )
+    given: Any = graph if sp.issparse(graph) else np.asarray(graph)
+    if given.ndim != 2 or given.shape[0] != given.shape[1]:
+        raise ValueError(
+            f"{name} must be square, got shape {given.shape}; give the weights between all "
+            f"samples, of shape ({n_samples}, {n_samples})."
+        )
+    if given.shape[0] != n_samples:
+        raise ValueError(
+            f"{name} must have one row and one column for each of the {n_samples} samples of X, "
+            f"got shape {given.shape}; build it from the same samples."
+        )
+    if given.dtype.kind not in "biuf":
+        raise TypeError(f"{name} must hold real numbers, got dtype {given.dtype}.")
+    dtype = given.dtype if given.dtype in (np.float32, np.float64) else np.dtype(np.float64)
+    W = sp.coo_array(given, copy=True).astype(dtype)
+    if not np.isfinite(W.data).all():
+        raise ValueError(f"{name} must be finite, got NaN or infinity; remove those edges.")
+    if W.data.size and W.data.min() < 0:
+        at = int(W.data.argmin())
+        raise ValueError(
+            f"{name} must be non-negative, got {W.data[at]:g} at ({W.row[at]}, {W.col[at]}); "
+            "use similarities as weights, for example graph.maximum(0)."
+        )
+    off = W.row != W.col
+    W = sp.csr_array((W.data[off], (W.row[off], W.col[off])), shape=given.shape)
+    W.sum_duplicates()
+    W.eliminate_zeros()
+    gap = abs(W - W.T)
+    # both triangles may come from different summation orders: some hundred roundings are no error
+    if gap.nnz and gap.max() > 200 * np.finfo(dtype).eps * W.max():
+        gaps = gap.tocoo()
+        at = int(gaps.data.argmax())
+        i, j = int(gaps.row[at]), int(gaps.col[at])
+        raise ValueError(
+            f"{name} must be symmetric, got {W[i, j]:g} at ({i}, {j}) but {W[j, i]:g} at "
+            f"({j}, {i}); use graph.maximum(graph.T) for a sparse graph, "
+            "np.maximum(graph, graph.T) for a dense one."
+        )
+    W = sp.csr_array(W.maximum(W.T)) if gap.nnz else W
+    W.sort_indices()
+    return W
+
+
+def semi_supervised_graph(W: sp.csr_array, labels: Labels | None) -> sp.csr_array:
+    """The edges of W that labels leave undecided: those with an unlabelled sample at an end.
+
+    Two labelled samples are joined with ``label_weight`` if they share a class and not at all
+    otherwise, whatever W says. Both are known from the labels, and the cliques of the classes are
+    never built, so every edge between two labelled samples is taken out here.
+
+    Parameters
+    ----------
+    W : csr_array of shape (n_samples, n_samples)
+        A symmetric graph, left as it is.
+    labels : Labels or None
+        From `partwise.knowledge.labels.encode_labels`; with None nothing is removed.
+
+    Returns
+    -------
+    csr_array of shape (n_samples, n_samples)
+    """
+    if labels is None:
+        return W
+    if labels.codes.shape[0] != W.shape[0]:
+        raise ValueError(
+            f"labels must have one entry for each of the {W.shape[0]} samples of the graph, "
+            f"got {labels.codes.shape[0]}."
+        )
+    edges = W.tocoo()
+    keep = ~(labels.mask[edges.row] & labels.mask[edges.col])
+    return sp.csr_array(
+        (edges.data[keep], (edges.row[keep], edges.col[keep])), shape=W.shape, dtype=W.dtype
+    )
+
+
+def _check_samples(X: Any, method: Method, random_state: Any) -> tuple[Any, Method, Any]:
+    """What is searched, how, and the dtype of weights; the caller's X is not changed.
+
+    A C-ordered float array, a canonical csr_array, a memmap as it is, the sketch of a Dask array.
+    """
+    if method not in ("exact", "approximate"):
+        raise ValueError(f"method must be 'exact' or 'approximate', got {method!r}.")
+    if hasattr(X, "tdot") or type(X).__module__.startswith("dask.array"):
+        return _check_distributed(X, method, random_state)
+    if isinstance(X, np.memmap) and X.ndim == 2 and X.size and method == "exact":
+        from partwise.engine.data.memmap import MemmapData
+
+        if X.dtype.kind in "iub" or X.dtype in (np.float32, np.float64):
+            data = MemmapData(X)
+            for rows, block in data.read():
+                if not np.isfinite(block).all():
+                    raise ValueError(
+                        f"Input X contains NaN or infinity in rows {rows.start} to {rows.stop - 1}."
+                    )
+            return X, method, data.dtype
+    X = check_array(X, accept_sparse="csr", dtype=[np.float64, np.float32], input_name="X")
+    if not sp.issparse(X):
+        return np.ascontiguousarray(X), method, X.dtype
+    X = sp.csr_array(X)
+    if not X.has_canonical_format:
+        X = X.copy()
+        X.sum_duplicates()
+    return X, method, X.dtype
+
+
+def _check_distributed(X: Any, method: Method, random_state: Any) -> tuple[Any, Method, Any]:
+    from partwise.engine.data import as_data
+    from partwise.knowledge.graph import _sketch
+
+    if method == "exact":
+        raise ValueError(
+            "method='exact' compares all pairs of samples, which a Dask array has not in one "
+            "place; use method='approximate', or X.compute() where that fits."
+        )
+    data = as_data(X)
+    samples = _sketch.sketch(data, random_state)
+    if not np.isfinite(samples).all():
+        raise ValueError("Input X contains NaN or infinity, or its values are too large.")
+    few = len(samples) <= _sketch.COMPARE_ALL
+    return samples, "exact" if few else "approximate", data.dtype

@@ -1,0 +1,415 @@
+"""The search for neighbours.
+
+The exact search compares every pair of samples and never holds more than a few blocks of
+distances. Large dense data is searched in float32, where every candidate carries a lower bound of
+its true distance; the distances of the few kept candidates are then recomputed in float64 by
+differences, and a row is accepted only if no rejected sample can be closer. The other rows are
+searched again in float64. So the result is that of float64, at the price of float32.
+
+X may be a memmap: its rows are read by blocks, and no more than a few blocks are in memory.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+from sklearn.utils import check_random_state
+
+from partwise.engine.data.memmap import forget
+from partwise.knowledge.graph._compiled import kernels
+
+SMALL = 2500  # up to here numpy alone is faster than loading compiled code
+BLOCK = 1024  # samples on each side of a block of distances
+SPARE = 4  # candidates kept beyond n_neighbors, so that nearly all rows are settled at once
+FILLED = 0.1  # a sparse X with more non-zeros than this is faster in dense blocks
+SAME = 1e-9  # squared distances this close (relatively) are a tie
+
+
+def search_all(X: Any, k: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Neighbours of all samples and their squared distances, by compiled code on all threads."""
+    n = X.shape[0]
+    scattered = sp.issparse(X) and X.nnz <= FILLED * X.shape[0] * X.shape[1]
+    candidates, bounds = (candidates_sparse if scattered else candidates_dense)(X, k)
+    m = candidates.shape[1]
+    squares = np.full(candidates.shape, np.inf)
+    rows, done = np.arange(n), 0
+    # a row is settled once nothing that is left can be closer than the k-th it has
+    while rows.size and done < m:
+        upto = min(m, max(k + SPARE, 2 * done))
+        measure(X, rows, candidates, squares, done, upto)
+        last = np.partition(squares[rows], k - 1, axis=1)[:, k - 1]
+        rows = rows[(last > bounds[rows, upto - 1]) & (last > 0)]
+        done = upto
+    indices, squares = nearest(candidates, squares, k)
+    if rows.size and m < n - 1:
+        indices[rows], squares[rows] = search_rows(X, rows, k)
+    return indices, squares
+
+
+def measure(
+    X: Any,
+    rows: NDArray[np.int64],
+    candidates: NDArray[np.int64],
+    squares: NDArray[np.float64],
+    start: int,
+    stop: int,
+) -> None:
+    """Fill squares[rows, start:stop] with ‖x_i - x_j‖², by compiled code on all threads."""
+    sparse = sp.issparse(X)
+    kernel = kernels().exact_sparse if sparse else kernels().exact_dense
+    fixed = tuple(map(readonly, (X.indptr, X.indices, X.data) if sparse else (np.asarray(X),)))
+
+    def work(a: int, b: int) -> None:
+        kernel(*fixed, rows[a:b], candidates, squares, start, stop)
+        forget(X)
+
+    step = BLOCK
+    if isinstance(X, np.memmap):  # the candidates' rows lie anywhere in the file
+        step = max(1, 2**17 // ((stop - start) * X.shape[1]))
+    in_threads(work, cuts(rows.size, step))
+
+
+def candidates_dense(X: Any, k: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """For each row the samples with the smallest lower bounds of ‖x_i - x_j‖², and these bounds.
+
+    With z = x - mean(x) in float32 and u = 2⁻²⁴, |fl(z_i·z_j) - z_i·z_j| <= (p + 2) u ‖z_i‖‖z_j‖
+    for every order of summation, and 2‖z_i‖‖z_j‖ <= ‖z_i‖² + ‖z_j‖². So with c = (p + 10) u
+
+        (1 - c)‖z_i‖² + (1 - c)‖z_j‖² - 2 fl(z_i·z_j)  <=  ‖x_i - x_j‖²,
+
+    where the 8u cover the roundings of the norms and of this sum. It costs what the distance does.
+    Where clusters are so tight that too many samples are within c of each other, the same is done
+    in float64, with u = 2⁻⁵³.
+    """
+    n, p = X.shape
+    mean = column_mean(X)
+    largest = max(float(abs(dense(X[a:b]) - mean).max()) for a, b in cuts(n))
+    # float32 holds 10^±38 only: entries are brought to at most 1 (a power of two rounds nothing)
+    scale = 2.0 ** np.ceil(np.log2(largest)) if largest > 0 else 1.0
+    fewest, most = k + SPARE, 4 * (k + SPARE) + 64
+    for dtype, u in ((np.float32, 2.0**-24), (np.float64, 2.0**-53)):
+        take, norms = centred(X, mean, scale, dtype)
+        c = (p + 10) * u
+        tiny = 16 * p * float(np.finfo(dtype).smallest_normal)  # what underflow can take away
+        low = ((1 - c) * norms - tiny).astype(dtype)
+        m = candidates_needed(take, low, c * norms, k)
+        if m <= most:
+            break
+    m = min(max(m, fewest), most, n - 1)
+
+    def products(a: tuple[int, int], b: tuple[int, int], out: NDArray[Any]) -> None:
+        np.dot(take(*a), take(*b).T, out=out)
+
+    candidates, bounds = blockwise(products, low, m)
+    return candidates, bounds.astype(np.float64) * scale**2
+
+
+def centred(
+    X: Any, mean: NDArray[np.float64], scale: float, dtype: Any
+) -> tuple[Callable[[int, int], NDArray[Any]], NDArray[np.float64]]:
+    """take(a, b) = (X[a:b] - mean) / scale in ``dtype``, and the squared norms of all rows.
+
+    Made once and kept; from a file each time, which is little beside the product with the block.
+    """
+    n = X.shape[0]
+    on_disk = isinstance(X, np.memmap)
+
+    def make(a: int, b: int) -> NDArray[np.float64]:
+        block = dense(X[a:b])  # a copy, if from a file
+        block = np.subtract(block, mean, out=block if on_disk else None)
+        block /= scale
+        return block
+
+    norms = np.empty(n)
+    Z = None if on_disk else np.empty(X.shape, dtype=dtype)
+    for a, b in cuts(n):
+        block = make(a, b)
+        norms[a:b] = square_norms(block)
+        if Z is not None:
+            Z[a:b] = block
+    if Z is None:
+        return (lambda a, b: make(a, b).astype(dtype, copy=False)), norms
+    return (lambda a, b: Z[a:b]), norms
+
+
+def candidates_needed(
+    take: Callable[[int, int], NDArray[Any]],
+    low: NDArray[Any],
+    error: NDArray[np.float64],
+    k: int,
+) -> int:
+    """How many candidates settle nearly every row, from some rows spread over the samples."""
+    n = low.shape[0]
+    rows = np.unique(np.linspace(0, n - 1, min(200, 16 + 2**22 // n)).astype(np.int64))
+    some = np.concatenate([take(i, i + 1) for i in rows])
+    bounds = low[rows, None] + low - 2 * np.hstack([some @ take(a, b).T for a, b in cuts(n)])
+    bounds[np.arange(rows.size), rows] = np.inf
+    # roundings cancel more often than not: the true distance is near the middle of its interval
+    last = np.partition(bounds + (error[rows, None] + error), k - 1, axis=1)[:, k - 1]
+    needed = np.count_nonzero(bounds <= last[:, None], axis=1)
+    return int(np.quantile(needed, 0.99)) + 1
+
+
+def candidates_sparse(X: sp.csr_array, k: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """As `candidates_dense`, in float64 and without centring, which would fill X."""
+    full = X.astype(np.float64)
+    longest = int(np.diff(X.indptr).max(initial=0))
+    low = (1 - (longest + 10) * 2.0**-53) * square_norms(full)
+    compiled = kernels()
+    rows = tuple(map(readonly, (full.indptr, full.indices, full.data)))
+
+    def products(a: tuple[int, int], b: tuple[int, int], out: NDArray[Any]) -> None:
+        columns = full[slice(*b)].tocsc()
+        parts = map(readonly, (columns.indptr, columns.indices, columns.data))
+        compiled.sparse_products(*rows, *parts, a[0], out)
+
+    return blockwise(products, low, min(k + SPARE, X.shape[0] - 1))
+
+
+def blockwise(
+    products: Callable[[tuple[int, int], tuple[int, int], NDArray[Any]], None],
+    low: NDArray[Any],
+    m: int,
+) -> tuple[NDArray[np.int64], NDArray[Any]]:
+    """Run over all pairs of blocks, each once: (a, b) serves the rows of a and those of b.
+
+    ``products(a, b, out)`` fills out with z_i·z_j. Returns for each sample the m others with the
+    smallest low_i + low_j - 2 z_i·z_j and these values, sorted. Values are compared together with
+    the index, so the order in which threads take blocks does not show.
+    """
+    n = low.shape[0]
+    compiled = kernels()
+    pieces = cuts(n)
+    best = np.full((n, m), np.inf, dtype=low.dtype)
+    who = np.full((n, m), n, dtype=np.int64)
+    worst = np.full(n, np.inf, dtype=low.dtype)
+    locks = [threading.Lock() for _ in pieces]
+    buffers = threading.local()
+
+    def work(s: int, t: int) -> None:
+        a, b = pieces[s], pieces[t]
+        if not hasattr(buffers, "out"):
+            buffers.out = np.empty(BLOCK * BLOCK, dtype=low.dtype)
+        rows, cols = a[1] - a[0], b[1] - b[0]
+        out = buffers.out[: rows * cols].reshape(rows, cols)
+        products(a, b, out)
+        with locks[s]:
+            if s == t:
+                compiled.keep_nearest(out, low, a[0], b[0], best, who, worst)
+            else:
+                with locks[t]:  # always s < t: no two threads wait for each other
+                    compiled.keep_nearest(out, low, a[0], b[0], best, who, worst)
+
+    # by diagonals: tasks that run at the same time seldom need the same rows
+    blocks = len(pieces)
+    in_threads(work, [(s, s + step) for step in range(blocks) for s in range(blocks - step)])
+    return who, best
+
+
+def search_rows(
+    X: Any, rows: NDArray[np.int64], k: int
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Neighbours of some samples and their squared distances, in float64 with numpy alone.
+
+    Candidates come from ‖z_i‖² + ‖z_j‖² - 2 z_i·z_j. Where rounding could hide a closer sample
+    (vectors far longer than their differences), the row is searched by differences.
+    """
+    n, p = X.shape
+    m = min(k + SPARE, n - 1)
+    mean = 0.0 if sp.issparse(X) else column_mean(X)
+    rounding = (p + 10) * 2.0**-53
+    indices = np.empty((rows.size, k), dtype=np.int64)
+    squares = np.empty((rows.size, k))
+    for lo, hi in cuts(rows.size):
+        mine = rows[lo:hi]
+        Zi = X[mine].astype(np.float64)
+        if not sp.issparse(X):
+            Zi -= mean
+        low_i = (1 - rounding) * square_norms(Zi)
+        best = np.full((mine.size, m), np.inf)
+        who = np.full((mine.size, m), -1, dtype=np.int64)
+        for a, b in cuts(n):
+            Zj = X[a:b].astype(np.float64)
+            if sp.issparse(X):
+                D = -2.0 * (Zi @ Zj.T).toarray()
+            else:
+                Zj -= mean
+                D = Zi @ Zj.T
+                D *= -2.0
+            D += low_i[:, None]
+            D += (1 - rounding) * square_norms(Zj)
+            forget(X)
+            best, who = merge(best, who, D, mine, a)
+        exact = square_distances(X, mine, who)
+        indices[lo:hi], squares[lo:hi] = nearest(who, exact, k)
+        if m < n - 1:
+            last = squares[lo:hi, -1]
+            doubt = np.flatnonzero((last * (1 - SAME) > best.max(axis=1)) & (last > 0))
+            if doubt.size:
+                found = search_by_differences(X, mine[doubt], k)
+                indices[lo + doubt], squares[lo + doubt] = found
+    return indices, squares
+
+
+def search_by_differences(
+    X: Any, rows: NDArray[np.int64], k: int
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """The slow and safe way: Σ_f (x_if - x_jf)² for each sample j."""
+    from scipy.spatial.distance import cdist
+
+    best = np.full((rows.size, k), np.inf)
+    who = np.full((rows.size, k), -1, dtype=np.int64)
+    left = dense(X[rows])
+    step = max(1, min(BLOCK, 2**24 // max(1, X.shape[1])))
+    for a, b in cuts(X.shape[0], step):
+        best, who = merge(best, who, cdist(left, dense(X[a:b]), "sqeuclidean"), rows, a)
+    return nearest(who, best, k)
+
+
+def approximate(
+    X: Any, k: int, random_state: int | np.random.RandomState | None
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """pynndescent's candidates, with exact distances; rows that it leaves short are searched."""
+    try:
+        from pynndescent import NNDescent
+    except ImportError as error:
+        raise ImportError(
+            "method='approximate' needs pynndescent: pip install partwise[graph], or use "
+            "method='exact'."
+        ) from error
+    n = X.shape[0]
+    if n <= SMALL:
+        return search_rows(X, np.arange(n), k)
+    state = check_random_state(random_state)
+    data = sp.csr_matrix(X) if sp.issparse(X) else X
+    found, _ = NNDescent(data, n_neighbors=min(k + 1, n), random_state=state).neighbor_graph
+    indices = np.asarray(found, dtype=np.int64)
+    usable = (indices >= 0) & (indices != np.arange(n)[:, None])
+    squares = square_distances(X, np.arange(n), np.where(usable, indices, 0))
+    squares[~usable] = np.inf
+    indices, squares = nearest(indices, squares, k)
+    short = np.flatnonzero(~np.isfinite(squares[:, -1]))
+    if short.size:
+        indices[short], squares[short] = search_rows(X, short, k)
+    return indices, squares
+
+
+# --- small pieces -----------------------------------------------------------------------------
+
+
+def cuts(n: int, step: int = BLOCK) -> list[tuple[int, int]]:
+    """[(0, step), (step, 2 step), ..., (., n)]"""
+    return [(a, min(a + step, n)) for a in range(0, n, step)]
+
+
+def readonly(a: NDArray[Any]) -> NDArray[Any]:
+    """A view that cannot be written: compiled code then has one signature for every caller."""
+    view = a.view()
+    view.flags.writeable = False
+    return view
+
+
+def merge(
+    best: NDArray[np.float64],
+    who: NDArray[np.int64],
+    D: NDArray[np.float64],
+    rows: NDArray[np.int64],
+    start: int,
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """The smallest values of [best, D], as many as best has; D's columns begin at ``start``."""
+    m = best.shape[1]
+    inside = np.flatnonzero((rows >= start) & (rows < start + D.shape[1]))
+    D[inside, rows[inside] - start] = np.inf  # not its own neighbour
+    if D.shape[1] > m:
+        columns = np.argpartition(D, m - 1, axis=1)[:, :m]
+        D = np.take_along_axis(D, columns, axis=1)
+    else:
+        columns = np.broadcast_to(np.arange(D.shape[1]), D.shape)
+    values = np.hstack([best, D])
+    names = np.hstack([who, columns + start])
+    # the finite entries of best come first, so a stable sort keeps the earlier index of equals
+    order = np.argsort(values, axis=1, kind="stable")[:, :m]
+    return np.take_along_axis(values, order, 1), np.take_along_axis(names, order, 1)
+
+
+def nearest(
+    candidates: NDArray[np.int64], squares: NDArray[np.float64], k: int
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """The k smallest of each row, ordered by distance and then by index."""
+    order = np.lexsort((candidates, squares), axis=1)[:, :k]
+    return np.take_along_axis(candidates, order, 1), np.take_along_axis(squares, order, 1)
+
+
+def square_norms(Z: Any) -> NDArray[np.float64]:
+    if sp.issparse(Z):
+        return np.asarray(Z.multiply(Z).sum(axis=1), dtype=np.float64).ravel()
+    return np.asarray(np.einsum("ij,ij->i", Z, Z))
+
+
+def dense(block: Any) -> NDArray[np.float64]:
+    if isinstance(block, np.memmap):
+        copy = np.array(block, dtype=np.float64, subok=False)
+        forget(block)
+        return copy
+    return np.asarray(block.toarray() if sp.issparse(block) else block, dtype=np.float64)
+
+
+def column_mean(X: Any) -> NDArray[np.float64]:
+    n = X.shape[0]
+    return np.asarray(sum(dense(X[a:b]).sum(axis=0) for a, b in cuts(n)) / n)
+
+
+def pair_blocks(X: Any, rows: int, width: int) -> Iterable[tuple[int, int]]:
+    """Ranges of rows whose ``width`` neighbours, gathered, stay in the cache."""
+    per_row = (X.nnz / max(1, X.shape[0]) if sp.issparse(X) else X.shape[1]) * max(1, width)
+    return cuts(rows, max(1, int(2**18 / max(1.0, per_row))))
+
+
+def square_distances(
+    X: Any, rows: NDArray[np.int64], candidates: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """‖x_i - x_j‖² from differences, for the candidates j of each row i."""
+    squares = np.empty(candidates.shape)
+    width = candidates.shape[1]
+    for a, b in pair_blocks(X, rows.size, width):
+        i, j = np.repeat(rows[a:b], width), candidates[a:b].ravel()
+        gap = X[j].astype(np.float64, copy=False) - X[i].astype(np.float64, copy=False)
+        squares[a:b] = square_norms(gap).reshape(b - a, width)
+        forget(X)
+    return squares
+
+
+def neighbor_dots(X: Any, indices: NDArray[np.int64]) -> NDArray[np.float64]:
+    """x_i·x_j for the neighbours j of each sample i."""
+    dots = np.empty(indices.shape)
+    width = indices.shape[1]
+    for a, b in pair_blocks(X, indices.shape[0], width):
+        left, right = X[np.repeat(np.arange(a, b), width)], X[indices[a:b].ravel()]
+        if sp.issparse(X):
+            values = np.asarray(left.multiply(right).sum(axis=1)).ravel()
+        else:
+            values = np.einsum("ij,ij->i", left, right, dtype=np.float64)
+        dots[a:b] = values.reshape(b - a, width)
+        forget(X)
+    return dots
+
+
+def in_threads(work: Callable[..., None], tasks: list[tuple[int, int]]) -> None:
+    """work(*task) for each task, on as many threads as BLAS may use, with BLAS itself on one.
+
+    Threads of our own keep compiled loops and BLAS from waiting for each other's pools.
+    """
+    from threadpoolctl import threadpool_info, threadpool_limits
+
+    pools = [pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"]
+    threads = min(len(tasks), max(pools, default=os.cpu_count() or 1))
+    with threadpool_limits(limits=1, user_api="blas"), ThreadPoolExecutor(threads) as pool:
+        for _ in pool.map(lambda task: work(*task), tasks):
+            pass

@@ -1,0 +1,312 @@
+"""Labels as people have them, and the map A that makes samples of one class share a row.
+
+Everything downstream sees integer codes; classes come back under the names the user gave.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from numbers import Real
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import ArrayLike, NDArray
+
+__all__ = ["Labels", "SharedRows", "encode_labels"]
+
+
+@dataclass(frozen=True, eq=False)
+class Labels:
+    """The classes of the labelled samples, and which samples have one.
+
+    Attributes
+    ----------
+    classes : ndarray of shape (n_classes,)
+        The classes that occur, sorted, in the user's own dtype.
+    codes : int64 ndarray of shape (n_samples,)
+        Position in ``classes`` of each sample's class; -1 where it is unknown.
+    """
+
+    classes: NDArray[Any]
+    codes: NDArray[np.int64]
+
+    @property
+    def n_classes(self) -> int:
+        """Number of classes that occur."""
+        return int(self.classes.shape[0])
+
+    @property
+    def mask(self) -> NDArray[np.bool_]:
+        """True where a sample is labelled."""
+        return self.codes >= 0
+
+    @property
+    def n_labelled(self) -> int:
+        """Number of labelled samples."""
+        return int(np.count_nonzero(self.mask))
+
+    @property
+    def counts(self) -> NDArray[np.int64]:
+        """Number of labelled samples of each class."""
+        return np.bincount(self.codes[self.mask], minlength=self.n_classes)
+
+
+def encode_labels(y: ArrayLike | None, n_samples: int) -> Labels | None:
+    """Integer codes for labels of any kind, with -1 for unknown.
+
+    Parameters
+    ----------
+    y : array-like of shape (n_samples,) or (n_samples, 1), or None
+        Numbers, where -1 and NaN mean unknown; or strings, booleans, dates, pandas columns or
+        objects that can be sorted, where None, NaN, NaT and ``pandas.NA`` mean unknown. The empty
+        string is a label like any other. Samples may come in any order.
+    n_samples : int
+        The number of rows of X.
+
+    Returns
+    -------
+    Labels or None
+        None where y is None; no classes where every entry is unknown.
+
+    Raises
+    ------
+    ValueError
+        If y has another length, has several columns, or holds infinity.
+    TypeError
+        If the labels cannot be sorted together, like 1 and "1".
+
+    Examples
+    --------
+    >>> from partwise.knowledge.labels import encode_labels
+    >>> labels = encode_labels(["dog", None, "cat", "dog"], 4)
+    >>> labels.classes.tolist(), labels.codes.tolist()
+    (['cat', 'dog'], [1, -1, 0, 1])
+    """
+    if y is None:
+        return None
+    values = _as_column(y, n_samples)
+    if values.dtype.kind == "O":
+        return _encode_objects(values, keep_object=hasattr(y, "dtype"))
+    known = np.ones(n_samples, dtype=bool)
+    if values.dtype.kind in "iuf":
+        known = values != -1
+    if values.dtype.kind == "f":
+        known &= ~np.isnan(values)
+        _refuse_infinity(values[known])
+    elif values.dtype.kind in "mM":
+        known = ~np.isnat(values)
+    elif values.dtype.kind not in "biuUS":
+        raise TypeError(
+            f"y must hold integers, floats, booleans, strings or sortable objects, got dtype "
+            f"{values.dtype}; give each class a name or a number."
+        )
+    codes = np.full(n_samples, -1, dtype=np.int64)
+    classes, codes[known] = np.unique(values[known], return_inverse=True)
+    return Labels(classes, codes)
+
+
+class SharedRows:
+    """V = A Z without A: labelled samples of one class share a row of Z, others have their own.
+
+    A (n_samples, n_rows) has a single 1 in each row, at ``index``; so A Z is an index, Aᵀ V sums
+    the rows of each class, and Aᵀ A = diag(``counts``). Rows of Z: the classes, in order, then the
+    unlabelled samples, in order. If no class has two labelled samples, A would be a permutation;
+    it is then the identity, with Z in the order of the samples, and the methods return what they
+    are given.
+
+    Parameters
+    ----------
+    labels : Labels or None
+        None is the same as no labelled sample.
+    n_samples : int
+        Number of rows of V.
+
+    Attributes
+    ----------
+    index : int64 ndarray of shape (n_samples,)
+        The row of Z of each sample.
+    n_rows : int
+        The number of rows of Z.
+    counts : float64 ndarray of shape (n_rows,)
+        The number of samples that share each row.
+    is_identity : bool
+        True if no two samples share a row.
+
+    References
+    ----------
+    Liu & Wu (2010), Constrained nonnegative matrix factorization, (3) and (4).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from partwise.knowledge.labels import SharedRows, encode_labels
+    >>> rows = SharedRows(encode_labels([7, -1, 7, 3], 4), 4)
+    >>> rows.index
+    array([1, 2, 1, 0])
+    >>> rows.reduce(np.array([[1.0], [10.0], [100.0], [1000.0]])).ravel()
+    array([1000.,  101.,   10.])
+    """
+
+    def __init__(self, labels: Labels | None, n_samples: int) -> None:
+        codes = np.full(n_samples, -1, dtype=np.int64) if labels is None else labels.codes
+        if codes.shape != (n_samples,):
+            raise ValueError(
+                f"labels must have one entry for each of the {n_samples} samples, "
+                f"got {codes.shape[0]}."
+            )
+        present, members = np.unique(codes[codes >= 0], return_counts=True)
+        self.n_samples = n_samples
+        self.is_identity = bool((members < 2).all())
+        if self.is_identity:
+            self.n_rows = n_samples
+            self.index = np.arange(n_samples, dtype=np.int64)
+            self.counts = np.ones(n_samples)
+            return
+        shared = present.size
+        free = np.flatnonzero(codes < 0)
+        labelled = np.flatnonzero(codes >= 0)
+        self.n_rows = shared + free.size
+        self.index = np.empty(n_samples, dtype=np.int64)
+        self.index[labelled] = np.searchsorted(present, codes[labelled])
+        self.index[free] = np.arange(shared, self.n_rows)
+        self.counts = np.ones(self.n_rows)
+        self.counts[:shared] = members
+        # labelled samples class by class, and where each class begins
+        self._shared = shared
+        self._free = free
+        self._order = labelled[np.argsort(self.index[labelled], kind="stable")]
+        ends = np.cumsum(members)
+        self._starts = ends - members
+        # the rows of Aᵀ for the classes: a sparse product sums several times faster than reduceat
+        self._members = sp.csr_array(
+            (np.ones(labelled.size, dtype=np.int8), self._order, np.append(0, ends)),
+            shape=(shared, n_samples),
+        )
+
+    def expand(self, Z: NDArray[Any]) -> NDArray[Any]:
+        """V = A Z: each sample's row of Z. Z itself where A is the identity."""
+        if self.is_identity:
+            return Z
+        V: NDArray[Any] = np.take(Z, self.index, axis=0)
+        return V
+
+    def reduce(self, V: NDArray[Any]) -> NDArray[Any]:
+        """Aᵀ V: the sum over the samples of each row of Z. V itself where A is the identity."""
+        return V if self.is_identity else self._stack(self._members @ V, V)
+
+    def reduce_rows(self, weights: NDArray[Any]) -> NDArray[Any]:
+        """Aᵀ w for one number a sample, such as sample weights."""
+        return self.reduce(weights)
+
+    def mean(self, V: NDArray[Any]) -> NDArray[Any]:
+        """The Z with A Z closest to V: the average of V over the samples of each row.
+
+        Rows of V that are equal within a class give exactly that row. V itself where A is the
+        identity.
+        """
+        if self.is_identity:
+            return V
+        counts = self.counts.astype(V.dtype).reshape((-1,) + (1,) * (V.ndim - 1))
+        average = self.reduce(V) / counts
+        # rounding must not leave the range: equal rows stay equal, and zeros stay zeros
+        least, most = (
+            self._stack(limit.reduceat(V[self._order], self._starts, axis=0), V)
+            for limit in (np.minimum, np.maximum)
+        )
+        Z: NDArray[Any] = average.clip(least, most)
+        return Z
+
+    def _stack(self, of_classes: NDArray[Any], V: NDArray[Any]) -> NDArray[Any]:
+        """Rows of the classes, then V's rows of the unlabelled samples."""
+        Z = np.empty((self.n_rows, *V.shape[1:]), dtype=V.dtype)
+        Z[: self._shared] = of_classes
+        np.take(V, self._free, axis=0, out=Z[self._shared :], mode="clip")  # clip: no buffer
+        return Z
+
+
+def _as_column(y: Any, n_samples: int) -> NDArray[Any]:
+    """y as a 1-D array; lists become objects where numpy would turn None or NaN into text."""
+    if hasattr(getattr(y, "dtype", None), "categories"):
+        y = y.astype(object)  # a pandas categorical of integers with gaps would turn into floats
+    try:
+        values = np.asarray(y)
+    except ValueError as error:
+        raise ValueError(
+            f"y must have one label a sample, got a nested sequence; give a column of length "
+            f"{n_samples}."
+        ) from error
+    text_from_list = values.dtype.kind in "US" and not hasattr(y, "dtype")
+    if text_from_list or values.dtype.kind == "T":
+        values = np.asarray(y, dtype=object)
+    if values.ndim == 2 and values.shape[1] == 1:
+        values = values.ravel()
+    if values.ndim != 1:
+        raise ValueError(
+            f"y must have one label a sample, got shape {values.shape}; give a column of length "
+            f"{n_samples}, for example y.argmax(axis=1) for indicator columns."
+        )
+    if values.shape[0] != n_samples:
+        raise ValueError(
+            f"y must have one entry for each of the {n_samples} samples of X, got "
+            f"{values.shape[0]}; mark unknown labels with -1, None or NaN."
+        )
+    return values
+
+
+def _encode_objects(values: NDArray[Any], *, keep_object: bool) -> Labels:
+    """Labels of Python objects; strings keep dtype object where the user had it."""
+    items: list[Any] = values.tolist()
+    known = ~_missing(values)
+    kinds = {type(item) for item, is_known in zip(items, known, strict=True) if is_known}
+    numbers = all(issubclass(kind, (Real, np.bool_)) for kind in kinds)
+    if numbers:
+        known &= [not is_known or item != -1 for item, is_known in zip(items, known, strict=True)]
+    found = [item for item, is_known in zip(items, known, strict=True) if is_known]
+    try:
+        ordered = sorted(set(found))
+    except TypeError as error:
+        names = ", ".join(sorted(kind.__name__ for kind in kinds))
+        raise TypeError(
+            f"y must hold labels that can be sorted together, got types {names}; convert them to "
+            "one type, for example with str."
+        ) from error
+    position = {item: code for code, item in enumerate(ordered)}
+    codes = np.full(len(items), -1, dtype=np.int64)
+    codes[known] = [position[item] for item in found]
+    return Labels(_class_array(ordered, numbers=numbers, keep_object=keep_object), codes)
+
+
+def _class_array(ordered: list[Any], *, numbers: bool, keep_object: bool) -> NDArray[Any]:
+    """The sorted classes as an array: of numbers where they are, else text or objects."""
+    if ordered and numbers:
+        classes = np.array(ordered)
+        if classes.dtype.kind == "f":
+            _refuse_infinity(classes)
+        return classes
+    if ordered and not keep_object and all(isinstance(item, str) for item in ordered):
+        return np.array(ordered)
+    objects = np.empty(len(ordered), dtype=object)
+    objects[:] = ordered
+    return objects
+
+
+def _missing(values: NDArray[Any]) -> NDArray[np.bool_]:
+    """True for None, NaN, NaT and pandas.NA."""
+    pandas = sys.modules.get("pandas")  # if pandas was never imported, there is no pandas.NA
+    if pandas is not None:
+        return np.asarray(pandas.isna(values), dtype=bool)
+    return np.fromiter((_is_missing(item) for item in values), bool, count=values.size)
+
+
+def _is_missing(item: Any) -> bool:
+    if item is None:
+        return True
+    unequal = item != item  # NaN and NaT only
+    return isinstance(unequal, (bool, np.bool_)) and bool(unequal)
+
+
+def _refuse_infinity(values: NDArray[Any]) -> None:
+    if np.isinf(values).any():
+        raise ValueError("y contains infinity, which is no label; mark unknown labels with NaN.")

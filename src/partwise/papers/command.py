@@ -1,0 +1,218 @@
+"""``partwise reproduce``"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import TimeRemainingColumn as TimeLeft
+from rich.table import Table
+
+DEFAULT_OUT = Path("partwise-results")
+
+
+def reproduce(
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            help='A table or figure, as "gnmf/table3"; a paper, as "gnmf"; "all"; or the .toml '
+            "file of a protocol of your own."
+        ),
+    ] = None,
+    list_all: Annotated[
+        bool, typer.Option("--list", help="List every table and figure, its data and its time.")
+    ] = False,
+    runs: Annotated[
+        int | None, typer.Option(min=1, help="Runs a row; the default is in the listing.")
+    ] = None,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="Processes; by default one for each core.")
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A small part of the protocol, otherwise unchanged.")
+    ] = False,
+    methods: Annotated[
+        str | None, typer.Option(help="Only these methods, separated by commas.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="The result folder; an old one is continued.")] = (
+        DEFAULT_OUT
+    ),
+    data_home: Annotated[
+        Path | None, typer.Option(help="A folder to look for data in, before PARTWISE_DATA.")
+    ] = None,
+) -> None:
+    """Run a paper's table or figure again, and set what comes out beside what was printed.
+
+    Every finished run is kept at once: after a crash, the same command goes on where it stopped.
+
+    Example: partwise reproduce cnmf/table2 --quick
+    """
+    if list_all or name is None:
+        _print_list(out, data_home, jobs)
+        return
+    from partwise.papers.cells import Selection
+
+    chosen = tuple(m.strip() for m in methods.split(",") if m.strip()) if methods else ()
+    selection = Selection(runs=runs, quick=quick, methods=chosen)
+    failed = _run(_expand(name), selection, jobs, out, data_home)
+    if failed:
+        raise typer.Exit(1)
+
+
+def _expand(name: str) -> list[str]:
+    from partwise.papers.protocol import PAPERS, load_protocol, names
+
+    if name == "all":
+        return list(names())
+    if name in PAPERS:
+        return [n for n in names() if n.startswith(f"{name}/")]
+    load_protocol(name)  # an unknown name is an error before anything runs
+    return [name]
+
+
+def _run(
+    wanted: list[str], selection: Any, jobs: int | None, out: Path, data_home: Path | None
+) -> int:
+    from partwise.papers import page, runner
+    from partwise.papers.estimate import seconds_left, words
+    from partwise.papers.protocol import load_protocol
+    from partwise.papers.store import Store
+
+    store, home = Store(out), None if data_home is None else str(data_home)
+    errors = Console(stderr=True)
+    plans = {}
+    for name in wanted:
+        protocol = load_protocol(name)
+        asked = selection
+        if len(wanted) > 1 and selection.methods:  # a column that some of the tables have
+            asked = _of(protocol, selection)
+        plans[name] = (protocol, asked, runner.plan(protocol, asked, home)[0])
+    todo = {name: store.missing(cells) for name, (_, _, cells) in plans.items()}
+    unique = {cell.slug + cell.table for cells in todo.values() for cell in cells}
+    workers = jobs or runner.cores()
+    times = [seconds_left(cells, workers, store) for n, cells in todo.items() if _own(n, plans)]
+    total = None if None in times else sum(t for t in times if t is not None)
+    if unique:
+        about = "" if total is None else f", about {words(total)}"
+        errors.print(f"{len(unique)} runs to do{about}; results go to {out}", markup=False)
+    failed = 0
+    written = {}
+    with _progress(errors) as progress, runner.pool(min(workers, max(1, len(unique)))) as submit:
+        task = progress.add_task("", total=max(1, len(unique)))
+        for name in wanted:
+            protocol, asked, _ = plans[name]
+            outcome = runner.reproduce(
+                name,
+                out,
+                selection=asked,
+                data_home=home,
+                progress=_step(progress, task, name),
+                workers=submit,
+            )
+            failed += len(outcome.failed)
+            written[name] = page.write_one(name, store, data_home=home, failed=outcome.failed)
+            _say(errors, name, outcome, home)
+    index = page.write_index(store, written, data_home=home)
+    for name in wanted:
+        print(out / plans[name][0].name / "table.md")
+    print(index)
+    return failed
+
+
+def _own(name: str, plans: dict[str, Any]) -> bool:
+    """Whether a table's runs are not another one's that is run as well."""
+    protocol = plans[name][0]
+    return not protocol.runs_of or protocol.runs_of not in plans
+
+
+def _of(protocol: Any, selection: Any) -> Any:
+    from dataclasses import replace
+
+    have = {m.name.lower() for m in protocol.methods}
+    kept = tuple(m for m in selection.methods if m.lower() in have)
+    return replace(selection, methods=kept or ("",))
+
+
+def _progress(console: Console) -> Progress:
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.completed}/{task.total}"),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeLeft(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )
+
+
+def _step(progress: Progress, task: TaskID, name: str) -> Any:
+    def step(cell: Any, result: dict[str, Any] | None) -> None:
+        where = f"{name} {cell.data.name} K={cell.k} {cell.variant.name}"
+        progress.update(task, advance=1, description=where[:60])
+
+    return step
+
+
+def _say(console: Console, name: str, outcome: Any, data_home: str | None) -> None:
+    from partwise.papers.runner import ABSENT
+
+    for left_out, reason in outcome.skipped.items():
+        if not reason.startswith("printed only"):
+            console.print(f"{name}: {left_out} was not run: {reason}", markup=False)
+        if reason == ABSENT:
+            console.print(_where_to_get(left_out, data_home), markup=False)
+    for reason in sorted(set(outcome.failed.values())):
+        number = sum(r == reason for r in outcome.failed.values())
+        console.print(f"{name}: {number} runs failed: {reason}", markup=False)
+
+
+def _where_to_get(name: str, data_home: str | None) -> str:
+    from partwise.io import datasets
+
+    try:
+        datasets.load(name, data_home=data_home)
+    except FileNotFoundError as error:
+        return str(error)
+    return ""
+
+
+def _print_list(out: Path, data_home: Path | None, jobs: int | None) -> None:
+    from partwise.papers.cells import Selection, cells
+    from partwise.papers.estimate import seconds_left, words
+    from partwise.papers.protocol import load_protocol, names
+    from partwise.papers.runner import cores
+    from partwise.papers.sampling import data_found
+    from partwise.papers.store import Store
+
+    store, workers = Store(out), jobs or cores()
+    table = Table(box=box.SIMPLE_HEAD)
+    for column in ("name", "what it is", "data", "methods", "runs", f"time, {workers} cores"):
+        table.add_column(column, overflow="fold", no_wrap=column in ("name", "runs"))
+    table.add_column("quick")
+    for name in names():
+        protocol = load_protocol(name)
+        data = ", ".join(
+            d.name + ("" if data_found(d, data_home) else " (absent)") for d in protocol.data
+        )
+        runs = str(protocol.runs_default) if protocol.data else ""
+        if protocol.runs_printed and protocol.runs_printed != protocol.runs_default:
+            runs += f" (print {protocol.runs_printed})"
+        if protocol.kind == "operations":
+            times = ["1 s", "1 s"]
+        elif protocol.runs_of:
+            times = [f"that of {protocol.runs_of}", ""]
+        else:
+            times = [
+                words(seconds_left(list(cells(protocol, Selection(quick=quick))), workers, store))
+                for quick in (False, True)
+            ]
+        methods = ", ".join(m.name for m in protocol.methods)
+        table.add_row(name, protocol.title, data, methods, runs, *times)
+    console = Console(markup=False)
+    console.print(table)

@@ -1,0 +1,236 @@
+"""Figures drawn like the papers': curves, convergence, basis images, points.
+
+matplotlib is imported when the first figure is drawn.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from partwise.papers.cells import NO_LABELS
+from partwise.papers.summary import Summary
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+AXES = {
+    "ac": "accuracy (%)",
+    "nmi": "normalised mutual information (%)",
+    "ari": "adjusted Rand index (%)",
+    "clusters": "number of clusters",
+    "graph_reg": "λ",
+    "class_reg": "λ (Frobenius), γ (KL)",
+    "n_neighbors": "neighbours p",
+    "smoothing": "δ",
+    "sparseness_V": "sparseness",
+}
+MARKERS = "osv^D<>P*X"
+
+
+def draw_figures(summary: Summary) -> dict[str, Figure]:
+    """The figures of a protocol by file stem; empty where it has none or nothing was run.
+
+    Parameters
+    ----------
+    summary : Summary
+        The measured numbers with their protocol.
+
+    Returns
+    -------
+    dict of str to matplotlib.figure.Figure
+    """
+    protocol = summary.protocol
+    kind = protocol.view.get("type")
+    if not summary.results or kind not in VIEWS:
+        return {}
+    return VIEWS[kind](summary)
+
+
+def svg(figure: Figure) -> str:
+    """The figure as SVG text without a date, so that equal results give equal files."""
+    import matplotlib
+
+    buffer = io.BytesIO()
+    with matplotlib.rc_context({"svg.hashsalt": "partwise", "svg.fonttype": "path"}):
+        figure.savefig(buffer, format="svg", metadata={"Date": None})
+    return buffer.getvalue().decode("utf-8")
+
+
+def _new(columns: int, rows: int = 1, size: tuple[float, float] = (5.2, 3.8)) -> tuple[Figure, Any]:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(size[0] * columns, size[1] * rows), layout="constrained")
+    return figure, figure.subplots(rows, columns, squeeze=False)
+
+
+def _curves(summary: Summary) -> dict[str, Figure]:
+    protocol = summary.protocol
+    by_clusters = protocol.view["x"] == "clusters"
+    figures = {}
+    for budget in summary.budgets():
+        sets = [None] if by_clusters else list(dict.fromkeys(d for d, _ in summary.rows()))
+        figure, axes = _new(len(protocol.metrics), len(sets))
+        for i, data in enumerate(sets):
+            for j, metric in enumerate(protocol.metrics):
+                ax = axes[i, j]
+                if by_clusters:
+                    _against_clusters(ax, summary, metric, budget)
+                else:
+                    _against_parameter(ax, summary, metric, budget, data)
+                ax.set_ylabel(AXES.get(metric, metric))
+                ax.grid(alpha=0.3)
+                if data is not None and len(sets) > 1:
+                    ax.set_title(data)
+        axes[0, 0].legend(fontsize=8)
+        title = protocol.title if budget == NO_LABELS else f"{protocol.title} (labels: {budget})"
+        figure.suptitle(title, fontsize=10)
+        figures[_stem(summary, budget)] = figure
+    return figures
+
+
+def _stem(summary: Summary, budget: str) -> str:
+    if len(summary.budgets()) < 2:
+        return "figure"
+    return "figure-" + "".join(c if c.isalnum() else "_" for c in budget)
+
+
+def _against_clusters(ax: Axes, summary: Summary, metric: str, budget: str) -> None:
+    ks = sorted({k for _, k in summary.rows()})
+    for number, method in enumerate(summary.protocol.methods):
+        colour = f"C{number}"
+        stats = [(k, summary.stat(method.name, metric, budget=budget, k=k)) for k in ks]
+        found = [(k, s.mean) for k, s in stats if s is not None]
+        marker = MARKERS[number % len(MARKERS)]
+        if found:
+            ax.plot(*zip(*found, strict=True), color=colour, marker=marker, label=method.name)
+        cells = [c for c in summary.protocol.printed if c.metric == metric and c.k != "avg"]
+        points = [(int(c.k), c.mean) for c in cells if c.method == method.name]
+        if points:
+            label = None if found else f"{method.name} (print)"
+            ax.plot(
+                *zip(*points, strict=True), color=colour, ls=":", marker=marker, mfc="none",
+                alpha=0.55, lw=1, ms=4, label=label,
+            )  # fmt: skip
+    ax.set_xlabel("number of clusters (solid: measured, dotted: print)")
+
+
+def _against_parameter(
+    ax: Axes, summary: Summary, metric: str, budget: str, data: str | None
+) -> None:
+    view = summary.protocol.view
+    low, high = view.get("range", (-np.inf, np.inf))
+    for number, method in enumerate(summary.protocol.methods):
+        if method.name in view.get("flat", []):
+            stat = summary.stat(method.name, metric, budget=budget, data=data)
+            if stat is not None:
+                ax.axhline(stat.mean, color=f"C{number}", ls="--", lw=1, label=method.name)
+            continue
+        points = []
+        for variant in method.variants():
+            value = float(variant.setting[view["x"]])
+            stat = summary.stat(variant.name, metric, budget=budget, data=data)
+            if stat is not None and low <= value <= high:
+                points.append((value, stat.mean))
+        if points:
+            marker = MARKERS[number % len(MARKERS)]
+            ax.plot(*zip(*points, strict=True), color=f"C{number}", marker=marker,
+                    label=method.name)  # fmt: skip
+    if view.get("log"):
+        ax.set_xscale("log")
+    ax.set_xlabel(AXES.get(view["x"], view["x"]))
+
+
+def _budgets(summary: Summary) -> dict[str, Figure]:
+    metric = summary.protocol.metrics[0]
+    method = summary.protocol.methods[0].name
+    figure, axes = _new(1, size=(6.5, 4.5))
+    ax = axes[0, 0]
+    names = summary.budgets()
+    shares = [100.0 * (b.share or 0.0) for b in summary.protocol.budgets]
+    for number, k in enumerate(sorted({k for _, k in summary.rows()})):
+        for scope, style in (("all", "-"), ("unlabelled", "--")):
+            stats = [summary.stat(method, metric, budget=b, scope=scope, k=k) for b in names]
+            points = [(x, s.mean) for x, s in zip(shares, stats, strict=True) if s is not None]
+            if points:
+                label = f"c = {k}" if scope == "all" else None
+                ax.plot(*zip(*points, strict=True), style, color=f"C{number}", label=label,
+                        marker=MARKERS[number % 10], ms=4)  # fmt: skip
+    ax.set_xlabel("labelled samples (%); solid: all samples, dashed: the unlabelled")
+    ax.set_ylabel(AXES.get(metric, metric))
+    ax.grid(alpha=0.3)
+    ax.legend(fontsize=8, ncols=2)
+    ax.set_title(summary.protocol.title, fontsize=10)
+    return {"figure": figure}
+
+
+def _convergence(summary: Summary) -> dict[str, Figure]:
+    sets = list(dict.fromkeys(d for d, _ in summary.rows()))
+    names = [m.name for m in summary.protocol.methods]
+    figure, axes = _new(len(names), len(sets), size=(3.8, 2.9))
+    for result in summary.results:
+        cell, history = result["cell"], result.get("history")
+        if not history:
+            continue
+        ax = axes[sets.index(cell["data"]), names.index(cell["method"])]
+        values = history["values"]
+        ax.plot(1 + np.arange(len(values)) * history["step"], values, lw=1.2)
+        ax.set_title(f"{cell['data']}, {cell['method']}", fontsize=9)
+        ax.set_xlabel("iteration", fontsize=8)
+        ax.set_ylabel("objective", fontsize=8)
+    figure.suptitle(summary.protocol.title, fontsize=10)
+    return {"figure": figure}
+
+
+def _basis(summary: Summary) -> dict[str, Figure]:
+    view = summary.protocol.view
+    height, width = view["image"]
+    figures = {}
+    for result in summary.results:
+        cell, kept = result["cell"], result.get("components")
+        if not kept or cell["run"] != 0:
+            continue
+        raw = np.frombuffer(base64.b64decode(kept["uint8"]), dtype=np.uint8)
+        images = raw.reshape(kept["shape"])[: view.get("show", 20)]
+        columns = 5
+        rows = -(-len(images) // columns)
+        figure, axes = _new(columns, rows, size=(0.9, 0.9))
+        for ax in axes.ravel():
+            ax.axis("off")
+        for ax, image in zip(axes.ravel(), images, strict=False):
+            # Dark is large, as in the paper; pixels are stored column by column.
+            ax.imshow(255 - image.reshape(width, height).T, cmap="gray", vmin=0, vmax=255)
+        value = result["metrics"].get("sparseness_U", float("nan"))
+        figure.suptitle(f"{cell['method']}: sparseness {value:.3f}", fontsize=9)
+        figures[f"figure-{cell['method']}"] = figure
+    return figures
+
+
+def _points(summary: Summary) -> dict[str, Figure]:
+    shown = [r for r in summary.results if r["cell"]["run"] == 0 and "points" in r]
+    if not shown:
+        return {}
+    figure, axes = _new(len(shown), size=(4.2, 4.0))
+    for ax, result in zip(axes.ravel(), shown, strict=True):
+        X, truth = np.asarray(result["points"]), np.asarray(result["truth"])
+        for label in np.unique(truth):
+            ax.scatter(*X[truth == label].T, s=12, alpha=0.7)
+        if result.get("basis") is not None:
+            ax.scatter(*np.asarray(result["basis"]).T, marker="D", c="black", s=60)
+        ax.set_title(f"{result['cell']['method']}, accuracy {result['metrics']['ac']:.1f} %")
+        ax.set_aspect("equal")
+    return {"figure": figure}
+
+
+VIEWS: dict[str, Callable[[Summary], dict[str, Any]]] = {
+    "curves": _curves,
+    "budgets": _budgets,
+    "convergence": _convergence,
+    "basis": _basis,
+    "points": _points,
+}

@@ -1,0 +1,280 @@
+"""Read the protocols: what a table or figure runs, and what was printed.
+
+A protocol is a TOML file. ``runs_of`` names another protocol whose runs it shows in another way
+(a figure of a table's columns, a second metric of the same runs); such a file holds only what
+differs. Everything a cell's result depends on is in the protocol, so a hash of those settings
+tells whether a stored result still answers to it.
+"""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import resources
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Any
+
+PAPERS = ("cnmf", "lcf", "gnmf", "nmfdc", "cdnmf", "partwise")
+
+
+@dataclass(frozen=True)
+class DataSpec:
+    """One data set of a protocol: its name, preparation and the cluster numbers to draw."""
+
+    name: str
+    prepare: str = "unit_rows"
+    clusters: tuple[int, ...] = ()
+    classes: int | None = None  # keep this many classes
+    per_class: int | None = None  # and this many samples of each
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How many samples of each class show their label: a count or a share."""
+
+    name: str
+    per_class: int | None = None
+    share: float | None = None
+    printed: bool = True
+    note: str = ""
+
+    def count(self, size: int) -> int:
+        """Labels shown in a class of ``size`` samples (at least one)."""
+        if self.per_class is not None:
+            return min(self.per_class, size)
+        if self.share is None:
+            return 0
+        return min(size, max(1, round(self.share * size)))
+
+
+@dataclass(frozen=True)
+class Method:
+    """One column: an estimator with its parameters, and what the authors do around it."""
+
+    name: str
+    estimator: str = ""
+    params: dict[str, Any] = field(default_factory=dict)
+    labels: bool = False
+    weights: str = ""
+    start: str = "shared"  # shared: the cell's V0 and U0; seed: the estimator's own, seeded
+    restarts: int = 1  # starts of 30 iterations, of which the best goes on
+    subruns: int = 1
+    subrun_choice: str = "objective"
+    unit_basis: bool = True
+    grid: dict[str, list[Any]] = field(default_factory=dict)
+    sweep: dict[str, list[Any]] = field(default_factory=dict)
+    per_data: dict[str, dict[str, Any]] = field(default_factory=dict)
+    printed_only: str = ""
+    max_clusters: int | None = None
+    note: str = ""
+
+    @property
+    def chosen_on_answer(self) -> bool:
+        """Whether parameters (or the sub-run) are chosen by the score they reach."""
+        return bool(self.grid) or (self.subruns > 1 and self.subrun_choice == "score")
+
+    def variants(self) -> Iterator[Variant]:
+        """Every parameter setting of the grid or the sweep; one where there is neither."""
+        axes = self.grid or self.sweep
+        for values in itertools.product(*axes.values()):
+            setting = dict(zip(axes, values, strict=True))
+            yield Variant(self, setting)
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A method at one setting of its grid or sweep."""
+
+    method: Method
+    setting: dict[str, Any]
+
+    @property
+    def name(self) -> str:
+        """The method's name, with the setting where there is one: ``GNMF[graph_reg=10]``."""
+        if not self.setting:
+            return self.method.name
+        inner = ",".join(f"{key}={value}" for key, value in self.setting.items())
+        return f"{self.method.name}[{inner}]"
+
+    def params(self, data: str) -> dict[str, Any]:
+        """The estimator's parameters on this data set."""
+        return {**self.method.params, **self.method.per_data.get(data, {}), **self.setting}
+
+
+@dataclass(frozen=True)
+class Printed:
+    """One printed number."""
+
+    metric: str
+    k: str  # a cluster number, or "avg"
+    method: str
+    mean: float
+    sd: float | None
+    decimals: int
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """A table or figure: what to run, how to show it, and what was printed."""
+
+    name: str
+    title: str
+    paper: str
+    kind: str
+    view: dict[str, Any]
+    data: tuple[DataSpec, ...]
+    metrics: tuple[str, ...]
+    runs_printed: int | None
+    runs_default: int
+    quick: dict[str, Any]
+    kmeans: int
+    budgets: tuple[Budget, ...]
+    methods: tuple[Method, ...]
+    claims: tuple[dict[str, Any], ...]
+    slips: tuple[dict[str, Any], ...]
+    notes: tuple[str, ...]
+    keep: tuple[str, ...]
+    runs_of: str
+    printed: tuple[Printed, ...]
+    comparable: bool = True
+
+    @property
+    def root(self) -> str:
+        """The protocol under whose name the runs are seeded and stored."""
+        return self.runs_of or self.name
+
+    def method(self, name: str) -> Method:
+        """The method of this name."""
+        for method in self.methods:
+            if method.name == name:
+                return method
+        raise ValueError(
+            f"{self.name} has no method {name!r}; it has {[m.name for m in self.methods]}"
+        )
+
+    def runnable(self) -> tuple[Method, ...]:
+        """The methods that are not "printed only"."""
+        return tuple(m for m in self.methods if not m.printed_only)
+
+    def printed_value(self, metric: str, k: int | str, method: str) -> Printed | None:
+        """The printed number, or None."""
+        for cell in self.printed:
+            if (cell.metric, cell.k, cell.method) == (metric, str(k), method):
+                return cell
+        return None
+
+
+def _folder() -> Traversable:
+    return resources.files("partwise.papers")
+
+
+@cache
+def names() -> tuple[str, ...]:
+    """Every table and figure, tables before figures within a paper."""
+    found = []
+    for paper in PAPERS:
+        stems = [
+            entry.name.removesuffix(".toml")
+            for entry in (_folder() / paper).iterdir()
+            if entry.name.endswith(".toml")
+        ]
+        stems.sort(key=lambda s: (not s.startswith("table"), int("".join(filter(str.isdigit, s)))))
+        found += [f"{paper}/{stem}" for stem in stems]
+    return tuple(found)
+
+
+def _file(name: str, suffix: str) -> Traversable | Path:
+    """A protocol's file: package data, or a user's own where the name ends in ``.toml``."""
+    if name.endswith(".toml"):
+        return Path(name).with_suffix(suffix)
+    if name not in names():
+        raise ValueError(
+            f"no table or figure {name!r}; `partwise reproduce --list` shows all, "
+            "and a protocol of your own is named by its .toml file"
+        )
+    paper, stem = name.split("/")
+    return _folder() / paper / f"{stem}{suffix}"
+
+
+def read_settings(name: str) -> dict[str, Any]:
+    """A protocol's file as it is written."""
+    return tomllib.loads(_file(name, ".toml").read_text(encoding="utf-8"))
+
+
+def read_printed(name: str) -> tuple[Printed, ...]:
+    """The printed numbers of a table, in reading order; empty for a figure."""
+    source = _file(name, ".csv")
+    if not source.is_file():
+        return ()
+    cells = []
+    for row in csv.DictReader(source.read_text(encoding="utf-8").splitlines()):
+        if "mean" not in row:  # a table of formulas, read by its own view
+            return ()
+        decimals = len(row["mean"].partition(".")[2])
+        sd = float(row["sd"]) if row["sd"] else None
+        cells.append(
+            Printed(row["metric"], row["k"], row["method"], float(row["mean"]), sd, decimals)
+        )
+    return tuple(cells)
+
+
+def read_rows(name: str) -> list[dict[str, str]]:
+    """The rows of a table that is not one of numbers (GNMF's operation counts)."""
+    text = _file(name, ".csv").read_text(encoding="utf-8")
+    return list(csv.DictReader(text.splitlines()))
+
+
+@cache
+def load_protocol(name: str) -> Protocol:
+    """Read one protocol.
+
+    Parameters
+    ----------
+    name : str
+        ``<paper>/<table>``, one of `names`; or the path of a protocol of your own, which ends in
+        ``.toml`` and has the printed numbers, if any, in a ``.csv`` beside it.
+
+    Returns
+    -------
+    Protocol
+        With what it inherits through ``runs_of`` filled in.
+    """
+    raw = read_settings(name)
+    runs_of = raw.get("runs_of", "")
+    if runs_of:
+        base = read_settings(runs_of)
+        shown = ("title", "paper", "kind", "view", "metrics", "claims", "slips", "notes")
+        raw = {k: v for k, v in base.items() if k not in shown} | raw
+    printed_from = raw.get("printed_from", name)
+    return Protocol(
+        name=f"own/{Path(name).stem}" if name.endswith(".toml") else name,
+        title=raw["title"],
+        paper=raw["paper"],
+        kind=raw.get("kind", "clustering"),
+        view=raw.get("view", {}),
+        data=tuple(_data(entry) for entry in raw.get("data", [])),
+        metrics=tuple(raw.get("metrics", ())),
+        runs_printed=raw.get("runs", {}).get("printed"),
+        runs_default=raw.get("runs", {}).get("default", 1),
+        quick=raw.get("quick", {}),
+        kmeans=raw.get("kmeans", 20),
+        budgets=tuple(Budget(**entry) for entry in raw.get("budgets", [])),
+        methods=tuple(Method(**entry) for entry in raw.get("methods", [])),
+        claims=tuple(raw.get("claims", ())),
+        slips=tuple(raw.get("slips", ())),
+        notes=tuple(raw.get("notes", ())),
+        keep=tuple(raw.get("keep", ())),
+        runs_of=runs_of,
+        printed=read_printed(printed_from),
+        comparable=raw.get("comparable", True),
+    )
+
+
+def _data(entry: dict[str, Any]) -> DataSpec:
+    return DataSpec(**{**entry, "clusters": tuple(entry.get("clusters", ()))})

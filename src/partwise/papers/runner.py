@@ -1,0 +1,215 @@
+"""Run a table or figure: what is missing, in parallel, stored cell by cell."""
+
+from __future__ import annotations
+
+import errno
+import multiprocessing
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from partwise.papers import methods
+from partwise.papers.cells import Cell, Selection, cells
+from partwise.papers.machine import versions
+from partwise.papers.protocol import Protocol, load_protocol
+from partwise.papers.sampling import data_found
+from partwise.papers.store import Store
+from partwise.papers.worker import limit_threads, start_worker, work
+
+#: Why a data set is left out.
+ABSENT = "the data set is not on this machine"
+
+
+class DiskFull(OSError):
+    """A result could not be written; the finished ones are safe."""
+
+
+@dataclass
+class Outcome:
+    """What happened to the cells of one protocol."""
+
+    name: str
+    wanted: list[Cell]
+    ran: int = 0
+    found: int = 0
+    failed: dict[str, str] = field(default_factory=dict)  # a cell's slug -> why
+    skipped: dict[str, str] = field(default_factory=dict)  # a method or data set -> why
+
+
+Progress = Callable[[Cell, "dict[str, Any] | None"], None]
+Submit = Callable[[list[Cell], "str | None", Store], Iterator[tuple[Cell, "dict[str, Any] | None"]]]
+
+
+def cores() -> int:
+    """The cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def plan(
+    protocol: Protocol, selection: Selection, data_home: str | None
+) -> tuple[list[Cell], dict[str, str]]:
+    """The cells to run here, and what is left out with the reason.
+
+    Raises
+    ------
+    ImportError
+        A method that was asked for by name is not in this installation.
+    ValueError
+        A method was asked for that the table does not have.
+    """
+    for name in selection.methods:
+        if name.lower() not in {m.name.lower() for m in protocol.methods}:
+            raise ValueError(
+                f"{protocol.name} has no method {name!r}; "
+                f"it has {', '.join(m.name for m in protocol.methods)}"
+            )
+    skipped = {}
+    for method in protocol.methods:
+        chosen = method.name.lower() in {n.lower() for n in selection.methods}
+        if selection.methods and not chosen:
+            continue
+        reason = methods.available(method)
+        if reason:
+            if chosen:
+                raise methods.MethodUnavailable(f"{method.name}: {reason}")
+            skipped[method.name] = reason
+    for data in protocol.data:
+        if not data_found(data, data_home):
+            skipped[data.name] = ABSENT
+    wanted = [
+        cell
+        for cell in cells(protocol, selection)
+        if cell.variant.method.name not in skipped and cell.data.name not in skipped
+    ]
+    return wanted, skipped
+
+
+def reproduce(
+    name: str,
+    out: str | os.PathLike[str],
+    *,
+    selection: Selection | None = None,
+    jobs: int | None = None,
+    data_home: str | None = None,
+    progress: Progress | None = None,
+    workers: Submit | None = None,
+) -> Outcome:
+    """Run what is missing of a table or figure, and store it.
+
+    Parameters
+    ----------
+    name : str
+        One of `partwise.papers.names`.
+    out : path
+        The result folder. Finished cells that it holds are not run again.
+    selection : Selection, optional
+        Runs, quick, methods; by default the protocol's own.
+    jobs : int, optional
+        Processes; by default one a core. With more than one, each computes with one thread.
+    data_home : str, optional
+        Folder to look for data in first.
+    progress : callable, optional
+        Called with each cell and its result.
+    workers : callable, optional
+        What `pool` gives, for several tables in the same processes; ``jobs`` is then not used.
+
+    Returns
+    -------
+    Outcome
+        What ran, what was there already, what failed and what was left out, with reasons.
+
+    Raises
+    ------
+    DiskFull
+        A result could not be written. All finished cells before it are safe.
+    """
+    protocol = load_protocol(name)
+    wanted, skipped = plan(protocol, selection or Selection(), data_home)
+    store = Store(out)
+    store.sweep_up()
+    todo = store.missing(wanted)
+    outcome = Outcome(name, wanted, found=len(wanted) - len(todo), skipped=skipped)
+    jobs = min(jobs or cores(), max(1, len(todo)))
+    with nullcontext(workers) if workers else pool(jobs) as submit:
+        for cell, result in submit(todo, data_home, store):
+            if result is None:  # another process finished it meanwhile
+                outcome.found += 1
+            elif "error" in result:
+                outcome.failed[cell.slug] = result["error"]
+            else:
+                _put(store, cell, result | {"versions": versions()})
+                outcome.ran += 1
+            if progress is not None:
+                progress(cell, result)
+    return outcome
+
+
+def _put(store: Store, cell: Cell, result: dict[str, Any]) -> None:
+    try:
+        store.put(cell, result)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise DiskFull(
+                f"no space left in {Path(store.folder)}; all finished cells are safe. "
+                "Make room and give the same command again: it goes on from here"
+            ) from error
+        raise
+
+
+@contextmanager
+def pool(jobs: int) -> Iterator[Submit]:
+    """A way to run cells: here, or in ``jobs`` processes of one thread each."""
+    if jobs == 1:
+        yield _one_by_one
+        return
+    # spawn: a forked child would inherit the parent's BLAS and numba threads in an unknown state.
+    executor = ProcessPoolExecutor(
+        jobs,
+        mp_context=multiprocessing.get_context("spawn"),
+        initializer=start_worker,
+        initargs=(os.getpid(), 1),
+    )
+    try:
+        yield lambda todo, data_home, store: _in_pool(executor, jobs, todo, data_home, store)
+    finally:
+        executor.shutdown(wait=False, cancel_futures=True)
+
+
+def _one_by_one(
+    todo: list[Cell], data_home: str | None, store: Store
+) -> Iterator[tuple[Cell, dict[str, Any] | None]]:
+    limits = limit_threads(1) if cores() == 1 else None
+    try:
+        for cell in todo:
+            yield cell, None if store.has(cell) else work(cell, data_home)
+    finally:
+        if limits is not None:
+            limits.restore_original_limits()
+
+
+def _in_pool(
+    executor: ProcessPoolExecutor, jobs: int, todo: list[Cell], data_home: str | None, store: Store
+) -> Iterator[tuple[Cell, dict[str, Any] | None]]:
+    queue = iter(todo)
+    running: dict[Any, Cell] = {}
+    while True:
+        # Two a worker are enough to keep it busy, and late enough to see another process's work.
+        while len(running) < 2 * jobs:
+            cell = next(queue, None)
+            if cell is None:
+                break
+            if store.has(cell):
+                yield cell, None
+            else:
+                running[executor.submit(work, cell, data_home)] = cell
+        if not running:
+            return
+        done, _ = wait(running, return_when=FIRST_COMPLETED)
+        for future in done:
+            yield running.pop(future), future.result()

@@ -1,0 +1,179 @@
+"""The random part of a cell: subset, labels, start; equal for all methods of a table.
+
+Everything comes from one `numpy.random.SeedSequence` over (table, data, K, run), so any cell can
+be run again alone, and two methods of one table always see the same samples, the same shown
+labels and the same start: their differences are paired.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from partwise.papers.made import MADE
+from partwise.papers.protocol import Budget, DataSpec
+
+UNLABELLED = -1
+
+
+class DataMissing(FileNotFoundError):
+    """A data set is not on this machine; the message says where to get it."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The subset of one (data, K, run): ``truth`` holds classes 0..K-1."""
+
+    X: Any
+    truth: NDArray[np.int64]
+    order: tuple[NDArray[np.int64], ...]  # a random order of each class, for the label budgets
+    seeds: dict[str, np.random.SeedSequence]
+
+    def shown(self, budget: Budget | None) -> NDArray[np.int64]:
+        """The labels that a method may see; `UNLABELLED` elsewhere. Budgets are nested."""
+        y = np.full(self.truth.shape, UNLABELLED, dtype=np.int64)
+        if budget is not None:
+            for label, members in enumerate(self.order):
+                y[members[: budget.count(len(members))]] = label
+        return y
+
+    def start(self, k: int, subrun: int = 0) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """A uniform start (V0 of n x k, U0 of p x k) for this cell."""
+        seed = np.random.SeedSequence([*_entropy(self.seeds["start"]), subrun])
+        rng = np.random.default_rng(seed)
+        n, p = self.X.shape
+        # In (0, 1]: a multiplicative step cannot leave zero.
+        return 1.0 - rng.random((n, k)), 1.0 - rng.random((p, k))
+
+    def integer_seed(self, what: str, subrun: int = 0) -> int:
+        """A seed for code that wants an integer ``random_state``."""
+        seed = np.random.SeedSequence([*_entropy(self.seeds[what]), subrun])
+        return int(seed.generate_state(1)[0] & 0x7FFFFFFF)
+
+
+def _entropy(seed: np.random.SeedSequence) -> list[int]:
+    return [int(word) for word in seed.generate_state(4)]
+
+
+def seed_sequence(table: str, data: str, k: int, run: int) -> np.random.SeedSequence:
+    """The seed of one (table, data, K, run)."""
+    words = np.frombuffer(hashlib.sha256(f"{table}|{data}".encode()).digest()[:16], dtype="<u4")
+    return np.random.SeedSequence([*(int(w) for w in words), k, run])
+
+
+@lru_cache(maxsize=3)
+def load_data(spec: DataSpec, data_home: str | None) -> tuple[Any, NDArray[np.int64]]:
+    """Load and prepare a data set; classes are renumbered from 0.
+
+    Parameters
+    ----------
+    spec : DataSpec
+        Name, preparation and, where a part is kept, how many classes and samples.
+    data_home : str or None
+        Folder to look in first.
+
+    Returns
+    -------
+    X : ndarray or csr_array
+    y : ndarray of int
+    """
+    if spec.name.startswith("made:"):
+        X, y = MADE[spec.name.removeprefix("made:")]()
+    else:
+        X, y = _from_datasets(spec.name, data_home)
+    _, y = np.unique(np.asarray(y), return_inverse=True)
+    if spec.classes is not None or spec.per_class is not None:
+        rows = _part(y, spec)
+        X, y = X[rows], np.unique(y[rows], return_inverse=True)[1]
+    return _prepare(X, spec.prepare), y
+
+
+def _from_datasets(name: str, data_home: str | None) -> tuple[Any, Any]:
+    from partwise.io import datasets
+
+    try:
+        loaded = datasets.load(name, data_home=data_home)
+    except FileNotFoundError as error:
+        raise DataMissing(str(error)) from error
+    if loaded.y is None:
+        raise DataMissing(f"{name} has no class labels, which this table needs")
+    return loaded.X, loaded.y
+
+
+def data_found(spec: DataSpec, data_home: str | Path | None) -> bool:
+    """Whether the data set lies on this machine."""
+    if spec.name.startswith("made:"):
+        return True
+    from partwise.io import datasets
+
+    return datasets.available(data_home).get(spec.name) is not None
+
+
+def _part(y: NDArray[np.int64], spec: DataSpec) -> NDArray[np.int64]:
+    """The first classes with enough samples, and a fixed draw of samples from each."""
+    rng = np.random.default_rng(seed_sequence("part", spec.name, spec.classes or 0, 0))
+    need = spec.per_class or 1
+    sizes = np.bincount(y)
+    kept = np.flatnonzero(sizes >= need)[: spec.classes]
+    rows = [np.flatnonzero(y == label) for label in kept]
+    if spec.per_class is not None:
+        rows = [np.sort(rng.permutation(members)[: spec.per_class]) for members in rows]
+    return np.concatenate(rows)
+
+
+def _prepare(X: Any, how: str) -> Any:
+    from partwise.io.datasets import tfidf, unit_rows
+
+    if how == "none":
+        return X
+    if how == "unit_rows":
+        return unit_rows(X)
+    if how == "max_one":
+        return X / X.max()
+    if how == "tfidf":
+        return tfidf(X)
+    raise ValueError(f"prepare must be none, unit_rows, max_one or tfidf, got {how!r}")
+
+
+def draw(table: str, spec: DataSpec, k: int, run: int, *, data_home: str | None = None) -> Sample:
+    """Draw the subset of one (table, data, K, run).
+
+    Parameters
+    ----------
+    table : str
+        The protocol under whose name the runs are seeded.
+    spec : DataSpec
+        The data set.
+    k : int
+        How many classes to draw; all of them when the set has no more.
+    run : int
+        The run's number.
+    data_home : str, optional
+        Folder to look for data in.
+
+    Returns
+    -------
+    Sample
+    """
+    X, y = load_data(spec, data_home)
+    names = ("subset", "labels", "start", "kmeans")
+    seeds = dict(zip(names, seed_sequence(table, spec.name, k, run).spawn(4), strict=True))
+    classes = np.unique(y)
+    if k > len(classes):
+        raise ValueError(f"{spec.name} has {len(classes)} classes, cannot draw {k}")
+    chosen = np.sort(np.random.default_rng(seeds["subset"]).permutation(classes)[:k])
+    rows = np.flatnonzero(np.isin(y, chosen))
+    truth = np.searchsorted(chosen, y[rows]).astype(np.int64)
+    rng = np.random.default_rng(seeds["labels"])
+    order = tuple(rng.permutation(np.flatnonzero(truth == label)) for label in range(k))
+    subset = X[rows]
+    if sp.issparse(subset):  # features that no drawn sample has would only cost time
+        subset = subset[:, np.flatnonzero(np.bincount(subset.indices, minlength=subset.shape[1]))]
+    return Sample(subset, truth, order, seeds)

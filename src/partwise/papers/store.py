@@ -1,0 +1,102 @@
+"""Results on disk: one small JSON file a cell, written at once and whole.
+
+A file is written under a name of its own (it ends in the writer's process number), flushed to the
+disk and only then renamed, so a reader sees all of it or nothing, whatever happens to the writer:
+killed, out of disk, or a second process doing the same cell (both results are the same; the later
+rename wins).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from partwise.io.files import write_whole
+from partwise.papers.cells import Cell
+
+
+class Store:
+    """The results of one folder.
+
+    Parameters
+    ----------
+    folder : path
+        Created when the first result is written.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self.folder = Path(folder)
+
+    def path(self, cell: Cell) -> Path:
+        """Where a cell's result lies."""
+        return self.folder / "cells" / cell.table / f"{cell.slug}.json"
+
+    def has(self, cell: Cell) -> bool:
+        """Whether the cell is done."""
+        return self.path(cell).is_file()
+
+    def missing(self, cells: Iterable[Cell]) -> list[Cell]:
+        """The cells that are still to run; one listing a table, not one look a cell."""
+        present: dict[str, set[str]] = {}
+        todo = []
+        for cell in cells:
+            if cell.table not in present:
+                folder = self.folder / "cells" / cell.table
+                names = os.listdir(folder) if folder.is_dir() else []
+                present[cell.table] = {n for n in names if n.endswith(".json")}
+            if f"{cell.slug}.json" not in present[cell.table]:
+                todo.append(cell)
+        return todo
+
+    def put(self, cell: Cell, result: dict[str, Any]) -> Path:
+        """Store a result, whole or not at all."""
+        path = self.path(cell)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return write_whole(path, json.dumps(result, default=float), force=True)
+
+    def get(self, cell: Cell) -> dict[str, Any] | None:
+        """A cell's result, or None where it is not done."""
+        try:
+            return json.loads(self.path(cell).read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return None
+
+    def results(self, cells: Iterable[Cell]) -> Iterator[dict[str, Any]]:
+        """The results of those cells that are done."""
+        for cell in cells:
+            result = self.get(cell)
+            if result is not None:
+                yield result
+
+    def stored_runs(self, table: str) -> int:
+        """One more than the highest run number of a table that is stored."""
+        folder = self.folder / "cells" / table
+        names = os.listdir(folder) if folder.is_dir() else []
+        runs = [int(found[1]) for name in names if (found := re.search(r"-r(\d{3,})-", name))]
+        return max(runs, default=-1) + 1
+
+    def sweep_up(self) -> int:
+        """Remove what killed writers left behind (never a result); the number removed."""
+        removed = 0
+        for path in self.folder.glob("cells/**/.*.part"):
+            pid = path.name.split(".")[-2]
+            if pid.isdigit() and not _alive(int(pid)):
+                with contextlib.suppress(OSError):
+                    path.unlink()
+                    removed += 1
+        return removed
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True

@@ -1,0 +1,173 @@
+"""From single runs to the numbers of a table: means, deviations, pairs."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from partwise.papers.cells import NO_LABELS
+from partwise.papers.protocol import Method, Protocol
+
+Point = tuple[str, int, int]  # data, K, run: what two methods share in a pair
+
+
+@dataclass(frozen=True)
+class Stat:
+    """A mean over runs, in per cent where the metric is."""
+
+    mean: float
+    sd: float
+    n: int
+
+
+@dataclass
+class Summary:
+    """The results of one protocol, looked up by column, row and metric.
+
+    ``values[(scope, metric)][(column, budget)][point]`` is one number, where the scope is "all"
+    or "unlabelled" and a column is a method's or a variant's name.
+    """
+
+    protocol: Protocol
+    results: list[dict[str, Any]]
+    values: dict[tuple[str, str], dict[tuple[str, str], dict[Point, float]]] = field(
+        default_factory=dict
+    )
+    chosen: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
+
+    def column(
+        self, method: str, metric: str, budget: str = NO_LABELS, scope: str = "all"
+    ) -> dict[Point, float]:
+        """All runs of a column; a method without labels has one column for all budgets."""
+        table = self.values.get((scope, metric), {})
+        return table.get((method, budget)) or table.get((method, NO_LABELS)) or {}
+
+    def stat(
+        self,
+        method: str,
+        metric: str,
+        *,
+        budget: str = NO_LABELS,
+        scope: str = "all",
+        data: str | None = None,
+        k: int | None = None,
+    ) -> Stat | None:
+        """Mean and deviation over runs at one K; over the K's means where k is None.
+
+        The deviation of an average row is the mean of the deviations, as CNMF and LCF print it.
+        """
+        rows: dict[tuple[str, int], list[float]] = defaultdict(list)
+        for (d, kk, _), value in self.column(method, metric, budget, scope).items():
+            if (data is None or d == data) and (k is None or kk == k):
+                rows[d, kk].append(value)
+        if not rows:
+            return None
+        means = [float(np.mean(v)) for v in rows.values()]
+        # One deviation of each row's runs, with n - 1; a single run has none.
+        sds = [float(np.std(v, ddof=1)) if len(v) > 1 else float("nan") for v in rows.values()]
+        return Stat(float(np.mean(means)), float(np.mean(sds)), sum(map(len, rows.values())))
+
+    def rows(self) -> list[tuple[str, int]]:
+        """The (data, K) that have results, in the protocol's order."""
+        seen = {(r["cell"]["data"], r["cell"]["k"]) for r in self.results}
+        order = {d.name: i for i, d in enumerate(self.protocol.data)}
+        return sorted(seen, key=lambda row: (order.get(row[0], 99), row[1]))
+
+    def budgets(self) -> list[str]:
+        """The label budgets of the protocol; one nameless where it has none."""
+        return [b.name for b in self.protocol.budgets] or [NO_LABELS]
+
+
+def summarise(protocol: Protocol, results: Iterable[dict[str, Any]]) -> Summary:
+    """Gather results into columns, and choose within grids as the paper did.
+
+    Parameters
+    ----------
+    protocol : Protocol
+        The table or figure.
+    results : iterable of dict
+        What the store holds of it.
+
+    Returns
+    -------
+    Summary
+    """
+    summary = Summary(protocol, list(results))
+    known = {m.name: m for m in protocol.methods}
+    for result in summary.results:
+        cell = result["cell"]
+        if cell["method"] not in known:
+            continue
+        point = (cell["data"], cell["k"], cell["run"])
+        _add(summary, "all", result["metrics"], cell, cell["budget_name"], point)
+        _add(summary, "all", {"seconds": result["seconds"]}, cell, cell["budget_name"], point)
+        for budget, scores in result["unlabelled"].items():
+            _add(summary, "unlabelled", scores, cell, budget, point)
+    for method in protocol.methods:
+        if method.grid:
+            _choose(summary, method)
+    return summary
+
+
+def _add(
+    summary: Summary,
+    scope: str,
+    metrics: dict[str, float],
+    cell: dict[str, Any],
+    budget: str,
+    point: Point,
+) -> None:
+    for metric, value in metrics.items():
+        table = summary.values.setdefault((scope, metric), {})
+        table.setdefault((cell["variant"], budget), {})[point] = float(value)
+
+
+def _choose(summary: Summary, method: Method) -> None:
+    """Take the grid setting with the best mean accuracy: chosen on the answer, and marked so."""
+    variants = {v.name: v.setting for v in method.variants()}
+    table = summary.values.get(("all", "ac"), {})
+    budgets = {budget for name, budget in table if name in variants}
+    for budget in budgets:
+        stats = {name: summary.stat(name, "ac", budget=budget) for name in variants}
+        present = {name: s.mean for name, s in stats.items() if s is not None}
+        if not present:
+            continue
+        best = max(present, key=lambda name: present[name])
+        summary.chosen[method.name, budget] = {
+            "setting": variants[best],
+            "accuracies": {name: round(value, 2) for name, value in present.items()},
+        }
+        for columns in summary.values.values():
+            for (name, b), points in list(columns.items()):
+                if name == best and (b == budget or budget == NO_LABELS):
+                    columns[method.name, b] = points
+
+
+def paired(a: dict[Point, float], b: dict[Point, float]) -> np.ndarray:
+    """Differences a - b over the runs that both have."""
+    shared = sorted(set(a) & set(b))
+    return np.array([a[point] - b[point] for point in shared])
+
+
+def paired_test(differences: np.ndarray) -> tuple[str, float]:
+    """Wilcoxon's signed-rank test (two-sided), or the sign test where few runs differ.
+
+    Returns
+    -------
+    test : str
+    p : float
+        1.0 where no run differs.
+    """
+    from scipy import stats
+
+    moved = differences[differences != 0]
+    if len(moved) == 0:
+        return "no difference", 1.0
+    if len(moved) < 6:  # below six, Wilcoxon's smallest p is above 0.05 anyway
+        wins = int(np.sum(moved > 0))
+        return "sign", float(stats.binomtest(wins, len(moved)).pvalue)
+    return "Wilcoxon", float(stats.wilcoxon(moved).pvalue)

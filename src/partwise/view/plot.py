@@ -1,0 +1,413 @@
+"""Pictures of a fitted model, with matplotlib.
+
+Every function draws into the Axes that it is given, or into a new one, and returns it; nothing is
+shown or saved. `model` is a fitted estimator of partwise or of scikit-learn; where it says so, an
+array does as well.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+__all__ = [
+    "class_parts",
+    "components",
+    "convergence",
+    "embedding",
+    "parameter_path",
+    "top_terms",
+]
+
+
+def components(
+    model: Any,
+    shape: tuple[int, ...],
+    *,
+    columns: int | None = None,
+    titles: Sequence[Any] | None = None,
+    cmap: str | None = None,
+    ax: Any = None,
+) -> Any:
+    """The parts as a grid of pictures, each scaled to its own largest absolute value.
+
+    Parameters
+    ----------
+    model : estimator or array-like of shape (n_components, n_features)
+        Its ``components_``, or rows that hold one picture each.
+    shape : (height, width) or (height, width, 3)
+        Of a picture, stored row by row.
+    columns : int, optional
+        Pictures in a row; as square as possible by default.
+    titles : sequence, optional
+        A word above each picture.
+    cmap : str, optional
+        Colours of grey pictures; by default white to black, or red and blue if there are
+        negative values.
+    ax : matplotlib Axes, optional
+
+    Returns
+    -------
+    matplotlib Axes
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from partwise import NMF, plot
+    >>> model = NMF(6, random_state=0, tol=1e-2).fit(load_digits().data)
+    >>> plot.components(model, (8, 8), columns=3).get_images()[0].get_size()
+    (19, 28)
+    """
+    H = _parts(model)
+    pictures = _pictures(H, shape)
+    columns = math.ceil(math.sqrt(len(H))) if columns is None else columns
+    if columns < 1:
+        raise ValueError(f"columns must be at least 1, got {columns}.")
+    places = [(i // columns, i % columns) for i in range(len(H))]
+    ax = _draw_grid(pictures, places, _axes(ax), cmap)
+    height, width = shape[0] + 1, shape[1] + 1
+    for title, (row, column) in zip(titles or (), places):
+        ax.text((column + 0.5) * width, row * height, str(title), ha="center", va="bottom")
+    return _bare(ax)
+
+
+def class_parts(
+    model: Any, shape: tuple[int, ...], *, cmap: str | None = None, ax: Any = None
+) -> Any:
+    """The parts of each class in a row of its own, for `CDNMF` and other models with class parts.
+
+    Parameters
+    ----------
+    model : estimator
+        With ``component_classes_``: fitted with labels and a class cost.
+    shape : (height, width) or (height, width, 3)
+        Of a picture.
+    cmap : str, optional
+        As in `components`.
+    ax : matplotlib Axes, optional
+
+    Returns
+    -------
+    matplotlib Axes
+        The classes are the labels of its y axis.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from partwise import CDNMF, plot
+    >>> X, y = load_digits(n_class=3, return_X_y=True)
+    >>> model = CDNMF(components_per_class=2, random_state=0, tol=1e-2).fit(X, y)
+    >>> [label.get_text() for label in plot.class_parts(model, (8, 8)).get_yticklabels()]
+    ['0', '1', '2']
+    """
+    owners = getattr(model, "component_classes_", None)
+    if owners is None:
+        raise ValueError(
+            f"{type(model).__name__} has no parts of classes; use CDNMF, or ConstrainedNMF with "
+            "class_reg, fitted with labels."
+        )
+    names: list[Any] = []
+    places: list[tuple[int, int]] = []
+    for owner in owners:
+        if owner not in names:
+            names.append(owner)
+        row = names.index(owner)
+        places.append((row, sum(place[0] == row for place in places)))
+    ax = _draw_grid(_pictures(_parts(model), shape), places, _axes(ax), cmap)
+    height = shape[0] + 1
+    ax.set_yticks(
+        [(row + 0.5) * height for row in range(len(names))],
+        ["no class" if name is None else str(name) for name in names],
+    )
+    return _bare(ax, yticks=True)
+
+
+def convergence(models: Any, *, relative: bool = False, ax: Any = None) -> Any:
+    """The objective after each iteration.
+
+    Parameters
+    ----------
+    models : estimator, sequence of numbers, or mapping of names to these
+        Models with ``objective_history_``, or such histories.
+    relative : bool, default=False
+        Divide each by its first value, so that different losses fit into one picture.
+    ax : matplotlib Axes, optional
+
+    Returns
+    -------
+    matplotlib Axes
+
+    Examples
+    --------
+    >>> from partwise import plot
+    >>> ax = plot.convergence({"slow": [3, 2.5, 2.2], "fast": [3, 1.5, 1.4]})
+    >>> [line.get_label() for line in ax.lines]
+    ['slow', 'fast']
+    """
+    named = models if isinstance(models, Mapping) else {"": models}
+    ax = _axes(ax)
+    for name, model in named.items():
+        history = np.asarray(getattr(model, "objective_history_", model), dtype=np.float64)
+        if history.ndim != 1 or not history.size:
+            raise ValueError(f"{name or 'models'} has no history of its objective to draw.")
+        values = history / history[0] if relative and history[0] else history
+        ax.plot(np.arange(1, len(values) + 1), values, label=str(name))
+    ax.set_xscale("log")
+    ax.set_xlabel("iteration")
+    ax.set_ylabel("objective / first value" if relative else "objective")
+    if isinstance(models, Mapping):
+        ax.legend(frameon=False)
+    return ax
+
+
+def embedding(
+    model: Any, labels: ArrayLike | None = None, *, random_state: int = 0, ax: Any = None
+) -> Any:
+    """The samples in two dimensions, by t-SNE of their codes (PCA for many samples or few).
+
+    Parameters
+    ----------
+    model : estimator or array-like of shape (n_samples, n_components)
+        Its ``embedding_``, or codes.
+    labels : array-like of shape (n_samples,), optional
+        Colours; by default the model's ``labels_``. None among them is drawn grey.
+    random_state : int, default=0
+    ax : matplotlib Axes, optional
+
+    Returns
+    -------
+    matplotlib Axes
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from partwise import NMF, plot
+    >>> iris = load_iris()
+    >>> ax = plot.embedding(NMF(2).fit(iris.data), iris.target_names[iris.target])
+    >>> len(ax.collections)
+    3
+    """
+    from partwise.view.report.charts import COLOURS, NO_LABEL, natural
+    from partwise.view.report.layout import lay_out
+
+    V = np.asarray(getattr(model, "embedding_", model))
+    if V.ndim != 2:
+        raise ValueError(f"model must be fitted, or codes of shape (n, k); got shape {V.shape}.")
+    names = labels if labels is not None else getattr(model, "labels_", None)
+    names = [None] * len(V) if names is None else list(np.asarray(names, dtype=object))
+    if len(names) != len(V):
+        raise ValueError(
+            f"labels must have one entry for each of {len(V)} samples, got {len(names)}."
+        )
+    texts = [None if name is None else str(name) for name in names]
+    layout = lay_out(V, texts, random_state=random_state)
+    shown = [texts[i] for i in layout.shown]
+    ax = _axes(ax)
+    levels: list[Any] = sorted({t for t in shown if t is not None}, key=natural)
+    if None in shown:
+        levels.insert(0, None)
+    size = 18 if len(shown) < 600 else 8
+    for number, level in enumerate(level for level in levels):
+        here = np.array([text == level for text in shown])
+        colour = NO_LABEL if level is None else COLOURS[(number - (None in levels)) % len(COLOURS)]
+        label = "no label" if level is None else level
+        ax.scatter(*layout.points[here].T, s=size, color=colour, label=label, linewidths=0)
+    if layout.axes is None:
+        ax.set_xticks([])
+        ax.set_yticks([])
+        ax.set_aspect("equal", adjustable="datalim")
+    else:
+        ax.set_xlabel(layout.axes[0])
+        ax.set_ylabel(layout.axes[1])
+    if levels != [None]:
+        ax.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5), markerscale=1.5)
+    return ax
+
+
+def top_terms(
+    model: Any,
+    names: Sequence[str],
+    *,
+    n_terms: int = 10,
+    columns: int = 4,
+    axes: Any = None,
+) -> NDArray[Any]:
+    """The largest entries of each part: the words of topics, the columns of a table.
+
+    Parameters
+    ----------
+    model : estimator or array-like of shape (n_components, n_features)
+    names : sequence of str
+        Of the features.
+    n_terms : int, default=10
+        Terms for each part.
+    columns : int, default=4
+        Axes in a row, where they are made here.
+    axes : sequence of matplotlib Axes, optional
+        One for each part.
+
+    Returns
+    -------
+    ndarray of matplotlib Axes
+        One for each part.
+
+    Examples
+    --------
+    >>> from partwise import plot
+    >>> (ax,) = plot.top_terms([[0.1, 0.7, 0.2]], ["sea", "ship", "sail"], n_terms=2)
+    >>> [label.get_text() for label in ax.get_yticklabels()]
+    ['ship', 'sail']
+    """
+    H = _parts(model)
+    if len(names) != H.shape[1]:
+        raise ValueError(f"names must have {H.shape[1]} entries, one a feature; got {len(names)}.")
+    if axes is None:
+        from matplotlib import pyplot as plt
+
+        width = min(columns, len(H))
+        rows = math.ceil(len(H) / width)
+        size = (3.0 * width, (0.24 * n_terms + 0.6) * rows)
+        made = plt.subplots(rows, width, figsize=size, layout="constrained", squeeze=False)[1]
+        for spare in made.flat[len(H) :]:
+            spare.remove()
+        axes = made.flat[: len(H)]
+    axes = np.asarray(axes, dtype=object).ravel()
+    if len(axes) != len(H):
+        raise ValueError(f"axes must be one for each of {len(H)} parts, got {len(axes)}.")
+    for number, (row, ax) in enumerate(zip(H, axes), start=1):
+        order = np.argsort(-row, kind="stable")[:n_terms]
+        ax.barh(np.arange(len(order)), row[order])
+        ax.set_yticks(np.arange(len(order)), [str(names[j]) for j in order])
+        ax.invert_yaxis()
+        ax.set_title(f"part {number}", fontsize="medium")
+        ax.set_xticks([])
+        ax.spines[["top", "right", "bottom"]].set_visible(False)
+    return axes
+
+
+def parameter_path(
+    values: ArrayLike,
+    scores: Any,
+    *,
+    parameter: str = "parameter",
+    score: str = "score",
+    ax: Any = None,
+) -> Any:
+    """A score against a parameter, with the spread over runs: the figures of the papers.
+
+    Parameters
+    ----------
+    values : array-like of shape (n_values,)
+        Of the parameter. The axis is logarithmic if they are positive and span a factor of 50.
+    scores : array-like of shape (n_values,) or (n_values, n_runs), or mapping of names to these
+        With runs, the line is their mean and the band their standard deviation.
+    parameter, score : str
+        Names of the axes.
+    ax : matplotlib Axes, optional
+
+    Returns
+    -------
+    matplotlib Axes
+
+    Examples
+    --------
+    >>> from partwise import plot
+    >>> ax = plot.parameter_path([1, 10, 100], [[0.6, 0.7], [0.8, 0.8], [0.7, 0.9]])
+    >>> ax.get_xscale()
+    'log'
+    """
+    x = np.asarray(values, dtype=np.float64)
+    ax = _axes(ax)
+    for name, run in (scores if isinstance(scores, Mapping) else {"": scores}).items():
+        y = np.asarray(run, dtype=np.float64)
+        if y.shape[:1] != x.shape or y.ndim > 2:
+            raise ValueError(
+                f"scores must have {x.size} rows, one for each value, got shape {y.shape}."
+            )
+        y = y.reshape(x.size, -1)
+        mean, spread = y.mean(axis=1), y.std(axis=1)
+        (line,) = ax.plot(x, mean, marker="o", markersize=4, label=str(name))
+        if y.shape[1] > 1:
+            ax.fill_between(x, mean - spread, mean + spread, color=line.get_color(), alpha=0.2)
+    if x.min() > 0 and x.max() / x.min() >= 50:
+        ax.set_xscale("log")
+    ax.set_xlabel(parameter)
+    ax.set_ylabel(score)
+    if isinstance(scores, Mapping):
+        ax.legend(frameon=False)
+    return ax
+
+
+def _axes(ax: Any) -> Any:
+    if ax is not None:
+        return ax
+    from matplotlib import pyplot as plt
+
+    return plt.subplots(layout="constrained")[1]
+
+
+def _bare(ax: Any, *, yticks: bool = False) -> Any:
+    """Without axes, but with the ground that lies between the pictures."""
+    ax.set_xticks([])
+    if not yticks:
+        ax.set_yticks([])
+    ax.tick_params(length=0)
+    ax.spines[:].set_visible(False)
+    return ax
+
+
+def _parts(model: Any) -> NDArray[Any]:
+    H = getattr(model, "components_", None if hasattr(model, "get_params") else model)
+    if H is None:
+        raise ValueError(
+            f"{type(model).__name__} has no components_: fit it first; a kernel other than linear "
+            "has no parts in the space of the data."
+        )
+    H = np.asarray(H)
+    if H.ndim != 2:
+        raise ValueError(f"the parts must be rows of a matrix, got shape {H.shape}.")
+    return H
+
+
+def _pictures(H: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+    """Each row as a picture, scaled to [-1, 1]."""
+    if math.prod(shape) != H.shape[1] or len(shape) not in (2, 3):
+        raise ValueError(
+            f"shape={tuple(shape)} does not hold the {H.shape[1]} features of a part; give "
+            "(height, width) or (height, width, 3) with that product."
+        )
+    top = np.abs(H).max(axis=1, keepdims=True)
+    scaled: NDArray[Any] = np.divide(H, top, out=np.zeros(H.shape), where=top > 0)
+    return scaled.reshape(len(H), *shape)
+
+
+def _draw_grid(
+    pictures: NDArray[Any], places: Sequence[tuple[int, int]], ax: Any, cmap: str | None
+) -> Any:
+    """Pictures on a canvas with a line of one pixel around each."""
+    _, height, width, *channels = pictures.shape
+    rows = 1 + max(row for row, _ in places)
+    columns = 1 + max(column for _, column in places)
+    canvas = np.full((rows * (height + 1) + 1, columns * (width + 1) + 1, *channels), np.nan)
+    for picture, (row, column) in zip(pictures, places):
+        top, left = row * (height + 1) + 1, column * (width + 1) + 1
+        canvas[top : top + height, left : left + width] = picture
+    if channels:
+        shown = np.where(np.isnan(canvas), 1.0, np.clip(canvas, 0, 1))
+        ax.imshow(shown, interpolation="nearest")
+        return ax
+    signed = bool((pictures < 0).any())
+    # a light grey between the pictures, so that empty borders do not run together
+    ax.set_facecolor("0.85")
+    ax.imshow(
+        np.ma.masked_invalid(canvas),
+        cmap=cmap or ("RdBu_r" if signed else "gray_r"),
+        vmin=-1 if signed else 0,
+        vmax=1,
+        interpolation="nearest",
+    )
+    return ax

@@ -1,0 +1,18 @@
+"""Self-contained HTML pages: the report of a clustering, and what the demo's page is made of."""
+
+from __future__ import annotations
+
+from partwise.view.report.page import report_page, write_report
+from partwise.view.report.pictures import convergence_uri, image_uri
+from partwise.view.report.stable import Stability, stability
+from partwise.view.report.template import render
+
+__all__ = [
+    "Stability",
+    "convergence_uri",
+    "image_uri",
+    "render",
+    "report_page",
+    "stability",
+    "write_report",
+]

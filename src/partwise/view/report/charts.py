@@ -1,0 +1,351 @@
+"""The report's charts, as plotly figures that the page draws.
+
+Whatever comes from the user passes through `plain`: plotly reads a few HTML tags in its texts.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from partwise.view.report.layout import Layout
+from partwise.view.report.stable import Stability
+
+# Tableau's ten, its grey kept for what has no label; readable on white and on near-black.
+COLOURS = (
+    "#4c78a8",
+    "#f58518",
+    "#54a24b",
+    "#e45756",
+    "#72b7b2",
+    "#b279a2",
+    "#eeca3b",
+    "#ff9da6",
+    "#9d755d",
+    "#7b6fd0",
+)
+NO_LABEL = "#9aa0a6"
+SYMBOLS = ("circle", "diamond", "square", "triangle-up", "cross", "x")
+ACCENT = "#4c78a8"
+TERMS = 12
+MAX_LEVELS = 60
+
+
+def plotly() -> Any:
+    """plotly.graph_objects, or how to get it."""
+    try:
+        import plotly.graph_objects as go
+    except ImportError as error:
+        raise ImportError("The report needs plotly: pip install 'partwise[report]'") from error
+    return go
+
+
+def script() -> str:
+    """plotly's own script, to be embedded."""
+    from plotly.offline import get_plotlyjs
+
+    code: str = get_plotlyjs()
+    return code.replace("</script", "<\\/script")
+
+
+def templates() -> dict[str, Any]:
+    """Plotly's light and dark looks, on the page's own paper."""
+    import plotly.io as pio
+
+    clear = {"paper_bgcolor": "rgba(0,0,0,0)", "plot_bgcolor": "rgba(0,0,0,0)"}
+    bar = {"bgcolor": "rgba(0,0,0,0)"}
+    looks = {}
+    for name, base, ink, line in (
+        ("light", "plotly_white", "#1c1e21", "#e3e6ea"),
+        ("dark", "plotly_dark", "#e8eaed", "#343a42"),
+    ):
+        look = pio.templates[base].to_plotly_json()
+        axis = {"gridcolor": line, "linecolor": line, "zerolinecolor": line, "tickcolor": line}
+        look["layout"].update(clear)
+        look["layout"]["modebar"] = {**bar, "color": "#8a929c", "activecolor": ACCENT}
+        look["layout"]["font"] = {"color": ink, "family": "system-ui, sans-serif", "size": 13}
+        for side in ("xaxis", "yaxis"):
+            look["layout"].setdefault(side, {}).update(axis)
+        look["data"] = {}
+        looks[name] = look
+    return looks
+
+
+def plain(text: Any, length: int = 40) -> str:
+    """Text that plotly shows as it is: its pseudo-HTML escaped, cut to a length."""
+    words = " ".join(str(text).split())
+    short = words if len(words) <= length else words[: length - 1] + "…"
+    return html.escape(short, quote=False)
+
+
+def as_json(value: Any) -> str:
+    """JSON that may stand inside a script element, whatever texts are in it."""
+    from plotly.utils import PlotlyJSONEncoder
+
+    text = json.dumps(value, cls=PlotlyJSONEncoder, ensure_ascii=True, allow_nan=False)
+    for sign in "<>&":
+        text = text.replace(sign, f"\\u{ord(sign):04x}")
+    return text
+
+
+def colours(levels: Sequence[str]) -> dict[str, tuple[str, str]]:
+    """A colour and a symbol for each name; symbols change where colours begin again."""
+    n = len(COLOURS)
+    return {
+        name: (COLOURS[i % n], SYMBOLS[(i // n) % len(SYMBOLS)]) for i, name in enumerate(levels)
+    }
+
+
+def samples_map(
+    layout: Layout,
+    clusters: Sequence[str],
+    labels: Sequence[str | None] | None,
+    look: Mapping[str, tuple[str, str]],
+) -> dict[str, Any]:
+    """The samples by cluster and, hidden at first, by label.
+
+    ``customdata`` is a point's place among the points shown; ``meta`` says which view a trace
+    belongs to.
+    """
+    go = plotly()
+    figure = go.Figure()
+    views: list[tuple[str, Sequence[str | None]]] = [("cluster", clusters)]
+    if labels is not None:
+        views.append(("label", labels))
+    size = 8 if len(layout.shown) < 600 else 6 if len(layout.shown) < 2500 else 4
+    for view, names in views:
+        levels: list[str | None] = sorted({n for n in names if n is not None}, key=natural)
+        if any(name is None for name in names):
+            levels.insert(0, None)  # drawn first, below the labelled
+        for level in levels:
+            here = np.array([i for i, name in enumerate(names) if name == level])
+            colour, symbol = (NO_LABEL, "circle") if level is None else look[level]
+            figure.add_scatter(
+                x=np.round(layout.points[here, 0], 4),
+                y=np.round(layout.points[here, 1], 4),
+                mode="markers",
+                name="no label" if level is None else plain(level, 24),
+                marker={
+                    "color": colour,
+                    "symbol": symbol,
+                    "size": size,
+                    "opacity": 0.35 if level is None else 0.85,
+                },
+                customdata=here,
+                meta=view,
+                hoverinfo="none",
+                visible=view == "cluster",
+            )
+    bare = {"showgrid": False, "zeroline": False, "showticklabels": False}
+    names_of_axes = layout.axes or ("", "")
+    figure.update_layout(
+        height=560,
+        margin={"l": 24, "r": 8, "t": 32, "b": 24},
+        legend={"itemsizing": "constant", "tracegroupgap": 0},
+        hovermode="closest",
+        dragmode="pan",
+        xaxis={**bare, "title": {"text": names_of_axes[0]}},
+        yaxis={**bare, "title": {"text": names_of_axes[1]}},
+    )
+    if layout.axes is None:
+        figure.update_yaxes(scaleanchor="x")
+    return _bare(figure)
+
+
+def top_terms(H: NDArray[Any], names: Sequence[str], titles: Sequence[str]) -> dict[str, Any]:
+    """The largest entries of each part as bars, one small chart a part."""
+    plotly()
+    from plotly.subplots import make_subplots
+
+    columns = min(4, len(H))
+    rows = math.ceil(len(H) / columns)
+    count = min(TERMS, H.shape[1])
+    figure = make_subplots(
+        rows,
+        columns,
+        subplot_titles=[plain(title, 32) for title in titles],
+        horizontal_spacing=0.02,
+        vertical_spacing=min(0.3 / rows, 40 / (rows * (count * 19 + 60))),
+    )
+    for i, row in enumerate(H):
+        order = np.argsort(-row, kind="stable")[:count]
+        order = order[row[order] > 0]
+        top = float(row[order[0]]) if len(order) else 1.0
+        place = {"row": i // columns + 1, "col": i % columns + 1}
+        y = np.arange(len(order))
+        words = [plain(names[j], 28) for j in order]
+        figure.add_bar(
+            x=row[order] / top,
+            y=y,
+            orientation="h",
+            marker={"color": ACCENT, "opacity": 0.4, "line": {"width": 0}},
+            customdata=[[word, float(value)] for word, value in zip(words, row[order])],
+            hovertemplate="%{customdata[0]}: %{customdata[1]:.4g}<extra></extra>",
+            **place,
+        )
+        figure.add_scatter(
+            x=np.zeros(len(order)),
+            y=y,
+            mode="text",
+            text=words,
+            textposition="middle right",
+            textfont={"size": 12},
+            hoverinfo="skip",
+            **place,
+        )
+    quiet = {"visible": False, "fixedrange": True}
+    figure.update_xaxes(range=[0, 1.02], **quiet)
+    figure.update_yaxes(range=[count - 0.4, -0.6], **quiet)
+    figure.update_annotations(font={"size": 13})
+    figure.update_layout(
+        height=rows * (count * 19 + 60) + 20,
+        showlegend=False,
+        margin={"l": 4, "r": 4, "t": 36, "b": 8},
+        bargap=0.15,
+    )
+    return _bare(figure)
+
+
+def confusion(
+    table: NDArray[np.int64], labels: Sequence[str], clusters: Sequence[str]
+) -> dict[str, Any]:
+    """Labels against clusters; the colour is the share of the label's samples."""
+    go = plotly()
+    share = table / np.maximum(table.sum(axis=1, keepdims=True), 1)
+    figure = go.Figure(
+        go.Heatmap(
+            z=np.round(share, 4),
+            x=[plain(name, 16) for name in clusters],
+            y=[plain(name, 24) for name in labels],
+            text=[[str(v) if v else "" for v in row] for row in table.tolist()],
+            texttemplate="%{text}" if max(table.shape) <= 30 else None,
+            customdata=table,
+            hovertemplate="label %{y}, cluster %{x}: %{customdata} (%{z:.0%})<extra></extra>",
+            colorscale=_ramp(),
+            zmin=0,
+            zmax=1,
+            showscale=False,
+            xgap=1,
+            ygap=1,
+        )
+    )
+    side = min(28, max(14, 560 // max(table.shape[0], 1)))
+    figure.update_layout(
+        height=max(220, table.shape[0] * side + 110),
+        margin={"l": 8, "r": 8, "t": 8, "b": 8},
+        xaxis={"type": "category", "title": {"text": "cluster"}, "showgrid": False},
+        yaxis={
+            "type": "category",
+            "autorange": "reversed",
+            "title": {"text": "label"},
+            "showgrid": False,
+        },
+    )
+    figure.update_xaxes(automargin=True)
+    figure.update_yaxes(automargin=True)
+    return _bare(figure)
+
+
+def agreement(found: Stability) -> dict[str, Any]:
+    """Adjusted Rand index between each two runs."""
+    go = plotly()
+    names = list(found.names)
+    figure = go.Figure(
+        go.Heatmap(
+            z=np.round(found.agreement, 4),
+            x=names,
+            y=names,
+            texttemplate="%{z:.2f}",
+            hovertemplate="%{y} and %{x}: %{z:.3f}<extra></extra>",
+            colorscale=_ramp(),
+            zmin=0,
+            zmax=1,
+            showscale=False,
+            xgap=1,
+            ygap=1,
+        )
+    )
+    figure.update_layout(
+        height=34 * len(names) + 90,
+        margin={"l": 8, "r": 8, "t": 8, "b": 8},
+        xaxis={"showgrid": False, "automargin": True},
+        yaxis={"autorange": "reversed", "showgrid": False, "automargin": True},
+    )
+    return _bare(figure)
+
+
+def convergence(history: Sequence[float]) -> dict[str, Any]:
+    """The objective after each iteration."""
+    go = plotly()
+    values = np.asarray(history, dtype=np.float64)
+    figure = go.Figure(
+        go.Scatter(
+            x=np.arange(1, len(values) + 1),
+            y=values,
+            mode="lines" if len(values) > 1 else "markers",
+            line={"color": ACCENT, "width": 2},
+            hovertemplate="iteration %{x}: %{y:.6g}<extra></extra>",
+        )
+    )
+    figure.update_layout(
+        height=320,
+        margin={"l": 8, "r": 8, "t": 8, "b": 8},
+        xaxis={"title": {"text": "iteration"}, "automargin": True},
+        yaxis={"title": {"text": "objective"}, "automargin": True},
+    )
+    if len(values) > 20:
+        figure.update_xaxes(type="log")
+    return _bare(figure)
+
+
+def sparseness(parts: NDArray[Any], codes: NDArray[Any]) -> dict[str, Any]:
+    """Hoyer's sparseness of each part and of the codes that use it."""
+    go = plotly()
+    x = np.arange(1, max(len(parts), len(codes)) + 1)
+    figure = go.Figure()
+    for name, values, colour in (("parts", parts, COLOURS[0]), ("codes", codes, COLOURS[1])):
+        if len(values):
+            figure.add_bar(
+                x=x,
+                y=[None if math.isnan(v) else round(float(v), 4) for v in values],
+                name=name,
+                marker={"color": colour, "line": {"width": 0}},
+                hovertemplate=f"{name}, part %{{x}}: %{{y:.2f}}<extra></extra>",
+            )
+    figure.update_layout(
+        height=300,
+        margin={"l": 8, "r": 8, "t": 8, "b": 8},
+        xaxis={"title": {"text": "part"}, "automargin": True, "tickformat": "d"},
+        yaxis={"range": [0, 1], "title": {"text": "sparseness"}, "automargin": True},
+        legend={"orientation": "h", "y": 1.12},
+        barmode="group",
+    )
+    return _bare(figure)
+
+
+def natural(name: str | None) -> tuple[int, float, str]:
+    """Numbers by value, before other names in their order."""
+    text = "" if name is None else name
+    try:
+        number = float(text)
+    except ValueError:
+        return 1, 0.0, text
+    return (0, number, text) if math.isfinite(number) else (1, 0.0, text)
+
+
+def _ramp() -> list[list[Any]]:
+    return [[0.0, "rgba(76,120,168,0.06)"], [1.0, "rgba(76,120,168,1)"]]
+
+
+def _bare(figure: Any) -> dict[str, Any]:
+    """A figure as data, without plotly's own template: the page sets its light or dark one."""
+    figure.update_layout(template=None)
+    picture: dict[str, Any] = figure.to_plotly_json()
+    picture["layout"].pop("template", None)
+    return picture

@@ -1,0 +1,119 @@
+"""What the report says about single samples: thumbnails, texts, and who is typical of a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from partwise.io.samples import Samples
+from partwise.view.report.charts import natural
+from partwise.view.report.pictures import png, png_uri
+
+MAX_THUMBNAILS = 2000
+#: Bytes of pictures that a page embeds at most, and of one picture.
+MAX_BYTES = 12_000_000
+MAX_PICTURE = 40_000
+MEMBERS = 8
+MAX_CLUSTERS = 60
+TEXT_LENGTH = 300
+
+
+class Thumbnails:
+    """Pictures of samples as addresses, made once each, within the page's budget."""
+
+    def __init__(self, dataset: Samples) -> None:
+        self._dataset = dataset
+        self._made: dict[int, str | None] = {}
+        self._bytes = 0
+        self.exist = dataset.thumbnails is not None or dataset.image_shape is not None
+        self._top = 1.0
+        if self.exist and dataset.thumbnails is None:
+            self._top = float(dataset.X.max()) or 1.0
+
+    def __call__(self, i: int) -> str | None:
+        """The address of sample i's picture; None beyond the budget, or where there is none."""
+        if i not in self._made:
+            content = self._picture(i) if self._has_room() else None
+            if content is not None and len(content) > MAX_PICTURE:
+                content = None
+            self._bytes += len(content or b"")
+            self._made[i] = None if content is None else png_uri(content)
+        return self._made[i]
+
+    @property
+    def count(self) -> int:
+        return sum(uri is not None for uri in self._made.values())
+
+    def _has_room(self) -> bool:
+        return self.exist and self.count < MAX_THUMBNAILS and self._bytes < MAX_BYTES
+
+    def _picture(self, i: int) -> bytes:
+        data = self._dataset
+        if data.thumbnails is not None:
+            return data.thumbnails(i)
+        row = data.X[[i]]
+        row = row.toarray() if data.is_sparse else np.asarray(row)
+        assert data.image_shape is not None
+        return png(row.reshape(data.image_shape) / self._top)
+
+
+def member(
+    i: int,
+    dataset: Samples,
+    thumbnails: Thumbnails,
+    *,
+    cluster: str,
+    label: str | None,
+    confidence: float | None,
+    parts: str,
+) -> dict[str, Any]:
+    """One sample, as the page shows it."""
+    text = None if dataset.texts is None else dataset.texts[i][:TEXT_LENGTH]
+    return {
+        "id": dataset.ids[i],
+        "cluster": cluster,
+        "label": label,
+        "confidence": None if confidence is None else f"{confidence:.2f}",
+        "text": text,
+        "image": thumbnails(i),
+        "parts": parts,
+    }
+
+
+def main_parts(V: NDArray[Any], most: int = 3) -> list[str]:
+    """For each sample the parts that make up most of its code, with their shares."""
+    total = V.sum(axis=1)
+    order = np.argsort(-V, axis=1, kind="stable")[:, :most]
+    said = []
+    for row, best, whole in zip(V, order, total):
+        shares = [(j, row[j] / whole) for j in best if whole > 0 and row[j] >= 0.05 * whole]
+        said.append(", ".join(f"{j + 1} ({share:.0%})" for j, share in shares) or "none")
+    return said
+
+
+def cluster_order(clusters: Sequence[str]) -> list[str]:
+    """Names of the clusters, numbers by value."""
+    return sorted(set(clusters), key=natural)
+
+
+def typical_and_doubtful(
+    members: NDArray[np.int64], confidence: NDArray[np.float64] | None
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The members of highest and of lowest confidence, no one twice."""
+    if confidence is None:
+        return members[:MEMBERS], members[:0]
+    order = members[np.argsort(-confidence[members], kind="stable")]
+    half = min(MEMBERS, (len(order) + 1) // 2)
+    return order[:half], order[half:][::-1][:MEMBERS]
+
+
+def composition(labels: Iterable[str | None]) -> list[tuple[str, int]]:
+    """Labels of a cluster's members with their numbers, the most frequent first."""
+    counts: dict[str, int] = {}
+    for label in labels:
+        if label is not None:
+            counts[label] = counts.get(label, 0) + 1
+    return sorted(counts.items(), key=lambda item: (-item[1], natural(item[0])))

@@ -1,0 +1,368 @@
+"""The report of a clustering: one HTML file that opens anywhere, also without a network."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import platform
+import sys
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import partwise
+from partwise.evaluation.metrics import (
+    adjusted_rand,
+    clustering_accuracy,
+    normalized_mutual_info,
+    sparseness,
+)
+from partwise.io.files import write_whole
+from partwise.io.samples import Samples
+from partwise.knowledge.labels import encode_labels
+from partwise.view.report import charts, members
+from partwise.view.report.layout import lay_out
+from partwise.view.report.pictures import part_uri
+from partwise.view.report.stable import Stability
+from partwise.view.report.template import render
+
+MAX_PARTS = 64
+
+
+def write_report(
+    path: str | Path,
+    *,
+    model: Any,
+    X: Any,
+    dataset: Samples,
+    labels: Any = None,
+    assignments: Any,
+    title: str = "Partwise report",
+    command: str = "",
+    seconds: float | None = None,
+    stability: Stability | None = None,
+    force: bool = False,
+) -> Path:
+    """Write the report of a fitted model as one self-contained HTML file.
+
+    Needs plotly: ``pip install 'partwise[report]'``. The page is checked against neither network
+    nor server: it opens from a disk or a mail. Whatever comes from the data is escaped.
+
+    Parameters
+    ----------
+    path : str or Path
+        The file.
+    model : estimator
+        Fitted to X.
+    X : {array-like, sparse matrix} of shape (n_samples, n_features)
+        What the model was fitted to.
+    dataset : Samples
+        Where X came from: ids, texts, thumbnails, names of features, all given labels.
+    labels : array-like of shape (n_samples,), default=None
+        The labels that the model was given; None, NaN or -1 where it was given none. Labels in
+        ``dataset.y`` that are not here were hidden from it, and are scored apart.
+    assignments : mapping or DataFrame
+        ``"cluster"``, the name of each sample's cluster, and ``"confidence"`` (optional).
+    title, command : str
+        The headline, and the command that makes the page again.
+    seconds : float, optional
+        How long the fit took.
+    stability : Stability, optional
+        From `partwise.view.report.stability`.
+    force : bool, default=False
+        Overwrite the file.
+
+    Returns
+    -------
+    Path
+    """
+    page = report_page(
+        model=model,
+        X=X,
+        dataset=dataset,
+        labels=labels,
+        assignments=assignments,
+        title=title,
+        command=command,
+        seconds=seconds,
+        stability=stability,
+    )
+    return write_whole(path, page, force=force)
+
+
+def report_page(
+    *,
+    model: Any,
+    X: Any,
+    dataset: Samples,
+    labels: Any = None,
+    assignments: Any,
+    title: str = "Partwise report",
+    command: str = "",
+    seconds: float | None = None,
+    stability: Stability | None = None,
+) -> str:
+    """The page of `write_report` as text."""
+    charts.plotly()  # ask before the work
+    n = X.shape[0]
+    V = np.asarray(model.embedding_)
+    if len(V) != n or dataset.n_samples != n:
+        raise ValueError(
+            f"model, X and dataset must describe the same samples, got {len(V)}, {n} and "
+            f"{dataset.n_samples}."
+        )
+    clusters = [str(name) for name in assignments["cluster"]]
+    confidence = (
+        np.asarray(assignments["confidence"], dtype=np.float64)
+        if "confidence" in assignments
+        else None
+    )
+    seen = _names(labels, n)
+    known = _merge(seen, _names(dataset.y, n))
+    names = members.cluster_order(clusters)
+    others = sorted({name for name in known or () if name is not None} - set(names))
+    look = charts.colours([*names, *sorted(others, key=charts.natural)])
+    H = getattr(model, "components_", None)
+    part_titles = _part_titles(model, V.shape[1])
+
+    thumbnails = members.Thumbnails(dataset)
+    said = members.main_parts(V)
+
+    def describe(i: int) -> dict[str, Any]:
+        return members.member(
+            i,
+            dataset,
+            thumbnails,
+            cluster=clusters[i],
+            label=None if known is None else known[i],
+            confidence=None if confidence is None else float(confidence[i]),
+            parts=said[i],
+        )
+
+    cards = _cards(clusters, names, confidence, known, V, describe)
+    layout = lay_out(V, clusters)
+    points = [describe(int(i)) for i in layout.shown]
+    figures: dict[str, Any] = {
+        "map": charts.samples_map(
+            layout,
+            [clusters[i] for i in layout.shown],
+            None if known is None else [known[i] for i in layout.shown],
+            look,
+        )
+    }
+    pictures = _pictures(H, dataset.image_shape)
+    if H is not None and not pictures:
+        features = dataset.feature_names or [f"column {j + 1}" for j in range(H.shape[1])]
+        figures["terms"] = charts.top_terms(H[:MAX_PARTS], features, part_titles)
+    scores = _scores(seen, known, clusters)
+    for score in scores:
+        figures[score["chart"]] = charts.confusion(
+            score.pop("table"), score["labels"], score["clusters"]
+        )
+    history = np.asarray(getattr(model, "objective_history_", ()))
+    if history.size:
+        figures["convergence"] = charts.convergence(history.tolist())
+    sparse_parts = np.atleast_1d(sparseness(H, axis=1)) if H is not None else np.empty(0)
+    sparse_codes = np.atleast_1d(sparseness(V, axis=0))
+    figures["sparseness"] = charts.sparseness(sparse_parts, sparse_codes)
+    if stability is not None:
+        figures["stability"] = charts.agreement(stability)
+
+    status = str(getattr(model, "status_", ""))
+    return render(
+        "report.html",
+        title=title,
+        dataset=dataset,
+        method=type(model).__name__,
+        summary=(type(model).__doc__ or "").strip().partition("\n")[0],
+        n_samples=n,
+        n_features=X.shape[1],
+        n_parts=V.shape[1],
+        n_clusters=len(names),
+        n_labelled=0 if seen is None else sum(name is not None for name in seen),
+        layout=layout,
+        pictures=[
+            {"uri": uri, "kind": kind, "title": part_titles[j]}
+            for j, (uri, kind) in enumerate(pictures)
+        ],
+        max_parts=MAX_PARTS,
+        cards=cards[: members.MAX_CLUSTERS],
+        n_cards=len(cards),
+        has_labels=known is not None,
+        has_confidence=confidence is not None,
+        scores=scores,
+        stability=stability,
+        model=model,
+        status=status[:1].upper() + status[1:],
+        mean_sparseness={
+            "parts": _mean(sparse_parts),
+            "codes": _mean(sparse_codes),
+        },
+        thumbnails={"exist": thumbnails.exist, "count": thumbnails.count},
+        figures=figures,
+        figures_json=charts.as_json(figures),
+        points_json=charts.as_json(points),
+        templates_json=charts.as_json(charts.templates()),
+        plotly_js=charts.script(),
+        parameters=_parameters(model),
+        recipe=recipe(model, dataset),
+        command=command,
+        seconds=seconds,
+        versions={
+            "partwise": partwise.__version__,
+            "Python": platform.python_version(),
+            **{name: version(name) for name in ("numpy", "scipy", "scikit-learn", "plotly")},
+        },
+        machine=f"{sys.platform}, {platform.machine()}, {os.cpu_count()} cores",
+    )
+
+
+def recipe(model: Any, dataset: Samples) -> str:
+    """Python that fits the same model again."""
+    name = type(model).__name__
+    settings = [
+        f"{key}={value!r}" for key, value, changed in _parameters(model) if changed == "changed"
+    ]
+    options = [f"{key}={value!r}" for key, value in dataset.options.items()]
+    lines = [
+        f"from partwise import {name}",
+        "from partwise.io import read_samples",
+        "",
+        f"samples = read_samples({', '.join([repr(dataset.source), *options])})",
+        f"model = {name}({', '.join(settings)})",
+    ]
+    if dataset.y is None:
+        lines += ["model.fit(samples.X)"]
+    else:
+        lines += ["model.fit(samples.X, samples.y)  # y: None where a label is unknown"]
+    lines += ["model.embedding_    # the codes, one row a sample"]
+    if hasattr(model, "components_"):
+        lines += ["model.components_   # the parts"]
+    if hasattr(model, "labels_"):
+        lines += ["model.labels_       # the clusters"]
+    return "\n".join(lines)
+
+
+def _parameters(model: Any) -> list[tuple[str, Any, str]]:
+    """Name, value, and "changed" where it is not the default."""
+    defaults = inspect.signature(type(model).__init__).parameters
+    rows = []
+    for key, value in sorted(model.get_params(deep=False).items()):
+        default = defaults[key].default if key in defaults else inspect.Parameter.empty
+        same = value is default or repr(value) == repr(default)
+        rows.append((key, value, "" if same else "changed"))
+    return rows
+
+
+def _names(labels: Any, n: int) -> list[str | None] | None:
+    encoded = encode_labels(labels, n)
+    if encoded is None or not encoded.n_labelled:
+        return None
+    classes = encoded.classes.tolist()
+    return [None if code < 0 else str(classes[code]) for code in encoded.codes]
+
+
+def _merge(
+    seen: list[str | None] | None, given: list[str | None] | None
+) -> list[str | None] | None:
+    """All labels there are; what the model saw goes first."""
+    if seen is None or given is None:
+        return given if seen is None else seen
+    return [b if a is None else a for a, b in zip(seen, given)]
+
+
+def _part_titles(model: Any, k: int) -> list[str]:
+    classes = getattr(model, "component_classes_", [None] * k)
+    return [
+        f"part {j + 1}" + ("" if owner is None else f": {owner}") for j, owner in enumerate(classes)
+    ]
+
+
+def _pictures(H: Any, shape: tuple[int, ...] | None) -> list[tuple[str, str]]:
+    if H is None or shape is None:
+        return []
+    return [part_uri(row.reshape(shape)) for row in H[:MAX_PARTS]]
+
+
+def _cards(
+    clusters: Sequence[str],
+    names: Sequence[str],
+    confidence: NDArray[np.float64] | None,
+    known: Sequence[str | None] | None,
+    V: NDArray[Any],
+    describe: Any,
+) -> list[dict[str, Any]]:
+    """One card a cluster, in the order of their names; pictures only for those that are shown."""
+    column = np.asarray(clusters, dtype=object)
+    cards = []
+    for number, name in enumerate(names):
+        here = np.flatnonzero(column == name)
+        typical, doubtful = members.typical_and_doubtful(here, confidence)
+        mean = V[here].mean(axis=0)
+        best = [int(j) for j in np.argsort(-mean, kind="stable")[:3] if mean[j] > 0]
+        shown = number < members.MAX_CLUSTERS
+        cards.append(
+            {
+                "name": name,
+                "size": len(here),
+                "share": len(here) / len(clusters),
+                "confidence": None if confidence is None else float(confidence[here].mean()),
+                "labels": members.composition(known[i] for i in here.tolist()) if known else [],
+                "parts": best,
+                "typical": [describe(int(i)) for i in typical] if shown else [],
+                "doubtful": [describe(int(i)) for i in doubtful] if shown else [],
+            }
+        )
+    return cards
+
+
+def _scores(
+    seen: Sequence[str | None] | None, known: Sequence[str | None] | None, clusters: Sequence[str]
+) -> list[dict[str, Any]]:
+    """Agreement with the labels that were hidden from the model, and with those it was given."""
+    if known is None:
+        return []
+    shown = np.array([name is not None for name in seen or [None] * len(known)])
+    given = np.array([name is not None for name in known])
+    groups = [("hidden", given & ~shown), ("seen", shown)]
+    return [
+        {"chart": f"confusion-{key}", "key": key, **_agreement(known, clusters, mask)}
+        for key, mask in groups
+        if mask.any()
+    ]
+
+
+def _agreement(
+    known: Sequence[str | None], clusters: Sequence[str], mask: NDArray[np.bool_]
+) -> dict[str, Any]:
+    y = [str(known[i]) for i in np.flatnonzero(mask).tolist()]
+    found = [clusters[i] for i in np.flatnonzero(mask).tolist()]
+    labels = sorted(set(y), key=charts.natural)
+    columns = members.cluster_order(found)
+    # clusters that carry a label's name stand below it, the others after them
+    columns = [c for c in labels if c in columns] + [c for c in columns if c not in labels]
+    table = np.zeros((len(labels), len(columns)), dtype=np.int64)
+    at = {name: i for i, name in enumerate(labels)}, {name: j for j, name in enumerate(columns)}
+    for a, b in zip(y, found):
+        table[at[0][a], at[1][b]] += 1
+    most = charts.MAX_LEVELS
+    return {
+        "count": len(y),
+        "labels": labels[:most],
+        "clusters": columns[:most],
+        "table": table[:most, :most],
+        "cut": max(table.shape) > most,
+        "named": float(np.mean([a == b for a, b in zip(y, found)])),
+        "accuracy": clustering_accuracy(y, found),
+        "nmi": normalized_mutual_info(y, found),
+        "ari": adjusted_rand(y, found),
+    }
+
+
+def _mean(values: NDArray[np.float64]) -> float | None:
+    kept = values[np.isfinite(values)]
+    return float(kept.mean()) if kept.size else None
