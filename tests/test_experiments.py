@@ -127,6 +127,15 @@ def test_protocols_are_complete(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_graph_methods_name_their_graph(name):
+    """A paper's λ and p are the paper's, whatever the library's own defaults are or become."""
+    for method in load_protocol(name).methods:
+        if method.estimator in ("GNMF", "SemiGNMF"):
+            named = {*method.params, *method.grid, *method.sweep}
+            assert {"graph_reg", "n_neighbors", "solver", "scale", "max_iter"} <= named
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_quick_is_a_part_of_the_protocol(name):
     protocol = load_protocol(name)
     if protocol.kind == "operations":
