@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import subprocess
+import sys
 import warnings
 from functools import cache
 
@@ -12,7 +14,6 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 from sklearn.base import clone
-from sklearn.callback import ProgressBar, ScoringMonitor
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
@@ -26,6 +27,7 @@ from partwise.engine import numeric
 from partwise.engine.data import SMALL_SPARSE, as_data
 from partwise.engine.losses import beta_of
 from partwise.estimators import _base
+from partwise.estimators._callbacks import AVAILABLE
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -1061,6 +1063,9 @@ def test_verbose_prints_the_objective(capsys):
 # --------------------------------------------------------------------------------------------
 
 
+needs_callbacks = pytest.mark.skipif(not AVAILABLE, reason="callbacks need scikit-learn 1.9")
+
+
 class Watch:
     """Counts tasks; stops or raises after so many iterations."""
 
@@ -1088,6 +1093,7 @@ class Watch:
         return self.iterations == self.stop_after
 
 
+@needs_callbacks
 @pytest.mark.parametrize(("solver", "rule", "loss"), FAST + SOLVERS[2:3], ids=[*FAST_IDS, "mu"])
 def test_a_callback_sees_every_iteration_and_a_usable_estimator(solver, rule, loss):
     X = make_data()
@@ -1101,6 +1107,7 @@ def test_a_callback_sees_every_iteration_and_a_usable_estimator(solver, rule, lo
     assert watch.scores[-1] == pytest.approx(model.score(X), rel=1e-6)
 
 
+@needs_callbacks
 @pytest.mark.parametrize("n_init", [1, 3])
 def test_every_task_that_begins_ends(n_init):
     watch = Watch()
@@ -1113,6 +1120,7 @@ def test_every_task_that_begins_ends(n_init):
         assert watch.events.count(("end", name)) == expected[name], name
 
 
+@needs_callbacks
 @pytest.mark.parametrize(("solver", "rule", "loss"), SOLVERS, ids=SOLVER_IDS)
 def test_a_callback_can_stop_the_fit(solver, rule, loss):
     X = data_for(loss)
@@ -1123,7 +1131,10 @@ def test_a_callback_can_stop_the_fit(solver, rule, loss):
     assert model.transform(X).shape == (40, 4)
 
 
+@needs_callbacks
 def test_progress_bar(capsys):
+    from sklearn.callback import ProgressBar
+
     model = make(max_iter=5).set_callbacks(ProgressBar())
     model.fit(make_data())
     assert model.n_iter_ == 5
@@ -1131,8 +1142,11 @@ def test_progress_bar(capsys):
     assert "NMF" in out and "100%" in out
 
 
+@needs_callbacks
 def test_scoring_monitor():
     """It scores only where the estimator hands it y, used or not."""
+    from sklearn.callback import ScoringMonitor
+
     monitor = ScoringMonitor(scoring={"objective": lambda model, X, y: model.score(X)})
     model = make(max_iter=5).set_callbacks(monitor)
     X = make_data()
@@ -1142,6 +1156,7 @@ def test_scoring_monitor():
     assert rows[-1]["objective"] == pytest.approx(model.score(X), rel=1e-6)
 
 
+@needs_callbacks
 @pytest.mark.parametrize("method", ["fit", "fit_transform"])
 def test_interrupting_a_first_fit_leaves_nothing_fitted(method):
     model = make().set_callbacks(Watch(raise_after=3))
@@ -1156,6 +1171,7 @@ def test_interrupting_a_first_fit_leaves_nothing_fitted(method):
     assert "_callback_fit_ctx" not in vars(model)
 
 
+@needs_callbacks
 def test_interrupting_a_refit_leaves_the_first_fit_whole():
     X = pd.DataFrame(make_data()).rename(columns=str)
     model = make().fit(X)
@@ -1237,3 +1253,26 @@ def test_products_of_a_whole_fit(solver, loss, per_iteration, init, monkeypatch)
             assert grown <= 4  # the last V solve looks at its residual every five sweeps
             continue
         assert grown == 10 * per_iteration.get(name, 0), name
+
+
+def test_without_scikit_learns_callbacks_a_fit_runs_and_set_callbacks_says_why():
+    """scikit-learn before 1.9 has none; a module that is absent stands in for it."""
+    code = """
+import sys
+import importlib.util
+import sklearn
+found = importlib.util.find_spec
+importlib.util.find_spec = lambda name, *a: None if name == "sklearn.callback" else found(name, *a)
+import numpy as np
+from partwise import NMF
+from partwise.estimators import _callbacks
+assert not _callbacks.AVAILABLE
+model = NMF(2, max_iter=5, tol=0, random_state=0).set_callbacks()
+assert model.fit(np.random.default_rng(0).random((9, 5))).n_iter_ == 5
+try:
+    model.set_callbacks(print)
+except ImportError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert "needs scikit-learn 1.9" in done.stdout, done.stderr

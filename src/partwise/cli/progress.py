@@ -15,6 +15,8 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from partwise.estimators._callbacks import AVAILABLE
+
 
 class Bar:
     """What is being done, how far it is and how long it will take, on standard error.
@@ -59,7 +61,7 @@ class Bar:
     def watch(self, model: Any, what: str) -> Callable[[], None]:
         """Follow a model's `fit` by iterations; the function that is returned ends it."""
         self.start(what)
-        if not self.shown:
+        if not self.shown or not AVAILABLE:
             return lambda: None
         model.set_callbacks(_Iterations(self, what, int(model.max_iter)))
         return lambda: model.set_callbacks()

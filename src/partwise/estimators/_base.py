@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.callback import CallbackSupportMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
@@ -29,6 +28,7 @@ from partwise.engine.solvers.steps import HANDLES, Step, make_step, mu_lin
 from partwise.engine.subproblems import kkt_residual
 from partwise.engine.terms import Linear, Ridge, Term
 from partwise.estimators import _inputs, _validate
+from partwise.estimators._callbacks import CallbackSupportMixin
 from partwise.estimators._progress import Progress, all_or_nothing, full_device
 
 LOSS = [StrOptions(set(NAMES)), Interval(Real, None, None, closed="neither")]

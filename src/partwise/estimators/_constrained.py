@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.callback import with_callbacks
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
@@ -28,6 +27,7 @@ from partwise.engine.solvers.loop import Settings, alternate
 from partwise.engine.terms import Graph, GraphDivergence, Linear, Neighbors, Term
 from partwise.estimators import _inputs
 from partwise.estimators._base import Factorizer, elastic_net
+from partwise.estimators._callbacks import with_callbacks
 from partwise.evaluation.cluster import Clustering, cluster_representation
 from partwise.knowledge.graph import check_graph, neighbor_graph, semi_supervised_graph
 from partwise.knowledge.labels import Labels, SharedRows, encode_labels

@@ -9,7 +9,6 @@ from typing import Any, NoReturn
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.callback import with_callbacks
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
@@ -24,6 +23,7 @@ from partwise.engine.solvers.loop import Settings, alternate
 from partwise.engine.solvers.steps import make_step
 from partwise.engine.subproblems import kkt_residual
 from partwise.estimators import _inputs, _validate
+from partwise.estimators._callbacks import with_callbacks
 from partwise.estimators._constrained import ConstrainedFactorizer, Knowledge, Pieces
 from partwise.estimators._docs import documented
 from partwise.estimators._progress import Progress, all_or_nothing

@@ -7,7 +7,6 @@ from numbers import Real
 from typing import Any
 
 import numpy as np
-from sklearn.callback import with_callbacks
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from partwise.engine.arrays import own
@@ -16,6 +15,7 @@ from partwise.engine.numeric import Array
 from partwise.engine.problem import FactorModel
 from partwise.estimators import _validate
 from partwise.estimators._base import Factorizer, elastic_net
+from partwise.estimators._callbacks import with_callbacks
 
 
 class NMF(Factorizer):

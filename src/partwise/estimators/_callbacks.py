@@ -1,0 +1,30 @@
+"""scikit-learn's callbacks where it has them (1.9 and newer); elsewhere fits run without any."""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import Any
+
+__all__ = ["AVAILABLE", "CallbackSupportMixin", "with_callbacks"]
+
+#: Whether `set_callbacks` works.
+AVAILABLE = importlib.util.find_spec("sklearn.callback") is not None
+
+if AVAILABLE:
+    from sklearn.callback import CallbackSupportMixin, with_callbacks
+else:
+
+    class CallbackSupportMixin:  # type: ignore[no-redef]
+        """In place of scikit-learn's: says what is missing."""
+
+        def set_callbacks(self, *callbacks: Any) -> Any:
+            """Needs scikit-learn 1.9."""
+            if callbacks:
+                raise ImportError(
+                    "set_callbacks needs scikit-learn 1.9 or newer: pip install -U scikit-learn"
+                )
+            return self
+
+    def with_callbacks(method: Any) -> Any:
+        """The method as it is."""
+        return method
