@@ -2,6 +2,7 @@
 #
 #   make demo        learn parts of the digits, print a table, write partwise-demo.html
 #   make test        ruff, mypy and the tests        make test-long   the long tests alone
+#   make test-oldest the tests on the lowest versions that pyproject.toml names
 #   make bench       quick benchmarks                make bench-full  all of them
 #   make docs        the documentation, in build/docs
 #   make lint        ruff and mypy                   make format      let ruff rewrite the files
@@ -12,6 +13,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
+OLDEST ?= .venv-oldest
 
 # Data sets for tests and experiments. `PARTWISE_DATA= make test` runs without them.
 ifeq ($(origin PARTWISE_DATA),undefined)
@@ -22,14 +24,14 @@ endif
 
 # Threads that wait for work by spinning take the cores from other processes. On a busy machine
 # these two made k-means and scikit-learn's NMF on the digits more than ten times faster.
-demo test test-long: export OMP_WAIT_POLICY = passive
-demo test test-long: export OPENBLAS_THREAD_TIMEOUT = 4
+demo test test-long test-oldest: export OMP_WAIT_POLICY = passive
+demo test test-long test-oldest: export OPENBLAS_THREAD_TIMEOUT = 4
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-long bench bench-full docs lint format clean
+.PHONY: help demo test test-long test-oldest bench bench-full docs lint format clean
 
 help:
-	@sed -n '3,8s/^# *//p' Makefile
+	@sed -n '3,9s/^# *//p' Makefile
 
 demo: .venv/.core
 	@$(BIN)/partwise demo --force
@@ -39,6 +41,9 @@ test: lint
 
 test-long: .venv/.test
 	$(BIN)/python -m pytest -n 2 -m long $(PYTEST_ARGS)
+
+test-oldest: $(OLDEST)/.test
+	$(OLDEST)/bin/python -m pytest -n 2 -m "not long" $(PYTEST_ARGS)
 
 bench: .venv/.test
 	$(BIN)/python -m benchmarks.run $(BENCH_ARGS)
@@ -62,7 +67,7 @@ format: .venv/.test
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf docs/api/generated docs/auto_gallery docs/results .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis partwise-demo.html
+	rm -rf docs/api/generated docs/auto_gallery docs/results .venv .venv-oldest build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis partwise-demo.html
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Set-up. One environment, one stamp per set of requirements; a changed pyproject.toml renews it.
@@ -87,4 +92,12 @@ clean:
 .venv/.docs: pyproject.toml | .venv/bin/python
 	@echo "Installing what the documentation needs"
 	@$(PIP) install -e '.[docs]'
+	@touch $@
+
+# No torch here: the tests of that back end skip.
+$(OLDEST)/.test: pyproject.toml tests/oldest.py
+	@echo "Setting up $(OLDEST) with the lowest versions"
+	@$(PYTHON) -m venv $(OLDEST)
+	@$(PYTHON) tests/oldest.py > $(OLDEST)/lowest.txt
+	@$(OLDEST)/bin/python -m pip --disable-pip-version-check -qq install -c $(OLDEST)/lowest.txt -e '.[test]'
 	@touch $@

@@ -1,0 +1,27 @@
+"""Print the lowest versions that pyproject.toml names, as constraints for pip.
+
+``make test-oldest`` runs the suite on them. Tools of the tests and of the documentation are left
+out: which of those is new enough is no promise of ours.
+"""
+
+import re
+import tomllib
+from pathlib import Path
+
+OURS = ("graph", "tensor", "dask", "report", "data")
+
+
+def constraints(text: str) -> list[str]:
+    """``name==lowest`` for every ``name>=lowest`` of the package and of its extras."""
+    project = tomllib.loads(text)["project"]
+    extras = project["optional-dependencies"]
+    wanted = [*project["dependencies"], *(need for name in OURS for need in extras[name])]
+    found = []
+    for need in wanted:
+        name, lowest = re.fullmatch(r"([\w.-]+)(?:\[[\w,]+\])?>=([\d.]+)", need).groups()
+        found.append(f"{name}=={lowest}")
+    return found
+
+
+if __name__ == "__main__":
+    print("\n".join(constraints((Path(__file__).parents[1] / "pyproject.toml").read_text())))
