@@ -8,8 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from benchmarks.settings import HERE, LIBRARIES, versions
+from benchmarks.settings import HERE
 from benchmarks.store import write_text
+from partwise._versions import LIBRARIES, versions
 
 REQUIREMENTS = HERE / "peers.txt"
 VENV = HERE / ".venv-peers"

@@ -110,8 +110,9 @@ def main(arguments: list[str] | None = None) -> None:
         return
 
     from benchmarks import peers, plots, report
-    from benchmarks.settings import fingerprint, machine, versions
+    from benchmarks.settings import fingerprint, machine
     from benchmarks.store import Store, write_json, write_text
+    from partwise._versions import versions
 
     python = None if given.no_peers else peers.ensure()
     made_with = versions()

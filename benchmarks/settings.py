@@ -7,7 +7,6 @@ import os
 import platform
 import time
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,6 @@ THREAD_VARIABLES = (
     "NUMBA_NUM_THREADS",
     "RAYON_NUM_THREADS",
 )
-LIBRARIES = ("numpy", "scipy", "scikit-learn", "numba")
 
 
 @dataclass(frozen=True)
@@ -102,19 +100,6 @@ def machine() -> dict[str, Any]:
         "threads": os.environ.get("OMP_NUM_THREADS", "unset"),
         "date": time.strftime("%Y-%m-%d"),
     }
-
-
-def versions(names: tuple[str, ...] = LIBRARIES) -> dict[str, str]:
-    """Versions of Python, Partwise and the libraries under it."""
-    import partwise
-
-    found = {"python": platform.python_version(), "partwise": partwise.__version__}
-    for name in names:
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            found[name] = "not installed"
-    return found
 
 
 def fingerprint() -> str:

@@ -19,6 +19,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from partwise.io.files import beside
 from partwise.papers import estimate, page, runner
 from partwise.papers import store as store_module
 from partwise.papers.cells import Selection, cells, run_cell
@@ -195,7 +196,8 @@ def test_rests_of_killed_writers_are_swept_up(table, tmp_path):
     folder.mkdir(parents=True)
     dead = subprocess.Popen([sys.executable, "-c", ""])
     dead.wait()
-    rest, mine = folder / f".a.json.{dead.pid}.part", folder / f".b.json.{os.getpid()}.part"
+    mine = beside(folder / "b.json")
+    rest = mine.with_name(mine.name.replace(f"-{os.getpid()}-", f"-{dead.pid}-"))
     rest.write_text("{"), mine.write_text("{")
     assert Store(tmp_path / "out").sweep_up() == 1
     assert mine.exists() and not rest.exists()

@@ -13,7 +13,7 @@ ROOT = Path(partwise.__file__).parent
 # packages of `DEEP` each module has a place of its own.
 DEEP = {"engine", "io"}
 LAYERS = [
-    {"_lazy", "engine", "io"},
+    {"_lazy", "_versions", "engine", "io"},
     {
         "engine.arrays",
         "engine.numeric",

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from partwise._lazy import lazy
-
-__version__ = "0.1.0"
+from partwise._versions import __version__
 
 if TYPE_CHECKING:  # an editor knows every class; at run time each is imported when it is used
     from partwise import cluster, datasets, graph, io, metrics, plot, report, terms

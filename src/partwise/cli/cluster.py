@@ -14,6 +14,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from partwise._versions import versions
 from partwise.cli import work
 from partwise.cli.outputs import check_folder, csv_text, whole_folder
 from partwise.cli.progress import Bar
@@ -137,7 +138,7 @@ def _summary(task: work.Task, fitted: work.Fitted, command: str) -> dict[str, An
         "status": str(model.status_),
         "scores": work.scores(samples.y, task.given, model.labels_),
         "seconds": {"read": round(task.seconds, 3), "fit": round(fitted.seconds, 3)},
-        "versions": work.versions(),
+        "versions": versions(),
     }
 
 
@@ -160,14 +161,11 @@ def _stability(task: work.Task, fitted: work.Fitted, bar: Bar, seeds: int | None
         )
     if not wanted:
         return None
-    from partwise.view import report
+    from partwise.view.report import stability
 
-    find = getattr(report, "stability", None)
-    if find is None:
-        return None
     what = "comparing seeds"
     with work.as_notes([]):
-        return find(
+        return stability(
             fitted.model,
             task.samples.X,
             task.given,
@@ -208,16 +206,12 @@ def codes_text(ids: list[str], V: np.ndarray) -> str:
 def _write_report(
     path: Path, task: work.Task, fitted: work.Fitted, command: str, stable: Any
 ) -> None:
-    from partwise.view import report
+    from partwise.view.report import write_report
 
-    write = getattr(report, "write_report", None)
-    if write is None:
-        task.notes.append("This version of partwise writes no report.")
-        return
     model, samples = fitted.model, task.samples
     try:
         with work.as_notes(task.notes):
-            write(
+            write_report(
                 path,
                 model=model,
                 X=samples.X,

@@ -13,7 +13,6 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -22,6 +21,7 @@ from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 
 import partwise
+from partwise._versions import versions
 from partwise.evaluation.cluster import cluster_representation
 from partwise.evaluation.metrics import clustering_accuracy, normalized_mutual_info
 from partwise.io.datasets import Dataset, keep_labels, load, unit_rows
@@ -204,11 +204,6 @@ def page(outcome: Outcome) -> str:
         seed=outcome.seed,
         scored=outcome.scored,
         example=EXAMPLE,
-        versions={
-            "partwise": partwise.__version__,
-            "Python": platform.python_version(),
-            "numpy": version("numpy"),
-            "scikit-learn": version("scikit-learn"),
-        },
+        versions=versions(),
         machine=f"{sys.platform}, {platform.machine()}, {os.cpu_count()} cores",
     )

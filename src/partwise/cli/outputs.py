@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import csv
 import io
-import os
 import shutil
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
+
+from partwise.io.files import beside, recover, replace_folder, sweep
 
 #: What `partwise cluster` may write; --force replaces a folder that holds nothing else.
 FILES = {
@@ -24,9 +24,14 @@ FILES = {
 
 
 def check_folder(path: Path, *, force: bool) -> None:
-    """Refuse, before any work, a place where the results may not go."""
+    """Refuse, before any work, a place where the results may not go.
+
+    Also clears up after runs that were killed.
+    """
     if not path.absolute().parent.is_dir():
         raise FileNotFoundError(f"There is no folder {path.parent} to make {path.name} in.")
+    recover(path.absolute())
+    sweep(path.absolute().parent)
     if path.is_symlink() or (path.exists() and not path.is_dir()):
         raise FileExistsError(f"{path} is there and no folder; name another.")
     if not path.is_dir():
@@ -46,34 +51,14 @@ def whole_folder(path: Path, *, force: bool) -> Iterator[Path]:
     """A temporary folder beside `path` that takes its name if all goes well, else vanishes."""
     check_folder(path, force=force)
     path = path.absolute()
-    part = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent))
+    part = beside(path)
     try:
-        part.chmod(0o777 & ~_umask())  # mkdtemp makes it private
+        part.mkdir()
         yield part
         check_folder(path, force=force)  # something may have come meanwhile
-        _replace(part, path)
+        replace_folder(part, path)
     finally:
         shutil.rmtree(part, ignore_errors=True)
-
-
-def _replace(part: Path, path: Path) -> None:
-    if not path.exists() or not any(path.iterdir()):
-        os.replace(part, path)  # onto an empty folder too
-        return
-    old = part.with_suffix(".old")
-    os.replace(path, old)
-    try:
-        os.replace(part, path)
-    except BaseException:
-        os.replace(old, path)
-        raise
-    shutil.rmtree(old, ignore_errors=True)
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def csv_text(heading: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:

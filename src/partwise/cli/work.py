@@ -191,16 +191,3 @@ def scores(truth: Any, given: Any, clusters: Any) -> dict[str, Any] | None:
     if given is not None:
         result["right_name"] = float(np.mean([a == b for a, b in zip(y, found)]))
     return result
-
-
-def versions() -> dict[str, str]:
-    import platform
-    from importlib.metadata import version
-
-    import partwise
-
-    return {
-        "partwise": partwise.__version__,
-        "python": platform.python_version(),
-        **{name: version(name) for name in ("numpy", "scipy", "scikit-learn")},
-    }

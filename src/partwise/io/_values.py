@@ -1,7 +1,8 @@
-"""Values as JSON and arrays, for `persist`: what a fitted model holds, and nothing that runs."""
+"""Values as JSON and arrays, for `models`: what a fitted model holds, and nothing that runs."""
 
 from __future__ import annotations
 
+import datetime as dt
 import math
 from typing import Any
 
@@ -30,6 +31,8 @@ class Encoder:
             return {"bytes": value.hex()}
         if isinstance(value, (np.datetime64, np.timedelta64)):
             return {"time": [value.dtype.str, str(value.astype(np.int64))]}
+        if isinstance(value, (dt.date, dt.time, dt.timedelta)) and value == value:
+            return {"date": self._date(value, where)}
         if isinstance(value, np.generic):
             return self.encode(value.item(), where)
         if isinstance(value, int):
@@ -51,8 +54,8 @@ class Encoder:
         if isinstance(value, dict) and all(isinstance(key, str) for key in value):
             return {"dict": {k: self.encode(v, f"{where}[{k!r}]") for k, v in value.items()}}
         raise PersistError(
-            f"{where} is a {type(value).__name__}, which a model file cannot hold; it holds "
-            "numbers, text and arrays."
+            f"{where} holds a {type(value).__name__}, which a model file cannot hold: it holds "
+            "numbers, text, dates and arrays; if it is a label, use its str."
         )
 
     def _array(self, value: np.ndarray, where: str) -> Any:
@@ -64,6 +67,19 @@ class Encoder:
         name = f"a{len(self.arrays):04d}.npy"
         self.arrays[name] = np.asarray(value)
         return {"array": name}
+
+    def _date(self, value: Any, where: str) -> list[Any]:
+        """Dates of Python; those of pandas, which may be absent later, as their equals."""
+        if getattr(value, "nanosecond", 0) or getattr(value, "nanoseconds", 0):
+            raise PersistError(
+                f"{where} holds {value} with nanoseconds, which cannot be saved; use an array of "
+                "datetime64 or timedelta64."
+            )
+        if isinstance(value, dt.timedelta):
+            return ["timedelta", [value.days, value.seconds, value.microseconds]]
+        kinds = {"datetime": dt.datetime, "date": dt.date, "time": dt.time}  # a datetime is a date
+        kind = next(name for name, cls in kinds.items() if isinstance(value, cls))
+        return [kind, value.isoformat()]
 
     def _sparse(self, value: Any, where: str) -> Any:
         csr = sp.csr_array(value)
@@ -128,6 +144,14 @@ class Decoder:
             raise PersistError("model.json holds a malformed time.")
         return np.array(int(content[1]), dtype=np.int64).view(dtype)[()]
 
+    def _date(self, content: Any) -> Any:
+        kind, text = content
+        if kind == "timedelta":
+            return dt.timedelta(*map(int, text))
+        if kind not in ("datetime", "date", "time"):
+            raise PersistError("model.json holds a malformed date.")
+        return getattr(dt, kind).fromisoformat(text)
+
     def _clustering(self, content: Any) -> Clustering:
         parts = {key: self.decode(content[key]) for key in ("centers", "names", "labels")}
         centers, names, labels = parts["centers"], parts["names"], parts["labels"]
@@ -139,4 +163,15 @@ class Decoder:
         return Clustering(**parts)
 
 
-KINDS = {"array", "sparse", "objects", "tuple", "dict", "float", "bytes", "time", "clustering"}
+KINDS = {
+    "array",
+    "bytes",
+    "clustering",
+    "date",
+    "dict",
+    "float",
+    "objects",
+    "sparse",
+    "time",
+    "tuple",
+}

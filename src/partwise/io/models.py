@@ -17,7 +17,7 @@ takes no more memory than the file has bytes:
     The arrays that ``model.json`` refers to, written with ``allow_pickle=False``.
 
 JSON has no arrays, tuples, NaN or non-string keys; such a value is an object with the single key
-``array``, ``sparse``, ``objects``, ``tuple``, ``dict``, ``float``, ``bytes``, ``time`` or
+``array``, ``sparse``, ``objects``, ``tuple``, ``dict``, ``float``, ``bytes``, ``time``, ``date`` or
 ``clustering``.
 """
 
@@ -32,13 +32,14 @@ import re
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import scipy.sparse as sp
 
+from partwise._versions import __version__
 from partwise.io._values import Decoder, Encoder, PersistError
-from partwise.io.files import check_target
+from partwise.io.files import check_target, whole_file
 
 __all__ = ["PersistError", "load", "read", "save"]
 
@@ -46,7 +47,40 @@ FORMAT, VERSION = "partwise-model", 1
 MANIFEST, MODEL = "manifest.json", "model.json"
 _ARRAY_NAME = re.compile(r"a\d{4}\.npy")
 _MAX_MANIFEST = 4_000_000  # bytes; an array takes about 200 of them
-_SKIPPED = {"_skl_callbacks", "_callback_fit_ctx", "_parent_callback_ctx"}
+
+#: Fitted attributes that a file may hold. All are data: none is called, opened or written to.
+ATTRIBUTES = frozenset(
+    [
+        "_X_fit",
+        "_basis_gram",
+        "_n_components",
+        "_signed",
+        "_sklearn_output_config",
+        "cg_iterations_",
+        "classes_",
+        "clustering_",
+        "component_classes_",
+        "components_",
+        "concept_weights_",
+        "embedding_",
+        "feature_names_in_",
+        "kkt_residual_",
+        "labels_",
+        "n_clusters_",
+        "n_components_",
+        "n_features_in_",
+        "n_iter_",
+        "objective_",
+        "objective_history_",
+        "reconstruction_err_",
+        "solver_",
+        "status_",
+    ]
+)
+#: Parameters of one machine, or that act: a folder to write to is for whoever fits to name.
+NOT_KEPT = frozenset({"checkpoint"})
+#: What scikit-learn hangs on an estimator while it runs, or because of where.
+_SKIPPED = frozenset({"_skl_callbacks", "_callback_fit_ctx", "_parent_callback_ctx"})
 
 
 def save(model: Any, path: str | Path, *, recipe: Mapping[str, Any] | None = None) -> Path:
@@ -55,8 +89,8 @@ def save(model: Any, path: str | Path, *, recipe: Mapping[str, Any] | None = Non
     Parameters
     ----------
     model : estimator of partwise
-        Fitted or not. A ``random_state`` that is a generator is saved as None; tensors and Dask
-        arrays are saved, and come back, as ndarrays.
+        Fitted or not. A ``random_state`` that is a generator is saved as None, a ``checkpoint``
+        and callbacks are not saved; tensors and Dask arrays come back as ndarrays.
     path : str or Path
         The file, by custom ``*.partwise``; an old one is replaced.
     recipe : mapping, optional
@@ -82,23 +116,17 @@ def save(model: Any, path: str | Path, *, recipe: Mapping[str, Any] | None = Non
         "parameters": {
             key: encoder.encode(_parameter(name, key, value), f"{name}.{key}")
             for key, value in parameters.items()
+            if key not in NOT_KEPT
         },
         "attributes": {
-            key: encoder.encode(value, f"{name}.{key}")
+            key: encoder.encode(_listed(name, key, value), f"{name}.{key}")
             for key, value in vars(model).items()
             if key not in parameters and key not in _SKIPPED
         },
         "recipe": encoder.encode(None if recipe is None else dict(recipe), "recipe"),
     }
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with part.open("wb") as file:
-            _write(file, content, encoder.arrays)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
+    with whole_file(path) as file:
+        _write(file, content, encoder.arrays)
     return path
 
 
@@ -136,9 +164,14 @@ def load(path: str | Path) -> Any:
 def read(path: str | Path) -> tuple[Any, dict[str, Any] | None]:
     """The model of a file, and the recipe that was saved with it, or None."""
     path = Path(path)
+    with path.open("rb") as file:  # a file that is not there, or not ours to read, says so
+        return _read(file, path)
+
+
+def _read(file: BinaryIO, path: Path) -> tuple[Any, dict[str, Any] | None]:
     try:
-        with zipfile.ZipFile(path) as archive:
-            manifest = _manifest(archive, path)
+        with zipfile.ZipFile(file) as archive:
+            manifest = _manifest(archive)
             members = _members(archive, manifest, path.stat().st_size)
         content = _json(members.pop(MODEL), MODEL)
         decoder = Decoder({name: _array(name, *member) for name, member in members.items()})
@@ -147,9 +180,7 @@ def read(path: str | Path) -> tuple[Any, dict[str, Any] | None]:
         raise PersistError(f"{path}: {error}") from None
     except zipfile.BadZipFile as error:
         raise PersistError(f"{path}: no partwise model, or cut short ({error}).") from None
-    except OSError:
-        raise
-    except Exception as error:  # whatever a forged file brings out: one line, and no model
+    except Exception as error:  # whatever else it brings out, as OSError from a negative place
         reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise PersistError(f"{path}: damaged, or no partwise model ({reason}).") from error
 
@@ -170,6 +201,14 @@ def _parameter(name: str, key: str, value: Any) -> Any:
     return value
 
 
+def _listed(name: str, key: str, value: Any) -> Any:
+    if key not in ATTRIBUTES:
+        raise PersistError(
+            f"{name}.{key} is no attribute that a model file holds; delete it before saving."
+        )
+    return value
+
+
 def _write(file: Any, content: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
     text = json.dumps(content, ensure_ascii=False, allow_nan=False).encode("utf-8")
     members: dict[str, Any] = {MODEL: _described(text)}
@@ -185,7 +224,7 @@ def _write(file: Any, content: dict[str, Any], arrays: dict[str, np.ndarray]) ->
         manifest = {
             "format": FORMAT,
             "version": VERSION,
-            "partwise": _package().__version__,
+            "partwise": __version__,
             "members": members,
         }
         _add(archive, MANIFEST, json.dumps(manifest, indent=1).encode("utf-8"))
@@ -206,7 +245,7 @@ def _add(archive: zipfile.ZipFile, name: str, data: Any) -> None:
 # -- reading ------------------------------------------------------------------------------------
 
 
-def _manifest(archive: zipfile.ZipFile, path: Path) -> dict[str, Any]:
+def _manifest(archive: zipfile.ZipFile) -> dict[str, Any]:
     """The manifest, once its format and version are ours."""
     if archive.namelist().count(MANIFEST) != 1:
         raise PersistError("no partwise model: it has no manifest.json.")
@@ -219,7 +258,7 @@ def _manifest(archive: zipfile.ZipFile, path: Path) -> dict[str, Any]:
     if manifest["version"] > VERSION:
         raise PersistError(
             f"written by a newer partwise ({str(manifest.get('partwise'))[:20]}, format "
-            f"{manifest['version']}); {_package().__version__} reads formats up to {VERSION}: "
+            f"{manifest['version']}); {__version__} reads formats up to {VERSION}: "
             "upgrade partwise."
         )
     if not isinstance(manifest.get("members"), dict):
@@ -288,7 +327,7 @@ def _array(name: str, data: bytes, entry: dict[str, Any]) -> np.ndarray:
 
 
 def _package() -> Any:
-    """The public face, which lies above this file: it knows the estimators and the version."""
+    """The public face, which lies above this file: it knows the estimators."""
     return importlib.import_module("partwise")
 
 
@@ -303,17 +342,17 @@ def _build(content: dict[str, Any], decoder: Decoder) -> Any:
     cls: Any = _estimator(content.get("class"))
     if cls is None:
         raise PersistError(f"{str(content.get('class'))[:60]!r} is not an estimator of partwise.")
-    parameters = {k: decoder.decode(v) for k, v in content["parameters"].items()}
+    given = {k: v for k, v in content["parameters"].items() if k not in NOT_KEPT}
+    parameters = {k: decoder.decode(v) for k, v in given.items()}
     unknown = parameters.keys() - cls().get_params().keys()
     if unknown:
         raise PersistError(f"{cls.__name__} has no parameter {min(unknown)[:60]!r}.")
     model = cls(**parameters)
     model._validate_params()
-    attributes = {k: decoder.decode(v) for k, v in content["attributes"].items()}
-    for name in attributes:
-        if not name.isidentifier() or name.startswith("__") or hasattr(cls, name):
-            raise PersistError(f"{cls.__name__} has no attribute {name[:60]!r} of its own.")
-    vars(model).update(attributes)
+    strange = content["attributes"].keys() - ATTRIBUTES
+    if strange:
+        raise PersistError(f"{cls.__name__} has no attribute {min(strange)[:60]!r}.")
+    vars(model).update({k: decoder.decode(v) for k, v in content["attributes"].items()})
     _check_shapes(model)
     return model
 

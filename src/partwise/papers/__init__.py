@@ -2,7 +2,7 @@
 
 A table is a settings file (``<paper>/<table>.toml``), the printed numbers
 (``<paper>/<table>.csv``) and a command (``partwise reproduce <paper>/<table>``). The protocol is
-data: nothing in this package's code names a paper.
+data.
 """
 
 from partwise.papers.protocol import Protocol, load_protocol, names

@@ -1,4 +1,4 @@
-"""What a result was made with: versions and the machine; and how fast that machine is."""
+"""The machine that a result was made on, and how fast it is."""
 
 from __future__ import annotations
 
@@ -6,25 +6,8 @@ import os
 import platform
 import time
 from functools import lru_cache
-from importlib import metadata
 
 import numpy as np
-
-LIBRARIES = ("numpy", "scipy", "scikit-learn", "numba")
-
-
-@lru_cache(maxsize=1)
-def versions() -> dict[str, str]:
-    """Versions of Python and the libraries that numbers depend on."""
-    import partwise
-
-    found = {"python": platform.python_version(), "partwise": partwise.__version__}
-    for name in LIBRARIES:
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            found[name] = "not installed"
-    return found
 
 
 @lru_cache(maxsize=1)

@@ -7,10 +7,11 @@ import io
 from pathlib import Path
 from typing import Any
 
+from partwise._versions import versions
 from partwise.io.files import write_whole
 from partwise.papers.cells import Selection, cells
 from partwise.papers.document import Grid, Picture, Section, Text, to_html, to_markdown
-from partwise.papers.machine import machine, versions
+from partwise.papers.machine import machine
 from partwise.papers.operations import count, printed_count
 from partwise.papers.protocol import Protocol, load_protocol, names, read_rows, read_settings
 from partwise.papers.runner import plan

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from partwise._versions import versions
 from partwise.papers import methods
 from partwise.papers.cells import Cell, Selection, cells
-from partwise.papers.machine import versions
 from partwise.papers.protocol import Protocol, load_protocol
 from partwise.papers.sampling import data_found
 from partwise.papers.store import Store

@@ -1,6 +1,6 @@
 """Results on disk: one small JSON file a cell, written at once and whole.
 
-A file is written under a name of its own (it ends in the writer's process number), flushed to the
+A file is written under a name of its own (it holds the writer's process number), flushed to the
 disk and only then renamed, so a reader sees all of it or nothing, whatever happens to the writer:
 killed, out of disk, or a second process doing the same cell (both results are the same; the later
 rename wins).
@@ -8,7 +8,6 @@ rename wins).
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
@@ -16,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from partwise.io.files import write_whole
+from partwise.io.files import sweep, write_whole
 from partwise.papers.cells import Cell
 
 
@@ -82,21 +81,5 @@ class Store:
 
     def sweep_up(self) -> int:
         """Remove what killed writers left behind (never a result); the number removed."""
-        removed = 0
-        for path in self.folder.glob("cells/**/.*.part"):
-            pid = path.name.split(".")[-2]
-            if pid.isdigit() and not _alive(int(pid)):
-                with contextlib.suppress(OSError):
-                    path.unlink()
-                    removed += 1
-        return removed
-
-
-def _alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
-    return True
+        folders = [path for path in self.folder.glob("cells/**/") if path.is_dir()]
+        return sum(sweep(folder) for folder in folders)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
-import tempfile
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -12,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from partwise.engine.arrays import to_numpy
+from partwise.io.files import sweep, whole_file
 
 NAME = "checkpoint.npz"
 
@@ -35,6 +34,7 @@ class Checkpoint:
 
     def load(self) -> dict[str, Any] | None:
         """The last state with its arrays where X is; None where there is none."""
+        sweep(self.path.parent)
         if not self.path.exists():
             return None
         try:
@@ -84,13 +84,5 @@ class Checkpoint:
                     contents[names[id(array)]] = to_numpy(array)
                 contents[f"{name}{side}"] = names[id(array)]  # shared arrays stay shared
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=self.path.parent, suffix=".part")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                np.savez(file, **contents)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, self.path)
-        except BaseException:
-            os.unlink(temporary)
-            raise
+        with whole_file(self.path) as file:
+            np.savez(file, **contents)

@@ -7,14 +7,13 @@ import os
 import platform
 import sys
 from collections.abc import Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-import partwise
+from partwise._versions import versions
 from partwise.evaluation.metrics import (
     adjusted_rand,
     clustering_accuracy,
@@ -212,11 +211,7 @@ def report_page(
         recipe=recipe(model, dataset),
         command=command,
         seconds=seconds,
-        versions={
-            "partwise": partwise.__version__,
-            "Python": platform.python_version(),
-            **{name: version(name) for name in ("numpy", "scipy", "scikit-learn", "plotly")},
-        },
+        versions=versions("plotly"),
         machine=f"{sys.platform}, {platform.machine()}, {os.cpu_count()} cores",
     )
 

@@ -1,0 +1,22 @@
+"""The version of this package and of those that its numbers depend on."""
+
+from __future__ import annotations
+
+import platform
+from importlib import metadata
+
+__version__ = "0.1.0"
+
+#: What every table of versions names.
+LIBRARIES = ("numpy", "scipy", "scikit-learn", "numba")
+
+
+def versions(*more: str) -> dict[str, str]:
+    """Versions of partwise, Python, the libraries under it and those named."""
+    found = {"partwise": __version__, "python": platform.python_version()}
+    for name in (*LIBRARIES, *more):
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            found[name] = "not installed"
+    return found
