@@ -232,8 +232,11 @@ def test_other_tables_hold_the_same(tmp_path, pandas, suffix):
     assert np.array_equal(other.X, first.X) and other.ids == first.ids
 
 
-def test_negative_columns_are_scaled_by_their_spread(tmp_path, pandas):
-    samples = read_samples(table(tmp_path, "a,b\n-1,2\n1,4\n-1,6\n1,8\n"))
+def test_columns_are_scaled_by_their_range_or_as_asked(tmp_path, pandas):
+    path = table(tmp_path, "a,b\n-1,2\n1,4\n-1,6\n1,8\n")
+    samples = read_samples(path)
+    assert samples.X[:, 0].tolist() == [0, 1, 0, 1] and "range" in samples.preparation
+    samples = read_samples(path, scale="std")
     assert samples.X[:, 0].tolist() == [-1, 1, -1, 1] and "deviation" in samples.preparation
     assert samples.ids == ["0", "1", "2", "3"]
 
@@ -241,9 +244,9 @@ def test_negative_columns_are_scaled_by_their_spread(tmp_path, pandas):
 def test_missing_values(tmp_path, pandas):
     path = table(tmp_path, "a,b\n1,2\n,4\n5,6\n")
     with pytest.raises(ValueError, match="1 values are missing, the first in column 'a' of row 1"):
-        read_samples(path)
+        read_samples(path, missing="error")
     filled = read_samples(path, missing="mean", scale="none")
-    assert filled.X[:, 0].tolist() == [1, 3, 5]
+    assert filled.X[:, 0].tolist() == [1, 3, 5] and "in 1 of 3 rows" in filled.notes[0]
     dropped = read_samples(path, missing="drop", scale="none")
     assert dropped.ids == ["0", "2"] and dropped.X[:, 0].tolist() == [1, 5]
     again = read_samples(table(tmp_path, "a,b\n,1\n", "n.csv"), recipe=filled.recipe)
@@ -258,7 +261,9 @@ def test_missing_values(tmp_path, pandas):
         ("", {}, "is empty"),
         ("a,b\n", {}, "has no rows"),
         ("a,a\n1,2\n", {}, "'a' occurs more than once"),
-        ("a,b\nx,y\nz,w\n", {}, "no column of numbers; --text-column"),
+        ("a,b\nx,y\nz,w\n", {}, "no column of numbers, dates or categories; --text-column"),
+        ("a,b\n1,2\n3,4\n", {"columns": ["c"]}, "no column 'c' .--columns."),
+        ("a,b\n1,2\n3,4\n", {"exclude": ["a", "b"]}, "leave no column"),
         ("a,b\n1,2\n3,4\n", {"label_column": "c"}, "no column 'c' .--label-column.; it has a, b"),
         ("a,b\n1,2\n3,4\n", {"id_column": "c"}, "no column 'c'"),
         ("a,b\n1,2\n3,4\n", {"text_column": "c"}, "no column 'c'"),
@@ -276,9 +281,14 @@ def test_bad_tables(tmp_path, pandas, text, options, message):
 
 def test_a_table_that_is_no_text(tmp_path, pandas):
     path = tmp_path / "t.csv"
-    path.write_bytes(b"a,b\n\xff\xfe,1\n")
-    with pytest.raises(ValueError, match="no table of text in UTF-8"):
+    path.write_bytes(b"a,b\n\xff\x00\x01\x02\x81,1\n")
+    with pytest.raises(ValueError, match="no text in an encoding that is known; --encoding"):
         read_samples(path)
+    path.write_bytes("a,b\nä,1\n".encode("cp1252"))
+    with pytest.raises(ValueError, match=r"no table of text in utf-8.*--encoding names another"):
+        read_samples(path, encoding="utf8")
+    with pytest.raises(ValueError, match="encoding='klingon' is unknown"):
+        read_samples(path, encoding="klingon")
 
 
 def test_new_tables_that_do_not_fit(tmp_path, pandas):
@@ -389,17 +399,22 @@ def test_unknown_files(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("module", "name", "package"),
-    [("PIL.Image", "p", "pillow"), ("pandas", "t.csv", "pandas"), ("anndata", "c.h5ad", "anndata")],
+    ("module", "name", "line"),
+    [
+        ("PIL.Image", "p", "pillow: pip install pillow"),
+        ("pandas", "t.csv", "pandas: pip install pandas"),
+        ("anndata", "c.h5ad", r"anndata: pip install 'partwise\[cells\]'"),
+        ("pyarrow", "t.parquet", r"pyarrow: pip install 'partwise\[parquet\]'"),
+    ],
 )
-def test_a_missing_extra_says_how_to_get_it(tmp_path, monkeypatch, module, name, package):
+def test_a_missing_package_says_how_to_get_it(tmp_path, monkeypatch, module, name, line):
     if name == "p":
         (tmp_path / "p").mkdir()
         (tmp_path / "p" / "a.png").write_bytes(b"x")
     else:
         (tmp_path / name).write_text("a,b\n1,2\n")
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(ImportError, match=rf"needs {package}: pip install 'partwise\[data\]'"):
+    with pytest.raises(ImportError, match=f"needs {line}"):
         read_samples(tmp_path / name)
 
 
@@ -426,8 +441,18 @@ def test_labels_by_id(tmp_path, text, expected):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("id,label\nc/9.png,x\nd,y\n", r"2 of its 2 ids are not in the data \('c/9.png', 'd'\)"),
-        ("id,label\n1.png,x\n", "1 of its 1 ids"),  # two files have this name
+        (
+            "id,label\na/1.png,x\nb/33.png,x\nd,y\n",
+            r"line 3: no sample has the id 'b/33.png' \(2 of its 3 ids are unknown, also on lines "
+            r"4\); did you mean 'b/3.png'\? \(--skip-unknown leaves such lines out",
+        ),
+        ("id,label\nzzz,x\n", "line 2: no sample has the id 'zzz'; ids there look like 'a/1.png'"),
+        ("id,label\n1.png,x\n", "several files have this name, give its folder"),
+        (
+            "id,label\n2.png,Block 2\nb/3.png,block2\n",
+            r"are 'Block 2' \(1\) and 'block2' \(1\)",
+        ),
+        ("id,label\n2.png,-1\nb/3.png,cat\n", "the label '-1' beside names; leave the label empty"),
         ("id,label\n2.png,x\na/2.png,y\n", "two labels, 'x' and 'y'"),
         ("id,label\n2.png\n", "line 2: 1 fields, not 2"),
         ("id,label\n2.png,\n", "holds no label"),
@@ -437,6 +462,18 @@ def test_labels_by_id(tmp_path, text, expected):
 def test_bad_labels(tmp_path, text, message):
     with pytest.raises(ValueError, match=message):
         read_labels(table(tmp_path, text), IDS)
+
+
+def test_labels_files_that_are_told_what_to_do(tmp_path):
+    text = "id;label\na/1.png;Block 2\nnowhere;x\na/2.png;block2\nb/3.png;block2\n"
+    path = tmp_path / "l.csv"
+    path.write_bytes(text.replace("x", "ä").encode("cp1252"))  # from a German spreadsheet
+    y = read_labels(path, IDS, skip_unknown=True, similar="merge")
+    assert y.tolist() == ["block2", "block2", None, "block2"]
+    assert "Block 2" in read_labels(path, IDS, skip_unknown=True, similar="keep").tolist()
+    (tmp_path / "bad.csv").write_text("id,label\nx,a\ny,b\n")
+    with pytest.raises(ValueError, match="2 of its 2 ids"):  # nothing fits: no id is meant
+        read_labels(tmp_path / "bad.csv", IDS, skip_unknown=True)
 
 
 def test_keep_share_keeps_at_least_one_a_class():

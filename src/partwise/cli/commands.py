@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -24,11 +24,10 @@ def _typed() -> str:
     return shlex.join(["partwise", *sys.argv[1:]])
 
 
+@o.reads()
 def cluster(
     data: o.Data,
     out: Annotated[Path, typer.Option(help="The folder for the results.")] = Path("partwise-out"),
-    labels: o.Labels = None,
-    label_column: o.LabelColumn = None,
     label_share: o.LabelShare = None,
     k: o.K = None,
     method: o.Method = "auto",
@@ -42,17 +41,10 @@ def cluster(
         ),
     ] = None,
     report: Annotated[bool, typer.Option(help="Write report.html.")] = True,
-    kind: o.Kind = None,
-    size: o.Size = None,
-    rgb: o.Rgb = False,
-    text_column: o.TextColumn = None,
-    id_column: o.IdColumn = None,
-    scale: o.Scale = "auto",
-    missing: o.Missing = "error",
-    transpose: o.Transpose = False,
-    image_shape: o.ImageShape = None,
     force: o.Force = False,
     as_json: o.Json = False,
+    *,
+    reading: dict[str, Any],
 ) -> None:
     """Group your own images, texts, table or cells, steered by the labels that you have.
 
@@ -80,45 +72,25 @@ def cluster(
         report=report,
         force=force,
         as_json=as_json,
-        reading=o.reading(
-            labels=labels,
-            kind=kind,
-            size=size,
-            rgb=rgb,
-            text_column=text_column,
-            id_column=id_column,
-            label_column=label_column,
-            scale=scale,
-            missing=missing,
-            transpose=transpose,
-            image_shape=image_shape,
-        ),
+        reading=reading,
         command=_typed(),
     )
 
 
+@o.reads()
 def fit(
     data: o.Data,
     out: Annotated[Path, typer.Option(help="The model to write.")] = Path("model.partwise"),
-    labels: o.Labels = None,
-    label_column: o.LabelColumn = None,
     label_share: o.LabelShare = None,
     k: o.K = None,
     method: o.Method = "auto",
     parts: o.Parts = None,
     seed: o.Seed = 0,
     max_iter: o.MaxIter = 500,
-    kind: o.Kind = None,
-    size: o.Size = None,
-    rgb: o.Rgb = False,
-    text_column: o.TextColumn = None,
-    id_column: o.IdColumn = None,
-    scale: o.Scale = "auto",
-    missing: o.Missing = "error",
-    transpose: o.Transpose = False,
-    image_shape: o.ImageShape = None,
     force: o.Force = False,
     as_json: o.Json = False,
+    *,
+    reading: dict[str, Any],
 ) -> None:
     """Learn a model and write it to a file, together with how the data was prepared.
 
@@ -137,35 +109,22 @@ def fit(
         max_iter=max_iter,
         force=force,
         as_json=as_json,
-        reading=o.reading(
-            labels=labels,
-            kind=kind,
-            size=size,
-            rgb=rgb,
-            text_column=text_column,
-            id_column=id_column,
-            label_column=label_column,
-            scale=scale,
-            missing=missing,
-            transpose=transpose,
-            image_shape=image_shape,
-        ),
+        reading=reading,
         command=_typed(),
     )
 
 
+@o.reads(*o.NEW)
 def transform(
     model: o.Model,
     new: o.New,
     out: Annotated[Path, typer.Option(help="A .csv or .npy file for the codes.")] = Path(
         "codes.csv"
     ),
-    id_column: o.IdColumn = None,
-    text_column: o.TextColumn = None,
-    missing: o.Missing = "error",
-    transpose: o.Transpose = False,
     force: o.Force = False,
     as_json: o.Json = False,
+    *,
+    reading: dict[str, Any],
 ) -> None:
     """Code new samples by a model's parts, prepared as its own samples were.
 
@@ -173,28 +132,20 @@ def transform(
     """
     from partwise.cli.apply import run_transform
 
-    reading = {
-        "id_column": id_column,
-        "text_column": text_column,
-        "missing": missing,
-        "transpose": transpose,
-    }
     run_transform(model, new, out=out, force=force, as_json=as_json, reading=reading)
 
 
+@o.reads(*o.NEW)
 def predict(
     model: o.Model,
     new: o.New,
     out: Annotated[
         Path | None, typer.Option(help="A .csv file; by default, standard output.")
     ] = None,
-    id_column: o.IdColumn = None,
-    label_column: o.LabelColumn = None,
-    text_column: o.TextColumn = None,
-    missing: o.Missing = "error",
-    transpose: o.Transpose = False,
     force: o.Force = False,
     as_json: o.Json = False,
+    *,
+    reading: dict[str, Any],
 ) -> None:
     """Put new samples into a model's clusters: id, cluster, confidence.
 
@@ -202,13 +153,6 @@ def predict(
     """
     from partwise.cli.apply import run_predict
 
-    reading = {
-        "id_column": id_column,
-        "label_column": label_column,
-        "text_column": text_column,
-        "missing": missing,
-        "transpose": transpose,
-    }
     run_predict(model, new, out=out, force=force, as_json=as_json, reading=reading)
 
 
@@ -222,6 +166,7 @@ def methods(as_json: o.Json = False) -> None:
     run_methods(as_json=as_json)
 
 
+@o.reads()
 def compare(
     data: o.Data,
     methods: Annotated[
@@ -229,25 +174,16 @@ def compare(
         typer.Option(help="Names, separated by commas; by default, all that can take the data."),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="A .csv file for the table.")] = None,
-    labels: o.Labels = None,
-    label_column: o.LabelColumn = None,
     label_share: o.LabelShare = None,
     k: o.K = None,
     parts: o.Parts = None,
     runs: Annotated[int, typer.Option(min=1, help="Runs of each method.")] = 3,
     seed: o.Seed = 0,
     max_iter: o.MaxIter = 200,
-    kind: o.Kind = None,
-    size: o.Size = None,
-    rgb: o.Rgb = False,
-    text_column: o.TextColumn = None,
-    id_column: o.IdColumn = None,
-    scale: o.Scale = "auto",
-    missing: o.Missing = "error",
-    transpose: o.Transpose = False,
-    image_shape: o.ImageShape = None,
     force: o.Force = False,
     as_json: o.Json = False,
+    *,
+    reading: dict[str, Any],
 ) -> None:
     """Set methods side by side on your data.
 
@@ -270,17 +206,5 @@ def compare(
         max_iter=max_iter,
         force=force,
         as_json=as_json,
-        reading=o.reading(
-            labels=labels,
-            kind=kind,
-            size=size,
-            rgb=rgb,
-            text_column=text_column,
-            id_column=id_column,
-            label_column=label_column,
-            scale=scale,
-            missing=missing,
-            transpose=transpose,
-            image_shape=image_shape,
-        ),
+        reading=reading,
     )

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-_READ, _LABEL = "How to read DATA", "Labels"
+_READ, _TEXT, _LABEL = "How to read DATA", "Texts", "Labels"
 
 Data = Annotated[
     str,
@@ -87,19 +90,96 @@ IdColumn = Annotated[
     str | None,
     typer.Option(help="The column of a table that holds ids.", rich_help_panel=_READ),
 ]
+Columns = Annotated[
+    str | None,
+    typer.Option(
+        help="The columns of a table to use, separated by commas; by default, all that can be.",
+        rich_help_panel=_READ,
+    ),
+]
+Exclude = Annotated[
+    str | None,
+    typer.Option(help="Columns of a table to leave out.", rich_help_panel=_READ),
+]
+Encoding = Annotated[
+    str | None,
+    typer.Option(
+        help="Of texts, tables and labels, as cp1252 or utf-16; found by default.",
+        rich_help_panel=_READ,
+    ),
+]
+Separator = Annotated[
+    str | None,
+    typer.Option(help="Between columns: a sign, or tab; found by default.", rich_help_panel=_READ),
+]
+StopWords = Annotated[
+    str,
+    typer.Option(
+        help="auto (of the texts' language), off, frequent (words of more than a fifth of the "
+        "texts), a language as german, or a file with a word a line.",
+        rich_help_panel=_TEXT,
+    ),
+]
+Tokens = Annotated[
+    str,
+    typer.Option(
+        help="words, characters, or auto: characters where most of the writing has no spaces, as "
+        "Chinese, Japanese and Thai.",
+        rich_help_panel=_TEXT,
+    ),
+]
+Ngrams = Annotated[
+    str | None,
+    typer.Option(
+        help="Words in a row, or characters, that count as one: 1-2 are single words and pairs. By "
+        "default 1 word, 2 characters.",
+        rich_help_panel=_TEXT,
+    ),
+]
+MinDf = Annotated[
+    float | None,
+    typer.Option(
+        help="Leave out words of fewer texts: a number, or a share below 1. By default 2.",
+        rich_help_panel=_TEXT,
+    ),
+]
+MaxDf = Annotated[
+    float | None,
+    typer.Option(
+        help="Leave out words of more texts: a share, or a number above 1. By default 0.5.",
+        rich_help_panel=_TEXT,
+    ),
+]
 Scale = Annotated[
     str,
     typer.Option(
-        help="auto, none, unit (samples of length one), max or std (columns by their largest "
-        "value or standard deviation), total (samples to the median total).",
+        help="auto, none, unit (samples of length one), range (columns of a table by 5 to 95 % of "
+        "their values), max or std (columns by their largest value or standard deviation), total "
+        "(samples to the median total).",
         rich_help_panel=_READ,
     ),
 ]
 Missing = Annotated[
     str,
     typer.Option(
-        help="Missing numbers in a table: error, mean (of the column), drop (the row).",
+        help="Missing values in a table: auto and median (of the column), mean, drop (the row), "
+        "error.",
         rich_help_panel=_READ,
+    ),
+]
+SkipUnknown = Annotated[
+    bool,
+    typer.Option(
+        "--skip-unknown",
+        help="Leave out lines of --labels whose id is not in DATA.",
+        rich_help_panel=_LABEL,
+    ),
+]
+SimilarLabels = Annotated[
+    str,
+    typer.Option(
+        help='What "Block 2" beside "block2" is: ask (an error), merge, keep.',
+        rich_help_panel=_LABEL,
     ),
 ]
 Transpose = Annotated[
@@ -114,6 +194,66 @@ ImageShape = Annotated[
 ]
 
 
+#: The options that say how data is read: their types and defaults. They are the arguments of
+#: `partwise.io.read_samples`; `reads` adds them to a command.
+READING: dict[str, tuple[Any, Any]] = {
+    "labels": (Labels, None),
+    "label_column": (LabelColumn, None),
+    "skip_unknown": (SkipUnknown, False),
+    "similar_labels": (SimilarLabels, "ask"),
+    "kind": (Kind, None),
+    "size": (Size, None),
+    "rgb": (Rgb, False),
+    "image_shape": (ImageShape, None),
+    "text_column": (TextColumn, None),
+    "id_column": (IdColumn, None),
+    "columns": (Columns, None),
+    "exclude": (Exclude, None),
+    "encoding": (Encoding, None),
+    "separator": (Separator, None),
+    "scale": (Scale, "auto"),
+    "missing": (Missing, "auto"),
+    "transpose": (Transpose, False),
+    "stop_words": (StopWords, "auto"),
+    "tokens": (Tokens, "auto"),
+    "ngrams": (Ngrams, None),
+    "min_df": (MinDf, None),
+    "max_df": (MaxDf, None),
+}
+#: What may differ for new data of a known model.
+NEW = ("label_column", "text_column", "id_column", "encoding", "separator", "missing", "transpose")
+
+
+def reads(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command the options of `READING` (all, or some); it gets them as ``reading``."""
+    chosen = names or tuple(READING)
+
+    def add(command: Callable[..., None]) -> Callable[..., None]:
+        own = inspect.signature(command, eval_str=True)
+        kept = [p for p in own.parameters.values() if p.name != "reading"]
+        extra = [
+            inspect.Parameter(
+                name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=READING[name][1],
+                annotation=READING[name][0],
+            )
+            for name in chosen
+        ]
+
+        @functools.wraps(command)
+        def run(**given: Any) -> None:
+            found = reading(**{name: given.pop(name) for name in chosen})
+            command(**given, reading=found)
+
+        every = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in kept] + extra
+        run.__signature__ = own.replace(parameters=every)  # type: ignore[attr-defined]
+        run.__annotations__ = {p.name: p.annotation for p in every} | {"return": None}
+        return run
+
+    return add
+
+
 def two_sides(text: str | None, option: str) -> tuple[int, int] | None:
     """``"32"`` or ``"48x32"`` as (height, width)."""
     if text is None:
@@ -124,8 +264,33 @@ def two_sides(text: str | None, option: str) -> tuple[int, int] | None:
     return int(sides[0]), int(sides[-1])
 
 
+def names_of(text: str | None) -> tuple[str, ...]:
+    """``"a, b"`` as names."""
+    return tuple(name.strip() for name in (text or "").split(",") if name.strip())
+
+
+def span(text: str | None, option: str) -> tuple[int, int] | None:
+    """``"2"`` or ``"1-2"`` as (least, most)."""
+    if text is None:
+        return None
+    ends = [end.strip() for end in text.split("-")]
+    if len(ends) > 2 or not all(end.isdigit() and int(end) for end in ends):
+        raise ValueError(f"{option} takes 2, or 1-2; got {text!r}.")
+    least, most = int(ends[0]), int(ends[-1])
+    if least > most:
+        raise ValueError(f"{option} takes the smaller number first; got {text!r}.")
+    return least, most
+
+
 def reading(**given: Any) -> dict[str, Any]:
     """The arguments of `partwise.io.read_samples` from the options of a command."""
-    given["size"] = two_sides(given.get("size"), "--size")
-    given["image_shape"] = two_sides(given.get("image_shape"), "--image-shape")
+    for name, change in (
+        ("size", lambda text: two_sides(text, "--size")),
+        ("image_shape", lambda text: two_sides(text, "--image-shape")),
+        ("ngrams", lambda text: span(text, "--ngrams")),
+        ("columns", names_of),
+        ("exclude", names_of),
+    ):
+        if name in given:
+            given[name] = change(given[name])
     return given

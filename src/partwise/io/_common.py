@@ -13,7 +13,7 @@ import scipy.sparse as sp
 
 from partwise.io._disk import mapped, pieces
 
-SCALES = ("auto", "none", "unit", "max", "std", "total")
+SCALES = ("auto", "none", "unit", "range", "max", "std", "total")
 
 Step = Callable[[int, int, str], None]  #: done, total, what is being done
 
@@ -32,21 +32,30 @@ class Options:
     text_column: str | None = None
     id_column: str | None = None
     label_column: str | None = None
+    columns: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    encoding: str | None = None
+    separator: str | None = None
+    stop_words: str = "auto"
+    tokens: str = "auto"
+    ngrams: tuple[int, int] | None = None
+    min_df: float | None = None
+    max_df: float | None = None
     scale: str = "auto"
-    missing: str = "error"
+    missing: str = "auto"
     transpose: bool = False
     image_shape: tuple[int, int] | None = None
     step: Step = field(default=silent, compare=False)
 
 
-def need(module: str, what: str, package: str | None = None) -> Any:
-    """Import an optional package, or say how to get it."""
+def need(module: str, what: str, package: str | None = None, *, extra: str | None = None) -> Any:
+    """Import a package, or say how to get it: with an extra, or with partwise itself."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        raise ImportError(
-            f"Reading {what} needs {package or module}: pip install 'partwise[data]'"
-        ) from error
+        name = package or module
+        wanted = f"'partwise[{extra}]'" if extra else name
+        raise ImportError(f"Reading {what} needs {name}: pip install {wanted}") from error
 
 
 def shown(names: Any, most: int = 3) -> str:
@@ -146,6 +155,7 @@ def apply_scale(X: Any, recipe: Mapping[str, Any]) -> Any:
 SCALE_WORDS = {
     "none": "values as they are",
     "unit": "each sample scaled to length one",
+    "range": "each brought to 0 to 1 by its range (5 to 95 % of its values)",
     "max": "each column divided by its largest absolute value",
     "std": "each column divided by its standard deviation",
     "total": "each sample scaled to the median total",

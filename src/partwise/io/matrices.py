@@ -143,7 +143,7 @@ def _of_dataset(found: Any, options: Options) -> Samples:
 def _h5ad(path: Path, options: Options) -> Samples:
     from partwise.io.annotated import from_anndata
 
-    anndata = need("anndata", ".h5ad files")
+    anndata = need("anndata", ".h5ad files", extra="cells")
     try:
         adata = anndata.read_h5ad(path)
     except FileNotFoundError:
@@ -171,6 +171,8 @@ def finish(samples: Samples, options: Options, recipe: Mapping[str, Any] | None)
         )
     if options.kind == "texts":
         raise ValueError(f"{samples.source} holds numbers, no texts.")
+    if options.scale == "range":
+        raise ValueError(f"{samples.source}: --scale range is for tables; max and std are there.")
     if recipe is None:
         kind = options.kind or samples.kind
         counted = samples.is_sparse or samples.kind == "counts"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -11,7 +11,7 @@ import numpy as np
 
 from partwise.io import images, texts
 from partwise.io._common import SCALES, Options, Step, silent
-from partwise.io.labels import read_labels
+from partwise.io.labels import SIMILAR, check_labels, labels_of
 from partwise.io.matrices import read_matrix, read_named
 from partwise.io.samples import Samples
 from partwise.io.tables import MISSING, read_table
@@ -19,6 +19,7 @@ from partwise.io.tables import MISSING, read_table
 TABLES = (".csv", ".tsv", ".parquet")
 MATRICES = (".npz", ".npy", ".mtx", ".mat", ".h5ad")
 KINDS = ("images", "texts", "table", "counts")
+TOKENS = ("auto", "words", "characters")
 
 
 def read_samples(
@@ -31,8 +32,19 @@ def read_samples(
     text_column: str | None = None,
     id_column: str | None = None,
     label_column: str | None = None,
+    columns: Sequence[str] = (),
+    exclude: Sequence[str] = (),
+    encoding: str | None = None,
+    separator: str | None = None,
+    stop_words: str = "auto",
+    tokens: str = "auto",
+    ngrams: tuple[int, int] | None = None,
+    min_df: float | None = None,
+    max_df: float | None = None,
     scale: str = "auto",
-    missing: str = "error",
+    missing: str = "auto",
+    skip_unknown: bool = False,
+    similar_labels: str = "ask",
     transpose: bool = False,
     image_shape: tuple[int, int] | None = None,
     recipe: Mapping[str, Any] | None = None,
@@ -57,15 +69,39 @@ def read_samples(
     rgb : bool, default=False
         Keep colours.
     text_column, id_column, label_column : str, optional
-        Columns of a table; of ``.h5ad``, ``label_column`` is a column of ``obs``. A column "id" is
-        found by itself; without one, ids are row numbers from 0.
-    scale : {"auto", "none", "unit", "max", "std", "total"}, default="auto"
-        "unit": samples of length one. "max", "std": columns divided by their largest absolute value
+        Columns of a table; of ``.h5ad``, ``label_column`` is a column of ``obs``. A column that is
+        called id, Nr, customer_id, ... and differs in every row is found by itself; without one,
+        ids are row numbers from 0.
+    columns, exclude : sequence of str, optional
+        The columns of a table that are used, or not used. ``Samples.columns`` says what each was
+        taken for (number, date, yes/no, category, left out) and what was done to it.
+    encoding, separator : str, optional
+        Of text files and tables, where what is found is wrong: "cp1252", ";", "tab".
+    stop_words : str, default="auto"
+        "auto": those of the texts' language, where it is one with a list; "off"; "frequent": words
+        of more than a fifth of the texts; languages, as "german" or "english,french"; or a file
+        with a word a line.
+    tokens : {"auto", "words", "characters"}, default="auto"
+        What texts are cut into. "auto": groups of characters where most of the writing has no
+        spaces (Chinese, Japanese, Thai), else words.
+    ngrams : (least, most), optional
+        Words in a row, or characters, that count as one; (1, 1) for words, (2, 2) for characters.
+    min_df, max_df : float, optional
+        Leave out words of fewer or more texts than this: a share below 1, a number above. By
+        default 2 and 0.5, and none with fewer than 20 texts.
+    scale : {"auto", "none", "unit", "range", "max", "std", "total"}, default="auto"
+        "unit": samples of length one. "range": columns of a table brought to 0 to 1 by their 5 and
+        95 % quantiles. "max", "std": columns divided by their largest absolute value
         or standard deviation. "total": samples scaled to the median total. "auto": "unit" for
-        images, texts and matrices, "max" for tables, "total" for counts; where there are negative
-        values "std" for tables and "none" for matrices.
-    missing : {"error", "mean", "drop"}, default="error"
-        Missing numbers in a table: refuse, put the column's mean, or drop the row.
+        images, texts and matrices, "range" for tables, "total" for counts; "none" for matrices with
+        negative values.
+    missing : {"auto", "error", "median", "mean", "drop"}, default="auto"
+        Missing values in a table: fill with the column's median ("auto" too) or mean, refuse, or
+        drop the row. Columns that are empty in more than half of the rows are left out.
+    skip_unknown : bool, default=False
+        Leave out lines of the labels file whose id is not in the data, instead of refusing it.
+    similar_labels : {"ask", "merge", "keep"}, default="ask"
+        What "Block 2" beside "block2" is: an error that asks, one label or two.
     transpose : bool, default=False
         Samples are the columns of the matrix.
     image_shape : (height, width), optional
@@ -98,6 +134,15 @@ def read_samples(
         "text_column": text_column,
         "id_column": id_column,
         "label_column": label_column,
+        "columns": tuple(columns),
+        "exclude": tuple(exclude),
+        "encoding": encoding,
+        "separator": separator,
+        "stop_words": stop_words,
+        "tokens": tokens,
+        "ngrams": ngrams,
+        "min_df": min_df,
+        "max_df": max_df,
         "scale": scale,
         "missing": missing,
         "transpose": transpose,
@@ -107,6 +152,8 @@ def read_samples(
         ("kind", kind, (None, *KINDS)),
         ("scale", scale, SCALES),
         ("missing", missing, MISSING),
+        ("tokens", tokens, TOKENS),
+        ("similar_labels", similar_labels, SIMILAR),
     ):
         if value not in known:
             raise ValueError(f"{name}={value!r}; it can be {', '.join(map(str, known))}.")
@@ -116,11 +163,21 @@ def read_samples(
     if samples.n_samples == 1 and recipe is None:
         raise ValueError(f"{path} holds a single sample; a factorization needs more.")
     if labels is not None:
-        samples = replace(samples, y=read_labels(labels, samples.ids))
+        y, notes = labels_of(Path(labels), samples.ids, options, skip_unknown=skip_unknown)
+        samples = replace(samples, y=y, notes=(*samples.notes, *notes))
+    if samples.y is not None:
+        source = str(path if labels is None else labels)
+        samples = replace(samples, y=check_labels(samples.y, source, similar_labels))
     default = {field.name: field.default for field in fields(Options)}
     changed: dict[str, Any] = {k: v for k, v in given.items() if v != default[k]}
-    if labels is not None:
-        changed = {"labels": str(labels), **changed}
+    apart: tuple[tuple[str, Any, Any], ...] = (
+        ("similar_labels", similar_labels, "ask"),
+        ("skip_unknown", skip_unknown, False),
+        ("labels", None if labels is None else str(labels), None),
+    )
+    for name, value, usual in apart:
+        if value != usual:
+            changed = {name: value, **changed}
     return replace(samples, options=changed)
 
 

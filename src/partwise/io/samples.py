@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Samples:
     """Samples ready for a factorization, and what is known about each.
 
@@ -42,6 +42,8 @@ class Samples:
         The options that `read_samples` was called with, where they are not the default.
     notes : tuple of str
         What a person should know: columns that were left out, files that are no images.
+    columns : tuple of (name, read as, what was done)
+        For a table, every column, also those that were left out.
     """
 
     X: Any
@@ -49,14 +51,22 @@ class Samples:
     kind: str
     feature_names: list[str] | None = None
     image_shape: tuple[int, ...] | None = None
-    thumbnails: Callable[[int], bytes] | None = field(default=None, repr=False)
-    texts: list[str] | None = field(default=None, repr=False)
+    thumbnails: Callable[[int], bytes] | None = None
+    texts: list[str] | None = None
     y: np.ndarray | None = None
     source: str = ""
     preparation: str = ""
-    recipe: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    recipe: Mapping[str, Any] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    columns: tuple[tuple[str, str, str], ...] = ()
+
+    def __repr__(self) -> str:
+        n, p = self.X.shape
+        known = 0 if self.y is None else sum(label is not None for label in self.y)
+        labels = f", {known:,} labels" if known else ""
+        sparse = ", sparse" if self.is_sparse else ""
+        return f"Samples({self.source!r}: {n:,} {self.kind}, {p:,} features{sparse}{labels})"
 
     def __post_init__(self) -> None:
         n, p = self.X.shape

@@ -1,9 +1,10 @@
-"""Tables: .csv, .tsv and .parquet, numbers or a column of texts."""
+"""Tables: .csv, .tsv and .parquet, as features by column or as a column of texts."""
 
 from __future__ import annotations
 
 import csv
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,53 +16,56 @@ from partwise.io._common import (
     apply_scale,
     check_matrix,
     learn_scale,
-    lowest,
     need,
     shown,
 )
+from partwise.io.columns import Column, encode_columns, learn_columns, looks_like_id
+from partwise.io.encoding import said, text_format
+from partwise.io.numbers import decimal_sign
 from partwise.io.samples import Samples
 from partwise.io.texts import text_samples
 
-MISSING = ("error", "mean", "drop")
+MISSING = ("auto", "error", "median", "mean", "drop")
 
 
 def read_table(path: Path, options: Options, recipe: Mapping[str, Any] | None) -> Samples:
     """A table with one sample a row."""
     options.step(0, 1, "reading the table")
-    if recipe is not None and recipe["reader"] not in ("texts", "a table of numbers"):
+    if recipe is not None and recipe["reader"] not in ("texts", "a table"):
         raise ValueError(f"{path} is a table, the model knows {recipe['reader']}.")
-    frame = _frame(path)
     kind = options.kind if recipe is None else recipe["kind"]
     text_column = options.text_column
     if recipe is not None:
         text_column = text_column or recipe.get("text_column")
-    frame, ids, id_column = _take_ids(frame, path, options)
+    frame, notes, usual = read_frame(path, options, text_column)
+    if len(frame) == 1 and recipe is None:
+        raise ValueError(f"{path} holds a single sample; a factorization needs more.")
+    frame, ids, id_column, found = _take_ids(frame, path, options, recipe)
     frame, y = _take_labels(frame, path, options)
+    notes = (*found, *notes)
     if kind == "texts" and text_column is None:
         raise ValueError(f"{path}: --text-column says which column holds the texts.")
     if text_column is not None and kind in (None, "texts"):
-        samples = _texts(frame, ids, y, text_column, path, recipe)
+        samples = _texts(frame, ids, y, text_column, path, options, recipe)
     else:
-        samples = _numbers(frame, ids, y, path, options, recipe)
+        samples = _features(frame, ids, y, path, options, recipe, usual)
     options.step(1, 1, "reading the table")
-    if id_column and options.id_column is None:
-        return _noted(samples, f"The column {id_column!r} was taken as the samples' ids.")
-    return samples
-
-
-def _noted(samples: Samples, note: str) -> Samples:
-    from dataclasses import replace
-
-    return replace(samples, notes=(note, *samples.notes))
+    how = {"id_column": id_column} if recipe is None else {}
+    return replace(samples, notes=(*notes, *samples.notes), recipe={**samples.recipe, **how})
 
 
 # -- the file -------------------------------------------------------------------------------------
 
 
-def _frame(path: Path) -> Any:
+def read_frame(
+    path: Path, options: Options, text_column: str | None
+) -> tuple[Any, tuple[str, ...], str]:
+    """The table, notes on how it was read, and the usual decimal sign."""
     pandas = need("pandas", f"{path.suffix} files")
+    notes: tuple[str, ...] = ()
+    usual = "."
     if path.suffix.lower() == ".parquet":
-        need("pyarrow", ".parquet files")
+        need("pyarrow", ".parquet files", extra="parquet")
         try:
             frame = pandas.read_parquet(path)
         except OSError:
@@ -71,24 +75,32 @@ def _frame(path: Path) -> Any:
         if not isinstance(frame.index, pandas.RangeIndex):
             frame = frame.reset_index(names=frame.index.name or "id")
     else:
-        delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
-        _check_shape(path, delimiter)
+        encoding, separator, notes = text_format(path, options)
+        heading = _check_shape(path, separator, encoding)
+        usual = "," if separator == ";" else "."
+        texts = {options.id_column, options.label_column, text_column}
+        as_text = {name: str for name in heading if name in texts or looks_like_id(name)}
+        how = {"sep": separator, "encoding": encoding, "index_col": False}
         try:
+            head = pandas.read_csv(path, dtype=str, nrows=1000, **how)
+            everything = any(  # pandas takes "43.006" for 43 and a bit
+                decimal_sign(head[name].dropna(), usual=usual) == "," for name in head.columns
+            )
             frame = pandas.read_csv(
-                path, sep=delimiter, encoding="utf-8-sig", index_col=False, low_memory=False
+                path, dtype=str if everything else as_text, low_memory=False, **how
             )
         except (ValueError, csv.Error) as error:
             raise ValueError(f"{path} cannot be read as a table ({error}).") from error
     frame.columns = [str(column) for column in frame.columns]
     if not len(frame):
         raise ValueError(f"{path} has no rows.")
-    return frame
+    return frame, notes, usual
 
 
-def _check_shape(path: Path, delimiter: str) -> None:
-    """Every row has as many fields as the heading; pandas would fill or shift a ragged one."""
+def _check_shape(path: Path, delimiter: str, encoding: str) -> list[str]:
+    """The heading; every row has as many fields, where pandas would fill or shift a ragged one."""
     try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
+        with path.open(newline="", encoding=encoding) as file:
             reader = csv.reader(file, delimiter=delimiter)
             heading = next(reader, None)
             if not heading:
@@ -99,11 +111,14 @@ def _check_shape(path: Path, delimiter: str) -> None:
                         f"{path}, line {reader.line_num}: {len(row)} fields, but the heading has "
                         f"{len(heading)}."
                     )
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise ValueError(f"{path} is no table of text in UTF-8 ({error}).") from error
+    except (UnicodeError, csv.Error) as error:
+        raise ValueError(
+            f"{path} is no table of text in {said(encoding)} ({error}); --encoding names another."
+        ) from error
     twice = sorted({name for name in heading if heading.count(name) > 1})
     if twice:
         raise ValueError(f"{path}: the column {twice[0]!r} occurs more than once.")
+    return heading
 
 
 def _column(frame: Any, name: str, path: Path, option: str) -> Any:
@@ -112,19 +127,33 @@ def _column(frame: Any, name: str, path: Path, option: str) -> Any:
     return frame[name]
 
 
-def _take_ids(frame: Any, path: Path, options: Options) -> tuple[Any, list[str], str | None]:
-    """Ids from --id-column, else from a column called id, else row numbers from 0."""
-    name = options.id_column
+def _take_ids(
+    frame: Any, path: Path, options: Options, recipe: Mapping[str, Any] | None
+) -> tuple[Any, list[str], str | None, tuple[str, ...]]:
+    """Ids from --id-column, else from a column whose name and values say so, else row numbers."""
+    name, notes = options.id_column, ()  # type: str | None, tuple[str, ...]
     if name is not None:
         column = _column(frame, name, path, "--id-column")
         if column.isna().any():
             raise ValueError(f"{path}: the id column {name!r} has empty fields.")
+    elif recipe is not None and recipe.get("id_column") in frame.columns:
+        name = recipe["id_column"]
     else:
-        found = [c for c in frame.columns if c.strip().lower() == "id" and frame[c].is_unique]
-        if not found or frame[found[0]].isna().any():
-            return frame, [str(i) for i in range(len(frame))], None
+        found = [
+            c
+            for c in frame.columns
+            if looks_like_id(c)
+            and c not in (options.label_column, options.text_column, *options.columns)
+            and frame[c].is_unique
+            and not frame[c].isna().any()
+        ]
+        found.sort(key=lambda c: c.strip().lower() != "id")  # a column "id" before "Nr"
+        if not found:
+            return frame, [str(i) for i in range(len(frame))], None, ()
         name = found[0]
-    return frame.drop(columns=name), [str(value) for value in frame[name]], name
+        notes = (f"The column {name!r} was taken as the samples' ids and left out.",)
+    assert name is not None
+    return frame.drop(columns=name), [str(v).strip() for v in frame[name]], name, notes
 
 
 def _take_labels(frame: Any, path: Path, options: Options) -> tuple[Any, np.ndarray | None]:
@@ -148,112 +177,132 @@ def _texts(
     y: np.ndarray | None,
     name: str,
     path: Path,
+    options: Options,
     recipe: Mapping[str, Any] | None,
 ) -> Samples:
     column = _column(frame, name, path, "--text-column")
     texts = ["" if unknown else str(v) for v, unknown in zip(column, column.isna())]
-    samples = text_samples(texts, ids, str(path), recipe, y=y)
-    from dataclasses import replace
-
+    samples = text_samples(texts, ids, str(path), options, recipe, y=y)
     return replace(samples, recipe={**samples.recipe, "text_column": name})
 
 
-def _numbers(
+def _features(
     frame: Any,
     ids: list[str],
     y: np.ndarray | None,
     path: Path,
     options: Options,
     recipe: Mapping[str, Any] | None,
+    usual: str,
 ) -> Samples:
-    from pandas.api.types import is_bool_dtype, is_complex_dtype, is_numeric_dtype
-
-    notes: tuple[str, ...] = ()
+    counts = options.kind == "counts"
+    scale = options.scale
+    if scale == "auto":
+        scale = "total" if counts else "range"
+    columns: list[Column] = []
     if recipe is None:
-        numeric = [
-            c
-            for c in frame.columns
-            if (is_numeric_dtype(frame[c]) or is_bool_dtype(frame[c]))
-            and not is_complex_dtype(frame[c])
-        ]
-        other = [c for c in frame.columns if c not in numeric]
-        if not numeric:
-            raise ValueError(
-                f"{path} has no column of numbers; --text-column NAME reads one of texts."
+        try:
+            columns = learn_columns(
+                _chosen(frame, path, options), usual=usual, ranged=scale == "range"
             )
-        if other:
-            notes = (f"Columns that hold no numbers were left out: {shown(other, 8)}.",)
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from error
+        specs = [dict(column.spec) for column in columns if column.spec is not None]
+        if not specs:
+            raise ValueError(
+                f"{path} has no column of numbers, dates or categories; --text-column NAME reads "
+                "one of texts."
+            )
     else:
-        numeric = [str(c) for c in recipe["columns"]]
-        gone = [c for c in numeric if c not in frame.columns]
+        specs = list(recipe["columns"])
+        gone = [spec["name"] for spec in specs if spec["name"] not in frame.columns]
         if gone:
             raise ValueError(f"{path} lacks columns that the model knows: {shown(gone, 8)}.")
-        text = [c for c in numeric if not is_numeric_dtype(frame[c])]
-        if text:
-            raise ValueError(f"{path}: the model knows numbers in {shown(text)}, here is text.")
-    values = frame[numeric].to_numpy(dtype=np.float64, na_value=np.nan)
-    values, rows, fill = _fill(values, numeric, path, options, recipe)
+    try:
+        values, names, fills = encode_columns(frame, specs)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+    missing = options.missing
+    if missing == "auto" and recipe is not None:
+        missing = recipe.get("missing", "auto")
+    values, rows, notes, fills = _fill(values, names, fills, path, missing, recipe)
     if rows is not None:
-        notes += (f"{len(ids) - len(rows)} rows with missing values were left out.",)
         ids = [ids[i] for i in rows]
         y = None if y is None else y[rows]
     X = check_matrix(values, path)
-    kind = options.kind if options.kind == "counts" else "table"
     if recipe is None:
-        scale = options.scale
-        if scale == "auto":
-            scale = "total" if kind == "counts" else "std" if lowest(X) < 0 else "max"
         made = {
-            "kind": kind,
-            "reader": "a table of numbers",
-            "columns": numeric,
-            **fill,
+            "kind": "counts" if counts else "table",
+            "reader": "a table",
+            "columns": specs,
+            "missing": missing,
+            "fill": fills,
             **learn_scale(X, scale),
         }
     else:
         made = dict(recipe)
-        kind = made["kind"]
+    left = [column.name for column in columns if column.spec is None]
+    if left:
+        notes += (f"Columns left out: {shown(left, 8)}.",)
     return Samples(
         apply_scale(X, made),
         ids,
-        kind,
-        feature_names=numeric,
+        made["kind"],
+        feature_names=names,
         y=y,
         source=str(path),
-        preparation=f"{len(numeric)} columns of numbers; {SCALE_WORDS[made['scale']]}.",
+        preparation=f"{len(specs)} columns; {SCALE_WORDS[made['scale']]}.",
         recipe=made,
         notes=notes,
+        columns=tuple((column.name, column.read_as, column.done) for column in columns),
     )
+
+
+def _chosen(frame: Any, path: Path, options: Options) -> Any:
+    """The columns that were asked for."""
+    for name in (*options.columns, *options.exclude):
+        _column(frame, name, path, "--columns" if name in options.columns else "--exclude")
+    kept = [
+        c
+        for c in frame.columns
+        if c not in options.exclude and (not options.columns or c in options.columns)
+    ]
+    if not kept:
+        raise ValueError("--columns and --exclude leave no column.")
+    return frame[kept]
 
 
 def _fill(
     values: np.ndarray,
-    columns: list[str],
+    names: list[str],
+    fills: np.ndarray,
     path: Path,
-    options: Options,
+    missing: str,
     recipe: Mapping[str, Any] | None,
-) -> tuple[np.ndarray, np.ndarray | None, dict[str, Any]]:
-    """Missing values: refused, replaced by the column's mean, or their rows dropped."""
-    missing = options.missing if recipe is None else recipe.get("missing", options.missing)
-    if missing == "error" and recipe is not None:
-        missing = options.missing
+) -> tuple[np.ndarray, np.ndarray | None, tuple[str, ...], np.ndarray]:
+    """Missing values: filled, refused, or their rows dropped."""
     holes = np.isnan(values)
-    if missing == "mean":
-        if recipe is not None and "means" in recipe:
-            means = np.asarray(recipe["means"])
-        else:
-            counts = (~holes).sum(axis=0)
-            means = np.where(holes, 0, values).sum(axis=0) / np.maximum(counts, 1)
-        return np.where(holes, means, values), None, {"missing": "mean", "means": means}
+    if recipe is not None:
+        fills = np.asarray(recipe["fill"])
+    elif missing == "mean":
+        fills = np.where(holes, 0, values).sum(axis=0) / np.maximum((~holes).sum(axis=0), 1)
     if not holes.any():
-        return values, None, {"missing": missing}
+        return values, None, (), fills
+    count, rows = int(holes.sum()), int(holes.any(axis=1).sum())
+    if missing == "error":
+        row, column = (int(i) for i in np.argwhere(holes)[0])
+        raise ValueError(
+            f"{path}: {count} values are missing, the first in column {names[column]!r} of row "
+            f"{row}; --missing median or mean fills them, --missing drop leaves their rows out."
+        )
     if missing == "drop":
-        rows = np.flatnonzero(~holes.any(axis=1))
-        if not rows.size:
-            raise ValueError(f"{path}: every row has a missing value; --missing mean fills them.")
-        return values[rows], rows, {"missing": missing}
-    row, column = (int(i) for i in np.argwhere(holes)[0])
-    raise ValueError(
-        f"{path}: {int(holes.sum())} values are missing, the first in column {columns[column]!r} "
-        f"of row {row}; --missing mean fills them, --missing drop leaves their rows out."
+        whole = np.flatnonzero(~holes.any(axis=1))
+        if not whole.size:
+            raise ValueError(f"{path}: every row has a missing value; --missing median fills them.")
+        return values[whole], whole, (f"{rows} rows with missing values were left out.",), fills
+    what = "mean" if missing == "mean" else "median"
+    note = (
+        f"Missing values in {rows} of {len(values)} rows were filled with their column's {what} "
+        "(a category's shares); --missing drop leaves such rows out."
     )
+    return np.where(holes, fills, values), None, (note,), fills

@@ -1,4 +1,4 @@
-"""Texts as samples: tf-idf weights of their words."""
+"""Texts as samples: tf-idf weights of their words, or of their characters where no spaces are."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from partwise.io._common import Options
+from partwise.io._common import Options, shown
+from partwise.io.encoding import check_encoding, decode, said
 from partwise.io.samples import Samples
+from partwise.io.tokens import by_characters, cutter, find_stop_words
 
 SUFFIXES = {".txt", ".text", ".md"}
 MAX_WORDS = 20_000
@@ -21,25 +23,35 @@ def read_text_files(
     folder: Path, files: Sequence[Path], options: Options, recipe: Mapping[str, Any] | None
 ) -> Samples:
     """Every text file of a folder."""
-    texts, odd = [], 0
+    texts, odd = [], {}  # type: list[str], dict[str, int]
     for done, file in enumerate(files):
         options.step(done, len(files), "reading texts")
         data = file.read_bytes()
-        try:
-            texts.append(data.decode("utf-8-sig"))
-        except UnicodeDecodeError:
-            texts.append(data.decode("latin-1"))
-            odd += 1
+        if options.encoding:
+            try:
+                texts.append(data.decode(check_encoding(options.encoding)))
+            except UnicodeDecodeError as error:
+                raise ValueError(f"{file} is no text in {options.encoding} ({error}).") from error
+            continue
+        text, encoding = decode(data, str(file))
+        texts.append(text)
+        if not encoding.startswith("utf-8"):
+            odd[encoding] = odd.get(encoding, 0) + 1
     options.step(len(files), len(files), "reading texts")
-    notes = (f"{odd} of the texts are not UTF-8 and were read as Latin-1.",) if odd else ()
+    notes = tuple(
+        f"{count} of the texts {'is' if count == 1 else 'are'} not UTF-8 and "
+        f"{'was' if count == 1 else 'were'} read as {said(encoding)}."
+        for encoding, count in odd.items()
+    )
     ids = [file.relative_to(folder).as_posix() for file in files]
-    return text_samples(texts, ids, str(folder), recipe, notes=notes)
+    return text_samples(texts, ids, str(folder), options, recipe, notes=notes)
 
 
 def text_samples(
     texts: Sequence[str],
     ids: Sequence[str],
     source: str,
+    options: Options,
     recipe: Mapping[str, Any] | None = None,
     *,
     y: np.ndarray | None = None,
@@ -47,20 +59,29 @@ def text_samples(
 ) -> Samples:
     """Texts as tf-idf rows of length one, with the papers' weights (1 + log tf) log(N/df).
 
-    The vocabulary leaves out words of a single text, of more than half of all texts, and the rarest
-    beyond 20,000; a recipe brings the vocabulary and weights of the texts that a model has seen.
+    The vocabulary leaves out stop words, words of a single text, of more than half of all texts,
+    and the rarest beyond 20,000; a recipe brings the vocabulary and weights of the texts that a
+    model has seen.
     """
     empty = [name for name, text in zip(ids, texts) if not text.strip()]
     if empty:
         more = f" and {len(empty) - 1} more" if len(empty) > 1 else ""
         raise ValueError(f"{source}: the text {empty[0]!r} is empty{more}; leave it out.")
-    made = learn_words(texts, source) if recipe is None else dict(recipe)
+    words = ""
+    if recipe is None:
+        made, words = learn_words(texts, source, options)
+    else:
+        made = dict(recipe)
     X = weigh(texts, made)
-    nothing = int((X.sum(axis=1) == 0).sum())
-    if nothing == len(texts):
+    bare = np.flatnonzero(np.asarray(X.sum(axis=1)).ravel() == 0)
+    if bare.size == len(texts):
         raise ValueError(f"{source}: no text has a word of the vocabulary.")
-    if nothing:
-        notes += (f"{nothing} of the texts have no word of the vocabulary; their rows are zero.",)
+    if bare.size:
+        notes += (
+            f"{bare.size} of the texts have no word of the vocabulary "
+            f"({shown(ids[i] for i in bare.tolist())}); their rows are zero.",
+        )
+    what = "words" if made.get("tokens", "words") == "words" else "groups of characters"
     return Samples(
         X,
         list(ids),
@@ -69,21 +90,39 @@ def text_samples(
         texts=[" ".join(text[: 2 * HOVER].split())[:HOVER] for text in texts],
         y=y,
         source=source,
-        preparation=f"Texts as tf-idf weights of {len(made['words'])} words, "
-        "each scaled to length one.",
+        preparation=f"Texts as tf-idf weights of {len(made['words']):,} {what}"
+        f"{', ' + words if words else ''}, each scaled to length one.",
         recipe=made,
         notes=notes,
     )
 
 
-def learn_words(texts: Sequence[str], source: str) -> dict[str, Any]:
-    """The vocabulary and its idf weights."""
+def learn_words(texts: Sequence[str], source: str, options: Options) -> tuple[dict[str, Any], str]:
+    """The vocabulary and its idf weights, and what was left out."""
     from sklearn.feature_extraction.text import CountVectorizer
 
     n = len(texts)
-    limits: dict[str, Any] = {"min_df": 2, "max_df": 0.5} if n >= 20 else {}
+    characters = options.tokens == "characters" or (
+        options.tokens == "auto" and by_characters(texts)
+    )
+    stops, said_so = find_stop_words(texts, options.stop_words, characters=characters)
+    made: dict[str, Any] = {
+        "kind": "texts",
+        "reader": "texts",
+        "scale": "unit",
+        "tokens": "characters" if characters else "words",
+        "ngrams": options.ngrams or ((2, 2) if characters else (1, 1)),
+        "stop_words": stops,
+    }
+    least = options.min_df if options.min_df is not None else 2 if n >= 20 else 1
+    most = options.max_df if options.max_df is not None else 0.5 if n >= 20 else 1.0
     try:
-        counter = CountVectorizer(max_features=MAX_WORDS, **limits)
+        counter = CountVectorizer(
+            analyzer=cutter(made),
+            max_features=MAX_WORDS,
+            min_df=_df(least, most=False),
+            max_df=_df(most, most=True),
+        )
         counts = counter.fit_transform(texts)
     except ValueError as error:
         raise ValueError(
@@ -95,13 +134,14 @@ def learn_words(texts: Sequence[str], source: str) -> dict[str, Any]:
     kept = idf > 0
     if not kept.any():
         raise ValueError(f"{source}: every text has the same words.")
-    return {
-        "kind": "texts",
-        "reader": "texts",
-        "scale": "unit",
-        "words": [str(word) for word in words[kept]],
-        "idf": idf[kept],
-    }
+    return {**made, "words": [str(word) for word in words[kept]], "idf": idf[kept]}, said_so
+
+
+def _df(value: float, *, most: bool) -> int | float:
+    """A share of the texts below 1, their number above; 1 is one text, or all of them at most."""
+    if value < 0:
+        raise ValueError(f"min_df and max_df must be positive, got {value:g}.")
+    return float(value) if value < 1 or (most and value == 1) else int(value)
 
 
 def weigh(texts: Sequence[str], recipe: Mapping[str, Any]) -> sp.csr_array:
@@ -110,7 +150,7 @@ def weigh(texts: Sequence[str], recipe: Mapping[str, Any]) -> sp.csr_array:
 
     from partwise.io.datasets import unit_rows
 
-    counts = CountVectorizer(vocabulary=list(recipe["words"])).transform(texts)
-    X = sp.csr_array(counts.astype(np.float64))
+    counter = CountVectorizer(vocabulary=list(recipe["words"]), analyzer=cutter(recipe))
+    X = sp.csr_array(counter.transform(texts).astype(np.float64))
     X.data = (1 + np.log(X.data)) * np.asarray(recipe["idf"])[X.indices]
     return sp.csr_array(unit_rows(X))

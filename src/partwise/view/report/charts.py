@@ -42,7 +42,7 @@ def plotly() -> Any:
     try:
         import plotly.graph_objects as go
     except ImportError as error:
-        raise ImportError("The report needs plotly: pip install 'partwise[report]'") from error
+        raise ImportError("The report needs plotly: pip install plotly") from error
     return go
 
 

@@ -48,7 +48,7 @@ def write_report(
 ) -> Path:
     """Write the report of a fitted model as one self-contained HTML file.
 
-    Needs plotly: ``pip install 'partwise[report]'``. The page is checked against neither network
+    The page is checked against neither network
     nor server: it opens from a disk or a mail. Whatever comes from the data is escaped.
 
     Parameters

@@ -1,0 +1,273 @@
+"""What a text file is encoded in, and what separates its columns: found, never assumed.
+
+Byte order marks and valid UTF-8 decide by themselves. Other files are decoded in every way that
+is common in spreadsheets, and the way that reads like writing is taken: words in one script, no
+signs inside words, Chinese characters in company. (charset-normalizer reads "Lieferung zu spät"
+in Latin-1 as Big5; short texts with few letters beyond ASCII are what people bring here.)
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import unicodedata
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from pathlib import Path
+
+from partwise.io._common import Options
+
+MARKS = (
+    (codecs.BOM_UTF8, "utf-8-sig"),
+    (codecs.BOM_UTF32_LE, "utf-32"),  # before UTF-16, whose mark it begins with
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+#: The first of equally good ones is taken.
+CANDIDATES = (
+    *("cp1252", "cp1250", "cp1254", "mac_roman", "cp850", "cp1251", "koi8_r", "cp1253"),
+    *("euc_kr", "cp932", "euc_jp", "big5", "gb18030", "cp874"),
+)
+NAMES = {
+    "cp1252": "Latin-1 (Windows-1252)",
+    "cp1250": "Windows-1250 (Central European)",
+    "cp1254": "Windows-1254 (Turkish)",
+    "mac_roman": "Mac Roman",
+    "cp850": "DOS (code page 850)",
+    "cp1251": "Windows-1251 (Cyrillic)",
+    "koi8_r": "KOI8-R",
+    "cp1253": "Windows-1253 (Greek)",
+    "cp874": "Windows-874 (Thai)",
+    "euc_kr": "EUC-KR",
+    "cp932": "Shift JIS",
+    "euc_jp": "EUC-JP",
+    "big5": "Big5",
+    "gb18030": "GB 18030",
+    "utf-16": "UTF-16",
+    "utf-32": "UTF-32",
+}
+SEPARATORS = (",", ";", "\t", "|")
+SEPARATOR_NAMES = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "vertical bars"}
+#: Bytes of lines beyond ASCII that are looked at; more change nothing.
+ENOUGH = 60_000
+#: Cost a character above which a file is taken to be no text at all.
+TOO_ODD = 0.4
+RARE_LATIN = set("¤¦¬¯¸þðÞÐĐđ")
+
+
+def find_encoding(path: Path) -> str:
+    """The name of a codec that reads the whole file.
+
+    Raises
+    ------
+    ValueError
+        None does: this is no text.
+    """
+    with path.open("rb") as file:
+        chunks = iter(lambda: file.read(1 << 20), b"")
+        return _find(chunks, str(path))
+
+
+def decode(data: bytes, source: str) -> tuple[str, str]:
+    """Bytes as text, and the codec that read them."""
+    encoding = _find(iter([data]), source)
+    return data.decode(encoding), encoding
+
+
+def said(encoding: str) -> str:
+    """A codec's name for people."""
+    return NAMES.get(encoding, encoding)
+
+
+def check_encoding(name: str) -> str:
+    """A codec that the user named."""
+    try:
+        return codecs.lookup(name).name
+    except LookupError:
+        raise ValueError(
+            f"encoding={name!r} is unknown; it can be utf-8, latin-1, cp1252, utf-16, gb18030, "
+            "shift_jis, ..."
+        ) from None
+
+
+def _find(chunks: Iterator[bytes], source: str) -> str:
+    sample, plain, first = bytearray(), codecs.getincrementaldecoder("utf-8")(), True
+    valid = True
+    for chunk in chunks:
+        if first:
+            first = False
+            for mark, name in MARKS:
+                if chunk.startswith(mark):
+                    return name
+            wide = _utf16_without_mark(chunk)
+            if wide:
+                return wide
+        if valid:
+            try:
+                plain.decode(chunk)
+            except UnicodeDecodeError:
+                valid = False
+        if len(sample) < ENOUGH and not chunk.isascii():
+            for line in chunk.splitlines(keepends=True):
+                if not line.isascii():
+                    sample += line[:2000]
+                if len(sample) >= ENOUGH:
+                    break
+    if valid and not plain.getstate()[0]:
+        return "utf-8"
+    return _likeliest(bytes(sample), source)
+
+
+def _utf16_without_mark(chunk: bytes) -> str | None:
+    head = chunk[:2000]
+    zeros = head[0::2].count(0), head[1::2].count(0)
+    if max(zeros) < 0.3 * len(head) / 2 or min(zeros) > 0.05 * len(head):
+        return None
+    return "utf-16-le" if zeros[1] > zeros[0] else "utf-16-be"
+
+
+def _likeliest(sample: bytes, source: str) -> str:
+    best, least = "", 1e9
+    controls = sum(sample.count(byte) for byte in range(32) if byte not in b"\t\n\r\f\v\x1a")
+    for name in CANDIDATES if controls <= 0.001 * len(sample) else ():
+        try:
+            text = sample.decode(name)
+        except UnicodeDecodeError:
+            # the last line may have been cut inside a character
+            text = sample.decode(name, errors="replace")
+            if text.count("\ufffd") > 1 + len(sample) // ENOUGH:
+                continue
+        cost = _oddity(text, name)
+        if cost < least:
+            best, least = name, cost
+    if least > TOO_ODD:
+        raise ValueError(f"{source} is no text in an encoding that is known; --encoding names one.")
+    return best
+
+
+def _oddity(text: str, codec: str) -> float:
+    """How little like writing a decoded text is: 0 for all ordinary, about 1 for all odd."""
+    cost, count = 0.0, 0
+    common = _common(codec)
+    for at, sign in enumerate(text):
+        if sign.isascii():
+            continue
+        count += 1
+        before, after = text[at - 1 : at], text[at + 1 : at + 2]
+        script = _script(sign)
+        if script == "odd":
+            cost += 2
+        elif script == "sign":
+            # a sign inside a word; apostrophes and hyphens do stand there
+            cost += before.isalpha() and after.isalpha() and sign not in "’‘–‐·´\u00ad"
+        elif script == "wide":
+            alone = not (_is_wide(before) or _is_wide(after))
+            cost += 1 if alone else 0 if common(sign) else 0.6
+        else:
+            cost += _letter_cost(sign, script, before, after)
+    return cost / max(count, 1)
+
+
+def _letter_cost(sign: str, script: str, before: str, after: str) -> float:
+    for other in (before, after):
+        if other.isalpha() and _script(other) != script:
+            return 1.0  # two scripts in one word
+    if script == "latin":
+        if sign in RARE_LATIN:
+            return 0.5
+        inside = all(other.isalpha() and not other.isascii() for other in (before, after))
+        if inside:
+            return 1.0  # three letters with accents in a row
+    if sign.isupper() and before.islower():
+        return 0.7
+    return 0.0
+
+
+@lru_cache(maxsize=4096)
+def _script(sign: str) -> str:
+    if not sign.isascii():
+        kind = unicodedata.category(sign)
+        if kind in ("Cc", "Cn", "Co", "Cs") or sign == "\ufffd":
+            return "odd"
+        if _is_wide(sign):
+            return "wide"
+        if kind[0] not in "LM":
+            return "sign"
+    name = unicodedata.name(sign, "")
+    for word in ("CYRILLIC", "GREEK", "THAI", "HEBREW", "ARABIC"):
+        if name.startswith(word):
+            return word.lower()
+    return "latin"
+
+
+def _is_wide(sign: str) -> bool:
+    return bool(sign) and unicodedata.east_asian_width(sign) in ("W", "F")
+
+
+def _common(codec: str) -> Callable[[str], bool]:
+    """Whether a wide character is an everyday one of the codec's language."""
+
+    def lead(sign: str, table: str) -> int:
+        try:
+            return sign.encode(table)[0]
+        except UnicodeEncodeError:
+            return 0
+
+    def kana(sign: str) -> bool:
+        return "\u3040" <= sign <= "\u30ff"
+
+    def signs(sign: str) -> bool:
+        return "\u3000" <= sign <= "\u303f" or "\uff00" <= sign <= "\uffef"
+
+    rules: dict[str, Callable[[str], bool]] = {
+        "euc_kr": lambda s: "\uac00" <= s <= "\ud7a3" or signs(s),
+        # Japanese without kana is rare: the kanji alone prove nothing
+        "cp932": lambda s: kana(s) or signs(s) or 0x88 <= lead(s, "cp932") <= 0x97,
+        "euc_jp": lambda s: kana(s) or signs(s) or 0xB0 <= lead(s, "euc_jp") <= 0xCF,
+        "big5": lambda s: signs(s) or 0xA4 <= lead(s, "big5") <= 0xC6,
+        "gb18030": lambda s: signs(s) or 0xB0 <= lead(s, "gb2312") <= 0xD7,
+    }
+    return rules.get(codec, lambda s: True)
+
+
+# -- separators -----------------------------------------------------------------------------------
+
+
+def find_separator(path: Path, encoding: str) -> str:
+    """The sign that cuts most of the first lines into as many fields as the heading has."""
+    usual = "\t" if path.suffix.lower() == ".tsv" else ","
+    best, found = (0.0, 0), usual
+    for sign in (usual, *(s for s in SEPARATORS if s != usual)):
+        with path.open(newline="", encoding=encoding) as file:
+            reader = csv.reader(file, delimiter=sign)
+            try:
+                rows = [row for row, _ in zip(reader, range(200)) if row]
+            except (csv.Error, UnicodeError):  # the reader that follows says so
+                continue
+        if not rows or len(rows[0]) < 2:
+            continue
+        width = len(rows[0])
+        share = sum(len(row) == width for row in rows) / len(rows)
+        if (share, width) > best:
+            best, found = (share, width), sign
+    return found
+
+
+def text_format(path: Path, options: Options) -> tuple[str, str, tuple[str, ...]]:
+    """Encoding and separator of a file, as told or as found, and a note if they are unusual."""
+    encoding = check_encoding(options.encoding) if options.encoding else find_encoding(path)
+    if encoding == "utf-8":
+        encoding = "utf-8-sig"
+    usual = "\t" if path.suffix.lower() == ".tsv" else ","
+    separator = options.separator or find_separator(path, encoding)
+    separator = {"tab": "\t", "\\t": "\t"}.get(separator, separator)
+    if len(separator) != 1:
+        raise ValueError(f"separator={separator!r}; it is one sign, or tab.")
+    said_so = []
+    if options.encoding is None and encoding != "utf-8-sig":
+        said_so.append(f"as {said(encoding)}")
+    if options.separator is None and separator != usual:
+        said_so.append(f"with {SEPARATOR_NAMES[separator]} between columns")
+    notes = (f"{path.name} was read {' '.join(said_so)}.",) if said_so else ()
+    return encoding, separator, notes

@@ -1,0 +1,146 @@
+"""Words of texts: stop words of several languages, n-grams, and scripts that write no spaces."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+#: A language is recognised if this share of all words are stop words of it. In ordinary prose it
+#: is 0.35 to 0.5, in headlines about 0.2; in a neighbouring language below 0.1.
+RECOGNISED = 0.12
+#: "frequent": words of more than this share of the texts are stop words.
+FREQUENT = 0.2
+UNSPACED = 0.3  #: share of letters in such a script from which on texts are cut by characters
+_WORD = re.compile(r"\w\w+")
+_RUN = re.compile(
+    r"(?P<han>[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\u3040-\u30ff々ー\U00020000-\U0003ffff]+)"
+    r"|(?P<thai>[\u0e00-\u0e7f\u0e80-\u0eff\u1780-\u17ff\u1000-\u109f]+)|(?P<word>[^\W\d_]\w+)"
+)
+#: Characters that carry grammar in Chinese, and what Japanese writes in hiragana.
+_GRAMMAR = set("的了是在和就也都着与及或而但个们这那有我你他她它吗呢吧啊被把对为从到很还又")
+_HIRAGANA = re.compile(r"^[\u3040-\u309fー]+$")
+
+
+@lru_cache(maxsize=1)
+def stop_lists() -> dict[str, frozenset[str]]:
+    """Stop words by language."""
+    text = files("partwise.io").joinpath("stop_words.txt").read_text(encoding="utf-8")
+    lines = (line.split(":", 1) for line in text.splitlines() if line.strip())
+    return {name.strip(): frozenset(words.split()) for name, words in lines}
+
+
+def by_characters(texts: Iterable[str]) -> bool:
+    """Whether the texts are mostly in a script without spaces."""
+    unspaced = letters = 0
+    for text in texts:
+        for run in _RUN.finditer(text[:2000]):
+            letters += len(run.group())
+            unspaced += len(run.group()) if run.lastgroup != "word" else 0
+        if letters > 200_000:
+            break
+    return unspaced > UNSPACED * max(letters, 1)
+
+
+def words_of(text: str) -> list[str]:
+    return _WORD.findall(text.lower())
+
+
+def find_stop_words(texts: Sequence[str], asked: str, *, characters: bool) -> tuple[list[str], str]:
+    """The stop words for some texts, and what to say about them.
+
+    Parameters
+    ----------
+    texts : sequence of str
+    asked : str
+        "auto", "off", "frequent", languages separated by commas, or a file with a word a line.
+    characters : bool
+        Whether the texts are cut by characters.
+    """
+    lists = stop_lists()
+    if asked == "off":
+        return [], "no stop words"
+    if asked not in ("auto", "frequent"):
+        names = [name.strip().lower() for name in asked.split(",")]
+        if all(name in lists for name in names):
+            return sorted(set().union(*(lists[name] for name in names))), f"{asked} stop words"
+        return _own(asked)
+    if characters:
+        return sorted(_GRAMMAR), "without characters of grammar"
+    if asked == "auto":
+        found = _languages(texts)
+        if found:
+            words = sorted(set().union(*(lists[name] for name in found)))
+            return words, f"without {' and '.join(n.capitalize() for n in found)} stop words"
+        return [], ""  # max_df alone: in few topics the words that matter are frequent, too
+    seen = Counter(word for text in texts for word in set(words_of(text)))
+    limit = FREQUENT * len(texts)
+    common = sorted(word for word, count in seen.items() if count > limit)
+    return common, f"without {len(common)} words that more than {FREQUENT:.0%} of the texts share"
+
+
+def _languages(texts: Sequence[str], most: int = 20_000) -> list[str]:
+    """The languages of the texts, by how many of their words are stop words of each."""
+    counts: Counter[str] = Counter()
+    for text in texts[:: max(1, len(texts) // 2000)]:
+        counts.update(words_of(text))
+        if counts.total() > 10 * most:
+            break
+    total = max(counts.total(), 1)
+    shares = {
+        name: sum(counts[word] for word in words) / total for name, words in stop_lists().items()
+    }
+    top = max(shares.values())
+    # one language, or two that are both well there (a bilingual office)
+    return [name for name, share in shares.items() if share >= max(RECOGNISED, 0.8 * top)]
+
+
+def _own(path: str) -> tuple[list[str], str]:
+    from partwise.io.encoding import decode
+
+    if not Path(path).is_file():
+        raise ValueError(
+            f"stop_words={path!r} is no file and no language; it can be auto, off, frequent, "
+            f"{', '.join(stop_lists())}, or a file with a word a line."
+        )
+    text, _ = decode(Path(path).read_bytes(), path)
+    words = sorted({word for line in text.splitlines() for word in words_of(line)})
+    return words, f"without the {len(words)} stop words of {Path(path).name}"
+
+
+def cutter(recipe: Mapping[str, Any]) -> Callable[[str], list[str]]:
+    """The function that cuts a text, as a recipe says: tokens, ngrams, stop_words."""
+    stops = frozenset(recipe.get("stop_words", ()))
+    low, high = (int(n) for n in recipe.get("ngrams", (1, 1)))
+    if recipe.get("tokens", "words") == "words":
+
+        def cut(text: str) -> list[str]:
+            return _grams([w for w in words_of(text) if w not in stops], low, high, " ")
+
+        return cut
+
+    def cut_characters(text: str) -> list[str]:
+        found: list[str] = []
+        for run in _RUN.finditer(text.lower()):
+            part = run.group()
+            if run.lastgroup == "word":
+                found.append(part)
+                continue
+            more = run.lastgroup == "thai"  # a letter there is less than a character of Chinese
+            grams = _grams(list(part), low + more, high + more, "")
+            if stops:
+                grams = [g for g in grams if not (_HIRAGANA.match(g) or stops.intersection(g))]
+            found += grams
+        return found
+
+    return cut_characters
+
+
+def _grams(items: Sequence[str], low: int, high: int, glue: str) -> list[str]:
+    return [
+        glue.join(items[i : i + n]) for n in range(low, high + 1) for i in range(len(items) - n + 1)
+    ]

@@ -1,0 +1,130 @@
+"""Tables as people keep them: every column is taken for what it is, and said so."""
+
+import numpy as np
+import pytest
+
+from partwise.io import read_samples
+from partwise.io.numbers import date_format, decimal_sign, to_days, to_numbers
+
+
+@pytest.fixture
+def orders(tmp_path, rng):
+    """Sixty rows with an id, a date, a country, yes/no, numbers in two styles, gaps."""
+    lines = ["order_nr;datum;land;express;betrag;gewicht;bemerkung;quelle"]
+    for i in range(60):
+        amount = f"{1000 * (i + 1):,}.50".replace(",", " ").replace(".", ",").replace(" ", ".")
+        gap = "" if i % 20 == 3 else f"{i % 7},5"
+        country = "" if i == 5 else ("DE", "AT", "CH")[i % 3]
+        lines.append(
+            f"{7000 + i};{1 + i % 28:02d}.{1 + i % 12:02d}.2025;{country};"
+            f"{'ja' if i % 2 else 'nein'};{amount};{gap};Bestellung Nummer {i} ist da;web"
+        )
+    path = tmp_path / "orders.csv"
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+def test_every_column_is_what_it_looks_like(orders):
+    samples = read_samples(orders)
+    kinds = {name: kind for name, kind, _ in samples.columns}
+    assert kinds == {
+        "datum": "date",
+        "land": "category",
+        "express": "yes/no",
+        "betrag": "number",
+        "gewicht": "number",
+        "bemerkung": "left out",
+        "quelle": "left out",
+    }
+    assert samples.ids[0] == "7000" and "'order_nr' was taken as the samples' ids" in str(
+        samples.notes
+    )
+    assert samples.feature_names == [
+        *("datum", "land = AT", "land = CH", "land = DE", "express = yes", "betrag", "gewicht")
+    ]
+    X = dict(zip(samples.feature_names, samples.X.T))
+    assert X["betrag"][0] == pytest.approx(1000.5 / 58000.5)  # 0 to the 95 % quantile
+    assert X["express = yes"].tolist() == [0, 1] * 30
+    assert X["land = DE"][0] == pytest.approx(0.5**0.5) and X["land = DE"][1] == 0
+    assert "in 4 of 60 rows" in str(samples.notes)
+    assert X["gewicht"][3] == pytest.approx(np.median(X["gewicht"]), abs=0.1)
+    assert samples.X.min() >= 0 and np.isfinite(samples.X).all()
+
+
+def test_no_column_is_louder_than_another(orders):
+    """The largest squared distance that a column can make is about one."""
+    samples = read_samples(orders)
+    blocks: dict[str, list[int]] = {}
+    for j, name in enumerate(samples.feature_names):
+        blocks.setdefault(name.split(" = ")[0], []).append(j)
+    for columns in blocks.values():
+        part = samples.X[:, columns]
+        widest = max(((row - part) ** 2).sum(axis=1).max() for row in part)
+        assert 0.8 < widest < 1.3
+
+
+def test_new_rows_are_treated_alike(orders, tmp_path):
+    seen = read_samples(orders)
+    lines = orders.read_text(encoding="utf-8").splitlines()
+    new = tmp_path / "new.csv"
+    new.write_text(lines[0] + "\n" + lines[4] + "\n" + lines[5].replace(";AT;", ";FR;") + "\n")
+    again = read_samples(new, recipe=seen.recipe)
+    assert again.ids == ["7003", "7004"]  # how ids were read is remembered
+    assert np.allclose(again.X[0], seen.X[3])
+    countries = [j for j, n in enumerate(seen.feature_names) if n.startswith("land")]
+    assert not again.X[1, countries].any()  # a country that the model does not know
+
+
+def test_columns_by_choice(orders):
+    few = read_samples(orders, columns=["betrag", "express"])
+    assert few.feature_names == ["express = yes", "betrag"]
+    less = read_samples(orders, exclude=["datum", "land"])
+    assert less.feature_names == ["express = yes", "betrag", "gewicht"]
+
+
+@pytest.mark.parametrize(
+    ("values", "sign", "numbers"),
+    [
+        (["43,006.82", "7.5", "1,000"], ".", [43006.82, 7.5, 1000]),
+        (["43.006,82", "7,5", "1.000"], ",", [43006.82, 7.5, 1000]),
+        (["1 200 €", "3,50 €"], ",", [1200, 3.5]),
+        (["$1,200.00", "$3"], ".", [1200, 3]),
+        (["1'234.5", "-2"], ".", [1234.5, -2]),
+        (["12 %", "1.5e3"], ".", [12, 1500]),
+        (["1.2.3", "x"], None, None),
+    ],
+)
+def test_numbers_as_people_write_them(values, sign, numbers):
+    assert decimal_sign(values) == sign
+    if sign:
+        assert to_numbers(values, sign).tolist() == numbers
+
+
+def test_a_german_file_without_a_fraction_in_one_column(tmp_path):
+    """pandas alone would take 43.006 for 43 and a bit."""
+    rows = "\n".join(f"{i}.006;{i},5" for i in range(10, 40))
+    path = tmp_path / "t.csv"
+    path.write_text(f"umsatz;preis\n{rows}\n")
+    samples = read_samples(path, scale="none")
+    assert samples.X[0].tolist() == [10006, 10.5]
+
+
+def test_dates():
+    assert date_format(["2025-01-31", "2025-02-01"]) == "%Y-%m-%d"
+    assert date_format(["31.01.2025", "01.02.2025"]) == "%d.%m.%Y"
+    assert date_format(["31/01/2025", "01/02/2025"]) == "%d/%m/%Y"
+    assert date_format(["01/31/2025", "02/01/2025"]) == "%m/%d/%Y"
+    assert date_format(["2025-01-31T10:00:00", "2025-02-01T11:30:00"]) == "ISO8601"
+    assert date_format(["20250131", "20250201"]) is None  # may be numbers
+    days = to_days(["1970-01-02", None, "x"], "%Y-%m-%d")
+    assert days[0] == 1 and np.isnan(days[1:]).all()
+
+
+def test_a_running_number_and_a_nearly_empty_column_are_left_out(tmp_path):
+    rows = "\n".join(f"{i},{i % 3},{'' if i % 4 else i}" for i in range(40))
+    path = tmp_path / "t.csv"
+    path.write_text(f"line,a,b\n{rows}\n")
+    samples = read_samples(path)
+    assert samples.feature_names == ["a"]
+    done = {name: what for name, _, what in samples.columns}
+    assert done["line"] == "numbers the rows" and done["b"] == "empty in 75% of the rows"

@@ -1,0 +1,76 @@
+"""Texts: stop words, n-grams, limits, and writing without spaces."""
+
+import numpy as np
+import pytest
+
+from partwise.io import read_samples
+from partwise.io.tokens import by_characters, cutter, find_stop_words, stop_lists
+
+GERMAN = [
+    "Die Lieferung ist nicht gekommen und ich warte noch auf das Paket",
+    "Das Paket ist mit der Post gekommen, aber es war leer",
+    "Die Rechnung ist zu hoch und ich kann sie nicht bezahlen",
+    "Wo ist die Rechnung für das Paket, die ich bezahlen soll",
+]
+
+
+def folder(path, texts):
+    path.mkdir()
+    for number, text in enumerate(texts):
+        (path / f"{number:02d}.txt").write_text(text, encoding="utf-8")
+    return path
+
+
+def test_the_language_brings_its_stop_words(tmp_path):
+    samples = read_samples(folder(tmp_path / "g", GERMAN))
+    assert {"lieferung", "paket", "rechnung", "bezahlen"} <= set(samples.feature_names)
+    assert not stop_lists()["german"] & set(samples.feature_names)
+    assert "without German stop words" in samples.preparation
+    off = read_samples(tmp_path / "g", stop_words="off")
+    assert "nicht" in off.feature_names and "stop words" in off.preparation
+    both = read_samples(tmp_path / "g", stop_words="english,german")
+    assert both.feature_names == samples.feature_names
+    own = tmp_path / "own.txt"
+    own.write_text("paket\nRechnung\n")
+    assert not {"paket", "rechnung"} & set(
+        read_samples(tmp_path / "g", stop_words=str(own)).feature_names
+    )
+    with pytest.raises(ValueError, match="'klingon' is no file and no language; it can be auto"):
+        read_samples(tmp_path / "g", stop_words="klingon")
+
+
+def test_frequent_words_only_when_asked():
+    texts = ["gato " + "abcdefghij"[i % 10] * 3 for i in range(40)]
+    assert find_stop_words(texts, "auto", characters=False) == ([], "")
+    assert find_stop_words(texts, "frequent", characters=False)[0] == ["gato"]
+
+
+def test_limits_and_ngrams(tmp_path):
+    path = folder(tmp_path / "t", ["red wine", "red wine glass", "red house", "old house"] * 6)
+    pairs = read_samples(path, ngrams=(1, 2), stop_words="off", max_df=1.0)
+    assert "red wine" in pairs.feature_names and "red" in pairs.feature_names
+    assert "red" not in read_samples(path, max_df=0.7).feature_names
+    assert "glass" not in read_samples(path, min_df=7).feature_names
+    assert "glass" in read_samples(path, min_df=0.2).feature_names
+    with pytest.raises(ValueError, match="must be positive"):
+        read_samples(path, min_df=-1)
+    # the recipe cuts new texts alike
+    new = read_samples(folder(tmp_path / "n", ["red wine"]), recipe=pairs.recipe)
+    at = pairs.texts.index("red wine")
+    assert np.allclose(new.X.toarray(), pairs.X[[at]].toarray())
+
+
+def test_writing_without_spaces_is_cut_by_characters(tmp_path):
+    chinese = ["手机电池不好用", "电池很快没电了", "今天天气很好", "天气预报说下雨", "手机屏幕坏了"]
+    assert by_characters(chinese) and not by_characters(GERMAN)
+    samples = read_samples(folder(tmp_path / "z", chinese))
+    assert {"手机", "电池", "天气"} <= set(samples.feature_names)
+    assert not any("的" in word or "了" in word for word in samples.feature_names)
+    assert "groups of characters" in samples.preparation
+    words = read_samples(tmp_path / "z", tokens="words")
+    assert "手机电池不好用" in words.feature_names
+    cut = cutter({"tokens": "characters", "ngrams": (2, 2), "stop_words": []})
+    assert cut("iPhone 的电池") == ["iphone", "的电", "电池"]
+    assert cut("อากาศ") == ["อาก", "ากา", "กาศ"]  # three letters of Thai
+    stops = {"tokens": "characters", "ngrams": (2, 2), "stop_words": ["的"]}
+    assert cutter(stops)("これは電池") == ["は電", "電池"]  # hiragana alone is grammar
