@@ -1123,3 +1123,47 @@ def plsa_em(X, Pz, Pw_z, Pd_z, n_iter):
         joint = (Pd_z * Pz) @ Pw_z.T
         history.append(float((X[X > 0] * np.log(joint[X > 0])).sum()))
     return Pz, Pw_z, Pd_z, np.array(history)
+
+
+# --------------------------------------------------------------------------------------------
+# New samples beside their neighbours
+# --------------------------------------------------------------------------------------------
+
+
+def edges_to(new, X, W, n_neighbors, weighting="binary", bandwidth=1.0):
+    """Weights between new samples and X: their nearest in X, or the row of W if they are in X."""
+    E = np.zeros((len(new), len(X)))
+    for i, x in enumerate(new):
+        distance = np.sqrt(((X - x) ** 2).sum(axis=1))
+        if distance.min() == 0:
+            E[i] = W[distance.argmin()]
+            continue
+        for j in np.argsort(distance, kind="stable")[:n_neighbors]:
+            heat = np.exp(-(distance[j] ** 2) / (2 * bandwidth**2))
+            E[i, j] = {"binary": 1.0, "heat": heat, "dot": max(x @ X[j], 0.0)}[weighting]
+    return E
+
+
+def codes_beside(new, U, E, V, lam):
+    """min over v >= 0 of ½‖x - Uv‖² + lam/2 Σ_j E_ij ‖v - v_j‖², as one long least squares."""
+    from scipy.optimize import nnls
+
+    k = U.shape[1]
+    codes = []
+    for x, weights in zip(new, E):
+        near = np.flatnonzero(weights)
+        roots = np.sqrt(lam * weights[near])
+        A = np.vstack([U, *(r * np.eye(k) for r in roots)])
+        b = np.concatenate([x, *(r * V[j] for r, j in zip(roots, near))])
+        codes.append(nnls(A, b)[0])
+    return np.array(codes)
+
+
+def beside_kl(x, U, weights, V, lam, v):
+    """D(x ‖ Uv) + lam Σ_j w_j D(v_j ‖ v), with D(a ‖ b) = Σ a log(a/b) - a + b."""
+
+    def divergence(a, b):
+        return (np.where(a > 0, a * np.log(floor(a) / floor(b)), 0.0) - a + b).sum()
+
+    near = np.flatnonzero(weights)
+    return divergence(x, U @ v) + lam * sum(weights[j] * divergence(V[j], v) for j in near)

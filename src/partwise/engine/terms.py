@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from partwise.engine import arrays
-from partwise.engine.arrays import namespace, to_numpy
+from partwise.engine.arrays import namespace, spread, to_numpy
 from partwise.engine.data.sparse import multiply
 from partwise.engine.numeric import Array, dot64, floor, ratio, threads_for
 
@@ -153,6 +153,82 @@ class Graph(OnGraph):
 
     def lipschitz(self) -> float:
         return 2.0 * self.weight * arrays.largest(self.degrees)
+
+
+class Anchored:
+    """λ/2 Σ_ij W_ij ‖z_i - a_j‖²: rows near fixed rows a_j, such as those of neighbours.
+
+    Up to a constant ½ Σ_i weight_i ‖z_i‖² - ⟨pull, Z⟩, with pull = λ W A and weight = λ W 1.
+    """
+
+    couples = False
+    degree = 2
+
+    def __init__(self, pull: Array, weight: Array, constant: float) -> None:
+        self.pull, self.weight, self.constant = pull, weight, constant
+
+    @classmethod
+    def to(cls, W: Any, A: Array, scale: float) -> Any:
+        """From W (n, m), the rows A (m, k) and λ."""
+        scale = A.dtype.type(scale)
+        weight = scale * np.asarray(W.sum(axis=1), dtype=A.dtype).reshape(-1, 1)
+        sums = np.asarray(W.sum(axis=0), dtype=np.float64).ravel()
+        return cls(scale * (W @ A), weight, float(scale) * float(sums @ cls.alone(A)))
+
+    @staticmethod
+    def alone(A: Array) -> Array:
+        """What each row of A adds by itself."""
+        return 0.5 * (A.astype(np.float64) ** 2).sum(axis=1)
+
+    def placed(self, place: Callable[[Array], Array], operator: Any) -> Any:
+        return type(self)(place(self.pull), place(self.weight), self.constant)
+
+    def value(self, Z: Array) -> float:
+        return 0.5 * dot64(Z * self.weight, Z) - dot64(self.pull, Z) + self.constant
+
+    def split(self, Z: Array) -> tuple[Array, Array]:
+        return self.pull, Z * self.weight
+
+    def row_bound(self, Z: Array) -> tuple[Array, Array]:
+        return -self.pull, self.weight
+
+    def lipschitz(self) -> float:
+        return arrays.largest(self.weight)
+
+
+class AnchoredDivergence(Anchored):
+    """λ Σ_ij W_ij D(a_j ‖ z_i), D the Kullback-Leibler divergence: `Anchored` beside a KL loss.
+
+    Its minimiser beside the loss's majoriser is GNMF (21) with the neighbours held.
+    """
+
+    degree = 1
+
+    @staticmethod
+    def alone(A: Array) -> Array:
+        A = A.astype(np.float64)
+        return (A * np.log(np.maximum(A, np.finfo(np.float64).tiny)) - A).sum(axis=1)
+
+    def value(self, Z: Array) -> float:
+        xp = namespace(Z)
+        log = xp.log(xp.maximum(Z, floor(Z.dtype)))
+        return arrays.sum64(Z * self.weight) - dot64(self.pull, log) + self.constant
+
+    def split(self, Z: Array) -> tuple[Array, Array]:
+        return ratio(self.pull, Z), spread(self.weight, Z)
+
+    def row_bound(self, Z: Array) -> tuple[Array, Array]:
+        raise TypeError("the divergence from fixed rows has no row bound; use solver='mu'")
+
+    def lipschitz(self) -> float:
+        return np.inf
+
+    def solve(self, b: Array, ridge: Array, c: Array, Z: Array) -> Array:
+        """z >= 0 with (b + weight + ridge z) z = c + pull."""
+        b, c = b + self.weight, c + self.pull
+        if not ridge.any():
+            return ratio(c, b)
+        return ratio(2 * c, b + namespace(Z).sqrt(b * b + 4 * ridge * c))
 
 
 #: Samples up to which a graph's matrix is factored; fill-in grows faster than the graph.

@@ -69,8 +69,8 @@ class Factorizer(
         """Labels, graph and the like, checked; None for models without them."""
         return None
 
-    def _code_model(self, data: Any) -> FactorModel:
-        """The model that codes new samples with the basis fixed: no labels, no graph."""
+    def _code_model(self, data: Any, X: Any, **given: Any) -> FactorModel:
+        """The model that codes new samples X with the basis fixed: no labels."""
         return self._model(data, self.components_.shape[0], None, None)
 
     def _settings(self, solver: str, model: FactorModel) -> Settings:
@@ -356,20 +356,21 @@ class Factorizer(
         check_is_fitted(self)
         return self._plain_transform(X)
 
-    def _plain_transform(self, X: Any) -> Array:
+    def _plain_transform(self, X: Any, **given: Any) -> Array:
         """`transform` without the wrapping of set_output."""
-        model, codes, factor = self._coded(X)
+        model, codes, factor = self._coded(X, **given)
         codes = model.data.result(codes)
         return codes if factor == 1 else codes * codes.dtype.type(np.sqrt(factor))
 
-    def _coded(self, X: Any) -> tuple[FactorModel, Array, float]:
+    def _coded(self, X: Any, **given: Any) -> tuple[FactorModel, Array, float]:
         """The model of new samples, their codes, and what X was divided by (codes: its root)."""
         with full_device(type(self).__name__):
-            return self._coded_whole(X)
+            return self._coded_whole(X, **given)
 
-    def _coded_whole(self, X: Any) -> tuple[FactorModel, Array, float]:
-        data, _, _, factor = self._tame(self._check_X(X, reset=False))
-        model = self._code_model(data)
+    def _coded_whole(self, X: Any, **given: Any) -> tuple[FactorModel, Array, float]:
+        X = self._check_X(X, reset=False)
+        data, _, _, factor = self._tame(X)
+        model = self._code_model(data, X, **given)
         solver = self._solver_for(data)
         U = self._fixed_basis(data, factor)
         step = self._step(solver, check_random_state(self.random_state))
@@ -406,9 +407,16 @@ class Factorizer(
         return self.components_
 
     def score(self, X: Any, y: Any = None) -> float:
-        """Minus the objective per sample, for model selection (higher is better)."""
+        """Minus the objective of `transform` per sample (higher is better), penalties included.
+
+        It compares starts, solvers and numbers of parts. Between weights of a penalty it says
+        nothing: the smallest always scores best, since codes are made anew.
+        """
         check_is_fitted(self)
-        model, codes, factor = self._coded(X)
+        return self._score(X)
+
+    def _score(self, X: Any, **given: Any) -> float:
+        model, codes, factor = self._coded(X, **given)
         value = model.exact_value(codes, self._fixed_basis(model.data, factor))
         return -value * factor ** beta_of(self.beta_loss) / model.data.shape[0]
 

@@ -24,12 +24,21 @@ from partwise.engine.losses import beta_of, make_loss
 from partwise.engine.numeric import Array
 from partwise.engine.problem import FactorModel, column_lengths, unit_columns
 from partwise.engine.solvers.loop import Settings, alternate
-from partwise.engine.terms import Graph, GraphDivergence, Linear, Neighbors, Term
+from partwise.engine.terms import (
+    Anchored,
+    AnchoredDivergence,
+    Graph,
+    GraphDivergence,
+    Linear,
+    Neighbors,
+    Term,
+)
 from partwise.estimators import _inputs
 from partwise.estimators._base import Factorizer, elastic_net
 from partwise.estimators._callbacks import with_callbacks
 from partwise.evaluation.cluster import Clustering, cluster_representation
-from partwise.knowledge.graph import check_graph, neighbor_graph, semi_supervised_graph
+from partwise.knowledge.graph import check_edges, check_graph, semi_supervised_graph
+from partwise.knowledge.graph.neighborhood import Neighborhood, learn_neighborhood
 from partwise.knowledge.labels import Labels, SharedRows, encode_labels
 
 GRAPH_CONSTRAINTS: dict[str, Any] = {
@@ -71,7 +80,11 @@ class Knowledge:
     """What a person said about the samples: labels and a graph, checked."""
 
     labels: Labels | None
-    graph: sp.csr_array | None
+    neighbors: Neighborhood | None = None
+
+    @property
+    def graph(self) -> sp.csr_array | None:
+        return None if self.neighbors is None else self.neighbors.graph
 
     @property
     def n_classes(self) -> int:
@@ -115,19 +128,14 @@ class ConstrainedFactorizer(Factorizer):
                 stacklevel=4,
             )
         graph = given.get("graph")
-        if pieces.graph_reg and graph is None:
+        neighbors = None
+        if graph is not None:
+            neighbors = Neighborhood(check_graph(graph, X.shape[0]))
+        elif pieces.graph_reg:
             samples, method = _inputs.searchable(X)
-            graph = neighbor_graph(
-                samples,
-                self.n_neighbors,
-                weighting=self.weighting,
-                bandwidth=self.bandwidth,
-                method=method,
-                random_state=self._seed(),
-            )
-        elif graph is not None:
-            graph = check_graph(graph, X.shape[0])
-        return Knowledge(labels, graph)
+            how = (self.n_neighbors, self.weighting, self.bandwidth, method)
+            neighbors = learn_neighborhood(samples, *how, self._seed())
+        return Knowledge(labels, neighbors)
 
     def _n_parts(self, X: Any, H: Any, extra: Any) -> int:
         given = self.init == "custom" and H is not None
@@ -171,10 +179,41 @@ class ConstrainedFactorizer(Factorizer):
             unit=self.scale == "unit" and bool(terms) and not terms_U,
         )
 
-    def _code_model(self, data: Any) -> FactorModel:
-        model = super()._code_model(data)
+    def _code_model(self, data: Any, X: Any, **given: Any) -> FactorModel:
+        model = super()._code_model(data, X)
         model.unit = False  # the basis is fixed
+        kept = getattr(self, "_neighborhood", None)
+        if kept is None or not self._pieces().graph_reg:
+            if given.get("graph") is not None:
+                raise ValueError("graph is for models that were fitted on one: graph_reg > 0.")
+            return model
+        W = self._edges(Neighborhood(**kept), X, given.get("graph")).astype(data.dtype)
+        V = to_numpy(self.embedding_).astype(data.dtype, copy=False)
+        make = Anchored if beta_of(self.beta_loss) == 2 else AnchoredDivergence
+        term = make.to(W, V, self._pieces().graph_reg)
+        model.terms["V"].append(term.placed(model.R.rows, model.R.operator))
         return model
+
+    def _edges(self, neighbors: Neighborhood, X: Any, graph: Any) -> sp.csr_array:
+        """Weights between new samples and those of the fit."""
+        n, stored = X.shape[0], neighbors.graph.shape[0]
+        if graph is not None:
+            return check_edges(graph, n, stored)
+        if neighbors.samples is None:
+            raise ValueError(
+                f"{type(self).__name__} was fitted on a graph of your own, so new samples need "
+                f"theirs: graph of shape ({n}, {stored}), the weights between new samples and "
+                "those of the fit."
+            )
+        if neighbors.directions is not None:
+            return neighbors.edges(X, self.n_neighbors, self.weighting)
+        samples, method = _inputs.searchable(X)
+        if method == "approximate":
+            raise ValueError(
+                "new samples of a Dask array are searched for neighbours on its cluster, where a "
+                "model that was fitted here has no samples; use X.compute(), by parts if need be."
+            )
+        return neighbors.edges(samples, self.n_neighbors, self.weighting)
 
     def _basis(self) -> Array:
         delta = self._pieces().smoothing
@@ -303,6 +342,9 @@ class ConstrainedFactorizer(Factorizer):
     def _store(self, model: FactorModel, solution: Any, solver: str, k: int, extra: Any) -> Array:
         labels = extra.labels
         V = super()._store(model, solution, solver, k, extra)
+        self.__dict__.pop("_neighborhood", None)
+        if extra.neighbors is not None and self._pieces().graph_reg:
+            self._neighborhood = dict(vars(extra.neighbors))
         self._set_clusters(V, extra, k)
         if self._pieces().class_reg and labels is not None:
             owner = component_owners(labels.n_classes, k, self._pieces().components_per_class)
@@ -333,18 +375,21 @@ class ConstrainedFactorizer(Factorizer):
     def predict(self, X: Any) -> Array:
         """The cluster of each new sample, under the names of `labels_`.
 
-        New samples are coded with the basis fixed (`transform`) and go to the closest centre.
+        New samples are coded as `transform` does and go to the closest centre.
         """
-        check_is_fitted(self)
-        return self.clustering_.predict(np.asarray(to_numpy(self._plain_transform(X))))
+        return self.clustering_.predict(self._codes_here(X))
 
     def predict_confidence(self, X: Any) -> Array:
         """How clearly each new sample belongs to its cluster, in [0, 1].
 
         The margin (d₂ - d₁)/(d₂ + d₁) between the two closest centres; not a probability.
         """
+        return self.clustering_.confidence(self._codes_here(X))
+
+    def _codes_here(self, X: Any, **given: Any) -> Array:
+        """`transform` as an ndarray."""
         check_is_fitted(self)
-        return self.clustering_.confidence(np.asarray(to_numpy(self._plain_transform(X))))
+        return np.asarray(to_numpy(self._plain_transform(X, **given)))
 
 
 class GraphFactorizer(ConstrainedFactorizer):
@@ -397,6 +442,61 @@ class GraphFactorizer(ConstrainedFactorizer):
     ) -> Array:
         """`fit`, and return the codes of the training samples."""
         return own(self._fit(X, y, W, H, sample_weight, graph=graph))
+
+    def transform(self, X: Any, *, graph: Any = None) -> Array:
+        r"""Code new samples beside their neighbours, with the basis fixed.
+
+        .. math:: \min_{v\ge0}\ \tfrac12\|x - USv\|^2
+                  + \tfrac\lambda2 \sum_j w_j \|v - v_j\|^2
+
+        over the ``n_neighbors`` training samples j nearest to x, with the weights of the training
+        graph (its bandwidth, for heat). Under Kullback-Leibler it is
+        :math:`D(x\,\|\,USv) + \lambda \sum_j w_j D(v_j\,\|\,v)`, whose solutions are the fixed
+        points of GNMF (21) with the neighbours held. A sample that equals one of the fit keeps the
+        neighbours it has there. Labels play no part.
+
+        For this the model keeps the training samples and their graph: a copy of X (sparse as it
+        came, an ndarray for a tensor), also in its file; for a memmap the map itself, which only
+        a file copies; for a Dask array 512 bytes a sample and 128 directions.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Non-negative samples.
+        graph : sparse matrix of shape (n_samples, n_training_samples), default=None
+            Weights between new samples and those of the fit. Needed where the fit was given a
+            graph; elsewhere it takes the place of the search for neighbours.
+
+        Returns
+        -------
+        V : ndarray of shape (n_samples, n_components)
+        """
+        check_is_fitted(self)
+        return self._plain_transform(X, graph=graph)
+
+    def predict(self, X: Any, *, graph: Any = None) -> Array:
+        """The cluster of each new sample, under the names of `labels_`.
+
+        New samples are coded as `transform` does, with its parameters, and go to the closest
+        centre.
+        """
+        return self.clustering_.predict(self._codes_here(X, graph=graph))
+
+    def predict_confidence(self, X: Any, *, graph: Any = None) -> Array:
+        """How clearly each new sample belongs to its cluster, in [0, 1].
+
+        The margin (d₂ - d₁)/(d₂ + d₁) between the two closest centres; not a probability.
+        """
+        return self.clustering_.confidence(self._codes_here(X, graph=graph))
+
+    def score(self, X: Any, y: Any = None, *, graph: Any = None) -> float:
+        """Minus the objective of `transform` per sample (higher is better), penalties included.
+
+        It compares starts, solvers and numbers of parts. Between weights of a penalty it says
+        nothing: the smallest always scores best, since codes are made anew.
+        """
+        check_is_fitted(self)
+        return self._score(X, graph=graph)
 
 
 def start_by_class(model: FactorModel, make: Callable[[], Any]) -> tuple[Array, Array, Any]:

@@ -386,7 +386,7 @@ class CF(ConstrainedFactorizer):
         rows = [self._kernel(X[i : i + 1], X[i : i + 1])[0, 0] for i in range(X.shape[0])]
         return np.asarray(rows, dtype=X.dtype)
 
-    def _plain_transform(self, X: Any) -> Array:
+    def _plain_transform(self, X: Any, **given: Any) -> Array:
         sub = self._code_problem(self._check_X(X, reset=False))
         return solve_quadratic(sub, self._code_start(sub), self.tol, 2 * sub.constant)
 

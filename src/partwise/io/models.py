@@ -383,6 +383,31 @@ def _check_shapes(model: Any) -> None:
         raise PersistError("the clusters do not fit the rest of the model.")
     if (H is not None or C is not None) and not isinstance(fitted.get("n_features_in_"), int):
         raise PersistError("n_features_in_ is missing.")
+    kept = fitted.get("_neighborhood")
+    if kept is not None:
+        _check_neighborhood(kept, fitted)
     X = fitted.get("_X_fit")
     if X is not None and not (sp.issparse(X) or isinstance(X, np.ndarray)):
         raise PersistError("the training samples are no matrix.")
+
+
+def _check_neighborhood(kept: Any, fitted: dict[str, Any]) -> None:
+    """The graph and the training samples that new samples are coded beside."""
+    malformed = PersistError("the graph does not fit the rest of the model.")
+    if not isinstance(kept, dict) or set(kept) != {"graph", "samples", "bandwidth", "directions"}:
+        raise malformed
+    W, X, Q = kept["graph"], kept["samples"], kept["directions"]
+    V = fitted.get("embedding_")
+    if not (sp.issparse(W) and isinstance(V, np.ndarray) and W.shape == (len(V), len(V))):
+        raise malformed
+    if not (isinstance(kept["bandwidth"], float) and 0 < kept["bandwidth"] < np.inf):
+        raise malformed
+    if X is None:
+        return
+    p = fitted.get("n_features_in_")
+    if Q is not None:
+        if not (isinstance(Q, np.ndarray) and Q.ndim == 2 and Q.shape[0] == p):
+            raise malformed
+        p = Q.shape[1]
+    if not (sp.issparse(X) or isinstance(X, np.ndarray)) or X.shape != (len(V), p):
+        raise malformed

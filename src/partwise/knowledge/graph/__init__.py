@@ -10,10 +10,16 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils import check_array
 
-from partwise.knowledge.graph import _search
+from partwise.knowledge.graph import _rows, _search
 from partwise.knowledge.labels import Labels
 
-__all__ = ["check_graph", "nearest_neighbors", "neighbor_graph", "semi_supervised_graph"]
+__all__ = [
+    "check_edges",
+    "check_graph",
+    "nearest_neighbors",
+    "neighbor_graph",
+    "semi_supervised_graph",
+]
 
 Weighting = Literal["binary", "heat", "dot"]
 Method = Literal["exact", "approximate"]
@@ -81,25 +87,44 @@ def neighbor_graph(
             "None takes the mean neighbour distance."
         )
     X, method, dtype = _check_samples(X, method, random_state)
+    return joined(X, n_neighbors, weighting, bandwidth, method, random_state)[0].astype(
+        dtype, copy=False
+    )
+
+
+def joined(
+    X: Any, n_neighbors: int, weighting: str, bandwidth: Any, method: Method, random_state: Any
+) -> tuple[sp.csr_array, float]:
+    """The graph of checked samples, and the bandwidth that its weights have (1 without heat)."""
     n = X.shape[0]
     indices, distances = _nearest(X, n_neighbors, method, random_state)
-    k = indices.shape[1]
+    t = 1.0
     if weighting == "heat":
-        t = float(bandwidth) if bandwidth is not None else (distances.mean() if k else 1.0)
-        # t = 0: all neighbours are copies, at distance 0, and exp(-0) = 1
-        weights = np.exp(-0.5 * np.square(distances / (t if t > 0 else 1.0)))
-    elif weighting == "dot":
-        weights = np.maximum(_search.neighbor_dots(X, indices), 0.0)
-    else:
-        weights = np.ones(indices.shape)
-    starts = np.arange(0, n * k + 1, k) if k else np.zeros(n + 1, dtype=np.int64)
-    directed = sp.csr_array(
-        (weights.ravel().astype(dtype, copy=False), indices.ravel(), starts), shape=(n, n)
-    )
+        t = float(bandwidth) if bandwidth is not None else float(distances.mean() if n > 1 else 1)
+        t = t if t > 0 else 1.0  # 0: all neighbours are copies, at distance 0, and exp(-0) = 1
+    directed = weighted_edges(X, indices, distances, weighting, t)
     W = sp.csr_array(directed.maximum(directed.T))
     W.eliminate_zeros()
     W.sort_indices()
-    return W
+    return W, t
+
+
+def weighted_edges(
+    X: Any, indices: Any, distances: Any, weighting: str, t: float, new: Any = None
+) -> sp.csr_array:
+    """Edges from each sample of X, or of ``new``, to its neighbours in X."""
+    if weighting == "heat":
+        weights = np.exp(-0.5 * np.square(distances / t))
+    elif weighting == "dot":
+        weights = np.maximum(_rows.neighbor_dots(X, indices, new), 0.0)
+    else:
+        weights = np.ones(indices.shape)
+    m, k = indices.shape
+    starts = np.arange(0, m * k + 1, k) if k else np.zeros(m + 1, dtype=np.int64)
+    dtype = X.dtype if X.dtype in (np.float32, np.float64) else np.float64
+    return sp.csr_array(
+        (weights.ravel().astype(dtype, copy=False), indices.ravel(), starts), shape=(m, X.shape[0])
+    )
 
 
 def nearest_neighbors(
@@ -176,7 +201,7 @@ def _nearest(
     if method == "approximate":
         indices, squares = _search.approximate(X, k, random_state)
     elif n <= _search.SMALL:
-        indices, squares = _search.search_rows(X, np.arange(n), k)
+        indices, squares = _rows.search_rows(X, np.arange(n), k)
     else:
         indices, squares = _search.search_all(X, k)
     return indices, np.sqrt(squares)
@@ -251,6 +276,35 @@ def check_graph(
         )
     W = sp.csr_array(W.maximum(W.T)) if gap.nnz else W
     W.sort_indices()
+    return W
+
+
+def check_edges(graph: Any, n_new: int, n_samples: int, *, name: str = "graph") -> sp.csr_array:
+    """A user's weights between new samples and those of a fit, as a csr_array.
+
+    Parameters
+    ----------
+    graph : scipy sparse array or dense array of shape (n_new, n_samples)
+    n_new, n_samples : int
+        The number of new samples, and of those of the fit.
+    name : str, default="graph"
+        The name of the argument in error messages.
+
+    Returns
+    -------
+    csr_array of shape (n_new, n_samples)
+    """
+    given: Any = graph if sp.issparse(graph) else np.asarray(graph)
+    if given.shape != (n_new, n_samples):
+        raise ValueError(
+            f"{name} must have a row for each of the {n_new} new samples and a column for each of "
+            f"the {n_samples} of the fit, got shape {given.shape}."
+        )
+    if given.dtype.kind not in "biuf":
+        raise TypeError(f"{name} must hold real numbers, got dtype {given.dtype}.")
+    W = sp.csr_array(given, dtype=np.result_type(given.dtype, np.float32))
+    if W.data.size and not (W.data.min() >= 0 and np.isfinite(W.data).all()):
+        raise ValueError(f"{name} must be finite and non-negative; use similarities as weights.")
     return W
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -24,12 +24,20 @@ from sklearn.utils import check_random_state
 
 from partwise.engine.data.memmap import forget
 from partwise.knowledge.graph._compiled import kernels
+from partwise.knowledge.graph._rows import (
+    BLOCK,
+    SPARE,
+    column_mean,
+    cuts,
+    dense,
+    nearest,
+    search_rows,
+    square_distances,
+    square_norms,
+)
 
 SMALL = 2500  # up to here numpy alone is faster than loading compiled code
-BLOCK = 1024  # samples on each side of a block of distances
-SPARE = 4  # candidates kept beyond n_neighbors, so that nearly all rows are settled at once
 FILLED = 0.1  # a sparse X with more non-zeros than this is faster in dense blocks
-SAME = 1e-9  # squared distances this close (relatively) are a tie
 
 
 def search_all(X: Any, k: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
@@ -213,66 +221,6 @@ def blockwise(
     return who, best
 
 
-def search_rows(
-    X: Any, rows: NDArray[np.int64], k: int
-) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Neighbours of some samples and their squared distances, in float64 with numpy alone.
-
-    Candidates come from ‖z_i‖² + ‖z_j‖² - 2 z_i·z_j. Where rounding could hide a closer sample
-    (vectors far longer than their differences), the row is searched by differences.
-    """
-    n, p = X.shape
-    m = min(k + SPARE, n - 1)
-    mean = 0.0 if sp.issparse(X) else column_mean(X)
-    rounding = (p + 10) * 2.0**-53
-    indices = np.empty((rows.size, k), dtype=np.int64)
-    squares = np.empty((rows.size, k))
-    for lo, hi in cuts(rows.size):
-        mine = rows[lo:hi]
-        Zi = X[mine].astype(np.float64)
-        if not sp.issparse(X):
-            Zi -= mean
-        low_i = (1 - rounding) * square_norms(Zi)
-        best = np.full((mine.size, m), np.inf)
-        who = np.full((mine.size, m), -1, dtype=np.int64)
-        for a, b in cuts(n):
-            Zj = X[a:b].astype(np.float64)
-            if sp.issparse(X):
-                D = -2.0 * (Zi @ Zj.T).toarray()
-            else:
-                Zj -= mean
-                D = Zi @ Zj.T
-                D *= -2.0
-            D += low_i[:, None]
-            D += (1 - rounding) * square_norms(Zj)
-            forget(X)
-            best, who = merge(best, who, D, mine, a)
-        exact = square_distances(X, mine, who)
-        indices[lo:hi], squares[lo:hi] = nearest(who, exact, k)
-        if m < n - 1:
-            last = squares[lo:hi, -1]
-            doubt = np.flatnonzero((last * (1 - SAME) > best.max(axis=1)) & (last > 0))
-            if doubt.size:
-                found = search_by_differences(X, mine[doubt], k)
-                indices[lo + doubt], squares[lo + doubt] = found
-    return indices, squares
-
-
-def search_by_differences(
-    X: Any, rows: NDArray[np.int64], k: int
-) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """The slow and safe way: Σ_f (x_if - x_jf)² for each sample j."""
-    from scipy.spatial.distance import cdist
-
-    best = np.full((rows.size, k), np.inf)
-    who = np.full((rows.size, k), -1, dtype=np.int64)
-    left = dense(X[rows])
-    step = max(1, min(BLOCK, 2**24 // max(1, X.shape[1])))
-    for a, b in cuts(X.shape[0], step):
-        best, who = merge(best, who, cdist(left, dense(X[a:b]), "sqeuclidean"), rows, a)
-    return nearest(who, best, k)
-
-
 def approximate(
     X: Any, k: int, random_state: int | np.random.RandomState | None
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
@@ -304,101 +252,11 @@ def approximate(
 # --- small pieces -----------------------------------------------------------------------------
 
 
-def cuts(n: int, step: int = BLOCK) -> list[tuple[int, int]]:
-    """[(0, step), (step, 2 step), ..., (., n)]"""
-    return [(a, min(a + step, n)) for a in range(0, n, step)]
-
-
 def readonly(a: NDArray[Any]) -> NDArray[Any]:
     """A view that cannot be written: compiled code then has one signature for every caller."""
     view = a.view()
     view.flags.writeable = False
     return view
-
-
-def merge(
-    best: NDArray[np.float64],
-    who: NDArray[np.int64],
-    D: NDArray[np.float64],
-    rows: NDArray[np.int64],
-    start: int,
-) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """The smallest values of [best, D], as many as best has; D's columns begin at ``start``."""
-    m = best.shape[1]
-    inside = np.flatnonzero((rows >= start) & (rows < start + D.shape[1]))
-    D[inside, rows[inside] - start] = np.inf  # not its own neighbour
-    if D.shape[1] > m:
-        columns = np.argpartition(D, m - 1, axis=1)[:, :m]
-        D = np.take_along_axis(D, columns, axis=1)
-    else:
-        columns = np.broadcast_to(np.arange(D.shape[1]), D.shape)
-    values = np.hstack([best, D])
-    names = np.hstack([who, columns + start])
-    # the finite entries of best come first, so a stable sort keeps the earlier index of equals
-    order = np.argsort(values, axis=1, kind="stable")[:, :m]
-    return np.take_along_axis(values, order, 1), np.take_along_axis(names, order, 1)
-
-
-def nearest(
-    candidates: NDArray[np.int64], squares: NDArray[np.float64], k: int
-) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """The k smallest of each row, ordered by distance and then by index."""
-    order = np.lexsort((candidates, squares), axis=1)[:, :k]
-    return np.take_along_axis(candidates, order, 1), np.take_along_axis(squares, order, 1)
-
-
-def square_norms(Z: Any) -> NDArray[np.float64]:
-    if sp.issparse(Z):
-        return np.asarray(Z.multiply(Z).sum(axis=1), dtype=np.float64).ravel()
-    return np.asarray(np.einsum("ij,ij->i", Z, Z))
-
-
-def dense(block: Any) -> NDArray[np.float64]:
-    if isinstance(block, np.memmap):
-        copy = np.array(block, dtype=np.float64, subok=False)
-        forget(block)
-        return copy
-    return np.asarray(block.toarray() if sp.issparse(block) else block, dtype=np.float64)
-
-
-def column_mean(X: Any) -> NDArray[np.float64]:
-    n = X.shape[0]
-    return np.asarray(sum(dense(X[a:b]).sum(axis=0) for a, b in cuts(n)) / n)
-
-
-def pair_blocks(X: Any, rows: int, width: int) -> Iterable[tuple[int, int]]:
-    """Ranges of rows whose ``width`` neighbours, gathered, stay in the cache."""
-    per_row = (X.nnz / max(1, X.shape[0]) if sp.issparse(X) else X.shape[1]) * max(1, width)
-    return cuts(rows, max(1, int(2**18 / max(1.0, per_row))))
-
-
-def square_distances(
-    X: Any, rows: NDArray[np.int64], candidates: NDArray[np.int64]
-) -> NDArray[np.float64]:
-    """‖x_i - x_j‖² from differences, for the candidates j of each row i."""
-    squares = np.empty(candidates.shape)
-    width = candidates.shape[1]
-    for a, b in pair_blocks(X, rows.size, width):
-        i, j = np.repeat(rows[a:b], width), candidates[a:b].ravel()
-        gap = X[j].astype(np.float64, copy=False) - X[i].astype(np.float64, copy=False)
-        squares[a:b] = square_norms(gap).reshape(b - a, width)
-        forget(X)
-    return squares
-
-
-def neighbor_dots(X: Any, indices: NDArray[np.int64]) -> NDArray[np.float64]:
-    """x_i·x_j for the neighbours j of each sample i."""
-    dots = np.empty(indices.shape)
-    width = indices.shape[1]
-    for a, b in pair_blocks(X, indices.shape[0], width):
-        left, right = X[np.repeat(np.arange(a, b), width)], X[indices[a:b].ravel()]
-        if sp.issparse(X):
-            values = np.asarray(left.multiply(right).sum(axis=1)).ravel()
-        else:
-            values = np.einsum("ij,ij->i", left, right, dtype=np.float64)
-        dots[a:b] = values.reshape(b - a, width)
-        forget(X)
-    return dots
 
 
 def in_threads(work: Callable[..., None], tasks: list[tuple[int, int]]) -> None:

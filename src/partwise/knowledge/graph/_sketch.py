@@ -26,14 +26,23 @@ def sketch(X: Any, random_state: Any) -> NDArray[np.float32]:
     shrink by what lies outside Q: nothing where p <= WIDTH or the rank of X is no larger.
     """
     data = as_data(X)
+    return project(data, directions(data, random_state))
+
+
+def directions(data: Any, random_state: Any) -> NDArray[Any]:
+    """Q, (p, min(p, WIDTH))."""
     p = data.shape[1]
     if p <= WIDTH:
-        Q = np.eye(p)
-    else:
-        start = check_random_state(random_state).standard_normal((p, WIDTH))
-        Q = np.linalg.qr(start)[0]
-        for _ in range(PASSES):
-            Q = np.linalg.qr(to_numpy(data.tdot(data.dot(_basis(data, Q)))))[0]
+        return np.eye(p)
+    start = check_random_state(random_state).standard_normal((p, WIDTH))
+    Q = np.linalg.qr(start)[0]
+    for _ in range(PASSES):
+        Q = np.linalg.qr(to_numpy(data.tdot(data.dot(_basis(data, Q)))))[0]
+    return Q
+
+
+def project(data: Any, Q: NDArray[Any]) -> NDArray[np.float32]:
+    """X Q here, in float32."""
     return to_numpy(cast(data.dot(_basis(data, Q)), np.float32))
 
 
