@@ -58,6 +58,8 @@ def same(a, b):
         if a.dtype != b.dtype or a.shape != b.shape:
             return False
         return a.tolist() == b.tolist() if a.dtype == object else np.array_equal(a, b)
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
     if hasattr(a, "centers"):
         return all(same(getattr(a, n), getattr(b, n)) for n in ("centers", "names", "labels"))
     return type(a) is type(b) and (a == b or a != a)
