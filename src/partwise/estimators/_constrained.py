@@ -377,14 +377,16 @@ class ConstrainedFactorizer(Factorizer):
 
         New samples are coded as `transform` does and go to the closest centre.
         """
-        return self.clustering_.predict(self._codes_here(X))
+        codes = self._codes_here(X)
+        return self.clustering_.predict(codes)
 
     def predict_confidence(self, X: Any) -> Array:
         """How clearly each new sample belongs to its cluster, in [0, 1].
 
         The margin (d₂ - d₁)/(d₂ + d₁) between the two closest centres; not a probability.
         """
-        return self.clustering_.confidence(self._codes_here(X))
+        codes = self._codes_here(X)
+        return self.clustering_.confidence(codes)
 
     def _codes_here(self, X: Any, **given: Any) -> Array:
         """`transform` as an ndarray."""
@@ -480,14 +482,16 @@ class GraphFactorizer(ConstrainedFactorizer):
         New samples are coded as `transform` does, with its parameters, and go to the closest
         centre.
         """
-        return self.clustering_.predict(self._codes_here(X, graph=graph))
+        codes = self._codes_here(X, graph=graph)
+        return self.clustering_.predict(codes)
 
     def predict_confidence(self, X: Any, *, graph: Any = None) -> Array:
         """How clearly each new sample belongs to its cluster, in [0, 1].
 
         The margin (d₂ - d₁)/(d₂ + d₁) between the two closest centres; not a probability.
         """
-        return self.clustering_.confidence(self._codes_here(X, graph=graph))
+        codes = self._codes_here(X, graph=graph)
+        return self.clustering_.confidence(codes)
 
     def score(self, X: Any, y: Any = None, *, graph: Any = None) -> float:
         """Minus the objective of `transform` per sample (higher is better), penalties included.
