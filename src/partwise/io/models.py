@@ -53,6 +53,7 @@ ATTRIBUTES = frozenset(
     [
         "_X_fit",
         "_basis_gram",
+        "_neighborhood",
         "_n_components",
         "_signed",
         "_sklearn_output_config",
