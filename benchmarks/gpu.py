@@ -196,8 +196,7 @@ def check_fused(bench: Bench) -> None:
         V, U = torch.rand(3001, k, **kind) + 0.1, torch.rand(1003, k, **kind) + 0.1
         wide = torch_data.TorchData(X.double())
         for tf32 in (True, False):
-            torch_data.allow_tf32(tf32)
-            data = torch_data.TorchData(X)
+            data = torch_data.TorchData(X, tf32=tf32)
             pairs = zip(
                 (*data.kl_dot(V, U), data.kl_tdot(V, U)),
                 (*wide.kl_dot(V.double(), U.double()), wide.kl_tdot(V.double(), U.double())),
@@ -208,7 +207,6 @@ def check_fused(bench: Bench) -> None:
                 off = float((got - want).norm() / want.norm())
                 word = "TF32" if tf32 else "float32"
                 verdict(f"fused KL k={k} {word}: {what}", off, 4e-3 if tf32 else 1e-5)
-            torch_data.allow_tf32(False)
     for name in ("sweep", "ratio_dot", "ratio_tdot"):
         runs = kernels_torch.fused(name, Z, 20) is not None
         bench.add("check", f"kernel {name} runs here", float(runs), "", "ok" if runs else "FAILED")
@@ -251,7 +249,6 @@ def nmf(bench: Bench) -> None:
             est = partwise.NMF(k)
             seconds, _ = per_iteration(bench, est, model_of(est, data, k), "hals", k)
             _, solution = per_iteration(bench, est, model_of(est, data, k), "hals", k, LONG)
-            torch_data.allow_tf32(False)
             values[tf32] = model_of(est, data, k).value(solution.Z, solution.U)
             word = "TF32" if tf32 else "float32"
             ratio = seconds / floor

@@ -18,6 +18,7 @@ LAYERS = [
         "engine.arrays",
         "engine.numeric",
         "engine.rows",
+        "engine.sweeps",
         "engine.data",
         "engine.kernels",
         "engine.kernels_torch",

@@ -1,161 +1,129 @@
-"""The few array operations that steps and terms use, for numpy, torch and distributed rows.
+"""Arrays of every kind, by the names of the array API standard.
 
-A factor is an ndarray, a torch tensor, or `Rows`: an array cut into row blocks that live beside
-their blocks of X (see `partwise.engine.rows`). `namespace` gives functions with numpy's names for
-any of them; the functions below are what has no common name. Numpy arrays take the first branch of
-each.
+A factor is an array of a library that follows the standard (numpy, torch, CuPy; `array_api_compat`
+evens out where they do not), or `Rows`: an array cut into row blocks that live beside their blocks
+of X (see `partwise.engine.rows`), which answers to the standard's names too. `namespace` gives the
+functions of an array. What has no name in the standard follows here, each written once in its
+terms; a kind that does one of them better registers its own with ``function.register``: numpy's
+below, the others' in the file of their back end.
 """
 
 from __future__ import annotations
 
-import sys
+from functools import cache, singledispatch
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 
+try:
+    import array_api_compat as compat
+except ImportError:  # scikit-learn carries a copy
+    from sklearn.externals import array_api_compat as compat  # type: ignore[no-redef]
+
+#: An array of any kind: libraries share no base class, and the standard has no type yet.
 Array = Any
-
-
-def is_tensor(a: Any) -> bool:
-    """Whether a is a torch tensor; torch is not imported to find out."""
-    torch = sys.modules.get("torch")
-    return torch is not None and isinstance(a, torch.Tensor)
-
-
-class _Torch:
-    """numpy's names for torch functions; scalars may stand where numpy takes them."""
-
-    def __init__(self) -> None:
-        import torch
-
-        self.torch = torch
-        for name in (
-            "where",
-            "sqrt",
-            "log",
-            "floor",
-            "exp",
-            "abs",
-            "zeros_like",
-            "ones_like",
-            "diag",
-        ):
-            setattr(self, name, getattr(torch, name))
-
-    def maximum(self, a: Any, b: Any) -> Any:
-        return self.torch.maximum(a, b) if is_tensor(b) else a.clamp(min=b)
-
-    def minimum(self, a: Any, b: Any) -> Any:
-        return self.torch.minimum(a, b) if is_tensor(b) else a.clamp(max=b)
-
-    def full_like(self, a: Any, value: Any) -> Any:
-        return self.torch.full_like(a, float(value))
-
-
-_torch: Any = None
-
-
-def namespace(Z: Array) -> Any:
-    """numpy, or an object with its names; `Rows` answer to numpy's own functions."""
-    if isinstance(Z, np.ndarray) or not is_tensor(Z):
-        return np
-    global _torch
-    if _torch is None:
-        _torch = _Torch()
-    return _torch
-
 
 #: What to do about a device without memory left.
 NO_MEMORY = "use float32, a smaller n_components, or leave X on disk as a numpy.memmap."
 
+_namespaces: dict[type, ModuleType] = {np.ndarray: np}
 
+
+def namespace(Z: Array) -> ModuleType:
+    """The functions for arrays of Z's kind, by their names in the array API standard."""
+    found = _namespaces.get(type(Z))
+    if found is None:
+        numpy = isinstance(Z, (np.ndarray, np.generic))
+        found = np if numpy else compat.array_namespace(Z)
+        _namespaces[type(Z)] = found
+    return found
+
+
+def register_namespace(kind: type, functions: Any) -> None:
+    """Let `namespace` answer with ``functions`` for arrays of this kind."""
+    _namespaces[kind] = functions
+
+
+@cache
+def numpy_dtype(dtype: Any) -> np.dtype[Any]:
+    """A library's dtype as numpy's."""
+    try:
+        return np.dtype(dtype)
+    except TypeError:
+        return np.dtype(str(dtype).rpartition(".")[2])
+
+
+@singledispatch
 def to_numpy(a: Any) -> Any:
-    """A tensor as ndarray or csr_array, rows brought together; anything else as it is."""
-    if isinstance(a, np.ndarray):
+    """An ndarray, or csr_array, wherever the array was; what is no array as it is."""
+    if isinstance(a, np.ndarray) or not compat.is_array_api_obj(a):
         return a
-    if is_tensor(a):
-        a = a.detach().cpu()
-        return a.numpy() if str(a.layout) == "torch.strided" else _csr_array(a)
-    return a.gather() if hasattr(a, "gather") else a
-
-
-def _csr_array(a: Any) -> Any:
-    from scipy.sparse import csr_array, get_index_dtype
-
-    # int64 as in the tensor only where it must be: scikit-learn refuses it
-    index = get_index_dtype(maxval=max(a._nnz(), *a.shape))
-    columns, starts = (b.numpy().astype(index) for b in (a.col_indices(), a.crow_indices()))
-    return csr_array((a.values().numpy(), columns, starts), shape=tuple(a.shape))
+    return np.asarray(compat.to_device(a, "cpu"))
 
 
 def none(Z: Array, ndim: int = 2) -> Array:
     """A zero of shape (1, 1) or (1,), in the dtype and place of Z."""
-    if is_tensor(Z):
-        return Z.new_zeros((1,) * ndim)
-    return np.zeros((1,) * ndim, Z.dtype)
+    return namespace(Z).zeros((1,) * ndim, dtype=Z.dtype, device=Z.device)
 
 
 def ones(Z: Array, n: int) -> Array:
     """n ones in the dtype and place of Z."""
-    return Z.new_ones(n) if is_tensor(Z) else np.ones(n, dtype=Z.dtype)
+    return namespace(Z).ones(n, dtype=Z.dtype, device=Z.device)
 
 
 def spread(part: Array, Z: Array) -> Array:
     """``part`` broadcast to the shape of Z."""
-    if isinstance(Z, np.ndarray):
-        return np.broadcast_to(part, Z.shape)
-    return part.expand(Z.shape) if is_tensor(Z) else Z.spread(part)
+    return spread_over(Z, part)
+
+
+@singledispatch
+def spread_over(Z: Array, part: Array) -> Array:
+    return namespace(Z).broadcast_to(part, Z.shape)
 
 
 def cast(a: Array, dtype: Any) -> Array:
-    """``a`` with the numpy dtype or torch dtype; tensors stay where they are."""
-    if is_tensor(a):
-        return a.to(_torch_dtype(dtype))
-    return a.astype(dtype)
+    """``a`` with a dtype of numpy or of its own library, where it is; no copy without need."""
+    xp = namespace(a)
+    return xp.astype(a, getattr(xp, numpy_dtype(dtype).name), copy=False)
 
 
 def float64(a: Array) -> Array:
     """``a`` in double precision."""
-    return a.double() if is_tensor(a) else a.astype(np.float64)
+    return cast(a, np.float64)
 
 
-def _torch_dtype(dtype: Any) -> Any:
-    import torch
-
-    return dtype if isinstance(dtype, torch.dtype) else getattr(torch, np.dtype(dtype).name)
-
-
+@singledispatch
 def contiguous(a: Array) -> Array:
-    """``a`` in C order."""
-    return a.contiguous() if is_tensor(a) else np.ascontiguousarray(a)
+    """``a`` in C order, where its library knows of orders: the standard does not."""
+    return a
+
+
+@contiguous.register
+def _(a: np.ndarray) -> Array:
+    return np.ascontiguousarray(a)
 
 
 def largest(a: Array) -> float:
     """max(a, 0)."""
-    if isinstance(a, np.ndarray):
-        return float(a.max(initial=0.0))
-    return max(0.0, float(a.max())) if a.shape[0] else 0.0
+    return max(0.0, float(namespace(a).max(a))) if a.shape[0] else 0.0
 
 
 def sum64(a: Array) -> float:
     """Σ a in float64."""
-    if is_tensor(a):
-        return float(a.double().sum())
-    return float(a.sum(dtype=np.float64))
+    xp = namespace(a)
+    return float(xp.sum(a, dtype=xp.float64))
 
 
 def column_sums64(Z: Array, d: Array | None = None) -> Array:
     """Σ_i d_i z_i in float64."""
-    if is_tensor(Z):
-        return Z.double().sum(dim=0) if d is None else d.double() @ Z.double()
-    return Z.sum(axis=0, dtype=np.float64) if d is None else d.astype(np.float64) @ Z
+    xp = namespace(Z)
+    return xp.sum(Z, axis=0, dtype=xp.float64) if d is None else float64(d) @ float64(Z)
 
 
 def vdot(a: Array, b: Array) -> float:
     """⟨a, b⟩ in the arrays' own precision."""
-    if is_tensor(a):
-        return float((a * b).sum())
-    return float(np.vdot(a, b))
+    return float((a * b).sum())
 
 
 def spectral_norm(G: Array) -> float:
@@ -163,45 +131,46 @@ def spectral_norm(G: Array) -> float:
     return float(np.linalg.norm(to_numpy(G), 2))
 
 
+@singledispatch
 def extrapolate(new: Array, old: Array, weight: float) -> Array:
     """new + weight (new - old), in few passes."""
-    if is_tensor(new):
-        return old.lerp(new, 1 + weight)
+    return new + weight * (new - old)
+
+
+@extrapolate.register
+def _(new: np.ndarray, old: Array, weight: float) -> Array:
     out = new - old
     out *= weight
     out += new
     return out
 
 
+@singledispatch
 def clip_at_zero(out: Array) -> Array:
     """max(out, 0), in place where that is possible."""
-    if is_tensor(out):
-        return out.clamp_(min=0)
-    return np.maximum(out, 0, out=out) if isinstance(out, np.ndarray) else np.maximum(out, 0)
+    return namespace(out).maximum(out, 0)
 
 
+@clip_at_zero.register
+def _(out: np.ndarray) -> Array:
+    return np.maximum(out, 0, out=out)
+
+
+@singledispatch
 def orthonormal(Y: Array) -> Array:
     """An orthonormal basis of the columns of a tall Y."""
-    if isinstance(Y, np.ndarray):
-        return np.linalg.qr(Y)[0]
-    if is_tensor(Y):
-        import torch
-
-        return torch.linalg.qr(Y)[0]
-    return Y.orthonormal()
+    return namespace(Y).linalg.qr(Y)[0]
 
 
 def signs(left: Array) -> Array:
     """The sign of the entry largest in size of each column."""
-    if isinstance(left, np.ndarray):
-        return np.sign(left[np.abs(left).argmax(axis=0), np.arange(left.shape[1])])
-    high, low = (left.max(0)[0], left.min(0)[0]) if is_tensor(left) else (left.max(0), left.min(0))
+    xp = namespace(left)
+    high, low = xp.max(left, axis=0), xp.min(left, axis=0)
     sign = namespace(high).ones_like(high)
     return namespace(high).where(high >= -low, sign, -sign)
 
 
+@singledispatch
 def own(V: Array) -> Array:
-    """A copy that the caller may write into; arrays of a cluster cannot be written to."""
-    if is_tensor(V):
-        return V.clone()
-    return V.copy() if isinstance(V, np.ndarray) else V
+    """A copy that the caller may write into, where arrays can be written to."""
+    return namespace(V).asarray(V, copy=True)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, singledispatch
 from typing import Any
 
 import numpy as np
 
-from partwise.engine.arrays import Array, is_tensor
+from partwise.engine.arrays import Array, namespace, numpy_dtype, sum64
 
 #: Multiply-adds below which starting threads costs more than it saves; measured on two cores.
 THREAD_WORK = 5e7
@@ -38,17 +38,17 @@ def blas_threads(work: float) -> Iterator[None]:
 
 def floor(dtype: Any) -> float:
     """Smallest number a denominator may have; numerators have no floor."""
-    if isinstance(dtype, (np.dtype, type)):
-        return float(np.finfo(dtype).tiny)
-    import torch
-
-    return float(torch.finfo(dtype).tiny)
+    return float(np.finfo(numpy_dtype(dtype)).tiny)
 
 
+@singledispatch
 def dot64(a: Array, b: Array) -> float:
     """⟨a, b⟩ summed in float64 whatever the dtype of the factors."""
-    if not isinstance(a, np.ndarray):
-        return float((a * b).double().sum()) if is_tensor(a) else a.dot64(b)
+    return sum64(a * b)
+
+
+@dot64.register
+def _(a: np.ndarray, b: Array) -> float:
     # not BLAS: waking its threads costs more than the sum
     return float(np.einsum("ij,ij->", a, b, dtype=np.float64, casting="unsafe"))
 
@@ -60,19 +60,22 @@ def norm64(a: Array) -> float:
 
 def ratio(numerator: Array, denominator: Array) -> Array:
     """numerator / denominator with 0 where the denominator is below the floor."""
-    if not isinstance(numerator, np.ndarray) or not isinstance(denominator, np.ndarray):
-        return _ratio_elsewhere(numerator, denominator)
+    leads = denominator if isinstance(numerator, np.ndarray) else numerator
+    return ratio_of(leads, numerator, denominator)
+
+
+@singledispatch
+def ratio_of(leads: Array, numerator: Array, denominator: Array) -> Array:
+    """`ratio` by the kind of ``leads``, the one of both that is not numpy's if either is not."""
+    low, xp = floor(denominator.dtype), namespace(leads)
+    return xp.where(denominator < low, 0.0, numerator / xp.maximum(denominator, low))
+
+
+@ratio_of.register
+def _(leads: np.ndarray, numerator: Array, denominator: Array) -> Array:
     out = np.zeros_like(numerator)
     np.divide(numerator, denominator, out=out, where=denominator >= floor(denominator.dtype))
     return out
-
-
-def _ratio_elsewhere(numerator: Array, denominator: Array) -> Array:
-    if is_tensor(numerator):
-        low = floor(denominator.dtype)
-        return (numerator / denominator.clamp(min=low)).masked_fill_(denominator < low, 0)
-    rows = denominator if isinstance(numerator, np.ndarray) else numerator
-    return rows.map(ratio, numerator, denominator)
 
 
 def threads_for(work: float) -> int:

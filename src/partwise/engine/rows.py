@@ -3,8 +3,8 @@
 Operations on `Rows` that treat each row alone are noted, not done. A reduction (a sum over rows, a
 product of two tall arrays, a number) is a compute point: for each block one task does all that was
 noted and returns its share; only the shares travel. Values that the caller still holds stay with
-their block for the next task, so nothing is done twice. numpy's own functions and operators work on
-`Rows`, which is how one solver serves all back ends.
+their block for the next task, so nothing is done twice. `Rows` answer to the array API's names,
+which is how one solver serves all back ends.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
-Array = Any
+from partwise.engine import arrays, numeric, sweeps
+from partwise.engine.arrays import Array
 
 
 class Layout:
@@ -62,6 +63,10 @@ class Rows(NDArrayOperatorsMixin):
         return self.meta.dtype
 
     @property
+    def device(self) -> str:
+        return "cpu"
+
+    @property
     def ndim(self) -> int:
         return self.meta.ndim
 
@@ -84,18 +89,30 @@ class Rows(NDArrayOperatorsMixin):
         nodes = tuple(a.node if isinstance(a, Rows) else a for a in args)
         return Rows(self.layout, Node(function, nodes, None), meta)
 
+    def __array_namespace__(self, api_version: str | None = None) -> Any:
+        return FUNCTIONS
+
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         if method != "__call__":
             return NotImplemented
+        out = kwargs.pop("out", (None,))[0]
+        if kwargs or not (out is None or isinstance(out, Rows)):
+            given = ", ".join(f"{name}=" for name in (*kwargs, *(["out"] if not kwargs else [])))
+            raise TypeError(f"{ufunc.__name__} of distributed rows takes no {given} such as this")
         if ufunc is np.matmul:
             left, right = inputs
             return left.__matmul__(right) if isinstance(left, Rows) else NotImplemented
-        return self.map(ufunc, *inputs)  # out= is the caller's wish to save memory, no more
+        made = self.map(ufunc, *inputs)
+        return made if out is None else out.become(made)
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        if func in (np.where, np.zeros_like, np.ones_like, np.full_like):
-            return self.map(func, *args)
-        return NotImplemented
+        return NotImplemented  # or numpy would take them for objects; `FUNCTIONS` has the names
+
+    def become(self, other: Rows) -> Rows:
+        """Take over the values of another, which is what writing in place means here."""
+        self.node, self.meta = other.node, other.meta
+        self.node.held = weakref.ref(self)
+        return self
 
     def __getitem__(self, key: Any) -> Rows:
         if not (isinstance(key, tuple) and key[0] == slice(None)):
@@ -109,9 +126,6 @@ class Rows(NDArrayOperatorsMixin):
 
     def astype(self, dtype: Any, copy: bool = True) -> Rows:
         return self if self.dtype == dtype else self.map(_astype, self, np.dtype(dtype))
-
-    def spread(self, part: Any) -> Rows:
-        return self.map(_spread, part, self)
 
     # -- compute points -------------------------------------------------------------------------
 
@@ -135,9 +149,6 @@ class Rows(NDArrayOperatorsMixin):
         self.settle()
         return np.concatenate(self.layout.runner.fetch(self.node.handles))
 
-    def dot64(self, other: Any) -> float:
-        return float(self.reduce(_dot64, self, other))
-
     def sum(self, axis: Any = None, dtype: Any = None) -> Any:
         return self.reduce(_sum, self, axis, dtype)
 
@@ -155,17 +166,6 @@ class Rows(NDArrayOperatorsMixin):
     def any(self) -> bool:
         return bool(self.reduce(_any, self, combine=largest))
 
-    def orthonormal(self) -> Rows:
-        """Cholesky QR, twice for accuracy; directions of no length are dropped to zero."""
-        Q = self
-        for _ in range(2):
-            G = (Q.T @ Q).astype(np.float64)
-            size, vectors = np.linalg.eigh(G)
-            keep = size > max(size[-1], 1e-300) * 1e-14
-            inverse = np.where(keep, 1 / np.sqrt(np.where(keep, size, 1)), 0)
-            Q = Q @ (vectors * inverse).astype(self.dtype)
-        return Q.settle()
-
 
 class _Transposed:
     def __init__(self, rows: Rows) -> None:
@@ -173,6 +173,97 @@ class _Transposed:
 
     def __matmul__(self, other: Any) -> Any:
         return self.rows.reduce(_cross, self.rows, other)
+
+
+class Functions:
+    """The array API's names for `Rows`, as far as a solver needs them; constants are numpy's."""
+
+    float32, float64 = np.float32, np.float64
+    zeros, ones = staticmethod(np.zeros), staticmethod(np.ones)
+    maximum, minimum, sqrt, log, exp, abs, floor = (
+        np.maximum, np.minimum, np.sqrt, np.log, np.exp, np.abs, np.floor,
+    )  # fmt: skip
+
+    def astype(self, a: Rows, dtype: Any, *, copy: bool = True) -> Rows:
+        return a.astype(dtype)
+
+    def where(self, condition: Any, a: Any, b: Any) -> Rows:
+        rows = next(x for x in (condition, a, b) if isinstance(x, Rows))
+        return rows.map(np.where, condition, a, b)
+
+    def zeros_like(self, a: Rows) -> Rows:
+        return a.map(np.zeros_like, a)
+
+    def ones_like(self, a: Rows) -> Rows:
+        return a.map(np.ones_like, a)
+
+    def full_like(self, a: Rows, value: Any) -> Rows:
+        return a.map(np.full_like, a, value)
+
+    def sum(self, a: Rows, axis: Any = None, dtype: Any = None) -> Any:
+        return a.sum(axis=axis, dtype=dtype)
+
+    def mean(self, a: Rows, axis: Any = None, keepdims: bool = False) -> Any:
+        return a.mean(axis=axis, keepdims=keepdims)
+
+    def max(self, a: Rows, axis: Any = None) -> Any:
+        return a.max(axis=axis)
+
+    def min(self, a: Rows, axis: Any = None) -> Any:
+        return a.min(axis=axis)
+
+    def any(self, a: Rows) -> bool:
+        return a.any()
+
+
+FUNCTIONS = Functions()
+arrays.register_namespace(Rows, FUNCTIONS)
+
+
+# -- what the standard has no name for: blocks do it as ndarrays ------------------------------
+
+
+@arrays.to_numpy.register
+def _(a: Rows) -> Array:
+    return a.gather()
+
+
+@arrays.spread_over.register
+def _(Z: Rows, part: Any) -> Array:
+    return Z.map(_spread, part, Z)
+
+
+@arrays.own.register
+def _(V: Rows) -> Array:
+    return V  # nothing writes into the blocks
+
+
+@arrays.orthonormal.register
+def _(Y: Rows) -> Array:
+    """Cholesky QR, twice for accuracy; directions of no length are dropped to zero."""
+    Q = Y
+    for _ in range(2):
+        G = (Q.T @ Q).astype(np.float64)
+        size, vectors = np.linalg.eigh(G)
+        keep = size > max(size[-1], 1e-300) * 1e-14
+        inverse = np.where(keep, 1 / np.sqrt(np.where(keep, size, 1)), 0)
+        Q = Q @ (vectors * inverse).astype(Y.dtype)
+    return Q.settle()
+
+
+@numeric.dot64.register
+def _(a: Rows, b: Any) -> float:
+    return float(a.reduce(_dot64, a, b))
+
+
+@numeric.ratio_of.register
+def _(leads: Rows, numerator: Any, denominator: Any) -> Array:
+    return leads.map(numeric.ratio, numerator, denominator)
+
+
+@sweeps.sweep.register
+def _(Z: Rows, C: Any, *rest: Any) -> Array:
+    return Z.map(_sweep, Z, C, *rest)
 
 
 def evaluate(layout: Layout, target: Rows, combine: Any) -> Any:
@@ -206,9 +297,7 @@ def evaluate(layout: Layout, target: Rows, combine: Any) -> Any:
                 constants.append(a)
         program.append((node.function, spec))
     kept = [
-        node
-        for node in order
-        if node.handles is None and node is not target.node and node.held() is not None
+        node for node in order if node.handles is None and node is not target.node and _wanted(node)
     ]
     keep = [place[id(node)] for node in kept]
     at = [place[id(node)] for node in leaves]
@@ -220,6 +309,12 @@ def evaluate(layout: Layout, target: Rows, combine: Any) -> Any:
         node.handles = [value[j] for value in values]
         node.function, node.args = None, ()
     return shares
+
+
+def _wanted(node: Node) -> bool:
+    """Whether somebody still holds the rows that the node is the value of."""
+    rows = node.held()
+    return rows is not None and rows.node is node
 
 
 def run_block(job: Any, constants: list[Any], inputs: list[Any]) -> tuple[Any, list[Any]]:
@@ -276,9 +371,11 @@ def _matmul_rows(a: Array, b: Array) -> Array:
 
 
 def _dot64(a: Array, b: Array) -> float:
-    from partwise.engine.numeric import dot64
+    return numeric.dot64(a, np.broadcast_to(b, a.shape))
 
-    return dot64(a, np.broadcast_to(b, a.shape))
+
+def _sweep(Z: Array, C: Array, *rest: Any) -> Array:
+    return sweeps.sweep(Z.copy(), np.broadcast_to(C, Z.shape), *rest)
 
 
 def _sum(block: Array, axis: Any, dtype: Any) -> Any:

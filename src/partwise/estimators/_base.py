@@ -15,7 +15,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from partwise.engine.arrays import cast, contiguous, is_tensor, namespace, to_numpy
+from partwise.engine.arrays import cast, contiguous, namespace, to_numpy
 from partwise.engine.data import as_data
 from partwise.engine.losses import NAMES, beta_of
 from partwise.engine.numeric import Array, blas_threads
@@ -457,8 +457,9 @@ def _kept_share(solver: str, model: FactorModel) -> float:
 
 def _without_small(M: Array, small: float) -> Array:
     """M with zeros for entries below that share of the largest of their column."""
-    most = M.amax(0) if is_tensor(M) else M.max(axis=0)
-    return cast(namespace(M).where(small * most > M, 0, M), M.dtype)
+    xp = namespace(M)
+    most = xp.max(M, axis=0)
+    return cast(xp.where(small * most > M, 0, M), M.dtype)
 
 
 def elastic_net(

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from partwise.engine.arrays import is_tensor, to_numpy
+from partwise.engine.arrays import to_numpy
+from partwise.engine.data import back_end
 from partwise.evaluation.cluster import Clustering
 
 
@@ -42,8 +43,8 @@ class Encoder:
         if isinstance(value, Clustering):
             parts = {"centers": value.centers, "names": value.names, "labels": value.labels}
             return {"clustering": {k: self.encode(v, f"{where}.{k}") for k, v in parts.items()}}
-        if is_tensor(value) or type(value).__module__.startswith("dask.array"):
-            value = np.asarray(to_numpy(value))  # a model file is read where neither may be
+        if back_end(value) is not None:
+            value = to_numpy(value)  # a model file is read where its package may not be
         if isinstance(value, np.ndarray):
             return self._array(value, where)
         if sp.issparse(value):

@@ -3,36 +3,44 @@
 from __future__ import annotations
 
 from functools import singledispatch
+from importlib import import_module
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
-from partwise.engine.arrays import is_tensor
-from partwise.engine.data.base import DataMatrix
+from partwise.engine.data.base import BackEnd, DataMatrix, Swept
 from partwise.engine.data.dense import DenseData
 from partwise.engine.data.memmap import MemmapData
 from partwise.engine.data.sparse import SparseData
 
-__all__ = ["DataMatrix", "as_data"]
+__all__ = ["BackEnd", "DataMatrix", "as_data", "back_end"]
 
 #: A sparse matrix with fewer entries than this, zeros included, is faster as a dense one.
 SMALL_SPARSE = 40_000
 
 
+#: Packages whose arrays are used where they are, and the file here that serves them.
+BACK_ENDS = {"torch": "torch_data", "dask": "dask_data"}
+
+
+def back_end(X: Any) -> BackEnd | None:
+    """Who serves arrays of X's kind; None where numpy and scipy do, or nobody."""
+    for cls in type(X).__mro__:
+        name = BACK_ENDS.get(cls.__module__.partition(".")[0])
+        if name is not None:
+            return import_module(f"{__name__}.{name}").BACK_END
+    return None
+
+
 @singledispatch
 def as_data(X: Any) -> DataMatrix:
-    """Wrap a validated array in its back end."""
-    if is_tensor(X):
-        from partwise.engine.data.torch_data import as_torch_data
-
-        return as_torch_data(X)
-    if type(X).__module__.partition(".")[0] == "dask":
-        from partwise.engine.data.dask_data import as_dask_data
-
-        return as_dask_data(X)
-    if hasattr(X, "tdot"):  # wrapped already
-        return X
+    """Wrap a validated array in its back end; data stays as it is."""
+    if isinstance(X, Swept):
+        return X  # type: ignore[return-value]
+    found = back_end(X)
+    if found is not None:
+        return found.wrap(X)
     raise TypeError(
         f"X must be a numpy array, memmap, scipy sparse matrix, torch tensor or Dask array, got "
         f"{type(X).__name__}; convert it with numpy.asarray first."

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 
-from partwise.engine.arrays import to_numpy
-from partwise.engine.numeric import Array
+from partwise.engine.arrays import Array, to_numpy
 
 
-class DataMatrix(Protocol):
+class Products(Protocol):
     """X (n samples, p features), non-negative unless a model says otherwise.
 
     ``U`` is (p, k), ``V`` is (n, k). Per-row sums come back in float64.
@@ -88,7 +89,9 @@ class DataMatrix(Protocol):
         """The factors that `kl_newton` can sweep: "VU", "V" or ""."""
         ...
 
-    # -- where arrays live --------------------------------------------------------------------
+
+class Placement(Protocol):
+    """Where the arrays beside X live."""
 
     def rows(self, a: Array) -> Array:
         """An array with one entry or one row a sample, brought to where X is."""
@@ -102,7 +105,7 @@ class DataMatrix(Protocol):
         """(n, k) with the same row for each sample."""
         ...
 
-    def operator(self, neighbors: Any) -> Any:
+    def operator(self, neighbors: Any) -> Callable[[Array], Array]:
         """``neighbors(Z)`` = W Z, as a function of arrays that live where X is."""
         ...
 
@@ -118,15 +121,37 @@ class DataMatrix(Protocol):
         """A factor as the user gets it."""
         ...
 
+    def whole(self) -> Any | None:
+        """X itself, where it lies in one piece; None elsewhere."""
+        ...
+
     def sweeps(self, size: int, k: int) -> int:
         """How many coordinate sweeps a product is worth in which a row has ``size`` entries."""
         ...
+
+
+class DataMatrix(Products, Placement, Protocol):
+    """What a back end is made of: products with X, and a place for the arrays beside it."""
+
+
+@dataclass(frozen=True)
+class BackEnd:
+    """What is asked of a back end before its data is made; numpy's and scipy's need none."""
+
+    kind: str  # what messages call such arrays
+    home: str  # how a user brings one to numpy
+    check: Callable[[Any, str], Any]  # X with a float dtype, or an error that names row and column
+    wrap: Callable[[Any], DataMatrix]  # X, checked, as data
 
 
 class Swept:
     """Gillis & Glineur (2012): as many sweeps as cost half of the product before them."""
 
     density: float
+
+    def whole(self) -> Any | None:
+        """X itself, where it lies in one piece in memory or a file; None elsewhere."""
+        return None
 
     def sweeps(self, size: int, k: int) -> int:
         return int(np.clip(1 + 0.5 * self.density * size / k, 1, 10))
@@ -148,7 +173,7 @@ class InNumpy(Swept):
     def constant_rows(self, row: Array) -> Array:
         return np.tile(row, (self.shape[0], 1))
 
-    def operator(self, neighbors: Any) -> Any:
+    def operator(self, neighbors: Any) -> Callable[[Array], Array]:
         return neighbors
 
     def mean_rows(self, shared: Any, V: Array) -> Array:

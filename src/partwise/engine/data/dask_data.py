@@ -15,11 +15,11 @@ import dask.array as da
 import numpy as np
 import scipy.sparse as sp
 
+from partwise.engine.arrays import Array
 from partwise.engine.data import blocks
-from partwise.engine.data.base import Swept
+from partwise.engine.data.base import BackEnd, Swept
 from partwise.engine.data.dense import DenseData
 from partwise.engine.data.sparse import SparseData
-from partwise.engine.numeric import Array
 from partwise.engine.rows import Layout, Rows, run_block
 
 SCATTER = 10_000  # bytes of constants above which they travel once a worker and not once a task
@@ -242,7 +242,6 @@ class DaskData(Swept):
 
     def __init__(self, blocks: Rows, p: int, dtype: Any) -> None:
         self.blocks, self.layout, self.p, self.dtype = blocks, blocks.layout, p, dtype
-        self._reduced: DaskData | None = None
         self._cache: dict[str, Any] = {}
 
     @property
@@ -282,15 +281,20 @@ class DaskData(Swept):
         return GatheredNeighbors(neighbors, self.rows)
 
     def mean_rows(self, shared: Any, V: Array) -> Array:
-        R = self._reduced
-        assert R is not None
-        count = R.layout.sizes[0]
+        layout = self._summed(shared.index, shared.n_rows)
+        count = layout.sizes[0]
         index = self.rows(shared.index)
         sums = V.reduce(_head_sums, V, index, count)
         head = (sums / shared.counts[:count, None]).astype(V.dtype)
         rest = V.map(_tail, V, index, count).settle()
-        first = R.layout.runner.place([head], 0)
-        return Rows.of(R.layout, first + rest.node.handles, V.meta)  # type: ignore[operator]
+        first = layout.runner.place([head], 0)
+        return Rows.of(layout, first + (rest.node.handles or []), V.meta)
+
+    def _summed(self, index: Array, n_rows: int) -> Layout:
+        """How Aᵀ X lies: a block of rows that several samples share, then each block's others."""
+        count, _ = blocks.split_rows(index, n_rows)
+        rest = [int((part >= count).sum()) for part in self.layout.split(index)]
+        return Layout([count, *rest], self.layout.runner, first=1)
 
     def expand_rows(self, shared: Any, Z: Array) -> Array:
         Z.settle()
@@ -337,20 +341,16 @@ class DaskData(Swept):
         return self._rows(_call, "row_sq_residuals", V, U, dtype=np.float64)
 
     def weighted(self, weights: Array | None, index: Array | None, n_rows: int) -> DaskData:
-        runner = self.layout.runner
         scale = None if weights is None else self.rows(weights)
         if index is None:
             made = self._select(None, 0, scale)
             return DaskData(made, self.p, self.dtype)
-        count, _ = blocks.split_rows(index, n_rows)
-        where = self.rows(index)
+        layout, where = self._summed(index, n_rows), self.rows(index)
+        count = layout.sizes[0]
         head = self.blocks.reduce(_head_data, self.blocks, where, count, scale)
         made = self._select(where, count, scale)
-        sizes = [count] + [int((part >= count).sum()) for part in self.layout.split(index)]
-        layout = Layout(sizes, runner, first=1)
-        handles = runner.place([DenseData(head)], 0) + made.node.handles
-        self._reduced = DaskData(Rows.of(layout, handles, None), self.p, self.dtype)
-        return self._reduced
+        handles = layout.runner.place([DenseData(head)], 0) + (made.node.handles or [])
+        return DaskData(Rows.of(layout, handles, None), self.p, self.dtype)
 
     def _select(self, where: Rows | None, count: int, scale: Rows | None) -> Rows:
         return self.blocks.map(_selected, self.blocks, where, count, scale, like=0).settle()
@@ -478,4 +478,6 @@ def _kl_newton(
     return _floored(X, low).kl_newton(V, U, cost, ridge, sweeps, rough, False)
 
 
-__all__ = ["DaskData", "Threads", "Workers", "as_dask_data", "check_dask"]
+BACK_END = BackEnd("Dask arrays", "X.compute()", check_dask, as_dask_data)
+
+__all__ = ["BACK_END", "DaskData", "Threads", "Workers", "as_dask_data", "check_dask"]

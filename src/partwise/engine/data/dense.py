@@ -35,6 +35,9 @@ class DenseData(InNumpy):
     def _low(self) -> Any:
         return self.dtype.type(blocks.kl_floor(self.row_sums(), self.shape[1], self.dtype))
 
+    def whole(self) -> Any:
+        return self.X
+
     def _blocks(self) -> Any:
         return ((rows, self.X[rows]) for rows in blocks.row_blocks(*self.shape))
 

@@ -8,8 +8,9 @@ import numpy as np
 
 from partwise.engine.arrays import none
 from partwise.engine.numeric import Array
-from partwise.engine.solvers.steps import Step, sweep_rows
+from partwise.engine.solvers.steps import Step
 from partwise.engine.subproblems import Quadratic, kkt_residual
+from partwise.engine.sweeps import sweep_rows
 
 
 def start_codes(data: Any, k: int) -> Array:

@@ -167,7 +167,7 @@ def _kmeans(data: Any, k: int, rng: np.random.RandomState) -> tuple[Array, Array
     from sklearn.exceptions import ConvergenceWarning
 
     n = data.shape[0]
-    X = to_numpy(getattr(data, "X", None))
+    X = to_numpy(data.whole())
     if not isinstance(X, np.ndarray) and not hasattr(X, "tocsr"):
         raise ValueError("init='kmeans' needs X in memory; use init='nndsvda' or 'random'.")
     with warnings.catch_warnings():

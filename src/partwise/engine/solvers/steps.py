@@ -22,6 +22,7 @@ from partwise.engine import arrays
 from partwise.engine.arrays import namespace, none, spread
 from partwise.engine.numeric import Array, floor, ratio, threads_for
 from partwise.engine.subproblems import Divergence, Quadratic, Subproblem
+from partwise.engine.sweeps import sweep_rows
 from partwise.engine.terms import Term
 
 Step = Callable[[Any, Array], Array]
@@ -151,65 +152,6 @@ def _sweep_graph(
     d = np.ones(1, Z.dtype) if d is None else d
     arrays = (W.indptr, W.indices, W.data.astype(Z.dtype, copy=False), Z.dtype.type(scale))
     kernels.hals_graph(Z, C, G, d, r.astype(Z.dtype), *arrays, rounds, stop)
-
-
-def sweep_rows(
-    Z: Array,
-    C: Array,
-    G: Array,
-    d: Array | None,
-    r: Array,
-    sweeps: int,
-    stop: float,
-    order: Array | None = None,
-    enough: float = 0.0,
-) -> Array:
-    """Coordinate descent on min ½ d zᵀGz + ½ r zᵀz - cᵀz for every row.
-
-    Works in place where Z is an ndarray, and returns the new Z for all kinds of array.
-    """
-    if not isinstance(Z, np.ndarray):
-        return _sweep_elsewhere(Z, C, G, d, r, sweeps, stop, order, enough)
-    from partwise.engine import kernels
-
-    n, k = Z.shape
-    if order is not None:
-        permuted = np.ascontiguousarray(Z[:, order])
-        sweep_rows(permuted, C[:, order], G[np.ix_(order, order)], d, r, sweeps, stop)
-        Z[:, order] = permuted
-        return Z
-    d = np.ones(1, Z.dtype) if d is None else d
-    C, G = np.ascontiguousarray(C, Z.dtype), np.ascontiguousarray(G, Z.dtype)
-    args = (C, G, d, r.astype(Z.dtype), sweeps, stop, enough)
-    threads = threads_for(float(n) * k * k * sweeps)
-    if threads == 1:
-        kernels.hals_rows(Z, *args)
-        return Z
-    blocks = -(-n // kernels.LANES)
-    kernels.hals_rows_parallel(Z, *args, -(-blocks // (4 * threads)) * kernels.LANES)
-    return Z
-
-
-def _sweep_elsewhere(
-    Z: Array, C: Array, G: Array, d: Array | None, r: Array, sweeps: int, stop: float,
-    order: Array | None, enough: float,
-) -> Array:  # fmt: skip
-    """`sweep_rows` on tensors, or on each block of distributed rows."""
-    if not arrays.is_tensor(Z):
-        return Z.map(_sweep_copy, Z, C, G, d, r, sweeps, stop, order, enough)
-    from partwise.engine import kernels_torch
-
-    if order is None:
-        return kernels_torch.sweep_rows(Z, C, G, d, r, sweeps, stop, enough)
-    G = G[order][:, order]
-    new = kernels_torch.sweep_rows(Z[:, order], C[:, order], G, d, r, sweeps, stop, enough)
-    out = Z.clone()
-    out[:, order] = new
-    return out
-
-
-def _sweep_copy(Z: Array, C: Array, *rest: Any) -> Array:
-    return sweep_rows(Z.copy(), spread(C, Z), *rest)
 
 
 def nesterov(sub: Quadratic, Z: Array, *, inner_iter: int = 10) -> Array:

@@ -10,6 +10,9 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils import check_array
 
+from partwise.engine.arrays import to_numpy
+from partwise.engine.data import DataMatrix, as_data, back_end
+from partwise.engine.data.base import Swept
 from partwise.knowledge.graph import _rows, _search
 from partwise.knowledge.labels import Labels
 
@@ -347,8 +350,11 @@ def _check_samples(X: Any, method: Method, random_state: Any) -> tuple[Any, Meth
     """
     if method not in ("exact", "approximate"):
         raise ValueError(f"method must be 'exact' or 'approximate', got {method!r}.")
-    if hasattr(X, "tdot") or type(X).__module__.startswith("dask.array"):
-        return _check_distributed(X, method, random_state)
+    if isinstance(X, Swept) or back_end(X) is not None:
+        data = as_data(X)
+        if data.whole() is None:
+            return _check_distributed(data, method, random_state)
+        X = to_numpy(data.whole())
     if isinstance(X, np.memmap) and X.ndim == 2 and X.size and method == "exact":
         from partwise.engine.data.memmap import MemmapData
 
@@ -370,8 +376,9 @@ def _check_samples(X: Any, method: Method, random_state: Any) -> tuple[Any, Meth
     return X, method, X.dtype
 
 
-def _check_distributed(X: Any, method: Method, random_state: Any) -> tuple[Any, Method, Any]:
-    from partwise.engine.data import as_data
+def _check_distributed(
+    data: DataMatrix, method: Method, random_state: Any
+) -> tuple[Any, Method, Any]:
     from partwise.knowledge.graph import _sketch
 
     if method == "exact":
@@ -379,7 +386,6 @@ def _check_distributed(X: Any, method: Method, random_state: Any) -> tuple[Any, 
             "method='exact' compares all pairs of samples, which a Dask array has not in one "
             "place; use method='approximate', or X.compute() where that fits."
         )
-    data = as_data(X)
     samples = _sketch.sketch(data, random_state)
     if not np.isfinite(samples).all():
         raise ValueError("Input X contains NaN or infinity, or its values are too large.")
