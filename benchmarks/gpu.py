@@ -33,6 +33,7 @@ from partwise.engine import kernels_torch
 from partwise.engine.arrays import to_numpy
 from partwise.engine.data import torch_data
 from partwise.engine.solvers.loop import alternate
+from partwise.engine.sweeps import sweep, sweep_columns
 from partwise.estimators._base import _set_sweeps
 from partwise.estimators._constrained import Knowledge
 from partwise.knowledge.labels import encode_labels
@@ -184,11 +185,9 @@ def check_fused(bench: Bench) -> None:
         none = torch.zeros(1, device=bench.device)
         for weights, ridge in ((None, none), (d, r)):
             args = (Z, C, G, weights, ridge)
-            got = kernels_torch.sweep_rows(*args, 1, 0.1, 0.0)
+            got = sweep(*args, 1, 0.1, 0.0)
             wide = (a if a is None else a.double() for a in args)
-            kernels_torch._refused.add("sweep")
-            want = kernels_torch.sweep_rows(*wide, 1, 0.1, 0.0)
-            kernels_torch._refused.discard("sweep")
+            want = sweep_columns(*wide, 1, 0.1, 0.0)
             off = float((got - want).abs().max() / want.abs().max())
             verdict(f"fused sweep k={k} weights={weights is not None}", off, 1e-4)
     for k in (3, 20, 100):
@@ -240,12 +239,11 @@ def widths(bench: Bench) -> None:
 
 
 def nmf(bench: Bench) -> None:
-    data = torch_data.as_torch_data(bench.X)
     floor = bench.floor
     for k in RANKS:
         values = {}
         for tf32 in (True, False):
-            torch_data.allow_tf32(tf32)
+            data = torch_data.TorchData(bench.X, tf32=tf32)
             est = partwise.NMF(k)
             seconds, _ = per_iteration(bench, est, model_of(est, data, k), "hals", k)
             _, solution = per_iteration(bench, est, model_of(est, data, k), "hals", k, LONG)
@@ -270,64 +268,54 @@ def ring(n: int) -> sp.csr_array:
 
 def others(bench: Bench) -> None:
     """Each method beside NMF at the same k, TF32 in all."""
-    data = torch_data.as_torch_data(bench.X)
+    data = torch_data.TorchData(bench.X, tf32=True)
     n = data.shape[0]
     y = np.where(np.arange(n) < n // 10, np.arange(n) % 10, -1)
     labels = encode_labels(y, n)
-    torch_data.allow_tf32(True)
-    try:
-        for k in (20, 100) if not bench.small else (20,):
-            est: Any = partwise.NMF(k)
-            base, _ = per_iteration(bench, est, model_of(est, data, k), "hals", k)
-            cases = [
-                ("GNMF", partwise.GNMF(k), Knowledge(None, ring(n)), 1.2),
-                ("CNMF", partwise.CNMF(k), Knowledge(labels, None), 1.2),
-                ("cdNMF", partwise.CDNMF(k), Knowledge(labels, None), 1.2),
-                ("NMF-DC", partwise.NMFDC(k), Knowledge(labels, None), 1.2),
-                ("NMF KL", partwise.NMF(k, beta_loss="kullback-leibler"), None, 3.0),
-                (
-                    "NMF KL mu",
-                    partwise.NMF(k, beta_loss="kullback-leibler", solver="mu"),
-                    None,
-                    3.0,
-                ),
-            ]
-            for name, est, extra, limit in cases:
-                solver = est._solver_for(data)
-                model = model_of(est, data, k, extra)
-                seconds, _ = per_iteration(bench, est, model, solver, k)
-                word = "ok" if seconds <= limit * base else "MISSED"
-                bench.add("others", f"{name} k={k} iteration", 1e3 * seconds, "ms",
-                          f"{seconds / base:.2f}x NMF (<= {limit:g} {word})")  # fmt: skip
-                del model
-    finally:
-        torch_data.allow_tf32(False)
+    for k in (20, 100) if not bench.small else (20,):
+        est: Any = partwise.NMF(k)
+        base, _ = per_iteration(bench, est, model_of(est, data, k), "hals", k)
+        cases = [
+            ("GNMF", partwise.GNMF(k), Knowledge(None, ring(n)), 1.2),
+            ("CNMF", partwise.CNMF(k), Knowledge(labels, None), 1.2),
+            ("cdNMF", partwise.CDNMF(k), Knowledge(labels, None), 1.2),
+            ("NMF-DC", partwise.NMFDC(k), Knowledge(labels, None), 1.2),
+            ("NMF KL", partwise.NMF(k, beta_loss="kullback-leibler"), None, 3.0),
+            (
+                "NMF KL mu",
+                partwise.NMF(k, beta_loss="kullback-leibler", solver="mu"),
+                None,
+                3.0,
+            ),
+        ]
+        for name, est, extra, limit in cases:
+            solver = est._solver_for(data)
+            model = model_of(est, data, k, extra)
+            seconds, _ = per_iteration(bench, est, model, solver, k)
+            word = "ok" if seconds <= limit * base else "MISSED"
+            bench.add("others", f"{name} k={k} iteration", 1e3 * seconds, "ms",
+                      f"{seconds / base:.2f}x NMF (<= {limit:g} {word})")  # fmt: skip
+            del model
 
 
 def profile(bench: Bench) -> None:
     """Where an iteration's time goes."""
-    data = torch_data.as_torch_data(bench.X)
-    torch_data.allow_tf32(True)
-    try:
-        for k in (20, 100):
-            est = partwise.NMF(k)
-            model = model_of(est, data, k)
-            V, U = start(bench, data, k)
-            for side, Z in (("V", V), ("U", U)):
-                sub = model.subproblem(side, V, U)
-                step = est._step("hals", np.random.RandomState(0))
-                product = (lambda: data.dot(U)) if side == "V" else (lambda: data.tdot(V))  # noqa: B023
-                bench.add(
-                    "profile", f"k={k} {side}: product with X", 1e3 * bench.seconds(product), "ms"
-                )
-                sweeps = bench.seconds(lambda: step(sub, Z))  # noqa: B023
-                bench.add(
-                    "profile", f"k={k} {side}: at most {sub.sweeps} sweeps", 1e3 * sweeps, "ms"
-                )
-                value = bench.seconds(lambda: sub.value(Z))  # noqa: B023
-                bench.add("profile", f"k={k} {side}: value", 1e3 * value, "ms")
-    finally:
-        torch_data.allow_tf32(False)
+    data = torch_data.TorchData(bench.X, tf32=True)
+    for k in (20, 100):
+        est = partwise.NMF(k)
+        model = model_of(est, data, k)
+        V, U = start(bench, data, k)
+        for side, Z in (("V", V), ("U", U)):
+            sub = model.subproblem(side, V, U)
+            step = est._step("hals", np.random.RandomState(0))
+            product = (lambda: data.dot(U)) if side == "V" else (lambda: data.tdot(V))  # noqa: B023
+            bench.add(
+                "profile", f"k={k} {side}: product with X", 1e3 * bench.seconds(product), "ms"
+            )
+            sweeps = bench.seconds(lambda: step(sub, Z))  # noqa: B023
+            bench.add("profile", f"k={k} {side}: at most {sub.sweeps} sweeps", 1e3 * sweeps, "ms")
+            value = bench.seconds(lambda: sub.value(Z))  # noqa: B023
+            bench.add("profile", f"k={k} {side}: value", 1e3 * value, "ms")
 
 
 def sparse(bench: Bench) -> None:

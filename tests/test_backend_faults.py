@@ -118,7 +118,12 @@ def test_chunks_of_unknown_size_are_refused(forms):
 @needs("torch")
 @pytest.mark.parametrize(
     "place",
-    ("torch.Tensor.__matmul__", "torch.Tensor.new_zeros", "torch.linalg.qr", "torch.Tensor.clamp"),
+    (
+        "torch.Tensor.__matmul__",
+        "torch.Tensor.new_zeros",
+        "array_api_compat.torch.linalg.qr",
+        "torch.Tensor.clamp",
+    ),
 )
 def test_a_full_gpu(place, forms, monkeypatch):
     """In products with X, in terms and their sums, in the start, in the steps."""

@@ -64,8 +64,8 @@ def check_local(X: Any, whom: str) -> None:
 
 
 def _shape(estimator: Any, X: Any, reset: bool) -> None:
-    if X.ndim != 2:
-        raise ValueError(f"Expected 2D array, got {X.ndim}D array instead.")
+    if len(X.shape) != 2:
+        raise ValueError(f"Expected 2D array, got {len(X.shape)}D array instead.")
     if 0 in X.shape:
         raise ValueError(f"X must have samples and features, got shape {tuple(X.shape)}.")
     _check_n_features(estimator, X, reset=reset)

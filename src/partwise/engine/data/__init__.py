@@ -21,7 +21,12 @@ SMALL_SPARSE = 40_000
 
 
 #: Packages whose arrays are used where they are, and the file here that serves them.
-BACK_ENDS = {"torch": "torch_data", "dask": "dask_data"}
+BACK_ENDS = {
+    "torch": "torch_data",
+    "cupy": "cupy_data",
+    "cupyx": "cupy_data",
+    "dask": "dask_data",
+}
 
 
 def back_end(X: Any) -> BackEnd | None:
@@ -42,8 +47,8 @@ def as_data(X: Any) -> DataMatrix:
     if found is not None:
         return found.wrap(X)
     raise TypeError(
-        f"X must be a numpy array, memmap, scipy sparse matrix, torch tensor or Dask array, got "
-        f"{type(X).__name__}; convert it with numpy.asarray first."
+        f"X must be a numpy array, memmap, scipy sparse matrix, torch tensor, CuPy or Dask array, "
+        f"got {type(X).__name__}; convert it with numpy.asarray first."
     )
 
 

@@ -117,7 +117,8 @@ class Neighbors:
         self.W = data.csr(self.parts)
         self.data, self.weight, self.codes = data, neighbors.weight, None
         if neighbors.members is not None:
-            self.codes, self.mask = data.rows(neighbors.codes), data.rows(neighbors.mask)
+            members = np.flatnonzero(neighbors.mask)
+            self.codes, self.mask = data.rows(neighbors.codes), data.rows(members)
             self.n_classes = neighbors.members.shape[0]
 
     def __call__(self, Z: Array) -> Array:

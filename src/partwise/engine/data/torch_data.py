@@ -1,13 +1,14 @@
 """torch tensors, dense or CSR, on any device. Factors are tensors there too.
 
-TF32 is off unless the data is made with ``tf32=True``: it is faster on recent GPUs and rounds the
-two products with X to 10 bits of mantissa. k x k products always keep the full precision.
+TF32 is off unless the data is made inside ``with allow_tf32():``. It is faster on recent GPUs and
+rounds the two products with X to 10 bits of mantissa; k x k products keep the full precision.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,17 @@ DENSE_FROM = 0.02
 #: A GPU's matrix products run well at widths from 32 that this divides; zero columns fill up k.
 WIDTH = 8
 csr_tensor: Any = torch.sparse_csr_tensor
+_tf32 = ContextVar("tf32", default=False)
+
+
+@contextmanager
+def allow_tf32() -> Iterator[None]:
+    """Let data made inside use TF32 in products with X, on GPUs that have it."""
+    token = _tf32.set(True)
+    try:
+        yield
+    finally:
+        _tf32.reset(token)
 
 
 @contextmanager
@@ -182,9 +194,9 @@ class OnTensors:
 class TorchData(OnTensors, DeviceDense):
     """A dense float32 or float64 tensor."""
 
-    def __init__(self, X: Any, *, back: bool = False, tf32: bool = False) -> None:
+    def __init__(self, X: Any, *, back: bool = False, tf32: bool | None = None) -> None:
         super().__init__(X, back=back)
-        self.tf32 = tf32
+        self.tf32 = _tf32.get() if tf32 is None else tf32
 
     def made(self, X: Any) -> TorchData:
         return TorchData(X, back=self.back, tf32=self.tf32)
@@ -294,4 +306,12 @@ class TorchSparse(OnTensors, DeviceSparse):
 
 BACK_END = BackEnd("torch tensors", "X.cpu().numpy()", check, as_torch_data)
 
-__all__ = ["BACK_END", "TorchData", "TorchSparse", "as_torch_data", "memory_errors", "move"]
+__all__ = [
+    "BACK_END",
+    "TorchData",
+    "TorchSparse",
+    "allow_tf32",
+    "as_torch_data",
+    "memory_errors",
+    "move",
+]
