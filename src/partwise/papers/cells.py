@@ -18,12 +18,13 @@ import numpy as np
 
 from partwise.papers.methods import Fitted, Task, fit
 from partwise.papers.protocol import Budget, DataSpec, Protocol, Variant
+from partwise.papers.readings import Reading
 from partwise.papers.sampling import UNLABELLED, Sample, draw
-from partwise.papers.scoring import cluster, distance_to_centres, scores
+from partwise.papers.scoring import distance_to_centres, readouts, scores
 
 NO_LABELS = "none"
 # Raise when the code changes what a cell's numbers are, so that stored ones are not taken for new.
-RESULT_VERSION = 3
+RESULT_VERSION = 4
 HISTORY_POINTS = 400
 
 
@@ -34,6 +35,7 @@ class Selection:
     runs: int | None = None
     quick: bool = False
     methods: tuple[str, ...] = ()
+    readings: tuple[str, ...] = ()  # by name; all where empty, the main one in a quick pass
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,6 @@ class Cell:
                 method.unit_basis,
                 method.restarts,
             ],
-            "choice": method.subrun_choice,
             "budget": None if self.budget is None else _amount(self.budget),
             "budgets": [_amount(b) for b in self.budgets],
             "kmeans": self.kmeans,
@@ -97,7 +98,7 @@ def _amount(budget: Budget) -> list[Any]:
 
 
 def cells(protocol: Protocol, selection: Selection) -> Iterator[Cell]:
-    """The cells of a protocol, small problems first, all methods of a (data, K, run) together.
+    """The cells of a protocol in its readings, each once, the main reading first.
 
     Parameters
     ----------
@@ -110,6 +111,26 @@ def cells(protocol: Protocol, selection: Selection) -> Iterator[Cell]:
     ------
     Cell
     """
+    seen = set()
+    for reading in wanted_readings(protocol, selection):
+        for cell in cells_of(protocol.read(reading), selection):
+            if cell.slug not in seen:
+                seen.add(cell.slug)
+                yield cell
+
+
+def wanted_readings(protocol: Protocol, selection: Selection) -> list[Reading]:
+    """The readings to run, the main one first."""
+    if selection.readings:
+        known = {reading.name: reading for reading in protocol.readings}
+        return [known[name] for name in selection.readings if name in known]
+    if selection.quick:
+        return [protocol.main]
+    return sorted(protocol.readings, key=lambda reading: not reading.main)
+
+
+def cells_of(protocol: Protocol, selection: Selection) -> Iterator[Cell]:
+    """The cells of a protocol in one reading, all methods of a (data, K, run) together."""
     runs = _runs(protocol, selection)
     methods = [m for m in protocol.runnable() if _wanted(m.name, selection.methods)]
     for data in protocol.data:
@@ -118,6 +139,8 @@ def cells(protocol: Protocol, selection: Selection) -> Iterator[Cell]:
             for k in clusters:
                 for method in methods:
                     if method.max_clusters is not None and k > method.max_clusters:
+                        continue
+                    if method.runs is not None and run >= method.runs and selection.runs is None:
                         continue
                     budgets = protocol.budgets if method.labels and protocol.budgets else (None,)
                     for variant in method.variants():
@@ -144,7 +167,7 @@ def _wanted(name: str, chosen: tuple[str, ...]) -> bool:
 def _runs(protocol: Protocol, selection: Selection) -> int:
     if selection.runs is not None:
         return selection.runs
-    return protocol.quick.get("runs", 1) if selection.quick else protocol.runs_default
+    return protocol.quick.get("runs", 1) if selection.quick else protocol.runs()
 
 
 def _clusters(protocol: Protocol, data: DataSpec, selection: Selection) -> tuple[int, ...]:
@@ -178,39 +201,49 @@ def run_cell(cell: Cell, data_home: str | None = None) -> dict[str, Any]:
     Returns
     -------
     dict
-        Plain values, ready for JSON: the cell, its scores on all samples and, for every budget,
-        on the unlabelled ones, the objective, iterations, seconds.
+        Plain values, ready for JSON: the cell; of every sub-run and readout the scores on all
+        samples and, for every budget, on the unlabelled ones; the objective, iterations, seconds.
     """
     sample = draw(cell.table, cell.data, cell.k, cell.run, data_home=data_home)
     method = cell.variant.method
     y = sample.shown(cell.budget) if method.labels else None
     params = cell.variant.params(cell.data.name)
-    attempts = []
+    attempts, fits = [], []
     for subrun in range(method.subruns):
         task = Task(sample, y, cell.k, method, params, subrun, cell.kmeans)
         fitted = fit(task)
-        found = cluster(fitted, task, restarts=cell.kmeans)
-        attempts.append((fitted, found, scores(sample.truth, found)))
-    best = _best(attempts, method.subrun_choice)
-    fitted, found, score = attempts[best]
-    metrics = score | _shapes(fitted, sample)
-    if len(attempts) > 1:  # the best score of the sub-runs is chosen on the answer: for the record
-        metrics |= {f"{n}_best": max(s[n] for _, _, s in attempts) for n in ("ac", "nmi")}
+        found = readouts(fitted, task, restarts=cell.kmeans)
+        attempts.append(
+            {
+                "objective": fitted.objective,
+                "readouts": {name: _scored(cell, sample, f) for name, f in found.items()},
+            }
+        )
+        fits.append(fitted)
+    best = fits[lowest(attempts)]
     result = {
         "cell": describe(cell),
-        "metrics": metrics,
-        "unlabelled": _on_unlabelled(cell, sample, found),
-        "objective": fitted.objective,
-        "n_iter": fitted.n_iter,
-        "seconds": sum(a[0].seconds for a in attempts) / len(attempts),
-        "chosen": fitted.chosen,
-        "subruns": [
-            {"objective": f.objective, "ac": s["ac"], "nmi": s["nmi"]} for f, _, s in attempts
-        ]
-        if len(attempts) > 1
-        else [],
+        "attempts": attempts,
+        "shapes": _shapes(best, sample),
+        "objective": best.objective,
+        "n_iter": best.n_iter,
+        "seconds": sum(f.seconds for f in fits) / len(fits),
+        "chosen": best.chosen,
     }
-    return result | _kept(cell, fitted, sample)
+    return result | _kept(cell, best, sample)
+
+
+def lowest(attempts: list[dict[str, Any]]) -> int:
+    """The number of the sub-run with the lowest objective."""
+    values = [a["objective"] if a["objective"] is not None else np.inf for a in attempts]
+    return int(np.argmin(values))
+
+
+def _scored(cell: Cell, sample: Sample, found: Any) -> dict[str, Any]:
+    return {
+        "all": scores(sample.truth, found),
+        "unlabelled": _on_unlabelled(cell, sample, found),
+    }
 
 
 def describe(cell: Cell) -> dict[str, Any]:
@@ -235,15 +268,6 @@ def describe(cell: Cell) -> dict[str, Any]:
         "seed": f"SeedSequence({cell.table}|{cell.data.name}, {cell.k}, {cell.run})",
         "fingerprint": cell.fingerprint,
     }
-
-
-def _best(attempts: list[tuple[Fitted, Any, dict[str, float]]], choice: str) -> int:
-    if len(attempts) == 1:
-        return 0
-    if choice == "score":
-        return int(np.argmax([score["ac"] for _, _, score in attempts]))
-    values = [f.objective if f.objective is not None else np.inf for f, _, _ in attempts]
-    return int(np.argmin(values))
 
 
 def _shapes(fitted: Fitted, sample: Sample) -> dict[str, float]:

@@ -55,23 +55,13 @@ def reproduce(
         _print_list(out, data_home, jobs)
         return
     from partwise.papers.cells import Selection
+    from partwise.papers.protocol import expand
 
     chosen = tuple(m.strip() for m in methods.split(",") if m.strip()) if methods else ()
     selection = Selection(runs=runs, quick=quick, methods=chosen)
-    failed = _run(_expand(name), selection, jobs, out, data_home)
+    failed = _run(expand(name), selection, jobs, out, data_home)
     if failed:
         raise typer.Exit(1)
-
-
-def _expand(name: str) -> list[str]:
-    from partwise.papers.protocol import PAPERS, load_protocol, names
-
-    if name == "all":
-        return list(names())
-    if name in PAPERS:
-        return [n for n in names() if n.startswith(f"{name}/")]
-    load_protocol(name)  # an unknown name is an error before anything runs
-    return [name]
 
 
 def _run(

@@ -1,14 +1,17 @@
 """How long a table takes: what was measured once, scaled to this machine.
 
-``timings.toml`` holds, for each table, the seconds of a cell over K to the power 1.5 on a reference
-machine, and the seconds that `partwise.papers.machine.speed` took there. The ratio of speeds
-carries one over to the other. Where a folder already has results of the table, those are used.
+A cell's seconds are c · effort · K^g: ``timings.toml`` holds (c, g) for every table, data set and
+method, from a machine on which `partwise.papers.machine.speed` took ``speed`` seconds; the effort
+is its number of iterations. The ratio of speeds carries one machine over to the other. Where a
+folder already has results of the table, their ratio to the estimate is used instead.
 """
 
 from __future__ import annotations
 
-import json
+import math
 import tomllib
+from collections import defaultdict
+from collections.abc import Iterable
 from functools import cache
 from importlib import resources
 from typing import Any
@@ -17,13 +20,16 @@ import numpy as np
 
 from partwise.papers.cells import Cell
 from partwise.papers.machine import speed
+from partwise.papers.methods import TRIAL_ITER
+from partwise.papers.protocol import Method
 from partwise.papers.store import Store
 
 SAMPLE = 100  # stored results that are read for an estimate
-GROWTH = 1.5  # between 1 (overheads) and 2 (products of n x p and p x k with n ~ k)
+UNKNOWN = (0.02, 1.5)  # a table that was never measured
 HEAD = (
-    "# Seconds of computing of a cell (fit, k-means, scores) on one thread over K ** 1.5, on the",
-    "# machine where `speed` was taken. `partwise reproduce --list` scales them to another.",
+    "# [c, g]: a cell (fits, k-means, scores) takes c * effort * K ** g seconds of one thread on",
+    "# the machine where `speed` was taken; `partwise reproduce --list` scales them to another.",
+    "# `start` is what a process takes to import and compile.",
 )
 
 
@@ -33,51 +39,89 @@ def _timings() -> dict[str, Any]:
     return tomllib.loads(source.read_text(encoding="utf-8"))
 
 
+def effort(method: Method, params: dict[str, Any]) -> float:
+    """Iterations of a cell in hundreds; 1 for what does not iterate in our way."""
+    if "max_iter" not in params or not method.estimator[:1].isupper():
+        return float(method.subruns)
+    trials = TRIAL_ITER * method.restarts if method.restarts > 1 else 0
+    return method.subruns * (trials + params["max_iter"]) / 100.0
+
+
+def cell_seconds(cell: Cell) -> float:
+    """A cell's seconds on the machine where the timings were taken."""
+    method = cell.variant.method
+    known = _timings().get("cells", {}).get(cell.table, {})
+    c, g = known.get(f"{cell.data.name}, {method.name}", UNKNOWN)
+    return float(c * effort(method, cell.variant.params(cell.data.name)) * cell.k**g)
+
+
 def seconds_left(todo: list[Cell], jobs: int, store: Store | None = None) -> float | None:
     """Estimated seconds to run these cells in ``jobs`` processes; None where nothing is known."""
     if not todo:
         return 0.0
-    table = todo[0].table
-    own = cost(store, table) if store else None
-    if own is None:
-        known = _timings().get("cells", {}).get(table)
-        if known is None:
+    ratio = measured_ratio(store, todo) if store else None
+    if ratio is None:
+        if todo[0].table not in _timings().get("cells", {}):
             return None
-        own = known * speed() / _timings()["speed"]
-    return own * sum(work(cell.k) for cell in todo) / jobs
+        ratio = speed() / _timings()["speed"]
+    each = [cell_seconds(cell) for cell in todo]
+    return start_seconds() + ratio * max(sum(each) / jobs, *each)
 
 
-def work(k: int) -> float:
-    """How the time of a cell grows with its K: samples and factors both do."""
-    return float(k) ** GROWTH
+def start_seconds() -> float:
+    """What a process takes here to import the libraries and compile the kernels."""
+    return float(_timings()["start"] * speed() / _timings()["speed"])
 
 
-def cost(store: Store, table: str, *, least: int = 4) -> float | None:
-    """Seconds of computing for one unit of `work`; None with fewer than ``least`` results."""
-    folder = store.folder / "cells" / table
-    files = sorted(folder.glob("*.json")) if folder.is_dir() else []
-    if len(files) < least:
+def measured_ratio(store: Store, todo: list[Cell], *, least: int = 4) -> float | None:
+    """Measured over estimated seconds of this table's stored cells; None with too few of them."""
+    done = [cell for cell in todo if store.has(cell)] or _stored_like(store, todo)
+    if len(done) < least:
         return None
-    chosen = files[:: max(1, len(files) // SAMPLE)]
-    results = [json.loads(path.read_text(encoding="utf-8")) for path in chosen]
-    spent = sum(r.get("cpu_seconds", 0.0) for r in results)
-    return spent / sum(work(r["cell"]["k"]) for r in results)
+    chosen = done[:: max(1, len(done) // SAMPLE)]
+    spent = sum((store.get(cell) or {}).get("cpu_seconds", 0.0) for cell in chosen)
+    return spent / sum(cell_seconds(cell) for cell in chosen)
 
 
-def timings_text(store: Store, tables: list[str]) -> str:
+def _stored_like(store: Store, todo: list[Cell]) -> list[Cell]:
+    """Cells of other runs of the same rows that the folder holds."""
+    from dataclasses import replace
+
+    runs = range(store.stored_runs(todo[0].table))
+    kinds = {(c.k, c.variant.name, c.budget_name, c.data.name): c for c in todo}
+    others = (replace(cell, run=run) for cell in kinds.values() for run in runs)
+    return [cell for cell in others if store.has(cell)]
+
+
+def timings_text(store: Store, cells: Iterable[Cell], *, start: float) -> str:
     """A new ``timings.toml`` from the results of a folder made on this machine."""
-    lines = [*HEAD, f"speed = {speed():.4f}", "", "[cells]"]
-    for table in tables:
-        value = cost(store, table, least=1)
-        if value is not None:
-            lines.append(f'"{table}" = {value:.3g}')
+    points: dict[str, dict[str, list[tuple[float, float]]]] = defaultdict(lambda: defaultdict(list))
+    for cell in cells:
+        result = store.get(cell)
+        if result is not None:
+            method = cell.variant.method
+            unit = effort(method, cell.variant.params(cell.data.name))
+            seconds = max(result["cpu_seconds"], 1e-3) / unit
+            points[cell.table][f"{cell.data.name}, {method.name}"].append((cell.k, seconds))
+    lines = [*HEAD, f"speed = {speed():.4f}", f"start = {start:.1f}"]
+    for table, columns in points.items():
+        lines += ["", f'[cells."{table}"]']
+        lines += [f'"{name}" = {_power_law(found)}' for name, found in columns.items()]
     return "\n".join(lines) + "\n"
+
+
+def _power_law(found: list[tuple[float, float]]) -> str:
+    """[c, g] of c K^g with the right total; the growth by least squares on logarithms."""
+    k, seconds = np.array(found).T
+    g = float(np.polyfit(np.log(k), np.log(seconds), 1)[0]) if len(set(k)) > 1 else 1.5
+    g = min(max(g, 0.0), 3.0)
+    return f"[{seconds.sum() / (k**g).sum():.3g}, {g:.2f}]"
 
 
 def words(seconds: float | None) -> str:
     """A duration as people say it."""
-    if seconds is None or not np.isfinite(seconds):
-        return "not measured yet"
+    if seconds is None or not math.isfinite(seconds):
+        return "?"
     if seconds < 90:
         return f"{max(1, round(seconds))} s"
     if seconds < 5400:

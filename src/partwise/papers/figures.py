@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from partwise.papers.cells import NO_LABELS
-from partwise.papers.summary import Summary
+from partwise.papers.summary import Summary, pick
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -205,7 +205,7 @@ def _basis(summary: Summary) -> dict[str, Figure]:
         for ax, image in zip(axes.ravel(), images, strict=False):
             # Dark is large, as in the paper; pixels are stored column by column.
             ax.imshow(255 - image.reshape(width, height).T, cmap="gray", vmin=0, vmax=255)
-        value = result["metrics"].get("sparseness_U", float("nan"))
+        value = result["shapes"].get("sparseness_U", float("nan"))
         figure.suptitle(f"{cell['method']}: sparseness {value:.3f}", fontsize=9)
         figures[f"figure-{cell['method']}"] = figure
     return figures
@@ -222,7 +222,9 @@ def _points(summary: Summary) -> dict[str, Figure]:
             ax.scatter(*X[truth == label].T, s=12, alpha=0.7)
         if result.get("basis") is not None:
             ax.scatter(*np.asarray(result["basis"]).T, marker="D", c="black", s=60)
-        ax.set_title(f"{result['cell']['method']}, accuracy {result['metrics']['ac']:.1f} %")
+        name = result["cell"]["method"]
+        accuracy = pick(result, summary.protocol.method(name))["all"]["ac"]
+        ax.set_title(f"{name}, accuracy {accuracy:.1f} %")
         ax.set_aspect("equal")
     return {"figure": figure}
 

@@ -40,6 +40,7 @@ class Fitted:
     objective: float | None = None
     n_iter: int | None = None
     history: list[float] = field(default_factory=list)
+    weights: Array | None = None  # of the samples, where the method has them
     chosen: dict[str, Any] | None = None
 
 
@@ -185,6 +186,7 @@ def fit_estimator(task: Task, name: str, params: dict[str, Any]) -> Fitted:
         objective=None if objective is None else float(objective),
         n_iter=int(getattr(estimator, "n_iter_", 0)),
         history=history,
+        weights=weights,
     )
 
 
@@ -203,8 +205,10 @@ def _kmeans(task: Task) -> Fitted:
     from sklearn.cluster import KMeans
 
     began = time.perf_counter()
-    model = KMeans(task.k, n_init=task.params.get("n_init", 20), random_state=task.seed)
-    model.fit(task.sample.X)
+    settings = {"n_init": 20, "random_state": task.seed} | task.params
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that a start ran into the iteration limit is no news
+        model = KMeans(task.k, **settings).fit(task.sample.X)
     seconds = time.perf_counter() - began
     return Fitted(
         None,
@@ -243,7 +247,10 @@ def _ncut(task: Task) -> Fitted:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a graph in several parts is what clusters look like
         embedding = spectral_embedding(
-            graph, n_components=task.k, random_state=task.seed, drop_first=False
+            graph,
+            n_components=task.k,
+            random_state=task.seed,
+            drop_first=task.params.get("drop_first", False),
         )
     return Fitted(embedding, time.perf_counter() - began)
 

@@ -9,24 +9,26 @@ from typing import Any
 
 from partwise._versions import versions
 from partwise.io.files import write_whole
-from partwise.papers.cells import Selection, cells
+from partwise.papers.cells import Selection, cells_of
 from partwise.papers.document import Grid, Picture, Section, Text, to_html, to_markdown
 from partwise.papers.machine import machine
 from partwise.papers.operations import count, printed_count
 from partwise.papers.protocol import Protocol, load_protocol, names, read_rows, read_settings
+from partwise.papers.readings import Reading
 from partwise.papers.runner import plan
 from partwise.papers.store import Store
-from partwise.papers.summary import Summary, summarise
+from partwise.papers.summary import Summary, pick, summarise
 from partwise.papers.tables import Context, build, overview
 
 RUN_COLUMNS = ("table", "data", "k", "run", "variant", "budget_name", "seed", "params")
 SCORES = ("ac", "nmi", "ari", "purity")
 
 
-def stored(protocol: Protocol, store: Store) -> Summary:
-    """All results of a protocol that a folder holds, whatever command made them."""
+def stored(protocol: Protocol, store: Store, reading: Reading | None = None) -> Summary:
+    """All results of a protocol that a folder holds, whatever command made them, in one reading."""
     runs = max(store.stored_runs(protocol.root), 1)
-    return summarise(protocol, store.results(cells(protocol, Selection(runs=runs))))
+    read = protocol.read(reading)
+    return summarise(read, store.results(cells_of(read, Selection(runs=runs))))
 
 
 def write_one(
@@ -115,10 +117,11 @@ def _runs_csv(summary: Summary) -> str:
     writer.writerow([*RUN_COLUMNS, *SCORES, *hidden, *tail])
     for result in summary.results:
         cell = result["cell"]
-        own = result["unlabelled"].get(cell["budget_name"], {})
+        scored = pick(result, summary.protocol.method(cell["method"]))
+        own = scored["unlabelled"].get(cell["budget_name"], {})
         writer.writerow(
             [cell[c] for c in RUN_COLUMNS]
-            + [_short(result["metrics"].get(s)) for s in SCORES]
+            + [_short(scored["all"].get(s)) for s in SCORES]
             + [_short(own.get(s)) for s in SCORES]
             + [_short(result[t]) for t in ("objective", "n_iter", "seconds", "chosen")]
             + [" ".join(f"{k}={v}" for k, v in result.get("versions", {}).items())]

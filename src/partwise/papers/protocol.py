@@ -19,6 +19,10 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
+from partwise.papers.readings import FIRST, Reading, apply
+
+AS_WRITTEN = Reading(FIRST)
+READINGS = "readings.toml"  # beside a paper's tables: how each of them is read
 PAPERS = ("cnmf", "lcf", "gnmf", "nmfdc", "cdnmf", "partwise")
 
 
@@ -65,13 +69,15 @@ class Method:
     start: str = "shared"  # shared: the cell's V0 and U0; seed: the estimator's own, seeded
     restarts: int = 1  # starts of 30 iterations, of which the best goes on
     subruns: int = 1
-    subrun_choice: str = "objective"
+    subrun_choice: str = "objective"  # of the sub-runs: objective, score (the best) or mean
+    readout: str = "k-means++"  # or random (seeds), argmax, "root random" (on Γ^½V, random seeds)
     unit_basis: bool = True
     grid: dict[str, list[Any]] = field(default_factory=dict)
     sweep: dict[str, list[Any]] = field(default_factory=dict)
     per_data: dict[str, dict[str, Any]] = field(default_factory=dict)
     printed_only: str = ""
     max_clusters: int | None = None
+    runs: int | None = None  # at most so many, for a column that costs much
     note: str = ""
 
     @property
@@ -143,6 +149,21 @@ class Protocol:
     runs_of: str
     printed: tuple[Printed, ...]
     comparable: bool = True
+    readings: tuple[Reading, ...] = (AS_WRITTEN,)
+    reading: Reading = AS_WRITTEN  # the one that this protocol is now
+
+    @property
+    def main(self) -> Reading:
+        """The reading that is shown in full: the one the text or the authors' code fixes."""
+        return next((r for r in self.readings if r.main), self.readings[0])
+
+    def read(self, reading: Reading | None = None) -> Protocol:
+        """The protocol in a reading, by default the main one."""
+        return apply(self, reading or self.main)
+
+    def runs(self) -> int:
+        """Runs a row by default, in this reading."""
+        return self.reading.runs or self.runs_default
 
     @property
     def root(self) -> str:
@@ -182,11 +203,21 @@ def names() -> tuple[str, ...]:
         stems = [
             entry.name.removesuffix(".toml")
             for entry in (_folder() / paper).iterdir()
-            if entry.name.endswith(".toml")
+            if entry.name.endswith(".toml") and entry.name != READINGS
         ]
         stems.sort(key=lambda s: (not s.startswith("table"), int("".join(filter(str.isdigit, s)))))
         found += [f"{paper}/{stem}" for stem in stems]
     return tuple(found)
+
+
+def expand(name: str) -> list[str]:
+    """The tables and figures that a name stands for: one, a paper's, or all."""
+    if name == "all":
+        return list(names())
+    if name in PAPERS:
+        return [n for n in names() if n.startswith(f"{name}/")]
+    load_protocol(name)  # an unknown name is an error before anything runs
+    return [name]
 
 
 def _file(name: str, suffix: str) -> Traversable | Path:
@@ -273,7 +304,26 @@ def load_protocol(name: str) -> Protocol:
         runs_of=runs_of,
         printed=read_printed(printed_from),
         comparable=raw.get("comparable", True),
+        readings=_readings(runs_of or name, raw),
     )
+
+
+def _readings(name: str, raw: dict[str, Any]) -> tuple[Reading, ...]:
+    """The readings of a table: of its paper's list those that name it, or its own."""
+    entries = [dict(entry) for entry in raw.get("readings", [])]
+    if not name.endswith(".toml"):
+        paper, stem = name.split("/")
+        source = _folder() / paper / READINGS
+        if source.is_file():
+            listed = tomllib.loads(source.read_text(encoding="utf-8"))["readings"]
+            entries = [entry for entry in listed if stem in entry["tables"]]
+    by_name: dict[str, dict[str, Any]] = {}
+    for entry in entries:
+        base = by_name.get(entry.pop("like", ""), {})
+        shared: dict[str, Any] = {k: v for k, v in base.items() if k in ("methods", "prepare")}
+        by_name[entry["name"]] = {**shared, **entry, "tables": tuple(entry.get("tables", ()))}
+    found = tuple(Reading(**entry) for entry in by_name.values())
+    return found if any(r.name == FIRST for r in found) else (AS_WRITTEN, *found)
 
 
 def _data(entry: dict[str, Any]) -> DataSpec:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import multiprocessing
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -41,7 +41,9 @@ class Outcome:
 
 
 Progress = Callable[[Cell, "dict[str, Any] | None"], None]
-Submit = Callable[[list[Cell], "str | None", Store], Iterator[tuple[Cell, "dict[str, Any] | None"]]]
+Submit = Callable[
+    [Iterable[Cell], "str | None", Store], Iterator[tuple[Cell, "dict[str, Any] | None"]]
+]
 
 
 def cores() -> int:
@@ -88,6 +90,11 @@ def plan(
         if cell.variant.method.name not in skipped and cell.data.name not in skipped
     ]
     return wanted, skipped
+
+
+def present(protocols: list[Protocol], data_home: str | None) -> set[tuple[str, str]]:
+    """The (table, data set) pairs whose data lie on this machine."""
+    return {(p.root, d.name) for p in protocols for d in p.data if data_found(d, data_home)}
 
 
 def reproduce(
@@ -182,7 +189,7 @@ def pool(jobs: int) -> Iterator[Submit]:
 
 
 def _one_by_one(
-    todo: list[Cell], data_home: str | None, store: Store
+    todo: Iterable[Cell], data_home: str | None, store: Store
 ) -> Iterator[tuple[Cell, dict[str, Any] | None]]:
     limits = limit_threads(1) if cores() == 1 else None
     try:
@@ -194,13 +201,17 @@ def _one_by_one(
 
 
 def _in_pool(
-    executor: ProcessPoolExecutor, jobs: int, todo: list[Cell], data_home: str | None, store: Store
+    executor: ProcessPoolExecutor,
+    jobs: int,
+    todo: Iterable[Cell],
+    data_home: str | None,
+    store: Store,
 ) -> Iterator[tuple[Cell, dict[str, Any] | None]]:
     queue = iter(todo)
     running: dict[Any, Cell] = {}
     while True:
-        # Two a worker are enough to keep it busy, and late enough to see another process's work.
-        while len(running) < 2 * jobs:
+        # A few in hand keep every worker busy, and are late enough to see another process's work.
+        while len(running) < jobs + 2 + jobs // 4:
             cell = next(queue, None)
             if cell is None:
                 break

@@ -3,25 +3,31 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from partwise.papers.cells import NO_LABELS
+from partwise.papers.cells import NO_LABELS, lowest
 from partwise.papers.protocol import Method, Protocol
+from partwise.papers.scoring import chosen_readout
 
 Point = tuple[str, int, int]  # data, K, run: what two methods share in a pair
 
 
 @dataclass(frozen=True)
 class Stat:
-    """A mean over runs, in per cent where the metric is."""
+    """A mean over runs, in per cent where the metric is.
+
+    ``sd`` is the deviation of single runs, ``se`` the standard error of the mean; both are nan
+    where a row has one run only.
+    """
 
     mean: float
     sd: float
     n: int
+    se: float = float("nan")
 
 
 @dataclass
@@ -58,7 +64,8 @@ class Summary:
     ) -> Stat | None:
         """Mean and deviation over runs at one K; over the K's means where k is None.
 
-        The deviation of an average row is the mean of the deviations, as CNMF and LCF print it.
+        The deviation of an average row is the mean of the deviations, as CNMF and LCF print it;
+        its standard error is that of a mean of independent means.
         """
         rows: dict[tuple[str, int], list[float]] = defaultdict(list)
         for (d, kk, _), value in self.column(method, metric, budget, scope).items():
@@ -69,7 +76,10 @@ class Summary:
         means = [float(np.mean(v)) for v in rows.values()]
         # One deviation of each row's runs, with n - 1; a single run has none.
         sds = [float(np.std(v, ddof=1)) if len(v) > 1 else float("nan") for v in rows.values()]
-        return Stat(float(np.mean(means)), float(np.mean(sds)), sum(map(len, rows.values())))
+        errors = [sd / np.sqrt(len(v)) for sd, v in zip(sds, rows.values(), strict=True)]
+        se = float(np.sqrt(np.sum(np.square(errors))) / len(errors))
+        n = sum(map(len, rows.values()))
+        return Stat(float(np.mean(means)), float(np.mean(sds)), n, se)
 
     def rows(self) -> list[tuple[str, int]]:
         """The (data, K) that have results, in the protocol's order."""
@@ -103,14 +113,34 @@ def summarise(protocol: Protocol, results: Iterable[dict[str, Any]]) -> Summary:
         if cell["method"] not in known:
             continue
         point = (cell["data"], cell["k"], cell["run"])
-        _add(summary, "all", result["metrics"], cell, cell["budget_name"], point)
-        _add(summary, "all", {"seconds": result["seconds"]}, cell, cell["budget_name"], point)
-        for budget, scores in result["unlabelled"].items():
+        scored = pick(result, known[cell["method"]])
+        others = {**result["shapes"], "seconds": result["seconds"]}
+        _add(summary, "all", scored["all"] | others, cell, cell["budget_name"], point)
+        for budget, scores in scored["unlabelled"].items():
             _add(summary, "unlabelled", scores, cell, budget, point)
     for method in protocol.methods:
         if method.grid:
             _choose(summary, method)
     return summary
+
+
+def pick(result: dict[str, Any], method: Method) -> dict[str, Any]:
+    """A result's scores by the method's readout and its rule for sub-runs."""
+    attempts = result["attempts"]
+    name = chosen_readout(method.readout, attempts[0]["readouts"])
+    scored = [attempt["readouts"][name] for attempt in attempts]
+    if len(scored) == 1 or method.subrun_choice == "objective":
+        return scored[lowest(attempts)]
+    # Each score's own best: "the best result", whichever sub-run it comes from.
+    join = np.max if method.subrun_choice == "score" else np.mean
+    unlabelled = {
+        b: _join([s["unlabelled"][b] for s in scored], join) for b in scored[0]["unlabelled"]
+    }
+    return {"all": _join([s["all"] for s in scored], join), "unlabelled": unlabelled}
+
+
+def _join(scores: list[dict[str, float]], join: Callable[..., Any]) -> dict[str, float]:
+    return {name: float(join([s[name] for s in scores])) for name in scores[0]}
 
 
 def _add(
