@@ -20,6 +20,7 @@ from partwise.cli.outputs import check_folder, csv_text, whole_folder
 from partwise.cli.progress import Bar
 from partwise.io import models
 from partwise.io.files import check_target, write_whole
+from partwise.view.describe import about
 
 #: The representation as text only up to this many numbers.
 MAX_TEXT = 2_000_000
@@ -111,6 +112,7 @@ def _summary(task: work.Task, fitted: work.Fitted, command: str) -> dict[str, An
     sizes = Counter(str(name) for name in model.labels_)
     confidence = model.clustering_.confidence(model.embedding_)
     names = np.array([str(name) for name in model.labels_])
+    words = about(samples, names.tolist())
     return {
         "command": command,
         "source": samples.source,
@@ -118,6 +120,7 @@ def _summary(task: work.Task, fitted: work.Fitted, command: str) -> dict[str, An
         "samples": samples.n_samples,
         "features": int(samples.X.shape[1]),
         "preparation": samples.preparation,
+        "columns": [dict(zip(("name", "read_as", "done"), row)) for row in samples.columns],
         "labels": task.n_labelled,
         "classes": task.classes,
         "method": fitted.method,
@@ -130,6 +133,7 @@ def _summary(task: work.Task, fitted: work.Fitted, command: str) -> dict[str, An
                 "name": name,
                 "size": sizes[name],
                 "confidence": round(float(confidence[names == name].mean()), 4),
+                **({"about": words[name]} if name in words else {}),
             }
             for name in sorted(map(str, model.clustering_.names), key=_natural)
         ],
@@ -174,6 +178,15 @@ def _stability(task: work.Task, fitted: work.Fitted, bar: Bar, seeds: int | None
         )
 
 
+def _with_words(
+    heading: list[str], rows: list[list[Any]], words: dict[str, list[str]]
+) -> tuple[list[str], list[list[Any]]]:
+    """Rows of assignments.csv with what each cluster is about, where that is known."""
+    if not words:
+        return heading, rows
+    return [*heading, "about"], [[*row, ", ".join(words.get(row[1], ()))] for row in rows]
+
+
 def assignment_rows(ids: list[str], names: Any, confidence: Any, given: Any) -> list[list[Any]]:
     """Rows of assignments.csv."""
     labels = [""] * len(ids) if given is None else ["" if v is None else v for v in given]
@@ -189,6 +202,7 @@ def _write_results(folder: Path, task: work.Task, fitted: work.Fitted) -> None:
     confidence = model.clustering_.confidence(V)
     rows = assignment_rows(ids, model.labels_, confidence, task.given)
     heading = ["id", "cluster", "confidence", "given_label"]
+    heading, rows = _with_words(heading, rows, about(task.samples, [row[1] for row in rows]))
     write_whole(folder / "assignments.csv", csv_text(heading, rows))
     np.save(folder / "representation.npy", V, allow_pickle=False)
     if V.size <= MAX_TEXT:
@@ -246,13 +260,18 @@ def _say(summary: dict[str, Any], task: work.Task, errors: Console, *, as_json: 
     console.print(
         f"{summary['samples']} {kind}, {summary['features']} features. {summary['preparation']}"
     )
+    work.say_columns(summary["columns"], console)
     console.print(f"Method: {summary['reason']}")
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("cluster")
     table.add_column("samples", justify="right")
     table.add_column("confidence", justify="right")
+    told = any("about" in row for row in summary["clusters"])
+    if told:
+        table.add_column("about", overflow="fold")
     for row in summary["clusters"][:30]:
-        table.add_row(row["name"], str(row["size"]), f"{row['confidence']:.2f}")
+        words = [", ".join(row.get("about", ()))] if told else []
+        table.add_row(row["name"], str(row["size"]), f"{row['confidence']:.2f}", *words)
     console.print(table)
     if len(summary["clusters"]) > 30:
         console.print(f"and {len(summary['clusters']) - 30} more clusters")

@@ -28,15 +28,18 @@ class Clustering:
         The class that took each cluster, or a name of its own.
     labels : ndarray of shape (n_samples,)
         The name of each training sample's cluster.
+    unit : bool
+        Whether distances are those of codes scaled to length one.
     """
 
     centers: NDArray[Any]
     names: NDArray[Any]
     labels: NDArray[Any]
+    unit: bool = False
 
     def predict(self, V: ArrayLike) -> NDArray[Any]:
         """The name of the closest center for each row of V."""
-        names: NDArray[Any] = self.names[_distances(V, self.centers).argmin(axis=1)]
+        names: NDArray[Any] = self.names[self._distances(V).argmin(axis=1)]
         return names
 
     def confidence(self, V: ArrayLike) -> NDArray[np.float64]:
@@ -55,7 +58,7 @@ class Clustering:
         ndarray of shape (n_samples,)
             Between 0 and 1.
         """
-        D = _distances(V, self.centers)
+        D = self._distances(V)
         if D.shape[1] == 1:
             return np.ones(D.shape[0])
         nearest, second = np.partition(D, 1, axis=1)[:, :2].T
@@ -80,13 +83,16 @@ class Clustering:
         ndarray of shape (n_samples, n_clusters)
             In the order of ``names``.
         """
-        D = _distances(V, self.centers)
+        D = self._distances(V)
         closest = D.min(axis=1, keepdims=True)
         # relative to the closest: the ratio is at most 1, so nothing overflows
         ratio = np.divide(closest, D, out=np.ones_like(D), where=D > 0)
         shares: NDArray[np.float64] = np.where((closest == 0) & (D > 0), 0.0, ratio) ** 2
         shares /= shares.sum(axis=1, keepdims=True)
         return shares
+
+    def _distances(self, V: ArrayLike) -> NDArray[np.float64]:
+        return _distances(_unit(_as_rows(V)) if self.unit else V, self.centers)
 
 
 def cluster_representation(
@@ -95,6 +101,7 @@ def cluster_representation(
     *,
     labels: Labels | None = None,
     n_init: int = 20,
+    unit: bool = False,
     random_state: int | np.random.RandomState | None = None,
 ) -> Clustering:
     """k-means on the rows of V: min Σ_i min_c ‖v_i - m_c‖², the best of ``n_init`` starts.
@@ -117,6 +124,10 @@ def cluster_representation(
         them.
     n_init : int, default=20
         Number of k-means starts, as in the papers.
+    unit : bool, default=False
+        Scale the rows of V to length one first: what counts is in which proportions a sample uses
+        the parts. Short texts have few words and small codes, and without this most of them end in
+        the cluster next to zero.
     random_state : int or RandomState, optional
         An integer gives the same clusters each time.
 
@@ -144,6 +155,8 @@ def cluster_representation(
             f"labels must have one entry for each of the {V.shape[0]} rows of V, "
             f"got {labels.codes.shape[0]}."
         )
+    if unit:
+        V = _unit(V)
     centers = _kmeans(V, min(int(n_clusters), V.shape[0]), n_init, random_state)
     closest = _distances(V, centers).argmin(axis=1)
     used, closest = np.unique(closest, return_inverse=True)  # copies of a center have no members
@@ -152,7 +165,12 @@ def cluster_representation(
         names: NDArray[Any] = np.arange(used.size)
     else:
         names = _names(labels.classes, _match(labels, closest, used.size))
-    return Clustering(centers=centers, names=names, labels=names[closest])
+    return Clustering(centers=centers, names=names, labels=names[closest], unit=unit)
+
+
+def _unit(V: NDArray[Any]) -> NDArray[Any]:
+    length = np.linalg.norm(V, axis=1, keepdims=True)
+    return V / np.where(length > 0, length, 1)
 
 
 def _kmeans(

@@ -41,7 +41,13 @@ class Encoder:
         if isinstance(value, float):
             return value if math.isfinite(value) else {"float": repr(value)}
         if isinstance(value, Clustering):
-            parts = {"centers": value.centers, "names": value.names, "labels": value.labels}
+            parts: dict[str, Any] = {
+                "centers": value.centers,
+                "names": value.names,
+                "labels": value.labels,
+            }
+            if value.unit:
+                parts["unit"] = value.unit
             return {"clustering": {k: self.encode(v, f"{where}.{k}") for k, v in parts.items()}}
         if back_end(value) is not None:
             value = to_numpy(value)  # a model file is read where its package may not be
@@ -161,7 +167,7 @@ class Decoder:
             raise PersistError("the clusters are malformed.")
         if names.shape != centers.shape[:1] or not np.isfinite(centers).all():
             raise PersistError("the clusters are malformed.")
-        return Clustering(**parts)
+        return Clustering(**parts, unit=bool(content.get("unit", False)))
 
 
 KINDS = {

@@ -8,7 +8,7 @@ squared distance of at most about one, whatever its unit and however many values
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ YES = {"yes", "y", "true", "t", "ja", "j", "oui", "si", "sí", "sim", "да", "�
 NO = {"no", "n", "false", "f", "nein", "non", "não", "нет", "否", "いいえ", "0"}
 #: Names of columns that number the rows, where each value occurs once.
 ID_NAMES = {"id", "ids", "nr", "no", "number", "nummer", "key", "index", "uuid", "row", "zeile"}
+ID_NAMES |= {"编号", "序号", "番号", "№"}
 MAX_VALUES = 30
 MAX_GAPS = 0.5
 LONG = 40
@@ -95,8 +96,10 @@ def _learn(column: Any, name: str, common: str, ranged: bool) -> Column:
         return _number(name, np.asarray(column, dtype=np.float64), None, ranged)
     sign = decimal_sign(known, usual=common)
     if sign is not None:
-        numbers = to_numbers(column, sign)
-        return _number(name, numbers, sign, ranged)
+        plain = not any("," in value or value.count(".") > 1 for value in known)
+        found = _number(name, to_numbers(column, sign), sign, ranged)
+        # how they are written is worth a word only where it is not plain
+        return replace(found, done=found.done.partition("; ")[2]) if plain else found
     form = date_format(known)
     if form is not None:
         return _date(name, column, form, ranged)

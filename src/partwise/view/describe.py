@@ -1,0 +1,137 @@
+"""What a part or a cluster is about, in a few words: the features that set it apart."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from partwise.io.samples import Samples
+
+#: A feature must differ by this many standard deviations of the column to be worth a word.
+WORTH = 0.4
+
+
+def specificity(M: Any) -> NDArray[np.float64]:
+    """p log(p / q): p a row's shares of its own sum, q their mean over the rows.
+
+    A feature scores high where a row has much of it and the others have little. Weight alone puts
+    the features that are common everywhere at the head of every row.
+
+    Parameters
+    ----------
+    M : array-like of shape (n_rows, n_features)
+        Non-negative: parts, or mean values of clusters. Negative entries count as none.
+
+    Returns
+    -------
+    ndarray of shape (n_rows, n_features)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from partwise.view.describe import specificity
+    >>> M = np.array([[9.0, 3.0, 0.0], [9.0, 0.0, 3.0]])  # the first feature is everywhere
+    >>> specificity(M).argmax(axis=1).tolist()
+    [1, 2]
+    """
+    P = np.maximum(np.asarray(M, dtype=np.float64), 0)
+    total = P.sum(axis=1, keepdims=True)
+    P = P / np.where(total > 0, total, 1)
+    if len(P) == 1:
+        return P
+    mean = P.sum(axis=0) / max(np.count_nonzero(total), 1)  # a row of zeros says nothing
+    ratio = np.divide(P, mean, out=np.ones_like(P), where=(P > 0) & (mean > 0))
+    scores: NDArray[np.float64] = P * np.log(ratio)
+    return scores
+
+
+def top_features(M: Any, names: Sequence[str], most: int = 5) -> list[list[str]]:
+    """The names of the features that set each row of M apart, the clearest first."""
+    scores = specificity(M)
+    order = np.argsort(-scores, axis=1, kind="stable")[:, :most]
+    return [[str(names[j]) for j in row if score[j] > 0] for row, score in zip(order, scores)]
+
+
+def about(samples: Samples, groups: Sequence[str], most: int = 4) -> dict[str, list[str]]:
+    """For each cluster what its members have and others lack; empty where features are nameless.
+
+    Parameters
+    ----------
+    samples : Samples
+    groups : sequence of str
+        The cluster of each sample.
+    most : int, default=4
+    """
+    levels = list(dict.fromkeys(groups))
+    if samples.feature_names is None or len(levels) < 2:
+        return {}
+    column = np.asarray(groups, dtype=object)
+    rows = [np.flatnonzero(column == level) for level in levels]
+    means = np.stack([np.asarray(samples.X[here].mean(axis=0)).ravel() for here in rows])
+    if samples.kind != "table" or sp.issparse(samples.X):
+        return dict(zip(levels, top_features(means, samples.feature_names, most)))
+    return dict(zip(levels, _columns(samples, means, most)))
+
+
+def _columns(samples: Samples, means: NDArray[Any], most: int) -> list[list[str]]:
+    """For a table: "high revenue", "low age", "country = DE"."""
+    X, names = np.asarray(samples.X), samples.feature_names
+    assert names is not None
+    spread = X.std(axis=0)
+    z = (means - X.mean(axis=0)) / np.where(spread > 0, spread, np.inf)
+    yes_no = {f"{name} = yes": name for name, kind, _ in samples.columns if kind == "yes/no"}
+    dates = {name for name, kind, _ in samples.columns if kind == "date"}
+    described = []
+    for row in z:
+        found: list[str] = []
+        for j in np.argsort(-np.abs(row), kind="stable"):
+            if abs(row[j]) < WORTH or len(found) == most:
+                break
+            name = names[j]
+            if name in yes_no:
+                found.append(name if row[j] > 0 else f"{yes_no[name]} = no")
+            elif " = " in name:
+                if row[j] > 0:  # what a cluster is not helps little
+                    found.append(name)
+            else:
+                words = ("early", "late") if name in dates else ("low", "high")
+                found.append(f"{words[int(row[j] > 0)]} {name}")
+        described.append(found)
+    return described
+
+
+def number_like_parts(centers: NDArray[Any]) -> list[int]:
+    """A number from 1 for each cluster, that of the part which it uses most, one to one.
+
+    Parameters
+    ----------
+    centers : ndarray of shape (n_clusters, n_components)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from partwise.view.describe import number_like_parts
+    >>> number_like_parts(np.array([[0.1, 0.9], [0.8, 0.2]]))
+    [2, 1]
+    """
+    from scipy.optimize import linear_sum_assignment
+
+    scale = np.abs(centers).max(axis=0)
+    shares = centers / np.where(scale > 0, scale, 1)
+    clusters, parts = linear_sum_assignment(shares, maximize=True)
+    numbers = dict(zip(clusters.tolist(), (parts + 1).tolist()))
+    # more clusters than parts: those left over come after
+    rest = iter(range(centers.shape[1] + 1, centers.shape[1] + len(centers) + 1))
+    taken = [numbers.get(c) or next(rest) for c in range(len(centers))]
+    return taken
+
+
+def words_of_parts(H: Any, samples: Samples, most: int = 3) -> list[str]:
+    """A few words for each part, or "" where features are nameless."""
+    if H is None or samples.feature_names is None:
+        return []
+    return [", ".join(words) for words in top_features(H, samples.feature_names, most)]
