@@ -41,11 +41,13 @@ class Bar:
         self._what = ""
 
     def __enter__(self) -> Bar:
-        self._progress.start()
+        if self.shown:
+            self._progress.start()
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._progress.stop()
+        if self.shown:  # else rich before 14 prints an empty line
+            self._progress.stop()
 
     def step(self, done: int, total: int | None, what: str) -> None:
         """Show a state; a new `what` starts the clock again."""
