@@ -11,7 +11,7 @@ from sklearn.datasets import load_iris
 from partwise import CF, CNMF, NMF, NSNMF
 from partwise.evaluation.metrics import adjusted_rand
 from partwise.io.samples import Samples
-from partwise.view.report import members, pictures, report_page, stability, write_report
+from partwise.view.report import charts, members, pictures, report_page, stability, write_report
 from partwise.view.report.layout import lay_out
 from partwise.view.report.page import recipe
 
@@ -259,3 +259,24 @@ def test_signed_and_coloured_parts(rng):
     assert pictures.part_uri(rng.normal(size=(4, 4)))[1] == "signed"
     assert pictures.part_uri(rng.random((4, 4, 3)))[1] == "colour"
     assert pictures.part_uri(np.zeros((4, 4)))[1] == "grey"
+
+
+def test_classes_whose_names_begin_alike_keep_rows_of_their_own():
+    """A category axis of plotly merges names that are cut to the same text."""
+    labels = ["talk.politics.mideast", "talk.politics.misc", "talk.politics.misc "]
+    clusters = ["a cluster with a long name 1", "a cluster with a long name 2", "b"]
+    table = np.arange(1, 10).reshape(3, 3)
+    figure = charts.confusion(table, labels, clusters)
+    heat = figure["data"][0]
+    for side, axis, names in (("x", "xaxis", clusters), ("y", "yaxis", labels)):
+        assert list(heat[side]) == [0, 1, 2]
+        shown = figure["layout"][axis]["ticktext"]
+        assert list(figure["layout"][axis]["tickvals"]) == [0, 1, 2]
+        assert len(set(shown)) == 3 and all(len(text) <= 24 + 4 for text in shown), names
+    assert heat["customdata"][1][2] == [6, "talk.politics.misc", "b"]
+
+
+def test_names_stay_apart_however_they_are_cut():
+    names = ["x" * 50 + "a" + "y" * 50, "x" * 50 + "b" + "y" * 50, "<b>", "a  b", "a b"]
+    shown = charts.distinct(names, 16)
+    assert len(set(shown)) == 5 and shown[2] == "&lt;b&gt;"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import html
 import json
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -84,6 +85,23 @@ def plain(text: Any, length: int = 40) -> str:
     return html.escape(short, quote=False)
 
 
+def distinct(names: Sequence[str], length: int) -> list[str]:
+    """Names as by `plain`, cut in their middle or numbered where that would make two the same."""
+    short = [plain(name, length) for name in names]
+    twice = {text for text, count in Counter(short).items() if count > 1}
+    for i, name in enumerate(names):
+        if short[i] in twice:
+            words = " ".join(str(name).split())
+            half = (length - 1) // 2
+            short[i] = plain(f"{words[:half]}…{words[-half:]}" if len(words) > length else words)
+    taken: Counter[str] = Counter()
+    for i, text in enumerate(short):
+        taken[text] += 1
+        if taken[text] > 1:
+            short[i] = f"{text} ({taken[text]})"
+    return short
+
+
 def as_json(value: Any) -> str:
     """JSON that may stand inside a script element, whatever texts are in it."""
     from plotly.utils import PlotlyJSONEncoder
@@ -123,6 +141,7 @@ def samples_map(
         levels: list[str | None] = sorted({n for n in names if n is not None}, key=natural)
         if any(name is None for name in names):
             levels.insert(0, None)  # drawn first, below the labelled
+        named = dict(zip(levels, distinct([level or "no label" for level in levels], 24)))
         for level in levels:
             here = np.array([i for i, name in enumerate(names) if name == level])
             colour, symbol = (NO_LABEL, "circle") if level is None else look[level]
@@ -130,7 +149,7 @@ def samples_map(
                 x=np.round(layout.points[here, 0], 4),
                 y=np.round(layout.points[here, 1], 4),
                 mode="markers",
-                name="no label" if level is None else plain(level, 24),
+                name=named[level],
                 marker={
                     "color": colour,
                     "symbol": symbol,
@@ -221,12 +240,17 @@ def confusion(
     figure = go.Figure(
         go.Heatmap(
             z=np.round(share, 4),
-            x=[plain(name, 16) for name in clusters],
-            y=[plain(name, 24) for name in labels],
+            # places, not names: two names that look the same would share a row
+            x=list(range(len(clusters))),
+            y=list(range(len(labels))),
             text=[[str(v) if v else "" for v in row] for row in table.tolist()],
             texttemplate="%{text}" if max(table.shape) <= 30 else None,
-            customdata=table,
-            hovertemplate="label %{y}, cluster %{x}: %{customdata} (%{z:.0%})<extra></extra>",
+            customdata=[
+                [[v, plain(label, 80), plain(cluster, 80)] for v, cluster in zip(row, clusters)]
+                for row, label in zip(table.tolist(), labels)
+            ],
+            hovertemplate="label %{customdata[1]}, cluster %{customdata[2]}: %{customdata[0]} "
+            "(%{z:.0%})<extra></extra>",
             colorscale=_ramp(),
             zmin=0,
             zmax=1,
@@ -239,17 +263,23 @@ def confusion(
     figure.update_layout(
         height=max(220, table.shape[0] * side + 110),
         margin={"l": 8, "r": 8, "t": 8, "b": 8},
-        xaxis={"type": "category", "title": {"text": "cluster"}, "showgrid": False},
-        yaxis={
-            "type": "category",
-            "autorange": "reversed",
-            "title": {"text": "label"},
-            "showgrid": False,
-        },
+        xaxis={"title": {"text": "cluster"}, **_named(clusters, 16)},
+        yaxis={"title": {"text": "label"}, "autorange": "reversed", **_named(labels, 24)},
     )
     figure.update_xaxes(automargin=True)
     figure.update_yaxes(automargin=True)
     return _bare(figure)
+
+
+def _named(names: Sequence[str], length: int) -> dict[str, Any]:
+    """An axis whose places 0, 1, ... carry names."""
+    return {
+        "tickmode": "array",
+        "tickvals": list(range(len(names))),
+        "ticktext": distinct(names, length),
+        "showgrid": False,
+        "zeroline": False,
+    }
 
 
 def agreement(found: Stability) -> dict[str, Any]:
