@@ -38,6 +38,7 @@ ESTIMATORS = [
     partwise.SparseNMF(sparseness_H=0.5, **SHORT),
     partwise.SparseNMF(sparseness_W=0.5, **SHORT),
     partwise.NTF(image_shape=(1, -1), **SHORT),
+    partwise.PartsClassifier(max_iter=10, n_folds=2),
 ]
 
 CODED_ALONE = (
@@ -49,6 +50,9 @@ SPARSE_CODES = (
 GRAPH_REPEATS = "A repeated sample is a new neighbour in the graph, which a weight is not."
 KMEANS_REPEATS = "The k-means behind predict counts every sample once and starts from random ones."
 NO_KERNEL = "The check shifts or rounds the kernel matrix, which is then no kernel and refused."
+
+LABEL_WEIGHTS = "Weights count labels; codes and graph are those of the samples, repeated or not."
+UNKNOWN = "-1 stands for an unknown label, as in scikit-learn's semi-supervised classifiers."
 
 SAME_CODES = ("check_transformer_general", "check_transformer_data_not_an_array")
 SAME_WEIGHTS = (
@@ -75,6 +79,9 @@ def expected_failures(estimator: Any) -> dict[str, str]:
         expected |= dict.fromkeys(SAME_WEIGHTS, why)
     if getattr(estimator, "sparseness_W", None) is not None:
         expected |= dict.fromkeys(SAME_CODES, SPARSE_CODES)
+    if name == "PartsClassifier":
+        expected |= dict.fromkeys(SAME_WEIGHTS, LABEL_WEIGHTS)
+        expected["check_classifiers_classes"] = UNKNOWN
     if getattr(estimator, "kernel", None) == "precomputed":
         expected["check_positive_only_tag_during_fit"] = NO_KERNEL
         expected["check_estimators_dtypes"] = NO_KERNEL

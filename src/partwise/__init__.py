@@ -17,6 +17,7 @@ if TYPE_CHECKING:  # an editor knows every class; at run time each is imported w
     from partwise.estimators.nmf import NMF, non_negative_factorization
     from partwise.estimators.nmfdc import NMFDC, NSNMF
     from partwise.estimators.ntf import NTF
+    from partwise.estimators.parts_classifier import PartsClassifier
     from partwise.estimators.sparse_nmf import SparseNMF
     from partwise.io.models import load
 
@@ -35,6 +36,7 @@ _NAMES = {
     "LCF": "partwise.estimators.concepts",
     "SparseNMF": "partwise.estimators.sparse_nmf",
     "NTF": "partwise.estimators.ntf",
+    "PartsClassifier": "partwise.estimators.parts_classifier",
     "load": "partwise.io.models",
 }
 __all__ = [
@@ -48,6 +50,7 @@ __all__ = [
     "NSNMF",
     "NTF",
     "ConstrainedNMF",
+    "PartsClassifier",
     "SemiGNMF",
     "SparseNMF",
     "__version__",

@@ -56,6 +56,7 @@ ATTRIBUTES = frozenset(
         "_neighborhood",
         "_n_components",
         "_signed",
+        "_state",
         "_sklearn_output_config",
         "cg_iterations_",
         "classes_",
@@ -66,6 +67,7 @@ ATTRIBUTES = frozenset(
         "embedding_",
         "feature_names_in_",
         "kkt_residual_",
+        "label_distributions_",
         "labels_",
         "n_clusters_",
         "n_components_",
@@ -73,15 +75,17 @@ ATTRIBUTES = frozenset(
         "n_iter_",
         "objective_",
         "objective_history_",
+        "preparation_",
         "reconstruction_err_",
         "solver_",
         "status_",
+        "transduction_",
     ]
 )
 #: Parameters of one machine, or that act: a folder to write to is for whoever fits to name.
 NOT_KEPT = frozenset({"checkpoint"})
-#: What scikit-learn hangs on an estimator while it runs, or because of where.
-_SKIPPED = frozenset({"_skl_callbacks", "_callback_fit_ctx", "_parent_callback_ctx"})
+#: What scikit-learn hangs on an estimator while it runs, or because of where; caches.
+_SKIPPED = frozenset({"_skl_callbacks", "_callback_fit_ctx", "_parent_callback_ctx", "_memory"})
 
 
 def save(model: Any, path: str | Path, *, recipe: Mapping[str, Any] | None = None) -> Path:

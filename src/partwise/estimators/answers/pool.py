@@ -1,0 +1,297 @@
+"""Which heads to believe: cross-validation over the labels weighs them; none is chosen alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+
+from partwise.engine.numeric import Array
+from partwise.estimators.answers import heads
+from partwise.estimators.answers.features import Features
+from partwise.estimators.answers.folds import Folds, make_folds
+from partwise.estimators.answers.heads import Linear
+
+#: How far a label spreads over the graph: to its cluster, to its surroundings.
+SPREAD = {"far": 0.99, "near": 0.9}
+#: Rounds of EM from the first answer.
+ROUNDS = 3
+#: Samples on which folds are computed; beyond, a random part stands for all.
+WORKING = 4000
+#: Inverse temperatures that are tried.
+TEMPERATURES = np.exp(np.linspace(-7, 3, 41))
+#: A held-out label costs no head more than this, in log loss.
+WORST = 12.0
+
+FIRST = (
+    ("logistic", "codes"),
+    ("logistic", "both"),
+    ("logistic", "smooth"),
+    ("discriminant", "codes"),
+    ("discriminant", "plain"),
+    ("discriminant", "both"),
+    ("spreading", "far"),
+    ("spreading", "near"),
+)
+SECOND = ("plain", "both")
+WORDS = {
+    "logistic": "logistic regression on",
+    "discriminant": "Gaussian classes on",
+    "self-taught": "Gaussian classes, taught by the first answer, on",
+    "self-taught more": "Gaussian classes, taught three times, on",
+    "spreading": "labels spread over the graph,",
+    "codes": "the codes",
+    "plain": "the data itself",
+    "both": "codes and data",
+    "smooth": "data averaged with neighbours",
+    "far": "far",
+    "near": "near",
+}
+
+
+class Candidate(NamedTuple):
+    """One row of ``candidates_``: what was tried, how it did on held-out labels, what it counts."""
+
+    name: str
+    accuracy: float
+    log_loss: float
+    weight: float
+    why: str
+
+
+class Candidates(list[Candidate]):
+    """A list that prints as a table, the heaviest first."""
+
+    def __str__(self) -> str:
+        rows = [f"{'weight':>6}  {'right':>5}  {'log loss':>8}  candidate"]
+        rows += [f"{c.weight:6.2f}  {c.accuracy:5.2f}  {c.log_loss:8.2f}  {c.name}" for c in self]
+        return "\n".join(rows)
+
+
+@dataclass
+class Head:
+    """A fitted head: linear in its view, or scores of the training samples, spread on the graph."""
+
+    kind: str
+    view: str
+    heat: float
+    A: Array | None = None
+    b: Array | None = None
+    scores: Array | None = None
+
+    @property
+    def name(self) -> str:
+        return f"{WORDS[self.kind]} {WORDS[self.view]}"
+
+    def probabilities(self, views: dict[str, Array], near: sp.csr_array | None) -> Array:
+        """(n, c); for new samples the graph's scores are averaged over their neighbours."""
+        if self.A is not None:
+            return heads.softmax(self.heat * (views[self.view] @ self.A + self.b))
+        assert self.scores is not None
+        p = heads.softmax(self.heat * self.scores)
+        return p if near is None else near @ p
+
+
+@dataclass
+class Answer:
+    """Heads with their weights, and how sure their mixture may be.
+
+    ``held_out`` are its probabilities of labels that were held out, ``truth`` their codes.
+    """
+
+    heads: list[Head]
+    weights: Array
+    heat: float
+    doubt: float
+    held_out: Array
+    truth: Array
+
+    def state(self) -> dict[str, Any]:
+        """Arrays, numbers and text, for `from_state`."""
+        return {**vars(self), "heads": [vars(head) for head in self.heads]}
+
+    @classmethod
+    def from_state(cls, state: dict[str, Any]) -> Answer:
+        return cls(**{**state, "heads": [Head(**head) for head in state["heads"]]})
+
+    def probabilities(self, views: dict[str, Array], near: sp.csr_array | None = None) -> Array:
+        """(n, c) of the training samples, or of new ones with their neighbours ``near``."""
+        mixed: Any = 0.0
+        for head, weight in zip(self.heads, self.weights, strict=True):
+            mixed = mixed + weight * head.probabilities(views, near)
+        return calibrated(np.asarray(mixed, dtype=np.float64), self.heat, self.doubt)
+
+
+def calibrated(mixed: Array, heat: float, doubt: float) -> Array:
+    """The mixture at its own temperature; never surer than the number of labels allows."""
+    p = heads.softmax(heat * np.log(np.maximum(mixed, 1e-12)))
+    return (1 - doubt) * p + doubt / p.shape[1]
+
+
+@dataclass
+class Trial:
+    """The labels in folds, the samples on which folds are computed, and what was tried on them."""
+
+    folds: Folds
+    labelled: Array
+    at: Array
+    y: Array
+    n_classes: int
+    views: dict[str, Array]
+    heads: list[Head]
+    logs: list[Array]
+
+    def add(self, kind: str, view: str, raw: Array, **fitted: Any) -> None:
+        """A head by its scores (n_folds + 1, n, c) of the working samples."""
+        log_p = heads.log_softmax(raw)
+        heat = temper(self._held_out(log_p), self.known)
+        self.logs.append(log_p if heat == 1 else heads.log_softmax(heat * log_p))
+        self.heads.append(Head(kind, view, heat, **fitted))
+
+    def add_linear(self, kind: str, view: str, fit: Linear) -> None:
+        self.add(kind, view, fit.scores(self.views[view]), A=fit.A[-1], b=fit.b[-1])
+
+    @property
+    def known(self) -> Array:
+        """Codes of the labels that are held out once."""
+        return self.y[self.folds.scored]
+
+    def _held_out(self, log_p: Array) -> Array:
+        return self.folds.held_out(log_p, self.at)
+
+    def weights(self) -> tuple[Array, Array]:
+        """Weights that maximise Σ log Σ_h w_h p_h(y_i) over held-out labels, and the mixture there.
+
+        EM for mixture weights with a pseudo-count of one a head: with few labels they stay even.
+        """
+        held = np.stack([np.exp(self._held_out(log_p)) for log_p in self.logs]).astype(float)
+        known, w = self.known, np.full(len(held), 1.0 / len(held))
+        if known.size:
+            q = np.maximum(held[:, np.arange(known.size), known].T, 1e-6)
+            for _ in range(200):
+                r = q * w
+                r /= r.sum(axis=1, keepdims=True)
+                w = r.sum(axis=0) + 1.0
+                w /= w.sum()
+        return w, np.maximum(np.tensordot(w, held, axes=1), 1e-12)
+
+    def mixed(self, w: Array) -> Array:
+        """The mixture (n_folds + 1, n, c) of the working samples."""
+        total: Any = 0.0
+        for share, log_p in zip(w, self.logs, strict=True):
+            total = total + np.float32(share) * np.exp(log_p)
+        return total
+
+    def table(self, w: Array) -> Candidates:
+        rows, y = [], self.known
+        for head, share, log_p in zip(self.heads, w, self.logs, strict=True):
+            held = self._held_out(log_p)
+            right = float(np.mean(held.argmax(axis=1) == y)) if y.size else float("nan")
+            loss = (
+                float(-np.maximum(held[np.arange(y.size), y], -WORST).mean())
+                if y.size
+                else float("nan")
+            )
+            rows.append(Candidate(head.name, right, loss, float(share), _why(share * len(w))))
+        return Candidates(sorted(rows, key=lambda row: -row.weight))
+
+
+def _why(times: float) -> str:
+    if times > 1.5:
+        return "counts more than others: right on labels that were held out"
+    return "one of many" if times > 0.5 else "counts less: wrong on labels that were held out"
+
+
+def learn(
+    features: Features,
+    labelled: Array,
+    y: Array,
+    weights: Array,
+    n_classes: int,
+    *,
+    n_folds: int,
+    seed: int,
+    memory: dict[str, Any],
+) -> tuple[Answer, Candidates]:
+    """Fit all heads in all folds, weigh them, let the answer teach more heads, weigh again.
+
+    ``labelled`` are rows of the samples and ``y`` their codes. ``memory`` keeps between calls what
+    further labels can use: the columns of propagation and the last coefficients.
+    """
+    rng = np.random.RandomState(seed)
+    folds = make_folds(y, weights, n_folds, rng)
+    working = working_set(features.plain.shape[0], labelled, rng)
+    at = np.searchsorted(working, labelled)
+    views = {name: Z[working] for name, Z in features.views.items()}
+    trial = Trial(folds, labelled, at, y, n_classes, views, [], [])
+    for kind, view in FIRST:
+        if kind == "spreading":
+            _spread(trial, features, working, view, memory)
+        elif kind == "logistic":
+            trial.add_linear(kind, view, _logistic(trial, view, memory))
+        else:
+            Z = views[view][at]
+            fit = heads.discriminant(Z, y, folds.means, folds.spread, n_classes)
+            trial.add_linear(kind, view, fit)
+    start = trial.mixed(trial.weights()[0])
+    for view in SECOND:
+        fits = heads.mixture(views[view], at, y, folds.means, start, ROUNDS)
+        for kind, fit in zip(("self-taught", "self-taught more"), fits, strict=True):
+            trial.add_linear(kind, view, fit)
+    w, held = trial.weights()
+    heat, doubt = temper(np.log(held), trial.known), 1.0 / (y.size + 2)
+    answer = Answer(trial.heads, w, heat, doubt, calibrated(held, heat, doubt), trial.known)
+    return answer, trial.table(w)
+
+
+def working_set(n: int, labelled: Array, rng: np.random.RandomState) -> Array:
+    """All samples, or the labelled ones and a random part of the others; sorted."""
+    if n <= WORKING:
+        return np.arange(n)
+    others = np.setdiff1d(np.arange(n), labelled)
+    size = max(WORKING - labelled.size, WORKING // 2)
+    return np.sort(np.concatenate([labelled, rng.choice(others, min(size, others.size), False)]))
+
+
+def _logistic(trial: Trial, view: str, memory: dict[str, Any]) -> Linear:
+    """All folds start from the last coefficients, where there are some for these classes."""
+    Z = trial.views[view][trial.at]
+    shape = (trial.folds.n_folds + 1, Z.shape[1] + 1, trial.n_classes)
+    start = memory.get(f"logistic {view}")
+    if start is not None:
+        start = np.broadcast_to(start, shape) if start.shape == shape[1:] else None
+    fit = heads.logistic(Z, trial.y, trial.folds.means, trial.n_classes, start)
+    memory[f"logistic {view}"] = np.vstack([fit.A[-1], fit.b[-1][None]]).astype(float)
+    return fit
+
+
+def _spread(
+    trial: Trial, features: Features, working: Array, view: str, memory: dict[str, Any]
+) -> None:
+    """Labels spread over the graph; columns of labels that were there before are kept."""
+    known: dict[int, Array] = memory.setdefault(f"spread {view}", {})
+    missing = np.array([i for i in trial.labelled.tolist() if i not in known], dtype=int)
+    if missing.size:
+        F = heads.propagate(features.adjacency(), missing, SPREAD[view])
+        known.update({int(i): np.ascontiguousarray(F[:, j]) for j, i in enumerate(missing)})
+    G = np.stack([known[i] for i in trial.labelled.tolist()], axis=1)
+    means, c = trial.folds.means, trial.n_classes
+    raw = heads.even_masses(G[working], trial.y, means, c)
+    last = (
+        raw[-1] if working.size == G.shape[0] else heads.even_masses(G, trial.y, means[-1:], c)[0]
+    )
+    trial.add("spreading", view, raw, scores=last)
+
+
+def temper(log_p: Array, y: Array) -> float:
+    """The inverse temperature with the least log loss on held-out labels."""
+    if not y.size:
+        return 1.0
+    rows = np.arange(y.size)
+    losses = []
+    for heat in TEMPERATURES:
+        p = heads.log_softmax(heat * log_p)[rows, y]
+        losses.append(-float(np.maximum(p, -WORST).sum()))
+    return float(TEMPERATURES[int(np.argmin(losses))])
