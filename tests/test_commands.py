@@ -147,6 +147,27 @@ def test_cluster_a_table(command, iris, tmp_path):
     assert clustering_accuracy(load_iris().target, names) > 0.85
 
 
+def test_colours_are_kept_where_labels_need_them(command, tmp_path):
+    """Red and blue of one brightness, and squares that differ in grey already."""
+    image = pytest.importorskip("PIL.Image", reason="images need pillow")
+    rng = np.random.default_rng(0)
+    folder = tmp_path / "photos"
+    for name, colour in (("blue", (30, 30, 220)), ("red", (140, 20, 20))):
+        (folder / name).mkdir(parents=True)
+        for i in range(20):
+            pixels = np.tile(np.array(colour), (9, 9, 1)) + rng.integers(0, 35, (9, 9, 3))
+            image.fromarray(pixels.astype(np.uint8)).save(folder / name / f"{i}.png")
+    quick = ("--label-share", "0.2", "--seeds", "0", *QUICK)
+    code, text, err = command("cluster", folder, "--out", tmp_path / "a", *quick)
+    assert code == 0 and "Colours were kept: of 8 labels" in err and "RGB" in text
+    assert "accuracy 1.00" in text
+    model = tmp_path / "a" / "model.partwise"
+    code, text, _ = command("predict", model, folder / "red" / "3.png")  # one picture
+    assert code == 0 and text.splitlines()[1].startswith("3.png,red")
+    code, text, err = command("cluster", folder, "--out", tmp_path / "b", "--grey", *quick)
+    assert code == 0 and "grey" in text and "Colours" not in err
+
+
 def test_cluster_texts_with_a_file_of_labels(command, mails, tmp_path):
     labels = tmp_path / "labels.csv"
     labels.write_text("id,label\nm0,sea\nm1,sky\nm2,sea\nm3,sky\n")

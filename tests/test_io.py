@@ -77,6 +77,37 @@ def test_size_colour_and_depth(photos, pil):
     assert samples.y[samples.ids.index("deep.png")] is None  # in no sub-folder
 
 
+def test_rotated_photographs_are_shown_as_their_camera_meant(tmp_path, pil):
+    upright = np.zeros((6, 4), dtype=np.uint8)
+    upright[0] = 255  # the sky is above
+    pil.fromarray(upright).save(tmp_path / "a.png")
+    turned = pil.fromarray(np.rot90(upright, -1))  # stored on its side, with a note that says so
+    exif = pil.Exif()
+    exif[0x0112] = 8
+    turned.save(tmp_path / "b.png", exif=exif)
+    samples = read_samples(tmp_path, scale="none")
+    assert np.array_equal(samples.X[1].reshape(6, 4) * 255, upright)
+    assert pil.open(io.BytesIO(samples.thumbnails(1))).size == (4, 6)
+
+
+def test_dropped_colours_are_said(tmp_path, pil):
+    for name, colour in (("a", (200, 0, 0)), ("b", (10, 11, 12)), ("c", (0, 0, 250))):
+        pil.new("RGB", (60, 60), colour).save(tmp_path / f"{name}.png")
+    assert read_samples(tmp_path).notes == (
+        "The colours of 2 of 3 images were dropped; --rgb keeps them.",
+    )
+    coloured = read_samples(tmp_path, rgb=True)
+    assert coloured.notes == () and coloured.thumbnails(0).startswith(b"RIFF")  # WebP: small
+
+
+def test_one_picture_or_text_where_a_model_knows_such(photos, tmp_path):
+    seen = read_samples(photos)
+    one = read_samples(photos / "dark" / "01.png", recipe=seen.recipe)
+    assert one.ids == ["01.png"] and np.array_equal(one.X[0], seen.X[0])
+    with pytest.raises(ValueError, match="is expected"):
+        read_samples(photos / "dark" / "01.png")
+
+
 def test_large_images_are_shrunk(tmp_path, pil):
     for name in "ab":
         pil.new("L", (300, 150), 9).save(tmp_path / f"{name}.jpg")
@@ -347,6 +378,20 @@ def test_stacks_of_images(tmp_path, rng):
 def test_known_sets_by_name_are_upright(digits):
     samples = read_samples("digits", scale="none")
     assert np.array_equal(samples.X[0].reshape(8, 8), digits.images(digits.X[:1])[0])
+
+
+def test_images_of_matlab_are_upright(tmp_path, rng):
+    """fea holds a picture column by column, and --image-shape alone must be enough."""
+    pictures = rng.random((5, 4, 3))
+    scipy.io.savemat(tmp_path / "m.mat", {"fea": pictures.transpose(0, 2, 1).reshape(5, 12)})
+    samples = read_samples(tmp_path / "m.mat", image_shape=(4, 3), scale="none")
+    assert np.allclose(samples.X.reshape(5, 4, 3), pictures)
+    assert "--image-order rows" in samples.notes[0]
+    asked = read_samples(tmp_path / "m.mat", image_shape=(4, 3), image_order="rows", scale="none")
+    assert not np.allclose(asked.X, samples.X) and asked.notes == ()
+    np.save(tmp_path / "m.npy", pictures.transpose(0, 2, 1).reshape(5, 12))
+    told = read_samples(tmp_path / "m.npy", image_shape=(4, 3), image_order="columns", scale="none")
+    assert np.allclose(told.X, samples.X)
 
 
 def test_columnwise_images_are_turned(dataset):

@@ -22,10 +22,9 @@ KINDS = {
     "unsigned": (np.array([255, 0, 255, 3], dtype=np.uint8), [0, 3, 255], [2, 0, 2, 1]),
     "small integers": (np.array([5, -1, 2, 5], dtype=np.int8), [2, 5], [1, -1, 0, 1]),
     "floats": (np.array([1.5, NAN, 0.0, -1.0]), [0.0, 1.5], [1, -1, 0, -1]),
-    "strings": (np.array(["b", "a", "", "b"]), ["", "a", "b"], [2, 1, 0, 2]),
+    "strings": (np.array(["b", "a", "c", "b"]), ["a", "b", "c"], [1, 0, 2, 1]),
     "strings, None": (["b", None, "a", "b"], ["a", "b"], [1, -1, 0, 1]),
     "strings, NaN": (["b", NAN, "a", "b"], ["a", "b"], [1, -1, 0, 1]),
-    "'-1' is a name": (["-1", "1", None, "1"], ["-1", "1"], [0, 1, -1, 1]),
     "integers, None": ([5, None, -1, 2], [2, 5], [1, -1, -1, 0]),
     "object integers": (np.array([5, None, -1, 2], dtype=object), [2, 5], [1, -1, -1, 0]),
     "numpy scalars": (
@@ -247,3 +246,10 @@ def test_pickle():
     np.testing.assert_array_equal(again.codes, labels.codes)
     rows = pickle.loads(pickle.dumps(SharedRows(labels, 3)))
     np.testing.assert_array_equal(rows.reduce(np.array([1.0, 10.0, 100.0])), [101.0, 10.0])
+
+
+@pytest.mark.parametrize("blank", ["", " ", "-1"])
+@pytest.mark.parametrize("kind", [list, np.array, pd.Series, lambda y: np.array(y, dtype=object)])
+def test_a_blank_is_asked_about_and_never_a_class(blank, kind):
+    with pytest.raises(ValueError, match=f"y holds the text '{blank}': is the label unknown there"):
+        encode_labels(kind(["b", blank, "a"]), 3)

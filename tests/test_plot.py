@@ -141,3 +141,15 @@ def test_parameter_path(ax):
     assert ax.get_xscale() == "linear" and ax.get_xlabel() == "λ"
     with pytest.raises(ValueError, match="scores must have 3 rows"):
         plot.parameter_path([1, 2, 3], [1, 2])
+
+
+def test_parts_of_a_data_set_are_upright(rng):
+    """The data set knows that its pixels are stored column by column."""
+    from partwise.io.datasets.files import Dataset
+
+    picture = np.triu(np.ones((4, 4)))
+    faces = Dataset(picture.T.reshape(1, -1), None, "faces", image_shape=(4, 4), image_order="F")
+    drawn = plot.components(faces.X, faces).get_images()[0].get_array()
+    assert np.array_equal(drawn[1:5, 1:5], picture)
+    with pytest.raises(ValueError, match="holds no images"):
+        plot.components(faces.X, Dataset(faces.X, None, "faces"))

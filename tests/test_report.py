@@ -219,7 +219,7 @@ def test_own_thumbnails_are_used_and_large_ones_left_out(digits):
     small = pictures.png(np.eye(4))
     samples = images(digits, thumbnails=lambda i: small if i else b"x" * 50_000)
     found = members.Thumbnails(samples)
-    assert found(0) is None and found(1) == pictures.png_uri(small)
+    assert found(0) is None and found(1) == pictures.picture_uri(small)
 
 
 def test_recipe_runs(digits):

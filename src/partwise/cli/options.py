@@ -81,7 +81,15 @@ Size = Annotated[
         rich_help_panel=_READ,
     ),
 ]
-Rgb = Annotated[bool, typer.Option("--rgb", help="Keep colours.", rich_help_panel=_READ)]
+Rgb = Annotated[
+    bool | None,
+    typer.Option(
+        "--rgb/--grey",
+        help="Keep colours, or not; by default where the labels are told apart better by them.",
+        show_default=False,
+        rich_help_panel=_READ,
+    ),
+]
 TextColumn = Annotated[
     str | None,
     typer.Option(help="The column of a table that holds texts.", rich_help_panel=_READ),
@@ -194,6 +202,15 @@ ImageShape = Annotated[
 ]
 
 
+ImageOrder = Annotated[
+    str,
+    typer.Option(
+        help="How a matrix stores pixels: rows, columns, or auto (columns in a .mat file).",
+        rich_help_panel=_READ,
+    ),
+]
+
+
 #: The options that say how data is read: their types and defaults. They are the arguments of
 #: `partwise.io.read_samples`; `reads` adds them to a command.
 READING: dict[str, tuple[Any, Any]] = {
@@ -203,8 +220,9 @@ READING: dict[str, tuple[Any, Any]] = {
     "similar_labels": (SimilarLabels, "ask"),
     "kind": (Kind, None),
     "size": (Size, None),
-    "rgb": (Rgb, False),
+    "rgb": (Rgb, None),
     "image_shape": (ImageShape, None),
+    "image_order": (ImageOrder, "auto"),
     "text_column": (TextColumn, None),
     "id_column": (IdColumn, None),
     "columns": (Columns, None),

@@ -6,7 +6,7 @@ import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -61,10 +61,11 @@ def read_task(
 ) -> Task:
     """Read the data and decide which labels count."""
     began = time.perf_counter()
+    undecided = reading.get("rgb") is None
+    reading = {**reading, "rgb": bool(reading.get("rgb"))}
     samples = read_samples(data, step=bar.step, **reading)
-    notes = list(samples.notes)
     asked = reading.get("labels") is not None or reading.get("label_column") is not None
-    given = samples.y if asked else None
+    given, notes = samples.y if asked else None, []  # type: Any, list[str]
     if label_share is not None:
         if samples.y is None:
             raise ValueError(
@@ -74,10 +75,43 @@ def read_task(
         given = keep_share(samples.y, label_share, random_state=seed)
     elif samples.y is not None and not asked:
         notes.append(
-            "The labels in the data only score the result; --label-share 0.1 lets the method see "
-            "a tenth of them."
+            "The labels in the data only score the result; --label-share 1 lets the method see all "
+            "of them, --label-share 0.1 a tenth."
         )
-    return Task(samples, given, time.perf_counter() - began, notes)
+    if undecided and samples.kind == "images" and any("--rgb" in note for note in samples.notes):
+        samples = _with_colour(data, samples, given, bar, reading)
+    return Task(samples, given, time.perf_counter() - began, [*samples.notes, *notes])
+
+
+def _with_colour(
+    data: str, grey: Samples, given: np.ndarray | None, bar: Bar, reading: dict[str, Any]
+) -> Samples:
+    """The images in colour if the given labels are told apart better by it, else in grey."""
+    from sklearn.model_selection import StratifiedKFold, cross_val_score
+    from sklearn.neighbors import KNeighborsClassifier
+
+    known = [] if given is None else [i for i, label in enumerate(given) if label is not None]
+    labels = [] if given is None else [given[i] for i in known]
+    counts = [labels.count(label) for label in set(labels)]
+    if len(counts) < 2 or min(counts) < 2:
+        return grey
+    coloured = read_samples(data, step=bar.step, **{**reading, "rgb": True})
+    folds = StratifiedKFold(min(5, *counts), shuffle=True, random_state=0)
+    bar.start("colours or grey")
+    scores = [
+        cross_val_score(KNeighborsClassifier(1), samples.X[known], labels, cv=folds).mean()
+        for samples in (grey, coloured)
+    ]
+    said = (
+        f"of {len(known)} labels a closest labelled image names {scores[1]:.0%} right in colour "
+        f"and {scores[0]:.0%} in grey"
+    )
+    if scores[1] > scores[0]:
+        note = f"Colours were kept: {said}; --grey drops them."
+        return replace(coloured, notes=(*coloured.notes, note))
+    note = f"Colours were dropped: {said}; --rgb keeps them."
+    kept = tuple(text for text in grey.notes if "--rgb" not in text)
+    return replace(grey, notes=(*kept, note))
 
 
 def n_clusters(task: Task, k: int | None) -> int:

@@ -45,6 +45,7 @@ class Options:
     missing: str = "auto"
     transpose: bool = False
     image_shape: tuple[int, int] | None = None
+    image_order: str = "auto"
     step: Step = field(default=silent, compare=False)
 
 

@@ -28,7 +28,7 @@ def read_images(
         height, width = (int(side) for side in recipe["size"])
         size, rgb, chosen = (height, width), bool(recipe["rgb"]), True
     sizes: dict[tuple[int, int], Path] = {}
-    rows = []
+    rows, coloured = [], 0
     for done, file in enumerate(files):
         options.step(done, len(files), "reading images")
         image = _open(file)
@@ -40,6 +40,7 @@ def read_images(
                 f"{_said(b)}, height x width); --size 32 brings all to 32x32."
             )
         size = size or _default_size(image.height, image.width)
+        coloured += not rgb and _has_colour(image)
         rows.append(_pixels(image, size, rgb))
     options.step(len(files), len(files), "reading images")
     assert size is not None
@@ -54,6 +55,10 @@ def read_images(
     made |= learn_scale(X, scale) if recipe is None else dict(recipe)
     resized = set(sizes) != {tuple(size)}
     colour = "RGB" if rgb else "grey"
+    notes: tuple[str, ...] = ()
+    if coloured and recipe is None:
+        part = "all" if coloured == len(files) else f"{coloured} of {len(files)}"
+        notes = (f"The colours of {part} images were dropped; --rgb keeps them.",)
     return Samples(
         apply_scale(X, made),
         [file.relative_to(folder).as_posix() for file in files],
@@ -64,6 +69,7 @@ def read_images(
         preparation=f"Images {'resized to' if resized else 'of'} {_said(size)}, {colour}; "
         f"{SCALE_WORDS[made['scale']]}.",
         recipe=made,
+        notes=notes,
     )
 
 
@@ -92,6 +98,16 @@ def _open(file: Path) -> Any:
         raise ValueError(f"{file} cannot be read as an image{reason}.") from error
 
 
+def _has_colour(image: Any) -> bool:
+    """Whether the channels differ by more than compression makes them."""
+    if image.mode in ("1", "L", "LA") or image.mode.startswith(("I", "F")):
+        return False
+    small = image.convert("RGB")
+    small.thumbnail((32, 32))
+    pixels = np.asarray(small, dtype=np.int16)
+    return bool((pixels.max(axis=2) - pixels.min(axis=2)).mean() > 4)
+
+
 def _pixels(image: Any, size: tuple[int, int], rgb: bool) -> np.ndarray:
     """Brightness from 0 to 1, row by row; what is transparent is shown on white."""
     from PIL import Image
@@ -116,11 +132,21 @@ def _thumbnails(files: list[Path]) -> Callable[[int], bytes]:
         image = _open(files[i])
         image = image.convert("RGBA" if image.has_transparency_data else "RGB")
         image.thumbnail((THUMBNAIL, THUMBNAIL))
-        buffer = io.BytesIO()
-        image.save(buffer, format="PNG")
-        return buffer.getvalue()
+        return small_file(image)
 
     return thumbnail
+
+
+def small_file(image: Any) -> bytes:
+    """An image as WebP, a fifth of the PNG of a photograph; tiny ones as PNG, which is exact."""
+    from PIL import features
+
+    buffer = io.BytesIO()
+    if max(image.size) <= 32 or not features.check("webp"):
+        image.save(buffer, format="PNG", optimize=True)
+    else:
+        image.save(buffer, format="WEBP", quality=80, method=4)
+    return buffer.getvalue()
 
 
 def array_thumbnails(X: Any, shape: tuple[int, ...]) -> Callable[[int], bytes]:

@@ -74,7 +74,7 @@ def _npy(path: Path, options: Options) -> Samples:
             )
         inner = array.shape[1:] if array.shape[-1] != 1 else array.shape[1:3]
         return _plain(array.reshape(len(array), -1), path, tuple(int(s) for s in inner))
-    return _plain(array, path, shape)
+    return _plain(array, path, shape, by_columns=options.image_order == "columns")
 
 
 def _mtx(path: Path, options: Options) -> Samples:
@@ -86,11 +86,16 @@ def _mtx(path: Path, options: Options) -> Samples:
         raise
     except Exception as error:
         raise ValueError(f"{path} is no Matrix Market file, or damaged ({error}).") from error
-    return _plain(X, path, options.image_shape)
+    by_columns = options.image_order == "columns"
+    return _plain(sp.csr_array(X), path, options.image_shape, by_columns=by_columns)
 
 
-def _plain(X: Any, path: Path, shape: tuple[int, ...] | None) -> Samples:
+def _plain(
+    X: Any, path: Path, shape: tuple[int, ...] | None, *, by_columns: bool = False
+) -> Samples:
     X = check_matrix(X, path)
+    if by_columns and shape is not None and np.prod(shape) == X.shape[1]:
+        X = _by_rows(X, shape)
     return Samples(
         X,
         [str(i) for i in range(X.shape[0])],
@@ -116,10 +121,19 @@ def _dataset(path: Path, options: Options) -> Samples:
 def _of_dataset(found: Any, options: Options) -> Samples:
     X, y = found.X, None
     shape: Any = found.image_shape or options.image_shape
-    if found.image_shape is not None and found.image_order == "F":
-        # pixels row by row, so that every reshape shows an upright image
-        columns = np.arange(X.shape[1]).reshape(shape[1], shape[0]).T.ravel()
-        X = X[:, columns]
+    by_columns = found.image_shape is not None and found.image_order == "F"
+    notes: tuple[str, ...] = ()
+    if found.image_shape is None and shape is not None:
+        by_columns = str(found.source).lower().endswith(".mat")
+        if by_columns and options.image_order == "auto":
+            notes = (
+                "Pixels were taken column by column, as MATLAB stores them; if the images lie "
+                "on their side, --image-order rows.",
+            )
+    if options.image_order != "auto":
+        by_columns = options.image_order == "columns"
+    if by_columns and np.prod(shape) == X.shape[1]:
+        X = _by_rows(X, shape)
     if options.label_column is not None and options.label_column not in ("y", "gnd"):
         raise ValueError(
             f"{found.source or found.name}: labels are called y or gnd there, not "
@@ -137,7 +151,13 @@ def _of_dataset(found: Any, options: Options) -> Samples:
         image_shape=shape,
         y=y,
         source=found.source if Path(found.source).is_file() else found.name,
+        notes=notes,
     )
+
+
+def _by_rows(X: Any, shape: tuple[int, ...]) -> Any:
+    """Pixels row by row, so that every reshape shows an upright image."""
+    return X[:, np.arange(X.shape[1]).reshape(shape[1], shape[0]).T.ravel()]
 
 
 def _h5ad(path: Path, options: Options) -> Samples:

@@ -19,6 +19,7 @@ from partwise.io.tables import MISSING, read_table
 TABLES = (".csv", ".tsv", ".parquet")
 MATRICES = (".npz", ".npy", ".mtx", ".mat", ".h5ad")
 KINDS = ("images", "texts", "table", "counts")
+ORDERS = ("auto", "rows", "columns")
 TOKENS = ("auto", "words", "characters")
 
 
@@ -47,6 +48,7 @@ def read_samples(
     similar_labels: str = "ask",
     transpose: bool = False,
     image_shape: tuple[int, int] | None = None,
+    image_order: str = "auto",
     recipe: Mapping[str, Any] | None = None,
     step: Step = silent,
 ) -> Samples:
@@ -105,7 +107,10 @@ def read_samples(
     transpose : bool, default=False
         Samples are the columns of the matrix.
     image_shape : (height, width), optional
-        The rows of a matrix are images of this shape, stored row by row.
+        The rows of a matrix are images of this shape.
+    image_order : {"auto", "rows", "columns"}, default="auto"
+        How their pixels are stored. "auto": column by column in a ``.mat`` file, as MATLAB does,
+        else row by row; X always has them row by row.
     recipe : mapping, optional
         ``Samples.recipe`` of other data: the same words, columns and sizes are used.
     step : callable, optional
@@ -147,12 +152,14 @@ def read_samples(
         "missing": missing,
         "transpose": transpose,
         "image_shape": image_shape,
+        "image_order": image_order,
     }
     for name, value, known in (
         ("kind", kind, (None, *KINDS)),
         ("scale", scale, SCALES),
         ("missing", missing, MISSING),
         ("tokens", tokens, TOKENS),
+        ("image_order", image_order, ORDERS),
         ("similar_labels", similar_labels, SIMILAR),
     ):
         if value not in known:
@@ -186,7 +193,11 @@ def _read(path: Path, options: Options, recipe: Mapping[str, Any] | None) -> Sam
         samples = _read_folder(path, options, recipe)
     elif path.is_file():
         suffix = path.suffix.lower()
-        if suffix in TABLES:
+        one = {"images": images.SUFFIXES, "texts": texts.SUFFIXES}
+        if recipe is not None and suffix in one.get(recipe["kind"], ()):
+            reader = images.read_images if recipe["kind"] == "images" else texts.read_text_files
+            samples = reader(path.parent, [path], options, recipe)
+        elif suffix in TABLES:
             samples = read_table(path, options, recipe)
         elif suffix in MATRICES:
             samples = read_matrix(path, options, recipe)

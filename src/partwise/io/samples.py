@@ -26,7 +26,7 @@ class Samples:
         (height, width) or (height, width, 3); a row of X or of ``components_`` is an image
         stored row by row, so that ``row.reshape(image_shape)`` shows it upright.
     thumbnails : callable or None
-        ``thumbnails(i)`` is a small PNG of sample i as bytes.
+        ``thumbnails(i)`` is a small PNG or WebP file of sample i as bytes.
     texts : list of str or None
         The beginning of each text, about 300 characters.
     y : ndarray of object or None

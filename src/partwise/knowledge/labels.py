@@ -60,8 +60,8 @@ def encode_labels(y: ArrayLike | None, n_samples: int) -> Labels | None:
     ----------
     y : array-like of shape (n_samples,) or (n_samples, 1), or None
         Numbers, where -1 and NaN mean unknown; or strings, booleans, dates, pandas columns or
-        objects that can be sorted, where None, NaN, NaT and ``pandas.NA`` mean unknown. The empty
-        string is a label like any other. Samples may come in any order.
+        objects that can be sorted, where None, NaN, NaT and ``pandas.NA`` mean unknown. The texts
+        "" and "-1" are refused: they may mean either. Samples may come in any order.
     n_samples : int
         The number of rows of X.
 
@@ -73,7 +73,7 @@ def encode_labels(y: ArrayLike | None, n_samples: int) -> Labels | None:
     Raises
     ------
     ValueError
-        If y has another length, has several columns, or holds infinity.
+        If y has another length, has several columns, or holds infinity, "" or "-1".
     TypeError
         If the labels cannot be sorted together, like 1 and "1".
 
@@ -104,6 +104,7 @@ def encode_labels(y: ArrayLike | None, n_samples: int) -> Labels | None:
         )
     codes = np.full(n_samples, -1, dtype=np.int64)
     classes, codes[known] = np.unique(values[known], return_inverse=True)
+    _ask_about_blanks(classes)
     return Labels(classes, codes)
 
 
@@ -255,6 +256,16 @@ def _as_column(y: Any, n_samples: int) -> NDArray[Any]:
     return values
 
 
+def _ask_about_blanks(classes: Any) -> None:
+    """The texts "" and "-1" nearly always stand for "unknown", and would be classes of their own."""
+    for name in classes:
+        if isinstance(name, str) and name.strip() in ("", "-1"):
+            raise ValueError(
+                f"y holds the text {str(name)!r}: is the label unknown there? Then put None (for a "
+                "class of that name, give it another)."
+            )
+
+
 def _encode_objects(values: NDArray[Any], *, keep_object: bool) -> Labels:
     """Labels of Python objects; strings keep dtype object where the user had it."""
     items: list[Any] = values.tolist()
@@ -272,6 +283,7 @@ def _encode_objects(values: NDArray[Any], *, keep_object: bool) -> Labels:
             f"y must hold labels that can be sorted together, got types {names}; convert them to "
             "one type, for example with str."
         ) from error
+    _ask_about_blanks(ordered)
     position = {item: code for code, item in enumerate(ordered)}
     codes = np.full(len(items), -1, dtype=np.int64)
     codes[known] = [position[item] for item in found]

@@ -26,7 +26,7 @@ __all__ = [
 
 def components(
     model: Any,
-    shape: tuple[int, ...],
+    shape: Any,
     *,
     columns: int | None = None,
     titles: Sequence[Any] | None = None,
@@ -39,14 +39,15 @@ def components(
     ----------
     model : estimator or array-like of shape (n_components, n_features)
         Its ``components_``, or rows that hold one picture each.
-    shape : (height, width) or (height, width, 3)
-        Of a picture, stored row by row.
+    shape : (height, width), (height, width, 3), Dataset or Samples
+        Of a picture, stored row by row; or the data that the model was fitted to, which knows the
+        shape and the order of its pixels.
     columns : int, optional
         Pictures in a row; as square as possible by default.
     titles : sequence, optional
         A word above each picture.
     cmap : str, optional
-        Colours of grey pictures; by default white to black, or red and blue if there are
+        Colours of grey pictures; by default black to white, or red and blue if there are
         negative values.
     ax : matplotlib Axes, optional
 
@@ -62,7 +63,7 @@ def components(
     >>> plot.components(model, (8, 8), columns=3).get_images()[0].get_size()
     (19, 28)
     """
-    H = _parts(model)
+    H, shape = _upright(_parts(model), shape)
     pictures = _pictures(H, shape)
     columns = math.ceil(math.sqrt(len(H))) if columns is None else columns
     if columns < 1:
@@ -75,17 +76,15 @@ def components(
     return _bare(ax)
 
 
-def class_parts(
-    model: Any, shape: tuple[int, ...], *, cmap: str | None = None, ax: Any = None
-) -> Any:
+def class_parts(model: Any, shape: Any, *, cmap: str | None = None, ax: Any = None) -> Any:
     """The parts of each class in a row of its own, for `CDNMF` and other models with class parts.
 
     Parameters
     ----------
     model : estimator
         With ``component_classes_``: fitted with labels and a class cost.
-    shape : (height, width) or (height, width, 3)
-        Of a picture.
+    shape : (height, width), (height, width, 3), Dataset or Samples
+        As in `components`.
     cmap : str, optional
         As in `components`.
     ax : matplotlib Axes, optional
@@ -117,7 +116,8 @@ def class_parts(
             names.append(owner)
         row = names.index(owner)
         places.append((row, sum(place[0] == row for place in places)))
-    ax = _draw_grid(_pictures(_parts(model), shape), places, _axes(ax), cmap)
+    H, shape = _upright(_parts(model), shape)
+    ax = _draw_grid(_pictures(H, shape), places, _axes(ax), cmap)
     height = shape[0] + 1
     ax.set_yticks(
         [(row + 0.5) * height for row in range(len(names))],
@@ -373,6 +373,18 @@ def _parts(model: Any) -> NDArray[Any]:
     return H
 
 
+def _upright(H: NDArray[Any], shape: Any) -> tuple[NDArray[Any], tuple[int, ...]]:
+    """Parts with pixels row by row, and the shape of a picture, from a shape or from data."""
+    if not hasattr(shape, "image_shape"):
+        return H, tuple(shape)
+    if shape.image_shape is None:
+        raise ValueError(f"{shape!r} holds no images; give shape=(height, width).")
+    height, width = shape.image_shape[:2]
+    if getattr(shape, "image_order", "C") == "F" and height * width == H.shape[1]:
+        H = H.reshape(len(H), width, height).transpose(0, 2, 1).reshape(len(H), -1)
+    return H, tuple(shape.image_shape)
+
+
 def _pictures(H: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
     """Each row as a picture, scaled to [-1, 1]."""
     if math.prod(shape) != H.shape[1] or len(shape) not in (2, 3):
@@ -405,7 +417,7 @@ def _draw_grid(
     ax.set_facecolor("0.85")
     ax.imshow(
         np.ma.masked_invalid(canvas),
-        cmap=cmap or ("RdBu_r" if signed else "gray_r"),
+        cmap=cmap or ("RdBu_r" if signed else "gray"),
         vmin=-1 if signed else 0,
         vmax=1,
         interpolation="nearest",

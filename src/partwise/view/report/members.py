@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from partwise.io.samples import Samples
 from partwise.view.report.charts import natural
-from partwise.view.report.pictures import png, png_uri
+from partwise.view.report.pictures import picture_uri, png
 
 MAX_THUMBNAILS = 2000
 #: Bytes of pictures that a page embeds at most, and of one picture.
@@ -40,7 +40,7 @@ class Thumbnails:
             if content is not None and len(content) > MAX_PICTURE:
                 content = None
             self._bytes += len(content or b"")
-            self._made[i] = None if content is None else png_uri(content)
+            self._made[i] = None if content is None else picture_uri(content)
         return self._made[i]
 
     @property

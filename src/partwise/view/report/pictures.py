@@ -13,22 +13,23 @@ _INK = "#808080"  # readable on white and on black: one picture serves both them
 
 
 def image_uri(image: ArrayLike) -> str:
-    """A non-negative image as PNG, 0 white and its largest value black (the page inverts it)."""
+    """A non-negative image as PNG, 0 black and its largest value white, as in the data."""
     from matplotlib.image import imsave
 
     pixels = np.asarray(image, dtype=np.float64)
     top = pixels.max(initial=0.0)
     buffer = io.BytesIO()
     vmax = top if top > 0 else 1.0
-    imsave(buffer, pixels, cmap="gray_r", vmin=0.0, vmax=vmax, format="png")
+    imsave(buffer, pixels, cmap="gray", vmin=0.0, vmax=vmax, format="png")
     return _uri("image/png", buffer.getvalue())
 
 
 def part_uri(part: ArrayLike) -> tuple[str, str]:
     """A part as PNG of small size, and its kind: "grey", "signed" or "colour".
 
-    Grey runs from white at 0 to black, as `image_uri`. A signed part is blue below zero and red
-    above. A part of three channels is shown in its colours. All are scaled to their largest entry.
+    Grey runs from black at 0 to white, as in the images themselves. A signed part is blue below
+    zero and red above. A part of three channels is shown in its colours. All are scaled to their
+    largest entry.
     """
     pixels = np.asarray(part, dtype=np.float64)
     top = np.abs(pixels).max(initial=0.0)
@@ -40,7 +41,7 @@ def part_uri(part: ArrayLike) -> tuple[str, str]:
         return _uri("image/png", png(shown)), "signed"
     if pixels.ndim == 3:
         return _uri("image/png", png(np.clip(scaled, 0, 1))), "colour"
-    return _uri("image/png", png(1 - scaled)), "grey"
+    return _uri("image/png", png(scaled)), "grey"
 
 
 def png(pixels: ArrayLike) -> bytes:
@@ -53,9 +54,10 @@ def png(pixels: ArrayLike) -> bytes:
     return buffer.getvalue()
 
 
-def png_uri(content: bytes) -> str:
-    """A PNG file as an address."""
-    return _uri("image/png", content)
+def picture_uri(content: bytes) -> str:
+    """A PNG, WebP or JPEG file as an address."""
+    kinds = {b"RIFF": "image/webp", b"\xff\xd8\xff\xe0": "image/jpeg"}
+    return _uri(kinds.get(content[:4], "image/png"), content)
 
 
 def convergence_uri(histories: Mapping[str, Sequence[float]]) -> str:
