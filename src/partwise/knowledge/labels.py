@@ -257,7 +257,7 @@ def _as_column(y: Any, n_samples: int) -> NDArray[Any]:
 
 
 def _ask_about_blanks(classes: Any) -> None:
-    """The texts "" and "-1" nearly always stand for "unknown", and would be classes of their own."""
+    """The texts "" and "-1" nearly always mean unknown, and would be classes of their own."""
     for name in classes:
         if isinstance(name, str) and name.strip() in ("", "-1"):
             raise ValueError(
