@@ -1,0 +1,300 @@
+"""Right names from a few labels: `PartsClassifier` beside what a user would pick instead.
+
+    python -m benchmarks.answers --data FOLDER [--sets bbc,orl] [--draws 5] [--jobs 2]
+
+Eight public sets (3,000 samples drawn with seed 0 where there are more), 2, 5 and 10 labels a class
+where there are enough, several draws of the labels; accuracy on the samples without a label.
+Results are kept in ``benchmarks/results/answers.json`` after every draw, so that a run can be
+interrupted and go on; the table is written to ``answers.md`` beside it. ``--first 100`` takes other
+draws than those of the table, ``--time`` measures the seconds of a fit and of a further label.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import time
+import warnings
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).parent / "results" / "answers.json"
+SETS = {
+    "bbc": "bbc_news",
+    "news20": "news20",
+    "worm": "worm_neuron_sc",
+    "tdt2": "tdt2_top30",
+    "coil20": "coil20",
+    "pie": "pie_pose27",
+    "orl": "orl_32x32",
+    "yale": "yale_32x32",
+}
+BUDGETS = (2, 5, 10)
+MOST = 3000
+BINS = 10
+
+
+def load(folder: Path, name: str) -> tuple[Any, Any]:
+    """Samples as they are in the file, and codes of their classes."""
+    import numpy as np
+    import scipy.sparse as sp
+
+    file = np.load(folder / f"{SETS[name]}.npz")
+    if "indptr" in file:
+        parts = (file["data"].astype(float), file["indices"].astype(np.int32), file["indptr"])
+        X = sp.csr_array(parts, shape=tuple(file["shape"]))
+    else:
+        X = file["X"] / file["scale"] if "scale" in file else file["X"].astype(float)
+    y = np.unique(file["y"], return_inverse=True)[1]
+    if X.shape[0] > MOST:
+        rows = np.random.RandomState(0).permutation(X.shape[0])[:MOST]
+        X, y = X[rows], y[rows]
+    return X, y
+
+
+def budgets(y: Any, left: int) -> list[int]:
+    """Numbers of labels a class that leave every class so many samples to name."""
+    import numpy as np
+
+    return [m for m in BUDGETS if np.bincount(y).min() >= m + left]
+
+
+def draw(y: Any, m: int, seed: int) -> Any:
+    """m labels of every class, the others -1."""
+    import numpy as np
+
+    rng = np.random.RandomState(seed)
+    known = np.full(y.size, -1)
+    for c in np.unique(y):
+        mine = rng.permutation(np.flatnonzero(y == c))[:m]
+        known[mine] = c
+    return known
+
+
+# -- what is compared --------------------------------------------------------------------------
+
+
+def baselines(X: Any) -> dict[str, Callable[[Any], tuple[Any, Any]]]:
+    """Functions of the known labels that give names and, where there are some, probabilities."""
+    import scipy.sparse as sp
+    from sklearn.decomposition import TruncatedSVD
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.manifold import SpectralEmbedding
+    from sklearn.neighbors import KNeighborsClassifier
+    from sklearn.semi_supervised import LabelSpreading, SelfTrainingClassifier
+    from sklearn.svm import LinearSVC
+
+    from partwise.datasets import tfidf, unit_rows
+
+    P = tfidf(X) if sp.issparse(X) else unit_rows(X)
+    dense = P.toarray() if sp.issparse(P) else P
+    P = sp.csr_matrix(P) if sp.issparse(P) else P
+    svd = TruncatedSVD(min(100, min(P.shape) - 1), random_state=0).fit_transform(P)
+    spectral = SpectralEmbedding(30, affinity="nearest_neighbors", random_state=0)
+    spectral = spectral.fit_transform(dense)
+    spectral /= spectral.std()
+
+    def logistic() -> Any:
+        return LogisticRegression(C=10, max_iter=300)
+
+    def inductive(make: Callable[[], Any], Z: Any) -> Callable[[Any], tuple[Any, Any]]:
+        def run(known: Any) -> tuple[Any, Any]:
+            model = make().fit(Z[known >= 0], known[known >= 0])
+            p = model.predict_proba(Z) if isinstance(model, LogisticRegression) else None
+            return model.predict(Z), p
+
+        return run
+
+    def spreading(known: Any) -> tuple[Any, Any]:
+        model = LabelSpreading(kernel="knn", n_neighbors=7).fit(P, known)
+        return model.transduction_, model.label_distributions_
+
+    def self_training(known: Any) -> tuple[Any, Any]:
+        model = SelfTrainingClassifier(logistic()).fit(P, known)
+        return model.predict(P), model.predict_proba(P)
+
+    return {
+        "LogisticRegression": inductive(logistic, P),
+        "LinearSVC": inductive(LinearSVC, P),
+        "LabelSpreading": spreading,
+        "1-NN": inductive(lambda: KNeighborsClassifier(1), P),
+        "SelfTraining": self_training,
+        "SVD + LogisticRegression": inductive(logistic, svd),
+        "Spectral + LogisticRegression": inductive(logistic, spectral),
+    }
+
+
+def scored(names: Any, p: Any, y: Any, rest: Any) -> dict[str, float]:
+    import numpy as np
+
+    found = {"accuracy": float(np.mean(names[rest] == y[rest]))}
+    if p is not None:
+        mine = np.nan_to_num(p)[rest, y[rest]]
+        found["log_loss"] = float(-np.log(np.clip(mine, 1e-12, 1)).mean())
+    return found
+
+
+def calibration(p: Any, y: Any, rest: Any) -> list[list[float]]:
+    """For each bin of confidence: samples, their confidence, right ones, Σ conf (1 - conf)."""
+    import numpy as np
+
+    sure, right = p[rest].max(axis=1), p[rest].argmax(axis=1) == y[rest]
+    at = np.minimum((sure * BINS).astype(int), BINS - 1)
+    columns = (np.ones(sure.size), sure, right.astype(float), sure * (1 - sure))
+    return [np.bincount(at, c, minlength=BINS).round(6).tolist() for c in columns]
+
+
+# -- jobs --------------------------------------------------------------------------------------
+
+
+def whole(folder: Path, name: str, seed: int) -> dict[str, Any]:
+    """One draw of the labels of one set, all budgets and methods."""
+    import numpy as np
+
+    from partwise import PartsClassifier
+
+    X, y = load(folder, name)
+    others = baselines(X)
+    model = PartsClassifier(warm_start=True)
+    found: dict[str, Any] = {}
+    for m in budgets(y, 5):
+        known = draw(y, m, seed)
+        rest = np.flatnonzero(known < 0)
+        began = time.perf_counter()
+        model.fit(X, known)
+        p = model.label_distributions_
+        ours = scored(model.transduction_, p, y, rest)
+        ours |= {
+            "seconds": round(time.perf_counter() - began, 3),
+            "expected": list(model.expected_accuracy_),
+            "calibration": calibration(p, y, rest),
+        }
+        cell = {"PartsClassifier": ours}
+        for label, run in others.items():
+            cell[label] = scored(*run(known), y, rest)
+        found[f"whole/{name}/{m}/{seed}"] = cell
+    return found
+
+
+def halves(folder: Path, name: str, seed: int) -> dict[str, Any]:
+    """Half of the samples kept out of the fit: names of the others, and names of these."""
+    import numpy as np
+
+    from partwise import PartsClassifier
+
+    X, y = load(folder, name)
+    rng = np.random.RandomState(1000 + seed)
+    inside = np.zeros(y.size, dtype=bool)
+    for c in np.unique(y):
+        mine = rng.permutation(np.flatnonzero(y == c))
+        inside[mine[: (mine.size + 1) // 2]] = True
+    model = PartsClassifier(warm_start=True)
+    found: dict[str, Any] = {}
+    for m in budgets(y[inside], 2):
+        known = draw(y[inside], m, seed)
+        rest = known < 0
+        model.fit(X[inside], known)
+        found[f"halves/{name}/{m}/{seed}"] = {
+            "transduction": float(np.mean(model.transduction_[rest] == y[inside][rest])),
+            "new": float(np.mean(model.predict(X[~inside]) == y[~inside])),
+        }
+    return found
+
+
+def job(kind: str, folder: str, name: str, seed: int) -> dict[str, Any]:
+    warnings.simplefilter("ignore")
+    run = {"whole": whole, "halves": halves}[kind]
+    return run(Path(folder), name, seed)
+
+
+def timed(folder: Path, draws: int = 5) -> dict[str, Any]:
+    """Seconds of a fit on 3,000 x 20,000 sparse texts, and of another label."""
+    import numpy as np
+
+    from partwise import PartsClassifier
+
+    X, y = load(folder, "news20")
+    often = np.argsort(-np.asarray((X > 0).sum(axis=0)).ravel())[:20_000]
+    X = X[:, np.sort(often)]
+    PartsClassifier(max_iter=2).fit(X[:300], draw(y[:300], 2, 0))  # compiles the kernels
+    fits, more = [], []
+    for seed in range(draws):
+        known = draw(y, 5, seed)
+        model = PartsClassifier(warm_start=True)
+        began = time.perf_counter()
+        model.fit(X, known)
+        fits.append(time.perf_counter() - began)
+        known[model.doubtful()[0]] = y[model.doubtful()[0]]
+        began = time.perf_counter()
+        model.fit(X, known)
+        more.append(time.perf_counter() - began)
+    return {
+        "shape": list(X.shape),
+        "cores": os.cpu_count(),
+        "fit": [round(t, 3) for t in fits],
+        "another label": [round(t, 3) for t in more],
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--data", default=os.environ.get("PARTWISE_DATA", "."), type=Path)
+    parser.add_argument("--sets", default=",".join(SETS))
+    parser.add_argument("--draws", default=5, type=int)
+    parser.add_argument("--first", default=0, type=int, help="seed of the first draw")
+    parser.add_argument("--jobs", default=1, type=int)
+    parser.add_argument("--out", default=RESULTS, type=Path)
+    parser.add_argument("--skip-halves", action="store_true")
+    parser.add_argument("--time", action="store_true", help="only the seconds, alone on a machine")
+    given = parser.parse_args()
+    from benchmarks.answers_table import write_table
+
+    store = json.loads(given.out.read_text()) if given.out.exists() else {}
+    given.out.parent.mkdir(parents=True, exist_ok=True)
+
+    def keep(found: dict[str, Any]) -> None:
+        store.update(found)
+        part = given.out.with_suffix(".part")
+        part.write_text(json.dumps(store, indent=0, sort_keys=True) + "\n")
+        part.replace(given.out)
+
+    if given.time:
+        keep({"time": timed(given.data)})
+    else:
+        _run_all(given, store, keep)
+    write_table(store, given.out.with_suffix(".md"))
+    print(given.out.with_suffix(".md").read_text())
+
+
+def _run_all(given: Any, store: dict[str, Any], keep: Callable[[dict[str, Any]], None]) -> None:
+    names = given.sets.split(",")
+    kinds = ["whole"] if given.skip_halves else ["whole", "halves"]
+    seeds = range(given.first, given.first + given.draws)
+    tasks = [
+        (kind, str(given.data), name, seed)
+        for kind in kinds
+        for seed in seeds
+        for name in names
+        if f"{kind}/{name}/2/{seed}" not in store
+    ]
+    if given.jobs == 1:
+        for task in tasks:
+            keep(job(*task))
+            print(*task[::2], task[3], "done", flush=True)
+        return
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ[name] = "1"  # one core a process
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(given.jobs, mp_context=context) as workers:
+        running = {workers.submit(job, *task): task for task in tasks}
+        for number, done in enumerate(as_completed(running), 1):
+            keep(done.result())
+            print(f"{number}/{len(tasks)}", *running[done][::2], running[done][3], flush=True)
+
+
+if __name__ == "__main__":
+    main()
