@@ -238,3 +238,35 @@ def test_new_codes_are_the_minimum():
     J = near.indices.reshape(5, 3)
     grad = (Z @ H - P) @ H.T + 0.7 * sum(Z - V[J[:, j]] for j in range(3))
     assert np.abs(np.minimum(Z, grad)).max() < 1e-3  # grad >= 0, zero where Z > 0
+
+
+def test_relabel_is_fit_without_the_codes(digits):
+    X, _, known = digits
+    whole = PartsClassifier().fit(X, known)
+    model = PartsClassifier().prepare(X)
+    assert not hasattr(model, "classes_")
+    again = model.relabel(known)
+    np.testing.assert_allclose(
+        again.label_distributions_, whole.label_distributions_, rtol=1e-5, atol=1e-7
+    )
+    rows, p, truth = again.held_out_
+    assert set(rows) <= set(np.flatnonzero(known != -1)) and p.shape == (len(rows), 6)
+    assert (again.classes_[truth] == known[rows]).all()
+
+
+def test_a_click_keeps_the_weights(digits):
+    X, y, known = digits
+    model = PartsClassifier().fit(X, known)
+    before, weights = model.label_distributions_, model._answer.weights
+    model.relabel(known, weigh=False)  # the same labels: nearly the same answer, since the heads
+    # that the first answer teaches begin from weights that count them too
+    assert np.abs(model.label_distributions_ - before).mean() < 0.01
+    assert (model.label_distributions_.argmax(axis=1) == before.argmax(axis=1)).mean() > 0.98
+    more = known.copy()
+    unknown = np.flatnonzero(known == -1)[:5]
+    more[unknown] = y[unknown]
+    model.relabel(more, weigh=False)
+    np.testing.assert_array_equal(model._answer.weights, weights)
+    assert (model.transduction_[unknown] == y[unknown]).all()
+    full = PartsClassifier().fit(X, more)
+    assert (model.transduction_ == full.transduction_).mean() > 0.97

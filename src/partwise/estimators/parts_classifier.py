@@ -158,10 +158,48 @@ class PartsClassifier(
             weights = _check_sample_weight(
                 sample_weight, X, dtype=np.float64, ensure_non_negative=True
             )
-        seed = check_random_state(self.random_state).randint(2**31 - 1)
+        seed = self._seed()
         self._learn_features(X, seed)
         self._learn_names(labels, weights, seed)
         return self
+
+    def prepare(self, X: Any) -> PartsClassifier:
+        """Learn graph and codes alone, which need no label; `relabel` then gives names.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+
+        Returns
+        -------
+        self
+        """
+        self._validate_params()
+        self._learn_features(self._check_X(X, reset=True), self._seed())
+        return self
+
+    def relabel(self, y: Any, *, weigh: bool = True) -> PartsClassifier:
+        """Names for the samples of the last `fit` or `prepare` from other labels.
+
+        Parameters
+        ----------
+        y : array-like of shape (n_samples,)
+            Labels of any kind; -1, None or NaN where unknown.
+        weigh : bool, default=True
+            Weigh the heads by cross-validation. False keeps the weights that they have and is
+            several times faster: for the click of a mouse.
+
+        Returns
+        -------
+        self
+        """
+        check_is_fitted(self, "embedding_")
+        labels = self._check_y(y, len(self.embedding_))
+        self._learn_names(labels, np.ones(len(self.embedding_)), self._seed(), weigh=weigh)
+        return self
+
+    def _seed(self) -> int:
+        return int(check_random_state(self.random_state).randint(2**31 - 1))
 
     def _check_X(self, X: Any, *, reset: bool) -> Any:
         X = validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=reset)
@@ -213,7 +251,9 @@ class PartsClassifier(
         self.embedding_ = features.V
         self.components_ = features.preparation.components(features.H)
 
-    def _learn_names(self, labels: Labels, weights: Array, seed: int) -> None:
+    def _learn_names(
+        self, labels: Labels, weights: Array, seed: int, *, weigh: bool = True
+    ) -> None:
         known = np.flatnonzero(labels.mask & (weights > 0))
         y = labels.codes[known]
         found, y = np.unique(y, return_inverse=True)
@@ -229,6 +269,7 @@ class PartsClassifier(
                 n_folds=self.n_folds,
                 seed=seed,
                 memory=self.__dict__.setdefault("_memory", {}),
+                weighed=None if weigh or "answer" not in self._state else self._answer,
             )
             p = answer.probabilities(features.views)
         self._state |= {"answer": answer.state(), "candidates": [list(row) for row in candidates]}
@@ -236,6 +277,22 @@ class PartsClassifier(
         self.transduction_ = self.classes_[p.argmax(axis=1)]
         self.transduction_[known] = self.classes_[y]
         self._state["labelled"] = known
+
+    @property
+    def graph_(self) -> sp.csr_array:
+        """The neighbour graph of the training samples."""
+        check_is_fitted(self, "embedding_")
+        return self._features.graph
+
+    @property
+    def held_out_(self) -> tuple[Array, Array, Array]:
+        """Labelled samples that were held out once, their probabilities then, and their classes.
+
+        As indices of samples, (m, n_classes) probabilities and positions in `classes_`.
+        """
+        check_is_fitted(self)
+        answer = self._answer
+        return answer.rows, answer.held_out, answer.truth
 
     @property
     def _features(self) -> Features:

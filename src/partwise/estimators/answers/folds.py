@@ -50,13 +50,13 @@ class Folds:
 
 
 def make_folds(y: Array, weights: Array, n_folds: int, rng: np.random.RandomState) -> Folds:
-    """Folds for codes ``y`` (0 .. c-1) of the labelled samples."""
+    """Folds for codes ``y`` (0 .. c-1) of the labelled samples; none where ``n_folds`` is 0."""
     n, c = y.size, int(y.max()) + 1
     fold, place = np.full(n, -1), 0
     members = [rng.permutation(np.flatnonzero(y == j)) for j in range(c)]
     for j in rng.permutation(c):
         m = members[j].size
-        if m > 1:
+        if m > 1 and n_folds:
             fold[members[j]] = (place + np.arange(m)) % n_folds
             place = (place + m) % n_folds
     means, spread = np.ones((n_folds + 1, n)), np.ones((n_folds + 1, n))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -98,7 +98,8 @@ class Head:
 class Answer:
     """Heads with their weights, and how sure their mixture may be.
 
-    ``held_out`` are its probabilities of labels that were held out, ``truth`` their codes.
+    ``held_out`` are its probabilities of labels that were held out, ``truth`` their codes, and
+    ``rows`` the samples that they are of.
     """
 
     heads: list[Head]
@@ -107,6 +108,7 @@ class Answer:
     doubt: float
     held_out: Array
     truth: Array
+    rows: Array
 
     def state(self) -> dict[str, Any]:
         """Arrays, numbers and text, for `from_state`."""
@@ -140,13 +142,17 @@ class Trial:
     y: Array
     n_classes: int
     views: dict[str, Array]
-    heads: list[Head]
-    logs: list[Array]
+    weighed: Answer | None
+    heads: list[Head] = field(default_factory=list)
+    logs: list[Array] = field(default_factory=list)
 
     def add(self, kind: str, view: str, raw: Array, **fitted: Any) -> None:
         """A head by its scores (n_folds + 1, n, c) of the working samples."""
         log_p = heads.log_softmax(raw)
-        heat = temper(self._held_out(log_p), self.known)
+        if self.weighed is None:
+            heat = temper(self._held_out(log_p), self.known)
+        else:
+            heat = self.weighed.heads[len(self.heads)].heat
         self.logs.append(log_p if heat == 1 else heads.log_softmax(heat * log_p))
         self.heads.append(Head(kind, view, heat, **fitted))
 
@@ -166,6 +172,9 @@ class Trial:
 
         EM for mixture weights with a pseudo-count of one a head: with few labels they stay even.
         """
+        if self.weighed is not None:
+            w = self.weighed.weights[: len(self.heads)]
+            return w / w.sum(), np.ones((0, self.n_classes))
         held = np.stack([np.exp(self._held_out(log_p)) for log_p in self.logs]).astype(float)
         known, w = self.known, np.full(len(held), 1.0 / len(held))
         if known.size:
@@ -214,18 +223,20 @@ def learn(
     n_folds: int,
     seed: int,
     memory: dict[str, Any],
+    weighed: Answer | None = None,
 ) -> tuple[Answer, Candidates]:
     """Fit all heads in all folds, weigh them, let the answer teach more heads, weigh again.
 
     ``labelled`` are rows of the samples and ``y`` their codes. ``memory`` keeps between calls what
-    further labels can use: the columns of propagation and the last coefficients.
+    further labels can use: the columns of propagation and the last coefficients. ``weighed`` is
+    an answer whose weights and temperatures are taken over: nothing is held out then.
     """
     rng = np.random.RandomState(seed)
-    folds = make_folds(y, weights, n_folds, rng)
+    folds = make_folds(y, weights, 0 if weighed is not None else n_folds, rng)
     working = working_set(features.plain.shape[0], labelled, rng)
     at = np.searchsorted(working, labelled)
     views = {name: Z[working] for name, Z in features.views.items()}
-    trial = Trial(folds, labelled, at, y, n_classes, views, [], [])
+    trial = Trial(folds, labelled, at, y, n_classes, views, weighed)
     for kind, view in FIRST:
         if kind == "spreading":
             _spread(trial, features, working, view, memory)
@@ -241,8 +252,9 @@ def learn(
         for kind, fit in zip(("self-taught", "self-taught more"), fits, strict=True):
             trial.add_linear(kind, view, fit)
     w, held = trial.weights()
-    heat, doubt = temper(np.log(held), trial.known), 1.0 / (y.size + 2)
-    answer = Answer(trial.heads, w, heat, doubt, calibrated(held, heat, doubt), trial.known)
+    heat = temper(np.log(held), trial.known) if weighed is None else weighed.heat
+    doubt, rows = 1.0 / (y.size + 2), labelled[folds.scored]
+    answer = Answer(trial.heads, w, heat, doubt, calibrated(held, heat, doubt), trial.known, rows)
     return answer, trial.table(w)
 
 
