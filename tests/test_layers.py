@@ -44,6 +44,8 @@ LAYERS = [
         "io._disk",
         "io.annotated",
         "io.columns",
+        "io.formulas",
+        "io.unpacked",
         "io.encoding",
         "io.numbers",
         "io.tokens",

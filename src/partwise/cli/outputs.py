@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from partwise.io.files import beside, recover, replace_folder, sweep
+from partwise.io.formulas import quoted
 
 #: What `partwise cluster` may write; --force replaces a folder that holds nothing else.
 FILES = {
@@ -62,9 +63,8 @@ def whole_folder(path: Path, *, force: bool) -> Iterator[Path]:
 
 
 def csv_text(heading: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """A CSV file as text."""
+    """A CSV file as text, in which no cell is a formula."""
     buffer = io.StringIO(newline="")
     writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(heading)
-    writer.writerows(rows)
+    writer.writerows([quoted(cell) for cell in row] for row in [heading, *rows])
     return buffer.getvalue()

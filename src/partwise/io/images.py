@@ -14,6 +14,8 @@ from partwise.io._common import SCALE_WORDS, Options, apply_scale, learn_scale, 
 from partwise.io.samples import Samples
 
 SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm"}
+#: Only these are opened, whatever a file is called: others may start a program, as EPS does.
+FORMATS = ("PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP", "PPM")
 #: Images with more pixels than this are shrunk unless a size is given.
 MAX_PIXELS = 64 * 64
 THUMBNAIL = 96
@@ -90,7 +92,7 @@ def _open(file: Path) -> Any:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")  # an image of absurd size warns before it is read
-            with image_module.open(file) as image:
+            with image_module.open(file, formats=FORMATS) as image:
                 image.load()
                 return ops.exif_transpose(image)
     except Exception as error:  # a damaged file brings out nearly anything

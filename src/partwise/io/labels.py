@@ -11,6 +11,7 @@ import numpy as np
 
 from partwise.io._common import Options, shown
 from partwise.io.encoding import text_format
+from partwise.io.formulas import unquoted
 
 SIMILAR = ("ask", "merge", "keep")
 
@@ -61,7 +62,7 @@ def labels_of(
     if "id" in first and "label" in first:
         id_at, label_at, width = first.index("id"), first.index("label"), len(first)
         rows = rows[1:]
-    elif rows[0][1][0].strip() not in position:
+    elif unquoted(rows[0][1][0].strip()) not in position:
         rows = rows[1:]  # a heading under other names
     y = np.full(len(ids), None, dtype=object)
     unknown: list[tuple[int, str]] = []
@@ -70,7 +71,7 @@ def labels_of(
             raise ValueError(
                 f"{path}, line {line}: {len(row)} fields, not {width}; each line is id,label."
             )
-        name, label = row[id_at].strip(), row[label_at].strip()
+        name, label = (unquoted(row[at].strip()) for at in (id_at, label_at))
         at = position.get(name)
         if at is None:
             unknown.append((line, name))

@@ -23,6 +23,7 @@ from partwise.io._common import (
 from partwise.io._disk import streams
 from partwise.io.images import array_thumbnails
 from partwise.io.samples import Samples
+from partwise.io.unpacked import TooLarge, check_h5ad
 
 
 def read_matrix(path: Path, options: Options, recipe: Mapping[str, Any] | None) -> Samples:
@@ -165,8 +166,9 @@ def _h5ad(path: Path, options: Options) -> Samples:
 
     anndata = need("anndata", ".h5ad files", extra="cells")
     try:
+        check_h5ad(path)
         adata = anndata.read_h5ad(path)
-    except FileNotFoundError:
+    except (FileNotFoundError, TooLarge):
         raise
     except Exception as error:
         raise ValueError(f"{path} is no .h5ad file, or damaged ({error}).") from error

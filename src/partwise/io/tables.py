@@ -21,9 +21,11 @@ from partwise.io._common import (
 )
 from partwise.io.columns import Column, encode_columns, learn_columns, looks_like_id
 from partwise.io.encoding import said, text_format
+from partwise.io.formulas import unquoted
 from partwise.io.numbers import decimal_sign
 from partwise.io.samples import Samples
 from partwise.io.texts import text_samples
+from partwise.io.unpacked import TooLarge, check_unpacked
 
 MISSING = ("auto", "error", "median", "mean", "drop")
 
@@ -66,9 +68,14 @@ def read_frame(
     usual = "."
     if path.suffix.lower() == ".parquet":
         need("pyarrow", ".parquet files", extra="parquet")
+        from pyarrow.parquet import ParquetFile
+
         try:
+            with ParquetFile(path) as file:
+                held = file.metadata
+                check_unpacked(path, 8 * held.num_rows * held.num_columns)
             frame = pandas.read_parquet(path)
-        except OSError:
+        except (OSError, TooLarge):
             raise
         except Exception as error:
             raise ValueError(f"{path} is no .parquet file, or damaged ({error}).") from error
@@ -91,6 +98,9 @@ def read_frame(
             )
         except (ValueError, csv.Error) as error:
             raise ValueError(f"{path} cannot be read as a table ({error}).") from error
+        for name, column in frame.items():
+            if column.dtype.kind == "O":
+                frame[name] = column.map(unquoted, na_action="ignore")
     frame.columns = [str(column) for column in frame.columns]
     if not len(frame):
         raise ValueError(f"{path} has no rows.")

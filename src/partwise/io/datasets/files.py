@@ -11,6 +11,8 @@ import numpy as np
 import scipy.io
 from scipy import sparse
 
+from partwise.io.unpacked import check_mat, check_npz
+
 
 @dataclass(frozen=True)
 class Dataset:
@@ -88,7 +90,8 @@ def read(path: str | Path) -> Dataset:
         if terms is not None and terms.shape != (X.shape[1],):
             raise ValueError(f"{X.shape[1]} features but terms of shape {terms.shape}")
     except ValueError as error:
-        raise ValueError(f"{path}: {_one_line(error)}") from error
+        text = _one_line(error)
+        raise ValueError(text if str(path) in text else f"{path}: {text}") from error
     return Dataset(
         X, y, path.stem, class_names=class_names, terms=terms, source=str(path), extra=parts
     )
@@ -99,6 +102,7 @@ def _one_line(error: BaseException) -> str:
 
 
 def _read_npz(path: Path) -> dict[str, Any]:
+    check_npz(path)
     parts = _parse(path, lambda: _load_arrays(path))
     if "indptr" in parts:
         missing = {"data", "indices", "shape"} - parts.keys()
@@ -142,6 +146,7 @@ def _sparse(parts: dict[str, Any]) -> sparse.csr_array:
 
 
 def _read_mat(path: Path) -> dict[str, Any]:
+    check_mat(path)
     try:
         found = _parse(path, lambda: scipy.io.loadmat(path, variable_names=["fea", "gnd"]))
     except NotImplementedError as error:
