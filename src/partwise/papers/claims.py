@@ -1,31 +1,40 @@
-"""The papers' sentences, judged: in the printed table, and in what was measured."""
+"""The papers' sentences, judged: in the printed table, and in what was measured.
+
+A claim holds or fails where the measured difference is beyond `CLEAR` standard errors from the
+line that divides the two; otherwise it is undecided. Differences are paired: two methods of a run
+see the same samples, labels and start.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from partwise.papers.cells import NO_LABELS
 from partwise.papers.protocol import Protocol
-from partwise.papers.summary import Summary, paired, paired_test
+from partwise.papers.summary import Stat, Summary, paired, paired_stat, paired_test
 
 Claim = dict[str, Any]
+CLEAR = 2.0  # standard errors beyond which a difference is one
+HOLDS, FAILS, UNDECIDED, NOT_RUN = "holds", "fails", "undecided", "not run"
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """A claim with what became of it; None where it cannot be judged."""
+    """A claim with what became of it; ``printed`` is None where print has no such numbers."""
 
     text: str
     budget: str
     printed: bool | None
-    measured: bool | None
+    measured: str
     detail: str
     test: str = ""
     p: float | None = None
+    counted: bool = True  # not where the labels are other than print's
 
 
 def judge(summary: Summary) -> list[Verdict]:
@@ -44,10 +53,20 @@ def judge(summary: Summary) -> list[Verdict]:
     for claim in summary.protocol.claims:
         rule = RULES[claim["type"]]
         budgets = summary.budgets() if claim["type"] != "budget_trend" else [NO_LABELS]
+        theirs = {NO_LABELS} | {b.name for b in summary.protocol.budgets if b.printed}
         for budget in budgets:
-            printed = _printed(summary.protocol, claim)
-            verdicts.append(rule(summary, claim, budget, printed))
+            verdict = rule(summary, claim, budget, _printed(summary.protocol, claim))
+            verdicts.append(replace(verdict, counted=budget in theirs))
     return verdicts
+
+
+def decide(distance: float, se: float) -> str:
+    """A verdict from how far a number is on the claimed side of its line."""
+    if math.isnan(se):
+        return UNDECIDED
+    if abs(distance) <= CLEAR * se:
+        return UNDECIDED
+    return HOLDS if distance > 0 else FAILS
 
 
 def _printed(protocol: Protocol, claim: Claim) -> bool | None:
@@ -79,54 +98,72 @@ def _scope(summary: Summary) -> str:
 
 
 def _beats(summary: Summary, claim: Claim, budget: str, printed: bool | None) -> Verdict:
-    metric, sign = claim["metric"], -1.0 if claim.get("lower") else 1.0
-    scope = _scope(summary)
-    have = [name for name in claim["over"] if summary.column(name, metric, budget, scope)]
+    metric, scope = claim["metric"], _scope(summary)
     own = summary.column(claim["method"], metric, budget, scope)
-    if not own or not have:
-        return Verdict(claim["text"], budget, printed, None, "not run")
-    rows: list[tuple[str | None, int | None]] = [(None, None)]
-    if claim.get("every_k"):
-        rows = [(d, k) for d, k in summary.rows()]
-    losses, worst, rival = [], np.inf, have[0]
-    for data, k in rows:
-        mine = summary.stat(claim["method"], metric, budget=budget, scope=scope, data=data, k=k)
-        for name in have:
-            other = summary.stat(name, metric, budget=budget, scope=scope, data=data, k=k)
-            if mine is None or other is None:
-                continue
-            gap = sign * (mine.mean - other.mean)
-            if gap < worst:
-                worst, rival = gap, name
-            if gap <= 0:
-                losses.append(f"{name}{'' if k is None else f' at {data} K={k}'}")
-    differences = sign * paired(own, summary.column(rival, metric, budget, scope))
-    test, p = paired_test(differences)
+    others = {n: summary.column(n, metric, budget, scope) for n in claim["over"]}
+    others = {name: column for name, column in others.items() if column}
+    if not own or not others:
+        return Verdict(claim["text"], budget, printed, NOT_RUN, "")
+    rows: list[tuple[str, int] | None] = list(summary.rows()) if claim.get("every_k") else [None]
+    leads = _leads(own, others, rows, -1.0 if claim.get("lower") else 1.0)
+    if not leads:
+        return Verdict(claim["text"], budget, printed, NOT_RUN, "")
+    states = [decide(lead.mean, lead.se) for _, _, lead in leads]
+    state = FAILS if FAILS in states else UNDECIDED if UNDECIDED in states else HOLDS
+    rival, _, worst = min(leads, key=lambda entry: entry[2].mean)
     unit = " s" if metric == "seconds" else ""
-    detail = f"smallest lead {worst:+.3g}{unit}, over {rival}"
-    if losses:
-        shown = ", ".join(losses[:4]) + (f" and {len(losses) - 4} more" if len(losses) > 4 else "")
-        detail += f"; not ahead of {shown}"
-    left_out = [name for name in claim["over"] if name not in have]
+    detail = f"smallest lead {_with_error(worst)}{unit}, over {rival}"
+    behind = [f"{n}{_at(row)}" for (n, row, lead) in leads if decide(lead.mean, lead.se) == FAILS]
+    if behind:
+        more = f" and {len(behind) - 4} more" if len(behind) > 4 else ""
+        detail += f"; clearly behind {', '.join(behind[:4])}{more}"
+    left_out = [name for name in claim["over"] if name not in others]
     if left_out:
         detail += f"; without {', '.join(left_out)}"
-    return Verdict(claim["text"], budget, printed, not losses, detail, test, p)
+    sign = -1.0 if claim.get("lower") else 1.0
+    test, p = paired_test(sign * paired(own, others[rival]))
+    return Verdict(claim["text"], budget, printed, state, detail, test, p)
+
+
+def _leads(
+    own: dict[Any, float],
+    others: dict[str, dict[Any, float]],
+    rows: list[tuple[str, int] | None],
+    sign: float,
+) -> list[tuple[str, tuple[str, int] | None, Stat]]:
+    """The lead over each rival on each row (None: the average over all)."""
+    found = []
+    for row in rows:
+        mine = {p: sign * v for p, v in own.items() if row in (None, p[:2])}
+        for name, column in others.items():
+            theirs = {p: sign * v for p, v in column.items()}
+            lead = paired_stat(mine, theirs)
+            if lead is not None:
+                found.append((name, row, lead))
+    return found
+
+
+def _at(row: tuple[str, int] | None) -> str:
+    return "" if row is None else f" at {row[0]} K={row[1]}"
+
+
+def _with_error(stat: Stat) -> str:
+    return f"{stat.mean:+.3g}" + ("" if math.isnan(stat.se) else f" ± {stat.se:.2g}")
 
 
 def _gap(summary: Summary, claim: Claim, budget: str, printed: bool | None) -> Verdict:
     metric, rival = claim["metric"], claim["over"][0]
-    own, other = (summary.stat(name, metric, budget=budget) for name in (claim["method"], rival))
-    if own is None or other is None:
-        return Verdict(claim["text"], budget, printed, None, "not run")
-    differences = paired(
-        summary.column(claim["method"], metric, budget), summary.column(rival, metric, budget)
-    )
-    test, p = paired_test(differences)
-    gap = own.mean - other.mean
+    own, other = (summary.column(name, metric, budget) for name in (claim["method"], rival))
+    lead = paired_stat(own, other)
+    if lead is None:
+        return Verdict(claim["text"], budget, printed, NOT_RUN, "")
+    test, p = paired_test(paired(own, other))
     # Half the printed gain is the line: a smaller one is another result.
-    holds = gap >= 0.5 * claim["points"]
-    detail = f"measured {gap:+.2f} points (holds from half of the printed {claim['points']})"
-    return Verdict(claim["text"], budget, printed, holds, detail, test, p)
+    state = decide(lead.mean - 0.5 * claim["points"], lead.se)
+    detail = (
+        f"measured {_with_error(lead)} points (holds from half of the printed {claim['points']})"
+    )
+    return Verdict(claim["text"], budget, printed, state, detail, test, p)
 
 
 def _sweep(summary: Summary, claim: Claim, budget: str) -> list[tuple[float, str]]:
@@ -143,44 +180,53 @@ def _sweep(summary: Summary, claim: Claim, budget: str) -> list[tuple[float, str
 def _stable(summary: Summary, claim: Claim, budget: str, printed: bool | None) -> Verdict:
     pairs = _sweep(summary, claim, budget)
     if len(pairs) < 2:
-        return Verdict(claim["text"], budget, None, None, "not run")
-    spreads = {}
+        return Verdict(claim["text"], budget, None, NOT_RUN, "")
+    spreads: dict[str, Stat] = {}
     for data in {d for d, _ in summary.rows()}:
-        stats = [summary.stat(name, claim["metric"], budget=budget, data=data) for _, name in pairs]
-        means = [s.mean for s in stats if s is not None]
-        spreads[data] = max(means) - min(means)
-    detail = "spread " + ", ".join(f"{data} {spread:.1f}" for data, spread in spreads.items())
-    holds = max(spreads.values()) <= claim["within"]
-    return Verdict(claim["text"], budget, None, holds, detail + " points")
+        columns = [
+            {p: v for p, v in summary.column(n, claim["metric"], budget).items() if p[0] == data}
+            for _, n in pairs
+        ]
+        columns = sorted((c for c in columns if c), key=lambda c: float(np.mean(list(c.values()))))
+        spread = paired_stat(columns[-1], columns[0]) if columns else None
+        if spread is not None:
+            spreads[data] = spread
+    states = [decide(claim["within"] - s.mean, s.se) for s in spreads.values()]
+    state = FAILS if FAILS in states else UNDECIDED if UNDECIDED in states else HOLDS
+    words = ", ".join(f"{data} {_with_error(s)}" for data, s in sorted(spreads.items()))
+    return Verdict(claim["text"], budget, None, state, f"spread {words} points")
 
 
 def _trend(summary: Summary, claim: Claim, budget: str, printed: bool | None) -> Verdict:
     pairs = _sweep(summary, claim, budget)
     if len(pairs) < 2:
-        return Verdict(claim["text"], budget, None, None, "not run")
+        return Verdict(claim["text"], budget, None, NOT_RUN, "")
     first, last = (
         summary.column(name, claim["metric"], budget) for name in (pairs[0][1], pairs[-1][1])
     )
-    return _direction(claim, budget, paired(last, first), pairs[0][0], pairs[-1][0])
+    return _direction(claim, budget, last, first, f"from {pairs[0][0]:g} to {pairs[-1][0]:g}")
 
 
 def _direction(
-    claim: Claim, budget: str, differences: np.ndarray, start: object, end: object
+    claim: Claim, budget: str, last: dict[Any, float], first: dict[Any, float], words: str
 ) -> Verdict:
-    if len(differences) == 0:
-        return Verdict(claim["text"], budget, None, None, "not run")
-    change = float(np.mean(differences))
+    change = paired_stat(last, first)
+    if change is None:
+        return Verdict(claim["text"], budget, None, NOT_RUN, "")
     wanted = 1.0 if claim.get("direction", "up") == "up" else -1.0
-    test, p = paired_test(differences)
-    detail = f"change {change:+.3g} from {start} to {end}"
-    return Verdict(claim["text"], budget, None, wanted * change > 0, detail, test, p)
+    test, p = paired_test(paired(last, first))
+    state = decide(wanted * change.mean, change.se)
+    return Verdict(
+        claim["text"], budget, None, state, f"change {_with_error(change)} {words}", test, p
+    )
 
 
 def _budget_trend(summary: Summary, claim: Claim, budget: str, printed: bool | None) -> Verdict:
     names = summary.budgets()
-    ends = (names[0], names[-1])
-    first, last = (summary.column(claim["method"], claim["metric"], b) for b in ends)
-    return _direction(claim, NO_LABELS, paired(last, first), names[0], names[-1])
+    first, last = (
+        summary.column(claim["method"], claim["metric"], b) for b in (names[0], names[-1])
+    )
+    return _direction(claim, NO_LABELS, last, first, f"from {names[0]} to {names[-1]}")
 
 
 def _converged(summary: Summary, claim: Claim, budget: str, printed: bool | None) -> Verdict:
@@ -196,9 +242,10 @@ def _converged(summary: Summary, claim: Claim, budget: str, printed: bool | None
         at = min((claim["by"] - 1) // history["step"], len(values) - 1)
         drops.append((cell["data"], float((values[at] - values[-1]) / abs(values[at]))))
     if not drops:
-        return Verdict(claim["text"], budget, None, None, "not run")
+        return Verdict(claim["text"], budget, None, NOT_RUN, "")
     detail = "further fall " + ", ".join(f"{data} {100 * drop:.2g} %" for data, drop in drops)
-    return Verdict(claim["text"], budget, None, max(d for _, d in drops) < claim["within"], detail)
+    state = HOLDS if max(d for _, d in drops) < claim["within"] else FAILS
+    return Verdict(claim["text"], budget, None, state, detail)
 
 
 Rule = Callable[[Summary, Claim, str, "bool | None"], Verdict]

@@ -38,9 +38,17 @@ def reproduce(
     methods: Annotated[
         str | None, typer.Option(help="Only these methods, separated by commas.")
     ] = None,
+    reading: Annotated[
+        str | None,
+        typer.Option(help="Only this reading of the tables, by its name; by default all of them."),
+    ] = None,
     out: Annotated[Path, typer.Option(help="The result folder; an old one is continued.")] = (
         DEFAULT_OUT
     ),
+    store: Annotated[
+        Path | None,
+        typer.Option(help="A result folder to make the pages of; nothing is run."),
+    ] = None,
     data_home: Annotated[
         Path | None, typer.Option(help="A folder to look for data in, before PARTWISE_DATA.")
     ] = None,
@@ -58,16 +66,30 @@ def reproduce(
     from partwise.papers.protocol import expand
 
     chosen = tuple(m.strip() for m in methods.split(",") if m.strip()) if methods else ()
-    selection = Selection(runs=runs, quick=quick, methods=chosen)
-    failed = _run(expand(name), selection, jobs, out, data_home)
-    if failed:
+    readings = (reading,) if reading else ()
+    selection = Selection(runs=runs, quick=quick, methods=chosen, readings=readings)
+    wanted = expand(name)
+    if reading:
+        _check_reading(wanted, reading)
+    if store is not None:
+        _write(wanted, store, data_home, {})
+        return
+    if _run(wanted, selection, jobs, out, data_home):
         raise typer.Exit(1)
+
+
+def _check_reading(wanted: list[str], reading: str) -> None:
+    from partwise.papers.protocol import load_protocol
+
+    known = {r.name: None for name in wanted for r in load_protocol(name).readings}
+    if reading not in known:
+        raise ValueError(f"no reading {reading!r} of {wanted[0]}; there are: {', '.join(known)}")
 
 
 def _run(
     wanted: list[str], selection: Any, jobs: int | None, out: Path, data_home: Path | None
 ) -> int:
-    from partwise.papers import page, runner
+    from partwise.papers import runner
     from partwise.papers.estimate import seconds_left, words
     from partwise.papers.protocol import load_protocol
     from partwise.papers.store import Store
@@ -89,28 +111,44 @@ def _run(
     if unique:
         about = "" if total is None else f", about {words(total)}"
         errors.print(f"{len(unique)} runs to do{about}; results go to {out}", markup=False)
-    failed = 0
-    written = {}
+    failed: dict[str, dict[str, str]] = {}
     with _progress(errors) as progress, runner.pool(min(workers, max(1, len(unique)))) as submit:
         task = progress.add_task("", total=max(1, len(unique)))
         for name in wanted:
-            protocol, asked, _ = plans[name]
             outcome = runner.reproduce(
                 name,
                 out,
-                selection=asked,
+                selection=plans[name][1],
                 data_home=home,
                 progress=_step(progress, task, name),
                 workers=submit,
             )
-            failed += len(outcome.failed)
-            written[name] = page.write_one(name, store, data_home=home, failed=outcome.failed)
+            failed[name] = outcome.failed
             _say(errors, name, outcome, home)
-    index = page.write_index(store, written, data_home=home)
-    for name in wanted:
-        print(out / plans[name][0].name / "table.md")
-    print(index)
-    return failed
+    _write(wanted, out, data_home, failed)
+    return sum(map(len, failed.values()))
+
+
+def _write(
+    wanted: list[str], out: Path, data_home: Path | None, failed: dict[str, dict[str, str]]
+) -> None:
+    """Write the pages, and print what they come to: one table's own numbers, or a line for each."""
+    from partwise.papers import page
+    from partwise.papers.document import Section, to_text
+    from partwise.papers.overview import first_screen
+    from partwise.papers.store import Store
+
+    store, home = Store(out), None if data_home is None else str(data_home)
+    told = [page.write_one(n, store, data_home=home, failed=failed.get(n)) for n in wanted]
+    if len(told) == 1:
+        section = told[0].section
+        print(to_text(section))
+        print(f"\n{out / section.anchor / 'table.html'}")
+        return
+    for one in told:
+        print(f"{one.section.anchor:14} {one.section.line}".rstrip())
+    print("\n" + to_text(Section("", "", first_screen(told)), width=120).strip() + "\n")
+    print(page.write_index(store, told))
 
 
 def _own(name: str, plans: dict[str, Any]) -> bool:

@@ -1,4 +1,4 @@
-"""A small document of headings, paragraphs, tables and pictures, as Markdown or HTML."""
+"""A small document of headings, paragraphs, tables and pictures, as Markdown, HTML or text."""
 
 from __future__ import annotations
 
@@ -7,19 +7,25 @@ import html
 from dataclasses import dataclass, field
 
 STYLE = """
-body{font:15px/1.5 system-ui,sans-serif;max-width:1200px;margin:2em auto;padding:0 1em;color:#222}
-h1{font-size:1.5em}h2{font-size:1.2em;margin-top:2.5em;border-top:1px solid #ddd;padding-top:1em}
-h3{font-size:1em;margin-bottom:.3em}
-table{border-collapse:collapse;margin:.6em 0;font-size:13px;display:block;overflow-x:auto}
-th,td{padding:.25em .6em;border-bottom:1px solid #e4e4e4;text-align:right;white-space:nowrap;
+body{font:15px/1.5 system-ui,sans-serif;max-width:1200px;margin:1.2em auto;padding:0 1em;color:#222}
+h1{font-size:1.4em;margin:.2em 0}h2{font-size:1.15em;margin:1.6em 0 .4em}
+h3{font-size:1em;margin:1em 0 .3em}p{margin:.4em 0}
+table{border-collapse:collapse;margin:.5em 0;font-size:13px;display:block;overflow-x:auto}
+th,td{padding:.2em .6em;border-bottom:1px solid #e4e4e4;text-align:right;white-space:nowrap;
 vertical-align:top}
-th:first-child,td:first-child{text-align:left}td.text{text-align:left;white-space:normal}
+th:first-child,td:first-child,td.text{text-align:left}td.text{white-space:normal;min-width:16em}
 th{border-bottom:2px solid #999;font-weight:600}tr.last td{border-top:2px solid #999}
-.far{color:#b00020}.yes{color:#136f2d}.no{color:#b00020}.quiet{color:#777}
-figure{margin:1em 0}figure svg,figure img{max-width:100%;height:auto}
-nav{display:flex;flex-wrap:wrap;gap:.2em 1em}
-@media(prefers-color-scheme:dark){body{background:#181818;color:#ddd}
-th,td{border-color:#333}.far,.no{color:#ff8a80}.yes{color:#81c995}figure{background:#fff}}
+.far,.no{color:#b00020}.yes{color:#136f2d}.maybe{color:#8a5a00}.quiet{color:#777}
+.banner{background:#fff3cd;color:#5c4400;padding:.4em .8em;border-radius:4px;font-weight:600}
+details{border-top:1px solid #ddd;padding:.35em 0}summary{cursor:pointer;font-weight:600}
+summary small{font-weight:400;color:#666}details details{border:0;margin-left:1em}
+details details summary{font-weight:400}
+figure{margin:.6em 0}figure img{max-width:100%;height:auto}
+nav{display:flex;flex-wrap:wrap;gap:.1em 1em;font-size:13px;margin:.6em 0}
+footer{font-size:12px;color:#777;margin-top:2em}
+@media(prefers-color-scheme:dark){body{background:#181818;color:#ddd}a{color:#8ab4f8}
+th,td,details{border-color:#333}.far,.no{color:#ff8a80}.yes{color:#81c995}.maybe{color:#e3b341}
+.banner{background:#4d3d00;color:#ffe08a}figure{background:#fff}}
 """
 
 
@@ -53,35 +59,46 @@ class Picture:
     caption: str
 
 
-Block = str | Grid | Picture | list[str]
+@dataclass
+class Fold:
+    """Blocks behind a line that opens them; plain blocks under a heading elsewhere."""
+
+    title: str
+    blocks: list[Block]
+
+
+Block = str | Grid | Picture | list[str] | Fold
 
 
 @dataclass
 class Section:
-    """A part with a heading; ``anchor`` is its name within the page.
-
-    ``averages`` are the lines that it gives to the page's first table.
-    """
+    """A part with a heading; ``anchor`` is its name within the page, ``line`` what it comes to."""
 
     title: str
     anchor: str
     blocks: list[Block] = field(default_factory=list)
-    averages: list[list[Text]] = field(default_factory=list)
+    line: str = ""
 
 
 def to_markdown(section: Section) -> str:
     """The section as Markdown (tables of the GitHub kind)."""
-    parts = [f"# {section.title}"]
-    for block in section.blocks:
+    return "\n\n".join([f"# {section.title}", *_markdown(section.blocks)]) + "\n"
+
+
+def _markdown(blocks: list[Block]) -> list[str]:
+    parts = []
+    for block in blocks:
         if isinstance(block, str):
-            parts.append(f"## {block[3:]}" if block.startswith("## ") else block)
+            parts.append(block)
         elif isinstance(block, list):
             parts.append("\n".join(f"- {item}" for item in block))
         elif isinstance(block, Picture):
             parts.append(f"![{block.caption}]({block.file})")
+        elif isinstance(block, Fold):
+            parts += [f"## {block.title}", *_markdown(block.blocks)]
         else:
             parts.append(_markdown_grid(block))
-    return "\n\n".join(parts) + "\n"
+    return parts
 
 
 def _markdown_grid(grid: Grid) -> str:
@@ -94,32 +111,91 @@ def _markdown_grid(grid: Grid) -> str:
     return "\n".join(f"| {line} |" for line in lines)
 
 
-def to_html(sections: list[Section], title: str, *, heads: list[str] | None = None) -> str:
-    """One self-contained page: no script, no link to anything outside it."""
-    links = "".join(
-        f'<a href="#{html.escape(s.anchor)}">{html.escape(s.anchor)}</a>' for s in sections
+def to_text(section: Section, *, width: int = 100) -> str:
+    """Headings and tables as aligned text for a terminal, without what is folded or long."""
+    parts = [section.title]
+    for block in section.blocks:
+        if isinstance(block, Grid) and max(map(len, _lines(block)), default=0) <= width:
+            parts.append("\n".join(_lines(block)))
+        elif isinstance(block, str) and block.startswith("## "):
+            parts.append(block[3:])
+    return "\n\n".join(parts)
+
+
+def _lines(grid: Grid) -> list[str]:
+    rows = [grid.header, *([" ".join(line for line, _ in t.lines) for t in r] for r in grid.rows)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            text.ljust(width) if i == 0 else text.rjust(width)
+            for i, (text, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
+
+
+def to_html(
+    groups: list[tuple[str, list[Section]]],
+    title: str,
+    *,
+    first: list[Block] | None = None,
+    banner: str = "",
+    foot: list[str] | None = None,
+) -> str:
+    """One self-contained page: no script, no link to anything outside it.
+
+    Parameters
+    ----------
+    groups : list of (heading, sections)
+        A single section is shown open and without a heading above it.
+    title : str
+    first : list of blocks, optional
+        What stands above the sections.
+    banner : str, optional
+        A line of warning at the very top.
+    foot : list of str, optional
+        Lines at the end.
+    """
+    alone = sum(len(sections) for _, sections in groups) == 1
+    warned = f"<p class='banner'>{html.escape(banner)}</p>" if banner else ""
+    body = "".join(
+        ("" if alone else f"<h2>{html.escape(heading)}</h2>")
+        + "".join(_html_section(section, open_=alone) for section in sections)
+        for heading, sections in groups
     )
-    head = "".join(f"<p>{html.escape(line)}</p>" for line in heads or [])
-    body = "".join(_html_section(section) for section in sections)
-    nav = f"<nav>{links}</nav>" if len(sections) > 1 else ""
+    end = "".join(f"<p>{html.escape(line)}</p>" for line in foot or [])
     return (
         "<!doctype html><html lang='en'><head><meta charset='utf-8'>"
         "<meta name='viewport' content='width=device-width,initial-scale=1'>"
         f"<title>{html.escape(title)}</title><style>{STYLE}</style></head><body>"
-        f"<h1>{html.escape(title)}</h1>{head}{nav}{body}</body></html>\n"
+        f"<h1>{html.escape(title)}</h1>{warned}{_html_blocks(first or [])}{body}"
+        f"<footer>{end}</footer></body></html>\n"
     )
 
 
-def _html_section(section: Section) -> str:
-    parts = [f"<h2 id='{html.escape(section.anchor)}'>{html.escape(section.title)}</h2>"]
-    for block in section.blocks:
+def _html_section(section: Section, *, open_: bool) -> str:
+    line = f" <small>{html.escape(section.line)}</small>" if section.line else ""
+    return (
+        f"<details id='{html.escape(section.anchor)}'{' open' if open_ else ''}>"
+        f"<summary>{html.escape(section.title)}{line}</summary>"
+        f"{_html_blocks(section.blocks)}</details>"
+    )
+
+
+def _html_blocks(blocks: list[Block]) -> str:
+    parts = []
+    for block in blocks:
         if isinstance(block, str):
-            if block.startswith("## "):
-                parts.append(f"<h3>{html.escape(block[3:])}</h3>")
-            else:
-                parts.append(f"<p>{html.escape(block)}</p>")
+            heading = block.startswith("## ")
+            tag, text = ("h3", block[3:]) if heading else ("p", block)
+            parts.append(f"<{tag}>{html.escape(text)}</{tag}>")
         elif isinstance(block, list):
             parts.append("<ul>" + "".join(f"<li>{html.escape(i)}</li>" for i in block) + "</ul>")
+        elif isinstance(block, Fold):
+            inside = _html_blocks(block.blocks)
+            parts.append(
+                f"<details><summary>{html.escape(block.title)}</summary>{inside}</details>"
+            )
         elif isinstance(block, Picture):
             # As an image of its own, so that the ids inside one figure do not meet another's.
             data = base64.b64encode(block.svg.encode("utf-8")).decode("ascii")
@@ -142,7 +218,7 @@ def _html_grid(grid: Grid) -> str:
                 f"<span class='{kind}'>{html.escape(line)}</span>" if kind else html.escape(line)
                 for line, kind in text.lines
             ]
-            wide = " class='text'" if sum(len(line) for line, _ in text.lines) > 60 else ""
+            wide = " class='text'" if sum(len(line) for line, _ in text.lines) > 50 else ""
             cells.append(f"<td{wide}>{'<br>'.join(lines)}</td>")
         mark = " class='last'" if grid.last and number == len(grid.rows) - 1 else ""
         rows.append(f"<tr{mark}>{''.join(cells)}</tr>")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from partwise.papers.cells import NO_LABELS
+from partwise.papers.compare import FAR, Comparison
 from partwise.papers.summary import Summary, pick
 
 if TYPE_CHECKING:
@@ -227,6 +228,34 @@ def _points(summary: Summary) -> dict[str, Figure]:
         ax.set_title(f"{name}, accuracy {accuracy:.1f} %")
         ax.set_aspect("equal")
     return {"figure": figure}
+
+
+def scatter(panels: dict[str, list[Comparison]]) -> Figure:
+    """Measured averages against printed ones with error bars, a panel for each paper."""
+    figure, axes = _new(len(panels), size=(2.6, 2.7))
+    colours = {"ac": "C0", "nmi": "C1", "ari": "C2"}
+    for ax, (title, found) in zip(axes[0], panels.items(), strict=True):
+        values = [v for c in found for v in (c.printed, c.stat.mean)]
+        low, high = min(values) - 4, max(values) + 4
+        line = np.array([low, high])
+        ax.fill_between(line, line - FAR, line + FAR, color="0.92", lw=0)
+        ax.plot(line, line, color="0.6", lw=0.8)
+        for metric in dict.fromkeys(c.metric for c in found):
+            own = [c for c in found if c.metric == metric]
+            x, y = [c.printed for c in own], [c.stat.mean for c in own]
+            ax.errorbar(x, y, yerr=[np.nan_to_num(2 * c.stat.se) for c in own],
+                        xerr=[np.nan_to_num(2 * c.printed_se) for c in own], fmt="o", ms=3, lw=0.7,
+                        color=colours.get(metric, "C3"), label=metric.upper())  # fmt: skip
+        near = sum(c.near for c in found)
+        ax.set_title(f"{title.split(' (')[0]}: {near} of {len(found)}", fontsize=9)
+        ax.set_xlim(low, high)
+        ax.set_ylim(low, high)
+        ax.set_xlabel("printed", fontsize=8)
+        ax.tick_params(labelsize=7)
+        ax.set_aspect("equal")
+    axes[0, 0].set_ylabel("measured (bars: two standard errors)", fontsize=8)
+    axes[0, 0].legend(fontsize=7, loc="upper left")
+    return figure
 
 
 VIEWS: dict[str, Callable[[Summary], dict[str, Any]]] = {

@@ -10,15 +10,16 @@ from typing import Any
 from partwise._versions import versions
 from partwise.io.files import write_whole
 from partwise.papers.cells import Selection, cells_of
-from partwise.papers.document import Grid, Picture, Section, Text, to_html, to_markdown
+from partwise.papers.document import Picture, to_html, to_markdown
 from partwise.papers.machine import machine
-from partwise.papers.operations import count, printed_count
-from partwise.papers.protocol import Protocol, load_protocol, names, read_rows, read_settings
+from partwise.papers.overview import TITLES, by_paper, first_screen
+from partwise.papers.plain import PLAIN
+from partwise.papers.protocol import Protocol, load_protocol
 from partwise.papers.readings import Reading
 from partwise.papers.runner import plan
 from partwise.papers.store import Store
 from partwise.papers.summary import Summary, pick, summarise
-from partwise.papers.tables import Context, build, overview
+from partwise.papers.tables import Context, Told, build
 
 RUN_COLUMNS = ("table", "data", "k", "run", "variant", "budget_name", "seed", "params")
 SCORES = ("ac", "nmi", "ari", "purity")
@@ -33,7 +34,7 @@ def stored(protocol: Protocol, store: Store, reading: Reading | None = None) -> 
 
 def write_one(
     name: str, store: Store, *, data_home: str | None = None, failed: dict[str, str] | None = None
-) -> Section:
+) -> Told:
     """Write a table's or figure's files into the result folder.
 
     Parameters
@@ -49,55 +50,80 @@ def write_one(
 
     Returns
     -------
-    Section
+    Told
         What was written, for the page of all.
     """
     protocol = load_protocol(name)
     folder = store.folder / protocol.name
     folder.mkdir(parents=True, exist_ok=True)
-    if protocol.kind == "operations":
-        section = _operations(protocol, name)
+    if protocol.kind in PLAIN:
+        told = Told(PLAIN[protocol.kind](protocol, name, data_home), protocol.name.split("/")[0])
     else:
-        summary = stored(protocol, store)
-        whole, skipped = plan(protocol, Selection(), data_home)
+        whole, skipped = plan(protocol, Selection(readings=(protocol.main.name,)), data_home)
         missing = len(store.missing(whole))
         part = 1.0 - missing / len(whole) if whole else 1.0
-        section = build(summary, Context(skipped, failed or {}, part))
-        write_whole(folder / "results.csv", _runs_csv(summary), force=True)
-        _add_pictures(section, summary, folder)
-    write_whole(folder / "table.md", to_markdown(section), force=True)
-    page = to_html([section], f"partwise reproduce {name}", heads=_made_with())
+        ordered = sorted(protocol.readings, key=lambda r: r != protocol.main)
+        summaries = {r.name: stored(protocol, store, r) for r in ordered}
+        main = summaries[protocol.main.name]
+        told = build(summaries, Context(skipped, failed or {}, part))
+        write_whole(folder / "results.csv", _runs_csv(main), force=True)
+        pictures = _pictures(main, folder)
+        if protocol.runs_of and protocol.kind == "figure" and protocol.printed and pictures:
+            # The numbers stand under the table whose columns the figure draws.
+            words = f"{protocol.paper}. The numbers are those of {protocol.runs_of}."
+            told.section.blocks = [words, *pictures]
+        else:
+            told.section.blocks[1:1] = pictures
+    write_whole(folder / "table.md", to_markdown(told.section), force=True)
+    page = to_html(
+        [("", [told.section])],
+        f"partwise reproduce {name}",
+        banner=_banner([told]),
+        foot=_made_with(),
+    )
     write_whole(folder / "table.html", page, force=True)
-    return section
+    return told
 
 
-def write_index(store: Store, written: dict[str, Section], *, data_home: str | None = None) -> Path:
-    """Write one self-contained page of everything that the folder holds.
-
-    Tables without results are on it too, with their printed numbers and slips.
+def write_index(store: Store, told: list[Told]) -> Path:
+    """Write one self-contained page of these tables and figures.
 
     Parameters
     ----------
     store : Store
         The result folder.
-    written : dict of str to Section
-        What `write_one` has just returned, by name; the others are written anew. May hold
-        protocols of the user's own.
-    data_home : str, optional
-        Folder that data was looked for in.
+    told : list of Told
+        What `write_one` has returned.
 
     Returns
     -------
     Path
     """
-    sections = [
-        written[name] if name in written else write_one(name, store, data_home=data_home)
-        for name in dict.fromkeys((*names(), *written))
+    groups = [
+        (TITLES.get(paper, paper), [one.section for one in group])
+        for paper, group in by_paper(told).items()
     ]
-    if any(section.averages for section in sections):
-        sections.insert(0, overview(sections))
-    page = to_html(sections, "partwise: the papers' tables and figures", heads=_made_with())
+    page = to_html(
+        groups,
+        "The papers' tables and figures, measured again",
+        first=first_screen(told),
+        banner=_banner(told),
+        foot=_made_with(),
+    )
     return write_whole(store.folder / "index.html", page, force=True)
+
+
+def _banner(told: list[Told]) -> str:
+    """A warning where only a part of the declared runs is there."""
+    parts = [one.part for one in told if one.verdicts or one.compared]
+    if not parts or min(parts) >= 1.0:
+        return ""
+    few = sum(part < 0.5 for part in parts)
+    if len(parts) == 1:
+        return f"Quick: {parts[0]:.0%} of this table's declared runs. Differences are mostly noise."
+    if few:
+        return f"Quick: of {few} of {len(parts)} tables and figures less than half is there."
+    return f"{sum(part < 1.0 for part in parts)} tables have fewer runs than declared."
 
 
 def _made_with() -> list[str]:
@@ -133,42 +159,17 @@ def _short(value: Any) -> Any:
     return f"{value:.6g}" if isinstance(value, float) else ("" if value is None else value)
 
 
-def _add_pictures(section: Section, summary: Summary, folder: Path) -> None:
+def _pictures(summary: Summary, folder: Path) -> list[Picture]:
     from partwise.papers.figures import draw_figures, svg
 
     if not summary.results or not summary.protocol.view:
-        return
+        return []
+    pictures = []
     for stem, figure in draw_figures(summary).items():
         text = svg(figure)
         write_whole(folder / f"{stem}.svg", text, force=True)
         buffer = io.BytesIO()
         figure.savefig(buffer, format="png", dpi=130)
         write_whole(folder / f"{stem}.png", buffer.getvalue(), force=True)
-        section.blocks.insert(2, Picture(f"{stem}.svg", text, summary.protocol.title))
-
-
-def _operations(protocol: Protocol, name: str) -> Section:
-    """Printed formulas at given sizes beside the operations counted."""
-    section = Section(f"{protocol.name}: {protocol.title}", protocol.name)
-    section.blocks.append(f"{protocol.paper}.")
-    rows = read_rows(name)
-    for sizes in read_settings(name)["sizes"]:
-        section.blocks.append("## " + ", ".join(f"{key} = {value}" for key, value in sizes.items()))
-        lines = []
-        for row in rows:
-            printed = printed_count(row["formula"], sizes)
-            line = [row["formulation"], row["method"], row["operation"], row["formula"]]
-            if printed is None:
-                counts = ["", "", ""]
-            else:
-                counted = count(row["formulation"], row["method"], sizes)[row["operation"]]
-                gap = (counted - printed) / printed
-                counts = [f"{printed:,}", f"{counted:,}", f"{gap:+.2%}" if gap else "equal"]
-            lines.append([Text.of(text) for text in line + counts])
-        header = ["formulation", "method", "operation", "printed formula"]
-        section.blocks.append(Grid([*header, "printed", "counted", "difference"], lines))
-    section.blocks.append("## Notes")
-    section.blocks.append(list(protocol.notes))
-    if protocol.slips:
-        section.blocks += ["## Slips in print", [slip["text"] for slip in protocol.slips]]
-    return section
+        pictures.append(Picture(f"{stem}.svg", text, summary.protocol.title))
+    return pictures

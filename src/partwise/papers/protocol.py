@@ -126,6 +126,26 @@ class Printed:
 
 
 @dataclass(frozen=True)
+class Cause:
+    """Why a column is far from print: whose it is, in words, and the reading that shows it."""
+
+    tables: tuple[str, ...]
+    columns: tuple[str, ...]
+    whose: str
+    text: str
+    metrics: tuple[str, ...] = ()
+    reading: str = ""
+
+    def fits(self, table: str, metric: str, column: str) -> bool:
+        """Whether it is about this average."""
+        return (
+            table.split("/")[-1] in self.tables
+            and column in self.columns
+            and (not self.metrics or metric in self.metrics)
+        )
+
+
+@dataclass(frozen=True)
 class Protocol:
     """A table or figure: what to run, how to show it, and what was printed."""
 
@@ -150,6 +170,8 @@ class Protocol:
     printed: tuple[Printed, ...]
     comparable: bool = True
     readings: tuple[Reading, ...] = (AS_WRITTEN,)
+    causes: tuple[Cause, ...] = ()
+    evidence: tuple[dict[str, Any], ...] = ()
     reading: Reading = AS_WRITTEN  # the one that this protocol is now
 
     @property
@@ -280,7 +302,17 @@ def load_protocol(name: str) -> Protocol:
     runs_of = raw.get("runs_of", "")
     if runs_of:
         base = read_settings(runs_of)
-        shown = ("title", "paper", "kind", "view", "metrics", "claims", "slips", "notes")
+        shown = (
+            "title",
+            "paper",
+            "kind",
+            "view",
+            "metrics",
+            "claims",
+            "slips",
+            "notes",
+            "evidence",
+        )
         raw = {k: v for k, v in base.items() if k not in shown} | raw
     printed_from = raw.get("printed_from", name)
     return Protocol(
@@ -305,7 +337,21 @@ def load_protocol(name: str) -> Protocol:
         printed=read_printed(printed_from),
         comparable=raw.get("comparable", True),
         readings=_readings(runs_of or name, raw),
+        causes=_causes(name),
+        evidence=tuple(raw.get("evidence", ())),
     )
+
+
+def _causes(name: str) -> tuple[Cause, ...]:
+    if name.endswith(".toml"):
+        return ()
+    source = _folder() / name.split("/")[0] / READINGS
+    listed = tomllib.loads(source.read_text(encoding="utf-8")) if source.is_file() else {}
+    found = []
+    for entry in listed.get("causes", []):
+        lists: dict[str, Any] = {k: tuple(v) for k, v in entry.items() if isinstance(v, list)}
+        found.append(Cause(**{**entry, **lists}))
+    return tuple(found)
 
 
 def _readings(name: str, raw: dict[str, Any]) -> tuple[Reading, ...]:

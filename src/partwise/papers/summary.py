@@ -73,13 +73,7 @@ class Summary:
                 rows[d, kk].append(value)
         if not rows:
             return None
-        means = [float(np.mean(v)) for v in rows.values()]
-        # One deviation of each row's runs, with n - 1; a single run has none.
-        sds = [float(np.std(v, ddof=1)) if len(v) > 1 else float("nan") for v in rows.values()]
-        errors = [sd / np.sqrt(len(v)) for sd, v in zip(sds, rows.values(), strict=True)]
-        se = float(np.sqrt(np.sum(np.square(errors))) / len(errors))
-        n = sum(map(len, rows.values()))
-        return Stat(float(np.mean(means)), float(np.mean(sds)), n, se)
+        return _over_rows(list(rows.values()))
 
     def rows(self) -> list[tuple[str, int]]:
         """The (data, K) that have results, in the protocol's order."""
@@ -175,6 +169,30 @@ def _choose(summary: Summary, method: Method) -> None:
             for (name, b), points in list(columns.items()):
                 if name == best and (b == budget or budget == NO_LABELS):
                     columns[method.name, b] = points
+
+
+def paired_stat(a: dict[Point, float], b: dict[Point, float]) -> Stat | None:
+    """The mean of a - b over rows, with its standard error, over the runs that both have."""
+    rows: dict[tuple[str, int], list[float]] = defaultdict(list)
+    for point in set(a) & set(b):
+        rows[point[:2]].append(a[point] - b[point])
+    return _over_rows(list(rows.values())) if rows else None
+
+
+def _over_rows(rows: list[list[float]]) -> Stat:
+    """Mean of the rows' means; the error is that of a mean of independent means.
+
+    A row of one run has no deviation; where others have one, their mean square stands for it.
+    """
+    means = [float(np.mean(v)) for v in rows]
+    spread = [float(np.std(v, ddof=1)) for v in rows if len(v) > 1]
+    if not spread:
+        return Stat(float(np.mean(means)), float("nan"), len(means))
+    pooled = float(np.sqrt(np.mean(np.square(spread))))
+    sds = [float(np.std(v, ddof=1)) if len(v) > 1 else pooled for v in rows]
+    errors = [sd**2 / len(v) for sd, v in zip(sds, rows, strict=True)]
+    se = float(np.sqrt(sum(errors)) / len(rows))
+    return Stat(float(np.mean(means)), float(np.mean(spread)), sum(map(len, rows)), se)
 
 
 def paired(a: dict[Point, float], b: dict[Point, float]) -> np.ndarray:

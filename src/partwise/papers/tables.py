@@ -1,30 +1,32 @@
-"""A protocol's results as a section: printed | measured | difference, claims, notes."""
+"""A protocol's results as a section: printed | measured | difference, claims, causes, notes."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, field
 
 from partwise.papers.cells import NO_LABELS
 from partwise.papers.check import average_mismatches, listed_slips
-from partwise.papers.claims import Verdict, judge
-from partwise.papers.document import Grid, Section, Text
-from partwise.papers.protocol import Method, Printed, Protocol
-from partwise.papers.summary import Stat, Summary
+from partwise.papers.claims import FAILS, HOLDS, NOT_RUN, UNDECIDED, Verdict, judge
+from partwise.papers.compare import FAR, Comparison, Miss, comparisons, misses, printed_average
+from partwise.papers.document import Block, Fold, Grid, Section, Text
+from partwise.papers.evidence import evidence
+from partwise.papers.numbers import (
+    METRICS,
+    SHORT,
+    difference,
+    mark,
+    near,
+    number,
+    printed_words,
+    settings_words,
+    with_error,
+)
+from partwise.papers.protocol import Method, Protocol
+from partwise.papers.scoring import WORDS
+from partwise.papers.summary import Summary
 
-METRICS = {
-    "ac": "Accuracy (%)",
-    "nmi": "Normalised mutual information (%)",
-    "ari": "Adjusted Rand index (%)",
-    "seconds": "Seconds of one fit",
-    "sparseness_U": "Sparseness of the basis",
-    "sparseness_V": "Sparseness of the representation",
-    "distance": "Distance of the basis to the centres",
-    "ac_best": "Accuracy, best of the sub-runs (%)",
-    "nmi_best": "NMI, best of the sub-runs (%)",
-}
-FAR = 3.0  # points from print beyond which a difference is marked
+KINDS = {HOLDS: "yes", FAILS: "no", UNDECIDED: "maybe", NOT_RUN: "quiet"}
 
 
 @dataclass(frozen=True)
@@ -36,73 +38,80 @@ class Context:
     part: float = 1.0  # the share of the default protocol's cells that is there
 
 
-def build(summary: Summary, context: Context) -> Section:
+@dataclass
+class Told:
+    """A table's section, and what it gives to the page's first screen."""
+
+    section: Section
+    paper: str = ""
+    part: float = 1.0
+    verdicts: list[Verdict] = field(default_factory=list)
+    compared: dict[str, list[Comparison]] = field(default_factory=dict)  # by reading
+    main: str = ""
+    missed: list[Miss] = field(default_factory=list)
+
+
+def build(summaries: dict[str, Summary], context: Context) -> Told:
     """The section of a table, without its pictures.
 
     Parameters
     ----------
-    summary : Summary
-        The measured numbers with their protocol.
+    summaries : dict of str to Summary
+        The measured numbers with their protocol, by reading, the main one first.
     context : Context
         What was left out or failed.
 
     Returns
     -------
-    Section
+    Told
     """
-    protocol = summary.protocol
+    main = next(iter(summaries.values()))
+    protocol = main.protocol
     section = Section(f"{protocol.name}: {protocol.title}", protocol.name)
+    told = Told(section, protocol.name.split("/")[0], context.part, main=protocol.reading.name)
+    told.verdicts = judge(main)
+    told.compared = {name: comparisons(summary) for name, summary in summaries.items()}
+    told.missed = misses(told.compared, told.main, protocol.causes)
     add = section.blocks.append
-    add(f"{protocol.paper}.")
-    add(_status(summary, context))
+    add(f"{protocol.paper}. {_status(main, context)}")
     if not protocol.comparable:
         add("Not comparable with the printed numbers: other data than the paper's (see the notes).")
-    for metric in protocol.metrics:
-        for budget in summary.budgets():
-            for grid_title, grid in _grids(summary, metric, budget):
-                add(f"## {grid_title}")
-                add(grid)
-    _add_choices(summary, section)
-    verdicts = judge(summary)
-    if verdicts:
-        add("## Claims")
-        add(_claims(verdicts))
-    if protocol.notes or any(b.note for b in protocol.budgets):
-        add("## Notes")
-        data_notes = [f"{d.name}: {d.note}." for d in protocol.data if d.note]
-        budgets = [f"Label budget {b.name}: {b.note}." for b in protocol.budgets if b.note]
-        columns = [f"{m.name}: {m.note}." for m in protocol.methods if m.note]
-        add([*protocol.notes, *data_notes, *budgets, *columns])
-    if protocol.comparable and protocol.kind != "figure":
-        section.averages += _against_print(summary)
-    slips = slip_sentences(protocol)
-    if slips:
-        add("## Slips in print")
-        add(slips)
-    return section
+    if len(summaries) > 1:
+        add(f'Read as "{protocol.reading.name}": {protocol.reading.text}.')
+    section.blocks += _numbers(summaries)
+    if told.verdicts:
+        section.blocks += ["## Claims", claims_grid(told.verdicts)]
+    if told.missed:
+        section.blocks += ["## Averages that did not come back, and why", misses_grid(told.missed)]
+    section.blocks += evidence(protocol, summaries)
+    section.blocks += _notes(summaries)
+    section.line = _line(told)
+    return told
 
 
-def slip_sentences(protocol: Protocol) -> list[str]:
-    """The slips that the protocol lists, and any other average that its column does not give."""
-    known = listed_slips(protocol)
-    found = [str(m) for m in average_mismatches(protocol) if (m.metric, m.method) not in known]
-    return [slip["text"] for slip in protocol.slips] + found
+def _line(told: Told) -> str:
+    """What a table comes to, in one line."""
+    parts = []
+    own = told.compared.get(told.main, [])
+    if own:
+        parts.append(f"{sum(c.near for c in own)} of {len(own)} averages within {FAR:g} points")
+    counts = Counter(v.measured for v in told.verdicts if v.counted)
+    parts += [f"{counts[state]} {state}" for state in (HOLDS, FAILS, UNDECIDED) if counts[state]]
+    return "; ".join(parts)
 
 
 def _status(summary: Summary, context: Context) -> str:
     protocol = summary.protocol
-    runs = sorted({(r["cell"]["data"], r["cell"]["k"], r["cell"]["run"]) for r in summary.results})
-    per_row: dict[tuple[str, int], int] = {}
-    for data, k, _ in runs:
-        per_row[data, k] = per_row.get((data, k), 0) + 1
-    counts = sorted(set(per_row.values()))
-    words = " to ".join(str(c) for c in ([counts[0], counts[-1]] if len(counts) > 1 else counts))
-    text = f"Measured with {words or 'no'} run{'s' if words != '1' else ''} a row"
-    if protocol.runs_printed:
-        text += f" (print: {protocol.runs_printed})"
-    text += ", equal subsets, shown labels and starts for all methods."
+    runs = {(r["cell"]["data"], r["cell"]["k"], r["cell"]["run"]) for r in summary.results}
+    counts = sorted(set(Counter((data, k) for data, k, _ in runs).values()))
+    if not counts:
+        text = "Nothing measured yet."
+    else:
+        words = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+        text = f"Measured with {words} run{'s' if words != '1' else ''} a row"
+        text += f" (print: {protocol.runs_printed})." if protocol.runs_printed else "."
     if context.part < 1.0:
-        text += f" This is {context.part:.0%} of the default protocol's cells."
+        text += f" This is {context.part:.0%} of the default protocol."
     for name, reason in context.skipped.items():
         text += f" {name} was not run: {reason}."
     if context.failed:
@@ -111,46 +120,36 @@ def _status(summary: Summary, context: Context) -> str:
     return text
 
 
-def _grids(summary: Summary, metric: str, budget: str) -> list[tuple[str, Grid]]:
-    protocol = summary.protocol
-    label = METRICS.get(metric, metric)
-    if budget != NO_LABELS:
-        label += f", labels: {budget}{_whose(protocol, budget)}"
-    grids = [(f"{label}: averages", _averages(summary, metric, budget))]
-    columns = _columns(protocol)
-    if metric == "seconds":
-        return grids
-    if not protocol.printed:
-        return [(label, _by_row(summary, metric, budget, columns))]
-    full = _full(summary, metric, budget, columns)
-    return [*grids, (f"{label}: printed, measured ± sd, difference", full)]
+def _numbers(summaries: dict[str, Summary]) -> list[Block]:
+    """Averages of every reading for print's own labels; the rest behind folds."""
+    main = next(iter(summaries.values()))
+    protocol = main.protocol
+    blocks: list[Block] = []
+    folded: list[Block] = []
+    for metric in protocol.metrics:
+        label = METRICS.get(metric, metric)
+        for budget in main.budgets():
+            theirs = budget == NO_LABELS or _is_printed(protocol, budget)
+            title = label if budget == NO_LABELS else f"{label}, labels: {budget}"
+            if not protocol.printed:
+                place = blocks
+                place += [f"## {title}", _by_row(main, metric, budget)]
+                continue
+            grid = _averages(summaries, metric, budget)
+            if theirs:
+                blocks += [f"## {title}", grid]
+            else:
+                folded.append(Fold(f"{title} (ours; print does not have it): averages", [grid]))
+            if metric != "seconds":
+                full = _full(main, metric, budget)
+                folded.append(
+                    Fold(f"{title}: every K, printed | measured ± se | difference", [full])
+                )
+    return blocks + folded
 
 
-def _whose(protocol: Protocol, budget: str) -> str:
-    """What to say of a budget that is not the printed one; print stands beside it all the same."""
-    printed = [b.name for b in protocol.budgets if b.printed]
-    return "" if budget in printed else f" (ours; print says {printed[0]})" if printed else ""
-
-
-def _by_row(summary: Summary, metric: str, budget: str, columns: list[tuple[str, Method]]) -> Grid:
-    """Where nothing is printed: a line for each method, a column for each (data, K)."""
-    scope = summary.protocol.view.get("score", "all")
-    rows = summary.rows()
-    lines = []
-    for name, method in columns:
-        line = [Text.of(name + _mark(method))]
-        for data, k in rows:
-            stat = summary.stat(name, metric, budget=budget, scope=scope, data=data, k=k)
-            line.append(Text.of(_stat(stat, metric)))
-        line.append(Text.of(_stat(summary.stat(name, metric, budget=budget, scope=scope), metric)))
-        if scope == "all" and summary.protocol.budgets:
-            hidden = summary.stat(name, metric, budget=budget, scope="unlabelled")
-            line.append(Text.of(_number(hidden.mean, metric) if hidden else ""))
-        lines.append(line)
-    header = ["method", *(f"{data}, K = {k}" for data, k in rows), "average"]
-    if scope == "all" and summary.protocol.budgets:
-        header.append("average on unlabelled")
-    return Grid(header, lines)
+def _is_printed(protocol: Protocol, budget: str) -> bool:
+    return any(b.name == budget and b.printed for b in protocol.budgets)
 
 
 def _columns(protocol: Protocol) -> list[tuple[str, Method]]:
@@ -164,57 +163,68 @@ def _columns(protocol: Protocol) -> list[tuple[str, Method]]:
     return columns
 
 
-def _mark(method: Method) -> str:
-    return "†" if method.chosen_on_answer else ""
+def _by_row(summary: Summary, metric: str, budget: str) -> Grid:
+    """Where nothing is printed: a line for each method, a column for each (data, K)."""
+    scope = summary.protocol.view.get("score", "all")
+    rows = summary.rows()
+    unlabelled = scope == "all" and bool(summary.protocol.budgets)
+    lines = []
+    for name, method in _columns(summary.protocol):
+        line = [Text.of(name + mark(method))]
+        for data, k in rows:
+            stat = summary.stat(name, metric, budget=budget, scope=scope, data=data, k=k)
+            line.append(Text.of(with_error(stat, metric)))
+        whole = summary.stat(name, metric, budget=budget, scope=scope)
+        line.append(Text.of(with_error(whole, metric)))
+        if unlabelled:
+            hidden = summary.stat(name, metric, budget=budget, scope="unlabelled")
+            line.append(Text.of(number(hidden.mean, metric) if hidden else ""))
+        lines.append(line)
+    header = ["method", *(f"{data}, K = {k}" for data, k in rows), "average"]
+    return Grid([*header, "on unlabelled"] if unlabelled else header, lines)
 
 
-def _averages(summary: Summary, metric: str, budget: str) -> Grid:
-    protocol = summary.protocol
+def _averages(summaries: dict[str, Summary], metric: str, budget: str) -> Grid:
+    """A line for each column: print, the main reading with its error, the other readings."""
+    name, main = next(iter(summaries.items()))
+    others = {n: s for n, s in summaries.items() if n != name and s.results}
+    protocol = main.protocol
     scope = protocol.view.get("score", "all")
-    near = f"within {FAR:g} points"
-    header = ["method", "printed", "measured", "difference", near, "on unlabelled", "runs"]
+    hidden = bool(protocol.budgets)
+    header = ["method", "printed", "measured ± se", "difference", f"within {FAR:g}"]
+    header += [f'"{n}" ± se' for n in others]
+    header += ["on unlabelled"] if hidden else []
     rows = []
-    for name, method in _columns(protocol):
-        whole = _printed_average(summary, metric, name)
-        stat = summary.stat(name, metric, budget=budget, scope=scope)
-        hidden = summary.stat(name, metric, budget=budget, scope="unlabelled")
+    for column, method in _columns(protocol):
+        printed = printed_average(main, metric, column)
+        stat = main.stat(column, metric, budget=budget, scope=scope)
         row = [
-            Text.of(name + _mark(method) + (" (printed only)" if method.printed_only else "")),
-            Text.of(_number(whole[0], metric) if whole else ""),
-            Text.of(_stat(stat, metric)),
-            _difference(whole[0] if whole else None, stat, metric, protocol.comparable),
-            _near(whole[0] if whole else None, stat, metric, protocol.comparable),
-            Text.of(_number(hidden.mean, metric) if hidden else ""),
-            Text.of(str(stat.n) if stat else ""),
+            Text.of(column + mark(method) + (" (printed only)" if method.printed_only else "")),
+            Text.of(number(printed, metric) if printed is not None else ""),
+            Text.of(with_error(stat, metric)),
+            difference(printed, stat, metric, protocol.comparable),
+            near(printed, stat, metric, protocol.comparable),
         ]
+        for summary in others.values():
+            other = summary.stat(column, metric, budget=budget, scope=scope)
+            far = near(printed, other, metric, protocol.comparable).lines[0][1]
+            row.append(Text.of(with_error(other, metric), "far" if far == "no" else ""))
+        if hidden:
+            rest = main.stat(column, metric, budget=budget, scope="unlabelled")
+            row.append(Text.of(number(rest.mean, metric) if rest and metric != "seconds" else ""))
         rows.append(row)
-    return Grid(header, rows)
+    return Grid([*header, "runs"], [[*r, _runs(main, r, budget, metric)] for r in rows])
 
 
-def _printed_average(summary: Summary, metric: str, method: str) -> tuple[float, int] | None:
-    """The printed mean over the rows that were run, with their number.
-
-    Over all rows this is the printed average up to rounding; over some (a quick pass) the printed
-    average would not be the right thing to compare with.
-    """
-    protocol = summary.protocol
-    if metric == "seconds":
-        cell = protocol.printed_value("seconds", "avg", method)
-        return (cell.mean, 1) if cell else None
-    rows = {k for _, k in summary.rows()} or {int(c.k) for c in protocol.printed if c.k != "avg"}
-    cells = [protocol.printed_value(metric, k, method) for k in rows]
-    values = [c.mean for c in cells if c is not None]
-    return (sum(values) / len(values), len(values)) if values else None
+def _runs(summary: Summary, row: list[Text], budget: str, metric: str) -> Text:
+    stat = summary.stat(row[0].lines[0][0].split("†")[0], metric, budget=budget)
+    return Text.of(str(stat.n) if stat else "", "quiet")
 
 
-def _full(
-    summary: Summary,
-    metric: str,
-    budget: str,
-    columns: list[tuple[str, Method]],
-) -> Grid:
+def _full(summary: Summary, metric: str, budget: str) -> Grid:
     protocol = summary.protocol
     scope = protocol.view.get("score", "all")
+    columns = _columns(protocol)
     several = len(protocol.data) > 1
     measured = summary.rows()
     printed_rows = [
@@ -228,121 +238,95 @@ def _full(
         for name, _ in columns:
             cell = protocol.printed_value(metric, k, name)
             stat = summary.stat(name, metric, budget=budget, scope=scope, data=data, k=k)
-            row.append(_three(cell, stat, metric, protocol.comparable))
+            gap = difference(cell.mean if cell else None, stat, metric, protocol.comparable)
+            lines = [(printed_words(cell), "quiet"), (with_error(stat, metric) or "–", "")]
+            row.append(Text((*lines, *gap.lines)))
         rows.append(row)
     row = [Text.of("Avg.")]
+    partial = set(printed_rows) - set(measured)
     for name, _ in columns:
         cell = protocol.printed_value(metric, "avg", name)
-        partial = set(printed_rows) - set(measured)
         stat = None if partial else summary.stat(name, metric, budget=budget, scope=scope)
-        row.append(_three(cell, stat, metric, protocol.comparable))
-    header = ["K", *(name + _mark(method) for name, method in columns)]
+        gap = difference(cell.mean if cell else None, stat, metric, protocol.comparable)
+        lines = [(printed_words(cell), "quiet"), (with_error(stat, metric) or "–", "")]
+        row.append(Text((*lines, *gap.lines)))
+    header = ["K", *(name + mark(method) for name, method in columns)]
     return Grid(header, [*rows, row], last=True)
 
 
-def _three(cell: Printed | None, stat: Stat | None, metric: str, comparable: bool) -> Text:
-    printed = ""
-    if cell is not None:
-        printed = f"{cell.mean:.{cell.decimals}f}"
-        printed += "" if cell.sd is None else f" ± {cell.sd:g}"
-    lines = [(printed or "–", "quiet"), (_stat(stat, metric) or "–", "")]
-    lines += _difference(cell.mean if cell else None, stat, metric, comparable).lines
-    return Text(tuple(lines))
+def claims_grid(verdicts: list[Verdict]) -> Grid:
+    """The claims with what became of them; those under labels of ours after the others."""
+    several = len({v.budget for v in verdicts}) > 1
+    rows = []
+    for v in sorted(verdicts, key=lambda v: not v.counted):
+        text = v.text + (f" [labels: {v.budget}]" if several and v.budget != NO_LABELS else "")
+        test = "" if v.p is None else f"{v.test}, p = {v.p:.2g}"
+        inprint = {None: Text.of("–", "quiet"), True: Text.of(HOLDS, "yes")}
+        printed = inprint.get(v.printed, Text.of(FAILS, "no"))
+        measured = Text.of(v.measured, KINDS[v.measured])
+        rows.append([Text.of(text), printed, measured, Text.of(v.detail), Text.of(test)])
+    return Grid(["claim", "in print", "measured", "how (± standard error)", "paired test"], rows)
 
 
-def _number(value: float, metric: str) -> str:
-    if metric.startswith("sparseness"):
-        return f"{value:.3f}"
-    return f"{value:.3g}" if metric in ("seconds", "distance") else f"{value:.1f}"
+def misses_grid(missed: list[Miss], *, tables: bool = False) -> Grid:
+    """The averages that did not come back: print, measured, whose it is and what shows it."""
+    rows = []
+    for miss in missed:
+        c = miss.comparison
+        labels = "" if c.budget == NO_LABELS else f", {c.budget}"
+        name = f"{c.table} " if tables else ""
+        rows.append(
+            [
+                Text.of(f"{name}{SHORT.get(c.metric, c.metric)}, {c.method}{labels}"),
+                Text.of(number(c.printed, c.metric)),
+                Text.of(with_error(c.stat, c.metric)),
+                Text.of(f"{c.gap:+.1f}"),
+                Text.of(miss.whose, "far" if miss.whose == "unknown" else ""),
+                Text.of(miss.text),
+            ]
+        )
+    return Grid(["average", "printed", "measured ± se", "difference", "cause", "shown by"], rows)
 
 
-def _stat(stat: Stat | None, metric: str) -> str:
-    if stat is None:
-        return ""
-    text = _number(stat.mean, metric)
-    return text if math.isnan(stat.sd) else f"{text} ± {_number(stat.sd, metric)}"
+def _notes(summaries: dict[str, Summary]) -> list[Block]:
+    main = next(iter(summaries.values()))
+    protocol = main.protocol
+    blocks: list[Block] = []
+    if len(summaries) > 1:
+        lines = [
+            f'"{r.name}"{" (main)" if r.name == protocol.reading.name else ""}: {r.text}. '
+            f"Fixed by: {r.source}."
+            for r in (s.protocol.reading for s in summaries.values())
+        ]
+        blocks.append(Fold("How it is read", [lines]))
+    chosen = _choices(main)
+    data_notes = [f"{d.name}: {d.note}." for d in protocol.data if d.note]
+    budgets = [f"Label budget {b.name}: {b.note}." for b in protocol.budgets if b.note]
+    columns = [f"{m.name}: {m.note}." for m in protocol.methods if m.note]
+    seeds = {WORDS[m.readout] for m in protocol.runnable() if m.readout in WORDS}
+    readout = [f"Clusters: {'; '.join(sorted(seeds))}, best of {protocol.kmeans} starts."]
+    notes = [*protocol.notes, *readout, *chosen, *data_notes, *budgets, *columns]
+    blocks.append(Fold("Notes", [notes]))
+    slips = slip_sentences(protocol)
+    if slips:
+        blocks.append(Fold("Slips in print", [slips]))
+    return blocks
 
 
-def _difference(printed: float | None, stat: Stat | None, metric: str, comparable: bool) -> Text:
-    if printed is None or stat is None:
-        return Text.of("")
-    gap = stat.mean - printed
-    if metric == "seconds":
-        return Text.of(f"x {stat.mean / printed:.2g}" if printed else "")
-    if not comparable:
-        return Text.of(f"({gap:+.1f})", "quiet")
-    return Text.of(f"{gap:+.1f} ▲", "far") if abs(gap) > FAR else Text.of(f"{gap:+.1f}")
+def slip_sentences(protocol: Protocol) -> list[str]:
+    """The slips that the protocol lists, and any other average that its column does not give."""
+    known = listed_slips(protocol)
+    found = [str(m) for m in average_mismatches(protocol) if (m.metric, m.method) not in known]
+    return [slip["text"] for slip in protocol.slips] + found
 
 
-def _near(printed: float | None, stat: Stat | None, metric: str, comparable: bool) -> Text:
-    """Whether an average came back; empty where print is of other data, or of another machine."""
-    if printed is None or stat is None or not comparable or metric == "seconds":
-        return Text.of("")
-    return Text.of("yes", "yes") if abs(stat.mean - printed) <= FAR else Text.of("no", "no")
-
-
-def _against_print(summary: Summary) -> Iterator[list[Text]]:
-    """A table's averages, one line each, for the page of all."""
-    protocol = summary.protocol
-    first = summary.budgets()[0]
-    for metric in (m for m in protocol.metrics if m != "seconds"):
-        for budget in summary.budgets():
-            for name, method in _columns(protocol):
-                whole = _printed_average(summary, metric, name)
-                stat = summary.stat(name, metric, budget=budget)
-                # A method without labels has the same runs under every budget.
-                if whole is None or stat is None or not (method.labels or budget == first):
-                    continue
-                labels = budget + _whose(protocol, budget) if method.labels else ""
-                words = (protocol.name, METRICS.get(metric, metric), name + _mark(method), labels)
-                yield [
-                    *(Text.of(text) for text in words),
-                    Text.of(_number(whole[0], metric)),
-                    Text.of(_number(stat.mean, metric)),
-                    _difference(whole[0], stat, metric, True),
-                    _near(whole[0], stat, metric, True),
-                ]
-
-
-def overview(sections: list[Section]) -> Section:
-    """Every average on the papers' own data in one table."""
-    rows = [row for section in sections for row in section.averages]
-    near = sum(row[-1].lines[0][0] == "yes" for row in rows)
-    text = (
-        f"{near} of {len(rows)} averages are within {FAR:g} points of print, on the papers' own "
-        "data and over the cluster numbers that were run. The notes of a table say what was tried "
-        "where one is not. † marks parameters chosen on the answer, as in the paper."
-    )
-    header = ["table", "metric", "method", "labels", "printed", "measured", "difference"]
-    grid = Grid([*header, f"within {FAR:g} points"], rows)
-    return Section("Averages against print", "averages", [text, grid])
-
-
-def _add_choices(summary: Summary, section: Section) -> None:
+def _choices(summary: Summary) -> list[str]:
     lines = []
     for (method, budget), choice in sorted(summary.chosen.items()):
         tried = ", ".join(f"{name} {value}" for name, value in choice["accuracies"].items())
         where = "" if budget == NO_LABELS else f" ({budget})"
         lines.append(
-            f"† {method}{where}: {choice['setting']} was chosen on the answer, as in the paper, "
-            f"by mean accuracy over all rows: {tried}."
+            f"† {method}{where}: {settings_words(choice['setting'])} was chosen on the answer, as "
+            f"in the paper, by mean accuracy over all rows: {tried}."
         )
-    if lines:
-        section.blocks.append(lines)
-
-
-def _claims(verdicts: list[Verdict]) -> Grid:
-    def holds(value: bool | None) -> Text:
-        if value is None:
-            return Text.of("–", "quiet")
-        return Text.of("holds", "yes") if value else Text.of("does not hold", "no")
-
-    several = len({v.budget for v in verdicts}) > 1
-    rows = []
-    for v in verdicts:
-        text = v.text + (f" [labels: {v.budget}]" if several and v.budget != NO_LABELS else "")
-        test = "" if v.p is None else f"{v.test}, p = {v.p:.2g}"
-        rows.append(
-            [Text.of(text), holds(v.printed), holds(v.measured), Text.of(v.detail), Text.of(test)]
-        )
-    return Grid(["claim", "in print", "measured", "how", "paired test"], rows)
+    return lines

@@ -1,0 +1,188 @@
+"""Measured averages beside printed ones, and the cause of each that is far from print."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from partwise.papers.cells import NO_LABELS
+from partwise.papers.claims import CLEAR
+from partwise.papers.protocol import Cause, Protocol
+from partwise.papers.summary import Stat, Summary
+
+FAR = 3.0  # points from print beyond which an average did not come back
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One printed average with what was measured over the same rows, in one reading."""
+
+    table: str
+    metric: str
+    method: str
+    budget: str
+    reading: str
+    printed: float
+    printed_se: float
+    stat: Stat
+    chosen: bool = False  # parameters chosen on the answer
+
+    @property
+    def gap(self) -> float:
+        """Measured minus printed."""
+        return self.stat.mean - self.printed
+
+    @property
+    def near(self) -> bool:
+        """Whether the average came back."""
+        return abs(self.gap) <= FAR
+
+    @property
+    def noise(self) -> bool:
+        """Whether a gap is within `CLEAR` standard errors of both sides together."""
+        se = math.hypot(self.stat.se, self.printed_se)
+        return not math.isnan(se) and abs(self.gap) <= CLEAR * se
+
+    @property
+    def key(self) -> tuple[str, str, str, str]:
+        """What it is, in whatever reading."""
+        return self.table, self.metric, self.method, self.budget
+
+
+def comparisons(summary: Summary, *, every_budget: bool = False) -> list[Comparison]:
+    """The averages of a table on the paper's own data, for the label budgets that print states.
+
+    Parameters
+    ----------
+    summary : Summary
+        The measured numbers with their protocol.
+    every_budget : bool, default=False
+        Also those under budgets of ours, beside the same printed numbers.
+
+    Returns
+    -------
+    list of Comparison
+    """
+    protocol = summary.protocol
+    if not protocol.comparable or protocol.kind == "figure":
+        return []
+    found = []
+    for metric in (m for m in protocol.metrics if m != "seconds"):
+        for method in protocol.methods:
+            for budget in _budgets(protocol, method.labels, every_budget):
+                printed = printed_average(summary, metric, method.name)
+                stat = summary.stat(method.name, metric, budget=budget)
+                if printed is None or stat is None:
+                    continue
+                found.append(
+                    Comparison(
+                        protocol.name,
+                        metric,
+                        method.name,
+                        budget if method.labels else NO_LABELS,
+                        protocol.reading.name,
+                        printed,
+                        printed_error(summary, metric, method.name),
+                        stat,
+                        method.chosen_on_answer,
+                    )
+                )
+    return found
+
+
+def _budgets(protocol: Protocol, labels: bool, every: bool) -> list[str]:
+    if not labels or not protocol.budgets:
+        return [protocol.budgets[0].name] if protocol.budgets else [NO_LABELS]
+    return [b.name for b in protocol.budgets if b.printed or every]
+
+
+def printed_average(summary: Summary, metric: str, method: str) -> float | None:
+    """The printed mean over the rows that were run.
+
+    Over all rows this is the printed average up to rounding; over some (a quick pass) the printed
+    average would not be the right thing to compare with.
+    """
+    protocol = summary.protocol
+    if metric == "seconds":
+        cell = protocol.printed_value("seconds", "avg", method)
+        return cell.mean if cell else None
+    rows = {k for _, k in summary.rows()} or {int(c.k) for c in protocol.printed if c.k != "avg"}
+    cells = [protocol.printed_value(metric, k, method) for k in rows]
+    values = [c.mean for c in cells if c is not None]
+    return sum(values) / len(values) if values else None
+
+
+def printed_error(summary: Summary, metric: str, method: str) -> float:
+    """The standard error of a printed average: of its own deviations, or else of ours."""
+    protocol = summary.protocol
+    if not protocol.runs_printed:
+        return float("nan")
+    sds = []
+    for data, k in summary.rows():
+        cell = protocol.printed_value(metric, k, method)
+        own = summary.stat(method, metric, budget=_first(protocol), data=data, k=k)
+        sd = cell.sd if cell is not None and cell.sd is not None else own.sd if own else math.nan
+        sds.append(sd)
+    known = [sd for sd in sds if not math.isnan(sd)]
+    if not known:
+        return float("nan")
+    return math.sqrt(sum(sd**2 for sd in known) / protocol.runs_printed) / len(known)
+
+
+def _first(protocol: Protocol) -> str:
+    return protocol.budgets[0].name if protocol.budgets else NO_LABELS
+
+
+@dataclass(frozen=True)
+class Miss:
+    """An average that is far from print, and why."""
+
+    comparison: Comparison
+    whose: str  # noise, ours, not printed, theirs, or unknown
+    text: str
+
+
+def misses(found: dict[str, list[Comparison]], main: str, causes: tuple[Cause, ...]) -> list[Miss]:
+    """Every average of the main reading that did not come back, with its cause.
+
+    Parameters
+    ----------
+    found : dict of str to list of Comparison
+        By reading.
+    main : str
+        The reading that is judged.
+    causes : tuple of Cause
+        What the protocol says, with the reading that shows it.
+
+    Returns
+    -------
+    list of Miss
+    """
+    missed = [c for c in found.get(main, []) if not c.near]
+    return [Miss(c, *_why(c, found, causes)) for c in missed]
+
+
+def _why(
+    missed: Comparison, found: dict[str, list[Comparison]], causes: tuple[Cause, ...]
+) -> tuple[str, str]:
+    said = next((c for c in causes if c.fits(missed.table, missed.metric, missed.method)), None)
+    others = [
+        c
+        for name, listed in found.items()
+        for c in listed
+        if name != missed.reading and c.key == missed.key
+    ]
+    shown = [c for c in others if said is not None and c.reading == said.reading]
+    back = [c for c in others if c.near]
+    text = said.text if said else ""
+    for c in shown or back[:2]:
+        text += f'{" " if text else ""}Reading "{c.reading}": {_number(c.stat)}.'
+    if said is not None:
+        return said.whose, text
+    if missed.noise:
+        return "noise", "Within two standard errors of both sides." + (f" {text}" if text else "")
+    return ("not printed", text) if back else ("unknown", "")
+
+
+def _number(stat: Stat) -> str:
+    return f"{stat.mean:.1f}" + ("" if math.isnan(stat.se) else f" ± {stat.se:.1f}")

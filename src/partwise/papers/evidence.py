@@ -1,0 +1,145 @@
+"""Findings about print itself, computed from the printed numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+
+from partwise.papers.document import Block, Grid, Text
+from partwise.papers.methods import Task, fit_estimator
+from partwise.papers.numbers import with_error
+from partwise.papers.protocol import Budget, DataSpec, Protocol
+from partwise.papers.sampling import data_found, draw
+from partwise.papers.summary import Summary
+
+Summaries = dict[str, Summary]  # by reading
+
+
+def evidence(protocol: Protocol, summaries: dict[str, Summary]) -> list[Block]:
+    """What the protocol's ``evidence`` names, as blocks with a heading each."""
+    blocks: list[Block] = []
+    for entry in protocol.evidence:
+        blocks += [f"## {entry['title']}", *RULES[entry["type"]](protocol, summaries, entry)]
+    return blocks
+
+
+def single_clustering_values(sizes: tuple[int, int]) -> dict[float, str]:
+    """Every adjusted Rand index (in per cent, two decimals) of two clusters on two classes.
+
+    ``a`` samples of the first class and ``b`` of the second lie in the first cluster; the value is
+    kept with the least number of errors that gives it.
+    """
+    from partwise.evaluation.metrics import adjusted_rand
+
+    truth = np.repeat([0, 1], sizes)
+    values: dict[float, tuple[int, str]] = {}
+    for a in range(sizes[0] + 1):
+        for b in range(sizes[1] + 1):
+            found = np.concatenate([np.arange(sizes[0]) >= a, np.arange(sizes[1]) >= b])
+            wrong = min(sizes[0] - a + b, a + sizes[1] - b)
+            value = round(100.0 * float(adjusted_rand(truth, found.astype(int))), 2) + 0.0
+            words = f"{wrong} error{'s' if wrong != 1 else ''}"
+            if value not in values or wrong < values[value][0]:
+                values[value] = (wrong, words)
+    return {value: words for value, (_, words) in values.items()}
+
+
+def _ari_of_one_clustering(protocol: Protocol, summaries: Summaries, entry: Any) -> list[Block]:
+    """Which printed averages are values that one clustering of all samples can have."""
+    sizes = tuple(entry["sizes"])
+    possible = single_clustering_values(sizes)
+    cells = [c for c in protocol.printed if c.metric == "ari" and c.k == entry["k"]]
+    rows = [
+        [
+            Text.of(c.method),
+            Text.of(f"{c.mean:.2f}"),
+            Text.of(possible[c.mean], "no") if c.mean in possible else Text.of("none", "quiet"),
+        ]
+        for c in cells
+    ]
+    hits = sum(c.mean in possible for c in cells)
+    low, high = min(c.mean for c in cells) - 5, max(c.mean for c in cells) + 5
+    inside = [v for v in possible if low <= v <= high]
+    chance = len(inside) / (100 * (high - low))  # a number of two decimals in that range
+    text = (
+        f"One clustering of {sum(sizes)} samples in two classes can have {len(possible)} values "
+        f"of the index; {hits} of the {len(cells)} printed averages are among them to the last "
+        f"digit. {len(inside)} of the values lie between {low:.0f} and {high:.0f}, so a number of "
+        f"two decimals drawn there is one of them with chance {100 * chance:.2g} %. Averages of "
+        "ten unequal runs would rarely be; single clusterings, or ten equal ones, always are."
+    )
+    return [text, Grid(["column", "printed ARI", "one clustering with"], rows)]
+
+
+def _equal_columns(protocol: Protocol, summaries: Summaries, entry: Any) -> list[Block]:
+    """In how many rows pairs of printed columns are the same number."""
+    rows = []
+    metric = protocol.metrics[0]
+    values = {
+        m.name: {c.k: c.mean for c in protocol.printed if (c.method, c.metric) == (m.name, metric)}
+        for m in protocol.methods
+    }
+    for one, two in combinations(values, 2):
+        same = [k for k in values[one] if k != "avg" and values[one][k] == values[two].get(k)]
+        if len(same) >= entry.get("least", 2):
+            total = len([k for k in values[one] if k != "avg"])
+            rows.append([Text.of(f"{one} = {two}"), Text.of(f"{len(same)} of {total}"),
+                         Text.of(", ".join(same))])  # fmt: skip
+    return [Grid(["columns", "equal cells", "at"], rows)]
+
+
+def _script(protocol: Protocol, summaries: Summaries, entry: Any) -> list[Block]:
+    """What the authors' own script reports on the whole set, beside print and ours."""
+    rows = []
+    for method, value in entry["values"].items():
+        printed = protocol.printed_value("nmi", entry["k"], method)
+        summary = summaries.get(entry["reading"])
+        stat = summary.stat(method, "nmi", k=entry["k"]) if summary else None
+        rows.append(
+            [
+                Text.of(method),
+                Text.of(f"{value:.1f}"),
+                Text.of(f"{printed.mean:.1f}" if printed else ""),
+                Text.of(with_error(stat, "nmi")),
+            ]
+        )
+    return [entry["text"], Grid(["method", "script's comment", "printed", "ours ± se"], rows)]
+
+
+def _identity(protocol: Protocol, summaries: Summaries, entry: Any) -> list[Block]:
+    """Two methods from one start with one label a class: how far their representations are."""
+    method = protocol.method(entry["method"])
+    label = Budget("one a class", per_class=1)
+    spec = protocol.data[0] if data_found(protocol.data[0], None) else DataSpec("digits")
+    sample = draw(protocol.name, spec, 3, 0)
+    rows = []
+    for name, estimator in ((entry["method"], method.estimator), (entry["plain"], entry["as"])):
+        shared = replace(method, start="shared", unit_basis=False)
+        params = {**method.params, **entry.get("params", {})}
+        if estimator == entry["as"]:
+            params = {key: v for key, v in params.items() if key in entry["settings"]}
+        y = sample.shown(label) if estimator == method.estimator else None
+        rows.append((name, fit_estimator(Task(sample, y, 3, shared, params), estimator, params)))
+    one, two = (np.asarray(fitted.embedding) for _, fitted in rows)
+    gap = float(np.abs(one - two).max() / np.abs(two).max())
+    grid = Grid(
+        ["method", "objective"], [[Text.of(n), Text.of(f"{f.objective:.12g}")] for n, f in rows]
+    )
+    text = (
+        f"{rows[0][0]} with one label a class and {rows[1][0]}, from one start with one solver "
+        f"on three classes of {spec.name}: the largest difference of their representations is "
+        f"{gap:.2g} of the largest entry. {entry['text']}"
+    )
+    return [text, grid]
+
+
+RULES: dict[str, Callable[[Protocol, Summaries, Any], list[Block]]] = {
+    "ari_of_one_clustering": _ari_of_one_clustering,
+    "equal_columns": _equal_columns,
+    "script": _script,
+    "identity": _identity,
+}
