@@ -24,6 +24,7 @@ from partwise.papers import estimate, page, runner
 from partwise.papers import store as store_module
 from partwise.papers.cells import Selection, cells, run_cell
 from partwise.papers.command import reproduce as command
+from partwise.papers.document import to_markdown
 from partwise.papers.methods import MethodUnavailable, Task, fit, fit_estimator
 from partwise.papers.protocol import load_protocol
 from partwise.papers.sampling import draw
@@ -235,15 +236,8 @@ def test_data_that_is_not_there(tmp_path):
     name = "cdnmf/table2"
     outcome = runner.reproduce(name, tmp_path, data_home=str(tmp_path))
     assert outcome.wanted == [] and "caltech101" in outcome.skipped
-    text = "".join(_text(page.write_one(name, Store(tmp_path), data_home=str(tmp_path))))
-    assert "59.27" in text  # the printed numbers are shown all the same
-
-
-def _text(section):
-    for block in section.blocks:
-        for row in getattr(block, "rows", []):
-            for cell in row:
-                yield from (line for line, _ in cell.lines)
+    told = page.write_one(name, Store(tmp_path), data_home=str(tmp_path))
+    assert "59.27" in to_markdown(told.section)  # the printed numbers are shown all the same
 
 
 def test_a_failing_method_leaves_the_others(table, tmp_path):
@@ -273,11 +267,15 @@ class Balanced(html.parser.HTMLParser):
         assert self.open.pop() == tag
 
 
-def test_what_comes_out(table, tmp_path):
-    out = tmp_path / "out"
+def _invoke(*arguments, **settings):
     app = typer.Typer()
     app.command()(command)
-    done = CliRunner().invoke(app, [table, "--out", str(out), "--jobs", "1"])
+    return CliRunner().invoke(app, list(arguments), **settings)
+
+
+def test_what_comes_out(table, tmp_path):
+    out = tmp_path / "out"
+    done = _invoke(table, "--out", str(out), "--jobs", "1")
     assert done.exit_code == 0, done.output
     folder = out / "own" / "mine"
     text = (folder / "table.md").read_text()
@@ -287,38 +285,74 @@ def test_what_comes_out(table, tmp_path):
     measured, difference = float(cells_[2].split()[0]), float(cells_[3].split()[0])
     assert difference == pytest.approx(measured - 97.0, abs=0.11)
     assert cells_[4] == ("yes" if abs(difference) <= 3 else "no")
-    assert "Grid†" in text and "chosen on the answer" in text
-    assert re.search(r"NMF beats Kmeans \| holds \| (holds|does not hold)", text)
+    assert re.match(r"\d+\.\d ± \d+\.\d$", cells_[2])  # with its standard error
+    assert "Grid†" in text and "max_iter = 10 was chosen on the answer" in text
+    assert "99.0 ± 1.0" in text and "{" not in text
+    assert re.search(r"NMF beats Kmeans \| holds \| (holds|fails|undecided)", text)
     assert "Nowhere (printed only)" in text
     lines = (folder / "results.csv").read_text().splitlines()
     assert len(lines) == 1 + 40 and "unlabelled_ac" in lines[0]
-    for file in (folder / "table.html", out / "index.html"):
-        parser = Balanced()
-        parser.feed(file.read_text())
-        assert parser.open == []
-        assert all(s.startswith(("#", "data:")) for s in parser.sources)  # self-contained
-    index = (out / "index.html").read_text()
-    assert "gnmf/table3" in index
-    near = re.search(r"(\d+) of (\d+) averages are within 3 points", index)
-    assert near and int(near[1]) <= int(near[2])
+    # One table asked for makes one page, and the terminal has its numbers too.
+    assert not (out / "index.html").exists()
+    parser = Balanced()
+    parser.feed((folder / "table.html").read_text())
+    assert parser.open == []
+    assert all(s.startswith(("#", "data:")) for s in parser.sources)  # self-contained
+    line = next(line for line in done.output.splitlines() if line.startswith("NMF "))
+    assert line.split()[1] == "97.0" and cells_[2].split()[0] in line
+    assert "NMF beats Kmeans" in done.output
 
 
-def test_listing():
-    app = typer.Typer()
-    app.command()(command)
-    done = CliRunner().invoke(app, ["--list"], env={"COLUMNS": "250"})
+def test_a_page_is_made_of_a_folder_without_running(table, tmp_path):
+    out = tmp_path / "out"
+    runner.reproduce(table, out, selection=Selection(quick=True), jobs=1)
+    before = contents(out)
+    done = _invoke(table, "--store", str(out))
+    assert done.exit_code == 0 and contents(out) == before
+    page_ = (out / "own" / "mine" / "table.html").read_text()
+    # A part of the runs is said at the top, before anything else.
+    assert page_.index("Quick:") < page_.index("Accuracy")
+    assert "too few runs" in page_  # one run has no standard error, so nothing is judged by it
+
+
+def test_several_tables_make_one_page(tmp_path):
+    told = [page.write_one(n, Store(tmp_path)) for n in ("lcf/table1", "gnmf/table1", "cnmf/fig1")]
+    text = page.write_index(Store(tmp_path), told).read_text()
+    parser = Balanced()
+    parser.feed(text)
+    assert parser.open == [] and "cnmf/fig1" in text and "<details id='lcf/table1'>" in text
+
+
+def test_listing_fits_a_terminal():
+    done = _invoke("--list", env={"COLUMNS": "80"})
     assert done.exit_code == 0
-    for name in ("cnmf/table1", "gnmf/fig7", "cdnmf/table2", "partwise/table1"):
-        assert name in done.output
+    assert max(map(len, done.output.splitlines())) <= 80
+    for name in ("cnmf/table1", "gnmf/fig7", "cdnmf/table2", "lcf/table1"):
+        assert re.search(rf"^{name} ", done.output, re.MULTILINE)
+
+
+def test_cells_run_without_the_commands_libraries(table, tmp_path):
+    code = (
+        "import sys\n"
+        "class Missing:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name.split('.')[0] in ('typer', 'rich', 'jinja2', 'plotly', 'matplotlib'):\n"
+        "            raise ImportError(name)\n"
+        "sys.meta_path.insert(0, Missing())\n"
+        "from partwise.papers.run import main\n"
+        "sys.exit(main(sys.argv[1:]))\n"
+    )
+    asked = [table, "--store", str(tmp_path / "out"), "--jobs", "1", "--budget-seconds", "300"]
+    command_ = [sys.executable, "-c", code, *asked]
+    done = subprocess.run(command_, capture_output=True, text=True, check=True)
+    assert "40 cells in" in done.stdout and len(contents(tmp_path / "out")) == 40
 
 
 def test_an_absent_data_set_is_said_with_where_to_get_it(tmp_path, monkeypatch):
     monkeypatch.setenv("PARTWISE_DATA", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    app = typer.Typer()
-    app.command()(command)
     where = ["--data-home", str(tmp_path), "--out", str(tmp_path / "out"), "--jobs", "1"]
-    done = CliRunner().invoke(app, ["cnmf/table2", *where], env={"COLUMNS": "500"})
+    done = _invoke("cnmf/table2", *where, env={"COLUMNS": "500"})
     assert "yale was not run: the data set is not on this machine" in done.output
     assert "Get it from Deng Cai's collection" in done.output and "yale_32x32.npz" in done.output
 

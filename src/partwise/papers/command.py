@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich import box
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.progress import TimeRemainingColumn as TimeLeft
@@ -143,6 +142,8 @@ def _write(
     if len(told) == 1:
         section = told[0].section
         print(to_text(section))
+        for v in (v for v in told[0].verdicts if v.counted):
+            print(f"\n{v.measured:10} {v.text}\n{'':10} {v.detail}".rstrip())
         print(f"\n{out / section.anchor / 'table.html'}")
         return
     for one in told:
@@ -211,36 +212,41 @@ def _where_to_get(name: str, data_home: str | None) -> str:
 
 
 def _print_list(out: Path, data_home: Path | None, jobs: int | None) -> None:
-    from partwise.papers.cells import Selection, cells
+    from partwise.papers.cells import Selection
     from partwise.papers.estimate import seconds_left, words
+    from partwise.papers.plain import PLAIN
     from partwise.papers.protocol import load_protocol, names
-    from partwise.papers.runner import cores
+    from partwise.papers.runner import cores, plan
     from partwise.papers.sampling import data_found
     from partwise.papers.store import Store
 
     store, workers = Store(out), jobs or cores()
-    table = Table(box=box.SIMPLE_HEAD)
-    for column in ("name", "what it is", "data", "methods", "runs", f"time, {workers} cores"):
-        table.add_column(column, overflow="fold", no_wrap=column in ("name", "runs"))
-    table.add_column("quick")
+    table = Table(box=None, pad_edge=False, header_style="")
+    table.add_column("", no_wrap=True)
+    table.add_column("what it is", overflow="fold")
+    for column in ("runs", "time", "quick"):
+        table.add_column(column, no_wrap=True, justify="right")
     for name in names():
         protocol = load_protocol(name)
-        data = ", ".join(
-            d.name + ("" if data_found(d, data_home) else " (absent)") for d in protocol.data
-        )
-        runs = str(protocol.runs_default) if protocol.data else ""
-        if protocol.runs_printed and protocol.runs_printed != protocol.runs_default:
-            runs += f" (print {protocol.runs_printed})"
-        if protocol.kind == "operations":
+        home = None if data_home is None else str(data_home)
+        absent = [d.name for d in protocol.data if not data_found(d, home)]
+        title = protocol.title + (f" (no data: {', '.join(absent)})" if absent else "")
+        runs = str(protocol.read().runs()) if protocol.data and protocol.kind not in PLAIN else ""
+        if protocol.runs_printed and runs and protocol.runs_printed > protocol.read().runs():
+            runs += f" of {protocol.runs_printed}"
+        if protocol.kind in PLAIN:
             times = ["1 s", "1 s"]
         elif protocol.runs_of:
-            times = [f"that of {protocol.runs_of}", ""]
+            times = [f"as {protocol.runs_of.split('/')[1]}", ""]
         else:
             times = [
-                words(seconds_left(list(cells(protocol, Selection(quick=quick))), workers, store))
-                for quick in (False, True)
+                words(seconds_left(plan(protocol, Selection(quick=q), home)[0], workers, store))
+                for q in (False, True)
             ]
-        methods = ", ".join(m.name for m in protocol.methods)
-        table.add_row(name, protocol.title, data, methods, runs, *times)
+        table.add_row(name, title, runs, *times)
     console = Console(markup=False)
     console.print(table)
+    console.print(
+        f"Times are estimates for all readings on {workers} cores of this machine; "
+        '"5 of 20": we run 5, print has 20.'
+    )

@@ -70,7 +70,7 @@ def comparisons(summary: Summary, *, every_budget: bool = False) -> list[Compari
     for metric in (m for m in protocol.metrics if m != "seconds"):
         for method in protocol.methods:
             for budget in _budgets(protocol, method.labels, every_budget):
-                printed = printed_average(summary, metric, method.name)
+                printed = printed_average(summary, metric, method.name, budget)
                 stat = summary.stat(method.name, metric, budget=budget)
                 if printed is None or stat is None:
                     continue
@@ -96,8 +96,10 @@ def _budgets(protocol: Protocol, labels: bool, every: bool) -> list[str]:
     return [b.name for b in protocol.budgets if b.printed or every]
 
 
-def printed_average(summary: Summary, metric: str, method: str) -> float | None:
-    """The printed mean over the rows that were run.
+def printed_average(
+    summary: Summary, metric: str, method: str, budget: str = NO_LABELS
+) -> float | None:
+    """The printed mean over the rows of this column that were run.
 
     Over all rows this is the printed average up to rounding; over some (a quick pass) the printed
     average would not be the right thing to compare with.
@@ -106,7 +108,8 @@ def printed_average(summary: Summary, metric: str, method: str) -> float | None:
     if metric == "seconds":
         cell = protocol.printed_value("seconds", "avg", method)
         return cell.mean if cell else None
-    rows = {k for _, k in summary.rows()} or {int(c.k) for c in protocol.printed if c.k != "avg"}
+    column = summary.column(method, metric, budget)
+    rows = {k for _, k, _ in column} or {int(c.k) for c in protocol.printed if c.k != "avg"}
     cells = [protocol.printed_value(metric, k, method) for k in rows]
     values = [c.mean for c in cells if c is not None]
     return sum(values) / len(values) if values else None
@@ -179,6 +182,8 @@ def _why(
         text += f'{" " if text else ""}Reading "{c.reading}": {_number(c.stat)}.'
     if said is not None:
         return said.whose, text
+    if math.isnan(missed.stat.se):
+        return "too few runs", text
     if missed.noise:
         return "noise", "Within two standard errors of both sides." + (f" {text}" if text else "")
     return ("not printed", text) if back else ("unknown", "")

@@ -113,12 +113,17 @@ def _markdown_grid(grid: Grid) -> str:
 
 def to_text(section: Section, *, width: int = 100) -> str:
     """Headings and tables as aligned text for a terminal, without what is folded or long."""
-    parts = [section.title]
+    parts, heading = [section.title], ""
     for block in section.blocks:
-        if isinstance(block, Grid) and max(map(len, _lines(block)), default=0) <= width:
-            parts.append("\n".join(_lines(block)))
-        elif isinstance(block, str) and block.startswith("## "):
-            parts.append(block[3:])
+        if isinstance(block, str):
+            heading = block[3:] if block.startswith("## ") else heading
+        elif isinstance(block, Grid):
+            lines = _lines(block)
+            if max(map(len, lines)) > width:
+                continue
+            parts += [heading] if heading else []
+            parts.append("\n".join(lines))
+            heading = ""
     return "\n\n".join(parts)
 
 

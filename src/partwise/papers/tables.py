@@ -196,7 +196,7 @@ def _averages(summaries: dict[str, Summary], metric: str, budget: str) -> Grid:
     header += ["on unlabelled"] if hidden else []
     rows = []
     for column, method in _columns(protocol):
-        printed = printed_average(main, metric, column)
+        printed = printed_average(main, metric, column, budget)
         stat = main.stat(column, metric, budget=budget, scope=scope)
         row = [
             Text.of(column + mark(method) + (" (printed only)" if method.printed_only else "")),
