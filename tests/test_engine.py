@@ -13,6 +13,7 @@ from partwise.engine import kernels, numeric
 from partwise.engine.data import SMALL_SPARSE, as_data, blocks
 from partwise.engine.data.dense import DenseData
 from partwise.engine.data.sparse import SparseData
+from partwise.engine.graph_terms import Graph, GraphDivergence, Neighbors
 from partwise.engine.losses import Beta, Frobenius, KullbackLeibler
 from partwise.engine.problem import FactorModel, unit_columns
 from partwise.engine.solvers import init
@@ -20,7 +21,7 @@ from partwise.engine.solvers.codes import solve_codes
 from partwise.engine.solvers.loop import Settings, alternate
 from partwise.engine.solvers.steps import STEPS, hals, make_step, mu, nesterov, newton
 from partwise.engine.subproblems import Divergence, Quadratic, kkt_residual
-from partwise.engine.terms import Graph, GraphDivergence, Linear, Neighbors, Ridge
+from partwise.engine.terms import Linear, Ridge
 from partwise.knowledge.labels import SharedRows, encode_labels
 
 # Sums of a few hundred terms of order one, reordered by BLAS and fastmath: some 100 eps.
@@ -144,7 +145,7 @@ class TestProducts:
     def test_newton(self, case, dtype):
         """Dense and sparse rows take the same steps, on either factor."""
         data, X, V, U = case
-        ridge = np.zeros(1)
+        ridge = np.zeros((1, 1))
         for transposed in (False, True):
             Z, B = (U, V) if transposed else (V, U)
             cost = B.sum(axis=0, dtype=float)[None, :]
@@ -195,14 +196,14 @@ def test_unknown_arrays_are_refused():
 
 
 def slow_coordinate_descent(Z, C, G, d, r, sweeps):
-    """min ½ d zᵀGz + ½ r zᵀz - cᵀz, z >= 0, one coordinate of one row at a time."""
+    """min ½ d zᵀGz + ½ r·z² - cᵀz, z >= 0, one coordinate of one row at a time."""
     Z = Z.astype(float).copy()
     for i in range(len(Z)):
-        di, ri = d[i if len(d) > 1 else 0], r[i if len(r) > 1 else 0]
+        di, ri = d[i if len(d) > 1 else 0], np.broadcast_to(r, Z.shape)[i]
         for _ in range(sweeps):
             for j in range(Z.shape[1]):
-                gradient = di * (G[j] @ Z[i]) + ri * Z[i, j] - C[i, j]
-                curvature = di * G[j, j] + ri
+                gradient = di * (G[j] @ Z[i]) + ri[j] * Z[i, j] - C[i, j]
+                curvature = di * G[j, j] + ri[j]
                 if curvature > 0:
                     Z[i, j] = max(0.0, Z[i, j] - gradient / curvature)
                 elif gradient > 0:
@@ -219,19 +220,22 @@ def quadratic_problem(rng, n, k, dtype, *, weighted):
     if k > 2:
         C[::2, 1] = -1.0  # a linear cost sends it to zero
     d = rng.uniform(0, 2, n) if weighted else np.ones(1)
-    r = rng.uniform(0, 1, n) * (rng.uniform(size=n) < 0.5) if weighted else np.zeros(1)
+    width = {"by row": 1, "by entry": k}.get(weighted, 1)
+    r = np.zeros((1, 1))
+    if weighted:
+        r = rng.uniform(0, 1, (n, width)) * (rng.uniform(size=(n, width)) < 0.5)
     Z = rng.uniform(size=(n, k)) * (rng.uniform(size=(n, k)) < 0.7)
     return tuple(np.ascontiguousarray(a, dtype) for a in (Z, C, G, d, r))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("weighted", [False, "by row", "by entry"])
 @pytest.mark.parametrize("k", [1, 3, 4, 9])
 @pytest.mark.parametrize("n", [1, 64, 150])
 def test_hals_rows_is_coordinate_descent(rng, n, k, weighted, dtype):
     Z, C, G, d, r = quadratic_problem(rng, n, k, dtype, weighted=weighted)
     expected = slow_coordinate_descent(Z, C, G, d, r, 3)
-    kernels.hals_rows(Z, C, G, d, r, 3, 0.0, 0.0)
+    kernels.hals_rows(Z, C, G, d, r, r, 3, 0.0, 0.0)
     np.testing.assert_allclose(Z, expected, rtol=10 * SUMS[dtype], atol=10 * SUMS[dtype])
 
 
@@ -240,18 +244,20 @@ def test_hals_rows_ends_at_the_non_negative_least_squares_solution(rng, dtype):
     B, X = rng.uniform(size=(20, 5)), rng.uniform(-1, 1, (30, 20))
     Z = np.full((30, 5), 0.5, dtype)
     C, G = (X @ B).astype(dtype), (B.T @ B).astype(dtype)
-    kernels.hals_rows(Z, C, G, np.ones(1, dtype), np.zeros(1, dtype), 5000, 0.0, 0.0)
+    none = np.zeros((1, 1), dtype)
+    kernels.hals_rows(Z, C, G, np.ones(1, dtype), none, none, 5000, 0.0, 0.0)
     expected = np.array([nnls(B, x)[0] for x in X])
     # condition of G is about 100; float32 products carry 1e-6
     np.testing.assert_allclose(Z, expected, atol=1e-9 if dtype == np.float64 else 1e-3)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("weighted", [False, "by row", "by entry"])
 @pytest.mark.parametrize("chunk", [1, 3])
 def test_hals_rows_parallel_is_the_serial_one(rng, dtype, weighted, chunk):
     Z, *rest = quadratic_problem(rng, 777, 7, dtype, weighted=weighted)
     serial, parallel = Z.copy(), Z.copy()
+    rest.append(rest[-1])
     kernels.hals_rows(serial, *rest, 8, 0.1, 0.0)
     kernels.hals_rows_parallel(parallel, *rest, 8, 0.1, 0.0, chunk * kernels.LANES)
     assert_same(serial, parallel)
@@ -262,7 +268,6 @@ def kl_row_values(X, Z, B, cost, ridge):
     """f of each row: Σ (a + ½ ridge z) z - Σ x log y."""
     with np.errstate(divide="ignore"):
         logs = np.where(X > 0, X * np.log(np.where(X > 0, Z @ B.T, 1.0)), 0.0)
-    ridge = np.broadcast_to(ridge, len(Z))[:, None]
     return ((cost + 0.5 * ridge * Z) * Z).sum(axis=1) - logs.sum(axis=1)
 
 
@@ -270,7 +275,7 @@ def slow_newton(X, Z, B, cost, ridge, sweeps):
     """The step that `_newton_row` describes, with y made anew for each coordinate."""
     X, Z, B = X.astype(float), Z.astype(float).copy(), B.astype(float)
     cost = np.broadcast_to(cost, Z.shape)
-    ridge = np.broadcast_to(ridge, len(Z))
+    ridge = np.broadcast_to(ridge, Z.shape)
     for i in range(len(Z)):
         for _ in range(sweeps):
             for j in range(Z.shape[1]):
@@ -282,9 +287,11 @@ def slow_newton(X, Z, B, cost, ridge, sweeps):
                     continue
                 if h > 0:  # the larger root of (a + ridge z)(q + z) = p
                     p, q = N**2 / h, max(N / h - old, 0.0)
-                    new = max(np.roots(np.trim_zeros([ridge[i], a + ridge[i] * q, a * q - p], "f")))
+                    new = max(
+                        np.roots(np.trim_zeros([ridge[i, j], a + ridge[i, j] * q, a * q - p], "f"))
+                    )
                 else:
-                    new = 0.0 if a + ridge[i] * old > 0 else old
+                    new = 0.0 if a + ridge[i, j] * old > 0 else old
                 if new <= 0:
                     new = 0.0
                     alone = (X[i] > 0) & (y - old * B[:, j] <= 1e-3 * y)
@@ -299,7 +306,8 @@ def newton_problem(rng, dtype, *, ridge):
     Z, B = factors(rng, 60, 25, 5, dtype)
     B[rng.uniform(size=B.shape) < 0.3] = 0
     cost = B.sum(axis=0, dtype=float) + rng.uniform(0, 1, (60, 5))
-    return X, Z, B, cost, rng.uniform(0.1, 1, 60) if ridge else np.zeros(1)
+    width = {True: 1, "by entry": 5}.get(ridge, 1)
+    return X, Z, B, cost, rng.uniform(0.1, 1, (60, width)) if ridge else np.zeros((1, 1))
 
 
 def run_newton(kind, X, Z, B, cost, ridge, sweeps):
@@ -316,7 +324,7 @@ def run_newton(kind, X, Z, B, cost, ridge, sweeps):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("ridge", [False, True])
+@pytest.mark.parametrize("ridge", [False, True, "by entry"])
 @pytest.mark.parametrize("kind", ["dense", "sparse"])
 class TestNewton:
     def test_against_slow_loops(self, rng, kind, ridge, dtype):
@@ -347,7 +355,7 @@ class TestNewton:
         Z, xlogy = run_newton(kind, X, Z, B, cost, r, 300)
         Y = Z.astype(float) @ B.T
         R = np.divide(X, Y, out=np.zeros(X.shape), where=X > 0)
-        gradient = cost + r[:, None] * Z - R @ B
+        gradient = cost + r * Z - R @ B
         # costs are of order ten; first-order sweeps in float32 stop at its rounding
         limit = 1e-6 if dtype == np.float64 else 1e-2
         assert (gradient > -limit).all()
@@ -396,26 +404,30 @@ def test_rough_steps_end_where_exact_ones_do(rng, monkeypatch):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("n", [7, 64, 150])
-def test_rows_of_a_graph_take_turns(rng, n, dtype):
-    """Blocks one after the other, each exact given the rest; edges inside one by their bound."""
+@pytest.mark.parametrize("width", [1, 3])
+@pytest.mark.parametrize("n, groups", [(7, 32), (64, 32), (150, 32), (300, 2)])
+def test_rows_of_a_graph_take_turns(rng, n, groups, width, dtype):
+    """Groups one after the other, each exact given the rest; edges inside one by their bound."""
     W = sp.csr_array(graph_of(rng, n))
     Z, C = rng.random((n, K)).astype(dtype), rng.random((n, K)).astype(dtype) * 5
     A = rng.random((9, K))
-    G, d, r = (A.T @ A).astype(dtype), rng.random(n).astype(dtype), rng.random(n).astype(dtype)
-    got = Z.copy()
-    arrays = (W.indptr, W.indices, W.data.astype(dtype), dtype(0.7))
-    kernels.hals_graph(got, C, G, d, r, *arrays, 2, 0.0)
+    G, d = (A.T @ A).astype(dtype), rng.random(n).astype(dtype)
+    r = rng.random((n, width)).astype(dtype)
+    blocks = min(groups, -(-n // kernels.LANES))
+    args = (W.indptr, W.indices, W.data.astype(dtype), dtype(0.7), blocks, 2, 0.0)
+    got, threads = Z.copy(), Z.copy()
+    kernels.hals_graph(got, C, G, d, r, *args)
+    kernels.hals_graph_parallel(threads, C, G, d, r, *args)
+    assert_same(got, threads)
     want, dense = Z.astype(float), W.toarray()
-    blocks = -(-n // kernels.LANES)
     for _ in range(2):
         for b in range(blocks):
             rows = np.arange(b, n, blocks)
             inside = dense[np.ix_(rows, rows)].sum(axis=1)
             near = dense[rows] @ want + inside[:, None] * want[rows]
-            ridge = r[rows] + 0.7 * (dense[rows].sum(axis=1) + inside)
             z = want[rows]
             for j in range(K):
+                ridge = r[rows, j % width] + 0.7 * (dense[rows].sum(axis=1) + inside)
                 slope = d[rows] * (z @ G[j]) + ridge * z[:, j] - C[rows, j] - 0.7 * near[:, j]
                 z[:, j] = np.maximum(z[:, j] - slope / (d[rows] * G[j, j] + ridge), 0)
             want[rows] = z
@@ -427,7 +439,7 @@ def test_rows_that_take_turns_go_down_and_end_where_bounds_do(rng):
     X = rng.random((90, 20))
     Z, U = factors(rng, 90, 20, K, np.float64)
     written = Graph(Neighbors(W), W.sum(axis=1), 0.8)
-    hidden = Graph(lambda Z: W @ Z, W.sum(axis=1), 0.8)
+    hidden = Graph(Hidden(W), W.sum(axis=1), 0.8)
     assert written.edges is not None and hidden.edges is None
     ends = []
     for term in (written, hidden):
@@ -484,7 +496,7 @@ def test_row_kernels_do_not_depend_on_the_number_of_threads(rng, monkeypatch):
     monkeypatch.setattr(numeric, "THREAD_WORK", 0)
     X = zeros_in(rng, 300, 40)
     V, U = factors(rng, 300, 40, 6)
-    cost, ridge = U.sum(axis=0)[None, :], np.zeros(1)
+    cost, ridge = U.sum(axis=0)[None, :], np.zeros((1, 1))
     results = []
     before = numba.get_num_threads()
     try:
@@ -513,6 +525,20 @@ def test_row_kernels_do_not_depend_on_the_number_of_threads(rng, monkeypatch):
 N, P, K = 9, 7, 3
 
 
+class Hidden:
+    """A graph that is only known by its products."""
+
+    def __init__(self, W):
+        self.product = lambda Z: W @ Z
+        self.degrees = np.asarray(W.sum(axis=1))
+
+    def __call__(self, Z):
+        return self.product(Z)
+
+    def laplacian(self, Z):
+        return self.degrees[:, None] * Z - self.product(Z)
+
+
 def graph_of(rng, n=N):
     W = np.triu(rng.uniform(size=(n, n)) * (rng.uniform(size=(n, n)) < 0.4), 1)
     W[:, 0] = 0
@@ -526,7 +552,11 @@ TERMS = {
     "l2": lambda rng: Ridge(np.full((1, 1), 0.7)),
     "l2 by row": lambda rng: Ridge(rng.uniform(size=(N, 1))),
     "l2 by entry": lambda rng: Ridge(rng.uniform(size=(N, K))),
-    "graph": lambda rng: (lambda W: Graph(lambda Z: W @ Z, W.sum(axis=1), 0.8))(graph_of(rng)),
+    "l2 by column": lambda rng: Ridge(rng.uniform(size=(1, K))),
+    "graph": lambda rng: (lambda W: Graph(Neighbors(W), W.sum(axis=1), 0.8))(
+        sp.csr_array(graph_of(rng))
+    ),
+    "hidden graph": lambda rng: (lambda W: Graph(Hidden(W), W.sum(axis=1), 0.8))(graph_of(rng)),
 }
 
 
@@ -558,11 +588,13 @@ class TestTerms:
         expected = reference.numerical_gradient(lambda A: term_value(name, term, A), Z)
         # central differences with step 1e-6 are good to about 1e-9
         np.testing.assert_allclose(np.broadcast_to(pos - neg, Z.shape), expected, atol=1e-7)
+        slope = np.broadcast_to(term.gradient(Z), Z.shape)
+        np.testing.assert_allclose(slope, expected, atol=1e-7)
 
-    def test_row_bound_touches_and_majorises(self, name, term, rng):
+    def test_bound_touches_and_majorises(self, name, term, rng):
         Z = rng.uniform(size=(N, K)) * (rng.uniform(size=(N, K)) < 0.7)
-        linear, ridge = term.row_bound(Z)
-        assert ridge.shape in ((1, 1), (N, 1), (N, K)) and (ridge >= 0).all()
+        linear, ridge = term.bound(Z).about_zero(Z)
+        assert ridge.shape in ((1, 1), (N, 1), (1, K), (N, K)) and (ridge >= 0).all()
 
         def bound(A):
             return (linear * A).sum() + 0.5 * (ridge * A**2).sum()
@@ -647,7 +679,7 @@ def make_case(rng, name, loss, kind="dense"):
     gamma = rng.uniform(0.2, 2.0, N) if spec.pop("gamma", False) else None
     if spec.pop("graph", False):
         W = graph_of(rng)
-        spec["terms_V"] = [Graph(lambda Z: W @ Z, W.sum(axis=1), 0.8)]
+        spec["terms_V"] = [Graph(Hidden(W), W.sum(axis=1), 0.8)]
     delta = spec.pop("delta", 0.0)
     rows = SharedRows(encode_labels(LABELS, N), N) if spec.pop("labels", False) else None
     index = None if rows is None else rows.index
@@ -902,9 +934,7 @@ UNIT_TERMS = {
     "l1": lambda rng, n: [Linear(np.full((1, 1), 0.2))],
     "l2": lambda rng, n: [Ridge(np.full((1, 1), 0.3))],
     "class cost": lambda rng, n: [Linear(rng.integers(0, 2, (n, K)).astype(float))],
-    "graph": lambda rng, n: [
-        (lambda W: Graph(lambda Z: W @ Z, W.sum(axis=1), 0.8))(graph_of(rng, n))
-    ],
+    "graph": lambda rng, n: [(lambda W: Graph(Hidden(W), W.sum(axis=1), 0.8))(graph_of(rng, n))],
 }
 
 

@@ -30,6 +30,7 @@ LAYERS = [
         "engine.losses",
         "engine.maps",
         "engine.terms",
+        "engine.graph_terms",
         "engine.sparseness",
         "engine.subproblems",
     },

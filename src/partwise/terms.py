@@ -1,5 +1,6 @@
 """Terms of the objective on one factor: the named ones, and the base of your own."""
 
-from partwise.engine.terms import Graph, Linear, Ridge, Term
+from partwise.engine.graph_terms import Graph
+from partwise.engine.terms import Bound, Linear, Ridge, Term
 
-__all__ = ["Graph", "Linear", "Ridge", "Term"]
+__all__ = ["Bound", "Graph", "Linear", "Ridge", "Term"]

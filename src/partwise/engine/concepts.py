@@ -6,14 +6,13 @@ which a linear kernel never builds: K C = X (XᵀC).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
 from partwise.engine.data import DataMatrix
 from partwise.engine.numeric import Array, dot64
-from partwise.engine.subproblems import Quadratic
+from partwise.engine.subproblems import Quadratic, Subproblem
 from partwise.engine.terms import Linear, Term
 
 
@@ -80,7 +79,7 @@ class DenseGram:
         return np.diag(self.K)
 
 
-class Weights:
+class Weights(Subproblem):
     """The subproblem in C: ½ tr(CᵀKC H) - (1+λ)⟨KV, C⟩, H = VᵀV + λ diag(Vᵀ1).
 
     K C is kept from one half-step to the next (`ConceptModel.product`), so that a gradient costs
@@ -88,8 +87,7 @@ class Weights:
     """
 
     kind = "frobenius"
-    terms: Sequence[Term] = ()
-    d = None
+    descends = True
 
     def __init__(self, model: ConceptModel, V: Array, H: Array) -> None:
         self.model, self.V, self.H = model, V, H
@@ -131,8 +129,6 @@ class Weights:
 
 class Codes(Quadratic):
     """The subproblem in V, with the signed parts of the products for a multiplicative step."""
-
-    exponent = 1.0
 
     def __init__(self, *args: Any, parts: Any = None, **kw: Any) -> None:
         super().__init__(*args, **kw)
@@ -181,12 +177,19 @@ class ConceptModel:
             self._known = (C, self.gram.dot(C))
         return self._known[1]
 
-    def subproblem(self, side: str, V: Array, C: Array) -> Any:
+    def subproblem(self, side: str, V: Array, C: Array) -> Weights | Codes:
+        """The problem in V or, for "U", in C."""
+        return self.codes(C) if side == "V" else self.weights(V)
+
+    def weights(self, V: Array) -> Weights:
+        """The problem in C."""
+        H = V.T @ V
+        H[np.diag_indices_from(H)] += self.locality * V.sum(axis=0)
+        return Weights(self, V, H)
+
+    def codes(self, C: Array) -> Codes:
+        """The problem in V."""
         lam = self.locality
-        if side == "U":
-            H = V.T @ V
-            H[np.diag_indices_from(H)] += lam * V.sum(axis=0)
-            return Weights(self, V, H)
         KC = self.product(C)
         G = C.T @ KC
         parts = None
@@ -196,7 +199,7 @@ class ConceptModel:
         return code_problem(self.a, KC, G, lam, sweeps=self.sweeps["V"], parts=parts)
 
     def value(self, V: Array, C: Array) -> float:
-        return self.subproblem("V", V, C).value(V)
+        return self.codes(C).value(V)
 
     def normalize(self, V: Array, C: Array) -> tuple[Array, Array]:
         """Basis vectors of length one, if asked for and V and C share a free scale.

@@ -27,12 +27,14 @@ LANES = 64  # rows swept together, one SIMD lane each; 64 measured best for floa
 
 
 @nb.njit(**_OPTIONS)
-def _sweep_block(z, c, d, r, G, g, sweeps, stop, enough):
-    """Coordinate descent on LANES rows at once: min ½ d zᵀGz + ½ r zᵀz - cᵀz over z >= 0.
+def _sweep_block(z, c, d, r, e, G, g, sweeps, stop, enough):
+    """Coordinate descent on LANES rows at once: min ½ d zᵀGz + ½ r·z² - cᵀz over z >= 0.
 
-    z, c are (k, LANES); coordinate j of all lanes moves to its exact minimiser. Sweeps end early
-    once a sweep changes less than ``stop`` times what the first one did, or its squared length in
-    the metric of the Hessian is at most ``enough``. Returns that of the last one.
+    z, c are (k, LANES), r and e that or (1, LANES); coordinate j of all lanes moves to its exact
+    minimiser. ``e`` >= r is the curvature of a step: what it has beyond r belongs to a bound
+    around where the sweep begins, which is why that is for one sweep. Sweeps end early once a
+    sweep changes less than ``stop`` times what the first one did, or its squared length in the
+    metric of the Hessian is at most ``enough``. Returns that of the last one.
     """
     k = G.shape[0]
     k4 = k - k % 4
@@ -56,10 +58,12 @@ def _sweep_block(z, c, d, r, G, g, sweeps, stop, enough):
                 for t in range(LANES):
                     g[t] += a0 * z0[t]
             gjj = G[j, j]
+            rj = r[j if r.shape[0] > 1 else 0]
+            ej = e[j if e.shape[0] > 1 else 0]
             change = zero
             for t in range(LANES):
-                h = d[t] * gjj + r[t]
-                grad = d[t] * g[t] + r[t] * zj[t] - cj[t]
+                h = d[t] * gjj + ej[t]
+                grad = d[t] * g[t] + rj[t] * zj[t] - cj[t]
                 # a coordinate without curvature moves only where its linear cost sends it to zero
                 new = zj[t] - grad / h if h > zero else (zero if grad > zero else zj[t])
                 new = max(new, zero)
@@ -74,55 +78,106 @@ def _sweep_block(z, c, d, r, G, g, sweeps, stop, enough):
 
 
 @nb.njit(**_OPTIONS)
-def hals_graph(Z, C, G, d, r, indptr, indices, weights, scale, rounds, stop):
-    """`hals_rows` with scale/2 tr(ZᵀLZ) added, L the Laplacian of a CSR graph; in place.
+def _pull(Z, C, r, indptr, indices, weights, scale, groups, group, first, c, rl, el):
+    """What LANES rows of a group are pulled by: C less the gradient of the graph, and curvatures.
 
-    Blocks of LANES rows move one after the other and see where the others have gone. Inside a
-    block rows move at once, so an edge there enters by its bound, half the step; rows of a block
-    lie far apart, since neighbours in the graph are often neighbours in the array.
+    The gradient is summed from differences w (z_i - z_j): D z and W z each are far larger.
     """
     n, k = Z.shape
-    blocks = (n + LANES - 1) // LANES
-    z = np.zeros((k, LANES), Z.dtype)
-    c = np.zeros((k, LANES), Z.dtype)
-    dl = np.ones(LANES, Z.dtype)
-    rl = np.zeros(LANES, Z.dtype)
-    g = np.zeros(LANES, Z.dtype)
     near = np.empty(k, Z.dtype)
+    for t in range(LANES):
+        i = group + (first + t) * groups
+        if i >= n:  # idle lanes stand at the solution of an empty problem
+            c[:, t] = 0
+            continue
+        near[:] = 0
+        degree = Z.dtype.type(0)
+        own = Z[i]
+        for edge in range(indptr[i], indptr[i + 1]):
+            other = indices[edge]
+            w = weights[edge]
+            # rows of one group move at once, so an edge between them enters by its bound
+            degree += w + w if other % groups == group else w
+            row = Z[other]
+            for j in range(k):
+                near[j] += w * (row[j] - own[j])
+        at = i if r.shape[0] > 1 else 0
+        for j in range(rl.shape[0]):
+            rl[j, t] = r[at, j]
+            el[j, t] = r[at, j] + scale * degree
+        for j in range(k):
+            c[j, t] = C[i, j] + scale * near[j]
+
+
+@nb.njit(**_OPTIONS)
+def _follow(Z, d, G, groups, group, first, c, rl, el):
+    """One sweep of LANES rows of a group from what `_pull` found; returns how far they moved."""
+    n, k = Z.shape
+    z = np.zeros((k, LANES), Z.dtype)
+    dl = np.ones(LANES, Z.dtype)
+    g = np.zeros(LANES, Z.dtype)
+    last = min(LANES, (n - group + groups - 1) // groups - first)
+    for t in range(last):
+        i = group + (first + t) * groups
+        dl[t] = d[i] if d.shape[0] > 1 else d[0]
+        for j in range(k):
+            z[j, t] = Z[i, j]
+    moved = _sweep_block(z, c, dl, rl, el, G, g, 1, 0.0, 0.0)
+    for t in range(last):
+        i = group + (first + t) * groups
+        for j in range(k):
+            Z[i, j] = z[j, t]
+    return moved
+
+
+@nb.njit(**_OPTIONS)
+def hals_graph(Z, C, G, d, r, indptr, indices, weights, scale, groups, rounds, stop):
+    """`hals_rows` with scale/2 tr(ZᵀLZ) added, L the Laplacian of a CSR graph; in place.
+
+    Row i belongs to group i mod ``groups``: rows of a group lie far apart, since neighbours in the
+    graph are often neighbours in the array. Groups move one after the other and see where the
+    others have gone.
+    """
+    n, k = Z.shape
+    blocks = ((n + groups - 1) // groups + LANES - 1) // LANES
+    c = np.zeros((blocks, k, LANES), Z.dtype)
+    rl = np.zeros((blocks, r.shape[1], LANES), Z.dtype)
+    el = np.zeros((blocks, r.shape[1], LANES), Z.dtype)
     first = 0.0
     for done in range(rounds):
         moved = 0.0
-        for b in range(blocks):
-            for t in range(LANES):
-                i = b + t * blocks
-                if i >= n:  # idle lanes stand at the solution of an empty problem
-                    for j in range(k):
-                        z[j, t] = 0
-                        c[j, t] = 0
-                    continue
-                near[:] = 0
-                degree = Z.dtype.type(0)
-                inside = Z.dtype.type(0)
-                for e in range(indptr[i], indptr[i + 1]):
-                    other = indices[e]
-                    w = weights[e]
-                    degree += w
-                    if other % blocks == b:
-                        inside += w
-                    row = Z[other]
-                    for j in range(k):
-                        near[j] += w * row[j]
-                dl[t] = d[i] if d.shape[0] > 1 else d[0]
-                rl[t] = (r[i] if r.shape[0] > 1 else r[0]) + scale * (degree + inside)
-                for j in range(k):
-                    z[j, t] = Z[i, j]
-                    c[j, t] = C[i, j] + scale * (near[j] + inside * Z[i, j])
-            moved += _sweep_block(z, c, dl, rl, G, g, 1, stop, 0.0)
-            for t in range(LANES):
-                i = b + t * blocks
-                if i < n:
-                    for j in range(k):
-                        Z[i, j] = z[j, t]
+        for group in range(groups):
+            for b in range(blocks):
+                args = (groups, group, b * LANES, c[b], rl[b], el[b])
+                _pull(Z, C, r, indptr, indices, weights, scale, *args)
+            for b in range(blocks):
+                moved += _follow(Z, d, G, groups, group, b * LANES, c[b], rl[b], el[b])
+        if done == 0:
+            first = moved
+        if moved <= stop * stop * first:
+            break
+
+
+@nb.njit(parallel=True, **_OPTIONS)
+def hals_graph_parallel(Z, C, G, d, r, indptr, indices, weights, scale, groups, rounds, stop):
+    """`hals_graph` with the blocks of a group in threads."""
+    n, k = Z.shape
+    blocks = ((n + groups - 1) // groups + LANES - 1) // LANES
+    c = np.zeros((blocks, k, LANES), Z.dtype)
+    rl = np.zeros((blocks, r.shape[1], LANES), Z.dtype)
+    el = np.zeros((blocks, r.shape[1], LANES), Z.dtype)
+    far = np.zeros(blocks)
+    first = 0.0
+    for done in range(rounds):
+        moved = 0.0
+        for group in range(groups):
+            for b in nb.prange(blocks):
+                args = (groups, group, b * LANES, c[b], rl[b], el[b])
+                _pull(Z, C, r, indptr, indices, weights, scale, *args)
+            for b in nb.prange(blocks):
+                far[b] = _follow(Z, d, G, groups, group, b * LANES, c[b], rl[b], el[b])
+            for b in range(blocks):
+                moved += far[b]
         if done == 0:
             first = moved
         if moved <= stop * stop * first:
@@ -130,18 +185,22 @@ def hals_graph(Z, C, G, d, r, indptr, indices, weights, scale, rounds, stop):
 
 
 @nb.njit(**_OPTIONS)
-def _hals_range(Z, C, G, d, r, sweeps, stop, enough, lo, hi):
+def _hals_range(Z, C, G, d, r, e, sweeps, stop, enough, lo, hi):
     k = G.shape[0]
     z = np.zeros((k, LANES), Z.dtype)
     c = np.zeros((k, LANES), Z.dtype)
     dl = np.ones(LANES, Z.dtype)
-    rl = np.zeros(LANES, Z.dtype)
+    rl = np.zeros((r.shape[1], LANES), Z.dtype)
+    el = np.zeros((e.shape[1], LANES), Z.dtype)
     g = np.zeros(LANES, Z.dtype)
     for start in range(lo, hi, LANES):
         m = min(LANES, hi - start)
         for t in range(m):
             dl[t] = d[start + t] if d.shape[0] > 1 else d[0]
-            rl[t] = r[start + t] if r.shape[0] > 1 else r[0]
+            for j in range(r.shape[1]):
+                rl[j, t] = r[start + t if r.shape[0] > 1 else 0, j]
+            for j in range(e.shape[1]):
+                el[j, t] = e[start + t if e.shape[0] > 1 else 0, j]
             for j in range(k):
                 z[j, t] = Z[start + t, j]
                 c[j, t] = C[start + t, j]
@@ -149,24 +208,27 @@ def _hals_range(Z, C, G, d, r, sweeps, stop, enough, lo, hi):
             for j in range(k):
                 z[j, t] = 0
                 c[j, t] = 0
-        _sweep_block(z, c, dl, rl, G, g, sweeps, stop, enough)
+        _sweep_block(z, c, dl, rl, el, G, g, sweeps, stop, enough)
         for t in range(m):
             for j in range(k):
                 Z[start + t, j] = z[j, t]
 
 
 @nb.njit(**_OPTIONS)
-def hals_rows(Z, C, G, d, r, sweeps, stop, enough):
-    """Coordinate descent in place on every row of Z; d and r have length 1 or n."""
-    _hals_range(Z, C, G, d, r, sweeps, stop, enough, 0, Z.shape[0])
+def hals_rows(Z, C, G, d, r, e, sweeps, stop, enough):
+    """Coordinate descent in place on every row of Z; see `_sweep_block`.
+
+    d has length 1 or n, r and e have 1 or n rows and 1 or k columns.
+    """
+    _hals_range(Z, C, G, d, r, e, sweeps, stop, enough, 0, Z.shape[0])
 
 
 @nb.njit(parallel=True, **_OPTIONS)
-def hals_rows_parallel(Z, C, G, d, r, sweeps, stop, enough, chunk):
+def hals_rows_parallel(Z, C, G, d, r, e, sweeps, stop, enough, chunk):
     """`hals_rows` over chunks of rows in threads; chunk is a multiple of LANES."""
     n = Z.shape[0]
     for b in nb.prange((n + chunk - 1) // chunk):
-        _hals_range(Z, C, G, d, r, sweeps, stop, enough, b * chunk, min(n, (b + 1) * chunk))
+        _hals_range(Z, C, G, d, r, e, sweeps, stop, enough, b * chunk, min(n, (b + 1) * chunk))
 
 
 @nb.njit(**_OPTIONS)
@@ -227,7 +289,7 @@ def _hyperbola(N, h, a, ridge, old):
 
 @nb.njit(**_OPTIONS)
 def _newton_row(x, y, inv, r, B, m, z, a, ridge, sweeps):
-    """One-dimensional second-order steps on f(z) = Σ_j (a_j + ½ ridge z_j) z_j - Σ_e x_e log y_e.
+    """One-dimensional second-order steps on f(z) = Σ_j (a_j + ½ ridge_j z_j) z_j - Σ_e x_e log y_e.
 
     y = B z, inv = 1/y and r = x/y are kept up to date, so that a division is paid for only where a
     coordinate moves. B is (k, m): the basis at the m non-zeros of the row. With
@@ -253,7 +315,7 @@ def _newton_row(x, y, inv, r, B, m, z, a, ridge, sweeps):
             h = 0.0
             for e in range(m):
                 h += r[e] * b[e] * (inv[e] * b[e])
-            new = _hyperbola(N, h, a[j], ridge, old)
+            new = _hyperbola(N, h, a[j], ridge[j], old)
             if new <= 0.0:
                 new = 0.0
                 if old > 0.0:
@@ -272,6 +334,14 @@ def _newton_row(x, y, inv, r, B, m, z, a, ridge, sweeps):
 
 
 @nb.njit(**_OPTIONS)
+def _spread(ridge, i, out):
+    """Row i of a (1 or n, 1 or k) array in full."""
+    at = 0 if ridge.shape[0] == 1 else i
+    for j in range(out.shape[0]):
+        out[j] = ridge[at, 0 if ridge.shape[1] == 1 else j]
+
+
+@nb.njit(**_OPTIONS)
 def _newton_range(indptr, indices, data, Z, U, cost, ridge, sweeps, xlogy, want_log, lo, hi, tiny):
     k = Z.shape[1]
     width = 0
@@ -283,6 +353,7 @@ def _newton_range(indptr, indices, data, Z, U, cost, ridge, sweeps, xlogy, want_
     inv = np.empty(width, Z.dtype)
     r = np.empty(width, Z.dtype)
     a = np.empty(k, np.float64)
+    price = np.empty(k, np.float64)
     for i in range(lo, hi):
         m = indptr[i + 1] - indptr[i]
         z = Z[i]
@@ -300,7 +371,8 @@ def _newton_range(indptr, indices, data, Z, U, cost, ridge, sweeps, xlogy, want_
                 y[e] += zl * b[e]
         for other in range(k):
             a[other] = cost[0 if cost.shape[0] == 1 else i, other]
-        _newton_row(x, y, inv, r, B, m, z, a, ridge[0 if ridge.shape[0] == 1 else i], sweeps)
+        _spread(ridge, i, price)
+        _newton_row(x, y, inv, r, B, m, z, a, price, sweeps)
         s = 0.0
         if want_log:
             for e in range(m):
@@ -314,8 +386,8 @@ def newton_rows_parallel(
 ):
     """Newton coordinate sweeps for KL on each row of Z, in place; see `_newton_row`.
 
-    ``cost`` (1 or n, k) is the linear cost d_i Σ_j u_jk plus penalties; ``xlogy`` receives
-    Σ_j x_ij log y_ij after the step.
+    ``cost`` (1 or n, k) is the linear cost d_i Σ_j u_jk plus penalties, ``ridge`` (1 or n, 1 or k)
+    their curvature; ``xlogy`` receives Σ_j x_ij log y_ij after the step.
     """
     for b in nb.prange(bounds.shape[0] - 1):
         _newton_range(
@@ -392,7 +464,7 @@ def _newton_dense_row(x, y, r, B, z, a, ridge, sweeps, low):
                 continue
             for e in range(m):
                 h += r[e] * b[e] * (b[e] / y[e])
-        new = _hyperbola(np.float64(N), np.float64(h), a[j], ridge, old)
+        new = _hyperbola(np.float64(N), np.float64(h), a[j], ridge[j], old)
         if new <= 0.0:
             new = 0.0
             if old > 0.0:
@@ -414,6 +486,7 @@ def _newton_dense_range(X, Z, B, cost, ridge, sweeps, lo, hi, tiny):
     y = np.empty(m, B.dtype)
     r = np.empty(m, B.dtype)
     a = np.empty(k, np.float64)
+    price = np.empty(k, np.float64)
     for i in range(lo, hi):
         z = Z[i]
         for e in range(m):
@@ -426,7 +499,7 @@ def _newton_dense_range(X, Z, B, cost, ridge, sweeps, lo, hi, tiny):
                 y[e] += zl * b[e]
         for other in range(k):
             a[other] = cost[0 if cost.shape[0] == 1 else i, other]
-        price = ridge[0 if ridge.shape[0] == 1 else i]
+        _spread(ridge, i, price)
         _newton_dense_row(x, y, r, B, z, a, price, sweeps, low)
 
 
@@ -549,3 +622,31 @@ def spmm_parallel(indptr, indices, x, B, out, bounds):
     """out = X B for CSR X, rows in threads; scipy's product runs in one."""
     for b in nb.prange(bounds.shape[0] - 1):
         _spmm_range(indptr, indices, x, B, out, bounds[b], bounds[b + 1])
+
+
+@nb.njit(**_OPTIONS)
+def _laplacian_range(indptr, indices, weights, Z, out, lo, hi):
+    k = Z.shape[1]
+    acc = np.zeros(k, Z.dtype)
+    for i in range(lo, hi):
+        acc[:] = 0
+        own = Z[i]
+        for e in range(indptr[i], indptr[i + 1]):
+            row = Z[indices[e]]
+            w = weights[e]
+            for j in range(k):
+                acc[j] += w * (own[j] - row[j])
+        out[i] = acc
+
+
+@nb.njit(**_OPTIONS)
+def laplacian(indptr, indices, weights, Z, out, bounds):
+    """out_i = Σ_j w_ij (z_i - z_j), from differences: D Z - W Z cancels where neighbours agree."""
+    _laplacian_range(indptr, indices, weights, Z, out, bounds[0], bounds[-1])
+
+
+@nb.njit(parallel=True, **_OPTIONS)
+def laplacian_parallel(indptr, indices, weights, Z, out, bounds):
+    """`laplacian` in threads."""
+    for b in nb.prange(bounds.shape[0] - 1):
+        _laplacian_range(indptr, indices, weights, Z, out, bounds[b], bounds[b + 1])

@@ -25,8 +25,9 @@ _SPLITS = 16  # runs of rows that `ratio_tdot` sums apart
 
 @triton.jit
 def _sweep(
-    Z, C, G, D, R, OUT, n, k, step_z, step_c, sweeps, stop2, enough,
-    HAS_D: tl.constexpr, HAS_R: tl.constexpr, ROWS: tl.constexpr, L: tl.constexpr, J: tl.constexpr,
+    Z, C, G, D, R, E, OUT, n, k, step_z, step_c, sweeps, stop2, enough,
+    HAS_D: tl.constexpr, HAS_R: tl.constexpr, HAS_E: tl.constexpr,
+    ROWS: tl.constexpr, L: tl.constexpr, J: tl.constexpr,
 ):  # fmt: skip
     # coordinate b J + i is entry b of tile i: i is known to the compiler, b is not
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
@@ -44,6 +45,10 @@ def _sweep(
         r = tl.load(R + rows, mask=inside, other=0.0)
     else:
         r = tl.load(R) + tl.zeros([ROWS], z[0].dtype)
+    if HAS_E:
+        e = tl.load(E + rows, mask=inside, other=0.0)
+    else:
+        e = tl.load(E) + tl.zeros([ROWS], z[0].dtype)
     first = 0.0
     last = 0.0
     going = 1
@@ -64,10 +69,10 @@ def _sweep(
                         c = tl.load(C + here, mask=inside, other=0.0)
                         gjj = tl.load(G + j * (L * J) + i * L + b)
                         if HAS_D:
-                            h = d * gjj + r
+                            h = d * gjj + e
                             gradient = d * gradient + r * old - c
                         else:
-                            h = gjj + r
+                            h = gjj + e
                             gradient = gradient + r * old - c
                         # without curvature it moves only where its linear cost sends it to zero
                         flat = tl.where(gradient > 0, 0.0, old)
@@ -89,10 +94,13 @@ def _sweep(
 
 
 def sweep(
-    Z: Tensor, C: Tensor, G: Tensor, d: Tensor | None, r: Tensor, sweeps: int, stop: float,
-    enough: float,
+    Z: Tensor, C: Tensor, G: Tensor, d: Tensor | None, r: Tensor, e: Tensor, sweeps: int,
+    stop: float, enough: float,
 ) -> Tensor:  # fmt: skip
-    """Coordinate sweeps on the columns of Z and C, (k, n); ``enough`` is for 32 of them."""
+    """Coordinate sweeps on the columns of Z and C, (k, n); ``enough`` is for 32 of them.
+
+    r, one number or one a row, is a ridge; e >= r the curvature of a step (`kernels_torch`).
+    """
     k, n = Z.shape
     Z, C = (M if M.stride(1) == 1 else M.contiguous() for M in (Z, C))
     # tiles of at most 16, so that a thread loads its row of G in wide pieces; few tiles, since
@@ -103,11 +111,12 @@ def sweep(
     padded = torch.nn.functional.pad(G, (0, width - k, 0, width - k))
     padded = padded.view(width, length, tiles).transpose(1, 2).contiguous()
     out = Z.new_empty((k, n))
-    r = r.to(Z.dtype).contiguous()
+    r, e = (a.to(Z.dtype).contiguous() for a in (r, e))
     _sweep[(triton.cdiv(n, 32),)](
-        Z, C, padded, Z if d is None else d, r, out, n, k, Z.stride(0), C.stride(0),
+        Z, C, padded, Z if d is None else d, r, e, out, n, k, Z.stride(0), C.stride(0),
         sweeps, stop * stop, enough,
-        HAS_D=d is not None, HAS_R=r.shape[0] > 1, ROWS=32, L=length, J=tiles, num_warps=1,
+        HAS_D=d is not None, HAS_R=r.shape[0] > 1, HAS_E=e.shape[0] > 1,
+        ROWS=32, L=length, J=tiles, num_warps=1,
     )  # fmt: skip
     return out
 

@@ -1,22 +1,133 @@
 """The loss between X and Y = V S Uᵀ: what it is worth, and how each half-step looks.
 
-A loss turns products of the data with one factor into a subproblem in the other. The model ``m``
-brings ``R``, the data with sample weights and shared rows summed in (AᵀΓX), ``d``, the weight of
-each row (None: ones), the smoothing ``S`` and the terms. With B = U S and F = V S,
-Y = V Bᵀ = F Uᵀ.
+A loss turns products of the data with one factor into a subproblem in the other. All it knows of a
+problem is `Seen`. With B = U S and F = V S, Y = V Bᵀ = F Uᵀ.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
-from partwise.engine.arrays import cast, column_sums64, float64, namespace
+from partwise.engine.arrays import column_sums64, spread
 from partwise.engine.data import DataMatrix
-from partwise.engine.numeric import Array
+from partwise.engine.maps import Smoothing
+from partwise.engine.numeric import Array, ratio
 from partwise.engine.subproblems import Divergence, Quadratic, Subproblem
-from partwise.engine.terms import Linear, Ridge
+from partwise.engine.terms import Term
 
 NAMES = {"frobenius": 2.0, "kullback-leibler": 1.0, "itakura-saito": 0.0}
+
+
+class Pass(NamedTuple):
+    """What a pass over X said of one pair of factors."""
+
+    Z: Array
+    U: Array
+    total: float  # Σ x log y for KL, the divergence for other β
+    product: Any  # for the step on ``side``; None where the pass made none
+    side: str
+
+
+class LastPass:
+    """The last pass over X: its value and product serve the step that begins at the same factors.
+
+    Factors are never written to once a step has returned them, so a pair is known by identity.
+    """
+
+    def __init__(self) -> None:
+        self._last: Pass | None = None
+
+    def at(self, Z: Array, U: Array) -> Pass | None:
+        last = self._last
+        return last if last is not None and last.Z is Z and last.U is U else None
+
+    def keep(self, Z: Array, U: Array, total: float, product: Any, side: str = "V") -> Pass:
+        self._last = Pass(Z, U, total, product, side)
+        return self._last
+
+    def product(self, Z: Array, U: Array, side: str) -> Any:
+        """The product for the step on ``side`` at these factors, if there is one."""
+        last = self.at(Z, U)
+        return last.product if last is not None and last.side == side else None
+
+    def rescale(self, old: tuple[Array, Array], new: tuple[Array, Array], lengths: Array) -> None:
+        """Lengths have moved from U to Z: Y is the same, (X/Y) B shrinks and (X/Y)ᵀ F grows."""
+        last = self.at(*old)
+        if last is None:
+            return
+        product = last.product
+        if product is not None:
+            lengths = spread(lengths, product)
+            product = ratio(product, lengths) if last.side == "V" else product * lengths
+        self.keep(*new, last.total, product, last.side)
+
+
+@dataclass
+class Seen:
+    """What a loss sees of a problem.
+
+    Attributes
+    ----------
+    R : DataMatrix
+        The data with sample weights and shared rows summed in, AᵀΓX.
+    d : (n,) array or None
+        The weight of each row of R; None means ones.
+    S : Smoothing
+    constant : float
+        What the loss of X alone adds.
+    last : LastPass
+    """
+
+    R: DataMatrix
+    d: Array | None
+    S: Smoothing
+    constant: float
+    last: LastPass = field(default_factory=LastPass)
+
+
+@dataclass(frozen=True)
+class Half:
+    """What a half-step has beside the loss: its terms, the other factor's, and how long to sweep.
+
+    ``others()`` is the value of the terms on the other factor.
+    """
+
+    terms: Sequence[Term] = ()
+    others: Callable[[], float] | None = None
+    sweeps: int = 1
+
+
+class Loss(ABC):
+    """A loss with its two subproblems.
+
+    Attributes
+    ----------
+    beta : float
+        β of the divergence.
+    kind : str
+        "frobenius" or "divergence": which subproblem it makes.
+    unit_norm : int
+        The norm of a column of U that goes with it: ‖u‖₂ = 1 or Σu = 1.
+    """
+
+    beta: float
+    kind: str
+    unit_norm: int
+
+    @abstractmethod
+    def constant(self, data: DataMatrix, weights: Array | None) -> float:
+        """What does not depend on the factors."""
+
+    @abstractmethod
+    def value(self, seen: Seen, Z: Array, U: Array) -> float:
+        """The loss at (Z, U)."""
+
+    @abstractmethod
+    def subproblem(self, seen: Seen, side: str, Z: Array, U: Array, half: Half) -> Subproblem:
+        """The problem in one factor ("V" or "U") with the other fixed."""
 
 
 def beta_of(beta_loss: str | float) -> float:
@@ -24,7 +135,7 @@ def beta_of(beta_loss: str | float) -> float:
     return NAMES[beta_loss] if isinstance(beta_loss, str) else float(beta_loss)
 
 
-def make_loss(beta_loss: str | float) -> Frobenius | KullbackLeibler | Beta:
+def make_loss(beta_loss: str | float) -> Loss:
     """The loss object of a scikit-learn ``beta_loss``."""
     beta = beta_of(beta_loss)
     if beta == 2:
@@ -36,12 +147,12 @@ def _total(rows: Array, weights: Array | None) -> float:
     return float(rows.sum() if weights is None else rows @ weights)
 
 
-class Frobenius:
+class Frobenius(Loss):
     """½ ‖X - Y‖²."""
 
     beta = 2.0
     kind = "frobenius"
-    unit_norm = 2  # ‖u_k‖₂ = 1 is the scale constraint that goes with it
+    unit_norm = 2
 
     def constant(self, data: DataMatrix, weights: Array | None) -> float:
         return 0.5 * _total(data.row_sq_norms(), weights)
@@ -50,129 +161,93 @@ class Frobenius:
         """The loss summed from residuals, for fits so good that the expansion cancels."""
         return 0.5 * _total(data.row_sq_residuals(V, B), weights)
 
-    def value(self, m: Any, Z: Array, U: Array) -> float:
-        sub = self.subproblem(m, "U", Z, U)
-        return sub.value(U)
+    def value(self, seen: Seen, Z: Array, U: Array) -> float:
+        return self.subproblem(seen, "U", Z, U, Half()).value(U)
 
-    def subproblem(self, m: Any, side: str, Z: Array, U: Array) -> Quadratic:
+    def subproblem(self, seen: Seen, side: str, Z: Array, U: Array, half: Half) -> Quadratic:
+        d = None
         if side == "V":
-            B = m.S(U)
-            return Quadratic(
-                m.R.dot(B),
-                B.T @ B,
-                d=m.d,
-                terms=m.terms["V"],
-                constant=m.constant + m.penalty("U", Z, U),
-                sweeps=m.sweeps["V"],
-            )
-        F = m.S(Z)
-        G = F.T @ (F if m.d is None else F * m.d[:, None])
-        if not m.unit:
-            return Quadratic(
-                m.R.tdot(F),
-                G,
-                terms=m.terms["U"],
-                constant=m.constant + m.penalty("V", Z, U),
-                sweeps=m.sweeps["U"],
-            )
-        # ½ρ‖u‖² is the price of length exactly for terms of degree 2; for degree 1 it bounds it,
-        # ‖u‖ <= ½(‖u‖² + 1), with equality at ‖u‖ = 1, where each step begins.
-        prices = m.length_prices(Z)
-
-        def length_cost(U: Array) -> float:
-            # the terms on V with these lengths in it: by Euler a term of degree q is price/q
-            lengths = float64(m.lengths(U))
-            return sum(float((price * lengths**q).sum()) / q for q, price in prices)
-
+            B = seen.S(U)
+            C, G, d = seen.R.dot(B), B.T @ B, seen.d
+        else:
+            F = seen.S(Z)
+            C, G = seen.R.tdot(F), F.T @ (F if seen.d is None else F * seen.d[:, None])
+        constant, others = seen.constant, half.others
         return Quadratic(
-            m.R.tdot(F),
-            G,
-            constant=m.constant,
-            ridge=sum(price for _, price in prices),
-            length_cost=length_cost,
-            sweeps=m.sweeps["U"],
+            C, G, d=d, terms=half.terms, constant=constant, others=others, sweeps=half.sweeps
         )
 
 
-def _recalled(m: Any, Z: Array, U: Array, side: str) -> Array:
-    """The product for the step on ``side`` at these factors, if a pass for the value made it."""
-    known = m.recall(Z, U)
-    return known.product if known is not None and known.side == side else None
-
-
-class KullbackLeibler:
+class KullbackLeibler(Loss):
     """Σ x log(x/y) - x + y."""
 
     beta = 1.0
     kind = "divergence"
-    unit_norm = 1  # Σ_j u_jk = 1
+    unit_norm = 1
 
     def constant(self, data: DataMatrix, weights: Array | None) -> float:
         return _total(data.row_xlogx() - data.row_sums(), weights)
 
-    def value(self, m: Any, Z: Array, U: Array, side: str = "V") -> float:
-        """The objective, from a pass whose product the step on ``side`` can use next."""
-        known = m.recall(Z, U)
-        if known is None and side == "U" and hasattr(m.R, "kl_tdot_log"):
-            product, xlogy = m.R.kl_tdot_log(m.S(Z), U)
-            known = m.remember(Z, U, xlogy, product, "U")
-        elif known is None:
-            product, xlogy = m.R.kl_dot(Z, m.S(U))
-            known = m.remember(Z, U, float(xlogy.sum()), product)
-        sum_y = float(column_sums64(Z, m.d) @ column_sums64(m.S(U)))
-        penalty = m.penalty("V", Z * m.lengths(U), U) + m.penalty("U", Z, U)
-        return m.constant + sum_y - known.xlogy + penalty
+    def value(self, seen: Seen, Z: Array, U: Array, side: str = "V") -> float:
+        """The loss, from a pass whose product the step on ``side`` can use next."""
+        last = seen.last.at(Z, U)
+        if last is None and side == "U" and hasattr(seen.R, "kl_tdot_log"):
+            product, xlogy = seen.R.kl_tdot_log(seen.S(Z), U)
+            last = seen.last.keep(Z, U, xlogy, product, "U")
+        elif last is None:
+            product, xlogy = seen.R.kl_dot(Z, seen.S(U))
+            last = seen.last.keep(Z, U, float(xlogy.sum()), product)
+        sum_y = float(column_sums64(Z, seen.d) @ column_sums64(seen.S(U)))
+        return seen.constant + sum_y - last.total
 
-    def subproblem(self, m: Any, side: str, Z: Array, U: Array) -> Divergence:
-        if side == "V":
-            B = m.S(U)
-            sums = B.sum(axis=0)[None, :]
+    def subproblem(self, seen: Seen, side: str, Z: Array, U: Array, half: Half) -> Divergence:
+        return self._codes(seen, Z, U, half) if side == "V" else self._basis(seen, Z, U, half)
 
-            def product() -> Array:
-                found = _recalled(m, Z, U, "V")
-                return m.R.kl_dot(Z, B)[0] if found is None else found
+    def _codes(self, seen: Seen, Z: Array, U: Array, half: Half) -> Divergence:
+        B, d = seen.S(U), seen.d
+        sums = B.sum(axis=0)[None, :]
 
-            def newton(Z: Array, *how: Any) -> Array:
-                return m.R.kl_newton(Z, B, *how, transposed=False)[0]
+        def product() -> Array:
+            found = seen.last.product(Z, U, "V")
+            return seen.R.kl_dot(Z, B)[0] if found is None else found
 
-            return Divergence(
-                product,
-                sums if m.d is None else m.d[:, None] * sums,
-                d=m.d,
-                terms=m.terms["V"],
-                newton=newton if "V" in m.R.newton_sides else None,
-                evaluate=lambda Z: self.value(m, Z, U, "U"),
-            )
-        F = m.S(Z)
-        mass = (F.sum(axis=0) if m.d is None else m.d @ F)[None, :]
-        terms = list(m.terms["U"])
-        for degree, price in m.length_prices(Z) if m.unit else ():
-            # degree 1 is linear in Σu exactly; (Σu)² <= Σ u²/u₀ at Σu₀ = 1 by Jensen for degree 2
-            price = cast(price, U.dtype)
-            linear = Linear(price[None, :])
-            # below 1e-12 of the mean an entry is rounding, and its curvature would overflow
-            low = namespace(U).maximum(U, 1e-12 / U.shape[0])
-            terms.append(linear if degree == 1 else Ridge(price / low))
-
-        def newton_columns(U: Array, *how: Any) -> Array:
-            new, xlogy = m.R.kl_newton(F, U, *how, transposed=True)
-            m.remember(Z, new, float(xlogy.sum()), None)
-            return new
-
-        def product_columns() -> Array:
-            found = _recalled(m, Z, U, "U")
-            return m.R.kl_tdot(F, U) if found is None else found
+        def newton(Z: Array, cost: Array, ridge: Array, sweeps: int, rough: bool) -> Array:
+            return seen.R.kl_newton(Z, B, cost, ridge, sweeps, rough, transposed=False)[0]
 
         return Divergence(
-            product_columns,
+            product,
+            sums if d is None else d[:, None] * sums,
+            d=d,
+            terms=half.terms,
+            newton=newton if "V" in seen.R.newton_sides else None,
+            evaluate=lambda Z: self.value(seen, Z, U, "U"),
+            others=half.others,
+        )
+
+    def _basis(self, seen: Seen, Z: Array, U: Array, half: Half) -> Divergence:
+        F = seen.S(Z)
+        mass = (F.sum(axis=0) if seen.d is None else seen.d @ F)[None, :]
+
+        def newton(U: Array, cost: Array, ridge: Array, sweeps: int, rough: bool) -> Array:
+            new, xlogy = seen.R.kl_newton(F, U, cost, ridge, sweeps, rough, transposed=True)
+            seen.last.keep(Z, new, float(xlogy.sum()), None)
+            return new
+
+        def product() -> Array:
+            found = seen.last.product(Z, U, "U")
+            return seen.R.kl_tdot(F, U) if found is None else found
+
+        return Divergence(
+            product,
             mass,
-            terms=terms,
-            newton=newton_columns if "U" in m.R.newton_sides else None,
-            evaluate=lambda U: self.value(m, Z, U),
+            terms=half.terms,
+            newton=newton if "U" in seen.R.newton_sides else None,
+            evaluate=lambda U: self.value(seen, Z, U),
+            others=half.others,
         )
 
 
-class Beta:
+class Beta(Loss):
     """The β-divergence, for the drop-in NMF only: no labels, graph or weights."""
 
     kind = "divergence"
@@ -184,19 +259,26 @@ class Beta:
     def constant(self, data: DataMatrix, weights: Array | None) -> float:
         return 0.0
 
-    def value(self, m: Any, Z: Array, U: Array) -> float:
-        known = m.recall(Z, U)
-        if known is None:
-            num, den, rows = m.R.beta_dot(Z, U, self.beta)
-            known = m.remember(Z, U, float(rows.sum()), (num, den))
-        return known.xlogy + m.penalty("V", Z, U) + m.penalty("U", Z, U)
+    def value(self, seen: Seen, Z: Array, U: Array) -> float:
+        last = seen.last.at(Z, U)
+        if last is None:
+            num, den, rows = seen.R.beta_dot(Z, U, self.beta)
+            last = seen.last.keep(Z, U, float(rows.sum()), (num, den))
+        return last.total
 
-    def subproblem(self, m: Any, side: str, Z: Array, U: Array) -> Subproblem:
+    def subproblem(self, seen: Seen, side: str, Z: Array, U: Array, half: Half) -> Divergence:
         if side == "V":
-            known = m.recall(Z, U)
-            num, den = m.R.beta_dot(Z, U, self.beta)[:2] if known is None else known.product
-            evaluate = lambda Z: self.value(m, Z, U)  # noqa: E731
+            found = seen.last.product(Z, U, "V")
+            num, den = seen.R.beta_dot(Z, U, self.beta)[:2] if found is None else found
+            evaluate = lambda Z: self.value(seen, Z, U)  # noqa: E731
         else:
-            num, den = m.R.beta_tdot(Z, U, self.beta)
-            evaluate = lambda U: self.value(m, Z, U)  # noqa: E731
-        return Divergence(lambda: num, den, terms=m.terms[side], beta=self.beta, evaluate=evaluate)
+            num, den = seen.R.beta_tdot(Z, U, self.beta)
+            evaluate = lambda U: self.value(seen, Z, U)  # noqa: E731
+        return Divergence(
+            lambda: num,
+            den,
+            terms=half.terms,
+            beta=self.beta,
+            evaluate=evaluate,
+            others=half.others,
+        )

@@ -3,29 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 
 from partwise.engine import arrays
 from partwise.engine.arrays import namespace, spread
 from partwise.engine.data import DataMatrix
-from partwise.engine.losses import Beta, Frobenius, KullbackLeibler
+from partwise.engine.losses import Frobenius, Half, Loss, Seen
 from partwise.engine.maps import Smoothing
 from partwise.engine.numeric import Array, floor, ratio
 from partwise.engine.subproblems import Subproblem
-from partwise.engine.terms import Term
+from partwise.engine.terms import Place, Price, Term, UnitLength
 from partwise.knowledge.labels import SharedRows
-
-
-class Known(NamedTuple):
-    """What the last pass over X said about one pair of factors."""
-
-    Z: Array
-    U: Array
-    xlogy: float
-    product: Array
-    side: str = "V"  # the factor whose step the product is for
 
 
 class FactorModel:
@@ -34,7 +23,7 @@ class FactorModel:
     Parameters
     ----------
     data : DataMatrix
-    loss : Frobenius, KullbackLeibler or Beta
+    loss : Loss
     rows : SharedRows or None
         The map A: samples that share a row of Z. None: each has its own.
     weights : (n,) array or None
@@ -53,7 +42,7 @@ class FactorModel:
     def __init__(
         self,
         data: DataMatrix,
-        loss: Frobenius | KullbackLeibler | Beta,
+        loss: Loss,
         *,
         rows: SharedRows | None = None,
         weights: Array | None = None,
@@ -76,16 +65,17 @@ class FactorModel:
             d = (d if self.rows is None else self.rows.reduce(d)).astype(data.dtype)
             self.d = self.R.rows(d)
         R = self.R
+        on_V, on_U = (Place(move, R.operator, data.dtype) for move in (R.rows, R.small))
         self.terms = {
-            "V": [term.placed(R.rows, R.operator) for term in terms_V],
-            "U": [term.placed(R.small, R.operator) for term in terms_U],
+            "V": [term.placed(on_V) for term in terms_V],
+            "U": [term.placed(on_U) for term in terms_U],
         }
         self.constant = loss.constant(data, self.weights)
-        self._known: Known | None = None
+        self.seen = Seen(R, self.d, self.S, self.constant)
         self.factor = 1.0  # what X was divided by, where its values are extreme
         self.sweeps = {"V": 1, "U": 1}
 
-    # -- what the losses ask for ------------------------------------------------------------
+    # -- terms ------------------------------------------------------------------------------
 
     def penalty(self, side: str, Z: Array, U: Array) -> float:
         """The terms on one factor."""
@@ -97,47 +87,55 @@ class FactorModel:
             return arrays.ones(U, U.shape[1])
         return column_lengths(U, self.loss.unit_norm, common=self.S.delta > 0)
 
-    def length_prices(self, Z: Array) -> list[tuple[int, Array]]:
-        """(degree, ⟨z_k, ∇term_k⟩) of each term on V: what a longer u_k costs."""
-        prices = []
-        for term in self.terms["V"]:
-            neg, pos = term.split(Z)
-            price = arrays.column_sums64((pos - neg) * Z)
-            # S mixes the columns, so only their common scale is free: all pay alike
-            prices.append((term.degree, _common(price) if self.S.delta else price))
-        return prices
+    def length_price(self, Z: Array) -> UnitLength:
+        """What longer columns of U cost: the terms on V with these lengths in it."""
+        prices = [self._price(term, Z) for term in self.terms["V"]]
+        return UnitLength(prices, self.lengths, self.loss.unit_norm)
 
-    def remember(self, Z: Array, U: Array, xlogy: float, product: Array, side: str = "V") -> Known:
-        self._known = Known(Z, U, xlogy, product, side)
-        return self._known
+    def _price(self, term: Term, Z: Array) -> Price:
+        """By Euler a term of degree q costs Σ ⟨z_k, ∇_k⟩ l^q/q; others at most their bound."""
+        q = term.degree
+        if q == 1 or q == 2:
+            price = self._alike(arrays.column_sums64(term.gradient(Z) * Z))
+            nothing = namespace(price).zeros_like(price)
+            pair = (price, nothing) if q == 1 else (nothing, price)
+            return Price(*pair, lambda lengths: float((price * lengths**q).sum()) / q)
+        linear, ridge = term.bound(Z).about_zero(Z)
+        first = self._alike(arrays.column_sums64(linear * Z))
+        second = self._alike(arrays.column_sums64(ridge * Z * Z))
+        return Price(first, second, lambda lengths: term.value(Z * arrays.cast(lengths, Z.dtype)))
 
-    def recall(self, Z: Array, U: Array) -> Known | None:
-        known = self._known
-        return known if known is not None and known.Z is Z and known.U is U else None
+    def _alike(self, price: Array) -> Array:
+        """S mixes the columns, so only their common scale is free: all pay alike."""
+        return _common(price) if self.S.delta else price
+
+    def _half(self, side: str, Z: Array, U: Array) -> Half:
+        if side == "V":
+            return Half(self.terms["V"], lambda: self.penalty("U", Z, U), self.sweeps["V"])
+        if self.unit:
+            return Half([*self.terms["U"], self.length_price(Z)], None, self.sweeps["U"])
+        return Half(self.terms["U"], lambda: self.penalty("V", Z, U), self.sweeps["U"])
 
     # -- what the loop asks for -------------------------------------------------------------
 
     def subproblem(self, side: str, Z: Array, U: Array) -> Subproblem:
         """The problem in one factor ("V" or "U") with the other fixed."""
-        return self.loss.subproblem(self, side, Z, U)
+        return self.loss.subproblem(self.seen, side, Z, U, self._half(side, Z, U))
 
     def value(self, Z: Array, U: Array) -> float:
         """The objective."""
-        return self.loss.value(self, Z, U)
+        scaled = Z * self.lengths(U) if self.unit and self.terms["V"] else Z
+        penalty = self.penalty("V", scaled, U) + self.penalty("U", Z, U)
+        return self.loss.value(self.seen, Z, U) + penalty
 
     def normalize(self, Z: Array, U: Array) -> tuple[Array, Array]:
         """Unit columns of U, lengths moved into Z; a column of zeros gives its Z up."""
         if not self.unit:
             return Z, U
-        known = self.recall(Z, U)
-        Z, scaled = unit_columns(Z, U, self.loss.unit_norm, common=self.S.delta > 0)
-        if known is not None:  # Y is the same, (X/Y) B shrinks with B and (X/Y)ᵀ F grows with F
-            product = known.product
-            if product is not None:
-                lengths = spread(self.lengths(U), product)
-                product = ratio(product, lengths) if known.side == "V" else product * lengths
-            self.remember(Z, scaled, known.xlogy, product, known.side)
-        return Z, scaled
+        moved = unit_columns(Z, U, self.loss.unit_norm, common=self.S.delta > 0)
+        if self.seen.last.at(Z, U) is not None:
+            self.seen.last.rescale((Z, U), moved, self.lengths(U))
+        return moved
 
     def fit_scale(self, V: Array, U: Array) -> Array:
         """V times the scalar that fits X best, where the unit constraint pins the scale of U."""

@@ -1,12 +1,10 @@
-"""The two subproblems of a factorization, after the products: X is gone.
-
-Both have ``split`` (gradient = pos - neg), ``value`` and ``terms``; the steps in `solvers.steps`
-need nothing else.
-"""
+"""The two subproblems of a factorization, after the products: X is gone."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 import numpy as np
 
@@ -24,8 +22,54 @@ def add_terms(terms: Sequence[Term], Z: Array, neg: Array, pos: Array) -> tuple[
     return neg, pos
 
 
-class Quadratic:
-    """½ Σ_i d_i z_iᵀ G z_i + ½ Σ_k ρ_k ‖z_k‖² - ⟨C, Z⟩ + terms(Z), Z >= 0.
+class Subproblem(ABC):
+    """The problem in one factor Z >= 0 with the other fixed, as the steps see it.
+
+    Attributes
+    ----------
+    kind : str
+        "frobenius" or "divergence": which steps can do it.
+    terms : sequence of Term
+    d : (n,) array or None
+        Weight of each row in the loss; None means ones.
+    exponent : float
+        Power of the ratio in a multiplicative step.
+    local : bool
+        Whether it is a majoriser at the factor it was made for, to be made anew after a step.
+    descends : bool
+        Whether rows are joined by the loss itself, so that only `descend` moves them.
+    project : callable or None
+        Maps the factor to its constraint set, where that is more than Z >= 0.
+    """
+
+    kind: str
+    terms: Sequence[Term] = ()
+    d: Array | None = None
+    exponent: float = 1.0
+    local: bool = False
+    descends: bool = False
+    project: Callable[[Array], Array] | None = None
+
+    @abstractmethod
+    def split(self, Z: Array) -> tuple[Array, Array]:
+        """(neg, pos), both >= 0 for a multiplicative step, with gradient = pos - neg."""
+
+    @abstractmethod
+    def value(self, Z: Array) -> float:
+        """The whole objective with this factor at Z."""
+
+    def gradient(self, Z: Array) -> Array:
+        """The gradient at Z."""
+        neg, pos = self.split(Z)
+        return pos - neg
+
+    def descend(self, Z: Array, steps: int) -> Array:
+        """Gradient steps of its own, where ``descends``."""
+        raise NotImplementedError
+
+
+class Quadratic(Subproblem):
+    """½ Σ_i d_i z_iᵀ G z_i - ⟨C, Z⟩ + terms(Z), Z >= 0.
 
     Parameters
     ----------
@@ -34,16 +78,14 @@ class Quadratic:
         Row weights of the quadratic part; None means ones.
     terms : sequence of Term
     constant : float
-        What makes `value` the whole objective.
-    ridge : (k,) array or None
-        ρ: the price of the length of column k, where the model pays for it elsewhere; it steers the
-        step, and ``length_cost(Z)``, if given, replaces it in the value.
+        What makes the loss whole.
+    others : callable or None
+        The penalties on the other factor, asked for with a value.
     sweeps : int
         How many coordinate sweeps one product deserves.
     """
 
     kind = "frobenius"
-    exponent = 1.0  # power of the multiplicative ratio
 
     def __init__(
         self,
@@ -53,34 +95,49 @@ class Quadratic:
         d: Array | None = None,
         terms: Sequence[Term] = (),
         constant: float = 0.0,
-        ridge: Array | None = None,
-        length_cost: Callable[[Array], float] | None = None,
+        others: Callable[[], float] | None = None,
         sweeps: int = 1,
     ) -> None:
         self.C, self.G, self.d, self.terms = C, G, d, terms
-        self.constant, self.length_cost, self.sweeps = constant, length_cost, sweeps
-        self.hessian = G if ridge is None else G + arrays.cast(namespace(G).diag(ridge), G.dtype)
+        self.constant, self.others, self.sweeps = constant, others, sweeps
 
     def value(self, Z: Array) -> float:
         weighted = Z if self.d is None else Z * self.d[:, None]
         total = 0.5 * dot64(weighted.T @ Z, self.G) - dot64(self.C, Z) + self.constant
-        if self.length_cost is not None:
-            total += self.length_cost(Z)
+        if self.others is not None:
+            total += self.others()
         return total + sum(term.value(Z) for term in self.terms)
 
-    def split(self, Z: Array) -> tuple[Array, Array]:
-        pos = Z @ self.hessian
+    def _pull(self, Z: Array) -> Array:
+        pos = Z @ self.G
         if self.d is not None:
             pos *= self.d[:, None]
-        return add_terms(self.terms, Z, self.C, pos)
+        return pos
+
+    def split(self, Z: Array) -> tuple[Array, Array]:
+        return add_terms(self.terms, Z, self.C, self._pull(Z))
+
+    def gradient(self, Z: Array) -> Array:
+        gradient = self._pull(Z) - self.C
+        for term in self.terms:
+            gradient = gradient + term.gradient(Z)
+        return gradient
 
     def lipschitz(self) -> float:
         """A bound of the Hessian: ‖G‖₂ max d plus the terms' own."""
         d = 1.0 if self.d is None else arrays.largest(self.d)
-        return arrays.spectral_norm(self.hessian) * d + sum(t.lipschitz() for t in self.terms)
+        return arrays.spectral_norm(self.G) * d + sum(t.lipschitz() for t in self.terms)
 
 
-class Divergence:
+class Sweeps(Protocol):
+    """Second-order sweeps that a back end runs: linear cost (1 or n, k), ridge (1 or n, 1 or k)."""
+
+    def __call__(
+        self, Z: Array, /, cost: Array, ridge: Array, sweeps: int, rough: bool
+    ) -> Array: ...
+
+
+class Divergence(Subproblem):
     """The EM majoriser of a KL (or β) loss at the current point.
 
     gradient = cost + terms - product, where ``product`` are the ratio products (X/Y) B, made when
@@ -90,13 +147,16 @@ class Divergence:
     ----------
     beta : float
         β of the loss; 1 for KL.
-    newton : callable or None
-        ``newton(Z, cost, ridge, sweeps, rough)``: second-order sweeps, where the back end has them.
+    newton : Sweeps or None
+        Second-order sweeps, where the back end has them.
     evaluate : callable
-        The whole objective with this factor at Z.
+        The loss with this factor at Z.
+    others : callable or None
+        The penalties on the other factor, asked for with a value.
     """
 
     kind = "divergence"
+    local = True
 
     def __init__(
         self,
@@ -106,12 +166,17 @@ class Divergence:
         d: Array | None = None,
         terms: Sequence[Term] = (),
         beta: float = 1.0,
-        newton: Callable[..., Array] | None = None,
+        newton: Sweeps | None = None,
         evaluate: Callable[[Array], float],
+        others: Callable[[], float] | None = None,
     ) -> None:
         self._make_product, self.cost, self.d, self.terms = product, cost, d, terms
-        self.beta, self.newton, self.value = beta, newton, evaluate
+        self.beta, self.newton, self.evaluate, self.others = beta, newton, evaluate, others
         self._product: Array = None
+
+    def value(self, Z: Array) -> float:
+        total = self.evaluate(Z) + sum(term.value(Z) for term in self.terms)
+        return total if self.others is None else total + self.others()
 
     @property
     def product(self) -> Array:
@@ -121,9 +186,6 @@ class Divergence:
 
     def split(self, Z: Array) -> tuple[Array, Array]:
         return add_terms(self.terms, Z, self.product, self.cost)
-
-
-Subproblem = Quadratic | Divergence
 
 
 def kkt_residual(sub: Subproblem, Z: Array) -> float:

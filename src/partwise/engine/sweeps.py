@@ -1,6 +1,6 @@
 """Coordinate descent on the rows of a factor, for every kind of array.
 
-Every row z of Z moves towards the minimiser of ½ d zᵀGz + ½ r zᵀz - cᵀz over z >= 0, coordinate by
+Every row z of Z moves towards the minimiser of ½ d zᵀGz + ½ r·z² - cᵀz over z >= 0, coordinate by
 coordinate, each to its exact minimiser. ndarrays have a compiled kernel that works in place;
 `sweep_columns` is written in terms of the array API standard and serves all others. Sweeps end
 early once they move little: the kernel ends for each block of 64 rows, the others for all rows
@@ -22,7 +22,7 @@ ROWS = 64  # rows of a block of the compiled kernel, whose share ``enough`` is
 
 def sweep_rows(
     Z: Array, C: Array, G: Array, d: Array | None, r: Array, sweeps: int, stop: float,
-    order: Array | None = None, enough: float = 0.0,
+    order: Array | None = None, enough: float = 0.0, near: Array | None = None,
 ) -> Array:  # fmt: skip
     """The new Z after at most ``sweeps`` sweeps; an ndarray is written to.
 
@@ -34,35 +34,50 @@ def sweep_rows(
     G : (k, k) array
     d : (n,) array or None
         Weight of each row in the quadratic part; None means ones.
-    r : (1,) or (n,) array
-        Ridge of each row.
+    r : (1 or n, 1 or k) array
+        Ridge of each row, column or entry.
     stop : float
         Sweeps end once one moves less than ``stop`` times what the first one did,
     order : (k,) array of int or None
         In which order the coordinates move.
     enough : float
         or once 64 rows move no more than this, squared, in the metric of the Hessian.
+    near : array like r or None
+        The ridge of a bound around Z whose slope is in C: it adds to the curvature alone, which is
+        right for one sweep.
     """
+    assert near is None or sweeps == 1
+    G, r = join_ridge(G, d, r)
+    e = r if near is None else r + near
     if order is None:
-        return sweep(Z, C, G, d, r, sweeps, stop, enough)
+        return sweep(Z, C, G, d, r, e, sweeps, stop, enough)
     back = np.argsort(order)
-    new = sweep(Z[:, order], C[:, order], G[order][:, order], d, r, sweeps, stop, enough)
-    return new[:, back]
+    C, G = spread(C, Z)[:, order], G[order][:, order]
+    r, e = (a if a.shape[1] == 1 else a[:, order] for a in (r, e))
+    return sweep(Z[:, order], C, G, d, r, e, sweeps, stop, enough)[:, back]
+
+
+def join_ridge(G: Array, d: Array | None, r: Array) -> tuple[Array, Array]:
+    """A ridge with one number a column is part of the Hessian, where all rows have the same."""
+    if d is not None or r.shape[0] != 1 or r.shape[1] == 1:
+        return G, r
+    eye = namespace(G).eye(G.shape[0], dtype=G.dtype, device=G.device)
+    return G + eye * r, r[:, :1] * 0
 
 
 @singledispatch
 def sweep(
-    Z: Array, C: Array, G: Array, d: Array | None, r: Array, sweeps: int, stop: float,
+    Z: Array, C: Array, G: Array, d: Array | None, r: Array, e: Array, sweeps: int, stop: float,
     enough: float,
 ) -> Array:  # fmt: skip
-    """`sweep_rows` by the kind of Z."""
-    return sweep_columns(Z, C, G, d, r, sweeps, stop, enough)
+    """`sweep_rows` by the kind of Z; e >= r is the curvature of a step."""
+    return sweep_columns(Z, C, G, d, r, e, sweeps, stop, enough)
 
 
 @sweep.register
 def _(
-    Z: np.ndarray, C: Array, G: Array, d: Array | None, r: Array, sweeps: int, stop: float,
-    enough: float,
+    Z: np.ndarray, C: Array, G: Array, d: Array | None, r: Array, e: Array, sweeps: int,
+    stop: float, enough: float,
 ) -> Array:  # fmt: skip
     from partwise.engine import kernels
 
@@ -70,7 +85,10 @@ def _(
     Z = np.ascontiguousarray(Z)
     C = np.ascontiguousarray(np.broadcast_to(C, Z.shape), Z.dtype)
     G = np.ascontiguousarray(G, Z.dtype)
-    args = (C, G, ones(Z, 1) if d is None else d, r.astype(Z.dtype), sweeps, stop, enough)
+    same = e is r
+    r = np.ascontiguousarray(r, Z.dtype)
+    e = r if same else np.ascontiguousarray(e, Z.dtype)
+    args = (C, G, ones(Z, 1) if d is None else d, r, e, sweeps, stop, enough)
     threads = threads_for(float(n) * k * k * sweeps)
     if threads == 1:
         kernels.hals_rows(Z, *args)
@@ -81,16 +99,15 @@ def _(
 
 
 def sweep_columns(
-    Z: Array, C: Array, G: Array, d: Array | None, r: Array, sweeps: int, stop: float,
+    Z: Array, C: Array, G: Array, d: Array | None, r: Array, e: Array, sweeps: int, stop: float,
     enough: float,
 ) -> Array:  # fmt: skip
     """`sweep` with all rows at once, one operation after the other; Z stays as it is."""
     xp = namespace(Z)
     z, c = xp.asarray(Z.T, copy=True), spread(C, Z).T
-    r = r.T if r.ndim == 2 else r[None, :]
-    ridges = [r[j if r.shape[0] > 1 else 0] for j in range(len(z))]
+    ridges, steps = ([a.T[j if a.shape[1] > 1 else 0] for j in range(len(z))] for a in (r, e))
     plain = not bool(r.any())
-    curves = [(G[j, j] if d is None else d * G[j, j]) + ridge for j, ridge in enumerate(ridges)]
+    curves = [(G[j, j] if d is None else d * G[j, j]) + step for j, step in enumerate(steps)]
     flat = not all(bool((curve > 0).all()) for curve in curves)
     blocks = max(1.0, Z.shape[0] / ROWS)
     first = last = 0.0

@@ -1,48 +1,247 @@
-"""Pieces of the objective on one factor Z: a value, a split gradient, and two bounds.
+"""Pieces of the objective on one factor Z >= 0: the base of every term, and the plain ones.
 
-A term is five small methods. ``value`` is what it adds to the objective. ``split`` writes its
-gradient as pos - neg with both >= 0, which is all a multiplicative update needs. ``row_bound`` is a
-majoriser that separates over rows, lin·z + ½ ridge z² (equal to the term at Z up to a constant),
-which is all coordinate descent needs. ``lipschitz`` bounds the Hessian, for gradient steps.
-``couples`` says whether rows depend on each other, ``degree`` how the value grows with the scale
-of Z.
+A term is asked for little: `Term.value`, and `Term.gradient` or `Term.split`. With
+`Term.lipschitz` every step can use it. What else a term can say (a tighter bound, its degree, the
+edges of a graph, an exact solve) makes steps better, and is declared, so that a step that needs
+more than a term offers is refused before any work (`solvers.steps.check_step`).
 """
 
 from __future__ import annotations
 
+import copy
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
 from partwise.engine import arrays
-from partwise.engine.arrays import namespace, spread, to_numpy
-from partwise.engine.data.sparse import multiply
-from partwise.engine.numeric import Array, dot64, floor, ratio, threads_for
+from partwise.engine.arrays import namespace, to_numpy
+from partwise.engine.numeric import Array, dot64
 
 
-class Term(Protocol):
-    couples: bool
-    degree: int
+class Bound(NamedTuple):
+    """A majoriser that is a diagonal: slope·z + ½ ridge·z², or both of z - Z if ``around``.
 
-    def value(self, Z: Array) -> float: ...
+    It is equal to the term at Z up to a constant, and nowhere below. ``slope`` and ``ridge``
+    broadcast to Z: one number (1, 1), one a row (n, 1), one a column (1, k) or one an entry (n, k).
+    Around Z the slope is the gradient, which does not cancel as slope - ridge Z would.
+    """
 
-    def split(self, Z: Array) -> tuple[Array, Array]: ...
+    slope: Array
+    ridge: Array
+    around: bool = False
 
-    def row_bound(self, Z: Array) -> tuple[Array, Array]: ...
-
-    def lipschitz(self) -> float: ...
-
-    def placed(self, place: Callable[[Array], Array], operator: Callable[[Any], Any]) -> Term:
-        """The same term with its arrays where the factor is."""
-        ...
+    def about_zero(self, Z: Array) -> tuple[Array, Array]:
+        """(linear, ridge) of linear·z + ½ ridge·z²."""
+        return (self.slope - self.ridge * Z if self.around else self.slope), self.ridge
 
 
-class Linear:
-    """⟨cost, Z⟩ with cost >= 0: the l1 penalty, and cdNMF's cost of another class's parts."""
+class Shared(Protocol):
+    """V = A Z: samples that share a row (`knowledge.labels.SharedRows`)."""
 
-    couples = False
+    n_samples: int
+
+    def expand(self, Z: Any) -> Any: ...
+
+    def reduce(self, V: Any) -> Any: ...
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a factor lives: brings the arrays of a term there, in its dtype."""
+
+    rows: Callable[[Array], Array]
+    operator: Callable[[Any], Any]  # a product W Z, see DataMatrix.operator
+    dtype: Any
+
+    def __call__(self, a: Array) -> Array:
+        return self.rows(arrays.cast(a, self.dtype))
+
+
+class Term(ABC):
+    """One piece of the objective on one factor Z >= 0, (rows, k).
+
+    Subclasses write `value`, and `gradient` or `split`; with `lipschitz` all solvers can use them.
+    They see numpy arrays and may return anything that broadcasts to Z, unless ``anywhere``.
+
+    Attributes
+    ----------
+    couples : bool
+        Whether the term joins rows. One that does is left out where new samples are coded.
+    degree : float or None
+        q where value(s Z) = s^q value(Z); None where the term is not homogeneous.
+    exact : bool
+        Whether `bound` holds as it is for a whole solve; else it is renewed after every sweep.
+    anywhere : bool
+        Whether the methods use only what numpy, torch and distributed rows share (operators, sums);
+        otherwise the factor comes here as a numpy array, and the answer goes back.
+    by_row : tuple of str
+        Names of attributes that are arrays with one row for each row of Z, or one for all.
+    """
+
+    couples: bool = False
+    degree: float | None = None
+    exact: bool = False
+    anywhere: bool = False
+    by_row: ClassVar[tuple[str, ...]] = ()
+
+    def __init_subclass__(cls, **kw: Any) -> None:
+        super().__init_subclass__(**kw)
+        if cls.gradient is Term.gradient and cls.split is Term.split:
+            raise TypeError(f"{cls.__name__} needs a method `gradient`, or `split`.")
+
+    @abstractmethod
+    def value(self, Z: Array) -> float:
+        """What the term adds to the objective."""
+
+    def gradient(self, Z: Array) -> Array:
+        """The derivative with respect to Z."""
+        neg, pos = self.split(Z)
+        return pos - neg
+
+    def split(self, Z: Array) -> tuple[Array, Array]:
+        """(neg, pos), both >= 0, with gradient = pos - neg: what a multiplicative update divides.
+
+        Unless written, it comes from the bound: with ridge Z on both sides an update is not longer
+        than the bound allows.
+        """
+        xp = namespace(Z)
+        if "bound" not in self.offers:
+            slope = self.gradient(Z) + xp.zeros_like(Z)
+            return xp.maximum(-slope, 0), xp.maximum(slope, 0)
+        linear, ridge = self.bound(Z).about_zero(Z)
+        linear = linear + xp.zeros_like(Z)
+        return xp.maximum(-linear, 0), ridge * Z + xp.maximum(linear, 0)
+
+    def bound(self, Z: Array) -> Bound:
+        """A separable majoriser at Z; unless written, from the gradient and `lipschitz`."""
+        return Bound(self.gradient(Z), arrays.none(Z) + self.lipschitz(), around=True)
+
+    def lipschitz(self) -> float:
+        """A number that no eigenvalue of the Hessian exceeds; infinite where none is known."""
+        return np.inf
+
+    def solve(self, b: Array, ridge: Array, c: Array, Z: Array) -> Array:
+        """z >= 0 with (b + ridge z) z + z ∘ gradient(z) = c, for terms that offer "solve"."""
+        raise NotImplementedError
+
+    @property
+    def edges(self) -> tuple[Any, float] | None:
+        """CSR W and λ where the term is λ/2 Σ_ij ½ w_ij ‖z_i - z_j‖² and W is in memory."""
+        return None
+
+    @property
+    def offers(self) -> frozenset[str]:
+        """What steps may ask for, of "split", "bound", "lipschitz" and "solve"."""
+        smooth = bool(np.isfinite(self.lipschitz()))
+        bounded = smooth or type(self).bound is not Term.bound
+        words = {"split": True, "bound": bounded, "lipschitz": smooth}
+        return frozenset(word for word, there in words.items() if there)
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        return type(self).__name__
+
+    @property
+    def of_samples(self) -> bool:
+        """Whether it holds something for each row, and so cannot be asked about other rows."""
+        return self.couples or any(np.shape(getattr(self, a))[0] > 1 for a in self.by_row)
+
+    def check(self, shape: tuple[int, int], name: str) -> None:
+        """Raise where the term does not fit a factor of that shape."""
+        for attribute in self.by_row:
+            got = np.shape(getattr(self, attribute))
+            if len(got) != 2 or got[0] not in (1, shape[0]) or got[1] not in (1, shape[1]):
+                raise ValueError(
+                    f"{name}: {attribute} of {type(self).__name__} has shape {got}, which does not "
+                    f"broadcast to {shape}; give one row for all, or fit without cutting the "
+                    "samples (cross-validation does)."
+                )
+
+    def placed(self, place: Place) -> Term:
+        """The same term where the factor is."""
+        if not self.anywhere:
+            return Guest(self).placed(place)
+        term = copy.copy(self)
+        for name in self.by_row:
+            setattr(term, name, place(getattr(self, name)))
+        return term
+
+
+class Guest(Term):
+    """A term that is written for numpy, or for V = A Z, at home where Z lives.
+
+    The chain rule through A sums what the term says of the samples that share a row.
+    """
+
+    def __init__(self, term: Term, shared: Shared | None = None) -> None:
+        self.term, self.shared = term, shared
+        self.couples, self.exact = term.couples, term.exact
+        self.degree = term.degree
+        self.place: Place | None = None
+
+    def placed(self, place: Place) -> Term:
+        guest = copy.copy(self)
+        guest.place = place
+        return guest
+
+    def _here(self, Z: Array) -> Array:
+        V = to_numpy(Z)
+        return V if self.shared is None else self.shared.expand(V)
+
+    def _there(self, part: Any, V: Array, Z: Array) -> Array:
+        part = np.asarray(part, dtype=V.dtype)
+        if self.shared is not None:
+            part = self.shared.reduce(np.broadcast_to(part, V.shape))
+        part = part.reshape((1,) * (2 - part.ndim) + part.shape)
+        return part if self.place is None or isinstance(Z, np.ndarray) else self.place.rows(part)
+
+    def value(self, Z: Array) -> float:
+        return float(self.term.value(self._here(Z)))
+
+    def gradient(self, Z: Array) -> Array:
+        V = self._here(Z)
+        return self._there(self.term.gradient(V), V, Z)
+
+    def split(self, Z: Array) -> tuple[Array, Array]:
+        V = self._here(Z)
+        neg, pos = self.term.split(V)
+        return self._there(neg, V, Z), self._there(pos, V, Z)
+
+    def bound(self, Z: Array) -> Bound:
+        V = self._here(Z)
+        slope, ridge, around = self.term.bound(V)
+        return Bound(self._there(slope, V, Z), self._there(ridge, V, Z), around)
+
+    def lipschitz(self) -> float:
+        most = 1.0 if self.shared is None else float(self.shared.reduce(_ones(self.shared)).max())
+        return most * self.term.lipschitz()
+
+    @property
+    def offers(self) -> frozenset[str]:
+        return self.term.offers - {"solve"}
+
+    @property
+    def name(self) -> str:
+        return self.term.name
+
+
+def _ones(shared: Shared) -> Array:
+    return np.ones(shared.n_samples)
+
+
+class Linear(Term):
+    """⟨cost, Z⟩ with cost >= 0: the l1 penalty, and cdNMF's cost of another class's parts.
+
+    ``cost`` is (1, 1), (1, k), (n, 1) or (n, k).
+    """
+
     degree = 1
+    exact = anywhere = True
+    by_row = ("cost",)
 
     def __init__(self, cost: Array) -> None:
         self.cost = cost
@@ -52,24 +251,22 @@ class Linear:
             return dot64(self.cost, Z)
         return arrays.sum64(self.cost * Z)
 
-    def placed(self, place: Callable[[Array], Array], operator: Any) -> Linear:
-        return Linear(place(self.cost))
-
     def split(self, Z: Array) -> tuple[Array, Array]:
         return arrays.none(Z), self.cost
 
-    def row_bound(self, Z: Array) -> tuple[Array, Array]:
-        return self.cost, arrays.none(Z)
+    def bound(self, Z: Array) -> Bound:
+        return Bound(self.cost, arrays.none(Z))
 
     def lipschitz(self) -> float:
         return 0.0
 
 
-class Ridge:
-    """½ Σ weight ∘ Z ∘ Z; weight is (1, 1), (n, 1) or (n, k)."""
+class Ridge(Term):
+    """½ Σ weight ∘ Z ∘ Z with weight >= 0 of shape (1, 1), (1, k), (n, 1) or (n, k)."""
 
-    couples = False
     degree = 2
+    exact = anywhere = True
+    by_row = ("weight",)
 
     def __init__(self, weight: Array) -> None:
         self.weight = weight
@@ -77,287 +274,67 @@ class Ridge:
     def value(self, Z: Array) -> float:
         return 0.5 * dot64(Z * self.weight, Z)
 
-    def placed(self, place: Callable[[Array], Array], operator: Any) -> Ridge:
-        return Ridge(place(self.weight))
-
     def split(self, Z: Array) -> tuple[Array, Array]:
         return arrays.none(Z), Z * self.weight
 
-    def row_bound(self, Z: Array) -> tuple[Array, Array]:
-        return arrays.none(Z), self.weight
+    def bound(self, Z: Array) -> Bound:
+        return Bound(arrays.none(Z), self.weight)
 
     def lipschitz(self) -> float:
         return arrays.largest(self.weight)
 
 
-class Neighbors:
-    """Z -> W Z, with cliques kept implicit.
+class Price(NamedTuple):
+    """What lengths l of the columns of U cost as they enter V: at most Σ first l + ½ second l².
 
-    With ``members`` (classes, n), the samples of a class are joined by ``weight`` besides W: the
-    sum of the class minus the sample itself. ``mask`` and ``codes`` say which samples have a class,
-    and which.
+    Both have the slope of the cost at l = 1; ``value(l)`` is the cost itself.
     """
 
-    def __init__(
-        self, W: Any, members: Any = None, mask: Array = None, codes: Array = None, weight: Any = 0
-    ) -> None:
-        self.W, self.members, self.mask, self.codes, self.weight = W, members, mask, codes, weight
-
-    def __call__(self, Z: Array) -> Array:
-        out = multiply(self.W, Z)
-        if self.members is not None:
-            out[self.mask] += self.weight * ((self.members @ Z)[self.codes] - Z[self.mask])
-        return out
+    first: Array
+    second: Array
+    value: Callable[[Array], float]
 
 
-class OnGraph:
-    """What both terms on a graph hold: ``neighbors`` multiplies by W, ``degrees`` its row sums.
+class UnitLength(Term):
+    """The price of length: terms on V with the lengths of U in it, as a term on U.
 
-    W itself may be implicit.
+    Minimising it without a constraint and then moving the lengths over to V
+    (`FactorModel.normalize`) is holding the columns of U at length one (Frobenius) or sum one (KL).
+    The value is exact; gradient and bound are for U of length one, where a step begins.
     """
 
-    couples = True
+    anywhere = True
 
-    def __init__(self, neighbors: Any, degrees: Array, weight: float) -> None:
-        self.neighbors = neighbors
-        self.degrees = degrees
-        self.weight = weight
+    def __init__(self, prices: list[Price], lengths: Callable[[Array], Array], norm: int) -> None:
+        self.prices, self.lengths, self.norm = prices, lengths, norm
+        self.exact = norm == 2  # a bound that several sweeps may use
 
-    def placed(self, place: Callable[[Array], Array], operator: Callable[[Any], Any]) -> Any:
-        return type(self)(operator(self.neighbors), place(self.degrees), self.weight)
+    def value(self, U: Array) -> float:
+        lengths = arrays.float64(self.lengths(U))
+        return sum(price.value(lengths) for price in self.prices)
 
-    @property
-    def edges(self) -> tuple[Any, float] | None:
-        """W and λ where all edges are written out, as an array in memory."""
-        implicit = getattr(self.neighbors, "members", None) is not None
-        W = None if implicit else getattr(self.neighbors, "W", None)
-        return (W, self.weight) if hasattr(W, "indptr") else None
+    def bound(self, U: Array) -> Bound:
+        first, second = (
+            arrays.cast(sum(part), U.dtype)[None, :]
+            for part in zip(*((price.first, price.second) for price in self.prices))
+        )
+        xp = namespace(U)
+        if self.norm == 2:
+            # ½ρ‖u‖² is exact for what is quadratic, and ‖u‖ <= ½(‖u‖² + 1) touches at ‖u‖ = 1;
+            # what falls with length is concave, and below its tangent
+            falling = xp.minimum(first, 0) + xp.minimum(second, 0)
+            return Bound(falling * U, xp.maximum(first, 0) + xp.maximum(second, 0))
+        # linear in Σu exactly; (Σu)² <= Σ u²/u₀ at Σu₀ = 1 by Jensen. Below 1e-12 of the mean an
+        # entry is rounding, and its curvature would overflow
+        low = xp.maximum(U, 1e-12 / U.shape[0])
+        ridge = xp.maximum(second, 0) / low if bool((second > 0).any()) else arrays.none(U)
+        return Bound(first + xp.minimum(second, 0), ridge)
 
-
-class Graph(OnGraph):
-    """λ/2 tr(ZᵀLZ), L = D - W: neighbours in the graph W get similar rows."""
-
-    degree = 2
-
-    def value(self, Z: Array) -> float:
-        LZ = self.degrees[:, None] * Z - self.neighbors(Z)
-        return 0.5 * self.weight * dot64(LZ, Z)
-
-    def split(self, Z: Array) -> tuple[Array, Array]:
-        return self.weight * self.neighbors(Z), self.weight * self.degrees[:, None] * Z
-
-    def row_bound(self, Z: Array) -> tuple[Array, Array]:
-        # L ≼ 2D, so ½ tr(ZᵀLZ) <= at Z₀: ⟨LZ₀ - 2DZ₀, Z⟩ + tr(ZᵀDZ) = -⟨(W + D)Z₀, Z⟩ + tr(ZᵀDZ)
-        DZ = self.degrees[:, None] * Z
-        return -self.weight * (self.neighbors(Z) + DZ), 2.0 * self.weight * self.degrees[:, None]
+    def gradient(self, U: Array) -> Array:
+        slope, ridge, _ = self.bound(U)
+        return slope + ridge * U
 
     def lipschitz(self) -> float:
-        return 2.0 * self.weight * arrays.largest(self.degrees)
-
-
-class Anchored:
-    """λ/2 Σ_ij W_ij ‖z_i - a_j‖²: rows near fixed rows a_j, such as those of neighbours.
-
-    Up to a constant ½ Σ_i weight_i ‖z_i‖² - ⟨pull, Z⟩, with pull = λ W A and weight = λ W 1.
-    """
-
-    couples = False
-    degree = 2
-
-    def __init__(self, pull: Array, weight: Array, constant: float) -> None:
-        self.pull, self.weight, self.constant = pull, weight, constant
-
-    @classmethod
-    def to(cls, W: Any, A: Array, scale: float) -> Any:
-        """From W (n, m), the rows A (m, k) and λ."""
-        scale = A.dtype.type(scale)
-        weight = scale * np.asarray(W.sum(axis=1), dtype=A.dtype).reshape(-1, 1)
-        sums = np.asarray(W.sum(axis=0), dtype=np.float64).ravel()
-        return cls(scale * (W @ A), weight, float(scale) * float(sums @ cls.alone(A)))
-
-    @staticmethod
-    def alone(A: Array) -> Array:
-        """What each row of A adds by itself."""
-        return 0.5 * (A.astype(np.float64) ** 2).sum(axis=1)
-
-    def placed(self, place: Callable[[Array], Array], operator: Any) -> Any:
-        return type(self)(place(self.pull), place(self.weight), self.constant)
-
-    def value(self, Z: Array) -> float:
-        return 0.5 * dot64(Z * self.weight, Z) - dot64(self.pull, Z) + self.constant
-
-    def split(self, Z: Array) -> tuple[Array, Array]:
-        return self.pull, Z * self.weight
-
-    def row_bound(self, Z: Array) -> tuple[Array, Array]:
-        return -self.pull, self.weight
-
-    def lipschitz(self) -> float:
-        return arrays.largest(self.weight)
-
-
-class AnchoredDivergence(Anchored):
-    """λ Σ_ij W_ij D(a_j ‖ z_i), D the Kullback-Leibler divergence: `Anchored` beside a KL loss.
-
-    Its minimiser beside the loss's majoriser is GNMF (21) with the neighbours held.
-    """
-
-    degree = 1
-
-    @staticmethod
-    def alone(A: Array) -> Array:
-        A = A.astype(np.float64)
-        return (A * np.log(np.maximum(A, np.finfo(np.float64).tiny)) - A).sum(axis=1)
-
-    def value(self, Z: Array) -> float:
-        xp = namespace(Z)
-        log = xp.log(xp.maximum(Z, floor(Z.dtype)))
-        return arrays.sum64(Z * self.weight) - dot64(self.pull, log) + self.constant
-
-    def split(self, Z: Array) -> tuple[Array, Array]:
-        return ratio(self.pull, Z), spread(self.weight, Z)
-
-    def row_bound(self, Z: Array) -> tuple[Array, Array]:
-        raise TypeError("the divergence from fixed rows has no row bound; use solver='mu'")
-
-    def lipschitz(self) -> float:
-        return np.inf
-
-    def solve(self, b: Array, ridge: Array, c: Array, Z: Array) -> Array:
-        """z >= 0 with (b + weight + ridge z) z = c + pull."""
-        b, c = b + self.weight, c + self.pull
-        if not ridge.any():
-            return ratio(c, b)
-        return ratio(2 * c, b + namespace(Z).sqrt(b * b + 4 * ridge * c))
-
-
-#: Samples up to which a graph's matrix is factored; fill-in grows faster than the graph.
-MOST_FACTORED = 20_000
-
-
-class GraphDivergence(OnGraph):
-    """λ/4 Σ_jl W_jl Σ_k (v_j log(v_j/v_l) + v_l log(v_l/v_j)): GNMF (7) with its λ halved.
-
-    ``solve`` is GNMF (21): (diag(b) + λL) z = c for every column, by one factorization where all
-    columns have the same matrix and by conjugate gradients elsewhere. Its fixed points are near
-    those of this value, but not stationary for it.
-    """
-
-    degree = 1
-
-    def __init__(self, neighbors: Any, degrees: Array, weight: float) -> None:
-        super().__init__(neighbors, degrees, weight)
-        self.cg_iterations = 0  # the most that one solve took
-        self._known: Any = None  # the diagonal of the matrix that is factored, and its factors
-
-    def _log(self, Z: Array) -> Array:
-        xp = namespace(Z)
-        return xp.log(xp.maximum(Z, floor(Z.dtype)))
-
-    def value(self, Z: Array) -> float:
-        log = self._log(Z)
-        return 0.5 * self.weight * dot64(self.degrees[:, None] * log - self.neighbors(log), Z)
-
-    def split(self, Z: Array) -> tuple[Array, Array]:
-        log = self._log(Z)
-        D = self.degrees[:, None]
-        slope = D * log - self.neighbors(log) + D - ratio(self.neighbors(Z), Z)
-        slope *= 0.5 * self.weight
-        xp = namespace(Z)
-        return xp.maximum(-slope, 0), xp.maximum(slope, 0)
-
-    def row_bound(self, Z: Array) -> tuple[Array, Array]:
-        raise TypeError("the divergence on a graph has no row bound; use solver='mu'")
-
-    def lipschitz(self) -> float:
-        return np.inf
-
-    def solve(self, b: Array, ridge: Array, c: Array, Z: Array) -> Array:
-        """z >= 0 with (b + ridge z + λL) z = c, started at Z."""
-        if hasattr(self.neighbors, "here"):  # W Z brings the rows here: once is enough
-            return self._solve_here(b, ridge, c, Z)
-        for _ in range(8 if ridge.any() else 1):  # ridge z² ≈ ridge (2 z₀ z - z₀²): Newton
-            Z = self._conjugate_gradient(b + 2 * ridge * Z, c + ridge * Z * Z, Z)
-        return Z
-
-    def _solve_here(self, *given: Array) -> Array:
-        here = GraphDivergence(self.neighbors.here, to_numpy(self.degrees), self.weight)
-        Z = here.solve(*(to_numpy(a) for a in given))
-        self.cg_iterations = max(self.cg_iterations, here.cg_iterations)
-        return self.neighbors.place(Z)
-
-    def _conjugate_gradient(self, b: Array, c: Array, Z: Array, most: int = 500) -> Array:
-        """Jacobi-preconditioned CG, on all columns at once where they are not arrays in memory."""
-        diagonal = b + self.weight * self.degrees[:, None]
-        diagonal = namespace(Z).maximum(diagonal, floor(Z.dtype))
-        goal = 1e-12 if floor(Z.dtype) < 1e-100 else 1e-6
-        edges = self.edges if isinstance(Z, np.ndarray) else None
-        if edges is not None:
-            factors = self._factors(edges, diagonal)
-            if factors is not None:
-                return np.maximum(factors.solve(c.astype(np.float64)).astype(Z.dtype), 0)
-            return self._by_column(edges, diagonal, c, Z, goal, most)
-
-        def multiply(P: Array) -> Array:
-            return diagonal * P - self.weight * self.neighbors(P)
-
-        residual = c - multiply(Z)
-        goal = goal**2 * (c * c).sum(axis=0)
-        scaled = residual / diagonal
-        direction = scaled
-        product = (residual * scaled).sum(axis=0)
-        for n in range(1, most + 1):
-            if ((residual * residual).sum(axis=0) <= goal).all():
-                break
-            AP = multiply(direction)
-            alpha = ratio(product, (direction * AP).sum(axis=0))
-            Z = Z + alpha * direction
-            residual = residual - alpha * AP
-            scaled = residual / diagonal
-            following = (residual * scaled).sum(axis=0)
-            direction = scaled + ratio(following, product) * direction
-            product = following
-            self.cg_iterations = max(self.cg_iterations, n)
-        return namespace(Z).maximum(Z, 0)
-
-    def _factors(self, edges: tuple[Any, float], diagonal: Array) -> Any:
-        """LU factors of the matrix where all columns have the same, kept while it is the same.
-
-        Under the unit constraint it never changes: one factorization for the whole fit, where
-        conjugate gradients take hundreds of iterations each time if λ is large.
-        """
-        first = diagonal[:, 0].astype(np.float64)
-        if len(first) > MOST_FACTORED or np.ptp(diagonal, axis=1).max() > 1e-12 * first.min():
-            return None
-        if self._known is None or not np.allclose(first, self._known[0], rtol=1e-12, atol=0):
-            from scipy.sparse import csc_array, diags_array
-            from scipy.sparse.linalg import splu
-
-            W, scale = edges
-            A = csc_array(diags_array(first) - scale * W.astype(np.float64))
-            how = {"permc_spec": "MMD_AT_PLUS_A", "diag_pivot_thresh": 0.0}
-            self._known = first, splu(A, options={"SymmetricMode": True}, **how)
-        return self._known[1]
-
-    def _by_column(
-        self, edges: tuple[Any, float], diagonal: Array, c: Array, Z: Array, goal: float, most: int
-    ) -> Array:
-        from partwise.engine import kernels
-
-        W, scale = edges
-        n, k = Z.shape
-        width = -(-k // kernels.TILE)
-
-        def tiles(a: Array, rest: float) -> Array:
-            wide = np.full((n, width * kernels.TILE), rest, dtype=Z.dtype)
-            wide[:, :k] = a
-            return np.ascontiguousarray(wide.reshape(n, width, -1).transpose(1, 0, 2))
-
-        z = tiles(Z, 0)
-        taken = np.zeros(width, dtype=np.int64)
-        threads = threads_for(10.0 * (W.nnz + 5 * n) * k)
-        run = kernels.graph_solve_parallel if threads > 1 else kernels.graph_solve
-        arrays = (W.indptr, W.indices, W.data.astype(Z.dtype, copy=False), Z.dtype.type(scale))
-        run(*arrays, tiles(diagonal, 1), tiles(c, 0), z, goal, most, taken)
-        self.cg_iterations = max(self.cg_iterations, int(taken.max(initial=0)))
-        return np.maximum(z.transpose(1, 0, 2).reshape(n, -1)[:, :k], 0)
+        if self.norm == 1:
+            return np.inf
+        return sum(arrays.largest(p.first) + arrays.largest(p.second) for p in self.prices)

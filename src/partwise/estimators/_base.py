@@ -24,7 +24,7 @@ from partwise.engine.solvers import init as starts
 from partwise.engine.solvers.checkpoint import Checkpoint
 from partwise.engine.solvers.codes import solve_codes, start_codes
 from partwise.engine.solvers.loop import Settings, Solution, alternate
-from partwise.engine.solvers.steps import HANDLES, Step, make_step, mu_lin
+from partwise.engine.solvers.steps import STEPS, Step, check_step, make_step, mu_lin, shuffled
 from partwise.engine.subproblems import kkt_residual
 from partwise.engine.terms import Linear, Ridge, Term
 from partwise.estimators import _inputs, _validate
@@ -45,7 +45,7 @@ class Factorizer(
     _parameter_constraints: dict[str, Any] = {
         "n_components": [Interval(Integral, 1, None, closed="left"), None, StrOptions({"auto"})],
         "init": [StrOptions(set(starts.INITS)), None],
-        "solver": [StrOptions({"auto", "cd", *HANDLES})],
+        "solver": [StrOptions({"auto", "cd", *STEPS})],
         "beta_loss": LOSS,
         "tol": [Interval(Real, 0, None, closed="left")],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
@@ -89,8 +89,7 @@ class Factorizer(
         if solver == "mu" and getattr(self, "mu_rule", "lee-seung") == "lin":
             return mu_lin
         if solver == "hals" and getattr(self, "shuffle", False):
-            hals = make_step("hals")
-            return lambda sub, Z: hals(sub, Z, order=rng.permutation(Z.shape[1]))  # type: ignore[call-arg]
+            return shuffled(rng)
         return make_step(solver)
 
     # -- names ------------------------------------------------------------------------------
@@ -98,7 +97,6 @@ class Factorizer(
     def _solver_name(self) -> str:
         """The step that ``solver`` means for this loss; refuses what cannot be done."""
         beta = beta_of(self.beta_loss)
-        kind = "frobenius" if beta == 2 else "divergence"
         if self.solver == "cd" and beta != 2:
             raise ValueError(
                 f"Invalid beta_loss parameter: solver 'cd' does not handle beta_loss = {beta}"
@@ -106,12 +104,7 @@ class Factorizer(
         if self.solver == "auto":
             return "hals" if beta == 2 else "newton" if beta == 1 else "mu"
         name = "hals" if self.solver == "cd" else self.solver
-        able = [s for s, kinds in HANDLES.items() if kind in kinds and (s != "newton" or beta == 1)]
-        if name not in able:
-            raise ValueError(
-                f"solver={self.solver!r} cannot minimise beta_loss={self.beta_loss!r}; "
-                f"solvers that can: {', '.join(able)}."
-            )
+        check_step(name, self.beta_loss, beta)
         return name
 
     def _solver_for(self, data: Any) -> str:

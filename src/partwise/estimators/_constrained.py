@@ -20,19 +20,18 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from partwise.engine.arrays import own, to_numpy
-from partwise.engine.losses import beta_of, make_loss
-from partwise.engine.numeric import Array
-from partwise.engine.problem import FactorModel, column_lengths, unit_columns
-from partwise.engine.solvers.loop import Settings, alternate
-from partwise.engine.terms import (
+from partwise.engine.graph_terms import (
     Anchored,
     AnchoredDivergence,
     Graph,
     GraphDivergence,
-    Linear,
     Neighbors,
-    Term,
 )
+from partwise.engine.losses import beta_of, make_loss
+from partwise.engine.numeric import Array
+from partwise.engine.problem import FactorModel, column_lengths, unit_columns
+from partwise.engine.solvers.loop import Settings, alternate
+from partwise.engine.terms import Linear, Term
 from partwise.estimators import _inputs
 from partwise.estimators._base import Factorizer, elastic_net
 from partwise.estimators._callbacks import with_callbacks
@@ -542,7 +541,7 @@ def class_cost(labels: Labels, k: int, per_class: int) -> Array:
 
 def graph_operator(
     W: sp.csr_array, labels: Labels | None, label_weight: float | None, rows: Any, dtype: Any
-) -> tuple[Callable[[Array], Array], Array]:
+) -> tuple[Neighbors, Array]:
     """Z -> W Z and the degrees, with label cliques implicit and rows shared where they are.
 
     With ``label_weight``, samples of one label are joined by that weight, samples of different

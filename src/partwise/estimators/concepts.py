@@ -290,7 +290,7 @@ class CF(ConstrainedFactorizer):
     ) -> Array:
         V, C, objective = found.Z, found.U, found.history[-1]
         if solver != "mu":
-            sub = model.subproblem("V", V, C)
+            sub = model.codes(C)
             # from transform's start, if that is no worse: concepts may be close to collinear, and
             # then equally good codes lie far apart
             for start in (self._code_start(sub), V):

@@ -30,7 +30,7 @@ class SparseModel(FactorModel):
 
     def subproblem(self, side: str, Z: Array, U: Array) -> Any:
         sub = super().subproblem(side, Z, U)
-        sub.project = self.project.get(side)  # type: ignore[union-attr]
+        sub.project = self.project.get(side)
         return sub
 
     def normalize(self, Z: Array, U: Array) -> tuple[Array, Array]:
@@ -43,7 +43,7 @@ def projected_step(sub: Quadratic, Z: Array, steps: int = 5) -> Array:
 
     A step of 1/L minimises a majoriser over the constraint set, so the objective never rises.
     """
-    project = getattr(sub, "project", None)
+    project = sub.project
     if project is None:
         return hals(sub, Z)
     lipschitz = sub.lipschitz()

@@ -31,9 +31,9 @@ from partwise.engine.data.device import (
 #: Arrays lie transposed, (k, n), so that neighbouring threads read neighbouring numbers.
 SWEEP = r"""
 extern "C" __global__ void sweep(
-    T* Z, const T* C, const T* G, const T* D, const T* R, const long long n, const int k,
-    const int d_row, const int r_row, const int r_column, const int times,
-    const double stop2, const double enough)
+    T* Z, const T* C, const T* G, const T* D, const T* R, const T* E, const long long n,
+    const int k, const int d_row, const int r_row, const int r_column, const int e_row,
+    const int e_column, const int times, const double stop2, const double enough)
 {
     const long long i = (long long)blockDim.x * blockIdx.x + threadIdx.x;
     if (i >= n) return;
@@ -45,7 +45,8 @@ extern "C" __global__ void sweep(
             T gradient = 0;
             for (int other = 0; other < k; ++other) gradient += G[j * k + other] * Z[other * n + i];
             const T r = R[r_column * j * (r_row ? n : 1) + r_row * i], old = Z[j * n + i];
-            const T h = d * G[j * k + j] + r;
+            const T e = E[e_column * j * (e_row ? n : 1) + e_row * i];
+            const T h = d * G[j * k + j] + e;
             gradient = d * gradient + r * old - C[j * n + i];
             // without curvature it moves only where its linear cost sends it to zero
             T next = h > 0 ? old - gradient / h : (gradient > 0 ? (T)0 : old);
@@ -71,19 +72,19 @@ def _kernel(dtype: str) -> Any:
 
 @sweeps.sweep.register
 def _(
-    Z: cupy.ndarray, C: Array, G: Array, d: Array | None, r: Array, times: int, stop: float,
-    enough: float,
+    Z: cupy.ndarray, C: Array, G: Array, d: Array | None, r: Array, e: Array, times: int,
+    stop: float, enough: float,
 ) -> Array:  # fmt: skip
     n, k = Z.shape
     dtype = Z.dtype
     new = cupy.array(Z.T, order="C", copy=True)
-    C, G, r = (
+    C, G, r, e = (
         cupy.ascontiguousarray(cast(a, dtype))
-        for a in (cupy.broadcast_to(C, Z.shape).T, G, r.T if r.ndim == 2 else r[None, :])
+        for a in (cupy.broadcast_to(C, Z.shape).T, G, r.T, e.T)
     )
     d = cupy.ones(1, dtype) if d is None else cupy.ascontiguousarray(cast(d, dtype))
-    steps = [np.int32(size > 1) for size in (d.shape[0], r.shape[1], r.shape[0])]
-    args = (new, C, G, d, r, np.int64(n), np.int32(k), *steps, np.int32(times))
+    steps = [np.int32(size > 1) for size in (d.shape[0], *r.shape[::-1], *e.shape[::-1])]
+    args = (new, C, G, d, r, e, np.int64(n), np.int32(k), *steps, np.int32(times))
     limits = (np.float64(stop * stop), np.float64(enough / sweeps.ROWS))
     _kernel(dtype.name)((-(-n // THREADS),), (THREADS,), (*args, *limits))
     return new.T

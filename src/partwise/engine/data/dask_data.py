@@ -398,6 +398,9 @@ class GatheredNeighbors:
     def __call__(self, Z: Rows) -> Rows:
         return self.place(self.here(Z.gather()))
 
+    def laplacian(self, Z: Rows) -> Rows:
+        return self.place(self.here.laplacian(Z.gather()))
+
 
 # -- what runs beside a block; X is a DenseData or SparseData ----------------------------------
 

@@ -118,6 +118,18 @@ def multiply(X: Any, B: Array) -> Array:
     return out
 
 
+def laplacian(W: Any, Z: Array) -> Array:
+    """(D - W) Z for a CSR graph, from differences of rows, in threads where that pays."""
+    from partwise.engine import kernels
+
+    Z = np.ascontiguousarray(Z)
+    bounds, threads = _cut(W, 10 * Z.shape[1])
+    out = np.empty_like(Z)
+    run = kernels.laplacian_parallel if threads > 1 else kernels.laplacian
+    run(W.indptr, W.indices, W.data.astype(Z.dtype, copy=False), Z, out, bounds)
+    return out
+
+
 def _kl_pass(X: Any, V: Array, U: Array, low: Any, *, want_log: bool) -> tuple[Array, Array]:
     from partwise.engine import kernels
 

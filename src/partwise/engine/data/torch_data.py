@@ -146,16 +146,16 @@ def _(out: torch.Tensor) -> Array:
 
 @sweeps.sweep.register
 def _(
-    Z: torch.Tensor, C: Array, G: Array, d: Array | None, r: Array, times: int, stop: float,
-    enough: float,
+    Z: torch.Tensor, C: Array, G: Array, d: Array | None, r: Array, e: Array, times: int,
+    stop: float, enough: float,
 ) -> Array:  # fmt: skip
-    if r.ndim == 1 or r.shape[1] == 1:
-        C, r = C.expand(Z.shape), r.reshape(-1)
-        args = (Z.t(), C.t(), G, d, r, times, stop, enough / 2)
+    if r.shape[1] == 1 and e.shape[1] == 1:  # the kernel has one number a row
+        both = (r.reshape(-1), e.reshape(-1))
+        args = (Z.t(), C.expand(Z.shape).t(), G, d, *both, times, stop, enough / 2)
         new = kernels_torch.attempt("sweep", Z, Z.shape[1], *args)
         if new is not None:
             return new.t()
-    return sweeps.sweep_columns(Z, C, G, d, r, times, stop, enough)
+    return sweeps.sweep_columns(Z, C, G, d, r, e, times, stop, enough)
 
 
 def csr_parts(X: Any) -> Csr:

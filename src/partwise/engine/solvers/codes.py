@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from partwise.engine.arrays import none
 from partwise.engine.numeric import Array
-from partwise.engine.solvers.steps import Step
+from partwise.engine.problem import FactorModel
+from partwise.engine.solvers.steps import Step, bounded, hals
 from partwise.engine.subproblems import Quadratic, kkt_residual
 from partwise.engine.sweeps import sweep_rows
 
@@ -21,31 +21,34 @@ def start_codes(data: Any, k: int) -> Array:
 
 
 def solve_quadratic(sub: Quadratic, Z: Array, tol: float, scale: float) -> Array:
-    """Coordinate descent to the end, for terms that do not couple rows.
+    """Coordinate descent to the end, for terms whose bound holds for a whole solve.
 
     ``scale`` is ‖X‖²: a block of rows is done when a sweep moves V Uᵀ by less than its share of
     (tol/100)² of that.
     """
     Z = Z.copy() if isinstance(Z, np.ndarray) else Z
-    C, r = sub.C, none(Z, 1)
-    for term in sub.terms:
-        linear, ridge = term.row_bound(Z)
-        C, r = C - linear, r + ridge[:, 0]
+    C, r, _ = bounded(sub, sub.terms, Z)
     enough = max(0.01 * tol, 1e-9) ** 2 * scale * min(1.0, 64 / len(Z))
-    return sweep_rows(Z, C, sub.hessian, sub.d, r, 2000, 1e-9, enough=enough)
+    return sweep_rows(Z, C, sub.G, sub.d, r, 2000, 1e-9, enough=enough)
 
 
 def solve_codes(
-    model: Any, Z: Array, U: Array, step: Step, *, tol: float, max_iter: int
+    model: FactorModel, Z: Array, U: Array, step: Step, *, tol: float, max_iter: int
 ) -> tuple[Array, int]:
-    """argmin over Z with U fixed, from Z; coordinate descent to the end for a quadratic."""
+    """argmin over Z with U fixed, from Z; coordinate descent to the end for a quadratic.
+
+    "mu" stays what it is: the papers' updates.
+    """
     sub = model.subproblem("V", Z, U)
-    if isinstance(sub, Quadratic) and getattr(step, "__name__", "") != "mu":
-        return solve_quadratic(sub, Z, tol, 2 * model.constant), 1
+    if isinstance(sub, Quadratic) and step.name != "mu":
+        if not sub.local and all(term.exact for term in sub.terms):
+            return solve_quadratic(sub, Z, tol, 2 * model.constant), 1
+        step = hals
     n = 0
     for n in range(1, max_iter + 1):
         Z = step(sub, Z)
-        sub = model.subproblem("V", Z, U)
+        if sub.local:
+            sub = model.subproblem("V", Z, U)
         if tol > 0 and n % 5 == 0 and kkt_residual(sub, Z) <= 0.1 * tol:
             break
     return Z, n

@@ -1,18 +1,20 @@
 """One step on one subproblem: ``step(sub, Z) -> Z``, pure. Extrapolation lives in the loop.
 
-=========  ==================================  =====================================================
-step       subproblems                         what it does
-=========  ==================================  =====================================================
-mu         all                                 Z ∘ neg/pos, the papers' multiplicative update
-hals       Frobenius                           coordinate descent, several sweeps a product
-nesterov   Frobenius                           accelerated projected gradient, NMF-DC (15)(17)
-newton     KL, terms that do not couple rows   second-order coordinate sweeps
-=========  ==================================  =====================================================
+=========  ===========  ==========================  ==============================================
+step       loss         what it needs of a term     what it does
+=========  ===========  ==========================  ==============================================
+mu         Frobenius    a split gradient            Z ∘ neg/pos, the papers' multiplicative update
+mu         KL, other β  a bound, or a solve         the same with the bound's exact minimiser
+hals       Frobenius    a bound                     coordinate descent, several sweeps a product
+nesterov   Frobenius    a Lipschitz constant        accelerated projected gradient, NMF-DC (15)(17)
+newton     KL           a bound                     second-order coordinate sweeps
+=========  ===========  ==========================  ==============================================
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -22,13 +24,55 @@ from partwise.engine import arrays
 from partwise.engine.arrays import namespace, none, spread
 from partwise.engine.numeric import Array, floor, ratio, threads_for
 from partwise.engine.subproblems import Divergence, Quadratic, Subproblem
-from partwise.engine.sweeps import sweep_rows
+from partwise.engine.sweeps import join_ridge, sweep_rows
 from partwise.engine.terms import Term
 
-Step = Callable[[Any, Array], Array]
+#: Groups of rows that take turns under a graph: a row sees where all but one in 32 neighbours are.
+GROUPS = 32
 
 
-def mu(sub: Subproblem, Z: Array) -> Array:
+@dataclass(frozen=True)
+class Step:
+    """A way to move one factor, and what it asks for.
+
+    Attributes
+    ----------
+    name : str
+    move : callable
+        ``move(sub, Z, **options) -> Z``; Z itself is not written to.
+    needs : mapping
+        For each kind of loss that it can do, what each term must offer: one of these words.
+    betas : tuple of float
+        The β that it can do; empty: all of these kinds.
+    """
+
+    name: str
+    move: Callable[..., Array]
+    needs: Mapping[str, tuple[str, ...]]
+    betas: tuple[float, ...] = ()
+
+    def __call__(self, sub: Subproblem, Z: Array, **options: Any) -> Array:
+        return self.move(sub, Z, **options)
+
+    def bound_to(self, **options: Any) -> Step:
+        """The same step with these options."""
+        return replace(self, move=partial(self.move, **options))
+
+    def does(self, beta: float) -> bool:
+        """Whether it can minimise the β-divergence."""
+        return kind_of(beta) in self.needs and (not self.betas or beta in self.betas)
+
+    def takes(self, term: Term, beta: float) -> bool:
+        """Whether the term offers what it needs under this loss."""
+        return any(word in term.offers for word in self.needs[kind_of(beta)])
+
+
+def kind_of(beta: float) -> str:
+    """The kind of subproblem that a β-divergence makes."""
+    return "frobenius" if beta == 2 else "divergence"
+
+
+def _mu(sub: Subproblem, Z: Array) -> Array:
     """Z ∘ (neg/pos); for KL with a quadratic term the minimiser of the EM majoriser."""
     if isinstance(sub, Divergence):
         return _em(sub, Z)
@@ -37,7 +81,7 @@ def mu(sub: Subproblem, Z: Array) -> Array:
     return Z * (q if sub.exponent == 1 else q**sub.exponent)
 
 
-def mu_lin(sub: Subproblem, Z: Array, sigma: float = 1e-8, delta: float = 1e-8) -> Array:
+def _mu_lin(sub: Subproblem, Z: Array, sigma: float = 1e-8, delta: float = 1e-8) -> Array:
     """Lin (2007): a multiplicative step that cannot stall at zero.
 
     Z - Z̄/(pos(Z̄) + δ) ∘ grad with Z̄ = max(Z, σ) where grad < 0; converges to a stationary point.
@@ -57,14 +101,10 @@ def _em(sub: Divergence, Z: Array) -> Array:
     cost q^max(β-1,0) + r Z q = product q^min(β-2,0): Lee & Seung's ratio for β = 1 without a
     ridge r, a quadratic's root with one.
     """
-    b, r = sub.cost, none(Z)
-    coupled = next((term for term in sub.terms if hasattr(term, "solve")), None)
-    for term in sub.terms:
-        if term is not coupled:
-            linear, ridge = term.row_bound(Z)
-            b, r = b + linear, r + ridge
-    if coupled is not None:
-        return coupled.solve(spread(b, Z), r, Z * sub.product, Z)
+    solver = next((term for term in sub.terms if "solve" in term.offers), None)
+    b, r = _costs(sub, [term for term in sub.terms if term is not solver], Z)
+    if solver is not None:
+        return solver.solve(spread(b, Z), r, Z * sub.product, Z)
     beta = sub.beta
     b = spread(b, Z)
     if beta >= 2:  # q² <= 2/β q^β + const: the ridge joins the cost
@@ -98,47 +138,62 @@ def _ridge_root(num: Array, cost: Array, ridge: Array, beta: float) -> Array:
     return np.where(alive, np.exp(t), 0).astype(num.dtype)
 
 
-def hals(sub: Quadratic, Z: Array, *, stop: float = 0.1, order: Array | None = None) -> Array:
+def _costs(sub: Divergence, terms: Sequence[Term], Z: Array) -> tuple[Array, Array]:
+    """The linear cost of the loss with those of the terms' bounds at Z, and their ridges."""
+    cost, ridge = sub.cost, none(Z)
+    for term in terms:
+        linear, curved = term.bound(Z).about_zero(Z)
+        cost, ridge = cost + linear, ridge + curved
+    return cost, ridge
+
+
+def _hals(sub: Quadratic, Z: Array, *, stop: float = 0.1, order: Array | None = None) -> Array:
     """Exact coordinate steps, `sub.sweeps` of them or until a sweep moves little.
 
-    A graph moves rows one after the other where it can; otherwise terms that couple rows enter
-    through their row bound, which is renewed between sweeps.
+    Rows of a graph take turns where its edges are in memory; other terms enter through their
+    bound, which is renewed between sweeps unless it holds for all of them.
     """
-    if hasattr(sub, "descend"):  # rows coupled by a kernel: gradients do better
+    if sub.descends:  # rows coupled by a kernel: gradients do better
         return sub.descend(Z, 2)
     Z = Z.copy() if isinstance(Z, np.ndarray) else Z
-    coupled = [term for term in sub.terms if term.couples]
-    graph = _taking_turns(coupled, Z, sub.sweeps) if order is None else None
-    if graph is not None:
-        C, r = _bounded(sub.C, [term for term in sub.terms if not term.couples], Z)
-        _sweep_graph(Z, C, sub.hessian, sub.d, r, graph, sub.sweeps, stop)
-        return Z
-    rounds, sweeps = (max(1, sub.sweeps), 1) if coupled else (1, sub.sweeps)
+    graph = _taking_turns(sub.terms, Z) if order is None else None
+    terms = [term for term in sub.terms if term is not graph]
+    kept = all(term.exact for term in terms)
+    rounds, sweeps = (1, sub.sweeps) if kept else (max(1, sub.sweeps), 1)
     for _ in range(rounds):
-        C, r = _bounded(sub.C, sub.terms, Z)
-        Z = sweep_rows(Z, C, sub.hessian, sub.d, r, sweeps, stop, order)
+        C, r, near = bounded(sub, terms, Z)
+        if graph is None:
+            Z = sweep_rows(Z, C, sub.G, sub.d, r, sweeps, stop, order, near=near)
+        else:
+            edges = graph.edges
+            assert edges is not None and near is None
+            _sweep_graph(Z, C, sub.G, sub.d, r, edges, sweeps, stop)
     return Z
 
 
-def _bounded(C: Array, terms: Sequence[Term], Z: Array) -> tuple[Array, Array]:
-    """C less the linear parts of the terms' row bounds at Z, and the sum of their ridges."""
-    r = none(Z, 1)
-    for term in terms:
-        linear, ridge = term.row_bound(Z)
-        C, r = C - linear, r + ridge[:, 0]
-    return C, r
+def bounded(sub: Quadratic, terms: Sequence[Term], Z: Array) -> tuple[Array, Array, Array | None]:
+    """C less the slopes of the terms' bounds at Z, ridges, and those of bounds around Z.
 
-
-def _taking_turns(coupled: list[Any], Z: Array, sweeps: int) -> tuple[Any, float] | None:
-    """The graph and its weight where rows can take turns: one graph, no more than a thread's work.
-
-    Many threads do better with all rows at once.
+    The last are None where there are none.
     """
-    if len(coupled) != 1 or not isinstance(Z, np.ndarray):
+    C, r, near = sub.C, none(Z), None
+    for term in terms:
+        slope, ridge, around = term.bound(Z)
+        C = C - slope
+        if around:
+            near = ridge if near is None else near + ridge
+        else:
+            r = r + ridge
+    return C, r, near
+
+
+def _taking_turns(terms: Sequence[Term], Z: Array) -> Term | None:
+    """The one graph whose rows can take turns; no other term may have a bound around Z."""
+    if not isinstance(Z, np.ndarray):
         return None
-    if threads_for(0.1 * Z.size * Z.shape[1] * sweeps) > 2:
-        return None
-    return coupled[0].edges
+    graphs = [term for term in terms if term.edges is not None]
+    rest = [term for term in terms if term not in graphs]
+    return graphs[0] if len(graphs) == 1 and all(term.exact for term in rest) else None
 
 
 def _sweep_graph(
@@ -148,15 +203,20 @@ def _sweep_graph(
     from partwise.engine import kernels
 
     W, scale = graph
+    n, k = Z.shape
+    G, r = join_ridge(G, d, r)
     C, G = np.ascontiguousarray(C, Z.dtype), np.ascontiguousarray(G, Z.dtype)
     d = np.ones(1, Z.dtype) if d is None else d
     arrays = (W.indptr, W.indices, W.data.astype(Z.dtype, copy=False), Z.dtype.type(scale))
-    kernels.hals_graph(Z, C, G, d, r.astype(Z.dtype), *arrays, rounds, stop)
+    groups = min(GROUPS, -(-n // kernels.LANES))
+    threads = threads_for(float(n) * k * k * rounds)
+    run = kernels.hals_graph if threads == 1 else kernels.hals_graph_parallel
+    run(Z, C, G, d, np.ascontiguousarray(r, Z.dtype), *arrays, max(1, groups), rounds, stop)
 
 
-def nesterov(sub: Quadratic, Z: Array, *, inner_iter: int = 10) -> Array:
+def _nesterov(sub: Quadratic, Z: Array, *, inner_iter: int = 10) -> Array:
     """`inner_iter` accelerated projected gradient steps from Z, NMF-DC (15) and (17)."""
-    if hasattr(sub, "descend"):
+    if sub.descends:
         return sub.descend(Z, inner_iter)
     lipschitz = sub.lipschitz()
     if lipschitz <= floor(Z.dtype):
@@ -164,40 +224,59 @@ def nesterov(sub: Quadratic, Z: Array, *, inner_iter: int = 10) -> Array:
     step = 1.0 / lipschitz
     Y, momentum = Z, 1.0
     for _ in range(inner_iter):
-        neg, pos = sub.split(Y)
-        new = namespace(Y).maximum(Y - step * (pos - neg), 0)
+        new = namespace(Y).maximum(Y - step * sub.gradient(Y), 0)
         following = (1 + float(np.sqrt(4 * momentum**2 + 1))) / 2
         Y = new + ((momentum - 1) / following) * (new - Z)
         Z, momentum = new, following
     return Z
 
 
-def newton(sub: Divergence, Z: Array, *, sweeps: int = 2, rough: bool = False) -> Array:
+def _newton(sub: Divergence, Z: Array, *, sweeps: int = 2, rough: bool = False) -> Array:
     """Second-order coordinate sweeps; the back end runs them, since they need rows of X.
 
     ``rough`` lets it do them in float32, which finds the way but not the last digits.
     """
     if sub.newton is None:  # no second-order sweeps on this factor and back end
-        return mu(sub, Z)
-    cost, ridge = sub.cost, none(Z, 1)
-    for term in sub.terms:
-        linear, bound = term.row_bound(Z)
-        if bound.shape[1] > 1:  # a curvature for each entry: the kernel has one for each row
-            return mu(sub, Z)
-        cost, ridge = cost + linear, ridge + bound[:, 0]
+        return _em(sub, Z)
+    cost, ridge = _costs(sub, sub.terms, Z)
     return sub.newton(Z, arrays.float64(cost), arrays.float64(ridge), sweeps, rough)
 
 
-STEPS: dict[str, Step] = {"mu": mu, "hals": hals, "nesterov": nesterov, "newton": newton}
-#: Which losses a step can do; asked for before any work is done.
-HANDLES = {
-    "mu": ("frobenius", "divergence"),
-    "hals": ("frobenius",),
-    "nesterov": ("frobenius",),
-    "newton": ("divergence",),
-}
+mu = Step("mu", _mu, {"frobenius": ("split",), "divergence": ("bound", "solve")})
+mu_lin = Step("mu", _mu_lin, {"frobenius": ("split",), "divergence": ("split",)})
+hals = Step("hals", _hals, {"frobenius": ("bound",)})
+nesterov = Step("nesterov", _nesterov, {"frobenius": ("lipschitz",)})
+newton = Step("newton", _newton, {"divergence": ("bound",)}, betas=(1.0,))
+STEPS = {step.name: step for step in (mu, hals, nesterov, newton)}
 
 
 def make_step(name: str, **options: Any) -> Step:
     """The step of that name with its options bound."""
-    return partial(STEPS[name], **options) if options else STEPS[name]
+    return STEPS[name].bound_to(**options) if options else STEPS[name]
+
+
+def shuffled(rng: np.random.RandomState) -> Step:
+    """Coordinate descent with the coordinates in a new order every time."""
+
+    def move(sub: Quadratic, Z: Array) -> Array:
+        return _hals(sub, Z, order=rng.permutation(Z.shape[1]))
+
+    return replace(hals, move=move)
+
+
+def check_step(name: str, beta_loss: str | float, beta: float, terms: Sequence[Term] = ()) -> None:
+    """Raise where the step cannot do the loss or a term, and name those that can."""
+    step = STEPS[name]
+    able = [s for s in STEPS.values() if s.does(beta)]
+    what = f"minimise beta_loss={beta_loss!r}"
+    if step.does(beta):
+        odd = next((term for term in terms if not step.takes(term, beta)), None)
+        if odd is None:
+            return
+        needs = " or ".join(step.needs[kind_of(beta)])
+        what += f" with {odd.name}, which has no {needs}"
+    able = [s for s in able if all(s.takes(term, beta) for term in terms)]
+    can = ", ".join(s.name for s in able)
+    raise ValueError(
+        f"solver={name!r} cannot {what}; " + (f"solvers that can: {can}." if can else "none can.")
+    )

@@ -1,0 +1,301 @@
+"""Terms that join neighbours in a graph: GNMF's Laplacian, and its divergence under KL."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol, cast
+
+import numpy as np
+
+from partwise.engine import arrays
+from partwise.engine.arrays import namespace, spread, to_numpy
+from partwise.engine.data.sparse import laplacian, multiply
+from partwise.engine.numeric import Array, dot64, floor, ratio, threads_for
+from partwise.engine.terms import Bound, Place, Term
+
+
+class Operator(Protocol):
+    """A graph as two products with a factor, wherever that lives."""
+
+    def __call__(self, Z: Array) -> Array:
+        """W Z."""
+        ...
+
+    def laplacian(self, Z: Array) -> Array:
+        """(D - W) Z, without the cancellation of D Z - W Z."""
+        ...
+
+
+class Gathered(Operator, Protocol):
+    """A graph whose rows lie elsewhere: ``here`` is it in memory, ``place`` sends rows back."""
+
+    here: Operator
+    place: Callable[[Array], Array]
+
+
+class Neighbors:
+    """Z -> W Z, with cliques kept implicit.
+
+    With ``members`` (classes, n), the samples of a class are joined by ``weight`` besides W: the
+    sum of the class minus the sample itself. ``mask`` and ``codes`` say which samples have a class,
+    and which.
+    """
+
+    def __init__(
+        self, W: Any, members: Any = None, mask: Array = None, codes: Array = None, weight: Any = 0
+    ) -> None:
+        self.W, self.members, self.mask, self.codes, self.weight = W, members, mask, codes, weight
+
+    def __call__(self, Z: Array) -> Array:
+        out = multiply(self.W, Z)
+        if self.members is not None:
+            out[self.mask] += self.weight * ((self.members @ Z)[self.codes] - Z[self.mask])
+        return out
+
+    def laplacian(self, Z: Array) -> Array:
+        out = laplacian(self.W, Z)
+        if self.members is not None:
+            counts = np.asarray(self.members.sum(axis=1), dtype=np.float64).reshape(-1, 1)
+            means = (self.members @ Z.astype(np.float64)) / np.maximum(counts, 1)
+            apart = counts[self.codes] * (Z[self.mask] - means[self.codes])
+            out[self.mask] += (self.weight * apart).astype(Z.dtype)
+        return out
+
+
+class OnGraph(Term):
+    """What both terms on a graph hold: ``neighbors`` multiplies by W, ``degrees`` its row sums.
+
+    W itself may be implicit.
+    """
+
+    couples = anywhere = True
+
+    def __init__(self, neighbors: Operator, degrees: Array, weight: float) -> None:
+        self.neighbors = neighbors
+        self.degrees = degrees
+        self.weight = weight
+
+    def gradient(self, Z: Array) -> Array:
+        raise NotImplementedError
+
+    def placed(self, place: Place) -> Any:
+        return type(self)(place.operator(self.neighbors), place(self.degrees), self.weight)
+
+    @property
+    def edges(self) -> tuple[Any, float] | None:
+        implicit = getattr(self.neighbors, "members", None) is not None
+        W = None if implicit else getattr(self.neighbors, "W", None)
+        return (W, self.weight) if hasattr(W, "indptr") else None
+
+
+class Graph(OnGraph):
+    """λ/2 tr(ZᵀLZ), L = D - W: neighbours in the graph W get similar rows."""
+
+    degree = 2
+
+    def value(self, Z: Array) -> float:
+        return 0.5 * self.weight * dot64(self.neighbors.laplacian(Z), Z)
+
+    def gradient(self, Z: Array) -> Array:
+        return self.weight * self.neighbors.laplacian(Z)
+
+    def split(self, Z: Array) -> tuple[Array, Array]:
+        return self.weight * self.neighbors(Z), self.weight * self.degrees[:, None] * Z
+
+    def bound(self, Z: Array) -> Bound:
+        # L ≼ 2D
+        return Bound(self.gradient(Z), 2.0 * self.weight * self.degrees[:, None], around=True)
+
+    def lipschitz(self) -> float:
+        return 2.0 * self.weight * arrays.largest(self.degrees)
+
+
+class Anchored(Term):
+    """λ/2 Σ_ij W_ij ‖z_i - a_j‖²: rows near fixed rows a_j, such as those of neighbours.
+
+    Up to a constant ½ Σ_i weight_i ‖z_i‖² - ⟨pull, Z⟩, with pull = λ W A and weight = λ W 1.
+    """
+
+    exact = anywhere = True
+    by_row = ("pull", "weight")
+
+    def __init__(self, pull: Array, weight: Array, constant: float) -> None:
+        self.pull, self.weight, self.constant = pull, weight, constant
+
+    @classmethod
+    def to(cls, W: Any, A: Array, scale: float) -> Any:
+        """From W (n, m), the rows A (m, k) and λ."""
+        scale = A.dtype.type(scale)
+        weight = scale * np.asarray(W.sum(axis=1), dtype=A.dtype).reshape(-1, 1)
+        sums = np.asarray(W.sum(axis=0), dtype=np.float64).ravel()
+        return cls(scale * (W @ A), weight, float(scale) * float(sums @ cls.alone(A)))
+
+    @staticmethod
+    def alone(A: Array) -> Array:
+        """What each row of A adds by itself."""
+        return 0.5 * (A.astype(np.float64) ** 2).sum(axis=1)
+
+    def value(self, Z: Array) -> float:
+        return 0.5 * dot64(Z * self.weight, Z) - dot64(self.pull, Z) + self.constant
+
+    def split(self, Z: Array) -> tuple[Array, Array]:
+        return self.pull, Z * self.weight
+
+    def bound(self, Z: Array) -> Bound:
+        return Bound(-self.pull, self.weight)
+
+    def lipschitz(self) -> float:
+        return arrays.largest(self.weight)
+
+
+class AnchoredDivergence(Anchored):
+    """λ Σ_ij W_ij D(a_j ‖ z_i), D the Kullback-Leibler divergence: `Anchored` beside a KL loss.
+
+    Its minimiser beside the loss's majoriser is GNMF (21) with the neighbours held.
+    """
+
+    exact = False
+    offers = frozenset({"split", "solve"})
+
+    @staticmethod
+    def alone(A: Array) -> Array:
+        A = A.astype(np.float64)
+        return (A * np.log(np.maximum(A, np.finfo(np.float64).tiny)) - A).sum(axis=1)
+
+    def value(self, Z: Array) -> float:
+        xp = namespace(Z)
+        log = xp.log(xp.maximum(Z, floor(Z.dtype)))
+        return arrays.sum64(Z * self.weight) - dot64(self.pull, log) + self.constant
+
+    def split(self, Z: Array) -> tuple[Array, Array]:
+        return ratio(self.pull, Z), spread(self.weight, Z)
+
+    def solve(self, b: Array, ridge: Array, c: Array, Z: Array) -> Array:
+        """z >= 0 with (b + weight + ridge z) z = c + pull."""
+        b, c = b + self.weight, c + self.pull
+        if not ridge.any():
+            return ratio(c, b)
+        return ratio(2 * c, b + namespace(Z).sqrt(b * b + 4 * ridge * c))
+
+
+#: Samples up to which a graph's matrix is factored; fill-in grows faster than the graph.
+MOST_FACTORED = 20_000
+
+
+class GraphDivergence(OnGraph):
+    """λ/4 Σ_jl W_jl Σ_k (v_j log(v_j/v_l) + v_l log(v_l/v_j)): GNMF (7) with its λ halved.
+
+    ``solve`` is GNMF (21): (diag(b) + λL) z = c for every column, by one factorization where all
+    columns have the same matrix and by conjugate gradients elsewhere. Its fixed points are near
+    those of this value, but not stationary for it.
+    """
+
+    degree = 1
+    offers = frozenset({"split", "solve"})  # no bound: it is not convex, nor its rule a descent
+
+    def __init__(self, neighbors: Operator, degrees: Array, weight: float) -> None:
+        super().__init__(neighbors, degrees, weight)
+        self.cg_iterations = 0  # the most that one solve took
+        self._known: Any = None  # the diagonal of the matrix that is factored, and its factors
+
+    def _log(self, Z: Array) -> Array:
+        xp = namespace(Z)
+        return xp.log(xp.maximum(Z, floor(Z.dtype)))
+
+    def value(self, Z: Array) -> float:
+        return 0.5 * self.weight * dot64(self.neighbors.laplacian(self._log(Z)), Z)
+
+    def gradient(self, Z: Array) -> Array:
+        D = self.degrees[:, None]
+        slope = self.neighbors.laplacian(self._log(Z)) + D - ratio(self.neighbors(Z), Z)
+        return 0.5 * self.weight * slope
+
+    def solve(self, b: Array, ridge: Array, c: Array, Z: Array) -> Array:
+        """z >= 0 with (b + ridge z + λL) z = c, started at Z."""
+        if hasattr(self.neighbors, "here"):  # W Z brings the rows here: once is enough
+            return self._solve_here(cast(Gathered, self.neighbors), b, ridge, c, Z)
+        for _ in range(8 if ridge.any() else 1):  # ridge z² ≈ ridge (2 z₀ z - z₀²): Newton
+            Z = self._conjugate_gradient(b + 2 * ridge * Z, c + ridge * Z * Z, Z)
+        return Z
+
+    def _solve_here(self, neighbors: Gathered, *given: Array) -> Array:
+        here = GraphDivergence(neighbors.here, to_numpy(self.degrees), self.weight)
+        Z = here.solve(*(to_numpy(a) for a in given))
+        self.cg_iterations = max(self.cg_iterations, here.cg_iterations)
+        return neighbors.place(Z)
+
+    def _conjugate_gradient(self, b: Array, c: Array, Z: Array, most: int = 500) -> Array:
+        """Jacobi-preconditioned CG, on all columns at once where they are not arrays in memory."""
+        diagonal = b + self.weight * self.degrees[:, None]
+        diagonal = namespace(Z).maximum(diagonal, floor(Z.dtype))
+        goal = 1e-12 if floor(Z.dtype) < 1e-100 else 1e-6
+        edges = self.edges if isinstance(Z, np.ndarray) else None
+        if edges is not None:
+            factors = self._factors(edges, diagonal)
+            if factors is not None:
+                return np.maximum(factors.solve(c.astype(np.float64)).astype(Z.dtype), 0)
+            return self._by_column(edges, diagonal, c, Z, goal, most)
+
+        def multiply(P: Array) -> Array:
+            return diagonal * P - self.weight * self.neighbors(P)
+
+        residual = c - multiply(Z)
+        goal = goal**2 * (c * c).sum(axis=0)
+        scaled = residual / diagonal
+        direction = scaled
+        product = (residual * scaled).sum(axis=0)
+        for n in range(1, most + 1):
+            if ((residual * residual).sum(axis=0) <= goal).all():
+                break
+            AP = multiply(direction)
+            alpha = ratio(product, (direction * AP).sum(axis=0))
+            Z = Z + alpha * direction
+            residual = residual - alpha * AP
+            scaled = residual / diagonal
+            following = (residual * scaled).sum(axis=0)
+            direction = scaled + ratio(following, product) * direction
+            product = following
+            self.cg_iterations = max(self.cg_iterations, n)
+        return namespace(Z).maximum(Z, 0)
+
+    def _factors(self, edges: tuple[Any, float], diagonal: Array) -> Any:
+        """LU factors of the matrix where all columns have the same, kept while it is the same.
+
+        Under the unit constraint it never changes: one factorization for the whole fit, where
+        conjugate gradients take hundreds of iterations each time if λ is large.
+        """
+        first = diagonal[:, 0].astype(np.float64)
+        if len(first) > MOST_FACTORED or np.ptp(diagonal, axis=1).max() > 1e-12 * first.min():
+            return None
+        if self._known is None or not np.allclose(first, self._known[0], rtol=1e-12, atol=0):
+            from scipy.sparse import csc_array, diags_array
+            from scipy.sparse.linalg import splu
+
+            W, scale = edges
+            A = csc_array(diags_array(first) - scale * W.astype(np.float64))
+            how = {"permc_spec": "MMD_AT_PLUS_A", "diag_pivot_thresh": 0.0}
+            self._known = first, splu(A, options={"SymmetricMode": True}, **how)
+        return self._known[1]
+
+    def _by_column(
+        self, edges: tuple[Any, float], diagonal: Array, c: Array, Z: Array, goal: float, most: int
+    ) -> Array:
+        from partwise.engine import kernels
+
+        W, scale = edges
+        n, k = Z.shape
+        width = -(-k // kernels.TILE)
+
+        def tiles(a: Array, rest: float) -> Array:
+            wide = np.full((n, width * kernels.TILE), rest, dtype=Z.dtype)
+            wide[:, :k] = a
+            return np.ascontiguousarray(wide.reshape(n, width, -1).transpose(1, 0, 2))
+
+        z = tiles(Z, 0)
+        taken = np.zeros(width, dtype=np.int64)
+        threads = threads_for(10.0 * (W.nnz + 5 * n) * k)
+        run = kernels.graph_solve_parallel if threads > 1 else kernels.graph_solve
+        arrays = (W.indptr, W.indices, W.data.astype(Z.dtype, copy=False), Z.dtype.type(scale))
+        run(*arrays, tiles(diagonal, 1), tiles(c, 0), z, goal, most, taken)
+        self.cg_iterations = max(self.cg_iterations, int(taken.max(initial=0)))
+        return np.maximum(z.transpose(1, 0, 2).reshape(n, -1)[:, :k], 0)
