@@ -18,7 +18,7 @@ from backends import KINDS, Forms
 from methods import KL, LOSSES
 from partwise import GNMF, ConstrainedNMF, SemiGNMF
 from partwise.engine.arrays import to_numpy
-from partwise.engine.terms import Anchored, AnchoredDivergence
+from partwise.engine.graph_terms import Anchored, AnchoredDivergence
 from partwise.knowledge.graph import _rows, neighbor_graph
 
 DIGITS, TRUTH = load_digits(n_class=4, return_X_y=True)

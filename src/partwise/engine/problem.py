@@ -64,18 +64,21 @@ class FactorModel:
             d = np.ones(n) if weights is None else weights
             d = (d if self.rows is None else self.rows.reduce(d)).astype(data.dtype)
             self.d = self.R.rows(d)
-        R = self.R
-        on_V, on_U = (Place(move, R.operator, data.dtype) for move in (R.rows, R.small))
-        self.terms = {
-            "V": [term.placed(on_V) for term in terms_V],
-            "U": [term.placed(on_U) for term in terms_U],
-        }
+        self.terms: dict[str, list[Term]] = {"V": [], "U": []}
+        for side, terms in (("V", terms_V), ("U", terms_U)):
+            for term in terms:
+                self.add_term(side, term)
         self.constant = loss.constant(data, self.weights)
-        self.seen = Seen(R, self.d, self.S, self.constant)
+        self.seen = Seen(self.R, self.d, self.S, self.constant)
         self.factor = 1.0  # what X was divided by, where its values are extreme
         self.sweeps = {"V": 1, "U": 1}
 
     # -- terms ------------------------------------------------------------------------------
+
+    def add_term(self, side: str, term: Term) -> None:
+        """One more term on Z ("V") or U, brought to where that factor lives."""
+        move = self.R.rows if side == "V" else self.R.small
+        self.terms[side].append(term.placed(Place(move, self.R.operator, self.data.dtype)))
 
     def penalty(self, side: str, Z: Array, U: Array) -> float:
         """The terms on one factor."""

@@ -190,7 +190,7 @@ class ConstrainedFactorizer(Factorizer):
         V = to_numpy(self.embedding_).astype(data.dtype, copy=False)
         make = Anchored if beta_of(self.beta_loss) == 2 else AnchoredDivergence
         term = make.to(W, V, self._pieces().graph_reg)
-        model.terms["V"].append(term.placed(model.R.rows, model.R.operator))
+        model.add_term("V", term)
         return model
 
     def _edges(self, neighbors: Neighborhood, X: Any, graph: Any) -> sp.csr_array:
