@@ -13,7 +13,7 @@ from partwise.engine.losses import Frobenius
 from partwise.engine.numeric import Array
 from partwise.engine.problem import FactorModel
 from partwise.engine.solvers.loop import Settings
-from partwise.engine.solvers.steps import hals
+from partwise.engine.solvers.steps import Step, hals
 from partwise.engine.sparseness import project_columns
 from partwise.engine.subproblems import Quadratic
 from partwise.estimators import _inputs
@@ -53,6 +53,9 @@ def projected_step(sub: Quadratic, Z: Array, steps: int = 5) -> Array:
         neg, pos = sub.split(Z)
         Z = project(Z - (pos - neg) / Z.dtype.type(lipschitz))
     return Z
+
+
+PROJECTED = Step("projected", projected_step, {"frobenius": ("lipschitz",)})
 
 
 @documented
@@ -152,8 +155,8 @@ class SparseNMF(ConstrainedFactorizer):
             project["U"] = partial(project_columns, sparseness=self.sparseness_H, unit=True)
         return SparseModel(data, project)
 
-    def _step(self, solver: str, rng: np.random.RandomState) -> Any:
-        return projected_step
+    def _step(self, solver: str, rng: np.random.RandomState) -> Step:
+        return PROJECTED
 
     def _settings(self, solver: str, model: FactorModel) -> Settings:
         free = self.sparseness_W is None and self.sparseness_H is None
