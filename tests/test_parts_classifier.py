@@ -174,6 +174,55 @@ def test_candidates_say_what_was_tried(fitted):
     assert 0 <= low <= share <= high <= 1
 
 
+def test_labels_to_give_next_teach_more_than_random_ones(digits):
+    X, y, _ = digits
+    gained = []
+    for seed in range(3):
+        rng = np.random.RandomState(seed)
+        known = np.full(y.size, -1)
+        for c in range(6):
+            known[rng.choice(np.flatnonzero(y == c))] = c
+        model = PartsClassifier(max_iter=40, warm_start=True).fit(X, known)
+        asked = model.suggest(6)
+        assert (known[asked] < 0).all() and np.unique(asked).size == 6
+        for rows in (asked, rng.choice(np.flatnonzero(known < 0), 6, replace=False)):
+            more = known.copy()
+            more[rows] = y[rows]
+            rest = more < 0
+            gained.append(np.mean(model.fit(X, more).transduction_[rest] == y[rest]))
+    assert np.mean(gained[::2]) > np.mean(gained[1::2])
+
+
+def test_doubtful_ones_are_wrong_more_often(digits, fitted):
+    _, y, _ = digits
+    order = fitted.doubtful()
+    wrong = fitted.transduction_[order] != y[order]
+    assert wrong[:50].mean() > 3 * max(wrong[50:].mean(), 0.01)
+
+
+def test_explanations_name_parts_and_columns():
+    rng = np.random.default_rng(0)
+    y = np.repeat(["left", "right"], 60)
+    X = rng.random((120, 60)) * 0.2
+    X[:60, :5] += rng.random((60, 1)) + 1
+    X[60:, 5:10] += rng.random((60, 1)) + 1
+    known = np.where(np.arange(120) % 20 == 0, y, None)
+    names = [f"w{j}" for j in range(60)]
+    model = PartsClassifier(4, max_iter=60).fit(X, known)
+    why = model.explain("left", feature_names=names)
+    assert set(why.supporting[0].features[:3]) <= {"w0", "w1", "w2", "w3", "w4"}
+    assert set(why.opposing[0].features[:3]) <= {"w5", "w6", "w7", "w8", "w9"}
+    assert why.fidelity > 0.95
+    one = model.explain(sample=70, feature_names=names)
+    assert one.name == "right" and "w5" in str(one)
+    new = model.explain("left", sample=X[70] + 0.01)
+    assert new.name == "left" and new.probabilities["right"] > 0.5
+    with pytest.raises(ValueError, match="There is no class 'up'"):
+        model.explain("up")
+    with pytest.raises(ValueError, match="one name for each of the 60"):
+        model.explain("left", feature_names=["a"])
+
+
 def test_errors_say_what_to_do(digits):
     X = digits[0]
     with pytest.raises(ValueError, match="at least one label"):
