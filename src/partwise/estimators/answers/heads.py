@@ -12,7 +12,6 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse as sp
 from scipy.optimize import minimize
-from scipy.special import logsumexp
 
 from partwise.engine.numeric import Array
 
@@ -188,8 +187,12 @@ def even_masses(G: Array, y: Array, means: Array, n_classes: int) -> Array:
 
 def softmax(S: Array) -> Array:
     """exp(S) over its sum along the last axis."""
-    return np.exp(log_softmax(S))
+    E = np.exp(S - S.max(axis=-1, keepdims=True))
+    E /= E.sum(axis=-1, keepdims=True)
+    return E
 
 
 def log_softmax(S: Array) -> Array:
-    return S - logsumexp(S, axis=-1, keepdims=True)
+    S = S - S.max(axis=-1, keepdims=True)
+    S -= np.log(np.exp(S).sum(axis=-1, keepdims=True))
+    return S
