@@ -148,7 +148,7 @@ def _write(
         return
     for one in told:
         print(f"{one.section.anchor:14} {one.section.line}".rstrip())
-    print("\n" + to_text(Section("", "", first_screen(told)), width=120).strip() + "\n")
+    print("\n" + to_text(Section("", "", first_screen(told)), width=150).strip() + "\n")
     print(page.write_index(store, told))
 
 

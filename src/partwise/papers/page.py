@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import csv
 import io
+import re
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from partwise._versions import versions
 from partwise.io.files import write_whole
 from partwise.papers.cells import Selection, cells_of
-from partwise.papers.document import Picture, to_html, to_markdown
+from partwise.papers.document import Block, Grid, Picture, Section, to_html, to_markdown
 from partwise.papers.machine import machine
 from partwise.papers.overview import TITLES, by_paper, first_screen
 from partwise.papers.plain import PLAIN
@@ -110,7 +112,39 @@ def write_index(store: Store, told: list[Told]) -> Path:
         banner=_banner(told),
         foot=_made_with(),
     )
+    write_whole(store.folder / "numbers.md", numbers_markdown(told), force=True)
     return write_whole(store.folder / "index.html", page, force=True)
+
+
+def numbers_markdown(told: list[Told]) -> str:
+    """Every printed average with what was measured, in each reading, and the cause of each miss.
+
+    For keeping beside the code: numbers only, no pictures.
+    """
+    screen: list[Block] = [b for b in first_screen(told) if not isinstance(b, Picture)]
+    parts = [_without_title(Section("", "", screen))]
+    for paper, group in by_paper(told).items():
+        parts.append(f"## {TITLES.get(paper, paper)}")
+        for one in group:
+            grids = _average_grids(one.section)
+            if grids:
+                parts.append(f"### {one.section.title}")
+                parts.append(_without_title(Section("", "", grids)))
+    return "\n\n".join(parts).replace("\n\n\n", "\n\n") + "\n"
+
+
+def _without_title(section: Section) -> str:
+    text = to_markdown(section).removeprefix("# ").strip()
+    return re.sub("^## ", "#### ", text, flags=re.MULTILINE)
+
+
+def _average_grids(section: Section) -> list[Block]:
+    """A section's own tables with their headings, without what is folded."""
+    kept: list[Block] = []
+    for heading, block in pairwise(section.blocks):
+        if isinstance(block, Grid) and isinstance(heading, str):
+            kept += [heading, block] if heading.startswith("## ") else [block]
+    return kept
 
 
 def _banner(told: list[Told]) -> str:
