@@ -60,7 +60,7 @@ def page(digits, tmp_path_factory):
     )
     assignments = {
         "cluster": model.labels_,
-        "confidence": model.clustering_.confidence(model.embedding_),
+        "confidence": model.label_confidence_,
     }
     return write_report(
         tmp_path_factory.mktemp("report") / "report.html",

@@ -124,7 +124,7 @@ def test_cluster_images(command, photo_folder, tmp_path):
     model = partwise.load(out / "model.partwise")
     V = np.load(out / "representation.npy", allow_pickle=False)
     assert np.array_equal(V, model.embedding_)
-    confidence = model.clustering_.confidence(V)
+    confidence = model.label_confidence_
     assert np.allclose([float(row["confidence"]) for row in found], confidence, atol=1e-4)
     codes = rows(out / "representation.csv")
     assert np.allclose(float(codes[5]["part_2"]), V[5, 1], rtol=1e-5, atol=1e-9)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
 import warnings
+from contextlib import nullcontext
 from functools import cache
 
 import numpy as np
@@ -101,6 +103,7 @@ def fit(make, y, **settings):
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*was given no label")
         warnings.filterwarnings("ignore", message=".*no class has two labelled samples")
+        warnings.filterwarnings("ignore", message="Maximum number of iterations")
         return make(**{**SETTINGS, **settings}).fit(X, y)
 
 
@@ -263,7 +266,9 @@ def test_components_and_classes(loss, k, per_class, owners):
     """Components beyond the classes cost nothing; a class without components pays nothing."""
     settings = {"beta_loss": loss, "class_reg": 1e4, "components_per_class": per_class}
     for estimator in (CDNMF, ConstrainedNMF):
-        got = estimator(k, **settings, **SETTINGS).fit(X, words(KNOWN))
+        said = pytest.warns(UserWarning, match="has 2 parts for 3 classes")
+        with said if k < CLASSES else nullcontext():
+            got = estimator(k, **settings, **SETTINGS).fit(X, words(KNOWN))
         assert got.component_classes_.tolist() == owners
         for i in np.flatnonzero(KNOWN >= 0):
             label = NAMES[KNOWN[i]]
@@ -277,17 +282,21 @@ def test_components_and_classes(loss, k, per_class, owners):
 def test_auto_counts_components_per_class():
     assert CDNMF(components_per_class=2, **SETTINGS).fit(X, KNOWN).n_components_ == 6
     assert CDNMF(components_per_class=2, **SETTINGS).fit(X, KNOWN).n_clusters_ == 3
-    assert not hasattr(CNMF(**SETTINGS).fit(X, KNOWN), "component_classes_")
+    assert not hasattr(GNMF(3, **SETTINGS).fit(X), "component_classes_")
 
 
 @pytest.mark.parametrize("n_clusters", [1, 2, 5])
 def test_more_and_fewer_clusters_than_classes(n_clusters):
     """Clusters beyond the classes get names of their own."""
     got = fit(LEARNERS["CDNMF"], words(KNOWN), n_clusters=n_clusters)
-    assert got.n_clusters_ == n_clusters == len(set(got.labels_))
+    said = pytest.warns(UserWarning, match=f"no cluster has the name of {CLASSES - n_clusters} of")
+    with said if n_clusters < CLASSES else nullcontext():
+        clusters = got.cluster_labels_
+    assert got.n_clusters_ == n_clusters == len(set(clusters))
     extra = {f"cluster {i}" for i in range(1, n_clusters - CLASSES + 1)}
-    assert extra <= set(got.labels_) <= set(NAMES) | extra
-    numbers = fit(LEARNERS["CDNMF"], KNOWN, n_clusters=5).labels_
+    assert extra <= set(clusters) <= set(NAMES) | extra
+    assert set(got.labels_) == set(NAMES)  # the classes, however many clusters there are
+    numbers = fit(LEARNERS["CDNMF"], KNOWN, n_clusters=5).cluster_labels_
     assert set(numbers) == {0, 1, 2, 3, 4}
 
 
@@ -307,6 +316,90 @@ def test_labels_reach_unlabelled_samples(name):
             labels = make(**{**SETTINGS, "n_components": 3, "max_iter": 60}).fit_predict(noisy, y)
             scores[key].append(clustering_accuracy(truth[hidden], labels[hidden]))
     assert np.mean(scores["with"]) >= np.mean(scores["without"]) - 0.05
+
+
+# -- class decisions ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_labelled_samples_keep_their_label(name):
+    """Even one that all others contradict."""
+    y = words(KNOWN)
+    wrong = np.flatnonzero(KNOWN == 0)[0]
+    y[wrong] = "cat"
+    got = fit(EVERY[name], y, max_iter=100)
+    known = KNOWN >= 0
+    assert (got.labels_[known] == y[known]).all()
+    assert set(got.labels_) <= set(NAMES)
+    right = np.flatnonzero(KNOWN == 0)[1:]
+    assert got.label_confidence_[wrong] < got.label_confidence_[right].mean() <= 1
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_decisions_are_learnt_on_codes_that_do_not_look_at_labels(name):
+    """Logistic regression on the codes of `transform`, as it stands in the documentation."""
+    from sklearn.linear_model import LogisticRegression
+
+    got = fit(LEARNERS[name], KNOWN, max_iter=300, tol=1e-8)
+    Z = got.transform(X)
+    Z = Z / np.linalg.norm(Z, axis=1, keepdims=True)
+    Z = (Z - Z.mean(axis=0)) / np.sqrt(Z.var(axis=0).mean())
+    known = KNOWN >= 0
+    naive = LogisticRegression(C=10.0, max_iter=1000).fit(Z[known], KNOWN[known])
+    free = ~known
+    assert (naive.predict(Z)[free] == got.labels_[free]).mean() >= 0.95
+    assert (got.predict(X)[free] == got.labels_[free]).mean() >= 0.95
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_asking_pickling_and_saving_in_any_order_change_nothing(name, tmp_path):
+    import partwise
+
+    asked, silent = (fit(EVERY[name], words(KNOWN), max_iter=10) for _ in range(2))
+    before = set(vars(asked))
+    first = asked.cluster_labels_, asked.labels_, asked.predict(X)
+    assert set(vars(asked)) == before
+    early = silent.save(tmp_path / "early.partwise").read_bytes()
+    assert asked.save(tmp_path / "late.partwise").read_bytes() == early
+    copy = pickle.loads(pickle.dumps(fit(EVERY[name], words(KNOWN), max_iter=10)))
+    for model in (silent, copy, partwise.load(tmp_path / "early.partwise")):
+        again = model.predict(X), model.labels_, model.cluster_labels_  # another order
+        for one, two in zip(first, again[::-1]):
+            np.testing.assert_array_equal(one, two)
+
+
+def test_fit_does_not_cluster(monkeypatch):
+    import partwise.evaluation.groups as groups
+
+    def refuse(*args, **kwargs):
+        raise AssertionError("k-means ran")
+
+    monkeypatch.setattr(groups, "cluster_representation", refuse)
+    for make in EVERY.values():
+        model = make(**SETTINGS).fit(X, words(KNOWN))
+        assert model.predict(X).shape == model.labels_.shape == (N,)  # class decisions
+    with pytest.raises(AssertionError, match="k-means ran"):
+        _ = model.cluster_labels_
+
+
+def test_parts_are_named_after_the_class_that_uses_them_most():
+    got = fit(LEARNERS["CNMF"], words(KNOWN), n_components=4, max_iter=100)
+    V = got.embedding_ / np.linalg.norm(got.embedding_, axis=1, keepdims=True)
+    for part, name in enumerate(got.component_classes_):
+        means = {c: V[got.labels_ == c, part].mean() for c in NAMES}
+        assert name == max(means, key=means.get)
+
+
+def test_sample_weights_are_taken_by_all_that_minimise_a_loss():
+    weight = np.where(np.arange(N) < N // 2, 2.0, 1.0)
+    for name in ("CNMF", "CNMF-KL", "CDNMF", "CDNMF-KL", "NMFDC"):
+        model = LEARNERS[name](**SETTINGS)
+        weighted = model.fit(X, KNOWN, sample_weight=weight).components_
+        assert np.abs(weighted - fit(LEARNERS[name], KNOWN).components_).max() > 1e-4
+        rows = np.repeat(np.arange(N), weight.astype(int))
+        assert model.fit(X[rows], KNOWN[rows]).objective_ > 0
+    NSNMF(3, **SETTINGS).fit(X, sample_weight=weight)
+    CDNMF(**SETTINGS).fit_transform(X, KNOWN, sample_weight=weight)
 
 
 BAD = {

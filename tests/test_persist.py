@@ -8,6 +8,7 @@ import os
 import pickle
 import threading
 import zipfile
+from dataclasses import is_dataclass
 from decimal import Decimal
 
 import numpy as np
@@ -60,8 +61,8 @@ def same(a, b):
         return a.tolist() == b.tolist() if a.dtype == object else np.array_equal(a, b)
     if isinstance(a, dict):
         return a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
-    if hasattr(a, "centers"):
-        return all(same(getattr(a, n), getattr(b, n)) for n in ("centers", "names", "labels"))
+    if is_dataclass(a):
+        return type(a) is type(b) and same(vars(a), vars(b))
     return type(a) is type(b) and (a == b or a != a)
 
 

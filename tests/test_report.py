@@ -27,7 +27,7 @@ def fitted(samples, model=None, **settings):
     model.fit(samples.X, samples.y)
     assignments = {
         "cluster": model.labels_,
-        "confidence": model.clustering_.confidence(model.embedding_),
+        "confidence": model.label_confidence_,
     }
     return {
         "model": model,

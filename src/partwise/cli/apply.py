@@ -86,8 +86,8 @@ def run_predict(
         bar.start("predicting")
         with work.as_notes(notes):
             V = np.asarray(estimator.transform(samples.X))
-        names = estimator.clustering_.predict(V)
-        confidence = estimator.clustering_.confidence(V)
+        names = estimator._groups.predict(estimator.embedding_, V)
+        confidence = estimator._groups.predict_confidence(estimator.embedding_, V)
     rows = [row[:3] for row in assignment_rows(samples.ids, names, confidence, None)]
     text = csv_text(["id", "cluster", "confidence"], rows)
     notes = [*samples.notes, *notes]

@@ -110,7 +110,7 @@ def run_fit(
 def _summary(task: work.Task, fitted: work.Fitted, command: str) -> dict[str, Any]:
     samples, model = task.samples, fitted.model
     sizes = Counter(str(name) for name in model.labels_)
-    confidence = model.clustering_.confidence(model.embedding_)
+    confidence = model.label_confidence_
     names = np.array([str(name) for name in model.labels_])
     words = about(samples, names.tolist())
     return {
@@ -135,7 +135,7 @@ def _summary(task: work.Task, fitted: work.Fitted, command: str) -> dict[str, An
                 "confidence": round(float(confidence[names == name].mean()), 4),
                 **({"about": words[name]} if name in words else {}),
             }
-            for name in sorted(map(str, model.clustering_.names), key=_natural)
+            for name in sorted(sizes, key=_natural)
         ],
         "objective": float(model.objective_),
         "iterations": int(model.n_iter_),
@@ -199,7 +199,7 @@ def assignment_rows(ids: list[str], names: Any, confidence: Any, given: Any) -> 
 def _write_results(folder: Path, task: work.Task, fitted: work.Fitted) -> None:
     model, ids = fitted.model, task.samples.ids
     V = np.asarray(model.embedding_)
-    confidence = model.clustering_.confidence(V)
+    confidence = model.label_confidence_
     rows = assignment_rows(ids, model.labels_, confidence, task.given)
     heading = ["id", "cluster", "confidence", "given_label"]
     heading, rows = _with_words(heading, rows, about(task.samples, [row[1] for row in rows]))
@@ -233,9 +233,9 @@ def _write_report(
                 labels=task.given,
                 assignments={
                     "cluster": [str(name) for name in model.labels_],
-                    "confidence": model.clustering_.confidence(model.embedding_),
+                    "confidence": model.label_confidence_,
                 },
-                title=f"{Path(samples.source).name}: {len(model.clustering_.names)} clusters",
+                title=f"{Path(samples.source).name}: {len(set(model.labels_))} clusters",
                 command=command,
                 seconds=fitted.seconds,
                 stability=stable,

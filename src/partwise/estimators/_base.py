@@ -364,15 +364,15 @@ class Factorizer(
         X = self._check_X(X, reset=False)
         data, _, _, factor = self._tame(X)
         model = self._code_model(data, X, **given)
-        solver = self._solver_for(data)
-        U = self._fixed_basis(data, factor)
+        return model, self._solve_codes(model, factor), factor
+
+    def _solve_codes(self, model: FactorModel, factor: float) -> Array:
+        """V of a model whose basis is fixed."""
+        solver = self._solver_for(model.data)
+        U = self._fixed_basis(model.data, factor)
         step = self._step(solver, check_random_state(self.random_state))
-        Z = start_codes(data, U.shape[1])
-        return (
-            model,
-            solve_codes(model, Z, U, step, tol=self.tol, max_iter=self.max_iter)[0],
-            factor,
-        )
+        Z = start_codes(model.data, U.shape[1])
+        return solve_codes(model, Z, U, step, tol=self.tol, max_iter=self.max_iter)[0]
 
     def _fixed_basis(self, data: Any, factor: float = 1.0) -> Array:
         """U where the data is, in its dtype, over the root of ``factor``."""

@@ -20,6 +20,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
 from partwise.engine.arrays import own, to_numpy
+from partwise.engine.data import as_data
 from partwise.engine.graph_terms import (
     Anchored,
     AnchoredDivergence,
@@ -35,7 +36,8 @@ from partwise.engine.terms import Linear, Term
 from partwise.estimators import _inputs
 from partwise.estimators._base import Factorizer, elastic_net
 from partwise.estimators._callbacks import with_callbacks
-from partwise.evaluation.cluster import Clustering, cluster_representation
+from partwise.estimators._grouped import Grouped
+from partwise.evaluation.groups import Groups
 from partwise.knowledge.graph import check_edges, check_graph, semi_supervised_graph
 from partwise.knowledge.graph.neighborhood import Neighborhood, learn_neighborhood
 from partwise.knowledge.labels import Labels, SharedRows, encode_labels
@@ -68,6 +70,11 @@ class Pieces:
     l1_ratio: float = 0.0
 
     @property
+    def uses_labels(self) -> bool:
+        """Whether labels change the codes, and not only what is made of them."""
+        return bool(self.hard_labels or self.class_reg or self.label_weight is not None)
+
+    @property
     def paper_order(self) -> str:
         """Which factor the papers' own updates move first: U in CNMF and cdNMF, V elsewhere."""
         plain = not (self.graph_reg or self.smoothing)
@@ -90,7 +97,7 @@ class Knowledge:
         return 0 if self.labels is None else self.labels.n_classes
 
 
-class ConstrainedFactorizer(Factorizer):
+class ConstrainedFactorizer(Grouped, Factorizer):
     """Base of the estimators that take labels or a graph; a subclass has `_pieces`."""
 
     _parameter_constraints: dict[str, Any] = {
@@ -112,8 +119,7 @@ class ConstrainedFactorizer(Factorizer):
     def _prepare(self, X: Any, y: Any, **given: Any) -> Knowledge:
         pieces, name = self._pieces(), type(self).__name__
         labels = encode_labels(y, X.shape[0])
-        uses_labels = pieces.hard_labels or pieces.class_reg or pieces.label_weight is not None
-        if uses_labels and (labels is None or labels.n_labelled == 0):
+        if pieces.uses_labels and (labels is None or labels.n_labelled == 0):
             warnings.warn(
                 f"{name} was given no label: it is the model without labels.",
                 UserWarning,
@@ -309,8 +315,10 @@ class ConstrainedFactorizer(Factorizer):
     # -- fitting and naming -------------------------------------------------------------------
 
     @with_callbacks
-    def fit(self, X: Any, y: Any = None, *, W: Any = None, H: Any = None) -> Any:
-        """Learn parts, codes and clusters.
+    def fit(
+        self, X: Any, y: Any = None, *, sample_weight: Any = None, W: Any = None, H: Any = None
+    ) -> Any:
+        """Learn parts and codes.
 
         Parameters
         ----------
@@ -318,6 +326,8 @@ class ConstrainedFactorizer(Factorizer):
             Non-negative samples.
         y : array-like of shape (n_samples,), default=None
             Labels in any order; -1, None or NaN where unknown.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the samples in the loss.
         W, H : array-like, default=None
             The start, if ``init="custom"``. A start that breaks hard labels is averaged within
             each class.
@@ -326,71 +336,64 @@ class ConstrainedFactorizer(Factorizer):
         -------
         self
         """
-        self._fit(X, y, W, H, None)
+        self._fit(X, y, W, H, sample_weight)
         return self
 
     @with_callbacks
-    def fit_transform(self, X: Any, y: Any = None, W: Any = None, H: Any = None) -> Array:
+    def fit_transform(
+        self, X: Any, y: Any = None, W: Any = None, H: Any = None, *, sample_weight: Any = None
+    ) -> Array:
         """`fit`, and return the codes of the training samples."""
-        return own(self._fit(X, y, W, H, None))
-
-    def fit_predict(self, X: Any, y: Any = None, **fit_params: Any) -> Array:
-        """`fit`, and return `labels_`: the cluster of each sample, under its class's name."""
-        return self.fit(X, y, **fit_params).labels_
+        return own(self._fit(X, y, W, H, sample_weight))
 
     def _store(self, model: FactorModel, solution: Any, solver: str, k: int, extra: Any) -> Array:
-        labels = extra.labels
         V = super()._store(model, solution, solver, k, extra)
         self.__dict__.pop("_neighborhood", None)
         if extra.neighbors is not None and self._pieces().graph_reg:
             self._neighborhood = dict(vars(extra.neighbors))
-        self._set_clusters(V, extra, k)
-        if self._pieces().class_reg and labels is not None:
-            owner = component_owners(labels.n_classes, k, self._pieces().components_per_class)
-            classes = labels.classes.tolist()
-            names = [classes[c] if c >= 0 else None for c in owner]
-            self.component_classes_ = np.asarray(names, dtype=object)
         for term in model.terms["V"]:
             if isinstance(term, GraphDivergence):
                 self.cg_iterations_ = term.cg_iterations
+        self._set_groups(model, extra, k)
         return V
 
-    def _seed(self) -> int:
-        """For what is random beside the start, so that the start's own numbers stay the same."""
-        return int(self.random_state) if isinstance(self.random_state, Integral) else 0
+    def _set_groups(self, model: Any, extra: Knowledge, k: int) -> None:
+        """What `labels_` and `predict` need; they do their work when they are asked."""
+        pieces, labels = self._pieces(), extra.labels
+        self.__dict__.pop("classes_", None)
+        owners = labelled = None
+        if labels is not None:
+            self.classes_ = labels.classes
+            if pieces.class_reg:
+                owners = component_owners(labels.n_classes, k, pieces.components_per_class)
+            if pieces.uses_labels and labels.n_labelled:
+                labelled = self._as_if_unlabelled(model, labels, extra.graph)
+            if k < labels.n_classes:
+                warnings.warn(
+                    f"{type(self).__name__} has {k} parts for {labels.n_classes} classes: classes "
+                    "share parts and are told apart by how much they use of each.",
+                    UserWarning,
+                    stacklevel=7,
+                )
+        size = self.n_clusters or extra.n_classes or k
+        self._groups = Groups(int(size), self._seed(), labels, labelled, owners)
 
-    def _set_clusters(self, V: Array, extra: Knowledge, k: int) -> None:
-        """k-means on the codes, with the names that the labels give."""
-        V = np.asarray(to_numpy(V))
-        n_clusters = min(self.n_clusters or extra.n_classes or k, V.shape[0])
-        self.clustering_: Clustering = cluster_representation(
-            V, n_clusters, labels=extra.labels, random_state=self._seed()
-        )
-        self.labels_ = self.clustering_.labels
-        self.n_clusters_ = int(self.clustering_.centers.shape[0])
-        if extra.labels is not None:
-            self.classes_ = extra.labels.classes
+    def _as_if_unlabelled(self, model: FactorModel, labels: Labels, graph: Any) -> Array:
+        """Codes of the labelled samples by `transform`, which does not look at their labels.
 
-    def predict(self, X: Any) -> Array:
-        """The cluster of each new sample, under the names of `labels_`.
-
-        New samples are coded as `transform` does and go to the closest centre.
+        A label bends a sample's code away from those of its class that have none, and what is
+        learnt on bent codes does not hold for the others.
         """
-        codes = self._codes_here(X)
-        return self.clustering_.predict(codes)
-
-    def predict_confidence(self, X: Any) -> Array:
-        """How clearly each new sample belongs to its cluster, in [0, 1].
-
-        The margin (d₂ - d₁)/(d₂ + d₁) between the two closest centres; not a probability.
-        """
-        codes = self._codes_here(X)
-        return self.clustering_.confidence(codes)
-
-    def _codes_here(self, X: Any, **given: Any) -> Array:
-        """`transform` as an ndarray."""
-        check_is_fitted(self)
-        return np.asarray(to_numpy(self._plain_transform(X, **given)))
+        rows, given = np.flatnonzero(labels.mask), {}
+        X: Any = getattr(model.data, "X", None)
+        local = isinstance(X, np.ndarray) or sp.issparse(X)  # elsewhere all are coded
+        data = as_data(X[rows]) if local else model.data
+        if graph is not None and self._pieces().graph_reg:
+            given["graph"] = graph[rows] if local else graph
+        coded = self._code_model(data, data, **given)
+        codes = coded.data.result(self._solve_codes(coded, model.factor))
+        codes = np.asarray(to_numpy(codes)) * np.sqrt(model.factor)
+        return codes if local else codes[rows]
 
 
 class GraphFactorizer(ConstrainedFactorizer):
@@ -407,7 +410,7 @@ class GraphFactorizer(ConstrainedFactorizer):
         W: Any = None,
         H: Any = None,
     ) -> Any:
-        """Learn parts, codes and clusters.
+        """Learn parts and codes.
 
         Parameters
         ----------
@@ -476,21 +479,15 @@ class GraphFactorizer(ConstrainedFactorizer):
         return self._plain_transform(X, graph=graph)
 
     def predict(self, X: Any, *, graph: Any = None) -> Array:
-        """The cluster of each new sample, under the names of `labels_`.
+        """The class of each new sample, or its cluster where the fit had no labels.
 
-        New samples are coded as `transform` does, with its parameters, and go to the closest
-        centre.
+        As in `CNMF`; ``graph`` as in `transform`.
         """
-        codes = self._codes_here(X, graph=graph)
-        return self.clustering_.predict(codes)
+        return self._predict(X, graph=graph)
 
     def predict_confidence(self, X: Any, *, graph: Any = None) -> Array:
-        """How clearly each new sample belongs to its cluster, in [0, 1].
-
-        The margin (d₂ - d₁)/(d₂ + d₁) between the two closest centres; not a probability.
-        """
-        codes = self._codes_here(X, graph=graph)
-        return self.clustering_.confidence(codes)
+        """How clear `predict` is about each new sample, in [0, 1]; as in `CNMF`."""
+        return self._predict_confidence(X, graph=graph)
 
     def score(self, X: Any, y: Any = None, *, graph: Any = None) -> float:
         """Minus the objective of `transform` per sample (higher is better), penalties included.

@@ -24,7 +24,7 @@ PARTS = {
     tol : float, default=1e-4
         Stop when the relative KKT residual is at most this, as in `NMF`.
     n_clusters : int, default=None
-        Clusters of the k-means on the codes. None: the classes in y, else k.
+        Clusters of `cluster_labels_`. None: the classes in y, else k.
     random_state : int, RandomState instance or None, default=None
     verbose : int, default=0
     device : str, default=None
@@ -48,12 +48,21 @@ PARTS = {
     embedding_ : ndarray of shape (n_samples, n_components)
         V, the codes of the training samples.
     labels_ : ndarray of shape (n_samples,)
-        Cluster of each training sample: k-means on the codes. With labels, a cluster that the
-        labelled members match to a class carries that class's name.
+        With labels of two classes or more: the class of each training sample, by logistic
+        regression on codes of unit length that do not look at labels; labelled samples keep
+        theirs. Otherwise `cluster_labels_`, under which labelled samples keep theirs too.
+    label_confidence_ : ndarray of shape (n_samples,)
+        How clear `labels_` are, as in `predict_confidence`.
+    cluster_labels_ : ndarray of shape (n_samples,)
+        The papers' protocol: k-means on the codes. With labels, clusters are matched one to one
+        with classes and a matched cluster carries its class's name; a warning names classes that
+        got none. Made when first asked for.
+    clustering_ : Clustering
+        Centres and names of these clusters.
+    component_classes_ : ndarray of shape (n_components,)
+        With labels: the class that uses each part most, None for a part without use.
     classes_ : ndarray
         The classes in y, if labels were given.
-    clustering_ : Clustering
-        Centres and names of the clusters.
     objective_, objective_history_, n_iter_, kkt_residual_, status_, solver_, reconstruction_err_
         As in `NMF`.""",
 }

@@ -65,7 +65,7 @@ class CF(ConstrainedFactorizer):
     tol : float, default=1e-4
         Stop when the relative KKT residual is at most this, as in `NMF`.
     n_clusters : int, default=None
-        Clusters of the k-means on the codes. None: the classes in y, else k.
+        Clusters of `cluster_labels_`. None: the classes in y, else k.
     random_state : int, RandomState instance or None, default=None
     verbose : int, default=0
 
@@ -309,7 +309,7 @@ class CF(ConstrainedFactorizer):
                 ConvergenceWarning,
                 stacklevel=5,
             )
-        self._set_clusters(V, extra, k)
+        self._set_groups(model, extra, k)
         self._n_components = k
         self.n_components_ = k
         self.concept_weights_ = C
@@ -321,7 +321,7 @@ class CF(ConstrainedFactorizer):
         if self.kernel == "linear":
             self.components_ = np.ascontiguousarray((X.T @ C).T)
         elif self.kernel != "precomputed":
-            self._X_fit = X
+            self._X_fit = X.copy()  # the caller may change X
         self.objective_ = max(objective, 0.0)
         self.objective_history_ = np.asarray(found.history)
         self.reconstruction_err_ = float(np.sqrt(2 * self.objective_))

@@ -12,6 +12,8 @@ import scipy.sparse as sp
 from partwise.engine.arrays import to_numpy
 from partwise.engine.data import back_end
 from partwise.evaluation.cluster import Clustering
+from partwise.evaluation.groups import Groups, Head
+from partwise.knowledge.labels import Labels
 
 
 class PersistError(ValueError):
@@ -49,6 +51,8 @@ class Encoder:
             if value.unit:
                 parts["unit"] = value.unit
             return {"clustering": {k: self.encode(v, f"{where}.{k}") for k, v in parts.items()}}
+        if isinstance(value, Groups):
+            return {"groups": {k: self.encode(v, f"{where}.{k}") for k, v in _parts(value).items()}}
         if back_end(value) is not None:
             value = to_numpy(value)  # a model file is read where its package may not be
         if isinstance(value, np.ndarray):
@@ -93,6 +97,21 @@ class Encoder:
         parts = {key: self._array(getattr(csr, key), where) for key in ("data", "indices")}
         parts["indptr"] = self._array(csr.indptr, where)
         return {"sparse": {**parts, "shape": list(csr.shape)}}
+
+
+def _parts(groups: Groups) -> dict[str, Any]:
+    labels, head = groups.labels, groups.head
+    return {
+        "n_clusters": groups.n_clusters,
+        "seed": groups.seed,
+        "classes": None if labels is None else labels.classes,
+        "codes": None if labels is None else labels.codes,
+        "labelled": groups.labelled,
+        "owners": groups.owners,
+        "found": groups.found,
+        "weights": None if head is None else head.weights,
+        "intercept": None if head is None else head.intercept,
+    }
 
 
 class Decoder:
@@ -169,8 +188,22 @@ class Decoder:
             raise PersistError("the clusters are malformed.")
         return Clustering(**parts, unit=bool(content.get("unit", False)))
 
+    def _groups(self, content: Any) -> Groups:
+        parts = {key: self.decode(content[key]) for key in _parts(Groups(1, 0))}
+        W, b = parts.pop("weights"), parts.pop("intercept")
+        classes, codes = parts.pop("classes"), parts.pop("codes")
+        groups = Groups(**parts)
+        if classes is not None:
+            groups.labels = Labels(classes, codes)
+        if W is not None:
+            groups.head = Head(W, b)
+        if not _sound(groups):
+            raise PersistError("the labels or the decisions are malformed.")
+        return groups
+
 
 KINDS = {
+    "groups",
     "array",
     "bytes",
     "clustering",
@@ -182,3 +215,43 @@ KINDS = {
     "time",
     "tuple",
 }
+
+
+def _sound(groups: Groups) -> bool:
+    """Whether what a file says of labels and decisions can be true."""
+    labels, head = groups.labels, groups.head
+    if not all(isinstance(n, int) for n in (groups.n_clusters, groups.seed)):
+        return False
+    if groups.n_clusters < 1 or not isinstance(groups.found, (Clustering, type(None))):
+        return False
+    if labels is None:
+        return head is None and groups.labelled is None and groups.owners is None
+    classes, codes = labels.classes, labels.codes
+    if not all(isinstance(a, np.ndarray) and a.ndim == 1 for a in (classes, codes)):
+        return False
+    if (
+        codes.dtype != np.int64
+        or codes.size == 0
+        or codes.min() < -1
+        or codes.max() >= len(classes)
+    ):
+        return False
+    given, owners = groups.labelled, groups.owners
+    if given is not None and not (_finite(given, 2) and len(given) == labels.n_labelled):
+        return False
+    if owners is not None and not (
+        isinstance(owners, np.ndarray)
+        and owners.ndim == 1
+        and owners.dtype.kind == "i"
+        and (owners.size == 0 or -1 <= owners.min() <= owners.max() < len(classes))
+    ):
+        return False
+    if head is None:
+        return True
+    fits = _finite(head.weights, 2) and _finite(head.intercept, 1)
+    return fits and head.weights.shape[1] == head.intercept.size == len(classes) > 1
+
+
+def _finite(a: Any, ndim: int) -> bool:
+    right = isinstance(a, np.ndarray) and a.ndim == ndim and a.dtype.kind == "f"
+    return right and bool(np.isfinite(a).all())

@@ -98,10 +98,10 @@ def to_anndata(adata: Any, model: Any) -> Any:
     adata.obsm["X_partwise"] = V
     if H is not None:
         adata.varm["partwise_parts"] = np.ascontiguousarray(H.T)
-    clustering = getattr(model, "clustering_", None)
-    if clustering is not None:
-        adata.obs["partwise"] = pandas.Categorical([str(name) for name in clustering.labels])
-        adata.obs["partwise_confidence"] = clustering.confidence(V)
+    names = getattr(model, "labels_", None)
+    if names is not None:
+        adata.obs["partwise"] = pandas.Categorical([str(name) for name in names])
+        adata.obs["partwise_confidence"] = model.label_confidence_
     parameters = {k: str(v) for k, v in model.get_params(deep=False).items()}
     adata.uns["partwise"] = {"method": type(model).__name__, "parameters": parameters}
     return adata

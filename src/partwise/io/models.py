@@ -53,6 +53,7 @@ ATTRIBUTES = frozenset(
     [
         "_X_fit",
         "_basis_gram",
+        "_groups",
         "_neighborhood",
         "_n_components",
         "_signed",
@@ -60,16 +61,12 @@ ATTRIBUTES = frozenset(
         "_sklearn_output_config",
         "cg_iterations_",
         "classes_",
-        "clustering_",
-        "component_classes_",
         "components_",
         "concept_weights_",
         "embedding_",
         "feature_names_in_",
         "kkt_residual_",
         "label_distributions_",
-        "labels_",
-        "n_clusters_",
         "n_components_",
         "n_features_in_",
         "n_iter_",
@@ -116,6 +113,8 @@ def save(model: Any, path: str | Path, *, recipe: Mapping[str, Any] | None = Non
         raise PersistError(f"{name} is not an estimator of partwise; those can be saved.")
     encoder = Encoder()
     parameters = model.get_params(deep=False)
+    if "_groups" in vars(model):  # here, since another machine may find other clusters
+        model._groups.settle(model.embedding_)
     content = {
         "class": name,
         "parameters": {
@@ -383,9 +382,7 @@ def _check_shapes(model: Any) -> None:
             raise PersistError(f"{name} does not fit the rest of the model.")
         if not np.isfinite(value).all():
             raise PersistError(f"{name} holds NaN or infinity.")
-    clustering = fitted.get("clustering_")
-    if clustering is not None and clustering.centers.shape[1:] != (k,):
-        raise PersistError("the clusters do not fit the rest of the model.")
+    _check_groups(fitted.get("_groups"), fitted.get("embedding_"), k)
     if (H is not None or C is not None) and not isinstance(fitted.get("n_features_in_"), int):
         raise PersistError("n_features_in_ is missing.")
     kept = fitted.get("_neighborhood")
@@ -394,6 +391,21 @@ def _check_shapes(model: Any) -> None:
     X = fitted.get("_X_fit")
     if X is not None and not (sp.issparse(X) or isinstance(X, np.ndarray)):
         raise PersistError("the training samples are no matrix.")
+
+
+def _check_groups(groups: Any, V: Any, k: Any) -> None:
+    """Labels for all samples, centres and decisions in the space of the codes."""
+    if groups is None:
+        return
+    sizes = [] if groups.found is None else [groups.found.centers.shape[1]]
+    sizes += [] if groups.head is None else [groups.head.weights.shape[0]]
+    sizes += [] if groups.labelled is None else [groups.labelled.shape[1]]
+    sizes += [] if groups.owners is None else [groups.owners.size]
+    n = None if V is None else len(V)
+    lengths = [] if groups.labels is None else [groups.labels.codes.size]
+    lengths += [] if groups.found is None else [groups.found.labels.size]
+    if any(size != k for size in sizes) or any(size != n for size in lengths):
+        raise PersistError("the clusters or labels do not fit the rest of the model.")
 
 
 def _check_neighborhood(kept: Any, fitted: dict[str, Any]) -> None:

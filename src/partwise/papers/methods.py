@@ -147,9 +147,6 @@ def fit_estimator(task: Task, name: str, params: dict[str, Any]) -> Fitted:
     accepted = inspect.signature(cls).parameters
     if "random_state" in accepted:
         settings["random_state"] = task.seed
-    if "n_clusters" in accepted:
-        # k-means comes after, in the protocol's way; inside `fit` it would only count as time.
-        settings["n_clusters"] = 1
     call: dict[str, Any] = {}
     if shared:
         # Uniform on (0, 1), not scaled to the data: the authors' start. Where V alone is penalised

@@ -1,0 +1,99 @@
+"""What estimators with clusters and class decisions offer beside the codes."""
+
+from __future__ import annotations
+
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from partwise.engine.arrays import to_numpy
+from partwise.engine.numeric import Array
+from partwise.evaluation.cluster import Clustering
+from partwise.evaluation.groups import Groups
+
+
+class Grouped:
+    """Mixin: clusters of `embedding_` and, with labels, class decisions; made when asked for."""
+
+    embedding_: Any
+    random_state: Any
+    _groups: Groups
+    _plain_transform: Any
+
+    def _seed(self) -> int:
+        """For what is random beside the start, so that the start's own numbers stay the same."""
+        return int(self.random_state) if isinstance(self.random_state, Integral) else 0
+
+    def _asked(self, name: str) -> Groups:
+        if "_groups" not in vars(self):
+            raise AttributeError(f"{type(self).__name__} has no {name}: call fit first.")
+        return self._groups
+
+    @property
+    def labels_(self) -> Array:
+        """The class of each training sample, or its cluster where there are no labels."""
+        return self._asked("labels_").names(self.embedding_)
+
+    @property
+    def label_confidence_(self) -> Array:
+        """How clear `labels_` are, in [0, 1]."""
+        return self._asked("label_confidence_").confidence(self.embedding_)
+
+    @property
+    def clustering_(self) -> Clustering:
+        """k-means on the codes, with centres and names."""
+        return self._asked("clustering_").clustering(self.embedding_)
+
+    @property
+    def cluster_labels_(self) -> Array:
+        """The cluster of each training sample: `clustering_.labels`."""
+        return self._asked("cluster_labels_").clustering(self.embedding_).labels
+
+    @property
+    def n_clusters_(self) -> int:
+        """The clusters that k-means found."""
+        return int(self._asked("n_clusters_").clustering(self.embedding_).centers.shape[0])
+
+    @property
+    def component_classes_(self) -> Array:
+        """The class of each part: the one it was made for, or the one that uses it most."""
+        found = self._asked("component_classes_").part_classes(self.embedding_)
+        if found is None:
+            raise AttributeError("component_classes_ needs labels.")
+        return found
+
+    def fit_predict(self, X: Any, y: Any = None, **fit_params: Any) -> Array:
+        """`fit`, and return `labels_`."""
+        return self.fit(X, y, **fit_params).labels_  # type: ignore[attr-defined]
+
+    def predict(self, X: Any) -> Array:
+        """The class of each new sample, or its cluster where the fit had no labels.
+
+        New samples are coded as `transform` does. With labels of two classes or more, logistic
+        regression on codes of unit length decides; it was learnt on the labelled samples, coded as
+        if they had no label. Without labels the closest centre does.
+        """
+        return self._predict(X)
+
+    def _predict(self, X: Any, **given: Any) -> Array:
+        new = self._codes_here(X, **given)
+        return self._groups.predict(self.embedding_, new)
+
+    def predict_confidence(self, X: Any) -> Array:
+        """How clear `predict` is about each new sample, in [0, 1]; no probability.
+
+        With labels by how much the likeliest class leads the next; without, the margin
+        (d₂ - d₁)/(d₂ + d₁) between the two closest centres.
+        """
+        return self._predict_confidence(X)
+
+    def _predict_confidence(self, X: Any, **given: Any) -> Array:
+        new = self._codes_here(X, **given)
+        return self._groups.predict_confidence(self.embedding_, new)
+
+    def _codes_here(self, X: Any, **given: Any) -> Array:
+        """`transform` as an ndarray."""
+        check_is_fitted(self)
+        return np.asarray(to_numpy(self._plain_transform(X, **given)))

@@ -1,0 +1,184 @@
+"""Which samples belong together: clusters of the codes, and class decisions where there are labels.
+
+Nothing is computed before it is asked for. Everything random is seeded when the codes are made, so
+the order of asking, pickling and saving changes nothing.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from partwise.engine.arrays import to_numpy
+from partwise.evaluation.cluster import Clustering, cluster_representation
+from partwise.knowledge.labels import Labels
+
+
+@dataclass(frozen=True, eq=False)
+class Head:
+    """Class probabilities softmax(v W + b) of codes v at unit length."""
+
+    weights: NDArray[np.float64]  # (k, classes)
+    intercept: NDArray[np.float64]  # (classes,)
+
+    def probabilities(self, V: Any) -> NDArray[np.float64]:
+        scores = unit_rows(V) @ self.weights + self.intercept
+        shares = np.exp(scores - scores.max(axis=1, keepdims=True))
+        return shares / shares.sum(axis=1, keepdims=True)
+
+
+def unit_rows(V: Any) -> NDArray[np.float64]:
+    """Rows at length one, so that the size of a sample says nothing; zeros stay."""
+    V = np.asarray(to_numpy(V), dtype=np.float64)
+    length = np.linalg.norm(V, axis=1, keepdims=True)
+    return V / np.where(length > 0, length, 1.0)
+
+
+def fit_head(V: Any, rows: NDArray[np.int64], codes: NDArray[np.int64]) -> Head:
+    """Logistic regression of the classes ``codes`` of some rows, on unit rows of V.
+
+    They are centred and brought to a common spread first: a strong graph draws all codes together,
+    and the penalty of the regression would then drown what is left of their differences.
+    """
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.linear_model import LogisticRegression
+
+    Z = unit_rows(V)
+    mean, spread = Z.mean(axis=0), float(np.sqrt(Z.var(axis=0).mean())) or 1.0
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model = LogisticRegression(C=10.0, max_iter=1000).fit((Z[rows] - mean) / spread, codes)
+    W, b = model.coef_.T / spread, model.intercept_
+    if W.shape[1] == 1:  # two classes: scikit-learn keeps the difference of their scores
+        W, b = np.hstack([-W / 2, W / 2]), np.concatenate([-b / 2, b / 2])
+    return Head(W, b - mean @ W)
+
+
+@dataclass(eq=False)
+class Groups:
+    """What the codes V of a fit say about its samples, and about new ones.
+
+    Parameters
+    ----------
+    n_clusters, seed : int
+        Of the k-means on V.
+    labels : Labels or None
+        What the user said.
+    labelled : ndarray of shape (n_labelled, k) or None
+        Codes that the labelled samples have where their label is not looked at; None where V has
+        them already.
+    owners : ndarray of shape (k,) or None
+        The class that each part was made for, -1 for none.
+    """
+
+    n_clusters: int
+    seed: int
+    labels: Labels | None = None
+    labelled: NDArray[Any] | None = None
+    owners: NDArray[np.int64] | None = None
+    found: Clustering | None = None
+    head: Head | None = None
+
+    @property
+    def decides(self) -> bool:
+        """Whether there are two classes to decide between."""
+        return self.labels is not None and self.labels.n_classes > 1
+
+    def settle(self, V: Any) -> None:
+        """Compute all that is computed when asked for."""
+        self.clustering(V, quiet=True)
+        if self.decides:
+            self.decision(V)
+
+    def clustering(self, V: Any, *, quiet: bool = False) -> Clustering:
+        """The papers' protocol: k-means on V, clusters named by the labels one to one."""
+        if self.found is None:
+            V = np.asarray(to_numpy(V))
+            size = min(self.n_clusters, V.shape[0])
+            self.found = cluster_representation(V, size, labels=self.labels, random_state=self.seed)
+            if not quiet:
+                self._say_what_is_lost(self.found)
+        return self.found
+
+    def _say_what_is_lost(self, found: Clustering) -> None:
+        names = {str(name) for name in found.names}
+        lost = (
+            [] if self.labels is None else [c for c in self.labels.classes if str(c) not in names]
+        )
+        if lost:
+            listed = ", ".join(str(c) for c in lost[:5]) + (", ..." if len(lost) > 5 else "")
+            warnings.warn(
+                f"no cluster has the name of {len(lost)} of {self.labels.n_classes} classes "  # type: ignore[union-attr]
+                f"({listed}); labels_ and predict decide between all of them.",
+                UserWarning,
+                stacklevel=5,
+            )
+
+    def decision(self, V: Any) -> Head:
+        """Class decisions learnt on the labelled samples' codes."""
+        if self.head is None:
+            assert self.labels is not None
+            rows, Z = np.flatnonzero(self.labels.mask), np.array(to_numpy(V))
+            if self.labelled is not None:
+                Z[rows] = self.labelled
+            self.head = fit_head(Z, rows, self.labels.codes[rows])
+        return self.head
+
+    def names(self, V: Any) -> NDArray[Any]:
+        """The class of each training sample, or its cluster; labelled samples keep their label."""
+        if self.labels is None or not self.labels.n_labelled:
+            return self.clustering(V).labels
+        if self.decides:
+            codes = self.decision(V).probabilities(V).argmax(axis=1)
+            mask = self.labels.mask
+            codes[mask] = self.labels.codes[mask]
+            return self.labels.classes[codes]
+        given = self.labels.classes[self.labels.codes]
+        return np.where(self.labels.mask, given, self.clustering(V).labels)
+
+    def confidence(self, V: Any) -> NDArray[np.float64]:
+        """How clear `names` are, in [0, 1]; a given label is as clear as the codes find it."""
+        if not self.decides:
+            return self.clustering(V).confidence(to_numpy(V))
+        assert self.labels is not None
+        P = self.decision(V).probabilities(V)
+        chosen = np.where(self.labels.mask, self.labels.codes, P.argmax(axis=1))
+        return margins(P, chosen)
+
+    def predict(self, V: Any, new: Any) -> NDArray[Any]:
+        """The class, or the cluster, of new samples with the codes ``new``."""
+        if not self.decides:
+            return self.clustering(V).predict(to_numpy(new))
+        assert self.labels is not None
+        return self.labels.classes[self.decision(V).probabilities(new).argmax(axis=1)]
+
+    def predict_confidence(self, V: Any, new: Any) -> NDArray[np.float64]:
+        if not self.decides:
+            return self.clustering(V).confidence(to_numpy(new))
+        P = self.decision(V).probabilities(new)
+        return margins(P, P.argmax(axis=1))
+
+    def part_classes(self, V: Any) -> NDArray[Any] | None:
+        """The class that each part was made for, or else that uses it most; None for no class."""
+        if self.labels is None or not self.labels.n_classes:
+            return None
+        owners = self.owners
+        if owners is None:
+            names, shares = self.names(V), unit_rows(V)
+            use = np.array([shares[names == c].mean(axis=0) for c in self.labels.classes])
+            owners = np.where(use.max(axis=0) > 0, use.argmax(axis=0), -1)
+        classes = self.labels.classes.tolist()
+        return np.array([classes[c] if c >= 0 else None for c in owners] + [None], object)[:-1]
+
+
+def margins(P: NDArray[np.float64], chosen: NDArray[np.int64]) -> NDArray[np.float64]:
+    """By how much the chosen class leads the next one; 0 where it does not."""
+    rows = np.arange(len(P))
+    own = P[rows, chosen]
+    others = P.copy()
+    others[rows, chosen] = -1.0
+    return np.clip(own - others.max(axis=1), 0.0, 1.0)
