@@ -341,9 +341,9 @@ def test_decisions_are_learnt_on_codes_that_do_not_look_at_labels(name):
     from sklearn.linear_model import LogisticRegression
 
     got = fit(LEARNERS[name], KNOWN, max_iter=300, tol=1e-8)
-    Z = got.transform(X)
-    Z = Z / np.linalg.norm(Z, axis=1, keepdims=True)
-    Z = (Z - Z.mean(axis=0)) / np.sqrt(Z.var(axis=0).mean())
+    V = got.transform(X)
+    halves = V / np.linalg.norm(V, axis=1, keepdims=True), V
+    Z = np.hstack([(F - F.mean(axis=0)) / np.sqrt(F.var(axis=0).mean()) for F in halves])
     known = KNOWN >= 0
     naive = LogisticRegression(C=10.0, max_iter=1000).fit(Z[known], KNOWN[known])
     free = ~known

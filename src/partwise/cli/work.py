@@ -229,7 +229,7 @@ def _regroup(task: Task, model: Any) -> None:
         at = {name: i for i, name in enumerate(found.names.tolist())}
         renamed = numbers[[at[name] for name in found.labels.tolist()]]
         found = Clustering(found.centers, numbers, renamed, found.unit)
-    model.clustering_, model.labels_ = found, found.labels
+    model._groups.found = found
 
 
 def scores(truth: Any, given: Any, clusters: Any) -> dict[str, Any] | None:

@@ -72,8 +72,8 @@ class Grouped:
         """The class of each new sample, or its cluster where the fit had no labels.
 
         New samples are coded as `transform` does. With labels of two classes or more, logistic
-        regression on codes of unit length decides; it was learnt on the labelled samples, coded as
-        if they had no label. Without labels the closest centre does.
+        regression on the codes decides; it was learnt on the labelled samples, coded as if they
+        had no label. Without labels the closest centre does.
         """
         return self._predict(X)
 

@@ -20,13 +20,13 @@ from partwise.knowledge.labels import Labels
 
 @dataclass(frozen=True, eq=False)
 class Head:
-    """Class probabilities softmax(v W + b) of codes v at unit length."""
+    """Class probabilities softmax(f W + b) of what `features` makes of codes."""
 
-    weights: NDArray[np.float64]  # (k, classes)
+    weights: NDArray[np.float64]  # (2k, classes)
     intercept: NDArray[np.float64]  # (classes,)
 
     def probabilities(self, V: Any) -> NDArray[np.float64]:
-        scores = unit_rows(V) @ self.weights + self.intercept
+        scores = features(V) @ self.weights + self.intercept
         shares = np.exp(scores - scores.max(axis=1, keepdims=True))
         return shares / shares.sum(axis=1, keepdims=True)
 
@@ -38,21 +38,28 @@ def unit_rows(V: Any) -> NDArray[np.float64]:
     return V / np.where(length > 0, length, 1.0)
 
 
-def fit_head(V: Any, rows: NDArray[np.int64], codes: NDArray[np.int64]) -> Head:
-    """Logistic regression of the classes ``codes`` of some rows, on unit rows of V.
+def features(V: Any) -> NDArray[np.float64]:
+    """Rows of V at unit length, beside V itself: in a table the size of a sample may tell."""
+    return np.hstack([unit_rows(V), np.asarray(to_numpy(V), dtype=np.float64)])
 
-    They are centred and brought to a common spread first: a strong graph draws all codes together,
-    and the penalty of the regression would then drown what is left of their differences.
+
+def fit_head(V: Any, rows: NDArray[np.int64], codes: NDArray[np.int64]) -> Head:
+    """Logistic regression of the classes ``codes`` of some rows, on the features of V.
+
+    Both halves are centred and brought to a common spread first: a strong graph draws all codes
+    together, and the penalty of the regression would drown what is left of their differences.
     """
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
 
-    Z = unit_rows(V)
-    mean, spread = Z.mean(axis=0), float(np.sqrt(Z.var(axis=0).mean())) or 1.0
+    F = features(V)
+    mean, k = F.mean(axis=0), F.shape[1] // 2
+    halves = [float(np.sqrt(half.var(axis=0).mean())) or 1.0 for half in (F[:, :k], F[:, k:])]
+    spread = np.repeat(halves, k)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        model = LogisticRegression(C=10.0, max_iter=1000).fit((Z[rows] - mean) / spread, codes)
-    W, b = model.coef_.T / spread, model.intercept_
+        model = LogisticRegression(C=10.0, max_iter=1000).fit((F[rows] - mean) / spread, codes)
+    W, b = model.coef_.T / spread[:, None], model.intercept_
     if W.shape[1] == 1:  # two classes: scikit-learn keeps the difference of their scores
         W, b = np.hstack([-W / 2, W / 2]), np.concatenate([-b / 2, b / 2])
     return Head(W, b - mean @ W)
@@ -122,11 +129,16 @@ class Groups:
         """Class decisions learnt on the labelled samples' codes."""
         if self.head is None:
             assert self.labels is not None
-            rows, Z = np.flatnonzero(self.labels.mask), np.array(to_numpy(V))
-            if self.labelled is not None:
-                Z[rows] = self.labelled
-            self.head = fit_head(Z, rows, self.labels.codes[rows])
+            rows = np.flatnonzero(self.labels.mask)
+            self.head = fit_head(self._alike(V), rows, self.labels.codes[rows])
         return self.head
+
+    def _alike(self, V: Any) -> NDArray[Any]:
+        """V with codes of the labelled samples that do not look at their labels."""
+        Z = np.array(to_numpy(V))
+        if self.labelled is not None and self.labels is not None:
+            Z[self.labels.mask] = self.labelled
+        return Z
 
     def names(self, V: Any) -> NDArray[Any]:
         """The class of each training sample, or its cluster; labelled samples keep their label."""
@@ -145,7 +157,7 @@ class Groups:
         if not self.decides:
             return self.clustering(V).confidence(to_numpy(V))
         assert self.labels is not None
-        P = self.decision(V).probabilities(V)
+        P = self.decision(V).probabilities(self._alike(V))
         chosen = np.where(self.labels.mask, self.labels.codes, P.argmax(axis=1))
         return margins(P, chosen)
 

@@ -398,7 +398,7 @@ def _check_groups(groups: Any, V: Any, k: Any) -> None:
     if groups is None:
         return
     sizes = [] if groups.found is None else [groups.found.centers.shape[1]]
-    sizes += [] if groups.head is None else [groups.head.weights.shape[0]]
+    sizes += [] if groups.head is None else [groups.head.weights.shape[0] / 2]
     sizes += [] if groups.labelled is None else [groups.labelled.shape[1]]
     sizes += [] if groups.owners is None else [groups.owners.size]
     n = None if V is None else len(V)
