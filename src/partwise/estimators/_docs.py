@@ -50,7 +50,8 @@ PARTS = {
     labels_ : ndarray of shape (n_samples,)
         With labels of two classes or more: the class of each training sample, by logistic
         regression on codes that do not look at labels (at unit length, and as they are);
-        labelled samples keep theirs. Otherwise `cluster_labels_`, under which labelled samples keep theirs too.
+        labelled samples keep theirs. Otherwise `cluster_labels_`, where labelled samples keep
+        theirs too.
     label_confidence_ : ndarray of shape (n_samples,)
         How clear `labels_` are, as in `predict_confidence`.
     cluster_labels_ : ndarray of shape (n_samples,)
