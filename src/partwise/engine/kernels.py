@@ -15,9 +15,11 @@ from typing import Any
 import numba as nb
 import numpy as np
 
+from partwise.engine.numeric import compiled_code_is_kept
+
 # no "nnan" or "ninf": inf and nan keep their meaning
 _OPTIONS: dict[str, Any] = {
-    "cache": True,
+    "cache": compiled_code_is_kept(),
     "fastmath": {"nsz", "arcp", "contract", "afn", "reassoc"},
     "error_model": "numpy",
     "nogil": True,

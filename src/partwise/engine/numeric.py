@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import cache, singledispatch
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -26,14 +28,59 @@ def _pools() -> Any:
     return ThreadpoolController()
 
 
+class _OneThread:
+    """BLAS on one thread for as long as anyone is inside.
+
+    The number is the process's: a thread that put back what it had found would put back the limit
+    of another. So the first one in sets it, and the last one out restores it.
+    """
+
+    def __init__(self) -> None:
+        self.lock, self.inside = Lock(), 0
+        self.limit: Any = None
+
+    def __enter__(self) -> None:
+        with self.lock:
+            if not self.inside:
+                self.limit = _pools().limit(limits=1, user_api="blas")
+            self.inside += 1
+
+    def __exit__(self, *error: object) -> None:
+        with self.lock:
+            self.inside -= 1
+            if not self.inside and self.limit is not None:
+                self.limit.restore_original_limits()
+
+
+one_blas_thread = _OneThread()
+
+
 @contextmanager
 def blas_threads(work: float) -> Iterator[None]:
     """One BLAS thread while products with X have less than BLAS_WORK multiply-adds."""
-    if work >= BLAS_WORK:
+    with nullcontext() if work >= BLAS_WORK else one_blas_thread:
         yield
-    else:
-        with _pools().limit(limits=1, user_api="blas"):
-            yield
+
+
+@cache
+def compiled_code_is_kept() -> bool:
+    """Whether numba finds a folder to keep compiled code in; a warning, once, where it does not."""
+    import numba
+
+    try:
+        numba.njit(cache=True)(_nothing)
+    except RuntimeError:
+        warnings.warn(
+            "compiled code cannot be kept, so each process compiles it again: neither partwise's "
+            "folder nor the home folder can be written to; NUMBA_CACHE_DIR may name another one.",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        return False
+    return True
+
+
+def _nothing() -> None: ...
 
 
 def floor(dtype: Any) -> float:

@@ -374,8 +374,12 @@ def _dot64(a: Array, b: Array) -> float:
     return numeric.dot64(a, np.broadcast_to(b, a.shape))
 
 
-def _sweep(Z: Array, C: Array, *rest: Any) -> Array:
-    return sweeps.sweep(Z.copy(), np.broadcast_to(C, Z.shape), *rest)
+def _sweep(
+    Z: Array, C: Array, G: Array, d: Any, r: Array, times: int, stop: float, enough: float
+) -> Array:
+    # rows end their sweeps together with those near them: how X is cut would move the iterates
+    stop = min(stop, 1e-9)
+    return sweeps.sweep(Z.copy(), np.broadcast_to(C, Z.shape), G, d, r, times, stop, enough)
 
 
 def _sum(block: Array, axis: Any, dtype: Any) -> Any:

@@ -41,6 +41,7 @@ def check_special(estimator: Any, X: Any, *, reset: bool, beta: float) -> Any | 
             f"device={device!r} moves numpy and scipy input; {found.kind} are used where they "
             "are, so leave device out."
         )
+    found.look(X)
     if beta not in (1.0, 2.0):
         raise ValueError(
             f"beta_loss={beta:g} needs X as a numpy or scipy array; {found.kind} have "
@@ -56,6 +57,7 @@ def check_local(X: Any, whom: str) -> None:
     """Refuse what would be copied here without a word."""
     found = back_end(X)
     if found is not None:
+        found.look(X)
         raise ValueError(
             f"{whom} needs X as a numpy or scipy array or a memmap and takes no {found.kind}; use "
             f"{found.home}, or NMF, GNMF, CNMF, CDNMF, NMFDC or ConstrainedNMF, which stay where "

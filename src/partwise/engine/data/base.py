@@ -142,6 +142,7 @@ class BackEnd:
     home: str  # how a user brings one to numpy
     check: Callable[[Any, str], Any]  # X with a float dtype, or an error that names row and column
     wrap: Callable[[Any], DataMatrix]  # X, checked, as data
+    look: Callable[[Any], None] = lambda X: None  # an error for what the check could not begin with
 
 
 class Swept:

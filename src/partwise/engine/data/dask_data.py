@@ -7,6 +7,8 @@ threads make each chunk when a pass needs it: ``X.persist()`` keeps chunks that 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import cached_property
 from operator import itemgetter
 from typing import Any
 
@@ -22,6 +24,12 @@ from partwise.engine.data.dense import DenseData
 from partwise.engine.data.sparse import SparseData
 from partwise.engine.rows import Layout, Rows, run_block
 
+#: Entries under which chunks are joined: a task costs as long as a product with so many.
+SMALL_BLOCK = 4_000_000
+SPARSE_SHARE = 50  # entries of a sparse chunk for each one that is stored, or so
+#: Bytes of V up to which it is brought here after a fit, to outlive the cluster; more stays there,
+#: on two workers.
+BROUGHT = 2**28
 SCATTER = 10_000  # bytes of constants above which they travel once a worker and not once a task
 
 LOST = (
@@ -49,6 +57,9 @@ class Threads:
 
     def place(self, values: list[Any], first: int) -> list[Any]:
         return values
+
+    def secure(self, handles: list[Any]) -> None:
+        pass
 
 
 class Workers:
@@ -151,6 +162,11 @@ class Workers:
     def fetch(self, handles: list[Any]) -> list[Any]:
         return self._gather(handles)
 
+    def secure(self, handles: list[Any]) -> None:
+        """Have each value on two workers: one may be lost."""
+        if len(set(self.homes)) > 1:
+            self._guard(lambda: self.client.replicate(handles, n=2))
+
     def place(self, values: list[Any], first: int) -> list[Any]:
         return self._guard(lambda: self._place(values, first))
 
@@ -182,16 +198,27 @@ def _client() -> Any:
         return None
 
 
+def look(X: Any) -> None:
+    """Refuse what is no array of real numbers whose shape is known."""
+    if not isinstance(X, da.Array):
+        raise TypeError(
+            f"X must be a Dask array, got a Dask {type(X).__name__}; a DataFrame becomes one with "
+            "X.to_dask_array(lengths=True)."
+        )
+    if any(np.isnan(size) for sizes in X.chunks for size in sizes):
+        raise ValueError("X has chunks of unknown size; call X.compute_chunk_sizes() first.")
+    if X.dtype.kind not in "fiubc":
+        raise ValueError(f"X must hold numbers, got dtype {X.dtype}; use X.astype(float).")
+
+
 def check_dask(X: Any, whom: str) -> DaskData:
     """Wrap a Dask array; raise where a chunk has NaN or a negative entry, and say where."""
-    if any(np.isnan(size) for size in X.chunks[0]):
-        raise ValueError("X has chunks of unknown size; call X.compute_chunk_sizes() first.")
     data = as_dask_data(X)
     found = data.blocks.reduce(_problem, data.blocks, data.index_rows(), combine=_first)
     if found is None:
         return data
     what, value, row, column = found
-    chunk = int(np.searchsorted(data.layout.starts, row, side="right")) - 1
+    chunk = int(np.searchsorted(np.cumsum(data.chunks), row, side="right"))
     place = f"at row {row}, column {column}, in row chunk {chunk}"
     if what == "finite":
         raise ValueError(f"Input X contains NaN or infinity: {value} {place}.")
@@ -201,23 +228,48 @@ def check_dask(X: Any, whom: str) -> DaskData:
 
 
 def as_dask_data(X: Any) -> DaskData:
-    """X with one chunk across the columns, its chunks wrapped in their own back ends."""
+    """X with one chunk across the columns, runs of small chunks wrapped as one block each."""
     dtype = X.dtype if X.dtype in (np.float32, np.float64) else np.dtype(np.float64)
     if X.numblocks[1] > 1:
         X = X.rechunk({1: -1})
     client = _client()
     runner: Any = Threads() if client is None else Workers(client)
-    calls = [dask.delayed(_wrap, pure=False)(chunk, dtype) for chunk in X.to_delayed()[:, 0]]
-    layout = Layout([int(size) for size in X.chunks[0]], runner)
-    return DaskData(Rows.of(layout, runner.keep(calls), None), X.shape[1], dtype)
+    chunks, pieces = X.chunks[0], X.to_delayed()[:, 0]
+    runs = merged(chunks, X.shape[1], SPARSE_SHARE if _is_sparse(X._meta) else 1)
+    wrap = dask.delayed(_wrap, pure=False)
+    calls = [wrap([pieces[i] for i in run], dtype) for run in runs]
+    layout = Layout([sum(int(chunks[i]) for i in run) for run in runs], runner)
+    return DaskData(Rows.of(layout, runner.keep(calls), None), X.shape[1], dtype, chunks)
 
 
-def _wrap(chunk: Any, dtype: Any) -> Any:
-    if sp.issparse(chunk) or hasattr(chunk, "tocsr"):
-        chunk = sp.csr_array(chunk.tocsr()).astype(dtype)
-        chunk.sum_duplicates()
-        return SparseData(chunk)
-    return DenseData(np.asarray(chunk, dtype=dtype))
+def merged(sizes: Sequence[int], p: int, share: int) -> list[list[int]]:
+    """Runs of neighbouring chunks with at least SMALL_BLOCK entries each, where chunks are small.
+
+    ``share`` is how many entries one costs that is stored; a large chunk stays alone.
+    """
+    runs: list[list[int]] = []
+    open_rows = 0
+    for i, size in enumerate(sizes):
+        large = size * p >= SMALL_BLOCK * share
+        if not runs or large or open_rows * p >= SMALL_BLOCK * share:
+            runs.append([])
+            open_rows = 0
+        runs[-1].append(i)
+        open_rows += size
+    return runs
+
+
+def _is_sparse(chunk: Any) -> bool:
+    return sp.issparse(chunk) or hasattr(chunk, "tocsr")  # as chunks of `sparse` have
+
+
+def _wrap(chunks: list[Any], dtype: Any) -> DenseData:
+    if any(_is_sparse(chunk) for chunk in chunks):
+        X = sp.csr_array(sp.vstack([sp.csr_array(chunk.tocsr()) for chunk in chunks])).astype(dtype)
+        X.sum_duplicates()
+        return SparseData(X)
+    parts = [np.asarray(chunk, dtype=dtype) for chunk in chunks]
+    return DenseData(parts[0] if len(parts) == 1 else np.concatenate(parts))
 
 
 def _problem(block: Any, rows: Array) -> Any:
@@ -240,20 +292,20 @@ class DaskData(Swept):
 
     newton_sides = "V"  # a second-order step on U needs whole columns of X
 
-    def __init__(self, blocks: Rows, p: int, dtype: Any) -> None:
+    def __init__(
+        self, blocks: Rows, p: int, dtype: Any, chunks: Sequence[int] | None = None
+    ) -> None:
         self.blocks, self.layout, self.p, self.dtype = blocks, blocks.layout, p, dtype
-        self._cache: dict[str, Any] = {}
+        #: rows of the chunks that the user made, which results have too
+        self.chunks = tuple(self.layout.sizes if chunks is None else chunks)
 
     @property
     def shape(self) -> tuple[int, int]:
         return self.layout.n, self.p
 
-    @property
+    @cached_property
     def density(self) -> float:  # type: ignore[override]
-        if "density" not in self._cache:
-            total = float(self.blocks.reduce(_entries, self.blocks))
-            self._cache["density"] = total / max(1, self.shape[0] * self.p)
-        return self._cache["density"]
+        return float(self.blocks.reduce(_entries, self.blocks)) / max(1, self.shape[0] * self.p)
 
     # -- where arrays live --------------------------------------------------------------------
 
@@ -308,11 +360,16 @@ class DaskData(Swept):
         if not isinstance(a, Rows):
             return a
         a.settle()
+        handles, chunks = a.node.handles or [], (self.chunks, *a.shape[1:])
+        if int(np.prod(a.shape)) * a.dtype.itemsize <= BROUGHT:
+            V = np.concatenate(self.layout.runner.fetch(handles))
+            return da.from_array(V, chunks=chunks, name=False)
+        self.layout.runner.secure(handles)
         parts = [
             da.from_delayed(dask.delayed(handle), (size, *a.shape[1:]), a.dtype)
-            for handle, size in zip(a.node.handles or [], self.layout.sizes, strict=True)
+            for handle, size in zip(handles, self.layout.sizes, strict=True)
         ]
-        return da.concatenate(parts)
+        return da.concatenate(parts).rechunk(chunks)
 
     # -- products -----------------------------------------------------------------------------
 
@@ -355,15 +412,14 @@ class DaskData(Swept):
     def _select(self, where: Rows | None, count: int, scale: Rows | None) -> Rows:
         return self.blocks.map(_selected, self.blocks, where, count, scale, like=0).settle()
 
-    @property
-    def _low(self) -> float:
-        if "low" not in self._cache:
-            mean = float(self.row_sums().sum()) / max(1, self.shape[0] * self.p)
-            self._cache["low"] = blocks.kl_floor(np.array([mean]), 1, self.dtype)
-        return self._cache["low"]
+    @cached_property
+    def _whole(self) -> tuple[float, int]:
+        """What a block is told of the whole: the floor of the loss, and its size."""
+        mean = float(self.row_sums().sum()) / max(1, self.shape[0] * self.p)
+        return blocks.kl_floor(np.array([mean]), 1, self.dtype), self.shape[0] * self.p
 
     def kl_dot(self, V: Array, U: Array) -> tuple[Array, Array]:
-        both = self.blocks.map(_kl_dot, self.blocks, V, U, self._low, like=0)
+        both = self.blocks.map(_kl_dot, self.blocks, V, U, *self._whole, like=0)
         return self._pair(both, U.shape[1])
 
     def _pair(self, both: Rows, k: int) -> tuple[Rows, Rows]:
@@ -371,14 +427,14 @@ class DaskData(Swept):
         return first, both.map(itemgetter(1), both, like=np.empty(0))
 
     def kl_tdot(self, V: Array, U: Array) -> Array:
-        return self.blocks.reduce(_kl_tdot, self.blocks, V, U, self._low)
+        return self.blocks.reduce(_kl_tdot, self.blocks, V, U, *self._whole)
 
     def kl_newton(
         self, V: Array, U: Array, cost: Array, ridge: Array, sweeps: int, rough: bool,
         transposed: bool,
     ) -> tuple[Array, Array]:  # fmt: skip
         assert not transposed, "newton_sides"
-        args = (V, U, cost, ridge, sweeps, rough, self._low)
+        args = (V, U, cost, ridge, sweeps, rough, *self._whole)
         both = self.blocks.map(_kl_newton, self.blocks, *args, like=0)
         return self._pair(both, U.shape[1])
 
@@ -462,25 +518,21 @@ def _selected(X: Any, index: Array | None, count: int, weights: Array | None) ->
     return X if weights is None else X.weighted(weights, None, X.shape[0])
 
 
-def _floored(X: Any, low: float) -> Any:
-    X._low = X.dtype.type(low)  # the floor of the whole matrix
-    return X
+def _kl_dot(X: DenseData, V: Array, U: Array, *whole: Any) -> tuple[Array, Array]:
+    return X.part_of(*whole).kl_dot(V, U)
 
 
-def _kl_dot(X: Any, V: Array, U: Array, low: float) -> tuple[Array, Array]:
-    return _floored(X, low).kl_dot(V, U)
-
-
-def _kl_tdot(X: Any, V: Array, U: Array, low: float) -> Array:
-    return _floored(X, low).kl_tdot(V, U)
+def _kl_tdot(X: DenseData, V: Array, U: Array, *whole: Any) -> Array:
+    return X.part_of(*whole).kl_tdot(V, U)
 
 
 def _kl_newton(
-    X: Any, V: Array, U: Array, cost: Array, ridge: Array, sweeps: int, rough: bool, low: float
-) -> tuple[Array, Array]:
-    return _floored(X, low).kl_newton(V, U, cost, ridge, sweeps, rough, False)
+    X: DenseData, V: Array, U: Array, cost: Array, ridge: Array, sweeps: int, rough: bool,
+    *whole: Any,
+) -> tuple[Array, Array]:  # fmt: skip
+    return X.part_of(*whole).kl_newton(V, U, cost, ridge, sweeps, rough, False)
 
 
-BACK_END = BackEnd("Dask arrays", "X.compute()", check_dask, as_dask_data)
+BACK_END = BackEnd("Dask arrays", "X.compute()", check_dask, as_dask_data, look)
 
 __all__ = ["BACK_END", "DaskData", "Threads", "Workers", "as_dask_data", "check_dask"]

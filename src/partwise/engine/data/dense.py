@@ -35,6 +35,16 @@ class DenseData(InNumpy):
     def _low(self) -> Any:
         return self.dtype.type(blocks.kl_floor(self.row_sums(), self.shape[1], self.dtype))
 
+    @cached_property
+    def _size(self) -> int:
+        """Entries of the matrix that this is a part of."""
+        return self.shape[0] * self.shape[1]
+
+    def part_of(self, low: float, size: int) -> DenseData:
+        """Itself, told what it cannot know as a part: what a kernel does must not depend on it."""
+        self._low, self._size = self.dtype.type(low), size
+        return self
+
     def whole(self) -> Any:
         return self.X
 
@@ -113,7 +123,7 @@ class DenseData(InNumpy):
 
         X, Z, B = (self.X.T, U, V) if transposed else (self.X, V, U)
         Z = Z.copy()
-        rough = rough and X.size * Z.shape[1] >= ROUGH_WORK
+        rough = rough and self._size * Z.shape[1] >= ROUGH_WORK
         # float32 has twice the numbers in a vector, and divides them faster still
         B = np.ascontiguousarray(B.T, dtype=np.float32 if rough else self.dtype)
         # floors are 1e-30 and 1e-12 of the mean of X

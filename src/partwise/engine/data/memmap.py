@@ -109,8 +109,7 @@ class MemmapData(DenseData):
         assert not transposed, "newton_sides"
         out = []
         for rows, X in self._blocks():
-            block = DenseData(X)
-            block._low = self._low  # the floor of the whole matrix
+            block = DenseData(X).part_of(self._low, self._size)
             c = cost if cost.shape[0] == 1 else cost[rows]
             r = ridge if ridge.shape[0] == 1 else ridge[rows]
             out.append(block.kl_newton(V[rows], U, c, r, sweeps, rough, transposed)[0])

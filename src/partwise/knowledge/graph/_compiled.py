@@ -7,14 +7,17 @@ from types import SimpleNamespace
 
 import numpy as np
 
+from partwise.engine.numeric import compiled_code_is_kept
+
 
 @lru_cache(maxsize=1)
 def kernels() -> SimpleNamespace:
     import numba
 
-    exact = numba.njit(nogil=True, cache=True)
+    kept = compiled_code_is_kept()
+    exact = numba.njit(nogil=True, cache=kept)
     # sums in any order; nan and inf keep their meaning
-    loose = numba.njit(nogil=True, cache=True, fastmath={"reassoc", "contract", "nsz"})
+    loose = numba.njit(nogil=True, cache=kept, fastmath={"reassoc", "contract", "nsz"})
     return SimpleNamespace(
         keep_nearest=exact(keep_nearest),
         sparse_products=exact(sparse_products),

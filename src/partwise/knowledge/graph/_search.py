@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
 from partwise.engine.data.memmap import forget
+from partwise.engine.numeric import one_blas_thread
 from partwise.knowledge.graph._compiled import kernels
 from partwise.knowledge.graph._rows import (
     BLOCK,
@@ -264,10 +265,10 @@ def in_threads(work: Callable[..., None], tasks: list[tuple[int, int]]) -> None:
 
     Threads of our own keep compiled loops and BLAS from waiting for each other's pools.
     """
-    from threadpoolctl import threadpool_info, threadpool_limits
+    from threadpoolctl import threadpool_info
 
     pools = [pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"]
     threads = min(len(tasks), max(pools, default=os.cpu_count() or 1))
-    with threadpool_limits(limits=1, user_api="blas"), ThreadPoolExecutor(threads) as pool:
+    with one_blas_thread, ThreadPoolExecutor(threads) as pool:
         for _ in pool.map(lambda task: work(*task), tasks):
             pass
