@@ -38,9 +38,9 @@ def test_chunks_change_no_iterate(estimator, loss, sparse, monkeypatch):
         np.testing.assert_allclose(
             model.objective_history_, found[0].objective_history_, rtol=close
         )
-        np.testing.assert_allclose(model.components_, found[0].components_, atol=1e-6)
+        np.testing.assert_allclose(model.components_, found[0].components_, atol=1e3 * close)
         np.testing.assert_allclose(
-            to_numpy(model.embedding_), to_numpy(found[0].embedding_), atol=1e-6
+            to_numpy(model.embedding_), to_numpy(found[0].embedding_), atol=1e3 * close
         )
 
 

@@ -60,9 +60,10 @@ import sys, numpy as np, warnings
 warnings.simplefilter("error")
 warnings.filterwarnings("always", message="compiled code cannot be kept")
 import partwise
+from partwise.knowledge.graph._compiled import kernels
 X = np.random.default_rng(0).random((30, 20))
-for name in ("NMF", "GNMF"):
-    getattr(partwise, name)(2, max_iter=3, tol=0, random_state=0).fit(X)
+partwise.NMF(2, max_iter=3, tol=0, random_state=0).fit(X)
+kernels()
 print(partwise.__file__)
 """
 
