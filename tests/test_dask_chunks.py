@@ -45,8 +45,10 @@ def test_chunks_change_no_iterate(estimator, loss, sparse, monkeypatch):
 
 
 @pytest.mark.parametrize("sparse", (False, True), ids=("dense", "csr"))
-def test_small_chunks_are_merged(sparse):
-    from partwise.engine.data.dask_data import as_dask_data
+def test_small_chunks_are_merged(sparse, monkeypatch):
+    from partwise.engine.data.dask_data import Threads, as_dask_data
+
+    monkeypatch.setattr(Threads, "threads", 2)
 
     def cut(rows, columns):
         X = da.from_array(q.X, chunks=(rows, columns))
@@ -54,7 +56,7 @@ def test_small_chunks_are_merged(sparse):
 
     X = cut(5, 20)
     data = as_dask_data(X)
-    assert data.layout.sizes == [210]
+    assert data.layout.sizes == [105, 105]  # a block for each thread, no more
     np.testing.assert_allclose(to_numpy(data.dot(q.U)), q.X @ q.U)
     model = partwise.NMF(3, max_iter=3, tol=0, random_state=0).fit(X)
     assert model.embedding_.chunks == model.transform(X).chunks == ((5,) * 42, (3,))
@@ -63,13 +65,12 @@ def test_small_chunks_are_merged(sparse):
 
 
 def test_blocks_stay_large_enough_and_no_larger():
-    from partwise.engine.data.dask_data import SMALL_BLOCK, merged
+    from partwise.engine.data.dask_data import merged
 
-    rows = SMALL_BLOCK // 1000
-    assert merged((rows,) * 6, 1000, 1) == [[i] for i in range(6)]
-    assert merged((rows // 4,) * 8, 1000, 1) == [[0, 1, 2, 3], [4, 5, 6, 7]]
-    assert merged((1,) * 2000, 1000, 1) == [list(range(2000))]
-    assert merged((rows, 1, 1), 1000, 1) == [[0], [1, 2]]
+    assert merged((8,) * 6, 10, 80) == [[i] for i in range(6)]
+    assert merged((2,) * 8, 10, 80) == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    assert merged((1,) * 2000, 10, 10**6) == [list(range(2000))]
+    assert merged((8, 1, 1, 9), 10, 80) == [[0], [1, 2], [3]]
 
 
 def test_a_bad_entry_names_the_chunk_that_the_user_made():

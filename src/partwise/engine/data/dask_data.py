@@ -14,6 +14,7 @@ from typing import Any
 
 import dask
 import dask.array as da
+import dask.system
 import numpy as np
 import scipy.sparse as sp
 
@@ -40,6 +41,8 @@ LOST = (
 
 class Threads:
     """Blocks run by Dask's local scheduler; values are plain arrays here."""
+
+    threads = dask.system.CPU_COUNT
 
     def keep(self, calls: list[Any]) -> list[Any]:
         return calls  # chunks are made again for each pass
@@ -71,6 +74,7 @@ class Workers:
     def __init__(self, client: Any) -> None:
         self.client = client
         self.homes: list[str] = []
+        self.threads = max(1, sum(client.nthreads().values()))
         self.moved = {"out": 0, "back": 0, "rounds": 0}
 
     def _guard(self, action: Any) -> Any:
@@ -235,23 +239,21 @@ def as_dask_data(X: Any) -> DaskData:
     client = _client()
     runner: Any = Threads() if client is None else Workers(client)
     chunks, pieces = X.chunks[0], X.to_delayed()[:, 0]
-    runs = merged(chunks, X.shape[1], SPARSE_SHARE if _is_sparse(X._meta) else 1)
+    n, p = X.shape
+    least = SMALL_BLOCK * (SPARSE_SHARE if _is_sparse(X._meta) else 1)
+    runs = merged(chunks, p, min(least, -(-n // runner.threads) * p))
     wrap = dask.delayed(_wrap, pure=False)
     calls = [wrap([pieces[i] for i in run], dtype) for run in runs]
     layout = Layout([sum(int(chunks[i]) for i in run) for run in runs], runner)
     return DaskData(Rows.of(layout, runner.keep(calls), None), X.shape[1], dtype, chunks)
 
 
-def merged(sizes: Sequence[int], p: int, share: int) -> list[list[int]]:
-    """Runs of neighbouring chunks with at least SMALL_BLOCK entries each, where chunks are small.
-
-    ``share`` is how many entries one costs that is stored; a large chunk stays alone.
-    """
+def merged(sizes: Sequence[int], p: int, least: int) -> list[list[int]]:
+    """Runs of neighbouring chunks that have ``least`` entries together; larger ones stay alone."""
     runs: list[list[int]] = []
     open_rows = 0
     for i, size in enumerate(sizes):
-        large = size * p >= SMALL_BLOCK * share
-        if not runs or large or open_rows * p >= SMALL_BLOCK * share:
+        if not runs or size * p >= least or open_rows * p >= least:
             runs.append([])
             open_rows = 0
         runs[-1].append(i)
