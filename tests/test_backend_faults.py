@@ -277,13 +277,14 @@ def test_memory_stays_at_factors_and_a_block(tmp_path):
 @pytest.mark.long
 @needs("distributed")
 @pytest.mark.parametrize("n_workers", (1, 2, 4))
-def test_bytes_moved_each_iteration(n_workers):
+def test_bytes_moved_each_iteration(n_workers, monkeypatch):
     """U goes to each worker for each half-step, (p, k) and (k, k) come back from each: no V."""
     import dask.array as da
     from distributed import Client, LocalCluster
 
     from partwise.engine.data import dask_data
 
+    monkeypatch.setattr(dask_data, "SMALL_BLOCK", 1)  # joining chunks moves X once
     n, p, k = 4000, 500, 8
     with (
         LocalCluster(

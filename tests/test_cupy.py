@@ -84,23 +84,27 @@ def test_same_as_numpy(method, solver, kind, cupy):
         assert got.objective_ == pytest.approx(base.objective_, rel=1e-3)
 
 
-@pytest.mark.parametrize("ridge", ((1,), (1, 1), (70, 1), (1, 5), (70, 5)))
+@pytest.mark.parametrize("ridge", ((1, 1), (70, 1), (1, 5), (70, 5)))
+@pytest.mark.parametrize("near", (False, True))
 @pytest.mark.parametrize("weights", (False, True))
-def test_one_sweep_is_numpys(ridge, weights, cupy):
+def test_one_sweep_is_the_formula(ridge, near, weights, cupy):
     rng = np.random.default_rng(0)
     Z, C, A = rng.random((70, 5)), 2 * rng.random((70, 5)), rng.random((9, 5))
-    A[:, 3] = 0  # a coordinate without curvature
+    A[:, 3] = 0  # a coordinate without curvature but its ridge
     G, d, r = A.T @ A, rng.random(70) if weights else None, rng.random(ridge)
-    expected = Z.copy()
-    per_entry = np.broadcast_to(r if r.ndim == 2 else r[:, None], Z.shape)
+    bound = rng.random(ridge) if near else None
+    expected, slope = Z.copy(), np.broadcast_to(r, Z.shape)
+    curve = slope if bound is None else slope + bound
     scale = np.ones(70) if d is None else d
     for j in range(5):
-        h = scale * G[j, j] + per_entry[:, j]
-        gradient = scale * (expected @ G[j]) + per_entry[:, j] * expected[:, j] - C[:, j]
-        expected[:, j] = np.maximum(expected[:, j] - gradient / h, 0)
-    on_gpu = [a if a is None else cupy.asarray(a) for a in (Z, C, G, d, r)]
-    assert_close(to_numpy(sweeps.sweep_rows(*on_gpu, 1, 0.1)), expected, 1e-12)
-    assert_close(to_numpy(sweeps.sweep_columns(*on_gpu, 1, 0.1, 0.0)), expected, 1e-12)
+        gradient = scale * (expected @ G[j]) + slope[:, j] * expected[:, j] - C[:, j]
+        step = gradient / (scale * G[j, j] + curve[:, j])
+        expected[:, j] = np.maximum(expected[:, j] - step, 0)
+    Z, C, G, d, r, bound = (a if a is None else cupy.asarray(a) for a in (Z, C, G, d, r, bound))
+    got = sweeps.sweep_rows(Z, C, G, d, r, 1, 0.1, near=bound)
+    assert_close(to_numpy(got), expected, 1e-12)
+    got = sweeps.sweep_columns(Z, C, G, d, r, r if bound is None else r + bound, 1, 0.1, 0.0)
+    assert_close(to_numpy(got), expected, 1e-12)
 
 
 @pytest.mark.parametrize("kind", ("dense", "csr"))

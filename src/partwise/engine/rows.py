@@ -375,11 +375,11 @@ def _dot64(a: Array, b: Array) -> float:
 
 
 def _sweep(
-    Z: Array, C: Array, G: Array, d: Any, r: Array, times: int, stop: float, enough: float
+    Z: Array, C: Array, G: Array, d: Any, r: Array, e: Array, times: int, stop: float, enough: float
 ) -> Array:
     # rows end their sweeps together with those near them: how X is cut would move the iterates
     stop = min(stop, 1e-9)
-    return sweeps.sweep(Z.copy(), np.broadcast_to(C, Z.shape), G, d, r, times, stop, enough)
+    return sweeps.sweep(Z.copy(), np.broadcast_to(C, Z.shape), G, d, r, e, times, stop, enough)
 
 
 def _sum(block: Array, axis: Any, dtype: Any) -> Any:
