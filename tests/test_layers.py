@@ -22,6 +22,7 @@ LAYERS = [
         "engine.data",
         "engine.kernels",
         "engine.kernels_torch",
+        "engine.kernels_products",
         "engine.kernels_triton",
         "io.files",
     },

@@ -11,19 +11,21 @@ Tensor = Any  # torch's own type makes mypy see overloads that its releases do n
 _refused: set[str] = set()  # kernels that did not compile here
 
 
-def fused(name: str, like: Tensor, k: int) -> Any:
+def fused(name: str, like: Tensor, k: int = 0) -> Any:
     """The Triton kernel of that name for tensors like this one, or None."""
     if not like.is_cuda or name in _refused:
         return None
     try:
-        from partwise.engine import kernels_triton
+        from partwise.engine import kernels_products, kernels_triton
     except ImportError:
         _refused.add(name)
         return None
+    if hasattr(kernels_products, name):
+        return getattr(kernels_products, name)
     return getattr(kernels_triton, name) if k <= kernels_triton.MOST else None
 
 
-def attempt(name: str, like: Tensor, k: int, *args: Any) -> Any:
+def attempt(name: str, like: Tensor, *args: Any, k: int = 0) -> Any:
     """What the kernel returns; None where there is none, and from now on where it fails."""
     kernel = fused(name, like, k)
     if kernel is None:

@@ -124,7 +124,7 @@ def sweep(
 @triton.jit
 def _ratio_dot(
     X, V, U, UT, OUT, LOGS, n, p, low,
-    BM: tl.constexpr, BN: tl.constexpr, K: tl.constexpr, PRECISION: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, K: tl.constexpr,
 ):  # fmt: skip
     rows = tl.program_id(0) * BM + tl.arange(0, BM)
     kk = tl.arange(0, K)
@@ -140,10 +140,10 @@ def _ratio_dot(
         x = tl.load(X + long * p + cols[None, :], mask=mask, other=0.0)
         # both factors of a product lie along the sum: U twice, once each way
         across = tl.load(U + cols[None, :] * K + kk[:, None], mask=there[None, :], other=0.0)
-        y = tl.maximum(tl.dot(v, across, input_precision=PRECISION), low)
+        y = tl.maximum(tl.dot(v, across, input_precision="tf32x3"), low)
         logs += tl.sum(x * tl.log(y), axis=1).to(tl.float64)
         along = tl.load(UT + kk[None, :] * p + cols[:, None], mask=there[:, None], other=0.0)
-        acc = tl.dot(x / y, along, acc, input_precision=PRECISION)
+        acc = tl.dot(x / y, along, acc, input_precision="tf32x3")
     tl.store(OUT + long * K + kk[None, :], acc, mask=inside[:, None])
     tl.store(LOGS + rows, logs, mask=inside)
 
@@ -151,7 +151,7 @@ def _ratio_dot(
 @triton.jit
 def _ratio_tdot(
     X, V, VT, U, OUT, n, p, low, span,
-    BM: tl.constexpr, BN: tl.constexpr, K: tl.constexpr, PRECISION: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, K: tl.constexpr,
 ):  # fmt: skip
     cols = tl.program_id(0) * BN + tl.arange(0, BN)
     kk = tl.arange(0, K)
@@ -166,10 +166,10 @@ def _ratio_tdot(
         mask = there[:, None] & inside[None, :]
         x = tl.load(X + long[None, :] * p + cols[:, None], mask=mask, other=0.0)
         across = tl.load(V + long[None, :] * K + kk[:, None], mask=inside[None, :], other=0.0)
-        y = tl.maximum(tl.dot(u, across, input_precision=PRECISION), low)
+        y = tl.maximum(tl.dot(u, across, input_precision="tf32x3"), low)
         along = VT + kk[None, :].to(tl.int64) * n + rows[:, None]
         along = tl.load(along, mask=inside[:, None], other=0.0)
-        acc = tl.dot(x / y, along, acc, input_precision=PRECISION)
+        acc = tl.dot(x / y, along, acc, input_precision="tf32x3")
     out = OUT + tl.program_id(1).to(tl.int64) * p * K + cols[:, None] * K + kk[None, :]
     tl.store(out, acc, mask=there[:, None])
 
@@ -182,30 +182,30 @@ def _both_ways(M: Tensor) -> tuple[Tensor, Tensor, int]:
     return wide, wide.t().contiguous(), width
 
 
-def ratio_dot(X: Tensor, V: Tensor, U: Tensor, low: float, tf32: bool) -> tuple[Tensor, Tensor]:
+def ratio_dot(X: Tensor, V: Tensor, U: Tensor, low: float) -> tuple[Tensor, Tensor]:
     """(X / max(VUᵀ, low)) U, and Σ_j x log y of each row in float64; X is float32."""
     (n, p), k = X.shape, U.shape[1]
     wide, (across, along, K) = _both_ways(V)[0], _both_ways(U)
     out = torch.empty_like(wide)
     logs = torch.empty(n, dtype=torch.float64, device=X.device)
-    BM, warps = (64, 4) if K <= 32 or not tf32 else (128, 8)
+    BM = 64
     _ratio_dot[(triton.cdiv(n, BM),)](
         X, wide, across, along, out, logs, n, p, low, BM=BM, BN=32, K=K,
-        PRECISION="tf32" if tf32 else "tf32x3", num_warps=warps, num_stages=3,
+        num_warps=4, num_stages=3,
     )  # fmt: skip
     return out[:, :k], logs
 
 
-def ratio_tdot(X: Tensor, V: Tensor, U: Tensor, low: float, tf32: bool) -> Tensor:
+def ratio_tdot(X: Tensor, V: Tensor, U: Tensor, low: float) -> Tensor:
     """(X / max(VUᵀ, low))ᵀ V; X is float32."""
     (n, p), k = X.shape, U.shape[1]
     (across, along, K), wide = _both_ways(V), _both_ways(U)[0]
-    BM, BN, warps, stages = (64, 64, 4, 2) if K <= 32 or not tf32 else (32, 128, 8, 3)
+    BM, BN = 64, 64
     span = triton.cdiv(triton.cdiv(n, _SPLITS), BM) * BM
     parts = triton.cdiv(n, span)
     out = torch.empty((parts, p, K), dtype=X.dtype, device=X.device)
     _ratio_tdot[(triton.cdiv(p, BN), parts)](
         X, across, along, wide, out, n, p, low, span, BM=BM, BN=BN, K=K,
-        PRECISION="tf32" if tf32 else "tf32x3", num_warps=warps, num_stages=stages,
+        num_warps=4, num_stages=2,
     )  # fmt: skip
     return out.sum(dim=0)[:, :k]

@@ -1,14 +1,14 @@
 """torch tensors, dense or CSR, on any device. Factors are tensors there too.
 
-TF32 is off unless the data is made inside ``with allow_tf32():``. It is faster on recent GPUs and
-rounds the two products with X to 10 bits of mantissa; k x k products keep the full precision.
+On a GPU the two products with X run on its matrix units in the accuracy of float32 (see
+`kernels_products`); TF32, which rounds to 10 bits of mantissa, is never used.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -32,17 +32,8 @@ DENSE_FROM = 0.02
 #: A GPU's matrix products run well at widths from 32 that this divides; zero columns fill up k.
 WIDTH = 8
 csr_tensor: Any = torch.sparse_csr_tensor
-_tf32 = ContextVar("tf32", default=False)
-
-
-@contextmanager
-def allow_tf32() -> Iterator[None]:
-    """Let data made inside use TF32 in products with X, on GPUs that have it."""
-    token = _tf32.set(True)
-    try:
-        yield
-    finally:
-        _tf32.reset(token)
+#: Entries of X from which the products of `kernels_products` pay.
+SPLIT_FROM = 1 << 22
 
 
 @contextmanager
@@ -152,7 +143,7 @@ def _(
     if r.shape[1] == 1 and e.shape[1] == 1:  # the kernel has one number a row
         both = (r.reshape(-1), e.reshape(-1))
         args = (Z.t(), C.expand(Z.shape).t(), G, d, *both, times, stop, enough / 2)
-        new = kernels_torch.attempt("sweep", Z, Z.shape[1], *args)
+        new = kernels_torch.attempt("sweep", Z, *args, k=Z.shape[1])
         if new is not None:
             return new.t()
     return sweeps.sweep_columns(Z, C, G, d, r, e, times, stop, enough)
@@ -194,18 +185,11 @@ class OnTensors:
 class TorchData(OnTensors, DeviceDense):
     """A dense float32 or float64 tensor."""
 
-    def __init__(self, X: Any, *, back: bool = False, tf32: bool | None = None) -> None:
-        super().__init__(X, back=back)
-        self.tf32 = _tf32.get() if tf32 is None else tf32
-
-    def made(self, X: Any) -> TorchData:
-        return TorchData(X, back=self.back, tf32=self.tf32)
-
     @contextmanager
     def _product(self, what: str) -> Iterator[None]:
-        """TF32 inside, if it is allowed, and the user's own setting outside; errors of memory."""
+        """No TF32 inside, whatever the user's own setting is outside; errors of memory."""
         before = torch.backends.cuda.matmul.allow_tf32
-        torch.backends.cuda.matmul.allow_tf32 = self.tf32
+        torch.backends.cuda.matmul.allow_tf32 = False
         try:
             with memory_errors(what, self.X.device):
                 yield
@@ -226,6 +210,9 @@ class TorchData(OnTensors, DeviceDense):
         with self._product("X U"):
             if not U.is_cuda:
                 return self.X @ U
+            found = self._split("dot", U)
+            if found is not None:
+                return found.t()
             padded = _wide(U)
             out = _buffer(padded.shape[0], self.shape[0], U)
             for rows in self._even():
@@ -236,9 +223,31 @@ class TorchData(OnTensors, DeviceDense):
         with self._product("Xᵀ V"):
             if not V.is_cuda:
                 return self.X.t() @ V
+            found = self._split("tdot", V)
+            if found is not None:
+                return found
             padded = _wide(V)
             parts = [self.X[rows].t() @ padded[:, rows].t() for rows in self._even()]
             return sum(parts[1:], parts[0])[:, : V.shape[1]]
+
+    @cached_property
+    def _halves(self) -> tuple[Any, float] | None:
+        """X as the split products take it, and its scale; None where they are not for it."""
+        X = self.X
+        if X.dtype != torch.float32 or X.stride(1) != 1 or X.numel() < SPLIT_FROM:
+            return None
+        from partwise.engine.kernels_products import halves_scale
+
+        free, _ = torch.cuda.mem_get_info(X.device)
+        small = 4 * X.numel() < free and all(_is_half(part) for _, part in self._blocks())
+        return (X.half(), 1.0) if small else (X, halves_scale(X))
+
+    def _split(self, name: str, factor: Array) -> Any:
+        """The product with both sides in two halves; None where that does not run."""
+        if kernels_torch.fused(name, self.X) is None or self._halves is None:
+            return None
+        X, scale = self._halves
+        return kernels_torch.attempt(name, self.X, X, factor, scale)
 
     def _even(self) -> list[slice]:
         """The rows, those beyond a number that a GPU's fast products take apart from the rest."""
@@ -250,8 +259,8 @@ class TorchData(OnTensors, DeviceDense):
         """The product from one pass over X that stores nothing of its size, where there is one."""
         if self.X.dtype != torch.float32 or not self.X.is_contiguous():
             return None
-        args = (self.X, V, U, self._low, self.tf32)
-        return kernels_torch.attempt(name, self.X, U.shape[1], *args)
+        args = (self.X, V, U, self._low)
+        return kernels_torch.attempt(name, self.X, *args, k=U.shape[1])
 
     def kl_dot(self, V: Array, U: Array) -> tuple[Array, Array]:
         with self._product("X / VUᵀ"):
@@ -262,6 +271,11 @@ class TorchData(OnTensors, DeviceDense):
         with self._product("X / VUᵀ"):
             found = self._fused("ratio_tdot", V, U)
             return super().kl_tdot(V, U) if found is None else found
+
+
+def _is_half(X: Array) -> bool:
+    """Whether every entry is exact in float16."""
+    return bool((X.half().float() == X).all())
 
 
 def _buffer(width: int, n: int, like: Array) -> Array:
@@ -310,7 +324,6 @@ __all__ = [
     "BACK_END",
     "TorchData",
     "TorchSparse",
-    "allow_tf32",
     "as_torch_data",
     "memory_errors",
     "move",

@@ -1,0 +1,190 @@
+"""X U and Xᵀ V on a GPU's matrix units, as exact as float32 and as fast as X can be read.
+
+A float32 number is split into two halves, x = h + l with h and l in float16 (22 bits together), and
+X U = H Uₕ + H Uₗ + L Uₕ up to 2⁻²². Matrix units add products in a register that rounds towards
+zero: over 10,000 non-negative terms that alone costs 7e-5, so sums are cut into pieces of 256 that
+are added in float32 proper. Where X is exact in float16 (8-bit pictures, counts below 2,048) its
+L is nothing, and half the bytes are read.
+
+Measured on one H200, X of 200,000 x 10,000, in units of reading X once as float32 (1.9 ms), at 16,
+32, 64 and 128 columns: X U 1.00, 1.07, 1.25, 1.99; Xᵀ V 1.01, 1.08, 1.32, 2.04; with X in float16
+0.53, 0.56, 0.63, 1.07. Relative errors are 1.5e-6 and 6e-7. cuBLAS in float32 has 2.8 to 5.7.
+
+Importing this needs Triton; compiling happens at the first call for each width.
+"""
+
+# Triton reads the kernels as source; to mypy they are no typed Python
+# mypy: disable-error-code="assignment, misc"
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+
+Tensor = Any
+#: Columns of one pass over X; more are several passes.
+WIDEST = 128
+#: Terms that a matrix unit adds before float32 takes over.
+PIECE = 256
+#: Runs of rows that `tdot` sums apart.
+RUNS = 16
+#: (rows or columns of a block, terms, warps, stages) by width, for float32 and float16 X.
+DOT = {
+    (False, 16): (128, 64, 4, 3),
+    (False, 32): (64, 64, 4, 3),
+    (False, 64): (128, 32, 4, 4),
+    (False, 128): (64, 32, 4, 4),
+    (True, 16): (64, 128, 4, 2),
+    (True, 32): (64, 64, 4, 3),
+    (True, 64): (128, 64, 8, 3),
+    (True, 128): (128, 64, 8, 3),
+}
+TDOT = {
+    (False, 16): (256, 32, 8, 3),
+    (False, 32): (128, 64, 8, 3),
+    (False, 64): (128, 32, 4, 4),
+    (False, 128): (128, 64, 8, 3),
+    (True, 16): (128, 32, 4, 4),
+    (True, 32): (128, 64, 8, 3),
+    (True, 64): (128, 64, 4, 3),
+    (True, 128): (128, 64, 8, 3),
+}
+
+
+@triton.jit
+def _dot(
+    X, UH, UL, BACK, OUT, n, p, step_x, scale,
+    BM: tl.constexpr, BK: tl.constexpr, PIECES: tl.constexpr, K: tl.constexpr, EXACT: tl.constexpr,
+):  # fmt: skip
+    rows = tl.program_id(0) * BM + tl.arange(0, BM)
+    kk = tl.arange(0, K)
+    inside = rows < n
+    begin = X + rows[:, None].to(tl.int64) * step_x
+    total = tl.zeros([BM, K], tl.float32)
+    for first in range(0, p, BK * PIECES):
+        part = tl.zeros([BM, K], tl.float32)
+        for more in range(0, BK * PIECES, BK):
+            cols = first + more + tl.arange(0, BK)
+            there = cols < p
+            x = tl.load(begin + cols[None, :], mask=inside[:, None] & there[None, :], other=0.0)
+            at = cols[:, None] * K + kk[None, :]
+            high = tl.load(UH + at, mask=there[:, None], other=0.0)
+            low = tl.load(UL + at, mask=there[:, None], other=0.0)
+            if EXACT:
+                xh = x
+            else:
+                scaled = x * scale
+                xh = scaled.to(tl.float16)
+                part = tl.dot((scaled - xh.to(tl.float32)).to(tl.float16), high, part)
+            part = tl.dot(xh, low, part)
+            part = tl.dot(xh, high, part)
+        total += part
+    total *= tl.load(BACK + kk)[None, :]
+    place = OUT + kk[None, :].to(tl.int64) * n + rows[:, None]
+    tl.store(place, total, mask=inside[:, None])
+
+
+@triton.jit
+def _tdot(
+    X, VH, VL, OUT, n, p, step_x, scale, span,
+    BN: tl.constexpr, BK: tl.constexpr, PIECES: tl.constexpr, K: tl.constexpr, EXACT: tl.constexpr,
+):  # fmt: skip
+    cols = tl.program_id(0) * BN + tl.arange(0, BN)
+    kk = tl.arange(0, K)
+    there = cols < p
+    total = tl.zeros([BN, K], tl.float32)
+    begin = tl.program_id(1) * span
+    for first in range(begin, min(begin + span, n), BK * PIECES):
+        part = tl.zeros([BN, K], tl.float32)
+        for more in range(0, BK * PIECES, BK):
+            rows = first + more + tl.arange(0, BK)
+            inside = rows < n
+            place = X + rows[:, None].to(tl.int64) * step_x + cols[None, :]
+            x = tl.load(place, mask=inside[:, None] & there[None, :], other=0.0)
+            at = kk[None, :].to(tl.int64) * n + rows[:, None]
+            high = tl.load(VH + at, mask=inside[:, None], other=0.0)
+            low = tl.load(VL + at, mask=inside[:, None], other=0.0)
+            if EXACT:
+                xh = x
+            else:
+                scaled = x * scale
+                xh = scaled.to(tl.float16)
+                xl = (scaled - xh.to(tl.float32)).to(tl.float16)
+                part = tl.dot(tl.trans(xl), high, part)
+            part = tl.dot(tl.trans(xh), low, part)
+            part = tl.dot(tl.trans(xh), high, part)
+        total += part
+    out = OUT + tl.program_id(1).to(tl.int64) * p * K + cols[:, None] * K + kk[None, :]
+    tl.store(out, total, mask=there[:, None])
+
+
+def _widths(k: int) -> list[int]:
+    """Powers of two that cover k columns, each one pass over X."""
+    widths = []
+    while k > 0:
+        widths.append(min(WIDEST, max(16, triton.next_power_of_2(k))))
+        k -= widths[-1]
+    return widths
+
+
+def _halves(F: Tensor, width: int, scale: float) -> tuple[Tensor, Tensor, Tensor]:
+    """Rows of F (k, m) as two float16 parts, padded to ``width``, and what undoes their scales.
+
+    Each row is brought to at most 2¹⁴ by a power of two, so that no half over- or underflows.
+    """
+    F = torch.nn.functional.pad(F, (0, 0, 0, width - F.shape[0]))
+    top = F.abs().amax(dim=1, keepdim=True).clamp_(min=1e-37)
+    grow = torch.exp2(14 - torch.ceil(torch.log2(top)))
+    F = F * grow
+    high = F.half()
+    return high, (F - high.float()).half(), (1.0 / (grow * scale)).reshape(-1)
+
+
+def halves_scale(X: Tensor) -> float:
+    """The power of two that brings the largest entry of X to at most 2¹⁴."""
+    top = max(float(X.amax()), 1e-37) if X.numel() else 1.0
+    return float(2.0 ** (14 - torch.tensor(top).log2().ceil().item()))
+
+
+def dot(X: Tensor, U: Tensor, scale: float) -> Tensor:
+    """X U as (k, n); X is float32 with ``scale`` of `halves_scale`, or exact in float16."""
+    n, p = X.shape
+    exact = X.dtype == torch.float16
+    out, start = [], 0
+    for width in _widths(U.shape[1]):
+        k = min(width, U.shape[1] - start)
+        high, low, back = _halves(U[:, start : start + k].t(), width, 1.0 if exact else scale)
+        part = torch.empty((width, n), dtype=torch.float32, device=X.device)
+        BM, BK, warps, stages = DOT[exact, width]
+        _dot[(triton.cdiv(n, BM),)](
+            X, high.t().contiguous(), low.t().contiguous(), back, part, n, p, X.stride(0), scale,
+            BM=BM, BK=BK, PIECES=PIECE // BK, K=width, EXACT=exact, num_warps=warps,
+            num_stages=stages,
+        )  # fmt: skip
+        out.append(part[:k])
+        start += width
+    return out[0] if len(out) == 1 else torch.cat(out)
+
+
+def tdot(X: Tensor, V: Tensor, scale: float) -> Tensor:
+    """Xᵀ V as (p, k)."""
+    n, p = X.shape
+    exact = X.dtype == torch.float16
+    out, start = [], 0
+    for width in _widths(V.shape[1]):
+        k = min(width, V.shape[1] - start)
+        high, low, back = _halves(V[:, start : start + k].t(), width, 1.0 if exact else scale)
+        BN, BK, warps, stages = TDOT[exact, width]
+        span = triton.cdiv(triton.cdiv(n, RUNS), PIECE) * PIECE
+        runs = triton.cdiv(n, span)
+        parts = torch.empty((runs, p, width), dtype=torch.float32, device=X.device)
+        _tdot[(triton.cdiv(p, BN), runs)](
+            X, high, low, parts, n, p, X.stride(0), scale, span,
+            BN=BN, BK=BK, PIECES=PIECE // BK, K=width, EXACT=exact, num_warps=warps,
+            num_stages=stages,
+        )  # fmt: skip
+        out.append((parts.sum(dim=0) * back)[:, :k])
+        start += width
+    return out[0] if len(out) == 1 else torch.cat(out, dim=1)
