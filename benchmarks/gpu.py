@@ -184,7 +184,7 @@ def check_fused(bench: Bench) -> None:
         G, d, r = A.T @ A / k, torch.rand(1001, **kind), torch.rand(1001, **kind)
         none = torch.zeros(1, device=bench.device)
         for weights, ridge in ((None, none), (d, r)):
-            args = (Z, C, G, weights, ridge)
+            args = (Z, C, G, weights, ridge.reshape(-1, 1), none.reshape(1, 1))
             got = sweep(*args, 1, 0.1, 0.0)
             wide = (a if a is None else a.double() for a in args)
             want = sweep_columns(*wide, 1, 0.1, 0.0)
