@@ -13,7 +13,7 @@ from partwise.papers.cells import Selection, cells, cells_of
 from partwise.papers.claims import FAILS, HOLDS, UNDECIDED, decide, judge
 from partwise.papers.compare import Comparison, comparisons, misses
 from partwise.papers.evidence import evidence, single_clustering_values
-from partwise.papers.methods import Fitted, Task, fit_estimator
+from partwise.papers.methods import Fitted, Task, fit, fit_estimator, stopping_iteration
 from partwise.papers.order import by_value, until
 from partwise.papers.plain import ari_by_formula, contingency, statistics
 from partwise.papers.protocol import Cause, DataSpec, Method
@@ -97,6 +97,25 @@ def test_a_reading_falls_back_where_there_are_no_weights():
     assert chosen_readout(ROOT, {KMEANS: 0, RANDOM: 0}) == RANDOM
     assert chosen_readout(ROOT, {KMEANS: 0, RANDOM: 0, ROOT: 0}) == ROOT
     assert chosen_readout(RANDOM, {"labels": 0}) == "labels"
+
+
+def test_the_authors_rule_stops_where_the_objective_settles(task):
+    def by_hand(values, trial):
+        mean, i = 10 * values[trial - 1], trial
+        while i < len(values):
+            mean = mean * 0.1 + 0.9 * values[i]
+            i += 1
+            if (mean - values[i - 1]) / mean <= 1e-5:
+                break
+        return i
+
+    curve = [1.0 + 0.9**i for i in range(400)]
+    stop = stopping_iteration(curve, 30)
+    assert stop == by_hand(curve, 30) and 60 < stop < 120
+    assert stopping_iteration([1.0 / (i + 1) for i in range(50)], 30) == 50  # never settles
+    method = replace(task.method, stop=True)
+    found = fit(replace(task, method=method, params={**task.params, "max_iter": 400}))
+    assert len(found.history) == found.n_iter < 400
 
 
 # Errors and verdicts -------------------------------------------------------------------------

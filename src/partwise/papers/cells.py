@@ -75,6 +75,7 @@ class Cell:
                 method.subruns,
                 method.unit_basis,
                 method.restarts,
+                *(["stop"] if method.stop else []),
             ],
             "budget": None if self.budget is None else _amount(self.budget),
             "budgets": [_amount(b) for b in self.budgets],

@@ -68,6 +68,7 @@ class Method:
     weights: str = ""
     start: str = "shared"  # shared: the cell's V0 and U0; seed: the estimator's own, seeded
     restarts: int = 1  # starts of 30 iterations, of which the best goes on
+    stop: bool = False  # by the authors' rule, within max_iter
     subruns: int = 1
     subrun_choice: str = "objective"  # of the sub-runs: objective, score (the best) or mean
     readout: str = "k-means++"  # or random (seeds), argmax, "root random" (on Γ^½V, random seeds)
