@@ -9,6 +9,7 @@ import scipy.io
 import scipy.sparse as sp
 
 from partwise.io import Samples, from_anndata, keep_share, read_labels, read_samples, to_anndata
+from partwise.io.cells import variable_genes
 from partwise.io.datasets import tfidf, unit_rows
 
 WORDS = {
@@ -579,5 +580,58 @@ def test_anndata_in_and_out(adata):
 def test_h5ad(adata, tmp_path):
     adata.write_h5ad(tmp_path / "c.h5ad")
     samples = read_samples(tmp_path / "c.h5ad", label_column="type")
-    assert samples.kind == "counts" and samples.ids[0] == "cell0" and samples.y[1] == "b"
-    assert np.allclose(samples.X.sum(axis=1), np.median(np.asarray(adata.X.sum(axis=1))), rtol=1e-5)
+    assert samples.ids[0] == "cell0" and samples.y[1] == "b"
+    counts = adata.X.toarray()
+    normal = np.log1p(1e4 * counts / counts.sum(axis=1, keepdims=True))
+    assert np.allclose(samples.X.toarray(), unit_rows(normal), rtol=1e-5)
+    raw = read_samples(tmp_path / "c.h5ad", scale="total")
+    assert raw.kind == "counts"
+    assert np.allclose(raw.X.sum(axis=1), np.median(counts.sum(axis=1)), rtol=1e-5)
+    log = read_samples(tmp_path / "c.h5ad", layer="log", scale="none")
+    assert np.allclose(log.X.toarray(), np.log1p(counts), rtol=1e-5)
+    with pytest.raises(ValueError, match="no layer 'x'; it has log"):
+        read_samples(tmp_path / "c.h5ad", layer="x")
+
+
+def test_variable_genes_are_those_of_the_naive_residuals(rng):
+    counts = rng.poisson(1.5, (80, 30)) * rng.integers(1, 4, (80, 1))
+    counts[:40, [3, 17]] += rng.poisson(6, (40, 2))
+    n = len(counts)
+    mu = counts.sum(axis=1, keepdims=True) * counts.sum(axis=0) / counts.sum()
+    residual = np.clip((counts - mu) / np.sqrt(mu + mu**2 / 100), -np.sqrt(n), np.sqrt(n))
+    naive = (residual**2).sum(axis=0)
+    expected = np.sort(np.argsort(-naive)[:5])
+    assert {3, 17} <= set(expected)
+    assert np.array_equal(variable_genes(sp.csr_array(counts), 5), expected)
+    assert np.array_equal(variable_genes(counts, 99), np.arange(30))
+
+
+def test_cells_by_their_most_variable_genes_and_back(adata, tmp_path):
+    from partwise import GNMF
+    from partwise.io.annotated import write_back
+
+    path = tmp_path / "c.h5ad"
+    adata.write_h5ad(path)
+    samples = read_samples(path, genes=4)
+    assert samples.X.shape == (20, 4) and "4 most variable genes" in samples.preparation
+    new = adata[:3, ::-1].copy()  # other cells, genes in another order
+    new.write_h5ad(tmp_path / "n.h5ad")
+    again = read_samples(tmp_path / "n.h5ad", recipe=samples.recipe)
+    assert again.feature_names == samples.feature_names
+    # depth is that of the kept genes, so rows agree with the old ones
+    assert np.allclose(again.X.toarray(), samples.X[:3].toarray(), rtol=1e-5)
+    gone = samples.feature_names[0]
+    adata[:, adata.var_names != gone].copy().write_h5ad(tmp_path / "g.h5ad")
+    with pytest.raises(ValueError, match=f"lacks 1 of the 4 genes that the model knows .{gone}"):
+        read_samples(tmp_path / "g.h5ad", recipe=samples.recipe)
+    model = GNMF(2, random_state=0, max_iter=30, tol=0).fit(samples.X)
+    write_back(str(path), model, samples.feature_names)
+    import anndata
+
+    back = anndata.read_h5ad(path)
+    assert np.allclose(back.obsm["X_partwise"], model.embedding_)
+    used = back.var["partwise_used"].to_numpy()
+    assert used.sum() == 4 and np.isnan(back.varm["partwise_parts"][~used]).all()
+    assert np.allclose(back.varm["partwise_parts"][used], model.components_.T)
+    assert set(back.uns["partwise"]["markers"]["part 1"]) <= set(samples.feature_names)
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["c.h5ad", "g.h5ad", "n.h5ad"]

@@ -45,6 +45,7 @@ LAYERS = [
         "io._common",
         "io._disk",
         "io.annotated",
+        "io.cells",
         "io.columns",
         "io.formulas",
         "io.unpacked",

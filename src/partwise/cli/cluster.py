@@ -40,6 +40,7 @@ def run_cluster(
     max_iter: int,
     seeds: int | None,
     report: bool,
+    write_back: bool = False,
     force: bool,
     as_json: bool,
     reading: dict[str, Any],
@@ -48,6 +49,8 @@ def run_cluster(
     """Everything that `cluster` does; its folder appears at the very end."""
     began = time.perf_counter()
     check_folder(out, force=force)
+    if write_back and not data.lower().endswith(".h5ad"):
+        raise ValueError(f"--write-back is for a .h5ad file, not {data}.")
     errors = Console(stderr=True)
     with Bar(errors) as bar:
         task = work.read_task(data, bar, label_share=label_share, seed=seed, reading=reading)
@@ -70,6 +73,8 @@ def run_cluster(
             summary["files"] = sorted([*(f.name for f in folder.iterdir()), "summary.json"])
             _write_json(folder / "summary.json", summary)
     summary["out"] = str(out)
+    if write_back:
+        work.write_back(task, model)
     _say(summary, task, errors, as_json=as_json)
 
 
@@ -257,6 +262,8 @@ def _say(summary: dict[str, Any], task: work.Task, errors: Console, *, as_json: 
         return
     console = Console(highlight=False, markup=False, soft_wrap=True)
     kind = {"table": "rows", "counts": "samples"}.get(summary["kind"], summary["kind"])
+    if summary["source"].endswith(".h5ad"):
+        kind = "cells"
     console.print(
         f"{summary['samples']} {kind}, {summary['features']} features. {summary['preparation']}"
     )

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-_READ, _TEXT, _LABEL = "How to read DATA", "Texts", "Labels"
+_READ, _TEXT, _CELL, _LABEL = "How to read DATA", "Texts", "Cells (.h5ad)", "Labels"
 
 Data = Annotated[
     str,
@@ -211,6 +211,29 @@ ImageOrder = Annotated[
 ]
 
 
+Layer = Annotated[
+    str | None,
+    typer.Option(help="The layer to use instead of X.", rich_help_panel=_CELL),
+]
+Genes = Annotated[
+    int | None,
+    typer.Option(
+        min=0,
+        help="Keep so many of the genes, those that vary most; 0: all. By default 2,000 where "
+        "there are more than 3,000.",
+        rich_help_panel=_CELL,
+    ),
+]
+WriteBack = Annotated[
+    bool,
+    typer.Option(
+        "--write-back",
+        help="Write clusters, codes and parts into DATA: obs, obsm, varm and uns of partwise.",
+        rich_help_panel=_CELL,
+    ),
+]
+
+
 #: The options that say how data is read: their types and defaults. They are the arguments of
 #: `partwise.io.read_samples`; `reads` adds them to a command.
 READING: dict[str, tuple[Any, Any]] = {
@@ -235,11 +258,22 @@ READING: dict[str, tuple[Any, Any]] = {
     "stop_words": (StopWords, "auto"),
     "tokens": (Tokens, "auto"),
     "ngrams": (Ngrams, None),
+    "layer": (Layer, None),
+    "genes": (Genes, None),
     "min_df": (MinDf, None),
     "max_df": (MaxDf, None),
 }
 #: What may differ for new data of a known model.
-NEW = ("label_column", "text_column", "id_column", "encoding", "separator", "missing", "transpose")
+NEW = (
+    "label_column",
+    "text_column",
+    "id_column",
+    "encoding",
+    "separator",
+    "missing",
+    "transpose",
+    "layer",
+)
 
 
 def reads(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:

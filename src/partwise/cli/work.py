@@ -274,3 +274,15 @@ def say_columns(columns: list[dict[str, str]], console: Any, most: int = 25) -> 
     console.print(table)
     if len(columns) > most:
         console.print(f"and {len(columns) - most} more columns, all in summary.json")
+
+
+def write_back(task: Task, model: Any) -> None:
+    """Clusters, codes and parts into the .h5ad file that the cells came from."""
+    from partwise.io.annotated import write_back as write
+
+    names = task.samples.feature_names
+    write(task.samples.source, model, names)
+    task.notes.append(
+        f"Wrote obs['partwise'], obsm['X_partwise'], varm['partwise_parts'] and uns['partwise'] "
+        f"into {task.samples.source}."
+    )

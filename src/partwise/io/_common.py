@@ -13,7 +13,7 @@ import scipy.sparse as sp
 
 from partwise.io._disk import mapped, pieces
 
-SCALES = ("auto", "none", "unit", "range", "max", "std", "total")
+SCALES = ("auto", "none", "unit", "range", "max", "std", "total", "log")
 
 Step = Callable[[int, int, str], None]  #: done, total, what is being done
 
@@ -46,6 +46,8 @@ class Options:
     transpose: bool = False
     image_shape: tuple[int, int] | None = None
     image_order: str = "auto"
+    layer: str | None = None
+    genes: int | None = None
     step: Step = field(default=silent, compare=False)
 
 
@@ -142,6 +144,10 @@ def apply_scale(X: Any, recipe: Mapping[str, Any]) -> Any:
     if scale in ("max", "std"):
         divide = np.asarray(recipe["divide"]).astype(X.dtype)
         return sp.csr_array(X @ sp.diags_array(1 / divide)) if sp.issparse(X) else X / divide
+    if scale == "log":
+        X = apply_scale(X, {"scale": "total", "target": 1e4})
+        X = X.log1p() if sp.issparse(X) else np.log1p(X)
+        return apply_scale(X, {"scale": "unit"})
     if scale == "unit":
         from partwise.io.datasets import unit_rows
 
@@ -160,4 +166,5 @@ SCALE_WORDS = {
     "max": "each column divided by its largest absolute value",
     "std": "each column divided by its standard deviation",
     "total": "each sample scaled to the median total",
+    "log": "each sample scaled to a total of 10,000, log(1 + x), then to length one",
 }

@@ -19,6 +19,7 @@ from partwise.io._common import (
     learn_scale,
     lowest,
     need,
+    shown,
 )
 from partwise.io._disk import streams
 from partwise.io.images import array_thumbnails
@@ -172,7 +173,11 @@ def _h5ad(path: Path, options: Options) -> Samples:
         raise
     except Exception as error:
         raise ValueError(f"{path} is no .h5ad file, or damaged ({error}).") from error
-    return replace(from_anndata(adata, label_key=options.label_column), source=str(path))
+    cells = from_anndata(adata, label_key=options.label_column, layer=options.layer)
+    notes = cells.notes
+    if options.layer is None and cells.kind != "counts" and "counts" in adata.layers:
+        notes += ("X holds no counts, the layer 'counts' may; --layer counts uses it.",)
+    return replace(cells, source=str(path), notes=notes)
 
 
 # -- the rest is the same for all -----------------------------------------------------------------
@@ -195,6 +200,7 @@ def finish(samples: Samples, options: Options, recipe: Mapping[str, Any] | None)
         raise ValueError(f"{samples.source} holds numbers, no texts.")
     if options.scale == "range":
         raise ValueError(f"{samples.source}: --scale range is for tables; max and std are there.")
+    cells = samples.source.lower().endswith(".h5ad")
     if recipe is None:
         kind = options.kind or samples.kind
         counted = samples.is_sparse or samples.kind == "counts"
@@ -206,11 +212,17 @@ def finish(samples: Samples, options: Options, recipe: Mapping[str, Any] | None)
             raise ValueError(f"{samples.source}: --image-shape 32x32 says how rows are images.")
         scale = options.scale
         if scale == "auto":
-            scale = "none" if lowest(X) < 0 else "total" if kind == "counts" else "unit"
+            counted_scale = "log" if cells else "total"
+            scale = "none" if lowest(X) < 0 else counted_scale if kind == "counts" else "unit"
+        samples, genes = _variable(samples, options, cells and kind == "counts")
+        X = samples.X
+        if scale == "log":
+            kind = "table"  # no counts any more
         made = {
             "kind": kind,
             "reader": "a matrix",
             "features": int(X.shape[1]),
+            **genes,
             **learn_scale(X, scale),
         }
     else:
@@ -218,11 +230,17 @@ def finish(samples: Samples, options: Options, recipe: Mapping[str, Any] | None)
         kind = made["kind"]
         if made["reader"] != "a matrix":
             raise ValueError(f"{samples.source} is a matrix, the model knows {made['reader']}.")
+        if "genes" in made:
+            samples = _known_genes(samples, made["genes"])
+            X = samples.X
         if made.get("features", X.shape[1]) != X.shape[1]:
             raise ValueError(
                 f"{samples.source} has {X.shape[1]} features, the model knows {made['features']}."
             )
+    known = made.get("genes")
     what = {"images": "Images as rows", "counts": "Counts"}.get(kind, "A matrix")
+    if made["scale"] == "log":
+        what = "Counts" if known is None else f"Counts of the {len(known):,} most variable genes"
     if isinstance(X, np.memmap):
         what += ", read from disk by blocks of rows"
     return replace(
@@ -233,3 +251,34 @@ def finish(samples: Samples, options: Options, recipe: Mapping[str, Any] | None)
         preparation=f"{what}; {SCALE_WORDS[made['scale']]}.",
         recipe=made,
     )
+
+
+def _variable(
+    samples: Samples, options: Options, counts: bool
+) -> tuple[Samples, dict[str, list[str]]]:
+    """The most variable genes of cells, where there are many or a number was asked for."""
+    from partwise.io.cells import GENES, MANY, variable_genes
+
+    p = samples.X.shape[1]
+    wanted = options.genes
+    if wanted is None:
+        wanted = GENES if counts and p > MANY else 0
+    if not wanted or wanted >= p:
+        return samples, {}
+    if not counts or samples.feature_names is None:
+        raise ValueError(f"{samples.source}: --genes is for counts in a .h5ad file.")
+    kept = variable_genes(samples.X, wanted)
+    names = [samples.feature_names[j] for j in kept]
+    return replace(samples, X=samples.X[:, kept], feature_names=names), {"genes": names}
+
+
+def _known_genes(samples: Samples, genes: list[str]) -> Samples:
+    """The genes that a model knows, in its order."""
+    at = {name: j for j, name in enumerate(samples.feature_names or ())}
+    gone = [name for name in genes if name not in at]
+    if gone:
+        raise ValueError(
+            f"{samples.source} lacks {len(gone)} of the {len(genes)} genes that the model knows "
+            f"({shown(gone)})."
+        )
+    return replace(samples, X=samples.X[:, [at[g] for g in genes]], feature_names=list(genes))

@@ -49,6 +49,8 @@ def read_samples(
     transpose: bool = False,
     image_shape: tuple[int, int] | None = None,
     image_order: str = "auto",
+    layer: str | None = None,
+    genes: int | None = None,
     recipe: Mapping[str, Any] | None = None,
     step: Step = silent,
 ) -> Samples:
@@ -91,12 +93,13 @@ def read_samples(
     min_df, max_df : float, optional
         Leave out words of fewer or more texts than this: a share below 1, a number above. By
         default 2 and 0.5, and none with fewer than 20 texts.
-    scale : {"auto", "none", "unit", "range", "max", "std", "total"}, default="auto"
+    scale : {"auto", "none", "unit", "range", "max", "std", "total", "log"}, default="auto"
         "unit": samples of length one. "range": columns of a table brought to 0 to 1 by their 5 and
         95 % quantiles. "max", "std": columns divided by their largest absolute value
-        or standard deviation. "total": samples scaled to the median total. "auto": "unit" for
-        images, texts and matrices, "range" for tables, "total" for counts; "none" for matrices with
-        negative values.
+        or standard deviation. "total": samples scaled to the median total. "log": samples scaled
+        to a total of 10,000, log(1 + x), then to length one. "auto": "unit" for images, texts and
+        matrices, "range" for tables, "log" for counts of cells (``.h5ad``), "total" for other
+        counts; "none" for matrices with negative values.
     missing : {"auto", "error", "median", "mean", "drop"}, default="auto"
         Missing values in a table: fill with the column's median ("auto" too) or mean, refuse, or
         drop the row. Columns that are empty in more than half of the rows are left out.
@@ -111,6 +114,11 @@ def read_samples(
     image_order : {"auto", "rows", "columns"}, default="auto"
         How their pixels are stored. "auto": column by column in a ``.mat`` file, as MATLAB does,
         else row by row; X always has them row by row.
+    layer : str, optional
+        Of a ``.h5ad`` file, instead of X.
+    genes : int, optional
+        Keep that many genes of a ``.h5ad`` file with counts, those that vary most; 0 keeps all. By
+        default 2,000 where there are more than 3,000.
     recipe : mapping, optional
         ``Samples.recipe`` of other data: the same words, columns and sizes are used.
     step : callable, optional
@@ -153,6 +161,8 @@ def read_samples(
         "transpose": transpose,
         "image_shape": image_shape,
         "image_order": image_order,
+        "layer": layer,
+        "genes": genes,
     }
     for name, value, known in (
         ("kind", kind, (None, *KINDS)),

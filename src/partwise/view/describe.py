@@ -6,54 +6,15 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from partwise.io.cells import specificity, top_features
 from partwise.io.samples import Samples
+
+__all__ = ["about", "number_like_parts", "specificity", "top_features", "words_of_parts"]
 
 #: A feature must differ by this many standard deviations of the column to be worth a word.
 WORTH = 0.4
-
-
-def specificity(M: Any) -> NDArray[np.float64]:
-    """p log(p / q): p a row's shares of its own sum, q their mean over the rows.
-
-    A feature scores high where a row has much of it and the others have little. Weight alone puts
-    the features that are common everywhere at the head of every row.
-
-    Parameters
-    ----------
-    M : array-like of shape (n_rows, n_features)
-        Non-negative: parts, or mean values of clusters. Negative entries count as none.
-
-    Returns
-    -------
-    ndarray of shape (n_rows, n_features)
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from partwise.view.describe import specificity
-    >>> M = np.array([[9.0, 3.0, 0.0], [9.0, 0.0, 3.0]])  # the first feature is everywhere
-    >>> specificity(M).argmax(axis=1).tolist()
-    [1, 2]
-    """
-    P = np.maximum(np.asarray(M, dtype=np.float64), 0)
-    total = P.sum(axis=1, keepdims=True)
-    P = P / np.where(total > 0, total, 1)
-    if len(P) == 1:
-        return P
-    mean = P.sum(axis=0) / max(np.count_nonzero(total), 1)  # a row of zeros says nothing
-    ratio = np.divide(P, mean, out=np.ones_like(P), where=(P > 0) & (mean > 0))
-    scores: NDArray[np.float64] = P * np.log(ratio)
-    return scores
-
-
-def top_features(M: Any, names: Sequence[str], most: int = 5) -> list[list[str]]:
-    """The names of the features that set each row of M apart, the clearest first."""
-    scores = specificity(M)
-    order = np.argsort(-scores, axis=1, kind="stable")[:, :most]
-    return [[str(names[j]) for j in row if score[j] > 0] for row, score in zip(order, scores)]
 
 
 def about(samples: Samples, groups: Sequence[str], most: int = 4) -> dict[str, list[str]]:
@@ -72,7 +33,7 @@ def about(samples: Samples, groups: Sequence[str], most: int = 4) -> dict[str, l
     column = np.asarray(groups, dtype=object)
     rows = [np.flatnonzero(column == level) for level in levels]
     means = np.stack([np.asarray(samples.X[here].mean(axis=0)).ravel() for here in rows])
-    if samples.kind != "table" or sp.issparse(samples.X):
+    if not samples.columns:
         return dict(zip(levels, top_features(means, samples.feature_names, most)))
     return dict(zip(levels, _columns(samples, means, most)))
 
