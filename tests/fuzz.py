@@ -1,0 +1,605 @@
+"""Random fits, each checked for what must always hold; a failure prints the line that replays it.
+
+A case follows from its number alone: an estimator with settings, a matrix of some kind, shape and
+scale, labels, a graph, weights. What is checked: a refusal is one clear sentence of ours; factors
+are finite and non-negative; the history falls and ends at the objective; the objective is that of
+the naive formula; the same seed gives the same numbers; a saved model comes back as it was.
+
+    python tests/fuzz.py 1234              one case, with its traceback
+    python tests/fuzz.py 0 10000 -n 2      many, on two processes
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+import traceback
+import warnings
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+
+import partwise
+import reference
+
+KL = "kullback-leibler"
+BETA = {"frobenius": 2.0, KL: 1.0, "itakura-saito": 0.0}
+#: Refusals of fits that ask for what is not there, by a part of their sentence.
+REFUSED = (
+    "solver=",
+    "does not handle beta_loss",
+    "needs beta_loss",
+    "When beta_loss <= 0 and X contains zeros",
+    "can only be used when n_components <= min",
+    "too large for",
+    "too small for",
+    "numpy or scipy array",
+    "at least",
+    "number of clusters",
+    "init='kmeans' needs X in memory",
+    "The 'solver' parameter of",
+)
+#: What a fit may warn of.
+EXPECTED_WARNINGS = ("no label", "labelled", "n_neighbors", "n_components", "class")
+
+
+@dataclass
+class Case:
+    """One fit; `broken` says what is wrong with it on purpose."""
+
+    number: int
+    name: str
+    params: dict[str, Any]
+    X: np.ndarray  # as float64
+    kind: str
+    given: dict[str, Any] = field(default_factory=dict)
+    broken: str | None = None
+    scale: float = 1.0
+
+    def __str__(self) -> str:
+        n, p = self.X.shape
+        settings = ", ".join(f"{key}={value!r}" for key, value in self.params.items())
+        given = ", ".join(sorted(self.given))
+        flaw = f", broken: {self.broken}" if self.broken else ""
+        scale = f" x {self.scale:g}" if self.scale != 1 else ""
+        return f"{self.name}({settings}) on {n}x{p} {self.kind}{scale} with {given or 'X'}{flaw}"
+
+
+# -- drawing --------------------------------------------------------------------------------------
+
+
+def draw(number: int) -> Case:
+    """The case of a number."""
+    rng = np.random.default_rng([20260, number])
+    name = str(rng.choice(list(ESTIMATORS)))
+    n, p = (int(rng.choice([1, 2, 3, 5, 9, 20, 35])) for _ in range(2))
+    kind = str(rng.choice(list(KINDS), p=list(KINDS.values())))
+    X = draw_matrix(rng, n, p)
+    params: dict[str, Any] = {
+        "n_components": int(rng.integers(1, 6)),
+        "max_iter": int(rng.choice([1, 3, 15, 40])),
+        "tol": float(rng.choice([0.0, 1e-4, 1e-2])),
+        "random_state": int(rng.integers(100)),
+        "init": str(rng.choice(["random", "nndsvd", "nndsvda", "nndsvdar", "kmeans", "default"])),
+    }
+    case = Case(number, name, params, X, kind)
+    ESTIMATORS[name](case, rng)
+    if params["init"] == "default":
+        params["init"] = None
+    if name != "NMF" and rng.random() < 0.9:
+        params["n_clusters"] = 1  # k-means is not what is tried here
+    if rng.random() < 0.1 and "n_init" in partwise_class(name)().get_params():
+        params["n_init"] = 2
+    draw_scale(case, rng)
+    if rng.random() < 0.12:
+        break_it(case, rng)
+    return case
+
+
+def draw_matrix(rng: np.random.Generator, n: int, p: int) -> np.ndarray:
+    kind = rng.choice(["noise", "parts", "counts", "gaps", "flat", "zero", "offset"], p=PARTS)
+    X = rng.random((n, p))
+    if kind == "parts":
+        gaps = rng.random((3, p)) < 0.5
+        X = rng.exponential(size=(n, 3)) @ (rng.exponential(size=(3, p)) * gaps)
+    elif kind == "counts":
+        X = rng.poisson(1.0, size=(n, p)).astype(float)
+    elif kind == "gaps":
+        X *= rng.random((n, p)) < 0.3
+        X[rng.integers(n)] = 0.0
+        X[:, rng.integers(p)] = 0.0
+    elif kind == "flat":
+        X[:] = 2.0
+    elif kind == "zero":
+        X[:] = 0.0
+    elif kind == "offset":
+        X += 1000.0
+    return X
+
+
+PARTS = [0.2, 0.25, 0.15, 0.2, 0.05, 0.03, 0.12]
+KINDS = {
+    "dense": 0.26, "float32": 0.16, "csr": 0.14, "csr32": 0.08, "csc": 0.05, "fortran": 0.05,
+    "int": 0.05, "readonly": 0.05, "frame": 0.03, "list": 0.03, "memmap": 0.05, "torch": 0.04,
+    "dask": 0.01,
+}  # fmt: skip
+EXACT32 = {"float32", "csr32"}
+
+
+def draw_scale(case: Case, rng: np.random.Generator) -> None:
+    """A tenth of the fits at scales where squares overflow or vanish."""
+    if rng.random() < 0.1 and case.kind not in ("int", "memmap", "dask", "torch"):
+        top = 18 if case.kind in EXACT32 else 150
+        case.scale = float(10.0 ** rng.integers(-top, top + 1))
+        case.X = case.X * case.scale
+
+
+def draw_labels(rng: np.random.Generator, n: int) -> Any:
+    codes = rng.integers(0, 3, size=n)
+    known = rng.random(n) < rng.choice([0.0, 0.3, 0.7, 1.0])
+    kind = rng.choice(["int", "str", "float", "date", "bool"])
+    if kind == "int":
+        return np.where(known, codes, -1)
+    if kind == "float":
+        return np.where(known, codes + 0.5, np.nan)
+    if kind == "date":
+        return np.where(known, np.datetime64("2020-01-01") + codes, np.datetime64("NaT"))
+    names = [True, False, True] if kind == "bool" else ["a", "b", "ü"]
+    return np.array([names[c] if k else None for c, k in zip(codes, known)], dtype=object)
+
+
+def draw_graph(rng: np.random.Generator, n: int) -> Any:
+    W = np.triu(rng.random((n, n)) < rng.choice([0.0, 0.1, 0.4]), 1) * rng.random((n, n))
+    return sp.csr_array(W + W.T)
+
+
+def draw_weights(rng: np.random.Generator, n: int) -> np.ndarray:
+    weights = rng.random(n) + 0.1
+    kind = rng.choice(["plain", "zeros", "large", "small"])
+    if kind == "zeros" and n > 1:
+        weights[rng.integers(n)] = 0.0
+    return weights * {"large": 1e12, "small": 1e-12}.get(str(kind), 1.0)
+
+
+# -- estimators: what each can be told ------------------------------------------------------------
+
+
+def solvers(case: Case, rng: np.random.Generator, losses: list[Any]) -> None:
+    case.params["beta_loss"] = losses[int(rng.integers(len(losses)))]
+    any_solver(case, rng)
+
+
+def any_solver(case: Case, rng: np.random.Generator) -> None:
+    names = ["auto", "auto", "hals", "mu", "nesterov", "newton"]
+    case.params["solver"] = str(rng.choice(names))
+
+
+def elastic(case: Case, rng: np.random.Generator) -> None:
+    if rng.random() < 0.4:
+        case.params["alpha_W"] = float(rng.choice([0.0, 1e-3, 0.1]))
+        case.params["alpha_H"] = float(rng.choice([0.0, 1e-3, 0.1]))
+        case.params["l1_ratio"] = float(rng.choice([0.0, 0.5, 1.0]))
+
+
+def weights(case: Case, rng: np.random.Generator) -> None:
+    if rng.random() < 0.3:
+        case.given["sample_weight"] = draw_weights(rng, len(case.X))
+    elif rng.random() < 0.2:
+        case.params["sample_weighting"] = "ncw"
+
+
+def labels(case: Case, rng: np.random.Generator, share: float = 0.9) -> None:
+    if rng.random() < share:
+        case.given["y"] = draw_labels(rng, len(case.X))
+
+
+def graph(case: Case, rng: np.random.Generator) -> None:
+    case.params["graph_reg"] = float(rng.choice([0.0, 0.1, 10.0, 1000.0]))
+    case.given["graph"] = draw_graph(rng, len(case.X))
+
+
+def nmf(case: Case, rng: np.random.Generator) -> None:
+    solvers(case, rng, ["frobenius", "frobenius", KL, KL, "itakura-saito", 0.5, 1.5, 3.0])
+    elastic(case, rng)
+    weights(case, rng)
+
+
+def gnmf(case: Case, rng: np.random.Generator) -> None:
+    solvers(case, rng, ["frobenius", KL])
+    graph(case, rng)
+    weights(case, rng)
+
+
+def semi(case: Case, rng: np.random.Generator) -> None:
+    solvers(case, rng, ["frobenius", KL])
+    graph(case, rng)
+    labels(case, rng)
+
+
+def cnmf(case: Case, rng: np.random.Generator) -> None:
+    solvers(case, rng, ["frobenius", KL])
+    labels(case, rng)
+
+
+def cdnmf(case: Case, rng: np.random.Generator) -> None:
+    solvers(case, rng, ["frobenius", KL])
+    labels(case, rng)
+    case.params["class_reg"] = float(rng.choice([0.0, 0.1, 10.0]))
+    case.params["components_per_class"] = int(rng.integers(1, 3))
+
+
+def nmfdc(case: Case, rng: np.random.Generator) -> None:
+    any_solver(case, rng)
+    labels(case, rng)
+    case.params["smoothing"] = float(rng.choice([0.0, 0.4, 0.9]))
+
+
+def nsnmf(case: Case, rng: np.random.Generator) -> None:
+    solvers(case, rng, ["frobenius", KL])
+    case.params["smoothing"] = float(rng.choice([0.0, 0.4, 0.9]))
+
+
+def constrained(case: Case, rng: np.random.Generator) -> None:
+    cdnmf(case, rng)
+    elastic(case, rng)
+    weights(case, rng)
+    case.params["hard_labels"] = bool(rng.random() < 0.4)
+    case.params["smoothing"] = float(rng.choice([0.0, 0.0, 0.4]))
+    if rng.random() < 0.6:
+        graph(case, rng)
+        if rng.random() < 0.4:
+            case.params["label_weight"] = 0.7
+
+
+def concepts(case: Case, rng: np.random.Generator) -> None:
+    case.params["init"] = str(rng.choice(["kmeans", "random"]))
+    case.params["solver"] = str(rng.choice(["auto", "hals", "mu"]))
+    if rng.random() < 0.3:
+        case.X = case.X - case.X.mean()
+    if case.name == "LCF":
+        case.params["locality"] = float(rng.choice([0.0, 0.1, 1.0]))
+
+
+def sparse_nmf(case: Case, rng: np.random.Generator) -> None:
+    for name in ("sparseness_W", "sparseness_H"):
+        case.params[name] = [None, 0.2, 0.5, 0.9][int(rng.integers(4))]
+
+
+ESTIMATORS = {
+    "NMF": nmf,
+    "GNMF": gnmf,
+    "SemiGNMF": semi,
+    "CNMF": cnmf,
+    "CDNMF": cdnmf,
+    "NMFDC": nmfdc,
+    "NSNMF": nsnmf,
+    "ConstrainedNMF": constrained,
+    "CF": concepts,
+    "LCF": concepts,
+    "SparseNMF": sparse_nmf,
+}
+
+
+def break_it(case: Case, rng: np.random.Generator) -> None:
+    """One thing that no fit can take."""
+    n = len(case.X)
+    flaws = ["nan", "inf", "no components", "3-D", "empty"]
+    if case.name not in ("CF", "LCF"):
+        flaws.append("negative")
+    if "y" in case.given:
+        flaws.append("short y")
+    if "sample_weight" in case.given:
+        flaws += ["zero weights", "negative weights"]
+    if "graph" in case.given:
+        flaws.append("small graph")
+    case.broken = flaw = str(rng.choice(flaws))
+    if flaw in ("nan", "inf", "negative"):
+        if case.kind == "int":
+            case.kind = "dense"
+        case.X = case.X.copy()
+        case.X[rng.integers(n), rng.integers(case.X.shape[1])] = {
+            "nan": np.nan, "inf": np.inf, "negative": -0.5 * case.scale,
+        }[flaw]  # fmt: skip
+    elif flaw == "no components":
+        case.params["n_components"] = 0
+    elif flaw in ("3-D", "empty"):
+        case.kind = flaw
+    elif flaw == "short y":
+        case.given["y"] = np.append(case.given["y"], case.given["y"][:1])
+    elif flaw == "zero weights":
+        case.given["sample_weight"] = np.zeros(n)
+    elif flaw == "negative weights":
+        case.given["sample_weight"] = case.given["sample_weight"] - 1e13
+    else:
+        case.given["graph"] = sp.csr_array((n + 1, n + 1))
+
+
+def as_kind(X: np.ndarray, kind: str, folder: Path) -> Any:
+    """X as people have it."""
+    simple = {
+        "dense": lambda: X.copy(),
+        "float32": lambda: X.astype(np.float32),
+        "csr": lambda: sp.csr_array(X),
+        "csr32": lambda: sp.csr_array(X.astype(np.float32)),
+        "csc": lambda: sp.csc_matrix(X),
+        "fortran": lambda: np.asfortranarray(X),
+        "int": lambda: np.rint(X * (3 if X.max(initial=0) < 100 else 1)).astype(int),
+        "list": lambda: X.tolist(),
+        "3-D": lambda: X[:, :, None],
+        "empty": lambda: X[:0],
+    }
+    if kind in simple:
+        return simple[kind]()
+    if kind == "readonly":
+        fixed = X.copy()
+        fixed.flags.writeable = False
+        return fixed
+    if kind == "memmap":
+        np.save(folder / "X.npy", X)
+        return np.load(folder / "X.npy", mmap_mode="r")
+    if kind == "frame":
+        import pandas
+
+        return pandas.DataFrame(X, columns=[f"f{j}" for j in range(X.shape[1])])
+    if kind == "torch":
+        import torch
+
+        return torch.from_numpy(X.copy())
+    import dask.array
+
+    return dask.array.from_array(X, chunks=(max(1, len(X) // 2), X.shape[1]))
+
+
+def available(kind: str) -> str:
+    """The kind, or a plain one where its package is not installed."""
+    needs = {"torch": "torch", "dask": "dask", "frame": "pandas"}
+    if kind in needs:
+        from importlib.util import find_spec
+
+        return kind if find_spec(needs[kind]) else "dense"
+    return kind
+
+
+def partwise_class(name: str) -> Any:
+    return getattr(partwise, name)
+
+
+# -- checking -------------------------------------------------------------------------------------
+
+
+def run(number: int) -> str:
+    """One case: "ok" or "refused"; AssertionError, or whatever a fit brought out, otherwise."""
+    case = draw(number)
+    case.kind = available(case.kind)
+    with tempfile.TemporaryDirectory() as name, warnings.catch_warnings():
+        folder = Path(name)
+        warnings.simplefilter("error")
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        warnings.simplefilter("ignore", PendingDeprecationWarning)
+        for words in EXPECTED_WARNINGS:
+            warnings.filterwarnings("ignore", f".*{words}", UserWarning)
+        warnings.filterwarnings("ignore", "Sparse", UserWarning)
+        X = as_kind(case.X, case.kind, folder)
+        model = partwise_class(case.name)(**case.params)
+        try:
+            model.fit(X, **case.given)
+        except Exception as error:
+            check_refusal(case, error)
+            return "refused"
+        assert case.broken is None, f"was fitted in spite of: {case.broken}"
+        if case.kind == "int":
+            case.X = np.asarray(X, dtype=float)
+        elif case.kind in EXACT32:
+            case.X = case.X.astype(np.float32).astype(float)
+        check_factors(case, model)
+        check_history(case, model)
+        check_objective(case, model)
+        check_seed(case, model, X)
+        check_saved(case, model, X, folder)
+    return "ok"
+
+
+def check_refusal(case: Case, error: Exception) -> None:
+    """One sentence, of ours or of scikit-learn's validation, and only where there is a reason."""
+    text = str(error)
+    last = traceback.extract_tb(error.__traceback__)[-1].filename.replace(os.sep, "/")
+    assert isinstance(error, (ValueError, TypeError)), f"{type(error).__name__}: {text}"
+    assert "/partwise/" in last or "/sklearn/" in last, f"{text} (from {last})"
+    assert len(text) > 20, f"says too little: {text!r}"
+    if case.broken is None:
+        assert any(words in text for words in REFUSED), f"was refused: {text}"
+
+
+def numpy_of(a: Any) -> np.ndarray:
+    if hasattr(a, "compute"):
+        a = a.compute()
+    return np.asarray(a)
+
+
+def factors(model: Any) -> tuple[np.ndarray, np.ndarray]:
+    """V and U, or V and C for concepts, in float64."""
+    name = "concept_weights_" if hasattr(model, "concept_weights_") else "components_"
+    second = numpy_of(getattr(model, name))
+    return numpy_of(model.embedding_).astype(float), (
+        second if name == "concept_weights_" else second.T
+    ).astype(float)
+
+
+def check_factors(case: Case, model: Any) -> None:
+    V, U = factors(model)
+    k = model.n_components_
+    concepts = hasattr(model, "concept_weights_")
+    rows = len(case.X) if concepts else case.X.shape[1]
+    assert V.shape == (len(case.X), k) and U.shape == (rows, k), (V.shape, U.shape)
+    for name, factor in (("embedding_", V), ("components_", U)):
+        assert np.isfinite(factor).all(), f"{name} is not finite"
+        assert factor.min() >= 0, f"{name} has {factor.min()}"
+    if case.kind in EXACT32 and not concepts:
+        assert model.components_.dtype == np.float32, model.components_.dtype
+
+
+def check_history(case: Case, model: Any) -> None:
+    history = np.asarray(model.objective_history_, dtype=float)
+    assert len(history) == model.n_iter_ <= case.params["max_iter"], (len(history), model.n_iter_)
+    assert np.isfinite(history).all() and np.isfinite(model.objective_), history[-3:]
+    noise = noise_of(case)
+    kl_graph = case.params.get("graph_reg") and case.params.get("beta_loss") == KL
+    if not kl_graph:  # GNMF (21) is no descent step
+        rises = np.diff(history) - noise - relative(case) * np.abs(history[:-1])
+        assert (rises <= 0).all(), f"the objective rises: {history[int(rises.argmax()) :][:2]}"
+    bound = history[-1] * (1 + relative(case)) + noise
+    assert model.objective_ <= bound, f"ends at {model.objective_}, history at {history[-1]}"
+    if case.params["tol"] == 0:
+        assert "converged" not in model.status_ or model.kkt_residual_ <= 1e-12, model.status_
+
+
+def relative(case: Case) -> float:
+    return 1e-5 if case.kind in EXACT32 else 1e-9
+
+
+def noise_of(case: Case) -> float:
+    """Rounding of the value, which is a difference of large sums."""
+    beta = BETA.get(case.params.get("beta_loss", "frobenius"), case.params.get("beta_loss"))
+    gamma = gamma_of(case)
+    size = float((gamma[:, None] * np.abs(case.X)).sum())
+    if beta == 2:
+        size = 0.5 * float((gamma[:, None] * case.X**2).sum())
+    elif beta != 1:
+        size = float((np.abs(case.X[case.X > 0]) ** beta).sum()) + case.X.size
+    return size * (1e-9 if case.kind in EXACT32 else 1e-13)
+
+
+def gamma_of(case: Case) -> np.ndarray:
+    gamma = np.asarray(case.given.get("sample_weight", np.ones(len(case.X))), dtype=float)
+    if case.params.get("sample_weighting") == "ncw":
+        gamma = gamma * reference.ncw_weights(case.X)
+    return gamma
+
+
+def check_objective(case: Case, model: Any) -> None:
+    """The stored value is that of the stored factors, by the naive formula."""
+    V, U = factors(model)
+    with np.errstate(over="ignore", invalid="ignore"):
+        expected = naive(case, model, V, U)
+    if not np.isfinite(expected):
+        return  # KL of a zero prediction: the engine keeps predictions above a floor
+    slack = relative(case) * 10 * abs(expected) + 10 * noise_of(case)
+    off = abs(model.objective_ - expected)
+    assert off <= slack, f"objective_ {model.objective_:.10g}, recomputed {expected:.10g}"
+
+
+def naive(case: Case, model: Any, V: np.ndarray, U: np.ndarray) -> float:
+    X, params = case.X, case.params
+    if hasattr(model, "concept_weights_"):
+        return reference.objective_concepts(X, V, U, lam=params.get("locality", 0.0))
+    n, p = X.shape
+    k = V.shape[1]
+    terms: dict[str, Any] = {"gamma": gamma_of(case)}
+    if params.get("alpha_W") is not None:
+        on_V, on_U, l1 = params["alpha_W"] * p, params["alpha_H"] * n, params["l1_ratio"]
+        terms |= {"l1_V": on_V * l1, "l2_V": on_V * (1 - l1)}
+        terms |= {"l1_U": on_U * l1, "l2_U": on_U * (1 - l1)}
+    beta = BETA.get(params.get("beta_loss", "frobenius"), params.get("beta_loss"))
+    if beta not in (1.0, 2.0):
+        return reference.objective_beta(X, V, U, beta, **terms)
+    y = codes_of(case.given.get("y"), n)
+    if params.get("smoothing"):
+        terms["S"] = reference.smoothing_matrix(k, params["smoothing"])
+    if params.get("graph_reg"):
+        W = case.given["graph"].toarray()
+        weight = params.get("label_weight", 1.0 if case.name == "SemiGNMF" else None)
+        if weight is not None and (y >= 0).any():
+            W = reference.label_graph(W, y, 0.0 if params.get("hard_labels") else weight)
+        terms |= {"W": W, "lam": params["graph_reg"]}
+    if params.get("class_reg") and (y >= 0).any():
+        per_class = params["components_per_class"]
+        D = reference.class_cost(y, k, per_class)
+        D[y >= -(-k // per_class)] = 0.0
+        terms |= {"D": D, "class_reg": params["class_reg"]}
+    value = reference.objective_frobenius if beta == 2 else reference.objective_kl
+    return value(X, V, U, **terms)
+
+
+def codes_of(y: Any, n: int) -> np.ndarray:
+    """Labels as 0, 1, ... by their order, -1 where unknown."""
+    if y is None:
+        return np.full(n, -1)
+    values = list(np.asarray(y).tolist())
+    known = [v for v in values if v is not None and v == v and v != -1]
+    order = {v: i for i, v in enumerate(sorted(set(known)))}
+    return np.array([order.get(v, -1) if v == v else -1 for v in values])
+
+
+def check_seed(case: Case, model: Any, X: Any) -> None:
+    again = clone(model).fit(X, **case.given)
+    for a, b in zip(factors(model), factors(again)):
+        assert np.array_equal(a, b), f"another fit of the same seed differs by {abs(a - b).max()}"
+
+
+def check_saved(case: Case, model: Any, X: Any, folder: Path) -> None:
+    again = partwise.load(model.save(folder / "m.partwise"))
+    for a, b in zip(factors(model), factors(again)):
+        assert np.array_equal(a, b), "the saved model has other factors"
+    beside = {"graph": case.given["graph"]} if case.params.get("graph_reg") else {}
+    codes, same = (numpy_of(m.transform(X, **beside)) for m in (model, again))
+    assert np.array_equal(codes, same), "it transforms otherwise"
+    assert codes.shape == (len(case.X), model.n_components_)
+    assert np.isfinite(codes).all() and codes.min() >= 0, "transform is not finite and >= 0"
+    if hasattr(model, "classes_"):
+        assert again.classes_.tolist() == model.classes_.tolist(), "its classes differ"
+
+
+# -- many -----------------------------------------------------------------------------------------
+
+
+def failure(number: int) -> str | None:
+    """None, or the line that replays the case and what went wrong."""
+    try:
+        run(number)
+    except Exception as error:
+        kind = "" if isinstance(error, AssertionError) else f"{type(error).__name__}: "
+        text = " ".join(str(error).split())[:300]
+        return f"python tests/fuzz.py {number}  # {draw(number)}: {kind}{text}"
+    return None
+
+
+def failures(first: int, count: int) -> list[str]:
+    """The lines of all cases that fail; one BLAS thread, as several processes share the cores."""
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(1, user_api="blas"):
+        return [line for i in range(first, first + count) if (line := failure(i))]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("first", type=int, help="the number of a case")
+    parser.add_argument("count", type=int, nargs="?", help="how many from there on")
+    parser.add_argument("-n", type=int, default=1, help="processes")
+    given = parser.parse_args()
+    if given.count is None:
+        print(draw(given.first))
+        print(run(given.first))
+        return
+    from concurrent.futures import ProcessPoolExecutor
+
+    blocks = range(given.first, given.first + given.count, 50)
+    sizes = [min(50, given.first + given.count - block) for block in blocks]
+    found = 0
+    with ProcessPoolExecutor(given.n) as pool:
+        for lines in pool.map(failures, blocks, sizes):
+            found += len(lines)
+            print("\n".join(lines), end="\n" if lines else "", flush=True)
+    print(f"{given.count} fits, {found} failures")
+    sys.exit(found > 0)
+
+
+if __name__ == "__main__":
+    main()
