@@ -113,12 +113,14 @@ def sample_weights(gamma, n):
 
 
 def ncw_weights(X):
-    """Normalised-cut weights: γ = 1 / (X Xᵀ 1) (GNMF appendix C, after Xu, Liu & Gong 2003).
+    """Normalised-cut weights: γ ∝ 1 / (X Xᵀ 1) (GNMF appendix C, after Xu, Liu & Gong 2003).
 
-    The paper has D = diag(XᵀXe) and weighs with D⁻¹. A zero sample has weight 0, not inf.
+    The paper has D = diag(XᵀXe) and weighs with D⁻¹. A zero sample has weight 0, not inf. The mean
+    is brought to one: beside a penalty the factor matters, and 1/(XXᵀ1) shrinks with the samples.
     """
     degree = X @ X.T @ np.ones(X.shape[0])
-    return np.where(degree > 0, 1.0 / floor(degree), 0.0)
+    weights = np.where(degree > 0, 1.0 / floor(degree), 0.0)
+    return weights / weights.mean()
 
 
 # --------------------------------------------------------------------------------------------

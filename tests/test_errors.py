@@ -317,8 +317,10 @@ def test_wrong_number_of_features(method, container):
 
 
 def test_inverse_transform_of_codes_of_another_width():
-    with pytest.raises(ValueError):
-        model().fit(X).inverse_transform(X)
+    fitted = model().fit(X)
+    for codes in (X, X[:, 0], sp.csr_array(X), 3.0):
+        with pytest.raises(ValueError, match=r"codes, of shape \(n_samples, \d+\), got"):
+            fitted.inverse_transform(codes)
 
 
 def test_a_failed_fit_leaves_nothing_behind():

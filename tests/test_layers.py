@@ -104,12 +104,29 @@ def imported_parts(file):
             base += node.module.split(".") if node.module else []
             # `from partwise import data` names a module, `from partwise import NMF` does not
             modules = [[*base, alias.name] for alias in node.names]
+        elif isinstance(node, ast.Call):
+            modules = named_modules(node)
         else:
             continue
         for module in modules:
             if module[0] == "partwise":
                 inside = len(module) > 1 and exists(module[1])
                 yield node.lineno, place(module[1:]) if inside else "__init__"
+
+
+def named_modules(call):
+    """What ``importlib.import_module("partwise.x")`` or ``__import__("partwise.x")`` imports."""
+    name = getattr(call.func, "attr", getattr(call.func, "id", ""))
+    text = call.args[0] if call.args else None
+    if name not in ("import_module", "__import__") or not isinstance(text, ast.Constant):
+        return []
+    return [text.value.split(".")] if isinstance(text.value, str) else []
+
+
+def test_an_import_by_name_is_seen():
+    text = 'import importlib\nimportlib.import_module("partwise.cli")\n__import__("partwise")\n'
+    calls = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call)]
+    assert [named_modules(call) for call in calls] == [[["partwise", "cli"]], [["partwise"]]]
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(ROOT)))

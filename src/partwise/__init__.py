@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from partwise._lazy import lazy
 from partwise._versions import __version__
+from partwise.estimators import ESTIMATORS
 
 if TYPE_CHECKING:  # an editor knows every class; at run time each is imported when it is used
     from partwise import cluster, datasets, graph, io, metrics, plot, report, terms
@@ -18,26 +19,14 @@ if TYPE_CHECKING:  # an editor knows every class; at run time each is imported w
     from partwise.estimators.nmfdc import NMFDC, NSNMF
     from partwise.estimators.ntf import NTF
     from partwise.estimators.parts_classifier import PartsClassifier
+    from partwise.estimators.registry import load
     from partwise.estimators.sparse_nmf import SparseNMF
-    from partwise.io.models import load
 
 _MODULES = ("cluster", "datasets", "graph", "io", "metrics", "plot", "report", "terms")
 _NAMES = {
-    "NMF": "partwise.estimators.nmf",
+    **ESTIMATORS,
     "non_negative_factorization": "partwise.estimators.nmf",
-    "GNMF": "partwise.estimators.gnmf",
-    "SemiGNMF": "partwise.estimators.gnmf",
-    "CNMF": "partwise.estimators.cnmf",
-    "CDNMF": "partwise.estimators.cdnmf",
-    "NMFDC": "partwise.estimators.nmfdc",
-    "NSNMF": "partwise.estimators.nmfdc",
-    "ConstrainedNMF": "partwise.estimators.constrained",
-    "CF": "partwise.estimators.concepts",
-    "LCF": "partwise.estimators.concepts",
-    "SparseNMF": "partwise.estimators.sparse_nmf",
-    "NTF": "partwise.estimators.ntf",
-    "PartsClassifier": "partwise.estimators.parts_classifier",
-    "load": "partwise.io.models",
+    "load": "partwise.estimators.registry",
 }
 __all__ = [
     "CDNMF",

@@ -14,7 +14,8 @@ from partwise.cli import work
 from partwise.cli.cluster import assignment_rows, codes_text
 from partwise.cli.outputs import csv_text
 from partwise.cli.progress import Bar
-from partwise.io import Samples, models, read_samples
+from partwise.estimators import registry
+from partwise.io import Samples, read_samples
 from partwise.io.files import check_target, write_whole
 
 CODES = (".csv", ".npy")
@@ -22,7 +23,7 @@ CODES = (".csv", ".npy")
 
 def _load(model: Path, new: str, bar: Bar, reading: dict[str, Any]) -> tuple[Any, Samples]:
     bar.start("loading the model")
-    estimator, recipe = models.read(model)
+    estimator, recipe = registry.read(model)
     if recipe is None:
         raise ValueError(
             f"{model} was not written by partwise cluster or fit: how its data was prepared is "

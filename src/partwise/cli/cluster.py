@@ -18,7 +18,7 @@ from partwise._versions import versions
 from partwise.cli import work
 from partwise.cli.outputs import check_folder, csv_text, whole_folder
 from partwise.cli.progress import Bar
-from partwise.io import models
+from partwise.estimators import registry
 from partwise.io.files import check_target, write_whole
 from partwise.view.describe import about
 
@@ -104,7 +104,7 @@ def run_fit(
         )
         fitted = work.fit(task, model, name, reason, bar)
         check_target(out, force=force)
-        models.save(fitted.model, out, recipe=task.samples.recipe)
+        registry.save(fitted.model, out, recipe=task.samples.recipe)
     summary = {**_summary(task, fitted, command), "notes": task.notes, "out": str(out)}
     _say(summary, task, errors, as_json=as_json)
 
@@ -212,7 +212,7 @@ def _write_results(folder: Path, task: work.Task, fitted: work.Fitted) -> None:
     np.save(folder / "representation.npy", V, allow_pickle=False)
     if V.size <= MAX_TEXT:
         write_whole(folder / "representation.csv", codes_text(ids, V))
-    models.save(model, folder / "model.partwise", recipe=task.samples.recipe)
+    registry.save(model, folder / "model.partwise", recipe=task.samples.recipe)
 
 
 def codes_text(ids: list[str], V: np.ndarray) -> str:

@@ -1,1 +1,18 @@
 """One file per paper: a docstring with the objective, and the model it builds."""
+
+#: Every estimator and the module that has it; also what a model file may name.
+ESTIMATORS = {
+    "NMF": "partwise.estimators.nmf",
+    "GNMF": "partwise.estimators.gnmf",
+    "SemiGNMF": "partwise.estimators.gnmf",
+    "CNMF": "partwise.estimators.cnmf",
+    "CDNMF": "partwise.estimators.cdnmf",
+    "NMFDC": "partwise.estimators.nmfdc",
+    "NSNMF": "partwise.estimators.nmfdc",
+    "ConstrainedNMF": "partwise.estimators.constrained",
+    "CF": "partwise.estimators.concepts",
+    "LCF": "partwise.estimators.concepts",
+    "SparseNMF": "partwise.estimators.sparse_nmf",
+    "NTF": "partwise.estimators.ntf",
+    "PartsClassifier": "partwise.estimators.parts_classifier",
+}

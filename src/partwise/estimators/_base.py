@@ -393,7 +393,7 @@ class Factorizer(
         X_original : ndarray of shape (n_samples, n_features)
         """
         check_is_fitted(self)
-        return X @ self._basis()
+        return _validate.check_codes(X, self._n_features_out) @ self._basis()
 
     def _basis(self) -> Array:
         """S H, the parts as they add up."""
@@ -415,9 +415,9 @@ class Factorizer(
 
     def save(self, path: Any) -> Any:
         """Write the model to a file, for `partwise.load`: JSON and arrays, no pickle."""
-        from partwise.io import models
+        from partwise.estimators import registry
 
-        return models.save(self, path)
+        return registry.save(self, path)
 
     @property
     def _n_features_out(self) -> int:

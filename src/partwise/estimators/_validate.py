@@ -102,8 +102,27 @@ def check_weights(sample_weight: Any, X: Any) -> Array | None:
     return weights
 
 
+def check_codes(V: Any, k: int) -> Any:
+    """V with a column for each part, of any kind of array."""
+    if isinstance(V, (list, tuple)) or hasattr(V, "iloc"):
+        V = np.asarray(V)
+    shape = tuple(getattr(V, "shape", ()))
+    if len(shape) != 2 or shape[1] != k:
+        raise ValueError(
+            f"X must hold codes, of shape (n_samples, {k}), got shape {shape}; "
+            "transform makes them."
+        )
+    return V
+
+
 def ncw_weights(data: Any) -> Array:
-    """Normalized-cut weights γ_i = 1 / (x_iᵀ Σ_l x_l) (Xu et al. 2003); 0 for a zero sample."""
+    """Normalized-cut weights γ_i ∝ 1 / (x_iᵀ Σ_l x_l) (Xu et al. 2003); 0 for a zero sample.
+
+    Their mean is one, so that the loss keeps its size beside a penalty.
+    """
     ones = data.constant_rows(np.ones(1, dtype=data.dtype))
     degree = to_numpy(data.dot(data.tdot(ones)))[:, 0].astype(np.float64)
-    return np.divide(1.0, degree, out=np.zeros_like(degree), where=degree > 0)
+    weights = np.divide(1.0, degree, out=np.zeros_like(degree), where=degree > 0)
+    if not weights.any():
+        raise ValueError("sample_weighting='ncw' needs a sample that is not zero.")
+    return weights / weights.mean()

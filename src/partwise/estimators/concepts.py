@@ -410,7 +410,7 @@ class CF(ConstrainedFactorizer):
         check_is_fitted(self)
         if self.kernel != "linear":
             raise ValueError(f"kernel={self.kernel!r} has no components to go back with.")
-        return X @ self.components_
+        return _validate.check_codes(X, self._n_features_out) @ self.components_
 
     def score(self, X: Any, y: Any = None) -> float:
         """Minus the objective per sample, for model selection (higher is better)."""

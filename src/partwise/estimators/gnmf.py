@@ -32,8 +32,8 @@ class GNMF(GraphFactorizer):
     Parameters
     ----------
     {n_components}
-    graph_reg : float, default=100.0
-        λ, the weight of the graph.
+    graph_reg : float, default=1.0
+        λ, the weight of the graph; the paper's experiments have 100.
     {graph}
     {beta_loss}
     {solver} With a graph, Kullback-Leibler has "mu" only.
@@ -87,7 +87,7 @@ class GNMF(GraphFactorizer):
         self,
         n_components: Any = "auto",
         *,
-        graph_reg: float = 100.0,
+        graph_reg: float = 1.0,
         n_neighbors: int = 5,
         weighting: str = "binary",
         bandwidth: float | None = None,
@@ -141,8 +141,8 @@ class SemiGNMF(GraphFactorizer):
     Parameters
     ----------
     {n_components}
-    graph_reg : float, default=100.0
-        λ, the weight of the graph.
+    graph_reg : float, default=1.0
+        λ, the weight of the graph; the paper's experiments have 100.
     label_weight : float, default=1.0
         Weight of an edge between two samples of one label.
     {graph}
@@ -188,7 +188,7 @@ class SemiGNMF(GraphFactorizer):
         self,
         n_components: Any = "auto",
         *,
-        graph_reg: float = 100.0,
+        graph_reg: float = 1.0,
         label_weight: float = 1.0,
         n_neighbors: int = 5,
         weighting: str = "binary",

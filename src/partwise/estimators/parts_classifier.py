@@ -449,9 +449,9 @@ class PartsClassifier(
 
     def save(self, path: Any) -> Any:
         """Write the model to a file, for `partwise.load`: JSON and arrays, no pickle."""
-        from partwise.io import models
+        from partwise.estimators import registry
 
-        return models.save(self, path)
+        return registry.save(self, path)
 
     @property
     def _n_features_out(self) -> int:

@@ -24,13 +24,12 @@ JSON has no arrays, tuples, NaN or non-string keys; such a value is an object wi
 from __future__ import annotations
 
 import hashlib
-import importlib
 import io
 import json
 import os
 import re
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -41,7 +40,10 @@ from partwise._versions import __version__
 from partwise.io._values import Decoder, Encoder, PersistError
 from partwise.io.files import check_target, whole_file
 
-__all__ = ["PersistError", "load", "read", "save"]
+__all__ = ["PersistError", "read", "save"]
+
+#: The class of an estimator by its name; None for all else.
+Known = Callable[[Any], Any]
 
 FORMAT, VERSION = "partwise-model", 1
 MANIFEST, MODEL = "manifest.json", "model.json"
@@ -85,7 +87,9 @@ NOT_KEPT = frozenset({"checkpoint"})
 _SKIPPED = frozenset({"_skl_callbacks", "_callback_fit_ctx", "_parent_callback_ctx", "_memory"})
 
 
-def save(model: Any, path: str | Path, *, recipe: Mapping[str, Any] | None = None) -> Path:
+def save(
+    model: Any, path: str | Path, known: Known, *, recipe: Mapping[str, Any] | None = None
+) -> Path:
     """Write a fitted model to a file, which appears whole or not at all.
 
     Parameters
@@ -95,6 +99,8 @@ def save(model: Any, path: str | Path, *, recipe: Mapping[str, Any] | None = Non
         and callbacks are not saved; tensors and Dask arrays come back as ndarrays.
     path : str or Path
         The file, by custom ``*.partwise``; an old one is replaced.
+    known : callable
+        As in `read`: what cannot be read back is not written.
     recipe : mapping, optional
         What else to keep: the command keeps how it prepared the data.
 
@@ -109,7 +115,7 @@ def save(model: Any, path: str | Path, *, recipe: Mapping[str, Any] | None = Non
     """
     path = check_target(path, force=True)
     name = type(model).__name__
-    if type(model) is not _estimator(name):
+    if type(model) is not known(name):
         raise PersistError(f"{name} is not an estimator of partwise; those can be saved.")
     encoder = Encoder()
     parameters = model.get_params(deep=False)
@@ -134,52 +140,24 @@ def save(model: Any, path: str | Path, *, recipe: Mapping[str, Any] | None = Non
     return path
 
 
-def load(path: str | Path) -> Any:
-    """Read a model that `save` wrote.
+def read(path: str | Path, known: Known) -> tuple[Any, dict[str, Any] | None]:
+    """The model of a file, and the recipe that was saved with it, or None.
 
-    Parameters
-    ----------
-    path : str or Path
-
-    Returns
-    -------
-    estimator
-        As it was saved: ``transform`` and ``predict`` give the same numbers.
-
-    Raises
-    ------
-    PersistError
-        The file is damaged, no model, or of a newer version of partwise.
-
-    Examples
-    --------
-    >>> import os, tempfile, numpy as np, partwise
-    >>> X = np.random.default_rng(0).random((20, 6))
-    >>> model = partwise.NMF(2, random_state=0).fit(X)
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = model.save(os.path.join(folder, "m.partwise"))
-    ...     again = partwise.load(path)
-    >>> bool((again.transform(X) == model.transform(X)).all())
-    True
+    ``known(name)`` is the class of an estimator that a file may name, None for all else.
     """
-    return read(path)[0]
-
-
-def read(path: str | Path) -> tuple[Any, dict[str, Any] | None]:
-    """The model of a file, and the recipe that was saved with it, or None."""
     path = Path(path)
     with path.open("rb") as file:  # a file that is not there, or not ours to read, says so
-        return _read(file, path)
+        return _read(file, path, known)
 
 
-def _read(file: BinaryIO, path: Path) -> tuple[Any, dict[str, Any] | None]:
+def _read(file: BinaryIO, path: Path, known: Known) -> tuple[Any, dict[str, Any] | None]:
     try:
         with zipfile.ZipFile(file) as archive:
             manifest = _manifest(archive)
             members = _members(archive, manifest, path.stat().st_size)
         content = _json(members.pop(MODEL), MODEL)
         decoder = Decoder({name: _array(name, *member) for name, member in members.items()})
-        return _build(content, decoder), decoder.decode(content.get("recipe"))
+        return _build(content, decoder, known), decoder.decode(content.get("recipe"))
     except PersistError as error:
         raise PersistError(f"{path}: {error}") from None
     except zipfile.BadZipFile as error:
@@ -330,20 +308,8 @@ def _array(name: str, data: bytes, entry: dict[str, Any]) -> np.ndarray:
     return np.load(file, allow_pickle=False)
 
 
-def _package() -> Any:
-    """The public face, which lies above this file: it knows the estimators."""
-    return importlib.import_module("partwise")
-
-
-def _estimator(name: Any) -> Any:
-    """The estimator of partwise with a name; None for all else."""
-    package = _package()
-    found = getattr(package, name) if name in package._NAMES else None
-    return found if isinstance(found, type) and hasattr(found, "get_params") else None
-
-
-def _build(content: dict[str, Any], decoder: Decoder) -> Any:
-    cls: Any = _estimator(content.get("class"))
+def _build(content: dict[str, Any], decoder: Decoder, known: Known) -> Any:
+    cls: Any = known(content.get("class"))
     if cls is None:
         raise PersistError(f"{str(content.get('class'))[:60]!r} is not an estimator of partwise.")
     given = {k: v for k, v in content["parameters"].items() if k not in NOT_KEPT}

@@ -18,6 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from partwise.engine.data import as_data
+from partwise.estimators._validate import ncw_weights
 from partwise.papers.protocol import Method
 from partwise.papers.sampling import Sample
 
@@ -220,9 +222,7 @@ def sample_weights(X: Any, kind: str) -> Array | None:
         return None
     if kind != "ncw":
         raise ValueError(f"weights must be ncw or empty, got {kind!r}")
-    degree = np.asarray(X @ np.asarray(X.sum(axis=0)).ravel(), dtype=np.float64).ravel()
-    weights = np.divide(1.0, degree, out=np.zeros_like(degree), where=degree > 0)
-    return weights / weights.mean()
+    return ncw_weights(as_data(X))
 
 
 def _kmeans(task: Task) -> Fitted:
