@@ -231,7 +231,7 @@ class GraphDivergence(OnGraph):
         goal = 1e-12 if floor(Z.dtype) < 1e-100 else 1e-6
         edges = self.edges if isinstance(Z, np.ndarray) else None
         if edges is not None:
-            factors = self._factors(edges, diagonal)
+            factors = self._factors(edges, b)
             if factors is not None:
                 return np.maximum(factors.solve(c.astype(np.float64)).astype(Z.dtype), 0)
             return self._by_column(edges, diagonal, c, Z, goal, most)
@@ -258,20 +258,23 @@ class GraphDivergence(OnGraph):
             self.cg_iterations = max(self.cg_iterations, n)
         return namespace(Z).maximum(Z, 0)
 
-    def _factors(self, edges: tuple[Any, float], diagonal: Array) -> Any:
+    def _factors(self, edges: tuple[Any, float], b: Array) -> Any:
         """LU factors of the matrix where all columns have the same, kept while it is the same.
 
         Under the unit constraint it never changes: one factorization for the whole fit, where
         conjugate gradients take hundreds of iterations each time if λ is large.
         """
-        first = diagonal[:, 0].astype(np.float64)
-        if len(first) > MOST_FACTORED or np.ptp(diagonal, axis=1).max() > 1e-12 * first.min():
+        W, scale = edges
+        first = b[:, 0].astype(np.float64)
+        pull = scale * np.asarray(W.sum(axis=1, dtype=np.float64)).ravel()
+        if len(first) > MOST_FACTORED or np.ptp(b, axis=1).max() > 1e-12 * (first + pull).min():
             return None
+        # where the loss has no weight on a whole component its rows are free: hold them at zero
+        first = np.maximum(first, np.maximum(1e-10 * pull, floor(np.float64))) + pull
         if self._known is None or not np.allclose(first, self._known[0], rtol=1e-12, atol=0):
             from scipy.sparse import csc_array, diags_array
             from scipy.sparse.linalg import splu
 
-            W, scale = edges
             A = csc_array(diags_array(first) - scale * W.astype(np.float64))
             how = {"permc_spec": "MMD_AT_PLUS_A", "diag_pivot_thresh": 0.0}
             self._known = first, splu(A, options={"SymmetricMode": True}, **how)

@@ -71,6 +71,7 @@ class FactorModel:
         self.constant = loss.constant(data, self.weights)
         self.seen = Seen(self.R, self.d, self.S, self.constant)
         self.factor = 1.0  # what X was divided by, where its values are extreme
+        self.weight_scale = 1.0  # and the sample weights, where nothing else is weighed
         self.sweeps = {"V": 1, "U": 1}
 
     # -- terms ------------------------------------------------------------------------------

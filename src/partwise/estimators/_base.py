@@ -210,9 +210,12 @@ class Factorizer(
                 f"sample_weight needs beta_loss 'frobenius' or 'kullback-leibler', got "
                 f"{self.beta_loss!r}."
             )
+        weight_scale = 1.0
+        if weights is not None and not self._penalized():
+            weights, weight_scale = _validate.tame_weights(weights)
         solver = self._solver_for(data)
         model = self._model(data, k, weights, extra)
-        model.factor = factor
+        model.factor, model.weight_scale = factor, weight_scale
         if model.loss.beta == 2:
             has_values = model.constant == 0 and bool(data.row_sums().any())
             _validate.check_scale(model.constant, has_values, type(self).__name__)
@@ -308,6 +311,7 @@ class Factorizer(
         if model.factor != 1:
             V, H = (Z * np.sqrt(model.factor).astype(Z.dtype) for Z in (V, H))
             grow = model.factor**model.loss.beta
+        grow *= model.weight_scale
         self._n_components = k
         self.n_components_ = k
         self.components_ = model.data.result(H)

@@ -32,7 +32,8 @@ from partwise.engine.losses import beta_of, make_loss
 from partwise.engine.numeric import Array
 from partwise.engine.problem import FactorModel, column_lengths, unit_columns
 from partwise.engine.solvers.loop import Settings, alternate
-from partwise.engine.terms import Linear, Term
+from partwise.engine.solvers.steps import STEPS, check_step
+from partwise.engine.terms import Guest, Linear, Term
 from partwise.estimators import _inputs
 from partwise.estimators._base import Factorizer, elastic_net
 from partwise.estimators._callbacks import with_callbacks
@@ -112,7 +113,21 @@ class ConstrainedFactorizer(Grouped, Factorizer):
 
     def _penalized(self) -> bool:
         pieces = self._pieces()
-        return bool(pieces.graph_reg or pieces.class_reg or pieces.alpha_W or pieces.alpha_H)
+        named = pieces.graph_reg or pieces.class_reg or pieces.alpha_W or pieces.alpha_H
+        return bool(named or self._own_terms("V") or self._own_terms("U"))
+
+    def _own_terms(self, side: str) -> list[Term]:
+        """The user's own terms on V or U; ConstrainedNMF has some."""
+        return []
+
+    def _terms_for(self, data: Any, k: int, rows: SharedRows | None, *, new: bool) -> list[Term]:
+        """The user's terms, on Z by the chain rule through V = A Z; for new samples what can be."""
+        n = data.shape[0]
+        terms = [(f"terms[{i}]", term) for i, term in enumerate(self._own_terms("V"))]
+        terms = [(name, term) for name, term in terms if not (new and term.of_samples)]
+        for name, term in terms:
+            term.check((n, k), name)
+        return [term if rows is None else Guest(term, rows) for _, term in terms]
 
     # -- labels and graph ---------------------------------------------------------------------
 
@@ -172,7 +187,11 @@ class ConstrainedFactorizer(Grouped, Factorizer):
             parts = graph_operator(extra.graph, labels, pieces.label_weight, rows, data.dtype)
             make = Graph if frobenius else GraphDivergence
             terms.append(make(*parts, pieces.graph_reg))
+        terms += self._terms_for(data, k, rows, new=extra is None)
         terms_U = elastic_net(pieces.alpha_H * n, pieces.l1_ratio, data.dtype)
+        for i, term in enumerate(self._own_terms("U")):
+            term.check((p, k), f"basis_terms[{i}]")
+            terms_U.append(term)
         return FactorModel(
             data,
             make_loss(self.beta_loss),
@@ -227,13 +246,20 @@ class ConstrainedFactorizer(Grouped, Factorizer):
 
     def _solver_name(self) -> str:
         name = super()._solver_name()
-        if self._pieces().graph_reg and beta_of(self.beta_loss) == 1:
+        beta = beta_of(self.beta_loss)
+        own = [*self._own_terms("V"), *self._own_terms("U")]
+        if self._pieces().graph_reg and beta == 1:
             if self.solver not in ("auto", "mu"):
                 raise ValueError(
                     f"solver={self.solver!r} cannot minimise the KL divergence with a graph; "
                     "solvers that can: mu."
                 )
-            return "mu"
+            name = "mu"
+        elif self.solver == "auto":
+            able = [s for s in (name, "nesterov", "mu") if STEPS[s].does(beta)]
+            fits = (s for s in able if all(STEPS[s].takes(term, beta) for term in own))
+            name = next(fits, name)
+        check_step(name, self.beta_loss, beta, own)
         return name
 
     def _settings(self, solver: str, model: FactorModel) -> Settings:
@@ -506,7 +532,7 @@ def start_by_class(model: FactorModel, make: Callable[[], Any]) -> tuple[Array, 
     another class's part, and a strong cost then holds it there.
     """
     V, U, rng = make()
-    costs = [t.cost for t in model.terms["V"] if isinstance(t, Linear) and t.cost.shape[1] > 1]
+    costs = [t.cost for t in model.terms["V"] if isinstance(t, Linear) and min(t.cost.shape) > 1]
     if costs:
         from scipy.optimize import linear_sum_assignment
 

@@ -115,6 +115,12 @@ def check_codes(V: Any, k: int) -> Any:
     return V
 
 
+def tame_weights(weights: Array) -> tuple[Array, float]:
+    """Weights over their mean where that is extreme, and the mean: their scale means nothing."""
+    scale = float(weights.mean(where=weights > 0))
+    return (weights, 1.0) if 1e-3 <= scale <= 1e3 else (weights / scale, scale)
+
+
 def ncw_weights(data: Any) -> Array:
     """Normalized-cut weights γ_i ∝ 1 / (x_iᵀ Σ_l x_l) (Xu et al. 2003); 0 for a zero sample.
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from numbers import Real
 from typing import Any
 
 from sklearn.utils._param_validation import Interval, StrOptions
 
+from partwise.engine.terms import Term
 from partwise.estimators._constrained import (
     CLASS_CONSTRAINTS,
     GRAPH_CONSTRAINTS,
@@ -48,10 +50,16 @@ class ConstrainedNMF(GraphFactorizer):
         δ of S, as in `NSNMF` and `NMFDC`.
     alpha_W, alpha_H, l1_ratio : float, default=0.0
         Penalties as in `NMF`; ``alpha_H="same"`` copies ``alpha_W``.
+    terms, basis_terms : list of `partwise.terms.Term`, default=None
+        Penalties of your own on the codes V and on the parts U = ``components_.T``, added as they
+        are. With hard labels a term is still one on V = A Z. New samples are coded with those terms
+        that hold nothing for each sample and do not join samples. Terms are code: `save` refuses
+        them.
     {beta_loss}
     {solver} With a graph, Kullback-Leibler has "mu" only.
-    {scale} It matters where V alone is penalised; with ``alpha_H > 0`` both factors are and
-        nothing is held. With smoothing, which mixes the columns, only their common scale is held.
+    {scale} It matters where V alone is penalised; with ``alpha_H > 0`` or ``basis_terms`` both
+        factors are and nothing is held. With smoothing, which mixes the columns, only their common
+        scale is held.
     sample_weighting : {"ncw"}, default=None
         Normalized-cut weights of the samples, as in `NMF`.
     {common}
@@ -88,6 +96,8 @@ class ConstrainedNMF(GraphFactorizer):
         "alpha_W": [Interval(Real, 0, None, closed="left")],
         "alpha_H": [Interval(Real, 0, None, closed="left"), StrOptions({"same"})],
         "l1_ratio": [Interval(Real, 0, 1, closed="both")],
+        "terms": [list, tuple, None],
+        "basis_terms": [list, tuple, None],
         "sample_weighting": [StrOptions({"ncw"}), None],
     }
 
@@ -107,6 +117,8 @@ class ConstrainedNMF(GraphFactorizer):
         alpha_W: float = 0.0,
         alpha_H: float | str = 0.0,
         l1_ratio: float = 0.0,
+        terms: Sequence[Term] | None = None,
+        basis_terms: Sequence[Term] | None = None,
         beta_loss: str = "frobenius",
         solver: str = "auto",
         scale: str = "unit",
@@ -134,6 +146,8 @@ class ConstrainedNMF(GraphFactorizer):
         self.alpha_W = alpha_W
         self.alpha_H = alpha_H
         self.l1_ratio = l1_ratio
+        self.terms = terms
+        self.basis_terms = basis_terms
         self.beta_loss = beta_loss
         self.solver = solver
         self.scale = scale
@@ -147,6 +161,25 @@ class ConstrainedNMF(GraphFactorizer):
         self.verbose = verbose
         self.device = device
         self.checkpoint = checkpoint
+
+    def _own_terms(self, side: str) -> list[Term]:
+        name = "terms" if side == "V" else "basis_terms"
+        given = list(getattr(self, name) or ())
+        for i, term in enumerate(given):
+            if not isinstance(term, Term):
+                raise TypeError(
+                    f"{name}[{i}] must be a partwise.terms.Term, got {type(term).__name__}; "
+                    "subclass Term with value and gradient."
+                )
+        held = self.scale == "unit" and side == "V" and not self.basis_terms and not self.alpha_H
+        for i, term in enumerate(given if held else ()):
+            if term.degree not in (1, 2) and "bound" not in term.offers:
+                raise ValueError(
+                    f"{name}[{i}]: {term.name} has neither degree 1 or 2 nor a bound, so "
+                    "scale='unit' cannot tell what length costs; give it lipschitz or bound, or "
+                    "penalise the parts too (basis_terms, alpha_H)."
+                )
+        return given
 
     def _pieces(self) -> Pieces:
         printed = 1.0 if self.beta_loss == "frobenius" else 10.0

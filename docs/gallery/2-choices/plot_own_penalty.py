@@ -1,0 +1,49 @@
+"""
+Write your own penalty
+======================
+
+A penalty is a class with a value, a gradient and a bound of its curvature. `ConstrainedNMF` takes
+it beside its named options, with every solver. Here neighbouring pixels of a part are asked to
+agree, which no option does: the parts of digits become strokes instead of specks.
+"""
+
+import numpy as np
+from matplotlib import pyplot as plt
+
+from partwise import ConstrainedNMF, plot
+from partwise.datasets import load
+from partwise.terms import Ridge, Term
+
+
+class SmoothImages(Term):
+    """½ μ Σ (difference of neighbouring pixels)² of every part."""
+
+    couples, degree = True, 2  # pixels are the rows of U; twice U costs four times as much
+
+    def __init__(self, shape, weight):
+        self.shape, self.weight = shape, weight
+
+    def value(self, U):
+        return 0.5 * (U * self.gradient(U)).sum()
+
+    def gradient(self, U):
+        images = U.reshape(*self.shape, -1)
+        slope = np.zeros_like(images)
+        for axis in (0, 1):
+            steps = np.diff(images, axis=axis)
+            slope += np.insert(steps, 0, 0, axis=axis) - np.insert(steps, steps.shape[axis], 0, axis)
+        return self.weight * slope.reshape(U.shape)
+
+    def lipschitz(self):
+        return 8 * self.weight
+
+
+digits = load("digits")
+figure, axes = plt.subplots(1, 3, figsize=(9, 3.4), layout="constrained")
+for ax, weight in zip(axes, (0, 1e3, 1e4), strict=True):
+    penalties = {"terms": [Ridge(np.full((1, 1), 1.0))]}
+    penalties["basis_terms"] = [SmoothImages(digits.image_shape, weight)]
+    model = ConstrainedNMF(12, **penalties, tol=1e-2, n_clusters=1, random_state=0)
+    plot.components(model.fit(digits.X[:600]), digits.image_shape, ax=ax)
+    ax.set_title(f"μ = {weight:g}")
+plt.show()
