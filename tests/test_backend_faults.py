@@ -221,7 +221,7 @@ def test_a_checkpoint_belongs_to_one_fit(tmp_path):
 @pytest.mark.parametrize("constants", ("in tasks", "scattered"))
 def test_a_worker_is_killed(constants, client, forms, tmp_path, after_save, monkeypatch):
     if constants == "scattered":
-        monkeypatch.setattr("partwise.engine.data.dask_data.SCATTER", 0)
+        monkeypatch.setattr("partwise.engine.data.dask_runners.SCATTER", 0)
     model = partwise.NMF(4, solver="mu", init="random", random_state=0, max_iter=20, tol=0)
     whole = model.fit(q.X).objective_history_
     pids = list(client.run(os.getpid).values())

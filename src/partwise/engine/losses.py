@@ -191,9 +191,9 @@ class KullbackLeibler(Loss):
     def value(self, seen: Seen, Z: Array, U: Array, side: str = "V") -> float:
         """The loss, from a pass whose product the step on ``side`` can use next."""
         last = seen.last.at(Z, U)
-        if last is None and side == "U" and hasattr(seen.R, "kl_tdot_log"):
-            product, xlogy = seen.R.kl_tdot_log(seen.S(Z), U)
-            last = seen.last.keep(Z, U, xlogy, product, "U")
+        both = seen.R.kl_tdot_log(seen.S(Z), U) if last is None and side == "U" else None
+        if both is not None:
+            last = seen.last.keep(Z, U, both[1], both[0], "U")
         elif last is None:
             product, xlogy = seen.R.kl_dot(Z, seen.S(U))
             last = seen.last.keep(Z, U, float(xlogy.sum()), product)

@@ -61,7 +61,11 @@ class Products(Protocol):
         ...
 
     def kl_tdot(self, V: Array, U: Array) -> Array:
-        """(X / VUᵀ)ᵀ V, (p, k). Optional: ``kl_tdot_log`` gives Σ x log (VUᵀ) besides."""
+        """(X / VUᵀ)ᵀ V, (p, k)."""
+        ...
+
+    def kl_tdot_log(self, V: Array, U: Array) -> tuple[Array, float] | None:
+        """`kl_tdot` and Σ x log (VUᵀ) in one pass; None where that is no cheaper than two."""
         ...
 
     def kl_newton(
@@ -149,9 +153,13 @@ class Swept:
     """Gillis & Glineur (2012): as many sweeps as cost half of the product before them."""
 
     density: float
+    dtype: Any
 
     def whole(self) -> Any | None:
         """X itself, where it lies in one piece in memory or a file; None elsewhere."""
+        return None
+
+    def kl_tdot_log(self, V: Array, U: Array) -> tuple[Array, float] | None:
         return None
 
     def sweeps(self, size: int, k: int) -> int:

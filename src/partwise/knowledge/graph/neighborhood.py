@@ -10,6 +10,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from partwise.engine.data import as_data
+from partwise.engine.data.base import Swept
 from partwise.knowledge.graph import _check_samples, _rows, _sketch, joined, weighted_edges
 
 
@@ -64,7 +65,7 @@ def learn_neighborhood(
     X: Any, n_neighbors: int, weighting: str, bandwidth: float | None, method: Any, seed: int
 ) -> Neighborhood:
     """The neighbour graph of X, as `neighbor_graph` makes it, with what later samples need."""
-    if hasattr(X, "tdot"):  # on a cluster
+    if isinstance(X, Swept):  # on a cluster
         Q = _sketch.directions(X, seed)
         samples = _sketch.project(X, Q)
         few = len(samples) <= _sketch.COMPARE_ALL
