@@ -83,7 +83,8 @@ def _(
 
     n, k = Z.shape
     Z = np.ascontiguousarray(Z)
-    C = np.ascontiguousarray(np.broadcast_to(C, Z.shape), Z.dtype)
+    C = C if C.shape == Z.shape else np.broadcast_to(C, Z.shape)
+    C = np.ascontiguousarray(C, Z.dtype)
     G = np.ascontiguousarray(G, Z.dtype)
     same = e is r
     r = np.ascontiguousarray(r, Z.dtype)
