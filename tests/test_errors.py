@@ -343,3 +343,63 @@ def test_unknown_name_of_the_package():
     with pytest.raises(AttributeError, match="no attribute 'Spam'"):
         partwise.Spam  # noqa: B018
     assert "NMF" in dir(partwise)
+
+
+# -- the edges of the numbers ------------------------------------------------------------------
+
+EDGES = {
+    "GNMF": {"graph_reg": 1.0},
+    "CDNMF": {},
+    "CF": {},
+    "LCF": {},
+    "NTF": {"image_shape": (2, 3)},
+    "NMF": {"alpha_W": 0.1},
+}
+
+
+@pytest.mark.filterwarnings("ignore:Maximum number of iterations")
+@pytest.mark.parametrize("scale", [1e-160, 1e-150, 1e-100, 1e-20, 1e15, 1e17, 1e20, 1e100, 1e150])
+@pytest.mark.parametrize("name", EDGES)
+def test_extreme_values_are_fitted_or_refused_by_their_size(name, scale):
+    """They came out as "V must be finite", "kernel is not positive semi-definite" and warnings."""
+    if name == "NTF":
+        pytest.importorskip("tensorly", reason="NTF needs tensorly")
+    dtype = np.float32 if 1e-30 < scale < 1e30 else np.float64
+    X = (np.random.default_rng(0).random((9, 6)) * scale).astype(dtype)
+    model = (
+        getattr(partwise, name)(2, max_iter=10, n_clusters=1, random_state=0, **EDGES[name])
+        if name != "NMF"
+        else partwise.NMF(2, max_iter=10, random_state=0, **EDGES[name])
+    )
+    try:
+        model.fit(X, np.arange(9) % 2)
+    except ValueError as error:
+        size = "large" if scale > 1 else "small"
+        assert f"{name}: values of X are too {size}" in str(error)
+        assert "divide X by its maximum" in str(error)
+    else:
+        assert np.isfinite(model.objective_) and np.isfinite(np.asarray(model.embedding_)).all()
+
+
+def test_zeros_and_many_components_give_clear_answers():
+    zeros = np.zeros((6, 4))
+    with pytest.raises(ValueError, match="CF: X holds only zeros"):
+        partwise.CF(2).fit(zeros)
+    with pytest.raises(ValueError, match="'ncw' needs a sample that is not zero"):
+        partwise.NMF(2, sample_weighting="ncw").fit(zeros)
+    pytest.importorskip("tensorly", reason="NTF needs tensorly")
+    model = partwise.NTF(2, image_shape=(2, 2), n_clusters=1).fit(zeros)
+    assert model.objective_ == 0 and not model.components_.any()
+    with pytest.raises(ValueError, match=r"init='svd' needs n_components <= .* = 4, got 5"):
+        partwise.NTF(5, image_shape=(2, 2), init="svd").fit(zeros + 1)
+
+
+@pytest.mark.filterwarnings("ignore:Maximum number of iterations")
+def test_ntf_does_not_depend_on_extreme_units():
+    pytest.importorskip("tensorly", reason="NTF needs tensorly")
+    X = np.random.default_rng(0).random((9, 6))
+    settings = {"image_shape": (2, 3), "max_iter": 20, "n_clusters": 1, "random_state": 0}
+    one = partwise.NTF(2, **settings).fit(X)
+    far = partwise.NTF(2, **settings).fit(X * 4.0**60)
+    # tensorly's random start has a unit of its own, so that the paths differ a little
+    assert far.objective_ == pytest.approx(one.objective_ * 16.0**60, rel=0.01)

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
+
 from partwise.engine.arrays import NO_MEMORY
 from partwise.engine.solvers.loop import Solution
 
@@ -19,13 +21,29 @@ def all_or_nothing(estimator: Any) -> Iterator[None]:
     """A fit that ends in an error or an interrupt leaves the estimator as it was."""
     before = dict(vars(estimator))
     try:
-        with full_device(type(estimator).__name__):
+        with full_device(type(estimator).__name__), in_range(type(estimator).__name__):
             yield
     except BaseException:
         state = {name: vars(estimator)[name] for name in _CALLBACK_STATE if name in vars(estimator)}
         vars(estimator).clear()
         vars(estimator).update(before | state)
         raise
+
+
+@contextmanager
+def in_range(whom: str) -> Iterator[None]:
+    """Numbers that leave the range of their type, wherever that shows, as one sentence.
+
+    Nothing good follows an infinity, and what fails on it later would name the wrong cause.
+    """
+    try:
+        with np.errstate(over="raise"):
+            yield
+    except FloatingPointError as error:
+        raise ValueError(
+            f"{whom}: values of X are too large for this model ({error}); divide X by its "
+            "maximum, or give it in float64."
+        ) from error
 
 
 @contextmanager

@@ -53,11 +53,25 @@ def extreme_factor(X: Any) -> float:
     values = X.data if sp.issparse(X) else X
     if not isinstance(values, np.ndarray) or isinstance(values, np.memmap) or not values.size:
         return 1.0
-    peak = float(values.max())
+    peak = float(np.abs(values).max())
     limit = 1e60 if values.dtype == np.float64 else 1e9
     if peak <= 0 or 1 / limit <= peak <= limit:
         return 1.0
     return 4.0 ** round(np.log2(peak) / 2)
+
+
+def check_squares(X: Any, whom: str) -> None:
+    """Raise where the squares of squares of X overflow or vanish, or X is zero."""
+    values = X.data if sp.issparse(X) else X
+    if not values.size or not np.any(values):
+        raise ValueError(f"{whom}: X holds only zeros; there is nothing to learn from it.")
+    factor = extreme_factor(X)
+    if factor != 1:
+        size = "large" if factor > 1 else "small"
+        raise ValueError(
+            f"{whom}: values of X are too {size} for products of X with itself in {values.dtype}; "
+            "divide X by its maximum."
+        )
 
 
 def check_factor(factor: float, beta: float, whom: str) -> None:

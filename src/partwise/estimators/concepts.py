@@ -246,6 +246,8 @@ class CF(ConstrainedFactorizer):
         X = self._check_X(X, reset=True)
         extra = Knowledge(encode_labels(y, X.shape[0]), None)
         k = self._n_parts(X, C.T if C is not None else None, extra)
+        if self.kernel == "linear":
+            _validate.check_squares(X, type(self).__name__)
         gram = self._gram(X)
         plain = solver == "mu"  # as printed
         model = ConceptModel(gram, self._locality(), balance=not plain)
@@ -268,7 +270,9 @@ class CF(ConstrainedFactorizer):
                 V = model.fit_scale(V, C0)
             try:
                 found = alternate(model, V, C0, make_step(solver), settings, report(number))
-            except np.linalg.LinAlgError:  # factors beyond all bounds
+            except (np.linalg.LinAlgError, FloatingPointError):  # factors beyond all bounds
+                if self.kernel == "linear":
+                    raise
                 self._refuse_kernel(-np.inf)
             if best is None or found.history[-1] < best.history[-1]:
                 best = found

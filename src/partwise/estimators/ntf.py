@@ -10,7 +10,6 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import validate_data
 
-from partwise.engine.data import as_data
 from partwise.engine.losses import Frobenius
 from partwise.engine.numeric import Array
 from partwise.engine.problem import FactorModel
@@ -126,9 +125,19 @@ class NTF(ConstrainedFactorizer):
         X = self._check_X(X, reset=True)
         extra = self._prepare(X, y)
         k = self._n_parts(X, None, extra)
-        stack = X.reshape(len(X), *self._shape(X.shape[1]))
+        shape = self._shape(X.shape[1])
+        if self.init == "svd" and k > min(X.shape):
+            raise ValueError(
+                f"init='svd' needs n_components <= min(n_samples, n_features) = {min(X.shape)}, "
+                f"got {k}; use init='random'."
+            )
+        data, _, _, factor = self._tame(X)
+        if not X.any():  # tensorly would divide by its length
+            V, U = np.zeros((len(X), k), X.dtype), np.zeros((X.shape[1], k), X.dtype)
+            solution = Solution(V, U, [0.0], 1, True, "converged: X is zero")
+            return self._store(self._model(data, k, None, extra), solution, "hals", k, extra)
         (_, (V, A, B)), errors = non_negative_parafac_hals(
-            stack,
+            (X / X.dtype.type(factor)).reshape(len(X), *shape),
             rank=k,
             n_iter_max=self.max_iter,
             init=self.init,
@@ -137,7 +146,8 @@ class NTF(ConstrainedFactorizer):
             return_errors=True,
         )
         U = np.einsum("ik,jk->ijk", A, B).reshape(-1, k).astype(X.dtype)
-        model = self._model(as_data(X), k, None, extra)
+        model = self._model(data, k, None, extra)
+        model.factor = factor
         history = [float(e) ** 2 * model.constant for e in errors]
         done = len(history) < self.max_iter
         status = "converged: change of the error below tol" if done else "stopped at max_iter"
