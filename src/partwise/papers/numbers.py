@@ -48,12 +48,12 @@ def difference(printed: float | None, stat: Stat | None, metric: str, comparable
     """Measured minus printed, marked where it is far; a ratio of times."""
     if printed is None or stat is None:
         return Text.of("")
-    gap = stat.mean - printed
+    gap = round(stat.mean - printed, 1) + 0.0  # no minus zero
     if metric == "seconds":
         return Text.of(f"x {stat.mean / printed:.2g}" if printed else "")
     if not comparable:
         return Text.of(f"({gap:+.1f})", "quiet")
-    return Text.of(f"{gap:+.1f} ▲", "far") if abs(gap) > FAR else Text.of(f"{gap:+.1f}")
+    return Text.of(f"{gap:+.1f} ▲", "far") if abs(stat.mean - printed) > FAR else Text.of(f"{gap:+.1f}")
 
 
 def near(printed: float | None, stat: Stat | None, metric: str, comparable: bool) -> Text:

@@ -49,7 +49,7 @@ def first_screen(told: list[Told]) -> list[Block]:
             ]
         )
     header = ["paper", "claims hold", "fail", "undecided", f"averages within {FAR:g} points"]
-    header += ["in our first reading", "mean |difference| ± se"]
+    header += ["in our first reading", "mean difference ± se"]
     blocks: list[Block] = [Grid(header, [*rows, _total(told)] if len(rows) > 1 else rows)]
     blocks.append(
         "Undecided: within two standard errors. Averages are those of printed tables on the "
