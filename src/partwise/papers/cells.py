@@ -12,6 +12,7 @@ import hashlib
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -57,7 +58,7 @@ class Cell:
         """The budget's name, or "none" for a method that uses no labels."""
         return self.budget.name if self.budget else NO_LABELS
 
-    @property
+    @cached_property
     def fingerprint(self) -> str:
         """A hash of all that the result depends on, but for the versions of the libraries."""
         method = self.variant.method
@@ -85,7 +86,7 @@ class Cell:
         text = json.dumps(settings, sort_keys=True, default=str)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
-    @property
+    @cached_property
     def slug(self) -> str:
         """A readable file name, made unique by the fingerprint."""
         parts = f"{self.data.name}-k{self.k:02d}-r{self.run:03d}-{self.variant.name}"

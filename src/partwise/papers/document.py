@@ -118,13 +118,23 @@ def to_text(section: Section, *, width: int = 100) -> str:
         if isinstance(block, str):
             heading = block[3:] if block.startswith("## ") else heading
         elif isinstance(block, Grid):
-            lines = _lines(block)
-            if max(map(len, lines)) > width:
+            lines = _fitting(block, width)
+            if not lines:
                 continue
             parts += [heading] if heading else []
             parts.append("\n".join(lines))
             heading = ""
     return "\n\n".join(parts)
+
+
+def _fitting(grid: Grid, width: int) -> list[str]:
+    """The table's lines, without its last columns where it is too wide; none below four."""
+    for columns in range(len(grid.header), min(4, len(grid.header)) - 1, -1):
+        part = Grid(grid.header[:columns], [row[:columns] for row in grid.rows])
+        lines = _lines(part)
+        if max(map(len, lines)) <= width:
+            return lines
+    return []
 
 
 def _lines(grid: Grid) -> list[str]:

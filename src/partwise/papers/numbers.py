@@ -53,7 +53,11 @@ def difference(printed: float | None, stat: Stat | None, metric: str, comparable
         return Text.of(f"x {stat.mean / printed:.2g}" if printed else "")
     if not comparable:
         return Text.of(f"({gap:+.1f})", "quiet")
-    return Text.of(f"{gap:+.1f} ▲", "far") if abs(stat.mean - printed) > FAR else Text.of(f"{gap:+.1f}")
+    return (
+        Text.of(f"{gap:+.1f} ▲", "far")
+        if abs(stat.mean - printed) > FAR
+        else Text.of(f"{gap:+.1f}")
+    )
 
 
 def near(printed: float | None, stat: Stat | None, metric: str, comparable: bool) -> Text:

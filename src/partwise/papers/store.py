@@ -30,6 +30,8 @@ class Store:
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = Path(folder)
+        # A table is read in several readings and views, one after the other.
+        self._table, self._read = "", dict[str, dict[str, Any]]()
 
     def path(self, cell: Cell) -> Path:
         """Where a cell's result lies."""
@@ -60,10 +62,14 @@ class Store:
 
     def get(self, cell: Cell) -> dict[str, Any] | None:
         """A cell's result, or None where it is not done."""
-        try:
-            return json.loads(self.path(cell).read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            return None
+        if cell.table != self._table:
+            self._table, self._read = cell.table, {}
+        if cell.slug not in self._read:
+            try:
+                self._read[cell.slug] = json.loads(self.path(cell).read_text(encoding="utf-8"))
+            except FileNotFoundError:
+                return None
+        return self._read[cell.slug]
 
     def results(self, cells: Iterable[Cell]) -> Iterator[dict[str, Any]]:
         """The results of those cells that are done."""
