@@ -94,6 +94,7 @@ def expected_failures(estimator: Any) -> dict[str, str]:
 @pytest.mark.filterwarnings("ignore:.*was given no label")
 @pytest.mark.filterwarnings("ignore:.*no class has two labelled samples")
 @pytest.mark.filterwarnings("ignore:n_neighbors")
+@pytest.mark.filterwarnings("ignore:.* parts for .* classes")
 @parametrize_with_checks(ESTIMATORS, expected_failed_checks=expected_failures, **LENIENT)
 def test_scikit_learn_checks(estimator: Any, check: Any) -> None:
     check(estimator)

@@ -35,13 +35,12 @@ from partwise.engine.solvers.loop import Settings, alternate
 from partwise.engine.solvers.steps import STEPS, check_step
 from partwise.engine.terms import Guest, Linear, Term
 from partwise.estimators import _inputs
-from partwise.estimators._base import Factorizer, elastic_net
+from partwise.estimators._base import elastic_net
 from partwise.estimators._callbacks import with_callbacks
-from partwise.estimators._grouped import Grouped
-from partwise.evaluation.groups import Groups
+from partwise.estimators._grouped import GroupedFactorizer, Knowledge
 from partwise.knowledge.graph import check_edges, check_graph, semi_supervised_graph
 from partwise.knowledge.graph.neighborhood import Neighborhood, learn_neighborhood
-from partwise.knowledge.labels import Labels, SharedRows, encode_labels
+from partwise.knowledge.labels import Labels, SharedRows
 
 GRAPH_CONSTRAINTS: dict[str, Any] = {
     "graph_reg": [Interval(Real, 0, None, closed="left")],
@@ -82,29 +81,12 @@ class Pieces:
         return "UV" if plain and (self.hard_labels or self.class_reg) else "VU"
 
 
-@dataclass(frozen=True)
-class Knowledge:
-    """What a person said about the samples: labels and a graph, checked."""
-
-    labels: Labels | None
-    neighbors: Neighborhood | None = None
-
-    @property
-    def graph(self) -> sp.csr_array | None:
-        return None if self.neighbors is None else self.neighbors.graph
-
-    @property
-    def n_classes(self) -> int:
-        return 0 if self.labels is None else self.labels.n_classes
-
-
-class ConstrainedFactorizer(Grouped, Factorizer):
+class ConstrainedFactorizer(GroupedFactorizer):
     """Base of the estimators that take labels or a graph; a subclass has `_pieces`."""
 
     _parameter_constraints: dict[str, Any] = {
-        **Factorizer._parameter_constraints,
+        **GroupedFactorizer._parameter_constraints,
         "beta_loss": [StrOptions({"frobenius", "kullback-leibler"})],
-        "n_clusters": [Interval(Integral, 1, None, closed="left"), None],
     }
     scale = "unit"
 
@@ -133,7 +115,7 @@ class ConstrainedFactorizer(Grouped, Factorizer):
 
     def _prepare(self, X: Any, y: Any, **given: Any) -> Knowledge:
         pieces, name = self._pieces(), type(self).__name__
-        labels = encode_labels(y, X.shape[0])
+        labels = super()._prepare(X, y).labels
         if pieces.uses_labels and (labels is None or labels.n_labelled == 0):
             warnings.warn(
                 f"{name} was given no label: it is the model without labels.",
@@ -157,11 +139,8 @@ class ConstrainedFactorizer(Grouped, Factorizer):
             neighbors = learn_neighborhood(samples, *how, self._seed())
         return Knowledge(labels, neighbors)
 
-    def _n_parts(self, X: Any, H: Any, extra: Any) -> int:
-        given = self.init == "custom" and H is not None
-        if self.n_components == "auto" and not given and extra is not None and extra.n_classes:
-            return extra.n_classes * self._pieces().components_per_class
-        return super()._n_parts(X, H, extra)
+    def _per_class(self) -> int:
+        return self._pieces().components_per_class
 
     # -- the model ----------------------------------------------------------------------------
 
@@ -338,71 +317,21 @@ class ConstrainedFactorizer(Grouped, Factorizer):
         solution.converged = True
         return solution
 
-    # -- fitting and naming -------------------------------------------------------------------
-
-    @with_callbacks
-    def fit(
-        self, X: Any, y: Any = None, *, sample_weight: Any = None, W: Any = None, H: Any = None
-    ) -> Any:
-        """Learn parts and codes.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Non-negative samples.
-        y : array-like of shape (n_samples,), default=None
-            Labels in any order; -1, None or NaN where unknown.
-        sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the samples in the loss.
-        W, H : array-like, default=None
-            The start, if ``init="custom"``. A start that breaks hard labels is averaged within
-            each class.
-
-        Returns
-        -------
-        self
-        """
-        self._fit(X, y, W, H, sample_weight)
-        return self
-
-    @with_callbacks
-    def fit_transform(
-        self, X: Any, y: Any = None, W: Any = None, H: Any = None, *, sample_weight: Any = None
-    ) -> Array:
-        """`fit`, and return the codes of the training samples."""
-        return own(self._fit(X, y, W, H, sample_weight))
-
     def _store(self, model: FactorModel, solution: Any, solver: str, k: int, extra: Any) -> Array:
-        V = super()._store(model, solution, solver, k, extra)
         self.__dict__.pop("_neighborhood", None)
         if extra.neighbors is not None and self._pieces().graph_reg:
             self._neighborhood = dict(vars(extra.neighbors))
         for term in model.terms["V"]:
             if isinstance(term, GraphDivergence):
                 self.cg_iterations_ = term.cg_iterations
-        self._set_groups(model, extra, k)
-        return V
-
-    def _set_groups(self, model: Any, extra: Knowledge, k: int) -> None:
-        """What `labels_` and `predict` need; they do their work when they are asked."""
+        V = super()._store(model, solution, solver, k, extra)
         pieces, labels = self._pieces(), extra.labels
-        self.__dict__.pop("classes_", None)
-        owners = labelled = None
-        if labels is not None:
-            self.classes_ = labels.classes
-            if pieces.class_reg:
-                owners = component_owners(labels.n_classes, k, pieces.components_per_class)
-            if pieces.uses_labels and labels.n_labelled:
-                labelled = self._as_if_unlabelled(model, labels, extra.graph)
-            if k < labels.n_classes:
-                warnings.warn(
-                    f"{type(self).__name__} has {k} parts for {labels.n_classes} classes: classes "
-                    "share parts and are told apart by how much they use of each.",
-                    UserWarning,
-                    stacklevel=7,
-                )
-        size = self.n_clusters or extra.n_classes or k
-        self._groups = Groups(int(size), self._seed(), labels, labelled, owners)
+        if labels is not None and pieces.class_reg:
+            per_class = pieces.components_per_class
+            self._groups.owners = component_owners(labels.n_classes, k, per_class)
+        if labels is not None and labels.n_labelled and pieces.uses_labels:
+            self._groups.labelled = self._as_if_unlabelled(model, labels, extra.graph)
+        return V
 
     def _as_if_unlabelled(self, model: FactorModel, labels: Labels, graph: Any) -> Array:
         """Codes of the labelled samples by `transform`, which does not look at their labels.

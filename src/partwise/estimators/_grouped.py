@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import warnings
+from dataclasses import dataclass
 from numbers import Integral
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
+from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted
 
-from partwise.engine.arrays import to_numpy
+from partwise.engine.arrays import own, to_numpy
 from partwise.engine.numeric import Array
+from partwise.estimators._base import Factorizer
+from partwise.estimators._callbacks import with_callbacks
 from partwise.evaluation.cluster import Clustering
 from partwise.evaluation.groups import Groups
+from partwise.knowledge.graph.neighborhood import Neighborhood
+from partwise.knowledge.labels import Labels, encode_labels
 
 
 class Grouped:
@@ -97,3 +105,94 @@ class Grouped:
         """`transform` as an ndarray."""
         check_is_fitted(self)
         return np.asarray(to_numpy(self._plain_transform(X, **given)))
+
+
+@dataclass(frozen=True)
+class Knowledge:
+    """What a person said about the samples: labels and a graph, checked."""
+
+    labels: Labels | None
+    neighbors: Neighborhood | None = None
+
+    @property
+    def graph(self) -> sp.csr_array | None:
+        return None if self.neighbors is None else self.neighbors.graph
+
+    @property
+    def n_classes(self) -> int:
+        return 0 if self.labels is None else self.labels.n_classes
+
+
+class GroupedFactorizer(Grouped, Factorizer):
+    """Base of the estimators that take labels, be it only to say what the groups are."""
+
+    _parameter_constraints: dict[str, Any] = {
+        **Factorizer._parameter_constraints,
+        "n_clusters": [Interval(Integral, 1, None, closed="left"), None],
+    }
+
+    def _prepare(self, X: Any, y: Any, **given: Any) -> Knowledge:
+        return Knowledge(encode_labels(y, X.shape[0]))
+
+    def _per_class(self) -> int:
+        """Parts of each class, where their number comes from the labels."""
+        return 1
+
+    def _n_parts(self, X: Any, H: Any, extra: Any) -> int:
+        given = self.init == "custom" and H is not None
+        if self.n_components == "auto" and not given and extra is not None and extra.n_classes:
+            return extra.n_classes * self._per_class()
+        return super()._n_parts(X, H, extra)
+
+    def _store(self, model: Any, solution: Any, solver: str, k: int, extra: Any) -> Array:
+        V = super()._store(model, solution, solver, k, extra)
+        self._set_groups(extra, k)
+        return V
+
+    def _set_groups(self, extra: Knowledge, k: int) -> None:
+        """What `labels_` and `predict` need; they do their work when they are asked."""
+        labels = extra.labels
+        self.__dict__.pop("classes_", None)
+        if labels is not None:
+            self.classes_ = labels.classes
+            if k < labels.n_classes:
+                warnings.warn(
+                    f"{type(self).__name__} has {k} parts for {labels.n_classes} classes: classes "
+                    "share parts and are told apart by how much they use of each.",
+                    UserWarning,
+                    stacklevel=7,
+                )
+        size = self.n_clusters or extra.n_classes or k
+        self._groups = Groups(int(size), self._seed(), labels)
+
+    @with_callbacks
+    def fit(
+        self, X: Any, y: Any = None, *, sample_weight: Any = None, W: Any = None, H: Any = None
+    ) -> Any:
+        """Learn parts and codes.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Non-negative samples.
+        y : array-like of shape (n_samples,), default=None
+            Labels in any order; -1, None or NaN where unknown.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the samples in the loss.
+        W, H : array-like, default=None
+            The start, if ``init="custom"``. A start that breaks hard labels is averaged within
+            each class.
+
+        Returns
+        -------
+        self
+        """
+        self._fit(X, y, W, H, sample_weight)
+        return self
+
+    @with_callbacks
+    def fit_transform(
+        self, X: Any, y: Any = None, W: Any = None, H: Any = None, *, sample_weight: Any = None
+    ) -> Array:
+        """`fit`, and return the codes of the training samples."""
+        return own(self._fit(X, y, W, H, sample_weight))

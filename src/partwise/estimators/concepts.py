@@ -24,10 +24,9 @@ from partwise.engine.solvers.steps import make_step
 from partwise.engine.subproblems import kkt_residual
 from partwise.estimators import _inputs, _validate
 from partwise.estimators._callbacks import with_callbacks
-from partwise.estimators._constrained import ConstrainedFactorizer, Knowledge, Pieces
 from partwise.estimators._docs import documented
+from partwise.estimators._grouped import GroupedFactorizer, Knowledge
 from partwise.estimators._progress import Progress, all_or_nothing
-from partwise.knowledge.labels import encode_labels
 
 KERNELS = {"linear", "rbf", "poly", "cosine", "precomputed"}
 #: A kernel matrix above this size is announced before it is made.
@@ -35,7 +34,7 @@ ANNOUNCE_BYTES = 500_000_000
 
 
 @documented
-class CF(ConstrainedFactorizer):
+class CF(GroupedFactorizer):
     r"""Concept factorization: every basis vector is a combination of samples.
 
     .. math:: \min_{V,C\ge0}\ \tfrac12\|X - V C^T X\|^2, \qquad U = X^T C
@@ -106,7 +105,7 @@ class CF(ConstrainedFactorizer):
     """
 
     _parameter_constraints: dict[str, Any] = {
-        **ConstrainedFactorizer._parameter_constraints,
+        **GroupedFactorizer._parameter_constraints,
         "solver": [StrOptions({"auto", "mu", "hals", "nesterov"})],
         "init": [StrOptions({"kmeans", "random", "custom"})],
         "kernel": [StrOptions(KERNELS), callable],
@@ -140,9 +139,6 @@ class CF(ConstrainedFactorizer):
         self.n_clusters = n_clusters
         self.random_state = random_state
         self.verbose = verbose
-
-    def _pieces(self) -> Pieces:
-        return Pieces()
 
     def _locality(self) -> float:
         return 0.0
@@ -244,7 +240,7 @@ class CF(ConstrainedFactorizer):
         self._validate_params()
         solver = "nesterov" if self.solver == "auto" else self.solver
         X = self._check_X(X, reset=True)
-        extra = Knowledge(encode_labels(y, X.shape[0]), None)
+        extra = self._prepare(X, y)
         k = self._n_parts(X, C.T if C is not None else None, extra)
         if self.kernel == "linear":
             _validate.check_squares(X, type(self).__name__)
@@ -313,7 +309,7 @@ class CF(ConstrainedFactorizer):
                 ConvergenceWarning,
                 stacklevel=5,
             )
-        self._set_groups(model, extra, k)
+        self._set_groups(extra, k)
         self._n_components = k
         self.n_components_ = k
         self.concept_weights_ = C

@@ -15,12 +15,12 @@ from partwise.engine.numeric import Array
 from partwise.engine.problem import FactorModel
 from partwise.engine.solvers.loop import Solution
 from partwise.estimators import _inputs, _validate
-from partwise.estimators._constrained import ConstrainedFactorizer, Pieces
 from partwise.estimators._docs import documented
+from partwise.estimators._grouped import GroupedFactorizer
 
 
 @documented
-class NTF(ConstrainedFactorizer):
+class NTF(GroupedFactorizer):
     r"""Non-negative tensor factorization: parts are outer products of a column and a row.
 
     .. math:: \min_{V,A,B\ge0}\ \tfrac12 \sum_i \|X_i - \sum_k v_{ik}\, a_k b_k^T\|^2
@@ -56,12 +56,12 @@ class NTF(ConstrainedFactorizer):
     """
 
     _parameter_constraints: dict[str, Any] = {
-        "n_components": ConstrainedFactorizer._parameter_constraints["n_components"],
+        "n_components": GroupedFactorizer._parameter_constraints["n_components"],
         "image_shape": [tuple, list, None],
         "init": [StrOptions({"random", "svd"})],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
-        "tol": ConstrainedFactorizer._parameter_constraints["tol"],
-        "n_clusters": ConstrainedFactorizer._parameter_constraints["n_clusters"],
+        "tol": GroupedFactorizer._parameter_constraints["tol"],
+        "n_clusters": GroupedFactorizer._parameter_constraints["n_clusters"],
         "random_state": ["random_state"],
         "verbose": ["verbose"],
     }
@@ -89,9 +89,6 @@ class NTF(ConstrainedFactorizer):
         self.n_clusters = n_clusters
         self.random_state = random_state
         self.verbose = verbose
-
-    def _pieces(self) -> Pieces:
-        return Pieces()
 
     def _model(self, data: Any, k: int, weights: Array | None, extra: Any) -> FactorModel:
         return FactorModel(data, Frobenius())
@@ -121,6 +118,8 @@ class NTF(ConstrainedFactorizer):
             from tensorly.decomposition import non_negative_parafac_hals
         except ImportError as error:
             raise ImportError("NTF needs tensorly: pip install partwise[tensor]") from error
+        if sample_weight is not None:
+            raise ValueError("NTF has no sample weights: leave sample_weight out.")
         self._validate_params()
         X = self._check_X(X, reset=True)
         extra = self._prepare(X, y)

@@ -17,15 +17,15 @@ from partwise.engine.solvers.steps import Step, hals
 from partwise.engine.sparseness import project_columns
 from partwise.engine.subproblems import Quadratic
 from partwise.estimators import _inputs
-from partwise.estimators._constrained import ConstrainedFactorizer, Pieces
 from partwise.estimators._docs import documented
+from partwise.estimators._grouped import GroupedFactorizer
 
 
 class SparseModel(FactorModel):
     """FactorModel whose factors may be projected: ``project`` maps "V", "U" to a function."""
 
-    def __init__(self, data: Any, project: dict[str, Any]) -> None:
-        super().__init__(data, Frobenius())
+    def __init__(self, data: Any, project: dict[str, Any], weights: Array | None = None) -> None:
+        super().__init__(data, Frobenius(), weights=weights)
         self.project = project
 
     def subproblem(self, side: str, Z: Array, U: Array) -> Any:
@@ -59,7 +59,7 @@ PROJECTED = Step("projected", projected_step, {"frobenius": ("lipschitz",)})
 
 
 @documented
-class SparseNMF(ConstrainedFactorizer):
+class SparseNMF(GroupedFactorizer):
     r"""NMF with the sparseness of parts and/or codes held by projection.
 
     .. math:: \min_{V,U\ge0}\ \tfrac12\|X - VU^T\|^2 \quad
@@ -106,7 +106,7 @@ class SparseNMF(ConstrainedFactorizer):
     """
 
     _parameter_constraints: dict[str, Any] = {
-        **ConstrainedFactorizer._parameter_constraints,
+        **GroupedFactorizer._parameter_constraints,
         "solver": [StrOptions({"auto"})],
         "sparseness_W": [Interval(Real, 0, 1, closed="both"), None],
         "sparseness_H": [Interval(Real, 0, 1, closed="both"), None],
@@ -140,9 +140,6 @@ class SparseNMF(ConstrainedFactorizer):
         self.random_state = random_state
         self.verbose = verbose
 
-    def _pieces(self) -> Pieces:
-        return Pieces()
-
     def _check_X(self, X: Any, *, reset: bool) -> Any:
         _inputs.check_local(X, type(self).__name__)
         return super()._check_X(X, reset=reset)
@@ -153,7 +150,7 @@ class SparseNMF(ConstrainedFactorizer):
             project["V"] = partial(project_columns, sparseness=self.sparseness_W, unit=False)
         if self.sparseness_H is not None and extra is not None:
             project["U"] = partial(project_columns, sparseness=self.sparseness_H, unit=True)
-        return SparseModel(data, project)
+        return SparseModel(data, project, weights)
 
     def _step(self, solver: str, rng: np.random.RandomState) -> Step:
         return PROJECTED
