@@ -37,9 +37,9 @@ def after_save(monkeypatch):
     save = Checkpoint.save
 
     def plan(iteration, action):
-        def saved(self, n, *rest):
-            save(self, n, *rest)
-            if n == iteration:
+        def saved(self, state):
+            save(self, state)
+            if state.n == iteration:
                 action()
 
         monkeypatch.setattr(Checkpoint, "save", saved)

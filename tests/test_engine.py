@@ -744,18 +744,19 @@ def test_reduce_and_expand_are_means_over_shared_rows(rng):
     np.testing.assert_array_equal(model.expand(Z), A @ Z)
 
 
-def naive_kkt(Z, neg, pos):
+def naive_kkt(Z, neg, pos, slopes, misfit):
     """The residual as its docstring states it, entry by entry."""
-    parts = np.zeros(3)
+    parts = np.zeros(3 + len(slopes))
     for i in range(Z.shape[0]):
         for j in range(Z.shape[1]):
-            g, share = pos[i, j] - neg[i, j], 1.0
+            each = [slope[i, j] for slope in slopes]
+            g, share = pos[i, j] - neg[i, j] + sum(each), 1.0
             if g > 0:
                 mean = Z[:, j].mean()
                 share = min(1.0, Z[i, j] / mean) if mean > 0 else 0.0
-            parts += (share * np.array([g, pos[i, j], neg[i, j]])) ** 2
-    g, p, n = np.sqrt(parts)
-    return g / (p + n)
+            parts += (share * np.array([g, pos[i, j], neg[i, j], *each])) ** 2
+    g, p, n, *rest = np.sqrt(parts)
+    return min(1.0, g / (misfit * (p + n) + sum(rest)))
 
 
 @pytest.mark.parametrize("loss", LOSSES, ids=LOSS_IDS)
@@ -766,10 +767,17 @@ def test_kkt_residual(rng, name, loss):
     Z[:, 0] += 0.1  # every row keeps a part, for the ratios of KL
     for side, at in (("V", Z), ("U", U)):
         sub = model.subproblem(side, Z, U)
-        neg, pos = (np.broadcast_to(a, at.shape) for a in sub.split(at))
-        got = kkt_residual(sub, at)
-        assert got == pytest.approx(naive_kkt(at, neg, pos), rel=1e-12)
-        assert 0 < got <= 1
+        halves = (np.broadcast_to(a, at.shape) for a in sub.halves(at))
+        slopes = [np.broadcast_to(np.subtract(*t.split(at)[::-1]), at.shape) for t in sub.terms]
+        neg, pos = halves
+        for misfit in (1.0, 0.01):
+            got = kkt_residual(sub, at, misfit)
+            expected = naive_kkt(at, neg, pos, slopes, misfit)
+            assert got == pytest.approx(expected, rel=1e-12)
+            assert 0 < got <= 1
+        minus, plus = sub.split(at)
+        total = pos - neg + sum(slopes)
+        np.testing.assert_allclose(total, plus - minus + 0 * at, rtol=1e-9, atol=1e-12)
 
 
 def test_kkt_residual_counts_a_weighted_row_like_repeated_rows(rng):

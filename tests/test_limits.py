@@ -132,7 +132,8 @@ def test_nmfdc_with_void_labels_is_nsnmf(solver, y):
     got = run(NMFDC, y, ok=(VOID, NONE_GIVEN), smoothing=0.3, solver=solver)
     if solver == "nesterov":  # the paper's own loop, without extrapolation between iterations
         _, U, history = reference.nmfdc_nesterov(Q.X, Q.V, Q.U, 40, delta=0.3, inner_iter=10)
-        assert_close(got.objective_history_, history, 1e-10)
+        # the last value is that of the codes returned, which are solved to the end
+        assert_close(got.objective_history_[:-1], history[:-1], 1e-10)
         assert_close(got.components_.T, U, 1e-10)
         return
     bits(got, run(NSNMF, smoothing=0.3, solver=solver))

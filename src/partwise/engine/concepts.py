@@ -136,11 +136,14 @@ class Codes(Quadratic):
         if parts is not None:
             self.exponent = 0.5
 
-    def split(self, Z: Array) -> tuple[Array, Array]:
+    def halves(self, Z: Array) -> tuple[Array, Array]:
         if self.parts is None:
-            return super().split(Z)
+            return super().halves(Z)
         plus, minus, G_plus, G_minus = self.parts
-        neg, pos = plus + Z @ G_minus, minus + Z @ G_plus
+        return plus + Z @ G_minus, minus + Z @ G_plus
+
+    def split(self, Z: Array) -> tuple[Array, Array]:
+        neg, pos = self.halves(Z)
         for term in self.terms:
             pos = pos + term.split(Z)[1]
         return neg, pos
@@ -155,7 +158,8 @@ class ConceptModel:
         self.gram, self.locality = gram, locality
         self.balance = balance and not locality
         self.a = gram.diagonal()
-        self.constant = 0.5 * float(self.a.sum(dtype=np.float64))
+        self.constant = self.size = 0.5 * float(self.a.sum(dtype=np.float64))
+        self.eps = float(np.finfo(self.a.dtype).eps)
         self.sweeps = {"V": 1, "U": 1}
         self._bound: float | None = None
         self._known: tuple[Array, Array] | None = None
@@ -201,6 +205,8 @@ class ConceptModel:
     def value(self, V: Array, C: Array) -> float:
         return self.codes(C).value(V)
 
+    exact_value = value
+
     def normalize(self, V: Array, C: Array) -> tuple[Array, Array]:
         """Basis vectors of length one, if asked for and V and C share a free scale.
 
@@ -214,6 +220,8 @@ class ConceptModel:
         C = C / lengths
         self._known = (C, KC / lengths)
         return V * lengths, C
+
+    feasible = normalize
 
     def fit_scale(self, V: Array, C: Array) -> Array:
         """V times the scalar that fits X best."""

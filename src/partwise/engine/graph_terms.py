@@ -92,6 +92,7 @@ class Graph(OnGraph):
     """λ/2 tr(ZᵀLZ), L = D - W: neighbours in the graph W get similar rows."""
 
     degree = 2
+    quadratic = True
 
     def value(self, Z: Array) -> float:
         return 0.5 * self.weight * dot64(self.neighbors.laplacian(Z), Z)

@@ -121,6 +121,10 @@ class Loss(ABC):
     def constant(self, data: DataMatrix, weights: Array | None) -> float:
         """What does not depend on the factors."""
 
+    def size(self, data: DataMatrix, weights: Array | None) -> float:
+        """What a value is compared with to say how good a fit is; 0 where nothing is known."""
+        return 0.0
+
     @abstractmethod
     def value(self, seen: Seen, Z: Array, U: Array) -> float:
         """The loss at (Z, U)."""
@@ -157,6 +161,10 @@ class Frobenius(Loss):
     def constant(self, data: DataMatrix, weights: Array | None) -> float:
         return 0.5 * _total(data.row_sq_norms(), weights)
 
+    def size(self, data: DataMatrix, weights: Array | None) -> float:
+        """The loss of Y = 0: what a value is compared with."""
+        return self.constant(data, weights)
+
     def exact(self, data: DataMatrix, weights: Array | None, V: Array, B: Array) -> float:
         """The loss summed from residuals, for fits so good that the expansion cancels."""
         return 0.5 * _total(data.row_sq_residuals(V, B), weights)
@@ -187,6 +195,10 @@ class KullbackLeibler(Loss):
 
     def constant(self, data: DataMatrix, weights: Array | None) -> float:
         return _total(data.row_xlogx() - data.row_sums(), weights)
+
+    def size(self, data: DataMatrix, weights: Array | None) -> float:
+        """½ ΣX: near a good fit the loss is ½ Σ (x - y)²/y."""
+        return 0.5 * _total(data.row_sums(), weights)
 
     def value(self, seen: Seen, Z: Array, U: Array, side: str = "V") -> float:
         """The loss, from a pass whose product the step on ``side`` can use next."""

@@ -70,6 +70,8 @@ class FactorModel:
                 self.add_term(side, term)
         self.constant = loss.constant(data, self.weights)
         self.seen = Seen(self.R, self.d, self.S, self.constant)
+        self.size = loss.size(data, self.weights)
+        self.eps = float(np.finfo(data.dtype).eps)
         self.factor = 1.0  # what X was divided by, where its values are extreme
         self.weight_scale = 1.0  # and the sample weights, where nothing else is weighed
         self.sweeps = {"V": 1, "U": 1}
@@ -141,6 +143,10 @@ class FactorModel:
             self.seen.last.rescale((Z, U), moved, self.lengths(U))
         return moved
 
+    def feasible(self, Z: Array, U: Array) -> tuple[Array, Array]:
+        """A start that keeps the constraints, which no step leaves."""
+        return self.normalize(Z, U)
+
     def fit_scale(self, V: Array, U: Array) -> Array:
         """V times the scalar that fits X best, where the unit constraint pins the scale of U."""
         if not self.unit:
@@ -153,8 +159,8 @@ class FactorModel:
     def exact_value(self, Z: Array, U: Array) -> float:
         """The objective without cancellation where the fit is nearly perfect."""
         value = self.value(Z, U)
-        precision = float(np.finfo(self.data.dtype).eps) ** 0.75
-        if isinstance(self.loss, Frobenius) and value <= precision * self.constant:
+        # the expansion has errors of about eps ½‖X‖²: a millionth of the value at most
+        if isinstance(self.loss, Frobenius) and value <= 1e6 * self.eps * self.constant:
             V = self.expand(Z)
             loss = self.loss.exact(self.data, self.weights, V, self.S(U))
             value = loss + self.penalty("V", Z, U) + self.penalty("U", Z, U)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -22,6 +22,15 @@ def add_terms(terms: Sequence[Term], Z: Array, neg: Array, pos: Array) -> tuple[
     return neg, pos
 
 
+def _blocks(*arrays: Array) -> Iterator[tuple[Array, ...]]:
+    """Runs of rows: temporaries as large as the factors would double the memory of a fit."""
+    if not isinstance(arrays[0], np.ndarray):
+        yield arrays
+        return
+    for start in range(0, len(arrays[0]), 8192):
+        yield tuple(None if a is None else a[start : start + 8192] for a in arrays)
+
+
 class Subproblem(ABC):
     """The problem in one factor Z >= 0 with the other fixed, as the steps see it.
 
@@ -38,6 +47,8 @@ class Subproblem(ABC):
         Whether it is a majoriser at the factor it was made for, to be made anew after a step.
     descends : bool
         Whether rows are joined by the loss itself, so that only `descend` moves them.
+    measures_change : bool
+        Whether `change` is more exact than a difference of values.
     project : callable or None
         Maps the factor to its constraint set, where that is more than Z >= 0.
     """
@@ -48,6 +59,7 @@ class Subproblem(ABC):
     exponent: float = 1.0
     local: bool = False
     descends: bool = False
+    measures_change: bool = False
     project: Callable[[Array], Array] | None = None
 
     @abstractmethod
@@ -62,6 +74,14 @@ class Subproblem(ABC):
         """The gradient at Z."""
         neg, pos = self.split(Z)
         return pos - neg
+
+    def halves(self, Z: Array) -> tuple[Array, Array]:
+        """(neg, pos) of the loss alone."""
+        return self.split(Z)
+
+    def change(self, new: Array, old: Array) -> float:
+        """value(new) - value(old)."""
+        return self.value(new) - self.value(old)
 
     def descend(self, Z: Array, steps: int) -> Array:
         """Gradient steps of its own, where ``descends``."""
@@ -86,6 +106,7 @@ class Quadratic(Subproblem):
     """
 
     kind = "frobenius"
+    measures_change = True
 
     def __init__(
         self,
@@ -107,6 +128,20 @@ class Quadratic(Subproblem):
         if self.others is not None:
             total += self.others()
         return total + sum(term.value(Z) for term in self.terms)
+
+    def change(self, new: Array, old: Array) -> float:
+        """value(new) - value(old), without the rounding of ½‖X‖² that a difference has.
+
+        What is quadratic changes by ⟨gradient half-way, new - old⟩.
+        """
+        total = sum(term.change(new, old) for term in self.terms)
+        for Z, Z0, C, d in _blocks(new, old, self.C, self.d):
+            pos = (0.5 * (Z + Z0)) @ self.G
+            total += dot64((pos if d is None else pos * d[:, None]) - C, Z - Z0)
+        return total
+
+    def halves(self, Z: Array) -> tuple[Array, Array]:
+        return self.C, self._pull(Z)
 
     def _pull(self, Z: Array) -> Array:
         pos = Z @ self.G
@@ -184,36 +219,57 @@ class Divergence(Subproblem):
             self._product = self._make_product()
         return self._product
 
+    def halves(self, Z: Array) -> tuple[Array, Array]:
+        return self.product, self.cost
+
     def split(self, Z: Array) -> tuple[Array, Array]:
         return add_terms(self.terms, Z, self.product, self.cost)
 
 
-def kkt_residual(sub: Subproblem, Z: Array) -> float:
-    """‖projected gradient‖ / (‖neg‖ + ‖pos‖), in [0, 1] whatever the scale of X.
+#: ½‖X - Y‖² / ½‖X‖² below which a fit counts as perfect; in float32 rounding hides it earlier.
+LEAST_MISFIT = 1e-10
+
+
+def misfit(value: float, size: float, eps: float) -> float:
+    """‖X - Y‖/‖X‖: how much of the two halves of the loss's gradient is left when they cancel.
+
+    ``value`` is the objective, ``size`` that of Y = 0 (½ ΣX under KL; 0: not known), and ``eps``
+    the rounding of X.
+    """
+    if size <= 0:
+        return 1.0
+    return float(np.sqrt(np.clip(value / size, max(eps, LEAST_MISFIT), 1.0)))
+
+
+def kkt_residual(sub: Subproblem, Z: Array, misfit: float = 1.0) -> float:
+    """‖projected gradient‖ / (misfit (‖neg‖ + ‖pos‖) + Σ ‖gradient of a term‖), at most 1.
+
+    neg and pos are the halves of the loss's gradient, which cancel as far as the fit is good; the
+    halves of a term's gradient are not told apart, so that they cannot hide what is left either.
 
     Where the gradient is positive, entries below the mean of their column count in proportion:
     at zero not at all, and a multiplicative update that is on its way there little; in the norms
     below the fraction likewise. A row of weight d counts like d equal rows.
     """
-    neg, pos = (spread(part, Z) for part in sub.split(Z))
     mean = Z.mean(axis=0) if sub.d is None else sub.d @ Z / sub.d.sum()
-    if isinstance(Z, np.ndarray):
-        # in blocks: temporaries as large as the factors would double the memory of a fit
-        cuts = [slice(start, start + 8192) for start in range(0, len(Z), 8192)]
-        weights = [None if sub.d is None else sub.d[cut] for cut in cuts]
-        lengths = [_norms(Z[c], neg[c], pos[c], mean, d) for c, d in zip(cuts, weights)]
-        gradient, minus, plus = np.linalg.norm(lengths, axis=0)
-    else:
-        gradient, minus, plus = _norms(Z, neg, pos, mean, sub.d)
-    return float(gradient / (minus + plus)) if minus + plus > 0 else 0.0
+    slopes = (term.gradient(Z) for term in sub.terms)
+    parts = [spread(part, Z) for part in (*sub.halves(Z), *slopes)]
+    blocks = _blocks(Z, sub.d, *parts)
+    lengths = [_norms(here, *each, mean=mean, d=d) for here, d, *each in blocks]
+    gradient, minus, plus, *rest = np.linalg.norm(lengths, axis=0)
+    scale = misfit * (minus + plus) + sum(rest)
+    return min(1.0, float(gradient / scale)) if scale > 0 else 0.0
 
 
-def _norms(Z: Array, neg: Array, pos: Array, mean: Array, d: Array | None) -> tuple[float, ...]:
-    """Norms of the projected gradient and of its two parts, on some rows."""
+def _norms(
+    Z: Array, neg: Array, pos: Array, *slopes: Array, mean: Array, d: Array | None
+) -> list[float]:
+    """Norms of the projected gradient and of its parts, on some rows."""
     xp = namespace(Z)
-    if d is not None:
-        row = ratio(xp.ones_like(d), xp.sqrt(d))[:, None]
-        neg, pos = neg * row, pos * row
     gradient = pos - neg
+    for slope in slopes:
+        gradient = gradient + slope
     share = xp.where(gradient > 0, xp.minimum(ratio(Z, spread(mean, Z)), 1), xp.ones_like(Z))
-    return norm64(gradient * share), norm64(neg * share), norm64(pos * share)
+    if d is not None:
+        share = share * ratio(xp.ones_like(d), xp.sqrt(d))[:, None]
+    return [norm64(part * share) for part in (gradient, neg, pos, *slopes)]

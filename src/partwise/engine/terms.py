@@ -72,6 +72,8 @@ class Term(ABC):
         Whether the term joins rows. One that does is left out where new samples are coded.
     degree : float or None
         q where value(s Z) = s^q value(Z); None where the term is not homogeneous.
+    quadratic : bool
+        Whether the value is a polynomial of degree two at most.
     exact : bool
         Whether `bound` holds as it is for a whole solve; else it is renewed after every sweep.
     anywhere : bool
@@ -95,6 +97,13 @@ class Term(ABC):
     @abstractmethod
     def value(self, Z: Array) -> float:
         """What the term adds to the objective."""
+
+    def change(self, new: Array, old: Array) -> float:
+        """value(new) - value(old), by the gradient half-way where that is exact."""
+        if not self.quadratic:
+            return self.value(new) - self.value(old)
+        slope = self.gradient(0.5 * (new + old))
+        return dot64(arrays.spread(slope, new), new - old)
 
     def gradient(self, Z: Array) -> Array:
         """The derivative with respect to Z."""
@@ -180,6 +189,7 @@ class Guest(Term):
     def __init__(self, term: Term, shared: Shared | None = None) -> None:
         self.term, self.shared = term, shared
         self.couples, self.exact = term.couples, term.exact
+        self.quadratic = term.quadratic
         self.degree = term.degree
         self.place: Place | None = None
 
@@ -240,7 +250,7 @@ class Linear(Term):
     """
 
     degree = 1
-    exact = anywhere = True
+    exact = quadratic = anywhere = True
     by_row = ("cost",)
 
     def __init__(self, cost: Array) -> None:
@@ -265,7 +275,7 @@ class Ridge(Term):
     """½ Σ weight ∘ Z ∘ Z with weight >= 0 of shape (1, 1), (1, k), (n, 1) or (n, k)."""
 
     degree = 2
-    exact = anywhere = True
+    exact = quadratic = anywhere = True
     by_row = ("weight",)
 
     def __init__(self, weight: Array) -> None:

@@ -21,11 +21,10 @@ from partwise.engine.losses import NAMES, beta_of
 from partwise.engine.numeric import Array, blas_threads
 from partwise.engine.problem import FactorModel
 from partwise.engine.solvers import init as starts
-from partwise.engine.solvers.checkpoint import Checkpoint
+from partwise.engine.solvers.checkpoint import Checkpoint, identify
 from partwise.engine.solvers.codes import solve_codes, start_codes
-from partwise.engine.solvers.loop import Settings, Solution, alternate
+from partwise.engine.solvers.loop import Settings, Solution, alternate, residual_at
 from partwise.engine.solvers.steps import STEPS, Step, check_step, make_step, mu_lin, shuffled
-from partwise.engine.subproblems import kkt_residual
 from partwise.engine.terms import Linear, Ridge, Term
 from partwise.estimators import _inputs, _validate
 from partwise.estimators._callbacks import CallbackSupportMixin
@@ -223,7 +222,9 @@ class Factorizer(
         makes = self._starts(data, k, W, H, weights)
         progress = Progress(self, X, y, len(makes))
         with blas_threads(data.density * data.shape[0] * data.shape[1] * k):
-            solution = self._solve(model, makes, solver, progress)
+            given = {"sample_weight": sample_weight, "W": W, "H": H, **given}
+            keeper = self._keeper(model, extra, given, len(makes))
+            solution = self._solve(model, makes, solver, progress, keeper)
             V = self._store(model, solution, solver, k, extra)
         progress.finish()
         return V
@@ -248,7 +249,14 @@ class Factorizer(
         """Whether the objective has more than its loss."""
         return False
 
-    def _solve(self, model: FactorModel, makes: list[Any], solver: str, report: Any) -> Solution:
+    def _solve(
+        self,
+        model: FactorModel,
+        makes: list[Any],
+        solver: str,
+        report: Any,
+        keeper: Checkpoint | None,
+    ) -> Solution:
         """The best of the starts, each run to the end."""
         best: Solution | None = None
         for number, make in enumerate(makes):
@@ -261,23 +269,27 @@ class Factorizer(
                 self._step(solver, rng),
                 self._settings(solver, model),
                 report(number),
-                self._keeper(model, len(makes)),
+                keeper,
             )
             if best is None or solution.history[-1] < best.history[-1]:
                 best = solution
         assert best is not None
         return best
 
-    def _keeper(self, model: FactorModel, n_starts: int) -> Checkpoint | None:
-        """Where the loop saves its state, if it was asked to."""
+    def _keeper(
+        self, model: FactorModel, extra: Any, given: dict[str, Any], n_starts: int
+    ) -> Checkpoint | None:
+        """Where the loop saves its state, if it was asked to; it goes on with this problem only."""
         if self.checkpoint is None:
             return None
         if n_starts > 1:
             raise ValueError(f"checkpoint needs n_init=1, got n_init={self.n_init}.")
         free = ("checkpoint", "max_iter", "verbose", "device")
-        params = {name: v for name, v in self.get_params().items() if name not in free}
-        identity = f"{type(self).__name__} {params} {model.data.shape} {model.constant:.6e}"
-        return Checkpoint(self.checkpoint, model, identity)
+        named = {name: v for name, v in self.get_params().items() if name not in free}
+        custom = self.init == "custom"
+        named.update({name: v for name, v in given.items() if name not in ("W", "H") or custom})
+        named.update(estimator=type(self).__name__, labels=getattr(extra, "labels", None))
+        return Checkpoint(self.checkpoint, model.R, identify(model.data, named))
 
     def _store(
         self, model: FactorModel, solution: Solution, solver: str, k: int, extra: Any
@@ -291,12 +303,10 @@ class Factorizer(
             value = model.exact_value(final, U)
             if value <= objective * (1 + 1e-9):
                 Z, objective = final, value
+                solution.history[-1] = min(value, solution.history[-1])  # ends at what is returned
         if solver == "mu":
             Z, U = _flush(model, Z, U, objective)
-        residual = max(
-            kkt_residual(model.subproblem("V", Z, U), Z),
-            kkt_residual(model.subproblem("U", Z, U), U),
-        )
+        residual = residual_at(model, {"V": Z, "U": U}, objective)
         if not solution.converged and self.tol > 0 and solution.n_iter >= self.max_iter:
             warnings.warn(
                 f"Maximum number of iterations {self.max_iter} reached. "

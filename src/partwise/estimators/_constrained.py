@@ -280,15 +280,16 @@ class ConstrainedFactorizer(GroupedFactorizer):
         makes: list[Callable[[], tuple[Array, Array, np.random.RandomState]]],
         solver: str,
         report: Any,
+        keeper: Any,
     ) -> Any:
         if self.scale != "paper":
             if self.init != "custom":
                 makes = [partial(start_by_class, model, make) for make in makes]
-            return super()._solve(model, makes, solver, report)
-        return self._solve_as_printed(model, makes, solver, report)
+            return super()._solve(model, makes, solver, report, keeper)
+        return self._solve_as_printed(model, makes, solver, report, keeper)
 
     def _solve_as_printed(
-        self, model: FactorModel, makes: list[Any], solver: str, report: Any
+        self, model: FactorModel, makes: list[Any], solver: str, report: Any, keeper: Any
     ) -> Any:
         """The authors' procedure: unit columns, starts of 30 iterations, the best goes on."""
         settings = self._settings(solver, model)
@@ -307,7 +308,7 @@ class ConstrainedFactorizer(GroupedFactorizer):
             begun.append((trial.history[-1], trial.Z, trial.U, step, trial.history))
         _, Z, U, step, history = min(begun, key=lambda run: run[0])
         rest = max(0, self.max_iter - len(history))
-        settings, keeper = replace(settings, max_iter=rest), self._keeper(model, len(makes))
+        settings = replace(settings, max_iter=rest)
         solution = alternate(model, Z, U, step, settings, report(0), keeper)
         solution.history = [*history, *solution.history]
         solution.n_iter = len(solution.history)

@@ -19,9 +19,8 @@ from partwise.engine.concepts import ConceptModel, DenseGram, Gram, LinearGram, 
 from partwise.engine.data import as_data
 from partwise.engine.numeric import Array
 from partwise.engine.solvers.codes import solve_quadratic
-from partwise.engine.solvers.loop import Settings, alternate
+from partwise.engine.solvers.loop import Settings, alternate, residual_at
 from partwise.engine.solvers.steps import make_step
-from partwise.engine.subproblems import kkt_residual
 from partwise.estimators import _inputs, _validate
 from partwise.estimators._callbacks import with_callbacks
 from partwise.estimators._docs import documented
@@ -297,11 +296,9 @@ class CF(GroupedFactorizer):
                 final = solve_quadratic(sub, start, self.tol, 2 * model.constant)
                 if sub.value(final) <= objective * (1 + 1e-9):
                     V, objective = final, sub.value(final)
+                    found.history[-1] = min(objective, found.history[-1])
                     break
-        residual = max(
-            kkt_residual(model.subproblem("V", V, C), V),
-            kkt_residual(model.subproblem("U", V, C), C),
-        )
+        residual = residual_at(model, {"V": V, "U": C}, objective)
         if not found.converged and self.tol > 0 and found.n_iter >= self.max_iter:
             warnings.warn(
                 f"Maximum number of iterations {self.max_iter} reached. "

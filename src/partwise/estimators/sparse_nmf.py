@@ -33,7 +33,7 @@ class SparseModel(FactorModel):
         sub.project = self.project.get(side)
         return sub
 
-    def normalize(self, Z: Array, U: Array) -> tuple[Array, Array]:
+    def feasible(self, Z: Array, U: Array) -> tuple[Array, Array]:
         Z = self.project["V"](Z) if "V" in self.project else Z
         return Z, self.project["U"](U) if "U" in self.project else U
 
@@ -157,7 +157,10 @@ class SparseNMF(GroupedFactorizer):
 
     def _settings(self, solver: str, model: FactorModel) -> Settings:
         free = self.sparseness_W is None and self.sparseness_H is None
-        return Settings(max_iter=self.max_iter, tol=self.tol, extrapolate=free, stationary=free)
+        # a multiplicative update would leave the constraint set: no last resort but to stay
+        return Settings(
+            max_iter=self.max_iter, tol=self.tol, extrapolate=free, stationary=free, safe=None
+        )
 
     def _ends_with_codes(self, model: FactorModel) -> bool:
         return self.sparseness_W is None

@@ -1,4 +1,8 @@
-"""The one loop: two half-steps an iteration, extrapolation with restart, stopping."""
+"""The one loop: two half-steps an iteration, extrapolation with restart, guard, stopping.
+
+All that changes from one iteration to the next is in a `State`; `advance` moves one start by one
+iteration and knows of no other.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +14,15 @@ import numpy as np
 
 from partwise.engine.arrays import clip_at_zero, extrapolate, namespace
 from partwise.engine.numeric import Array, norm64
+from partwise.engine.solvers.checkpoint import Checkpoint
+from partwise.engine.solvers.state import Point, State
 from partwise.engine.solvers.steps import Step, mu
-from partwise.engine.subproblems import kkt_residual
+from partwise.engine.subproblems import LEAST_MISFIT, kkt_residual, misfit
+
+#: Iterations over which "converged" wants a relative fall of at most tol.
+LOOK_BACK = 10
+#: Failures in a row after which a step is tried without extrapolation, and after which it is mu.
+PLAIN, SAFE = 2, 3
 
 
 @dataclass
@@ -33,7 +44,8 @@ class Settings:
     Parameters
     ----------
     max_iter, tol
-        Stop after so many iterations, or once the relative KKT residual is at most tol (0: never).
+        Stop after so many iterations, or once the KKT residual is at most tol and the objective
+        fell by at most tol of itself in ten iterations (tol 0: never).
     order : "VU" or "UV"
         Which factor moves first.
     extrapolate : bool
@@ -54,6 +66,9 @@ class Settings:
         Iterations between two looks at the residual.
     keep : float
         Extrapolation leaves each entry at least this share: a multiplicative step cannot leave 0.
+    safe : Step or None
+        What is tried where the guard took a step without extrapolation back; None where
+        multiplicative updates leave the constraint set.
     """
 
     max_iter: int
@@ -66,32 +81,7 @@ class Settings:
     rough: Step | None = None
     check_every: int = 5
     keep: float = 0.0
-
-
-class Momentum:
-    """The extrapolation weight of Ang & Gillis (2019), Algorithm 3, with their constants."""
-
-    def __init__(self, active: bool, keep: float = 0.0) -> None:
-        self.active, self.keep = active, keep
-        self.weight = 0.5 if active else 0.0
-        self.ceiling = 1.0
-        self.resting = False
-
-    def grow(self) -> None:
-        if self.active:
-            self.weight = min(self.ceiling, 1.05 * max(self.weight, 0.1))
-            self.ceiling = min(1.0, 1.01 * self.ceiling)
-
-    def shrink(self) -> None:
-        if self.active:
-            self.ceiling = self.weight
-            self.weight /= 1.5
-
-    def __call__(self, new: Array, old: Array) -> Array:
-        if not self.weight or self.resting:
-            return new
-        out = extrapolate(new, old, self.weight)
-        return namespace(out).maximum(out, self.keep * new) if self.keep else clip_at_zero(out)
+    safe: Step | None = mu
 
 
 def alternate(
@@ -101,7 +91,7 @@ def alternate(
     step: Step,
     settings: Settings,
     on_iteration: Callable[[int, Solution], bool] | None = None,
-    keeper: Any = None,
+    keeper: Checkpoint | None = None,
 ) -> Solution:
     """Minimise the model from (Z, U): both half-steps, `max_iter` times or until converged.
 
@@ -109,84 +99,132 @@ def alternate(
     factors are the last point whose objective is in the history. ``keeper`` is a `Checkpoint`: the
     loop goes on from its state, and saves to it.
     """
-    first, second = tuple(settings.order)
-    x = dict(zip("VU", model.normalize(Z, U), strict=True))  # the reported point
-    y, old = dict(x), dict(x)  # where the steps begin, and the point before the extrapolation
     state = None if keeper is None else keeper.load()
-    f = model.value(x["V"], x["U"]) if settings.guard and state is None else np.inf
-    momentum, safe, failures = Momentum(settings.extrapolate, settings.keep), False, 0
-    begin = 1
-    if state is not None:
-        x, y, old, f, begin = state["x"], state["y"], state["old"], state["f"], state["n"] + 1
-        safe, failures = state["safe"], state["failures"]
-        momentum.weight, momentum.ceiling = state["momentum"]
-    solution = Solution(x["V"], x["U"])
-    if state is not None:
-        solution.history, solution.n_iter = state["history"], state["n"]
-    for n in range(begin, settings.max_iter + 1):
-        check = settings.tol > 0 and n > 1 and n % settings.check_every == 0
-        momentum.resting = n <= settings.warmup
-        usual = step if settings.rough is None or _near(solution.history) else settings.rough
-        move = mu if safe or momentum.resting else usual
-        sub = model.subproblem(first, y["V"], y["U"])
-        residual = kkt_residual(sub, y[first]) if check and settings.stationary else np.inf
-        new = {first: move(sub, y[first])}
-        sub = None  # its product is as large as the factor: gone before the next array is made
-        z = {first: momentum(new[first], old[first]), second: y[second]}
-        if first == "U":
-            z["V"], z["U"] = model.normalize(z["V"], z["U"])
-        sub = model.subproblem(second, z["V"], z["U"])
-        if residual <= settings.tol and kkt_residual(sub, z[second]) <= settings.tol:
-            # so far at points between the iterations; what counts is the reported one
-            subs = (model.subproblem(side, x["V"], x["U"]) for side in "VU")
-            if all(kkt_residual(s, x[side]) <= settings.tol for s, side in zip(subs, "VU")):
-                solution.converged = True
-                break
-            sub = model.subproblem(second, z["V"], z["U"])
-        new[second] = move(sub, z[second])
-        value = sub.value(new[second])
-        z[second] = new[second]
-        if second == "U":
-            z["V"], z["U"] = model.normalize(z["V"], z["U"])
-        change = _change(z, x) if check and not settings.stationary else np.inf
-        if settings.guard and not value <= f:
-            extrapolated = momentum.weight > 0 and y["V"] is not x["V"]
-            failures += 1
-            if not extrapolated:
-                if value <= f * (1 + 1e-12) or safe:
-                    failures += 2  # rounding is all that is left
-                safe = not settings.extrapolate or failures > 2
-            momentum.shrink()
-            y, old = dict(x), dict(x)
-        else:
-            y = {first: z[first], second: momentum(z[second], old[second])}
-            if momentum.weight and second == "U":
-                y["U"] = model.normalize(y["V"], y["U"])[1]
-            old = {first: new[first], second: z[second]}
-            x, f, safe, failures = z, value, False, 0
-            momentum.grow()
-        solution.Z, solution.U, solution.n_iter = x["V"], x["U"], n
-        solution.history.append(float(f))
-        if keeper is not None and n % keeper.every == 0:
-            numbers = [f, momentum.weight, momentum.ceiling, safe, failures]
-            keeper.save(n, {"x": x, "y": y, "old": old}, numbers, solution.history)
-        if on_iteration is not None and on_iteration(n, solution):
-            solution.status = f"stopped by a callback after {n} iterations"
-            return solution
-        if failures > 4:
-            solution.status = f"no further progress at working precision after {n} iterations"
-            solution.converged = True
-            return solution
-        if change <= settings.tol:
-            solution.converged = True
-            break
-    n = solution.n_iter
-    if solution.converged:
-        what = "relative KKT residual" if settings.stationary else "relative change of the factors"
-        solution.status = f"converged: {what} at most {settings.tol:g} after {n} iterations"
-    else:
+    if state is None:
+        state = begin(model, Z, U, settings)
+    solution = Solution(state.x["V"], state.x["U"], state.history, state.n)
+    while not solution.status and state.n < settings.max_iter:
+        look = settings.tol > 0 and (state.n + 1) % settings.check_every == 0
+        before = state.x
+        residual = advance(model, state, step, settings, look)
+        solution.Z, solution.U, solution.n_iter = state.x["V"], state.x["U"], state.n
+        if keeper is not None and state.n % keeper.every == 0:
+            keeper.save(state)
+        if on_iteration is not None and on_iteration(state.n, solution):
+            solution.status = f"stopped by a callback after {state.n} iterations"
+        elif look and _fallen(model, state) <= settings.tol:
+            if not settings.stationary:
+                residual = _change(state.x, before)
+            elif residual <= settings.tol or _stuck(state):
+                residual = residual_at(model, state.x, state.value)  # so far between the iterations
+            _judge(solution, residual, _stuck(state), settings)
+    if not solution.status:
         solution.status = f"stopped at max_iter={settings.max_iter}, above tol={settings.tol:g}"
+    if settings.guard:
+        anchor(model, state)
     return solution
+
+
+def begin(model: Any, Z: Array, U: Array, settings: Settings) -> State:
+    """The state before the first iteration."""
+    x = dict(zip("VU", model.feasible(Z, U), strict=True))
+    value = model.exact_value(x["V"], x["U"]) if settings.guard else np.inf
+    weight = 0.5 if settings.extrapolate else 0.0
+    return State(x, dict(x), dict(x), value, anchor=value, weight=weight)
+
+
+def advance(model: Any, state: State, step: Step, settings: Settings, look: bool) -> float:
+    """One iteration; returns the KKT residual between its half-steps if it is to ``look``."""
+    first, second = tuple(settings.order)
+    move, weight = _move(state, step, settings), _weight(state, settings)
+    rho = misfit(state.value, model.size, model.eps) if look else 1.0
+    y = state.y
+    sub = model.subproblem(first, y["V"], y["U"])
+    residual = kkt_residual(sub, y[first], rho) if look and settings.stationary else np.inf
+    new = {first: move(sub, y[first])}
+    z = {first: _beyond(new[first], state.old[first], weight, settings), second: y[second]}
+    by_change = settings.guard and sub.measures_change
+    value = state.value + state.ahead
+    if by_change:
+        value += sub.change(z[first], y[first])
+    sub = None  # its product is as large as the factor: gone before the next array is made
+    if first == "U":
+        z["V"], z["U"] = model.normalize(z["V"], z["U"])
+    sub = model.subproblem(second, z["V"], z["U"])
+    if residual <= settings.tol:
+        residual = max(residual, kkt_residual(sub, z[second], rho))
+    new[second] = move(sub, z[second])
+    value = value + sub.change(new[second], z[second]) if by_change else sub.value(new[second])
+    state.n += 1
+    if settings.guard and not value <= state.value:
+        _take_back(state, settings)
+    else:
+        state.value, state.failures = value, 0
+        _accept(model, state, sub, new, z[first], weight, settings)
+        if by_change and state.value < 1e5 * model.eps * state.anchor:
+            anchor(model, state)
+    state.history.append(float(state.value))
+    return residual
+
+
+def _accept(
+    model: Any, state: State, sub: Any, new: Point, moved: Array, weight: float, settings: Settings
+) -> None:
+    """Report the point that ``new[second]`` ends, and begin the next iteration beyond it.
+
+    ``sub`` is the subproblem of the second factor with ``moved``, the first one, fixed.
+    """
+    first, second = tuple(settings.order)
+    x = {first: moved, second: new[second]}
+    if second == "U":
+        x["V"], x["U"] = model.normalize(x["V"], x["U"])
+    y = {first: x[first], second: _beyond(x[second], state.old[second], weight, settings)}
+    if weight and second == "U":
+        y["U"] = model.normalize(y["V"], y["U"])[1]
+    state.ahead = 0.0
+    if settings.guard and sub.measures_change and y[second] is not x[second]:
+        # sub knows the first factor as it was before lengths moved into it
+        back = model.lengths(new["U"]) if second == "U" and model.unit else 1
+        state.ahead = sub.change(y[second] * back, new[second])
+    state.x, state.y, state.old = x, y, {first: new[first], second: x[second]}
+    if settings.extrapolate:
+        state.weight = min(state.ceiling, 1.05 * max(state.weight, 0.1))
+        state.ceiling = min(1.0, 1.01 * state.ceiling)
+
+
+def _take_back(state: State, settings: Settings) -> None:
+    """Begin again from the reported point, with less momentum or without any."""
+    state.failures += 1 if settings.extrapolate and state.failures < SAFE else SAFE
+    state.y, state.old, state.ahead = dict(state.x), dict(state.x), 0.0
+    if settings.extrapolate:
+        state.ceiling = state.weight
+        state.weight /= 1.5
+
+
+def _move(state: State, step: Step, settings: Settings) -> Step:
+    """The step of the next iteration."""
+    if state.n < settings.warmup:
+        return mu
+    if state.failures >= SAFE and settings.safe is not None:
+        return settings.safe
+    rough = settings.rough is not None and not state.failures and not _near(state.history)
+    return settings.rough if rough and settings.rough is not None else step
+
+
+def _weight(state: State, settings: Settings) -> float:
+    """The extrapolation weight of the next iteration."""
+    plain = state.n < settings.warmup or state.failures >= PLAIN
+    return 0.0 if plain else state.weight
+
+
+def _beyond(new: Array, old: Array, weight: float, settings: Settings) -> Array:
+    """``new`` and ``weight`` times its distance from ``old`` farther, >= 0."""
+    if not weight:
+        return new
+    out = extrapolate(new, old, weight)
+    if settings.keep:
+        return namespace(out).maximum(out, settings.keep * new)
+    return clip_at_zero(out)
 
 
 def _near(history: list[float]) -> bool:
@@ -194,5 +232,57 @@ def _near(history: list[float]) -> bool:
     return len(history) > 1 and history[-2] - history[-1] <= 1e-5 * abs(history[-1])
 
 
-def _change(new: dict[str, Array], old: dict[str, Array]) -> float:
+# -- stopping -------------------------------------------------------------------------------------
+
+
+def residual_at(model: Any, x: Point, value: float) -> float:
+    """The KKT residual of both halves at x, where the objective is ``value``."""
+    rho = misfit(value, model.size, model.eps)
+    subs = ((model.subproblem(side, x["V"], x["U"]), x[side]) for side in "VU")
+    return max(kkt_residual(sub, at, rho) for sub, at in subs)
+
+
+def _fallen(model: Any, state: State) -> float:
+    """How far the objective fell in the last iterations, relative to where it is."""
+    if len(state.history) <= LOOK_BACK:
+        return np.inf
+    least = max(model.eps, LEAST_MISFIT) * model.size  # below it a fall is rounding
+    scale = max(abs(state.history[-1]), least)
+    fall = state.history[-1 - LOOK_BACK] - state.history[-1]
+    return fall / scale if scale > 0 else 0.0
+
+
+def _stuck(state: State) -> bool:
+    """Whether the guard took even the last resort back: rounding is all that is left."""
+    return state.failures > SAFE
+
+
+def _change(new: Point, old: Point) -> float:
     return max(norm64(new[s] - old[s]) / max(norm64(old[s]), 1e-300) for s in "VU")
+
+
+def _judge(solution: Solution, residual: float, stuck: bool, settings: Settings) -> None:
+    """Set the status if this is the end."""
+    n, tol = solution.n_iter, settings.tol
+    if residual <= tol:
+        what = "relative KKT residual" if settings.stationary else "relative change of the factors"
+        solution.converged = True
+        solution.status = f"converged: {what} at most {tol:g} after {n} iterations"
+    elif stuck:
+        solution.status = (
+            f"no further progress at working precision after {n} iterations: relative KKT "
+            f"residual {residual:.1e}, above tol={tol:g}"
+        )
+
+
+def anchor(model: Any, state: State) -> None:
+    """Take the objective from the factors again, and shift the history to end there.
+
+    It is added up from the decreases of the half-steps. Each is exact to its own last bits, but
+    those of the first, large ones may be larger than what is left.
+    """
+    exact = model.exact_value(state.x["V"], state.x["U"])
+    shift = exact - state.value
+    state.history[:] = [value + shift for value in state.history]
+    least = max(model.eps, LEAST_MISFIT) * model.size
+    state.value, state.anchor = exact, exact if exact > least else 0.0

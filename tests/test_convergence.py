@@ -1,0 +1,146 @@
+"""What "converged" promises, in float32 as in float64, and a history that is the objective."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+
+import reference
+from methods import rise
+from partwise import GNMF, NMF, SparseNMF
+from partwise.engine.data import as_data
+from partwise.engine.losses import Frobenius
+from partwise.engine.problem import FactorModel
+from partwise.engine.solvers.loop import LOOK_BACK, residual_at
+from partwise.evaluation.metrics import sparseness
+from partwise.knowledge.graph import neighbor_graph
+
+BOTH = pytest.mark.parametrize("dtype", [np.float64, np.float32])
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
+
+def planted(n, p, k, noise, seed=0):
+    rng = np.random.RandomState(seed)
+    V, U = rng.gamma(0.5, 1, (n, k)), rng.gamma(0.5, 1, (p, k))
+    return V @ U.T + noise * np.abs(rng.normal(size=(n, p)))
+
+
+def loss_of(model, X):
+    V, U = model.embedding_.astype(float), model.components_.T.astype(float)
+    return reference.objective_frobenius(X.astype(float), V, U)
+
+
+def residual_in_float64(model, X):
+    data = as_data(X.astype(np.float64))
+    point = {"V": model.embedding_.astype(float), "U": model.components_.T.astype(float)}
+    return residual_at(FactorModel(data, Frobenius()), point, loss_of(model, X))
+
+
+def fall(history):
+    return (history[-1 - LOOK_BACK] - history[-1]) / history[-1]
+
+
+@pytest.fixture(scope="module")
+def plain():
+    """Long enough for float32 to meet the noise of ½‖X‖², which is 0.1 % of the objective."""
+    X = planted(3000, 300, 10, 0.05)
+    fits = [NMF(10, tol=0, max_iter=150, random_state=0).fit(X.astype(t)) for t in (float, "f4")]
+    return X, *fits
+
+
+def test_tol_0_runs_every_iteration(plain):
+    for model in plain[1:]:
+        assert model.n_iter_ == len(model.objective_history_) == 150
+        assert not model.status_.startswith("converged")
+
+
+def test_float32_goes_as_far_as_float64(plain):
+    _, double, single = plain
+    assert single.embedding_.dtype == np.float32
+    assert single.objective_ == pytest.approx(double.objective_, rel=1e-4)
+
+
+def test_the_objective_is_the_factors_own_in_float32(plain):
+    X, _, single = plain
+    assert single.objective_ == pytest.approx(loss_of(single, X.astype("f4")), rel=1e-5)
+    assert single.objective_history_[-1] == single.objective_
+    assert rise(single.objective_history_) <= 0
+
+
+OFFSET = 1000 + planted(200, 60, 3, 1.0)
+
+
+@BOTH
+def test_an_offset_does_not_hide_the_gradient(dtype):
+    """X = 1000 + structure: both halves of the gradient are a thousand times what is left."""
+    X = OFFSET.astype(dtype)
+    model = NMF(3, random_state=0).fit(X)
+    all_of_them = NMF(3, random_state=0, tol=0).fit(OFFSET)
+    assert model.objective_ <= 1.01 * all_of_them.objective_
+    assert not model.status_.startswith("converged") or residual_in_float64(model, X) <= 1e-4
+    assert model.objective_ == pytest.approx(loss_of(model, X), rel=1e-5)
+    assert model.objective_history_[-1] == pytest.approx(model.objective_, rel=1e-9)
+    assert rise(model.objective_history_) <= 0
+
+
+@pytest.mark.parametrize("solver", ["auto", "nesterov", "mu"])
+def test_converged_means_a_small_residual_and_no_more_fall(solver):
+    X = planted(80, 40, 4, 0.3)
+    tol = 1e-2 if solver == "mu" else 1e-4
+    model = NMF(4, solver=solver, random_state=0, tol=tol, max_iter=5000).fit(X)
+    assert model.status_.startswith("converged")
+    assert residual_in_float64(model, X) <= tol
+    assert model.n_iter_ > LOOK_BACK and fall(model.objective_history_) <= tol
+
+
+def test_a_residual_that_cannot_be_reached_is_not_called_converged():
+    X = planted(80, 40, 4, 0.3).astype(np.float32)
+    model = NMF(4, random_state=0, tol=1e-12, max_iter=2000).fit(X)
+    assert model.kkt_residual_ > 1e-12
+    assert model.status_.startswith(("no further progress", "stopped at max_iter"))
+
+
+def graph_objective(model, X, W):
+    V, U = model.embedding_.astype(float), model.components_.T.astype(float)
+    i, j = W.tocoo().coords
+    between = W.tocoo().data.astype(float) @ ((V[i] - V[j]) ** 2).sum(axis=1)
+    return reference.objective_frobenius(X, V, U) + 0.25 * model.graph_reg * between
+
+
+@BOTH
+def test_a_strong_graph_does_not_hide_the_gradient(dtype):
+    X = load_digits(n_class=4).data[:150]
+    W = neighbor_graph(X, 5)
+    model = GNMF(4, graph_reg=1e4, random_state=0, max_iter=200).fit(X.astype(dtype), graph=W)
+    all_of_them = GNMF(4, graph_reg=1e4, random_state=0, tol=0).fit(X, graph=W)
+    assert model.objective_ <= 1.001 * all_of_them.objective_
+    if dtype == np.float64:
+        assert model.objective_ == pytest.approx(graph_objective(model, X, W), rel=1e-9)
+
+
+def test_a_heavy_graph_in_float32():
+    """Weights of 1e6: D V - W V cancels, and neighbours differ by millionths."""
+    X = 16.0 * load_digits(n_class=3).data
+    double, single = (
+        GNMF(3, weighting="dot", random_state=0, max_iter=100, tol=0).fit(X.astype(dtype))
+        for dtype in (np.float64, np.float32)
+    )
+    assert single.objective_ == pytest.approx(double.objective_, rel=1e-2)
+    W = neighbor_graph(X, single.n_neighbors, weighting="dot")
+    assert single.objective_ == pytest.approx(graph_objective(single, X, W), rel=1e-5)
+
+
+@BOTH
+@pytest.mark.parametrize("on_W, on_H", [(None, 0.8), (0.4, None), (0.5, 0.5)])
+@pytest.mark.parametrize("seed", range(3))
+def test_sparse_nmf_stays_in_its_set_and_tells_its_objective(on_W, on_H, seed, dtype):
+    X = planted(40, 25, 4, 0.5, seed).astype(dtype)
+    model = SparseNMF(4, sparseness_W=on_W, sparseness_H=on_H, random_state=seed).fit(X)
+    if on_H is not None:
+        np.testing.assert_allclose(sparseness(model.components_, axis=1), on_H, atol=1e-4)
+    if on_W is not None:
+        np.testing.assert_allclose(sparseness(model.embedding_, axis=0), on_W, atol=1e-4)
+    assert model.objective_ == pytest.approx(loss_of(model, X), rel=1e-5)
+    assert model.objective_history_[-1] == pytest.approx(loss_of(model, X), rel=1e-5)
+    assert rise(model.objective_history_) <= 0
