@@ -292,8 +292,7 @@ class TestReports:
         beta, settings = beta_of(loss), scaled(PENALTIES[name], *X.shape)
         whole = reference.split_beta(X, V, U, beta, **settings)
         halves = reference.split_beta(X, V, U, beta)
-        size = {2: 0.5 * (X**2).sum(), 1: 0.5 * X.sum()}.get(beta)
-        misfit = 1 if size is None else min(1, np.sqrt(model.objective_ / size))
+        misfit = min(1, np.sqrt(model.objective_ / (0.5 * (X**2).sum()))) if beta == 2 else 1
         expected = 0.0
         for side, Z, (neg, pos), (minus, plus) in zip("VU", (V, U), whole, halves):
             mean = Z.mean(axis=0)

@@ -158,7 +158,8 @@ class ConceptModel:
         self.gram, self.locality = gram, locality
         self.balance = balance and not locality
         self.a = gram.diagonal()
-        self.constant = self.size = 0.5 * float(self.a.sum(dtype=np.float64))
+        self.constant = 0.5 * float(self.a.sum(dtype=np.float64))
+        self.size = 0.0  # concepts turn collinear long before the halves of the gradient cancel
         self.eps = float(np.finfo(self.a.dtype).eps)
         self.sweeps = {"V": 1, "U": 1}
         self._bound: float | None = None

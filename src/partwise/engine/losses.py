@@ -196,10 +196,6 @@ class KullbackLeibler(Loss):
     def constant(self, data: DataMatrix, weights: Array | None) -> float:
         return _total(data.row_xlogx() - data.row_sums(), weights)
 
-    def size(self, data: DataMatrix, weights: Array | None) -> float:
-        """½ ΣX: near a good fit the loss is ½ Σ (x - y)²/y."""
-        return 0.5 * _total(data.row_sums(), weights)
-
     def value(self, seen: Seen, Z: Array, U: Array, side: str = "V") -> float:
         """The loss, from a pass whose product the step on ``side`` can use next."""
         last = seen.last.at(Z, U)

@@ -233,7 +233,7 @@ LEAST_MISFIT = 1e-10
 def misfit(value: float, size: float, eps: float) -> float:
     """‖X - Y‖/‖X‖: how much of the two halves of the loss's gradient is left when they cancel.
 
-    ``value`` is the objective, ``size`` that of Y = 0 (½ ΣX under KL; 0: not known), and ``eps``
+    ``value`` is the objective, ``size`` that of Y = 0 (0: not known), and ``eps``
     the rounding of X.
     """
     if size <= 0:

@@ -85,6 +85,7 @@ class Term(ABC):
 
     couples: bool = False
     degree: float | None = None
+    quadratic: bool = False
     exact: bool = False
     anywhere: bool = False
     by_row: ClassVar[tuple[str, ...]] = ()

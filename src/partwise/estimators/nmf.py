@@ -45,9 +45,11 @@ class NMF(Factorizer):
     beta_loss : float or {"frobenius", "kullback-leibler", "itakura-saito"}, default="frobenius"
         The β-divergence to minimise (2, 1, 0).
     tol : float, default=1e-4
-        Stop when the relative KKT residual is at most this: the larger over both factors of
-        ‖projected gradient‖ / (‖positive part‖ + ‖negative part‖ of the gradient). It means the
-        same for every solver. 0 runs all of ``max_iter``.
+        Stop when the relative KKT residual is at most this, and the objective fell by at most this
+        share in ten iterations. The residual is the larger over both factors of ‖projected
+        gradient‖ / (r (‖positive part‖ + ‖negative part‖) + ‖gradient of the penalties‖), the
+        parts those of the loss and r = ‖X - Y‖/‖X‖, as far as they cancel. It means the same for
+        every solver. 0 runs all of ``max_iter``.
     max_iter : int, default=200
         Most iterations; one updates both factors.
     random_state : int, RandomState instance or None, default=None
