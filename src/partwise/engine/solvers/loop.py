@@ -244,6 +244,8 @@ def residual_at(model: Any, x: Point, value: float) -> float:
 
 def _fallen(model: Any, state: State) -> float:
     """How far the objective fell in the last iterations, relative to where it is."""
+    if not model.size:  # KL and concepts: near a perfect fit a relative fall never ends
+        return 0.0
     if len(state.history) <= LOOK_BACK:
         return np.inf
     least = max(model.eps, LEAST_MISFIT) * model.size  # below it a fall is rounding
