@@ -137,7 +137,7 @@ def _halves(F: Tensor, width: int, scale: float) -> tuple[Tensor, Tensor, Tensor
     F = torch.nn.functional.pad(F, (0, 0, 0, width - F.shape[0]))
     top = F.abs().amax(dim=1, keepdim=True).clamp_(min=1e-37)
     grow = torch.exp2(14 - torch.ceil(torch.log2(top)))
-    F = F * grow
+    F = (F * grow).contiguous()
     high = F.half()
     return high, (F - high.float()).half(), (1.0 / (grow * scale)).reshape(-1)
 

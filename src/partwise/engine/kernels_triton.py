@@ -65,7 +65,7 @@ def _sweep(
                             p += z[m] * tl.load(row + m * L)[:, None]
                         gradient = tl.sum(p, axis=0)
                         old = tl.sum(tl.where(at[:, None] == b, z[i], 0.0), axis=0)
-                        here = rows + j * step_c.to(tl.int64)
+                        here = rows + j.to(tl.int64) * step_c
                         c = tl.load(C + here, mask=inside, other=0.0)
                         gjj = tl.load(G + j * (L * J) + i * L + b)
                         if HAS_D:
