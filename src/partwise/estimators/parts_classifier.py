@@ -21,9 +21,9 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 
 from partwise.engine.numeric import Array, blas_threads
 from partwise.estimators import _inputs
-from partwise.estimators.answers import explain as explaining
 from partwise.estimators.answers import pool
-from partwise.estimators.answers.features import Features, build_features, unit_rows
+from partwise.estimators.answers.explain import Explained
+from partwise.estimators.answers.features import Features, build_features
 from partwise.knowledge.labels import Labels, encode_labels
 
 #: Parts where there are samples enough; the number of classes need not be known.
@@ -39,7 +39,11 @@ class Expected(NamedTuple):
 
 
 class PartsClassifier(
-    ClassNamePrefixFeaturesOutMixin, TransformerMixin, ClassifierMixin, BaseEstimator
+    Explained,
+    ClassNamePrefixFeaturesOutMixin,
+    TransformerMixin,
+    ClassifierMixin,
+    BaseEstimator,
 ):
     r"""Name all samples from the labels of a few.
 
@@ -248,7 +252,8 @@ class PartsClassifier(
         self._memory: dict[str, Any] = {}
         self.preparation_ = features.preparation.kind
         self.n_components_ = int(features.V.shape[1])
-        self.n_iter_ = features.n_iter
+        self.n_iter_, self.status_ = features.n_iter, features.status
+        self.objective_ = features.objective
         self.embedding_ = features.V
         self.components_ = features.preparation.components(features.H)
 
@@ -278,6 +283,24 @@ class PartsClassifier(
         self.transduction_ = self.classes_[p.argmax(axis=1)]
         self.transduction_[known] = self.classes_[y]
         self._state["labelled"] = known
+
+    @property
+    def labels_(self) -> Array:
+        """`transduction_`, under the name that the other estimators have."""
+        check_is_fitted(self)
+        return self.transduction_
+
+    @property
+    def label_confidence_(self) -> Array:
+        """The probability of each training sample's name; one where it was given."""
+        check_is_fitted(self)
+        sure = self.label_distributions_.max(axis=1)
+        sure[self._state["labelled"]] = 1.0
+        return sure
+
+    def predict_confidence(self, X: Any) -> Array:
+        """The probability of the class that `predict` gives."""
+        return self.predict_proba(X).max(axis=1)
 
     @property
     def graph_(self) -> sp.csr_array:
@@ -339,113 +362,6 @@ class PartsClassifier(
     def fit_transform(self, X: Any, y: Any = None, sample_weight: Any = None) -> Array:
         """`fit`, and return `embedding_`."""
         return self.fit(X, y, sample_weight).embedding_
-
-    def doubtful(self) -> Array:
-        """Unlabelled training samples, the most doubtful first, as indices."""
-        check_is_fitted(self)
-        top = np.sort(self.label_distributions_, axis=1)
-        margin = top[:, -1] - (top[:, -2] if top.shape[1] > 1 else 0)
-        order = np.argsort(margin, kind="stable")
-        return order[~np.isin(order, self._state["labelled"])]
-
-    def suggest(self, n: int = 10) -> Array:
-        """Training samples to label next, as indices: doubtful, typical, unlike each other.
-
-        Parameters
-        ----------
-        n : int, default=10
-
-        Returns
-        -------
-        ndarray of at most n indices, the most useful first
-        """
-        check_is_fitted(self)
-        features = self._features
-        degree = np.asarray(features.graph.sum(axis=1)).ravel()
-        return explaining.label_next(
-            self.label_distributions_,
-            features.views["smooth"],
-            np.sqrt(degree + 1.0),
-            self._state["labelled"],
-            n,
-        )
-
-    def explain(
-        self,
-        name: Any = None,
-        *,
-        sample: Any = None,
-        n: int = 3,
-        feature_names: Any = None,
-    ) -> explaining.Explanation:
-        """Which parts speak for a class and which against it: in general, or for one sample.
-
-        The log-odds of the classes are written as a sum over parts, by regression on the answers
-        for all training samples; ``fidelity`` says how far that sum gives the same names.
-
-        Parameters
-        ----------
-        name : object, default=None
-            A class of `classes_`; with ``sample``, its most probable one where None.
-        sample : int or array-like of shape (n_features,), default=None
-            A training sample by its index, or a new sample.
-        n : int, default=3
-            Parts on each side, and twice as many features of each.
-        feature_names : sequence of str, default=None
-            Names of the columns of X; those that X came with, or numbers, where None.
-
-        Returns
-        -------
-        Explanation
-            It prints as text.
-        """
-        check_is_fitted(self)
-        if name is None and sample is None:
-            raise ValueError("explain needs a class or a sample; sample=0 is the first.")
-        codes = unit_rows(self.embedding_)
-        B, middle, fidelity = explaining.linear_picture(codes, self.label_distributions_)
-        words = explaining.strongest_features(
-            self.components_, self._column_names(feature_names), 2 * n
-        )
-        if sample is None:
-            c = self._class_index(name)
-            sides = explaining.evidence(B[:, c] * codes.std(axis=0), words, n)
-            subject = f"class {self.classes_[c]}"
-            return explaining.Explanation(subject, self.classes_[c], *sides, fidelity)
-        v, p, subject = self._one_sample(sample)
-        c = int(p.argmax()) if name is None else self._class_index(name)
-        sides = explaining.evidence(B[:, c] * (v - middle), words, n)
-        best = {self.classes_[j]: round(float(p[j]), 4) for j in np.argsort(-p)[:n]}
-        subject += f": {self.classes_[c]}"
-        return explaining.Explanation(subject, self.classes_[c], *sides, fidelity, best)
-
-    def _class_index(self, name: Any) -> int:
-        at = np.flatnonzero(self.classes_ == name)
-        if not at.size:
-            known = ", ".join(map(str, self.classes_[:10]))
-            raise ValueError(f"There is no class {name!r}; classes_ are {known}.")
-        return int(at[0])
-
-    def _one_sample(self, sample: Any) -> tuple[Array, Array, str]:
-        """Code at unit length, probabilities and what to call it."""
-        if np.ndim(sample) == 0 and not sp.issparse(sample):
-            row = int(sample)
-            code, p = self.embedding_[row], self.label_distributions_[row]
-            return unit_rows(code[None])[0], p, f"sample {row}"
-        X = sample if sp.issparse(sample) else np.reshape(np.asarray(sample), (1, -1))
-        views, near, V = self._features.new(self._check_X(X, reset=False))
-        return unit_rows(V)[0], self._answer.probabilities(views, near)[0], "new sample"
-
-    def _column_names(self, given: Any) -> list[str]:
-        names = getattr(self, "feature_names_in_", None) if given is None else given
-        if names is None:
-            names = [f"column {j}" for j in range(self.n_features_in_)]
-        if len(names) != self.n_features_in_:
-            raise ValueError(
-                f"feature_names must have one name for each of the {self.n_features_in_} columns "
-                f"of X, got {len(names)}."
-            )
-        return [str(name) for name in names]
 
     def save(self, path: Any) -> Any:
         """Write the model to a file, for `partwise.load`: JSON and arrays, no pickle."""

@@ -6,8 +6,12 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.sparse as sp
+from sklearn.utils.validation import check_is_fitted
 
 from partwise.engine.numeric import Array
+from partwise.estimators.answers.features import Features, unit_rows
+from partwise.estimators.answers.pool import Answer
 
 #: Ridge of the linear picture, relative to the mean squared use of a part.
 RIDGE = 1e-2
@@ -116,3 +120,128 @@ def label_next(p: Array, view: Array, density: Array, labelled: Array, n: int) -
         score[best] = -1.0
         away = np.minimum(away, 1 - np.clip(Z @ Z[best], 0, 1))
     return np.array(picked, dtype=np.intp)
+
+
+class Explained:
+    """The part of `PartsClassifier` that says why, and what to ask next."""
+
+    classes_: Array
+    label_distributions_: Array
+    embedding_: Array
+    components_: Array
+    n_features_in_: int
+    _state: dict[str, Any]
+    _check_X: Any
+
+    @property
+    def _features(self) -> Features:
+        raise NotImplementedError
+
+    @property
+    def _answer(self) -> Answer:
+        raise NotImplementedError
+
+    def doubtful(self) -> Array:
+        """Unlabelled training samples, the most doubtful first, as indices."""
+        check_is_fitted(self)
+        top = np.sort(self.label_distributions_, axis=1)
+        margin = top[:, -1] - (top[:, -2] if top.shape[1] > 1 else 0)
+        order = np.argsort(margin, kind="stable")
+        return order[~np.isin(order, self._state["labelled"])]
+
+    def suggest(self, n: int = 10) -> Array:
+        """Training samples to label next, as indices: doubtful, typical, unlike each other.
+
+        Parameters
+        ----------
+        n : int, default=10
+
+        Returns
+        -------
+        ndarray of at most n indices, the most useful first
+        """
+        check_is_fitted(self)
+        features = self._features
+        degree = np.asarray(features.graph.sum(axis=1)).ravel()
+        return label_next(
+            self.label_distributions_,
+            features.views["smooth"],
+            np.sqrt(degree + 1.0),
+            self._state["labelled"],
+            n,
+        )
+
+    def explain(
+        self,
+        name: Any = None,
+        *,
+        sample: Any = None,
+        n: int = 3,
+        feature_names: Any = None,
+    ) -> Explanation:
+        """Which parts speak for a class and which against it: in general, or for one sample.
+
+        The log-odds of the classes are written as a sum over parts, by regression on the answers
+        for all training samples; ``fidelity`` says how far that sum gives the same names.
+
+        Parameters
+        ----------
+        name : object, default=None
+            A class of `classes_`; with ``sample``, its most probable one where None.
+        sample : int or array-like of shape (n_features,), default=None
+            A training sample by its index, or a new sample.
+        n : int, default=3
+            Parts on each side, and twice as many features of each.
+        feature_names : sequence of str, default=None
+            Names of the columns of X; those that X came with, or numbers, where None.
+
+        Returns
+        -------
+        Explanation
+            It prints as text.
+        """
+        check_is_fitted(self)
+        if name is None and sample is None:
+            raise ValueError("explain needs a class or a sample; sample=0 is the first.")
+        codes = unit_rows(self.embedding_)
+        B, middle, fidelity = linear_picture(codes, self.label_distributions_)
+        words = strongest_features(self.components_, self._column_names(feature_names), 2 * n)
+        if sample is None:
+            c = self._class_index(name)
+            sides = evidence(B[:, c] * codes.std(axis=0), words, n)
+            subject = f"class {self.classes_[c]}"
+            return Explanation(subject, self.classes_[c], *sides, fidelity)
+        v, p, subject = self._one_sample(sample)
+        c = int(p.argmax()) if name is None else self._class_index(name)
+        sides = evidence(B[:, c] * (v - middle), words, n)
+        best = {self.classes_[j]: round(float(p[j]), 4) for j in np.argsort(-p)[:n]}
+        subject += f": {self.classes_[c]}"
+        return Explanation(subject, self.classes_[c], *sides, fidelity, best)
+
+    def _class_index(self, name: Any) -> int:
+        at = np.flatnonzero(self.classes_ == name)
+        if not at.size:
+            known = ", ".join(map(str, self.classes_[:10]))
+            raise ValueError(f"There is no class {name!r}; classes_ are {known}.")
+        return int(at[0])
+
+    def _one_sample(self, sample: Any) -> tuple[Array, Array, str]:
+        """Code at unit length, probabilities and what to call it."""
+        if np.ndim(sample) == 0 and not sp.issparse(sample):
+            row = int(sample)
+            code, p = self.embedding_[row], self.label_distributions_[row]
+            return unit_rows(code[None])[0], p, f"sample {row}"
+        X = sample if sp.issparse(sample) else np.reshape(np.asarray(sample), (1, -1))
+        views, near, V = self._features.new(self._check_X(X, reset=False))
+        return unit_rows(V)[0], self._answer.probabilities(views, near)[0], "new sample"
+
+    def _column_names(self, given: Any) -> list[str]:
+        names = getattr(self, "feature_names_in_", None) if given is None else given
+        if names is None:
+            names = [f"column {j}" for j in range(self.n_features_in_)]
+        if len(names) != self.n_features_in_:
+            raise ValueError(
+                f"feature_names must have one name for each of the {self.n_features_in_} columns "
+                f"of X, got {len(names)}."
+            )
+        return [str(name) for name in names]

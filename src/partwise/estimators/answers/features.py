@@ -47,6 +47,8 @@ class Features:
     n_neighbors: int
     graph_reg: float
     n_iter: int
+    status: str
+    objective: float
     shift: dict[str, Array] = field(default_factory=dict)
     scale: dict[str, float] = field(default_factory=dict)
     views: dict[str, Array] = field(default_factory=dict)
@@ -136,14 +138,18 @@ def build_features(
     graph = neighbor_graph(P, k) if k > 0 else sp.csr_array((n, n))
     model = GNMF(n_parts, graph_reg=graph_reg, max_iter=max_iter, tol=1e-4, random_state=seed)
     V, H = _factorize(model, preparation.parts_input(P), graph)
-    n_iter = int(getattr(model, "n_iter_", 1))
+    told = (
+        int(getattr(model, "n_iter_", 1)),
+        str(getattr(model, "status_", "")),
+        float(getattr(model, "objective_", 0.0)),
+    )
     directions = leading_directions(P, seed)
     plain = _unit(np.asarray(P @ directions), preparation)
     smooth, walk = plain, row_stochastic(graph)
     for _ in range(ROUNDS):
         smooth = (1 - SHARE) * smooth + SHARE * (walk @ smooth)
     marks = row_marks(X)
-    made = Features(preparation, P, graph, H, V, directions, plain, marks, k, graph_reg, n_iter)
+    made = Features(preparation, P, graph, H, V, directions, plain, marks, k, graph_reg, *told)
     made.views = made._views(V, plain, smooth)
     return made
 

@@ -10,6 +10,7 @@ import scipy.sparse as sp
 
 from partwise.engine.numeric import Array
 from partwise.estimators.answers import heads
+from partwise.estimators.answers.calibration import WORST, Calibration, calibrate, temper
 from partwise.estimators.answers.features import Features
 from partwise.estimators.answers.folds import Folds, make_folds
 from partwise.estimators.answers.heads import Linear
@@ -20,11 +21,6 @@ SPREAD = {"far": 0.99, "near": 0.9}
 ROUNDS = 3
 #: Samples on which folds are computed; beyond, a random part stands for all.
 WORKING = 4000
-#: Inverse temperatures that are tried.
-TEMPERATURES = np.exp(np.linspace(-7, 3, 41))
-#: A held-out label costs no head more than this, in log loss.
-WORST = 12.0
-
 FIRST = (
     ("logistic", "codes"),
     ("logistic", "both"),
@@ -104,32 +100,35 @@ class Answer:
 
     heads: list[Head]
     weights: Array
-    heat: float
-    doubt: float
+    calibration: Calibration
     held_out: Array
     truth: Array
     rows: Array
 
     def state(self) -> dict[str, Any]:
         """Arrays, numbers and text, for `from_state`."""
-        return {**vars(self), "heads": [vars(head) for head in self.heads]}
+        made = [vars(head) for head in self.heads]
+        return {**vars(self), "heads": made, "calibration": vars(self.calibration)}
 
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> Answer:
-        return cls(**{**state, "heads": [Head(**head) for head in state["heads"]]})
+        made = [Head(**head) for head in state["heads"]]
+        sure = Calibration(**state["calibration"])
+        return cls(**{**state, "heads": made, "calibration": sure})
 
     def probabilities(self, views: dict[str, Array], near: sp.csr_array | None = None) -> Array:
         """(n, c) of the training samples, or of new ones with their neighbours ``near``."""
-        mixed: Any = 0.0
-        for head, weight in zip(self.heads, self.weights, strict=True):
-            mixed = mixed + weight * head.probabilities(views, near)
-        return calibrated(np.asarray(mixed, dtype=np.float64), self.heat, self.doubt)
+        return self.calibration.apply(mixture_of(self.heads, self.weights, views, near))
 
 
-def calibrated(mixed: Array, heat: float, doubt: float) -> Array:
-    """The mixture at its own temperature; never surer than the number of labels allows."""
-    p = heads.softmax(heat * np.log(np.maximum(mixed, 1e-12)))
-    return (1 - doubt) * p + doubt / p.shape[1]
+def mixture_of(
+    heads: list[Head], weights: Array, views: dict[str, Array], near: sp.csr_array | None = None
+) -> Array:
+    """Σ_h w_h p_h, (n, c)."""
+    mixed: Any = 0.0
+    for head, weight in zip(heads, weights, strict=True):
+        mixed = mixed + weight * head.probabilities(views, near)
+    return np.asarray(mixed, dtype=np.float64)
 
 
 @dataclass
@@ -252,10 +251,11 @@ def learn(
         for kind, fit in zip(("self-taught", "self-taught more"), fits, strict=True):
             trial.add_linear(kind, view, fit)
     w, held = trial.weights()
-    heat = temper(np.log(held), trial.known) if weighed is None else weighed.heat
-    doubt, rows = 1.0 / (y.size + 2), labelled[folds.scored]
-    answer = Answer(trial.heads, w, heat, doubt, calibrated(held, heat, doubt), trial.known, rows)
-    return answer, trial.table(w)
+    mixed = mixture_of(trial.heads, w, features.views)
+    last = None if weighed is None else weighed.calibration
+    sure = calibrate(mixed, held, trial.known, y.size, last)
+    rows = labelled[folds.scored]
+    return Answer(trial.heads, w, sure, sure.apply(held), trial.known, rows), trial.table(w)
 
 
 def working_set(n: int, labelled: Array, rng: np.random.RandomState) -> Array:
@@ -295,15 +295,3 @@ def _spread(
         raw[-1] if working.size == G.shape[0] else heads.even_masses(G, trial.y, means[-1:], c)[0]
     )
     trial.add("spreading", view, raw, scores=last)
-
-
-def temper(log_p: Array, y: Array) -> float:
-    """The inverse temperature with the least log loss on held-out labels."""
-    if not y.size:
-        return 1.0
-    rows = np.arange(y.size)
-    losses = []
-    for heat in TEMPERATURES:
-        p = heads.log_softmax(heat * log_p)[rows, y]
-        losses.append(-float(np.maximum(p, -WORST).sum()))
-    return float(TEMPERATURES[int(np.argmin(losses))])
