@@ -52,9 +52,10 @@ bench-full: .venv/.test
 	$(BIN)/python -m benchmarks.run --full --resume $(BENCH_ARGS)
 
 docs: .venv/.docs
-	$(BIN)/python -m doctest -o NORMALIZE_WHITESPACE -o ELLIPSIS docs/*.rst docs/guide/*.rst
+	$(BIN)/python -m doctest -o NORMALIZE_WHITESPACE -o ELLIPSIS docs/*.rst docs/guide/*.rst docs/data/*.rst
 	rm -rf docs/api/generated
 	$(BIN)/python -m sphinx -q -W --keep-going -b html docs build/docs
+	$(BIN)/python docs/check_links.py build/docs
 	@echo "Open build/docs/index.html"
 
 lint: .venv/.test

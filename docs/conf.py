@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import sys
 import warnings
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import partwise
 os.environ.setdefault("MPLBACKEND", "Agg")
 
 HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE / "_ext"))
 
 project = "Partwise"
 author = "The Partwise developers"
@@ -23,9 +25,11 @@ extensions = [
     "numpydoc",
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
-    "sphinx.ext.mathjax",
     "sphinx_gallery.gen_gallery",
+    "offline_math",
+    "walk",
 ]
+html_math_renderer = "mathml"
 source_suffix = {".rst": "restructuredtext", ".md": "markdown"}
 exclude_patterns = ["gallery", "images/README*", "auto_gallery/**/*.ipynb"]
 default_role = "py:obj"
@@ -45,7 +49,8 @@ html_theme_options = {
     "header_links_before_dropdown": 6,
 }
 html_show_sourcelink = False
-html_static_path = []
+html_static_path = ["_static"]
+html_css_files = ["partwise.css"]
 
 
 sphinx_gallery_conf = {
@@ -92,3 +97,12 @@ def collect_results():
 
 
 collect_results()
+
+
+def setup(app):
+    """scikit-learn's own pages, which its docstrings point to, are not here."""
+
+    def without_labels(app, what, name, obj, options, lines):
+        lines[:] = [line.replace(":ref:`accuracy <accuracy_score>`", "accuracy") for line in lines]
+
+    app.connect("autodoc-process-docstring", without_labels)

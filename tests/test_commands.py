@@ -305,6 +305,47 @@ def test_bad_labels_and_methods(refused, command, iris, photo_folder, tmp_path):
     assert code == 2 and "Traceback" not in err
 
 
+def test_a_number_of_clusters_is_suggested(refused, tmp_path, rng):
+    X = np.repeat(np.eye(3, 6), 20, axis=0) + 0.05 * rng.random((60, 6))
+    np.save(tmp_path / "m.npy", X)
+    err = refused("cluster", tmp_path / "m.npy", "--out", tmp_path / "out")
+    assert "-k 3 is a first try" in err
+
+
+def test_settings_of_the_method(command, refused, iris, tmp_path):
+    out = ("--out", tmp_path / "out", "--seeds", "0", *QUICK)
+    code, text, err = command(
+        *("cluster", iris, "-k", "3", "--set", "graph_reg=0.25", "--set", "solver=mu", *out),
+        "--json",
+    )
+    assert code == 0, err
+    assert json.loads(text)["parameters"]["graph_reg"] == 0.25
+    assert json.loads(text)["parameters"]["solver"] == "mu"
+    more = ("--label-column", "species", "--components-per-class", "2", "--force", "--json")
+    code, text, err = command("cluster", iris, *more, *out)
+    assert code == 0 and json.loads(text)["parts"] == 6, err
+    other = ("--out", tmp_path / "other")
+    assert "no parameter 'grap'" in refused("cluster", iris, "-k", "3", "--set", "grap=1", *other)
+    assert "NAME=VALUE" in refused("cluster", iris, "-k", "3", "--set", "graph_reg", *other)
+
+
+def test_settings_beside_the_data(command, refused, iris, tmp_path):
+    """What is typed goes first; what comes from the file is in the command that repeats it."""
+    settings = tmp_path / "partwise.toml"
+    settings.write_text('k = 4\nreport = false\nexclude = ["a"]\n\n[set]\ngraph_reg = 0.5\n')
+    out = ("--out", tmp_path / "out", "--seeds", "0", "--max-iter", "40", "--json")
+    code, text, err = command("cluster", iris, "-k", "3", *out)
+    assert code == 0, err
+    found = json.loads(text)
+    assert len(found["clusters"]) == 3 and found["parameters"]["graph_reg"] == 0.5
+    assert [c["name"] for c in found["columns"] if c["read_as"] == "number"] == ["b", "c", "d"]
+    assert found["command"].endswith("--no-report --exclude a --set graph_reg=0.5")
+    settings.write_text("clustrs = 4\n")
+    assert "no option 'clustrs'" in refused("cluster", iris, *out[:2], "--force")
+    settings.write_text("k = \n")
+    assert "partwise.toml cannot be read" in refused("cluster", iris, *out[:2], "--force")
+
+
 def test_signed_data(command, refused, tmp_path, rng):
     X = rng.normal(size=(60, 5))
     X[:30] += 4

@@ -21,7 +21,7 @@ def _typed() -> str:
     """The command as it was typed, for the report."""
     import shlex
 
-    return shlex.join(["partwise", *sys.argv[1:]])
+    return shlex.join(["partwise", *sys.argv[1:], *o.FROM_FILE])
 
 
 @o.reads()

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 _READ, _TEXT, _CELL, _LABEL = "How to read DATA", "Texts", "Cells (.h5ad)", "Labels"
+_METHOD = "Settings of the method"
 
 Data = Annotated[
     str,
@@ -234,9 +235,31 @@ WriteBack = Annotated[
 ]
 
 
+Set = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="NAME=VALUE",
+        help="A parameter of the method, as graph_reg=10; may be given several times.",
+        rich_help_panel=_METHOD,
+    ),
+]
+PerClass = Annotated[
+    int | None,
+    typer.Option(
+        "--components-per-class",
+        min=1,
+        help="Parts of each class, for methods that give each class its own.",
+        rich_help_panel=_METHOD,
+    ),
+]
+
+
 #: The options that say how data is read: their types and defaults. They are the arguments of
 #: `partwise.io.read_samples`; `reads` adds them to a command.
 READING: dict[str, tuple[Any, Any]] = {
+    "set": (Set, None),
+    "components_per_class": (PerClass, None),
     "labels": (Labels, None),
     "label_column": (LabelColumn, None),
     "skip_unknown": (SkipUnknown, False),
@@ -277,33 +300,111 @@ NEW = (
 
 
 def reads(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command the options of `READING` (all, or some); it gets them as ``reading``."""
+    """Give a command the options of `READING` (all, or some); it gets them as ``reading``.
+
+    Options that were not typed are taken from a file ``partwise.toml`` beside the data.
+    """
     chosen = names or tuple(READING)
 
     def add(command: Callable[..., None]) -> Callable[..., None]:
         own = inspect.signature(command, eval_str=True)
         kept = [p for p in own.parameters.values() if p.name != "reading"]
-        extra = [
-            inspect.Parameter(
-                name,
-                inspect.Parameter.KEYWORD_ONLY,
-                default=READING[name][1],
-                annotation=READING[name][0],
-            )
-            for name in chosen
-        ]
+        extra = [_parameter(name, *READING[name]) for name in chosen]
 
         @functools.wraps(command)
-        def run(**given: Any) -> None:
+        def run(ctx: typer.Context, **given: Any) -> None:
+            if "data" in given:
+                given |= from_file(ctx, given)
             found = reading(**{name: given.pop(name) for name in chosen})
             command(**given, reading=found)
 
         every = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in kept] + extra
+        every.insert(0, _parameter("ctx", typer.Context, inspect.Parameter.empty))
         run.__signature__ = own.replace(parameters=every)  # type: ignore[attr-defined]
         run.__annotations__ = {p.name: p.annotation for p in every} | {"return": None}
         return run
 
     return add
+
+
+def _parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:
+    kind = inspect.Parameter.KEYWORD_ONLY
+    return inspect.Parameter(name, kind, default=default, annotation=annotation)
+
+
+# -- partwise.toml --------------------------------------------------------------------------------
+
+#: What the last command took from a file, as it would have been typed.
+FROM_FILE: list[str] = []
+
+
+def from_file(ctx: typer.Context, given: dict[str, Any]) -> dict[str, Any]:
+    """Options of a file ``partwise.toml`` beside the data, where they were not typed."""
+    FROM_FILE.clear()
+    data = Path(given["data"])
+    places = [data.parent, *([data] if data.is_dir() else [])]
+    path = next((p / "partwise.toml" for p in places if (p / "partwise.toml").is_file()), None)
+    if path is None:
+        return {}
+    import tomllib
+
+    try:
+        held = tomllib.loads(path.read_text(encoding="utf-8-sig"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{path} cannot be read ({error}).") from error
+    taken: dict[str, Any] = {}
+    for key, value in held.items():
+        name = {"clusters": "k", "json": "as_json"}.get(key, key).replace("-", "_")
+        if name not in given or name in ("data", "ctx"):
+            known = ", ".join(sorted(n for n in given if n not in ("data", "as_json")))
+            raise ValueError(f"{path}: there is no option {key!r}; there are {known}.")
+        source = ctx.get_parameter_source(name)
+        if source is not None and source.name == "DEFAULT":
+            taken[name] = _as_typed(name, value, path)
+    return taken
+
+
+def _as_typed(name: str, value: Any, path: Path) -> Any:
+    if name == "set":
+        if not isinstance(value, dict):
+            raise ValueError(f"{path}: set is a table, as [set] and then graph_reg = 1.")
+        text = [f"{key}={_toml(item)}" for key, item in value.items()]
+        FROM_FILE.extend(word for item in text for word in ("--set", item))
+        return text
+    option = "-k" if name == "k" else "--" + name.replace("_", "-")
+    if isinstance(value, bool):
+        FROM_FILE.append(option if value else option.replace("--", "--no-", 1))
+        return value
+    if isinstance(value, list):
+        value = ",".join(map(str, value))
+    FROM_FILE.extend((option, str(value)))
+    if name == "labels":
+        return path.parent / str(value)
+    number = isinstance(value, (int, float)) and name not in ("size", "ngrams", "image_shape")
+    return value if number else Path(str(value)) if name == "out" else str(value)
+
+
+def _toml(value: Any) -> str:
+    return repr(value).lower() if isinstance(value, bool) else repr(value)
+
+
+def settings_of(text: list[str] | None, per_class: int | None) -> dict[str, Any]:
+    """``["graph_reg=1"]`` as parameters."""
+    import tomllib
+
+    found: dict[str, Any] = {}
+    for item in text or ():
+        name, sign, value = item.partition("=")
+        if not sign or not name.strip():
+            raise ValueError(f"--set takes NAME=VALUE, as graph_reg=1; got {item!r}.")
+        try:
+            found[name.strip()] = tomllib.loads(f"v = {value.strip()}")["v"]
+        except tomllib.TOMLDecodeError:
+            none = value.strip().lower() == "none"
+            found[name.strip()] = None if none else value.strip()  # a word, as solver=mu
+    if per_class is not None:
+        found["components_per_class"] = per_class
+    return found
 
 
 def two_sides(text: str | None, option: str) -> tuple[int, int] | None:
@@ -345,4 +446,6 @@ def reading(**given: Any) -> dict[str, Any]:
     ):
         if name in given:
             given[name] = change(given[name])
+    if "set" in given:
+        given["settings"] = settings_of(given.pop("set"), given.pop("components_per_class"))
     return given

@@ -27,6 +27,7 @@ class Task:
     given: np.ndarray | None
     seconds: float
     notes: list[str] = field(default_factory=list)
+    settings: dict[str, Any] = field(default_factory=dict)
 
     @property
     def classes(self) -> list[str]:
@@ -63,6 +64,7 @@ def read_task(
     began = time.perf_counter()
     undecided = reading.get("rgb") is None
     reading = {**reading, "rgb": bool(reading.get("rgb"))}
+    settings = reading.pop("settings", {})
     samples = read_samples(data, step=bar.step, **reading)
     asked = reading.get("labels") is not None or reading.get("label_column") is not None
     given, notes = samples.y if asked else None, []  # type: Any, list[str]
@@ -80,7 +82,7 @@ def read_task(
         )
     if undecided and samples.kind == "images" and any("--rgb" in note for note in samples.notes):
         samples = _with_colour(data, samples, given, bar, reading)
-    return Task(samples, given, time.perf_counter() - began, [*samples.notes, *notes])
+    return Task(samples, given, time.perf_counter() - began, [*samples.notes, *notes], settings)
 
 
 def _with_colour(
@@ -118,14 +120,46 @@ def n_clusters(task: Task, k: int | None) -> int:
     """-k, or the number of classes."""
     n, classes = task.samples.n_samples, len(task.classes)
     if k is None and not classes:
-        hint = ""
         if task.samples.y is not None:
-            hint = f" (the data names {len({v for v in task.samples.y if v is not None})} classes)"
+            named = len({v for v in task.samples.y if v is not None})
+            hint = f" (the data names {named} classes: -k {named}, or --label-share 1 to use them)"
+        else:
+            hint = _suggestion(task.samples.X)
         raise ValueError(f"-k, the number of clusters, is needed: there are no labels{hint}.")
     k = k or classes
     if k > n:
         raise ValueError(f"-k {k} is more than the {n} samples.")
     return k
+
+
+def _suggestion(X: Any, most: int = 12, rows: int = 1500) -> str:
+    """A number of clusters by the silhouette of k-means on a few directions of some samples."""
+    from sklearn.cluster import KMeans
+    from sklearn.decomposition import TruncatedSVD
+    from sklearn.metrics import silhouette_score
+    from sklearn.preprocessing import normalize
+
+    rng = np.random.RandomState(0)
+    n = X.shape[0]
+    some = np.sort(rng.permutation(n)[:rows])
+    Z = X[some]
+    if min(Z.shape) > 20:
+        Z = TruncatedSVD(20, random_state=0).fit_transform(Z)
+    elif hasattr(Z, "toarray"):
+        Z = Z.toarray()
+    Z = normalize(np.asarray(Z, dtype=np.float64))
+    sizes = range(2, min(most, len(np.unique(Z, axis=0)) - 1) + 1)
+    scores = [
+        silhouette_score(Z, KMeans(k, n_init=3, random_state=0).fit_predict(Z)) for k in sizes
+    ]
+    # the first peak: where texts or rows repeat, scores rise for ever
+    peak = next((i for i in range(len(scores) - 1) if scores[i] > scores[i + 1]), None)
+    if peak is None:
+        return "; no number of clusters stands out, so start with -k 5 and look at the report"
+    return (
+        f"; -k {sizes[peak]} is a first try (silhouette {scores[peak]:.2f}, a peak among 2 to "
+        f"{sizes[-1]} clusters)"
+    )
 
 
 def find_method(name: str) -> Method:
@@ -170,7 +204,22 @@ def build(
     size = parts or k
     if method.settings.get("class_reg") or method.estimator == "CDNMF":
         size = parts or max(k, len(task.classes))  # every class has a part
-    return method.make(size, n_clusters=k, seed=seed, **more), name, reason
+    per_class = task.settings.get("components_per_class")
+    if per_class and parts is None:
+        size = per_class * max(k, len(task.classes))
+    model = method.make(size, n_clusters=k, seed=seed, **more)
+    return _with_settings(model, name, task.settings), name, reason
+
+
+def _with_settings(model: Any, name: str, settings: dict[str, Any]) -> Any:
+    """The parameters of --set."""
+    known = model.get_params(deep=False)
+    for key in settings:
+        if key not in known:
+            raise ValueError(
+                f"--method {name} has no parameter {key!r}; it has {', '.join(known)}."
+            )
+    return model.set_params(**settings)
 
 
 @contextmanager

@@ -98,6 +98,8 @@ def _no_such_id(
 
     line, name = unknown[0]
     near = get_close_matches(name, list(known) if len(known) < 20_000 else ids[:20_000], 1)
+    if name.isdigit() and all(i.isdigit() for i in ids):  # numbers are close by their value
+        near = [min(ids, key=lambda i: abs(int(i) - int(name)))]
     hint = f"; did you mean {near[0]!r}?" if near else f"; ids there look like {ids[0]!r}"
     if sum(PurePosixPath(i).name == name or PurePosixPath(i).stem == name for i in ids) > 1:
         hint = "; several files have this name, give its folder"

@@ -128,10 +128,7 @@ class Printed:
 
 @dataclass(frozen=True)
 class Cause:
-    """Why a column is far from print: whose it is, in words, and what shows it.
-
-    That is a reading, or the same one with more labels (``budget``), or another ``column``.
-    """
+    """Why a column is far from print: whose it is, in words, and the reading that shows it."""
 
     tables: tuple[str, ...]
     columns: tuple[str, ...]
@@ -139,8 +136,6 @@ class Cause:
     text: str
     metrics: tuple[str, ...] = ()
     reading: str = ""
-    budget: str = ""
-    column: str = ""
 
     def fits(self, table: str, metric: str, column: str) -> bool:
         """Whether it is about this average."""

@@ -1,0 +1,82 @@
+"""Links inside README and the documentation lead somewhere, and its commands have their options."""
+
+import re
+from pathlib import Path
+
+import pytest
+from typer.main import get_command
+
+from partwise.cli import app
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
+    *sorted(p for p in DOCS.rglob("*") if p.suffix in (".rst", ".md") and "_" not in p.parts),
+]
+PAGES = [
+    page
+    for page in PAGES
+    if page.is_file()
+    and page.name != "sg_execution_times.rst"
+    and not {"auto_gallery", "generated", "results"} & set(page.parts)
+]
+
+
+def anchors(page):
+    """The places of a Markdown page that a link may name."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.M)
+    plain = (re.sub(r"[^\w\- ]", "", heading).strip().lower() for heading in headings)
+    return {text.replace(" ", "-") for text in plain}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page):
+    text = page.read_text(encoding="utf-8")
+    for target in re.findall(r":doc:`(?:[^`<]*<)?([^`<>]+)>?`", text):
+        if "auto_gallery" in target or "results" in target:
+            continue  # made by the build, which checks them
+        place = DOCS / target[1:] if target.startswith("/") else page.parent / target
+        assert any(place.with_suffix(end).is_file() for end in (".rst", ".md")), target
+    for target in re.findall(r"^\.\. (?:image|figure):: (\S+)$", text, re.M):
+        if "auto_gallery" not in target:
+            assert (page.parent / target).is_file(), target
+    for target in re.findall(r"\]\(([^)\s]+)\)", text) if page.suffix == ".md" else ():
+        address, _, place = target.partition("#")
+        if "://" in target:
+            continue
+        there = page.parent / address if address else page
+        assert there.exists(), target
+        if place and there.suffix == ".md":
+            assert place in anchors(there), target
+
+
+def test_pages_are_in_a_table_of_contents():
+    listed = set()
+    for page in DOCS.rglob("*.rst"):
+        for block in re.findall(r"\.\. toctree::\n((?:[ \t]+.*\n|\n)+)", page.read_text()):
+            names = [line.strip() for line in block.splitlines() if line.strip()]
+            listed |= {(page.parent / name).resolve() for name in names if name[0] != ":"}
+    apart = {"gallery", "_templates", "images"}
+    for page in PAGES:
+        if DOCS in page.parents and page != DOCS / "index.rst" and not apart & set(page.parts):
+            assert page.with_suffix("").resolve() in listed, page
+
+
+def test_options_that_are_shown_exist():
+    """Every ``partwise COMMAND ... --option`` in a page is one that the command has."""
+    commands = get_command(app).commands
+    known = {
+        name: {o for p in c.params for o in p.opts + p.secondary_opts}
+        for name, c in commands.items()
+    }
+    seen = 0
+    for page in PAGES:
+        for line in page.read_text(encoding="utf-8").splitlines():
+            found = re.search(r"(?:^|\$ |``| )partwise ([a-z]+) ([^`#]*)", line)
+            if not found or found[1] not in known:
+                continue
+            for option in re.findall(r"(?<=\s)(--[a-z][a-z-]*)", " " + found[2]):
+                seen += 1
+                assert option in known[found[1]] | {"--help"}, f"{page.name}: {line.strip()}"
+    assert seen > 30
