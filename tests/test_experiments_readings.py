@@ -191,15 +191,29 @@ def _compared(reading, measured, se=0.5, printed=70.0):
 def test_each_miss_has_a_cause_and_what_shows_it():
     far, back = _compared("main", 80.0), _compared("other", 71.0)
     cause = Cause(("table3",), ("NMF",), "theirs", "Said so.", reading="other")
-    (said,) = misses({"main": [far], "other": [back]}, "main", (cause,))
-    assert said.whose == "theirs" and said.text == 'Said so. Reading "other": 71.0 ± 0.5.'
-    (found,) = misses({"main": [far], "other": [back]}, "main", ())
+    every = {"main": [far], "other": [back]}
+    (said,) = misses(every, [far], (cause,))
+    assert said.whose == "theirs" and said.text == 'Said so. [reading "other": 71.0 ± 0.5]'
+    (found,) = misses(every, [far], ())
     assert found.whose == "not printed" and "71.0" in found.text
-    (noise,) = misses({"main": [_compared("main", 74.0, se=3.0)]}, "main", ())
+    (noise,) = misses({}, [_compared("main", 74.0, se=3.0)], ())
     assert noise.whose == "noise"
-    (unknown,) = misses({"main": [far]}, "main", ())
+    (unknown,) = misses({"main": [far]}, [far], ())
     assert unknown.whose == "unknown"
-    assert misses({"main": [_compared("main", 72.9)]}, "main", ()) == []
+    assert misses({}, [_compared("main", 72.9)], ()) == []
+    assert misses({}, [_compared("main", 80.0, se=math.nan)], ())[0].whose == "too few runs"
+
+
+def test_a_cause_may_point_at_more_labels_or_another_column():
+    far = replace(_compared("main", 60.0), method="CNMF", budget="10 %")
+    more, plain = replace(far, budget="2 a class"), replace(far, method="NMF", budget="none")
+    every = {"main": [far, more, plain], "other": [replace(more, reading="other")]}
+    labels = Cause(("table3",), ("CNMF",), "theirs", "More.", budget="2 a class")
+    (miss,) = misses(every, [far], (labels,))
+    assert miss.text == "More. [2 a class: 60.0 ± 0.5]"
+    column = Cause(("table3",), ("CNMF",), "theirs", "As.", column="NMF")
+    (miss,) = misses(every, [far], (column,))
+    assert miss.text == "As. [NMF: 60.0 ± 0.5]"
 
 
 # What is theirs ------------------------------------------------------------------------------

@@ -141,53 +141,72 @@ class Miss:
     """An average that is far from print, and why."""
 
     comparison: Comparison
-    whose: str  # noise, ours, not printed, theirs, or unknown
+    whose: str  # noise, ours, not printed, theirs, too few runs, or unknown
     text: str
 
 
-def misses(found: dict[str, list[Comparison]], main: str, causes: tuple[Cause, ...]) -> list[Miss]:
+def misses(
+    every: dict[str, list[Comparison]], main: list[Comparison], causes: tuple[Cause, ...]
+) -> list[Miss]:
     """Every average of the main reading that did not come back, with its cause.
 
     Parameters
     ----------
-    found : dict of str to list of Comparison
-        By reading.
-    main : str
-        The reading that is judged.
+    every : dict of str to list of Comparison
+        All that was measured, by reading, under every label budget.
+    main : list of Comparison
+        The averages that are judged.
     causes : tuple of Cause
-        What the protocol says, with the reading that shows it.
+        What the protocol says, with what shows it.
 
     Returns
     -------
     list of Miss
     """
-    missed = [c for c in found.get(main, []) if not c.near]
-    return [Miss(c, *_why(c, found, causes)) for c in missed]
+    return [Miss(c, *_why(c, every, causes)) for c in main if not c.near]
 
 
 def _why(
-    missed: Comparison, found: dict[str, list[Comparison]], causes: tuple[Cause, ...]
+    missed: Comparison, every: dict[str, list[Comparison]], causes: tuple[Cause, ...]
 ) -> tuple[str, str]:
     said = next((c for c in causes if c.fits(missed.table, missed.metric, missed.method)), None)
-    others = [
-        c
-        for name, listed in found.items()
-        for c in listed
-        if name != missed.reading and c.key == missed.key
-    ]
-    shown = [c for c in others if said is not None and c.reading == said.reading]
-    back = [c for c in others if c.near]
-    text = said.text if said else ""
-    for c in shown or back[:2]:
-        text += f'{" " if text else ""}Reading "{c.reading}": {_number(c.stat)}.'
+    same = [
+        c for found in every.values() for c in found if c.key == missed.key
+        and c.reading != missed.reading
+    ]  # fmt: skip
+    back = [c for c in same if c.near]
     if said is not None:
-        return said.whose, text
+        shown = [c for found in every.values() for c in found if _shows(c, missed, said)]
+        return said.whose, " ".join([said.text, *(_words(c, missed) for c in shown)])
+    words = " ".join(_words(c, missed) for c in back[:2])
     if math.isnan(missed.stat.se):
-        return "too few runs", text
+        return "too few runs", words
     if missed.noise:
-        return "noise", "Within two standard errors of both sides." + (f" {text}" if text else "")
-    return ("not printed", text) if back else ("unknown", "")
+        return "noise", f"Within two standard errors of both sides. {words}".strip()
+    return ("not printed", words) if back else ("unknown", "")
 
 
-def _number(stat: Stat) -> str:
-    return f"{stat.mean:.1f}" + ("" if math.isnan(stat.se) else f" ± {stat.se:.1f}")
+def _shows(c: Comparison, missed: Comparison, said: Cause) -> bool:
+    """Whether this is what a cause points at."""
+    wanted = (
+        missed.metric,
+        said.column or missed.method,
+        said.reading or missed.reading,
+        said.budget or c.budget,
+    )
+    pointed = bool(said.reading or said.budget or said.column)
+    own = said.budget or said.column or c.budget == missed.budget
+    return pointed and bool(own) and (c.metric, c.method, c.reading, c.budget) == wanted
+
+
+def _words(c: Comparison, missed: Comparison) -> str:
+    """What was measured elsewhere, in a few words."""
+    parts = []
+    if c.method != missed.method:
+        parts.append(c.method)
+    if c.reading != missed.reading:
+        parts.append(f'reading "{c.reading}"')
+    if c.budget not in (missed.budget, NO_LABELS):
+        parts.append(c.budget)
+    number = f"{c.stat.mean:.1f}" + ("" if math.isnan(c.stat.se) else f" ± {c.stat.se:.1f}")
+    return f"[{', '.join(parts)}: {number}]"

@@ -128,7 +128,10 @@ class Printed:
 
 @dataclass(frozen=True)
 class Cause:
-    """Why a column is far from print: whose it is, in words, and the reading that shows it."""
+    """Why a column is far from print: whose it is, in words, and what shows it.
+
+    That is a reading, or the same one with more labels (``budget``), or another ``column``.
+    """
 
     tables: tuple[str, ...]
     columns: tuple[str, ...]
@@ -136,6 +139,8 @@ class Cause:
     text: str
     metrics: tuple[str, ...] = ()
     reading: str = ""
+    budget: str = ""
+    column: str = ""
 
     def fits(self, table: str, metric: str, column: str) -> bool:
         """Whether it is about this average."""

@@ -71,7 +71,8 @@ def build(summaries: dict[str, Summary], context: Context) -> Told:
     told = Told(section, protocol.name.split("/")[0], context.part, main=protocol.reading.name)
     told.verdicts = judge(main)
     told.compared = {name: comparisons(summary) for name, summary in summaries.items()}
-    told.missed = misses(told.compared, told.main, protocol.causes)
+    every = {name: comparisons(s, every_budget=True) for name, s in summaries.items()}
+    told.missed = misses(every, told.compared[told.main], protocol.causes)
     add = section.blocks.append
     add(f"{protocol.paper}. {_status(main, context)}")
     if not protocol.comparable:
