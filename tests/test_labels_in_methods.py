@@ -390,16 +390,36 @@ def test_parts_are_named_after_the_class_that_uses_them_most():
         assert name == max(means, key=means.get)
 
 
-def test_sample_weights_are_taken_by_all_that_minimise_a_loss():
-    weight = np.where(np.arange(N) < N // 2, 2.0, 1.0)
-    for name in ("CNMF", "CNMF-KL", "CDNMF", "CDNMF-KL", "NMFDC"):
-        model = LEARNERS[name](**SETTINGS)
-        weighted = model.fit(X, KNOWN, sample_weight=weight).components_
-        assert np.abs(weighted - fit(LEARNERS[name], KNOWN).components_).max() > 1e-4
-        rows = np.repeat(np.arange(N), weight.astype(int))
-        assert model.fit(X[rows], KNOWN[rows]).objective_ > 0
-    NSNMF(3, **SETTINGS).fit(X, sample_weight=weight)
-    CDNMF(**SETTINGS).fit_transform(X, KNOWN, sample_weight=weight)
+WEIGHTED = {
+    "CNMF": lambda: CNMF(3, random_state=0, tol=1e-9, max_iter=3000),
+    "CNMF-KL": lambda: CNMF(3, beta_loss=KL, random_state=0, tol=1e-9, max_iter=3000),
+    "NMFDC": lambda: NMFDC(3, smoothing=0.2, random_state=0, tol=1e-9, max_iter=3000),
+    "NSNMF": lambda: NSNMF(3, smoothing=0.2, random_state=0, tol=1e-9, max_iter=3000),
+    "SparseNMF": lambda: SparseNMF(3, random_state=0, tol=1e-9, max_iter=3000),
+}
+
+
+@pytest.mark.parametrize("name", WEIGHTED)
+@pytest.mark.filterwarnings("ignore:Maximum number of iterations")
+def test_a_weight_of_two_is_a_sample_twice(name):
+    weight = np.where(np.arange(N) % 3 == 0, 2.0, 1.0)
+    rows = np.repeat(np.arange(N), weight.astype(int))
+    weighted = WEIGHTED[name]().fit(X, KNOWN, sample_weight=weight)
+    twice = WEIGHTED[name]().fit(X[rows], KNOWN[rows])
+    # both at the same minimum, whose value is flat there
+    assert weighted.objective_ == pytest.approx(twice.objective_, rel=1e-5)
+    plain = WEIGHTED[name]().fit(X, KNOWN)
+    assert weighted.objective_ > 1.1 * plain.objective_
+    assert (weighted.predict(X) == twice.predict(X)).all()
+
+
+def test_weights_are_of_the_loss_and_not_of_the_class_cost():
+    weight = np.where(np.arange(N) % 3 == 0, 2.0, 1.0)
+    got = CDNMF(**SETTINGS).fit(X, KNOWN, sample_weight=weight)
+    loss = 0.5 * (weight[:, None] * (X - got.embedding_ @ got.components_) ** 2).sum()
+    cost = 0.5 * (reference.class_cost(KNOWN, 3) * got.embedding_).sum()
+    assert got.objective_ == pytest.approx(loss + cost, rel=1e-9)
+    assert CDNMF(**SETTINGS).fit_transform(X, KNOWN, sample_weight=weight).shape == (N, 3)
 
 
 BAD = {

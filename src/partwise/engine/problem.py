@@ -167,8 +167,16 @@ class FactorModel:
         return max(value, 0.0)
 
     def reduce(self, V: Array) -> Array:
-        """A start for Z: the mean of V over the samples that share a row."""
-        return V if self.rows is None else self.data.mean_rows(self.rows, V)
+        """A start for Z: the mean of V over the samples that share a row, as they are weighted."""
+        if self.rows is None:
+            return V
+        mean = self.data.mean_rows(self.rows, V)
+        if self.weights is None or self.d is None:
+            return mean
+        sums = self.data.mean_rows(self.rows, V * arrays.cast(self.weights, V.dtype)[:, None])
+        counts = self.R.rows(self.rows.counts.astype(self.data.dtype))
+        weighted = sums * ratio(counts, self.d)[:, None]
+        return namespace(mean).where(self.d[:, None] > 0, weighted, mean)
 
     def expand(self, Z: Array) -> Array:
         """V = A Z."""

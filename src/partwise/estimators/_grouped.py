@@ -147,6 +147,8 @@ class GroupedFactorizer(Grouped, Factorizer):
     def _store(self, model: Any, solution: Any, solver: str, k: int, extra: Any) -> Array:
         V = super()._store(model, solution, solver, k, extra)
         self._set_groups(extra, k)
+        if model.weights is not None:
+            self._groups.weights = np.asarray(to_numpy(model.weights), dtype=np.float64)
         return V
 
     def _set_groups(self, extra: Knowledge, k: int) -> None:

@@ -10,11 +10,13 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import validate_data
 
+from partwise.engine.arrays import own
 from partwise.engine.losses import Frobenius
 from partwise.engine.numeric import Array
 from partwise.engine.problem import FactorModel
 from partwise.engine.solvers.loop import Solution
 from partwise.estimators import _inputs, _validate
+from partwise.estimators._callbacks import with_callbacks
 from partwise.estimators._docs import documented
 from partwise.estimators._grouped import GroupedFactorizer
 
@@ -113,13 +115,34 @@ class NTF(GroupedFactorizer):
         _validate.check_non_negative(X, type(self).__name__)
         return X
 
+    @with_callbacks
+    def fit(self, X: Any, y: Any = None) -> Any:  # type: ignore[override]
+        """Learn parts and codes.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Non-negative samples.
+        y : array-like of shape (n_samples,), default=None
+            Labels; they say what the groups are and do not change the factorization.
+
+        Returns
+        -------
+        self
+        """
+        self._fit(X, y, None, None, None)
+        return self
+
+    @with_callbacks
+    def fit_transform(self, X: Any, y: Any = None) -> Array:  # type: ignore[override]
+        """`fit`, and return the codes of the training samples."""
+        return own(self._fit(X, y, None, None, None))
+
     def _fit_whole(self, X: Any, y: Any, W: Any, H: Any, sample_weight: Any, **given: Any) -> Array:
         try:
             from tensorly.decomposition import non_negative_parafac_hals
         except ImportError as error:
             raise ImportError("NTF needs tensorly: pip install partwise[tensor]") from error
-        if sample_weight is not None:
-            raise ValueError("NTF has no sample weights: leave sample_weight out.")
         self._validate_params()
         X = self._check_X(X, reset=True)
         extra = self._prepare(X, y)

@@ -43,7 +43,9 @@ def features(V: Any) -> NDArray[np.float64]:
     return np.hstack([unit_rows(V), np.asarray(to_numpy(V), dtype=np.float64)])
 
 
-def fit_head(V: Any, rows: NDArray[np.int64], codes: NDArray[np.int64]) -> Head:
+def fit_head(
+    V: Any, rows: NDArray[np.int64], codes: NDArray[np.int64], weights: NDArray[Any] | None = None
+) -> Head:
     """Logistic regression of the classes ``codes`` of some rows, on the features of V.
 
     Both halves are centred and brought to a common spread first: a strong graph draws all codes
@@ -53,12 +55,14 @@ def fit_head(V: Any, rows: NDArray[np.int64], codes: NDArray[np.int64]) -> Head:
     from sklearn.linear_model import LogisticRegression
 
     F = features(V)
-    mean, k = F.mean(axis=0), F.shape[1] // 2
-    halves = [float(np.sqrt(half.var(axis=0).mean())) or 1.0 for half in (F[:, :k], F[:, k:])]
-    spread = np.repeat(halves, k)
+    weights = np.ones(len(F)) if weights is None else weights
+    mean, k = np.average(F, axis=0, weights=weights), F.shape[1] // 2
+    variance = np.average((F - mean) ** 2, axis=0, weights=weights)
+    spread = np.repeat([float(np.sqrt(v.mean())) or 1.0 for v in (variance[:k], variance[k:])], k)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        model = LogisticRegression(C=10.0, max_iter=1000).fit((F[rows] - mean) / spread, codes)
+        model = LogisticRegression(C=10.0, tol=1e-8, max_iter=1000)
+        model.fit((F[rows] - mean) / spread, codes, sample_weight=weights[rows])
     W, b = model.coef_.T / spread[:, None], model.intercept_
     if W.shape[1] == 1:  # two classes: scikit-learn keeps the difference of their scores
         W, b = np.hstack([-W / 2, W / 2]), np.concatenate([-b / 2, b / 2])
@@ -80,6 +84,9 @@ class Groups:
         them already.
     owners : ndarray of shape (k,) or None
         The class that each part was made for, -1 for none.
+    weights : ndarray of shape (n,) or None
+        What each sample counts in the decisions, as in the loss; k-means counts all alike. Not
+        kept in a file, where the decisions are.
     """
 
     n_clusters: int
@@ -89,6 +96,7 @@ class Groups:
     owners: NDArray[np.int64] | None = None
     found: Clustering | None = None
     head: Head | None = None
+    weights: NDArray[Any] | None = None
 
     @property
     def decides(self) -> bool:
@@ -130,7 +138,8 @@ class Groups:
         if self.head is None:
             assert self.labels is not None
             rows = np.flatnonzero(self.labels.mask)
-            self.head = fit_head(self._alike(V), rows, self.labels.codes[rows])
+            Z, codes = self._alike(V), self.labels.codes[rows]
+            self.head = fit_head(Z, rows, codes, self.weights)
         return self.head
 
     def _alike(self, V: Any) -> NDArray[Any]:
