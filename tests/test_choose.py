@@ -29,11 +29,24 @@ SOME = {"n_labelled": 20, "n_classes": 10, "least_labels": 2}
     ],
 )
 def test_choice_and_reason(seen, method, why):
-    choice = choose(seen)
+    """What is chosen where names of classes are not enough: no labels, or more clusters."""
+    choice = choose(seen, 50)
     assert choice.method == method and method in METHODS
     assert why in choice.reason
     # one sentence
     assert choice.reason.endswith(".") and choice.reason.count(". ") == 0
+
+
+def test_with_labels_samples_are_named():
+    for seen in (
+        Profile(500, 20, **SOME),
+        Profile(500, 20, "counts", **SOME),
+        Profile(9, 20, lowest=-1, **SOME),
+    ):
+        for k in (None, 10):
+            choice = choose(seen, k)
+            assert choice.method == "classify" and "20 labels of 10 classes" in choice.reason
+        assert choose(seen, 11).method != "classify"
 
 
 def test_profile_of_data_and_labels(rng):
@@ -63,5 +76,8 @@ def test_every_method_makes_its_estimator(name, rng):
     more = {"image_shape": (2, 3)} if method.images else {}
     model = method.make(2, n_clusters=3, seed=5, max_iter=7, **more)
     assert type(model) is getattr(partwise, method.estimator)
-    assert (model.n_components, model.n_clusters, model.random_state) == (2, 3, 5)
+    if method.names:
+        assert (model.n_parts, model.random_state) == (2, 5)
+    else:
+        assert (model.n_components, model.n_clusters, model.random_state) == (2, 3, 5)
     model._validate_params()

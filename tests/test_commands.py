@@ -161,7 +161,7 @@ def test_colours_are_kept_where_labels_need_them(command, tmp_path):
     quick = ("--label-share", "0.2", "--seeds", "0", *QUICK)
     code, text, err = command("cluster", folder, "--out", tmp_path / "a", *quick)
     assert code == 0 and "Colours were kept: of 8 labels" in err and "RGB" in text
-    assert "accuracy 1.00" in text
+    assert "Right names: 1.00" in text
     model = tmp_path / "a" / "model.partwise"
     code, text, _ = command("predict", model, folder / "red" / "3.png")  # one picture
     assert code == 0 and text.splitlines()[1].startswith("3.png,red")
@@ -204,7 +204,7 @@ def test_a_report_that_cannot_be_made_is_noted(command, iris, tmp_path, monkeypa
     out = tmp_path / "out"
     code, _, err = command("cluster", iris, "-k", "3", "--out", out, "--seeds", "0")
     assert code == 0 and "pip install plotly" in err
-    assert {path.name for path in out.iterdir()} == FILES
+    assert {path.name for path in out.iterdir()} == FILES - {"label_next.csv"}
 
 
 def test_nothing_is_overwritten_without_force(command, refused, iris, tmp_path):
@@ -432,14 +432,51 @@ def test_methods(command):
 
 def test_compare_on_held_out_labels(command, iris, photo_folder, tmp_path):
     table = tmp_path / "c.csv"
-    chosen = ("--methods", "k-means,nmf,cdnmf", "--runs", "2", "--max-iter", "40")
+    chosen = ("--methods", "k-means,nmf,logistic-regression,classify", "--max-iter", "40")
     code, text, err = command("compare", iris, "--label-column", "species", *chosen, "--out", table)
-    assert code == 0 and "scored on the others" in text, err
-    assert [row["method"] for row in rows(table)] == ["k-means", "nmf", "cdnmf"]
-    assert all(0 <= float(row["accuracy"]) <= 1 for row in rows(table))
-    code, text, _ = command("compare", photo_folder, "--label-share", "0.2", *chosen, "--json")
+    assert code == 0 and "Right names of 15 of the 15 labels, each held out once" in text, err
+    assert "15 labels are too few to tell" in err
+    assert [row["method"] for row in rows(table)] == chosen[1].split(",")
+    assert all(0 <= float(row["right_name"]) <= 1 for row in rows(table))
+    chosen = ("--methods", "label-spreading,linear-svc,classify", "--json")
+    code, text, _ = command("compare", photo_folder, "--label-share", "0.2", *chosen)
     found = json.loads(text)
-    assert code == 0 and found["auto"] == "combined" and "72 labels" in found["scored"]
+    assert code == 0 and found["auto"] == "classify" and "72 labels" in found["scored"]
+    share = {row["method"]: row["right_name"] for row in found["methods"]}
+    assert share["classify"] >= max(share["linear-svc"], share["label-spreading"])
+
+
+def test_compare_has_what_a_user_would_pick_instead(command, iris):
+    code, text, _ = command("compare", iris, "--label-column", "species", "--max-iter", "10")
+    assert code == 0
+    for name in ("classify", "logistic-regression", "linear-svc", "label-spreading", "cdnmf"):
+        assert name in text
+    assert "lcf" not in text  # slow, and only if asked for
+
+
+def test_names_by_class_with_what_to_expect(command, iris, tmp_path):
+    out = tmp_path / "out"
+    asked = ("cluster", iris, "--label-column", "species", "--out", out, "--no-report")
+    code, text, _ = command(*asked)
+    assert code == 0 and "Expected share of right names on the rest" in text
+    assert "label these next" in text
+    summary = json.loads((out / "summary.json").read_text())
+    assert summary["method"] == "classify" and summary["naming"]["held_out"] == 15
+    low, high = summary["naming"]["interval"]
+    assert 0 <= low <= summary["naming"]["expected"] <= high <= 1
+    # given labels stay as they are, and most others are right
+    found = [row["cluster"] for row in rows(out / "assignments.csv")]
+    names = load_iris().target_names[load_iris().target]
+    assert np.mean(np.array(found) == names) > 0.85
+    assert found[::10] == names[::10].tolist()
+    listed = rows(out / "label_next.csv")
+    assert len(listed) == 10 and not {row["id"] for row in listed} & {
+        f"flower {i}" for i in range(0, 150, 10)
+    }
+    code, text, err = command("predict", out / "model.partwise", iris)
+    assert code == 0, err
+    again = [line.split(",")[1] for line in text.strip().splitlines()[1:]]
+    assert np.mean(np.array(again) == np.array(found)) > 0.98
 
 
 def test_compare_without_labels(command, refused, tmp_path, rng):

@@ -12,6 +12,7 @@ from rich.console import Console
 
 from partwise.cli import work
 from partwise.cli.cluster import assignment_rows, codes_text
+from partwise.cli.naming import names_classes
 from partwise.cli.outputs import csv_text
 from partwise.cli.progress import Bar
 from partwise.estimators import registry
@@ -82,13 +83,11 @@ def run_predict(
     errors, notes = Console(stderr=True), []  # type: Console, list[str]
     with Bar(errors) as bar:
         estimator, samples = _load(model, new, bar, reading)
-        if not hasattr(estimator, "clustering_"):
+        if not hasattr(estimator, "clustering_") and not names_classes(estimator):
             raise ValueError(f"{model} holds a {type(estimator).__name__}, which has no clusters.")
         bar.start("predicting")
         with work.as_notes(notes):
-            V = np.asarray(estimator.transform(samples.X))
-        names = estimator._groups.predict(estimator.embedding_, V)
-        confidence = estimator._groups.predict_confidence(estimator.embedding_, V)
+            names, confidence = _predicted(estimator, samples.X)
     rows = [row[:3] for row in assignment_rows(samples.ids, names, confidence, None)]
     text = csv_text(["id", "cluster", "confidence"], rows)
     notes = [*samples.notes, *notes]
@@ -110,6 +109,18 @@ def run_predict(
     else:
         print(text, end="")
     _say(summary, f"{samples.n_samples} samples in {len(sizes)} clusters.", notes, as_json)
+
+
+def _predicted(estimator: Any, X: Any) -> tuple[Any, Any]:
+    """Names of new samples, and how sure they are."""
+    if names_classes(estimator):
+        p = estimator.predict_proba(X)
+        return estimator.classes_[p.argmax(axis=1)], p.max(axis=1)
+    V = np.asarray(estimator.transform(X))
+    groups = estimator._groups
+    return groups.predict(estimator.embedding_, V), groups.predict_confidence(
+        estimator.embedding_, V
+    )
 
 
 def _say(summary: dict[str, Any], line: str, notes: list[str], as_json: bool) -> None:

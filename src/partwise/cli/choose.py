@@ -37,10 +37,17 @@ class Method:
     signed: bool = False
     images: bool = False
 
-    def make(self, n_components: int, *, n_clusters: int, seed: int, **more: Any) -> Any:
+    @property
+    def names(self) -> bool:
+        """Whether it names samples by their class, instead of forming clusters."""
+        return self.estimator == "PartsClassifier"
+
+    def make(self, n_components: int | None, *, n_clusters: int, seed: int, **more: Any) -> Any:
         """The estimator."""
         import partwise
 
+        if self.names:
+            return partwise.PartsClassifier(n_components or "auto", random_state=seed, **more)
         settings = {"n_clusters": n_clusters, "random_state": seed, **self.settings, **more}
         return getattr(partwise, self.estimator)(n_components, **settings)
 
@@ -50,6 +57,13 @@ KL = {"beta_loss": "kullback-leibler"}
 METHODS: dict[str, Method] = {
     method.name: method
     for method in (
+        Method(
+            "classify",
+            "PartsClassifier",
+            "a label or more a class; names for all samples, with probabilities",
+            uses_labels=True,
+            signed=True,
+        ),
         Method("nmf", "ConstrainedNMF", "no labels; the plain parts, fastest of all"),
         Method("nmf-kl", "ConstrainedNMF", "no labels; counts, by Kullback-Leibler", KL),
         Method("nsnmf", "NSNMF", "no labels; small, separate parts"),
@@ -118,8 +132,10 @@ class Choice:
     reason: str
 
 
-def choose(profile: Profile) -> Choice:
+def choose(profile: Profile, k: int | None = None) -> Choice:
     """The method for some data: a pure function of its profile.
+
+    With labels samples are named by their class, unless more clusters than classes are wanted.
 
     Examples
     --------
@@ -128,9 +144,17 @@ def choose(profile: Profile) -> Choice:
     'lcf'
     >>> choose(Profile(500, 20, kind="counts")).method
     'nmf-kl'
+    >>> choose(Profile(500, 20, n_labelled=10, n_classes=5)).method
+    'classify'
     """
     p = profile
     labels = _labels(p)
+    if p.n_labelled and (k is None or k <= p.n_classes):
+        return Choice(
+            "classify",
+            f"classify, since there are {labels}: samples get the name of a class, and held-out "
+            "labels say how often it is right.",
+        )
     if p.lowest < 0:
         heard = "; labels name the clusters but cannot steer it" if p.n_labelled else ""
         return Choice(

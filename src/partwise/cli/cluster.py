@@ -16,6 +16,7 @@ from rich.table import Table
 
 from partwise._versions import versions
 from partwise.cli import work
+from partwise.cli.naming import naming, next_rows, say_naming
 from partwise.cli.outputs import check_folder, csv_text, whole_folder
 from partwise.cli.progress import Bar
 from partwise.estimators import registry
@@ -61,10 +62,16 @@ def run_cluster(
         fitted = work.fit(task, model, name, reason, bar)
         with whole_folder(out, force=force) as folder:
             summary = _summary(task, fitted, command)
-            stable = _stability(task, fitted, bar, seeds) if report or seeds else None
+            named = summary["naming"] is not None  # held-out labels say how far to trust it
+            wanted = bool(seeds) or (report and not named)
+            stable = _stability(task, fitted, bar, seeds) if wanted else None
             if stable is not None:
                 summary["stability"] = {"mean": stable.mean, "lowest": stable.low}
             _write_results(folder, task, fitted)
+            if named:
+                heading = ["id", "looks_like", "probability"]
+                text = csv_text(heading, next_rows(summary["naming"]))
+                write_whole(folder / "label_next.csv", text)
             if report:
                 bar.start("writing the report")
                 _write_report(folder / "report.html", task, fitted, command, stable)
@@ -146,6 +153,7 @@ def _summary(task: work.Task, fitted: work.Fitted, command: str) -> dict[str, An
         "iterations": int(model.n_iter_),
         "status": str(model.status_),
         "scores": work.scores(samples.y, task.given, model.labels_),
+        "naming": naming(task, model),
         "seconds": {"read": round(task.seconds, 3), "fit": round(fitted.seconds, 3)},
         "versions": versions(),
     }
@@ -240,7 +248,8 @@ def _write_report(
                     "cluster": [str(name) for name in model.labels_],
                     "confidence": model.label_confidence_,
                 },
-                title=f"{Path(samples.source).name}: {len(set(model.labels_))} clusters",
+                title=f"{Path(samples.source).name}: {len(set(model.labels_))} "
+                + ("classes" if hasattr(model, "predict_proba") else "clusters"),
                 command=command,
                 seconds=fitted.seconds,
                 stability=stable,
@@ -270,7 +279,7 @@ def _say(summary: dict[str, Any], task: work.Task, errors: Console, *, as_json: 
     work.say_columns(summary["columns"], console)
     console.print(f"Method: {summary['reason']}")
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("cluster")
+    table.add_column("class" if summary["naming"] else "cluster")
     table.add_column("samples", justify="right")
     table.add_column("confidence", justify="right")
     told = any("about" in row for row in summary["clusters"])
@@ -282,12 +291,9 @@ def _say(summary: dict[str, Any], task: work.Task, errors: Console, *, as_json: 
     console.print(table)
     if len(summary["clusters"]) > 30:
         console.print(f"and {len(summary['clusters']) - 30} more clusters")
-    found = summary["scores"]
-    if found is not None:
-        console.print(
-            f"Against the {found['samples']} labels that the method has not seen: accuracy "
-            f"{found['accuracy']:.2f}, NMI {found['nmi']:.2f}, ARI {found['ari']:.2f}."
-        )
+    _say_scores(summary["scores"], console)
+    if summary.get("naming"):
+        say_naming(summary["naming"], console)
     if "stability" in summary:
         console.print(
             f"Runs of other seeds agree with each other by {summary['stability']['mean']:.2f} "
@@ -299,3 +305,17 @@ def _say(summary: dict[str, Any], task: work.Task, errors: Console, *, as_json: 
     console.print(f"Wrote {summary['out']} ({seconds:.1f} s).")
     if "report.html" in summary.get("files", ()):
         console.print(f"Open {Path(summary['out']) / 'report.html'}")
+
+
+def _say_scores(found: dict[str, Any] | None, console: Console) -> None:
+    """The share of right names; a score of matched clusters only where nothing was named."""
+    if found is None:
+        return
+    unseen = f"the {found['samples']} labels that the method has not seen"
+    if "right_name" in found:
+        console.print(f"Right names: {found['right_name']:.2f} of {unseen}.")
+        return
+    console.print(
+        f"Against {unseen}, clusters matched to classes: accuracy {found['accuracy']:.2f}, "
+        f"NMI {found['nmi']:.2f}, ARI {found['ari']:.2f}."
+    )

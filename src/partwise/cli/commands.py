@@ -189,8 +189,9 @@ def compare(
 ) -> None:
     """Set methods side by side on your data.
 
-    They are scored on labels that they have not seen: those beyond --label-share, else half of
-    those that are given. Without labels, by how well runs of different seeds agree.
+    They are scored by right names on labels that they have not seen: those beyond --label-share,
+    else the given ones, each held out once; logistic regression, a linear SVM and label spreading
+    stand beside them. Without labels, by how well runs of different seeds agree.
 
     Example: partwise compare photos/ --label-share 0.1 --methods nmf,gnmf,cdnmf
     """

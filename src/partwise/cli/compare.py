@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -18,10 +17,18 @@ from partwise.cli import work
 from partwise.cli.choose import METHODS, choose, profile
 from partwise.cli.outputs import csv_text
 from partwise.cli.progress import Bar
-from partwise.io import keep_share
+from partwise.cli.scoring import (
+    BASELINES,
+    Rounds,
+    compare_names,
+    default_methods,
+    runner,
+    too_close,
+)
 from partwise.io.files import check_target, write_whole
 
-COLUMNS = ("method", "accuracy", "nmi", "ari", "stability", "seconds", "note")
+COLUMNS: tuple[str, ...] = ("method", "accuracy", "nmi", "ari", "stability", "seconds", "note")
+NAMED: tuple[str, ...] = ("method", "right_name", "error", "seconds", "note")
 
 
 def run_methods(*, as_json: bool) -> None:
@@ -76,21 +83,37 @@ def run_compare(
         task = work.read_task(data, bar, label_share=label_share, seed=seed, reading=reading)
         size = work.n_clusters(task, k)
         names = _names(methods, task)
-        task, scored = _hold_out(task, seed)
-        chosen = choose(profile(task.samples.X, task.given, kind=task.samples.kind)).method
-        rows = []
-        for number, name in enumerate(names):
-            bar.step(number, len(names), f"comparing ({name})")
-            rows.append(_one(task, name, size, parts, seed, runs, max_iter))
-        bar.step(len(names), len(names), "comparing")
+        looked = profile(task.samples.X, task.given, kind=task.samples.kind)
+        chosen = choose(looked, k).method
+        rounds = Rounds(task, seed) if task.n_labelled else None
+        if rounds is not None and rounds.n_scored:
+            columns, scored = NAMED, rounds.said(task.n_labelled)
+            wanted = names if methods is not None else default_methods(names)
+            rows = compare_names(
+                task,
+                wanted,
+                rounds,
+                lambda name: runner(task, name, size, parts, seed, max_iter),
+                bar.step,
+                patient=methods is not None,
+            )
+            task.notes += [note for note in [too_close(rows)] if note]
+        else:
+            columns, scored = COLUMNS, _unscored(task)
+            rows = []
+            for number, name in enumerate(names):
+                bar.step(number, len(names), f"comparing ({name})")
+                rows.append(_one(task, name, size, parts, seed, runs, max_iter))
+            bar.step(len(names), len(names), "comparing")
+    rows = [{c: row[c] for c in columns} for row in rows]
     if out is not None:
-        cells = [["" if row[c] is None else row[c] for c in COLUMNS] for row in rows]
-        write_whole(out, csv_text(COLUMNS, cells), force=force)
+        cells = [["" if row[c] is None else row[c] for c in columns] for row in rows]
+        write_whole(out, csv_text(columns, cells), force=force)
     if as_json:
         result = {"scored": scored, "auto": chosen, "runs": runs, "methods": rows}
         print(json.dumps({**result, "notes": task.notes}, indent=2, ensure_ascii=False))
         return
-    _print(rows, scored, chosen, runs)
+    _print(rows, columns, scored, chosen, runs)
     for note in task.notes:
         errors.print(f"Note: {note}", markup=False, highlight=False, soft_wrap=True)
     if out is not None:
@@ -102,7 +125,7 @@ def _names(methods: str | None, task: work.Task) -> list[str]:
     if methods is not None:
         names = [name.strip() for name in methods.split(",") if name.strip()]
         for name in names:
-            if name != "k-means":
+            if name not in ("k-means", *BASELINES):
                 work.find_method(name)
         return names
     negative = profile(task.samples.X).lowest < 0
@@ -114,23 +137,14 @@ def _names(methods: str | None, task: work.Task) -> list[str]:
     return ["k-means", *fits]
 
 
-def _hold_out(task: work.Task, seed: int) -> tuple[work.Task, str]:
-    """Labels to score on: those that were kept from the methods, else half of those given."""
-    y, given = task.samples.y, task.given
-    if given is None:
-        if y is None:
-            return task, "There are no labels: methods are compared by how stable they are."
-        return task, "Scored on all labels in the data, of which the methods saw none."
-    hidden = [a is not None and b is None for a, b in zip(y if y is not None else (), given)]
-    if any(hidden):
-        return task, f"Scored on the {sum(hidden)} labels that the methods have not seen."
-    kept = keep_share(given, 0.5, random_state=seed)
-    known, seen = task.n_labelled, sum(label is not None for label in kept)
-    if seen == known:
+def _unscored(task: work.Task) -> str:
+    """Which labels score the methods where none was given to them, or none can be held out."""
+    if task.given is None and task.samples.y is not None:
+        return "Scored on all labels in the data, of which the methods saw none."
+    if task.n_labelled:
         task.notes.append("One label a class: none is left to score on.")
-        return task, "All labels were used: methods are compared by how stable they are."
-    shown = replace(task, given=kept)
-    return shown, f"The methods saw {seen} of the {known} labels and are scored on the others."
+        return "All labels were used: methods are compared by how stable they are."
+    return "There are no labels: methods are compared by how stable they are."
 
 
 def _one(
@@ -185,13 +199,16 @@ def _stability(found: list[Any]) -> float | None:
     return round(float(np.mean([adjusted_rand(a, b) for a, b in combinations(texts, 2)])), 4)
 
 
-def _print(rows: list[dict[str, Any]], scored: str, chosen: str, runs: int) -> None:
+def _print(
+    rows: list[dict[str, Any]], columns: tuple[str, ...], scored: str, chosen: str, runs: int
+) -> None:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    shown = [c for c in COLUMNS if c == "method" or any(row[c] not in (None, "") for row in rows)]
+    shown = [c for c in columns if c == "method" or any(row[c] not in (None, "") for row in rows)]
     for column in shown:
         right = column not in ("method", "note")
         table.add_column(column, justify="right" if right else "left", no_wrap=column == "method")
-    key = "accuracy" if "accuracy" in shown else "stability"
+    key = next((c for c in ("right_name", "accuracy") if c in shown), columns[1])
+    key = key if key in shown else "stability"
     for row in sorted(rows, key=lambda row: -(row[key] if row[key] is not None else -1)):
         mark = " (auto)" if row["method"] == chosen else ""
         cells = [row["method"] + mark]
@@ -204,5 +221,9 @@ def _print(rows: list[dict[str, Any]], scored: str, chosen: str, runs: int) -> N
     console = Console(markup=False, highlight=False, soft_wrap=True)
     console.print(scored)
     console.print(table)
-    if runs > 1:
+    if columns is NAMED:
+        console.print(
+            "right_name: share of samples with the right name; error: its standard error."
+        )
+    elif runs > 1:
         console.print(f"Means of {runs} runs; stability: their mean adjusted Rand index.")

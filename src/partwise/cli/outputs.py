@@ -16,6 +16,7 @@ from partwise.io.formulas import quoted
 #: What `partwise cluster` may write; --force replaces a folder that holds nothing else.
 FILES = {
     "assignments.csv",
+    "label_next.csv",
     "representation.npy",
     "representation.csv",
     "model.partwise",

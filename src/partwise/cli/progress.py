@@ -63,7 +63,7 @@ class Bar:
     def watch(self, model: Any, what: str) -> Callable[[], None]:
         """Follow a model's `fit` by iterations; the function that is returned ends it."""
         self.start(what)
-        if not self.shown or not AVAILABLE:
+        if not self.shown or not AVAILABLE or not hasattr(model, "set_callbacks"):
             return lambda: None
         model.set_callbacks(_Iterations(self, what, int(model.max_iter)))
         return lambda: model.set_callbacks()

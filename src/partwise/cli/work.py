@@ -176,7 +176,7 @@ def build(
     looked = profile(samples.X, task.given, kind=samples.kind)
     reason = f"{name}, as asked."
     if name == "auto":
-        choice = choose(looked)
+        choice = choose(looked, k)
         name, reason = choice.method, choice.reason
     method = find_method(name)
     if method.uses_labels and not task.n_labelled:
@@ -201,6 +201,8 @@ def build(
             f"{name} loads the whole matrix ({samples.X.nbytes / 1e9:.1f} GB); "
             f"{', '.join(able)} read it by blocks."
         )
+    if method.names:
+        return method.make(parts, n_clusters=k, seed=seed, **more), name, reason
     size = parts or k
     if method.settings.get("class_reg") or method.estimator == "CDNMF":
         size = parts or max(k, len(task.classes))  # every class has a part
@@ -282,7 +284,11 @@ def _regroup(task: Task, model: Any) -> None:
 
 
 def scores(truth: Any, given: Any, clusters: Any) -> dict[str, Any] | None:
-    """Agreement with the labels that the model has not seen; None if there are none."""
+    """Agreement with the labels that the model has not seen; None if there are none.
+
+    ``right_name``, the share of samples with the right name, where there were labels to name by;
+    ``accuracy`` matches clusters to classes one to one, in hindsight.
+    """
     from partwise.evaluation.metrics import (
         adjusted_rand,
         clustering_accuracy,
@@ -297,15 +303,15 @@ def scores(truth: Any, given: Any, clusters: Any) -> dict[str, Any] | None:
         return None
     y = [str(label) for label in np.asarray(truth)[hidden]]
     found = [str(name) for name in np.asarray(clusters)[hidden]]
-    result = {
-        "samples": int(hidden.sum()),
+    result: dict[str, Any] = {"samples": int(hidden.sum())}
+    if given is not None and np.any(seen):
+        result["right_name"] = float(np.mean([a == b for a, b in zip(y, found)]))
+    return {
+        **result,
         "accuracy": float(clustering_accuracy(y, found)),
         "nmi": float(normalized_mutual_info(y, found)),
         "ari": float(adjusted_rand(y, found)),
     }
-    if given is not None:
-        result["right_name"] = float(np.mean([a == b for a, b in zip(y, found)]))
-    return result
 
 
 def say_columns(columns: list[dict[str, str]], console: Any, most: int = 25) -> None:
