@@ -176,7 +176,9 @@ def build(
     looked = profile(samples.X, task.given, kind=samples.kind)
     reason = f"{name}, as asked."
     if name == "auto":
-        choice = choose(looked, k)
+        # parts of a class belong to the methods that have them
+        whole = task.settings.get("components_per_class") is None
+        choice = choose(looked, k if whole else looked.n_samples + 1)
         name, reason = choice.method, choice.reason
     method = find_method(name)
     if method.uses_labels and not task.n_labelled:
@@ -202,7 +204,8 @@ def build(
             f"{', '.join(able)} read it by blocks."
         )
     if method.names:
-        return method.make(parts, n_clusters=k, seed=seed, **more), name, reason
+        model = method.make(parts, n_clusters=k, seed=seed, **more)
+        return _with_settings(model, name, task.settings), name, reason
     size = parts or k
     if method.settings.get("class_reg") or method.estimator == "CDNMF":
         size = parts or max(k, len(task.classes))  # every class has a part
