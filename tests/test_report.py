@@ -280,3 +280,37 @@ def test_names_stay_apart_however_they_are_cut():
     names = ["x" * 50 + "a" + "y" * 50, "x" * 50 + "b" + "y" * 50, "<b>", "a  b", "a b"]
     shown = charts.distinct(names, 16)
     assert len(set(shown)) == 5 and shown[2] == "&lt;b&gt;"
+
+
+def test_what_to_label_next_is_unclear_unlabelled_and_various():
+    from partwise.view.report.members import to_label_next
+
+    clusters = ["a"] * 6 + ["b"] * 4
+    confidence = np.array([0.1, 0.2, 0.3, 0.4, 0.05, 0.06, 0.9, 0.8, 0.7, 0.6])
+    known = [None] * 10
+    known[4] = "a"
+    assert to_label_next(clusters, confidence, known) == [5, 0, 1, 9, 8, 7]
+    texts = ["same", "same", *(f"text {i}" for i in range(8))]
+    assert to_label_next(clusters, confidence, known, texts)[:3] == [5, 0, 2]
+    assert to_label_next(clusters, None, known) == []
+    assert to_label_next(clusters, confidence, ["x"] * 10) == []
+
+
+def test_names_with_numbers_are_in_their_order():
+    from partwise.view.report.charts import natural
+
+    names = ["block 10", "block 9", "10", "9", "a", "-1.5"]
+    assert sorted(names, key=natural) == ["-1.5", "9", "10", "a", "block 9", "block 10"]
+
+
+def test_the_script_of_the_charts_is_packed():
+    import base64
+    import gzip
+
+    from plotly.offline import get_plotlyjs
+
+    from partwise.view.report.charts import script
+
+    packed = script()
+    assert gzip.decompress(base64.b64decode(packed)).decode() == get_plotlyjs()
+    assert len(packed) < len(get_plotlyjs()) / 2

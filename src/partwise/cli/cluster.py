@@ -251,6 +251,7 @@ def _write_report(
                 title=f"{Path(samples.source).name}: {len(set(model.labels_))} "
                 + ("classes" if hasattr(model, "predict_proba") else "clusters"),
                 command=command,
+                reason=fitted.reason,
                 seconds=fitted.seconds,
                 stability=stable,
             )

@@ -50,9 +50,10 @@ def cluster(
     """Group your own images, texts, table or cells, steered by the labels that you have.
 
     Writes assignments.csv (id, cluster, confidence, given label), representation.npy and .csv,
-    model.partwise, report.html and summary.json, all or none. The confidence is
-    (b - a) / (b + a), where a and b are the distances to the closest two cluster centres: 1 at a
-    centre, 0 half-way between two. It orders samples by how clear they are; it is no probability.
+    model.partwise, report.html and summary.json, all or none. The confidence orders samples by how
+    clear they are: with labels by how much the likeliest name leads the next, without by
+    (b - a) / (b + a), where a and b are the distances to the closest two cluster centres. It is no
+    probability.
 
     Example: partwise cluster photos/ --labels labels.csv -k 10 --out out/
 

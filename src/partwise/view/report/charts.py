@@ -5,9 +5,12 @@ Whatever comes from the user passes through `plain`: plotly reads a few HTML tag
 
 from __future__ import annotations
 
+import base64
+import gzip
 import html
 import json
 import math
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from partwise.view.describe import specificity
 from partwise.view.report.layout import Layout
 from partwise.view.report.stable import Stability
 
@@ -48,11 +52,11 @@ def plotly() -> Any:
 
 
 def script() -> str:
-    """plotly's own script, to be embedded."""
+    """plotly's own script, packed: base64 of gzip, a third of its size, which browsers unpack."""
     from plotly.offline import get_plotlyjs
 
-    code: str = get_plotlyjs()
-    return code.replace("</script", "<\\/script")
+    packed = gzip.compress(get_plotlyjs().encode("utf-8"), compresslevel=9, mtime=0)
+    return base64.b64encode(packed).decode("ascii")
 
 
 def templates() -> dict[str, Any]:
@@ -141,7 +145,7 @@ def samples_map(
         levels: list[str | None] = sorted({n for n in names if n is not None}, key=natural)
         if any(name is None for name in names):
             levels.insert(0, None)  # drawn first, below the labelled
-        named = dict(zip(levels, distinct([level or "no label" for level in levels], 24)))
+        named = dict(zip(levels, distinct([level or "no label" for level in levels], 48)))
         for level in levels:
             here = np.array([i for i, name in enumerate(names) if name == level])
             colour, symbol = (NO_LABEL, "circle") if level is None else look[level]
@@ -178,8 +182,13 @@ def samples_map(
 
 
 def top_terms(H: NDArray[Any], names: Sequence[str], titles: Sequence[str]) -> dict[str, Any]:
-    """The largest entries of each part as bars, one small chart a part."""
+    """The features that set each part apart as bars, one small chart a part.
+
+    The bar is `specificity`: by weight alone the features that are common everywhere would head
+    every part.
+    """
     plotly()
+    scores = specificity(H)
     from plotly.subplots import make_subplots
 
     columns = min(4, len(H))
@@ -192,20 +201,20 @@ def top_terms(H: NDArray[Any], names: Sequence[str], titles: Sequence[str]) -> d
         horizontal_spacing=0.02,
         vertical_spacing=min(0.3 / rows, 40 / (rows * (count * 19 + 60))),
     )
-    for i, row in enumerate(H):
-        order = np.argsort(-row, kind="stable")[:count]
-        order = order[row[order] > 0]
-        top = float(row[order[0]]) if len(order) else 1.0
+    for i, (row, score) in enumerate(zip(H, scores)):
+        order = np.argsort(-score, kind="stable")[:count]
+        order = order[score[order] > 0]
+        top = float(score[order[0]]) if len(order) else 1.0
         place = {"row": i // columns + 1, "col": i % columns + 1}
         y = np.arange(len(order))
         words = [plain(names[j], 28) for j in order]
         figure.add_bar(
-            x=row[order] / top,
+            x=score[order] / top,
             y=y,
             orientation="h",
             marker={"color": ACCENT, "opacity": 0.4, "line": {"width": 0}},
             customdata=[[word, float(value)] for word, value in zip(words, row[order])],
-            hovertemplate="%{customdata[0]}: %{customdata[1]:.4g}<extra></extra>",
+            hovertemplate="%{customdata[0]}: weight %{customdata[1]:.4g}<extra></extra>",
             **place,
         )
         figure.add_scatter(
@@ -263,8 +272,8 @@ def confusion(
     figure.update_layout(
         height=max(220, table.shape[0] * side + 110),
         margin={"l": 8, "r": 8, "t": 8, "b": 8},
-        xaxis={"title": {"text": "cluster"}, **_named(clusters, 16)},
-        yaxis={"title": {"text": "label"}, "autorange": "reversed", **_named(labels, 24)},
+        xaxis={"title": {"text": "cluster"}, **_named(clusters, 40)},
+        yaxis={"title": {"text": "label"}, "autorange": "reversed", **_named(labels, 48)},
     )
     figure.update_xaxes(automargin=True)
     figure.update_yaxes(automargin=True)
@@ -330,7 +339,8 @@ def convergence(history: Sequence[float]) -> dict[str, Any]:
         yaxis={"title": {"text": "objective"}, "automargin": True},
     )
     if len(values) > 20:
-        figure.update_xaxes(type="log")
+        ticks = [m * 10**e for e in range(7) for m in (1, 2, 5) if m * 10**e <= len(values)]
+        figure.update_xaxes(type="log", tickvals=ticks, ticktext=[f"{t:,}" for t in ticks])
     return _bare(figure)
 
 
@@ -360,13 +370,14 @@ def sparseness(parts: NDArray[Any], codes: NDArray[Any]) -> dict[str, Any]:
 
 
 def natural(name: str | None) -> tuple[int, float, str]:
-    """Numbers by value, before other names in their order."""
+    """Numbers by value, before other names; "block 10" after "block 9"."""
     text = "" if name is None else name
+    padded = re.sub(r"\d+", lambda digits: digits[0].zfill(12), text)
     try:
         number = float(text)
     except ValueError:
-        return 1, 0.0, text
-    return (0, number, text) if math.isfinite(number) else (1, 0.0, text)
+        return 1, 0.0, padded
+    return (0, number, text) if math.isfinite(number) else (1, 0.0, padded)
 
 
 def _ramp() -> list[list[Any]]:

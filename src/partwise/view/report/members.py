@@ -110,6 +110,34 @@ def typical_and_doubtful(
     return order[:half], order[half:][::-1][:MEMBERS]
 
 
+def to_label_next(
+    clusters: Sequence[str],
+    confidence: NDArray[np.float64] | None,
+    known: Sequence[str | None] | None,
+    texts: Sequence[str] | None = None,
+    *,
+    most: int = 12,
+    each: int = 3,
+) -> list[int]:
+    """The samples without a label that are least clear, at most three of a cluster, none twice."""
+    if confidence is None:
+        return []
+    taken: dict[str, int] = {}
+    found: list[int] = []
+    said: set[str] = set()
+    for i in np.argsort(confidence, kind="stable").tolist():
+        if len(found) == most:
+            break
+        text = "" if texts is None else texts[i]
+        if (known is not None and known[i] is not None) or (text and text in said):
+            continue
+        said.add(text)
+        if taken.get(clusters[i], 0) < each:
+            taken[clusters[i]] = taken.get(clusters[i], 0) + 1
+            found.append(i)
+    return found
+
+
 def composition(labels: Iterable[str | None]) -> list[tuple[str, int]]:
     """Labels of a cluster's members with their numbers, the most frequent first."""
     counts: dict[str, int] = {}

@@ -23,6 +23,7 @@ from partwise.evaluation.metrics import (
 from partwise.io.files import write_whole
 from partwise.io.samples import Samples
 from partwise.knowledge.labels import encode_labels
+from partwise.view.describe import about, words_of_parts
 from partwise.view.report import charts, members
 from partwise.view.report.layout import lay_out
 from partwise.view.report.pictures import part_uri
@@ -42,6 +43,7 @@ def write_report(
     assignments: Any,
     title: str = "Partwise report",
     command: str = "",
+    reason: str = "",
     seconds: float | None = None,
     stability: Stability | None = None,
     force: bool = False,
@@ -66,8 +68,8 @@ def write_report(
         ``dataset.y`` that are not here were hidden from it, and are scored apart.
     assignments : mapping or DataFrame
         ``"cluster"``, the name of each sample's cluster, and ``"confidence"`` (optional).
-    title, command : str
-        The headline, and the command that makes the page again.
+    title, command, reason : str
+        The headline, the command that makes the page again, and why the method was chosen.
     seconds : float, optional
         How long the fit took.
     stability : Stability, optional
@@ -87,6 +89,7 @@ def write_report(
         assignments=assignments,
         title=title,
         command=command,
+        reason=reason,
         seconds=seconds,
         stability=stability,
     )
@@ -102,6 +105,7 @@ def report_page(
     assignments: Any,
     title: str = "Partwise report",
     command: str = "",
+    reason: str = "",
     seconds: float | None = None,
     stability: Stability | None = None,
 ) -> str:
@@ -126,7 +130,8 @@ def report_page(
     others = sorted({name for name in known or () if name is not None} - set(names))
     look = charts.colours([*names, *sorted(others, key=charts.natural)])
     H = getattr(model, "components_", None)
-    part_titles = _part_titles(model, V.shape[1])
+    part_titles = _part_titles(model, V.shape[1], words_of_parts(H, dataset))
+    words = about(dataset, clusters)
 
     thumbnails = members.Thumbnails(dataset)
     said = members.main_parts(V)
@@ -143,6 +148,9 @@ def report_page(
         )
 
     cards = _cards(clusters, names, confidence, known, V, describe)
+    for card in cards:
+        card["about"] = words.get(card["name"], [])
+    ask = [describe(i) for i in members.to_label_next(clusters, confidence, known, dataset.texts)]
     layout = lay_out(V, clusters)
     points = [describe(int(i)) for i in layout.shown]
     figures: dict[str, Any] = {
@@ -179,7 +187,7 @@ def report_page(
         method=type(model).__name__,
         summary=(type(model).__doc__ or "").strip().partition("\n")[0],
         n_samples=n,
-        n_features=X.shape[1],
+        n_features=X.shape[1] // (3 if len(dataset.image_shape or ()) == 3 else 1),
         n_parts=V.shape[1],
         n_clusters=len(names),
         n_labelled=0 if seen is None else sum(name is not None for name in seen),
@@ -189,6 +197,9 @@ def report_page(
             for j, (uri, kind) in enumerate(pictures)
         ],
         max_parts=MAX_PARTS,
+        part_titles=part_titles,
+        ask=ask,
+        reason=reason,
         cards=cards[: members.MAX_CLUSTERS],
         n_cards=len(cards),
         has_labels=known is not None,
@@ -270,11 +281,16 @@ def _merge(
     return [b if a is None else a for a, b in zip(seen, given)]
 
 
-def _part_titles(model: Any, k: int) -> list[str]:
+def _part_titles(model: Any, k: int, words: Sequence[str]) -> list[str]:
+    """Number, class and words of each part."""
     classes = getattr(model, "component_classes_", [None] * k)
-    return [
-        f"part {j + 1}" + ("" if owner is None else f": {owner}") for j, owner in enumerate(classes)
-    ]
+    titles = []
+    for j, owner in enumerate(classes):
+        said = "" if owner is None else str(owner)
+        if j < len(words) and words[j]:
+            said = f"{said} ({words[j]})" if said else words[j]
+        titles.append(f"part {j + 1}" + (f": {said}" if said else ""))
+    return titles
 
 
 def _pictures(H: Any, shape: tuple[int, ...] | None) -> list[tuple[str, str]]:

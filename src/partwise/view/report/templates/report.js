@@ -1,6 +1,6 @@
 // Tabs, light and dark, and what is said about a point under the pointer. Plotly draws the charts.
 "use strict";
-(() => {
+(async () => {
   const read = (id) => JSON.parse(document.getElementById(id).textContent);
   const figures = read("figures"), points = read("points"), templates = read("templates");
   const root = document.documentElement;
@@ -12,15 +12,31 @@
     displayModeBar: name === "map", modeBarButtons: buttons });
   const charts = new Map();  // what has been drawn
 
+  // The script of the charts lies here packed; a browser that cannot unpack it shows all the rest.
+  const unpack = async () => {
+    const packed = atob(document.getElementById("plotly").textContent);
+    const bytes = Uint8Array.from(packed, (letter) => letter.charCodeAt(0));
+    const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+    const code = document.createElement("script");
+    code.textContent = await new Response(stream).text();
+    document.head.append(code);
+  };
+  const ready = await unpack().then(() => true, () => false);
+
   const draw = (box, look, width) => {
     const figure = figures[box.dataset.figure];
     const layout = { ...figure.layout, template: templates[look] };
     if (width) Object.assign(layout, { width, autosize: false });
+    else if (box.dataset.figure === "map" && box.clientWidth < 640) {
+      // on a phone the legend lies below, and the map keeps the width
+      Object.assign(layout, { margin: { l: 8, r: 8, t: 32, b: 8 }, legend:
+        { ...layout.legend, orientation: "h", x: 0, y: -0.02, yanchor: "top", maxheight: 0.3 } });
+    }
     Plotly.react(box, figure.data, layout, options(box.dataset.figure));
     if (!charts.has(box)) { charts.set(box, true); if (box.dataset.figure === "map") listen(box); }
   };
   const redraw = (look = theme(), width) => charts.forEach((_, box) => draw(box, look, width));
-  const drawIn = (panel) => panel.querySelectorAll("[data-figure]").forEach((box) => {
+  const drawIn = (panel) => ready && panel.querySelectorAll("[data-figure]").forEach((box) => {
     if (!charts.has(box)) draw(box, theme()); else Plotly.Plots.resize(box);
   });
 
@@ -98,10 +114,13 @@
   });
   system.addEventListener("change", () => { name(); redraw(); });
   addEventListener("beforeprint", () => {
-    document.querySelectorAll("[data-figure]").forEach((box) => draw(box, "light", 700));
+    if (ready) document.querySelectorAll("[data-figure]").forEach((box) => draw(box, "light", 700));
   });
   addEventListener("afterprint", () => redraw());
   name();
+  if (!ready) document.querySelectorAll("[data-figure]").forEach((box) => {
+    box.textContent = "This browser is too old to draw this chart.";
+  });
   document.body.classList.add("tabbed");
   show(tabs[0]);
 })();
