@@ -161,7 +161,7 @@ def whole(folder: Path, name: str, seed: int) -> dict[str, Any]:
     others = baselines(X)
     model = PartsClassifier(warm_start=True)
     found: dict[str, Any] = {}
-    for m in budgets(y, 5):
+    for m in budgets(y, 2):
         known = draw(y, m, seed)
         rest = np.flatnonzero(known < 0)
         began = time.perf_counter()

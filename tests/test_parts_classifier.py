@@ -119,7 +119,9 @@ def test_what_the_numbers_are():
     assert prepare.choose_preparation(rng.random((40, 4))).kind == "columns"
     assert prepare.choose_preparation(load_digits().data).kind == "unit rows"
     skewed = prepare.choose_preparation(np.exp(3 * rng.standard_normal((400, 4))))
-    assert skewed.log
+    assert skewed.log and skewed.kind == "columns"
+    genes = prepare.choose_preparation(np.exp(3 * rng.standard_normal((40, 200))))
+    assert genes.log and genes.kind == "unit rows"
     P = prepare.choose_preparation(counts).plain(counts)
     np.testing.assert_allclose(P.toarray(), partwise.datasets.tfidf(counts).toarray(), atol=1e-12)
 

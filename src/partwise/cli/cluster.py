@@ -16,12 +16,13 @@ from rich.table import Table
 
 from partwise._versions import versions
 from partwise.cli import work
-from partwise.cli.naming import naming, next_rows, say_naming
+from partwise.cli.naming import next_rows, say_naming
 from partwise.cli.outputs import check_folder, csv_text, whole_folder
 from partwise.cli.progress import Bar
 from partwise.estimators import registry
 from partwise.io.files import check_target, write_whole
 from partwise.view.describe import about
+from partwise.view.naming import naming
 
 #: The representation as text only up to this many numbers.
 MAX_TEXT = 2_000_000
@@ -153,7 +154,7 @@ def _summary(task: work.Task, fitted: work.Fitted, command: str) -> dict[str, An
         "iterations": int(model.n_iter_),
         "status": str(model.status_),
         "scores": work.scores(samples.y, task.given, model.labels_),
-        "naming": naming(task, model),
+        "naming": naming(model, samples.ids),
         "seconds": {"read": round(task.seconds, 3), "fit": round(fitted.seconds, 3)},
         "versions": versions(),
     }

@@ -16,7 +16,6 @@ from sklearn.base import (
 )
 from sklearn.utils import check_random_state, column_or_1d
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from partwise.engine.numeric import Array, blas_threads
@@ -221,7 +220,12 @@ class PartsClassifier(
             y = column_or_1d(y, warn=True)
         labels = encode_labels(y, n)
         assert labels is not None
-        check_classification_targets(labels.classes)
+        names = labels.classes
+        if names.dtype.kind == "f" and (names != np.rint(names)).any():
+            raise ValueError(
+                "Unknown label type: continuous. PartsClassifier names classes; y holds numbers "
+                "that are not whole."
+            )
         if labels.n_classes < 1:
             raise ValueError(
                 "PartsClassifier needs at least one label, and every entry of y is unknown "

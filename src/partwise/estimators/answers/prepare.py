@@ -13,6 +13,9 @@ from partwise.engine.numeric import Array
 
 #: Fewer features than this are a table: the length of a row says something there.
 TABLE = 50
+#: So many columns, or more than samples, are one kind of measurement (genes): a column that hardly
+#: varies is noise there, and dividing it by its spread would make it count.
+WIDE = 1000
 #: Columns are in one unit where the middle one reaches this share of the largest value of all.
 UNITS = 0.2
 #: A dense array of whole numbers with more zeros than this holds counts of words or the like.
@@ -25,8 +28,9 @@ SKEW = 1.5
 class Preparation:
     """How samples are brought to the scale on which they are compared.
 
-    ``kind`` is "tf-idf" (counts), "unit rows" (images, spectra, embeddings) or "columns" (tables:
-    every column centred and divided by its spread, after log(1 + x) where ``log``).
+    ``kind`` is "tf-idf" (counts), "unit rows" (images, spectra, expression, embeddings) or
+    "columns" (tables: every column centred and divided by its spread); the last two after
+    log(1 + x) where ``log``.
     """
 
     kind: str
@@ -41,8 +45,9 @@ class Preparation:
             X = sp.csr_array(X, copy=True)
             X.data = 1.0 + np.log(X.data, out=np.zeros_like(X.data), where=X.data > 0)
             return normalize(X.multiply(self.scale[None, :]).tocsr(), copy=False)  # type: ignore[index]
+        if self.log:
+            X = np.log1p(np.maximum(X, 0))
         if self.kind == "columns":
-            X = np.log1p(np.maximum(X, 0)) if self.log else X
             return (X - self.center) / self.scale
         return normalize(X, copy=True)
 
@@ -76,6 +81,8 @@ def choose_preparation(X: Any) -> Preparation:
     if X.shape[1] >= TABLE and _one_unit(X):
         return Preparation("unit rows", signed)
     log = not signed and _skewed(X)
+    if X.shape[1] >= max(TABLE, min(X.shape[0], WIDE)):
+        return Preparation("unit rows", signed, log)
     Z = np.log1p(X) if log else X
     center, spread = Z.mean(axis=0), Z.std(axis=0)
     flat = spread <= 1e-9 * np.maximum(np.abs(center), 1e-300)

@@ -24,6 +24,7 @@ from partwise.io.files import write_whole
 from partwise.io.samples import Samples
 from partwise.knowledge.labels import encode_labels
 from partwise.view.describe import about, words_of_parts
+from partwise.view.naming import naming
 from partwise.view.report import charts, members
 from partwise.view.report.layout import lay_out
 from partwise.view.report.pictures import part_uri
@@ -205,6 +206,7 @@ def report_page(
         has_labels=known is not None,
         has_confidence=confidence is not None,
         scores=scores,
+        naming=naming(model, dataset.ids),
         stability=stability,
         model=model,
         status=status[:1].upper() + status[1:],
