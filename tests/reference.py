@@ -1169,3 +1169,37 @@ def beside_kl(x, U, weights, V, lam, v):
 
     near = np.flatnonzero(weights)
     return divergence(x, U @ v) + lam * sum(weights[j] * divergence(V[j], v) for j in near)
+
+
+# --------------------------------------------------------------------------------------------
+# Entries that were not seen, and weights of entries
+# --------------------------------------------------------------------------------------------
+
+
+def weighed_entries(X, V, U, weight, loss="frobenius"):
+    """Σ w_ij loss(x_ij, y_ij); what X holds where w is zero does not matter."""
+    X = np.where(weight > 0, X, 0.0)
+    Y = V @ U.T
+    entries = 0.5 * (X - Y) ** 2 if loss == "frobenius" else kl_entries(X, Y)
+    return float(np.sum(weight * entries))
+
+
+def nmf_weighed(X, V0, U0, n_iter, *, weight, loss="frobenius", order="VU"):
+    """Lee and Seung's updates with a weight for each entry (Blondel, Ho & Van Dooren 2008)."""
+    X = np.where(weight > 0, X, 0.0)
+
+    def step(X, weight, Z, B):
+        Y = Z @ B.T
+        if loss == "frobenius":
+            return multiplicative(Z, (weight * X) @ B, (weight * Y) @ B)
+        return multiplicative(Z, (weight * X / floor(Y)) @ B, weight @ B)
+
+    return alternate(
+        V0,
+        U0,
+        n_iter,
+        order,
+        lambda V, U: step(X, weight, V, U),
+        lambda V, U: step(X.T, weight.T, U, V),
+        lambda V, U: weighed_entries(X, V, U, weight, loss),
+    )

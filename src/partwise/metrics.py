@@ -1,5 +1,6 @@
 """Scores: of clusters against classes, and of the parts themselves."""
 
+from partwise.evaluation.held_out import HeldOut, hold_out
 from partwise.evaluation.metrics import (
     adjusted_rand,
     clustering_accuracy,
@@ -9,8 +10,10 @@ from partwise.evaluation.metrics import (
 )
 
 __all__ = [
+    "HeldOut",
     "adjusted_rand",
     "clustering_accuracy",
+    "hold_out",
     "normalized_mutual_info",
     "purity",
     "sparseness",

@@ -11,11 +11,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from partwise.engine.arrays import column_sums64, spread
+from partwise.engine.arrays import column_sums64, namespace, spread
 from partwise.engine.data import DataMatrix
 from partwise.engine.maps import Smoothing
-from partwise.engine.numeric import Array, ratio
-from partwise.engine.subproblems import Divergence, Quadratic, Subproblem
+from partwise.engine.numeric import Array, dot64, ratio
+from partwise.engine.subproblems import Divergence, Filled, Quadratic, Subproblem
 from partwise.engine.terms import Term
 
 NAMES = {"frobenius": 2.0, "kullback-leibler": 1.0, "itakura-saito": 0.0}
@@ -180,10 +180,19 @@ class Frobenius(Loss):
         else:
             F = seen.S(Z)
             C, G = seen.R.tdot(F), F.T @ (F if seen.d is None else F * seen.d[:, None])
-        constant, others = seen.constant, half.others
-        return Quadratic(
-            C, G, d=d, terms=half.terms, constant=constant, others=others, sweeps=half.sweeps
-        )
+        rest: dict[str, Any] = {
+            "d": d,
+            "terms": half.terms,
+            "constant": seen.constant,
+            "others": half.others,
+            "sweeps": half.sweeps,
+        }
+        lack = seen.R.lack
+        if lack is None:
+            return Quadratic(C, G, **rest)
+        if side == "V":
+            return Filled(C, lack.fill_dot(Z, B), G, Z, lambda Z: lack.squares(Z, B), **rest)
+        return Filled(C, lack.fill_tdot(F, U), G, U, lambda U: lack.squares(F, U), **rest)
 
 
 class KullbackLeibler(Loss):
@@ -206,7 +215,23 @@ class KullbackLeibler(Loss):
             product, xlogy = seen.R.kl_dot(Z, seen.S(U))
             last = seen.last.keep(Z, U, float(xlogy.sum()), product)
         sum_y = float(column_sums64(Z, seen.d) @ column_sums64(seen.S(U)))
+        if seen.R.lack is not None:
+            at = U if side == "V" else Z
+            sum_y -= dot64(at, self._lacking(seen, side, Z, U))
         return seen.constant + sum_y - last.total
+
+    def _lacking(self, seen: Seen, side: str, Z: Array, U: Array) -> Array:
+        """What gaps take off the cost of the factor that is not ``side``: E B or EᵀF."""
+        lack = seen.R.lack
+        assert lack is not None
+        return lack.sums("U", Z, seen.S(Z)) if side == "V" else lack.sums("V", U, seen.S(U))
+
+    def _seen_cost(self, seen: Seen, side: str, Z: Array, U: Array, cost: Array) -> Array:
+        """The cost of the factor that is not ``side``, row by row where entries have gaps."""
+        if seen.R.lack is None:
+            return cost
+        less = cost - self._lacking(seen, side, Z, U)
+        return namespace(less).maximum(less, 0)
 
     def subproblem(self, seen: Seen, side: str, Z: Array, U: Array, half: Half) -> Divergence:
         return self._codes(seen, Z, U, half) if side == "V" else self._basis(seen, Z, U, half)
@@ -222,9 +247,10 @@ class KullbackLeibler(Loss):
         def newton(Z: Array, cost: Array, ridge: Array, sweeps: int, rough: bool) -> Array:
             return seen.R.kl_newton(Z, B, cost, ridge, sweeps, rough, transposed=False)[0]
 
+        cost = sums if d is None else d[:, None] * sums
         return Divergence(
             product,
-            sums if d is None else d[:, None] * sums,
+            self._seen_cost(seen, "U", Z, U, cost),
             d=d,
             terms=half.terms,
             newton=newton if "V" in seen.R.newton_sides else None,
@@ -247,7 +273,7 @@ class KullbackLeibler(Loss):
 
         return Divergence(
             product,
-            mass,
+            self._seen_cost(seen, "V", Z, U, mass),
             terms=half.terms,
             newton=newton if "U" in seen.R.newton_sides else None,
             evaluate=lambda U: self.value(seen, Z, U),

@@ -64,6 +64,8 @@ class FactorModel:
             d = np.ones(n) if weights is None else weights
             d = (d if self.rows is None else self.rows.reduce(d)).astype(data.dtype)
             self.d = self.R.rows(d)
+        if self.R.lack is not None and self.R.lack.d is not None:
+            self.d = self.R.lack.d
         self.terms: dict[str, list[Term]] = {"V": [], "U": []}
         for side, terms in (("V", terms_V), ("U", terms_U)):
             for term in terms:
@@ -144,7 +146,12 @@ class FactorModel:
         return moved
 
     def feasible(self, Z: Array, U: Array) -> tuple[Array, Array]:
-        """A start that keeps the constraints, which no step leaves."""
+        """A start that keeps the constraints, which no step leaves.
+
+        Nothing moves a part where no sample saw the feature: it is zero there.
+        """
+        if self.R.lack is not None:
+            U = U * self.R.lack.seen_columns
         return self.normalize(Z, U)
 
     def fit_scale(self, V: Array, U: Array) -> Array:
@@ -152,7 +159,7 @@ class FactorModel:
         if not self.unit:
             return V
         B = self.S(U)
-        fit = arrays.vdot(B, self.data.tdot(V))
+        fit = arrays.vdot(B, self.data.filled().tdot(V))
         size = arrays.vdot(V.T @ V, B.T @ B)
         return V * (fit / size) if fit > 0 and size > 0 else V
 

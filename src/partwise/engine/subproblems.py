@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -162,6 +162,63 @@ class Quadratic(Subproblem):
         """A bound of the Hessian: ‖G‖₂ max d plus the terms' own."""
         d = 1.0 if self.d is None else arrays.largest(self.d)
         return arrays.spectral_norm(self.G) * d + sum(t.lipschitz() for t in self.terms)
+
+
+class Filled(Quadratic):
+    """½ Σ w_ij (x_ij - z_i·b_j)² + terms(Z): a quadratic that touches it at ``origin``.
+
+    Entries that lack E = d1ᵀ - w of their row's weight d are filled with what the model says at
+    the origin. The quadratic is above by ½ Σ E (y - y₀)², which `change` and `value` take off
+    again: they are those of the loss itself.
+
+    Parameters
+    ----------
+    given, fill : (n, k) arrays
+        Products of what was seen, and of what fills the gaps, with the other factor.
+    origin : (n, k) array
+    squares : callable
+        Σ E ∘ Y² of a factor, with the other one as it is.
+    """
+
+    local = True
+
+    def __init__(
+        self,
+        given: Array,
+        fill: Array,
+        G: Array,
+        origin: Array,
+        squares: Callable[[Array], float],
+        *,
+        constant: float,
+        **rest: Any,
+    ) -> None:
+        super().__init__(given + fill, G, constant=constant + 0.5 * dot64(fill, origin), **rest)
+        self.given, self.fill, self.origin, self.squares = given, fill, origin, squares
+        self._last: tuple[Array, float] | None = None
+
+    def _above(self, Z: Array) -> float:
+        """How far the quadratic is above the loss at Z."""
+        if Z is self.origin:
+            return 0.0
+        if self._last is None or self._last[0] is not Z:
+            self._last = Z, 0.5 * self.squares(Z - self.origin)
+        return self._last[1]
+
+    def value(self, Z: Array) -> float:
+        return super().value(Z) - self._above(Z)
+
+    def change(self, new: Array, old: Array) -> float:
+        before = self._above(old)
+        return super().change(new, old) + before - self._above(new)
+
+    def halves(self, Z: Array) -> tuple[Array, Array]:
+        """What was seen, against what the model says there; exact at the origin."""
+        pos = self._pull(Z) - self.fill
+        return self.given, namespace(pos).maximum(pos, 0)
+
+    def split(self, Z: Array) -> tuple[Array, Array]:
+        return add_terms(self.terms, Z, *self.halves(Z))
 
 
 class Sweeps(Protocol):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from functools import partial
 from numbers import Integral, Real
 from os import PathLike
 from typing import Any
@@ -26,7 +27,7 @@ from partwise.engine.solvers.codes import solve_codes, start_codes
 from partwise.engine.solvers.loop import Settings, Solution, alternate, residual_at
 from partwise.engine.solvers.steps import STEPS, Step, check_step, make_step, mu_lin, shuffled
 from partwise.engine.terms import Linear, Ridge, Term
-from partwise.estimators import _inputs, _validate
+from partwise.estimators import _gaps, _inputs, _validate
 from partwise.estimators._callbacks import CallbackSupportMixin
 from partwise.estimators._progress import Progress, all_or_nothing, full_device
 
@@ -53,10 +54,12 @@ class Factorizer(
         "verbose": ["verbose"],
         "device": [str, None],
         "checkpoint": [str, PathLike, None],
+        "missing_values": [Real, None],
     }
 
     device: str | None = None  # the estimators that take it set it in their constructor
     checkpoint: Any = None
+    missing_values: float | None = None
 
     # -- hooks ------------------------------------------------------------------------------
 
@@ -138,21 +141,39 @@ class Factorizer(
     # -- fitting ----------------------------------------------------------------------------
 
     def _check_X(self, X: Any, *, reset: bool) -> Any:
+        return self._check_entries(X, None, reset=reset)
+
+    def _check_entries(self, X: Any, entry_weight: Any, *, reset: bool) -> Any:
+        """X checked, with weights of its entries; data with gaps where not all count alike."""
         beta = beta_of(self.beta_loss)
         special = _inputs.check_special(self, X, reset=reset, beta=beta)
         if special is not None:
+            _gaps.refuse(special, self.missing_values, entry_weight)
             return special
-        X = validate_data(
-            self,
-            X,
-            accept_sparse=("csr", "csc"),
-            dtype=[np.float64, np.float32],
-            reset=reset,
-        )
+        with _gaps.naming_the_setting(self):
+            X = validate_data(
+                self,
+                X,
+                accept_sparse=("csr", "csc"),
+                dtype=[np.float64, np.float32],
+                ensure_all_finite=True if self.missing_values is None else "allow-nan",
+                reset=reset,
+            )
+        X, places, seen = _gaps.without_gaps(X, self.missing_values)
+        _validate.check_finite(X)
         _validate.check_non_negative(X, type(self).__name__)
         if beta <= 0 and (X.min() == 0):
             raise ValueError(_inputs.ZEROS)
-        return X if self.device is None else _inputs.move(X, self.device)
+        wrap = as_data if self.device is None else partial(_inputs.move, device=self.device)
+        if places is None and entry_weight is None:
+            return X if self.device is None else wrap(X)
+        if beta not in (1.0, 2.0):
+            raise ValueError(
+                f"missing_values and entry_weight need beta_loss 'frobenius' or "
+                f"'kullback-leibler', got {self.beta_loss!r}."
+            )
+        found = _gaps.with_gaps(X, places, seen, entry_weight, wrap)
+        return wrap(found) if found is X and self.device is not None else found
 
     def _starts(
         self, data: Any, k: int, W: Any, H: Any, weights: Array | None
@@ -194,7 +215,11 @@ class Factorizer(
     def _fit_whole(self, X: Any, y: Any, W: Any, H: Any, sample_weight: Any, **given: Any) -> Array:
         self._validate_params()
         self._solver_name()  # refuses before any work is done
-        X = self._check_X(X, reset=True)
+        weight = _inputs.plain(given.pop("entry_weight", None))
+        if weight is None:
+            X = self._check_X(X, reset=True)
+        else:
+            X = self._check_entries(X, weight, reset=True)
         extra = self._prepare(X, _inputs.plain(y), **given)
         k = self._n_parts(X, H, extra)
         data, W, H, factor = self._tame(X, W, H)
@@ -222,7 +247,13 @@ class Factorizer(
         makes = self._starts(data, k, W, H, weights)
         progress = Progress(self, X, y, len(makes))
         with blas_threads(data.density * data.shape[0] * data.shape[1] * k):
-            given = {"sample_weight": sample_weight, "W": W, "H": H, **given}
+            given = {
+                "sample_weight": sample_weight,
+                "W": W,
+                "H": H,
+                "entry_weight": weight,
+                **given,
+            }
             keeper = self._keeper(model, extra, given, len(makes))
             solution = self._solve(model, makes, solver, progress, keeper)
             V = self._store(model, solution, solver, k, extra)
@@ -441,6 +472,7 @@ class Factorizer(
         tags = super().__sklearn_tags__()
         tags.input_tags.positive_only = True
         tags.input_tags.sparse = True
+        tags.input_tags.allow_nan = self.missing_values is not None
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
 

@@ -351,18 +351,67 @@ class ConstrainedFactorizer(GroupedFactorizer):
         codes = np.asarray(to_numpy(codes)) * np.sqrt(model.factor)
         return codes if local else codes[rows]
 
-
-class GraphFactorizer(ConstrainedFactorizer):
-    """Base of the estimators that take a graph and sample weights."""
-
     @with_callbacks
     def fit(
         self,
         X: Any,
         y: Any = None,
         *,
+        sample_weight: Any = None,
+        entry_weight: Any = None,
+        W: Any = None,
+        H: Any = None,
+    ) -> Any:
+        """Learn parts and codes.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Non-negative samples.
+        y : array-like of shape (n_samples,), default=None
+            Labels in any order; -1, None or NaN where unknown.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Weights of the samples in the loss.
+        entry_weight : {array-like, sparse matrix} of shape (n_samples, n_features), default=None
+            Weights >= 0 of the entries in the loss; 0 is an entry not seen.
+        W, H : array-like, default=None
+            The start, if ``init="custom"``. A start that breaks hard labels is averaged within
+            each class.
+
+        Returns
+        -------
+        self
+        """
+        self._fit(X, y, W, H, sample_weight, entry_weight=entry_weight)
+        return self
+
+    @with_callbacks
+    def fit_transform(
+        self,
+        X: Any,
+        y: Any = None,
+        W: Any = None,
+        H: Any = None,
+        *,
+        sample_weight: Any = None,
+        entry_weight: Any = None,
+    ) -> Array:
+        """`fit`, and return the codes of the training samples."""
+        return own(self._fit(X, y, W, H, sample_weight, entry_weight=entry_weight))
+
+
+class GraphFactorizer(ConstrainedFactorizer):
+    """Base of the estimators that take a graph and sample weights."""
+
+    @with_callbacks
+    def fit(  # type: ignore[override]
+        self,
+        X: Any,
+        y: Any = None,
+        *,
         graph: Any = None,
         sample_weight: Any = None,
+        entry_weight: Any = None,
         W: Any = None,
         H: Any = None,
     ) -> Any:
@@ -378,6 +427,8 @@ class GraphFactorizer(ConstrainedFactorizer):
             A symmetric non-negative neighbour graph; None builds one where the model uses it.
         sample_weight : array-like of shape (n_samples,), default=None
             Weights of the samples in the loss.
+        entry_weight : {array-like, sparse matrix} of shape (n_samples, n_features), default=None
+            Weights >= 0 of the entries in the loss; 0 is an entry not seen.
         W, H : array-like, default=None
             The start, if ``init="custom"``. A start that breaks hard labels is averaged within
             each class.
@@ -386,7 +437,7 @@ class GraphFactorizer(ConstrainedFactorizer):
         -------
         self
         """
-        self._fit(X, y, W, H, sample_weight, graph=graph)
+        self._fit(X, y, W, H, sample_weight, entry_weight=entry_weight, graph=graph)
         return self
 
     @with_callbacks
@@ -399,9 +450,10 @@ class GraphFactorizer(ConstrainedFactorizer):
         *,
         graph: Any = None,
         sample_weight: Any = None,
+        entry_weight: Any = None,
     ) -> Array:
         """`fit`, and return the codes of the training samples."""
-        return own(self._fit(X, y, W, H, sample_weight, graph=graph))
+        return own(self._fit(X, y, W, H, sample_weight, entry_weight=entry_weight, graph=graph))
 
     def transform(self, X: Any, *, graph: Any = None) -> Array:
         r"""Code new samples beside their neighbours, with the basis fixed.

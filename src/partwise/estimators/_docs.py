@@ -30,7 +30,10 @@ PARTS = {
     device : str, default=None
         A torch device for numpy and scipy input, as in `NMF`.
     checkpoint : path, default=None
-        A folder from which an interrupted fit goes on, as in `NMF`.""",
+        A folder from which an interrupted fit goes on, as in `NMF`.
+    missing_values : float or nan, default=None
+        What stands for an entry that was not seen, as in `NMF`. Neighbours are searched with the
+        gaps filled by means of rows and columns (sparse X: by zeros).""",
     "graph": """n_neighbors : int, default=5
         Neighbours of each sample in the graph, made symmetric by the maximum.
     weighting : {"binary", "heat", "dot"}, default="binary"

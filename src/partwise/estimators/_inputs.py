@@ -87,6 +87,7 @@ def move(X: Any, device: str) -> Any:
 def searchable(X: Any) -> tuple[Any, Literal["exact", "approximate"]]:
     """X as the search for neighbours takes it, and how it is searched."""
     if isinstance(X, Swept):
+        X = X.filled()
         whole = X.whole()
         return (X, "approximate") if whole is None else (to_numpy(whole), "exact")
     return to_numpy(X), "exact"

@@ -15,6 +15,13 @@ from partwise.engine.numeric import Array
 SIGNED = "CF and LCF take signed data"
 
 
+def check_finite(X: Any) -> None:
+    """Raise where X has NaN or infinity."""
+    values = X.data if sp.issparse(X) else X
+    if not np.isfinite(values).all():
+        raise ValueError("Input X contains NaN or infinity beside its missing values.")
+
+
 def check_non_negative(X: Any, whom: str) -> None:
     """Raise where X has a negative entry, and say where."""
     values = X.data if sp.issparse(X) else X
@@ -140,6 +147,7 @@ def ncw_weights(data: Any) -> Array:
 
     Their mean is one, so that the loss keeps its size beside a penalty.
     """
+    data = data.filled()
     ones = data.constant_rows(np.ones(1, dtype=data.dtype))
     degree = to_numpy(data.dot(data.tdot(ones)))[:, 0].astype(np.float64)
     weights = np.divide(1.0, degree, out=np.zeros_like(degree), where=degree > 0)

@@ -94,6 +94,7 @@ class CDNMF(ConstrainedFactorizer):
         verbose: int = 0,
         device: str | None = None,
         checkpoint: Any = None,
+        missing_values: float | None = None,
     ) -> None:
         self.n_components = n_components
         self.class_reg = class_reg
@@ -110,6 +111,7 @@ class CDNMF(ConstrainedFactorizer):
         self.verbose = verbose
         self.device = device
         self.checkpoint = checkpoint
+        self.missing_values = missing_values
 
     def _pieces(self) -> Pieces:
         printed = 1.0 if self.beta_loss == "frobenius" else 10.0

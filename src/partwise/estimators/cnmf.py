@@ -76,6 +76,7 @@ class CNMF(ConstrainedFactorizer):
         verbose: int = 0,
         device: str | None = None,
         checkpoint: Any = None,
+        missing_values: float | None = None,
     ) -> None:
         self.n_components = n_components
         self.beta_loss = beta_loss
@@ -89,6 +90,7 @@ class CNMF(ConstrainedFactorizer):
         self.verbose = verbose
         self.device = device
         self.checkpoint = checkpoint
+        self.missing_values = missing_values
 
     def _pieces(self) -> Pieces:
         return Pieces(hard_labels=True)

@@ -132,6 +132,7 @@ class ConstrainedNMF(GraphFactorizer):
         verbose: int = 0,
         device: str | None = None,
         checkpoint: Any = None,
+        missing_values: float | None = None,
     ) -> None:
         self.n_components = n_components
         self.hard_labels = hard_labels
@@ -161,6 +162,7 @@ class ConstrainedNMF(GraphFactorizer):
         self.verbose = verbose
         self.device = device
         self.checkpoint = checkpoint
+        self.missing_values = missing_values
 
     def _own_terms(self, side: str) -> list[Term]:
         name = "terms" if side == "V" else "basis_terms"

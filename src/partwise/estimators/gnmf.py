@@ -104,6 +104,7 @@ class GNMF(GraphFactorizer):
         verbose: int = 0,
         device: str | None = None,
         checkpoint: Any = None,
+        missing_values: float | None = None,
     ) -> None:
         self.n_components = n_components
         self.graph_reg = graph_reg
@@ -123,6 +124,7 @@ class GNMF(GraphFactorizer):
         self.verbose = verbose
         self.device = device
         self.checkpoint = checkpoint
+        self.missing_values = missing_values
 
     def _pieces(self) -> Pieces:
         return Pieces(graph_reg=self.graph_reg)
@@ -205,6 +207,7 @@ class SemiGNMF(GraphFactorizer):
         verbose: int = 0,
         device: str | None = None,
         checkpoint: Any = None,
+        missing_values: float | None = None,
     ) -> None:
         self.n_components = n_components
         self.graph_reg = graph_reg
@@ -224,6 +227,7 @@ class SemiGNMF(GraphFactorizer):
         self.verbose = verbose
         self.device = device
         self.checkpoint = checkpoint
+        self.missing_values = missing_values
 
     def _pieces(self) -> Pieces:
         return Pieces(graph_reg=self.graph_reg, label_weight=self.label_weight)

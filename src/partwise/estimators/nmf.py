@@ -78,6 +78,11 @@ class NMF(Factorizer):
     checkpoint : path, default=None
         A folder. The state of the fit is saved there every few iterations, and a `fit` of the
         same model on the same data goes on from it. Needs ``n_init=1``.
+    missing_values : float or nan, default=None
+        What stands for an entry that was not seen: ``np.nan``, or a number. The loss is then over
+        the seen entries only, in `fit`, `transform` and `score`; `inverse_transform` says what the
+        model has in the gaps. A sparse X stores NaN where an entry is hidden, and what it does not
+        store are zeros as ever; with 0 they are unseen. Frobenius and Kullback-Leibler.
 
     Attributes
     ----------
@@ -152,6 +157,7 @@ class NMF(Factorizer):
         mu_rule: str = "lee-seung",
         device: str | None = None,
         checkpoint: Any = None,
+        missing_values: float | None = None,
     ) -> None:
         self.n_components = n_components
         self.init = init
@@ -170,6 +176,7 @@ class NMF(Factorizer):
         self.mu_rule = mu_rule
         self.device = device
         self.checkpoint = checkpoint
+        self.missing_values = missing_values
 
     def _model(self, data: Any, k: int, weights: Array | None, extra: Any) -> FactorModel:
         n, p = data.shape
@@ -187,7 +194,14 @@ class NMF(Factorizer):
 
     @with_callbacks
     def fit(
-        self, X: Any, y: Any = None, *, W: Any = None, H: Any = None, sample_weight: Any = None
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        W: Any = None,
+        H: Any = None,
+        sample_weight: Any = None,
+        entry_weight: Any = None,
     ) -> NMF:
         """Learn the parts of X.
 
@@ -200,20 +214,30 @@ class NMF(Factorizer):
             The start, if ``init="custom"``.
         sample_weight : array-like of shape (n_samples,), default=None
             Weights of the samples in the loss.
+        entry_weight : {array-like, sparse matrix} of shape (n_samples, n_features), default=None
+            Weights >= 0 of the entries in the loss; 0 is an entry not seen. A sparse one has the
+            weights of seen entries, and nothing else was seen.
 
         Returns
         -------
         self : NMF
         """
-        self._fit(X, y, W, H, sample_weight)
+        self._fit(X, y, W, H, sample_weight, entry_weight=entry_weight)
         return self
 
     @with_callbacks
     def fit_transform(
-        self, X: Any, y: Any = None, W: Any = None, H: Any = None, *, sample_weight: Any = None
+        self,
+        X: Any,
+        y: Any = None,
+        W: Any = None,
+        H: Any = None,
+        *,
+        sample_weight: Any = None,
+        entry_weight: Any = None,
     ) -> Array:
         """Learn the parts of X and return W, its codes; parameters as in `fit`."""
-        return own(self._fit(X, y, W, H, sample_weight))
+        return own(self._fit(X, y, W, H, sample_weight, entry_weight=entry_weight))
 
     def _fit_codes(self, X: Any, W: Any, H: Any) -> tuple[Array, Array, int]:
         """W for a given H."""

@@ -96,6 +96,7 @@ class NMFDC(ConstrainedFactorizer):
         verbose: int = 0,
         device: str | None = None,
         checkpoint: Any = None,
+        missing_values: float | None = None,
     ) -> None:
         self.n_components = n_components
         self.smoothing = smoothing
@@ -110,6 +111,7 @@ class NMFDC(ConstrainedFactorizer):
         self.verbose = verbose
         self.device = device
         self.checkpoint = checkpoint
+        self.missing_values = missing_values
 
     beta_loss = "frobenius"
 
@@ -189,6 +191,7 @@ class NSNMF(ConstrainedFactorizer):
         verbose: int = 0,
         device: str | None = None,
         checkpoint: Any = None,
+        missing_values: float | None = None,
     ) -> None:
         self.n_components = n_components
         self.smoothing = smoothing
@@ -203,6 +206,7 @@ class NSNMF(ConstrainedFactorizer):
         self.verbose = verbose
         self.device = device
         self.checkpoint = checkpoint
+        self.missing_values = missing_values
 
     def _pieces(self) -> Pieces:
         return Pieces(smoothing=self.smoothing)

@@ -80,12 +80,33 @@ class Products(Protocol):
         """
         ...
 
+    def times_dot(self, V: Array, U: Array) -> Array:
+        """(X ∘ VUᵀ) U, (n, k): X holds weights of entries."""
+        ...
+
+    def times_tdot(self, V: Array, U: Array) -> Array:
+        """(X ∘ VUᵀ)ᵀ V, (p, k)."""
+        ...
+
+    def times_squares(self, V: Array, U: Array) -> Array:
+        """Σ_j x_ij (VUᵀ)_ij², (n,) float64."""
+        ...
+
     def beta_dot(self, V: Array, U: Array, beta: float) -> tuple[Array, Array, Array]:
         """(X ∘ Y^(β-2)) U, Y^(β-1) U and the β-divergence of each row, Y = VUᵀ."""
         ...
 
     def beta_tdot(self, V: Array, U: Array, beta: float) -> tuple[Array, Array]:
         """(X ∘ Y^(β-2))ᵀ V and (Y^(β-1))ᵀ V."""
+        ...
+
+    @property
+    def lack(self) -> Any | None:
+        """What the weight of each entry lacks, `masked.Lack`; None where all are seen alike."""
+        ...
+
+    def filled(self) -> DataMatrix:
+        """X with something in its gaps, for what cannot do with gaps: starts, neighbours."""
         ...
 
     @property
@@ -154,6 +175,10 @@ class Swept:
 
     density: float
     dtype: Any
+    lack: Any | None = None
+
+    def filled(self) -> Any:
+        return self
 
     def whole(self) -> Any | None:
         """X itself, where it lies in one piece in memory or a file; None elsewhere."""

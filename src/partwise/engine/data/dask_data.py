@@ -271,6 +271,15 @@ class DaskData(Swept):
         both = self.blocks.map(_kl_newton, self.blocks, *args, like=0)
         return self._pair(both, U.shape[1])
 
+    def times_dot(self, V: Array, U: Array) -> Array:
+        return self._rows(_call, "times_dot", V, U, width=U.shape[1])
+
+    def times_tdot(self, V: Array, U: Array) -> Array:
+        return self.blocks.reduce(_call, self.blocks, "times_tdot", V, U)
+
+    def times_squares(self, V: Array, U: Array) -> Array:
+        return self._rows(_call, "times_squares", V, U, dtype=np.float64)
+
     def beta_dot(self, V: Array, U: Array, beta: float) -> tuple[Array, Array, Array]:
         raise NotImplementedError("refused before any work is done")
 

@@ -136,6 +136,25 @@ class DenseData(InNumpy):
             return Z, np.zeros(0)
         return Z, sum(blocks.xlogy(X, V[rows], Z, self._low) for rows, X in self._blocks())
 
+    def times_dot(self, V: Array, U: Array) -> Array:
+        out = np.empty((self.shape[0], U.shape[1]), dtype=self.dtype)
+        for rows, X in self._blocks():
+            np.matmul(X * (V[rows] @ U.T), U, out=out[rows])
+        return out
+
+    def times_tdot(self, V: Array, U: Array) -> Array:
+        out = np.zeros_like(U, order="C")
+        for rows, X in self._blocks():
+            out += (X * (V[rows] @ U.T)).T @ V[rows]
+        return out
+
+    def times_squares(self, V: Array, U: Array) -> Array:
+        def squares(rows: slice, X: Array) -> Array:
+            Y = V[rows] @ U.T
+            return np.einsum("ij,ij,ij->i", X, Y, Y, dtype=np.float64, casting="unsafe")
+
+        return self._by_row(squares)
+
     def beta_dot(self, V: Array, U: Array, beta: float) -> tuple[Array, Array, Array]:
         num = np.empty((self.shape[0], U.shape[1]), dtype=self.dtype)
         den, loss = np.empty_like(num), np.empty(self.shape[0])

@@ -232,6 +232,19 @@ class DeviceDense(OnDevice):
             out += (X / self._modelled(V[rows], U)).T @ V[rows]
         return out
 
+    def times_dot(self, V: Array, U: Array) -> Array:
+        parts = [(X * (V[rows] @ U.T)) @ U for rows, X in self._blocks()]
+        return namespace(U).concat(parts)
+
+    def times_tdot(self, V: Array, U: Array) -> Array:
+        out = namespace(U).zeros_like(U)
+        for rows, X in self._blocks():
+            out += (X * (V[rows] @ U.T)).T @ V[rows]
+        return out
+
+    def times_squares(self, V: Array, U: Array) -> Array:
+        return self._by_row(lambda rows, X: float64(X * (V[rows] @ U.T) ** 2).sum(axis=1))
+
     def kl_newton(self, *args: Any, **kwargs: Any) -> tuple[Array, Array]:
         raise NotImplementedError("no second-order sweeps on a device; newton_sides says so")
 
@@ -323,6 +336,10 @@ class DeviceSparse(DeviceDense):
         return self.made(self.csr(Csr(starts, cast(places % p, indices.dtype), x, (n_rows, p))))
 
     def _modelled(self, V: Array, U: Array) -> Array:
+        y = self._at_entries(V, U)
+        return namespace(y).maximum(y, self._low)
+
+    def _at_entries(self, V: Array, U: Array) -> Array:
         """VUᵀ at the non-zeros, in pieces so that nothing of size nnz x k is stored."""
         xp, columns = namespace(U), self.parts.indices
         y = xp.empty_like(self.parts.values)
@@ -330,7 +347,7 @@ class DeviceSparse(DeviceDense):
         for lo in range(0, y.shape[0], step):
             hi = lo + step
             y[lo:hi] = (V[self._row_of[lo:hi]] * U[columns[lo:hi]]).sum(axis=1)
-        return xp.maximum(y, self._low)
+        return y
 
     def kl_dot(self, V: Array, U: Array) -> tuple[Array, Array]:
         y, x = self._modelled(V, U), self.parts.values
@@ -340,6 +357,17 @@ class DeviceSparse(DeviceDense):
     def kl_tdot(self, V: Array, U: Array) -> Array:
         values = (self.parts.values / self._modelled(V, U))[self._by_column]
         return self.multiply(self.csr(self._XT_parts._replace(values=values)), V)
+
+    def times_dot(self, V: Array, U: Array) -> Array:
+        values = self.parts.values * self._at_entries(V, U)
+        return self.multiply(self.csr(self.parts._replace(values=values)), U)
+
+    def times_tdot(self, V: Array, U: Array) -> Array:
+        values = (self.parts.values * self._at_entries(V, U))[self._by_column]
+        return self.multiply(self.csr(self._XT_parts._replace(values=values)), V)
+
+    def times_squares(self, V: Array, U: Array) -> Array:
+        return self._sums(self.parts.values * self._at_entries(V, U) ** 2)
 
 
 def xlogx(X: Array) -> Array:

@@ -93,6 +93,26 @@ class SparseData(DenseData):
         run(X.indptr, X.indices, X.data, Z, B, *args)
         return Z, xlogy
 
+    def times_dot(self, V: Array, U: Array) -> Array:
+        return _sampled("times_rows", self.X, V, U, np.empty((self.shape[0], U.shape[1]), V.dtype))
+
+    def times_tdot(self, V: Array, U: Array) -> Array:
+        out = np.empty((self.shape[1], U.shape[1]), U.dtype)
+        return _sampled("times_rows", self._XT, U, V, out)
+
+    def times_squares(self, V: Array, U: Array) -> Array:
+        return _sampled("square_rows", self.X, V, U, np.empty(self.shape[0]))
+
+
+def _sampled(name: str, X: Any, V: Array, U: Array, out: Array) -> Array:
+    from partwise.engine import kernels_sampled
+
+    bounds, threads = _cut(X, 20 * V.shape[1])
+    run = getattr(kernels_sampled, name + ("_parallel" if threads > 1 else ""))
+    V, U = np.ascontiguousarray(V), np.ascontiguousarray(U)
+    run(X.indptr, X.indices, X.data, V, U, out, bounds)
+    return out
+
 
 def _cut(X: Any, work: int) -> tuple[Array, int]:
     """Row bounds with about equal numbers of non-zeros, and how many threads they deserve.

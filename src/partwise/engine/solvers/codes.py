@@ -16,7 +16,7 @@ from partwise.engine.sweeps import sweep_rows
 def start_codes(data: Any, k: int) -> Array:
     """The constant start of scikit-learn's ``transform``."""
     n, p = data.shape
-    mean = float(data.row_sums().sum()) / max(1, n * p)
+    mean = float(data.filled().row_sums().sum()) / max(1, n * p)
     return data.constant_rows(np.full(k, np.sqrt(mean / k), dtype=data.dtype))
 
 

@@ -21,6 +21,7 @@ def start(
 
     A sample of weight 2 starts like two equal samples, so that weights mean repetition.
     """
+    data = data.filled()
     mean = _mean(data, weights)
     if init == "random":
         V, U = _random(data, k, rng, mean)

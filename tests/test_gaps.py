@@ -1,0 +1,213 @@
+"""Entries that were not seen, and weights of entries: against the naive sums over seen entries."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from scipy.optimize import nnls
+
+import partwise
+import reference
+from methods import FROBENIUS, KL, LOSSES, make_problem
+from partwise.engine.data import as_data
+from partwise.engine.data.masked import Lack, MaskedData
+
+q = make_problem(0, n=60, p=40)
+rng = np.random.default_rng(3)
+#: One share for each way to keep a mask: hidden places, all places, seen places.
+SHARES = (0.1, 0.5, 0.85)
+
+
+def mask(share):
+    """1 where seen; no row without a seen entry, the last feature never seen."""
+    seen = (np.random.default_rng(1).random(q.X.shape) >= share).astype(float)
+    seen[:, 3], seen[:, -1] = 1.0, 0.0
+    return seen
+
+
+def with_nan(X, seen):
+    return np.where(seen > 0, X, np.nan)
+
+
+def sparse_with_nan(X, seen):
+    """NaN stored where hidden, zeros not stored."""
+    out = sp.csr_array(with_nan(X, seen))
+    assert np.isnan(out.data).sum() == (seen == 0).sum()
+    return out
+
+
+def nmf(loss=FROBENIUS, **params):
+    settings = {"max_iter": 20, "tol": 0.0, "solver": "mu", "init": "custom", **params}
+    return partwise.NMF(q.k, beta_loss=loss, missing_values=np.nan, **settings)
+
+
+def start():
+    return {"W": q.V.copy(), "H": np.ascontiguousarray(q.U.T)}
+
+
+def weights():
+    W = np.random.default_rng(2).random(q.X.shape) * mask(0.2)
+    W[:, 3] = 1.5
+    return W
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("make", [with_nan, sparse_with_nan])
+@pytest.mark.parametrize("share", SHARES)
+def test_mu_is_the_naive_update(loss, make, share, monkeypatch):
+    monkeypatch.setattr("partwise.engine.data.SMALL_SPARSE", 0)
+    seen = mask(share)
+    V, U, history = reference.nmf_weighed(q.X, q.V, q.U, 20, weight=seen, loss=loss)
+    model = nmf(loss).fit(make(q.X, seen), **start())
+    assert np.allclose(model.embedding_ @ model.components_, V @ U.T, rtol=1e-9, atol=1e-12)
+    assert np.allclose(model.objective_history_, history, rtol=1e-10)
+    assert not model.components_[:, -1].any()  # nobody saw it
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("kind", ["dense", "sparse X", "sparse weights", "both sparse"])
+def test_weights_of_entries_are_those_of_the_naive_update(loss, kind, monkeypatch):
+    monkeypatch.setattr("partwise.engine.data.SMALL_SPARSE", 0)
+    W = weights()
+    V, U, history = reference.nmf_weighed(q.X, q.V, q.U, 20, weight=W, loss=loss)
+    X = sp.csr_array(q.X) if kind in ("sparse X", "both sparse") else q.X
+    given = sp.csr_array(W) if kind in ("sparse weights", "both sparse") else W
+    model = nmf(loss).fit(X, entry_weight=given, **start())
+    assert np.allclose(model.embedding_ @ model.components_, V @ U.T, rtol=1e-9, atol=1e-12)
+    assert np.allclose(model.objective_history_, history, rtol=1e-10)
+
+
+@pytest.mark.parametrize(
+    "loss, solver", [(FROBENIUS, "hals"), (FROBENIUS, "nesterov"), (KL, "newton")]
+)
+@pytest.mark.parametrize("weight", [mask(0.1), mask(0.5), weights()])
+def test_fast_solvers_descend_to_the_naive_objective_or_below(loss, solver, weight):
+    _, _, history = reference.nmf_weighed(q.X, q.V, q.U, 400, weight=weight, loss=loss)
+    model = nmf(loss, solver=solver, max_iter=300).fit(q.X, entry_weight=weight, **start())
+    found = reference.weighed_entries(q.X, model.embedding_, model.components_.T, weight, loss)
+    assert model.objective_ == pytest.approx(found, rel=1e-7)
+    assert found <= history[-1] * 1.02  # another valley at worst
+    assert (np.diff(model.objective_history_) <= 1e-9 * found).all()
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_zeros_may_be_what_is_missing(loss):
+    X = sp.csr_array(q.X[:, q.X.any(axis=0)][q.X.any(axis=1)])
+    hidden = np.where(X.toarray() == 0, np.nan, X.toarray())
+    fit = {"random_state": 0, "max_iter": 30, "tol": 0.0, "solver": "mu", "beta_loss": loss}
+    model = partwise.NMF(3, missing_values=0, **fit).fit(X)
+    other = partwise.NMF(3, missing_values=np.nan, **fit).fit(hidden)
+    assert model.objective_ == pytest.approx(other.objective_, rel=1e-8)
+    unseen = partwise.NMF(3, missing_values=-1, **fit).fit(np.where(np.isnan(hidden), -1, hidden))
+    assert np.array_equal(unseen.components_, other.components_)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("solver", ["auto", "mu"])
+def test_no_gap_is_the_plain_model(loss, solver):
+    fit = {"random_state": 0, "max_iter": 30, "tol": 0.0, "solver": solver, "beta_loss": loss}
+    plain = partwise.NMF(3, **fit).fit(q.X)
+    same = partwise.NMF(3, missing_values=np.nan, **fit).fit(q.X, entry_weight=np.ones(q.X.shape))
+    assert np.array_equal(plain.components_, same.components_)
+    none = Lack(as_data(np.zeros_like(q.X)), seen=False)
+    through = partwise.NMF(3, **fit)
+    through._check_X = lambda X, reset: MaskedData(as_data(X), none)
+    through.fit(q.X)
+    assert np.allclose(through.components_, plain.components_, rtol=1e-10, atol=1e-12)
+
+
+METHODS = [
+    partwise.GNMF(3, graph_reg=0.1, missing_values=np.nan),
+    partwise.SemiGNMF(3, graph_reg=0.1, missing_values=np.nan),
+    partwise.CNMF(3, missing_values=np.nan),
+    partwise.CDNMF(3, missing_values=np.nan),
+    partwise.NMFDC(3, missing_values=np.nan),
+    partwise.NSNMF(3, missing_values=np.nan),
+    partwise.ConstrainedNMF(
+        3, hard_labels=True, graph_reg=0.1, class_reg=0.5, alpha_W=0.001, smoothing=0.2,
+        missing_values=np.nan,
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("model", METHODS, ids=lambda m: type(m).__name__)
+@pytest.mark.parametrize("loss", LOSSES)
+def test_gaps_beside_labels_graph_and_unit_scale(model, loss):
+    """What is in a gap does not matter, the history falls, and its end is the objective."""
+    if "beta_loss" not in model.get_params() and loss == KL:
+        pytest.skip("Frobenius only")
+    given = {"random_state": 0, "max_iter": 40, "tol": 0.0}
+    if "beta_loss" in model.get_params():
+        given["beta_loss"] = loss
+    model = model.set_params(**given)
+    seen = mask(0.3)
+    gamma = {"sample_weight": q.gamma}
+    model.fit(with_nan(q.X, seen), q.y, **gamma)
+    assert (np.diff(model.objective_history_) <= 1e-9 * model.objective_).all()
+    Y = model.inverse_transform(model.embedding_)
+    weight, one = q.gamma[:, None] * seen, np.eye(Y.shape[1])
+    lost = reference.weighed_entries(q.X, Y, one, weight, loss)
+    assert model.reconstruction_err_**2 / 2 == pytest.approx(lost, rel=1e-6)
+
+
+@pytest.mark.parametrize("share", SHARES[:2])
+def test_new_samples_with_gaps_are_coded_by_what_was_seen(share):
+    seen = mask(share)
+    model = partwise.NMF(3, missing_values=np.nan, random_state=0, tol=1e-8, max_iter=3000)
+    model.fit(q.X)
+    H = model.components_
+    exact = np.array([nnls(H[:, on].T, x[on])[0] for x, on in zip(q.X, seen > 0, strict=True)])
+    codes = model.transform(with_nan(q.X, seen))
+    here, best = (
+        np.array([((x - v @ H)[on] ** 2).sum() for x, v, on in zip(q.X, V, seen > 0, strict=True)])
+        for V in (codes, exact)
+    )
+    assert (here <= best * (1 + 1e-4) + 1e-6).all()
+    score = -0.5 * here.sum() / len(q.X)
+    assert model.score(with_nan(q.X, seen)) == pytest.approx(score, rel=1e-6)
+
+
+def test_bad_gaps_are_answered():
+    hidden = with_nan(q.X, mask(0.2))
+    with pytest.raises(ValueError, match=r"missing_values=np\.nan"):
+        partwise.NMF(3).fit(hidden)
+    model = partwise.NMF(3, missing_values=np.nan)
+    with pytest.raises(ValueError, match=r"entry_weight has shape \(5, 5\) and X \(60, 40\)"):
+        model.fit(q.X, entry_weight=np.ones((5, 5)))
+    with pytest.raises(ValueError, match="entry_weight must be >= 0, got -1"):
+        model.fit(q.X, entry_weight=np.full(q.X.shape, -1.0))
+    with pytest.raises(ValueError, match="entry_weight contains NaN"):
+        model.fit(q.X, entry_weight=hidden)
+    hidden[7] = np.nan
+    with pytest.raises(ValueError, match="row 7 of X: every entry is hidden"):
+        model.fit(hidden)
+    with pytest.raises(ValueError, match="row 0 of X and 59 others"):
+        model.fit(q.X, entry_weight=sp.csr_array(q.X.shape))
+    with pytest.raises(ValueError, match="infinity"):
+        model.fit(np.where(np.arange(40) == 3, np.inf, q.X))
+    with pytest.raises(ValueError, match="'frobenius' or 'kullback-leibler'"):
+        partwise.NMF(3, missing_values=np.nan, beta_loss=0.5, solver="mu").fit(
+            with_nan(q.X, mask(0.2))
+        )
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("make", [np.asarray, sp.csr_array])
+def test_held_out_entries_are_scored_and_no_others(loss, make):
+    held = partwise.metrics.hold_out(make(q.X), 0.2, random_state=0)
+    gaps = held.X if make is np.asarray else held.X.toarray()
+    hidden = np.zeros(q.X.shape, dtype=bool)
+    hidden[held.rows, held.columns] = True
+    assert np.array_equal(hidden, np.isnan(gaps))
+    assert np.array_equal(gaps[~hidden], q.X[~hidden])
+    assert np.array_equal(held.values, q.X[held.rows, held.columns])
+    model = partwise.NMF(3, missing_values=np.nan, beta_loss=loss, random_state=0).fit(held.X)
+    Y = model.embedding_ @ model.components_
+    if loss == KL:
+        Y = np.maximum(Y, 1e-6 * held.values.mean())
+    weight = hidden / hidden.sum()
+    naive = reference.weighed_entries(q.X, Y, np.eye(Y.shape[1]), weight, loss)
+    assert held.error(model) == pytest.approx(naive, rel=1e-9)
+    if make is sp.csr_array:
+        assert (held.values == 0).sum() == (held.values > 0).sum()
+    with pytest.raises(ValueError, match="share must be between 0 and 1"):
+        partwise.metrics.hold_out(q.X, 1.5)
