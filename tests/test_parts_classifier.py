@@ -1,5 +1,6 @@
 """PartsClassifier: names, probabilities, new samples; its pieces against plain formulas."""
 
+import contextlib
 import pickle
 
 import numpy as np
@@ -12,6 +13,7 @@ from sklearn.semi_supervised import LabelSpreading
 
 import partwise
 from partwise import PartsClassifier
+from partwise.estimators import parts_classifier
 from partwise.estimators.answers import features, folds, heads, prepare
 
 
@@ -90,6 +92,30 @@ def test_sparse_is_dense(digits, fitted):
     model = PartsClassifier(max_iter=40).fit(sp.csr_matrix(X + 0.5), known)
     dense = PartsClassifier(max_iter=40).fit(X + 0.5, known)
     assert np.mean(model.transduction_ == dense.transduction_) > 0.97
+
+
+def test_data_stays_where_it_is(digits, tmp_path, monkeypatch):
+    """On disk, as a tensor, as a Dask array: the same names, from codes computed there."""
+    X, y, known = digits
+    file = np.memmap(tmp_path / "x.dat", np.float64, "w+", shape=X.shape)
+    file[:] = X
+    monkeypatch.setattr(parts_classifier, "IN_MEMORY", 0)
+    kinds = {"disk": file}
+    with contextlib.suppress(ImportError):
+        import torch
+
+        kinds["tensor"] = torch.from_numpy(X)
+    with contextlib.suppress(ImportError):
+        import dask.array
+
+        kinds["dask"] = dask.array.from_array(X, chunks=(200, -1))
+    for data in kinds.values():
+        model = PartsClassifier(max_iter=40, warm_start=True).fit(data, known)
+        assert model.preparation_ == "as it is"
+        assert np.mean(model.transduction_ == y) > 0.93
+        assert np.mean(model.predict(data) == model.transduction_) > 0.97
+        codes = model.embedding_
+        assert model.fit(data, known).embedding_ is codes
 
 
 def test_signed_samples(digits):
@@ -285,7 +311,7 @@ def test_new_codes_are_the_minimum():
     rng = np.random.default_rng(3)
     H, V, P = rng.random((4, 9)), rng.random((6, 4)), rng.random((5, 9))
     near = features.neighbors_of(rng.random((5, 2)), rng.random((6, 2)), 3)
-    Z = features.code_rows(P, H, V, near, 0.7)
+    Z = features.code_rows(P @ H.T, H, V, near, 0.7)
     J = near.indices.reshape(5, 3)
     grad = (Z @ H - P) @ H.T + 0.7 * sum(Z - V[J[:, j]] for j in range(3))
     assert np.abs(np.minimum(Z, grad)).max() < 1e-3  # grad >= 0, zero where Z > 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from numbers import Integral, Real
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -16,25 +16,21 @@ from sklearn.base import (
 )
 from sklearn.utils import check_random_state, column_or_1d
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 
+from partwise.engine.data import back_end
 from partwise.engine.numeric import Array, blas_threads
-from partwise.estimators import _inputs
+from partwise.estimators import _inputs, _validate
 from partwise.estimators.answers import pool
+from partwise.estimators.answers.calibration import Expected, expected
 from partwise.estimators.answers.explain import Explained
 from partwise.estimators.answers.features import Features, build_features
 from partwise.knowledge.labels import Labels, encode_labels
 
 #: Parts where there are samples enough; the number of classes need not be known.
 PARTS = 30
-
-
-class Expected(NamedTuple):
-    """Share of right names to expect, with the ends of a 95 % interval."""
-
-    accuracy: float
-    low: float
-    high: float
+#: Bytes up to which a file on disk is read whole.
+IN_MEMORY = 200_000_000
 
 
 class PartsClassifier(
@@ -118,6 +114,8 @@ class PartsClassifier(
         "random_state": ["random_state"],
     }
 
+    device: str | None = None  # X is used where it is
+
     def __init__(
         self,
         n_parts: Any = "auto",
@@ -155,15 +153,12 @@ class PartsClassifier(
         self
         """
         self._validate_params()
-        X = self._check_X(X, reset=True)
+        original, X = X, self._check_X(X, reset=True)
         labels = self._check_y(y, X.shape[0])
-        weights = np.ones(X.shape[0])
-        if sample_weight is not None:
-            weights = _check_sample_weight(
-                sample_weight, X, dtype=np.float64, ensure_non_negative=True
-            )
+        given = _validate.check_weights(_inputs.plain(sample_weight), X)
+        weights = np.ones(X.shape[0]) if given is None else given
         seed = self._seed()
-        self._learn_features(X, seed)
+        self._learn_features(X, seed, original)
         self._learn_names(labels, weights, seed)
         return self
 
@@ -179,7 +174,7 @@ class PartsClassifier(
         self
         """
         self._validate_params()
-        self._learn_features(self._check_X(X, reset=True), self._seed())
+        self._learn_features(self._check_X(X, reset=True), self._seed(), X)
         return self
 
     def relabel(self, y: Any, *, weigh: bool = True) -> PartsClassifier:
@@ -206,6 +201,11 @@ class PartsClassifier(
         return int(check_random_state(self.random_state).randint(2**31 - 1))
 
     def _check_X(self, X: Any, *, reset: bool) -> Any:
+        on_disk = isinstance(X, np.memmap) and X.nbytes > IN_MEMORY
+        if on_disk or back_end(X) is not None:
+            special = _inputs.check_special(self, X, reset=reset, beta=2.0)
+            if special is not None:  # a Dask array comes back wrapped; GNMF takes it as it was
+                return X if hasattr(special, "tdot") else special
         X = validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=reset)
         return sp.csr_array(X) if sp.issparse(X) else X
 
@@ -233,13 +233,14 @@ class PartsClassifier(
             )
         return labels
 
-    def _learn_features(self, X: Any, seed: int) -> None:
+    def _learn_features(self, X: Any, seed: int, original: Any) -> None:
         """Graph and codes; with ``warm_start`` those of the last X, if it is the same."""
         settings = (self.n_parts, self.graph_reg, self.n_neighbors, self.max_iter, seed)
         mark = f"{_fingerprint(X)} {settings}"
-        if self.warm_start and getattr(self, "_state", {}).get("mark") == mark:
-            return  # `_memory` is not in a model file
-
+        last = self.__dict__.get("_memory", {}).get("X")  # it is not in a model file
+        same = getattr(self, "_state", {}).get("mark") == mark
+        if self.warm_start and same and (_is_local(X) or last is original):
+            return
         n, p = X.shape
         parts = (
             min(PARTS, max(n // 4, 1), max(2 * p, 2)) if self.n_parts == "auto" else self.n_parts
@@ -253,7 +254,7 @@ class PartsClassifier(
             seed=seed,
         )
         self._state: dict[str, Any] = {"mark": mark, "features": features.state()}
-        self._memory: dict[str, Any] = {}
+        self._memory: dict[str, Any] = {"X": None if _is_local(X) else original}
         self.preparation_ = features.preparation.kind
         self.n_components_ = int(features.V.shape[1])
         self.n_iter_, self.status_ = features.n_iter, features.status
@@ -339,7 +340,7 @@ class PartsClassifier(
     def expected_accuracy_(self) -> Expected:
         check_is_fitted(self)
         answer = self._answer
-        return _expected(answer.held_out, answer.truth)
+        return expected(answer.held_out, answer.truth)
 
     # -- using ------------------------------------------------------------------------------
 
@@ -383,21 +384,16 @@ class PartsClassifier(
         return tags
 
 
+def _is_local(X: Any) -> bool:
+    return sp.issparse(X) or (isinstance(X, np.ndarray) and not isinstance(X, np.memmap))
+
+
 def _fingerprint(X: Any) -> str:
-    """A digest of the numbers of X."""
+    """A digest of the numbers of X; elsewhere, only of its shape."""
+    if not _is_local(X):
+        return f"{type(X).__name__} {tuple(X.shape)}"
     digest = hashlib.blake2b(str((X.shape, X.dtype)).encode())
     parts = (X.data, X.indices, X.indptr) if sp.issparse(X) else (X,)
     for part in parts:
         digest.update(np.ascontiguousarray(part).data)
     return digest.hexdigest()
-
-
-def _expected(p: Array, y: Array) -> Expected:
-    """Share of right names and Wilson's interval."""
-    n = y.size
-    if not n:
-        return Expected(float("nan"), 0.0, 1.0)
-    share, z = float(np.mean(p.argmax(axis=1) == y)), 1.96
-    middle = (share + z * z / (2 * n)) / (1 + z * z / n)
-    half = z / (1 + z * z / n) * float(np.sqrt(share * (1 - share) / n + z * z / (4 * n * n)))
-    return Expected(share, max(middle - half, 0.0), min(middle + half, 1.0))

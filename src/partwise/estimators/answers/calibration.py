@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,6 +19,14 @@ WORST = 12.0
 SLOPES, PRIOR = np.exp(np.linspace(-1.2, 1.2, 25)), 0.5
 #: Rounds of estimating how common the classes are.
 ROUNDS = 3
+
+
+class Expected(NamedTuple):
+    """Share of right names to expect, with the ends of a 95 % interval."""
+
+    accuracy: float
+    low: float
+    high: float
 
 
 @dataclass
@@ -149,3 +158,14 @@ def _sigmoid(z: Array) -> Array:
 def _logit(p: Array) -> Array:
     p = np.clip(p, 1e-6, 1 - 1e-6)
     return np.log(p / (1 - p))
+
+
+def expected(p: Array, y: Array) -> Expected:
+    """Share of right names and Wilson's interval."""
+    n = y.size
+    if not n:
+        return Expected(float("nan"), 0.0, 1.0)
+    share, z = float(np.mean(p.argmax(axis=1) == y)), 1.96
+    middle = (share + z * z / (2 * n)) / (1 + z * z / n)
+    half = z / (1 + z * z / n) * float(np.sqrt(share * (1 - share) / n + z * z / (4 * n * n)))
+    return Expected(share, max(middle - half, 0.0), min(middle + half, 1.0))

@@ -22,10 +22,13 @@ import scipy.sparse as sp
 from sklearn.neighbors import NearestNeighbors
 from sklearn.utils.extmath import randomized_svd
 
+from partwise.engine.arrays import to_numpy
+from partwise.engine.data import as_data
 from partwise.engine.numeric import Array
 from partwise.estimators.answers.prepare import Preparation, choose_preparation
 
-VIEWS = ("codes", "plain", "both", "smooth")
+#: The preparation of an X that stays where it is: rows as they are, directions at unit length.
+ELSEWHERE = "as it is"
 #: Leading singular directions of the data that the plain heads see.
 DIRECTIONS = 100
 #: Rounds and share of averaging with the neighbours.
@@ -67,6 +70,8 @@ class Features:
         A training sample that comes again keeps what it had; others are coded by the parts and
         by their nearest training samples.
         """
+        if self.preparation.kind == ELSEWHERE:
+            return self._new(X)
         seen = _find(row_marks(X), self.marks)
         fresh = np.flatnonzero(seen < 0)
         views = {name: Z[seen] for name, Z in self.views.items()}
@@ -88,16 +93,24 @@ class Features:
         return views, near, V
 
     def _new(self, X: Any) -> tuple[dict[str, Array], sp.csr_array, Array]:
-        P = self.preparation.plain(X)
+        P, plain, XH = self._seen_by(X)
         near = neighbors_of(P, self.P, self.n_neighbors)
-        V = code_rows(self.preparation.parts_input(P), self.H, self.V, near, self.graph_reg)
-        plain = _unit(np.asarray(P @ self.directions), self.preparation)
+        V = code_rows(XH, self.H, self.V, near, self.graph_reg)
         smooth, known = plain, self.plain
         walk = row_stochastic(self.graph)
         for _ in range(ROUNDS):
             smooth = (1 - SHARE) * smooth + SHARE * (near @ known)
             known = (1 - SHARE) * known + SHARE * (walk @ known)
         return self._views(V, plain, smooth), near, V
+
+    def _seen_by(self, X: Any) -> tuple[Any, Array, Array]:
+        """Where neighbours are looked for, the plain view, and the products with the parts."""
+        if self.preparation.kind == ELSEWHERE:
+            plain = unit_rows(_products(X, self.directions))
+            return plain, plain, _products(X, self.H.T)
+        P = self.preparation.plain(X)
+        plain = _unit(np.asarray(P @ self.directions), self.preparation)
+        return P, plain, np.asarray(self.preparation.parts_input(P) @ self.H.T)
 
     def adjacency(self) -> sp.csr_array:
         """D^-½ W D^-½ of the graph, in float32."""
@@ -131,24 +144,31 @@ def build_features(
     from partwise.estimators.gnmf import GNMF
     from partwise.knowledge.graph import neighbor_graph
 
-    preparation = choose_preparation(X)
-    P = preparation.plain(X)
+    local = isinstance(X, np.ndarray) and not isinstance(X, np.memmap)
+    if local or sp.issparse(X):
+        preparation = choose_preparation(X)
+        P = preparation.plain(X)
+        parts, marks = preparation.parts_input(P), row_marks(X)
+        directions = leading_directions(P, seed)
+        plain = _unit(np.asarray(P @ directions), preparation)
+    else:  # what comes here is narrow: the samples on a few directions, and their codes
+        preparation, parts = Preparation(ELSEWHERE, False), X
+        directions = leading_elsewhere(X, seed)
+        P = plain = unit_rows(_products(X, directions))
+        marks = np.empty(0, np.uint64)
     n = P.shape[0]
     k = min(n_neighbors, n - 1)
     graph = neighbor_graph(P, k) if k > 0 else sp.csr_array((n, n))
     model = GNMF(n_parts, graph_reg=graph_reg, max_iter=max_iter, tol=1e-4, random_state=seed)
-    V, H = _factorize(model, preparation.parts_input(P), graph)
+    V, H = _factorize(model, parts, graph)
     told = (
         int(getattr(model, "n_iter_", 1)),
         str(getattr(model, "status_", "")),
         float(getattr(model, "objective_", 0.0)),
     )
-    directions = leading_directions(P, seed)
-    plain = _unit(np.asarray(P @ directions), preparation)
     smooth, walk = plain, row_stochastic(graph)
     for _ in range(ROUNDS):
         smooth = (1 - SHARE) * smooth + SHARE * (walk @ smooth)
-    marks = row_marks(X)
     made = Features(preparation, P, graph, H, V, directions, plain, marks, k, graph_reg, *told)
     made.views = made._views(V, plain, smooth)
     return made
@@ -160,14 +180,14 @@ def _factorize(model: Any, P: Any, graph: sp.csr_array) -> tuple[Array, Array]:
 
     from sklearn.exceptions import ConvergenceWarning
 
-    values = P.data if sp.issparse(P) else P
     k = int(model.n_components)
-    if not values.any():
+    values = P.data if sp.issparse(P) else P
+    if isinstance(values, np.ndarray) and not values.any():
         return np.zeros((P.shape[0], k)), np.zeros((k, P.shape[1]))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # codes need no last digit
         model.fit(P, graph=graph)
-    return np.asarray(model.embedding_), np.asarray(model.components_)
+    return np.asarray(to_numpy(model.embedding_)), np.asarray(to_numpy(model.components_))
 
 
 def leading_directions(P: Any, seed: int) -> Array:
@@ -177,6 +197,27 @@ def leading_directions(P: Any, seed: int) -> Array:
         return np.ascontiguousarray(np.linalg.svd(P, full_matrices=False)[2][:d].T)
     Vt = randomized_svd(P, d, n_iter=4, random_state=seed)[2]
     return np.ascontiguousarray(Vt.T)
+
+
+def leading_elsewhere(X: Any, seed: int) -> Array:
+    """The same for an X on disk, on a device or on a cluster: four passes of products."""
+    p = X.shape[1]
+    Q = np.random.RandomState(seed).standard_normal((p, min(DIRECTIONS, *X.shape)))
+    Q = np.linalg.qr(Q)[0]
+    data = as_data(X)
+    for _ in range(4):
+        Q = np.linalg.qr(np.asarray(to_numpy(data.tdot(data.dot(_small(data, Q))))))[0]
+    return Q
+
+
+def _products(X: Any, U: Array) -> Array:
+    """X U as an array here."""
+    data = as_data(X)
+    return np.asarray(to_numpy(data.dot(_small(data, U))), dtype=np.float64)
+
+
+def _small(data: Any, U: Array) -> Any:
+    return data.small(np.ascontiguousarray(U, dtype=data.dtype))
 
 
 def unit_rows(Z: Array) -> Array:
@@ -231,7 +272,7 @@ def neighbors_of(P: Any, training: Any, k: int) -> sp.csr_array:
 
 
 def code_rows(
-    P: Any, H: Array, V: Array, near: sp.csr_array, graph_reg: float, sweeps: int = 100
+    XH: Array, H: Array, V: Array, near: sp.csr_array, graph_reg: float, sweeps: int = 100
 ) -> Array:
     """argmin_{v>=0} ½‖x - Uv‖² + λ/2 Σ_j w_j ‖v - v_j‖² over the neighbours, w_j = 1.
 
@@ -239,7 +280,7 @@ def code_rows(
     """
     weight = graph_reg * near.indptr[1] if near.shape[0] else 0.0
     G = H @ H.T + weight * np.eye(H.shape[0])
-    C = np.asarray(P @ H.T) + weight * (near @ V)
+    C = XH + weight * (near @ V)
     Z = np.asarray(near @ V, dtype=float)
     for _ in range(sweeps):
         change = 0.0
