@@ -22,11 +22,13 @@ SHORT = {
 
 HEAD = """# Right names from a few labels
 
-`PartsClassifier()` as it is, beside what a user would pick instead: scikit-learn's logistic regression (C=10), LinearSVC,
-LabelSpreading (7 neighbours), 1-NN, SelfTraining on logistic regression, TruncatedSVD (100) and SpectralEmbedding (30) with
-logistic regression on top, all on unit rows or, for counts, tf-idf. Eight public sets, 3,000 samples drawn with seed 0 where
-there are more; 2, 5 and 10 labels a class where every class keeps two others; draws of the labels that were not looked
-at while the method was made. Made by `python -m benchmarks.answers --data FOLDER`.
+`PartsClassifier()` as it is, beside what a user would pick instead: scikit-learn's logistic
+regression (C=10), LinearSVC, LabelSpreading (7 neighbours), 1-NN, SelfTraining on logistic
+regression, TruncatedSVD (100) and SpectralEmbedding (30) with logistic regression on top, all on
+unit rows or, for counts, tf-idf. Eight public sets, 3,000 samples drawn with seed 0 where there
+are more; 2, 5 and 10 labels a class where every class keeps two others; draws of the labels that
+were not looked at while the method was made. Made by `python -m benchmarks.answers --data
+FOLDER`.
 """
 
 
