@@ -98,6 +98,7 @@ class Half:
     terms: Sequence[Term] = ()
     others: Callable[[], float] | None = None
     sweeps: int = 1
+    free: bool = True  # whether every entry moves: second-order sweeps cannot hold one
 
 
 class Loss(ABC):
@@ -275,7 +276,7 @@ class KullbackLeibler(Loss):
             product,
             self._seen_cost(seen, "V", Z, U, mass),
             terms=half.terms,
-            newton=newton if "U" in seen.R.newton_sides else None,
+            newton=newton if "U" in seen.R.newton_sides and half.free else None,
             evaluate=lambda U: self.value(seen, Z, U),
             others=half.others,
         )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -15,6 +17,27 @@ from partwise.engine.numeric import Array, floor, ratio
 from partwise.engine.subproblems import Subproblem
 from partwise.engine.terms import Place, Price, Term, UnitLength
 from partwise.knowledge.labels import SharedRows
+
+
+@dataclass(frozen=True)
+class Held:
+    """Entries of U that are known.
+
+    Attributes
+    ----------
+    values, known : (p, k) arrays
+        What they are, and one where there is one.
+    columns : (k,) array
+        One for a part of which nothing is known, else zero.
+    """
+
+    values: Array
+    known: Array
+    columns: Array
+
+    def project(self, U: Array) -> Array:
+        """U with what is known in its place."""
+        return namespace(U).where(self.known > 0, self.values, U)
 
 
 class FactorModel:
@@ -77,6 +100,19 @@ class FactorModel:
         self.factor = 1.0  # what X was divided by, where its values are extreme
         self.weight_scale = 1.0  # and the sample weights, where nothing else is weighed
         self.sweeps = {"V": 1, "U": 1}
+        self.held: Held | None = None
+        self.known: Any = None  # how an estimator makes parts of what is held
+
+    @property
+    def newton_sides(self) -> str:
+        """The factors that second-order sweeps can move: they cannot hold an entry."""
+        return self.R.newton_sides if self.held is None else self.R.newton_sides.replace("U", "")
+
+    def hold(self, values: Array) -> None:
+        """Hold entries of U, (p, k): NaN where one is free. Before any step is made."""
+        known = ~np.isnan(values)
+        parts = (np.where(known, values, 0), known, ~known.any(axis=0))
+        self.held = Held(*(self.data.small(a.astype(self.data.dtype)) for a in parts))
 
     # -- terms ------------------------------------------------------------------------------
 
@@ -91,14 +127,18 @@ class FactorModel:
 
     def lengths(self, U: Array) -> Array:
         """Length (Frobenius) or sum (KL) of each column of U; ones without the constraint."""
-        if not self.unit:
+        if not self.unit or (self.S.delta and self.held is not None):
             return arrays.ones(U, U.shape[1])
-        return column_lengths(U, self.loss.unit_norm, common=self.S.delta > 0)
+        length = column_lengths(U, self.loss.unit_norm, common=self.S.delta > 0)
+        if self.held is None:
+            return length
+        return length * self.held.columns + (1 - self.held.columns)  # known parts: as they are
 
     def length_price(self, Z: Array) -> UnitLength:
         """What longer columns of U cost: the terms on V with these lengths in it."""
         prices = [self._price(term, Z) for term in self.terms["V"]]
-        return UnitLength(prices, self.lengths, self.loss.unit_norm)
+        free = None if self.held is None else self.held.columns
+        return UnitLength(prices, self.lengths, self.loss.unit_norm, free)
 
     def _price(self, term: Term, Z: Array) -> Price:
         """By Euler a term of degree q costs Σ ⟨z_k, ∇_k⟩ l^q/q; others at most their bound."""
@@ -120,15 +160,19 @@ class FactorModel:
     def _half(self, side: str, Z: Array, U: Array) -> Half:
         if side == "V":
             return Half(self.terms["V"], lambda: self.penalty("U", Z, U), self.sweeps["V"])
+        free = self.held is None
         if self.unit:
-            return Half([*self.terms["U"], self.length_price(Z)], None, self.sweeps["U"])
-        return Half(self.terms["U"], lambda: self.penalty("V", Z, U), self.sweeps["U"])
+            return Half([*self.terms["U"], self.length_price(Z)], None, self.sweeps["U"], free)
+        return Half(self.terms["U"], lambda: self.penalty("V", Z, U), self.sweeps["U"], free)
 
     # -- what the loop asks for -------------------------------------------------------------
 
     def subproblem(self, side: str, Z: Array, U: Array) -> Subproblem:
         """The problem in one factor ("V" or "U") with the other fixed."""
-        return self.loss.subproblem(self.seen, side, Z, U, self._half(side, Z, U))
+        sub = self.loss.subproblem(self.seen, side, Z, U, self._half(side, Z, U))
+        if side == "U" and self.held is not None:
+            sub.held, sub.project = self.held.known, self.held.project
+        return sub
 
     def value(self, Z: Array, U: Array) -> float:
         """The objective."""
@@ -140,7 +184,12 @@ class FactorModel:
         """Unit columns of U, lengths moved into Z; a column of zeros gives its Z up."""
         if not self.unit:
             return Z, U
-        moved = unit_columns(Z, U, self.loss.unit_norm, common=self.S.delta > 0)
+        if self.held is None:
+            moved = unit_columns(Z, U, self.loss.unit_norm, common=self.S.delta > 0)
+        else:
+            length = self.lengths(U)
+            length = namespace(length).where(length > 0, length, 1.0)
+            moved = Z * length, self.held.project(U / length)
         if self.seen.last.at(Z, U) is not None:
             self.seen.last.rescale((Z, U), moved, self.lengths(U))
         return moved
@@ -152,6 +201,8 @@ class FactorModel:
         """
         if self.R.lack is not None:
             U = U * self.R.lack.seen_columns
+        if self.held is not None:
+            U = self.held.project(U)
         return self.normalize(Z, U)
 
     def fit_scale(self, V: Array, U: Array) -> Array:

@@ -51,6 +51,8 @@ class Subproblem(ABC):
         Whether `change` is more exact than a difference of values.
     project : callable or None
         Maps the factor to its constraint set, where that is more than Z >= 0.
+    held : array of Z's shape or None
+        One where an entry does not move, else zero; `project` brings back what it is.
     """
 
     kind: str
@@ -61,6 +63,7 @@ class Subproblem(ABC):
     descends: bool = False
     measures_change: bool = False
     project: Callable[[Array], Array] | None = None
+    held: Array | None = None
 
     @abstractmethod
     def split(self, Z: Array) -> tuple[Array, Array]:
@@ -311,6 +314,8 @@ def kkt_residual(sub: Subproblem, Z: Array, misfit: float = 1.0) -> float:
     mean = Z.mean(axis=0) if sub.d is None else sub.d @ Z / sub.d.sum()
     slopes = (term.gradient(Z) for term in sub.terms)
     parts = [spread(part, Z) for part in (*sub.halves(Z), *slopes)]
+    if sub.held is not None:
+        parts = [part * (1 - sub.held) for part in parts]
     blocks = _blocks(Z, sub.d, *parts)
     lengths = [_norms(here, *each, mean=mean, d=d) for here, d, *each in blocks]
     gradient, minus, plus, *rest = np.linalg.norm(lengths, axis=0)

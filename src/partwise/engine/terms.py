@@ -316,8 +316,15 @@ class UnitLength(Term):
 
     anywhere = True
 
-    def __init__(self, prices: list[Price], lengths: Callable[[Array], Array], norm: int) -> None:
+    def __init__(
+        self,
+        prices: list[Price],
+        lengths: Callable[[Array], Array],
+        norm: int,
+        free: Array | None = None,
+    ) -> None:
         self.prices, self.lengths, self.norm = prices, lengths, norm
+        self.free = free  # (k,): zero for columns whose length is not counted
         self.exact = norm == 2  # a bound that several sweeps may use
 
     def value(self, U: Array) -> float:
@@ -329,6 +336,8 @@ class UnitLength(Term):
             arrays.cast(sum(part), U.dtype)[None, :]
             for part in zip(*((price.first, price.second) for price in self.prices))
         )
+        if self.free is not None:
+            first, second = first * self.free, second * self.free
         xp = namespace(U)
         if self.norm == 2:
             # ½ρ‖u‖² is exact for what is quadratic, and ‖u‖ <= ½(‖u‖² + 1) touches at ‖u‖ = 1;

@@ -29,6 +29,7 @@ from partwise.engine.solvers.steps import STEPS, Step, check_step, make_step, mu
 from partwise.engine.terms import Linear, Ridge, Term
 from partwise.estimators import _gaps, _inputs, _validate
 from partwise.estimators._callbacks import CallbackSupportMixin
+from partwise.estimators._known import Known
 from partwise.estimators._progress import Progress, all_or_nothing, full_device
 
 LOSS = [StrOptions(set(NAMES)), Interval(Real, None, None, closed="neither")]
@@ -55,11 +56,15 @@ class Factorizer(
         "device": [str, None],
         "checkpoint": [str, PathLike, None],
         "missing_values": [Real, None],
+        "fixed_components": ["array-like", None],
+        "seed_components": ["array-like", None],
     }
 
     device: str | None = None  # the estimators that take it set it in their constructor
     checkpoint: Any = None
     missing_values: float | None = None
+    fixed_components: Any = None
+    seed_components: Any = None
 
     # -- hooks ------------------------------------------------------------------------------
 
@@ -240,6 +245,9 @@ class Factorizer(
         solver = self._solver_for(data)
         model = self._model(data, k, weights, extra)
         model.factor, model.weight_scale = factor, weight_scale
+        model.known = self._known(data, k)
+        if model.known is not None:
+            model.known.hold(model)
         if model.loss.beta == 2:
             has_values = model.constant == 0 and bool(data.row_sums().any())
             _validate.check_scale(model.constant, has_values, type(self).__name__)
@@ -259,6 +267,17 @@ class Factorizer(
             V = self._store(model, solution, solver, k, extra)
         progress.finish()
         return V
+
+    def _known(self, data: Any, k: int) -> Known | None:
+        """The parts that are known before the fit."""
+        fixed, seeds = self.fixed_components, self.seed_components
+        if fixed is None and seeds is None:
+            return None
+        if fixed is not None and getattr(self, "scale", "unit") == "paper":
+            raise ValueError(
+                "fixed_components needs scale='unit': scale='paper' normalises every part."
+            )
+        return Known(fixed, seeds, (k, data.shape[1]), data.dtype)
 
     def _tame(self, X: Any, W: Any = None, H: Any = None) -> tuple[Any, Any, Any, float]:
         """X over a power of four where its values are extreme, the start over its root.
@@ -292,6 +311,8 @@ class Factorizer(
         best: Solution | None = None
         for number, make in enumerate(makes):
             V, U, rng = make()
+            if model.known is not None:
+                V, U = model.known.start(model, V, U, custom=self.init == "custom")
             V = model.fit_scale(V, U)
             solution = alternate(
                 model,
@@ -353,6 +374,8 @@ class Factorizer(
             V, H = (Z * np.sqrt(model.factor).astype(Z.dtype) for Z in (V, H))
             grow = model.factor**model.loss.beta
         grow *= model.weight_scale
+        if model.known is not None:
+            V, H = model.known.finish(model, V, H)
         self._n_components = k
         self.n_components_ = k
         self.components_ = model.data.result(H)
@@ -491,7 +514,7 @@ def _flush(model: FactorModel, Z: Array, U: Array, objective: float) -> tuple[Ar
 
 def _kept_share(solver: str, model: FactorModel) -> float:
     """Where "newton" has no sweeps for a factor it is multiplicative, and must not meet zero."""
-    return 0.1 if solver == "newton" and model.R.newton_sides != "VU" else 0.0
+    return 0.1 if solver == "newton" and model.newton_sides != "VU" else 0.0
 
 
 def _without_small(M: Array, small: float) -> Array:

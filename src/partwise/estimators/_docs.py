@@ -33,7 +33,10 @@ PARTS = {
         A folder from which an interrupted fit goes on, as in `NMF`.
     missing_values : float or nan, default=None
         What stands for an entry that was not seen, as in `NMF`. Neighbours are searched with the
-        gaps filled by means of rows and columns (sparse X: by zeros).""",
+        gaps filled by means of rows and columns (sparse X: by zeros).
+    fixed_components, seed_components : array-like of shape (m, n_features), default=None
+        Parts that are known, or where parts begin, as in `NMF`. Known parts keep their length; a
+        penalty counts the codes times it.""",
     "graph": """n_neighbors : int, default=5
         Neighbours of each sample in the graph, made symmetric by the maximum.
     weighting : {"binary", "heat", "dot"}, default="binary"

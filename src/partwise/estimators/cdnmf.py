@@ -95,6 +95,8 @@ class CDNMF(ConstrainedFactorizer):
         device: str | None = None,
         checkpoint: Any = None,
         missing_values: float | None = None,
+        fixed_components: Any = None,
+        seed_components: Any = None,
     ) -> None:
         self.n_components = n_components
         self.class_reg = class_reg
@@ -112,6 +114,8 @@ class CDNMF(ConstrainedFactorizer):
         self.device = device
         self.checkpoint = checkpoint
         self.missing_values = missing_values
+        self.fixed_components = fixed_components
+        self.seed_components = seed_components
 
     def _pieces(self) -> Pieces:
         printed = 1.0 if self.beta_loss == "frobenius" else 10.0

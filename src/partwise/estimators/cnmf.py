@@ -77,6 +77,8 @@ class CNMF(ConstrainedFactorizer):
         device: str | None = None,
         checkpoint: Any = None,
         missing_values: float | None = None,
+        fixed_components: Any = None,
+        seed_components: Any = None,
     ) -> None:
         self.n_components = n_components
         self.beta_loss = beta_loss
@@ -91,6 +93,8 @@ class CNMF(ConstrainedFactorizer):
         self.device = device
         self.checkpoint = checkpoint
         self.missing_values = missing_values
+        self.fixed_components = fixed_components
+        self.seed_components = seed_components
 
     def _pieces(self) -> Pieces:
         return Pieces(hard_labels=True)

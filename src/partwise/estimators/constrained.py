@@ -133,6 +133,8 @@ class ConstrainedNMF(GraphFactorizer):
         device: str | None = None,
         checkpoint: Any = None,
         missing_values: float | None = None,
+        fixed_components: Any = None,
+        seed_components: Any = None,
     ) -> None:
         self.n_components = n_components
         self.hard_labels = hard_labels
@@ -163,6 +165,8 @@ class ConstrainedNMF(GraphFactorizer):
         self.device = device
         self.checkpoint = checkpoint
         self.missing_values = missing_values
+        self.fixed_components = fixed_components
+        self.seed_components = seed_components
 
     def _own_terms(self, side: str) -> list[Term]:
         name = "terms" if side == "V" else "basis_terms"

@@ -105,6 +105,8 @@ class GNMF(GraphFactorizer):
         device: str | None = None,
         checkpoint: Any = None,
         missing_values: float | None = None,
+        fixed_components: Any = None,
+        seed_components: Any = None,
     ) -> None:
         self.n_components = n_components
         self.graph_reg = graph_reg
@@ -125,6 +127,8 @@ class GNMF(GraphFactorizer):
         self.device = device
         self.checkpoint = checkpoint
         self.missing_values = missing_values
+        self.fixed_components = fixed_components
+        self.seed_components = seed_components
 
     def _pieces(self) -> Pieces:
         return Pieces(graph_reg=self.graph_reg)
@@ -208,6 +212,8 @@ class SemiGNMF(GraphFactorizer):
         device: str | None = None,
         checkpoint: Any = None,
         missing_values: float | None = None,
+        fixed_components: Any = None,
+        seed_components: Any = None,
     ) -> None:
         self.n_components = n_components
         self.graph_reg = graph_reg
@@ -228,6 +234,8 @@ class SemiGNMF(GraphFactorizer):
         self.device = device
         self.checkpoint = checkpoint
         self.missing_values = missing_values
+        self.fixed_components = fixed_components
+        self.seed_components = seed_components
 
     def _pieces(self) -> Pieces:
         return Pieces(graph_reg=self.graph_reg, label_weight=self.label_weight)

@@ -83,6 +83,11 @@ class NMF(Factorizer):
         the seen entries only, in `fit`, `transform` and `score`; `inverse_transform` says what the
         model has in the gaps. A sparse X stores NaN where an entry is hidden, and what it does not
         store are zeros as ever; with 0 they are unseen. Frobenius and Kullback-Leibler.
+    fixed_components : array-like of shape (m, n_features), default=None
+        Parts that are known, counted in ``n_components``: the first rows of ``components_`` are
+        these, bit for bit in the dtype of X. NaN leaves an entry free.
+    seed_components : array-like of shape (m, n_features), default=None
+        Where the next parts begin; they move. NaN leaves an entry to ``init``.
 
     Attributes
     ----------
@@ -158,6 +163,8 @@ class NMF(Factorizer):
         device: str | None = None,
         checkpoint: Any = None,
         missing_values: float | None = None,
+        fixed_components: Any = None,
+        seed_components: Any = None,
     ) -> None:
         self.n_components = n_components
         self.init = init
@@ -177,6 +184,8 @@ class NMF(Factorizer):
         self.device = device
         self.checkpoint = checkpoint
         self.missing_values = missing_values
+        self.fixed_components = fixed_components
+        self.seed_components = seed_components
 
     def _model(self, data: Any, k: int, weights: Array | None, extra: Any) -> FactorModel:
         n, p = data.shape

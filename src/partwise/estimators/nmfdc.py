@@ -97,6 +97,8 @@ class NMFDC(ConstrainedFactorizer):
         device: str | None = None,
         checkpoint: Any = None,
         missing_values: float | None = None,
+        fixed_components: Any = None,
+        seed_components: Any = None,
     ) -> None:
         self.n_components = n_components
         self.smoothing = smoothing
@@ -112,6 +114,8 @@ class NMFDC(ConstrainedFactorizer):
         self.device = device
         self.checkpoint = checkpoint
         self.missing_values = missing_values
+        self.fixed_components = fixed_components
+        self.seed_components = seed_components
 
     beta_loss = "frobenius"
 
@@ -192,6 +196,8 @@ class NSNMF(ConstrainedFactorizer):
         device: str | None = None,
         checkpoint: Any = None,
         missing_values: float | None = None,
+        fixed_components: Any = None,
+        seed_components: Any = None,
     ) -> None:
         self.n_components = n_components
         self.smoothing = smoothing
@@ -207,6 +213,8 @@ class NSNMF(ConstrainedFactorizer):
         self.device = device
         self.checkpoint = checkpoint
         self.missing_values = missing_values
+        self.fixed_components = fixed_components
+        self.seed_components = seed_components
 
     def _pieces(self) -> Pieces:
         return Pieces(smoothing=self.smoothing)

@@ -29,6 +29,8 @@ from partwise.engine.terms import Term
 
 #: Groups of rows that take turns under a graph: a row sees where all but one in 32 neighbours are.
 GROUPS = 32
+#: Curvature of an entry that is held: far above any Hessian, and its products stay finite.
+STIFF = 1e30
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,8 @@ class Step:
     betas: tuple[float, ...] = ()
 
     def __call__(self, sub: Subproblem, Z: Array, **options: Any) -> Array:
-        return self.move(sub, Z, **options)
+        Z = self.move(sub, Z, **options)
+        return Z if sub.project is None else sub.project(Z)
 
     def bound_to(self, **options: Any) -> Step:
         """The same step with these options."""
@@ -158,10 +161,12 @@ def _hals(sub: Quadratic, Z: Array, *, stop: float = 0.1, order: Array | None = 
     Z = Z.copy() if isinstance(Z, np.ndarray) else Z
     graph = _taking_turns(sub.terms, Z) if order is None else None
     terms = [term for term in sub.terms if term is not graph]
-    kept = all(term.exact for term in terms)
+    kept = all(term.exact for term in terms) and sub.held is None
     rounds, sweeps = (1, sub.sweeps) if kept else (max(1, sub.sweeps), 1)
     for _ in range(rounds):
         C, r, near = bounded(sub, terms, Z)
+        if sub.held is not None:  # so curved that it does not move
+            near = sub.held * STIFF if near is None else near + sub.held * STIFF
         if graph is None:
             Z = sweep_rows(Z, C, sub.G, sub.d, r, sweeps, stop, order, near=near)
         else:
@@ -225,6 +230,7 @@ def _nesterov(sub: Quadratic, Z: Array, *, inner_iter: int = 10) -> Array:
     Y, momentum = Z, 1.0
     for _ in range(inner_iter):
         new = namespace(Y).maximum(Y - step * sub.gradient(Y), 0)
+        new = new if sub.project is None else sub.project(new)
         following = (1 + float(np.sqrt(4 * momentum**2 + 1))) / 2
         Y = new + ((momentum - 1) / following) * (new - Z)
         Z, momentum = new, following
