@@ -12,17 +12,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from partwise.papers import choose, load_protocol, names
+from partwise.papers import load_protocol, names
 from partwise.papers.cells import Selection, cells
 from partwise.papers.check import average_mismatches, listed_slips
-from partwise.papers.choose import folds, predict
 from partwise.papers.claims import NOT_RUN, RULES, judge
 from partwise.papers.made import classes100, gaussians
-from partwise.papers.methods import Fitted, Task
+from partwise.papers.methods import Task, fit
+from partwise.papers.named import CLASSIFIERS
 from partwise.papers.operations import count, printed_count, ring_graph
 from partwise.papers.plain import PLAIN
 from partwise.papers.protocol import Budget, DataSpec, Method, read_rows
 from partwise.papers.sampling import UNLABELLED, draw
+from partwise.papers.scoring import scores
 from partwise.papers.summary import paired_test, summarise
 from partwise.papers.tables import slip_sentences
 
@@ -217,45 +218,21 @@ def test_made_data():
     assert gaps[same].max() < gaps[~same].min()
 
 
-# Choosing by held-out labels -----------------------------------------------------------------
+# Naming --------------------------------------------------------------------------------------
 
 
-def test_folds_hide_one_label_a_class_and_never_the_only_one():
-    y = np.array([0, 0, 0, 1, 1, 2, -1, -1])
-    hidden = folds(y)
-    assert [sorted(rows.tolist()) for rows in hidden] == [[0, 3], [1, 4], [2]]
-
-
-def test_clusters_take_the_class_of_their_labelled_members():
-    clusters = np.array([2, 2, 0, 0, 1, 1])
-    y = np.array([0, -1, 1, -1, 2, -1])
-    assert predict(clusters, y, 3).tolist() == [0, 0, 1, 1, 2, 2]
-
-
-def test_the_choice_takes_the_candidate_that_names_held_out_labels(digits, monkeypatch):
+@pytest.mark.parametrize("classifier", sorted(CLASSIFIERS))
+def test_every_classifier_names_all_samples(digits, classifier):
     sample = draw("t", digits, 3, 0)
     y = sample.shown(Budget("b", per_class=3))
-    seen = []
-
-    def pretend(task, name, params):
-        # A candidate is right on a share of the samples, and must not see the hidden labels.
-        seen.append((task.y, params["right"], task.start))
-        rng = np.random.default_rng(task.start)
-        wrong = rng.random(len(sample.truth)) > params["right"]
-        found = np.where(wrong, rng.integers(3, size=len(wrong)), sample.truth)
-        return Fitted(None, 1.0, labels=found)
-
-    monkeypatch.setattr(choose, "fit_estimator", pretend)
-    candidates = [{"right": share} for share in (0.3, 0.0, 0.5, 1.0, 0.2, 1.0)]
-    params = {"estimator": "any", "passes": 2, "finalists": 2, "candidates": candidates}
-    method = Method("m", "any", params, labels=True)
-    fitted = choose.fit_chosen(Task(sample, y, 3, method, params))
-    assert fitted.chosen["settings"]["right"] == 1.0
-    assert [len(fitted.chosen["held_out_scores"]), fitted.chosen["held_out_scores"][3]] == [6, 1.0]
-    tries, (last, _, _) = seen[:-1], seen[-1]
-    assert len(tries) == (6 + 3 + 2) + 3 * 2 and fitted.seconds == len(seen)
-    assert all(np.sum(shown != UNLABELLED) == 6 for shown, _, _ in tries)
-    assert np.array_equal(last, y)
+    params = {"classifier": classifier}
+    method = Method("m", "names", params, labels=True)
+    fitted = fit(Task(sample, y, 3, method, params))
+    assert fitted.labels.shape == sample.truth.shape
+    found = scores(sample.truth, fitted.labels)
+    assert found["name"] > 50  # chance is 33
+    # a name is right or wrong, whatever the other classes are called
+    assert scores(sample.truth, (sample.truth + 1) % 3)["name"] == 0
 
 
 # Judging -------------------------------------------------------------------------------------

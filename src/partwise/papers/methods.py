@@ -91,8 +91,6 @@ def available(method: Method) -> str:
     try:
         if method.estimator not in COMPARATORS:
             resolve(method.estimator)
-        elif "estimator" in method.params:  # one that chooses among the settings of another
-            resolve(method.params["estimator"])
     except MethodUnavailable as error:
         return str(error)
     return ""
@@ -294,10 +292,10 @@ def _labelspreading(task: Task) -> Fitted:
     return Fitted(None, time.perf_counter() - began, labels=np.asarray(model.transduction_))
 
 
-def _held_out_choice(task: Task) -> Fitted:
-    from partwise.papers.choose import fit_chosen
+def _names(task: Task) -> Fitted:
+    from partwise.papers.named import name_samples
 
-    return fit_chosen(task)
+    return name_samples(task)
 
 
 COMPARATORS: dict[str, Callable[[Task], Fitted]] = {
@@ -306,5 +304,5 @@ COMPARATORS: dict[str, Callable[[Task], Fitted]] = {
     "svd": _svd,
     "ncut": _ncut,
     "labelspreading": _labelspreading,
-    "held_out_choice": _held_out_choice,
+    "names": _names,
 }

@@ -10,6 +10,7 @@ from partwise.papers.protocol import Method, Printed
 from partwise.papers.summary import Stat
 
 METRICS = {
+    "name": "Right names (%)",
     "ac": "Accuracy (%)",
     "nmi": "Normalised mutual information (%)",
     "ari": "Adjusted Rand index (%)",
@@ -18,7 +19,7 @@ METRICS = {
     "sparseness_V": "Sparseness of the representation",
     "distance": "Distance of the basis to the centres",
 }
-SHORT = {"ac": "AC", "nmi": "NMI", "ari": "ARI"}
+SHORT = {"name": "right names", "ac": "AC", "nmi": "NMI", "ari": "ARI"}
 
 
 def number(value: float, metric: str) -> str:

@@ -74,10 +74,11 @@ def cluster(fitted: Fitted, task: Task, *, restarts: int) -> Found:
 
 
 def scores(truth: Found, found: Found) -> dict[str, float]:
-    """Accuracy, NMI, ARI and purity in per cent."""
+    """Right names (of a method that names), accuracy, NMI, ARI and purity in per cent."""
     from partwise.evaluation import metrics
 
     return {
+        "name": 100.0 * float(np.mean(truth == found)),
         "ac": 100.0 * float(metrics.clustering_accuracy(truth, found)),
         "nmi": 100.0 * float(metrics.normalized_mutual_info(truth, found)),
         "ari": 100.0 * float(metrics.adjusted_rand(truth, found)),
