@@ -416,3 +416,18 @@ def test_scores_on_unlabelled_samples_leave_the_shown_ones_out(table):
     # Shown samples are always right, so the score without them cannot be higher.
     assert scored["unlabelled"]["2 a class"]["ac"] <= scored["all"]["ac"]
     assert np.isfinite(scored["all"]["nmi"])
+
+
+def test_what_lacks_an_extra_is_left_out_with_a_sentence(capsys):
+    from rich.console import Console
+
+    from partwise.papers.command import _lacks, _say
+    from partwise.papers.runner import Outcome
+
+    left = {"a": "ImportError: NTF needs tensorly: pip install x", "b": "oh no"}
+    outcome = Outcome("cnmf/table1", [], failed=left)
+    _say(Console(width=200), "cnmf/table1", outcome, None)
+    said = capsys.readouterr().out
+    assert "cnmf/table1: 1 runs were left out: NTF needs tensorly: pip install x" in said
+    assert "cnmf/table1: 1 runs failed: oh no" in said
+    assert _lacks(outcome.failed["a"]) and not _lacks(outcome.failed["b"])

@@ -153,3 +153,22 @@ def test_parts_of_a_data_set_are_upright(rng):
     assert np.array_equal(drawn[1:5, 1:5], picture)
     with pytest.raises(ValueError, match="holds no images"):
         plot.components(faces.X, Dataset(faces.X, None, "faces"))
+
+
+def test_forty_classes_stay_readable(rng):
+    """No two classes look the same, the legend has columns, and rows are as high as their names."""
+    codes = np.repeat(np.arange(40), 4)
+    V = np.column_stack([codes, codes % 7]) + 0.01 * rng.random((160, 2))
+    ax = plot.embedding(V, codes)
+    looks = {
+        (tuple(c.get_facecolor()[0]), c.get_paths()[0].vertices.tobytes()) for c in ax.collections
+    }
+    assert len(looks) == len(ax.collections) == 40
+    assert ax.get_legend()._ncols == 3
+
+    class Parts:
+        components_ = rng.random((40, 16))
+        component_classes_ = list(range(40))
+
+    rows = plot.class_parts(Parts(), (4, 4))
+    assert rows.figure.get_figheight() > 9

@@ -125,7 +125,12 @@ def _run(
             failed[name] = outcome.failed
             _say(errors, name, outcome, home)
     _write(wanted, out, data_home, failed)
-    return sum(map(len, failed.values()))
+    return sum(not _lacks(reason) for found in failed.values() for reason in found.values())
+
+
+def _lacks(reason: str) -> bool:
+    """Whether a run was left out since a package is not installed: no failure of ours."""
+    return reason.startswith("ImportError: ")
 
 
 def _write(
@@ -198,7 +203,11 @@ def _say(console: Console, name: str, outcome: Any, data_home: str | None) -> No
             console.print(_where_to_get(left_out, data_home), markup=False)
     for reason in sorted(set(outcome.failed.values())):
         number = sum(r == reason for r in outcome.failed.values())
-        console.print(f"{name}: {number} runs failed: {reason}", markup=False)
+        if _lacks(reason):
+            reason = reason.removeprefix("ImportError: ")
+            console.print(f"{name}: {number} runs were left out: {reason}", markup=False)
+        else:
+            console.print(f"{name}: {number} runs failed: {reason}", markup=False)
 
 
 def _where_to_get(name: str, data_home: str | None) -> str:

@@ -23,6 +23,10 @@ __all__ = [
     "top_terms",
 ]
 
+MARKS = ("o", "D", "s", "^", "P", "X")
+#: Names in a column of a legend.
+LEGEND_ROWS = 16
+
 
 def components(
     model: Any,
@@ -117,7 +121,11 @@ def class_parts(model: Any, shape: Any, *, cmap: str | None = None, ax: Any = No
         row = names.index(owner)
         places.append((row, sum(place[0] == row for place in places)))
     H, shape = _upright(_parts(model), shape)
-    ax = _draw_grid(_pictures(H, shape), places, _axes(ax), cmap)
+    if ax is None:
+        ax = _axes(None)
+        if len(names) > 12:  # a row of a class stays as high as its name
+            ax.figure.set_figheight(0.24 * len(names))
+    ax = _draw_grid(_pictures(H, shape), places, ax, cmap)
     height = shape[0] + 1
     ax.set_yticks(
         [(row + 0.5) * height for row in range(len(names))],
@@ -211,11 +219,14 @@ def embedding(
     if None in shown:
         levels.insert(0, None)
     size = 18 if len(shown) < 600 else 8
-    for number, level in enumerate(level for level in levels):
+    for number, level in enumerate(levels, start=-(None in levels)):
         here = np.array([text == level for text in shown])
-        colour = NO_LABEL if level is None else COLOURS[(number - (None in levels)) % len(COLOURS)]
+        colour = NO_LABEL if level is None else COLOURS[number % len(COLOURS)]
         label = "no label" if level is None else level
-        ax.scatter(*layout.points[here].T, s=size, color=colour, label=label, linewidths=0)
+        # where colours begin again, the marks change
+        mark = "o" if level is None else MARKS[number // len(COLOURS) % len(MARKS)]
+        points = layout.points[here].T
+        ax.scatter(*points, s=size, color=colour, label=label, linewidths=0, marker=mark)
     if layout.axes is None:
         ax.set_xticks([])
         ax.set_yticks([])
@@ -224,7 +235,17 @@ def embedding(
         ax.set_xlabel(layout.axes[0])
         ax.set_ylabel(layout.axes[1])
     if levels != [None]:
-        ax.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5), markerscale=1.5)
+        columns = math.ceil(len(levels) / LEGEND_ROWS)
+        ax.legend(
+            frameon=False,
+            loc="center left",
+            bbox_to_anchor=(1.0, 0.5),
+            markerscale=1.5,
+            ncols=columns,
+            fontsize="medium" if columns == 1 else "small",
+            columnspacing=1.0,
+            handletextpad=0.2,
+        )
     return ax
 
 
