@@ -174,7 +174,8 @@ def _why(
         c for found in every.values() for c in found if c.key == missed.key
         and c.reading != missed.reading
     ]  # fmt: skip
-    back = [c for c in same if c.near]
+    # Over the same rows: a reading of which only a part was run shows nothing.
+    back = [c for c in same if c.near and abs(c.printed - missed.printed) < 0.05]
     if said is not None:
         shown = [c for found in every.values() for c in found if _shows(c, missed, said)]
         return said.whose, " ".join([said.text, *(_words(c, missed) for c in shown)])

@@ -232,7 +232,7 @@ def _points(summary: Summary) -> dict[str, Figure]:
 
 def scatter(panels: dict[str, list[Comparison]]) -> Figure:
     """Measured averages against printed ones with error bars, a panel for each paper."""
-    figure, axes = _new(len(panels), size=(2.6, 2.7))
+    figure, axes = _new(len(panels), size=(2.6, 3.1))
     colours = {"ac": "C0", "nmi": "C1", "ari": "C2"}
     for ax, (title, found) in zip(axes[0], panels.items(), strict=True):
         values = [v for c in found for v in (c.printed, c.stat.mean)]

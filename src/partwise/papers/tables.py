@@ -97,7 +97,10 @@ def _line(told: Told) -> str:
     if own:
         parts.append(f"{sum(c.near for c in own)} of {len(own)} averages within {FAR:g} points")
     counts = Counter(v.measured for v in told.verdicts if v.counted)
-    parts += [f"{counts[state]} {state}" for state in (HOLDS, FAILS, UNDECIDED) if counts[state]]
+    words = {HOLDS: "hold", FAILS: "fail", UNDECIDED: "are undecided"}
+    claims = [f"{counts[state]} {words[state]}" for state in words if counts[state]]
+    if claims:
+        parts.append(f"of its claims {', '.join(claims)}")
     return "; ".join(parts)
 
 
