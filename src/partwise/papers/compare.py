@@ -178,7 +178,9 @@ def _why(
     back = [c for c in same if c.near and abs(c.printed - missed.printed) < 0.05]
     if said is not None:
         shown = [c for found in every.values() for c in found if _shows(c, missed, said)]
-        return said.whose, " ".join([said.text, *(_words(c, missed) for c in shown)])
+        pointed = said.reading or said.budget or said.column
+        evidence = [_words(c, missed) for c in shown] or (["[not run yet]"] if pointed else [])
+        return said.whose, " ".join([said.text, *evidence])
     words = " ".join(_words(c, missed) for c in back[:2])
     if math.isnan(missed.stat.se):
         return "too few runs", words
@@ -196,7 +198,9 @@ def _shows(c: Comparison, missed: Comparison, said: Cause) -> bool:
         said.budget or c.budget,
     )
     pointed = bool(said.reading or said.budget or said.column)
-    own = said.budget or said.column or c.budget == missed.budget
+    # A reading of which only some rows were run shows nothing.
+    whole = abs(c.printed - missed.printed) < 0.05 and c.budget == missed.budget
+    own = said.budget or said.column or whole
     return pointed and bool(own) and (c.metric, c.method, c.reading, c.budget) == wanted
 
 

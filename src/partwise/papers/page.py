@@ -122,7 +122,7 @@ def numbers_markdown(told: list[Told]) -> str:
     For keeping beside the code: numbers only, no pictures.
     """
     screen: list[Block] = [b for b in first_screen(told) if not isinstance(b, Picture)]
-    parts = [_without_title(Section("", "", screen))]
+    parts = [_without_title(Section("", "", screen), "###")]
     for paper, group in by_paper(told).items():
         parts.append(f"## {TITLES.get(paper, paper)}")
         for one in group:
@@ -133,9 +133,9 @@ def numbers_markdown(told: list[Told]) -> str:
     return "\n\n".join(parts).replace("\n\n\n", "\n\n") + "\n"
 
 
-def _without_title(section: Section) -> str:
+def _without_title(section: Section, level: str = "####") -> str:
     text = to_markdown(section).removeprefix("# ").strip()
-    return re.sub("^## ", "#### ", text, flags=re.MULTILINE)
+    return re.sub("^## ", f"{level} ", text, flags=re.MULTILINE)
 
 
 def _average_grids(section: Section) -> list[Block]:
