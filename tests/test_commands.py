@@ -479,6 +479,13 @@ def test_names_by_class_with_what_to_expect(command, iris, tmp_path):
     assert np.mean(np.array(again) == np.array(found)) > 0.98
 
 
+def test_compare_texts_with_k_means(command, mails):
+    """Texts are sparse, and k-means takes them as they are."""
+    chosen = ("--text-column", "body", "--label-column", "topic", "--label-share", "0.1")
+    code, text, err = command("compare", mails, *chosen, "--methods", "k-means", "--runs", "1")
+    assert code == 0 and "k-means" in text, err
+
+
 def test_compare_without_labels(command, refused, tmp_path, rng):
     X = rng.random((50, 6))
     X[:25, :3] += 3

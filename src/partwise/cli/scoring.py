@@ -101,11 +101,22 @@ def runner(
             from partwise.knowledge.labels import encode_labels
 
             labels = encode_labels(seen, X.shape[0])
-            return cluster_representation(X, k, labels=labels, random_state=seed).labels
+            return cluster_representation(
+                _dense(X, k, seed), k, labels=labels, random_state=seed
+            ).labels
         model = work.build(task, name, k=k, parts=parts, seed=seed, max_iter=max_iter)[0]
         return model.fit(X, seen).labels_
 
     return run
+
+
+def _dense(X: Any, k: int, seed: int) -> Any:
+    """X, or where it is sparse the clusters of k-means as codes, which then only get names."""
+    if not hasattr(X, "toarray"):
+        return X
+    from sklearn.cluster import KMeans
+
+    return np.eye(k)[KMeans(k, n_init=20, random_state=seed).fit_predict(X)]
 
 
 def _baseline(name: str, X: Any, seen: Any) -> Any:
