@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.answers import SETS
+
 OURS = "PartsClassifier"
 SHORT = {
     "LogisticRegression": "logistic",
@@ -45,7 +47,8 @@ def cells(store: dict[str, Any], kind: str) -> dict[tuple[str, int], list[Any]]:
         where = key.split("/")
         if where[0] == kind:
             found[where[1], int(where[2])].append(value)
-    return dict(found)
+    order = {name: number for number, name in enumerate(SETS)}
+    return dict(sorted(found.items(), key=lambda cell: (order.get(cell[0][0], 99), cell[0][1])))
 
 
 def mean(draws: list[Any], method: str, what: str = "accuracy") -> float:

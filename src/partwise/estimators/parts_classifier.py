@@ -271,7 +271,7 @@ class PartsClassifier(
         self.classes_ = labels.classes[found]
         features = self._features
         with blas_threads(features.plain.size * found.size):
-            answer, candidates = pool.learn(
+            answer, candidates, p = pool.learn(
                 features,
                 known,
                 y,
@@ -282,7 +282,6 @@ class PartsClassifier(
                 memory=self.__dict__.setdefault("_memory", {}),
                 weighed=None if weigh or "answer" not in self._state else self._answer,
             )
-            p = answer.probabilities(features.views)
         self._state |= {"answer": answer.state(), "candidates": [list(row) for row in candidates]}
         self.label_distributions_ = p
         self.transduction_ = self.classes_[p.argmax(axis=1)]

@@ -16,7 +16,7 @@ MIXED_HEATS = np.exp(np.linspace(-2, 2, 33))
 #: A held-out label costs no head more than this, in log loss.
 WORST = 12.0
 #: Slopes that are tried for the confidence, and the spread of a normal prior on their log.
-SLOPES, PRIOR = np.exp(np.linspace(-1.2, 1.2, 25)), 0.5
+SLOPES, PRIOR = np.exp(np.linspace(-1.2, 1.2, 17)), 0.5
 #: Rounds of estimating how common the classes are.
 ROUNDS = 3
 
@@ -130,7 +130,7 @@ def bend(sure: Array, right: Array) -> tuple[float, float]:
 def _shift(z: Array, mean: float) -> float:
     """The number that, added to z, gives sigmoids with this mean."""
     low, high = -20.0, 20.0
-    for _ in range(50):
+    for _ in range(30):
         middle = (low + high) / 2
         if _sigmoid(z + middle).mean() < mean:
             low = middle

@@ -185,11 +185,11 @@ class Trial:
                 w /= w.sum()
         return w, np.maximum(np.tensordot(w, held, axes=1), 1e-12)
 
-    def mixed(self, w: Array) -> Array:
-        """The mixture (n_folds + 1, n, c) of the working samples."""
+    def mixed(self, w: Array, folds: slice = slice(None)) -> Array:
+        """The mixture (n_folds + 1, n, c) of the working samples, or some folds of it."""
         total: Any = 0.0
         for share, log_p in zip(w, self.logs, strict=True):
-            total = total + np.float32(share) * np.exp(log_p)
+            total = total + np.float32(share) * np.exp(log_p[folds])
         return total
 
     def table(self, w: Array) -> Candidates:
@@ -223,12 +223,13 @@ def learn(
     seed: int,
     memory: dict[str, Any],
     weighed: Answer | None = None,
-) -> tuple[Answer, Candidates]:
+) -> tuple[Answer, Candidates, Array]:
     """Fit all heads in all folds, weigh them, let the answer teach more heads, weigh again.
 
     ``labelled`` are rows of the samples and ``y`` their codes. ``memory`` keeps between calls what
     further labels can use: the columns of propagation and the last coefficients. ``weighed`` is
-    an answer whose weights and temperatures are taken over: nothing is held out then.
+    an answer whose weights and temperatures are taken over: nothing is held out then. The last
+    of what is returned are the probabilities of all samples.
     """
     rng = np.random.RandomState(seed)
     folds = make_folds(y, weights, 0 if weighed is not None else n_folds, rng)
@@ -251,11 +252,15 @@ def learn(
         for kind, fit in zip(("self-taught", "self-taught more"), fits, strict=True):
             trial.add_linear(kind, view, fit)
     w, held = trial.weights()
-    mixed = mixture_of(trial.heads, w, features.views)
+    if working.size == features.plain.shape[0]:
+        mixed = trial.mixed(w, slice(-1, None))[0].astype(np.float64)
+    else:
+        mixed = mixture_of(trial.heads, w, features.views)
     last = None if weighed is None else weighed.calibration
     sure = calibrate(mixed, held, trial.known, y.size, last)
     rows = labelled[folds.scored]
-    return Answer(trial.heads, w, sure, sure.apply(held), trial.known, rows), trial.table(w)
+    answer = Answer(trial.heads, w, sure, sure.apply(held), trial.known, rows)
+    return answer, trial.table(w), sure.apply(mixed)
 
 
 def working_set(n: int, labelled: Array, rng: np.random.RandomState) -> Array:
