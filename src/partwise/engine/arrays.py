@@ -10,6 +10,7 @@ below, the others' in the file of their back end.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache, singledispatch
 from types import ModuleType
 from typing import Any
@@ -154,6 +155,36 @@ def clip_at_zero(out: Array) -> Array:
 @clip_at_zero.register
 def _(out: np.ndarray) -> Array:
     return np.maximum(out, 0, out=out)
+
+
+def side_by_side(parts: Sequence[Array]) -> Array:
+    """Factors with the same rows as one wide factor."""
+    return parts[0] if len(parts) == 1 else joined(*parts)
+
+
+@singledispatch
+def joined(first: Array, *others: Array) -> Array:
+    return namespace(first).concat([first, *others], axis=1)
+
+
+@joined.register
+def _(first: np.ndarray, *others: Array) -> Array:  # concat is numpy 2's name
+    return np.concatenate([first, *others], axis=1)
+
+
+def column_blocks(wide: Array, widths: Sequence[int]) -> list[Array]:
+    """A wide factor cut again, each block in memory of its own."""
+    if len(widths) == 1:
+        return [wide]
+    ends = np.cumsum(widths).tolist()
+    wide = made(wide)
+    return [contiguous(wide[:, begin:end]) for begin, end in zip([0, *ends], ends, strict=False)]
+
+
+@singledispatch
+def made(a: Array) -> Array:
+    """``a`` with its values computed, for kinds that put that off."""
+    return a
 
 
 @singledispatch

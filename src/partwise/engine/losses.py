@@ -11,7 +11,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from partwise.engine.arrays import column_sums64, namespace, spread
+from partwise.engine.arrays import (
+    column_blocks,
+    column_sums64,
+    namespace,
+    side_by_side,
+    spread,
+)
 from partwise.engine.data import DataMatrix
 from partwise.engine.maps import Smoothing
 from partwise.engine.numeric import Array, dot64, ratio
@@ -134,6 +140,13 @@ class Loss(ABC):
     def subproblem(self, seen: Seen, side: str, Z: Array, U: Array, half: Half) -> Subproblem:
         """The problem in one factor ("V" or "U") with the other fixed."""
 
+    def subproblems(
+        self, seen: Seen, side: str, points: Sequence[tuple[Array, Array]], halves: Sequence[Half]
+    ) -> Sequence[Subproblem]:
+        """Those of several starts."""
+        pairs = zip(points, halves, strict=True)
+        return [self.subproblem(seen, side, Z, U, half) for (Z, U), half in pairs]
+
 
 def beta_of(beta_loss: str | float) -> float:
     """β of a loss name or number."""
@@ -174,26 +187,38 @@ class Frobenius(Loss):
         return self.subproblem(seen, "U", Z, U, Half()).value(U)
 
     def subproblem(self, seen: Seen, side: str, Z: Array, U: Array, half: Half) -> Quadratic:
-        d = None
-        if side == "V":
-            B = seen.S(U)
-            C, G, d = seen.R.dot(B), B.T @ B, seen.d
-        else:
-            F = seen.S(Z)
-            C, G = seen.R.tdot(F), F.T @ (F if seen.d is None else F * seen.d[:, None])
+        return self.subproblems(seen, side, [(Z, U)], [half])[0]
+
+    def subproblems(
+        self, seen: Seen, side: str, points: Sequence[tuple[Array, Array]], halves: Sequence[Half]
+    ) -> list[Quadratic]:
+        """Those of several starts: one product with X that is as wide as all together."""
+        fixed = [seen.S(U if side == "V" else Z) for Z, U in points]
+        product = seen.R.dot if side == "V" else seen.R.tdot
+        Cs = column_blocks(product(side_by_side(fixed)), [F.shape[1] for F in fixed])
+        return [
+            self._quadratic(seen, side, C, F, at[0 if side == "V" else 1], half)
+            for C, F, at, half in zip(Cs, fixed, points, halves, strict=True)
+        ]
+
+    def _quadratic(
+        self, seen: Seen, side: str, C: Array, F: Array, at: Array, half: Half
+    ) -> Quadratic:
+        """The problem in the factor that is ``at``, F the other with S, C their product with X."""
         rest: dict[str, Any] = {
-            "d": d,
+            "d": seen.d if side == "V" else None,
             "terms": half.terms,
             "constant": seen.constant,
             "others": half.others,
             "sweeps": half.sweeps,
         }
+        G = F.T @ (F if side == "V" or seen.d is None else F * seen.d[:, None])
         lack = seen.R.lack
         if lack is None:
             return Quadratic(C, G, **rest)
         if side == "V":
-            return Filled(C, lack.fill_dot(Z, B), G, Z, lambda Z: lack.squares(Z, B), **rest)
-        return Filled(C, lack.fill_tdot(F, U), G, U, lambda U: lack.squares(F, U), **rest)
+            return Filled(C, lack.fill_dot(at, F), G, at, lambda Z: lack.squares(Z, F), **rest)
+        return Filled(C, lack.fill_tdot(F, at), G, at, lambda U: lack.squares(F, U), **rest)
 
 
 class KullbackLeibler(Loss):

@@ -169,10 +169,16 @@ class FactorModel:
 
     def subproblem(self, side: str, Z: Array, U: Array) -> Subproblem:
         """The problem in one factor ("V" or "U") with the other fixed."""
-        sub = self.loss.subproblem(self.seen, side, Z, U, self._half(side, Z, U))
+        return self.subproblems(side, [(Z, U)])[0]
+
+    def subproblems(self, side: str, points: Sequence[tuple[Array, Array]]) -> Sequence[Subproblem]:
+        """Those of several starts, by one wide product with X where the loss allows it."""
+        halves = [self._half(side, Z, U) for Z, U in points]
+        subs = self.loss.subproblems(self.seen, side, points, halves)
         if side == "U" and self.held is not None:
-            sub.held, sub.project = self.held.known, self.held.project
-        return sub
+            for sub in subs:
+                sub.held, sub.project = self.held.known, self.held.project
+        return subs
 
     def value(self, Z: Array, U: Array) -> float:
         """The objective."""

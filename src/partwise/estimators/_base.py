@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from numbers import Integral, Real
 from os import PathLike
@@ -22,6 +22,7 @@ from partwise.engine.losses import NAMES, beta_of
 from partwise.engine.numeric import Array, blas_threads
 from partwise.engine.problem import FactorModel
 from partwise.engine.solvers import init as starts
+from partwise.engine.solvers.batch import solve_many
 from partwise.engine.solvers.checkpoint import Checkpoint, identify
 from partwise.engine.solvers.codes import solve_codes, start_codes
 from partwise.engine.solvers.loop import Settings, Solution, alternate, residual_at
@@ -65,6 +66,8 @@ class Factorizer(
     missing_values: float | None = None
     fixed_components: Any = None
     seed_components: Any = None
+    #: Told where each start ended: the model and its solution.
+    _on_solution: Callable[[FactorModel, Solution], None] | None = None
 
     # -- hooks ------------------------------------------------------------------------------
 
@@ -309,24 +312,32 @@ class Factorizer(
     ) -> Solution:
         """The best of the starts, each run to the end."""
         best: Solution | None = None
-        for number, make in enumerate(makes):
-            V, U, rng = make()
-            if model.known is not None:
-                V, U = model.known.start(model, V, U, custom=self.init == "custom")
-            V = model.fit_scale(V, U)
-            solution = alternate(
-                model,
-                model.reduce(V),
-                U,
-                self._step(solver, rng),
-                self._settings(solver, model),
-                report(number),
-                keeper,
-            )
+        for solution in self._solutions(model, makes, solver, report, keeper):
+            if self._on_solution is not None:
+                self._on_solution(model, solution)
             if best is None or solution.history[-1] < best.history[-1]:
                 best = solution
         assert best is not None
         return best
+
+    def _solutions(
+        self, model: FactorModel, makes: list[Any], solver: str, report: Any, keeper: Any
+    ) -> Iterator[Solution]:
+        """The starts one after the other or, where nobody looks on and it pays, side by side."""
+        settings = self._settings(solver, model)
+
+        def begin(make: Any) -> tuple[Array, Array, Step]:
+            V, U, rng = make()
+            if model.known is not None:
+                V, U = model.known.start(model, V, U, custom=self.init == "custom")
+            return model.reduce(model.fit_scale(V, U)), U, self._step(solver, rng)
+
+        if len(makes) > 1 and not report.watched and model.loss.beta == 2:
+            yield from solve_many(model, [partial(begin, make) for make in makes], settings)
+            return
+        for number, make in enumerate(makes):
+            Z, U, step = begin(make)
+            yield alternate(model, Z, U, step, settings, report(number), keeper)
 
     def _keeper(
         self, model: FactorModel, extra: Any, given: dict[str, Any], n_starts: int

@@ -82,9 +82,14 @@ class Progress:
     def _end(self, context: Any, **kw: Any) -> bool:
         return context.call_on_fit_task_end(estimator=self.estimator, X=self.X, y=self.y, **kw)
 
+    @property
+    def watched(self) -> bool:
+        """Whether anyone wants to hear of each iteration."""
+        return bool(self.callbacks or self.estimator.verbose)
+
     def __call__(self, number: int) -> Callable[[int, Solution], bool] | None:
         """The function to call after each iteration of start ``number``."""
-        if not self.callbacks and not self.estimator.verbose:
+        if not self.watched:
             return None
         self._end_start()
         if self.callbacks and self.nested:

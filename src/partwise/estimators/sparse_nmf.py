@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from numbers import Real
 from typing import Any
@@ -28,10 +29,11 @@ class SparseModel(FactorModel):
         super().__init__(data, Frobenius(), weights=weights)
         self.project = project
 
-    def subproblem(self, side: str, Z: Array, U: Array) -> Any:
-        sub = super().subproblem(side, Z, U)
-        sub.project = self.project.get(side)
-        return sub
+    def subproblems(self, side: str, points: Sequence[tuple[Array, Array]]) -> Any:
+        subs = super().subproblems(side, points)
+        for sub in subs:
+            sub.project = self.project.get(side)
+        return subs
 
     def feasible(self, Z: Array, U: Array) -> tuple[Array, Array]:
         Z = self.project["V"](Z) if "V" in self.project else Z

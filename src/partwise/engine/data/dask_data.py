@@ -17,6 +17,7 @@ import dask.array as da
 import numpy as np
 import scipy.sparse as sp
 
+from partwise.engine import arrays
 from partwise.engine.arrays import Array
 from partwise.engine.data import blocks
 from partwise.engine.data.base import BackEnd, Swept
@@ -378,3 +379,17 @@ def _kl_newton(
 BACK_END = BackEnd("Dask arrays", "X.compute()", check_dask, as_dask_data, look)
 
 __all__ = ["BACK_END", "DaskData", "Threads", "Workers", "as_dask_data", "check_dask"]
+
+
+@arrays.joined.register
+def _(first: Rows, *others: Any) -> Array:
+    return first.map(_beside, first, *others)
+
+
+def _beside(*blocks: Array) -> Array:
+    return np.concatenate(blocks, axis=1)
+
+
+@arrays.made.register
+def _(a: Rows) -> Array:
+    return a.settle()  # or each block of columns would make the whole product again

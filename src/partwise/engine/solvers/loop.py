@@ -1,14 +1,15 @@
 """The one loop: two half-steps an iteration, extrapolation with restart, guard, stopping.
 
 All that changes from one iteration to the next is in a `State`; `advance` moves one start by one
-iteration and knows of no other.
+iteration and knows of no other. It is a generator: it yields a `Request` for each subproblem that
+it needs and is sent it, so that who runs it can make those of many starts at once (see `batch`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -23,6 +24,21 @@ from partwise.engine.subproblems import LEAST_MISFIT, kkt_residual, misfit
 LOOK_BACK = 10
 #: Failures in a row after which a step is tried without extrapolation, and after which it is mu.
 PLAIN, SAFE = 2, 3
+
+
+T = TypeVar("T")
+
+
+class Request(NamedTuple):
+    """The problem in one factor ("V" or "U"), asked for with the factors where it begins."""
+
+    side: str
+    Z: Array
+    U: Array
+
+
+#: What yields requests and is sent their subproblems, until it returns a T.
+Asking = Generator[Request, Any, T]
 
 
 @dataclass
@@ -99,6 +115,29 @@ def alternate(
     factors are the last point whose objective is in the history. ``keeper`` is a `Checkpoint`: the
     loop goes on from its state, and saves to it.
     """
+    return answered(model, alternating(model, Z, U, step, settings, on_iteration, keeper))
+
+
+def answered(model: Any, asking: Asking[T]) -> T:
+    """What ``asking`` returns, each of its requests answered by the model alone."""
+    try:
+        request = next(asking)
+        while True:
+            request = asking.send(model.subproblem(*request))
+    except StopIteration as end:
+        return end.value
+
+
+def alternating(
+    model: Any,
+    Z: Array,
+    U: Array,
+    step: Step,
+    settings: Settings,
+    on_iteration: Callable[[int, Solution], bool] | None = None,
+    keeper: Checkpoint | None = None,
+) -> Asking[Solution]:
+    """`alternate`, with its subproblems made by who runs it."""
     state = None if keeper is None else keeper.load()
     if state is None:
         state = begin(model, Z, U, settings)
@@ -106,7 +145,7 @@ def alternate(
     while not solution.status and state.n < settings.max_iter:
         look = settings.tol > 0 and (state.n + 1) % settings.check_every == 0
         before = state.x
-        residual = advance(model, state, step, settings, look)
+        residual = yield from advance(model, state, step, settings, look)
         solution.Z, solution.U, solution.n_iter = state.x["V"], state.x["U"], state.n
         if keeper is not None and state.n % keeper.every == 0:
             keeper.save(state)
@@ -116,7 +155,8 @@ def alternate(
             if not settings.stationary:
                 residual = _change(state.x, before)
             elif residual <= settings.tol or _stuck(state):
-                residual = residual_at(model, state.x, state.value)  # so far between the iterations
+                # so far it was taken between the iterations
+                residual = yield from _residual(model, state.x, state.value)
             _judge(solution, residual, _stuck(state), settings)
     if not solution.status:
         solution.status = f"stopped at max_iter={settings.max_iter}, above tol={settings.tol:g}"
@@ -133,13 +173,13 @@ def begin(model: Any, Z: Array, U: Array, settings: Settings) -> State:
     return State(x, dict(x), dict(x), value, anchor=value, weight=weight)
 
 
-def advance(model: Any, state: State, step: Step, settings: Settings, look: bool) -> float:
+def advance(model: Any, state: State, step: Step, settings: Settings, look: bool) -> Asking[float]:
     """One iteration; returns the KKT residual between its half-steps if it is to ``look``."""
     first, second = tuple(settings.order)
     move, weight = _move(state, step, settings), _weight(state, settings)
     rho = misfit(state.value, model.size, model.eps) if look else 1.0
     y = state.y
-    sub = model.subproblem(first, y["V"], y["U"])
+    sub = yield Request(first, y["V"], y["U"])
     residual = kkt_residual(sub, y[first], rho) if look and settings.stationary else np.inf
     new = {first: move(sub, y[first])}
     z = {first: _beyond(new[first], state.old[first], weight, settings), second: y[second]}
@@ -150,7 +190,7 @@ def advance(model: Any, state: State, step: Step, settings: Settings, look: bool
     sub = None  # its product is as large as the factor: gone before the next array is made
     if first == "U":
         z["V"], z["U"] = model.normalize(z["V"], z["U"])
-    sub = model.subproblem(second, z["V"], z["U"])
+    sub = yield Request(second, z["V"], z["U"])
     if residual <= settings.tol:
         residual = max(residual, kkt_residual(sub, z[second], rho))
     new[second] = move(sub, z[second])
@@ -237,9 +277,15 @@ def _near(history: list[float]) -> bool:
 
 def residual_at(model: Any, x: Point, value: float) -> float:
     """The KKT residual of both halves at x, where the objective is ``value``."""
-    rho = misfit(value, model.size, model.eps)
-    subs = ((model.subproblem(side, x["V"], x["U"]), x[side]) for side in "VU")
-    return max(kkt_residual(sub, at, rho) for sub, at in subs)
+    return answered(model, _residual(model, x, value))
+
+
+def _residual(model: Any, x: Point, value: float) -> Asking[float]:
+    rho, worst = misfit(value, model.size, model.eps), 0.0
+    for side in "VU":
+        sub = yield Request(side, x["V"], x["U"])
+        worst = max(worst, kkt_residual(sub, x[side], rho))
+    return worst
 
 
 def _fallen(model: Any, state: State) -> float:
