@@ -7,7 +7,9 @@ from scipy.optimize import nnls
 
 import partwise
 import reference
+from backends import KINDS, Forms
 from methods import FROBENIUS, KL, LOSSES, make_problem
+from partwise.engine.arrays import to_numpy
 from partwise.engine.data import as_data
 from partwise.engine.data.masked import Lack, MaskedData
 
@@ -211,3 +213,23 @@ def test_held_out_entries_are_scored_and_no_others(loss, make):
         assert (held.values == 0).sum() == (held.values > 0).sum()
     with pytest.raises(ValueError, match="share must be between 0 and 1"):
         partwise.metrics.hold_out(q.X, 1.5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("loss", LOSSES)
+def test_every_back_end_sees_the_same_gaps(kind, loss, tmp_path):
+    X = with_nan(q.X, mask(0.3))
+    model = nmf(loss).fit(Forms(X, tmp_path)[kind], **start())
+    here = nmf(loss).fit(X, **start())
+    found = np.asarray(to_numpy(model.embedding_)) @ to_numpy(model.components_)
+    assert np.allclose(found, here.embedding_ @ here.components_, rtol=1e-6, atol=1e-9)
+    assert model.objective_ == pytest.approx(here.objective_, rel=1e-6)
+    faster = partwise.CNMF(3, missing_values=np.nan, beta_loss=loss, random_state=0, max_iter=20)
+    faster.set_params(tol=0.0).fit(Forms(X, tmp_path)[kind], q.y)
+    assert (np.diff(faster.objective_history_) <= 1e-9 * faster.objective_).all()
+    with pytest.raises(ValueError, match=r"missing_values=np\.nan"):
+        nmf(loss).set_params(missing_values=None).fit(Forms(X, tmp_path)[kind], **start())
+    with pytest.raises(ValueError, match="row 4 of X: every entry"):
+        X[4] = np.nan
+        (tmp_path / "X.npy").unlink(missing_ok=True)
+        nmf(loss).fit(Forms(X, tmp_path)[kind], **start())

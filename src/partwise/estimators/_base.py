@@ -156,7 +156,7 @@ class Factorizer(
         beta = beta_of(self.beta_loss)
         special = _inputs.check_special(self, X, reset=reset, beta=beta)
         if special is not None:
-            _gaps.refuse(special, self.missing_values, entry_weight)
+            _gaps.refuse(X, entry_weight)
             return special
         with _gaps.naming_the_setting(self):
             X = validate_data(

@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.utils import check_array
 
-from partwise.engine.arrays import Array
+from partwise.engine.arrays import Array, to_numpy
 from partwise.engine.data import DataMatrix, as_data
 from partwise.engine.data.masked import Lack, MaskedData
 from partwise.engine.data.sparse import SparseData
@@ -34,13 +34,23 @@ def naming_the_setting(estimator: Any) -> Iterator[None]:
         raise
 
 
-def refuse(X: Any, missing_values: float | None, entry_weight: Any) -> None:
-    """No gaps where X is not a numpy or scipy array."""
-    if missing_values is not None or entry_weight is not None:
+def refuse(X: Any, entry_weight: Any) -> None:
+    """No weights of entries where X is not a numpy or scipy array."""
+    if entry_weight is not None:
         raise ValueError(
-            "missing_values and entry_weight need X as a numpy or scipy array in memory, got "
-            f"{type(X).__name__}."
+            f"entry_weight needs X as a numpy or scipy array in memory, got {type(X).__name__}; "
+            "missing_values=np.nan hides entries elsewhere."
         )
+
+
+def masked(base: DataMatrix, places: DataMatrix, *, seen: bool) -> Any:
+    """Data with gaps, on any back end; ``base`` where there are none."""
+    ones = places.small(np.ones((places.shape[1], 1), places.dtype))
+    count = np.asarray(to_numpy(places.dot(ones)))[:, 0]
+    if not seen and not count.any():
+        return base
+    _check_rows(count if seen else places.shape[1] - count)
+    return MaskedData(base, Lack(places, seen=seen))
 
 
 def is_missing(values: Array, missing_values: float | None) -> Array:

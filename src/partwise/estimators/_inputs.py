@@ -12,9 +12,10 @@ import numpy as np
 from sklearn.utils.validation import _check_n_features
 
 from partwise.engine.arrays import Array, to_numpy
-from partwise.engine.data import back_end
+from partwise.engine.data import back_end, memmap
 from partwise.engine.data.base import Swept
 from partwise.engine.data.memmap import check_memmap
+from partwise.estimators import _gaps
 
 ZEROS = (
     "When beta_loss <= 0 and X contains zeros, the solver may diverge. "
@@ -25,12 +26,16 @@ ZEROS = (
 def check_special(estimator: Any, X: Any, *, reset: bool, beta: float) -> Any | None:
     """X checked, as its back end takes it; None where scikit-learn's validation should look."""
     name = type(estimator).__name__
-    device = estimator.device
+    device, missing = estimator.device, estimator.missing_values
     on_disk = isinstance(X, np.memmap) and device is None
     if on_disk and X.ndim == 2 and X.size and X.dtype.kind in "fiub":
         if X.dtype.kind == "f" and X.dtype not in (np.float32, np.float64):
             return None
         _shape(estimator, X, reset)
+        if missing is not None:
+            kept, hidden = memmap.gaps(X, missing)
+            check_memmap(kept, name)
+            return _gaps.masked(kept, hidden, seen=False)
         check_memmap(X, name, positive=beta <= 0)
         return X
     found = back_end(X)
@@ -50,7 +55,12 @@ def check_special(estimator: Any, X: Any, *, reset: bool, beta: float) -> Any | 
     _shape(estimator, X, reset)
     if "complex" in str(X.dtype):
         raise ValueError(f"Complex data not supported: X must be real, got {X.dtype}.")
-    return found.check(X, name)
+    if missing is None:
+        return found.check(X, name)
+    if found.gaps is None:
+        raise ValueError(f"missing_values is not for {found.kind}; use {found.home}.")
+    base, places, seen = found.gaps(X, missing, name)
+    return _gaps.masked(base, places, seen=seen)
 
 
 def check_local(X: Any, whom: str) -> None:

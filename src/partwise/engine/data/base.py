@@ -10,6 +10,9 @@ import numpy as np
 
 from partwise.engine.arrays import Array, to_numpy
 
+#: What an error for NaN adds: the setting that takes it.
+GAPS = "missing_values=np.nan takes entries that were not measured."
+
 
 class Products(Protocol):
     """X (n samples, p features), non-negative unless a model says otherwise.
@@ -168,6 +171,9 @@ class BackEnd:
     check: Callable[[Any, str], Any]  # X with a float dtype, or an error that names row and column
     wrap: Callable[[Any], DataMatrix]  # X, checked, as data
     look: Callable[[Any], None] = lambda X: None  # an error for what the check could not begin with
+    #: X, what stands for a gap, whom an error names: X without gaps checked, the places of gaps,
+    #: and whether those are the seen ones; None where gaps are not for these arrays
+    gaps: Callable[[Any, float, str], tuple[DataMatrix, DataMatrix, bool]] | None = None
 
 
 class Swept:

@@ -20,7 +20,7 @@ import scipy.sparse as sp
 from partwise.engine import arrays
 from partwise.engine.arrays import Array
 from partwise.engine.data import blocks
-from partwise.engine.data.base import BackEnd, Swept
+from partwise.engine.data.base import GAPS, BackEnd, DataMatrix, Swept
 from partwise.engine.data.dask_runners import Threads, Workers, current_client
 from partwise.engine.data.dense import DenseData
 from partwise.engine.data.sparse import SparseData
@@ -49,7 +49,10 @@ def look(X: Any) -> None:
 
 def check_dask(X: Any, whom: str) -> DaskData:
     """Wrap a Dask array; raise where a chunk has NaN or a negative entry, and say where."""
-    data = as_dask_data(X)
+    return check_blocks(as_dask_data(X), whom)
+
+
+def check_blocks(data: DaskData, whom: str) -> DaskData:
     found = data.blocks.reduce(_problem, data.blocks, data.index_rows(), combine=_first)
     if found is None:
         return data
@@ -57,10 +60,43 @@ def check_dask(X: Any, whom: str) -> DaskData:
     chunk = int(np.searchsorted(np.cumsum(data.chunks), row, side="right"))
     place = f"at row {row}, column {column}, in row chunk {chunk}"
     if what == "finite":
-        raise ValueError(f"Input X contains NaN or infinity: {value} {place}.")
+        raise ValueError(f"Input X contains NaN or infinity: {value} {place}. {GAPS}")
     raise ValueError(
         f"Negative values in data passed to {whom}: {value:g} {place}; CF and LCF take signed data."
     )
+
+
+def gaps(X: Any, missing: float, whom: str) -> tuple[DataMatrix, DataMatrix, bool]:
+    """X with zeros for what is missing, and blocks of ones there."""
+    data = as_dask_data(X)
+    seen = missing == 0 and _is_sparse(X._meta)
+    both = (data.blocks.map(f, data.blocks, missing, like=0).settle() for f in (_kept, _places))
+    base, places = (DaskData(made, data.p, data.dtype, data.chunks) for made in both)
+    return check_blocks(base, whom), places, seen
+
+
+def _missing(values: Array, missing: float) -> Array:
+    return np.isnan(values) if np.isnan(missing) else values == missing
+
+
+def _kept(block: Any, missing: float) -> Any:
+    return _with_values(block, lambda x: np.where(_missing(x, missing), x.dtype.type(0), x))
+
+
+def _places(block: Any, missing: float) -> Any:
+    if missing == 0 and sp.issparse(block.X):
+        return _with_values(block, np.ones_like)
+    return _with_values(block, lambda x: _missing(x, missing).astype(x.dtype))
+
+
+def _with_values(block: Any, function: Any) -> Any:
+    """The block with other values; none that are zero are stored."""
+    if not sp.issparse(block.X):
+        return DenseData(function(block.X))
+    X = block.X.copy()
+    X.data = function(X.data)
+    X.eliminate_zeros()
+    return SparseData(X)
 
 
 def as_dask_data(X: Any) -> DaskData:
@@ -376,7 +412,7 @@ def _kl_newton(
     return X.part_of(*whole).kl_newton(V, U, cost, ridge, sweeps, rough, False)
 
 
-BACK_END = BackEnd("Dask arrays", "X.compute()", check_dask, as_dask_data, look)
+BACK_END = BackEnd("Dask arrays", "X.compute()", check_dask, as_dask_data, look, gaps)
 
 __all__ = ["BACK_END", "DaskData", "Threads", "Workers", "as_dask_data", "check_dask"]
 

@@ -22,7 +22,7 @@ from partwise.engine.arrays import (
     numpy_dtype,
     to_numpy,
 )
-from partwise.engine.data.base import Swept
+from partwise.engine.data.base import GAPS, Swept
 from partwise.engine.data.blocks import BLOCK_ENTRIES, kl_floor, row_blocks
 
 #: How much larger than a CPU's the blocks of a GPU are: it has the room, and needs them to be busy.
@@ -388,7 +388,7 @@ def check_values(values: Array, place: Callable[[int], tuple[int, int]], whom: s
     value, (row, column) = float(flat[at]), place(at)
     if not finite:
         raise ValueError(
-            f"Input X contains NaN or infinity: {value} at row {row}, column {column}."
+            f"Input X contains NaN or infinity: {value} at row {row}, column {column}. {GAPS}"
         )
     raise ValueError(
         f"Negative values in data passed to {whom}: the lowest is {value:g} at row {row}, "

@@ -213,9 +213,9 @@ class FilledData(_Beside):
     def whole(self) -> Any | None:
         X: Any = self.base.whole()
         E: Any = self.fill.entries.whole()
-        if not isinstance(X, np.ndarray) or isinstance(X, np.memmap):
+        if X is None or self.base.density < 1:
             return X  # sparse: a gap is like the zero that most entries are
-        E = E if isinstance(E, np.ndarray) else E.toarray()
+        E = E.toarray() if hasattr(E, "toarray") else E
         if self.fill.seen:
             E = (1 if self.fill.d is None else self.fill.d[:, None]) - E
         return self._over(X + E * (self.a @ self.b.T))

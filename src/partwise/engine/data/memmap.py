@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
 from partwise.engine.data import blocks
+from partwise.engine.data.base import GAPS
 from partwise.engine.data.dense import DenseData
 from partwise.engine.numeric import Array
 
@@ -29,14 +30,21 @@ class MemmapData(DenseData):
         The rows of the file that follow, in order; None: all.
     weights : (n,) array or None
         Weight of each row of the file.
+    see : callable or None
+        What is made of a block when it has been read.
     """
 
     newton_sides = "V"
 
     def __init__(
-        self, X: np.memmap, head: Array = None, keep: Array = None, weights: Array = None
+        self,
+        X: np.memmap,
+        head: Array = None,
+        keep: Array = None,
+        weights: Array = None,
+        see: Callable[[Array], Array] | None = None,
     ) -> None:
-        self.X, self.head, self.keep, self.weights = X, head, keep, weights
+        self.X, self.head, self.keep, self.weights, self.see = X, head, keep, weights, see
         self._n = (0 if head is None else len(head)) + (len(X) if keep is None else len(keep))
 
     @property
@@ -47,13 +55,16 @@ class MemmapData(DenseData):
     def dtype(self) -> Any:  # type: ignore[override]
         return self.X.dtype if self.X.dtype.kind == "f" else np.dtype(np.float64)
 
+    def whole(self) -> Any | None:
+        return self.X if self.see is None else None
+
     def read(self) -> Iterator[tuple[slice, Array]]:
         """(rows, block) of the file as it is, in the float dtype."""
         for rows in blocks.row_blocks(*self.X.shape):
             _check_length(self.X, rows.start)
             block = np.array(self.X[rows], dtype=self.dtype, order="C")
             forget(self.X)
-            yield rows, block
+            yield rows, block if self.see is None else self.see(block)
 
     def _blocks(self) -> Iterator[tuple[slice, Array]]:
         at = 0
@@ -91,7 +102,7 @@ class MemmapData(DenseData):
 
     def weighted(self, weights: Array | None, index: Array | None, n_rows: int) -> MemmapData:
         if index is None:
-            return MemmapData(self.X, weights=weights)
+            return MemmapData(self.X, weights=weights, see=self.see)
         count, keep = blocks.split_rows(index, n_rows)
         head = np.zeros((count, self.shape[1]), dtype=self.dtype)
         for rows, block in self.read():
@@ -100,7 +111,7 @@ class MemmapData(DenseData):
             if weights is not None:
                 part *= weights[rows][at][:, None].astype(self.dtype)
             np.add.at(head, index[rows][at], part)
-        return MemmapData(self.X, head, keep, weights)
+        return MemmapData(self.X, head, keep, weights, self.see)
 
     def kl_newton(
         self, V: Array, U: Array, cost: Array, ridge: Array, sweeps: int, rough: bool,
@@ -116,9 +127,21 @@ class MemmapData(DenseData):
         return np.concatenate(out), np.zeros(0)
 
 
-def check_memmap(X: np.memmap, whom: str, *, positive: bool = False) -> None:
+def gaps(X: np.memmap, missing: float) -> tuple[MemmapData, MemmapData]:
+    """X with zeros for what is missing, and ones there; both made as the file is read."""
+
+    def hidden(block: Array) -> Array:
+        return np.isnan(block) if np.isnan(missing) else block == missing
+
+    return (
+        MemmapData(X, see=lambda block: np.where(hidden(block), block.dtype.type(0), block)),
+        MemmapData(X, see=lambda block: hidden(block).astype(block.dtype)),
+    )
+
+
+def check_memmap(X: np.memmap | MemmapData, whom: str, *, positive: bool = False) -> None:
     """Raise where X has NaN, infinity or a negative entry, and say where; one pass."""
-    for rows, block in MemmapData(X).read():
+    for rows, block in (X if isinstance(X, MemmapData) else MemmapData(X)).read():
         low, high = block.min(initial=0), block.max(initial=0)
         if np.isfinite(low) and np.isfinite(high) and low >= 0 and not positive:
             continue
@@ -127,7 +150,7 @@ def check_memmap(X: np.memmap, whom: str, *, positive: bool = False) -> None:
             at = tuple(int(i) for i in np.argwhere(bad)[0])
             raise ValueError(
                 f"Input X contains NaN or infinity: {block[at]} at row {rows.start + at[0]}, "
-                f"column {at[1]}."
+                f"column {at[1]}. {GAPS}"
             )
         if low < 0:
             row, column = (int(i) for i in np.unravel_index(block.argmin(), block.shape))

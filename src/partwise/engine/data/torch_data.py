@@ -17,7 +17,7 @@ import torch
 
 from partwise.engine import arrays, kernels_torch, sweeps
 from partwise.engine.arrays import NO_MEMORY, Array, to_numpy
-from partwise.engine.data.base import BackEnd
+from partwise.engine.data.base import BackEnd, DataMatrix
 from partwise.engine.data.device import (
     GPU_BLOCKS,
     Csr,
@@ -318,7 +318,24 @@ class TorchSparse(OnTensors, DeviceSparse):
             return super().kl_tdot(V, U)
 
 
-BACK_END = BackEnd("torch tensors", "X.cpu().numpy()", check, as_torch_data)
+def gaps(X: Any, missing: float, whom: str) -> tuple[DataMatrix, DataMatrix, bool]:
+    """X with zeros for what is missing, and a tensor of its kind with ones there."""
+    X = X.detach()
+    X = X if X.layout == torch.strided else X.to_sparse_csr()
+    sparse = X.layout != torch.strided
+    values = X.values() if sparse else X
+    hidden = torch.isnan(values) if np.isnan(missing) else values == missing
+    kept = torch.where(hidden, torch.zeros_like(values), values)
+    if not sparse:
+        X = check(kept, whom)
+        return as_torch_data(X), as_torch_data(hidden.to(X.dtype)), False
+    indptr, indices, _, shape = csr_parts(X)
+    X = check(csr_tensor(indptr, indices, kept, shape), whom)
+    places = (~hidden if missing == 0 else hidden).to(X.dtype)
+    return as_torch_data(X), as_torch_data(csr_tensor(indptr, indices, places, shape)), missing == 0
+
+
+BACK_END = BackEnd("torch tensors", "X.cpu().numpy()", check, as_torch_data, gaps=gaps)
 
 __all__ = [
     "BACK_END",
