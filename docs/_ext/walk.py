@@ -18,7 +18,7 @@ from docutils.parsers.rst import directives
 from sphinx.util.docutils import SphinxDirective
 
 HERE = Path(__file__).parents[1]
-WIDTH = 76
+WIDTH = 70
 
 
 def _folder(app) -> Path:
