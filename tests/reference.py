@@ -144,9 +144,10 @@ def label_matrix(y):
     return A
 
 
-def shared_rows(A, V0):
-    """Z0 for a start V0: the mean of V0 over the samples that share a row, (AᵀA)⁻¹ Aᵀ V0."""
-    return np.linalg.solve(A.T @ A, A.T @ V0)
+def shared_rows(A, V0, weights=None):
+    """Z0 for a start V0: the mean over the samples that share a row, (AᵀΓA)⁻¹ AᵀΓ V0."""
+    G = A if weights is None else weights[:, None] * A
+    return np.linalg.solve(G.T @ A, G.T @ V0)
 
 
 def class_cost(y, n_components, components_per_class=1):
@@ -680,10 +681,10 @@ def semi_gnmf_kl(X, V0, U0, n_iter, *, W, y, lam, label_weight=1.0, gamma=None, 
 # --------------------------------------------------------------------------------------------
 
 
-def on_shared_rows(A, V0, U0, n_iter, order, step_Z, step_U, objective):
+def on_shared_rows(A, V0, U0, n_iter, order, step_Z, step_U, objective, weights=None):
     """`alternate` over Z instead of V; steps and objective see V = A Z. Returns V."""
     Z, U, history = alternate(
-        shared_rows(A, V0), U0, n_iter, order,
+        shared_rows(A, V0, weights), U0, n_iter, order,
         step_Z, lambda Z, U: step_U(A @ Z, U), lambda Z, U: objective(A @ Z, U),
     )  # fmt: skip
     return A @ Z, U, history
@@ -869,7 +870,8 @@ def constrained_frobenius(X, V0, U0, n_iter, *, A=None, order="VU", **terms):
     def objective(V, U):
         return objective_frobenius(X, V, U, **terms)
 
-    return on_shared_rows(A, V0, U0, n_iter, order, step_Z, step_U, objective)
+    gamma = terms.get("gamma")
+    return on_shared_rows(A, V0, U0, n_iter, order, step_Z, step_U, objective, gamma)
 
 
 def constrained_kl(
@@ -912,7 +914,7 @@ def constrained_kl(
             l1_V=l1_V, l2_V=l2_V, l1_U=l1_U, l2_U=l2_U,
         )  # fmt: skip
 
-    return on_shared_rows(A, V0, U0, n_iter, order, step_Z, step_U, objective)
+    return on_shared_rows(A, V0, U0, n_iter, order, step_Z, step_U, objective, w)
 
 
 # --------------------------------------------------------------------------------------------

@@ -194,7 +194,8 @@ def test_gradients(method, scale):
 def test_value_of_the_model(method, problem):
     model = method.model(problem)
     Z = model.reduce(problem.V)
-    V = reference.shared_rows(problem.A, problem.V) if method.hard else problem.V
+    gamma = problem.gamma if method.weights else None
+    V = reference.shared_rows(problem.A, problem.V, gamma) if method.hard else problem.V
     V = problem.A @ V if method.hard else V
     expected = method.objective(problem, V, problem.U)
     assert model.value(Z, problem.U) == pytest.approx(expected, rel=1e-12)

@@ -286,19 +286,20 @@ class Divergence(Subproblem):
         return add_terms(self.terms, Z, self.product, self.cost)
 
 
-#: ½‖X - Y‖² / ½‖X‖² below which a fit counts as perfect; in float32 rounding hides it earlier.
-LEAST_MISFIT = 1e-10
+#: ½‖X - Y‖² / ½‖X‖² below which a fit counts as perfect: float32's rounding of X, so that both
+#: precisions end alike.
+LEAST_MISFIT = 1.2e-7
 
 
-def misfit(value: float, size: float, eps: float) -> float:
+def misfit(value: float, size: float, eps: float, tol: float = 0.0) -> float:
     """‖X - Y‖/‖X‖: how much of the two halves of the loss's gradient is left when they cancel.
 
-    ``value`` is the objective, ``size`` that of Y = 0 (0: not known), and ``eps``
-    the rounding of X.
+    ``value`` is the objective, ``size`` that of Y = 0 (0: not known), ``eps`` the rounding of X;
+    below ``tol`` a fit is perfect to what was asked for.
     """
     if size <= 0:
         return 1.0
-    return float(np.sqrt(np.clip(value / size, max(eps, LEAST_MISFIT), 1.0)))
+    return float(np.sqrt(np.clip(value / size, max(eps, LEAST_MISFIT, tol**2), 1.0)))
 
 
 def kkt_residual(sub: Subproblem, Z: Array, misfit: float = 1.0) -> float:

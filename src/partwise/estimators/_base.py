@@ -369,7 +369,7 @@ class Factorizer(
                 solution.history[-1] = min(value, solution.history[-1])  # ends at what is returned
         if solver == "mu":
             Z, U = _flush(model, Z, U, objective)
-        residual = residual_at(model, {"V": Z, "U": U}, objective)
+        residual = residual_at(model, {"V": Z, "U": U}, objective, self.tol)
         if not solution.converged and self.tol > 0 and solution.n_iter >= self.max_iter:
             warnings.warn(
                 f"Maximum number of iterations {self.max_iter} reached. "

@@ -298,7 +298,7 @@ class CF(GroupedFactorizer):
                     V, objective = final, sub.value(final)
                     found.history[-1] = min(objective, found.history[-1])
                     break
-        residual = residual_at(model, {"V": V, "U": C}, objective)
+        residual = residual_at(model, {"V": V, "U": C}, objective, self.tol)
         if not found.converged and self.tol > 0 and found.n_iter >= self.max_iter:
             warnings.warn(
                 f"Maximum number of iterations {self.max_iter} reached. "

@@ -151,12 +151,12 @@ def alternating(
             keeper.save(state)
         if on_iteration is not None and on_iteration(state.n, solution):
             solution.status = f"stopped by a callback after {state.n} iterations"
-        elif look and _fallen(model, state) <= settings.tol:
+        elif look and _fallen(model, state, settings.tol) <= settings.tol:
             if not settings.stationary:
                 residual = _change(state.x, before)
             elif residual <= settings.tol or _stuck(state):
                 # so far it was taken between the iterations
-                residual = yield from _residual(model, state.x, state.value)
+                residual = yield from _residual(model, state.x, state.value, settings.tol)
             _judge(solution, residual, _stuck(state), settings)
     if not solution.status:
         solution.status = f"stopped at max_iter={settings.max_iter}, above tol={settings.tol:g}"
@@ -177,7 +177,7 @@ def advance(model: Any, state: State, step: Step, settings: Settings, look: bool
     """One iteration; returns the KKT residual between its half-steps if it is to ``look``."""
     first, second = tuple(settings.order)
     move, weight = _move(state, step, settings), _weight(state, settings)
-    rho = misfit(state.value, model.size, model.eps) if look else 1.0
+    rho = misfit(state.value, model.size, model.eps, settings.tol) if look else 1.0
     y = state.y
     sub = yield Request(first, y["V"], y["U"])
     residual = kkt_residual(sub, y[first], rho) if look and settings.stationary else np.inf
@@ -275,26 +275,29 @@ def _near(history: list[float]) -> bool:
 # -- stopping -------------------------------------------------------------------------------------
 
 
-def residual_at(model: Any, x: Point, value: float) -> float:
+def residual_at(model: Any, x: Point, value: float, tol: float = 0.0) -> float:
     """The KKT residual of both halves at x, where the objective is ``value``."""
-    return answered(model, _residual(model, x, value))
+    return answered(model, _residual(model, x, value, tol))
 
 
-def _residual(model: Any, x: Point, value: float) -> Asking[float]:
-    rho, worst = misfit(value, model.size, model.eps), 0.0
+def _residual(model: Any, x: Point, value: float, tol: float) -> Asking[float]:
+    rho, worst = misfit(value, model.size, model.eps, tol), 0.0
     for side in "VU":
         sub = yield Request(side, x["V"], x["U"])
         worst = max(worst, kkt_residual(sub, x[side], rho))
     return worst
 
 
-def _fallen(model: Any, state: State) -> float:
-    """How far the objective fell in the last iterations, relative to where it is."""
+def _fallen(model: Any, state: State, tol: float) -> float:
+    """How far the objective fell in the last iterations, relative to where it is.
+
+    Where ‖X - Y‖ is below tol ‖X‖ it is relative to that: a perfect fit falls for ever.
+    """
     if not model.size:  # KL and concepts: near a perfect fit a relative fall never ends
         return 0.0
     if len(state.history) <= LOOK_BACK:
         return np.inf
-    least = max(model.eps, LEAST_MISFIT) * model.size  # below it a fall is rounding
+    least = max(model.eps, LEAST_MISFIT, tol**2) * model.size
     scale = max(abs(state.history[-1]), least)
     fall = state.history[-1 - LOOK_BACK] - state.history[-1]
     return fall / scale if scale > 0 else 0.0
