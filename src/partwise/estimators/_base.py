@@ -293,10 +293,12 @@ class Factorizer(
         beta = beta_of(self.beta_loss)
         _validate.check_factor(factor, beta, type(self).__name__)
         if self._penalized():
+            _validate.check_fourth(factor, type(self).__name__)
             return as_data(X), W, H, 1.0
         root = np.sqrt(factor)
         W, H = (Z if Z is None else np.asarray(Z) / Z.dtype.type(root) for Z in (W, H))
-        return as_data(X / X.dtype.type(factor)), W, H, factor
+        # scipy divides float32 by float32 in float64
+        return as_data((X / X.dtype.type(factor)).astype(X.dtype, copy=False)), W, H, factor
 
     def _penalized(self) -> bool:
         """Whether the objective has more than its loss."""

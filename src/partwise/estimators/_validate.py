@@ -81,6 +81,15 @@ def check_squares(X: Any, whom: str) -> None:
         )
 
 
+def check_fourth(factor: float, whom: str) -> None:
+    """Raise where norms of gradients, which hold fourth powers of X, overflow."""
+    if np.log10(factor) * 4 > 305:
+        raise ValueError(
+            f"{whom}: values of X are too large for a model with penalties, whose weights would "
+            "have to change with its unit; divide X by its maximum."
+        )
+
+
 def check_factor(factor: float, beta: float, whom: str) -> None:
     """Raise where the objective of such values leaves the range of numbers."""
     log = np.log10(factor) * beta
