@@ -1,13 +1,18 @@
 """Many starts at once, parts that come back, and how many there are."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from matplotlib import pyplot as plt
+from scipy.optimize import linear_sum_assignment
 
-from partwise import CNMF, GNMF, NMF, SparseNMF
+from partwise import CF, CNMF, GNMF, NMF, SparseNMF, consensus, plot
 from partwise.engine.solvers import batch
 from partwise.engine.solvers.loop import alternate
 from partwise.estimators import _base
+from partwise.estimators.consensus import local_density, unit_rows
 
 
 def planted(n=60, p=40, k=3, *, noise=0.05, seed=0):
@@ -89,3 +94,77 @@ def test_a_group_is_as_wide_as_memory_allows(monkeypatch):
     assert batch.group_size(data, 1000) == 1
     monkeypatch.setattr(batch, "ROOM", 0)  # 8 arrays of 1100 rows of 5 in the 100,000 of X: 2
     assert batch.group_size(data, 5) == 2
+
+
+def cosines(A, B):
+    """Of the rows of A, each with the row of B that is its own."""
+    A, B = (M / np.linalg.norm(M, axis=1, keepdims=True) for M in (A, B))
+    C = A @ B.T
+    rows, columns = linear_sum_assignment(-C)
+    assert len(set(columns)) == len(A)
+    return C[rows, columns]
+
+
+@pytest.mark.parametrize("kind", [np.asarray, sp.csr_array])
+def test_planted_parts_come_back(kind):
+    X, H, _ = planted(n=120)
+    found = consensus(kind(X), 3, n_runs=12, random_state=0)
+    assert cosines(found.parts, H).min() > 0.97
+    assert found.stability.min() > 0.9
+    assert found.pooled.shape == (36, 40)
+    np.testing.assert_allclose(np.linalg.norm(found.pooled, axis=1), 1)
+    np.testing.assert_allclose(found.spectra.sum(axis=1), 1)
+    # in the units of X usages and parts fit it nearly as well as a fit does
+    found = consensus(kind(X), 3, n_runs=6, unit_variance=False, random_state=0)
+    left = np.linalg.norm(X - found.usages @ found.parts)
+    assert left < 1.01 * NMF(3, random_state=0).fit(X).reconstruction_err_
+    shares = found.usages / found.usages.sum(axis=1, keepdims=True)
+    assert (np.diff(shares.sum(axis=0)) <= 0).all()
+
+
+def test_a_part_that_never_comes_back_is_an_outlier():
+    rng = np.random.RandomState(0)
+    pooled = np.repeat(np.eye(3, 20), 10, axis=0) + 0.01 * rng.uniform(size=(30, 20))
+    pooled[4] = rng.uniform(size=20) * (np.arange(20) > 10)
+    pooled[9] = 0
+    density = local_density(unit_rows(pooled), 3)
+    assert set(np.flatnonzero(density >= 0.5)) == {4, 9}
+    d = np.linalg.norm(unit_rows(pooled)[0] - unit_rows(pooled), axis=1)
+    np.testing.assert_allclose(density[0], np.sort(d)[1:4].mean(), atol=1e-6)
+
+
+@pytest.mark.parametrize("make", [CNMF, CF, partial(NMF, beta_loss="kullback-leibler")])
+def test_any_estimator_is_the_base(make):
+    X, H, V = planted(n=50)
+    y = np.where(np.arange(50) % 3 == 0, V.argmax(axis=1), -1) if make is CNMF else None
+    model = make(3, tol=1e-2)
+    found = consensus(X, 3, n_runs=4, estimator=model, y=y, density_threshold=2, random_state=0)
+    assert found.parts.shape == H.shape
+    assert len(found.pooled) == 12
+    assert model.get_params()["random_state"] is None  # it is a copy that is fitted
+
+
+def test_the_clustergram_has_a_square_for_each_group():
+    X, _, _ = planted()
+    found = consensus(X, 3, n_runs=6, random_state=0)
+    ax = plot.clustergram(found)
+    kept = int((found.groups >= 0).sum())
+    assert ax.images[0].get_array().shape == (kept, kept)
+    assert len(ax.get_yticklabels()) == 3
+    plt.close(ax.figure)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"k": 0}, "k must be a whole number"),
+        ({"n_runs": 1}, "n_runs must be"),
+        ({"density_threshold": 3}, "density_threshold must be"),
+        ({"neighborhood": 0}, "neighborhood must be"),
+        ({"density_threshold": 1e-9}, "raise it"),
+    ],
+)
+def test_bad_input_is_answered(given, words):
+    X, _, _ = planted(n=30)
+    with pytest.raises(ValueError, match=words):
+        consensus(X, **{"k": 3, "n_runs": 3, "random_state": 0, **given})

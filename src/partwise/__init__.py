@@ -13,6 +13,7 @@ if TYPE_CHECKING:  # an editor knows every class; at run time each is imported w
     from partwise.estimators.cdnmf import CDNMF
     from partwise.estimators.cnmf import CNMF
     from partwise.estimators.concepts import CF, LCF
+    from partwise.estimators.consensus import Consensus, consensus
     from partwise.estimators.constrained import ConstrainedNMF
     from partwise.estimators.gnmf import GNMF, SemiGNMF
     from partwise.estimators.nmf import NMF, non_negative_factorization
@@ -25,6 +26,8 @@ if TYPE_CHECKING:  # an editor knows every class; at run time each is imported w
 _MODULES = ("cluster", "datasets", "graph", "io", "metrics", "plot", "report", "terms")
 _NAMES = {
     **ESTIMATORS,
+    "Consensus": "partwise.estimators.consensus",
+    "consensus": "partwise.estimators.consensus",
     "non_negative_factorization": "partwise.estimators.nmf",
     "load": "partwise.estimators.registry",
 }
@@ -38,12 +41,14 @@ __all__ = [
     "NMFDC",
     "NSNMF",
     "NTF",
+    "Consensus",
     "ConstrainedNMF",
     "PartsClassifier",
     "SemiGNMF",
     "SparseNMF",
     "__version__",
     "cluster",
+    "consensus",
     "datasets",
     "graph",
     "io",

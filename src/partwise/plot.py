@@ -8,9 +8,11 @@ from partwise.view.plot import (
     parameter_path,
     top_terms,
 )
+from partwise.view.plot_many import clustergram
 
 __all__ = [
     "class_parts",
+    "clustergram",
     "components",
     "convergence",
     "embedding",

@@ -1,0 +1,52 @@
+"""Pictures of many runs: what came back, and how many parts there are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from partwise.estimators.consensus import distances_of_unit
+from partwise.view.plot import _axes
+
+__all__ = ["clustergram"]
+
+
+def clustergram(result: Any, *, ax: Any = None) -> Any:
+    """Distances between the parts of all runs, group after group: dark squares are what came back.
+
+    Parameters
+    ----------
+    result : Consensus
+        What `partwise.consensus` returned. Outliers are left out.
+    ax : matplotlib Axes, optional
+
+    Returns
+    -------
+    matplotlib Axes
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from partwise import consensus, plot
+    >>> X = np.random.default_rng(0).gamma(0.3, size=(30, 12))
+    >>> found = consensus(X, 2, n_runs=5, density_threshold=2, random_state=0)
+    >>> ax = plot.clustergram(found)
+    >>> ax.images[0].get_array().shape
+    (10, 10)
+    """
+    kept = np.flatnonzero(result.groups >= 0)
+    order = kept[np.argsort(result.groups[kept], kind="stable")]
+    ax = _axes(ax)
+    picture = ax.imshow(distances_of_unit(result.pooled[order]), vmin=0, vmax=1.5, cmap="magma")
+    ends = np.cumsum(np.bincount(result.groups[order], minlength=len(result.parts)))
+    for end in ends[:-1]:
+        ax.axhline(end - 0.5, color="white", linewidth=0.5)
+        ax.axvline(end - 0.5, color="white", linewidth=0.5)
+    middles = (np.concatenate([[0], ends[:-1]]) + ends) / 2 - 0.5
+    texts = [f"{j + 1} ({score:.2f})" for j, score in enumerate(result.stability)]
+    ax.set_yticks(middles, texts)
+    ax.set_xticks([])
+    ax.set_ylabel("part (stability)")
+    ax.figure.colorbar(picture, ax=ax, label="distance")
+    return ax
