@@ -233,3 +233,27 @@ def test_every_back_end_sees_the_same_gaps(kind, loss, tmp_path):
         X[4] = np.nan
         (tmp_path / "X.npy").unlink(missing_ok=True)
         nmf(loss).fit(Forms(X, tmp_path)[kind], **start())
+
+
+def test_a_checkpoint_knows_its_gaps(tmp_path):
+    """Also where what is hidden is a zero, which no sum of X shows."""
+    X = q.X + 0.1
+    X[0, :2] = 0.0
+    hidden, other = X.copy(), X.copy()
+    hidden[0, 0], other[0, 1] = np.nan, np.nan
+    settings = {"random_state": 0, "tol": 0.0, "checkpoint": tmp_path, "missing_values": np.nan}
+    partwise.NMF(3, max_iter=10, **settings).fit(hidden)
+    partwise.NMF(3, max_iter=20, **settings).fit(hidden)
+    with pytest.raises(ValueError, match="the gaps by column of X differ"):
+        partwise.NMF(3, max_iter=20, **settings).fit(other)
+
+
+def test_a_saved_model_still_takes_gaps(tmp_path):
+    X = with_nan(q.X, mask(0.2))
+    known = np.full((1, 40), np.nan)
+    known[0, :5] = 1.0
+    model = partwise.NMF(3, missing_values=np.nan, fixed_components=known, random_state=0)
+    model.set_params(max_iter=20, tol=0.0).fit(X)
+    again = partwise.load(model.save(tmp_path / "model.partwise"))
+    assert np.array_equal(again.transform(X), model.transform(X))
+    assert np.array_equal(again.fixed_components, known, equal_nan=True)

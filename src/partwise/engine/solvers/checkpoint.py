@@ -68,6 +68,11 @@ def identify(data: DataMatrix, named: Mapping[str, Any]) -> Identity:
         "row lengths": (np.asarray(to_numpy(data.row_sq_norms())), 1e-6),
         "column sums": (columns, max(1e-6, rounding)),
     }
+    if data.lack is not None:
+        one = data.small(np.ones((data.shape[1], 1), dtype=data.dtype))
+        by_row, by_column = data.lack.dot(one), data.lack.tdot(ones)
+        close["gaps by row"] = np.asarray(to_numpy(by_row)).ravel(), 1e-6
+        close["gaps by column"] = np.asarray(to_numpy(by_column)).ravel(), 1e-6
     own = {"the shape of X": tuple(data.shape), "the dtype of X": np.dtype(data.dtype).name}
     return Identity({name: describe(v) for name, v in {**own, **named}.items()}, close)
 
