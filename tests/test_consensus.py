@@ -8,10 +8,11 @@ import scipy.sparse as sp
 from matplotlib import pyplot as plt
 from scipy.optimize import linear_sum_assignment
 
-from partwise import CF, CNMF, GNMF, NMF, SparseNMF, consensus, plot
+from partwise import CF, CNMF, GNMF, NMF, SparseNMF, choose_k, consensus, plot
 from partwise.engine.solvers import batch
 from partwise.engine.solvers.loop import alternate
 from partwise.estimators import _base
+from partwise.estimators.choice import _decide, cophenetic_correlation
 from partwise.estimators.consensus import local_density, unit_rows
 
 
@@ -168,3 +169,51 @@ def test_bad_input_is_answered(given, words):
     X, _, _ = planted(n=30)
     with pytest.raises(ValueError, match=words):
         consensus(X, **{"k": 3, "n_runs": 3, "random_state": 0, **given})
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_planted_number_is_found(seed):
+    X, _, _ = planted(noise=0.2, seed=seed)
+    found = choose_k(X, [5, 4, 3, 2, 1], n_splits=3, n_runs=2, random_state=0)
+    assert found.numbers.tolist() == [1, 2, 3, 4, 5]
+    assert found.k == 3
+    assert found.stability[2] > 0.95
+    assert np.isnan(found.stability[0])
+    lines = found.table().splitlines()
+    assert len(lines) == 6
+    assert lines[3].endswith("<-")
+    ax = plot.choice(found)
+    assert ax.lines[-1].get_xdata()[0] == 3
+    plt.close(ax.figure)
+
+
+def test_the_smallest_number_within_one_standard_error_is_the_answer():
+    errors = np.array([[9.0, 9, 9], [1.0, 3, 2], [1.3, 2.9, 1.7], [4.0, 4, 4]])
+    found = _decide(np.array([2, 4, 6, 8]), errors, np.full((4, 2), np.nan))
+    above = np.array([-0.3, 0.1, 0.3])  # of 4 over 6, whose mean is lowest: 0.03 +- 0.18
+    assert found.k == 4
+    assert found.good == [4, 6]
+    np.testing.assert_allclose(found.excess[1], [above.mean(), above.std(ddof=1) / np.sqrt(3)])
+
+
+def test_cophenetic_correlation_is_one_where_runs_agree_and_less_elsewhere():
+    labels = np.arange(30) % 3
+    assert cophenetic_correlation([labels, (labels + 1) % 3]) == pytest.approx(1)
+    rng = np.random.RandomState(0)
+    assert cophenetic_correlation([rng.randint(3, size=30) for _ in range(4)]) < 0.9
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"numbers": []}, "numbers must be"),
+        ({"numbers": [0, 2]}, "numbers must be"),
+        ({"n_splits": 1}, "n_splits must be"),
+        ({"n_runs": 1}, "n_runs must be 0, or 2"),
+        ({"share": 1.5}, "share must be"),
+        ({"estimator": CF()}, "missing_values"),
+    ],
+)
+def test_bad_choices_are_answered(given, words):
+    with pytest.raises(ValueError, match=words):
+        choose_k(planted(n=20)[0], **{"numbers": [1, 2], **given})

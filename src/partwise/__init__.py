@@ -11,6 +11,7 @@ from partwise.estimators import ESTIMATORS
 if TYPE_CHECKING:  # an editor knows every class; at run time each is imported when it is used
     from partwise import cluster, datasets, graph, io, metrics, plot, report, terms
     from partwise.estimators.cdnmf import CDNMF
+    from partwise.estimators.choice import Choice, choose_k
     from partwise.estimators.cnmf import CNMF
     from partwise.estimators.concepts import CF, LCF
     from partwise.estimators.consensus import Consensus, consensus
@@ -26,6 +27,8 @@ if TYPE_CHECKING:  # an editor knows every class; at run time each is imported w
 _MODULES = ("cluster", "datasets", "graph", "io", "metrics", "plot", "report", "terms")
 _NAMES = {
     **ESTIMATORS,
+    "Choice": "partwise.estimators.choice",
+    "choose_k": "partwise.estimators.choice",
     "Consensus": "partwise.estimators.consensus",
     "consensus": "partwise.estimators.consensus",
     "non_negative_factorization": "partwise.estimators.nmf",
@@ -41,12 +44,14 @@ __all__ = [
     "NMFDC",
     "NSNMF",
     "NTF",
+    "Choice",
     "Consensus",
     "ConstrainedNMF",
     "PartsClassifier",
     "SemiGNMF",
     "SparseNMF",
     "__version__",
+    "choose_k",
     "cluster",
     "consensus",
     "datasets",

@@ -8,9 +8,10 @@ from partwise.view.plot import (
     parameter_path,
     top_terms,
 )
-from partwise.view.plot_many import clustergram
+from partwise.view.plot_many import choice, clustergram
 
 __all__ = [
+    "choice",
     "class_parts",
     "clustergram",
     "components",

@@ -9,7 +9,7 @@ import numpy as np
 from partwise.estimators.consensus import distances_of_unit
 from partwise.view.plot import _axes
 
-__all__ = ["clustergram"]
+__all__ = ["choice", "clustergram"]
 
 
 def clustergram(result: Any, *, ax: Any = None) -> Any:
@@ -49,4 +49,44 @@ def clustergram(result: Any, *, ax: Any = None) -> Any:
     ax.set_xticks([])
     ax.set_ylabel("part (stability)")
     ax.figure.colorbar(picture, ax=ax, label="distance")
+    return ax
+
+
+def choice(found: Any, *, ax: Any = None) -> Any:
+    """The error at hidden entries against the number of parts; good numbers are filled.
+
+    Parameters
+    ----------
+    found : Choice
+        What `partwise.choose_k` returned. Bars are the standard errors of the distance to the best
+        number; stability is drawn on an axis of its own where it was asked for.
+    ax : matplotlib Axes, optional
+
+    Returns
+    -------
+    matplotlib Axes
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from partwise import choose_k, plot
+    >>> X = np.random.default_rng(0).gamma(0.3, size=(30, 12))
+    >>> ax = plot.choice(choose_k(X, [1, 2, 3], n_runs=0, random_state=0))
+    >>> ax.get_xlabel()
+    'number of parts'
+    """
+    ax = _axes(ax)
+    mean = found.errors.mean(axis=1)
+    ax.errorbar(found.numbers, mean, found.excess[:, 1], color="C0", capsize=3)
+    ax.plot(found.numbers, mean, "o", color="C0", markerfacecolor="white")
+    good = np.isin(found.numbers, found.good)
+    ax.plot(found.numbers[good], mean[good], "o", color="C0")
+    ax.axvline(found.k, color="grey", linestyle=":")
+    ax.set_xlabel("number of parts")
+    ax.set_ylabel("error at hidden entries")
+    if np.isfinite(found.stability).any():
+        other = ax.twinx()
+        other.plot(found.numbers, found.stability, color="C1", marker=".", linewidth=1)
+        other.set_ylabel("stability", color="C1")
+        other.set_ylim(None, 1.02)
     return ax
