@@ -21,6 +21,7 @@ from partwise.engine.solvers.codes import solve_codes
 from partwise.engine.solvers.loop import Settings, alternate
 from partwise.engine.solvers.steps import STEPS, hals, make_step, mu, nesterov, newton
 from partwise.engine.subproblems import Divergence, Quadratic, kkt_residual
+from partwise.engine.sweeps import sweep_rows
 from partwise.engine.terms import Linear, Ridge
 from partwise.knowledge.labels import SharedRows, encode_labels
 
@@ -1124,3 +1125,30 @@ def test_products_per_iteration(rng, solver, loss):
     for name in Recorder.PRODUCTS:
         assert many[name] - few[name] == 20 * expected.get(name, 0), name
         assert few[name] <= 10 * expected.get(name, 0) + 2, name
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_wide_problem_is_solved_to_the_end(rng, dtype, weighted):
+    """Against scipy's active-set method, on a Hessian that sweeps are slow on."""
+    n, k = 70, 40
+    B = (rng.uniform(size=(60, k)) + 2).astype(dtype)  # near-parallel columns
+    X = rng.uniform(size=(n, 60)).astype(dtype)
+    d = rng.uniform(0.5, 2, n).astype(dtype) if weighted else None
+    scale = np.ones(n) if d is None else d
+    r = np.full((1, 1), 0.1, dtype)
+    G, C = B.T @ B, (X @ B) * scale[:, None].astype(dtype)
+    got = sweep_rows(np.ones((n, k), dtype), C, G, d, r, 2000, 1e-9)
+    for i in (0, 33, 69):
+        H = np.linalg.cholesky(scale[i] * G.astype(float) + 0.1 * np.eye(k))
+        exact = nnls(H.T, np.linalg.solve(H, C[i].astype(float)))[0]
+        np.testing.assert_allclose(got[i], exact, atol=1e-9 if dtype == np.float64 else 2e-3)
+
+
+def test_a_wide_singular_problem_still_goes_to_its_minimum(rng):
+    B = rng.uniform(size=(50, 20))
+    B = np.hstack([B, B])  # every part twice: no Cholesky factor
+    X = rng.uniform(size=(30, 50))
+    got = sweep_rows(np.ones((30, 40)), X @ B, B.T @ B, None, np.zeros((1, 1)), 2000, 1e-9)
+    exact = [nnls(B[:, :20], x)[1] for x in X]
+    np.testing.assert_allclose(np.linalg.norm(X - got @ B.T, axis=1), exact, rtol=1e-6)

@@ -91,6 +91,4 @@ def test_fits_where_nothing_can_be_written(tmp_path):
 def test_the_cache_is_used_where_there_is_one():
     from partwise.engine import kernels
 
-    assert kernels._OPTIONS["cache"] is True or not os.access(
-        Path(kernels.__file__).parent, os.W_OK
-    )
+    assert kernels.OPTIONS["cache"] is True or not os.access(Path(kernels.__file__).parent, os.W_OK)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numba as nb
 import numpy as np
 
-from partwise.engine.kernels import _OPTIONS
+from partwise.engine.kernels import OPTIONS
 
 
-@nb.njit(**_OPTIONS)
+@nb.njit(**OPTIONS)
 def _times_range(indptr, indices, x, V, U, out, lo, hi):
     k = V.shape[1]
     acc = np.empty(k, dtype=V.dtype)
@@ -26,20 +26,20 @@ def _times_range(indptr, indices, x, V, U, out, lo, hi):
         out[i] = acc
 
 
-@nb.njit(**_OPTIONS)
+@nb.njit(**OPTIONS)
 def times_rows(indptr, indices, x, V, U, out, bounds):
     """out = (X ∘ VUᵀ) U over the non-zeros of X."""
     _times_range(indptr, indices, x, V, U, out, bounds[0], bounds[-1])
 
 
-@nb.njit(parallel=True, **_OPTIONS)
+@nb.njit(parallel=True, **OPTIONS)
 def times_rows_parallel(indptr, indices, x, V, U, out, bounds):
     """`times_rows` in threads; ``bounds`` cuts the rows into chunks of about equal work."""
     for b in nb.prange(bounds.shape[0] - 1):
         _times_range(indptr, indices, x, V, U, out, bounds[b], bounds[b + 1])
 
 
-@nb.njit(**_OPTIONS)
+@nb.njit(**OPTIONS)
 def _squares_range(indptr, indices, x, V, U, out, lo, hi):
     k = V.shape[1]
     for i in range(lo, hi):
@@ -54,13 +54,13 @@ def _squares_range(indptr, indices, x, V, U, out, lo, hi):
         out[i] = total
 
 
-@nb.njit(**_OPTIONS)
+@nb.njit(**OPTIONS)
 def square_rows(indptr, indices, x, V, U, out, bounds):
     """out_i = Σ_j x_ij (VUᵀ)_ij² over the non-zeros of X."""
     _squares_range(indptr, indices, x, V, U, out, bounds[0], bounds[-1])
 
 
-@nb.njit(parallel=True, **_OPTIONS)
+@nb.njit(parallel=True, **OPTIONS)
 def square_rows_parallel(indptr, indices, x, V, U, out, bounds):
     """`square_rows` in threads."""
     for b in nb.prange(bounds.shape[0] - 1):

@@ -18,6 +18,8 @@ from partwise.engine.arrays import Array, float64, namespace, ones, spread
 from partwise.engine.numeric import threads_for
 
 ROWS = 64  # rows of a block of the compiled kernel, whose share ``enough`` is
+#: From this width on, rows that move on after FEW + k/4 sweeps end by pivoting, MANY at a time.
+PIVOT, FEW, MANY = 32, 10, 50_000
 
 
 def sweep_rows(
@@ -79,9 +81,7 @@ def _(
     Z: np.ndarray, C: Array, G: Array, d: Array | None, r: Array, e: Array, sweeps: int,
     stop: float, enough: float,
 ) -> Array:  # fmt: skip
-    from partwise.engine import kernels
-
-    n, k = Z.shape
+    k = Z.shape[1]
     Z = np.ascontiguousarray(Z)
     C = C if C.shape == Z.shape else np.broadcast_to(C, Z.shape)
     C = np.ascontiguousarray(C, Z.dtype)
@@ -89,14 +89,57 @@ def _(
     same = e is r
     r = np.ascontiguousarray(r, Z.dtype)
     e = r if same else np.ascontiguousarray(e, Z.dtype)
-    args = (C, G, ones(Z, 1) if d is None else d, r, e, sweeps, stop, enough)
+    d = ones(Z, 1) if d is None else d
+    few = FEW + k // 4  # about what pivoting costs
+    if k < PIVOT or sweeps <= few:
+        _descend(Z, C, G, d, r, e, sweeps, stop, enough)
+        return Z
+    _descend(Z, C, G, d, r, e, few, stop, enough)
+    before = Z.copy()
+    _descend(Z, C, G, d, r, e, 1, stop, enough)
+    far = (np.square(Z - before) * (d[:, None] * np.diag(G) + r)).sum(axis=1)
+    for rows in np.array_split(np.flatnonzero(far > enough / ROWS), 1 + len(Z) // MANY):
+        _pivot(Z, C, G, d, r, rows, sweeps, stop, enough)
+    return Z
+
+
+def _descend(
+    Z: Array, C: Array, G: Array, d: Array, r: Array, e: Array, sweeps: int, stop: float,
+    enough: float,
+) -> None:  # fmt: skip
+    """Coordinate descent in place, in as many threads as it deserves."""
+    from partwise.engine import kernels
+
+    n, k = Z.shape
+    args = (C, G, d, r, e, sweeps, stop, enough)
     threads = threads_for(float(n) * k * k * sweeps)
     if threads == 1:
         kernels.hals_rows(Z, *args)
-        return Z
+        return
     blocks = -(-n // kernels.LANES)
     kernels.hals_rows_parallel(Z, *args, -(-blocks // (4 * threads)) * kernels.LANES)
-    return Z
+
+
+def _pivot(
+    Z: Array, C: Array, G: Array, d: Array, r: Array, rows: Array, sweeps: int, stop: float,
+    enough: float,
+) -> None:  # fmt: skip
+    """These rows to their minimisers, by pivoting or else by all the sweeps; in place."""
+    from partwise.engine import kernels
+
+    if not len(rows):
+        return
+    d, r = d if len(d) == 1 else d[rows], r if len(r) == 1 else r[rows]
+    args = (C[rows].astype(np.float64), G.astype(np.float64), float64(d), float64(r))
+    end, found = Z[rows].astype(np.float64), np.zeros(len(rows), bool)
+    kernels.pivot_rows(end, *args, float(np.finfo(Z.dtype).eps), found, min(64, len(rows)))
+    Z[rows[found]] = end[found]
+    if not found.all():
+        rows = rows[~found]
+        d, r = (a if len(a) == 1 else a[~found] for a in (d, r))
+        rest = Z[rows]
+        _descend(rest, C[rows], G, d, r, r, sweeps, stop, enough)
+        Z[rows] = rest
 
 
 def sweep_columns(

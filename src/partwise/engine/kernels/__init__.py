@@ -1,0 +1,59 @@
+"""Compiled inner loops: plain functions over arrays, compiled by numba on first use.
+
+Importing this package imports numba, so the library does it inside functions. Every kernel has a
+naive twin in ``tests/reference.py`` or a numpy expression in the tests. ``parallel`` variants run
+the same arithmetic in the same order on each row, so the number of threads changes no result of a
+row kernel by more than the last bits (the compiler fuses multiplications and additions as it likes
+in each variant); sums over rows are taken per chunk of rows, in order.
+
+A kernel calls only what is in its own file: numba keeps compiled code for as long as the file of
+the *calling* function stays the same.
+"""
+
+from partwise.engine.kernels._options import OPTIONS
+from partwise.engine.kernels.divergence import (
+    kl_rows,
+    kl_rows_parallel,
+    newton_dense,
+    newton_dense_parallel,
+    newton_rows,
+    newton_rows_parallel,
+)
+from partwise.engine.kernels.hals import (
+    LANES,
+    hals_graph,
+    hals_graph_parallel,
+    hals_rows,
+    hals_rows_parallel,
+)
+from partwise.engine.kernels.pivot import pivot_rows
+from partwise.engine.kernels.products import (
+    TILE,
+    graph_solve,
+    graph_solve_parallel,
+    laplacian,
+    laplacian_parallel,
+    spmm_parallel,
+)
+
+__all__ = [
+    "LANES",
+    "OPTIONS",
+    "TILE",
+    "graph_solve",
+    "graph_solve_parallel",
+    "hals_graph",
+    "hals_graph_parallel",
+    "hals_rows",
+    "hals_rows_parallel",
+    "kl_rows",
+    "kl_rows_parallel",
+    "laplacian",
+    "laplacian_parallel",
+    "newton_dense",
+    "newton_dense_parallel",
+    "newton_rows",
+    "newton_rows_parallel",
+    "pivot_rows",
+    "spmm_parallel",
+]

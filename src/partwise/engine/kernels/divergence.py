@@ -1,0 +1,298 @@
+"""Sums and second-order sweeps of the Kullback-Leibler divergence, row by row."""
+
+from __future__ import annotations
+
+import math
+
+import numba as nb
+import numpy as np
+
+from partwise.engine.kernels._options import OPTIONS
+
+
+@nb.njit(**OPTIONS)
+def _kl_rows_range(indptr, indices, x, V, U, out, xlogy, want_log, lo, hi, tiny):
+    k = V.shape[1]
+    acc = np.zeros(k, V.dtype)
+    for i in range(lo, hi):
+        acc[:] = 0
+        v = V[i]
+        s = 0.0
+        for e in range(indptr[i], indptr[i + 1]):
+            u = U[indices[e]]
+            y = tiny
+            for other in range(k):
+                y += v[other] * u[other]
+            q = x[e] / y
+            for other in range(k):
+                acc[other] += q * u[other]
+            if want_log:
+                s += x[e] * math.log(y)
+        out[i] = acc
+        xlogy[i] = s
+
+
+@nb.njit(parallel=True, **OPTIONS)
+def kl_rows_parallel(indptr, indices, x, V, U, out, xlogy, want_log, bounds, tiny):
+    """out = (X / VUᵀ) U and xlogy_i = Σ_j x_ij log(VUᵀ)_ij over the non-zeros, one pass.
+
+    ``bounds`` cuts the rows into chunks of about equal numbers of non-zeros. Nothing of size
+    nnz x k is stored.
+    """
+    for b in nb.prange(bounds.shape[0] - 1):
+        _kl_rows_range(
+            indptr, indices, x, V, U, out, xlogy, want_log, bounds[b], bounds[b + 1], tiny
+        )
+
+
+@nb.njit(**OPTIONS)
+def kl_rows(indptr, indices, x, V, U, out, xlogy, want_log, bounds, tiny):
+    """`kl_rows_parallel` in one thread."""
+    _kl_rows_range(indptr, indices, x, V, U, out, xlogy, want_log, bounds[0], bounds[-1], tiny)
+
+
+@nb.njit(**OPTIONS)
+def _hyperbola(N, h, a, ridge, old):
+    """The root of a + ridge z = p/(q + z), where p/(q + z) has value N and slope -h at ``old``."""
+    if h <= 0.0:
+        return 0.0 if a + ridge * old > 0.0 else old
+    # (a + ridge z)(q + z) = p with p = N²/h, q = N/h - z
+    q = max(N / h - old, 0.0)
+    linear = a + ridge * q
+    rest = N * (N / h) - a * q
+    if rest <= 0.0:
+        return 0.0
+    below = linear + math.sqrt(linear * linear + 4.0 * ridge * rest)
+    return 2.0 * rest / below if below > 0.0 else old
+
+
+@nb.njit(**OPTIONS)
+def _newton_row(x, y, inv, r, B, m, z, a, ridge, sweeps):
+    """One-dimensional second-order steps on f(z) = Σ_j (a_j + ½ ridge_j z_j) z_j - Σ_e x_e log y_e.
+
+    y = B z, inv = 1/y and r = x/y are kept up to date, so that a division is paid for only where a
+    coordinate moves. B is (k, m): the basis at the m non-zeros of the row. With
+    N = Σ x b/y and h = Σ x b²/y² the derivative a + ridge z - N(z) is modelled with the hyperbola
+    p/(q + z) that has N's value and slope, and z moves to the root of the model. Because 1/N is
+    concave in z, the root is never right of the minimiser, and from the right it is nearer to it
+    than Newton's step.
+    """
+    k = z.shape[0]
+    one = z.dtype.type(1)
+    for e in range(m):
+        inv[e] = one / y[e]
+        r[e] = x[e] * inv[e]
+    for _ in range(sweeps):
+        for j in range(k):
+            b = B[j]
+            old = z[j]
+            N = 0.0
+            for e in range(m):
+                N += r[e] * b[e]
+            if old == 0.0 and N <= a[j]:
+                continue
+            h = 0.0
+            for e in range(m):
+                h += r[e] * b[e] * (inv[e] * b[e])
+            new = _hyperbola(N, h, a[j], ridge[j], old)
+            if new <= 0.0:
+                new = 0.0
+                if old > 0.0:
+                    for e in range(m):
+                        # this coordinate is nearly all there is at e: shrink, do not leave log 0
+                        if x[e] > 0 and y[e] - old * b[e] <= 1e-3 * y[e]:
+                            new = 0.1 * old
+                            break
+            change = z.dtype.type(new - old)
+            if change != 0:
+                for e in range(m):
+                    y[e] += change * b[e]
+                    inv[e] = one / y[e]
+                    r[e] = x[e] * inv[e]
+                z[j] = new
+
+
+@nb.njit(**OPTIONS)
+def _spread(ridge, i, out):
+    """Row i of a (1 or n, 1 or k) array in full."""
+    at = 0 if ridge.shape[0] == 1 else i
+    for j in range(out.shape[0]):
+        out[j] = ridge[at, 0 if ridge.shape[1] == 1 else j]
+
+
+@nb.njit(**OPTIONS)
+def _newton_range(indptr, indices, data, Z, U, cost, ridge, sweeps, xlogy, want_log, lo, hi, tiny):
+    k = Z.shape[1]
+    width = 0
+    for i in range(lo, hi):
+        width = max(width, indptr[i + 1] - indptr[i])
+    B = np.empty((k, width), Z.dtype)
+    y = np.empty(width, Z.dtype)
+    x = np.empty(width, Z.dtype)
+    inv = np.empty(width, Z.dtype)
+    r = np.empty(width, Z.dtype)
+    a = np.empty(k, np.float64)
+    price = np.empty(k, np.float64)
+    for i in range(lo, hi):
+        m = indptr[i + 1] - indptr[i]
+        z = Z[i]
+        for e in range(m):
+            u = U[indices[indptr[i] + e]]
+            x[e] = data[indptr[i] + e]
+            for other in range(k):
+                B[other, e] = u[other]
+        for e in range(m):
+            y[e] = tiny
+        for other in range(k):
+            zl = z[other]
+            b = B[other]
+            for e in range(m):
+                y[e] += zl * b[e]
+        for other in range(k):
+            a[other] = cost[0 if cost.shape[0] == 1 else i, other]
+        _spread(ridge, i, price)
+        _newton_row(x, y, inv, r, B, m, z, a, price, sweeps)
+        s = 0.0
+        if want_log:
+            for e in range(m):
+                s += x[e] * math.log(max(y[e], tiny))
+        xlogy[i] = s
+
+
+@nb.njit(parallel=True, **OPTIONS)
+def newton_rows_parallel(
+    indptr, indices, data, Z, U, cost, ridge, sweeps, xlogy, want_log, bounds, tiny
+):
+    """Newton coordinate sweeps for KL on each row of Z, in place; see `_newton_row`.
+
+    ``cost`` (1 or n, k) is the linear cost d_i Σ_j u_jk plus penalties, ``ridge`` (1 or n, 1 or k)
+    their curvature; ``xlogy`` receives Σ_j x_ij log y_ij after the step.
+    """
+    for b in nb.prange(bounds.shape[0] - 1):
+        _newton_range(
+            indptr,
+            indices,
+            data,
+            Z,
+            U,
+            cost,
+            ridge,
+            sweeps,
+            xlogy,
+            want_log,
+            bounds[b],
+            bounds[b + 1],
+            tiny,
+        )
+
+
+@nb.njit(**OPTIONS)
+def newton_rows(indptr, indices, data, Z, U, cost, ridge, sweeps, xlogy, want_log, bounds, tiny):
+    """`newton_rows_parallel` in one thread."""
+    _newton_range(
+        indptr,
+        indices,
+        data,
+        Z,
+        U,
+        cost,
+        ridge,
+        sweeps,
+        xlogy,
+        want_log,
+        bounds[0],
+        bounds[-1],
+        tiny,
+    )
+
+
+@nb.njit(**OPTIONS)
+def _newton_dense_row(x, y, r, B, z, a, ridge, sweeps, low):
+    """`_newton_row` where nearly every coordinate moves: its change of y and the sums for the next
+    coordinate share one pass, in the precision of B. Two arrays are written in it, not three: more
+    would need more alias checks than the compiler makes before it gives up on vectors.
+    """
+    k, m = B.shape
+    zero, one = B.dtype.type(0), B.dtype.type(1)
+    near = B.dtype.type(1e-3)
+    for e in range(m):
+        r[e] = x[e] / y[e]
+    change, last = zero, B[0]
+    for step in range(sweeps * k):
+        j = step % k
+        b = B[j]
+        old = z[j]
+        N, h = zero, zero
+        if change != 0:
+            for e in range(m):
+                t = max(y[e] + change * last[e], low)
+                inverse = one / t
+                q = x[e] * inverse
+                y[e] = t
+                r[e] = q
+                q *= b[e]
+                N += q
+                h += q * (inverse * b[e])
+            change = zero
+            if old == 0.0 and N <= a[j]:
+                continue
+        else:
+            for e in range(m):
+                N += r[e] * b[e]
+            if old == 0.0 and N <= a[j]:
+                continue
+            for e in range(m):
+                h += r[e] * b[e] * (b[e] / y[e])
+        new = _hyperbola(np.float64(N), np.float64(h), a[j], ridge[j], old)
+        if new <= 0.0:
+            new = 0.0
+            if old > 0.0:
+                part = B.dtype.type(old)
+                for e in range(m):
+                    # this coordinate is nearly all there is at e: shrink, do not leave log 0
+                    if x[e] > 0 and y[e] - part * b[e] <= near * y[e]:
+                        new = 0.1 * old
+                        break
+        change, last = B.dtype.type(new - old), b
+        z[j] = new
+
+
+@nb.njit(**OPTIONS)
+def _newton_dense_range(X, Z, B, cost, ridge, sweeps, lo, hi, tiny):
+    k, m = B.shape
+    low = B.dtype.type(tiny)
+    x = np.empty(m, B.dtype)
+    y = np.empty(m, B.dtype)
+    r = np.empty(m, B.dtype)
+    a = np.empty(k, np.float64)
+    price = np.empty(k, np.float64)
+    for i in range(lo, hi):
+        z = Z[i]
+        for e in range(m):
+            x[e] = X[i, e]
+            y[e] = low
+        for other in range(k):
+            zl = B.dtype.type(z[other])
+            b = B[other]
+            for e in range(m):
+                y[e] += zl * b[e]
+        for other in range(k):
+            a[other] = cost[0 if cost.shape[0] == 1 else i, other]
+        _spread(ridge, i, price)
+        _newton_dense_row(x, y, r, B, z, a, price, sweeps, low)
+
+
+@nb.njit(parallel=True, **OPTIONS)
+def newton_dense_parallel(X, Z, B, cost, ridge, sweeps, bounds, tiny):
+    """`newton_rows_parallel` for a dense X; B is the basis as (k, p), contiguous.
+
+    Sums over a row are in the precision of B, which may be lower than that of X and Z.
+    """
+    for b in nb.prange(bounds.shape[0] - 1):
+        _newton_dense_range(X, Z, B, cost, ridge, sweeps, bounds[b], bounds[b + 1], tiny)
+
+
+@nb.njit(**OPTIONS)
+def newton_dense(X, Z, B, cost, ridge, sweeps, bounds, tiny):
+    """`newton_dense_parallel` in one thread."""
+    _newton_dense_range(X, Z, B, cost, ridge, sweeps, bounds[0], bounds[-1], tiny)
