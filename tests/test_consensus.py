@@ -8,7 +8,7 @@ import scipy.sparse as sp
 from matplotlib import pyplot as plt
 from scipy.optimize import linear_sum_assignment
 
-from partwise import CF, CNMF, GNMF, NMF, SparseNMF, choose_k, consensus, plot
+from partwise import CF, CNMF, GNMF, NMF, SparseNMF, choose_k, consensus, io, plot
 from partwise.engine.solvers import batch
 from partwise.engine.solvers.loop import alternate
 from partwise.estimators import _base
@@ -217,3 +217,26 @@ def test_cophenetic_correlation_is_one_where_runs_agree_and_less_elsewhere():
 def test_bad_choices_are_answered(given, words):
     with pytest.raises(ValueError, match=words):
         choose_k(planted(n=20)[0], **{"numbers": [1, 2], **given})
+
+
+def test_the_folder_of_cnmf_comes_back(tmp_path):
+    X, _, _ = planted(n=30)
+    found = consensus(X, 3, n_runs=5, random_state=0)
+    names = [f"gene {j}" for j in range(40)]
+    home = io.write_cnmf(found, tmp_path, "demo", features=names)
+    assert (home / "demo.usages.k_3.dt_0_5.consensus.txt").is_file()
+    with np.load(home / "cnmf_tmp" / "demo.spectra.k_3.merged.df.npz") as file:
+        assert file["index"][:4].tolist() == [
+            *(f"iter0_topic{j}" for j in (1, 2, 3)),
+            "iter1_topic1",
+        ]
+        assert file["columns"].tolist() == names
+    back, samples, features = io.read_cnmf(tmp_path, "demo", 3)
+    assert features == names
+    assert len(samples) == 30
+    for field in ("parts", "usages", "spectra", "stability", "pooled", "density", "groups"):
+        np.testing.assert_allclose(getattr(back, field), getattr(found, field), atol=1e-12)
+    with pytest.raises(FileExistsError):
+        io.write_cnmf(found, tmp_path, "demo")
+    with pytest.raises(ValueError, match="features must be 40 names"):
+        io.write_cnmf(found, tmp_path, "other", features=["one"])

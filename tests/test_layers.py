@@ -47,6 +47,7 @@ LAYERS = [
         "io._disk",
         "io.annotated",
         "io.cells",
+        "io.cnmf_folder",
         "io.columns",
         "io.formulas",
         "io.unpacked",

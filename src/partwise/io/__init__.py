@@ -8,11 +8,21 @@ from partwise._lazy import lazy
 
 if TYPE_CHECKING:
     from partwise.io.annotated import from_anndata, to_anndata
+    from partwise.io.cnmf_folder import read_cnmf, write_cnmf
     from partwise.io.labels import keep_share, read_labels
     from partwise.io.read import read_samples
     from partwise.io.samples import Samples
 
-__all__ = ["Samples", "from_anndata", "keep_share", "read_labels", "read_samples", "to_anndata"]
+__all__ = [
+    "Samples",
+    "from_anndata",
+    "keep_share",
+    "read_cnmf",
+    "read_labels",
+    "read_samples",
+    "to_anndata",
+    "write_cnmf",
+]
 
 __getattr__, __dir__ = lazy(
     __name__,
@@ -20,8 +30,10 @@ __getattr__, __dir__ = lazy(
         "Samples": "partwise.io.samples",
         "from_anndata": "partwise.io.annotated",
         "keep_share": "partwise.io.labels",
+        "read_cnmf": "partwise.io.cnmf_folder",
         "read_labels": "partwise.io.labels",
         "read_samples": "partwise.io.read",
         "to_anndata": "partwise.io.annotated",
+        "write_cnmf": "partwise.io.cnmf_folder",
     },
 )
