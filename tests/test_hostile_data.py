@@ -10,9 +10,8 @@ import pytest
 import scipy.io
 
 from partwise import io as pio
-from partwise.cli.outputs import csv_text
 from partwise.io import datasets, unpacked
-from partwise.io.formulas import quoted, unquoted
+from partwise.io.formulas import csv_text, quoted, unquoted
 
 # -- images ----------------------------------------------------------------------------------------
 

@@ -65,7 +65,7 @@ LAYERS = [
     },
     {"view"},
     {"cluster", "datasets", "graph", "metrics", "plot", "report", "terms"},  # public names
-    {"papers"},
+    {"papers", "studio"},
     {"cli", "__main__"},
 ]
 #: Packages whose ``__init__`` only names what lies inside them.

@@ -12,11 +12,11 @@ from rich.console import Console
 
 from partwise.cli import work
 from partwise.cli.cluster import assignment_rows, codes_text
-from partwise.cli.outputs import csv_text
 from partwise.cli.progress import Bar
 from partwise.estimators import registry
 from partwise.io import Samples, read_samples
 from partwise.io.files import check_target, write_whole
+from partwise.io.formulas import csv_text
 from partwise.view.naming import names_classes
 
 CODES = (".csv", ".npy")

@@ -17,10 +17,11 @@ from rich.table import Table
 from partwise._versions import versions
 from partwise.cli import work
 from partwise.cli.naming import next_rows, say_naming
-from partwise.cli.outputs import check_folder, csv_text, whole_folder
+from partwise.cli.outputs import check_folder, whole_folder
 from partwise.cli.progress import Bar
 from partwise.estimators import registry
 from partwise.io.files import check_target, write_whole
+from partwise.io.formulas import csv_text
 from partwise.view.describe import about
 from partwise.view.naming import naming
 

@@ -13,7 +13,7 @@ from partwise.cli import options as o
 
 def register(app: typer.Typer) -> None:
     """Add the commands to the application."""
-    for command in (cluster, fit, transform, predict, methods, compare):
+    for command in (cluster, studio, fit, transform, predict, methods, compare):
         app.command()(command)
 
 
@@ -136,6 +136,47 @@ def transform(
     from partwise.cli.apply import run_transform
 
     run_transform(model, new, out=out, force=force, as_json=as_json, reading=reading)
+
+
+@o.reads()
+def studio(
+    data: o.Data,
+    project: Annotated[
+        Path | None,
+        typer.Option(help="The folder that keeps labels and codes; by default, beside DATA."),
+    ] = None,
+    host: Annotated[
+        str, typer.Option(help="Where to listen; any but this machine needs --password.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any free one.")] = 0,
+    password: Annotated[
+        str | None, typer.Option(envvar="PARTWISE_PASSWORD", help="Asked for by the page.")
+    ] = None,
+    seed: o.Seed = 0,
+    browser: Annotated[bool, typer.Option(help="Open the page.")] = True,
+    *,
+    reading: dict[str, Any],
+) -> None:
+    """Label a few samples in the browser, and see the answer change at once.
+
+    Labels are on disk before a click is acknowledged; the next start goes on with them.
+
+    Example: partwise studio photos/
+
+    Example: partwise studio mails.csv --text-column body --project mails-studio/
+    """
+    from partwise.cli.studio import run_studio
+
+    run_studio(
+        data,
+        project=project,
+        host=host,
+        port=port,
+        password=password,
+        seed=seed,
+        browser=browser,
+        reading=reading,
+    )
 
 
 @o.reads(*o.NEW)

@@ -15,7 +15,6 @@ from rich.table import Table
 
 from partwise.cli import work
 from partwise.cli.choose import METHODS, choose, profile
-from partwise.cli.outputs import csv_text
 from partwise.cli.progress import Bar
 from partwise.cli.scoring import (
     BASELINES,
@@ -26,6 +25,7 @@ from partwise.cli.scoring import (
     too_close,
 )
 from partwise.io.files import check_target, write_whole
+from partwise.io.formulas import csv_text
 
 COLUMNS: tuple[str, ...] = ("method", "accuracy", "nmi", "ari", "stability", "seconds", "note")
 NAMED: tuple[str, ...] = ("method", "right_name", "error", "seconds", "note")

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import csv
-import io
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from partwise.io.files import beside, recover, replace_folder, sweep
-from partwise.io.formulas import quoted
 
 #: What `partwise cluster` may write; --force replaces a folder that holds nothing else.
 FILES = {
@@ -61,11 +57,3 @@ def whole_folder(path: Path, *, force: bool) -> Iterator[Path]:
         replace_folder(part, path)
     finally:
         shutil.rmtree(part, ignore_errors=True)
-
-
-def csv_text(heading: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """A CSV file as text, in which no cell is a formula."""
-    buffer = io.StringIO(newline="")
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerows([quoted(cell) for cell in row] for row in [heading, *rows])
-    return buffer.getvalue()

@@ -7,7 +7,10 @@ readers take the apostrophe away again, so that ids and labels come back as they
 
 from __future__ import annotations
 
+import csv
+import io
 import re
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 _FORMULA = re.compile(r"'*[=+\-@\t\r]")
@@ -28,3 +31,11 @@ def unquoted(cell: Any) -> Any:
     """The cell that `quoted` was given."""
     quote = isinstance(cell, str) and cell.startswith("'")
     return cell[1:] if quote and _runs(cell) else cell
+
+
+def csv_text(heading: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """A CSV file as text, in which no cell is a formula."""
+    buffer = io.StringIO(newline="")
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerows([quoted(cell) for cell in row] for row in [heading, *rows])
+    return buffer.getvalue()

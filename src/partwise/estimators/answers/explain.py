@@ -149,27 +149,28 @@ class Explained:
         order = np.argsort(margin, kind="stable")
         return order[~np.isin(order, self._state["labelled"])]
 
-    def suggest(self, n: int = 10) -> Array:
+    def suggest(self, n: int = 10, *, exclude: Any = ()) -> Array:
         """Training samples to label next, as indices: doubtful, typical, unlike each other.
+
+        After `prepare` alone, without a label, they are typical and unlike each other.
 
         Parameters
         ----------
         n : int, default=10
+        exclude : array-like of int, default=()
+            Samples not to ask for, beside those that have a label.
 
         Returns
         -------
         ndarray of at most n indices, the most useful first
         """
-        check_is_fitted(self)
+        check_is_fitted(self, "embedding_")
         features = self._features
+        labelled = self._state.get("labelled", np.empty(0, dtype=np.intp))
+        p = getattr(self, "label_distributions_", np.full((len(self.embedding_), 2), 0.5))
         degree = np.asarray(features.graph.sum(axis=1)).ravel()
-        return label_next(
-            self.label_distributions_,
-            features.views["smooth"],
-            np.sqrt(degree + 1.0),
-            self._state["labelled"],
-            n,
-        )
+        closed = np.union1d(labelled, np.asarray(exclude, dtype=np.intp)).astype(np.intp)
+        return label_next(p, features.views["smooth"], np.sqrt(degree + 1.0), closed, n)
 
     def explain(
         self,

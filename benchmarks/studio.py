@@ -1,0 +1,229 @@
+"""The studio measured: clicks on 20,000 samples, and labels that the queue asks for.
+
+    python -m benchmarks.studio clicks [--samples 20000] [--browser]
+    python -m benchmarks.studio people --data FOLDER [--jobs 2] [--runs 5]
+
+``clicks`` makes 20,000 samples of 784 features in ten classes, labels a hundred of them, and takes
+the time of each answer; ``--browser`` also from the click to the recoloured map in Chromium. Its
+second start is on kept codes. ``people`` lets a simulated person label what the queue asks for, and
+another what chance asks for, on the sets of `benchmarks.answers`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import time
+import warnings
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).parent / "results" / "studio.json"
+CHECKS = 16  # looks at the accuracy on the way
+
+
+def made(n: int) -> tuple[Any, Any]:
+    """Samples of ten overlapping classes: four prototypes each, mixed, with noise."""
+    import numpy as np
+
+    rng = np.random.default_rng(0)
+    y = rng.integers(10, size=n)
+    prototypes = rng.random((10, 4, 784)) * (rng.random((10, 4, 784)) < 0.15)
+    mix = rng.dirichlet([0.5] * 4, size=n)
+    X = np.einsum("ij,ijp->ip", mix, prototypes[y]) + 0.15 * rng.random((n, 784))
+    return X.astype(np.float32), y
+
+
+def clicks(n: int, browser: bool) -> dict[str, Any]:
+    """Milliseconds of a hundred clicks, and seconds of both starts."""
+    import numpy as np
+
+    from partwise.io.samples import Samples
+    from partwise.studio.desk import Desk
+    from partwise.studio.judge import Judge
+    from partwise.studio.project import Project
+
+    X, y = made(n)
+    samples = Samples(X, [str(i) for i in range(n)], "images", image_shape=(28, 28), source="made")
+    with tempfile.TemporaryDirectory() as folder:
+        starts = []
+        for _ in range(2):
+            began = time.perf_counter()
+            desk = Desk(samples, Project(folder, samples), Judge(samples))
+            desk.prepare()
+            starts.append(time.perf_counter() - began)
+            if len(starts) == 1:
+                desk.close()
+        took, right = [], 0.0
+        for _ in range(100):
+            i = desk.next(1)[0]["i"]
+            began = time.perf_counter()
+            desk.label([i], f"class {y[i]}", window="bench")
+            took.append(time.perf_counter() - began)
+        desk.wait()
+        seen = desk.opinion
+        right = float(np.mean([seen.classes[c] == f"class {k}" for c, k in zip(seen.names, y)]))
+        desk.close()
+        found = {
+            "samples": n,
+            "first start, s": starts[0],
+            "second start, s": starts[1],
+            "click, median ms": 1e3 * float(np.median(took)),
+            "click, p95 ms": 1e3 * float(np.quantile(took, 0.95)),
+            "right names after 100 labels": right,
+        }
+        if browser:
+            found |= in_browser(samples, y, folder)
+    return found
+
+
+def in_browser(samples: Any, y: Any, folder: str) -> dict[str, Any]:
+    """From the key that labels to the map that has been repainted, in Chromium."""
+    import numpy as np
+    from selenium import webdriver
+
+    from partwise.studio import start
+
+    options = webdriver.ChromeOptions()
+    software = ("--use-angle=swiftshader", "--enable-unsafe-swiftshader", "--ignore-gpu-blocklist")
+    for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", *software):
+        options.add_argument(argument)
+    page = webdriver.Chrome(options=options)
+    took = []
+    with start(samples, folder) as studio:
+        page.get(studio.url)
+        while not page.execute_script("return document.body.dataset.painted"):
+            time.sleep(0.2)
+        size = page.execute_script(
+            "return performance.getEntriesByType('resource')"
+            ".reduce((s, e) => s + e.transferSize, 0)"
+        )
+        frame = page.execute_script(
+            "return document.getElementById('map').contentWindow.performance"
+            ".getEntriesByType('resource').reduce((s, e) => s + e.transferSize, 0)"
+        )
+        for _ in range(100):
+            i = int(page.find_element("id", "cardName").text)
+            took.append(
+                page.execute_async_script(
+                    """const [name, done] = arguments, began = performance.now();
+                    import('/static/studio.js').then(studio => {
+                      const before = Number(document.body.dataset.painted);
+                      studio.label(name);
+                      const look = () => Number(document.body.dataset.painted) > before
+                        ? done(performance.now() - began) : setTimeout(look, 2);
+                      look();
+                    });""",
+                    f"class {y[i]}",
+                )
+            )
+            time.sleep(0.3)
+    page.quit()
+    return {
+        "click to map, median ms": float(np.median(took)),
+        "click to map, p95 ms": float(np.quantile(took, 0.95)),
+        "transferred, MB": (size + frame) / 1e6,
+    }
+
+
+def person(folder: str, name: str, seed: int) -> dict[str, Any]:
+    """Accuracy of all names against the number of labels, asked for by the queue and by chance."""
+    import numpy as np
+
+    from benchmarks.answers import load
+    from partwise import PartsClassifier
+
+    warnings.simplefilter("ignore")
+    X, y = load(Path(folder), name)
+    n, classes = len(y), len(np.unique(y))
+    most = min(8 * classes, n // 3)
+    step = max(1, most // CHECKS)
+    rng = np.random.RandomState(seed)
+    model = PartsClassifier(random_state=seed).prepare(X)
+    curves: dict[str, Any] = {"labels": []}
+    for who in ("queue", "chance"):
+        model._state.pop("answer", None)
+        model._state.pop("labelled", None)
+        model._memory = {}
+        if hasattr(model, "label_distributions_"):
+            del model.label_distributions_
+        known = np.full(n, -1)
+        order = rng.permutation(n)
+        curve = []
+        for count in range(step, most + 1, step):
+            if who == "chance":
+                asked = order[count - step : count]
+            else:
+                asked = model.suggest(step, exclude=np.flatnonzero(known >= 0))
+            known[asked] = y[asked]
+            if len(np.unique(known[known >= 0])) < 2:
+                curve.append(float("nan"))
+                continue
+            model.relabel(known)
+            curve.append(float(np.mean(model.transduction_ == y)))
+        curves[who] = curve
+    curves["labels"] = list(range(step, most + 1, step))
+    return {"set": name, "seed": seed, **curves}
+
+
+def summary(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """For each set: how many labels of the queue give what chance gives with all of its own."""
+    import numpy as np
+
+    rows = []
+    for name in sorted({run["set"] for run in runs}):
+        mine = [run for run in runs if run["set"] == name]
+        queue, chance = (np.nanmean([run[w] for run in mine], axis=0) for w in ("queue", "chance"))
+        labels = np.array(mine[0]["labels"])
+        reached = np.flatnonzero(queue >= chance[-1])
+        later = labels >= labels[-1] / 4
+        rows.append(
+            {
+                "set": name,
+                "labels": int(labels[-1]),
+                "chance": float(chance[-1]),
+                "queue": float(queue[-1]),
+                "share of labels": float(labels[reached[0]] / labels[-1]) if len(reached) else None,
+                "worst difference": float(np.nanmin((queue - chance)[later])),
+                "worst at any count": float(np.nanmin(queue - chance)),
+            }
+        )
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("what", choices=("clicks", "people"))
+    parser.add_argument("--samples", type=int, default=20_000)
+    parser.add_argument("--browser", action="store_true")
+    parser.add_argument("--data", type=Path)
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    given = parser.parse_args()
+    store = json.loads(given.out.read_text()) if given.out.exists() else {}
+    if given.what == "clicks":
+        store["clicks"] = clicks(given.samples, given.browser)
+        print(json.dumps(store["clicks"], indent=1))
+    else:
+        from benchmarks.answers import SETS
+
+        with ProcessPoolExecutor(given.jobs) as pool:
+            jobs = [
+                pool.submit(person, str(given.data), name, seed)
+                for seed in range(given.runs)
+                for name in SETS
+            ]
+            runs = [job.result() for job in jobs]
+        store["people"] = {"summary": summary(runs), "runs": runs}
+        for row in store["people"]["summary"]:
+            print(row)
+    given.out.write_text(json.dumps(store, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,244 @@
+"""The studio's endpoints: JSON in, JSON out, and one stream of news for every window."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import lru_cache
+from importlib import resources
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from partwise.studio.desk import Conflict, Desk
+
+#: Windows that may listen at the same time.
+MOST_LISTENERS = 100
+#: Characters of a class's name.
+MOST_NAME = 200
+TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+PAGES = ("index.html", "map.html")
+
+
+class News:
+    """Tells every window what is new; a window that does not listen keeps no memory."""
+
+    def __init__(self) -> None:
+        self._queues: set[asyncio.Queue[str]] = set()
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def tell(self, kind: str, content: Any) -> None:
+        """From any thread."""
+        if self._loop is None:
+            return
+        text = f"event: {kind}\ndata: {json.dumps(content)}\n\n"
+        self._loop.call_soon_threadsafe(self._spread, text)
+
+    def _spread(self, text: str) -> None:
+        for queue in self._queues:
+            if queue.full():
+                queue.get_nowait()  # a sleeping window reads the newest when it wakes
+            queue.put_nowait(text)
+
+    async def listen(self) -> AsyncIterator[str]:
+        self._loop = asyncio.get_running_loop()
+        queue: asyncio.Queue[str] = asyncio.Queue(maxsize=50)
+        self._queues.add(queue)
+        try:
+            yield "event: hello\ndata: {}\n\n"
+            while True:
+                try:
+                    yield await asyncio.wait_for(queue.get(), 15)
+                except TimeoutError:
+                    yield ": still here\n\n"
+        finally:
+            self._queues.discard(queue)
+
+    @property
+    def full(self) -> bool:
+        return len(self._queues) >= MOST_LISTENERS
+
+
+def make_app(desk: Desk) -> Starlette:
+    """The application of one project, without its guard."""
+    news = News()
+    desk.listener = news.tell
+
+    def endpoint(
+        work: Callable[[dict[str, Any]], Any],
+    ) -> Callable[[Request], Awaitable[Response]]:
+        """``work`` of the request's words, in a thread; what a user can cause is one sentence."""
+
+        async def answer(request: Request) -> Response:
+            try:
+                words = await _words(request)
+                return _json(await run_in_threadpool(work, words))
+            except Conflict as error:
+                return JSONResponse({"error": str(error)}, 409)
+            except (ValueError, KeyError, IndexError) as error:
+                return JSONResponse({"error": str(error).strip("'")}, 400)
+
+        return answer
+
+    def label(words: dict[str, Any]) -> Any:
+        return desk.label(
+            _indices(words), _name(words), window=_window(words), seen=words.get("seen")
+        )
+
+    async def events(request: Request) -> Response:
+        if news.full:
+            return PlainTextResponse("Too many windows listen.", 503)
+        return StreamingResponse(news.listen(), media_type="text/event-stream")
+
+    async def picture(request: Request) -> Response:
+        what, number = request.path_params["what"], request.path_params["i"]
+        content = await run_in_threadpool(desk.picture, what, number)
+        if content is None:
+            raise HTTPException(404)
+        return Response(content, media_type="image/png", headers=_KEEP)
+
+    async def export(request: Request) -> Response:
+        name = request.path_params["name"]
+        try:
+            content, kind = await run_in_threadpool(desk.export, name)
+        except KeyError:
+            raise HTTPException(404) from None
+        except ValueError as error:
+            return JSONResponse({"error": str(error)}, 400)
+        return Response(
+            content,
+            media_type=kind,
+            headers={"Content-Disposition": f'attachment; filename="{name}"'},
+        )
+
+    posts: dict[str, Callable[[dict[str, Any]], Any]] = {
+        "label": label,
+        "skip": lambda words: desk.skip(_indices(words), window=_window(words)),
+        "undo": lambda words: desk.undo(window=_window(words)),
+        "part": lambda words: desk.edit_part(words, window=_window(words)),
+        "save": lambda words: desk.save_all(),
+    }
+    gets: dict[str, Callable[[dict[str, Any]], Any]] = {
+        "state": lambda words: desk.state(),
+        "answer": lambda words: desk.answer(),
+        "points": lambda words: desk.points(),
+        "next": lambda words: desk.next(min(50, int(words.get("n", 9)))),
+        "list": lambda words: desk.list(
+            words.get("class"), start=int(words.get("start", 0)), n=min(100, int(words["n"]))
+        ),
+        "sample": lambda words: desk.sample(int(words["i"])),
+        "parts": lambda words: desk.parts(),
+        "progress": lambda words: desk.progress(),
+    }
+    routes = [Route("/", _static("index.html")), Route("/map", _static("map.html"))]
+    routes += [Route("/static/{name}", _any_static)]
+    routes += [
+        Route(f"/api/{name}", endpoint(work), methods=["POST"]) for name, work in posts.items()
+    ]
+    routes += [Route(f"/api/{name}", endpoint(work)) for name, work in gets.items()]
+    routes += [
+        Route("/api/events", events),
+        Route("/api/picture/{what:str}/{i:int}", picture),
+        Route("/api/export/{name:str}", export),
+    ]
+    return Starlette(routes=routes)
+
+
+_KEEP = {"Cache-Control": "private, max-age=3600"}
+
+
+async def _words(request: Request) -> dict[str, Any]:
+    if request.method == "GET":
+        return dict(request.query_params)
+    try:
+        words = json.loads(await request.body() or b"{}")
+    except ValueError:
+        raise ValueError("The request is no JSON.") from None
+    if not isinstance(words, dict):
+        raise ValueError("The request must be a JSON object.")
+    return words
+
+
+def _indices(words: dict[str, Any]) -> list[int]:
+    samples = words.get("samples")
+    if not isinstance(samples, list) or not samples:
+        raise ValueError("samples must be a list of numbers.")
+    if not all(isinstance(i, int) and not isinstance(i, bool) and i >= 0 for i in samples):
+        raise ValueError("samples must be a list of numbers.")
+    return samples
+
+
+def _name(words: dict[str, Any]) -> str | None:
+    """The class's name; None takes a label away."""
+    label = words.get("label")
+    if label is None:
+        return None
+    if not isinstance(label, str) or not label.strip():
+        raise ValueError("A class needs a name.")
+    label = " ".join(label.split())
+    if len(label) > MOST_NAME:
+        raise ValueError(f"A class's name has at most {MOST_NAME} characters.")
+    if not label.isprintable():
+        raise ValueError("A class's name has no control characters.")
+    return label
+
+
+def _window(words: dict[str, Any]) -> str:
+    return str(words.get("window", ""))[:40]
+
+
+def _json(content: Any) -> Response:
+    data = json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode()
+    if len(data) < 2000:
+        return Response(data, media_type="application/json")
+    return Response(
+        gzip.compress(data, 1),
+        media_type="application/json",
+        headers={"Content-Encoding": "gzip", "Vary": "Accept-Encoding"},
+    )
+
+
+@lru_cache(maxsize=32)
+def _file(name: str) -> bytes:
+    """A file of the page, compressed; plotly's script comes with its package."""
+    if name == "plotly.js":
+        from plotly.offline import get_plotlyjs
+
+        return gzip.compress(get_plotlyjs().encode(), 6)
+    page = resources.files("partwise.studio") / "page" / name
+    return gzip.compress(page.read_bytes(), 6)
+
+
+def _static(name: str) -> Callable[[Request], Awaitable[Response]]:
+    async def answer(request: Request) -> Response:
+        content = await run_in_threadpool(_file, name)
+        kind = TYPES[name[name.rindex(".") :]]
+        headers = {"Content-Encoding": "gzip"} | ({} if name in PAGES else _KEEP)
+        return Response(content, headers=headers, media_type=kind)
+
+    return answer
+
+
+@lru_cache(maxsize=1)
+def _names() -> frozenset[str]:
+    folder = resources.files("partwise.studio") / "page"
+    return frozenset({entry.name for entry in folder.iterdir()} | {"plotly.js"})
+
+
+async def _any_static(request: Request) -> Response:
+    name = request.path_params["name"]
+    if name not in _names() or name[name.rfind(".") :] not in TYPES:
+        raise HTTPException(404)
+    return await _static(name)(request)

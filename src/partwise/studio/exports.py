@@ -1,0 +1,106 @@
+"""What leaves the studio: labels, names, the model, the report, and the lines that repeat it."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from partwise.io.files import write_whole
+from partwise.io.formulas import csv_text
+
+if TYPE_CHECKING:
+    from partwise.studio.desk import Desk
+
+
+def labels(desk: Desk) -> bytes:
+    """id and label of every labelled sample, as ``--labels`` reads them."""
+    rows = [
+        [name, desk.journal.labels[name]]
+        for name in desk.samples.ids
+        if name in desk.journal.labels
+    ]
+    return csv_text(["id", "label"], rows).encode()
+
+
+def assignments(desk: Desk) -> bytes:
+    """The name of every sample, its probability, and the label that was given."""
+    seen = desk.opinion
+    rows: list[list[Any]] = []
+    for i, name in enumerate(desk.samples.ids):
+        found = seen.classes[seen.names[i]] if seen.names[i] >= 0 else ""
+        rows.append([name, found, f"{seen.sure[i]:.4f}", desk.journal.labels.get(name, "")])
+    return csv_text(["id", "name", "probability", "given"], rows).encode()
+
+
+def model(desk: Desk) -> bytes:
+    """The classifier, for `partwise.load` and ``partwise predict``."""
+    _need_answer(desk)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.partwise"
+        desk.judge.model.save(path)
+        return path.read_bytes()
+
+
+def report(desk: Desk) -> bytes:
+    """The report, one page that opens anywhere."""
+    from partwise.view.report import report_page
+
+    _need_answer(desk)
+    seen, samples = desk.opinion, desk.samples
+    given = [desk.journal.labels.get(name) for name in samples.ids]
+    found = {"cluster": [seen.classes[c] for c in seen.names], "confidence": seen.sure}
+    page = report_page(
+        model=desk.judge.model,
+        X=samples.X,
+        dataset=samples,
+        labels=given,
+        assignments=found,
+        title=f"Partwise studio: {samples.source}",
+        command=f"partwise studio {samples.source}",
+    )
+    return page.encode()
+
+
+def repeat(desk: Desk) -> bytes:
+    """The Python lines that give the same names from labels.csv."""
+    seed = desk.judge.model.random_state
+    options = "".join(f", {name}={value!r}" for name, value in desk.samples.options.items())
+    lines = f"""\
+from partwise import PartsClassifier
+from partwise.io import read_samples
+
+samples = read_samples({desk.samples.source!r}, labels="labels.csv"{options})
+model = PartsClassifier(random_state={seed!r}).fit(samples.X, samples.y)
+for name, found in zip(samples.ids, model.transduction_):
+    print(name, found)
+"""
+    return lines.encode()
+
+
+def _need_answer(desk: Desk) -> None:
+    if len(desk.opinion.classes) < 2:
+        raise ValueError("There is no answer yet: label samples of two classes at least.")
+
+
+EXPORTS: dict[str, tuple[Callable[[Desk], bytes], str]] = {
+    "labels.csv": (labels, "text/csv; charset=utf-8"),
+    "assignments.csv": (assignments, "text/csv; charset=utf-8"),
+    "model.partwise": (model, "application/octet-stream"),
+    "report.html": (report, "text/html; charset=utf-8"),
+    "repeat.py": (repeat, "text/x-python; charset=utf-8"),
+}
+
+
+def save_all(desk: Desk) -> list[str]:
+    """Every file that can be made, into the project's folder."""
+    made = []
+    for name, (write, _) in EXPORTS.items():
+        try:
+            content = write(desk)
+        except ValueError:  # no answer yet: labels and names alone
+            continue
+        write_whole(desk.project.folder / name, content, force=True)
+        made.append(name)
+    return made

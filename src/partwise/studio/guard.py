@@ -1,0 +1,171 @@
+"""Who may talk to the studio: this machine's own browser, with the token of this start."""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+from http.cookies import SimpleCookie
+from urllib.parse import parse_qs
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+#: Bytes that a request may bring: a label for every one of 100,000 samples, and no more.
+MOST_BYTES = 2_000_000
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; "
+    "connect-src 'self'; frame-src 'self'; font-src 'self'; base-uri 'none'; form-action 'self'; "
+    "frame-ancestors 'none'"
+)
+#: The map alone: WebGL programs are compiled by `new Function`, and plotly writes style sheets.
+#: No text of a user reaches this frame, and it may load nothing but its own scripts.
+MAP_POLICY = (
+    "default-src 'none'; script-src 'self' 'unsafe-eval'; style-src 'self' 'unsafe-inline'; "
+    "img-src data: blob:; connect-src 'none'; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'self'"
+)
+HEADERS = {
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+
+
+class Guard:
+    """Refuses every request of another host, another origin, without the cookie, or too large.
+
+    The address of the first visit carries the token; the answer moves it into a cookie and out of
+    the address. With a password, a form asks for it instead.
+
+    Parameters
+    ----------
+    app : ASGI application
+    hosts : set of str
+        ``Host`` headers that are ours, with the port.
+    token : str or None
+        None: a random one.
+    password : str or None
+        Asked for in place of the token.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        hosts: set[str],
+        *,
+        token: str | None = None,
+        password: str | None = None,
+    ) -> None:
+        self.app, self.hosts, self.password = app, hosts, password
+        self.token = secrets.token_urlsafe(32) if token is None else token
+        self._cookie = secrets.token_urlsafe(32)
+        self._failures = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self.app(scope, receive, send)
+            return
+        answer = await self._refusal(scope, receive) if scope["type"] == "http" else None
+        if scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1008})
+            return
+        policy = MAP_POLICY if scope["path"] == "/map" else POLICY
+
+        async def guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                headers["Content-Security-Policy"] = policy
+                headers.setdefault("Cache-Control", "no-store")
+                for name, value in HEADERS.items():
+                    headers[name] = value
+            await send(message)
+
+        if answer is not None:
+            await answer(scope, receive, guarded)
+            return
+        await self.app(scope, _limited(receive), guarded)
+
+    async def _refusal(self, scope: Scope, receive: Receive) -> Response | None:
+        headers = Headers(scope=scope)
+        host = headers.get("host", "")
+        if host not in self.hosts:
+            return PlainTextResponse(f"This studio is not {host[:80]!r}.", 421)
+        origin = headers.get("origin")
+        if origin is not None and origin not in {f"http://{name}" for name in self.hosts}:
+            return PlainTextResponse("Another site's page may not talk to the studio.", 403)
+        writing = scope["method"] not in ("GET", "HEAD")
+        if writing and origin is None and headers.get("sec-fetch-site") != "same-origin":
+            return PlainTextResponse("A request that writes must name its origin.", 403)
+        if _length(headers) > MOST_BYTES:
+            return PlainTextResponse(f"More than {MOST_BYTES:,} bytes.", 413)
+        cookie = SimpleCookie(headers.get("cookie", "")).get(self._name(host))
+        if cookie is not None and hmac.compare_digest(cookie.value.encode(), self._cookie.encode()):
+            return None
+        if self.password is not None:
+            return await self._ask(scope, receive, host)
+        given = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
+        if scope["path"] == "/" and hmac.compare_digest(given.encode(), self.token.encode()):
+            return self._welcome(host)
+        return PlainTextResponse(
+            "Open the address that `partwise studio` printed: it carries the key of this start.",
+            403,
+        )
+
+    async def _ask(self, scope: Scope, receive: Receive, host: str) -> Response:
+        """The form for the password, or its check; guessing is slow."""
+        if scope["method"] == "POST" and scope["path"] == "/login" and self._failures < 20:
+            body = b""
+            more = True
+            while more and len(body) < 10_000:
+                message = await receive()
+                body += message.get("body", b"")
+                more = message.get("more_body", False)
+            given = parse_qs(body.decode("utf-8", "replace")).get("password", [""])[0]
+            assert self.password is not None
+            if hmac.compare_digest(given.encode(), self.password.encode()):
+                return self._welcome(host)
+            self._failures += 1
+        if scope["path"] not in ("/", "/login"):
+            return PlainTextResponse("Log in first.", 403)
+        if self._failures >= 20:
+            return PlainTextResponse("Too many wrong passwords; start the studio again.", 403)
+        page = (
+            '<!doctype html><html lang="en"><meta name="viewport" content="width=device-width">'
+            "<title>Partwise studio</title><main><h1>Partwise studio</h1>"
+            '<form method="post" action="/login"><label>Password '
+            '<input name="password" type="password" autofocus></label> <button>Open</button>'
+            "</form></main></html>"
+        )
+        return Response(page, 401 if scope["method"] == "POST" else 200, media_type="text/html")
+
+    def _welcome(self, host: str) -> Response:
+        answer = RedirectResponse("/", 303)
+        answer.set_cookie(self._name(host), self._cookie, httponly=True, samesite="strict")
+        return answer
+
+    @staticmethod
+    def _name(host: str) -> str:
+        """Cookies know no ports: two studios on one machine need two names."""
+        return "partwise_" + host.rpartition(":")[2]
+
+
+def _length(headers: Headers) -> int:
+    value = headers.get("content-length", "0")
+    return int(value) if value.isdigit() else MOST_BYTES + 1
+
+
+def _limited(receive: Receive) -> Receive:
+    """Bodies without a length end where the limit is."""
+    seen = 0
+
+    async def limited() -> Message:
+        nonlocal seen
+        message = await receive()
+        seen += len(message.get("body", b""))
+        if seen > MOST_BYTES:
+            raise ValueError(f"More than {MOST_BYTES:,} bytes.")
+        return message
+
+    return limited

@@ -1,0 +1,135 @@
+"""What a person did, one line an act, on disk before it is acknowledged.
+
+The file only grows. A kill at any moment loses at most a line that nobody was told about: a last
+line without its end is cut off when the journal is opened again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+#: Label of a sample, or None where it has none.
+Label = str | None
+
+
+@dataclass(frozen=True)
+class Act:
+    """One line: labels that were set, samples that were skipped, or a wish about a part."""
+
+    number: int
+    window: str
+    labels: Mapping[str, Label] = field(default_factory=dict)
+    before: Mapping[str, Label] = field(default_factory=dict)
+    skipped: tuple[str, ...] = ()
+    part: Mapping[str, Any] | None = None
+    undoes: int | None = None
+
+    def line(self) -> bytes:
+        content = {
+            "number": self.number,
+            "window": self.window,
+            "labels": dict(self.labels),
+            "before": dict(self.before),
+            "skipped": list(self.skipped),
+            "part": None if self.part is None else dict(self.part),
+            "undoes": self.undoes,
+        }
+        kept = {name: value for name, value in content.items() if value not in (None, {}, [])}
+        return json.dumps(kept, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+
+
+class Journal:
+    """The acts of a project, and the labels that they add up to."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.acts: list[Act] = []
+        self.labels: dict[str, str] = {}
+        self.skipped: set[str] = set()
+        whole = _read(self.path, self._take)
+        self._file = self.path.open("ab")
+        if self._file.tell() > whole:
+            self._file.truncate(whole)  # a line that was never acknowledged
+            self._file.seek(whole)
+
+    def set(self, labels: Mapping[str, Label], *, window: str, undoes: int | None = None) -> Act:
+        """Label samples, or take their label away (None)."""
+        before = {name: self.labels.get(name) for name in labels}
+        return self._add(window=window, labels=dict(labels), before=before, undoes=undoes)
+
+    def skip(self, names: Iterable[str], *, window: str) -> Act:
+        """Never ask for these again."""
+        return self._add(window=window, skipped=tuple(names))
+
+    def edit_part(self, wish: Mapping[str, Any], *, window: str) -> Act:
+        """Remember what is to be done with a part."""
+        return self._add(window=window, part=dict(wish))
+
+    def undo(self, window: str) -> Act | None:
+        """Take back the last act of a window; what others did since to the same samples stays."""
+        undone = {act.undoes for act in self.acts}
+        for act in reversed(self.acts):
+            mine = act.window == window and act.undoes is None and act.number not in undone
+            if not mine or not (act.labels or act.skipped):
+                continue
+            if act.skipped:
+                return self._add(window=window, skipped=act.skipped, undoes=act.number)
+            same = [name for name, label in act.labels.items() if self.labels.get(name) == label]
+            return self.set(
+                {name: act.before[name] for name in same}, window=window, undoes=act.number
+            )
+        return None
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _add(self, **content: Any) -> Act:
+        act = Act(number=len(self.acts) + 1, **content)
+        self._file.write(act.line())
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._take(act)
+        return act
+
+    def _take(self, act: Act) -> None:
+        self.acts.append(act)
+        for name, label in act.labels.items():
+            if label is None:
+                self.labels.pop(name, None)
+            else:
+                self.labels[name] = label
+        if act.skipped and act.undoes is not None:
+            self.skipped.difference_update(act.skipped)
+        else:
+            self.skipped.update(act.skipped)
+
+
+def _read(path: Path, take: Any) -> int:
+    """Hand every whole line to ``take``; the number of bytes that they fill."""
+    if not path.exists():
+        return 0
+    whole = 0
+    lines = path.read_bytes().splitlines(keepends=True)
+    for number, line in enumerate(lines, 1):
+        try:
+            content = json.loads(line)
+            if not line.endswith(b"\n"):
+                break
+            if content["number"] != number:
+                raise ValueError(f"number {content['number']}")
+            content["skipped"] = tuple(content.get("skipped", ()))
+            take(Act(**content))
+        except (ValueError, KeyError, TypeError) as error:
+            if number == len(lines):
+                break
+            raise ValueError(
+                f"{path}, line {number}: this is no line of a studio's journal ({error}); repair "
+                "or remove it."
+            ) from error
+        whole += len(line)
+    return whole

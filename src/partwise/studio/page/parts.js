@@ -1,0 +1,38 @@
+// The parts: what each looks like, which class uses it, and what a person wants done with it.
+import { $, ask, get, make, percent, post } from "./parts-of-page.js";
+import { known } from "./studio.js";
+
+export async function drawParts() {
+  const { parts, doing } = await get("parts");
+  $("partsNews").textContent = doing ?? "";
+  $("partGrid").replaceChildren(...parts.map(part => card(part, parts)));
+}
+
+async function wish(words) {
+  const answer = await post("part", words);
+  $("partsNews").textContent = answer.text;
+  drawParts();
+}
+
+function card(part, parts) {
+  const title = make("h2", { dir: "auto" });
+  title.textContent = part.name;
+  const words = make("p", { dir: "auto", class: "quiet" });
+  words.textContent = part.words ?? "";
+  const used = make("p", { dir: "auto", class: "quiet" });
+  used.textContent = part.classes.map(([name, share]) => `${name} ${percent(share)}`).join(", ");
+  const others = parts.filter(other => other.number !== part.number);
+  const button = (text, onclick) => make("button", { onclick, "aria-label": `${text} ${part.name}` }, text);
+  return make("article", { class: part.frozen ? "part frozen" : "part" }, title,
+    part.picture ? make("img", { src: part.picture, alt: `Part ${part.number}` }) : words, used,
+    make("p", { class: "row" },
+      button("Name", async () => { const name = await ask("Name this part", "Name", part.named ?? ""); if (name) wish({ do: "name", part: part.number, name }); }),
+      button(part.frozen ? "Thaw" : "Freeze", () => wish({ do: part.frozen ? "thaw" : "freeze", part: part.number })),
+      button("Merge", async () => {
+        const name = await ask("Merge with which part?", "Part", "", others.map(other => other.name));
+        const other = others.find(entry => entry.name === name);
+        if (other) wish({ do: "merge", part: part.number, with: other.number });
+      }),
+      button("Split", () => wish({ do: "split", part: part.number })),
+      button("Forbid", async () => { const name = await ask("Forbid this part for which class?", "Class", "", known.classes); if (known.classes.includes(name)) wish({ do: "forbid", part: part.number, class: name }); })));
+}

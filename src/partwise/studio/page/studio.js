@@ -1,0 +1,266 @@
+// The studio's page: one place holds what is known, each view draws from it.
+import { $, NONE, ask, colour, dot, get, make, percent, post, say, showSample, unpack } from "./parts-of-page.js";
+import { drawList, setUpList } from "./list.js";
+import { drawParts } from "./parts.js";
+import { drawProgress } from "./progress.js";
+
+export const known = { classes: [], counts: {}, names: null, sure: null, given: null, queue: [], chosen: [], version: 0, points: null };
+const dark = matchMedia("(prefers-color-scheme: dark)");
+const frame = $("map");
+let frameReady = false, matches = [];
+
+const tell = message => frame.contentWindow.postMessage(message, location.origin);
+
+// ---- the answer, and the map's colours ----------------------------------------------------------
+
+export function take(answer) {
+  if (!answer || answer.version < known.version) return;
+  Object.assign(known, {
+    version: answer.version, classes: answer.classes, counts: answer.counts,
+    names: unpack(answer.names, Int16Array), sure: unpack(answer.sure, Uint8Array), given: unpack(answer.given, Uint8Array),
+  });
+  if (answer.queue) known.queue = answer.queue;
+  $("headline").textContent = answer.headline;
+  drawClasses();
+  drawCard();
+  drawLegend();
+  paint();
+}
+
+const LEVELS = 4; // shades of doubt
+
+function paint() {
+  if (!frameReady || !known.names) return;
+  const classes = known.classes.length, values = new Float32Array(known.names.length);
+  for (let i = 0; i < values.length; i++) {
+    const level = known.given[i] ? LEVELS - 1 : Math.min(LEVELS - 1, known.sure[i] >> 6);
+    values[i] = known.names[i] < 0 ? 0 : 1 + known.names[i] * LEVELS + level;
+  }
+  const most = classes * LEVELS, scale = [], paper = dark.matches ? [20, 23, 27] : [255, 255, 255];
+  for (let v = 0; v <= most; v++) {
+    const shade = v === 0 ? mix(NONE, paper, 0.5) : mix(colour(Math.floor((v - 1) / LEVELS)), paper, [0.3, 0.5, 0.75, 1][(v - 1) % LEVELS]);
+    scale.push([most ? v / most : 0, shade]);
+  }
+  if (!most) scale.push([1, scale[0][1]]);
+  tell({ act: "paint", colour: values, scale, most, number: known.version });
+}
+
+function mix(hex, paper, share) {
+  const rgb = [1, 3, 5].map((at, i) => Math.round(parseInt(hex.slice(at, at + 2), 16) * share + paper[i] * (1 - share)));
+  return `rgb(${rgb})`;
+}
+
+function drawLegend() {
+  $("legend").replaceChildren(...known.classes.map((name, index) => {
+    const entry = make("span", { class: "chip" }, dot(index));
+    const text = make("span", { dir: "auto" });
+    text.textContent = `${name} (${known.counts[name]?.answer ?? 0})`;
+    entry.append(text);
+    return entry;
+  }));
+}
+
+// ---- the queue ----------------------------------------------------------------------------------
+
+function drawCard() {
+  const [first, ...rest] = known.queue;
+  $("cardName").textContent = first ? first.id : "Every sample has a label or was skipped.";
+  $("cardBody").replaceChildren(...(first ? [showSample(first, { large: true })] : []));
+  $("suggestion").textContent = first?.suggestion ? `${first.suggestion}? ${percent(first.sure)}` : "";
+  $("coming").replaceChildren(...rest.map((sample, at) => {
+    const inner = sample.picture ? make("img", { src: sample.picture, alt: "" }) : make("span", { dir: "auto" });
+    if (!sample.picture) inner.textContent = sample.text?.slice(0, 80) ?? sample.id;
+    const button = make("button", { "aria-label": `Bring forward ${sample.id}`, onclick: () => {
+      known.queue.unshift(...known.queue.splice(at + 1, 1)); drawCard(); $("card").focus(); } }, inner);
+    return make("li", {}, button);
+  }));
+  if (first && known.points) tell({ act: "mark", x: [known.points.x[first.i]], y: [known.points.y[first.i]] });
+}
+
+function drawClasses() {
+  const wanted = $("filter").value.trim().toLowerCase();
+  matches = known.classes.filter(name => name.toLowerCase().includes(wanted))
+    .sort((a, b) => b.toLowerCase().startsWith(wanted) - a.toLowerCase().startsWith(wanted));
+  const buttons = matches.slice(0, 200).map((name, at) => {
+    const button = make("button", { role: "option", "aria-selected": at === 0 && wanted ? "true" : "false", onclick: () => label(name) },
+      dot(known.classes.indexOf(name)));
+    const text = make("span", { dir: "auto" });
+    text.textContent = name;
+    button.append(text);
+    if (at < 9) button.append(make("kbd", { "aria-hidden": "true" }, String(at + 1)));
+    return button;
+  });
+  if (wanted && !matches.some(name => name.toLowerCase() === wanted)) {
+    const button = make("button", { role: "option", "aria-selected": matches.length ? "false" : "true", onclick: () => label($("filter").value) }, "New class: ");
+    const text = make("b", { dir: "auto" });
+    text.textContent = $("filter").value.trim();
+    button.append(text);
+    buttons.push(button);
+  }
+  $("classes").replaceChildren(...buttons);
+}
+
+export async function send(name, words) {
+  const answer = await post(name, words);
+  take(answer);
+  performance.mark(`answer-${answer.version}`);
+  return answer;
+}
+
+let busy = Promise.resolve();
+export function label(name, samples = null) {
+  const chosen = samples ?? (known.queue[0] ? [known.queue[0].i] : []);
+  if (!name?.trim() || !chosen.length) return busy;
+  $("filter").value = "";
+  if (!samples) { known.queue.shift(); drawCard(); } // the next is there at once
+  busy = busy.then(() => send("label", { samples: chosen, label: name, seen: known.version }))
+    .catch(() => get("answer").then(take));
+  return busy;
+}
+
+function act(name, words = {}) {
+  busy = busy.then(() => send(name, words)).catch(() => get("answer").then(take));
+  return busy;
+}
+
+const skip = () => { const first = known.queue.shift(); drawCard(); if (first) act("skip", { samples: [first.i] }); };
+const accept = () => known.queue[0]?.suggestion && label(known.queue[0].suggestion);
+
+function keys(event) {
+  const typing = event.target.closest("input, textarea, select, dialog, details");
+  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  if (event.target === $("filter")) {
+    if (event.key === "Enter") { event.preventDefault(); label(matches[0] && matches[0].toLowerCase().startsWith($("filter").value.trim().toLowerCase()) && $("filter").value.trim() ? matches[0] : $("filter").value || known.queue[0]?.suggestion); $("card").focus(); }
+    else if (event.key === "Escape") { $("filter").value = ""; drawClasses(); $("card").focus(); }
+    else if (/^[1-9]$/.test(event.key) && !$("filter").value && matches[event.key - 1]) { event.preventDefault(); label(matches[event.key - 1]); }
+    return;
+  }
+  if (typing || $("label").hidden) return;
+  const onButton = event.target.closest("button, a, summary");
+  if (/^[1-9]$/.test(event.key)) { if (matches[event.key - 1]) { event.preventDefault(); label(matches[event.key - 1]); } }
+  else if (event.key === "Enter" && !onButton) { event.preventDefault(); accept(); }
+  else if (event.key === "s" || event.key === "S") skip();
+  else if (event.key === "u" || event.key === "U") act("undo");
+  else if (event.key === "/") { event.preventDefault(); $("filter").focus(); }
+  else if (event.key.length === 1 && event.key.trim()) $("filter").focus(); // the letter lands in the field
+}
+
+// ---- the map ------------------------------------------------------------------------------------
+
+async function drawMap() {
+  if (!frameReady || !known.points) return;
+  tell({ act: "draw", x: known.points.x, y: known.points.y, dark: dark.matches });
+}
+
+async function loadPoints() {
+  const found = await get("points");
+  known.points = { x: unpack(found.x, Float32Array), y: unpack(found.y, Float32Array), about: found.about };
+  drawMap();
+}
+
+addEventListener("message", event => {
+  if (event.origin !== location.origin || event.source !== frame.contentWindow) return;
+  const { kind, i, chosen, number } = event.data;
+  if (kind === "ready") { frameReady = true; drawMap(); }
+  else if (kind === "drawn") { paint(); drawCard(); }
+  else if (kind === "painted") { performance.mark(`painted-${number}`); document.body.dataset.painted = number; }
+  else if (kind === "pick") showDetail(i);
+  else if (kind === "select") select(chosen);
+});
+
+export function select(chosen) {
+  known.chosen = chosen;
+  $("selection").replaceChildren();
+  if (!chosen.length) return;
+  $("selection").append(`${chosen.length} samples chosen. `,
+    make("button", { id: "labelChosen", onclick: async () => {
+      const name = await ask(`Label ${chosen.length} samples`, "Class", mostCommon(chosen), known.classes);
+      if (name) { await label(name, chosen); tell({ act: "clear" }); select([]); }
+    } }, "Label them"), " ",
+    make("button", { onclick: () => { tell({ act: "clear" }); select([]); } }, "Let go"));
+}
+
+function mostCommon(chosen) {
+  const counts = new Map();
+  for (const i of chosen) if (known.names[i] >= 0) counts.set(known.names[i], (counts.get(known.names[i]) ?? 0) + 1);
+  const best = [...counts].sort((a, b) => b[1] - a[1])[0];
+  return best ? known.classes[best[0]] : "";
+}
+
+export async function showDetail(i) {
+  const sample = await get("sample", { i });
+  const title = make("h2", { dir: "auto" });
+  title.textContent = sample.id;
+  const said = make("p");
+  said.textContent = sample.given ? `Labelled ${sample.given}.` : sample.suggestion ? `${sample.suggestion}, ${percent(sample.sure)}.` : "No answer yet.";
+  const why = make("ul", { "aria-label": "Which parts speak for and against it" });
+  for (const line of sample.because ?? []) { const item = make("li", { dir: "auto" }); item.textContent = line; why.append(item); }
+  const near = make("p", { class: "row" }, "Neighbours: ", ...sample.neighbours.map(other => {
+    const button = make("button", { onclick: () => showDetail(other.i) });
+    button.append(other.picture ? make("img", { src: other.picture, alt: other.id, width: 40, height: 40 }) : other.id.slice(0, 30));
+    return button;
+  }));
+  $("detail").replaceChildren(title, showSample(sample), said, why, near, make("p", { class: "row" },
+    make("button", { onclick: async () => { const name = await ask("Label this sample", "Class", sample.suggestion ?? "", known.classes); if (name) label(name, [i]); } }, "Label"),
+    make("button", { onclick: async () => { const group = [i, ...sample.neighbours.map(other => other.i)];
+      const name = await ask(`Label this and its ${sample.neighbours.length} neighbours`, "Class", sample.suggestion ?? "", known.classes); if (name) label(name, group); } }, "Label it and its neighbours"),
+    make("button", { onclick: () => { $("detail").hidden = true; } }, "Close")));
+  $("detail").hidden = false;
+  tell({ act: "mark", x: [known.points.x[i]], y: [known.points.y[i]] });
+}
+
+// ---- tabs, news, start --------------------------------------------------------------------------
+
+const VIEWS = ["label", "list", "parts", "progress"];
+const DRAW = { list: () => drawList(), parts: drawParts, progress: () => drawProgress(dark.matches) };
+
+function show(view) {
+  for (const name of VIEWS) {
+    $(name).hidden = name !== view;
+    $(`tab-${name}`).setAttribute("aria-selected", String(name === view));
+    $(`tab-${name}`).tabIndex = name === view ? 0 : -1;
+  }
+  DRAW[view]?.();
+}
+
+function tabKeys(event) {
+  const at = VIEWS.indexOf(event.target.id.slice(4));
+  const to = { ArrowRight: at + 1, ArrowLeft: at - 1, Home: 0, End: VIEWS.length - 1 }[event.key];
+  if (to === undefined) return;
+  const view = VIEWS[(to + VIEWS.length) % VIEWS.length];
+  show(view);
+  $(`tab-${view}`).focus();
+}
+
+async function begin() {
+  const state = await get("state");
+  $("source").textContent = state.source;
+  document.title = `${state.source} – Partwise studio`;
+  $("wait").hidden = state.ready;
+  if (!state.ready) { $("waitText").textContent = state.doing; return; }
+  await Promise.all([loadPoints(), get("answer").then(take)]);
+  if (!$("progress").hidden) drawProgress(dark.matches);
+  $("card").focus();
+}
+
+const news = new EventSource("/api/events");
+news.addEventListener("doing", event => {
+  const { text, share } = JSON.parse(event.data);
+  $("wait").hidden = false;
+  $("waitText").textContent = text;
+  if (share == null) $("waitBar").removeAttribute("value"); else $("waitBar").value = share;
+});
+news.addEventListener("ready", begin);
+news.addEventListener("answer", async event => { if (JSON.parse(event.data).version > known.version) take(await get("answer")); });
+news.addEventListener("progress", () => { if (!$("progress").hidden) drawProgress(dark.matches); });
+news.addEventListener("codes", async event => { $("partsNews").textContent = JSON.parse(event.data).text; await loadPoints(); take(await get("answer")); if (!$("parts").hidden) drawParts(); });
+news.addEventListener("trouble", event => say(JSON.parse(event.data).text));
+
+for (const name of VIEWS) { $(`tab-${name}`).addEventListener("click", () => show(name)); $(`tab-${name}`).addEventListener("keydown", tabKeys); }
+$("skip").addEventListener("click", skip);
+$("undo").addEventListener("click", () => act("undo"));
+$("filter").addEventListener("input", drawClasses);
+document.addEventListener("keydown", keys);
+dark.addEventListener("change", () => { drawMap(); drawLegend(); });
+setUpList();
+begin();

@@ -1,0 +1,126 @@
+"""A folder that keeps what was computed and what a person said, so that a start is immediate."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from partwise.io.files import whole_file, write_whole
+from partwise.io.samples import Samples
+
+if TYPE_CHECKING:
+    from partwise.studio.judge import Judge
+
+MANIFEST = "project.json"
+JOURNAL = "journal.jsonl"
+MAP = "map.npz"
+CODES = "codes.partwise"
+FORMAT = 1
+
+
+class Project:
+    """A folder: the journal, the map's coordinates, and the name of the data that they are of.
+
+    Raises
+    ------
+    ValueError
+        The folder belongs to other data, or another studio has it open.
+    """
+
+    def __init__(self, folder: str | Path, samples: Samples) -> None:
+        self.folder = Path(folder)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._lock = _lock(self.folder / ".lock")
+        self.fingerprint = fingerprint(samples)
+        self.acts_in_codes = 0
+        manifest = self.folder / MANIFEST
+        if manifest.exists():
+            try:
+                self._check(json.loads(manifest.read_text(encoding="utf-8")), samples)
+            except ValueError:
+                self._lock.close()
+                raise
+        else:
+            content = {
+                "format": FORMAT,
+                "source": samples.source,
+                "samples": samples.n_samples,
+                "data": self.fingerprint,
+            }
+            write_whole(manifest, json.dumps(content, indent=1))
+
+    def _check(self, manifest: dict[str, Any], samples: Samples) -> None:
+        if manifest.get("format") != FORMAT:
+            raise ValueError(f"{self.folder} is the project of another version of partwise.")
+        if manifest.get("data") != self.fingerprint:
+            raise ValueError(
+                f"{self.folder} is the project of other data ({manifest.get('samples')} samples of "
+                f"{manifest.get('source')}, here {samples.n_samples} of {samples.source}); "
+                "--project names another folder."
+            )
+
+    @property
+    def journal(self) -> Path:
+        return self.folder / JOURNAL
+
+    @property
+    def codes(self) -> Path:
+        """The file with graph and codes."""
+        return self.folder / CODES
+
+    def points(self) -> np.ndarray | None:
+        """The map of the kept codes; None where there is none that can be read."""
+        try:
+            with np.load(self.folder / MAP, allow_pickle=False) as file:
+                self.acts_in_codes = int(file["acts"])
+                return np.asarray(file["points"], dtype=np.float32)
+        except (OSError, ValueError, KeyError, EOFError):
+            return None
+
+    def keep(self, points: np.ndarray, judge: Judge, *, acts: int) -> None:
+        """Keep codes and map for the next start; ``acts`` of the journal are in them."""
+        with whole_file(self.folder / MAP) as file:
+            np.savez(file, points=points, acts=acts)
+        judge.keep(self.codes)
+        self.acts_in_codes = acts
+
+    def close(self) -> None:
+        self._lock.close()
+
+
+def fingerprint(samples: Samples) -> str:
+    """A hash of ids, shape and the sums of rows and columns, to six digits."""
+    digest = hashlib.sha256("\0".join(samples.ids).encode())
+    digest.update(repr((samples.X.shape, samples.kind)).encode())
+    for axis in (0, 1):
+        sums = samples.X.sum(axis=axis)
+        sums = np.asarray(sums.todense() if sp.issparse(sums) else sums, dtype=np.float64).ravel()
+        digest.update(" ".join(f"{value:.5e}" for value in sums).encode())
+    return digest.hexdigest()
+
+
+def _lock(path: Path) -> Any:
+    """An open file that nobody else has locked; the lock goes with the process."""
+    file = path.open("a+b")
+    try:
+        if os.name == "nt":  # pragma: no cover - no such machine in the tests
+            import msvcrt
+
+            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined]
+        else:
+            import fcntl
+
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        file.close()
+        raise ValueError(
+            f"Another studio has {path.parent} open; close it, or name another folder with "
+            "--project."
+        ) from None
+    return file

@@ -1,0 +1,163 @@
+"""How good the answer is, whether more labels would pay, and which labels look wrong."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from scipy.special import expit
+
+from partwise.engine.numeric import Array
+from partwise.estimators.answers.explain import Explanation
+from partwise.estimators.parts_classifier import PartsClassifier
+
+#: Labels ahead of which the gain is foretold.
+AHEAD = 20
+#: Points below which that gain is not worth the labels.
+ENOUGH = 0.5
+#: How sure the rest must be to contradict a label.
+SURE = 0.6
+BOOTSTRAPS = 100
+PARTS = 3
+
+
+@dataclass(frozen=True)
+class Point:
+    """Share of right held-out labels, with a 95 % interval, at a number of labels."""
+
+    labels: int
+    right: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Review:
+    """What the progress page shows.
+
+    Attributes
+    ----------
+    headline, text : str
+    history : list of Point
+    right : dict
+        Share of right held-out labels of each class.
+    contradicted : list of (sample, given, what the rest says, how sure)
+    """
+
+    headline: str = ""
+    text: str = "Label two samples of two classes at least."
+    history: list[Point] = field(default_factory=list)
+    right: dict[str, float] = field(default_factory=dict)
+    contradicted: list[tuple[int, str, str, float]] = field(default_factory=list)
+
+
+def review(model: PartsClassifier, history: list[Point], labels: Mapping[int, str]) -> Review:
+    """Judge the answer by labels that were held out; ``history`` grows by a point."""
+    rows, p, truth = model.held_out_
+    if not len(rows):
+        return Review(text="Each class needs two labels before the answer can be judged.")
+    now = Point(len(labels), *expected(p, truth, model.label_distributions_))
+    history[:] = sorted([q for q in history if q.labels != now.labels] + [now], key=_number)
+    right = p.argmax(axis=1) == truth
+    classes = [str(name) for name in model.classes_]
+    shares = {
+        name: float(right[truth == c].mean())
+        for c, name in enumerate(classes)
+        if (truth == c).any()
+    }
+    wrong = [
+        (int(i), labels[int(i)], classes[row.argmax()], float(row.max()))
+        for i, row, ok in zip(rows, p, right)
+        if not ok and row.max() >= SURE and int(i) in labels
+    ]
+    said = f"About {now.right:.0%} right names ({now.low:.0%} to {now.high:.0%})."
+    text = (
+        f"{said} {_forecast(model, right.mean(), labels)} Of the labels that were held out in turn "
+        f"{right.mean():.0%} were found; the queue asks for doubtful samples, so the share among "
+        "all samples is taken from how often samples as sure as they are were right."
+    )
+    return Review(said, text, list(history), shares, sorted(wrong, key=lambda w: -w[3]))
+
+
+def _number(point: Point) -> int:
+    return point.labels
+
+
+def expected(p: Array, truth: Array, everyone: Array) -> tuple[float, float, float]:
+    """Share of right names among all samples, with a 95 % interval.
+
+    Held-out labels are harder than other samples, since the queue asks for doubtful ones. So they
+    only teach how often an answer is right that is so sure, log-odds(right) = a + b log-odds(p),
+    held near a = 0, b = 1 where they are few; that is averaged over all samples. The interval is
+    the bootstrap's.
+    """
+    sure, right = _log_odds(p.max(axis=1)), (p.argmax(axis=1) == truth).astype(float)
+    all_sure = _log_odds(everyone.max(axis=1))
+    rng, n = np.random.default_rng(0), len(truth)
+    B = np.vstack([np.ones_like(all_sure), all_sure])
+    draws = [np.arange(n), *(rng.integers(n, size=n) for _ in range(BOOTSTRAPS))]
+    shares = [float(expit(_line(sure[rows], right[rows]) @ B).mean()) for rows in draws]
+    low, high = np.quantile(shares[1:], [0.025, 0.975])
+    return shares[0], min(float(low), shares[0]), max(float(high), shares[0])
+
+
+def _log_odds(p: Array) -> Array:
+    return np.asarray(np.log(np.clip(p, 1e-4, 1 - 1e-4)) - np.log(1 - np.clip(p, 1e-4, 1 - 1e-4)))
+
+
+def _line(sure: Array, right: Array) -> Array:
+    """a and b by Newton's method, with a prior worth two labels around (0, 1)."""
+    prior, at = np.array([0.0, 1.0]), np.array([0.0, 1.0])
+    A = np.column_stack([np.ones_like(sure), sure])
+    for _ in range(20):
+        q = expit(A @ at)
+        slope = A.T @ (right - q) - 0.5 * (at - prior)
+        at = at + np.linalg.solve(A.T @ (A * (q * (1 - q))[:, None]) + 0.5 * np.eye(2), slope)
+    return at
+
+
+def _forecast(model: PartsClassifier, share: float, labels: Mapping[int, str]) -> str:
+    """What the next labels should bring: the error as a power of the number of labels."""
+    half = _with_half(model, labels)
+    if half is None:
+        return ""
+    n, error, before = len(labels), max(1 - share, 1e-3), max(1 - half, 1e-3)
+    # cross-validation learns from four fifths of the labels, the other number from half of them
+    power = float(np.clip(np.log(before / error) / np.log(1.6), 0.0, 1.0))
+    gain = 100 * error * (1 - ((n + AHEAD) / n) ** -power)
+    word = "Enough: the" if gain < ENOUGH else "The"
+    return f"{word} next {AHEAD} labels are expected to gain {gain:.1f} points."
+
+
+def _with_half(model: PartsClassifier, labels: Mapping[int, str]) -> float | None:
+    """Share of right names for one half of the labels when only the other is known."""
+    rows = np.fromiter(labels, dtype=np.int64, count=len(labels))
+    names = np.array([labels[int(i)] for i in rows], dtype=object)
+    order = np.argsort(names, kind="stable")  # every other label of each class
+    right = total = 0
+    for side in (0, 1):
+        seen = np.zeros(len(rows), dtype=bool)
+        seen[order[side::2]] = True
+        if len(set(names[seen])) < 2 or seen.all():
+            return None
+        y = np.full(len(model.embedding_), None, dtype=object)
+        y[rows[seen]] = names[seen]
+        less = copy.copy(model)
+        less._state, less._memory = dict(model._state), {}
+        less.relabel(y, weigh=False)
+        right += int((less.transduction_[rows[~seen]] == names[~seen]).sum())
+        total += int((~seen).sum())
+    return right / total if total else None
+
+
+def because(found: Explanation, names: Mapping[int, str], words: bool) -> list[str]:
+    """The parts that speak most for a sample's class, and against it."""
+    lines = []
+    for word, side in (("for", found.supporting), ("against", found.opposing)):
+        for part in side[:PARTS]:
+            name = names.get(part.part, f"Part {part.part + 1}")
+            about = f" ({', '.join(part.features[:4])})" if words else ""
+            lines.append(f"{name}{about} speaks {word} {found.name}: {part.effect:+.1f}")
+    return lines
