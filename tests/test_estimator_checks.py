@@ -114,5 +114,5 @@ def test_plain_models_have_no_expected_failure():
 
 
 def test_no_estimator_is_left_out():
-    public = {name for name in partwise.__all__ if name[0].isupper()}
+    public = {name for name in partwise.__all__ if hasattr(getattr(partwise, name), "get_params")}
     assert {type(estimator).__name__ for estimator in ESTIMATORS} == public

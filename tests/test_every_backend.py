@@ -14,7 +14,9 @@ SETTINGS = {
     "SparseNMF": {"sparseness_H": 0.6},
 }
 ESTIMATORS = [
-    name for name in partwise.__all__ if hasattr(getattr(partwise, name), "fit_transform")
+    name
+    for name in partwise.__all__
+    if hasattr(getattr(partwise, name), "fit_transform") and name != "PartsClassifier"
 ]
 LOCAL = "needs X as a numpy or scipy array or a memmap and takes no"
 REFUSED = {

@@ -8,8 +8,8 @@ from typing import Any
 
 from rich.console import Console
 
+from partwise.cli import work
 from partwise.cli.progress import Bar
-from partwise.io import read_samples
 
 
 def run_studio(
@@ -31,15 +31,16 @@ def run_studio(
             "The studio needs starlette and uvicorn: pip install 'partwise[studio]'"
         ) from error
     errors = Console(stderr=True)
-    asked = reading.get("labels") is not None or reading.get("label_column") is not None
     with Bar(errors) as bar:
-        samples = read_samples(data, step=bar.step, **{**reading, "rgb": bool(reading.get("rgb"))})
+        task = work.read_task(data, bar, label_share=None, seed=seed, reading=reading)
+    if task.settings:
+        raise ValueError(f"--set {next(iter(task.settings))} is for cluster, fit and compare.")
+    samples, given = task.samples, task.given
     folder = project_folder(data) if project is None else project
-    given = samples.y if asked else None
     with start(
         samples, folder, host=host, port=port, password=password, seed=seed, labels=given
     ) as studio:
-        for note in samples.notes:
+        for note in samples.notes:  # those on labels that only score are not for the studio
             errors.print(note, style="dim", markup=False)
         errors.print(f"Labels are kept in {folder}. Ctrl-C ends the studio.", markup=False)
         if password:

@@ -26,7 +26,7 @@ ZEROS = (
 def check_special(estimator: Any, X: Any, *, reset: bool, beta: float) -> Any | None:
     """X checked, as its back end takes it; None where scikit-learn's validation should look."""
     name = type(estimator).__name__
-    device, missing = estimator.device, estimator.missing_values
+    device, missing = estimator.device, getattr(estimator, "missing_values", None)
     on_disk = isinstance(X, np.memmap) and device is None
     if on_disk and X.ndim == 2 and X.size and X.dtype.kind in "fiub":
         if X.dtype.kind == "f" and X.dtype not in (np.float32, np.float64):
