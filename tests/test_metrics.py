@@ -174,3 +174,27 @@ def test_sparseness_where_it_is_not_defined():
 def test_sparseness_refuses(M, axis, error, message):
     with pytest.raises(error, match=message):
         sparseness(M, axis)
+
+
+def test_labelled_accuracy_chooses_by_names():
+    from sklearn.datasets import load_digits
+    from sklearn.model_selection import GridSearchCV
+
+    from partwise import GNMF
+    from partwise.metrics import labelled_accuracy
+
+    X, y = load_digits(n_class=3, return_X_y=True)
+    X, y = X[:150], y[:150].copy()
+    y[::2] = -1
+    grid = {"graph_reg": [0.1, 1.0]}
+    model = GNMF(5, random_state=0, max_iter=50, tol=1e-2)
+    found = GridSearchCV(model, grid, scoring=labelled_accuracy, cv=3, error_score="raise")
+    found.fit(X, y)
+    assert 0.8 < found.best_score_ <= 1
+
+    class Constant:
+        def predict(self, X):
+            return np.full(len(X), 1)
+
+    assert labelled_accuracy(Constant(), X, y) == np.mean(y[y >= 0] == 1)
+    assert np.isnan(labelled_accuracy(Constant(), X, np.full(150, -1)))

@@ -4,6 +4,7 @@ from partwise.evaluation.held_out import HeldOut, hold_out
 from partwise.evaluation.metrics import (
     adjusted_rand,
     clustering_accuracy,
+    labelled_accuracy,
     normalized_mutual_info,
     purity,
     sparseness,
@@ -14,6 +15,7 @@ __all__ = [
     "adjusted_rand",
     "clustering_accuracy",
     "hold_out",
+    "labelled_accuracy",
     "normalized_mutual_info",
     "purity",
     "sparseness",
