@@ -19,12 +19,21 @@ export function take(answer) {
     version: answer.version, classes: answer.classes, counts: answer.counts,
     names: unpack(answer.names, Int16Array), sure: unpack(answer.sure, Uint8Array), given: unpack(answer.given, Uint8Array),
   });
-  if (answer.queue) known.queue = answer.queue;
+  if (answer.queue) known.queue = keepShown(answer.queue);
   $("headline").textContent = answer.headline;
   drawClasses();
   drawCard();
   drawLegend();
   paint();
+}
+
+// The sample before a person's eyes stays there, whatever came meanwhile, until it has a label.
+function keepShown(queue) {
+  const shown = known.queue[0];
+  if (!shown || known.given[shown.i]) return queue;
+  const name = known.names[shown.i];
+  const fresh = { ...shown, suggestion: name < 0 ? null : known.classes[name], sure: known.sure[shown.i] / 255 };
+  return [fresh, ...queue.filter(sample => sample.i !== shown.i)];
 }
 
 const LEVELS = 4; // shades of doubt
