@@ -388,6 +388,9 @@ def run(number: int) -> str:
         for words in EXPECTED_WARNINGS:
             warnings.filterwarnings("ignore", f".*{words}", UserWarning)
         warnings.filterwarnings("ignore", "Sparse", UserWarning)
+        # numpy's products raise this flag at random for small float32 matrices, about once in a
+        # thousand fits, for lanes that nobody reads; what is not finite is found by the checks
+        warnings.filterwarnings("ignore", "invalid value encountered in matmul", RuntimeWarning)
         X = as_kind(case.X, case.kind, folder)
         model = partwise_class(case.name)(**case.params)
         try:

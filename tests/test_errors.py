@@ -403,3 +403,18 @@ def test_ntf_does_not_depend_on_extreme_units():
     far = partwise.NTF(2, **settings).fit(X * 4.0**60)
     # tensorly's random start has a unit of its own, so that the paths differ a little
     assert far.objective_ == pytest.approx(one.objective_ * 16.0**60, rel=0.01)
+
+
+def test_a_flag_of_the_processor_alone_refuses_no_fit(monkeypatch):
+    """An overflow in lanes that nobody reads, as products of small matrices show at random."""
+    X = np.random.default_rng(0).random((9, 6))
+    real = partwise.NMF._check_X
+
+    def flagged(self, X, *, reset):
+        np.float64(1e300) * np.float64(1e300)
+        return real(self, X, reset=reset)
+
+    plain = partwise.NMF(2, max_iter=5, tol=0, random_state=0).fit(X)
+    monkeypatch.setattr(partwise.NMF, "_check_X", flagged)
+    model = partwise.NMF(2, max_iter=5, tol=0, random_state=0).fit(X)
+    assert np.array_equal(model.components_, plain.components_)

@@ -21,7 +21,7 @@ def all_or_nothing(estimator: Any) -> Iterator[None]:
     """A fit that ends in an error or an interrupt leaves the estimator as it was."""
     before = dict(vars(estimator))
     try:
-        with full_device(type(estimator).__name__), in_range(type(estimator).__name__):
+        with full_device(type(estimator).__name__), in_range(estimator):
             yield
     except BaseException:
         state = {name: vars(estimator)[name] for name in _CALLBACK_STATE if name in vars(estimator)}
@@ -30,20 +30,31 @@ def all_or_nothing(estimator: Any) -> Iterator[None]:
         raise
 
 
+#: What arithmetic on infinities brings out.
+_UNBOUNDED = (ArithmeticError, np.linalg.LinAlgError, RuntimeWarning)
+
+
 @contextmanager
-def in_range(whom: str) -> Iterator[None]:
+def in_range(estimator: Any) -> Iterator[None]:
     """Numbers that leave the range of their type, wherever that shows, as one sentence.
 
-    Nothing good follows an infinity, and what fails on it later would name the wrong cause.
+    An overflow alone says nothing: products set the processor's flags for lanes that nobody
+    reads. Only a fit that then fails, or ends in no number, is refused.
     """
+    seen: list[str] = []
+    text = (
+        f"{type(estimator).__name__}: values of X are too large for this model (an overflow on the "
+        "way); divide X by its maximum, or give it in float64."
+    )
     try:
-        with np.errstate(over="raise"):
+        with np.errstate(over="call", call=lambda kind, flag: seen.append(kind)):
             yield
-    except FloatingPointError as error:
-        raise ValueError(
-            f"{whom}: values of X are too large for this model ({error}); divide X by its "
-            "maximum, or give it in float64."
-        ) from error
+    except _UNBOUNDED as error:
+        if not seen:
+            raise
+        raise ValueError(text) from error
+    if seen and not np.isfinite(getattr(estimator, "objective_", 0.0)):
+        raise ValueError(text)
 
 
 @contextmanager

@@ -265,7 +265,7 @@ class CF(GroupedFactorizer):
                 V = model.fit_scale(V, C0)
             try:
                 found = alternate(model, V, C0, make_step(solver), settings, report(number))
-            except (np.linalg.LinAlgError, FloatingPointError):  # factors beyond all bounds
+            except np.linalg.LinAlgError:  # factors beyond all bounds
                 if self.kernel == "linear":
                     raise
                 self._refuse_kernel(-np.inf)
