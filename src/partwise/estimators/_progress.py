@@ -31,7 +31,7 @@ def all_or_nothing(estimator: Any) -> Iterator[None]:
 
 
 #: What arithmetic on infinities brings out.
-_UNBOUNDED = (ArithmeticError, np.linalg.LinAlgError, RuntimeWarning)
+_UNBOUNDED = (ArithmeticError, np.linalg.LinAlgError, RuntimeWarning, RuntimeError)
 
 
 @contextmanager
@@ -50,7 +50,7 @@ def in_range(estimator: Any) -> Iterator[None]:
         with np.errstate(over="call", call=lambda kind, flag: seen.append(kind)):
             yield
     except _UNBOUNDED as error:
-        if not seen:
+        if not seen or (isinstance(error, RuntimeError) and "singular" not in str(error)):
             raise
         raise ValueError(text) from error
     if seen and not np.isfinite(getattr(estimator, "objective_", 0.0)):
