@@ -106,7 +106,7 @@ def cosines(A, B):
     return C[rows, columns]
 
 
-@pytest.mark.parametrize("kind", [np.asarray, sp.csr_array])
+@pytest.mark.parametrize("kind", [np.asarray, sp.csr_array, as_torch])
 def test_planted_parts_come_back(kind):
     X, H, _ = planted(n=120)
     found = consensus(kind(X), 3, n_runs=12, random_state=0)

@@ -178,7 +178,13 @@ def column_blocks(wide: Array, widths: Sequence[int]) -> list[Array]:
         return [wide]
     ends = np.cumsum(widths).tolist()
     wide = made(wide)
-    return [contiguous(wide[:, begin:end]) for begin, end in zip([0, *ends], ends, strict=False)]
+    return [cut(wide, begin, end) for begin, end in zip([0, *ends], ends, strict=False)]
+
+
+@singledispatch
+def cut(wide: Array, begin: int, end: int) -> Array:
+    """Some columns, as one array in memory."""
+    return contiguous(wide[:, begin:end])
 
 
 @singledispatch

@@ -13,12 +13,19 @@ from sklearn.cluster import KMeans
 from sklearn.metrics import silhouette_samples
 from sklearn.utils import check_array, check_random_state
 
-from partwise.engine.arrays import to_numpy
+from partwise.engine.arrays import float64, numpy_dtype, to_numpy
+from partwise.engine.data import as_data, back_end
+from partwise.engine.losses import beta_of
 from partwise.engine.numeric import Array, ratio
+from partwise.engine.solvers.codes import solve_quadratic
+from partwise.engine.subproblems import Quadratic
 from partwise.estimators._base import Factorizer
 from partwise.estimators.concepts import CF
 from partwise.estimators.nmf import NMF, non_negative_factorization
 from partwise.estimators.ntf import NTF
+
+#: Entries of X whose float64 copies are made at a time.
+PIECE = 2**24
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,8 +86,8 @@ def consensus(
 
     Parameters
     ----------
-    X : {array-like, sparse matrix} of shape (n_samples, n_features)
-        Non-negative samples.
+    X : {array-like, sparse matrix, tensor} of shape (n_samples, n_features)
+        Non-negative samples. A tensor stays on its device; codes of the runs never leave it.
     k : int
         Number of parts.
     n_runs : int, default=100
@@ -118,12 +125,14 @@ def consensus(
     ((3, 30), True)
     """
     _check(k, n_runs, density_threshold, neighborhood)
-    X = check_array(X, accept_sparse="csr", dtype=[np.float64, np.float32])
+    if back_end(X) is None:
+        X = check_array(X, accept_sparse="csr", dtype=[np.float64, np.float32])
     rng = check_random_state(random_state)
     model = clone(NMF(tol=1e-4) if estimator is None else estimator)
     loss = getattr(model, "beta_loss", "frobenius")
     seen = over_deviation(X) if unit_variance else X
-    pooled = unit_rows(np.concatenate([H for H, _ in runs(model, seen, k, n_runs, rng, y=y)]))
+    found = runs(model, seen, k, n_runs, rng, codes=False, y=y)
+    pooled = unit_rows(np.concatenate([H for H, _ in found]))
     density = local_density(pooled, max(1, int(neighborhood * n_runs)))
     groups = np.full(len(pooled), -1)
     kept = density < density_threshold
@@ -137,12 +146,12 @@ def consensus(
         raise ValueError(f"the runs found fewer than k={k} different parts; lower k.")
     spectra = np.stack([np.median(pooled[groups == j], axis=0) for j in range(k)])
     spectra = ratio(spectra, np.broadcast_to(spectra.sum(axis=1, keepdims=True), spectra.shape))
-    usages = _codes(seen, spectra, loss)
+    usages = to_numpy(_codes(seen, spectra, loss))
     shares = ratio(usages, np.broadcast_to(usages.sum(axis=1, keepdims=True), usages.shape))
     order = np.argsort(-shares.sum(axis=0), kind="stable")
     groups[kept] = np.argsort(order)[groups[kept]]
     usages = np.ascontiguousarray(usages[:, order])
-    parts = np.ascontiguousarray(_codes(X.T, usages.T, loss).T)
+    parts = _parts(X, usages, loss)
     stability = group_silhouettes(pooled[kept], groups[kept], k)
     return Consensus(
         parts, usages, spectra[order], stability, pooled, density, groups, density_threshold
@@ -150,20 +159,31 @@ def consensus(
 
 
 def runs(
-    model: Any, X: Any, k: int, n_runs: int, rng: np.random.RandomState, **given: Any
-) -> list[tuple[Array, Array]]:
-    """(parts, codes) of each of many runs from random starts, side by side where that is done."""
+    model: Any,
+    X: Any,
+    k: int,
+    n_runs: int,
+    rng: np.random.RandomState,
+    *,
+    codes: bool = True,
+    **given: Any,
+) -> list[tuple[Array, Array | None]]:
+    """(parts, codes) of each of many runs from random starts, side by side where that is done.
+
+    Without ``codes`` those are None: on a device they are as large as X and stay there.
+    """
     given = {name: value for name, value in given.items() if value is not None}
     model = clone(model).set_params(n_components=k)
     if "init" in model.get_params() and model.init is None:
         model.set_params(init="random")
-    found: list[tuple[Array, Array]] = []
+    found: list[tuple[Array, Array | None]] = []
     apart = getattr(model, "scale", None) == "paper" or isinstance(model, (CF, NTF))
     if isinstance(model, Factorizer) and not apart:
 
         def keep(problem: Any, solution: Any) -> None:
-            V = problem.data.result(problem.expand(solution.Z))
-            found.append((to_numpy(solution.U).T.copy(), to_numpy(V)))
+            H = to_numpy(solution.U).T.copy()
+            V = problem.data.result(problem.expand(solution.Z)) if codes else None
+            found.append((H, to_numpy(V)))
 
         model.set_params(n_init=n_runs, random_state=rng.randint(2**31 - 1))
         model._on_solution = keep
@@ -177,12 +197,29 @@ def runs(
 
 def over_deviation(X: Any) -> Any:
     """X with each feature divided by its standard deviation; constant ones stay."""
-    mean = np.asarray(X.mean(axis=0), dtype=np.float64).ravel()
-    squares = X.multiply(X) if sp.issparse(X) else np.square(X, dtype=np.float64)
-    variance = np.asarray(squares.mean(axis=0), dtype=np.float64).ravel() - mean**2
+    mean, squares = _moments(X)
+    variance = squares - mean**2
     spread = variance > 1e-12 * mean**2
-    scale = np.where(spread, 1 / np.sqrt(np.where(spread, variance, 1)), 1).astype(X.dtype)
+    scale = np.where(spread, 1 / np.sqrt(np.where(spread, variance, 1)), 1)
+    if back_end(X) is not None:
+        return X * as_data(X).small(scale.astype(numpy_dtype(X.dtype)))
+    scale = scale.astype(X.dtype)
     return sp.csr_array(X @ sp.diags_array(scale)) if sp.issparse(X) else X * scale
+
+
+def _moments(X: Any) -> tuple[Array, Array]:
+    """Mean and mean square of each feature, in float64."""
+    if sp.issparse(X):
+        both = X.mean(axis=0, dtype=np.float64), X.multiply(X).mean(axis=0, dtype=np.float64)
+        return np.asarray(both[0]).ravel(), np.asarray(both[1]).ravel()
+    (n, p), total = X.shape, np.zeros((2, X.shape[1]))
+    if getattr(X, "is_sparse_csr", False):
+        raise ValueError("unit_variance=True needs a dense tensor; scale the features yourself.")
+    step = max(1, PIECE // p)
+    for start in range(0, n, step):
+        block = float64(X[start : start + step])
+        total += [to_numpy(block.sum(axis=0)), to_numpy((block * block).sum(axis=0))]
+    return total[0] / n, total[1] / n
 
 
 def unit_rows(H: Array) -> Array:
@@ -216,8 +253,21 @@ def group_silhouettes(pooled: Array, groups: Array, k: int) -> Array:
 
 def _codes(X: Any, H: Array, loss: Any) -> Array:
     """The V >= 0 that fits X ≈ V H best."""
-    H = np.ascontiguousarray(H, dtype=X.dtype)
+    H = np.ascontiguousarray(H, dtype=numpy_dtype(X.dtype))
     return non_negative_factorization(X, H=H, update_H=False, beta_loss=loss)[0]
+
+
+def _parts(X: Any, V: Array, loss: Any) -> Array:
+    """The H >= 0 that fits X ≈ V H best, k-by-p."""
+    if beta_of(loss) != 2:
+        turned = X.T if back_end(X) is None else X.T.contiguous()
+        return np.ascontiguousarray(to_numpy(_codes(turned, V.T, loss)).T)
+    data = as_data(X)
+    F = data.rows(V.astype(data.dtype))
+    sub = Quadratic(data.tdot(F), F.T @ F)
+    start = data.small(np.zeros((data.shape[1], V.shape[1]), data.dtype))
+    scale = float(data.row_sq_norms().sum())
+    return np.ascontiguousarray(to_numpy(solve_quadratic(sub, start, 1e-4, scale)).T)
 
 
 def _check(k: Any, n_runs: Any, threshold: Any, neighborhood: Any) -> None:

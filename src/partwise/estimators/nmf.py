@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from partwise.engine.arrays import own
+from partwise.engine.arrays import numpy_dtype, own
 from partwise.engine.losses import make_loss
 from partwise.engine.numeric import Array
 from partwise.engine.problem import FactorModel
@@ -256,7 +256,8 @@ class NMF(Factorizer):
         if H is None:
             raise ValueError("update_H=False needs H.")
         k = np.shape(H)[0] if self.n_components == "auto" else self._n_parts(X, None, None)
-        H = _validate.check_start(H, (k, X.shape[1]), X.dtype, "H", "NMF", zeros=True)
+        dtype = numpy_dtype(X.dtype)
+        H = _validate.check_start(H, (k, X.shape[1]), dtype, "H", "NMF", zeros=True)
         if W is not None:
             warnings.warn(
                 "When update_H=False, the provided initial W is not used.",

@@ -125,6 +125,19 @@ def _(a: torch.Tensor) -> Array:
     return a.contiguous()
 
 
+@arrays.joined.register
+def _(first: torch.Tensor, *others: Array) -> Array:
+    if not first.is_cuda:
+        return torch.cat((first, *others), dim=1)
+    return torch.cat([a.t() for a in (first, *others)]).t()  # column by column, see TorchData
+
+
+@arrays.cut.register
+def _(wide: torch.Tensor, begin: int, end: int) -> Array:
+    some = wide[:, begin:end]
+    return some if wide.is_cuda and wide.stride(0) == 1 else some.contiguous()
+
+
 @arrays.extrapolate.register
 def _(new: torch.Tensor, old: Array, weight: float) -> Array:
     return old.lerp(new, 1 + weight)
