@@ -167,7 +167,9 @@ def _signs(
     groups = KMeans(k, n_init=3, random_state=rng).fit_predict(pooled)
     stable = float(np.nanmean(group_silhouettes(pooled, groups, k)))
     some = rng.permutation(X.shape[0])[:COMPARED]
-    return stable, cophenetic_correlation([V[some].argmax(axis=1) for _, V in found])
+    return stable, cophenetic_correlation(
+        [V[some].argmax(axis=1) for _, V in found if V is not None]
+    )
 
 
 def cophenetic_correlation(clusterings: list[Array]) -> float:
