@@ -23,6 +23,7 @@ LAYERS = [
         "engine.kernels",
         "engine.kernels_torch",
         "engine.kernels_products",
+        "engine.kernels_ratio",
         "engine.kernels_sampled",
         "engine.kernels_triton",
         "io.files",

@@ -24,7 +24,7 @@ import triton
 import triton.language as tl
 
 Tensor = Any
-#: Columns of one pass over X; more are several passes.
+#: Largest k of a kernel; beyond it registers and shared memory run out, or X is read again.
 WIDEST = 128
 #: Terms that a matrix unit adds before float32 takes over.
 PIECE = 256
@@ -51,6 +51,8 @@ TDOT = {
     (True, 64): (128, 64, 4, 3),
     (True, 128): (128, 64, 8, 3),
 }
+#: (rows, columns of a block, warps, stages) by width.
+RESIDUALS = {16: (64, 64, 4, 3), 32: (64, 64, 4, 3), 64: (64, 64, 4, 3), 128: (128, 64, 8, 3)}
 
 
 @triton.jit
@@ -129,17 +131,51 @@ def _widths(k: int) -> list[int]:
     return widths
 
 
-def _halves(F: Tensor, width: int, scale: float) -> tuple[Tensor, Tensor, Tensor]:
+@triton.jit
+def _peaks(F, TOP, m, step_k, step_m, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    i = (tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)).to(tl.int64)
+    x = tl.load(F + row.to(tl.int64) * step_k + i * step_m, mask=i < m, other=0.0)
+    tl.atomic_max(TOP + row, tl.max(tl.abs(x), axis=0))
+
+
+@triton.jit
+def _split(
+    F, TOP, HIGH, LOW, BACK, k, m, step_k, step_m, out_k, out_m, scale, BLOCK: tl.constexpr
+):  # fmt: skip
+    row = tl.program_id(0)
+    i = (tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)).to(tl.int64)
+    top = tl.maximum(tl.load(TOP + row), 1e-30)  # an empty part: 2¹¹³ is finite, 2¹³⁷ is not
+    grow = tl.exp2(14 - tl.ceil(tl.log2(top)))
+    place = F + row.to(tl.int64) * step_k + i * step_m
+    x = tl.load(place, mask=(i < m) & (row < k), other=0.0) * grow
+    high = x.to(tl.float16)
+    at = row.to(tl.int64) * out_k + i * out_m
+    tl.store(HIGH + at, high, mask=i < m)
+    tl.store(LOW + at, (x - high.to(tl.float32)).to(tl.float16), mask=i < m)
+    if tl.program_id(1) == 0:
+        tl.store(BACK + row, 1.0 / grow / scale)
+
+
+def _halves(
+    F: Tensor, width: int, scale: float, *, across: bool = False
+) -> tuple[Tensor, Tensor, Tensor]:
     """Rows of F (k, m) as two float16 parts, padded to ``width``, and what undoes their scales.
 
     Each row is brought to at most 2¹⁴ by a power of two, so that no half over- or underflows.
+    The parts are (width, m), or (m, width) if ``across``.
     """
-    F = torch.nn.functional.pad(F, (0, 0, 0, width - F.shape[0]))
-    top = F.abs().amax(dim=1, keepdim=True).clamp_(min=1e-37)
-    grow = torch.exp2(14 - torch.ceil(torch.log2(top)))
-    F = (F * grow).contiguous()
-    high = F.half()
-    return high, (F - high.float()).half(), (1.0 / (grow * scale)).reshape(-1)
+    k, m = F.shape
+    top = torch.zeros(width, dtype=torch.float32, device=F.device)
+    back = torch.empty_like(top)
+    shape = (m, width) if across else (width, m)
+    high, low = (torch.empty(shape, dtype=torch.float16, device=F.device) for _ in range(2))
+    BLOCK, steps = 1024, F.stride()
+    blocks = triton.cdiv(m, BLOCK)
+    _peaks[(k, blocks)](F, top, m, *steps, BLOCK=BLOCK)
+    out = (1, width) if across else (m, 1)
+    _split[(width, blocks)](F, top, high, low, back, k, m, *steps, *out, scale, BLOCK=BLOCK)
+    return high, low, back
 
 
 def halves_scale(X: Tensor) -> float:
@@ -155,11 +191,12 @@ def dot(X: Tensor, U: Tensor, scale: float) -> Tensor:
     out, start = [], 0
     for width in _widths(U.shape[1]):
         k = min(width, U.shape[1] - start)
-        high, low, back = _halves(U[:, start : start + k].t(), width, 1.0 if exact else scale)
+        columns = U[:, start : start + k].t()
+        high, low, back = _halves(columns, width, 1.0 if exact else scale, across=True)
         part = torch.empty((width, n), dtype=torch.float32, device=X.device)
         BM, BK, warps, stages = DOT[exact, width]
         _dot[(triton.cdiv(n, BM),)](
-            X, high.t().contiguous(), low.t().contiguous(), back, part, n, p, X.stride(0), scale,
+            X, high, low, back, part, n, p, X.stride(0), scale,
             BM=BM, BK=BK, PIECES=PIECE // BK, K=width, EXACT=exact, num_warps=warps,
             num_stages=stages,
         )  # fmt: skip
@@ -188,3 +225,62 @@ def tdot(X: Tensor, V: Tensor, scale: float) -> Tensor:
         out.append((parts.sum(dim=0) * back)[:, :k])
         start += width
     return out[0] if len(out) == 1 else torch.cat(out, dim=1)
+
+
+@triton.jit
+def _residuals(
+    X, VH, VL, UH, UL, BACK, OUT, n, p, step_x,
+    BM: tl.constexpr, BN: tl.constexpr, K: tl.constexpr,
+):  # fmt: skip
+    rows = tl.program_id(0) * BM + tl.arange(0, BM)
+    kk = tl.arange(0, K)
+    inside = rows < n
+    along = rows[:, None].to(tl.int64)
+    vh = tl.load(VH + along * K + kk[None, :], mask=inside[:, None], other=0.0)
+    vl = tl.load(VL + along * K + kk[None, :], mask=inside[:, None], other=0.0)
+    back = tl.load(BACK)
+    total = tl.zeros([BM], tl.float64)
+    for j in range(0, p, BN):
+        cols = j + tl.arange(0, BN)
+        there = cols < p
+        at = cols[:, None] * K + kk[None, :]
+        uh = tl.load(UH + at, mask=there[:, None], other=0.0)
+        ul = tl.load(UL + at, mask=there[:, None], other=0.0)
+        x = tl.load(
+            X + along * step_x + cols[None, :], mask=inside[:, None] & there[None, :], other=0.0
+        )
+        y = tl.dot(vl, tl.trans(uh), tl.dot(vh, tl.trans(ul)))
+        off = x.to(tl.float32) - tl.dot(vh, tl.trans(uh), y) * back
+        total += tl.sum(off * off, axis=1).to(tl.float64)
+    tl.store(OUT + rows, total, mask=inside)
+
+
+def paired_halves(V: Tensor, U: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Any]:
+    """V (n, k) and U (p, k) as float16 halves (n, width), (p, width) whose product is VUᵀ / back.
+
+    At most WIDEST columns. Last, what each column of V's and of U's halves must be multiplied by.
+    """
+    k = V.shape[1]
+    (width,) = _widths(k)
+    vh, vl, grown = _halves(V.t(), width, 1.0, across=True)
+    # V is at most 2¹⁴ by column; U takes the inverse, and one scale for all keeps it there
+    other = U * grown[:k]
+    back = torch.exp2(torch.ceil(torch.log2(other.amax().clamp(min=1e-30))) - 14)
+    wide = torch.nn.functional.pad(other / back, (0, width - k)).contiguous()
+    uh = wide.half()
+    ul = (wide - uh.float()).half()
+    return vh, vl, uh, ul, back.reshape(1), (grown[:k], back / grown[:k])
+
+
+def residuals(X: Tensor, V: Tensor, U: Tensor) -> Tensor:
+    """Σ_j (x_ij - v_i·u_j)² by row in float64, from one pass over X; at most WIDEST columns."""
+    n, p = X.shape
+    vh, vl, uh, ul, back, _ = paired_halves(V, U)
+    width = vh.shape[1]
+    out = torch.empty(n, dtype=torch.float64, device=X.device)
+    BM, BN, warps, stages = RESIDUALS[width]
+    _residuals[(triton.cdiv(n, BM),)](
+        X, vh, vl, uh, ul, back, out, n, p, X.stride(0), BM=BM, BN=BN, K=width,
+        num_warps=warps, num_stages=stages,
+    )  # fmt: skip
+    return out

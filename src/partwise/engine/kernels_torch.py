@@ -16,13 +16,18 @@ def fused(name: str, like: Tensor, k: int = 0) -> Any:
     if not like.is_cuda or name in _refused:
         return None
     try:
-        from partwise.engine import kernels_products, kernels_triton
+        from partwise.engine import kernels_products, kernels_ratio, kernels_triton
     except ImportError:
         _refused.add(name)
         return None
-    if hasattr(kernels_products, name):
+    if name in ("dot", "tdot"):  # of any width
         return getattr(kernels_products, name)
-    return getattr(kernels_triton, name) if k <= kernels_triton.MOST else None
+    if k > kernels_products.WIDEST:
+        return None
+    for module in (kernels_products, kernels_ratio, kernels_triton):
+        if name in vars(module):
+            return getattr(module, name)
+    raise KeyError(name)
 
 
 def attempt(name: str, like: Tensor, *args: Any, k: int = 0) -> Any:

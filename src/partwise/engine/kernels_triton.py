@@ -18,8 +18,6 @@ import triton
 import triton.language as tl
 
 Tensor = Any
-#: Largest k of either kernel; beyond it registers and shared memory run out.
-MOST = 128
 _SPLITS = 16  # runs of rows that `ratio_tdot` sums apart
 
 

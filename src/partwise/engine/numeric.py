@@ -100,6 +100,12 @@ def _(a: np.ndarray, b: Array) -> float:
     return float(np.einsum("ij,ij->", a, b, dtype=np.float64, casting="unsafe"))
 
 
+@singledispatch
+def inner64(a: Array, b: Array) -> float:
+    """`dot64`; on a device an array of no dimension, which nobody has waited for yet."""
+    return dot64(a, b)
+
+
 def norm64(a: Array) -> float:
     """‖a‖_F, summed in float64."""
     return float(np.sqrt(dot64(a, a)))

@@ -10,7 +10,7 @@ import numpy as np
 
 from partwise.engine import arrays
 from partwise.engine.arrays import namespace, spread
-from partwise.engine.numeric import Array, dot64, norm64, ratio
+from partwise.engine.numeric import Array, dot64, inner64, norm64, ratio
 from partwise.engine.terms import Term
 
 
@@ -135,12 +135,13 @@ class Quadratic(Subproblem):
     def change(self, new: Array, old: Array) -> float:
         """value(new) - value(old), without the rounding of ½‖X‖² that a difference has.
 
-        What is quadratic changes by ⟨gradient half-way, new - old⟩.
+        What is quadratic changes by ⟨gradient half-way, new - old⟩. On a device it may be a number
+        that is still being computed, see `inner64`.
         """
         total = sum(term.change(new, old) for term in self.terms)
         for Z, Z0, C, d in _blocks(new, old, self.C, self.d):
             pos = (0.5 * (Z + Z0)) @ self.G
-            total += dot64((pos if d is None else pos * d[:, None]) - C, Z - Z0)
+            total = total + inner64((pos if d is None else pos * d[:, None]) - C, Z - Z0)
         return total
 
     def halves(self, Z: Array) -> tuple[Array, Array]:

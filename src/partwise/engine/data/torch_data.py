@@ -15,7 +15,7 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
-from partwise.engine import arrays, kernels_torch, sweeps
+from partwise.engine import arrays, kernels_torch, numeric, sweeps
 from partwise.engine.arrays import NO_MEMORY, Array, to_numpy
 from partwise.engine.data.base import BackEnd, DataMatrix
 from partwise.engine.data.device import (
@@ -136,6 +136,11 @@ def _(first: torch.Tensor, *others: Array) -> Array:
 def _(wide: torch.Tensor, begin: int, end: int) -> Array:
     some = wide[:, begin:end]
     return some if wide.is_cuda and wide.stride(0) == 1 else some.contiguous()
+
+
+@numeric.inner64.register
+def _(a: torch.Tensor, b: Array) -> Array:
+    return (a * b).sum(dtype=torch.float64)
 
 
 @arrays.extrapolate.register
@@ -262,6 +267,14 @@ class TorchData(OnTensors, DeviceDense):
         X, scale = self._halves
         return kernels_torch.attempt(name, self.X, X, factor, scale)
 
+    def row_sq_residuals(self, V: Array, U: Array) -> Array:
+        found = None
+        if V.is_cuda and self._halves is not None:
+            args = (self._halves[0], V, U)
+            with self._product("X - VUᵀ"):
+                found = kernels_torch.attempt("residuals", self.X, *args, k=V.shape[1])
+        return super().row_sq_residuals(V, U) if found is None else found
+
     def _even(self) -> list[slice]:
         """The rows, those beyond a number that a GPU's fast products take apart from the rest."""
         n = self.shape[0]
@@ -273,6 +286,9 @@ class TorchData(OnTensors, DeviceDense):
         if self.X.dtype != torch.float32 or not self.X.is_contiguous():
             return None
         args = (self.X, V, U, self._low)
+        found = kernels_torch.attempt(f"split_{name}", self.X, *args, k=U.shape[1])
+        if found is not None:
+            return found
         return kernels_torch.attempt(name, self.X, *args, k=U.shape[1])
 
     def kl_dot(self, V: Array, U: Array) -> tuple[Array, Array]:

@@ -148,6 +148,7 @@ def alternating(
         residual = yield from advance(model, state, step, settings, look)
         solution.Z, solution.U, solution.n_iter = state.x["V"], state.x["U"], state.n
         if keeper is not None and state.n % keeper.every == 0:
+            state.ahead = float(state.ahead)
             keeper.save(state)
         if on_iteration is not None and on_iteration(state.n, solution):
             solution.status = f"stopped by a callback after {state.n} iterations"
@@ -195,6 +196,7 @@ def advance(model: Any, state: State, step: Step, settings: Settings, look: bool
         residual = max(residual, kkt_residual(sub, z[second], rho))
     new[second] = move(sub, z[second])
     value = value + sub.change(new[second], z[second]) if by_change else sub.value(new[second])
+    value = float(value)  # the one wait for a device in an iteration
     state.n += 1
     if settings.guard and not value <= state.value:
         _take_back(state, settings)
