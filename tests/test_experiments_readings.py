@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from partwise.papers import load_protocol, names
-from partwise.papers.cells import Selection, cells, cells_of
+from partwise.papers.cells import NO_LABELS, Selection, cells, cells_of
 from partwise.papers.claims import FAILS, HOLDS, UNDECIDED, decide, judge
 from partwise.papers.compare import Comparison, comparisons, misses
 from partwise.papers.evidence import evidence, single_clustering_values
@@ -19,7 +19,7 @@ from partwise.papers.plain import ari_by_formula, contingency, statistics
 from partwise.papers.protocol import Cause, DataSpec, Method
 from partwise.papers.sampling import draw
 from partwise.papers.scoring import ARGMAX, KMEANS, RANDOM, ROOT, WORDS, chosen_readout, readouts
-from partwise.papers.summary import Stat, paired_stat, summarise
+from partwise.papers.summary import Stat, Summary, paired_stat, summarise
 
 READ = [name for name in names() if len(load_protocol(name).readings) > 1]
 
@@ -232,6 +232,21 @@ def test_columns_that_are_equal_in_print():
     blocks = evidence(load_protocol("nmfdc/table3"), {})
     rows = [[t.lines[0][0] for t in row] for b in blocks if hasattr(b, "rows") for row in b.rows]
     assert ["CNMF = CNMF-KL", "6 of 9", "2, 4, 5, 8, 9, 10"] in rows
+
+
+def test_pairs_of_metrics_that_no_one_set_of_runs_has():
+    protocol = load_protocol("nmfdc/table3")
+    only = replace(protocol, methods=(protocol.method("NMF"),))
+    summaries = {}
+    for accuracy in range(60, 72):  # readings whose averages lie on ARI = 2 AC - 90
+        both = {"ac": accuracy, "ari": 2 * accuracy - 90}
+        values = {("all", m): {("NMF", NO_LABELS): {("orl", 2, 0): v}} for m, v in both.items()}
+        summaries[f"reading {accuracy}"] = Summary(only, [], values)
+    blocks = evidence(protocol, summaries)
+    grid = next(b for b in blocks if hasattr(b, "rows") and "printed less line" in b.header)
+    rows = {row[0].lines[0][0]: [t.lines[0] for t in row] for row in grid.rows}
+    assert rows["NMF"][3][0] == "67.0"  # 2 * 78.51 - 90
+    assert rows["NMF"][4] == ("-21.8", "no")
 
 
 def test_with_one_label_a_class_the_dual_constraints_are_one(monkeypatch):

@@ -186,7 +186,9 @@ def _why(
         return "too few runs", words
     if missed.noise:
         return "noise", f"Within two standard errors of both sides. {words}".strip()
-    return ("not printed", words) if back else ("unknown", "")
+    if not back:
+        return "unknown", ""
+    return "not printed", f"Another reading that print allows is within {FAR:g} points. {words}"
 
 
 def _shows(c: Comparison, missed: Comparison, said: Cause) -> bool:

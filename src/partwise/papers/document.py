@@ -13,7 +13,7 @@ h3{font-size:1em;margin:1em 0 .3em}p{margin:.4em 0}
 table{border-collapse:collapse;margin:.5em 0;font-size:13px;display:block;overflow-x:auto}
 th,td{padding:.2em .6em;border-bottom:1px solid #e4e4e4;text-align:right;white-space:nowrap;
 vertical-align:top}
-th:first-child,td:first-child,td.text{text-align:left}td.text{white-space:normal;min-width:16em}
+th:first-child,td:first-child,.text{text-align:left}td.text{white-space:normal;min-width:16em}
 th{border-bottom:2px solid #999;font-weight:600}tr.last td{border-top:2px solid #999}
 .far,.no{color:#b00020}.yes{color:#136f2d}.maybe{color:#8a5a00}.quiet{color:#777}
 .banner{background:#fff3cd;color:#5c4400;padding:.4em .8em;border-radius:4px;font-weight:600}
@@ -23,7 +23,10 @@ details details summary{font-weight:400}
 figure{margin:.6em 0}figure img{max-width:100%;height:auto}
 nav{display:flex;flex-wrap:wrap;gap:.1em 1em;font-size:13px;margin:.6em 0}
 footer{font-size:12px;color:#777;margin-top:2em}
+@media(max-width:700px){body{padding:0 .6em}table{font-size:12px}th,td{padding:.2em .35em}
+th,td:first-child{white-space:normal}td:first-child{min-width:7em}td.text{min-width:20em}}
 @media(prefers-color-scheme:dark){body{background:#181818;color:#ddd}a{color:#8ab4f8}
+.quiet,summary small,footer{color:#aaa}
 th,td,details{border-color:#333}.far,.no{color:#ff8a80}.yes{color:#81c995}.maybe{color:#e3b341}
 .banner{background:#4d3d00;color:#ffe08a}figure{background:#fff}}
 """
@@ -52,11 +55,12 @@ class Grid:
 
 @dataclass
 class Picture:
-    """A figure: the SVG's text, and the file beside the Markdown."""
+    """A figure: the SVG's text, and the file beside the Markdown; ``narrow`` is for a phone."""
 
     file: str
     svg: str
     caption: str
+    narrow: str = ""
 
 
 @dataclass
@@ -212,29 +216,45 @@ def _html_blocks(blocks: list[Block]) -> str:
                 f"<details><summary>{html.escape(block.title)}</summary>{inside}</details>"
             )
         elif isinstance(block, Picture):
-            # As an image of its own, so that the ids inside one figure do not meet another's.
-            data = base64.b64encode(block.svg.encode("utf-8")).decode("ascii")
-            caption = html.escape(block.caption)
-            parts.append(
-                f"<figure><img alt='{caption}' src='data:image/svg+xml;base64,{data}'></figure>"
-            )
+            parts.append(_html_picture(block))
         else:
             parts.append(_html_grid(block))
     return "".join(parts)
 
 
+def _html_picture(picture: Picture) -> str:
+    """As an image of its own, so that the ids inside one figure do not meet another's."""
+
+    def source(svg: str) -> str:
+        return f"data:image/svg+xml;base64,{base64.b64encode(svg.encode('utf-8')).decode('ascii')}"
+
+    image = f"<img alt='{html.escape(picture.caption)}' src='{source(picture.svg)}'>"
+    if picture.narrow:
+        phone = f"<source media='(max-width:700px)' srcset='{source(picture.narrow)}'>"
+        image = f"<picture>{phone}{image}</picture>"
+    return f"<figure>{image}</figure>"
+
+
 def _html_grid(grid: Grid) -> str:
-    head = "".join(f"<th>{html.escape(name)}</th>" for name in grid.header)
+    long = {
+        i
+        for row in grid.rows
+        for i, text in enumerate(row)
+        if sum(len(s) for s, _ in text.lines) > 50
+    }  # columns of sentences read from the left
+    wide = [" class='text'" if i in long else "" for i in range(len(grid.header))]
+    head = "".join(
+        f"<th{kind}>{html.escape(name)}</th>" for name, kind in zip(grid.header, wide, strict=True)
+    )
     rows = []
     for number, row in enumerate(grid.rows):
         cells = []
-        for text in row:
+        for text, kind_of in zip(row, wide, strict=True):
             lines = [
                 f"<span class='{kind}'>{html.escape(line)}</span>" if kind else html.escape(line)
                 for line, kind in text.lines
             ]
-            wide = " class='text'" if sum(len(line) for line, _ in text.lines) > 50 else ""
-            cells.append(f"<td{wide}>{'<br>'.join(lines)}</td>")
+            cells.append(f"<td{kind_of}>{'<br>'.join(lines)}</td>")
         mark = " class='last'" if grid.last and number == len(grid.rows) - 1 else ""
         rows.append(f"<tr{mark}>{''.join(cells)}</tr>")
     return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"

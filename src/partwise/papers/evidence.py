@@ -11,12 +11,13 @@ import numpy as np
 
 from partwise.papers.document import Block, Grid, Text
 from partwise.papers.methods import Task, fit_estimator
-from partwise.papers.numbers import with_error
-from partwise.papers.protocol import Budget, DataSpec, Protocol
+from partwise.papers.numbers import SHORT, with_error
+from partwise.papers.protocol import Budget, DataSpec, Protocol, load_protocol
 from partwise.papers.sampling import data_found, draw
 from partwise.papers.summary import Summary
 
 Summaries = dict[str, Summary]  # by reading
+LEAST_PAIRS = 10  # measured averages below which no line is drawn through them
 
 
 def evidence(protocol: Protocol, summaries: dict[str, Summary]) -> list[Block]:
@@ -137,9 +138,56 @@ def _identity(protocol: Protocol, summaries: Summaries, entry: Any) -> list[Bloc
     return [text, grid]
 
 
+def _pairs(protocol: Protocol, summaries: Summaries, entry: Any) -> list[Block]:
+    """Printed averages of two metrics beside the line that measured pairs of them lie on."""
+    first, second = entry["metrics"]
+    pairs = np.array([pair for s in summaries.values() for pair in _measured_pairs(s, entry)])
+    if len(pairs) < LEAST_PAIRS:
+        return [f"Not enough was measured yet ({len(pairs)} averages)."]
+    line = np.polyfit(pairs[:, 0], pairs[:, 1], 1)
+    scatter = float(np.std(pairs[:, 1] - np.polyval(line, pairs[:, 0]), ddof=2))
+    other = load_protocol(entry["with"])
+    rows = []
+    for method in protocol.methods:
+        cells = (
+            other.printed_value(first, "avg", method.name),
+            protocol.printed_value(second, "avg", method.name),
+        )
+        if cells[0] is None or cells[1] is None:
+            continue
+        expected = float(np.polyval(line, cells[0].mean))
+        off = cells[1].mean - expected
+        far = "no" if abs(off) > 3 * scatter else ""
+        numbers = (cells[0].mean, cells[1].mean, expected)
+        rows.append(
+            [Text.of(method.name), *(Text.of(f"{v:.1f}") for v in numbers)]
+            + [Text.of(f"{off:+.1f}", far)]
+        )
+    short = [SHORT.get(m, m) for m in entry["metrics"]]
+    text = (
+        f"{len(pairs)} averages that we measured (every column, reading and number of labels) lie "
+        f"on a line of {short[1]} against {short[0]}, with a deviation of {scatter:.1f} points. "
+        f"Both numbers of one set of runs should. {entry['text']}"
+    )
+    header = ["column", f"printed {short[0]}", f"printed {short[1]}", f"{short[1]} by the line"]
+    return [text, Grid([*header, "printed less line"], rows)]
+
+
+def _measured_pairs(summary: Summary, entry: Any) -> list[tuple[float, float]]:
+    """Averages of two metrics of the same runs, for every column and label budget."""
+    found = []
+    for method in summary.protocol.runnable():
+        for budget in summary.budgets() if method.labels else summary.budgets()[:1]:
+            both = [summary.stat(method.name, m, budget=budget) for m in entry["metrics"]]
+            if both[0] is not None and both[1] is not None:
+                found.append((both[0].mean, both[1].mean))
+    return found
+
+
 RULES: dict[str, Callable[[Protocol, Summaries, Any], list[Block]]] = {
     "ari_of_one_clustering": _ari_of_one_clustering,
     "equal_columns": _equal_columns,
+    "pairs": _pairs,
     "script": _script,
     "identity": _identity,
 }

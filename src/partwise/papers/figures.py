@@ -230,11 +230,15 @@ def _points(summary: Summary) -> dict[str, Figure]:
     return {"figure": figure}
 
 
-def scatter(panels: dict[str, list[Comparison]]) -> Figure:
+def scatter(panels: dict[str, list[Comparison]], *, columns: int | None = None) -> Figure:
     """Measured averages against printed ones with error bars, a panel for each paper."""
-    figure, axes = _new(len(panels), size=(2.6, 3.1))
+    columns = columns or len(panels)
+    figure, axes = _new(columns, -(-len(panels) // columns), size=(2.6, 3.1))
     colours = {"ac": "C0", "nmi": "C1", "ari": "C2"}
-    for ax, (title, found) in zip(axes[0], panels.items(), strict=True):
+    drawn: dict[str, Any] = {}  # by metric, for one legend
+    for ax in axes.flat[len(panels) :]:
+        ax.set_axis_off()
+    for ax, (title, found) in zip(axes.flat, panels.items(), strict=False):
         values = [v for c in found for v in (c.printed, c.stat.mean)]
         low, high = min(values) - 4, max(values) + 4
         line = np.array([low, high])
@@ -243,7 +247,7 @@ def scatter(panels: dict[str, list[Comparison]]) -> Figure:
         for metric in dict.fromkeys(c.metric for c in found):
             own = [c for c in found if c.metric == metric]
             x, y = [c.printed for c in own], [c.stat.mean for c in own]
-            ax.errorbar(x, y, yerr=[np.nan_to_num(2 * c.stat.se) for c in own],
+            drawn[metric] = ax.errorbar(x, y, yerr=[np.nan_to_num(2 * c.stat.se) for c in own],
                         xerr=[np.nan_to_num(2 * c.printed_se) for c in own], fmt="o", ms=3, lw=0.7,
                         color=colours.get(metric, "C3"), label=metric.upper())  # fmt: skip
         near = sum(c.near for c in found)
@@ -254,7 +258,7 @@ def scatter(panels: dict[str, list[Comparison]]) -> Figure:
         ax.tick_params(labelsize=7)
         ax.set_aspect("equal")
     axes[0, 0].set_ylabel("measured (bars: two standard errors)", fontsize=8)
-    axes[0, 0].legend(fontsize=7, loc="upper left")
+    axes[0, 0].legend(drawn.values(), [m.upper() for m in drawn], fontsize=7, loc="upper left")
     return figure
 
 

@@ -112,5 +112,6 @@ def scatter_picture(told: list[Told]) -> Picture | None:
         return None
     from partwise.papers.figures import scatter, svg
 
-    text = svg(scatter(panels))
-    return Picture("averages.svg", text, "Measured averages against printed ones, by paper")
+    caption = "Measured averages against printed ones, by paper"
+    narrow = svg(scatter(panels, columns=2)) if len(panels) > 2 else ""
+    return Picture("averages.svg", svg(scatter(panels)), caption, narrow)

@@ -149,15 +149,20 @@ def _average_grids(section: Section) -> list[Block]:
 
 def _banner(told: list[Told]) -> str:
     """A warning where only a part of the declared runs is there."""
-    parts = [one.part for one in told if one.verdicts or one.compared]
-    if not parts or min(parts) >= 1.0:
+    parts = {t.section.anchor: t.part for t in told if t.verdicts or t.compared}
+    few = [name for name, part in parts.items() if part < 0.5]
+    if not parts or min(parts.values()) >= 1.0:
         return ""
-    few = sum(part < 0.5 for part in parts)
     if len(parts) == 1:
-        return f"Quick: {parts[0]:.0%} of this table's declared runs. Differences are mostly noise."
-    if few:
-        return f"Quick: of {few} of {len(parts)} tables and figures less than half is there."
-    return f"{sum(part < 1.0 for part in parts)} tables have fewer runs than declared."
+        share = min(parts.values())
+        return f"Quick: {share:.0%} of this table's declared runs. Differences are mostly noise."
+    if 2 * len(few) > len(parts):
+        return (
+            f"Quick: of {len(few)} of {len(parts)} tables and figures less than half of the "
+            "declared runs is there. Differences are mostly noise."
+        )
+    part = [name for name, part in parts.items() if part < 1.0]
+    return f"Fewer runs than declared: {', '.join(part)}."
 
 
 def _made_with() -> list[str]:

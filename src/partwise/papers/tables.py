@@ -97,8 +97,9 @@ def _line(told: Told) -> str:
     if own:
         parts.append(f"{sum(c.near for c in own)} of {len(own)} averages within {FAR:g} points")
     counts = Counter(v.measured for v in told.verdicts if v.counted)
-    words = {HOLDS: "hold", FAILS: "fail", UNDECIDED: "are undecided"}
-    claims = [f"{counts[state]} {words[state]}" for state in words if counts[state]]
+    words = {HOLDS: ("holds", "hold"), FAILS: ("fails", "fail"),
+             UNDECIDED: ("is undecided", "are undecided")}  # fmt: skip
+    claims = [f"{counts[s]} {words[s][counts[s] > 1]}" for s in words if counts[s]]
     if claims:
         parts.append(f"of its claims {', '.join(claims)}")
     return "; ".join(parts)
