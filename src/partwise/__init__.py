@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # an editor knows every class; at run time each is imported w
     from partwise.estimators.ntf import NTF
     from partwise.estimators.parts_classifier import PartsClassifier
     from partwise.estimators.registry import load
+    from partwise.estimators.selection import Selection, select
     from partwise.estimators.sparse_nmf import SparseNMF
 
 _MODULES = ("cluster", "datasets", "graph", "io", "metrics", "plot", "report", "terms")
@@ -33,6 +34,8 @@ _NAMES = {
     "consensus": "partwise.estimators.consensus",
     "non_negative_factorization": "partwise.estimators.nmf",
     "load": "partwise.estimators.registry",
+    "Selection": "partwise.estimators.selection",
+    "select": "partwise.estimators.selection",
 }
 __all__ = [
     "CDNMF",
@@ -48,6 +51,7 @@ __all__ = [
     "Consensus",
     "ConstrainedNMF",
     "PartsClassifier",
+    "Selection",
     "SemiGNMF",
     "SparseNMF",
     "__version__",
@@ -62,6 +66,7 @@ __all__ = [
     "non_negative_factorization",
     "plot",
     "report",
+    "select",
     "terms",
 ]
 

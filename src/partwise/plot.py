@@ -8,7 +8,7 @@ from partwise.view.plot import (
     parameter_path,
     top_terms,
 )
-from partwise.view.plot_many import choice, clustergram
+from partwise.view.plot_many import choice, clustergram, selection
 
 __all__ = [
     "choice",
@@ -18,5 +18,6 @@ __all__ = [
     "convergence",
     "embedding",
     "parameter_path",
+    "selection",
     "top_terms",
 ]

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from partwise.cli import work
+from partwise.evaluation.held_out import label_folds
 
 #: Folds of a cross-validation over given labels.
 FOLDS = 5
@@ -37,7 +38,8 @@ class Rounds:
         if not self.cross:
             self.rounds = [(given, np.flatnonzero(hidden))]
             return
-        fold = _folds(np.array([str(v) for v in given[known]]), seed)
+        names = np.array([str(v) for v in given[known]])
+        fold = label_folds(names, FOLDS, np.random.RandomState(seed))
         rows = np.flatnonzero(known)
         self.rounds = []
         for f in range(int(fold.max()) + 1 if fold.size else 0):
@@ -66,19 +68,6 @@ class Rounds:
             names = np.array([str(name) for name in np.asarray(run(seen), dtype=object)[out]])
             found.append(names == self.truth[out])
         return np.concatenate(found)
-
-
-def _folds(y: np.ndarray, seed: int) -> np.ndarray:
-    """Folds with every class spread over them; -1 for the only label of a class."""
-    rng, fold, place = np.random.RandomState(seed), np.full(y.size, -1), 0
-    for name in np.unique(y):
-        mine = rng.permutation(np.flatnonzero(y == name))
-        if mine.size > 1:
-            fold[mine] = (place + np.arange(mine.size)) % FOLDS
-            place = (place + mine.size) % FOLDS
-    used = np.unique(fold[fold >= 0])
-    fold[fold >= 0] = np.searchsorted(used, fold[fold >= 0])
-    return fold
 
 
 def default_methods(names: list[str]) -> list[str]:

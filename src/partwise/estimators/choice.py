@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from numbers import Integral
 from typing import Any
 
@@ -17,12 +18,17 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_array, check_random_state
 
 from partwise.engine.numeric import Array
+from partwise.estimators._ledger import Ledger, Progress
 from partwise.estimators.consensus import group_silhouettes, runs, unit_rows
 from partwise.estimators.nmf import NMF
-from partwise.evaluation.held_out import hold_out
+from partwise.estimators.selection import by_entries, check_count, within_one
 
 #: Samples among which clusters are compared; more would make a matrix of their pairs too large.
 COMPARED = 500
+#: Entries of X from which three splits in float32 do.
+LARGE = 1_000_000
+#: The largest number that is tried unasked.
+MOST = 50
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,14 +77,16 @@ class Choice:
 
 def choose_k(
     X: Any,
-    numbers: Iterable[int],
+    numbers: Iterable[int] | None = None,
     *,
     estimator: Any = None,
-    share: float = 0.1,
-    n_splits: int = 5,
+    share: float | None = None,
+    n_splits: int | None = None,
     n_runs: int = 10,
+    patience: int | None = None,
     random_state: Any = None,
-    verbose: int = 0,
+    results: Any = None,
+    progress: Progress | None = None,
 ) -> Choice:
     """How many parts X has, by how well models tell entries that they did not see.
 
@@ -92,22 +100,33 @@ def choose_k(
     ----------
     X : {array-like, sparse matrix} of shape (n_samples, n_features)
         Non-negative samples.
-    numbers : iterable of int
-        Numbers of parts to try.
+    numbers : iterable of int, default=None
+        Numbers of parts to try. None: 1, 2, 3 and so on to 50, with ``patience=4``.
     estimator : estimator, default=None
-        The model: any with ``missing_values``. None: `NMF`.
-    share : float, default=0.1
-        Share of the entries that is hidden.
-    n_splits : int, default=5
+        The model: any with ``missing_values``. None: `NMF` with ``tol=1e-3``, in float32 where X
+        has a million entries or more.
+    share : float, default=None
+        Share of the entries that is hidden. None: a tenth, less where X is so large that fewer
+        entries tell a part too many.
+    n_splits : int, default=None
+        None: 5, or 3 where X has a million entries or more.
     n_runs : int, default=10
         Runs from random starts for stability and cophenetic correlation; 0 leaves these out.
+    patience : int, default=None
+        End once so many numbers beyond the best were worse than it by more than a standard error.
     random_state : int, RandomState instance or None, default=None
-    verbose : int, default=0
-        Print a line for each number.
+    results : path, default=None
+        A file that keeps what is done; the same call goes on with it after it was stopped.
+    progress : callable, default=None
+        Called as ``progress(done, total, what)`` before each fit.
 
     Returns
     -------
     choice : Choice
+
+    See Also
+    --------
+    select : The same for any parameter.
 
     References
     ----------
@@ -124,37 +143,53 @@ def choose_k(
     >>> choose_k(X, range(1, 6), n_runs=0, random_state=0).k
     3
     """
-    tried = _check(numbers, n_splits, n_runs)
     X = check_array(X, accept_sparse="csr", dtype=[np.float64, np.float32])
-    rng = check_random_state(random_state)
-    model = clone(NMF() if estimator is None else estimator)
-    if "missing_values" not in model.get_params():
-        raise ValueError(f"estimator must have missing_values; {type(model).__name__} has not.")
-    splits = [hold_out(X, share, random_state=rng) for _ in range(n_splits)]
-    seeds = rng.randint(2**31 - 1, size=n_splits)
-    errors = np.empty((len(tried), n_splits))
-    signs = np.full((len(tried), 2), np.nan)
+    large = X.shape[0] * X.shape[1] >= LARGE
+    if n_splits is None:
+        n_splits = 3 if large else 5
+    if numbers is None:
+        numbers, patience = range(1, min(MOST, *X.shape) + 1), patience or 4
+    tried = _check(numbers, n_splits, n_runs, patience)
+    seed = int(check_random_state(random_state).randint(2**31 - 1))
+    search = {"X": X, "numbers": tried, "share": share, "n_splits": n_splits, "n_runs": n_runs}
+    if estimator is not None:
+        search |= {"kind": type(estimator).__name__, "model": estimator.get_params()}
+    total = len(tried) * n_splits + (int((tried > 1).sum()) if n_runs else 0)
+    ledger = Ledger(results, search, seed, total, progress)
+    rng = np.random.RandomState(ledger.seed)
+    if estimator is None and large and float(abs(X).max()) < 1e30:
+        X = X.astype(np.float32)
+    model = clone(NMF(tol=1e-3) if estimator is None else estimator)
+    trial = by_entries(X, model, share, n_splits, rng)
+    errors, signs = np.empty((len(tried), n_splits)), np.full((len(tried), 2), np.nan)
     for row, k in enumerate(tried):
+        what = f"k = {k}"
         model.set_params(n_components=int(k))
-        with warnings.catch_warnings():  # max_iter is the same for all: part of the comparison
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            for column, (held, seed) in enumerate(zip(splits, seeds, strict=True)):
-                one = clone(model).set_params(missing_values=np.nan, random_state=int(seed))
-                errors[row, column] = held.error(one.fit(held.X))
-            if n_runs and k > 1:
-                signs[row] = _signs(model, X, int(k), n_runs, rng)
-        if verbose:
-            print(f"k = {k}: error {errors[row].mean():.5g}, stability {signs[row, 0]:.3f}")
+        for split in range(n_splits):
+            one = partial(trial, model, split)
+            errors[row, split] = ledger.get(f"{k} / {split}", one, what)[0]
+        if n_runs and k > 1:
+            start = np.random.RandomState((ledger.seed + int(k)) % 2**32)
+            both = partial(_signs, model, X, int(k), n_runs, start)
+            signs[row] = ledger.get(f"{k} / runs", both, what)
+        if patience is not None and _worse(errors[: row + 1], patience):
+            tried, errors, signs = tried[: row + 1], errors[: row + 1], signs[: row + 1]
+            break
     return _decide(tried, errors, signs)
+
+
+def _worse(errors: Array, patience: int) -> bool:
+    """Whether the last ``patience`` rows are all clearly worse than the best, before them."""
+    if len(errors) <= patience:
+        return False
+    best, _, near = within_one(errors)
+    return best < len(errors) - patience and not near[-patience:].any()
 
 
 def _decide(tried: Array, errors: Array, signs: Array) -> Choice:
     """The one-standard-error rule on differences in the same splits."""
-    best = int(errors.mean(axis=1).argmin())
-    above = errors - errors[best]
-    error = above.std(axis=1, ddof=1) / np.sqrt(errors.shape[1])
-    excess = np.stack([above.mean(axis=1), error], axis=1)
-    good = [int(k) for k in tried[excess[:, 0] <= error]]
+    _, excess, near = within_one(errors)
+    good = [int(k) for k in tried[near]]
     return Choice(min(good), good, tried, errors, excess, signs[:, 0], signs[:, 1])
 
 
@@ -162,7 +197,9 @@ def _signs(
     model: Any, X: Any, k: int, n_runs: int, rng: np.random.RandomState
 ) -> tuple[float, float]:
     """Stability of parts and cophenetic correlation of clusters over many runs on all of X."""
-    found = runs(model, X, k, n_runs, rng)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        found = runs(model, X, k, n_runs, rng)
     pooled = unit_rows(np.concatenate([H for H, _ in found]))
     groups = KMeans(k, n_init=3, random_state=rng).fit_predict(pooled)
     stable = float(np.nanmean(group_silhouettes(pooled, groups, k)))
@@ -181,14 +218,15 @@ def cophenetic_correlation(clusterings: list[Array]) -> float:
     return float(cophenet(average(apart), apart)[0])
 
 
-def _check(numbers: Iterable[Any], n_splits: Any, n_runs: Any) -> Array:
+def _check(numbers: Iterable[Any], n_splits: Any, n_runs: Any, patience: Any) -> Array:
     """The numbers to try, in order."""
     tried = list(numbers)
     if not tried or not all(isinstance(k, Integral) and int(k) >= 1 for k in tried):
         raise ValueError(f"numbers must be whole numbers, 1 or more; got {tried!r}.")
-    for name, value, least in (("n_splits", n_splits, 2), ("n_runs", n_runs, 0)):
-        if not isinstance(value, Integral) or value < least:
-            raise ValueError(f"{name} must be a whole number, {least} or more; got {value!r}.")
+    check_count("n_splits", n_splits, 2)
+    check_count("n_runs", n_runs, 0)
+    if patience is not None:
+        check_count("patience", patience, 1)
     if n_runs == 1:
         raise ValueError("n_runs must be 0, or 2 or more: one run has nothing to agree with.")
     return np.unique(np.asarray(tried, dtype=int))

@@ -143,3 +143,19 @@ def _from_sparse(X: sp.csr_array, share: float, rng: np.random.RandomState) -> H
         np.concatenate([stored.coords[1][rest], columns]),
     )
     return HeldOut(sp.csr_array((data, at), shape=X.shape), rows, columns, values)
+
+
+def label_folds(codes: Array, n_folds: int, rng: np.random.RandomState) -> Array:
+    """The fold in which each label is hidden, every class spread over them.
+
+    The only label of a class is never hidden: -1. Folds are numbered without gaps.
+    """
+    fold, place = np.full(len(codes), -1), 0
+    for code in np.unique(codes):
+        mine = rng.permutation(np.flatnonzero(codes == code))
+        if mine.size > 1:
+            fold[mine] = (place + np.arange(mine.size)) % n_folds
+            place = (place + mine.size) % n_folds
+    used = np.unique(fold[fold >= 0])
+    fold[fold >= 0] = np.searchsorted(used, fold[fold >= 0])
+    return fold

@@ -9,7 +9,7 @@ import numpy as np
 from partwise.estimators.consensus import distances_of_unit
 from partwise.view.plot import _axes
 
-__all__ = ["choice", "clustergram"]
+__all__ = ["choice", "clustergram", "selection"]
 
 
 def clustergram(result: Any, *, ax: Any = None) -> Any:
@@ -89,4 +89,41 @@ def choice(found: Any, *, ax: Any = None) -> Any:
         other.plot(found.numbers, found.stability, color="C1", marker=".", linewidth=1)
         other.set_ylabel("stability", color="C1")
         other.set_ylim(None, 1.02)
+    return ax
+
+
+def selection(found: Any, *, ax: Any = None) -> Any:
+    """The error of each point of a grid; good points are filled.
+
+    Parameters
+    ----------
+    found : Selection
+        What `partwise.select` returned. Bars are the standard errors of the distance to the best
+        point.
+    ax : matplotlib Axes, optional
+
+    Returns
+    -------
+    matplotlib Axes
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from partwise import NMF, plot, select
+    >>> X = np.random.default_rng(0).gamma(0.3, size=(30, 12))
+    >>> ax = plot.selection(select(X, NMF(2), {"alpha_W": [0, 0.01, 0.1]}, random_state=0))
+    >>> ax.get_xlabel()
+    'alpha_W'
+    """
+    ax = _axes(ax)
+    mean, at = found.errors.mean(axis=1), np.arange(len(found.grid))
+    varied = [name for name in found.grid[0] if len({str(p.get(name)) for p in found.grid}) > 1]
+    ax.errorbar(at, mean, found.excess[:, 1], color="C0", capsize=3)
+    ax.plot(at, mean, "o", color="C0", markerfacecolor="white")
+    good = np.array([point in found.good for point in found.grid])
+    ax.plot(at[good], mean[good], "o", color="C0")
+    ax.axvline(found.grid.index(found.best), color="grey", linestyle=":")
+    ax.set_xticks(at, ["\n".join(str(point.get(name)) for name in varied) for point in found.grid])
+    ax.set_xlabel(", ".join(varied))
+    ax.set_ylabel("wrong names" if found.by == "labels" else "error at hidden entries")
     return ax
