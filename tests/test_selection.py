@@ -65,7 +65,9 @@ def test_a_choice_that_was_stopped_goes_on_to_the_same_answer(tmp_path, monkeypa
 
 def test_numbers_end_where_they_only_get_worse():
     heard = []
-    found = choose_k(planted(), n_runs=0, n_splits=3, random_state=0, progress=lambda *a: heard.append(a))
+    found = choose_k(
+        planted(), n_runs=0, n_splits=3, random_state=0, progress=lambda *a: heard.append(a)
+    )
     assert found.k == 3
     assert found.numbers[-1] < 12  # of the 30 that are possible
     assert heard[0] == (0, 90, "k = 1")
