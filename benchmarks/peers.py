@@ -21,6 +21,7 @@ FROBENIUS = {
     "nmf-rs ehals": ("nmf-rs", "ehals"),
     "nmf-torch halsvar": ("nmf-torch", "halsvar"),
     "torchnmf": ("torchnmf", "mu"),
+    "RcppML": ("RcppML", "als"),
 }
 DIVERGENCE = {
     "scikit-learn mu": ("scikit-learn", "mu"),
