@@ -12,6 +12,7 @@ from methods import FROBENIUS, KL, LOSSES, make_problem
 from partwise.engine.arrays import to_numpy
 from partwise.engine.data import as_data
 from partwise.engine.data.masked import Lack, MaskedData
+from partwise.estimators._gaps import with_gaps
 
 q = make_problem(0, n=60, p=40)
 rng = np.random.default_rng(3)
@@ -117,6 +118,48 @@ def test_no_gap_is_the_plain_model(loss, solver):
     assert np.allclose(through.components_, plain.components_, rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.parametrize("loss_of", ["mask", "weights", "classes"])
+@pytest.mark.parametrize("share", SHARES)
+@pytest.mark.parametrize("make", [np.asarray, sp.csr_array])
+def test_fillings_are_what_they_say(make, share, loss_of, monkeypatch):
+    """Products, the loss and what the quadratic has above it, against sums over all entries."""
+    monkeypatch.setattr("partwise.engine.data.SMALL_SPARSE", 0)
+    W = mask(share)
+    if loss_of == "weights":
+        W = W * (1 + np.random.default_rng(4).random(W.shape))
+    W = sp.csr_array(W) if make is sp.csr_array and share > 0.5 else W
+    data = with_gaps(make(q.X), None, False, W)
+    X, W = q.X, W.toarray() if sp.issparse(W) else W
+    d = W.max(axis=1)
+    base = W * X
+    if loss_of == "classes":
+        data = data.weighted(q.gamma, q.A.argmax(axis=1), q.A.shape[1])
+        base, W = q.A.T @ (q.gamma[:, None] * base), q.A.T @ (q.gamma[:, None] * W)
+        d = q.A.T @ q.gamma
+    E = d[:, None] - W
+    fill, here, there = (
+        [rng.random((len(base), 3)), rng.random((X.shape[1], 3))]
+        for rng in map(np.random.default_rng, (7, 8, 9))
+    )
+    assert data.half("V", fill[1], fill[0]).drawn is not None  # another start's
+    half = data.half("V", here[1], here[0])
+    F, Y = here[0] @ here[1].T, there[0] @ here[1].T
+    filled = base + E * F
+    assert np.allclose(half.drawn, filled @ here[1], rtol=1e-12)
+    assert half.above(here[0]) == 0
+    assert half.above(there[0]) == pytest.approx(0.5 * (E * (F - Y) ** 2).sum(), rel=1e-10)
+    gain = (base * Y).sum() + 0.5 * (E * Y * Y).sum()
+    assert half.gain(there[0]) == pytest.approx(gain, rel=1e-10)
+    other = data.half("U", there[0], here[1])  # the other half-step of the same iteration
+    F = F if data._filling is not None and data._filling.shared else Y
+    Y = there[0] @ there[1].T
+    assert np.allclose(other.drawn, (base + E * F).T @ there[0], rtol=1e-12)
+    assert other.above(there[1]) == pytest.approx(0.5 * (E * (F - Y) ** 2).sum(), rel=1e-10)
+    gain = (base * Y).sum() + 0.5 * (E * Y * Y).sum()
+    assert other.gain(there[1]) == pytest.approx(gain, rel=1e-10)
+    assert np.allclose(half.drawn, filled @ here[1], rtol=1e-12)
+
+
 METHODS = [
     partwise.GNMF(3, graph_reg=0.1, missing_values=np.nan),
     partwise.SemiGNMF(3, graph_reg=0.1, missing_values=np.nan),
@@ -151,7 +194,7 @@ def test_gaps_beside_labels_graph_and_unit_scale(model, loss):
     assert model.reconstruction_err_**2 / 2 == pytest.approx(lost, rel=1e-6)
 
 
-@pytest.mark.parametrize("share", SHARES[:2])
+@pytest.mark.parametrize("share", SHARES)
 def test_new_samples_with_gaps_are_coded_by_what_was_seen(share):
     seen = mask(share)
     model = partwise.NMF(3, missing_values=np.nan, random_state=0, tol=1e-8, max_iter=3000)

@@ -1,4 +1,4 @@
-"""Compiled products of a model's own entries at the places that a sparse matrix names."""
+"""Compiled work on a model's own entries at the places that a sparse matrix names."""
 
 from __future__ import annotations
 
@@ -65,3 +65,91 @@ def square_rows_parallel(indptr, indices, x, V, U, out, bounds):
     """`square_rows` in threads."""
     for b in nb.prange(bounds.shape[0] - 1):
         _squares_range(indptr, indices, x, V, U, out, bounds[b], bounds[b + 1])
+
+
+@nb.njit(**OPTIONS)
+def _values_range(indptr, indices, V, U, out, lo, hi):
+    k = V.shape[1]
+    for i in range(lo, hi):
+        v = V[i]
+        for e in range(indptr[i], indptr[i + 1]):
+            u = U[indices[e]]
+            y = v[0] * u[0]
+            for other in range(1, k):
+                y += v[other] * u[other]
+            out[e] = y
+
+
+@nb.njit(**OPTIONS)
+def value_rows(indptr, indices, V, U, out, bounds):
+    """out = the entries of VUᵀ at the non-zeros of a sparse matrix."""
+    _values_range(indptr, indices, V, U, out, bounds[0], bounds[-1])
+
+
+@nb.njit(parallel=True, **OPTIONS)
+def value_rows_parallel(indptr, indices, V, U, out, bounds):
+    """`value_rows` in threads."""
+    for b in nb.prange(bounds.shape[0] - 1):
+        _values_range(indptr, indices, V, U, out, bounds[b], bounds[b + 1])
+
+
+@nb.njit(**OPTIONS)
+def _row_gram(H, G, d, U, indices, e, lo, hi, sign):
+    """H = d G + sign Σ e_j u_j u_jᵀ over places lo to hi."""
+    k = G.shape[0]
+    for a in range(k):
+        for b in range(a + 1):
+            H[a, b] = d * G[a, b]
+    for place in range(lo, hi):
+        u = U[indices[place]]
+        for a in range(k):
+            w = sign * e[place] * u[a]
+            row = H[a]
+            for b in range(a + 1):
+                row[b] += w * u[b]
+    for a in range(k):
+        for b in range(a):
+            H[b, a] = H[a, b]
+
+
+@nb.njit(**OPTIONS)
+def _solve_range(indptr, indices, e, U, G, d, sign, Z, C, r, sweeps, stop, enough, lo, hi):
+    k = G.shape[0]
+    H = np.empty((k, k), Z.dtype)
+    zero = Z.dtype.type(0)
+    for i in range(lo, hi):
+        z, c = Z[i], C[i]
+        di = d[i if d.shape[0] > 1 else 0]
+        _row_gram(H, G, di, U, indices, e, indptr[i], indptr[i + 1], sign)
+        ri = r[i if r.shape[0] > 1 else 0]
+        first = 0.0
+        for sweep in range(sweeps):
+            moved = 0.0
+            for j in range(k):
+                row, ridge = H[j], ri[j if ri.shape[0] > 1 else 0]
+                # what is left of a curvature that all but vanishes is rounding
+                own = row[j] if row[j] > 1e-10 * di * G[j, j] else zero
+                h = own + ridge
+                grad = ridge * z[j] - c[j]
+                for other in range(k):
+                    grad += row[other] * z[other]
+                new = z[j] - grad / h if h > zero else (zero if grad > zero else z[j])
+                new = max(new, zero)
+                moved += (new - z[j]) * (new - z[j]) * h
+                z[j] = new
+            if sweep == 0:
+                first = moved
+            if moved <= stop * stop * first or moved <= enough:
+                break
+
+
+@nb.njit(parallel=True, **OPTIONS)
+def solve_rows(indptr, indices, e, U, G, d, sign, Z, C, r, sweeps, stop, enough, bounds):
+    """Coordinate descent on every row of Z with a Hessian of its own, in place.
+
+    Row i: ½ zᵀHz + ½ r·z² - cᵀz over z >= 0, H = d G + sign Σ e_ij u_j u_jᵀ over its places.
+    d has length 1 or n, r has 1 or n rows and 1 or k columns.
+    """
+    for b in nb.prange(bounds.shape[0] - 1):
+        args = (sweeps, stop, enough, bounds[b], bounds[b + 1])
+        _solve_range(indptr, indices, e, U, G, d, sign, Z, C, r, *args)

@@ -194,31 +194,37 @@ class Frobenius(Loss):
     ) -> list[Quadratic]:
         """Those of several starts: one product with X that is as wide as all together."""
         fixed = [seen.S(U if side == "V" else Z) for Z, U in points]
+        if seen.R.lack is not None:
+            return [
+                self._filled(seen, side, F, at[0 if side == "V" else 1], half)
+                for F, at, half in zip(fixed, points, halves, strict=True)
+            ]
         product = seen.R.dot if side == "V" else seen.R.tdot
         Cs = column_blocks(product(side_by_side(fixed)), [F.shape[1] for F in fixed])
         return [
-            self._quadratic(seen, side, C, F, at[0 if side == "V" else 1], half)
-            for C, F, at, half in zip(Cs, fixed, points, halves, strict=True)
+            Quadratic(C, _gram(seen, side, F), **_beside(seen, side, half))
+            for C, F, half in zip(Cs, fixed, halves, strict=True)
         ]
 
-    def _quadratic(
-        self, seen: Seen, side: str, C: Array, F: Array, at: Array, half: Half
-    ) -> Quadratic:
-        """The problem in the factor that is ``at``, F the other with S, C their product with X."""
-        rest: dict[str, Any] = {
-            "d": seen.d if side == "V" else None,
-            "terms": half.terms,
-            "constant": seen.constant,
-            "others": half.others,
-            "sweeps": half.sweeps,
-        }
-        G = F.T @ (F if side == "V" or seen.d is None else F * seen.d[:, None])
-        lack = seen.R.lack
-        if lack is None:
-            return Quadratic(C, G, **rest)
-        if side == "V":
-            return Filled(C, lack.fill_dot(at, F), G, at, lambda Z: lack.squares(Z, F), **rest)
-        return Filled(C, lack.fill_tdot(F, at), G, at, lambda U: lack.squares(F, U), **rest)
+    def _filled(self, seen: Seen, side: str, F: Array, at: Array, half: Half) -> Filled:
+        """The problem in the factor that is ``at``, F the other with S, where entries lack."""
+        gaps = seen.R.half(side, F, at)  # type: ignore[attr-defined]
+        return Filled(gaps, _gram(seen, side, F), **_beside(seen, side, half))
+
+
+def _gram(seen: Seen, side: str, F: Array) -> Array:
+    return F.T @ (F if side == "V" or seen.d is None else F * seen.d[:, None])
+
+
+def _beside(seen: Seen, side: str, half: Half) -> dict[str, Any]:
+    """What a quadratic has beside its products."""
+    return {
+        "d": seen.d if side == "V" else None,
+        "terms": half.terms,
+        "constant": seen.constant,
+        "others": half.others,
+        "sweeps": half.sweeps,
+    }
 
 
 class KullbackLeibler(Loss):

@@ -168,58 +168,88 @@ class Quadratic(Subproblem):
         return arrays.spectral_norm(self.G) * d + sum(t.lipschitz() for t in self.terms)
 
 
+class Gaps(Protocol):
+    """What a step sees of X where entries lack E of their row's weight; `masked.HalfSeen`."""
+
+    @property
+    def given(self) -> Array:
+        """Products of what was seen with the other factor."""
+        ...
+
+    @property
+    def drawn(self) -> Array:
+        """Products of X with its gaps filled."""
+        ...
+
+    def lacking(self, Z: Array) -> Array:
+        """Products of what the model has in the gaps at Z."""
+        ...
+
+    def gain(self, Z: Array) -> float:
+        """What the loss is below ½ Σ w x² + ½ Σ d y² at Z."""
+        ...
+
+    def above(self, Z: Array) -> float:
+        """How far the quadratic of the filled X is above the loss at Z."""
+        ...
+
+    @property
+    def solve(self) -> Callable[..., Array] | None:
+        """The minimiser itself, row by row, where it can be had."""
+        ...
+
+
 class Filled(Quadratic):
-    """½ Σ w_ij (x_ij - z_i·b_j)² + terms(Z): a quadratic that touches it at ``origin``.
+    """½ Σ w_ij (x_ij - z_i·b_j)² + terms(Z): its value, and a quadratic that is not below it.
 
-    Entries that lack E = d1ᵀ - w of their row's weight d are filled with what the model says at
-    the origin. The quadratic is above by ½ Σ E (y - y₀)², which `change` and `value` take off
-    again: they are those of the loss itself.
-
-    Parameters
-    ----------
-    given, fill : (n, k) arrays
-        Products of what was seen, and of what fills the gaps, with the other factor.
-    origin : (n, k) array
-    squares : callable
-        Σ E ∘ Y² of a factor, with the other one as it is.
+    That is the loss of X with its gaps filled. `value`, `change` and `split` are of the loss
+    itself; `gradient` is the quadratic's.
     """
 
     local = True
 
-    def __init__(
-        self,
-        given: Array,
-        fill: Array,
-        G: Array,
-        origin: Array,
-        squares: Callable[[Array], float],
-        *,
-        constant: float,
-        **rest: Any,
-    ) -> None:
-        super().__init__(given + fill, G, constant=constant + 0.5 * dot64(fill, origin), **rest)
-        self.given, self.fill, self.origin, self.squares = given, fill, origin, squares
+    def __init__(self, gaps: Gaps, G: Array, **rest: Any) -> None:
+        super().__init__(None, G, **rest)
+        self.gaps = gaps
         self._last: tuple[Array, float] | None = None
 
-    def _above(self, Z: Array) -> float:
-        """How far the quadratic is above the loss at Z."""
-        if Z is self.origin:
-            return 0.0
-        if self._last is None or self._last[0] is not Z:
-            self._last = Z, 0.5 * self.squares(Z - self.origin)
-        return self._last[1]
+    @property
+    def C(self) -> Array:
+        """What Z is drawn to; multiplicative steps never ask for it."""
+        return self.gaps.drawn
+
+    @C.setter
+    def C(self, value: None) -> None: ...
+
+    @property
+    def measures_change(self) -> bool:  # type: ignore[override]
+        """Only in single precision: it takes one more look at the gaps."""
+        return self.G.dtype.itemsize < 8
 
     def value(self, Z: Array) -> float:
-        return super().value(Z) - self._above(Z)
+        weighted = Z if self.d is None else Z * self.d[:, None]
+        total = 0.5 * dot64(weighted.T @ Z, self.G) - self.gaps.gain(Z) + self.constant
+        if self.others is not None:
+            total += self.others()
+        return total + sum(term.value(Z) for term in self.terms)
+
+    def _above(self, Z: Array) -> float:
+        if self._last is None or self._last[0] is not Z:
+            self._last = Z, self.gaps.above(Z)
+        return self._last[1]
 
     def change(self, new: Array, old: Array) -> float:
         before = self._above(old)
         return super().change(new, old) + before - self._above(new)
 
+    def seen_alone(self) -> Quadratic:
+        """What is linear in the loss itself, with its terms."""
+        return Quadratic(self.gaps.given, self.G, d=self.d, terms=self.terms)
+
     def halves(self, Z: Array) -> tuple[Array, Array]:
-        """What was seen, against what the model says there; exact at the origin."""
-        pos = self._pull(Z) - self.fill
-        return self.given, namespace(pos).maximum(pos, 0)
+        """What was seen, against what the model says there."""
+        pos = self._pull(Z) - self.gaps.lacking(Z)
+        return self.gaps.given, namespace(pos).maximum(pos, 0)
 
     def split(self, Z: Array) -> tuple[Array, Array]:
         return add_terms(self.terms, Z, *self.halves(Z))

@@ -9,7 +9,8 @@ entries; where most are missing it is w that is kept and E that is implied.
 
 from __future__ import annotations
 
-from functools import cached_property
+from collections.abc import Callable
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,8 @@ from partwise.engine import arrays
 from partwise.engine.arrays import Array
 from partwise.engine.data.base import DataMatrix, Swept
 from partwise.engine.data.dense import DenseData
-from partwise.engine.numeric import ratio
+from partwise.engine.data.fillings import Fill, Filling, filling
+from partwise.engine.numeric import dot64, ratio
 
 
 class Lack:
@@ -171,6 +173,96 @@ class MaskedData(_Beside):
 
     def filled(self) -> FilledData:
         return FilledData(self.base, self.lack, *self.means, over=self.lack.d)
+
+    @cached_property
+    def _filling(self) -> Filling | None:
+        lack = self.lack
+        return filling(self.base, lack.entries, seen=lack.seen, d=lack.d)
+
+    def half(self, side: str, F: Array, at: Array) -> HalfSeen:
+        """What a step on ``side`` from ``at`` sees of a squared loss; F is the other factor."""
+        return (HalfSeen if self._filling is None else HalfFilled)(self, side, F, at)
+
+
+class HalfSeen:
+    """The loss over seen entries in one factor, and a quadratic above it.
+
+    Parameters
+    ----------
+    data : MaskedData
+    side : "V" or "U"
+    F : array
+        The factor that stays.
+    at : array
+        The factor that moves, where the step begins: the gaps are filled with what it says.
+    """
+
+    def __init__(self, data: MaskedData, side: str, F: Array, at: Array) -> None:
+        self.data, self.side, self.F, self.at = data, side, F, at
+
+    @cached_property
+    def given(self) -> Array:
+        """Products of what was seen with F."""
+        return self.data.dot(self.F) if self.side == "V" else self.data.tdot(self.F)
+
+    def lacking(self, Z: Array) -> Array:
+        """Products with F of what the model has in the gaps at Z."""
+        lack = self.data.lack
+        return lack.fill_dot(Z, self.F) if self.side == "V" else lack.fill_tdot(self.F, Z)
+
+    def _squares(self, Z: Array) -> float:
+        """Σ E ∘ Y²."""
+        lack = self.data.lack
+        return lack.squares(Z, self.F) if self.side == "V" else lack.squares(self.F, Z)
+
+    def gain(self, Z: Array) -> float:
+        """⟨w ∘ X, Y⟩ + ½ Σ E Y²: what the loss of Y is below ½ Σ w x² + ½ Σ d y²."""
+        return dot64(self.given, Z) + 0.5 * self._squares(Z)
+
+    @cached_property
+    def drawn(self) -> Array:
+        """Products of the filled X with F."""
+        return self.given + self.lacking(self.at)
+
+    #: The minimiser with F fixed, row by row, where it can be had: Z, C, G, d, r, stop, enough
+    solve: Callable[..., Array] | None = None
+
+    def above(self, Z: Array) -> float:
+        """How far ½ ‖filled X - Y‖² is above the loss at Z."""
+        return 0.0 if Z is self.at else 0.5 * self._squares(Z - self.at)
+
+
+class HalfFilled(HalfSeen):
+    """The same where both half-steps share a filling."""
+
+    def __init__(self, data: MaskedData, side: str, F: Array, at: Array) -> None:
+        super().__init__(data, side, F, at)
+        assert data._filling is not None
+        self.filling = data._filling
+        if side == "V":
+            self.solve = partial(self.filling.solve, U=F)
+
+    def _pair(self, Z: Array) -> tuple[Array, Array]:
+        return (Z, self.F) if self.side == "V" else (self.F, Z)
+
+    @cached_property
+    def fill(self) -> Fill:
+        return self.filling.at(self.side, *self._pair(self.at))
+
+    @cached_property
+    def drawn(self) -> Array:
+        return self.filling.product(self.fill, self.side, self.F)
+
+    def gain(self, Z: Array) -> float:
+        if "drawn" not in self.__dict__:  # a multiplicative step: nothing was filled
+            return super().gain(Z)
+        return dot64(self.drawn, Z) - 0.5 * self.fill.size + self.above(Z)
+
+    def above(self, Z: Array) -> float:
+        V, U = self._pair(Z)
+        if V is self.fill.V and U is self.fill.U:
+            return 0.0
+        return 0.5 * self.filling.apart(self.fill, V, U)
 
 
 def _seen_residuals(base: DenseData, entries: Any, seen: bool, V: Array, U: Array) -> Array:

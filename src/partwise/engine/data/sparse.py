@@ -87,7 +87,7 @@ class SparseData(DenseData):
         X, Z, B = (self._XT, U, V) if transposed else (self.X, V, U)
         Z, B = Z.copy(), np.ascontiguousarray(B)
         xlogy = np.empty(Z.shape[0])
-        bounds, threads = _cut(X, 40 * Z.shape[1])
+        bounds, threads = cut_rows(X, 40 * Z.shape[1])
         run = kernels.newton_rows_parallel if threads > 1 else kernels.newton_rows
         args = (cost, ridge, sweeps, xlogy, transposed, bounds, self._low)
         run(X.indptr, X.indices, X.data, Z, B, *args)
@@ -107,14 +107,43 @@ class SparseData(DenseData):
 def _sampled(name: str, X: Any, V: Array, U: Array, out: Array) -> Array:
     from partwise.engine import kernels_sampled
 
-    bounds, threads = _cut(X, 20 * V.shape[1])
+    bounds, threads = cut_rows(X, 20 * V.shape[1])
     run = getattr(kernels_sampled, name + ("_parallel" if threads > 1 else ""))
     V, U = np.ascontiguousarray(V), np.ascontiguousarray(U)
     run(X.indptr, X.indices, X.data, V, U, out, bounds)
     return out
 
 
-def _cut(X: Any, work: int) -> tuple[Array, int]:
+def sampled_values(places: Any, cut: tuple[Array, int], V: Array, U: Array) -> Array:
+    """The entries of VUᵀ at the places of a CSR matrix, in its order; ``cut`` by `cut_rows`."""
+    from partwise.engine import kernels_sampled
+
+    out = np.empty(places.nnz, dtype=V.dtype)
+    bounds, threads = cut
+    run = kernels_sampled.value_rows_parallel if threads > 1 else kernels_sampled.value_rows
+    V, U = np.ascontiguousarray(V), np.ascontiguousarray(U)
+    run(places.indptr, places.indices, V, U, out, bounds)
+    return out
+
+
+def solve_rows(
+    places: Any, U: Array, G: Array, d: Array | None, sign: float, Z: Array, C: Array, r: Array,
+    stop: float, enough: float,
+) -> Array:  # fmt: skip
+    """The minimiser of each row with a Hessian of its own, from Z; see `kernels_sampled`."""
+    from partwise.engine import kernels_sampled
+
+    k = Z.shape[1]
+    bounds, _ = cut_rows(places, 5 * k * k)
+    U, G, C, r = (np.ascontiguousarray(a, Z.dtype) for a in (U, G, C, r))
+    d = np.ones(1, Z.dtype) if d is None else d
+    Z = np.array(Z, order="C")
+    args = (U, G, d, Z.dtype.type(sign), Z, C, r, 2000, stop, enough, bounds)
+    kernels_sampled.solve_rows(places.indptr, places.indices, places.data, *args)
+    return Z
+
+
+def cut_rows(X: Any, work: int) -> tuple[Array, int]:
     """Row bounds with about equal numbers of non-zeros, and how many threads they deserve.
 
     ``work`` is for one non-zero, in multiply-adds of a dense sweep: gathers and logarithms cost
@@ -128,7 +157,7 @@ def _cut(X: Any, work: int) -> tuple[Array, int]:
 def multiply(X: Any, B: Array) -> Array:
     """X @ B for CSR, in threads where that pays."""
     B = np.ascontiguousarray(B)
-    bounds, threads = _cut(X, 10 * B.shape[1])
+    bounds, threads = cut_rows(X, 10 * B.shape[1])
     if threads == 1:
         return X @ B
     from partwise.engine import kernels
@@ -143,7 +172,7 @@ def laplacian(W: Any, Z: Array) -> Array:
     from partwise.engine import kernels
 
     Z = np.ascontiguousarray(Z)
-    bounds, threads = _cut(W, 10 * Z.shape[1])
+    bounds, threads = cut_rows(W, 10 * Z.shape[1])
     out = np.empty_like(Z)
     run = kernels.laplacian_parallel if threads > 1 else kernels.laplacian
     run(W.indptr, W.indices, W.data.astype(Z.dtype, copy=False), Z, out, bounds)
@@ -155,7 +184,7 @@ def _kl_pass(X: Any, V: Array, U: Array, low: Any, *, want_log: bool) -> tuple[A
 
     out = np.empty((X.shape[0], V.shape[1]), dtype=X.dtype)
     xlogy = np.empty(X.shape[0])
-    bounds, threads = _cut(X, 20 * V.shape[1])
+    bounds, threads = cut_rows(X, 20 * V.shape[1])
     run = kernels.kl_rows_parallel if threads > 1 else kernels.kl_rows
     V, U = np.ascontiguousarray(V), np.ascontiguousarray(U)
     run(X.indptr, X.indices, X.data, V, U, out, xlogy, want_log, bounds, low)

@@ -9,7 +9,7 @@ import numpy as np
 from partwise.engine.numeric import Array
 from partwise.engine.problem import FactorModel
 from partwise.engine.solvers.steps import Step, bounded, hals
-from partwise.engine.subproblems import Quadratic, kkt_residual
+from partwise.engine.subproblems import Filled, Quadratic, kkt_residual
 from partwise.engine.sweeps import sweep_rows
 
 
@@ -32,6 +32,14 @@ def solve_quadratic(sub: Quadratic, Z: Array, tol: float, scale: float) -> Array
     return sweep_rows(Z, C, sub.G, sub.d, r, 2000, 1e-9, enough=enough)
 
 
+def solve_filled(sub: Filled, Z: Array, tol: float, scale: float) -> Array:
+    """The same where rows have gaps of their own, and so Hessians of their own."""
+    C, r, _ = bounded(sub.seen_alone(), sub.terms, Z)
+    enough = max(0.01 * tol, 1e-9) ** 2 * scale / len(Z)
+    assert sub.gaps.solve is not None
+    return sub.gaps.solve(Z=Z, C=C, G=sub.G, d=sub.d, r=r, stop=1e-9, enough=enough)
+
+
 def solve_codes(
     model: FactorModel, Z: Array, U: Array, step: Step, *, tol: float, max_iter: int
 ) -> tuple[Array, int]:
@@ -43,6 +51,8 @@ def solve_codes(
     if isinstance(sub, Quadratic) and step.name != "mu":
         if not sub.local and all(term.exact for term in sub.terms):
             return solve_quadratic(sub, Z, tol, 2 * model.constant), 1
+        if isinstance(sub, Filled) and sub.gaps.solve and all(term.exact for term in sub.terms):
+            return solve_filled(sub, Z, tol, 2 * model.constant), 1
         step = hals
     n = 0
     for n in range(1, max_iter + 1):
