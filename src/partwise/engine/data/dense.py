@@ -76,9 +76,13 @@ class DenseData(InNumpy):
         return self._by_row(lambda _, X: blocks.xlogx(X))
 
     def row_sq_residuals(self, V: Array, U: Array) -> Array:
-        return self._by_row(
-            lambda rows, X: np.square(X - V[rows] @ U.T, dtype=np.float64).sum(axis=1)
-        )
+        def squares(rows: slice, X: Array) -> Array:
+            Y = V[rows] @ U.T
+            Y -= X
+            Y = Y.astype(np.float64, copy=False)
+            return np.einsum("ij,ij->i", Y, Y)
+
+        return self._by_row(squares)
 
     def weighted(self, weights: Array | None, index: Array | None, n_rows: int) -> DenseData:
         X = self.X if weights is None else self.X * weights[:, None].astype(self.dtype)

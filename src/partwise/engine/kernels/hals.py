@@ -65,52 +65,53 @@ def _sweep_block(z, c, d, r, e, G, g, sweeps, stop, enough):
 
 
 @nb.njit(**OPTIONS)
-def _pull(Z, C, r, indptr, indices, weights, scale, groups, group, first, c, rl, el):
-    """What LANES rows of a group are pulled by: C less the gradient of the graph, and curvatures.
+def _pull(Z, C, d, r, indptr, indices, weights, scale, groups, group, first, z, c, own, near):
+    """LANES rows of a group: z, and what pulls them, c = C less the gradient of the graph.
 
-    The gradient is summed from differences w (z_i - z_j): D z and W z each are far larger.
+    The gradient is summed from differences w (z_i - z_j): D z and W z each are far larger. ``own``
+    receives the weight of each row in the loss, its ridge and its curvature.
     """
     n, k = Z.shape
-    near = np.empty(k, Z.dtype)
+    wide = r.shape[1]
+    zero = Z.dtype.type(0)
     for t in range(LANES):
         i = group + (first + t) * groups
         if i >= n:  # idle lanes stand at the solution of an empty problem
-            c[:, t] = 0
+            for j in range(k):
+                z[j, t] = 0
+                c[j, t] = 0
             continue
         near[:] = 0
-        degree = Z.dtype.type(0)
-        own = Z[i]
-        for edge in range(indptr[i], indptr[i + 1]):
-            other = indices[edge]
+        degree = zero
+        here = Z[i]
+        end = indptr[i + 1]
+        for edge in range(indptr[i], end, 2):  # two at a time: half the passes over near
+            other, last = indices[edge], indices[min(edge + 1, end - 1)]
             w = weights[edge]
+            more = weights[edge + 1] if edge + 1 < end else zero
             # rows of one group move at once, so an edge between them enters by its bound
             degree += w + w if other % groups == group else w
-            row = Z[other]
+            degree += more + more if last % groups == group else more
+            one, two = Z[other], Z[last]
             for j in range(k):
-                near[j] += w * (row[j] - own[j])
+                near[j] += w * (one[j] - here[j]) + more * (two[j] - here[j])
         at = i if r.shape[0] > 1 else 0
-        for j in range(rl.shape[0]):
-            rl[j, t] = r[at, j]
-            el[j, t] = r[at, j] + scale * degree
+        own[0, t] = d[i] if d.shape[0] > 1 else d[0]
+        for j in range(wide):
+            own[1 + j, t] = r[at, j]
+            own[1 + wide + j, t] = r[at, j] + scale * degree
         for j in range(k):
+            z[j, t] = here[j]
             c[j, t] = C[i, j] + scale * near[j]
 
 
 @nb.njit(**OPTIONS)
-def _follow(Z, d, G, groups, group, first, c, rl, el):
+def _follow(Z, G, groups, group, first, z, c, own, g):
     """One sweep of LANES rows of a group from what `_pull` found; returns how far they moved."""
     n, k = Z.shape
-    z = np.zeros((k, LANES), Z.dtype)
-    dl = np.ones(LANES, Z.dtype)
-    g = np.zeros(LANES, Z.dtype)
-    last = min(LANES, (n - group + groups - 1) // groups - first)
-    for t in range(last):
-        i = group + (first + t) * groups
-        dl[t] = d[i] if d.shape[0] > 1 else d[0]
-        for j in range(k):
-            z[j, t] = Z[i, j]
-    moved = _sweep_block(z, c, dl, rl, el, G, g, 1, 0.0, 0.0)
-    for t in range(last):
+    wide = own.shape[0] // 2
+    moved = _sweep_block(z, c, own[0], own[1 : 1 + wide], own[1 + wide :], G, g, 1, 0.0, 0.0)
+    for t in range(min(LANES, (n - group + groups - 1) // groups - first)):
         i = group + (first + t) * groups
         for j in range(k):
             Z[i, j] = z[j, t]
@@ -127,18 +128,18 @@ def hals_graph(Z, C, G, d, r, indptr, indices, weights, scale, groups, rounds, s
     """
     n, k = Z.shape
     blocks = ((n + groups - 1) // groups + LANES - 1) // LANES
-    c = np.zeros((blocks, k, LANES), Z.dtype)
-    rl = np.zeros((blocks, r.shape[1], LANES), Z.dtype)
-    el = np.zeros((blocks, r.shape[1], LANES), Z.dtype)
+    z, c = np.zeros((blocks, k, LANES), Z.dtype), np.zeros((blocks, k, LANES), Z.dtype)
+    own = np.zeros((blocks, 1 + 2 * r.shape[1], LANES), Z.dtype)
+    g, near = np.zeros(LANES, Z.dtype), np.zeros(k, Z.dtype)
     first = 0.0
     for done in range(rounds):
         moved = 0.0
         for group in range(groups):
             for b in range(blocks):
-                args = (groups, group, b * LANES, c[b], rl[b], el[b])
-                _pull(Z, C, r, indptr, indices, weights, scale, *args)
+                args = (groups, group, b * LANES, z[b], c[b], own[b], near)
+                _pull(Z, C, d, r, indptr, indices, weights, scale, *args)
             for b in range(blocks):
-                moved += _follow(Z, d, G, groups, group, b * LANES, c[b], rl[b], el[b])
+                moved += _follow(Z, G, groups, group, b * LANES, z[b], c[b], own[b], g)
         if done == 0:
             first = moved
         if moved <= stop * stop * first:
@@ -150,19 +151,19 @@ def hals_graph_parallel(Z, C, G, d, r, indptr, indices, weights, scale, groups, 
     """`hals_graph` with the blocks of a group in threads."""
     n, k = Z.shape
     blocks = ((n + groups - 1) // groups + LANES - 1) // LANES
-    c = np.zeros((blocks, k, LANES), Z.dtype)
-    rl = np.zeros((blocks, r.shape[1], LANES), Z.dtype)
-    el = np.zeros((blocks, r.shape[1], LANES), Z.dtype)
+    z, c = np.zeros((blocks, k, LANES), Z.dtype), np.zeros((blocks, k, LANES), Z.dtype)
+    own = np.zeros((blocks, 1 + 2 * r.shape[1], LANES), Z.dtype)
+    g, near = np.zeros((blocks, LANES), Z.dtype), np.zeros((blocks, k), Z.dtype)
     far = np.zeros(blocks)
     first = 0.0
     for done in range(rounds):
         moved = 0.0
         for group in range(groups):
             for b in nb.prange(blocks):
-                args = (groups, group, b * LANES, c[b], rl[b], el[b])
-                _pull(Z, C, r, indptr, indices, weights, scale, *args)
+                args = (groups, group, b * LANES, z[b], c[b], own[b], near[b])
+                _pull(Z, C, d, r, indptr, indices, weights, scale, *args)
             for b in nb.prange(blocks):
-                far[b] = _follow(Z, d, G, groups, group, b * LANES, c[b], rl[b], el[b])
+                far[b] = _follow(Z, G, groups, group, b * LANES, z[b], c[b], own[b], g[b])
             for b in range(blocks):
                 moved += far[b]
         if done == 0:

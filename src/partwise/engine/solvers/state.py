@@ -27,6 +27,9 @@ class State:
         The factors before the last extrapolation, from which the next one points away.
     value, ahead : float
         The objective at x, and by how much it is higher at y.
+    fine : bool
+        Whether that was measured, so that the next iteration is judged by what its half-steps
+        change and not by the difference of two values.
     anchor : float
         The objective when it was last summed from the factors, not added up from decreases.
     weight, ceiling : float
@@ -42,6 +45,7 @@ class State:
     old: Point
     value: float
     ahead: float = 0.0
+    fine: bool = True
     anchor: float = 0.0
     n: int = 0
     weight: float = 0.0

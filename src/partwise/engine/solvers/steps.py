@@ -27,7 +27,7 @@ from partwise.engine.subproblems import Divergence, Quadratic, Subproblem
 from partwise.engine.sweeps import join_ridge, sweep_rows
 from partwise.engine.terms import Term
 
-#: Groups of rows that take turns under a graph: a row sees where all but one in 32 neighbours are.
+#: Groups of rows that take turns under a graph, at most: a row sees where most neighbours are.
 GROUPS = 32
 #: Curvature of an entry that is held: far above any Hessian, and its products stay finite.
 STIFF = 1e30
@@ -213,10 +213,11 @@ def _sweep_graph(
     C, G = np.ascontiguousarray(C, Z.dtype), np.ascontiguousarray(G, Z.dtype)
     d = np.ones(1, Z.dtype) if d is None else d
     arrays = (W.indptr, W.indices, W.data.astype(Z.dtype, copy=False), Z.dtype.type(scale))
-    groups = min(GROUPS, -(-n // kernels.LANES))
+    blocks = -(-n // (GROUPS * kernels.LANES))  # of a group; full ones, idle lanes cost as much
+    groups = -(-n // (blocks * kernels.LANES)) if blocks else 1
     threads = threads_for(float(n) * k * k * rounds)
     run = kernels.hals_graph if threads == 1 else kernels.hals_graph_parallel
-    run(Z, C, G, d, np.ascontiguousarray(r, Z.dtype), *arrays, max(1, groups), rounds, stop)
+    run(Z, C, G, d, np.ascontiguousarray(r, Z.dtype), *arrays, groups, rounds, stop)
 
 
 def _nesterov(sub: Quadratic, Z: Array, *, inner_iter: int = 10) -> Array:
