@@ -347,3 +347,28 @@ def test_a_click_keeps_the_weights(digits):
     assert (model.transduction_[unknown] == y[unknown]).all()
     full = PartsClassifier().fit(X, more)
     assert (model.transduction_ == full.transduction_).mean() > 0.97
+
+
+# -- labels that are wrong -------------------------------------------------------------------------
+
+
+def test_wrong_labels_are_found_and_the_right_class_is_suggested():
+    """The share that the COIL20 figures of docs/guide/links.rst have, on what all machines have."""
+    X, truth = (a[:400] for a in load_digits(n_class=5, return_X_y=True))
+    rng = np.random.default_rng(3)
+    given = np.concatenate([rng.permutation(np.flatnonzero(truth == c))[:15] for c in range(5)])
+    wrong = rng.permutation(given)[: len(given) * 3 // 10]
+    y = np.full(len(X), -1)
+    y[given] = truth[given]
+    y[wrong] = (truth[wrong] + rng.integers(1, 5, size=len(wrong))) % 5
+    model = PartsClassifier(max_iter=30).fit(X, y)
+    doubts = model.doubtful_labels_
+    found = [doubt.sample for doubt in doubts]
+    hits = np.isin(found, wrong)
+    assert hits.mean() >= 0.8 and hits.sum() >= 0.8 * len(wrong)
+    assert all(doubt.given == y[doubt.sample] and doubt.probability > 0.5 for doubt in doubts)
+    right = [doubt.suggested == truth[doubt.sample] for doubt in doubts if doubt.sample in wrong]
+    assert np.mean(right) >= 0.9
+    assert [d.probability for d in doubts] == sorted((d.probability for d in doubts), reverse=True)
+    clean = np.where(np.isin(np.arange(len(X)), given), truth, -1)
+    assert len(model.relabel(clean).doubtful_labels_) <= 0.03 * len(given)

@@ -81,15 +81,15 @@ class PartsClassifier(
         What was tried: name, share of right held-out labels, their log loss, weight, why. It
         prints as a table.
     expected_accuracy_ : Expected
-        Share of right names among held-out labels, with a 95 % interval; NaN where no class has
-        two labels.
+        Share of right names among held-out labels, with a 95 % interval; else NaN.
+    doubtful_labels_ : list of Doubt
+        Given labels that the rest contradicts: sample, given, suggested, probability.
     embedding_ : ndarray of shape (n_samples, n_parts)
         The codes V.
     components_ : ndarray of shape (n_parts, n_features)
         The parts Uᵀ; for signed data and tables they have signs (high, low).
     preparation_ : str
         How samples are compared: "tf-idf", "unit rows" or "columns".
-    n_features_in_ : int
 
     Examples
     --------

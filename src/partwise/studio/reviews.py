@@ -17,8 +17,6 @@ from partwise.estimators.parts_classifier import PartsClassifier
 AHEAD = 20
 #: Points below which that gain is not worth the labels.
 ENOUGH = 0.5
-#: How sure the rest must be to contradict a label.
-SURE = 0.6
 BOOTSTRAPS = 100
 PARTS = 3
 
@@ -68,9 +66,9 @@ def review(model: PartsClassifier, history: list[Point], labels: Mapping[int, st
         if (truth == c).any()
     }
     wrong = [
-        (int(i), labels[int(i)], classes[row.argmax()], float(row.max()))
-        for i, row, ok in zip(rows, p, right)
-        if not ok and row.max() >= SURE and int(i) in labels
+        (doubt.sample, labels[doubt.sample], str(doubt.suggested), doubt.probability)
+        for doubt in model.doubtful_labels_
+        if doubt.sample in labels
     ]
     said = f"About {now.right:.0%} right names ({now.low:.0%} to {now.high:.0%})."
     text = (
@@ -78,7 +76,7 @@ def review(model: PartsClassifier, history: list[Point], labels: Mapping[int, st
         f"{right.mean():.0%} were found; the queue asks for doubtful samples, so the share among "
         "all samples is taken from how often samples as sure as they are were right."
     )
-    return Review(said, text, list(history), shares, sorted(wrong, key=lambda w: -w[3]))
+    return Review(said, text, list(history), shares, wrong)
 
 
 def _number(point: Point) -> int:

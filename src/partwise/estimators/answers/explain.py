@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from partwise.engine.numeric import Array
 from partwise.estimators.answers.features import Features, unit_rows
 from partwise.estimators.answers.pool import Answer
+from partwise.knowledge.doubts import Doubt, doubts
 
 #: Ridge of the linear picture, relative to the mean squared use of a part.
 RIDGE = 1e-2
@@ -148,6 +149,18 @@ class Explained:
         margin = top[:, -1] - (top[:, -2] if top.shape[1] > 1 else 0)
         order = np.argsort(margin, kind="stable")
         return order[~np.isin(order, self._state["labelled"])]
+
+    @property
+    def doubtful_labels_(self) -> list[Doubt]:
+        """Given labels that the rest contradicts, the most doubtful first.
+
+        Each labelled sample is judged by heads that did not see its label, and listed where that
+        is more likely wrong than right, given how many labels contradict the rest. Empty where no
+        class has two labels.
+        """
+        check_is_fitted(self)
+        answer = self._answer
+        return doubts(answer.rows, answer.held_out, answer.truth, self.classes_)
 
     def suggest(self, n: int = 10, *, exclude: Any = ()) -> Array:
         """Training samples to label next, as indices: doubtful, typical, unlike each other.
