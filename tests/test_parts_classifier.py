@@ -302,9 +302,11 @@ def test_propagation_solves_the_system():
     W += W.T
     root = np.diag(1 / np.sqrt(np.maximum(W.sum(axis=1), 1e-12)))
     S = root @ W @ root
-    F = heads.propagate(sp.csr_array(S).astype(np.float32), np.array([3, 8]), 0.9, tol=1e-6)
-    exact = 0.1 * np.linalg.inv(np.eye(30) - 0.9 * S)[:, [3, 8]]
-    np.testing.assert_allclose(F, exact, atol=1e-4)  # float32
+    shares = (0.5, 0.99, 0.9)
+    found = heads.propagate(sp.csr_array(S).astype(np.float32), np.array([3, 8]), shares, tol=1e-6)
+    for F, share in zip(found, shares, strict=True):
+        exact = (1 - share) * np.linalg.inv(np.eye(30) - share * S)[[3, 8]]
+        np.testing.assert_allclose(F, exact, atol=1e-4)  # float32
 
 
 def test_new_codes_are_the_minimum():

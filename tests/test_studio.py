@@ -414,3 +414,25 @@ def test_what_to_expect_is_not_what_doubtful_labels_show():
     everyone = np.tile([0.95, 0.05], (1000, 1))
     share, low, high = expected(p, truth, everyone)
     assert right.mean() < 0.7 and low < 0.95 < high and abs(share - 0.95) < 0.05
+
+
+def test_reviews_of_many_samples_are_another_process_and_say_the_same(desk, monkeypatch):
+    from partwise.studio import judge
+
+    for i in range(12):
+        desk.label([i], f"class {i % 3}", window="1")
+    desk.wait()
+    here, weights = desk._review_of, desk.judge.model._state["answer"]["weights"]
+    monkeypatch.setattr(judge, "MANY", 0)
+    monkeypatch.setattr("partwise.studio.desk.PAUSE", 0.0)
+    desk.judge.history.clear()
+    desk._reviewer.ask()
+    desk.wait()
+    helper = desk.judge._helper
+    assert helper is not None
+    assert desk._review_of.text == here.text and desk._review_of.right == here.right
+    np.testing.assert_allclose(desk.judge.model._state["answer"]["weights"], weights, atol=1e-3)
+    helper.kill()  # the review is then done here, and nothing is lost
+    desk.label([20], "class 2", window="1")
+    desk.wait()
+    assert desk.judge._helper is None and desk._review_of.history[-1].labels == 13

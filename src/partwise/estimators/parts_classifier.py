@@ -182,11 +182,11 @@ class PartsClassifier(
 
         Parameters
         ----------
-        y : array-like of shape (n_samples,)
+        y : array-like of shape (n_samples,), or Labels
             Labels of any kind; -1, None or NaN where unknown.
         weigh : bool, default=True
-            Weigh the heads by cross-validation. False keeps the weights that they have and is
-            several times faster: for the click of a mouse.
+            Weigh the heads by cross-validation. False keeps the weights that they have, or takes
+            all alike, and is several times faster: for the click of a mouse.
 
         Returns
         -------
@@ -210,6 +210,8 @@ class PartsClassifier(
         return sp.csr_array(X) if sp.issparse(X) else X
 
     def _check_y(self, y: Any, n: int) -> Labels:
+        if isinstance(y, Labels):
+            return y
         if y is None:
             raise ValueError(
                 "PartsClassifier requires y to be passed, but the target y is None; give -1 or "
@@ -277,7 +279,7 @@ class PartsClassifier(
                 y,
                 weights[known] / weights[known].mean(),
                 found.size,
-                n_folds=self.n_folds,
+                n_folds=self.n_folds if weigh else 0,
                 seed=seed,
                 memory=self.__dict__.setdefault("_memory", {}),
                 weighed=None if weigh or "answer" not in self._state else self._answer,

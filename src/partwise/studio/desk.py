@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import threading
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 
 from partwise.io.samples import Samples
 from partwise.studio import exports, looks
+from partwise.studio.aside import Latest
 from partwise.studio.journal import Act, Journal, Label
 from partwise.studio.judge import Judge, Opinion
 from partwise.studio.project import Project
@@ -19,6 +21,8 @@ from partwise.studio.reviews import Review
 
 #: Samples that the page is sent ahead, so that the next one is there without a wait.
 AHEAD = 9
+#: Seconds without a click before a process of its own reviews, and the longest that it waits.
+PAUSE, PATIENCE = 0.4, 3.0
 
 
 class Conflict(ValueError):
@@ -46,8 +50,10 @@ class Desk:
         self._last_change: dict[int, int] = {}
         self._lock = threading.RLock()
         self._opinion = Opinion.none(samples.n_samples)
-        self._reviewer = _Latest(self._review)
-        self._worker = _Latest(self._recode)
+        self._queue: list[int] = []
+        self._clicked, self._closing = 0.0, False
+        self._reviewer = Latest(self._review)
+        self._worker = Latest(self._recode)
         self._review_of = Review()
         self._points: NDArray[np.float32] | None = None
 
@@ -135,10 +141,16 @@ class Desk:
     def _after(self, act: Act) -> dict[str, Any]:
         for name in (*act.labels, *act.skipped):
             self._last_change[self._row[name]] = self.version + 1
-        self._decide()
-        answer = self.answer() | {"queue": self._queue(AHEAD)}
+        if act.labels:
+            self._decide()
+        else:
+            self._queue = self._suggest(AHEAD)
+            self.version += 1
+        answer = self.answer()
         self.listener("answer", {"version": self.version})
-        self._reviewer.ask()
+        self._clicked = time.monotonic()
+        if act.labels:
+            self._reviewer.ask()
         return answer
 
     # -- the answer ---------------------------------------------------------------------------
@@ -147,10 +159,14 @@ class Desk:
         return sorted(set(self.journal.labels.values()), key=looks.natural)
 
     def _decide(self) -> None:
-        """The answer for the labels of now."""
-        labels = {self._row[n]: label for n, label in self.journal.labels.items() if n in self._row}
-        self._opinion = self.judge.decide(labels, self._classes())
+        """The answer for the labels of now, and what to ask next."""
+        self._opinion = self.judge.decide(self.by_row(), self._classes())
+        self._queue = self._suggest(AHEAD)
         self.version += 1
+
+    def by_row(self) -> dict[int, str]:
+        """Label of each labelled sample, by its number."""
+        return {self._row[n]: label for n, label in self.labels.items() if n in self._row}
 
     def answer(self) -> dict[str, Any]:
         """Names, certainty and given labels of all samples, packed."""
@@ -169,7 +185,7 @@ class Desk:
                 "sure": _pack(np.clip(seen.sure * 255, 0, 255).astype(np.uint8)),
                 "given": _pack(seen.given.astype(np.uint8)),
                 "headline": self._headline(),
-                "queue": self._queue(AHEAD),
+                "queue": [self._brief(i) for i in self._queue],
             }
 
     def _headline(self) -> str:
@@ -178,15 +194,16 @@ class Desk:
             return f"{n_labels} labels: name samples of at least two classes to get an answer."
         return f"{n_labels} labels, {classes} classes. {self._review_of.headline}".strip()
 
-    def _queue(self, n: int) -> list[dict[str, Any]]:
+    def _suggest(self, n: int) -> list[int]:
         skipped = [self._row[name] for name in self.journal.skipped if name in self._row]
         order = self.judge.suggest(n, self._opinion, np.asarray(skipped, dtype=np.int64))
-        return [self._brief(int(i)) for i in order]
+        return [int(i) for i in order]
 
     def next(self, n: int) -> list[dict[str, Any]]:
         """The samples whose label would help most."""
         with self._lock:
-            return self._queue(n)
+            order = self._queue[:n] if n <= AHEAD else self._suggest(n)
+            return [self._brief(i) for i in order]
 
     def list(self, name: str | None, *, start: int, n: int) -> list[dict[str, Any]]:
         """Samples of a class, or all, the most doubtful first."""
@@ -250,16 +267,20 @@ class Desk:
 
     def _review(self) -> None:
         """Cross-validated accuracy, its forecast and contradicted labels, for the labels of now."""
+        began = time.monotonic()
+        while self.judge.aside and not self._closing:
+            now = time.monotonic()
+            left = min(self._clicked + PAUSE, began + PATIENCE) - now
+            if left <= 0:
+                break
+            time.sleep(left)
         with self._lock:
-            version, labels, classes = self.version, dict(self.journal.labels), self._classes()
-        rows = {self._row[name]: label for name, label in labels.items() if name in self._row}
-        review, opinion = self.judge.review(rows, classes)
+            rows, classes = self.by_row(), self._classes()
+        found = self.judge.review(rows, classes)
         with self._lock:
-            self._review_of = review
-            if version == self.version and opinion is not None:
-                self.judge.adopt()
-                self._opinion = opinion
-                self.version += 1
+            self._review_of = Review() if found is None else found.review
+            if found is not None and self.judge.adopt(found):
+                self._decide()
         self.listener("answer", {"version": self.version})
         self.listener("progress", {})
 
@@ -285,9 +306,8 @@ class Desk:
 
     def export(self, name: str) -> tuple[bytes, str]:
         """A file by its name, and its type; KeyError for another name."""
-        with self._lock:
-            write, kind = exports.EXPORTS[name]
-            return write(self), kind
+        write, kind = exports.EXPORTS[name]
+        return write(self), kind
 
     def save_all(self) -> dict[str, Any]:
         """All files into the project's folder."""
@@ -309,45 +329,12 @@ class Desk:
         self._reviewer.wait()
 
     def close(self) -> None:
+        self._closing = True
+        self.judge.close()
         self.wait()
+        self.judge.end()
         self.journal.close()
         self.project.close()
-
-
-class _Latest:
-    """Runs a job in the background; asked again meanwhile, it runs once more, not once each."""
-
-    def __init__(self, job: Callable[[], None]) -> None:
-        self._job = job
-        self._lock = threading.Condition()
-        self._wanted = self.busy = False
-
-    def ask(self) -> None:
-        with self._lock:
-            self._wanted = True
-            if not self.busy:
-                self.busy = True
-                threading.Thread(target=self._run, daemon=True).start()
-
-    def _run(self) -> None:
-        while True:
-            with self._lock:
-                if not self._wanted:
-                    self.busy = False
-                    self._lock.notify_all()
-                    return
-                self._wanted = False
-            try:
-                self._job()
-            except Exception:
-                with self._lock:
-                    self.busy = False
-                    self._lock.notify_all()
-                raise
-
-    def wait(self) -> None:
-        with self._lock:
-            self._lock.wait_for(lambda: not self.busy)
 
 
 def _pack(array: NDArray[Any]) -> str:

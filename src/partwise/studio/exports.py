@@ -16,21 +16,18 @@ if TYPE_CHECKING:
 
 def labels(desk: Desk) -> bytes:
     """id and label of every labelled sample, as ``--labels`` reads them."""
-    rows = [
-        [name, desk.journal.labels[name]]
-        for name in desk.samples.ids
-        if name in desk.journal.labels
-    ]
+    known = desk.labels
+    rows = [[name, known[name]] for name in desk.samples.ids if name in known]
     return csv_text(["id", "label"], rows).encode()
 
 
 def assignments(desk: Desk) -> bytes:
     """The name of every sample, its probability, and the label that was given."""
-    seen = desk.opinion
+    seen, known = desk.opinion, desk.labels
     rows: list[list[Any]] = []
     for i, name in enumerate(desk.samples.ids):
         found = seen.classes[seen.names[i]] if seen.names[i] >= 0 else ""
-        rows.append([name, found, f"{seen.sure[i]:.4f}", desk.journal.labels.get(name, "")])
+        rows.append([name, found, f"{seen.sure[i]:.4f}", known.get(name, "")])
     return csv_text(["id", "name", "probability", "given"], rows).encode()
 
 
@@ -39,7 +36,7 @@ def model(desk: Desk) -> bytes:
     _need_answer(desk)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.partwise"
-        desk.judge.model.save(path)
+        desk.judge.whole(desk.by_row()).save(path)
         return path.read_bytes()
 
 
@@ -48,11 +45,11 @@ def report(desk: Desk) -> bytes:
     from partwise.view.report import report_page
 
     _need_answer(desk)
-    seen, samples = desk.opinion, desk.samples
-    given = [desk.journal.labels.get(name) for name in samples.ids]
+    seen, samples, known = desk.opinion, desk.samples, desk.labels
+    given = [known.get(name) for name in samples.ids]
     found = {"cluster": [seen.classes[c] for c in seen.names], "confidence": seen.sure}
     page = report_page(
-        model=desk.judge.model,
+        model=desk.judge.whole(desk.by_row()),
         X=samples.X,
         dataset=samples,
         labels=given,

@@ -11,12 +11,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from partwise.estimators.answers import asking
 from partwise.estimators.parts_classifier import PartsClassifier
 from partwise.io.samples import Samples
 from partwise.studio import recode, reviews
+from partwise.studio.aside import Helper
 
 #: Neighbours that the page shows of a sample.
 NEAR = 8
+#: Samples from which on reviews have a process of their own; below, starting it costs more.
+MANY = 2000
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +55,8 @@ class Judge:
     """A `PartsClassifier` whose codes are kept, and what a person wants done with its parts.
 
     `decide` is for a click: the heads learn the new label, and keep the weights that the last
-    `review` gave them. `review` weighs them by cross-validation, and takes longer.
+    `review` gave them. `review` weighs them by cross-validation, and takes longer; of many samples
+    it is another process's work.
     """
 
     def __init__(self, samples: Samples, *, seed: int = 0) -> None:
@@ -61,7 +66,10 @@ class Judge:
         self.history: list[reviews.Point] = []
         self.edition = 0
         self._edits: list[Mapping[str, Any]] = []
-        self._weighed: PartsClassifier | None = None
+        self._codes: Path | None = None
+        self._closed = False
+        self._helper: Helper | None = None
+        self._beside: PartsClassifier | None = None
 
     # -- codes --------------------------------------------------------------------------------
 
@@ -73,6 +81,7 @@ class Judge:
         """Write graph and codes to a file."""
         path.unlink(missing_ok=True)
         self.model.save(path)
+        self._codes = path
 
     def restore(self, path: Path) -> bool:
         """Graph and codes from a file; False where it cannot be read."""
@@ -84,7 +93,7 @@ class Judge:
             return False
         if not isinstance(model, PartsClassifier):
             return False
-        self.model = model
+        self.model, self._codes = model, path
         return len(model.embedding_) == self.samples.n_samples
 
     @property
@@ -118,36 +127,27 @@ class Judge:
 
     def decide(self, labels: Mapping[int, str], classes: list[str]) -> Opinion:
         """Names for all samples, by the labels of now and the weights of the last review."""
-        return self._opinion(self.model, labels, classes, weigh=False)
-
-    def _opinion(
-        self, model: PartsClassifier, labels: Mapping[int, str], classes: list[str], *, weigh: bool
-    ) -> Opinion:
         opinion = Opinion.none(self.samples.n_samples, classes)
         rows = np.fromiter(labels, dtype=np.int64, count=len(labels))
         place = {name: c for c, name in enumerate(classes)}
         opinion.given[rows] = True
         if len(classes) >= 2:
-            model.relabel(self._y(labels), weigh=weigh)
-            order = [place[str(name)] for name in model.classes_]
-            opinion.probabilities[:, order] = model.label_distributions_
+            self.model.relabel(reviews.encoded(labels, self.samples.n_samples), weigh=False)
+            order = [place[str(name)] for name in self.model.classes_]
+            opinion.probabilities[:, order] = self.model.label_distributions_
             opinion.names[:] = opinion.probabilities.argmax(axis=1)
             opinion.sure[:] = opinion.probabilities.max(axis=1)
         opinion.names[rows] = [place[labels[int(i)]] for i in rows]
         opinion.sure[rows] = 1.0
         return opinion
 
-    def _y(self, labels: Mapping[int, str]) -> NDArray[Any]:
-        y = np.full(self.samples.n_samples, None, dtype=object)
-        for i, label in labels.items():
-            y[i] = label
-        return y
-
     def suggest(self, n: int, opinion: Opinion, skipped: NDArray[np.int64]) -> NDArray[np.int64]:
         """The samples whose label would help most, none that was skipped."""
         closed = opinion.given.copy()
         closed[skipped] = True
-        return np.asarray(self.model.suggest(n, exclude=np.flatnonzero(closed)))
+        new = asking.unseen(opinion.names[opinion.given])
+        doubt = new + (1 - new) * asking.margins(opinion.probabilities)
+        return np.asarray(self.model._ask(doubt, closed, n))
 
     def explain(self, i: int, opinion: Opinion) -> list[str]:
         """Which parts speak for and against the answer, in words."""
@@ -156,23 +156,62 @@ class Judge:
         found = self.model.explain(sample=i, feature_names=self.samples.feature_names)
         return reviews.because(found, self.wishes.names, self.samples.feature_names is not None)
 
-    def review(
-        self, labels: Mapping[int, str], classes: list[str]
-    ) -> tuple[reviews.Review, Opinion | None]:
+    @property
+    def aside(self) -> bool:
+        """Whether reviews have a process of their own."""
+        return self._codes is not None and self.samples.n_samples >= MANY
+
+    def review(self, labels: Mapping[int, str], classes: list[str]) -> reviews.Found | None:
         """How good the answer is, with heads weighed anew; `adopt` takes those weights over."""
         if len(classes) < 2:
-            return reviews.Review(), None
-        model = copy.copy(self.model)
-        model._state, model._memory = dict(model._state), dict(getattr(model, "_memory", {}))
-        opinion = self._opinion(model, labels, classes, weigh=True)
-        self._weighed = model
-        return reviews.review(model, self.history, labels), opinion
+            return None
+        edition = self.edition
+        found = self._reviewed_aside(edition, labels) if self.aside else None
+        if found is None and self._closed:
+            return None
+        if found is None:
+            if self._beside is None or self._beside.components_ is not self.model.components_:
+                self._beside = self.whole()
+            found = reviews.found(self._beside, labels, self.history)
+        self.history[:] = found.review.history or self.history
+        return found._replace(edition=edition)
 
-    def adopt(self) -> None:
-        """Weigh the heads of later clicks as the last review did."""
-        if self._weighed is not None and self._weighed.components_ is self.model.components_:
-            self.model = self._weighed
-        self._weighed = None
+    def _reviewed_aside(self, edition: int, labels: Mapping[int, str]) -> reviews.Found | None:
+        try:
+            if self._helper is None:
+                assert self._codes is not None
+                self._helper = Helper(self._codes)
+            return self._helper.review(edition, labels, self.history)
+        except (OSError, EOFError):  # it was killed: this review is done here, the next one there
+            self.end()
+            return None
+
+    def adopt(self, found: reviews.Found) -> bool:
+        """Weigh the heads of later clicks as this review did; False where codes are new since."""
+        if found.edition != self.edition:
+            return False
+        self.model._state["answer"] = found.weights
+        return True
+
+    def whole(self, labels: Mapping[int, str] | None = None) -> PartsClassifier:
+        """A copy of the model; with labels, one that was weighed by all of them."""
+        model = copy.copy(self.model)
+        model._state, model._memory = dict(model._state), {}
+        if labels is not None:
+            model.relabel(reviews.encoded(labels, self.samples.n_samples))
+        return model
+
+    def end(self) -> None:
+        """Let go of the process of the reviews."""
+        helper, self._helper = self._helper, None
+        if helper is not None:
+            helper.close()
+
+    def close(self) -> None:
+        """End a review, however far it is."""
+        self._closed = True
+        if self._helper is not None:
+            self._helper.kill()
 
     # -- parts --------------------------------------------------------------------------------
 

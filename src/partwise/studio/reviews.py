@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import expit
@@ -12,6 +13,7 @@ from scipy.special import expit
 from partwise.engine.numeric import Array
 from partwise.estimators.answers.explain import Explanation
 from partwise.estimators.parts_classifier import PartsClassifier
+from partwise.knowledge.labels import Labels
 
 #: Labels ahead of which the gain is foretold.
 AHEAD = 20
@@ -49,6 +51,31 @@ class Review:
     history: list[Point] = field(default_factory=list)
     right: dict[str, float] = field(default_factory=dict)
     contradicted: list[tuple[int, str, str, float]] = field(default_factory=list)
+
+
+class Found(NamedTuple):
+    """A review, the weights of its heads (an answer without them), and of which codes it is."""
+
+    review: Review
+    weights: dict[str, Any]
+    edition: int = 0
+
+
+def encoded(labels: Mapping[int, str], n: int) -> Labels:
+    """Labels by the number of the sample, for all n samples."""
+    names = sorted(set(labels.values()))
+    place = {name: c for c, name in enumerate(names)}
+    codes = np.full(n, -1, dtype=np.int64)
+    codes[list(labels)] = [place[name] for name in labels.values()]
+    return Labels(np.array(names, dtype=object), codes)
+
+
+def found(model: PartsClassifier, labels: Mapping[int, str], history: list[Point]) -> Found:
+    """Weigh the heads by cross-validation, and say how good the answer is."""
+    model.relabel(encoded(labels, len(model.embedding_)))
+    answer = model._state["answer"]
+    bare = [head | {"A": None, "b": None, "scores": None} for head in answer["heads"]]
+    return Found(review(model, history, labels), answer | {"heads": bare})
 
 
 def review(model: PartsClassifier, history: list[Point], labels: Mapping[int, str]) -> Review:
@@ -140,11 +167,11 @@ def _with_half(model: PartsClassifier, labels: Mapping[int, str]) -> float | Non
         seen[order[side::2]] = True
         if len(set(names[seen])) < 2 or seen.all():
             return None
-        y = np.full(len(model.embedding_), None, dtype=object)
-        y[rows[seen]] = names[seen]
+        known = dict(zip(rows[seen].tolist(), names[seen]))
         less = copy.copy(model)
-        less._state, less._memory = dict(model._state), {}
-        less.relabel(y, weigh=False)
+        kept = {name: model._memory[name] for name in ("spread", "adjacency")}
+        less._state, less._memory = dict(model._state), kept
+        less.relabel(encoded(known, len(model.embedding_)), weigh=False)
         right += int((less.transduction_[rows[~seen]] == names[~seen]).sum())
         total += int((~seen).sum())
     return right / total if total else None

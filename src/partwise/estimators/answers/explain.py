@@ -10,6 +10,7 @@ import scipy.sparse as sp
 from sklearn.utils.validation import check_is_fitted
 
 from partwise.engine.numeric import Array
+from partwise.estimators.answers import asking
 from partwise.estimators.answers.features import Features, unit_rows
 from partwise.estimators.answers.pool import Answer
 from partwise.knowledge.doubts import Doubt, doubts
@@ -101,37 +102,17 @@ def evidence(effects: Array, words: list[tuple[str, ...]], n: int) -> tuple[list
     )
 
 
-def label_next(p: Array, view: Array, density: Array, labelled: Array, n: int) -> Array:
-    """Samples whose label would teach most: doubtful, typical, and unlike each other.
-
-    Greedy: doubt (one minus the margin between the two best classes) times density, times the
-    angle to the closest sample that was picked before.
-    """
-    top = np.sort(p, axis=1)
-    doubt = 1 - (top[:, -1] - (top[:, -2] if p.shape[1] > 1 else 0.0))
-    score = doubt * density
-    score[labelled] = -1.0
-    length = np.sqrt(np.sum(view * view, axis=1, keepdims=True))
-    Z = view / np.where(length > 0, length, 1)
-    away = np.ones(len(p))
-    picked: list[int] = []
-    for _ in range(min(n, len(p) - labelled.size)):
-        best = int(np.argmax(np.where(score < 0, -1.0, score * away)))
-        picked.append(best)
-        score[best] = -1.0
-        away = np.minimum(away, 1 - np.clip(Z @ Z[best], 0, 1))
-    return np.array(picked, dtype=np.intp)
-
-
 class Explained:
     """The part of `PartsClassifier` that says why, and what to ask next."""
 
     classes_: Array
     label_distributions_: Array
     embedding_: Array
+    transduction_: Array
     components_: Array
     n_features_in_: int
     _state: dict[str, Any]
+    _memory: dict[str, Any]
     _check_X: Any
 
     @property
@@ -163,7 +144,7 @@ class Explained:
         return doubts(answer.rows, answer.held_out, answer.truth, self.classes_)
 
     def suggest(self, n: int = 10, *, exclude: Any = ()) -> Array:
-        """Training samples to label next, as indices: doubtful, typical, unlike each other.
+        """Training samples to label next, as indices: those whose label settles most doubt.
 
         After `prepare` alone, without a label, they are typical and unlike each other.
 
@@ -178,12 +159,22 @@ class Explained:
         ndarray of at most n indices, the most useful first
         """
         check_is_fitted(self, "embedding_")
-        features = self._features
-        labelled = self._state.get("labelled", np.empty(0, dtype=np.intp))
-        p = getattr(self, "label_distributions_", np.full((len(self.embedding_), 2), 0.5))
-        degree = np.asarray(features.graph.sum(axis=1)).ravel()
-        closed = np.union1d(labelled, np.asarray(exclude, dtype=np.intp)).astype(np.intp)
-        return label_next(p, features.views["smooth"], np.sqrt(degree + 1.0), closed, n)
+        closed = np.zeros(len(self.embedding_), dtype=bool)
+        closed[np.asarray(exclude, dtype=np.intp)] = True
+        if not hasattr(self, "label_distributions_"):
+            return self._ask(np.ones(len(closed)), closed, n)
+        labelled = self._state["labelled"]
+        closed[labelled] = True
+        new = asking.unseen(self.transduction_[labelled])
+        doubt = new + (1 - new) * asking.margins(self.label_distributions_)
+        return self._ask(doubt, closed, n)
+
+    def _ask(self, doubt: Array, closed: Array, n: int) -> Array:
+        """`asking.label_next`, in a space that is kept as long as the codes are."""
+        memory = self.__dict__.setdefault("_memory", {})
+        if "asking" not in memory:
+            memory["asking"] = asking.make_space(self._features.views["both"])
+        return asking.label_next(memory["asking"], doubt, closed, n)
 
     def explain(
         self,

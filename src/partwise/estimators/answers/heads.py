@@ -23,18 +23,17 @@ SHRINK, SHRINK_ALL = 0.2, 0.1
 
 @dataclass
 class Linear:
-    """Scores Z A + b in every fold: ``A`` (n_folds + 1, d, c), ``b`` (n_folds + 1, c)."""
+    """Scores Z A + b in every fold: ``A`` (n_folds + 1, d, c), ``b`` (n_folds + 1, c).
+
+    Scores lie in memory class by class: sums and maxima over a few classes are then fast.
+    """
 
     A: Array
     b: Array
 
     def scores(self, Z: Array) -> Array:
         """(n_folds + 1, n, c)"""
-        return np.matmul(Z, self.A) + self.b[:, None, :]
-
-    def last(self, Z: Array) -> Array:
-        """(n, c), of the fit to all labels."""
-        return Z @ self.A[-1] + self.b[-1]
+        return np.matmul(self.A.swapaxes(1, 2), Z.T).swapaxes(1, 2) + self.b[:, None, :]
 
 
 def class_means(Z: Array, Y: Array, weights: Array) -> tuple[Array, Array]:
@@ -133,7 +132,7 @@ def mixture(
             A, b = _gaussian(within, M, SHRINK_ALL)
             mine.append((A, b))
             if turn + 1 < rounds:
-                P = softmax(Z @ A + b)
+                P = softmax((A.T.astype(Z.dtype) @ Z.T).T + b.astype(Z.dtype))
         fits.append([mine[0], mine[-1]])
     return [
         Linear(
@@ -144,28 +143,55 @@ def mixture(
     ]
 
 
-def propagate(S: sp.csr_array, columns: Array, share: float, tol: float = 1e-4) -> Array:
-    """(I - αS)⁻¹ E (1 - α) for the unit vectors of ``columns``, by conjugate gradients.
+def propagate(
+    S: sp.csr_array, columns: Array, shares: tuple[float, ...], tol: float = 1e-4
+) -> list[Array]:
+    """(1 - α)(I - αS)⁻¹ E for the unit vectors of ``columns``, (n_columns, n) for each share α.
 
-    S = D^-½ W D^-½ is symmetric with norm one, so all columns go together, each at its own pace.
+    S = D^-½ W D^-½ is symmetric with norm one. Conjugate gradients on the largest α; the others
+    are the same matrix plus a multiple of I, so that they share its products: their residuals
+    are ζ times the first's (B. Jegerlehner, "Krylov space solvers for shifted linear systems").
     """
-    n = S.shape[0]
-    R = np.zeros((n, columns.size), np.float32)
-    R[columns, np.arange(columns.size)] = 1
-    F, D = np.zeros_like(R), R.copy()
-    old = np.einsum("ij,ij->j", R, R)
-    first = old.copy()
+    top, n = max(shares), S.shape[0]
+    R = np.zeros((columns.size, n), np.float32)
+    R[np.arange(columns.size), columns] = 1
+    systems = [_Shifted(1 / share - 1 / top, R) for share in shares]
+    D, old = R.copy(), np.ones((columns.size, 1), np.float32)
+    step, ratio = np.ones_like(old), np.zeros_like(old)
     for _ in range(200):
-        Q = D - share * (S @ D)
-        step = old / np.maximum(np.einsum("ij,ij->j", D, Q), 1e-30)
-        F += step * D
-        R -= step * Q
-        new = np.einsum("ij,ij->j", R, R)
-        if (new <= tol**2 * first).all():
+        Q = D / top - (S @ D.T).T
+        before, step = step, old / np.maximum(_dots(D, Q), 1e-30)
+        R = R - step * Q
+        new = _dots(R, R)
+        ratio, last = new / np.maximum(old, 1e-30), ratio
+        for system in systems:
+            system.advance(R, step, before, ratio, last)
+        if (new <= tol**2).all():
             break
-        D = R + (new / np.maximum(old, 1e-30)) * D
-        old = new
-    return np.maximum(F * (1 - share), 0)
+        D, old = R + ratio * D, new
+    pairs = zip(systems, shares, strict=True)
+    return [np.maximum(system.F * ((1 - share) / share), 0) for system, share in pairs]
+
+
+def _dots(A: Array, B: Array) -> Array:
+    return np.einsum("ij,ij->i", A, B)[:, None]
+
+
+class _Shifted:
+    """The solution F of (A + shift) F = E by the residuals of A F = E."""
+
+    def __init__(self, shift: float, E: Array) -> None:
+        self.shift, self.F, self.D = np.float32(shift), np.zeros_like(E), E.copy()
+        self.scale = self.scale_before = np.ones((len(E), 1), np.float32)
+
+    def advance(self, R: Array, step: Array, before: Array, ratio: Array, last: Array) -> None:
+        z, z0 = self.scale, self.scale_before
+        bottom = step * last * (z0 - z) + z0 * before * (1 + self.shift * step)
+        self.scale_before, self.scale = z, z * z0 * before / bottom
+        share = self.scale / np.maximum(z, 1e-30)
+        self.F += step * share * self.D
+        self.D *= ratio * share * share
+        self.D += self.scale * R
 
 
 def even_masses(G: Array, y: Array, means: Array, n_classes: int) -> Array:
@@ -177,12 +203,12 @@ def even_masses(G: Array, y: Array, means: Array, n_classes: int) -> Array:
     out = []
     for w in means.astype(G.dtype):
         total = w @ Y
-        H = np.maximum(G @ (Y * w[:, None] / np.where(total > 0, total, 1)), 1e-30)
+        H = np.maximum(((Y * w[:, None] / np.where(total > 0, total, 1)).T @ G.T).T, 1e-30)
         H /= H.sum(axis=1, keepdims=True)
         H /= H.sum(axis=0)
         H /= H.sum(axis=1, keepdims=True)
-        out.append(np.log(np.maximum(H, 1e-6)))
-    return np.stack(out)
+        out.append(np.log(np.maximum(H, 1e-6)).T)
+    return np.stack(out).swapaxes(1, 2)
 
 
 def softmax(S: Array) -> Array:

@@ -28,8 +28,6 @@ FIRST = (
     ("discriminant", "codes"),
     ("discriminant", "plain"),
     ("discriminant", "both"),
-    ("spreading", "far"),
-    ("spreading", "near"),
 )
 SECOND = ("plain", "both")
 WORDS = {
@@ -81,10 +79,8 @@ class Head:
     def name(self) -> str:
         return f"{WORDS[self.kind]} {WORDS[self.view]}"
 
-    def probabilities(self, views: dict[str, Array], near: sp.csr_array | None) -> Array:
-        """(n, c); for new samples the graph's scores are averaged over their neighbours."""
-        if self.A is not None:
-            return heads.softmax(self.heat * (views[self.view] @ self.A + self.b))
+    def spread(self, near: sp.csr_array | None) -> Array:
+        """(n, c) of the graph's scores; for new samples averaged over their neighbours."""
         assert self.scores is not None
         p = heads.softmax(self.heat * self.scores)
         return p if near is None else near @ p
@@ -125,10 +121,28 @@ def mixture_of(
     heads: list[Head], weights: Array, views: dict[str, Array], near: sp.csr_array | None = None
 ) -> Array:
     """Σ_h w_h p_h, (n, c)."""
+    pairs = list(zip(heads, weights, strict=True))
     mixed: Any = 0.0
-    for head, weight in zip(heads, weights, strict=True):
-        mixed = mixed + weight * head.probabilities(views, near)
+    for view in dict.fromkeys(head.view for head, _ in pairs if head.A is not None):
+        mixed = mixed + _linear([pair for pair in pairs if pair[0].view == view], views[view])
+    for head, weight in pairs:
+        if head.A is None:
+            mixed = mixed + np.float32(weight) * head.spread(near)
     return np.asarray(mixed, dtype=np.float64)
+
+
+def _linear(pairs: list[tuple[Head, Any]], Z: Array) -> Array:
+    """Σ_h w_h p_h, (n, c), of linear heads that share a view, by one product for all of them."""
+    A = np.stack([head.heat * np.asarray(head.A).T for head, _ in pairs]).astype(Z.dtype)
+    b = np.stack([head.heat * np.asarray(head.b) for head, _ in pairs]).astype(Z.dtype)
+    h, c, d = A.shape
+    P = (A.reshape(h * c, d) @ Z.T).reshape(h, c, len(Z))
+    P += b[:, :, None]
+    P -= P.max(axis=1, keepdims=True)
+    np.exp(P, out=P)
+    w = np.array([weight for _, weight in pairs], dtype=Z.dtype)
+    P *= w[:, None, None] / P.sum(axis=1, keepdims=True)
+    return P.sum(axis=0).T
 
 
 @dataclass
@@ -227,25 +241,24 @@ def learn(
     """Fit all heads in all folds, weigh them, let the answer teach more heads, weigh again.
 
     ``labelled`` are rows of the samples and ``y`` their codes. ``memory`` keeps between calls what
-    further labels can use: the columns of propagation and the last coefficients. ``weighed`` is
-    an answer whose weights and temperatures are taken over: nothing is held out then. The last
-    of what is returned are the probabilities of all samples.
+    further labels can use: what propagation gave and the last coefficients. ``weighed`` is an
+    answer whose weights and temperatures are taken over, with ``n_folds`` = 0: nothing is held
+    out then. The last of what is returned are the probabilities of all samples.
     """
     rng = np.random.RandomState(seed)
-    folds = make_folds(y, weights, 0 if weighed is not None else n_folds, rng)
+    folds = make_folds(y, weights, n_folds, rng)
     working = working_set(features.plain.shape[0], labelled, rng)
     at = np.searchsorted(working, labelled)
     views = {name: Z[working] for name, Z in features.views.items()}
     trial = Trial(folds, labelled, at, y, n_classes, views, weighed)
     for kind, view in FIRST:
-        if kind == "spreading":
-            _spread(trial, features, working, view, memory)
-        elif kind == "logistic":
+        if kind == "logistic":
             trial.add_linear(kind, view, _logistic(trial, view, memory))
         else:
             Z = views[view][at]
             fit = heads.discriminant(Z, y, folds.means, folds.spread, n_classes)
             trial.add_linear(kind, view, fit)
+    _spread(trial, features, working, memory)
     start = trial.mixed(trial.weights()[0])
     for view in SECOND:
         fits = heads.mixture(views[view], at, y, folds.means, start, ROUNDS)
@@ -267,9 +280,7 @@ def working_set(n: int, labelled: Array, rng: np.random.RandomState) -> Array:
     """All samples, or the labelled ones and a random part of the others; sorted."""
     if n <= WORKING:
         return np.arange(n)
-    others = np.setdiff1d(np.arange(n), labelled)
-    size = max(WORKING - labelled.size, WORKING // 2)
-    return np.sort(np.concatenate([labelled, rng.choice(others, min(size, others.size), False)]))
+    return np.union1d(labelled, rng.choice(n, WORKING, replace=False))
 
 
 def _logistic(trial: Trial, view: str, memory: dict[str, Any]) -> Linear:
@@ -284,19 +295,23 @@ def _logistic(trial: Trial, view: str, memory: dict[str, Any]) -> Linear:
     return fit
 
 
-def _spread(
-    trial: Trial, features: Features, working: Array, view: str, memory: dict[str, Any]
-) -> None:
-    """Labels spread over the graph; columns of labels that were there before are kept."""
-    known: dict[int, Array] = memory.setdefault(f"spread {view}", {})
+def _spread(trial: Trial, features: Features, working: Array, memory: dict[str, Any]) -> None:
+    """Labels spread over the graph; what was computed for earlier labels is kept."""
+    known: dict[int, list[Array]] = memory.setdefault("spread", {})
     missing = np.array([i for i in trial.labelled.tolist() if i not in known], dtype=int)
     if missing.size:
-        F = heads.propagate(features.adjacency(), missing, SPREAD[view])
-        known.update({int(i): np.ascontiguousarray(F[:, j]) for j, i in enumerate(missing)})
-    G = np.stack([known[i] for i in trial.labelled.tolist()], axis=1)
+        if "adjacency" not in memory:
+            memory["adjacency"] = features.adjacency()
+        found = heads.propagate(memory["adjacency"], missing, tuple(SPREAD.values()))
+        for j, i in enumerate(missing.tolist()):
+            known[i] = [F[j].copy() for F in found]
     means, c = trial.folds.means, trial.n_classes
-    raw = heads.even_masses(G[working], trial.y, means, c)
-    last = (
-        raw[-1] if working.size == G.shape[0] else heads.even_masses(G, trial.y, means[-1:], c)[0]
-    )
-    trial.add("spreading", view, raw, scores=last)
+    for which, view in enumerate(SPREAD):
+        G = np.stack([known[i][which] for i in trial.labelled.tolist()]).T
+        raw = heads.even_masses(G[working], trial.y, means, c)
+        last = (
+            raw[-1]
+            if working.size == G.shape[0]
+            else heads.even_masses(G, trial.y, means[-1:], c)[0]
+        )
+        trial.add("spreading", view, raw, scores=last)
