@@ -129,6 +129,15 @@ def test_demo_prints_a_table_and_writes_a_page(command, outcome, tmp_path, monke
     assert not re.search(r"url\(|@import|<script|<link", html)
 
 
+def test_demo_as_json(command, outcome, tmp_path, monkeypatch):
+    monkeypatch.setattr(demonstration, "run", lambda step: outcome)
+    code, out, _ = command("demo", "--json", "--out", tmp_path / "demo.html")
+    told = json.loads(out)
+    assert code == 0 and Path(told["page"]).exists()
+    assert [m["name"] for m in told["methods"]] == [m.name for m in demonstration.METHODS]
+    assert all(0 < m["accuracy"] <= 1 for m in told["methods"])
+
+
 def test_demo_runs_every_method(outcome):
     assert [row.name for row in outcome.results] == [
         method.name for method in demonstration.METHODS

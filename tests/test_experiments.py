@@ -22,7 +22,7 @@ from partwise.papers.named import CLASSIFIERS
 from partwise.papers.operations import count, printed_count, ring_graph
 from partwise.papers.plain import PLAIN
 from partwise.papers.protocol import Budget, DataSpec, Method, read_rows
-from partwise.papers.sampling import UNLABELLED, draw
+from partwise.papers.sampling import UNLABELLED, data_found, draw, load_data
 from partwise.papers.scoring import scores
 from partwise.papers.summary import paired_test, summarise
 from partwise.papers.tables import slip_sentences
@@ -135,6 +135,15 @@ def test_graph_methods_name_their_graph(name):
         if method.estimator in ("GNMF", "SemiGNMF"):
             named = {*method.params, *method.grid, *method.sweep}
             assert {"graph_reg", "n_neighbors", "solver", "scale", "max_iter"} <= named
+
+
+@pytest.mark.parametrize("name", ["partwise/table1", "nmfdc/table8", "nmfdc/fig7"])
+def test_a_part_of_the_data_has_the_classes_that_are_drawn(name):
+    for spec in load_protocol(name).data:
+        if (spec.per_class or spec.at_most) and data_found(spec, None):
+            _, y = load_data(spec, None)
+            assert max(spec.clusters) <= y.max() + 1
+            assert not spec.at_most or np.bincount(y).max() == spec.at_most
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -310,6 +310,8 @@ def test_a_page_is_made_of_a_folder_without_running(table, tmp_path):
     done = _invoke(table, "--store", str(out))
     assert done.exit_code == 0 and contents(out) == before
     page_ = (out / "own" / "mine" / "table.html").read_text()
+    told = json.loads(_invoke(table, "--store", str(out), "--json").output)
+    assert told[0]["averages"][0]["measured"] > 0 and told[0]["claims"]
     # A part of the runs is said at the top, before anything else.
     assert page_.index("Quick:") < page_.index("Accuracy")
     assert "too few runs" in page_  # one run has no standard error, so nothing is judged by it

@@ -66,6 +66,7 @@ register(app)
 def demo(
     out: Annotated[Path, typer.Option(help="The page to write.")] = Path("partwise-demo.html"),
     force: Annotated[bool, typer.Option("--force", help="Overwrite the page.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Learn parts of handwritten digits, cluster them, print scores, write a page with pictures.
 
@@ -73,7 +74,7 @@ def demo(
     """
     from partwise.cli.demo import run
 
-    run(out, force=force)
+    run(out, force=force, as_json=as_json)
 
 
 @app.command()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 from rich import box
 from rich.console import Console
@@ -13,7 +15,7 @@ from partwise.cli import demonstration
 from partwise.io.files import check_target, write_whole
 
 
-def run(out: Path, *, force: bool) -> None:
+def run(out: Path, *, force: bool, as_json: bool = False) -> None:
     check_target(out, force=force)
     errors = Console(stderr=True)
     with Progress(
@@ -30,11 +32,26 @@ def run(out: Path, *, force: bool) -> None:
             progress.update(task, completed=done, description=name)
 
         outcome = demonstration.run(step=step)
+    write_whole(out, demonstration.page(outcome), force=force)
+    if as_json:
+        print(json.dumps(_summary(outcome, out), indent=2))
+        return
     console = Console()
     console.print(_table(outcome))
     console.print(outcome.scored, style="dim", highlight=False)
-    write_whole(out, demonstration.page(outcome), force=force)
     console.print(f"Wrote {out}", highlight=False, soft_wrap=True)
+
+
+def _summary(outcome: demonstration.Outcome, out: Path) -> dict[str, Any]:
+    columns = ("name", "accuracy", "nmi", "seconds", "iterations", "loss", "objective", "remark")
+    return {
+        "data": outcome.dataset.name,
+        "n_components": outcome.n_components,
+        "seed": outcome.seed,
+        "scored": outcome.scored,
+        "methods": [{c: getattr(row, c) for c in columns} for row in outcome.results],
+        "page": str(out),
+    }
 
 
 def _table(outcome: demonstration.Outcome) -> Table:

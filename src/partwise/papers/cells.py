@@ -65,7 +65,13 @@ class Cell:
         settings = {
             "version": RESULT_VERSION,
             "table": self.table,
-            "data": [self.data.name, self.data.prepare, self.data.classes, self.data.per_class],
+            "data": [
+                self.data.name,
+                self.data.prepare,
+                self.data.classes,
+                self.data.per_class,
+                *(["at most", self.data.at_most] if self.data.at_most else []),
+            ],
             "k": self.k,
             "run": self.run,
             "estimator": method.estimator,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,7 +11,6 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.progress import TimeRemainingColumn as TimeLeft
-from rich.table import Table
 
 DEFAULT_OUT = Path("partwise-results")
 
@@ -51,6 +52,7 @@ def reproduce(
     data_home: Annotated[
         Path | None, typer.Option(help="A folder to look for data in, before PARTWISE_DATA.")
     ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Run a paper's table or figure again, and set what comes out beside what was printed.
 
@@ -59,7 +61,9 @@ def reproduce(
     Example: partwise reproduce cnmf/table2 --quick
     """
     if list_all or name is None:
-        _print_list(out, data_home, jobs)
+        from partwise.papers.listing import print_list
+
+        print_list(out, data_home, jobs, as_json=as_json)
         return
     from partwise.papers.cells import Selection
     from partwise.papers.protocol import expand
@@ -71,9 +75,9 @@ def reproduce(
     if reading:
         _check_reading(wanted, reading)
     if store is not None:
-        _write(wanted, store, data_home, {})
+        _write(wanted, store, data_home, {}, as_json=as_json)
         return
-    if _run(wanted, selection, jobs, out, data_home):
+    if _run(wanted, selection, jobs, out, data_home, as_json=as_json):
         raise typer.Exit(1)
 
 
@@ -86,7 +90,13 @@ def _check_reading(wanted: list[str], reading: str) -> None:
 
 
 def _run(
-    wanted: list[str], selection: Any, jobs: int | None, out: Path, data_home: Path | None
+    wanted: list[str],
+    selection: Any,
+    jobs: int | None,
+    out: Path,
+    data_home: Path | None,
+    *,
+    as_json: bool,
 ) -> int:
     from partwise.papers import runner
     from partwise.papers.estimate import seconds_left, words
@@ -124,7 +134,7 @@ def _run(
             )
             failed[name] = outcome.failed
             _say(errors, name, outcome, home)
-    _write(wanted, out, data_home, failed)
+    _write(wanted, out, data_home, failed, as_json=as_json)
     return sum(not _lacks(reason) for found in failed.values() for reason in found.values())
 
 
@@ -134,7 +144,12 @@ def _lacks(reason: str) -> bool:
 
 
 def _write(
-    wanted: list[str], out: Path, data_home: Path | None, failed: dict[str, dict[str, str]]
+    wanted: list[str],
+    out: Path,
+    data_home: Path | None,
+    failed: dict[str, dict[str, str]],
+    *,
+    as_json: bool,
 ) -> None:
     """Write the pages, and print what they come to: one table's own numbers, or a line for each."""
     from partwise.papers import page
@@ -144,6 +159,10 @@ def _write(
 
     store, home = Store(out), None if data_home is None else str(data_home)
     told = [page.write_one(n, store, data_home=home, failed=failed.get(n)) for n in wanted]
+    index = None if len(told) == 1 else page.write_index(store, told)
+    if as_json:
+        print(json.dumps([_plain(one, out) for one in told], indent=2, ensure_ascii=False))
+        return
     if len(told) == 1:
         section = told[0].section
         print(to_text(section))
@@ -154,7 +173,45 @@ def _write(
     for one in told:
         print(f"{one.section.anchor:14} {one.section.line}".rstrip())
     print("\n" + to_text(Section("", "", first_screen(told)), width=150).strip() + "\n")
-    print(page.write_index(store, told))
+    print(index)
+
+
+def _plain(one: Any, out: Path) -> dict[str, Any]:
+    """A table's averages and claims as plain values; a number that is not one is null."""
+
+    def finite(value: float) -> float | None:
+        return round(value, 4) if math.isfinite(value) else None
+
+    why = {miss.comparison: miss for miss in one.missed}
+    averages = [
+        {
+            "metric": c.metric,
+            "method": c.method,
+            "labels": c.budget,
+            "printed": finite(c.printed),
+            "measured": finite(c.stat.mean),
+            "standard_error": finite(c.stat.se),
+            "runs": c.stat.n,
+            "came_back": c.near,
+            "cause": why[c].whose if c in why else None,
+            "shown_by": why[c].text if c in why else None,
+        }
+        for c in one.compared.get(one.main, [])
+    ]
+    claims = [
+        {"text": v.text, "labels": v.budget, "measured": v.measured, "how": v.detail}
+        for v in one.verdicts
+        if v.counted
+    ]
+    folder = out / one.section.anchor
+    return {
+        "table": one.section.anchor,
+        "reading": one.main,
+        "share_of_declared_runs": round(one.part, 4),
+        "averages": averages,
+        "claims": claims,
+        "page": str(folder / "table.html"),
+    }
 
 
 def _own(name: str, plans: dict[str, Any]) -> bool:
@@ -218,44 +275,3 @@ def _where_to_get(name: str, data_home: str | None) -> str:
     except FileNotFoundError as error:
         return str(error)
     return ""
-
-
-def _print_list(out: Path, data_home: Path | None, jobs: int | None) -> None:
-    from partwise.papers.cells import Selection
-    from partwise.papers.estimate import seconds_left, words
-    from partwise.papers.plain import PLAIN
-    from partwise.papers.protocol import load_protocol, names
-    from partwise.papers.runner import cores, plan
-    from partwise.papers.sampling import data_found
-    from partwise.papers.store import Store
-
-    store, workers = Store(out), jobs or cores()
-    table = Table(box=None, pad_edge=False, header_style="")
-    table.add_column("", no_wrap=True)
-    table.add_column("what it is", overflow="fold")
-    for column in ("runs", "time", "quick"):
-        table.add_column(column, no_wrap=True, justify="right")
-    for name in names():
-        protocol = load_protocol(name)
-        home = None if data_home is None else str(data_home)
-        absent = [d.name for d in protocol.data if not data_found(d, home)]
-        title = protocol.title + (f" (no data: {', '.join(absent)})" if absent else "")
-        runs = str(protocol.read().runs()) if protocol.data and protocol.kind not in PLAIN else ""
-        if protocol.runs_printed and runs and protocol.runs_printed > protocol.read().runs():
-            runs += f" of {protocol.runs_printed}"
-        if protocol.kind in PLAIN:
-            times = ["1 s", "1 s"]
-        elif protocol.runs_of:
-            times = [f"as {protocol.runs_of.split('/')[1]}", ""]
-        else:
-            times = [
-                words(seconds_left(plan(protocol, Selection(quick=q), home)[0], workers, store))
-                for q in (False, True)
-            ]
-        table.add_row(name, title, runs, *times)
-    console = Console(markup=False)
-    console.print(table)
-    console.print(
-        f"Times are estimates for all readings on {workers} cores of this machine; "
-        '"5 of 20": we run 5, print has 20.'
-    )

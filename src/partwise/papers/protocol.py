@@ -35,6 +35,7 @@ class DataSpec:
     clusters: tuple[int, ...] = ()
     classes: int | None = None  # keep this many classes
     per_class: int | None = None  # and this many samples of each
+    at_most: int | None = None  # or as many as there are, up to this
     note: str = ""
 
 

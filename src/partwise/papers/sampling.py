@@ -89,7 +89,7 @@ def load_data(spec: DataSpec, data_home: str | None) -> tuple[Any, NDArray[np.in
     else:
         X, y = _from_datasets(spec.name, data_home)
     _, y = np.unique(np.asarray(y), return_inverse=True)
-    if spec.classes is not None or spec.per_class is not None:
+    if spec.classes or spec.per_class or spec.at_most:
         rows = _part(y, spec)
         X, y = X[rows], np.unique(y[rows], return_inverse=True)[1]
     return _prepare(X, spec.prepare), y
@@ -123,8 +123,9 @@ def _part(y: NDArray[np.int64], spec: DataSpec) -> NDArray[np.int64]:
     sizes = np.bincount(y)
     kept = np.flatnonzero(sizes >= need)[: spec.classes]
     rows = [np.flatnonzero(y == label) for label in kept]
-    if spec.per_class is not None:
-        rows = [np.sort(rng.permutation(members)[: spec.per_class]) for members in rows]
+    most = spec.per_class or spec.at_most
+    if most:
+        rows = [np.sort(rng.permutation(members)[:most]) for members in rows]
     return np.concatenate(rows)
 
 
