@@ -36,7 +36,7 @@ def run_cluster(
     *,
     out: Path,
     method: str,
-    k: int | None,
+    k: int | str | None,
     parts: int | None,
     label_share: float | None,
     seed: int,
@@ -57,7 +57,7 @@ def run_cluster(
     errors = Console(stderr=True)
     with Bar(errors) as bar:
         task = work.read_task(data, bar, label_share=label_share, seed=seed, reading=reading)
-        size = work.n_clusters(task, k)
+        size = work.n_clusters(task, k, bar, method=method, seed=seed)
         model, name, reason = work.build(
             task, method, k=size, parts=parts, seed=seed, max_iter=max_iter
         )
@@ -92,7 +92,7 @@ def run_fit(
     *,
     out: Path,
     method: str,
-    k: int | None,
+    k: int | str | None,
     parts: int | None,
     label_share: float | None,
     seed: int,
@@ -107,7 +107,7 @@ def run_fit(
     errors = Console(stderr=True)
     with Bar(errors) as bar:
         task = work.read_task(data, bar, label_share=label_share, seed=seed, reading=reading)
-        size = work.n_clusters(task, k)
+        size = work.n_clusters(task, k, bar, method=method, seed=seed)
         model, name, reason = work.build(
             task, method, k=size, parts=parts, seed=seed, max_iter=max_iter
         )
@@ -156,9 +156,17 @@ def _summary(task: work.Task, fitted: work.Fitted, command: str) -> dict[str, An
         "status": str(model.status_),
         "scores": work.scores(samples.y, task.given, model.labels_),
         "naming": naming(model, samples.ids),
+        **({"choice": chosen_rows(task.choice)} if task.choice is not None else {}),
         "seconds": {"read": round(task.seconds, 3), "fit": round(fitted.seconds, 3)},
         "versions": versions(),
     }
+
+
+def chosen_rows(choice: Any) -> dict[str, Any]:
+    """What -k auto tried, for the summary."""
+    from partwise.view.report.choice import rows_of
+
+    return {"k": choice.k, "good": choice.good, "tried": rows_of(choice)}
 
 
 def _natural(name: str) -> list[Any]:
@@ -256,6 +264,7 @@ def _write_report(
                 reason=fitted.reason,
                 seconds=fitted.seconds,
                 stability=stable,
+                choice=task.choice,
             )
     except ImportError as error:
         task.notes.append(f"No report was written: {error}")
@@ -280,6 +289,10 @@ def _say(summary: dict[str, Any], task: work.Task, errors: Console, *, as_json: 
         f"{summary['samples']} {kind}, {summary['features']} features. {summary['preparation']}"
     )
     work.say_columns(summary["columns"], console)
+    if task.choice is not None:
+        from partwise.view.report.choice import sentence
+
+        console.print(f"Number: {sentence(task.choice)}")
     console.print(f"Method: {summary['reason']}")
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("class" if summary["naming"] else "cluster")

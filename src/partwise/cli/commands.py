@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,7 +14,7 @@ from partwise.cli import options as o
 
 def register(app: typer.Typer) -> None:
     """Add the commands to the application."""
-    for command in (cluster, studio, fit, transform, predict, methods, compare):
+    for command in (cluster, choose, studio, fit, transform, predict, methods, compare):
         app.command()(command)
 
 
@@ -73,6 +74,65 @@ def cluster(
         seeds=seeds,
         report=report,
         write_back=write_back,
+        force=force,
+        as_json=as_json,
+        reading=reading,
+        command=_typed(),
+    )
+
+
+@o.reads()
+def choose(
+    data: o.Data,
+    out: Annotated[
+        Path, typer.Option(help="The folder for the results; a stopped search goes on there.")
+    ] = Path("partwise-choice"),
+    range: o.Range = None,
+    grid: o.Grid = None,
+    method: o.Method = "auto",
+    k: Annotated[
+        int | None, typer.Option("-k", min=1, help="Number of parts, with --grid.")
+    ] = None,
+    label_share: o.LabelShare = None,
+    runs: Annotated[
+        int, typer.Option(min=0, help="Runs of each number that show how stable its parts are.")
+    ] = 10,
+    splits: Annotated[
+        int | None, typer.Option(min=2, help="Times that entries or labels are hidden; 3 or 5.")
+    ] = None,
+    seed: o.Seed = 0,
+    max_iter: o.MaxIter = 200,
+    force: o.Force = False,
+    as_json: o.Json = False,
+    *,
+    reading: dict[str, Any],
+) -> None:
+    """Choose the number of parts, or any parameter, by what the models were not shown.
+
+    Entries are hidden at random, models of every number of parts are fitted without them, and the
+    error there says how many parts there are; all numbers that are as good are shown. With --grid,
+    other parameters: by hidden labels where there are some, else by hidden entries. Writes
+    choice.html, choice.csv, choice.json and, as it goes, results.jsonl.
+
+    Example: partwise choose counts.csv --range 2-15 --out choice/
+
+    Example: partwise choose photos/ --label-share 0.1 --method gnmf --grid graph_reg=0.1,1,10
+    """
+    from partwise.cli.number import run_choose
+
+    ends = o.span(range, "--range")
+    run_choose(
+        data,
+        out=out,
+        numbers=None if ends is None else builtins.range(ends[0], ends[1] + 1),
+        grid=o.grid_of(grid),
+        method=method,
+        k=k,
+        label_share=label_share,
+        splits=splits,
+        runs=runs,
+        seed=seed,
+        max_iter=max_iter,
         force=force,
         as_json=as_json,
         reading=reading,

@@ -65,7 +65,7 @@ def run_compare(
     *,
     out: Path | None,
     methods: str | None,
-    k: int | None,
+    k: int | str | None,
     parts: int | None,
     label_share: float | None,
     seed: int,
@@ -81,10 +81,10 @@ def run_compare(
     errors = Console(stderr=True)
     with Bar(errors) as bar:
         task = work.read_task(data, bar, label_share=label_share, seed=seed, reading=reading)
-        size = work.n_clusters(task, k)
+        size = work.n_clusters(task, k, bar, seed=seed)
         names = _names(methods, task)
         looked = profile(task.samples.X, task.given, kind=task.samples.kind)
-        chosen = choose(looked, k).method
+        chosen = choose(looked, size).method
         rounds = Rounds(task, seed) if task.n_labelled else None
         if rounds is not None and rounds.n_scored:
             columns, scored = NAMED, rounds.said(task.n_labelled)

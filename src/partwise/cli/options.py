@@ -52,10 +52,43 @@ LabelShare = Annotated[
         rich_help_panel=_LABEL,
     ),
 ]
+
+
+def _number(text: str) -> int | str:
+    """What ``-k`` may be."""
+    if text == "auto":
+        return text
+    if not text.isdigit() or int(text) < 1:
+        raise typer.BadParameter(f"a number, 1 or more, or auto; got {text!r}")
+    return int(text)
+
+
 K = Annotated[
-    int | None,
+    Any,
     typer.Option(
-        "-k", "--clusters", min=1, help="Number of clusters; the number of classes by default."
+        "-k",
+        "--clusters",
+        parser=_number,
+        metavar="NUMBER|auto",
+        help="Number of clusters; the number of classes by default. auto: as many as there are "
+        "parts, see `partwise choose`.",
+    ),
+]
+Range = Annotated[
+    str | None,
+    typer.Option(
+        "--range",
+        metavar="FROM-TO",
+        help="Numbers of parts to try, as 2-20; by default from 1 until it only gets worse.",
+    ),
+]
+Grid = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--grid",
+        metavar="NAME=VALUE,VALUE",
+        help="Values of a parameter of --method to try instead, as graph_reg=0.1,1,10; several "
+        "times: all combinations.",
     ),
 ]
 Parts = Annotated[
@@ -404,6 +437,18 @@ def settings_of(text: list[str] | None, per_class: int | None) -> dict[str, Any]
             found[name.strip()] = None if none else value.strip()  # a word, as solver=mu
     if per_class is not None:
         found["components_per_class"] = per_class
+    return found
+
+
+def grid_of(text: list[str] | None) -> dict[str, list[Any]]:
+    """``["graph_reg=1,10"]`` as values to try."""
+    found: dict[str, list[Any]] = {}
+    for item in text or ():
+        name, sign, values = item.partition("=")
+        if not sign or not name.strip() or not values.strip():
+            raise ValueError(f"--grid takes NAME=VALUE,VALUE, as graph_reg=1,10; got {item!r}.")
+        pairs = [settings_of([f"{name}={value}"], None) for value in values.split(",")]
+        found[name.strip()] = [value for pair in pairs for value in pair.values()]
     return found
 
 

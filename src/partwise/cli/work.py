@@ -28,6 +28,7 @@ class Task:
     seconds: float
     notes: list[str] = field(default_factory=list)
     settings: dict[str, Any] = field(default_factory=dict)
+    choice: Any = None  # what -k auto found
 
     @property
     def classes(self) -> list[str]:
@@ -116,8 +117,15 @@ def _with_colour(
     return replace(grey, notes=(*kept, note))
 
 
-def n_clusters(task: Task, k: int | None) -> int:
-    """-k, or the number of classes."""
+def n_clusters(
+    task: Task, k: int | str | None, bar: Bar, *, method: str = "auto", seed: int = 0
+) -> int:
+    """-k, or the number of classes; under auto what hidden entries say."""
+    if isinstance(k, str):
+        from partwise.cli.number import auto_k
+
+        task.choice = auto_k(task, method, bar, seed)
+        k = int(task.choice.k)
     n, classes = task.samples.n_samples, len(task.classes)
     if k is None and not classes:
         if task.samples.y is not None:
@@ -125,7 +133,9 @@ def n_clusters(task: Task, k: int | None) -> int:
             hint = f" (the data names {named} classes: -k {named}, or --label-share 1 to use them)"
         else:
             hint = _suggestion(task.samples.X)
-        raise ValueError(f"-k, the number of clusters, is needed: there are no labels{hint}.")
+        raise ValueError(
+            f"-k, the number of clusters, is needed: there are no labels{hint}; -k auto chooses it."
+        )
     k = k or classes
     if k > n:
         raise ValueError(f"-k {k} is more than the {n} samples.")

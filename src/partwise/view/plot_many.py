@@ -82,6 +82,9 @@ def choice(found: Any, *, ax: Any = None) -> Any:
     good = np.isin(found.numbers, found.good)
     ax.plot(found.numbers[good], mean[good], "o", color="C0")
     ax.axvline(found.k, color="grey", linestyle=":")
+    most = 1.5 * mean[: int(mean.argmin()) + 1].max()
+    if mean.max() > most:  # numbers far too large may be wrong by any factor
+        ax.set_ylim(top=most)
     ax.set_xlabel("number of parts")
     ax.set_ylabel("error at hidden entries")
     if np.isfinite(found.stability).any():

@@ -26,6 +26,7 @@ from partwise.knowledge.labels import encode_labels
 from partwise.view.describe import about, words_of_parts
 from partwise.view.naming import naming
 from partwise.view.report import charts, members
+from partwise.view.report.choice import choice_uri, sentence, shown_rows
 from partwise.view.report.layout import lay_out
 from partwise.view.report.pictures import part_uri
 from partwise.view.report.stable import Stability
@@ -47,6 +48,7 @@ def write_report(
     reason: str = "",
     seconds: float | None = None,
     stability: Stability | None = None,
+    choice: Any = None,
     force: bool = False,
 ) -> Path:
     """Write the report of a fitted model as one self-contained HTML file.
@@ -75,6 +77,8 @@ def write_report(
         How long the fit took.
     stability : Stability, optional
         From `partwise.view.report.stability`.
+    choice : Choice, optional
+        From `partwise.choose_k`: how the number of parts was chosen.
     force : bool, default=False
         Overwrite the file.
 
@@ -93,6 +97,7 @@ def write_report(
         reason=reason,
         seconds=seconds,
         stability=stability,
+        choice=choice,
     )
     return write_whole(path, page, force=force)
 
@@ -109,6 +114,7 @@ def report_page(
     reason: str = "",
     seconds: float | None = None,
     stability: Stability | None = None,
+    choice: Any = None,
 ) -> str:
     """The page of `write_report` as text."""
     charts.plotly()  # ask before the work
@@ -208,6 +214,7 @@ def report_page(
         scores=scores,
         naming=naming(model, dataset.ids),
         stability=stability,
+        choice=None if choice is None else _choice(choice),
         model=model,
         status=status[:1].upper() + status[1:],
         mean_sparseness={
@@ -227,6 +234,12 @@ def report_page(
         versions=versions("plotly"),
         machine=f"{sys.platform}, {platform.machine()}, {os.cpu_count()} cores",
     )
+
+
+def _choice(found: Any) -> dict[str, Any]:
+    """How many parts: what the page shows of it."""
+    heads, rows = shown_rows(found)
+    return {"said": sentence(found), "uri": choice_uri(found), "heads": heads, "rows": rows}
 
 
 def recipe(model: Any, dataset: Samples) -> str:

@@ -1,0 +1,255 @@
+"""``partwise choose``, and ``-k auto`` of the other commands."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from partwise.cli import work
+from partwise.cli.progress import Bar
+from partwise.estimators.choice import choose_k
+from partwise.estimators.nmf import NMF
+from partwise.estimators.selection import select
+from partwise.io.files import sweep, write_whole
+from partwise.io.formulas import csv_text
+from partwise.view.report.choice import (
+    answer_of,
+    choice_page,
+    rows_of,
+    sentence,
+    shown_rows,
+)
+
+#: What the folder of a search may hold; the first is written as it goes, the others at the end.
+FILES = ("results.jsonl", "choice.csv", "choice.json", "choice.html")
+
+
+def run_choose(
+    data: str,
+    *,
+    out: Path,
+    numbers: range | None,
+    grid: dict[str, list[Any]],
+    method: str,
+    k: int | None,
+    label_share: float | None,
+    splits: int | None,
+    runs: int,
+    seed: int,
+    max_iter: int,
+    force: bool,
+    as_json: bool,
+    reading: dict[str, Any],
+    command: str,
+) -> None:
+    """Everything that `choose` does; what is done is on disk, so that a stopped one goes on."""
+    began = time.perf_counter()
+    if grid and numbers is not None:
+        raise ValueError("--range tries numbers of parts and --grid other parameters; give one.")
+    check_choice(out, force=force)
+    errors = Console(stderr=True)
+    state = {"done": 0, "total": 0}
+    with Bar(errors) as bar:
+        task = work.read_task(data, bar, label_share=label_share, seed=seed, reading=reading)
+        hear = _hearer(bar, state)
+        _fresh(out, force=force)
+        file = out / FILES[0]
+        try:
+            if grid:
+                found: Any = _selected(task, method, grid, k, splits, seed, max_iter, file, hear)
+            else:
+                found = chosen(
+                    task, method, numbers, runs=runs, splits=splits, seed=seed, results=file,
+                    progress=hear,
+                )  # fmt: skip
+        except KeyboardInterrupt:
+            bar.start("stopping")
+            errors.print(
+                f"Stopped after {state['done']} of {state['total']} fits; the same command goes "
+                "on from there.", highlight=False,
+            )  # fmt: skip
+            raise SystemExit(130) from None
+        except ValueError as error:
+            if "another search" in str(error):
+                raise ValueError(
+                    f"{out} holds a search of other data or settings; --force begins anew, --out "
+                    "names another folder."
+                ) from error
+            raise
+    summary = _summary(found, task, command, time.perf_counter() - began)
+    _write(out, found, task, summary, command)
+    _say(found, summary, task, errors, out, as_json=as_json)
+
+
+def chosen(
+    task: work.Task,
+    method: str = "auto",
+    numbers: range | None = None,
+    *,
+    runs: int,
+    splits: int | None = None,
+    seed: int,
+    results: Path | None = None,
+    progress: Any = None,
+) -> Any:
+    """`choose_k` on the samples of a task."""
+    X = task.samples.X
+    low = float(X.min())
+    if low < 0:
+        raise ValueError(
+            f"a number of parts is chosen for data without negative values, and there are some "
+            f"(down to {low:.3g}); say -k yourself."
+        )
+    if isinstance(X, np.memmap):
+        raise ValueError("a number of parts is chosen for data in memory; say -k yourself.")
+    most = min(X.shape)
+    if numbers is not None and numbers[-1] > most:
+        raise ValueError(f"--range goes to {numbers[-1]}, and X of shape {X.shape} has {most}.")
+    return choose_k(
+        X, numbers, estimator=_model(method), n_splits=splits, n_runs=runs, random_state=seed,
+        results=results, progress=progress,
+    )  # fmt: skip
+
+
+def _model(method: str) -> Any:
+    """The model of the search: plain parts, under the loss of the method."""
+    if method not in ("auto", "nmf"):
+        settings = work.find_method(method).settings
+        if "beta_loss" in settings:
+            return NMF(beta_loss=settings["beta_loss"], tol=1e-3)
+    return None
+
+
+def auto_k(task: work.Task, method: str, bar: Bar, seed: int) -> Any:
+    """The choice behind ``-k auto``: without runs for stability, which take longest."""
+    return chosen(task, method, runs=0, seed=seed, progress=_hearer(bar, {}))
+
+
+def _hearer(bar: Bar, state: dict[str, int]) -> Any:
+    def hear(done: int, total: int, what: str) -> None:
+        state.update(done=done, total=total)
+        bar.step(done, total, "how many parts" if what.startswith("k = ") else "trying the grid")
+
+    return hear
+
+
+def _selected(
+    task: work.Task, method: str, grid: dict[str, list[Any]], k: int | None, splits: int | None,
+    seed: int, max_iter: int, file: Path, hear: Any,
+) -> Any:  # fmt: skip
+    size = k or len(task.classes) or None
+    if size is None and "n_components" not in grid:
+        raise ValueError("--grid needs -k, the number of parts: there are no labels.")
+    model, name, _ = work.build(task, method, k=size or 1, parts=None, seed=seed, max_iter=max_iter)
+    wrong = [key for key in grid if key not in model.get_params()]
+    if wrong:
+        known = ", ".join(sorted(model.get_params(deep=False)))
+        raise ValueError(f"--method {name} has no parameter {wrong[0]!r}; it has {known}.")
+    return select(
+        task.samples.X, model, grid, y=task.given, n_splits=splits or 5, random_state=seed,
+        results=file, progress=hear,
+    )  # fmt: skip
+
+
+# -- the folder -----------------------------------------------------------------------------------
+
+
+def check_choice(out: Path, *, force: bool) -> None:
+    """Refuse, before any work, a place where results may not go."""
+    if not out.absolute().parent.is_dir():
+        raise FileNotFoundError(f"There is no folder {out.parent} to make {out.name} in.")
+    if out.exists() and not out.is_dir():
+        raise FileExistsError(f"{out} is there and no folder; name another.")
+    foreign = sorted(p.name for p in out.iterdir() if p.name not in FILES) if out.is_dir() else []
+    foreign = [name for name in foreign if not name.startswith(".")]
+    if foreign:
+        raise FileExistsError(
+            f"{out} holds other files ({', '.join(foreign[:3])}); name a new or empty folder."
+        )
+
+
+def _fresh(out: Path, *, force: bool) -> None:
+    out.mkdir(exist_ok=True)
+    sweep(out)
+    if force:
+        for name in FILES:
+            (out / name).unlink(missing_ok=True)
+
+
+def _summary(found: Any, task: work.Task, command: str, seconds: float) -> dict[str, Any]:
+    rows = rows_of(found)
+    return {
+        "command": command,
+        "source": task.samples.source,
+        "samples": task.samples.n_samples,
+        "features": int(task.samples.X.shape[1]),
+        "preparation": task.samples.preparation,
+        "answer": answer_of(found),
+        "good": [_point(row, found) for row in rows if row["good"]],
+        "hidden": getattr(found, "by", "entries"),
+        "splits": int(found.errors.shape[1]),
+        "tried": rows,
+        "seconds": round(seconds, 3),
+        "notes": task.notes,
+    }
+
+
+def _point(row: dict[str, Any], found: Any) -> dict[str, Any]:
+    return {name: row[name] for name in answer_of(found)}
+
+
+def _write(out: Path, found: Any, task: work.Task, summary: dict[str, Any], command: str) -> None:
+    rows = summary["tried"]
+    cells = [["" if value is None else value for value in row.values()] for row in rows]
+    title = "How many parts" if "k" in summary["answer"] else "Which parameters"
+    page = choice_page(
+        found,
+        title=f"{title}: {Path(task.samples.source).name}",
+        command=command,
+        source=f"Data: {task.samples.source}. {task.samples.preparation}",
+    )
+    for name, text in (
+        ("choice.csv", csv_text(list(rows[0]), cells)),
+        ("choice.json", json.dumps(summary, indent=2, ensure_ascii=False) + "\n"),
+        ("choice.html", page),
+    ):
+        write_whole(out / name, text, force=True)
+
+
+# -- what is said ---------------------------------------------------------------------------------
+
+
+def choice_table(found: Any) -> Table:
+    """The curve as a table for a terminal."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    heads, cells = shown_rows(found)
+    for head in [*heads, ""]:
+        table.add_column(head, justify="right" if head else "left", no_wrap=True)
+    for row in cells:
+        table.add_row(*row, style="bold" if row[-1] == "chosen" else None)
+    return table
+
+
+def _say(
+    found: Any, summary: dict[str, Any], task: work.Task, errors: Console, out: Path, *,
+    as_json: bool,
+) -> None:  # fmt: skip
+    if as_json:
+        print(json.dumps({**summary, "out": str(out)}, indent=2, ensure_ascii=False))
+        return
+    console = Console(highlight=False, markup=False, soft_wrap=True)
+    console.print(
+        f"{summary['samples']} samples, {summary['features']} features. {summary['preparation']}"
+    )
+    console.print(choice_table(found))
+    console.print(sentence(found))
+    for note in task.notes:
+        errors.print(f"Note: {note}", markup=False, highlight=False, soft_wrap=True)
+    console.print(f"Wrote {out} ({summary['seconds']:.1f} s). Open {out / 'choice.html'}")
