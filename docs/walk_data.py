@@ -86,6 +86,26 @@ def table(rng):
             writer.writerow([70000 + 3 * i, *cells, f"wrote on day {i} about order {7 * i}"])
 
 
+def mixtures(rng):
+    """Spectra that are mixtures of three, of which a person knows two."""
+    bands = [f"nm{400 + 50 * j}" for j in range(8)]
+    known = {"chlorophyll": [1, 8, 2, 0, 1, 9, 3, 0], "water": [6, 5, 4, 3, 2, 1, 0, 0]}
+    third = [1, 2, 3, 4, 5, 6, 7, 8]
+    with open("mixtures.csv", "w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["sample", *bands])
+        for i in range(90):
+            shares = [rng.random() ** 3 for _ in range(3)]
+            values = [
+                sum(s * part[j] for s, part in zip(shares, [*known.values(), third], strict=True))
+                for j in range(8)
+            ]
+            writer.writerow([f"s{i}", *(f"{v * rng.uniform(0.98, 1.02):.3f}" for v in values)])
+    lines = [",".join(["name", *bands])]
+    lines += [",".join([name, *map(str, part)]) for name, part in known.items()]
+    Path("parts.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
 def labels():
     lines = ["id,label", "70000,new", "70004,old", "70006,whale", "70009,New", "70012,old"]
     Path("labels.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -151,3 +171,4 @@ if __name__ == "__main__":
     labels()
     pictures(seeded)
     cells()
+    mixtures(random.Random(1))

@@ -57,6 +57,7 @@ LAYERS = [
         "io.tokens",
         "io.datasets",
         "io.images",
+        "io.known",
         "io.labels",
         "io.matrices",
         "io.read",

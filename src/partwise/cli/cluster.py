@@ -16,6 +16,7 @@ from rich.table import Table
 
 from partwise._versions import versions
 from partwise.cli import work
+from partwise.cli.knowing import know
 from partwise.cli.naming import next_rows, say_naming
 from partwise.cli.outputs import check_folder, whole_folder
 from partwise.cli.progress import Bar
@@ -38,6 +39,8 @@ def run_cluster(
     method: str,
     k: int | str | None,
     parts: int | None,
+    known: Path | None = None,
+    seed_words: Path | None = None,
     label_share: float | None,
     seed: int,
     max_iter: int,
@@ -57,6 +60,7 @@ def run_cluster(
     errors = Console(stderr=True)
     with Bar(errors) as bar:
         task = work.read_task(data, bar, label_share=label_share, seed=seed, reading=reading)
+        k = know(task, known, seed_words, k=k, parts=parts)
         size = work.n_clusters(task, k, bar, method=method, seed=seed)
         model, name, reason = work.build(
             task, method, k=size, parts=parts, seed=seed, max_iter=max_iter
@@ -94,6 +98,8 @@ def run_fit(
     method: str,
     k: int | str | None,
     parts: int | None,
+    known: Path | None = None,
+    seed_words: Path | None = None,
     label_share: float | None,
     seed: int,
     max_iter: int,
@@ -107,6 +113,7 @@ def run_fit(
     errors = Console(stderr=True)
     with Bar(errors) as bar:
         task = work.read_task(data, bar, label_share=label_share, seed=seed, reading=reading)
+        k = know(task, known, seed_words, k=k, parts=parts)
         size = work.n_clusters(task, k, bar, method=method, seed=seed)
         model, name, reason = work.build(
             task, method, k=size, parts=parts, seed=seed, max_iter=max_iter
@@ -142,6 +149,7 @@ def _summary(task: work.Task, fitted: work.Fitted, command: str) -> dict[str, An
         "estimator": type(model).__name__,
         "parameters": {k: _plain(v) for k, v in model.get_params(deep=False).items()},
         "parts": int(model.embedding_.shape[1]),
+        **({"part_names": task.part_names} if task.part_names else {}),
         "clusters": [
             {
                 "name": name,
@@ -154,7 +162,7 @@ def _summary(task: work.Task, fitted: work.Fitted, command: str) -> dict[str, An
         "objective": float(model.objective_),
         "iterations": int(model.n_iter_),
         "status": str(model.status_),
-        "scores": work.scores(samples.y, task.given, model.labels_),
+        "scores": work.scores(samples.y, task.given, model.labels_, task.part_names),
         "naming": naming(model, samples.ids),
         **({"choice": chosen_rows(task.choice)} if task.choice is not None else {}),
         "seconds": {"read": round(task.seconds, 3), "fit": round(fitted.seconds, 3)},
@@ -175,6 +183,8 @@ def _natural(name: str) -> list[Any]:
 
 
 def _plain(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return f"array of shape {value.shape}"
     return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
 
 
@@ -265,6 +275,7 @@ def _write_report(
                 seconds=fitted.seconds,
                 stability=stable,
                 choice=task.choice,
+                part_names=task.part_names,
             )
     except ImportError as error:
         task.notes.append(f"No report was written: {error}")

@@ -33,6 +33,8 @@ def cluster(
     k: o.K = None,
     method: o.Method = "auto",
     parts: o.Parts = None,
+    known: o.Known = None,
+    seed_words: o.SeedWords = None,
     seed: o.Seed = 0,
     max_iter: o.MaxIter = 500,
     seeds: Annotated[
@@ -59,6 +61,8 @@ def cluster(
     Example: partwise cluster photos/ --labels labels.csv -k 10 --out out/
 
     Example: partwise cluster mails.csv --text-column body --label-column topic --out topics/
+
+    Example: partwise cluster news/ --seed-words topics.toml --out topics/
     """
     from partwise.cli.cluster import run_cluster
 
@@ -68,6 +72,8 @@ def cluster(
         method=method,
         k=k,
         parts=parts,
+        known=known,
+        seed_words=seed_words,
         label_share=label_share,
         seed=seed,
         max_iter=max_iter,
@@ -148,6 +154,8 @@ def fit(
     k: o.K = None,
     method: o.Method = "auto",
     parts: o.Parts = None,
+    known: o.Known = None,
+    seed_words: o.SeedWords = None,
     seed: o.Seed = 0,
     max_iter: o.MaxIter = 500,
     force: o.Force = False,
@@ -167,6 +175,8 @@ def fit(
         method=method,
         k=k,
         parts=parts,
+        known=known,
+        seed_words=seed_words,
         label_share=label_share,
         seed=seed,
         max_iter=max_iter,

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 _READ, _TEXT, _CELL, _LABEL = "How to read DATA", "Texts", "Cells (.h5ad)", "Labels"
-_METHOD = "Settings of the method"
+_METHOD, _KNOWN = "Settings of the method", "What you know of the parts"
 
 Data = Annotated[
     str,
@@ -288,6 +288,24 @@ PerClass = Annotated[
 ]
 
 
+Known = Annotated[
+    Path | None,
+    typer.Option(
+        help="A CSV file of parts that are known, which stay as they are: a line each, its name, "
+        "then a number for each feature, empty where it is free; features by the first line.",
+        rich_help_panel=_KNOWN,
+    ),
+]
+SeedWords = Annotated[
+    Path | None,
+    typer.Option(
+        help='A TOML file of topics to begin with, each a name and some words: sport = ["match", '
+        '"player"].',
+        rich_help_panel=_KNOWN,
+    ),
+]
+
+
 #: The options that say how data is read: their types and defaults. They are the arguments of
 #: `partwise.io.read_samples`; `reads` adds them to a command.
 READING: dict[str, tuple[Any, Any]] = {
@@ -411,7 +429,7 @@ def _as_typed(name: str, value: Any, path: Path) -> Any:
     if isinstance(value, list):
         value = ",".join(map(str, value))
     FROM_FILE.extend((option, str(value)))
-    if name == "labels":
+    if name in ("labels", "known", "seed_words"):
         return path.parent / str(value)
     number = isinstance(value, (int, float)) and name not in ("size", "ngrams", "image_shape")
     return value if number else Path(str(value)) if name == "out" else str(value)

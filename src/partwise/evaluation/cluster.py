@@ -30,12 +30,15 @@ class Clustering:
         The name of each training sample's cluster.
     unit : bool
         Whether distances are those of codes scaled to length one.
+    lengths : ndarray of shape (n_components,) or None
+        What codes are multiplied by before that, where parts differ in length.
     """
 
     centers: NDArray[Any]
     names: NDArray[Any]
     labels: NDArray[Any]
     unit: bool = False
+    lengths: NDArray[Any] | None = None
 
     def predict(self, V: ArrayLike) -> NDArray[Any]:
         """The name of the closest center for each row of V."""
@@ -92,6 +95,8 @@ class Clustering:
         return shares
 
     def _distances(self, V: ArrayLike) -> NDArray[np.float64]:
+        if self.lengths is not None:
+            V = _as_rows(V) * self.lengths
         return _distances(_unit(_as_rows(V)) if self.unit else V, self.centers)
 
 

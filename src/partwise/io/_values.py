@@ -50,6 +50,8 @@ class Encoder:
             }
             if value.unit:
                 parts["unit"] = value.unit
+            if value.lengths is not None:
+                parts["lengths"] = value.lengths
             return {"clustering": {k: self.encode(v, f"{where}.{k}") for k, v in parts.items()}}
         if isinstance(value, Groups):
             return {"groups": {k: self.encode(v, f"{where}.{k}") for k, v in _parts(value).items()}}
@@ -186,7 +188,10 @@ class Decoder:
             raise PersistError("the clusters are malformed.")
         if names.shape != centers.shape[:1] or not np.isfinite(centers).all():
             raise PersistError("the clusters are malformed.")
-        return Clustering(**parts, unit=bool(content.get("unit", False)))
+        lengths = self.decode(content["lengths"]) if "lengths" in content else None
+        if lengths is not None and np.shape(lengths) != centers.shape[1:]:
+            raise PersistError("the clusters are malformed.")
+        return Clustering(**parts, unit=bool(content.get("unit", False)), lengths=lengths)
 
     def _groups(self, content: Any) -> Groups:
         parts = {key: self.decode(content[key]) for key in _parts(Groups(1, 0))}

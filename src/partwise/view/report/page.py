@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 import platform
 import sys
@@ -29,6 +28,7 @@ from partwise.view.report import charts, members
 from partwise.view.report.choice import choice_uri, sentence, shown_rows
 from partwise.view.report.layout import lay_out
 from partwise.view.report.pictures import part_uri
+from partwise.view.report.repeat import parameters, recipe
 from partwise.view.report.stable import Stability
 from partwise.view.report.template import render
 
@@ -49,6 +49,7 @@ def write_report(
     seconds: float | None = None,
     stability: Stability | None = None,
     choice: Any = None,
+    part_names: Sequence[str] = (),
     force: bool = False,
 ) -> Path:
     """Write the report of a fitted model as one self-contained HTML file.
@@ -79,6 +80,8 @@ def write_report(
         From `partwise.view.report.stability`.
     choice : Choice, optional
         From `partwise.choose_k`: how the number of parts was chosen.
+    part_names : sequence of str, default=()
+        Names of the first parts, as of topics that were asked for.
     force : bool, default=False
         Overwrite the file.
 
@@ -98,6 +101,7 @@ def write_report(
         seconds=seconds,
         stability=stability,
         choice=choice,
+        part_names=part_names,
     )
     return write_whole(path, page, force=force)
 
@@ -115,6 +119,7 @@ def report_page(
     seconds: float | None = None,
     stability: Stability | None = None,
     choice: Any = None,
+    part_names: Sequence[str] = (),
 ) -> str:
     """The page of `write_report` as text."""
     charts.plotly()  # ask before the work
@@ -137,7 +142,7 @@ def report_page(
     others = sorted({name for name in known or () if name is not None} - set(names))
     look = charts.colours([*names, *sorted(others, key=charts.natural)])
     H = getattr(model, "components_", None)
-    part_titles = _part_titles(model, V.shape[1], words_of_parts(H, dataset))
+    part_titles = _part_titles(model, V.shape[1], words_of_parts(H, dataset), part_names)
     words = about(dataset, clusters)
 
     thumbnails = members.Thumbnails(dataset)
@@ -227,7 +232,7 @@ def report_page(
         points_json=charts.as_json(points),
         templates_json=charts.as_json(charts.templates()),
         plotly_js=charts.script(),
-        parameters=_parameters(model),
+        parameters=parameters(model),
         recipe=recipe(model, dataset),
         command=command,
         seconds=seconds,
@@ -240,43 +245,6 @@ def _choice(found: Any) -> dict[str, Any]:
     """How many parts: what the page shows of it."""
     heads, rows = shown_rows(found)
     return {"said": sentence(found), "uri": choice_uri(found), "heads": heads, "rows": rows}
-
-
-def recipe(model: Any, dataset: Samples) -> str:
-    """Python that fits the same model again."""
-    name = type(model).__name__
-    settings = [
-        f"{key}={value!r}" for key, value, changed in _parameters(model) if changed == "changed"
-    ]
-    options = [f"{key}={value!r}" for key, value in dataset.options.items()]
-    lines = [
-        f"from partwise import {name}",
-        "from partwise.io import read_samples",
-        "",
-        f"samples = read_samples({', '.join([repr(dataset.source), *options])})",
-        f"model = {name}({', '.join(settings)})",
-    ]
-    if dataset.y is None:
-        lines += ["model.fit(samples.X)"]
-    else:
-        lines += ["model.fit(samples.X, samples.y)  # y: None where a label is unknown"]
-    lines += ["model.embedding_    # the codes, one row a sample"]
-    if hasattr(model, "components_"):
-        lines += ["model.components_   # the parts"]
-    if hasattr(model, "labels_"):
-        lines += ["model.labels_       # the clusters"]
-    return "\n".join(lines)
-
-
-def _parameters(model: Any) -> list[tuple[str, Any, str]]:
-    """Name, value, and "changed" where it is not the default."""
-    defaults = inspect.signature(type(model).__init__).parameters
-    rows = []
-    for key, value in sorted(model.get_params(deep=False).items()):
-        default = defaults[key].default if key in defaults else inspect.Parameter.empty
-        same = value is default or repr(value) == repr(default)
-        rows.append((key, value, "" if same else "changed"))
-    return rows
 
 
 def _names(labels: Any, n: int) -> list[str | None] | None:
@@ -296,11 +264,12 @@ def _merge(
     return [b if a is None else a for a, b in zip(seen, given)]
 
 
-def _part_titles(model: Any, k: int, words: Sequence[str]) -> list[str]:
-    """Number, class and words of each part."""
+def _part_titles(model: Any, k: int, words: Sequence[str], names: Sequence[str] = ()) -> list[str]:
+    """Number, name or class, and words of each part."""
     classes = getattr(model, "component_classes_", [None] * k)
     titles = []
     for j, owner in enumerate(classes):
+        owner = names[j] if j < len(names) else owner
         said = "" if owner is None else str(owner)
         if j < len(words) and words[j]:
             said = f"{said} ({words[j]})" if said else words[j]
