@@ -200,8 +200,27 @@ def check_fused(bench: Bench) -> None:
         got = torch_data.TorchData(near).row_sq_residuals(V, U)
         want = (near.double() - V.double() @ U.double().T).square().sum(dim=1)
         verdict(f"residuals of a near fit k={k}", float(((got - want) / want).abs().max()), 1e-5)
+    W = sp.random_array((3001, 3001), density=0.003, format="csr", rng=0)
+    parts = [torch.from_numpy(a).to(bench.device) for a in (W.indptr, W.indices, W.data)]
+    W = torch_data.Csr(parts[0], parts[1], parts[2].float(), W.shape)
+    double = sp.csr_array(tuple(to_numpy(a) for a in (W.values.double(), W.indices, W.indptr)))
+    for k in (3, 20):
+        Z = torch.rand(3001, k, **kind)
+        for order in (Z, Z.t().contiguous().t()):
+            got = to_numpy(data.differences(W, order)).astype(float)
+            wide = to_numpy(Z).astype(float)
+            want = double.sum(axis=1)[:, None] * wide - double @ wide
+            verdict(f"fused Laplacian k={k}", float(abs(got - want).max() / want.max()), 1e-5)
     check_products(bench, verdict)
-    for name in ("sweep", "split_ratio_dot", "split_ratio_tdot", "dot", "tdot", "residuals"):
+    for name in (
+        "sweep",
+        "laplacian",
+        "split_ratio_dot",
+        "split_ratio_tdot",
+        "dot",
+        "tdot",
+        "residuals",
+    ):
         runs = kernels_torch.fused(name, Z, 20) is not None
         bench.add("check", f"kernel {name} runs here", float(runs), "", "ok" if runs else "FAILED")
 

@@ -207,3 +207,45 @@ def ratio_tdot(X: Tensor, V: Tensor, U: Tensor, low: float) -> Tensor:
         num_warps=4, num_stages=2,
     )  # fmt: skip
     return out.sum(dim=0)[:, :k]
+
+
+@triton.jit
+def _laplacian(
+    INDPTR, INDICES, W, Z, OUT, n, k, step_row, step_column, ROWS: tl.constexpr, J: tl.constexpr
+):  # fmt: skip
+    rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    inside = rows < n
+    begin = tl.load(INDPTR + rows, mask=inside, other=0)
+    count = tl.load(INDPTR + rows + 1, mask=inside, other=0) - begin
+    first = tl.program_id(1) * J
+    own = ()
+    total = ()
+    for i in tl.static_range(J):
+        place = Z + rows.to(tl.int64) * step_row + (first + i).to(tl.int64) * step_column
+        own = own + (tl.load(place, mask=inside & (first + i < k), other=0.0),)
+        total = total + (tl.zeros([ROWS], own[0].dtype),)
+    for t in range(tl.max(count, axis=0)):
+        there = t < count
+        neighbor = tl.load(INDICES + begin + t, mask=there, other=0).to(tl.int64)
+        w = tl.load(W + begin + t, mask=there, other=0.0)
+        for i in tl.static_range(J):
+            place = Z + neighbor * step_row + (first + i).to(tl.int64) * step_column
+            z = tl.load(place, mask=there & (first + i < k), other=0.0)
+            more = total[i] + w * (own[i] - z)
+            total = total[:i] + (more,) + total[i + 1 :]
+    for i in tl.static_range(J):
+        place = OUT + rows.to(tl.int64) * step_row + (first + i).to(tl.int64) * step_column
+        tl.store(place, total[i], mask=inside & (first + i < k))
+
+
+def laplacian(indptr: Tensor, indices: Tensor, values: Tensor, Z: Tensor) -> Tensor:
+    """Σ_j w_ij (z_i - z_j) for each row of Z (n, k): nothing cancels in it."""
+    n, k = Z.shape
+    out = torch.empty_like(Z)
+    if out.stride() != Z.stride():
+        Z, out = Z.contiguous(), out.contiguous()
+    J = 4
+    _laplacian[(triton.cdiv(n, 64), triton.cdiv(k, J))](
+        indptr, indices, values, Z, out, n, k, *Z.stride(), ROWS=64, J=J, num_warps=2
+    )
+    return out

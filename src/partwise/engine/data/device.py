@@ -58,6 +58,10 @@ class OnDevice(Swept):
         """How much larger than a CPU's the blocks of rows are."""
         return 1
 
+    def differences(self, W: Csr, Z: Array) -> Array | None:
+        """Σ_j w_ij (z_i - z_j) by row, where a kernel has it."""
+        return None
+
     # -- what the standard has no name for ----------------------------------------------------
 
     @abstractmethod
@@ -130,7 +134,10 @@ class Neighbors:
         return out
 
     def laplacian(self, Z: Array) -> Array:
-        """(D - W) Z in double precision, where it cancels without harm."""
+        """(D - W) Z by differences or in double precision, where it cancels without harm."""
+        found = self.data.differences(self.parts, Z)
+        if found is not None and self.codes is None:
+            return found
         wide = contiguous(float64(Z))
         out = self._degrees[:, None] * wide - self.data.multiply(self._double, wide)
         if self.codes is not None:

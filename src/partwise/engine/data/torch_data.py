@@ -186,6 +186,11 @@ class OnTensors:
     def csr(self, parts: Csr) -> Any:
         return csr_tensor(*parts)
 
+    def differences(self, W: Csr, Z: Array) -> Array | None:
+        if W.values.dtype != Z.dtype:
+            return None
+        return kernels_torch.attempt("laplacian", Z, *W[:3], Z)
+
     def multiply(self, W: Any, Z: Array) -> Array:
         # rows in one piece are gathered fastest; what comes back lies as Z does
         with memory_errors("a sparse product", self.like.device):
