@@ -180,12 +180,16 @@ class Method:
     def model(self, q: Problem, scale: str = "paper") -> Any:
         """The `FactorModel` that the estimator builds for the problem."""
         from partwise.engine.data import as_data
+        from partwise.engine.losses import make_loss
+        from partwise.engine.problem import FactorModel
+        from partwise.estimators.fitting.checking import check_knowledge
+        from partwise.estimators.fitting.stating import objective
 
-        est = self.make("mu", scale)
-        given = self.data(q)
-        weights = given.pop("sample_weight", None)
-        extra = est._prepare(q.X, given.pop("y", None), **given)
-        return est._model(as_data(q.X), q.k, weights, extra)
+        what, given, data = self.make("mu", scale)._describe(), self.data(q), as_data(q.X)
+        knowledge = check_knowledge(what, given.get("y"), given.get("graph"), len(q.X))
+        pieces = objective(what, data, q.k, knowledge)
+        weights = given.get("sample_weight")
+        return FactorModel(data, make_loss(self.loss), weights=weights, **pieces)
 
 
 def combination(

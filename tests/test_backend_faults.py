@@ -283,6 +283,8 @@ def test_bytes_moved_each_iteration(n_workers, monkeypatch):
     from distributed import Client, LocalCluster
 
     from partwise.engine.data import dask_data
+    from partwise.engine.solvers.loop import alternate
+    from partwise.estimators import fitting
 
     monkeypatch.setattr(dask_data, "SMALL_BLOCK", 1)  # joining chunks moves X once
     n, p, k = 4000, 500, 8
@@ -300,12 +302,9 @@ def test_bytes_moved_each_iteration(n_workers, monkeypatch):
         for n_iter in (4, 8):
             runner.moved.update(out=0, back=0, rounds=0)
             model.set_params(max_iter=n_iter)
-            dense = model._model(data, k, None, None)
-            V, U, rng = model._starts(data, k, None, None, None)[0]()
-            from partwise.engine.solvers.loop import alternate
-
-            settings = model._settings("mu", dense)
-            alternate(dense, V, U, model._step("mu", rng), settings)
+            what = model._describe()
+            problem = fitting.state(what, fitting.Checked(X, data, k, "mu", fitting.Knowledge()))
+            alternate(problem.model, *problem.starts[0](), problem.settings)
             moved.append(dict(runner.moved))
         each = {key: (moved[1][key] - moved[0][key]) / 4 for key in moved[0]}
         workers = len(set(runner.homes))

@@ -24,7 +24,7 @@ from partwise.engine import data as data_module
 from partwise.engine.arrays import to_numpy
 from partwise.engine.data.blocks import split_rows
 from partwise.engine.data.memmap import MemmapData
-from partwise.estimators import _base
+from partwise.estimators.fitting import stating
 from partwise.knowledge.graph import neighbor_graph
 from partwise.knowledge.labels import SharedRows, encode_labels
 
@@ -176,18 +176,11 @@ def test_same_divergence_on_workers(method, forms, client, worst):
 @pytest.fixture
 def one_sweep(monkeypatch):
     """hals without extrapolation and with one sweep, so that blocks cannot stop at another time."""
-    for cls in {type(m.make()) for m in METHODS}:
-        for base in cls.__mro__:
-            if "_settings" in vars(base):
-                plain = vars(base)["_settings"]
-                monkeypatch.setattr(
-                    base,
-                    "_settings",
-                    lambda self, solver, model, plain=plain: replace(
-                        plain(self, solver, model), extrapolate=False
-                    ),
-                )
-    monkeypatch.setattr(_base, "_set_sweeps", lambda model, data, k: None)
+    plain = stating.settings_for
+    monkeypatch.setattr(
+        stating, "settings_for", lambda *args: replace(plain(*args), extrapolate=False)
+    )
+    monkeypatch.setattr(stating, "sweeps", lambda data, k: (1, 1))
 
 
 @pytest.mark.parametrize("kind", ("memmap", "torch", "torch-csr", "dask"))

@@ -15,7 +15,7 @@ from methods import assert_close, make_problem, rise
 from partwise import CF, LCF
 from partwise.engine.concepts import ConceptModel, DenseGram, LinearGram
 from partwise.engine.data import as_data
-from partwise.estimators import concepts
+from partwise.estimators import _kernel
 
 Q = make_problem(seed=2, n=26, p=13)
 SIGNED = Q.X - 0.5
@@ -239,7 +239,7 @@ def test_matrices_that_are_no_kernels_are_refused(name, bad):
 
 
 def test_memory_is_announced_before_it_is_taken(monkeypatch):
-    monkeypatch.setattr(concepts, "ANNOUNCE_BYTES", 26 * 26 * 8 - 1)
+    monkeypatch.setattr(_kernel, "ANNOUNCE_BYTES", 26 * 26 * 8 - 1)
     with pytest.warns(ResourceWarning, match=r"kernel='rbf' needs .* GB for a 26 x 26 matrix"):
         make("CF", "nesterov", kernel="rbf", max_iter=3).fit(Q.X)
     make("CF", "nesterov", max_iter=3).fit(Q.X)  # a linear kernel needs none

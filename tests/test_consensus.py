@@ -9,11 +9,14 @@ from matplotlib import pyplot as plt
 from scipy.optimize import linear_sum_assignment
 
 from partwise import CF, CNMF, GNMF, NMF, SparseNMF, choose_k, consensus, io, plot
+from partwise.engine.data import as_data
 from partwise.engine.solvers import batch
 from partwise.engine.solvers.loop import alternate
-from partwise.estimators import _base
+from partwise.estimators import fitting
+from partwise.estimators._progress import Progress
 from partwise.estimators.choice import _decide, cophenetic_correlation
 from partwise.estimators.consensus import local_density, unit_rows
+from partwise.estimators.fitting import solving
 
 
 def planted(n=60, p=40, k=3, *, noise=0.05, seed=0):
@@ -32,10 +35,10 @@ def one_by_one(model, starts, settings):
 
 def ends(estimator, X, **given):
     """Every start's end and the estimator, fitted."""
-    found = []
-    estimator._on_solution = lambda model, solution: found.append(solution)
-    estimator.fit(X, **given)
-    return found, estimator
+    what = fitting.described(estimator)
+    problem = fitting.state(what, fitting.check(estimator, what, X, fitting.Given(**given)))
+    found = list(solving.solutions(problem, Progress(estimator, X, None, len(problem.starts))))
+    return found, estimator.fit(X, **given)
 
 
 def as_is(X):
@@ -56,7 +59,7 @@ def test_starts_side_by_side_are_the_starts_alone(kind, monkeypatch):
     monkeypatch.setattr(batch, "WIDEST", 9)  # 5 starts of 3 parts: a group of 3, one of 2
     args = {"n_init": 5, "random_state": 0, "tol": 1e-2, "max_iter": 60}
     many, model = ends(NMF(3, **args), kind(X))
-    monkeypatch.setattr(_base, "solve_many", one_by_one)
+    monkeypatch.setattr(solving, "solve_many", one_by_one)
     single, alone = ends(NMF(3, **args), kind(X))
     assert len(many) == len(single) == 5
     assert len({run.n_iter for run in many}) > 1  # some drop out before the others
@@ -83,14 +86,14 @@ def test_labels_graphs_gaps_and_projections_go_side_by_side_too(make, monkeypatc
     given = {"y": y} if make is CNMF else {}
     args = {"n_init": 3, "random_state": 1, "max_iter": 12, "tol": 0}
     many, _ = ends(make(3, **args), X, **given)
-    monkeypatch.setattr(_base, "solve_many", one_by_one)
+    monkeypatch.setattr(solving, "solve_many", one_by_one)
     single, _ = ends(make(3, **args), X, **given)
     for one, other in zip(many, single, strict=True):
         np.testing.assert_allclose(one.history, other.history, rtol=1e-9)
 
 
 def test_a_group_is_as_wide_as_memory_allows(monkeypatch):
-    data = _base.as_data(np.ones((1000, 100)))
+    data = as_data(np.ones((1000, 100)))
     assert batch.group_size(data, 10) == batch.WIDEST // 10
     assert batch.group_size(data, 1000) == 1
     monkeypatch.setattr(batch, "ROOM", 0)  # 8 arrays of 1100 rows of 5 in the 100,000 of X: 2

@@ -12,6 +12,7 @@ import partwise
 from partwise import NMF, non_negative_factorization
 from partwise.engine.data import SMALL_SPARSE
 from partwise.engine.solvers.init import INITS
+from partwise.estimators.fitting import checking
 
 KL = "kullback-leibler"
 X = np.random.default_rng(0).uniform(0.1, 1.0, (12, 8))
@@ -408,13 +409,13 @@ def test_ntf_does_not_depend_on_extreme_units():
 def test_a_flag_of_the_processor_alone_refuses_no_fit(monkeypatch):
     """An overflow in lanes that nobody reads, as products of small matrices show at random."""
     X = np.random.default_rng(0).random((9, 6))
-    real = partwise.NMF._check_X
+    real = checking.check_matrix
 
-    def flagged(self, X, *, reset):
+    def flagged(*args, **kw):
         np.float64(1e300) * np.float64(1e300)
-        return real(self, X, reset=reset)
+        return real(*args, **kw)
 
     plain = partwise.NMF(2, max_iter=5, tol=0, random_state=0).fit(X)
-    monkeypatch.setattr(partwise.NMF, "_check_X", flagged)
+    monkeypatch.setattr(checking, "check_matrix", flagged)
     model = partwise.NMF(2, max_iter=5, tol=0, random_state=0).fit(X)
     assert np.array_equal(model.components_, plain.components_)

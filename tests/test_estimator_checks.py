@@ -73,14 +73,14 @@ def expected_failures(estimator: Any) -> dict[str, str]:
     """Name of each check that fails, and one sentence why."""
     expected: dict[str, str] = {}
     name = type(estimator).__name__
-    pieces = estimator._pieces() if hasattr(estimator, "_pieces") else None
+    pieces = estimator._describe() if hasattr(estimator, "_describe") else None
     paper = getattr(estimator, "scale", None) == "paper"
     if pieces and (pieces.uses_labels or (pieces.graph_reg and paper)):
         expected |= dict.fromkeys(SAME_CODES, CODED_ALONE)
     if name in ("GNMF", "SemiGNMF", "ConstrainedNMF"):
         why = GRAPH_REPEATS if pieces.graph_reg else KMEANS_REPEATS
         expected |= dict.fromkeys(SAME_WEIGHTS, why)
-    elif pieces and pieces.class_reg:
+    elif pieces and pieces.class_weight:
         expected |= dict.fromkeys(SAME_WEIGHTS, COST_REPEATS)
     elif name in ("CNMF", "NMFDC", "NSNMF", "SparseNMF"):
         expected |= dict.fromkeys(SAME_WEIGHTS, OTHER_PATH)

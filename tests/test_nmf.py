@@ -26,8 +26,8 @@ from partwise import NMF, non_negative_factorization
 from partwise.engine import numeric
 from partwise.engine.data import SMALL_SPARSE, as_data
 from partwise.engine.losses import beta_of
-from partwise.estimators import _base
 from partwise.estimators._callbacks import AVAILABLE
+from partwise.estimators.fitting import checking
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -1239,7 +1239,7 @@ def test_products_of_a_whole_fit(solver, loss, per_iteration, init, monkeypatch)
         made.append(Counting(as_data(X)))
         return made[-1]
 
-    monkeypatch.setattr(_base, "as_data", counting)
+    monkeypatch.setattr(checking, "as_data", counting)
     X = make_data(positive=True)
     calls = []
     for max_iter in (6, 16):

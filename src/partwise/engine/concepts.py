@@ -154,14 +154,16 @@ class ConceptModel:
 
     unit = False
 
-    def __init__(self, gram: Gram, locality: float = 0.0, *, balance: bool = False) -> None:
+    def __init__(
+        self, gram: Gram, locality: float = 0.0, *, balance: bool = False, sweeps: int = 1
+    ) -> None:
         self.gram, self.locality = gram, locality
         self.balance = balance and not locality
         self.a = gram.diagonal()
         self.constant = 0.5 * float(self.a.sum(dtype=np.float64))
         self.size = 0.0  # concepts turn collinear long before the halves of the gradient cancel
         self.eps = float(np.finfo(self.a.dtype).eps)
-        self.sweeps = {"V": 1, "U": 1}
+        self.sweeps = sweeps  # on V
         self._bound: float | None = None
         self._known: tuple[Array, Array] | None = None
 
@@ -201,7 +203,7 @@ class ConceptModel:
         if self.gram.signed:
             plus, minus = self.gram.plus_dot(C), self.gram.minus_dot(C)
             parts = ((1 + lam) * plus, (1 + lam) * minus, C.T @ plus, C.T @ minus)
-        return code_problem(self.a, KC, G, lam, sweeps=self.sweeps["V"], parts=parts)
+        return code_problem(self.a, KC, G, lam, sweeps=self.sweeps, parts=parts)
 
     def value(self, V: Array, C: Array) -> float:
         return self.codes(C).value(V)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -60,6 +59,12 @@ class FactorModel:
         those of V with the lengths of U moved into it, which is the same problem without a
         constraint: the U-step pays for length, and `normalize` moves it over without changing the
         objective.
+    held : (p, k) array or None
+        Entries of U that are known, NaN where one is free.
+    project : mapping
+        For "V" or "U" the projection to a set that the factor stays in.
+    sweeps : (int, int)
+        Coordinate sweeps that a product is worth, on V and on U.
     """
 
     def __init__(
@@ -73,6 +78,9 @@ class FactorModel:
         terms_V: Sequence[Term] = (),
         terms_U: Sequence[Term] = (),
         unit: bool = False,
+        held: Array | None = None,
+        project: Mapping[str, Callable[[Array], Array]] | None = None,
+        sweeps: tuple[int, int] = (1, 1),
     ) -> None:
         self.data, self.loss = data, loss
         self.weights = None if weights is None else data.rows(weights)
@@ -97,22 +105,21 @@ class FactorModel:
         self.seen = Seen(self.R, self.d, self.S, self.constant)
         self.size = loss.size(data, self.weights)
         self.eps = float(np.finfo(data.dtype).eps)
-        self.factor = 1.0  # what X was divided by, where its values are extreme
-        self.weight_scale = 1.0  # and the sample weights, where nothing else is weighed
-        self.sweeps = {"V": 1, "U": 1}
-        self.held: Held | None = None
-        self.known: Any = None  # how an estimator makes parts of what is held
+        self.sweeps = {"V": sweeps[0], "U": sweeps[1]}
+        self.project = dict(project or {})
+        self.held = None if held is None else self._hold(held)
 
     @property
     def newton_sides(self) -> str:
         """The factors that second-order sweeps can move: they cannot hold an entry."""
         return self.R.newton_sides if self.held is None else self.R.newton_sides.replace("U", "")
 
-    def hold(self, values: Array) -> None:
-        """Hold entries of U, (p, k): NaN where one is free. Before any step is made."""
+    def _hold(self, values: Array) -> Held:
         known = ~np.isnan(values)
         parts = (np.where(known, values, 0), known, ~known.any(axis=0))
-        self.held = Held(*(self.data.small(a.astype(self.data.dtype)) for a in parts))
+        held = Held(*(self.data.small(a.astype(self.data.dtype)) for a in parts))
+        self.project["U"] = held.project
+        return held
 
     # -- terms ------------------------------------------------------------------------------
 
@@ -175,9 +182,9 @@ class FactorModel:
         """Those of several starts, by one wide product with X where the loss allows it."""
         halves = [self._half(side, Z, U) for Z, U in points]
         subs = self.loss.subproblems(self.seen, side, points, halves)
-        if side == "U" and self.held is not None:
-            for sub in subs:
-                sub.held, sub.project = self.held.known, self.held.project
+        for sub in subs:
+            sub.project = self.project.get(side)
+            sub.held = self.held.known if side == "U" and self.held is not None else None
         return subs
 
     def value(self, Z: Array, U: Array) -> float:
@@ -207,8 +214,7 @@ class FactorModel:
         """
         if self.R.lack is not None:
             U = U * self.R.lack.seen_columns
-        if self.held is not None:
-            U = self.held.project(U)
+        Z, U = (self.project.get(side, _same)(F) for side, F in (("V", Z), ("U", U)))
         return self.normalize(Z, U)
 
     def fit_scale(self, V: Array, U: Array) -> Array:
@@ -245,6 +251,10 @@ class FactorModel:
     def expand(self, Z: Array) -> Array:
         """V = A Z."""
         return Z if self.rows is None else self.data.expand_rows(self.rows, Z)
+
+
+def _same(F: Array) -> Array:
+    return F
 
 
 def _common(lengths: Array) -> Array:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
-from dataclasses import dataclass
+from dataclasses import replace
 from numbers import Integral
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted
 
@@ -16,23 +14,17 @@ from partwise.engine.arrays import own, to_numpy
 from partwise.engine.numeric import Array
 from partwise.estimators._base import Factorizer
 from partwise.estimators._callbacks import with_callbacks
+from partwise.estimators.fitting import Description, fit
 from partwise.evaluation.cluster import Clustering
 from partwise.evaluation.groups import Groups
-from partwise.knowledge.graph.neighborhood import Neighborhood
-from partwise.knowledge.labels import Labels, encode_labels
 
 
 class Grouped:
     """Mixin: clusters of `embedding_` and, with labels, class decisions; made when asked for."""
 
     embedding_: Any
-    random_state: Any
     _groups: Groups
     _plain_transform: Any
-
-    def _seed(self) -> int:
-        """For what is random beside the start, so that the start's own numbers stay the same."""
-        return int(self.random_state) if isinstance(self.random_state, Integral) else 0
 
     def _asked(self, name: str) -> Groups:
         if "_groups" not in vars(self):
@@ -107,22 +99,6 @@ class Grouped:
         return np.asarray(to_numpy(self._plain_transform(X, **given)))
 
 
-@dataclass(frozen=True)
-class Knowledge:
-    """What a person said about the samples: labels and a graph, checked."""
-
-    labels: Labels | None
-    neighbors: Neighborhood | None = None
-
-    @property
-    def graph(self) -> sp.csr_array | None:
-        return None if self.neighbors is None else self.neighbors.graph
-
-    @property
-    def n_classes(self) -> int:
-        return 0 if self.labels is None else self.labels.n_classes
-
-
 class GroupedFactorizer(Grouped, Factorizer):
     """Base of the estimators that take labels, be it only to say what the groups are."""
 
@@ -131,41 +107,8 @@ class GroupedFactorizer(Grouped, Factorizer):
         "n_clusters": [Interval(Integral, 1, None, closed="left"), None],
     }
 
-    def _prepare(self, X: Any, y: Any, **given: Any) -> Knowledge:
-        return Knowledge(encode_labels(y, X.shape[0]))
-
-    def _per_class(self) -> int:
-        """Parts of each class, where their number comes from the labels."""
-        return 1
-
-    def _n_parts(self, X: Any, H: Any, extra: Any) -> int:
-        given = self.init == "custom" and H is not None
-        if self.n_components == "auto" and not given and extra is not None and extra.n_classes:
-            return extra.n_classes * self._per_class()
-        return super()._n_parts(X, H, extra)
-
-    def _store(self, model: Any, solution: Any, solver: str, k: int, extra: Any) -> Array:
-        V = super()._store(model, solution, solver, k, extra)
-        self._set_groups(extra, k)
-        if model.weights is not None:
-            self._groups.weights = np.asarray(to_numpy(model.weights), dtype=np.float64)
-        return V
-
-    def _set_groups(self, extra: Knowledge, k: int) -> None:
-        """What `labels_` and `predict` need; they do their work when they are asked."""
-        labels = extra.labels
-        self.__dict__.pop("classes_", None)
-        if labels is not None:
-            self.classes_ = labels.classes
-            if k < labels.n_classes:
-                warnings.warn(
-                    f"{type(self).__name__} has {k} parts for {labels.n_classes} classes: classes "
-                    "share parts and are told apart by how much they use of each.",
-                    UserWarning,
-                    stacklevel=7,
-                )
-        size = self.n_clusters or extra.n_classes or k
-        self._groups = Groups(int(size), self._seed(), labels)
+    def _describe(self) -> Description:
+        return replace(super()._describe(), labelled=True)
 
     @with_callbacks
     def fit(
@@ -189,7 +132,7 @@ class GroupedFactorizer(Grouped, Factorizer):
         -------
         self
         """
-        self._fit(X, y, W, H, sample_weight)
+        fit(self, X, y, W=W, H=H, sample_weight=sample_weight)
         return self
 
     @with_callbacks
@@ -197,4 +140,4 @@ class GroupedFactorizer(Grouped, Factorizer):
         self, X: Any, y: Any = None, W: Any = None, H: Any = None, *, sample_weight: Any = None
     ) -> Array:
         """`fit`, and return the codes of the training samples."""
-        return own(self._fit(X, y, W, H, sample_weight))
+        return own(fit(self, X, y, W=W, H=H, sample_weight=sample_weight))

@@ -8,7 +8,8 @@ import numpy as np
 from sklearn.utils import check_array
 
 from partwise.engine.arrays import Array, namespace, to_numpy
-from partwise.engine.problem import FactorModel, column_lengths
+from partwise.engine.data import DataMatrix
+from partwise.engine.problem import column_lengths
 
 #: What a start has where a seed is zero, of the seed's mean: a multiplicative step cannot leave 0.
 LIFT = 1e-3
@@ -23,9 +24,22 @@ class Known:
         NaN where nothing is known.
     shape : (k, p)
     dtype : dtype of X
+    unit_norm : 1, 2 or None
+        The norm of parts that are held at length one.
+    root : float
+        What the factors are divided by, where X is divided by its square.
     """
 
-    def __init__(self, fixed: Any, seeds: Any, shape: tuple[int, int], dtype: Any) -> None:
+    def __init__(
+        self,
+        fixed: Any,
+        seeds: Any,
+        shape: tuple[int, int],
+        dtype: Any,
+        *,
+        unit_norm: int | None = None,
+        root: float = 1.0,
+    ) -> None:
         fixed = _check(fixed, "fixed_components", shape[1], dtype)
         seeds = _check(seeds, "seed_components", shape[1], dtype)
         count = len(fixed) + len(seeds)
@@ -37,39 +51,38 @@ class Known:
         self.H, self.seeds = np.full((2, *shape), np.nan, dtype=dtype)
         self.H[: len(fixed)] = fixed
         self.seeds[len(fixed) : count] = seeds
+        self.root = self.H.dtype.type(root)
         self.scale = np.ones(shape[0], dtype=dtype)
+        if unit_norm is not None:
+            lengths = column_lengths(np.nan_to_num(self.H.T), unit_norm)
+            self.scale = np.where(lengths > 0, lengths, 1).astype(dtype)
 
-    def hold(self, model: FactorModel) -> None:
-        """Have the model keep the fixed parts, at length one where parts are held at it."""
+    @property
+    def held(self) -> Array | None:
+        """What a model holds of U, at length one where parts are held at it; NaN where free."""
         if np.isnan(self.H).all():
-            return
-        if model.unit and not model.S.delta:
-            lengths = column_lengths(np.nan_to_num(self.H.T), model.loss.unit_norm)
-            self.scale = np.where(lengths > 0, lengths, 1).astype(self.H.dtype)
-        root = self.H.dtype.type(np.sqrt(model.factor))
-        model.hold(np.ascontiguousarray((self.H / self.scale[:, None] / root).T))
+            return None
+        return np.ascontiguousarray((self.H / self.scale[:, None] / self.root).T)
 
-    def start(self, model: FactorModel, V: Array, U: Array, *, custom: bool) -> tuple[Array, Array]:
+    def start(self, data: DataMatrix, V: Array, U: Array, *, custom: bool) -> tuple[Array, Array]:
         """A start at the seeds; codes that a user gave are for fixed parts as they were given."""
-        seeds = self.seeds / self.seeds.dtype.type(np.sqrt(model.factor))
+        seeds = self.seeds / self.root
         if not np.isnan(seeds).all():
             means = np.nanmean(np.where(np.isnan(seeds).all(axis=1)[:, None], 0, seeds), axis=1)
             seeds = np.ascontiguousarray(np.maximum(seeds, LIFT * means[:, None]).T)
-            there = model.data.small((~np.isnan(seeds)).astype(seeds.dtype))
-            U = namespace(U).where(there > 0, model.data.small(np.nan_to_num(seeds)), U)
+            there = data.small((~np.isnan(seeds)).astype(seeds.dtype))
+            U = namespace(U).where(there > 0, data.small(np.nan_to_num(seeds)), U)
         if custom and (self.scale != 1).any():
-            V = V * model.data.small(self.scale)
+            V = V * data.small(self.scale)
         return V, U
 
-    def finish(self, model: FactorModel, V: Array, H: Array) -> tuple[Array, Array]:
+    def finish(self, data: DataMatrix, V: Array, H: Array) -> tuple[Array, Array]:
         """Codes and parts as a user gets them: what was fixed as it was given, to the last bit."""
         if np.isnan(self.H).all():
             return V, H
-        scale = model.data.small(self.scale)
-        known = model.data.small((~np.isnan(self.H)).astype(self.H.dtype))
-        H = namespace(H).where(
-            known > 0, model.data.small(np.nan_to_num(self.H)), H * scale[:, None]
-        )
+        scale = data.small(self.scale)
+        known = data.small((~np.isnan(self.H)).astype(self.H.dtype))
+        H = namespace(H).where(known > 0, data.small(np.nan_to_num(self.H)), H * scale[:, None])
         return V / scale, H
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from partwise.engine.arrays import NO_MEMORY
+from partwise.engine.arrays import NO_MEMORY, contiguous
 from partwise.engine.solvers.loop import Solution
 
 #: Set by scikit-learn during a fit and taken away by its own clean-up.
@@ -124,7 +124,7 @@ class Progress:
         self._begin(task)
         return self._end(
             task,
-            reconstruction_attributes=lambda: self.estimator._partial_attributes(solution),
+            reconstruction_attributes=lambda: partial_attributes(solution),
         )
 
     def finish(self) -> None:
@@ -132,3 +132,10 @@ class Progress:
         if self.callbacks:
             self._end_start()
             self._end(self.root)
+
+
+def partial_attributes(solution: Solution) -> dict[str, Any]:
+    """What an estimator would have if its fit ended here."""
+    parts, k = contiguous(solution.U.T), solution.U.shape[1]
+    sizes = {"n_components_": k, "_n_components": k, "n_iter_": solution.n_iter}
+    return {"components_": parts, **sizes}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import warnings
 from typing import Any
 
 import numpy as np
@@ -12,7 +14,16 @@ from sklearn.utils.validation import _check_sample_weight
 from partwise.engine.arrays import to_numpy
 from partwise.engine.numeric import Array
 
+_OURS = ("partwise.", "sklearn.")
 SIGNED = "CF and LCF take signed data"
+
+
+def warn(message: str, category: type[Warning] = UserWarning) -> None:
+    """A warning at the line that called this package, through scikit-learn or not."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(_OURS):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, category, stacklevel=level)
 
 
 def check_finite(X: Any) -> None:

@@ -8,7 +8,6 @@ from partwise.estimators._constrained import (
     CLASS_CONSTRAINTS,
     SCALE_CONSTRAINTS,
     ConstrainedFactorizer,
-    Pieces,
 )
 from partwise.estimators._docs import documented
 
@@ -116,10 +115,3 @@ class CDNMF(ConstrainedFactorizer):
         self.missing_values = missing_values
         self.fixed_components = fixed_components
         self.seed_components = seed_components
-
-    def _pieces(self) -> Pieces:
-        printed = 1.0 if self.beta_loss == "frobenius" else 10.0
-        return Pieces(
-            class_reg=printed if self.class_reg is None else self.class_reg,
-            components_per_class=self.components_per_class,
-        )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
-from partwise.estimators._constrained import ConstrainedFactorizer, Pieces
+from partwise.estimators._constrained import ConstrainedFactorizer
 from partwise.estimators._docs import documented
+from partwise.estimators.fitting import Description
 
 
 @documented
@@ -96,5 +98,5 @@ class CNMF(ConstrainedFactorizer):
         self.fixed_components = fixed_components
         self.seed_components = seed_components
 
-    def _pieces(self) -> Pieces:
-        return Pieces(hard_labels=True)
+    def _describe(self) -> Description:
+        return replace(super()._describe(), hard_labels=True)

@@ -2,34 +2,26 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from numbers import Real
-from typing import Any, NoReturn
+from typing import Any
 
-import numpy as np
-import scipy.sparse as sp
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from partwise.engine.arrays import own
-from partwise.engine.concepts import ConceptModel, DenseGram, Gram, LinearGram, code_problem
-from partwise.engine.data import as_data
+from partwise.engine.concepts import Codes
 from partwise.engine.numeric import Array
 from partwise.engine.solvers.codes import solve_quadratic
-from partwise.engine.solvers.loop import Settings, alternate, residual_at
-from partwise.engine.solvers.steps import make_step
-from partwise.estimators import _inputs, _validate
+from partwise.estimators import _validate
 from partwise.estimators._callbacks import with_callbacks
 from partwise.estimators._docs import documented
-from partwise.estimators._grouped import GroupedFactorizer, Knowledge
-from partwise.estimators._progress import Progress, all_or_nothing
-
-KERNELS = {"linear", "rbf", "poly", "cosine", "precomputed"}
-#: A kernel matrix above this size is announced before it is made.
-ANNOUNCE_BYTES = 500_000_000
+from partwise.estimators._grouped import GroupedFactorizer
+from partwise.estimators._kernel import KERNELS, Kernel
+from partwise.estimators.fitting import Description
+from partwise.estimators.fitting.checking import check_matrix
+from partwise.estimators.fitting.concepts import code_start, fit_concepts, new_codes
 
 
 @documented
@@ -139,192 +131,13 @@ class CF(GroupedFactorizer):
         self.random_state = random_state
         self.verbose = verbose
 
-    def _locality(self) -> float:
-        return 0.0
+    locality = 0.0
 
-    # -- the kernel ---------------------------------------------------------------------------
+    def _describe(self) -> Description:
+        return replace(super()._describe(), local=True, signed=True)
 
-    def _check_X(self, X: Any, *, reset: bool) -> Any:
-        _inputs.check_local(X, type(self).__name__)
-        return validate_data(
-            self, X, accept_sparse=("csr", "csc"), dtype=[np.float64, np.float32], reset=reset
-        )
-
-    def _kernel(self, X: Any, Y: Any) -> Array:
-        """k(x, y) for all pairs."""
-        from sklearn.metrics.pairwise import pairwise_kernels
-
-        need = X.shape[0] * Y.shape[0] * X.dtype.itemsize
-        if need > ANNOUNCE_BYTES:
-            warnings.warn(
-                f"kernel={self.kernel!r} needs {need / 1e9:.1f} GB for a "
-                f"{X.shape[0]} x {Y.shape[0]} matrix; a linear kernel needs none.",
-                ResourceWarning,
-                stacklevel=5,
-            )
-        gamma = {"gamma": self.gamma} if self.kernel in ("rbf", "poly") else {}
-        K = pairwise_kernels(X, Y, metric=self.kernel, **gamma)
-        return np.asarray(K, dtype=X.dtype)
-
-    def _gram(self, X: Any) -> Gram:
-        if self.kernel == "precomputed":
-            if sp.issparse(X):
-                X = X.toarray()
-            if X.shape[0] != X.shape[1]:
-                raise ValueError(
-                    f"kernel='precomputed' needs a square kernel matrix, got shape {X.shape}."
-                )
-            return DenseGram(_kernel_checked(X, "the precomputed kernel"))
-        if self.kernel != "linear":
-            return DenseGram(_kernel_checked(self._kernel(X, X), f"kernel={self.kernel!r}"))
-        low = X.data.min(initial=0) if sp.issparse(X) else X.min(initial=0)
-        if low >= 0:
-            return LinearGram(as_data(X), None, None)
-        positive = X.maximum(0) if sp.issparse(X) else np.maximum(X, 0)
-        return LinearGram(as_data(X), as_data(positive), as_data(positive - X))
-
-    # -- starts and fitting ---------------------------------------------------------------------
-
-    def _cluster_start(
-        self, X: Any, gram: Gram, k: int, rng: np.random.RandomState
-    ) -> tuple[Array, Array]:
-        """Memberships of a k-means: V with 0.2 elsewhere, C the averages of the clusters.
-
-        For a kernel the clusters of the samples stand in for those of their images, and for a
-        precomputed one those of the rows of K.
-        """
-        from sklearn.cluster import KMeans
-
-        n = X.shape[0]
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            labels = KMeans(min(k, n), n_init=10, random_state=rng).fit(X).labels_
-        member = np.zeros((n, k), dtype=X.dtype)
-        member[np.arange(n), labels] = 1
-        V = member + X.dtype.type(0.2)
-        sizes = np.maximum(member.sum(axis=0), 1)
-        return V, (member + X.dtype.type(0.2 / k)) / sizes
-
-    def _concept_starts(self, X: Any, gram: Gram, k: int, W: Any, C: Any) -> list[Any]:
-        n, name = X.shape[0], type(self).__name__
-        rng = check_random_state(self.random_state)
-        if self.init == "custom":
-            if W is None or C is None:
-                raise ValueError("init='custom' needs both W and C.")
-            V0 = _validate.check_start(W, (n, k), X.dtype, "W", name)
-            C0 = _validate.check_start(C, (n, k), X.dtype, "C", name)
-            return [lambda: (V0.copy(), C0.copy())]
-        if W is not None or C is not None:
-            warnings.warn(
-                "When init!='custom', provided W or C are ignored. Set init='custom' to use them.",
-                RuntimeWarning,
-                stacklevel=4,
-            )
-        seeds = rng.randint(np.iinfo(np.int32).max, size=self.n_init)
-
-        def one(seed: int) -> tuple[Array, Array]:
-            child = np.random.RandomState(seed)
-            if self.init == "kmeans":
-                return self._cluster_start(X, gram, k, child)
-            V, C = child.uniform(size=(2, n, k)).astype(X.dtype)
-            return V, C / C.sum(axis=0)
-
-        return [lambda s=s: one(s) for s in seeds]
-
-    def _fit_concepts(self, X: Any, y: Any, W: Any, C: Any) -> Array:
-        with all_or_nothing(self):
-            return self._fit_whole_concepts(X, y, W, C)
-
-    def _fit_whole_concepts(self, X: Any, y: Any, W: Any, C: Any) -> Array:
-        self._validate_params()
-        solver = "nesterov" if self.solver == "auto" else self.solver
-        X = self._check_X(X, reset=True)
-        extra = self._prepare(X, y)
-        k = self._n_parts(X, C.T if C is not None else None, extra)
-        if self.kernel == "linear":
-            _validate.check_squares(X, type(self).__name__)
-        gram = self._gram(X)
-        plain = solver == "mu"  # as printed
-        model = ConceptModel(gram, self._locality(), balance=not plain)
-        _validate.check_scale(model.constant, True, type(self).__name__)
-        model.sweeps["V"] = 4
-        settings = Settings(
-            max_iter=self.max_iter,
-            tol=self.tol,
-            order="UV",
-            extrapolate=not plain,
-            guard=not plain,
-        )
-        makes = self._concept_starts(X, gram, k, W, C)
-        report = Progress(self, X, y, len(makes))
-        best: Any = None
-        for number, make in enumerate(makes):
-            V, C0 = make()
-            if not plain:  # concepts inside the samples: far away, locality would empty V at once
-                C0 = C0 / np.maximum(C0.sum(axis=0), np.finfo(X.dtype).tiny)
-                V = model.fit_scale(V, C0)
-            try:
-                found = alternate(model, V, C0, make_step(solver), settings, report(number))
-            except np.linalg.LinAlgError:  # factors beyond all bounds
-                if self.kernel == "linear":
-                    raise
-                self._refuse_kernel(-np.inf)
-            if best is None or found.history[-1] < best.history[-1]:
-                best = found
-        # ‖φ(X) - V Cᵀ φ(X)‖² >= 0 for every kernel: below zero there is no φ
-        if not best.history[-1] >= -1e-3 * abs(model.constant):
-            self._refuse_kernel(best.history[-1])
-        V = self._store_concepts(X, model, best, solver, k, extra)
-        report.finish()
-        return V
-
-    def _refuse_kernel(self, objective: float) -> NoReturn:
-        raise ValueError(
-            f"kernel={self.kernel!r} is not positive semi-definite: the objective fell to "
-            f"{objective:g}; use a matrix of inner products."
-        )
-
-    def _store_concepts(
-        self, X: Any, model: ConceptModel, found: Any, solver: str, k: int, extra: Knowledge
-    ) -> Array:
-        V, C, objective = found.Z, found.U, found.history[-1]
-        if solver != "mu":
-            sub = model.codes(C)
-            # from transform's start, if that is no worse: concepts may be close to collinear, and
-            # then equally good codes lie far apart
-            for start in (self._code_start(sub), V):
-                final = solve_quadratic(sub, start, self.tol, 2 * model.constant)
-                if sub.value(final) <= objective * (1 + 1e-9):
-                    V, objective = final, sub.value(final)
-                    found.history[-1] = min(objective, found.history[-1])
-                    break
-        residual = residual_at(model, {"V": V, "U": C}, objective, self.tol)
-        if not found.converged and self.tol > 0 and found.n_iter >= self.max_iter:
-            warnings.warn(
-                f"Maximum number of iterations {self.max_iter} reached. "
-                "Increase it to improve convergence.",
-                ConvergenceWarning,
-                stacklevel=5,
-            )
-        self._set_groups(extra, k)
-        self._n_components = k
-        self.n_components_ = k
-        self.concept_weights_ = C
-        self.embedding_ = V
-        self._basis_gram = C.T @ model.product(C)
-        self._signed = model.gram.signed
-        self.__dict__.pop("components_", None)
-        self.__dict__.pop("_X_fit", None)
-        if self.kernel == "linear":
-            self.components_ = np.ascontiguousarray((X.T @ C).T)
-        elif self.kernel != "precomputed":
-            self._X_fit = X.copy()  # the caller may change X
-        self.objective_ = max(objective, 0.0)
-        self.objective_history_ = np.asarray(found.history)
-        self.reconstruction_err_ = float(np.sqrt(2 * self.objective_))
-        self.n_iter_, self.kkt_residual_ = found.n_iter, residual
-        self.status_, self.solver_ = found.status, solver
-        return V
+    def _kernel(self) -> Kernel:
+        return Kernel(self.kernel, self.gamma)
 
     @with_callbacks
     def fit(self, X: Any, y: Any = None, *, W: Any = None, C: Any = None) -> Any:  # type: ignore[override]
@@ -343,7 +156,7 @@ class CF(GroupedFactorizer):
         -------
         self
         """
-        self._fit_concepts(X, y, W, C)
+        fit_concepts(self, self._kernel(), X, y, W=W, C=C)
         return self
 
     @with_callbacks
@@ -351,41 +164,19 @@ class CF(GroupedFactorizer):
         self, X: Any, y: Any = None, W: Any = None, C: Any = None
     ) -> Array:
         """`fit`, and return the codes of the training samples."""
-        return own(self._fit_concepts(X, y, W, C))
+        return own(fit_concepts(self, self._kernel(), X, y, W=W, C=C))
 
     # -- using ----------------------------------------------------------------------------------
 
-    def _code_start(self, sub: Any) -> Array:
-        k = sub.C.shape[1]
-        scale = np.maximum(np.diag(sub.G), np.finfo(sub.G.dtype).tiny)
-        return np.maximum(sub.C / scale / k, 0).astype(sub.C.dtype)
+    def _plain_transform(self, X: Any, graph: Any = None) -> Array:
+        return self._coded(X)[1]
 
-    def _code_problem(self, X: Any) -> Any:
-        """The subproblem in V for new samples."""
-        C, locality = self.concept_weights_, self._locality()
-        if self.kernel == "linear":
-            KC = np.asarray(X @ self.components_.T.astype(X.dtype, copy=False))
-            a = as_data(X).row_sq_norms().astype(X.dtype)
-        elif self.kernel == "precomputed":
-            if locality:
-                raise ValueError(
-                    "LCF with a precomputed kernel cannot transform: it needs k(x, x) of the new "
-                    "samples; use a named kernel."
-                )
-            KC = np.asarray(X @ C)
-            a = np.zeros(X.shape[0], dtype=X.dtype)  # a constant: it moves no minimiser
-        else:
-            KC = self._kernel(X, self._X_fit) @ C
-            a = self._self_kernel(X)
-        return code_problem(a, KC, self._basis_gram.astype(X.dtype, copy=False), locality)
-
-    def _self_kernel(self, X: Any) -> Array:
-        rows = [self._kernel(X[i : i + 1], X[i : i + 1])[0, 0] for i in range(X.shape[0])]
-        return np.asarray(rows, dtype=X.dtype)
-
-    def _plain_transform(self, X: Any, **given: Any) -> Array:
-        sub = self._code_problem(self._check_X(X, reset=False))
-        return solve_quadratic(sub, self._code_start(sub), self.tol, 2 * sub.constant)
+    def _coded(self, X: Any) -> tuple[Codes, Array]:
+        """The problem of new samples, and its solution."""
+        check_is_fitted(self)
+        X = check_matrix(self, self._describe(), X, reset=False)
+        sub = new_codes(self, self._kernel(), X)
+        return sub, solve_quadratic(sub, code_start(sub), self.tol, 2 * sub.constant)
 
     def transform(self, X: Any) -> Array:
         """Code new samples: V >= 0 with the concepts fixed.
@@ -399,7 +190,6 @@ class CF(GroupedFactorizer):
         -------
         V : ndarray of shape (n_samples, n_components)
         """
-        check_is_fitted(self)
         return self._plain_transform(X)
 
     def inverse_transform(self, X: Any) -> Array:
@@ -411,11 +201,8 @@ class CF(GroupedFactorizer):
 
     def score(self, X: Any, y: Any = None) -> float:
         """Minus the objective per sample, for model selection (higher is better)."""
-        check_is_fitted(self)
-        X = self._check_X(X, reset=False)
-        sub = self._code_problem(X)
-        codes = solve_quadratic(sub, self._code_start(sub), self.tol, 2 * sub.constant)
-        return -sub.value(codes) / X.shape[0]
+        sub, codes = self._coded(X)
+        return -sub.value(codes) / len(codes)
 
     @property
     def _n_features_out(self) -> int:
@@ -426,30 +213,6 @@ class CF(GroupedFactorizer):
         tags.input_tags.positive_only = False
         tags.input_tags.pairwise = self.kernel == "precomputed"
         return tags
-
-
-def _kernel_checked(K: Array, what: str) -> Array:
-    """K itself, if it can be a kernel: symmetric, and k(x, y)² <= k(x, x) k(y, y)."""
-    own = np.sqrt(np.maximum(np.diag(K), 0))
-    if not (np.diag(K) >= 0).all():
-        raise ValueError(
-            f"{what} is not positive semi-definite: k(x, x) = {np.diag(K).min():g} for a sample; "
-            "use a matrix of inner products."
-        )
-    slack = 1e4 * np.finfo(K.dtype).eps * float(own.max(initial=0)) ** 2
-    for first in range(0, len(K), 256):  # by rows: no second matrix of this size
-        rows = slice(first, first + 256)
-        gap = float(np.abs(K[rows] - K[:, rows].T).max())
-        if not gap <= slack:
-            raise ValueError(
-                f"{what} must be symmetric, got entries that differ by {gap:g}; use (K + K.T) / 2."
-            )
-        if not (np.abs(K[rows]) <= np.outer(own[rows], own) + slack).all():
-            raise ValueError(
-                f"{what} is not positive semi-definite: k(x, y)² exceeds k(x, x) k(y, y) for some "
-                "pair; use a matrix of inner products."
-            )
-    return K
 
 
 @documented
@@ -528,6 +291,3 @@ class LCF(CF):
             verbose=verbose,
         )
         self.locality = locality
-
-    def _locality(self) -> float:
-        return self.locality

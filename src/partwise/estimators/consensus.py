@@ -21,6 +21,7 @@ from partwise.engine.solvers.codes import solve_quadratic
 from partwise.engine.subproblems import Quadratic
 from partwise.estimators._base import Factorizer
 from partwise.estimators.concepts import CF
+from partwise.estimators.fitting import every_start
 from partwise.estimators.nmf import NMF, non_negative_factorization
 from partwise.estimators.ntf import NTF
 
@@ -176,19 +177,12 @@ def runs(
     model = clone(model).set_params(n_components=k)
     if "init" in model.get_params() and model.init is None:
         model.set_params(init="random")
-    found: list[tuple[Array, Array | None]] = []
     apart = getattr(model, "scale", None) == "paper" or isinstance(model, (CF, NTF))
     if isinstance(model, Factorizer) and not apart:
-
-        def keep(problem: Any, solution: Any) -> None:
-            H = to_numpy(solution.U).T.copy()
-            V = problem.data.result(problem.expand(solution.Z)) if codes else None
-            found.append((H, to_numpy(V)))
-
         model.set_params(n_init=n_runs, random_state=rng.randint(2**31 - 1))
-        model._on_solution = keep
-        model.fit(X, **given)
-        return found
+        ends = every_start(model, X, **given)
+        return [(to_numpy(H), to_numpy(V) if codes else None) for V, H in ends]
+    found: list[tuple[Array, Array | None]] = []
     for seed in rng.randint(2**31 - 1, size=n_runs):
         one = clone(model).set_params(random_state=int(seed)).fit(X, **given)
         found.append((to_numpy(one.components_), to_numpy(one.embedding_)))

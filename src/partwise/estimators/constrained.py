@@ -14,7 +14,6 @@ from partwise.estimators._constrained import (
     GRAPH_CONSTRAINTS,
     SCALE_CONSTRAINTS,
     GraphFactorizer,
-    Pieces,
 )
 from partwise.estimators._docs import documented
 
@@ -167,36 +166,3 @@ class ConstrainedNMF(GraphFactorizer):
         self.missing_values = missing_values
         self.fixed_components = fixed_components
         self.seed_components = seed_components
-
-    def _own_terms(self, side: str) -> list[Term]:
-        name = "terms" if side == "V" else "basis_terms"
-        given = list(getattr(self, name) or ())
-        for i, term in enumerate(given):
-            if not isinstance(term, Term):
-                raise TypeError(
-                    f"{name}[{i}] must be a partwise.terms.Term, got {type(term).__name__}; "
-                    "subclass Term with value and gradient."
-                )
-        held = self.scale == "unit" and side == "V" and not self.basis_terms and not self.alpha_H
-        for i, term in enumerate(given if held else ()):
-            if term.degree not in (1, 2) and "bound" not in term.offers:
-                raise ValueError(
-                    f"{name}[{i}]: {term.name} has neither degree 1 or 2 nor a bound, so "
-                    "scale='unit' cannot tell what length costs; give it lipschitz or bound, or "
-                    "penalise the parts too (basis_terms, alpha_H)."
-                )
-        return given
-
-    def _pieces(self) -> Pieces:
-        printed = 1.0 if self.beta_loss == "frobenius" else 10.0
-        return Pieces(
-            hard_labels=self.hard_labels,
-            graph_reg=self.graph_reg,
-            label_weight=self.label_weight,
-            class_reg=printed if self.class_reg is None else self.class_reg,
-            components_per_class=self.components_per_class,
-            smoothing=self.smoothing,
-            alpha_W=self.alpha_W,
-            alpha_H=self.alpha_W if self.alpha_H == "same" else float(self.alpha_H),
-            l1_ratio=self.l1_ratio,
-        )

@@ -11,7 +11,6 @@ from partwise.estimators._constrained import (
     GRAPH_CONSTRAINTS,
     SCALE_CONSTRAINTS,
     GraphFactorizer,
-    Pieces,
 )
 from partwise.estimators._docs import documented
 
@@ -130,9 +129,6 @@ class GNMF(GraphFactorizer):
         self.fixed_components = fixed_components
         self.seed_components = seed_components
 
-    def _pieces(self) -> Pieces:
-        return Pieces(graph_reg=self.graph_reg)
-
 
 @documented
 class SemiGNMF(GraphFactorizer):
@@ -236,6 +232,3 @@ class SemiGNMF(GraphFactorizer):
         self.missing_values = missing_values
         self.fixed_components = fixed_components
         self.seed_components = seed_components
-
-    def _pieces(self) -> Pieces:
-        return Pieces(graph_reg=self.graph_reg, label_weight=self.label_weight)

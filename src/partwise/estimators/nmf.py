@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import warnings
+from dataclasses import replace
 from numbers import Real
 from typing import Any
 
-import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from partwise.engine.arrays import numpy_dtype, own
-from partwise.engine.losses import make_loss
 from partwise.engine.numeric import Array
-from partwise.engine.problem import FactorModel
 from partwise.estimators import _validate
-from partwise.estimators._base import Factorizer, elastic_net
+from partwise.estimators._base import Factorizer
 from partwise.estimators._callbacks import with_callbacks
+from partwise.estimators.fitting import Knowledge, described, fit
+from partwise.estimators.fitting.checking import check_matrix, n_parts
 
 
 class NMF(Factorizer):
@@ -188,20 +187,6 @@ class NMF(Factorizer):
         self.fixed_components = fixed_components
         self.seed_components = seed_components
 
-    def _model(self, data: Any, k: int, weights: Array | None, extra: Any) -> FactorModel:
-        n, p = data.shape
-        alpha_H = self.alpha_W if self.alpha_H == "same" else self.alpha_H
-        return FactorModel(
-            data,
-            make_loss(self.beta_loss),
-            weights=weights,
-            terms_V=elastic_net(self.alpha_W * p, self.l1_ratio, data.dtype),
-            terms_U=elastic_net(alpha_H * n, self.l1_ratio, data.dtype),
-        )
-
-    def _penalized(self) -> bool:
-        return bool(self.alpha_W or (self.alpha_H != "same" and self.alpha_H))
-
     @with_callbacks
     def fit(
         self,
@@ -232,7 +217,8 @@ class NMF(Factorizer):
         -------
         self : NMF
         """
-        self._fit(X, y, W, H, sample_weight, entry_weight=entry_weight)
+        given = {"W": W, "H": H, "sample_weight": sample_weight, "entry_weight": entry_weight}
+        fit(self, X, y, **given)
         return self
 
     @with_callbacks
@@ -247,22 +233,21 @@ class NMF(Factorizer):
         entry_weight: Any = None,
     ) -> Array:
         """Learn the parts of X and return W, its codes; parameters as in `fit`."""
-        return own(self._fit(X, y, W, H, sample_weight, entry_weight=entry_weight))
+        given = {"W": W, "H": H, "sample_weight": sample_weight, "entry_weight": entry_weight}
+        return own(fit(self, X, y, **given))
 
     def _fit_codes(self, X: Any, W: Any, H: Any) -> tuple[Array, Array, int]:
         """W for a given H."""
-        self._validate_params()
-        X = self._check_X(X, reset=True)
+        what = described(self)
+        X = check_matrix(self, what, X, reset=True)
         if H is None:
             raise ValueError("update_H=False needs H.")
-        k = np.shape(H)[0] if self.n_components == "auto" else self._n_parts(X, None, None)
         dtype = numpy_dtype(X.dtype)
+        k = n_parts(replace(what, init="custom"), X.shape[1], H, Knowledge())
         H = _validate.check_start(H, (k, X.shape[1]), dtype, "H", "NMF", zeros=True)
         if W is not None:
-            warnings.warn(
-                "When update_H=False, the provided initial W is not used.",
-                RuntimeWarning,
-                stacklevel=3,
+            _validate.warn(
+                "When update_H=False, the provided initial W is not used.", RuntimeWarning
             )
         self.components_ = H
         return self.transform(X), H, 1

@@ -8,10 +8,9 @@ from typing import Any
 
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from partwise.engine.solvers.loop import Settings
-from partwise.engine.solvers.steps import make_step
-from partwise.estimators._constrained import ConstrainedFactorizer, Pieces
+from partwise.estimators._constrained import ConstrainedFactorizer
 from partwise.estimators._docs import documented
+from partwise.estimators.fitting import Description
 
 
 @documented
@@ -119,18 +118,8 @@ class NMFDC(ConstrainedFactorizer):
 
     beta_loss = "frobenius"
 
-    def _pieces(self) -> Pieces:
-        return Pieces(hard_labels=True, smoothing=self.smoothing)
-
-    def _step(self, solver: str, rng: Any) -> Any:
-        if solver == "nesterov":
-            return make_step("nesterov", inner_iter=self.inner_iter)
-        return super()._step(solver, rng)
-
-    def _settings(self, solver: str, model: Any) -> Settings:
-        settings = super()._settings(solver, model)
-        # the paper's method has no extrapolation between iterations
-        return replace(settings, extrapolate=False) if solver == "nesterov" else settings
+    def _describe(self) -> Description:
+        return replace(super()._describe(), hard_labels=True)
 
 
 @documented
@@ -215,6 +204,3 @@ class NSNMF(ConstrainedFactorizer):
         self.missing_values = missing_values
         self.fixed_components = fixed_components
         self.seed_components = seed_components
-
-    def _pieces(self) -> Pieces:
-        return Pieces(smoothing=self.smoothing)

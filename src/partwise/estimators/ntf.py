@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from numbers import Integral
 from typing import Any
 
 import numpy as np
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.validation import validate_data
 
 from partwise.engine.arrays import own
-from partwise.engine.losses import Frobenius
 from partwise.engine.numeric import Array
-from partwise.engine.problem import FactorModel
 from partwise.engine.solvers.loop import Solution
-from partwise.estimators import _inputs, _validate
 from partwise.estimators._callbacks import with_callbacks
 from partwise.estimators._docs import documented
 from partwise.estimators._grouped import GroupedFactorizer
+from partwise.estimators._progress import all_or_nothing
+from partwise.estimators.fitting import (
+    Checked,
+    Description,
+    Given,
+    Problem,
+    check,
+    described,
+    finish,
+    publish,
+    state,
+)
 
 
 @documented
@@ -92,8 +101,8 @@ class NTF(GroupedFactorizer):
         self.random_state = random_state
         self.verbose = verbose
 
-    def _model(self, data: Any, k: int, weights: Array | None, extra: Any) -> FactorModel:
-        return FactorModel(data, Frobenius())
+    def _describe(self) -> Description:
+        return replace(super()._describe(), local=True, dense=True)
 
     def _shape(self, p: int) -> tuple[int, int]:
         side = round(np.sqrt(p))
@@ -108,12 +117,6 @@ class NTF(GroupedFactorizer):
                 "give (height, width) with that product."
             )
         return int(height), int(width)
-
-    def _check_X(self, X: Any, *, reset: bool) -> Any:
-        _inputs.check_local(X, type(self).__name__)
-        X = validate_data(self, X, dtype=[np.float64, np.float32], reset=reset)
-        _validate.check_non_negative(X, type(self).__name__)
-        return X
 
     @with_callbacks
     def fit(self, X: Any, y: Any = None) -> Any:  # type: ignore[override]
@@ -130,36 +133,43 @@ class NTF(GroupedFactorizer):
         -------
         self
         """
-        self._fit(X, y, None, None, None)
+        self._fit(X, y)
         return self
 
     @with_callbacks
     def fit_transform(self, X: Any, y: Any = None) -> Array:  # type: ignore[override]
         """`fit`, and return the codes of the training samples."""
-        return own(self._fit(X, y, None, None, None))
+        return own(self._fit(X, y))
 
-    def _fit_whole(self, X: Any, y: Any, W: Any, H: Any, sample_weight: Any, **given: Any) -> Array:
+    def _fit(self, X: Any, y: Any) -> Array:
+        """As `fitting.fit`, with tensorly in the place of the loop."""
         try:
-            from tensorly.decomposition import non_negative_parafac_hals
+            import tensorly.decomposition  # noqa: F401
         except ImportError as error:
             raise ImportError("NTF needs tensorly: pip install partwise[tensor]") from error
-        self._validate_params()
-        X = self._check_X(X, reset=True)
-        extra = self._prepare(X, y)
-        k = self._n_parts(X, None, extra)
+        with all_or_nothing(self):
+            what = described(self)
+            checked = check(self, what, X, Given(y))
+            problem = state(what, checked)
+            solution = self._parafac(checked, problem)
+            return publish(self, what, checked, problem, finish(what, problem, solution))
+
+    def _parafac(self, checked: Checked, problem: Problem) -> Solution:
+        """CP factors of the stack of images, the last two as one."""
+        from tensorly.decomposition import non_negative_parafac_hals
+
+        X, k = checked.X, checked.k
         shape = self._shape(X.shape[1])
         if self.init == "svd" and k > min(X.shape):
             raise ValueError(
                 f"init='svd' needs n_components <= min(n_samples, n_features) = {min(X.shape)}, "
                 f"got {k}; use init='random'."
             )
-        data, _, _, factor = self._tame(X)
         if not X.any():  # tensorly would divide by its length
             V, U = np.zeros((len(X), k), X.dtype), np.zeros((X.shape[1], k), X.dtype)
-            solution = Solution(V, U, [0.0], 1, True, "converged: X is zero")
-            return self._store(self._model(data, k, None, extra), solution, "hals", k, extra)
+            return Solution(V, U, [0.0], 1, True, "converged: X is zero")
         (_, (V, A, B)), errors = non_negative_parafac_hals(
-            (X / X.dtype.type(factor)).reshape(len(X), *shape),
+            (X / X.dtype.type(checked.factor)).reshape(len(X), *shape),
             rank=k,
             n_iter_max=self.max_iter,
             init=self.init,
@@ -168,16 +178,10 @@ class NTF(GroupedFactorizer):
             return_errors=True,
         )
         U = np.einsum("ik,jk->ijk", A, B).reshape(-1, k).astype(X.dtype)
-        model = self._model(data, k, None, extra)
-        model.factor = factor
-        history = [float(e) ** 2 * model.constant for e in errors]
+        history = [float(e) ** 2 * problem.model.constant for e in errors]
         done = len(history) < self.max_iter
         status = "converged: change of the error below tol" if done else "stopped at max_iter"
-        solution = Solution(V.astype(X.dtype), U, history, len(history), done, status)
-        return self._store(model, solution, "hals", k, extra)
-
-    def _ends_with_codes(self, model: FactorModel) -> bool:
-        return True
+        return Solution(V.astype(X.dtype), U, history, len(history), done, status)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -2,62 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from numbers import Real
 from typing import Any
 
-import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from partwise.engine.losses import Frobenius
 from partwise.engine.numeric import Array
-from partwise.engine.problem import FactorModel
-from partwise.engine.solvers.loop import Settings
-from partwise.engine.solvers.steps import Step, hals
 from partwise.engine.sparseness import project_columns
-from partwise.engine.subproblems import Quadratic
-from partwise.estimators import _inputs
 from partwise.estimators._docs import documented
 from partwise.estimators._grouped import GroupedFactorizer
-
-
-class SparseModel(FactorModel):
-    """FactorModel whose factors may be projected: ``project`` maps "V", "U" to a function."""
-
-    def __init__(self, data: Any, project: dict[str, Any], weights: Array | None = None) -> None:
-        super().__init__(data, Frobenius(), weights=weights)
-        self.project = project
-
-    def subproblems(self, side: str, points: Sequence[tuple[Array, Array]]) -> Any:
-        subs = super().subproblems(side, points)
-        for sub in subs:
-            sub.project = self.project.get(side)
-        return subs
-
-    def feasible(self, Z: Array, U: Array) -> tuple[Array, Array]:
-        Z = self.project["V"](Z) if "V" in self.project else Z
-        return Z, self.project["U"](U) if "U" in self.project else U
-
-
-def projected_step(sub: Quadratic, Z: Array, steps: int = 5) -> Array:
-    """Projected gradient where the factor is projected, coordinate descent where it is not.
-
-    A step of 1/L minimises a majoriser over the constraint set, so the objective never rises.
-    """
-    project = sub.project
-    if project is None:
-        return hals(sub, Z)
-    lipschitz = sub.lipschitz()
-    if lipschitz == 0:
-        return Z
-    for _ in range(steps):
-        neg, pos = sub.split(Z)
-        Z = project(Z - (pos - neg) / Z.dtype.type(lipschitz))
-    return Z
-
-
-PROJECTED = Step("projected", projected_step, {"frobenius": ("lipschitz",)})
+from partwise.estimators.fitting import Description
 
 
 @documented
@@ -142,27 +99,10 @@ class SparseNMF(GroupedFactorizer):
         self.random_state = random_state
         self.verbose = verbose
 
-    def _check_X(self, X: Any, *, reset: bool) -> Any:
-        _inputs.check_local(X, type(self).__name__)
-        return super()._check_X(X, reset=reset)
-
-    def _model(self, data: Any, k: int, weights: Array | None, extra: Any) -> FactorModel:
-        project: dict[str, Any] = {}
-        if self.sparseness_W is not None and extra is not None:
+    def _describe(self) -> Description:
+        project: dict[str, Callable[[Array], Array]] = {}
+        if self.sparseness_W is not None:
             project["V"] = partial(project_columns, sparseness=self.sparseness_W, unit=False)
-        if self.sparseness_H is not None and extra is not None:
+        if self.sparseness_H is not None:
             project["U"] = partial(project_columns, sparseness=self.sparseness_H, unit=True)
-        return SparseModel(data, project, weights)
-
-    def _step(self, solver: str, rng: np.random.RandomState) -> Step:
-        return PROJECTED
-
-    def _settings(self, solver: str, model: FactorModel) -> Settings:
-        free = self.sparseness_W is None and self.sparseness_H is None
-        # a multiplicative update would leave the constraint set: no last resort but to stay
-        return Settings(
-            max_iter=self.max_iter, tol=self.tol, extrapolate=free, stationary=free, safe=None
-        )
-
-    def _ends_with_codes(self, model: FactorModel) -> bool:
-        return self.sparseness_W is None
+        return replace(super()._describe(), project=project, local=True)

@@ -1,0 +1,224 @@
+"""The first step of a fit: what a user handed in, checked once; everything after it assumes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import validate_data
+
+from partwise.engine.data import DataMatrix, as_data
+from partwise.engine.numeric import Array
+from partwise.engine.solvers.steps import STEPS, check_step
+from partwise.engine.terms import Term
+from partwise.estimators import _gaps, _inputs, _validate
+from partwise.estimators._validate import warn
+from partwise.estimators.fitting.description import Checked, Description, Given, Knowledge
+from partwise.knowledge.graph import check_graph
+from partwise.knowledge.graph.neighborhood import Neighborhood
+from partwise.knowledge.labels import Labels, encode_labels
+
+
+def check(estimator: Any, what: Description, X: Any, given: Given) -> Checked:
+    """X, labels, weights and a graph, as the rest of a fit takes them; refuses before any work."""
+    check_terms(what)
+    solver_name(what)
+    entry_weight = _inputs.plain(given.entry_weight)
+    X = check_matrix(estimator, what, X, entry_weight, reset=True)
+    knowledge = check_knowledge(what, _inputs.plain(given.y), given.graph, X.shape[0])
+    k = n_parts(what, X.shape[1], given.H, knowledge)
+    tamed = tame(what, X, given.W, given.H)
+    weights, scale = check_weights(what, tamed.data, _inputs.plain(given.sample_weight))
+    return Checked(
+        X,
+        tamed.data,
+        k,
+        solver_for(what, tamed.data),
+        knowledge,
+        weights,
+        tamed.W,
+        tamed.H,
+        tamed.factor,
+        scale,
+    )
+
+
+# -- what is asked for ------------------------------------------------------------------------
+
+
+def solver_name(what: Description) -> str:
+    """The step that ``solver`` means for this objective; refuses what cannot be done."""
+    beta, asked, own = what.beta, what.solver, what.own_terms
+    if asked == "cd" and beta != 2:
+        raise ValueError(
+            f"Invalid beta_loss parameter: solver 'cd' does not handle beta_loss = {beta}"
+        )
+    if asked == "auto":
+        name = "hals" if beta == 2 else "newton" if beta == 1 else "mu"
+        able = [s for s in (name, "nesterov", "mu") if STEPS[s].does(beta)]
+        fits = (s for s in able if all(STEPS[s].takes(term, beta) for term in own))
+        name = next(fits, name)
+    else:
+        name = "hals" if asked == "cd" else asked
+        check_step(name, what.beta_loss, beta)
+    if what.graph_reg and beta == 1:
+        if asked not in ("auto", "mu"):
+            raise ValueError(
+                f"solver={asked!r} cannot minimise the KL divergence with a graph; "
+                "solvers that can: mu."
+            )
+        name = "mu"
+    check_step(name, what.beta_loss, beta, own)
+    return name
+
+
+def solver_for(what: Description, data: DataMatrix) -> str:
+    """The step for this back end: tensors have no second-order sweeps."""
+    name = solver_name(what)
+    if name != "newton" or data.newton_sides:
+        return name
+    if what.solver == "auto":
+        return "mu"
+    raise ValueError(
+        "solver='newton' needs X as a numpy or scipy array, on disk or on a cluster; for a "
+        "tensor use solver='mu'."
+    )
+
+
+def check_terms(what: Description) -> None:
+    """The user's own terms are terms, and scale='unit' knows what length costs them."""
+    for name, terms in (("terms", what.terms), ("basis_terms", what.basis_terms)):
+        for i, term in enumerate(terms or ()):
+            if not isinstance(term, Term):
+                raise TypeError(
+                    f"{name}[{i}] must be a partwise.terms.Term, got {type(term).__name__}; "
+                    "subclass Term with value and gradient."
+                )
+    if what.scale != "unit" or what.basis_terms or what.alpha_H:
+        return
+    for i, term in enumerate(what.terms or ()):
+        if term.degree not in (1, 2) and "bound" not in term.offers:
+            raise ValueError(
+                f"terms[{i}]: {term.name} has neither degree 1 or 2 nor a bound, so "
+                "scale='unit' cannot tell what length costs; give it lipschitz or bound, or "
+                "penalise the parts too (basis_terms, alpha_H)."
+            )
+
+
+# -- the data ---------------------------------------------------------------------------------
+
+
+def check_matrix(
+    estimator: Any, what: Description, X: Any, entry_weight: Any = None, *, reset: bool
+) -> Any:
+    """X checked, with weights of its entries; data with gaps where not all count alike."""
+    if what.local:
+        _inputs.check_local(X, what.whom)
+    if not (what.signed or what.dense):
+        special = _inputs.check_special(estimator, X, reset=reset, beta=what.beta)
+        if special is not None:
+            _gaps.refuse(X, entry_weight)
+            return special
+    with _gaps.naming_the_setting(estimator):
+        X = validate_data(
+            estimator,
+            X,
+            accept_sparse=False if what.dense else ("csr", "csc"),
+            dtype=[np.float64, np.float32],
+            ensure_all_finite=True if what.missing_values is None else "allow-nan",
+            reset=reset,
+        )
+    return X if what.signed else _non_negative(what, X, entry_weight)
+
+
+def _non_negative(what: Description, X: Any, entry_weight: Any) -> Any:
+    """X >= 0 where it is to be, as data with gaps if it has some."""
+    X, places, seen = _gaps.without_gaps(X, what.missing_values)
+    _validate.check_finite(X)
+    _validate.check_non_negative(X, what.whom)
+    if what.beta <= 0 and (X.min() == 0):
+        raise ValueError(_inputs.ZEROS)
+    wrap = as_data if what.device is None else partial(_inputs.move, device=what.device)
+    if places is None and entry_weight is None:
+        return X if what.device is None else wrap(X)
+    if what.beta not in (1.0, 2.0):
+        raise ValueError(
+            f"missing_values and entry_weight need beta_loss 'frobenius' or "
+            f"'kullback-leibler', got {what.beta_loss!r}."
+        )
+    found = _gaps.with_gaps(X, places, seen, entry_weight, wrap)
+    return wrap(found) if found is X and what.device is not None else found
+
+
+@dataclass(frozen=True, eq=False)
+class Tamed:
+    """X over a power of four where its values are extreme, the start over its root."""
+
+    data: DataMatrix
+    W: Any = None
+    H: Any = None
+    factor: float = 1.0
+
+
+def tame(what: Description, X: Any, W: Any = None, H: Any = None) -> Tamed:
+    """Only for models without penalties, whose weights would have to change with X."""
+    factor = 1.0 if what.signed else _validate.extreme_factor(X)
+    if factor == 1:
+        return Tamed(as_data(X), W, H)
+    _validate.check_factor(factor, what.beta, what.whom)
+    if what.penalized:
+        _validate.check_fourth(factor, what.whom)
+        return Tamed(as_data(X), W, H)
+    root = np.sqrt(factor)
+    W, H = (Z if Z is None else np.asarray(Z) / Z.dtype.type(root) for Z in (W, H))
+    # scipy divides float32 by float32 in float64
+    return Tamed(as_data((X / X.dtype.type(factor)).astype(X.dtype, copy=False)), W, H, factor)
+
+
+# -- what is known of the samples -------------------------------------------------------------
+
+
+def check_knowledge(what: Description, y: Any, graph: Any, n: int) -> Knowledge:
+    """Labels and a user's own graph."""
+    labels = encode_labels(y, n) if what.labelled else None
+    _say_what_labels_do(what, labels)
+    return Knowledge(labels, None if graph is None else Neighborhood(check_graph(graph, n)))
+
+
+def _say_what_labels_do(what: Description, labels: Labels | None) -> None:
+    if what.uses_labels and (labels is None or labels.n_labelled == 0):
+        warn(f"{what.whom} was given no label: it is the model without labels.")
+    elif what.hard_labels and labels is not None and labels.counts.max() < 2:
+        warn(
+            f"{what.whom}: no class has two labelled samples, so hard labels change nothing; "
+            "label at least two samples of a class."
+        )
+
+
+def n_parts(what: Description, p: int, H: Any, knowledge: Knowledge) -> int:
+    """k, where it is not said: rows of a custom H, else parts for each class, else p."""
+    if what.n_components == "auto" and what.init == "custom" and H is not None:
+        return np.shape(H)[0]
+    if what.n_components == "auto" and knowledge.n_classes:
+        return knowledge.n_classes * what.components_per_class
+    return p if what.n_components in (None, "auto") else int(what.n_components)  # type: ignore[arg-type]
+
+
+def check_weights(
+    what: Description, data: DataMatrix, sample_weight: Any
+) -> tuple[Array | None, float]:
+    """Weights of the samples, None where all count once, and what they were divided by."""
+    weights = _validate.check_weights(sample_weight, data)
+    if what.sample_weighting == "ncw":
+        ncw = _validate.ncw_weights(data)
+        weights = ncw if weights is None else weights * ncw
+    if weights is None or (weights == 1).all():
+        return None, 1.0  # the plain model, to the last bit
+    if what.beta not in (1.0, 2.0):
+        raise ValueError(
+            f"sample_weight needs beta_loss 'frobenius' or 'kullback-leibler', got "
+            f"{what.beta_loss!r}."
+        )
+    return (weights, 1.0) if what.penalized else _validate.tame_weights(weights)

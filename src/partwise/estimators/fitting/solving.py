@@ -1,0 +1,133 @@
+"""The third step of a fit: the best of the starts, solved to the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Protocol
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+
+from partwise.engine.arrays import cast, namespace
+from partwise.engine.numeric import Array
+from partwise.engine.problem import FactorModel, unit_columns
+from partwise.engine.solvers.batch import solve_many
+from partwise.engine.solvers.checkpoint import Checkpoint
+from partwise.engine.solvers.codes import solve_codes
+from partwise.engine.solvers.loop import Solution, alternate, residual_at
+from partwise.engine.solvers.steps import make_step
+from partwise.estimators._validate import warn
+from partwise.estimators.fitting.description import Description, Found, Problem
+
+#: Iterations of each of several starts in the authors' own procedure.
+TRIAL_ITER = 30
+
+
+class Report(Protocol):
+    """Who hears of each iteration."""
+
+    @property
+    def watched(self) -> bool: ...
+
+    def __call__(self, number: int, /) -> Callable[[int, Solution], bool] | None: ...
+
+
+def solve(
+    what: Description, problem: Problem, report: Report, keeper: Checkpoint | None = None
+) -> Found:
+    """The factors with the lowest objective, and their objective."""
+    if what.printed:
+        solution = as_printed(problem, report, keeper)
+    else:
+        solution = best(solutions(problem, report, keeper))
+    return finish(what, problem, solution)
+
+
+def best(found: Iterator[Solution]) -> Solution:
+    """The first of those with the lowest objective."""
+    return min(found, key=lambda solution: solution.history[-1])
+
+
+def solutions(
+    problem: Problem, report: Report, keeper: Checkpoint | None = None
+) -> Iterator[Solution]:
+    """The starts one after the other or, where nobody looks on and it pays, side by side."""
+    model, settings = problem.model, problem.settings
+    if len(problem.starts) > 1 and not report.watched and model.loss.beta == 2:
+        yield from solve_many(model, problem.starts, settings)
+        return
+    for number, start in enumerate(problem.starts):
+        yield alternate(model, *start(), settings, report(number), keeper)
+
+
+def as_printed(problem: Problem, report: Report, keeper: Checkpoint | None = None) -> Solution:
+    """The authors' procedure: unit columns, starts of 30 iterations, the best goes on."""
+    model, settings = problem.model, problem.settings
+    begun = []
+    for start in problem.starts:
+        Z, U, step = start()
+        history: list[float] = []
+        if len(problem.starts) > 1:
+            trial = alternate(model, Z, U, step, replace(settings, max_iter=TRIAL_ITER))
+            Z, U, history = trial.Z, trial.U, trial.history
+        begun.append((Z, U, step, history))
+    Z, U, step, history = min(begun, key=lambda run: run[-1][-1:])
+    rest = replace(settings, max_iter=max(0, settings.max_iter - len(history)))
+    solution = alternate(model, Z, U, step, rest, report(0), keeper)
+    solution.history = [*history, *solution.history]
+    solution.n_iter = len(solution.history)
+    solution.status = f"ran {solution.n_iter} iterations as printed, without a tolerance"
+    if not model.S.delta:
+        solution.Z, solution.U = unit_columns(solution.Z, solution.U, model.loss.unit_norm)
+    solution.converged = True
+    return solution
+
+
+def finish(what: Description, problem: Problem, solution: Solution) -> Found:
+    """End with a solve for V where the model allows it, and say how good the end is."""
+    model, solver = problem.model, problem.solver
+    Z, U = solution.Z, solution.U
+    objective = model.exact_value(Z, U)
+    if solver == "mu":
+        Z, U = _flush(model, Z, U, objective)
+    elif _ends_with_codes(model):
+        step = make_step(solver)
+        final, _ = solve_codes(model, Z, U, step, tol=what.tol, max_iter=what.max_iter)
+        value = model.exact_value(final, U)
+        if value <= objective * (1 + 1e-9):
+            Z, objective = final, value
+            solution.history[-1] = min(value, solution.history[-1])  # ends at what is returned
+    residual = residual_at(model, {"V": Z, "U": U}, objective, what.tol)
+    warn_unless_converged(what, solution)
+    return Found(Z, U, objective, residual, solution)
+
+
+def warn_unless_converged(what: Description, solution: Solution) -> None:
+    """Say that the iterations were too few."""
+    if not solution.converged and what.tol > 0 and solution.n_iter >= what.max_iter:
+        warn(
+            f"Maximum number of iterations {what.max_iter} reached. "
+            "Increase it to improve convergence.",
+            ConvergenceWarning,
+        )
+
+
+def _ends_with_codes(model: FactorModel) -> bool:
+    """Whether the best V for these parts is found row by row."""
+    coupled = any(term.couples for term in model.terms["V"])
+    return model.rows is None and not coupled and "V" not in model.project
+
+
+def _flush(model: FactorModel, Z: Array, U: Array, objective: float) -> tuple[Array, Array]:
+    """Zeros for what a multiplicative update left below rounding, if the objective agrees."""
+    small = float(np.finfo(model.data.dtype).eps)
+    Zf, Uf = (_without_small(M, small) for M in (Z, U))
+    return (Zf, Uf) if model.exact_value(Zf, Uf) <= objective * (1 + 1e-9) else (Z, U)
+
+
+def _without_small(M: Array, small: float) -> Array:
+    """M with zeros for entries below that share of the largest of their column."""
+    xp = namespace(M)
+    most = xp.max(M, axis=0)
+    return cast(xp.where(small * most > M, 0, M), M.dtype)

@@ -1,0 +1,129 @@
+"""The second step of a fit: the objective, where its minimum is looked for, and how."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from partwise.engine.data import DataMatrix
+from partwise.engine.graph_terms import GraphDivergence
+from partwise.engine.losses import make_loss
+from partwise.engine.problem import FactorModel
+from partwise.engine.solvers.loop import Settings
+from partwise.engine.solvers.projected import projected
+from partwise.engine.solvers.steps import Step, make_step, mu, mu_lin, shuffled
+from partwise.estimators import _inputs, _validate
+from partwise.estimators._known import Known
+from partwise.estimators.fitting.description import Checked, Description, Knowledge, Problem
+from partwise.estimators.fitting.starts import starts
+from partwise.estimators.fitting.terms import shared_rows, terms_on_codes, terms_on_parts
+from partwise.knowledge.graph.neighborhood import learn_neighborhood
+
+
+def state(what: Description, checked: Checked) -> Problem:
+    """The problem that a description makes of data."""
+    data, k, solver = checked.data, checked.k, checked.solver
+    knowledge = with_graph(what, checked)
+    pieces = objective(what, data, k, knowledge)
+    known = known_parts(what, checked, unit=pieces["unit"])
+    model = FactorModel(
+        data,
+        make_loss(what.beta_loss),
+        weights=checked.weights,
+        held=None if known is None else known.held,
+        project=what.project,
+        sweeps=sweeps(data, k),
+        **pieces,
+    )
+    if model.loss.beta == 2:
+        has_values = model.constant == 0 and bool(data.row_sums().any())
+        _validate.check_scale(model.constant, has_values, what.whom)
+    settings = settings_for(what, solver, model)
+    makes = starts(what, checked, model, known, lambda rng: step_for(what, solver, rng))
+    return Problem(model, k, solver, settings, makes, knowledge, known)
+
+
+def with_graph(what: Description, checked: Checked) -> Knowledge:
+    """What is known of the samples, with a graph where the objective has one."""
+    knowledge = checked.knowledge
+    if knowledge.neighbors is not None or not what.graph_reg:
+        return knowledge
+    samples, method = _inputs.searchable(checked.X)
+    how = (what.n_neighbors, what.weighting, what.bandwidth, method)
+    return Knowledge(knowledge.labels, learn_neighborhood(samples, *how, what.seed))
+
+
+def objective(
+    what: Description, data: DataMatrix, k: int, knowledge: Knowledge, *, new: bool = False
+) -> dict[str, Any]:
+    """The map and the terms of a `FactorModel`; for ``new`` samples with the parts fixed."""
+    rows = shared_rows(what, knowledge.labels, data.shape[0])
+    terms_V = terms_on_codes(what, data, k, knowledge, rows, new=new)
+    terms_U = terms_on_parts(what, data, k)
+    return {
+        "rows": rows,
+        "smoothing": what.smoothing,
+        "terms_V": terms_V,
+        "terms_U": terms_U,
+        "unit": what.scale == "unit" and bool(terms_V) and not terms_U and not new,
+    }
+
+
+def known_parts(what: Description, checked: Checked, *, unit: bool) -> Known | None:
+    """The parts that are known before the fit."""
+    fixed, seeds = what.fixed_components, what.seed_components
+    if fixed is None and seeds is None:
+        return None
+    if fixed is not None and what.printed:
+        raise ValueError(
+            "fixed_components needs scale='unit': scale='paper' normalises every part."
+        )
+    shape = (checked.k, checked.data.shape[1])
+    norm = make_loss(what.beta_loss).unit_norm if unit and not what.smoothing else None
+    return Known(
+        fixed, seeds, shape, checked.data.dtype, unit_norm=norm, root=np.sqrt(checked.factor)
+    )
+
+
+def sweeps(data: DataMatrix, k: int) -> tuple[int, int]:
+    """Coordinate sweeps that a product with X is worth, on V and on U."""
+    n, p = data.shape
+    return data.sweeps(p, k), data.sweeps(n, k)
+
+
+def settings_for(what: Description, solver: str, model: FactorModel) -> Settings:
+    """How the loop runs: multiplicative updates and printed procedures exactly as they are."""
+    by_hand = solver == "mu" or what.printed
+    newton = solver == "newton"
+    informed = model.rows is not None or bool(model.terms["V"])  # else it is plain NMF
+    stationary = not any(isinstance(term, GraphDivergence) for term in model.terms["V"])
+    # the paper of NMF-DC has no extrapolation between iterations
+    inner = what.inner_iter is not None and solver == "nesterov"
+    return Settings(
+        max_iter=what.max_iter,
+        tol=0.0 if what.printed else what.tol,
+        order=what.paper_order if solver == "mu" and informed else "VU",
+        extrapolate=not (by_hand or inner or what.project),
+        guard=not by_hand,
+        stationary=stationary and not what.project,
+        warmup=3 if newton else 0,
+        rough=make_step("newton", rough=True) if newton else None,
+        # without sweeps for a factor "newton" is multiplicative there, and must not meet zero
+        keep=0.1 if newton and model.newton_sides != "VU" else 0.0,
+        # a multiplicative update would leave the constraint set: no last resort but to stay
+        safe=None if what.project else mu,
+    )
+
+
+def step_for(what: Description, solver: str, rng: np.random.RandomState) -> Step:
+    """The step that a solver takes."""
+    if what.project:
+        return projected
+    if solver == "mu" and what.mu_rule == "lin":
+        return mu_lin
+    if solver == "hals" and what.shuffle:
+        return shuffled(rng)
+    if solver == "nesterov" and what.inner_iter is not None:
+        return make_step("nesterov", inner_iter=what.inner_iter)
+    return make_step(solver)

@@ -1,0 +1,127 @@
+"""Labels, a graph and weights as the map A and the terms of an objective."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from partwise.engine.data import DataMatrix
+from partwise.engine.graph_terms import Graph, GraphDivergence, Neighbors
+from partwise.engine.numeric import Array
+from partwise.engine.terms import Guest, Linear, Ridge, Term
+from partwise.estimators.fitting.description import Description, Knowledge
+from partwise.knowledge.graph import semi_supervised_graph
+from partwise.knowledge.labels import Labels, SharedRows
+
+
+def shared_rows(what: Description, labels: Labels | None, n: int) -> SharedRows | None:
+    """The map A of hard labels; None where it is the identity."""
+    if not what.hard_labels or labels is None:
+        return None
+    rows = SharedRows(labels, n)
+    return None if rows.is_identity else rows
+
+
+def terms_on_codes(
+    what: Description,
+    data: DataMatrix,
+    k: int,
+    knowledge: Knowledge,
+    rows: SharedRows | None,
+    *,
+    new: bool,
+) -> list[Term]:
+    """What the objective has on V, written for Z; for ``new`` samples what can be."""
+    counts = np.ones(1) if rows is None else rows.counts
+    labels, frobenius = knowledge.labels, what.beta == 2
+    terms = elastic_net(what.alpha_W * data.shape[1], what.l1_ratio, data.dtype, counts[:, None])
+    if what.class_weight and labels is not None and labels.n_labelled:
+        # cdNMF (10), (23): the printed λ is halved under ½‖·‖² and γ stays whole under KL
+        weight = 0.5 * what.class_weight if frobenius else what.class_weight
+        D = weight * class_cost(labels, k, what.components_per_class)
+        terms.append(Linear((D if rows is None else rows.reduce(D)).astype(data.dtype)))
+    if what.graph_reg and knowledge.graph is not None:
+        # GNMF (6): λ tr(VᵀLV) beside ‖·‖² is λ/2 tr(VᵀLV) beside ½‖·‖², which Graph has
+        parts = graph_operator(knowledge.graph, labels, what.label_weight, rows, data.dtype)
+        terms.append((Graph if frobenius else GraphDivergence)(*parts, what.graph_reg))
+    for i, term in enumerate(what.terms or ()):
+        if not (new and term.of_samples):
+            term.check((data.shape[0], k), f"terms[{i}]")
+            # through V = A Z by the chain rule
+            terms.append(term if rows is None else Guest(term, rows))
+    return terms
+
+
+def terms_on_parts(what: Description, data: DataMatrix, k: int) -> list[Term]:
+    """What the objective has on U."""
+    n, p = data.shape
+    terms = elastic_net(what.basis_alpha * n, what.l1_ratio, data.dtype)
+    for i, term in enumerate(what.basis_terms or ()):
+        term.check((p, k), f"basis_terms[{i}]")
+        terms.append(term)
+    return terms
+
+
+def elastic_net(
+    alpha: float, l1_ratio: float, dtype: Any, counts: Array | float = 1.0
+) -> list[Term]:
+    """α ℓ ‖Z‖₁ + ½ α (1 - ℓ) ‖Z‖² as terms, rows counted ``counts`` times; none where α is 0."""
+    terms: list[Term] = []
+    if alpha * l1_ratio > 0:
+        terms.append(Linear((np.ones((1, 1)) * alpha * l1_ratio * counts).astype(dtype)))
+    if alpha * (1 - l1_ratio) > 0:
+        terms.append(Ridge((np.ones((1, 1)) * alpha * (1 - l1_ratio) * counts).astype(dtype)))
+    return terms
+
+
+def component_owners(n_classes: int, k: int, per_class: int) -> Array:
+    """Class of each component, in order, ``per_class`` each; -1 for those beyond all classes."""
+    owner = np.arange(k) // per_class
+    return np.where(owner < n_classes, owner, -1)
+
+
+def class_cost(labels: Labels, k: int, per_class: int) -> Array:
+    """cdNMF's D (n, k): 1 where a labelled sample would use another class's component.
+
+    A class that has no component of its own (k too small) costs nothing.
+    """
+    owner = component_owners(labels.n_classes, k, per_class)
+    codes = labels.codes[:, None]
+    D = (codes >= 0) & (owner[None, :] >= 0) & (owner[None, :] != codes)
+    homeless = ~np.isin(labels.codes, owner)
+    D[homeless] = False
+    return D.astype(np.float64)
+
+
+def graph_operator(
+    W: sp.csr_array, labels: Labels | None, label_weight: float | None, rows: Any, dtype: Any
+) -> tuple[Neighbors, Array]:
+    """Z -> W Z and the degrees, with label cliques implicit and rows shared where they are.
+
+    With ``label_weight``, samples of one label are joined by that weight, samples of different
+    labels by none; the clique of a class is its sum minus the sample itself.
+    """
+    W = sp.csr_array(W).astype(dtype)
+    clique = label_weight is not None and labels is not None and labels.n_labelled > 0
+    if clique:
+        assert labels is not None
+        W = semi_supervised_graph(W, labels).astype(dtype)
+    degrees = np.asarray(W.sum(axis=1)).ravel().astype(dtype)
+    if rows is not None:  # AᵀWA; a clique inside one shared row costs nothing
+        coo = W.tocoo()
+        r, c = rows.index[coo.coords[0]], rows.index[coo.coords[1]]
+        W = sp.csr_array((coo.data, (r, c)), shape=(rows.n_rows, rows.n_rows))
+        return Neighbors(W), rows.reduce(degrees).astype(dtype)
+    if not clique:
+        return Neighbors(W), degrees
+    assert labels is not None and label_weight is not None
+    mask, codes, weight = labels.mask, labels.codes[labels.mask], dtype.type(label_weight)
+    members = sp.csr_array(
+        (np.ones(codes.size, dtype=dtype), (codes, np.flatnonzero(mask))),
+        shape=(labels.n_classes, mask.size),
+    )
+    degrees = degrees.copy()
+    degrees[mask] += weight * (labels.counts[codes] - 1).astype(dtype)
+    return Neighbors(W, members, mask, codes, weight), degrees
