@@ -33,7 +33,7 @@ from partwise.engine import kernels_torch
 from partwise.engine.arrays import to_numpy
 from partwise.engine.data import torch_data
 from partwise.engine.sweeps import sweep, sweep_columns
-from partwise.estimators import _base
+from partwise.estimators.fitting import solving
 
 warnings.filterwarnings("ignore", message="Sparse")
 LIMIT = 320.0  # seconds after which no further part begins
@@ -85,7 +85,7 @@ def per_iteration(bench: Bench, estimator: Any, X: Any, **given: Any) -> float:
     Without the codes that a fit ends with: at tol=0 they are solved to the last digit.
     """
     took = []
-    with mock.patch.object(_base, "solve_codes", lambda model, Z, *rest, **options: (Z, 0)):
+    with mock.patch.object(solving, "solve_codes", lambda model, Z, *rest, **options: (Z, 0)):
         for _ in range(4):
             spent = []
             for rounds in (4, 16):

@@ -18,9 +18,9 @@ from typing import Any
 
 import numpy as np
 
+from partwise.estimators.fitting.solving import TRIAL_ITER
 from partwise.papers.cells import Cell
 from partwise.papers.machine import speed
-from partwise.papers.methods import TRIAL_ITER
 from partwise.papers.protocol import Method
 from partwise.papers.store import Store
 

@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 
 from partwise.engine.data import as_data
 from partwise.estimators._validate import ncw_weights
+from partwise.estimators.fitting.solving import TRIAL_ITER
 from partwise.papers.protocol import Method
 from partwise.papers.sampling import Sample
 
 Array = NDArray[np.float64]
-TRIAL_ITER = 30  # iterations of each of several starts, as in the GNMF authors' code
 
 
 class MethodUnavailable(ImportError):
