@@ -147,7 +147,7 @@ class Desk:
             self._queue = self._suggest(AHEAD)
             self.version += 1
         answer = self.answer()
-        self.listener("answer", {"version": self.version})
+        self.listener("answer", {"version": self.version, "by": act.window})
         self._clicked = time.monotonic()
         if act.labels:
             self._reviewer.ask()

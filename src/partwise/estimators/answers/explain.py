@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.utils.validation import check_is_fitted
 
-from partwise.engine.numeric import Array
+from partwise.engine.numeric import Array, blas_threads
 from partwise.estimators.answers import asking
 from partwise.estimators.answers.features import Features, unit_rows
 from partwise.estimators.answers.pool import Answer
@@ -172,9 +172,10 @@ class Explained:
     def _ask(self, doubt: Array, closed: Array, n: int) -> Array:
         """`asking.label_next`, in a space that is kept as long as the codes are."""
         memory = self.__dict__.setdefault("_memory", {})
-        if "asking" not in memory:
-            memory["asking"] = asking.make_space(self._features.views["both"])
-        return asking.label_next(memory["asking"], doubt, closed, n)
+        with blas_threads(self._features.plain.size):
+            if "asking" not in memory:
+                memory["asking"] = asking.make_space(self._features.views["both"])
+            return asking.label_next(memory["asking"], doubt, closed, n)
 
     def explain(
         self,

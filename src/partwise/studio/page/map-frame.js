@@ -2,10 +2,10 @@
 (() => {
   const plot = document.getElementById("plot");
   const home = window.parent;
-  let ready = false, count = 0;
+  let ready = false, count = 0, dark = false, waiting = null, painting = false;
   const send = message => home.postMessage(message, location.origin);
 
-  function layout(dark) {
+  function layout() {
     const bare = { visible: false, showgrid: false, zeroline: false };
     return {
       margin: { l: 0, r: 0, t: 0, b: 0 }, xaxis: bare, yaxis: { ...bare, scaleanchor: "x" },
@@ -15,23 +15,28 @@
     };
   }
 
-  async function draw({ x, y, dark }) {
+  // A ring of 16 pixels around the sample in question: a shape moves without the points being drawn anew by plotly.
+  function ring(at) {
+    if (!at) return [];
+    const pixels = { xsizemode: "pixel", ysizemode: "pixel", xanchor: at[0], yanchor: at[1], x0: -8, x1: 8, y0: -8, y1: 8 };
+    return [{ type: "circle", xref: "x", yref: "y", ...pixels, line: { width: 2, color: dark ? "#fff" : "#000" } }];
+  }
+
+  async function draw({ x, y, dark: night, at }) {
     count = x.length;
+    dark = night;
     const size = count < 600 ? 9 : count < 3000 ? 7 : count < 10000 ? 5 : 4;
     const points = { type: "scattergl", mode: "markers", x, y, hoverinfo: "none",
-      marker: { size, color: new Float32Array(count), line: { width: 0 } },
+      marker: { size, color: "#9aa0a6", line: { width: 0 } },
       selected: { marker: { opacity: 1 } }, unselected: { marker: { opacity: 0.35 } } };
-    const mark = { type: "scattergl", mode: "markers", x: [], y: [], hoverinfo: "skip",
-      marker: { size: size + 8, color: "rgba(0,0,0,0)", line: { width: 2, color: dark ? "#fff" : "#000" } } };
-    await Plotly.newPlot(plot, [points, mark], layout(dark), {
+    await Plotly.newPlot(plot, [points], { ...layout(), shapes: ring(at) }, {
       responsive: true, displaylogo: false, scrollZoom: true,
       modeBarButtons: [["lasso2d", "pan2d"], ["zoomIn2d", "zoomOut2d", "resetScale2d"]] });
     plot.on("plotly_click", event => {
-      const at = event.points.find(point => point.curveNumber === 0);
-      if (at) send({ kind: "pick", i: at.pointIndex });
+      if (event.points.length) send({ kind: "pick", i: event.points[0].pointIndex });
     });
     plot.on("plotly_selected", event => {
-      const chosen = event ? event.points.filter(p => p.curveNumber === 0).map(p => p.pointIndex) : [];
+      const chosen = event ? event.points.map(point => point.pointIndex) : [];
       send({ kind: "select", chosen });
     });
     plot.on("plotly_deselect", () => send({ kind: "select", chosen: [] }));
@@ -39,14 +44,23 @@
     send({ kind: "drawn" });
   }
 
-  async function paint({ colour, scale, most, number }) {
-    if (!ready) return;
-    await Plotly.restyle(plot, { "marker.color": [colour], "marker.colorscale": [scale],
-      "marker.cmin": 0, "marker.cmax": Math.max(1, most), "marker.showscale": false }, [0]);
-    send({ kind: "painted", number });
+  // Colours by name from a palette, and the ring, in one go; of those that come meanwhile the last.
+  async function paint(message) {
+    waiting = message;
+    if (!ready || painting) return;
+    painting = true;
+    while (waiting) {
+      const { shade, palette, at, number } = waiting;
+      waiting = null;
+      const colours = Array.from(shade, value => palette[value]);
+      await Plotly.update(plot, { "marker.color": [colours] }, { shapes: ring(at) }, [0]);
+      send({ kind: "painted", number });
+    }
+    painting = false;
   }
 
-  async function curve({ x, y, low, high, dark }) {
+  async function curve({ x, y, low, high, dark: night }) {
+    dark = night;
     const ink = dark ? "#e6e9ec" : "#1b1f24", axis = { color: ink, gridcolor: dark ? "#39414a" : "#d0d7de" };
     const band = { x: [...x, ...[...x].reverse()], y: [...high, ...[...low].reverse()], fill: "toself",
       line: { width: 0 }, fillcolor: "rgba(76,120,168,.25)", hoverinfo: "skip", type: "scatter", mode: "lines" };
@@ -61,9 +75,8 @@
 
   const acts = {
     draw, paint, curve,
-    mark: ({ x, y }) => ready && Plotly.restyle(plot, { x: [x], y: [y] }, [1]),
+    mark: ({ at }) => ready && !painting && Plotly.relayout(plot, { shapes: ring(at) }),
     clear: () => ready && Plotly.restyle(plot, { selectedpoints: [null] }, [0]),
-    look: ({ dark }) => ready && Plotly.relayout(plot, layout(dark)),
     choose: ({ chosen }) => { if (ready) { Plotly.restyle(plot, { selectedpoints: [chosen] }, [0]); send({ kind: "select", chosen }); } },
   };
   addEventListener("message", event => {

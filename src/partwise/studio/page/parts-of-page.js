@@ -40,7 +40,8 @@ async function check(answer) {
 }
 
 export function unpack(text, Kind) {
-  const bytes = Uint8Array.from(atob(text), c => c.charCodeAt(0));
+  const raw = atob(text), bytes = new Uint8Array(raw.length);
+  for (let i = 0; i < raw.length; i++) bytes[i] = raw.charCodeAt(i);
   return new Kind(bytes.buffer);
 }
 

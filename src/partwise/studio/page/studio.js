@@ -1,5 +1,5 @@
 // The studio's page: one place holds what is known, each view draws from it.
-import { $, NONE, ask, colour, dot, get, make, percent, post, say, showSample, unpack } from "./parts-of-page.js";
+import { $, NONE, ask, colour, dot, get, make, percent, post, say, showSample, unpack, win } from "./parts-of-page.js";
 import { drawList, setUpList } from "./list.js";
 import { drawParts } from "./parts.js";
 import { drawProgress } from "./progress.js";
@@ -40,23 +40,24 @@ const LEVELS = 4; // shades of doubt
 
 function paint() {
   if (!frameReady || !known.names) return;
-  const classes = known.classes.length, values = new Float32Array(known.names.length);
-  for (let i = 0; i < values.length; i++) {
-    const level = known.given[i] ? LEVELS - 1 : Math.min(LEVELS - 1, known.sure[i] >> 6);
-    values[i] = known.names[i] < 0 ? 0 : 1 + known.names[i] * LEVELS + level;
+  const { names, sure, given } = known, shade = new Uint16Array(names.length);
+  for (let i = 0; i < shade.length; i++) {
+    const level = given[i] ? LEVELS - 1 : Math.min(LEVELS - 1, sure[i] >> 6);
+    shade[i] = names[i] < 0 ? 0 : 1 + names[i] * LEVELS + level;
   }
-  const most = classes * LEVELS, scale = [], paper = dark.matches ? [20, 23, 27] : [255, 255, 255];
-  for (let v = 0; v <= most; v++) {
-    const shade = v === 0 ? mix(NONE, paper, 0.5) : mix(colour(Math.floor((v - 1) / LEVELS)), paper, [0.3, 0.5, 0.75, 1][(v - 1) % LEVELS]);
-    scale.push([most ? v / most : 0, shade]);
-  }
-  if (!most) scale.push([1, scale[0][1]]);
-  tell({ act: "paint", colour: values, scale, most, number: known.version });
+  const paper = dark.matches ? [20, 23, 27] : [255, 255, 255], palette = [mix(NONE, paper, 0.5)];
+  known.classes.forEach((_, index) => palette.push(...[0.3, 0.5, 0.75, 1].map(share => mix(colour(index), paper, share))));
+  tell({ act: "paint", shade, palette, at: place(), number: known.version });
 }
 
 function mix(hex, paper, share) {
-  const rgb = [1, 3, 5].map((at, i) => Math.round(parseInt(hex.slice(at, at + 2), 16) * share + paper[i] * (1 - share)));
-  return `rgb(${rgb})`;
+  const part = (at, i) => Math.round(parseInt(hex.slice(at, at + 2), 16) * share + paper[i] * (1 - share));
+  return "#" + [1, 3, 5].map((at, i) => part(at, i).toString(16).padStart(2, "0")).join("");
+}
+
+// Where the sample on the card, or another one, lies on the map.
+function place(i = known.queue[0]?.i) {
+  return known.points && i != null ? [known.points.x[i], known.points.y[i]] : null;
 }
 
 function drawLegend() {
@@ -80,10 +81,9 @@ function drawCard() {
     const inner = sample.picture ? make("img", { src: sample.picture, alt: "" }) : make("span", { dir: "auto" });
     if (!sample.picture) inner.textContent = sample.text?.slice(0, 80) ?? sample.id;
     const button = make("button", { "aria-label": `Bring forward ${sample.id}`, onclick: () => {
-      known.queue.unshift(...known.queue.splice(at + 1, 1)); drawCard(); $("card").focus(); } }, inner);
+      known.queue.unshift(...known.queue.splice(at + 1, 1)); drawCard(); tell({ act: "mark", at: place() }); $("card").focus(); } }, inner);
     return make("li", {}, button);
   }));
-  if (first && known.points) tell({ act: "mark", x: [known.points.x[first.i]], y: [known.points.y[first.i]] });
 }
 
 function drawClasses() {
@@ -158,7 +158,7 @@ function keys(event) {
 
 async function drawMap() {
   if (!frameReady || !known.points) return;
-  tell({ act: "draw", x: known.points.x, y: known.points.y, dark: dark.matches });
+  tell({ act: "draw", x: known.points.x, y: known.points.y, dark: dark.matches, at: place() });
 }
 
 async function loadPoints() {
@@ -171,7 +171,7 @@ addEventListener("message", event => {
   if (event.origin !== location.origin || event.source !== frame.contentWindow) return;
   const { kind, i, chosen, number } = event.data;
   if (kind === "ready") { frameReady = true; drawMap(); }
-  else if (kind === "drawn") { paint(); drawCard(); }
+  else if (kind === "drawn") paint();
   else if (kind === "painted") { performance.mark(`painted-${number}`); document.body.dataset.painted = number; }
   else if (kind === "pick") showDetail(i);
   else if (kind === "select") select(chosen);
@@ -215,7 +215,7 @@ export async function showDetail(i) {
       const name = await ask(`Label this and its ${sample.neighbours.length} neighbours`, "Class", sample.suggestion ?? "", known.classes); if (name) label(name, group); } }, "Label it and its neighbours"),
     make("button", { onclick: () => { $("detail").hidden = true; } }, "Close")));
   $("detail").hidden = false;
-  tell({ act: "mark", x: [known.points.x[i]], y: [known.points.y[i]] });
+  tell({ act: "mark", at: place(i) });
 }
 
 // ---- tabs, news, start --------------------------------------------------------------------------
@@ -260,7 +260,10 @@ news.addEventListener("doing", event => {
   if (share == null) $("waitBar").removeAttribute("value"); else $("waitBar").value = share;
 });
 news.addEventListener("ready", begin);
-news.addEventListener("answer", async event => { if (JSON.parse(event.data).version > known.version) take(await get("answer")); });
+news.addEventListener("answer", async event => {
+  const { version, by } = JSON.parse(event.data);
+  if (by !== win && version > known.version) take(await get("answer")); // this window's own act brings its answer itself
+});
 news.addEventListener("progress", () => { if (!$("progress").hidden) drawProgress(dark.matches); });
 news.addEventListener("codes", async event => { $("partsNews").textContent = JSON.parse(event.data).text; await loadPoints(); take(await get("answer")); if (!$("parts").hidden) drawParts(); });
 news.addEventListener("trouble", event => say(JSON.parse(event.data).text));
