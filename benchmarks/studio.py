@@ -5,8 +5,9 @@
 
 ``clicks`` makes 20,000 samples of 784 features in ten classes, labels a hundred of them, and takes
 the time of each answer, and of the processor for it, which other work on the machine changes less;
-``--browser`` also from the click to the recoloured map in Chromium. Its second start is on kept codes. ``people`` lets a simulated person label what the queue asks for, and
-another what chance asks for, on the sets of `benchmarks.answers`.
+``--browser`` also from the click to the recoloured map in Chromium. Its second start is on kept
+codes. ``people`` lets a simulated person label what the queue asks for, and another what chance
+asks for, on the sets of `benchmarks.answers`.
 """
 
 from __future__ import annotations
