@@ -5,7 +5,11 @@ from __future__ import annotations
 from inspect import signature
 from typing import Any
 
+import numpy as np
 import pytest
+from sklearn.base import ClusterMixin, clone, is_classifier, is_clusterer
+from sklearn.datasets import make_blobs
+from sklearn.metrics import adjusted_rand_score
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import partwise
@@ -51,6 +55,7 @@ GRAPH_REPEATS = "A repeated sample is a new neighbour in the graph, which a weig
 COST_REPEATS = "Weights are of the loss: a repeated sample pays another class's parts again."
 OTHER_PATH = "Sweeps go by the number of rows: both ways end within tol of a minimum, not of 1e-7."
 KMEANS_REPEATS = "The k-means behind predict counts every sample once and starts from random ones."
+STANDARDISED = "The check clusters standardised data, whose negative values are refused."
 NO_KERNEL = "The check shifts or rounds the kernel matrix, which is then no kernel and refused."
 
 LABEL_WEIGHTS = "Weights count labels; codes and graph are those of the samples, repeated or not."
@@ -89,7 +94,13 @@ def expected_failures(estimator: Any) -> dict[str, str]:
     if name == "PartsClassifier":
         expected |= dict.fromkeys(SAME_WEIGHTS, LABEL_WEIGHTS)
         expected["check_classifiers_classes"] = UNKNOWN
+    if (
+        isinstance(estimator, ClusterMixin)
+        and estimator.__sklearn_tags__().input_tags.positive_only
+    ):
+        expected["check_clustering"] = STANDARDISED
     if getattr(estimator, "kernel", None) == "precomputed":
+        expected["check_clustering"] = NO_KERNEL
         expected["check_positive_only_tag_during_fit"] = NO_KERNEL
         expected["check_estimators_dtypes"] = NO_KERNEL
     return expected
@@ -110,7 +121,28 @@ def test_plain_models_have_no_expected_failure():
     for name in ("NMF", "CF", "LCF"):
         assert expected_failures(getattr(partwise, name)()) == {}
     for name in ("NSNMF", "SparseNMF"):  # what weights do is in test_labels_in_methods
-        assert expected_failures(getattr(partwise, name)()).keys() == set(SAME_WEIGHTS)
+        expected = {*SAME_WEIGHTS, "check_clustering"}
+        assert expected_failures(getattr(partwise, name)()).keys() == expected
+
+
+GROUPED = [e for e in ESTIMATORS if isinstance(e, ClusterMixin)]
+
+
+@pytest.mark.parametrize("estimator", GROUPED, ids=str)
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_clusterers_become_classifiers_with_labels(estimator):
+    X, truth = make_blobs([20] * 3, 6, center_box=(5, 15), cluster_std=0.3, random_state=0)
+    if getattr(estimator, "kernel", None) == "precomputed":
+        X = X @ X.T
+    y = np.where(np.arange(60) % 5 == 0, truth, -1)
+    model = clone(estimator).set_params(n_components=3, n_clusters=3, random_state=0).fit(X)
+    assert is_clusterer(model) and not is_classifier(model)
+    if getattr(estimator, "sparseness_W", None) is None:  # which six features do not bear
+        assert adjusted_rand_score(truth, model.labels_) > 0.4  # as check_clustering asks
+    model.fit(X, y)
+    assert is_classifier(model) and not is_clusterer(model)
+    assert set(model.labels_) <= {0, 1, 2}
+    assert is_clusterer(clone(model))  # the next fit may have no labels
 
 
 def test_no_estimator_is_left_out():

@@ -7,6 +7,8 @@ from numbers import Integral
 from typing import Any
 
 import numpy as np
+from sklearn.base import ClusterMixin
+from sklearn.utils import ClassifierTags
 from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted
 
@@ -19,7 +21,7 @@ from partwise.evaluation.cluster import Clustering
 from partwise.evaluation.groups import Groups
 
 
-class Grouped:
+class Grouped(ClusterMixin):
     """Mixin: clusters of `embedding_` and, with labels, class decisions; made when asked for."""
 
     embedding_: Any
@@ -63,6 +65,12 @@ class Grouped:
         if found is None:
             raise AttributeError("component_classes_ needs labels.")
         return found
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        if "classes_" in vars(self):  # a fit with labels makes classes of what were clusters
+            tags.estimator_type, tags.classifier_tags = "classifier", ClassifierTags()
+        return tags
 
     def fit_predict(self, X: Any, y: Any = None, **fit_params: Any) -> Array:
         """`fit`, and return `labels_`."""
