@@ -363,6 +363,36 @@ def test_parts_are_named_frozen_merged_split_and_forbidden(desk):
     assert after < 0.5 * users[part]
     found = np.array([desk.opinion.classes[c] for c in desk.opinion.names])
     assert (found == np.array([f"g{g}" for g in group])).mean() > 0.9  # answers go on
+    # a second start knows all of it: what was said before the codes were new, and the curve
+    folder, samples, history = desk.project.folder, desk.samples, list(desk.judge.history)
+    desk.close()
+    again = Desk(samples, Project(folder, samples), Judge(samples))
+    again.prepare()
+    again.wait()
+    assert again.judge.part_names == {0: "warm ones"} and again.judge.frozen == {1}
+    assert again.judge.wishes.forbidden == {(part, "g0")}
+    assert history and again.judge.history[: len(history) - 1] == history[:-1]
+    again.close()
+
+
+def test_parts_are_left_alone_while_their_numbers_change(desk, monkeypatch):
+    began, go_on = threading.Event(), threading.Event()
+    recode = desk.judge.recode
+
+    def slowly(opinion):
+        began.set()
+        assert go_on.wait(20)
+        recode(opinion)
+
+    monkeypatch.setattr(desk.judge, "recode", slowly)
+    desk.edit_part({"do": "split", "part": 2}, window="w")
+    assert began.wait(20)
+    with pytest.raises(ValueError, match="computed anew"):
+        desk.edit_part({"do": "freeze", "part": 3}, window="w")
+    go_on.set()
+    desk.wait()
+    desk.edit_part({"do": "freeze", "part": 3}, window="w")
+    assert desk.judge.frozen == {3}
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from partwise.studio.aside import Latest
 from partwise.studio.journal import Act, Journal, Label
 from partwise.studio.judge import Judge, Opinion
 from partwise.studio.project import Project
+from partwise.studio.recode import Wishes
 from partwise.studio.reviews import Review
 
 #: Samples that the page is sent ahead, so that the next one is there without a wait.
@@ -68,6 +69,8 @@ class Desk:
             self._keep_codes()
         else:
             self._points = points
+            self.judge.wishes = Wishes.kept(self.project.wishes)
+            self.judge.history[:] = self.project.history()
         for act in self.journal.acts:
             if act.part is not None and act.number > self.project.acts_in_codes:
                 self.judge.take_wish(act.part)
@@ -131,6 +134,11 @@ class Desk:
     def edit_part(self, words: Mapping[str, Any], *, window: str) -> dict[str, Any]:
         """Name, freeze, thaw, merge, split or forbid a part."""
         with self._lock:
+            if self.judge.waiting:
+                raise ValueError(
+                    "The codes are being computed anew and parts may get other numbers: wait until "
+                    "they are there."
+                )
             wish = self.judge.check_wish(words, self._classes())
             self.journal.edit_part(wish, window=window)
             if self.judge.take_wish(wish):
@@ -279,6 +287,7 @@ class Desk:
         found = self.judge.review(rows, classes)
         with self._lock:
             self._review_of = Review() if found is None else found.review
+            self.project.keep_history(self.judge.history)
             if found is not None and self.judge.adopt(found):
                 self._decide()
         self.listener("answer", {"version": self.version})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ import scipy.sparse as sp
 
 from partwise.io.files import whole_file, write_whole
 from partwise.io.samples import Samples
+from partwise.studio.reviews import Point
 
 if TYPE_CHECKING:
     from partwise.studio.judge import Judge
@@ -21,6 +23,7 @@ MANIFEST = "project.json"
 JOURNAL = "journal.jsonl"
 MAP = "map.npz"
 CODES = "codes.partwise"
+PROGRESS = "progress.json"
 FORMAT = 1
 
 
@@ -39,6 +42,7 @@ class Project:
         self._lock = _lock(self.folder / ".lock")
         self.fingerprint = fingerprint(samples)
         self.acts_in_codes = 0
+        self.wishes: dict[str, Any] = {}
         manifest = self.folder / MANIFEST
         if manifest.exists():
             try:
@@ -79,6 +83,7 @@ class Project:
         try:
             with np.load(self.folder / MAP, allow_pickle=False) as file:
                 self.acts_in_codes = int(file["acts"])
+                self.wishes = json.loads(str(file["wishes"])) if "wishes" in file else {}
                 return np.asarray(file["points"], dtype=np.float32)
         except (OSError, ValueError, KeyError, EOFError):
             return None
@@ -86,9 +91,21 @@ class Project:
     def keep(self, points: np.ndarray, judge: Judge, *, acts: int) -> None:
         """Keep codes and map for the next start; ``acts`` of the journal are in them."""
         with whole_file(self.folder / MAP) as file:
-            np.savez(file, points=points, acts=acts)
+            np.savez(file, points=points, acts=acts, wishes=json.dumps(judge.wishes.content()))
         judge.keep(self.codes)
         self.acts_in_codes = acts
+
+    def history(self) -> list[Point]:
+        """What reviews said so far."""
+        try:
+            rows = json.loads((self.folder / PROGRESS).read_text(encoding="utf-8"))
+            return [Point(**row) for row in rows]
+        except (OSError, ValueError, TypeError):
+            return []
+
+    def keep_history(self, history: list[Point]) -> None:
+        content = json.dumps([asdict(point) for point in history])
+        write_whole(self.folder / PROGRESS, content, force=True)
 
     def close(self) -> None:
         self._lock.close()

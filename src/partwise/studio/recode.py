@@ -34,6 +34,22 @@ class Wishes:
     frozen: set[int] = field(default_factory=set)
     forbidden: set[tuple[int, str]] = field(default_factory=set)
 
+    def content(self) -> dict[str, Any]:
+        """As JSON has it, for `kept`."""
+        return {
+            "names": sorted(self.names.items()),
+            "frozen": sorted(self.frozen),
+            "forbidden": sorted(self.forbidden),
+        }
+
+    @classmethod
+    def kept(cls, content: Mapping[str, Any]) -> Wishes:
+        return cls(
+            {int(j): str(name) for j, name in content.get("names", ())},
+            {int(j) for j in content.get("frozen", ())},
+            {(int(j), str(name)) for j, name in content.get("forbidden", ())},
+        )
+
     def moved(self, where: Mapping[int, int]) -> Wishes:
         """The same wishes after parts were renumbered; those of a part that is gone are gone."""
         return Wishes(

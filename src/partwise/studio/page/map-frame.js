@@ -11,7 +11,7 @@
       margin: { l: 0, r: 0, t: 0, b: 0 }, xaxis: bare, yaxis: { ...bare, scaleanchor: "x" },
       paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", dragmode: "lasso",
       showlegend: false, hovermode: "closest", uirevision: 1,
-      modebar: { color: dark ? "#bbb" : "#666", bgcolor: "rgba(0,0,0,0)", orientation: "v" },
+      modebar: { color: dark ? "#bbb" : "#666", activecolor: dark ? "#6cb1ff" : "#0b5cad", bgcolor: "rgba(0,0,0,0)", orientation: "v" },
     };
   }
 
@@ -62,13 +62,12 @@
   async function curve({ x, y, low, high, dark: night }) {
     dark = night;
     const ink = dark ? "#e6e9ec" : "#1b1f24", axis = { color: ink, gridcolor: dark ? "#39414a" : "#d0d7de" };
-    const band = { x: [...x, ...[...x].reverse()], y: [...high, ...[...low].reverse()], fill: "toself",
-      line: { width: 0 }, fillcolor: "rgba(76,120,168,.25)", hoverinfo: "skip", type: "scatter", mode: "lines" };
     const line = { x, y, type: "scatter", mode: "lines+markers", line: { color: "#4c78a8" },
+      error_y: { type: "data", symmetric: false, array: high.map((top, i) => top - y[i]), arrayminus: low.map((bottom, i) => y[i] - bottom), thickness: 1, width: 3 },
       hovertemplate: "%{x} labels: %{y:.1%}<extra></extra>" };
-    await Plotly.react(plot, [band, line], { margin: { l: 55, r: 10, t: 10, b: 45 }, showlegend: false,
+    await Plotly.react(plot, [line], { margin: { l: 55, r: 10, t: 10, b: 45 }, showlegend: false,
       paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", font: { color: ink },
-      xaxis: { ...axis, title: { text: "labels" } },
+      xaxis: { ...axis, title: { text: "labels" }, rangemode: "tozero" },
       yaxis: { ...axis, tickformat: ".0%", title: { text: "right names" } } },
       { responsive: true, displayModeBar: false });
   }

@@ -215,6 +215,7 @@ export async function showDetail(i) {
       const name = await ask(`Label this and its ${sample.neighbours.length} neighbours`, "Class", sample.suggestion ?? "", known.classes); if (name) label(name, group); } }, "Label it and its neighbours"),
     make("button", { onclick: () => { $("detail").hidden = true; } }, "Close")));
   $("detail").hidden = false;
+  $("detail").scrollIntoView({ block: "nearest" });
   tell({ act: "mark", at: place(i) });
 }
 
