@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from partwise import __version__, cli
-from partwise.cli import demonstration
+from partwise.cli import demonstration, progress
 from partwise.io import files
 from partwise.io.datasets import load
 
@@ -127,6 +127,11 @@ def test_demo_prints_a_table_and_writes_a_page(command, outcome, tmp_path, monke
     # nothing is fetched: every address is data, and no style or script asks for one
     assert page.links and all(link.startswith("data:") for link in page.links)
     assert not re.search(r"url\(|@import|<script|<link", html)
+
+
+def test_durations_are_said_as_people_do():
+    said = [progress.duration(s) for s in (4.21, 59.99, 60, 204.4, 7500)]
+    assert said == ["4.2 s", "60.0 s", "1 min 0 s", "3 min 24 s", "2 h 5 min"]
 
 
 def test_demo_as_json(command, outcome, tmp_path, monkeypatch):

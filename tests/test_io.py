@@ -89,6 +89,7 @@ def test_rotated_photographs_are_shown_as_their_camera_meant(tmp_path, pil):
     samples = read_samples(tmp_path, scale="none")
     assert np.array_equal(samples.X[1].reshape(6, 4) * 255, upright)
     assert pil.open(io.BytesIO(samples.thumbnails(1))).size == (4, 6)
+    assert samples.notes == ("1 of 2 images were turned upright, as their cameras noted.",)
 
 
 def test_dropped_colours_are_said(tmp_path, pil):

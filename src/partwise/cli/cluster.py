@@ -19,7 +19,7 @@ from partwise.cli import work
 from partwise.cli.knowing import know
 from partwise.cli.naming import next_rows, say_naming
 from partwise.cli.outputs import check_folder, whole_folder
-from partwise.cli.progress import Bar
+from partwise.cli.progress import Bar, duration
 from partwise.estimators import registry
 from partwise.io.files import check_target, write_whole
 from partwise.io.formulas import csv_text
@@ -193,8 +193,8 @@ def _stability(task: work.Task, fitted: work.Fitted, bar: Bar, seeds: int | None
     wanted = (SEEDS if fitted.computing < SEED_SECONDS else 0) if seeds is None else seeds
     if seeds is None and not wanted:
         task.notes.append(
-            f"No runs of other seeds, since one takes {fitted.computing:.0f} s; --seeds 3 asks for "
-            "them."
+            f"No runs of other seeds, since one takes {duration(fitted.computing)}; "
+            "--seeds 3 asks for them."
         )
     if not wanted:
         return None
@@ -297,7 +297,7 @@ def _say(summary: dict[str, Any], task: work.Task, errors: Console, *, as_json: 
     if summary["source"].endswith(".h5ad"):
         kind = "cells"
     console.print(
-        f"{summary['samples']} {kind}, {summary['features']} features. {summary['preparation']}"
+        f"{summary['samples']:,} {kind}, {summary['features']:,} features. {summary['preparation']}"
     )
     work.say_columns(summary["columns"], console)
     if task.choice is not None:
@@ -314,7 +314,7 @@ def _say(summary: dict[str, Any], task: work.Task, errors: Console, *, as_json: 
         table.add_column("about", overflow="fold")
     for row in summary["clusters"][:30]:
         words = [", ".join(row.get("about", ()))] if told else []
-        table.add_row(row["name"], str(row["size"]), f"{row['confidence']:.2f}", *words)
+        table.add_row(row["name"], f"{row['size']:,}", f"{row['confidence']:.2f}", *words)
     console.print(table)
     if len(summary["clusters"]) > 30:
         console.print(f"and {len(summary['clusters']) - 30} more clusters")
@@ -329,7 +329,7 @@ def _say(summary: dict[str, Any], task: work.Task, errors: Console, *, as_json: 
     for note in task.notes:
         errors.print(f"Note: {note}", markup=False, highlight=False, soft_wrap=True)
     seconds = summary["seconds"].get("total", summary["seconds"]["fit"])
-    console.print(f"Wrote {summary['out']} ({seconds:.1f} s).")
+    console.print(f"Wrote {summary['out']} ({duration(seconds)}).")
     if "report.html" in summary.get("files", ()):
         console.print(f"Open {Path(summary['out']) / 'report.html'}")
 

@@ -18,6 +18,16 @@ from rich.progress import (
 from partwise.estimators._callbacks import AVAILABLE
 
 
+def duration(seconds: float) -> str:
+    """A time as people say it: "4.2 s", "3 min 24 s", "2 h 5 min"."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    return f"{minutes // 60} h {minutes % 60} min"
+
+
 class Bar:
     """What is being done, how far it is and how long it will take, on standard error.
 

@@ -18,6 +18,7 @@ SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", "
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP", "PPM")
 #: Images with more pixels than this are shrunk unless a size is given.
 MAX_PIXELS = 64 * 64
+TURNED = "partwise: turned"  # whether an image lay on its side
 THUMBNAIL = 96
 
 
@@ -30,7 +31,7 @@ def read_images(
         height, width = (int(side) for side in recipe["size"])
         size, rgb, chosen = (height, width), bool(recipe["rgb"]), True
     sizes: dict[tuple[int, int], Path] = {}
-    rows, coloured = [], 0
+    rows, coloured, turned = [], 0, 0
     for done, file in enumerate(files):
         options.step(done, len(files), "reading images")
         image = _open(file)
@@ -43,6 +44,7 @@ def read_images(
             )
         size = size or _default_size(image.height, image.width)
         coloured += not rgb and _has_colour(image)
+        turned += image.info[TURNED]
         rows.append(_pixels(image, size, rgb))
     options.step(len(files), len(files), "reading images")
     assert size is not None
@@ -58,9 +60,11 @@ def read_images(
     resized = set(sizes) != {tuple(size)}
     colour = "RGB" if rgb else "grey"
     notes: tuple[str, ...] = ()
+    if turned:
+        notes = (f"{turned} of {len(files)} images were turned upright, as their cameras noted.",)
     if coloured and recipe is None:
         part = "all" if coloured == len(files) else f"{coloured} of {len(files)}"
-        notes = (f"The colours of {part} images were dropped; --rgb keeps them.",)
+        notes += (f"The colours of {part} images were dropped; --rgb keeps them.",)
     return Samples(
         apply_scale(X, made),
         [file.relative_to(folder).as_posix() for file in files],
@@ -94,7 +98,9 @@ def _open(file: Path) -> Any:
             warnings.simplefilter("error")  # an image of absurd size warns before it is read
             with image_module.open(file, formats=FORMATS) as image:
                 image.load()
-                return ops.exif_transpose(image)
+                upright = ops.exif_transpose(image)
+                upright.info[TURNED] = image.getexif().get(0x0112, 1) > 1  # Orientation
+                return upright
     except Exception as error:  # a damaged file brings out nearly anything
         reason = "" if type(error).__name__ == "UnidentifiedImageError" else f" ({error})"
         raise ValueError(f"{file} cannot be read as an image{reason}.") from error

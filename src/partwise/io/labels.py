@@ -85,7 +85,9 @@ def labels_of(
         raise ValueError(_no_such_id(path, unknown, len(rows), list(ids), position))
     if unknown:
         lines = shown((line for line, _ in unknown), 5)
-        notes += (f"{len(unknown)} ids of {path.name} are not in the data (lines {lines}).",)
+        words = "1 id" if len(unknown) == 1 else f"{len(unknown)} ids"
+        verb, where = ("is", "line") if len(unknown) == 1 else ("are", "lines")
+        notes += (f"{words} of {path.name} {verb} not in the data ({where} {lines}).",)
     if all(label is None for label in y):
         raise ValueError(f"{path} holds no label.")
     return y, notes
