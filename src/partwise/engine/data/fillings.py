@@ -20,6 +20,10 @@ from partwise.engine.data.dense import DenseData
 from partwise.engine.data.sparse import SparseData, cut_rows, multiply, sampled_values, solve_rows
 from partwise.engine.numeric import Array, dot64
 
+#: How far, of its length, a factor may have moved from a fill that serves the other half-step too.
+#: Far from a start what is old in the gaps would throw the other factor off.
+NEAR = 0.1
+
 
 @dataclass(eq=False)
 class Fill:
@@ -48,8 +52,10 @@ class Filling(ABC):
         """
         last = self._last
         if self.shared and last is not None and last.side != side:
-            stayed = last.U is U if side == "U" else last.V is V
-            if stayed:
+            stayed, moved, old = (
+                (U is last.U, V, last.V) if side == "U" else (V is last.V, U, last.U)
+            )
+            if stayed and dot64(moved - old, moved - old) <= NEAR**2 * dot64(old, old):
                 return last
         self._last = Fill(V, U, side, self.entries(V, U))
         return self._last
