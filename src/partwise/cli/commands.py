@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from partwise.cli import options as o
+from partwise.cli import typed
 
 
 def register(app: typer.Typer) -> None:
@@ -22,7 +23,7 @@ def _typed() -> str:
     """The command as it was typed, for the report."""
     import shlex
 
-    return shlex.join(["partwise", *sys.argv[1:], *o.FROM_FILE])
+    return shlex.join(["partwise", *sys.argv[1:], *typed.FROM_FILE])
 
 
 @o.reads()
@@ -126,12 +127,12 @@ def choose(
     """
     from partwise.cli.number import run_choose
 
-    ends = o.span(range, "--range")
+    ends = typed.span(range, "--range")
     run_choose(
         data,
         out=out,
         numbers=None if ends is None else builtins.range(ends[0], ends[1] + 1),
-        grid=o.grid_of(grid),
+        grid=typed.grid_of(grid),
         method=method,
         k=k,
         label_share=label_share,

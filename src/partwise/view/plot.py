@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from partwise.view._canvas import axes, bare, draw_grid, parts_of, pictures_of, upright
+
 __all__ = [
     "class_parts",
     "components",
@@ -67,17 +69,17 @@ def components(
     >>> plot.components(model, (8, 8), columns=3).get_images()[0].get_size()
     (19, 28)
     """
-    H, shape = _upright(_parts(model), shape)
-    pictures = _pictures(H, shape)
+    H, shape = upright(parts_of(model), shape)
+    pictures = pictures_of(H, shape)
     columns = math.ceil(math.sqrt(len(H))) if columns is None else columns
     if columns < 1:
         raise ValueError(f"columns must be at least 1, got {columns}.")
     places = [(i // columns, i % columns) for i in range(len(H))]
-    ax = _draw_grid(pictures, places, _axes(ax), cmap)
+    ax = draw_grid(pictures, places, axes(ax), cmap)
     height, width = shape[0] + 1, shape[1] + 1
     for title, (row, column) in zip(titles or (), places):
         ax.text((column + 0.5) * width, row * height, str(title), ha="center", va="bottom")
-    return _bare(ax)
+    return bare(ax)
 
 
 def class_parts(model: Any, shape: Any, *, cmap: str | None = None, ax: Any = None) -> Any:
@@ -120,18 +122,18 @@ def class_parts(model: Any, shape: Any, *, cmap: str | None = None, ax: Any = No
             names.append(owner)
         row = names.index(owner)
         places.append((row, sum(place[0] == row for place in places)))
-    H, shape = _upright(_parts(model), shape)
+    H, shape = upright(parts_of(model), shape)
     if ax is None:
-        ax = _axes(None)
+        ax = axes(None)
         if len(names) > 12:  # a row of a class stays as high as its name
             ax.figure.set_figheight(0.24 * len(names))
-    ax = _draw_grid(_pictures(H, shape), places, ax, cmap)
+    ax = draw_grid(pictures_of(H, shape), places, ax, cmap)
     height = shape[0] + 1
     ax.set_yticks(
         [(row + 0.5) * height for row in range(len(names))],
         ["no class" if name is None else str(name) for name in names],
     )
-    return _bare(ax, yticks=True)
+    return bare(ax, yticks=True)
 
 
 def convergence(models: Any, *, relative: bool = False, ax: Any = None) -> Any:
@@ -157,7 +159,7 @@ def convergence(models: Any, *, relative: bool = False, ax: Any = None) -> Any:
     ['slow', 'fast']
     """
     named = models if isinstance(models, Mapping) else {"": models}
-    ax = _axes(ax)
+    ax = axes(ax)
     for name, model in named.items():
         history = np.asarray(getattr(model, "objective_history_", model), dtype=np.float64)
         if history.ndim != 1 or not history.size:
@@ -214,7 +216,7 @@ def embedding(
     texts = [None if name is None else str(name) for name in names]
     layout = lay_out(V, texts, random_state=random_state)
     shown = [texts[i] for i in layout.shown]
-    ax = _axes(ax)
+    ax = axes(ax)
     levels: list[Any] = sorted({t for t in shown if t is not None}, key=natural)
     if None in shown:
         levels.insert(0, None)
@@ -283,7 +285,7 @@ def top_terms(
     >>> [label.get_text() for label in ax.get_yticklabels()]
     ['ship', 'sail']
     """
-    H = _parts(model)
+    H = parts_of(model)
     if len(names) != H.shape[1]:
         raise ValueError(f"names must have {H.shape[1]} entries, one a feature; got {len(names)}.")
     if axes is None:
@@ -342,7 +344,7 @@ def parameter_path(
     'log'
     """
     x = np.asarray(values, dtype=np.float64)
-    ax = _axes(ax)
+    ax = axes(ax)
     for name, run in (scores if isinstance(scores, Mapping) else {"": scores}).items():
         y = np.asarray(run, dtype=np.float64)
         if y.shape[:1] != x.shape or y.ndim > 2:
@@ -360,87 +362,4 @@ def parameter_path(
     ax.set_ylabel(score)
     if isinstance(scores, Mapping):
         ax.legend(frameon=False)
-    return ax
-
-
-def _axes(ax: Any) -> Any:
-    if ax is not None:
-        return ax
-    from matplotlib import pyplot as plt
-
-    return plt.subplots(layout="constrained")[1]
-
-
-def _bare(ax: Any, *, yticks: bool = False) -> Any:
-    """Without axes, but with the ground that lies between the pictures."""
-    ax.set_xticks([])
-    if not yticks:
-        ax.set_yticks([])
-    ax.tick_params(length=0)
-    ax.spines[:].set_visible(False)
-    return ax
-
-
-def _parts(model: Any) -> NDArray[Any]:
-    H = getattr(model, "components_", None if hasattr(model, "get_params") else model)
-    if H is None:
-        raise ValueError(
-            f"{type(model).__name__} has no components_: fit it first; a kernel other than linear "
-            "has no parts in the space of the data."
-        )
-    H = np.asarray(H)
-    if H.ndim != 2:
-        raise ValueError(f"the parts must be rows of a matrix, got shape {H.shape}.")
-    return H
-
-
-def _upright(H: NDArray[Any], shape: Any) -> tuple[NDArray[Any], tuple[int, ...]]:
-    """Parts with pixels row by row, and the shape of a picture, from a shape or from data."""
-    if not hasattr(shape, "image_shape"):
-        return H, tuple(shape)
-    if shape.image_shape is None:
-        raise ValueError(f"{shape!r} holds no images; give shape=(height, width).")
-    height, width = shape.image_shape[:2]
-    if getattr(shape, "image_order", "C") == "F" and height * width == H.shape[1]:
-        H = H.reshape(len(H), width, height).transpose(0, 2, 1).reshape(len(H), -1)
-    return H, tuple(shape.image_shape)
-
-
-def _pictures(H: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
-    """Each row as a picture, scaled to [-1, 1]."""
-    if math.prod(shape) != H.shape[1] or len(shape) not in (2, 3):
-        raise ValueError(
-            f"shape={tuple(shape)} does not hold the {H.shape[1]} features of a part; give "
-            "(height, width) or (height, width, 3) with that product."
-        )
-    top = np.abs(H).max(axis=1, keepdims=True)
-    scaled: NDArray[Any] = np.divide(H, top, out=np.zeros(H.shape), where=top > 0)
-    return scaled.reshape(len(H), *shape)
-
-
-def _draw_grid(
-    pictures: NDArray[Any], places: Sequence[tuple[int, int]], ax: Any, cmap: str | None
-) -> Any:
-    """Pictures on a canvas with a line of one pixel around each."""
-    _, height, width, *channels = pictures.shape
-    rows = 1 + max(row for row, _ in places)
-    columns = 1 + max(column for _, column in places)
-    canvas = np.full((rows * (height + 1) + 1, columns * (width + 1) + 1, *channels), np.nan)
-    for picture, (row, column) in zip(pictures, places):
-        top, left = row * (height + 1) + 1, column * (width + 1) + 1
-        canvas[top : top + height, left : left + width] = picture
-    if channels:
-        shown = np.where(np.isnan(canvas), 1.0, np.clip(canvas, 0, 1))
-        ax.imshow(shown, interpolation="nearest")
-        return ax
-    signed = bool((pictures < 0).any())
-    # a light grey between the pictures, so that empty borders do not run together
-    ax.set_facecolor("0.85")
-    ax.imshow(
-        np.ma.masked_invalid(canvas),
-        cmap=cmap or ("RdBu_r" if signed else "gray"),
-        vmin=-1 if signed else 0,
-        vmax=1,
-        interpolation="nearest",
-    )
     return ax

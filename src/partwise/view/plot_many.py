@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from partwise.estimators.consensus import distances_of_unit
-from partwise.view.plot import _axes
+from partwise.view._canvas import axes
 
 __all__ = ["choice", "clustergram", "selection"]
 
@@ -37,7 +37,7 @@ def clustergram(result: Any, *, ax: Any = None) -> Any:
     """
     kept = np.flatnonzero(result.groups >= 0)
     order = kept[np.argsort(result.groups[kept], kind="stable")]
-    ax = _axes(ax)
+    ax = axes(ax)
     picture = ax.imshow(distances_of_unit(result.pooled[order]), vmin=0, vmax=1.5, cmap="magma")
     ends = np.cumsum(np.bincount(result.groups[order], minlength=len(result.parts)))
     for end in ends[:-1]:
@@ -75,7 +75,7 @@ def choice(found: Any, *, ax: Any = None) -> Any:
     >>> ax.get_xlabel()
     'number of parts'
     """
-    ax = _axes(ax)
+    ax = axes(ax)
     mean = found.errors.mean(axis=1)
     ax.errorbar(found.numbers, mean, found.excess[:, 1], color="C0", capsize=3)
     ax.plot(found.numbers, mean, "o", color="C0", markerfacecolor="white")
@@ -118,7 +118,7 @@ def selection(found: Any, *, ax: Any = None) -> Any:
     >>> ax.get_xlabel()
     'alpha_W'
     """
-    ax = _axes(ax)
+    ax = axes(ax)
     mean, at = found.errors.mean(axis=1), np.arange(len(found.grid))
     varied = [name for name in found.grid[0] if len({str(p.get(name)) for p in found.grid}) > 1]
     ax.errorbar(at, mean, found.excess[:, 1], color="C0", capsize=3)

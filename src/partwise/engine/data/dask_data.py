@@ -20,6 +20,7 @@ import scipy.sparse as sp
 from partwise.engine import arrays
 from partwise.engine.arrays import Array
 from partwise.engine.data import blocks
+from partwise.engine.data import dask_beside as beside
 from partwise.engine.data.base import GAPS, BackEnd, DataMatrix, Swept
 from partwise.engine.data.dask_runners import Threads, Workers, current_client
 from partwise.engine.data.dense import DenseData
@@ -175,7 +176,8 @@ class DaskData(Swept):
 
     @cached_property
     def density(self) -> float:  # type: ignore[override]
-        return float(self.blocks.reduce(_entries, self.blocks)) / max(1, self.shape[0] * self.p)
+        entries = float(self.blocks.reduce(beside.entries, self.blocks))
+        return entries / max(1, self.shape[0] * self.p)
 
     # -- where arrays live --------------------------------------------------------------------
 
@@ -197,7 +199,7 @@ class DaskData(Swept):
         empty = Rows.of(
             self.layout, self.layout.runner.place(sizes, self.layout.first), sizes[0][:0]
         )
-        return empty.map(_repeat, empty, row)
+        return empty.map(beside.repeat, empty, row)
 
     def operator(self, neighbors: Any) -> Any:
         return GatheredNeighbors(neighbors, self.rows)
@@ -206,9 +208,9 @@ class DaskData(Swept):
         layout = self._summed(shared.index, shared.n_rows)
         count = layout.sizes[0]
         index = self.rows(shared.index)
-        sums = V.reduce(_head_sums, V, index, count)
+        sums = V.reduce(beside.head_sums, V, index, count)
         head = (sums / shared.counts[:count, None]).astype(V.dtype)
-        rest = V.map(_tail, V, index, count).settle()
+        rest = V.map(beside.tail, V, index, count).settle()
         first = layout.runner.place([head], 0)
         return Rows.of(layout, first + (rest.node.handles or []), V.meta)
 
@@ -224,7 +226,7 @@ class DaskData(Swept):
         head = self.layout.runner.fetch(Z.node.handles[:1])[0]
         rest = Rows.of(self.layout, Z.node.handles[1:], Z.meta)
         index = self.rows(shared.index)
-        return rest.map(_join, rest, index, head, count, like=Z.meta).settle()
+        return rest.map(beside.join, rest, index, head, count, like=Z.meta).settle()
 
     def result(self, a: Array) -> Array:
         if not isinstance(a, Rows):
@@ -244,7 +246,7 @@ class DaskData(Swept):
     # -- products -----------------------------------------------------------------------------
 
     def dot(self, U: Array) -> Array:
-        return self._rows(_dot, U, width=U.shape[1])
+        return self._rows(beside.dot, U, width=U.shape[1])
 
     def _rows(self, function: Any, *args: Any, width: int | None = None, dtype: Any = None) -> Rows:
         shape = (0,) if width is None else (0, width)
@@ -253,19 +255,19 @@ class DaskData(Swept):
         )
 
     def tdot(self, V: Array) -> Array:
-        return self.blocks.reduce(_tdot, self.blocks, V)
+        return self.blocks.reduce(beside.tdot, self.blocks, V)
 
     def row_sq_norms(self) -> Array:
-        return self._rows(_call, "row_sq_norms", dtype=np.float64)
+        return self._rows(beside.call, "row_sq_norms", dtype=np.float64)
 
     def row_sums(self) -> Array:
-        return self._rows(_call, "row_sums", dtype=np.float64)
+        return self._rows(beside.call, "row_sums", dtype=np.float64)
 
     def row_xlogx(self) -> Array:
-        return self._rows(_call, "row_xlogx", dtype=np.float64)
+        return self._rows(beside.call, "row_xlogx", dtype=np.float64)
 
     def row_sq_residuals(self, V: Array, U: Array) -> Array:
-        return self._rows(_call, "row_sq_residuals", V, U, dtype=np.float64)
+        return self._rows(beside.call, "row_sq_residuals", V, U, dtype=np.float64)
 
     def weighted(self, weights: Array | None, index: Array | None, n_rows: int) -> DaskData:
         scale = None if weights is None else self.rows(weights)
@@ -274,13 +276,13 @@ class DaskData(Swept):
             return DaskData(made, self.p, self.dtype)
         layout, where = self._summed(index, n_rows), self.rows(index)
         count = layout.sizes[0]
-        head = self.blocks.reduce(_head_data, self.blocks, where, count, scale)
+        head = self.blocks.reduce(beside.head_data, self.blocks, where, count, scale)
         made = self._select(where, count, scale)
         handles = layout.runner.place([DenseData(head)], 0) + (made.node.handles or [])
         return DaskData(Rows.of(layout, handles, None), self.p, self.dtype)
 
     def _select(self, where: Rows | None, count: int, scale: Rows | None) -> Rows:
-        return self.blocks.map(_selected, self.blocks, where, count, scale, like=0).settle()
+        return self.blocks.map(beside.selected, self.blocks, where, count, scale, like=0).settle()
 
     @cached_property
     def _whole(self) -> tuple[float, int]:
@@ -289,7 +291,7 @@ class DaskData(Swept):
         return blocks.kl_floor(np.array([mean]), 1, self.dtype), self.shape[0] * self.p
 
     def kl_dot(self, V: Array, U: Array) -> tuple[Array, Array]:
-        both = self.blocks.map(_kl_dot, self.blocks, V, U, *self._whole, like=0)
+        both = self.blocks.map(beside.kl_dot, self.blocks, V, U, *self._whole, like=0)
         return self._pair(both, U.shape[1])
 
     def _pair(self, both: Rows, k: int) -> tuple[Rows, Rows]:
@@ -297,7 +299,7 @@ class DaskData(Swept):
         return first, both.map(itemgetter(1), both, like=np.empty(0))
 
     def kl_tdot(self, V: Array, U: Array) -> Array:
-        return self.blocks.reduce(_kl_tdot, self.blocks, V, U, *self._whole)
+        return self.blocks.reduce(beside.kl_tdot, self.blocks, V, U, *self._whole)
 
     def kl_newton(
         self, V: Array, U: Array, cost: Array, ridge: Array, sweeps: int, rough: bool,
@@ -305,17 +307,17 @@ class DaskData(Swept):
     ) -> tuple[Array, Array]:  # fmt: skip
         assert not transposed, "newton_sides"
         args = (V, U, cost, ridge, sweeps, rough, *self._whole)
-        both = self.blocks.map(_kl_newton, self.blocks, *args, like=0)
+        both = self.blocks.map(beside.kl_newton, self.blocks, *args, like=0)
         return self._pair(both, U.shape[1])
 
     def times_dot(self, V: Array, U: Array) -> Array:
-        return self._rows(_call, "times_dot", V, U, width=U.shape[1])
+        return self._rows(beside.call, "times_dot", V, U, width=U.shape[1])
 
     def times_tdot(self, V: Array, U: Array) -> Array:
-        return self.blocks.reduce(_call, self.blocks, "times_tdot", V, U)
+        return self.blocks.reduce(beside.call, self.blocks, "times_tdot", V, U)
 
     def times_squares(self, V: Array, U: Array) -> Array:
-        return self._rows(_call, "times_squares", V, U, dtype=np.float64)
+        return self._rows(beside.call, "times_squares", V, U, dtype=np.float64)
 
     def beta_dot(self, V: Array, U: Array, beta: float) -> tuple[Array, Array, Array]:
         raise NotImplementedError("refused before any work is done")
@@ -335,81 +337,6 @@ class GatheredNeighbors:
 
     def laplacian(self, Z: Rows) -> Rows:
         return self.place(self.here.laplacian(Z.gather()))
-
-
-# -- what runs beside a block; X is a DenseData or SparseData ----------------------------------
-
-
-def _entries(X: Any) -> float:
-    return X.density * X.shape[0] * X.shape[1]
-
-
-def _dot(X: Any, U: Array) -> Array:
-    return X.dot(U)
-
-
-def _tdot(X: Any, V: Array) -> Array:
-    return X.tdot(np.ascontiguousarray(V))
-
-
-def _call(X: Any, name: str, *args: Any) -> Array:
-    return getattr(X, name)(*args)
-
-
-def _repeat(block: Array, row: Array) -> Array:
-    return np.tile(row, (block.shape[0], 1))
-
-
-def _head_sums(V: Array, index: Array, count: int) -> Array:
-    out = np.zeros((count, V.shape[1]))
-    at = index < count
-    np.add.at(out, index[at], V[at])
-    return out
-
-
-def _tail(V: Array, index: Array, count: int) -> Array:
-    return V[index >= count]
-
-
-def _join(rest: Array, index: Array, head: Array, count: int) -> Array:
-    out = np.empty((len(index), head.shape[1]), dtype=head.dtype)
-    shared = index < count
-    out[shared], out[~shared] = head[index[shared]], rest
-    return out
-
-
-def _head_data(X: Any, index: Array, count: int, weights: Array | None) -> Array:
-    at = np.flatnonzero(index < count)
-    part = X.X[at]
-    part = part.toarray() if sp.issparse(part) else part
-    if weights is not None:
-        part = part * weights[at][:, None].astype(X.dtype)
-    out = np.zeros((count, X.shape[1]), dtype=X.dtype)
-    np.add.at(out, index[at], part)
-    return out
-
-
-def _selected(X: Any, index: Array | None, count: int, weights: Array | None) -> Any:
-    if index is not None and not (index >= count).all():
-        at = np.flatnonzero(index >= count)
-        X = type(X)(X.X[at])
-        weights = None if weights is None else weights[at]
-    return X if weights is None else X.weighted(weights, None, X.shape[0])
-
-
-def _kl_dot(X: DenseData, V: Array, U: Array, *whole: Any) -> tuple[Array, Array]:
-    return X.part_of(*whole).kl_dot(V, U)
-
-
-def _kl_tdot(X: DenseData, V: Array, U: Array, *whole: Any) -> Array:
-    return X.part_of(*whole).kl_tdot(V, U)
-
-
-def _kl_newton(
-    X: DenseData, V: Array, U: Array, cost: Array, ridge: Array, sweeps: int, rough: bool,
-    *whole: Any,
-) -> tuple[Array, Array]:  # fmt: skip
-    return X.part_of(*whole).kl_newton(V, U, cost, ridge, sweeps, rough, False)
 
 
 BACK_END = BackEnd("Dask arrays", "X.compute()", check_dask, as_dask_data, look, gaps)
