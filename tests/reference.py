@@ -1205,3 +1205,125 @@ def nmf_weighed(X, V0, U0, n_iter, *, weight, loss="frobenius", order="VU"):
         lambda V, U: step(X.T, weight.T, U, V),
         lambda V, U: weighed_entries(X, V, U, weight, loss),
     )
+
+
+# --------------------------------------------------------------------------------------------
+# Links: pairs of samples that belong together (must) or apart (cannot)
+# --------------------------------------------------------------------------------------------
+
+
+def links_cost(V, must=(), cannot=(), must_reg=0.0, cannot_reg=0.0):
+    """must_reg/2 Σ ‖v_i - v_j‖² over must-links + cannot_reg Σ ⟨v_i, v_j⟩ over cannot-links."""
+    drawn = sum(0.5 * ((V[i] - V[j]) ** 2).sum() for i, j in must)
+    return float(must_reg * drawn + cannot_reg * sum(V[i] @ V[j] for i, j in cannot))
+
+
+def must_matrix(n, must, y=None):
+    """A with one column for each group that must-links (and labels) join, by repeated union."""
+    group = list(range(n))
+    pairs = list(must)
+    if y is not None:
+        known = [i for i in range(n) if y[i] >= 0]
+        pairs += [(i, j) for i in known for j in known if y[i] == y[j]]
+    for i, j in pairs:
+        old, new = group[j], group[i]
+        group = [new if g == old else g for g in group]
+    columns = sorted(set(group))
+    return np.array([[float(g == c) for c in columns] for g in group])
+
+
+def nmf_linked(
+    X, V0, U0, n_iter, *, must=(), cannot=(), must_reg=None, cannot_reg=0.0, W=None, lam=0.0,
+    order="VU",
+):  # fmt: skip
+    """Multiplicative updates with links; must_reg None: must-links share a row of Z."""
+    n = len(X)
+    A = must_matrix(n, must) if must_reg is None else np.eye(n)
+    C, M = np.zeros((n, n)), np.zeros((n, n))
+    for i, j in cannot:
+        C[i, j] = C[j, i] = cannot_reg
+    for i, j in must if must_reg is not None else ():
+        M[i, j] = M[j, i] = must_reg
+    M = M + (0 if W is None else lam * W)
+    V, U = shared_rows(A, V0), np.array(U0)
+    Z = np.linalg.pinv(A) @ V
+    history = []
+    for _ in range(n_iter):
+        for factor in order:
+            V = A @ Z
+            if factor == "V":
+                neg = A.T @ (X @ U + M @ V)
+                pos = A.T @ (V @ U.T @ U + np.diag(M.sum(axis=1)) @ V + C @ V)
+                Z = multiplicative(Z, neg, pos)
+            else:
+                U = multiplicative(U, X.T @ V, U @ V.T @ V)
+        V = A @ Z
+        soft = 0.0 if must_reg is None else must_reg
+        value = 0.5 * ((X - V @ U.T) ** 2).sum() + links_cost(V, must, cannot, soft, cannot_reg)
+        history.append(value + (0 if W is None else 0.5 * lam * np.trace(V.T @ laplacian(W) @ V)))
+    return V, U, history
+
+
+def linked_merge(V, k, must=(), cannot=()):
+    """Ward's merging by brute force, cannot-linked groups never joined while others can be."""
+    groups = [list(np.flatnonzero(c)) for c in must_matrix(len(V), must).T]
+
+    def spread(group):
+        return ((V[group] - V[group].mean(axis=0)) ** 2).sum()
+
+    def price(a, b):
+        broken = sum((i in a and j in b) or (i in b and j in a) for i, j in cannot)
+        return broken, spread(a + b) - spread(a) - spread(b)
+
+    while len(groups) > k:
+        found = [(price(a, b), a, b) for i, a in enumerate(groups) for b in groups[:i]]
+        _, a, b = min(found, key=lambda f: f[0])
+        groups = [g for g in groups if g is not a and g is not b] + [a + b]
+    labels = np.empty(len(V), dtype=int)
+    for number, group in enumerate(groups):
+        labels[group] = number
+    return labels
+
+
+# --------------------------------------------------------------------------------------------
+# Signed data: X ~ V Uᵀ with V >= 0 and U of any sign (Ding, Li & Jordan 2010)
+# --------------------------------------------------------------------------------------------
+
+
+def semi_nmf(X, V0, n_iter, *, D=None, class_reg=0.0, W=None, lam=0.0):
+    """(5)(6): U = XᵀV (VᵀV)⁻¹, then V times the root of the ratio of split gradients."""
+    V = np.array(V0)
+    history = []
+    W = np.zeros((len(X), len(X))) if W is None else W
+    D = np.zeros_like(V) if D is None else D
+    for _ in range(n_iter):
+        U = X.T @ V @ np.linalg.pinv(V.T @ V)
+        C, G = X @ U, U.T @ U
+        neg = np.maximum(C, 0) + V @ np.maximum(-G, 0) + lam * W @ V
+        pos = np.maximum(-C, 0) + V @ np.maximum(G, 0) + lam * np.diag(W.sum(axis=1)) @ V
+        V = multiplicative(V, neg, pos + 0.5 * class_reg * D, 0.5)
+        value = 0.5 * ((X - V @ U.T) ** 2).sum() + 0.5 * class_reg * (D * V).sum()
+        history.append(float(value + 0.5 * lam * np.trace(V.T @ laplacian(W) @ V)))
+    return V, U, history
+
+
+# --------------------------------------------------------------------------------------------
+# Rows that are outliers: Σ √(‖x_i - y_i‖² + ε), by weights that follow the residuals
+# --------------------------------------------------------------------------------------------
+
+
+def objective_l21(X, V, U, eps):
+    """Σ_i √(‖x_i - U v_i‖² + ε): Kong, Ding & Huang (2011), smoothed."""
+    return float(np.sqrt(((X - V @ U.T) ** 2).sum(axis=1) + eps).sum())
+
+
+def nmf_l21(X, V0, U0, n_iter, *, eps):
+    """Multiplicative updates for ½ Σ γ_i ‖x_i - U v_i‖² with γ_i = 1/√(‖r_i‖² + ε) renewed."""
+    V, U = np.array(V0), np.array(U0)
+    history = []
+    for _ in range(n_iter):
+        gamma = 1 / np.sqrt(((X - V @ U.T) ** 2).sum(axis=1) + eps)
+        V = multiplicative(V, gamma[:, None] * (X @ U), gamma[:, None] * (V @ U.T @ U))
+        U = multiplicative(U, X.T @ (gamma[:, None] * V), U @ (V.T @ (gamma[:, None] * V)))
+        history.append(objective_l21(X, V, U, eps))
+    return V, U, history

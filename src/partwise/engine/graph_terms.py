@@ -111,6 +111,33 @@ class Graph(OnGraph):
         return 2.0 * self.weight * arrays.largest(self.degrees)
 
 
+class CannotLink(OnGraph):
+    """μ Σ_ij c_ij ⟨z_i, z_j⟩ over pairs i < j, c >= 0: linked rows use different columns.
+
+    The Hessian μ C is indefinite, so a step that counts on convexity may rise: "lipschitz" is not
+    offered, and `nesterov` refuses. Both others descend. A multiplicative update divides by μ C Z,
+    which is z_i z_j <= ½ (a z_i² + z_j²/a) with a = z_j⁰/z_i⁰ (Lee & Seung's majoriser asks of a
+    matrix only that its entries are >= 0). The bound is the same inequality with a = 1, for the
+    distances from Z: C ≼ diag(C 1).
+    """
+
+    degree = 2
+    quadratic = True
+    edges = None  # no Laplacian: rows cannot take turns as those of a graph do
+
+    def value(self, Z: Array) -> float:
+        return 0.5 * self.weight * dot64(self.neighbors(Z), Z)
+
+    def gradient(self, Z: Array) -> Array:
+        return self.weight * self.neighbors(Z)
+
+    def split(self, Z: Array) -> tuple[Array, Array]:
+        return arrays.none(Z), self.gradient(Z)
+
+    def bound(self, Z: Array) -> Bound:
+        return Bound(self.gradient(Z), self.weight * self.degrees[:, None], around=True)
+
+
 class Anchored(Term):
     """λ/2 Σ_ij W_ij ‖z_i - a_j‖²: rows near fixed rows a_j, such as those of neighbours.
 

@@ -1,0 +1,129 @@
+"""Clusters of codes that keep links: merging from below, as Ward does, where links allow it.
+
+A k-means start knows nothing of links, and few random pairs are broken by it: what they could say
+is lost. Merging from below, a cannot-link between two samples keeps their whole groups apart.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from partwise.knowledge.links import Links
+
+#: Groups from which merging begins at most; its memory is their square.
+MOST = 2000
+
+
+def linked_clusters(
+    V: NDArray[Any], n_clusters: int, links: Links, *, random_state: Any = None
+) -> NDArray[np.int64]:
+    """The cluster 0, 1, ... of each row of V, must-linked rows together, cannot-linked apart.
+
+    Groups begin as must-linked rows, or single ones, and the two whose union adds least to
+    Σ ‖v_i - mean‖² and breaks no cannot-link are joined, until ``n_clusters`` are left (Ward's
+    method with links; Davidson & Ravi 2005). Where no union is allowed any more, the one that
+    breaks the fewest is made. Beyond 2,000 groups, rows without a link begin in groups of k-means.
+
+    Parameters
+    ----------
+    V : ndarray of shape (n_samples, n_components)
+    n_clusters : int
+    links : Links
+    random_state : int or RandomState, optional
+
+    Returns
+    -------
+    ndarray of shape (n_samples,)
+    """
+    V = np.asarray(V, dtype=np.float64)
+    group = _first_groups(V, links, random_state)
+    count = int(group.max()) + 1
+    size = np.bincount(group, minlength=count).astype(np.float64)
+    centers = np.zeros((count, V.shape[1]))
+    np.add.at(centers, group, V)
+    centers /= size[:, None]
+    apart = np.zeros((count, count), dtype=np.int32)
+    i, j = group[links.cannot].T
+    np.add.at(apart, (np.append(i, j), np.append(j, i)), 1)
+    merged = _merge(centers, size, apart, n_clusters)
+    _, clusters = np.unique(merged[group], return_inverse=True)
+    return np.asarray(clusters, dtype=np.int64)
+
+
+def _first_groups(V: NDArray[Any], links: Links, random_state: Any) -> NDArray[np.int64]:
+    group = links.groups().codes.copy()
+    alone = np.flatnonzero(group < 0)
+    most = group.max(initial=-1) + 1
+    linked = np.zeros(len(V), dtype=bool)
+    linked[links.cannot.ravel()] = True
+    if most + len(alone) <= MOST:
+        group[alone] = most + np.arange(len(alone))
+        return group
+    held, free = alone[linked[alone]], alone[~linked[alone]]
+    group[held] = most + np.arange(len(held))
+    most += len(held)
+    many = min(len(free), max(MOST - most, MOST // 4))
+    if many < len(free):
+        from sklearn.cluster import MiniBatchKMeans
+
+        model = MiniBatchKMeans(many, n_init=1, random_state=random_state)
+        _, found = np.unique(model.fit_predict(V[free]), return_inverse=True)
+        group[free] = most + found
+    else:
+        group[free] = most + np.arange(len(free))
+    return group
+
+
+def _merge(
+    centers: NDArray[Any], size: NDArray[Any], apart: NDArray[Any], n_clusters: int
+) -> NDArray[np.int64]:
+    """The group that each first group ends in."""
+    count = len(centers)
+    squares = (centers**2).sum(axis=1)
+    cost = np.maximum(squares[:, None] + squares - 2 * centers @ centers.T, 0)
+    cost *= size[:, None] * size / (size[:, None] + size)
+    np.fill_diagonal(cost, np.inf)
+    root = np.arange(count)
+    alive = np.ones(count, dtype=bool)
+    allowed = np.where(apart > 0, np.inf, cost)
+    nearest = allowed.argmin(axis=1)
+    least = allowed[np.arange(count), nearest]
+    for _ in range(count - n_clusters):
+        i = int(least.argmin())
+        j = int(nearest[i])
+        if not np.isfinite(least[i]):
+            i, j = _fewest(cost, apart, alive)
+        both, gap = size[i] + size[j], cost[i, j]
+        # Lance & Williams: what a union with any other would cost now
+        new = ((size[i] + size) * cost[i] + (size[j] + size) * cost[j] - size * gap) / (both + size)
+        new[~alive] = np.inf
+        new[[i, j]] = np.inf
+        cost[i], cost[:, i] = new, new
+        cost[j], cost[:, j] = np.inf, np.inf
+        apart[i] += apart[j]
+        apart[:, i] = apart[i]
+        apart[i, i] = 0
+        size[i], alive[j] = both, False
+        root[root == j] = i
+        allowed[i] = allowed[:, i] = np.where(apart[i] > 0, np.inf, new)
+        allowed[j] = allowed[:, j] = np.inf
+        least[j] = np.inf
+        again = np.flatnonzero(alive & ((nearest == i) | (nearest == j)))
+        again = np.union1d(again, [i])
+        nearest[again] = allowed[again].argmin(axis=1)
+        least[again] = allowed[again, nearest[again]]
+        closer = allowed[:, i] < least
+        nearest[closer], least[closer] = i, allowed[closer, i]
+    return root
+
+
+def _fewest(cost: NDArray[Any], apart: NDArray[Any], alive: NDArray[Any]) -> tuple[int, int]:
+    """The union that breaks the fewest cannot-links, and of those the cheapest."""
+    rows = np.flatnonzero(alive)
+    broken = np.where(np.isfinite(cost[np.ix_(rows, rows)]), apart[np.ix_(rows, rows)], np.inf)
+    price = np.where(broken == broken.min(), cost[np.ix_(rows, rows)], np.inf)
+    i, j = np.unravel_index(int(price.argmin()), price.shape)
+    return int(rows[i]), int(rows[j])
