@@ -1245,8 +1245,7 @@ def nmf_linked(
     for i, j in must if must_reg is not None else ():
         M[i, j] = M[j, i] = must_reg
     M = M + (0 if W is None else lam * W)
-    V, U = shared_rows(A, V0), np.array(U0)
-    Z = np.linalg.pinv(A) @ V
+    Z, U = shared_rows(A, V0), np.array(U0)
     history = []
     for _ in range(n_iter):
         for factor in order:

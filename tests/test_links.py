@@ -5,15 +5,22 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from sklearn.model_selection import cross_val_score
 
 import reference
+from backends import Forms
+from partwise import CDNMF, CNMF, GNMF, NMF, NMFDC, NSNMF, ConstrainedNMF, SemiGNMF
 from partwise.engine.data import as_data
 from partwise.engine.graph_terms import CannotLink, Graph, Neighbors
 from partwise.engine.losses import Frobenius, KullbackLeibler
 from partwise.engine.problem import FactorModel
+from partwise.engine.solvers.loop import Settings, alternate
 from partwise.engine.solvers.steps import STEPS, check_step, make_step
+from partwise.estimators.fitting import Description, Knowledge
+from partwise.estimators.fitting.terms import shared_rows, terms_on_codes
 from partwise.evaluation import linked
 from partwise.evaluation.linked import linked_clusters
+from partwise.knowledge.graph.neighborhood import Neighborhood
 from partwise.knowledge.labels import encode_labels
 from partwise.knowledge.links import check_links
 
@@ -55,7 +62,7 @@ def test_contradictions_with_labels_are_named():
         check_links([(0, 1), (1, 2)], None, N, y)
     with pytest.raises(ValueError, match="0 and 3 have the label a, but 0 cannot 3"):
         check_links(None, [(3, 0)], N, y)
-    with pytest.raises(ValueError, match="5 must 0, 0 and 3 have the label a, but 3 cannot 5|3 "):
+    with pytest.raises(ValueError, match="3 and 0 have the label a, 0 must 5, but 3 cannot 5"):
         check_links([(0, 5)], [(5, 3)], N, y)
     assert check_links([(0, 3)], [(0, 2)], N, y) is not None
     assert check_links([], None, N, y) is None
@@ -117,7 +124,7 @@ def test_every_step_that_takes_it_descends(beta, step, weight):
 
 
 def test_a_step_that_counts_on_convexity_refuses():
-    with pytest.raises(ValueError, match="nesterov.*CannotLink.*solvers that can: mu, hals"):
+    with pytest.raises(ValueError, match=r"nesterov.*CannotLink.*solvers that can: mu, hals"):
         check_step("nesterov", "frobenius", 2.0, [term()])
     assert [s.name for s in STEPS.values() if s.does(1.0) and s.takes(term(), 1.0)] == [
         "mu",
@@ -151,3 +158,152 @@ def test_many_samples_begin_in_groups(monkeypatch):
     links = check_links([(0, 3)], [(0, 1), (1, 2)], 300)
     found = linked_clusters(Z, 3, links, random_state=0)
     np.testing.assert_array_equal(found[:, None] == found, y[:, None] == y)
+
+
+# -- in the estimators -----------------------------------------------------------------------------
+
+ALL = (NMF, GNMF, SemiGNMF, CNMF, CDNMF, NMFDC, NSNMF, ConstrainedNMF)
+LOSSES = ("frobenius", "kullback-leibler")
+Y = np.full(N, -1)
+Y[[12, 13, 14, 15]] = 0, 0, 1, 1
+quiet = pytest.mark.filterwarnings(
+    "ignore:Maximum number", "ignore:.*no label", "ignore:.*parts", "ignore:no cluster"
+)
+
+
+def fit(make=NMF, y=None, links=True, X=X, **params):
+    given = {"must_link": MUST, "cannot_link": CANNOT} if links else {}
+    settings = {"random_state": 0, "max_iter": 60, "tol": 0, **params}
+    return make(K, **settings).fit(X, y, **given)
+
+
+@pytest.mark.parametrize("soft", [None, 0.6])
+def test_multiplicative_updates_are_the_naive_ones(soft):
+    W = np.eye(N, k=1) + np.eye(N, k=-1)
+    V1, _, history = reference.nmf_linked(
+        X, V, U, 15, must=MUST, cannot=CANNOT, must_reg=soft, cannot_reg=0.4, W=W, lam=0.3
+    )
+    links = check_links(MUST, CANNOT, N)
+    what = Description("NMF", graph_reg=0.3, must_link_reg=soft, cannot_link_reg=0.4)
+    known = Knowledge(None, Neighborhood(sp.csr_array(W)), links)
+    data = as_data(X)
+    rows = shared_rows(what, known, N)
+    terms = terms_on_codes(what, data, K, known, rows, new=False)
+    model = FactorModel(data, Frobenius(), rows=rows, terms_V=terms)
+    settings = Settings(15, 0.0, extrapolate=False, guard=False)
+    found = alternate(model, model.reduce(V), U, make_step("mu"), settings)
+    np.testing.assert_allclose(model.expand(found.Z), V1, rtol=1e-8)
+    np.testing.assert_allclose(found.history, history, rtol=1e-10)
+
+
+@quiet
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("make", ALL)
+def test_links_in_every_estimator(make, loss):
+    """Hard must-links are shared rows, the objective is the formula's, histories never rise."""
+    kl_graph = loss == LOSSES[1] and make in (GNMF, SemiGNMF)
+    if kl_graph:
+        with pytest.raises(ValueError, match="cannot_link with a graph needs"):
+            fit(make, Y, beta_loss=loss)
+        return
+    if make is NMFDC and loss == LOSSES[1]:
+        return
+    labels = None if make is NMF else Y
+    params = {} if make is NMFDC else {"beta_loss": loss}
+    params |= {} if make is NMF else {"n_clusters": 5}
+    model = fit(make, labels, **params)
+    Z = model.embedding_
+    assert (Z[0] == Z[1]).all() and (Z[1] == Z[5]).all() and (Z[7] == Z[9]).all()
+    assert (Z[2] != Z[0]).any()
+    history = model.objective_history_
+    assert (np.diff(history) <= 1e-9 * history[0]).all()
+    if make is not NMF:
+        found = model.cluster_labels_
+        assert found[0] == found[1] == found[5] and found[7] == found[9]
+        assert all(found[i] != found[j] for i, j in CANNOT)
+    if make is NMF:
+        lengths = (model.components_ ** (2 if loss == LOSSES[0] else 1)).sum(axis=1)
+        np.testing.assert_allclose(lengths, 1, rtol=1e-9)
+        E = X - Z @ model.components_
+        if loss == LOSSES[0]:
+            cost = reference.links_cost(Z, cannot=CANNOT, cannot_reg=1.0)
+            assert model.objective_ == pytest.approx(0.5 * (E**2).sum() + cost, rel=1e-9)
+
+
+@quiet
+@pytest.mark.parametrize("make", ALL)
+def test_without_links_it_is_the_plain_model_to_the_last_bit(make):
+    labels = None if make is NMF else Y
+    plain = fit(make, labels, links=False)
+    for given in ({"must_link": [], "cannot_link": None}, {"must_link": np.empty((0, 2))}):
+        again = make(K, random_state=0, max_iter=60, tol=0).fit(X, labels, **given)
+        np.testing.assert_array_equal(again.embedding_, plain.embedding_)
+    free = make(K, random_state=0, max_iter=60, tol=0, cannot_link_reg=0.0, must_link_reg=0.0)
+    free.fit(X, labels, must_link=MUST, cannot_link=CANNOT)
+    np.testing.assert_allclose(free.embedding_, plain.embedding_, rtol=1e-10, atol=1e-12)
+
+
+@quiet
+def test_must_links_within_labels_are_those_labels():
+    """CNMF's labels and the must-links that say the same are one model."""
+    labels = fit(CNMF, Y, links=False)
+    pairs = ConstrainedNMF(K, random_state=0, max_iter=60, tol=0)
+    pairs.fit(X, must_link=[(12, 13), (14, 15)])
+    np.testing.assert_allclose(pairs.embedding_, labels.embedding_, rtol=1e-10, atol=1e-12)
+
+
+@quiet
+def test_weights_draw_together_and_apart():
+    def products(**params):
+        Z = fit(**params).embedding_
+        return sum(Z[i] @ Z[j] for i, j in CANNOT), sum(((Z[i] - Z[j]) ** 2).sum() for i, j in MUST)
+
+    apart = [products(cannot_link_reg=w, must_link_reg=0.0)[0] for w in (1e-6, 0.01, 30.0)]
+    assert apart[0] > apart[1] > apart[2] and apart[2] < 0.05 * apart[0]
+    near = [products(cannot_link_reg=0.0, must_link_reg=w)[1] for w in (1e-6, 1.0, 100.0)]
+    assert near[0] > near[1] > near[2] and near[2] < 1e-3 * near[0]
+
+
+@quiet
+@pytest.mark.parametrize("soft", [None, 0.5])
+def test_the_back_ends_agree(soft, tmp_path):
+    forms = Forms(X, tmp_path)
+    found = {
+        kind: fit(GNMF, X=forms[kind], solver="mu", max_iter=20, must_link_reg=soft)
+        for kind in ("numpy", "csr", "torch", "dask")
+    }
+    products = {
+        kind: np.asarray(m.embedding_) @ np.asarray(m.components_) for kind, m in found.items()
+    }
+    for product in products.values():
+        np.testing.assert_allclose(product, products["numpy"], rtol=1e-6, atol=1e-9)
+
+
+def test_steps_and_procedures_that_cannot_refuse_before_work():
+    with pytest.raises(ValueError, match=r"nesterov.*CannotLink.*solvers that can: mu, hals"):
+        fit(NMF, solver="nesterov")
+    with pytest.raises(ValueError, match=r"links that cost need scale='unit'"):
+        fit(GNMF, scale="paper")
+    with pytest.raises(ValueError, match="joins the labels 0 and 1: 13 must 14"):
+        CNMF(K).fit(X, Y, must_link=[(13, 14)])
+
+
+def test_pairs_do_not_survive_cross_validation():
+    with pytest.raises(ValueError, match="cutting by cross-validation"):
+        params = {"must_link": [(0, N - 1)]}
+        cross_val_score(NMF(K), X, cv=3, params=params, error_score="raise")
+
+
+@quiet
+def test_links_and_gaps_and_weights_and_known_parts_together():
+    """What a person knows combines; the objective is still the formula's."""
+    G = X.copy()
+    G[3, 4] = G[8, 1] = np.nan
+    fixed = np.full((1, P), np.nan)
+    fixed[0, :3] = 0.5, 0.1, 0.2
+    weight = 0.5 + np.arange(N) / N
+    model = GNMF(K, missing_values=np.nan, fixed_components=fixed, random_state=0, tol=0)
+    model.fit(G, Y, sample_weight=weight, must_link=MUST, cannot_link=CANNOT)
+    Z, history = model.embedding_, model.objective_history_
+    np.testing.assert_array_equal(model.components_[0, :3], fixed[0, :3])
+    assert (Z[0] == Z[5]).all() and (np.diff(history) <= 1e-9 * history[0]).all()

@@ -125,6 +125,11 @@ class CannotLink(OnGraph):
     quadratic = True
     edges = None  # no Laplacian: rows cannot take turns as those of a graph do
 
+    @classmethod
+    def between(cls, C: Any, weight: float) -> CannotLink:
+        """From a symmetric sparse C."""
+        return cls(Neighbors(C), np.asarray(C.sum(axis=1)).ravel(), weight)
+
     def value(self, Z: Array) -> float:
         return 0.5 * self.weight * dot64(self.neighbors(Z), Z)
 

@@ -43,6 +43,8 @@ class Factorizer(
         "missing_values": [Real, None],
         "fixed_components": ["array-like", None],
         "seed_components": ["array-like", None],
+        "must_link_reg": [Interval(Real, 0, None, closed="left"), None],
+        "cannot_link_reg": [Interval(Real, 0, None, closed="left")],
     }
 
     device: str | None = None  # the estimators that take it set it in their constructor

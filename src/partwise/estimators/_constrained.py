@@ -43,6 +43,8 @@ class ConstrainedFactorizer(GroupedFactorizer):
         *,
         sample_weight: Any = None,
         entry_weight: Any = None,
+        must_link: Any = None,
+        cannot_link: Any = None,
         W: Any = None,
         H: Any = None,
     ) -> Any:
@@ -58,6 +60,8 @@ class ConstrainedFactorizer(GroupedFactorizer):
             Weights of the samples in the loss.
         entry_weight : {array-like, sparse matrix} of shape (n_samples, n_features), default=None
             Weights >= 0 of the entries in the loss; 0 is an entry not seen.
+        must_link, cannot_link : array-like of shape (m, 2), default=None
+            Pairs (i, j) of samples, by position in X, that belong together or apart.
         W, H : array-like, default=None
             The start, if ``init="custom"``. A start that breaks hard labels is averaged within
             each class.
@@ -67,6 +71,7 @@ class ConstrainedFactorizer(GroupedFactorizer):
         self
         """
         given = {"W": W, "H": H, "sample_weight": sample_weight, "entry_weight": entry_weight}
+        given |= {"must_link": must_link, "cannot_link": cannot_link}
         fit(self, X, y, **given)
         return self
 
@@ -80,9 +85,12 @@ class ConstrainedFactorizer(GroupedFactorizer):
         *,
         sample_weight: Any = None,
         entry_weight: Any = None,
+        must_link: Any = None,
+        cannot_link: Any = None,
     ) -> Array:
         """`fit`, and return the codes of the training samples."""
         given = {"W": W, "H": H, "sample_weight": sample_weight, "entry_weight": entry_weight}
+        given |= {"must_link": must_link, "cannot_link": cannot_link}
         return own(fit(self, X, y, **given))
 
 
@@ -98,6 +106,8 @@ class GraphFactorizer(ConstrainedFactorizer):
         graph: Any = None,
         sample_weight: Any = None,
         entry_weight: Any = None,
+        must_link: Any = None,
+        cannot_link: Any = None,
         W: Any = None,
         H: Any = None,
     ) -> Any:
@@ -115,6 +125,8 @@ class GraphFactorizer(ConstrainedFactorizer):
             Weights of the samples in the loss.
         entry_weight : {array-like, sparse matrix} of shape (n_samples, n_features), default=None
             Weights >= 0 of the entries in the loss; 0 is an entry not seen.
+        must_link, cannot_link : array-like of shape (m, 2), default=None
+            Pairs (i, j) of samples, by position in X, that belong together or apart.
         W, H : array-like, default=None
             The start, if ``init="custom"``. A start that breaks hard labels is averaged within
             each class.
@@ -124,6 +136,7 @@ class GraphFactorizer(ConstrainedFactorizer):
         self
         """
         given = {"W": W, "H": H, "sample_weight": sample_weight, "entry_weight": entry_weight}
+        given |= {"must_link": must_link, "cannot_link": cannot_link}
         fit(self, X, y, graph=graph, **given)
         return self
 
@@ -138,9 +151,12 @@ class GraphFactorizer(ConstrainedFactorizer):
         graph: Any = None,
         sample_weight: Any = None,
         entry_weight: Any = None,
+        must_link: Any = None,
+        cannot_link: Any = None,
     ) -> Array:
         """`fit`, and return the codes of the training samples."""
         given = {"W": W, "H": H, "sample_weight": sample_weight, "entry_weight": entry_weight}
+        given |= {"must_link": must_link, "cannot_link": cannot_link}
         return own(fit(self, X, y, graph=graph, **given))
 
     def transform(self, X: Any, *, graph: Any = None) -> Array:

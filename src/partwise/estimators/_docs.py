@@ -36,7 +36,11 @@ PARTS = {
         gaps filled by means of rows and columns (sparse X: by zeros).
     fixed_components, seed_components : array-like of shape (m, n_features), default=None
         Parts that are known, or where parts begin, as in `NMF`. Known parts keep their length; a
-        penalty counts the codes times it.""",
+        penalty counts the codes times it.
+    must_link_reg : float, default=None
+    cannot_link_reg : float, default=1.0
+        What links cost, as in `NMF`. With links, `cluster_labels_` are merged from below and keep
+        them.""",
     "graph": """n_neighbors : int, default=5
         Neighbours of each sample in the graph, made symmetric by the maximum.
     weighting : {"binary", "heat", "dot"}, default="binary"

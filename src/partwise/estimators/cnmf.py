@@ -81,6 +81,8 @@ class CNMF(ConstrainedFactorizer):
         missing_values: float | None = None,
         fixed_components: Any = None,
         seed_components: Any = None,
+        must_link_reg: float | None = None,
+        cannot_link_reg: float = 1.0,
     ) -> None:
         self.n_components = n_components
         self.beta_loss = beta_loss
@@ -97,6 +99,8 @@ class CNMF(ConstrainedFactorizer):
         self.missing_values = missing_values
         self.fixed_components = fixed_components
         self.seed_components = seed_components
+        self.must_link_reg = must_link_reg
+        self.cannot_link_reg = cannot_link_reg
 
     def _describe(self) -> Description:
         return replace(super()._describe(), hard_labels=True)

@@ -134,6 +134,8 @@ class ConstrainedNMF(GraphFactorizer):
         missing_values: float | None = None,
         fixed_components: Any = None,
         seed_components: Any = None,
+        must_link_reg: float | None = None,
+        cannot_link_reg: float = 1.0,
     ) -> None:
         self.n_components = n_components
         self.hard_labels = hard_labels
@@ -166,3 +168,5 @@ class ConstrainedNMF(GraphFactorizer):
         self.missing_values = missing_values
         self.fixed_components = fixed_components
         self.seed_components = seed_components
+        self.must_link_reg = must_link_reg
+        self.cannot_link_reg = cannot_link_reg

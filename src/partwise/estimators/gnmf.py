@@ -106,6 +106,8 @@ class GNMF(GraphFactorizer):
         missing_values: float | None = None,
         fixed_components: Any = None,
         seed_components: Any = None,
+        must_link_reg: float | None = None,
+        cannot_link_reg: float = 1.0,
     ) -> None:
         self.n_components = n_components
         self.graph_reg = graph_reg
@@ -128,6 +130,8 @@ class GNMF(GraphFactorizer):
         self.missing_values = missing_values
         self.fixed_components = fixed_components
         self.seed_components = seed_components
+        self.must_link_reg = must_link_reg
+        self.cannot_link_reg = cannot_link_reg
 
 
 @documented
@@ -210,6 +214,8 @@ class SemiGNMF(GraphFactorizer):
         missing_values: float | None = None,
         fixed_components: Any = None,
         seed_components: Any = None,
+        must_link_reg: float | None = None,
+        cannot_link_reg: float = 1.0,
     ) -> None:
         self.n_components = n_components
         self.graph_reg = graph_reg
@@ -232,3 +238,5 @@ class SemiGNMF(GraphFactorizer):
         self.missing_values = missing_values
         self.fixed_components = fixed_components
         self.seed_components = seed_components
+        self.must_link_reg = must_link_reg
+        self.cannot_link_reg = cannot_link_reg

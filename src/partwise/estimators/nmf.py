@@ -88,6 +88,12 @@ class NMF(Factorizer):
         these, bit for bit in the dtype of X. NaN leaves an entry free.
     seed_components : array-like of shape (m, n_features), default=None
         Where the next parts begin; they move. NaN leaves an entry to ``init``.
+    must_link_reg : float, default=None
+        μ of the cost μ/2 Σ ‖v_i - v_j‖² of must-linked samples. None: they share a code, v_i = v_j.
+    cannot_link_reg : float, default=1.0
+        ν of the cost ν Σ ⟨v_i, v_j⟩ of cannot-linked samples. A cost of links on V alone could be
+        lowered for free, so that with one columns of U are held at length one (KL: sum one)
+        unless ``alpha_H`` penalises them.
 
     Attributes
     ----------
@@ -165,6 +171,8 @@ class NMF(Factorizer):
         missing_values: float | None = None,
         fixed_components: Any = None,
         seed_components: Any = None,
+        must_link_reg: float | None = None,
+        cannot_link_reg: float = 1.0,
     ) -> None:
         self.n_components = n_components
         self.init = init
@@ -186,6 +194,8 @@ class NMF(Factorizer):
         self.missing_values = missing_values
         self.fixed_components = fixed_components
         self.seed_components = seed_components
+        self.must_link_reg = must_link_reg
+        self.cannot_link_reg = cannot_link_reg
 
     @with_callbacks
     def fit(
@@ -197,6 +207,8 @@ class NMF(Factorizer):
         H: Any = None,
         sample_weight: Any = None,
         entry_weight: Any = None,
+        must_link: Any = None,
+        cannot_link: Any = None,
     ) -> NMF:
         """Learn the parts of X.
 
@@ -212,12 +224,15 @@ class NMF(Factorizer):
         entry_weight : {array-like, sparse matrix} of shape (n_samples, n_features), default=None
             Weights >= 0 of the entries in the loss; 0 is an entry not seen. A sparse one has the
             weights of seen entries, and nothing else was seen.
+        must_link, cannot_link : array-like of shape (m, 2), default=None
+            Pairs (i, j) of samples, by position in X, that belong together or apart.
 
         Returns
         -------
         self : NMF
         """
         given = {"W": W, "H": H, "sample_weight": sample_weight, "entry_weight": entry_weight}
+        given |= {"must_link": must_link, "cannot_link": cannot_link}
         fit(self, X, y, **given)
         return self
 
@@ -231,9 +246,12 @@ class NMF(Factorizer):
         *,
         sample_weight: Any = None,
         entry_weight: Any = None,
+        must_link: Any = None,
+        cannot_link: Any = None,
     ) -> Array:
         """Learn the parts of X and return W, its codes; parameters as in `fit`."""
         given = {"W": W, "H": H, "sample_weight": sample_weight, "entry_weight": entry_weight}
+        given |= {"must_link": must_link, "cannot_link": cannot_link}
         return own(fit(self, X, y, **given))
 
     def _fit_codes(self, X: Any, W: Any, H: Any) -> tuple[Array, Array, int]:

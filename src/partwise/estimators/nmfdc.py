@@ -98,6 +98,8 @@ class NMFDC(ConstrainedFactorizer):
         missing_values: float | None = None,
         fixed_components: Any = None,
         seed_components: Any = None,
+        must_link_reg: float | None = None,
+        cannot_link_reg: float = 1.0,
     ) -> None:
         self.n_components = n_components
         self.smoothing = smoothing
@@ -115,6 +117,8 @@ class NMFDC(ConstrainedFactorizer):
         self.missing_values = missing_values
         self.fixed_components = fixed_components
         self.seed_components = seed_components
+        self.must_link_reg = must_link_reg
+        self.cannot_link_reg = cannot_link_reg
 
     beta_loss = "frobenius"
 
@@ -187,6 +191,8 @@ class NSNMF(ConstrainedFactorizer):
         missing_values: float | None = None,
         fixed_components: Any = None,
         seed_components: Any = None,
+        must_link_reg: float | None = None,
+        cannot_link_reg: float = 1.0,
     ) -> None:
         self.n_components = n_components
         self.smoothing = smoothing
@@ -204,3 +210,5 @@ class NSNMF(ConstrainedFactorizer):
         self.missing_values = missing_values
         self.fixed_components = fixed_components
         self.seed_components = seed_components
+        self.must_link_reg = must_link_reg
+        self.cannot_link_reg = cannot_link_reg

@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from partwise.evaluation.linked import linked_clusters
 from partwise.knowledge.labels import Labels
+from partwise.knowledge.links import Links
 
 __all__ = ["Clustering", "cluster_representation"]
 
@@ -105,6 +107,7 @@ def cluster_representation(
     n_clusters: int,
     *,
     labels: Labels | None = None,
+    links: Links | None = None,
     n_init: int = 20,
     unit: bool = False,
     random_state: int | np.random.RandomState | None = None,
@@ -127,6 +130,9 @@ def cluster_representation(
     labels : Labels, optional
         From `partwise.knowledge.labels.encode_labels`. They name the clusters and do not change
         them.
+    links : Links, optional
+        From `partwise.knowledge.links.check_links`. Clusters are then merged from below, which
+        keeps them (`partwise.evaluation.linked.linked_clusters`).
     n_init : int, default=20
         Number of k-means starts, as in the papers.
     unit : bool, default=False
@@ -162,14 +168,19 @@ def cluster_representation(
         )
     if unit:
         V = _unit(V)
-    centers = _kmeans(V, min(int(n_clusters), V.shape[0]), n_init, random_state)
-    closest = _distances(V, centers).argmin(axis=1)
-    used, closest = np.unique(closest, return_inverse=True)  # copies of a center have no members
-    centers = centers[used]
-    if labels is None:
-        names: NDArray[Any] = np.arange(used.size)
+    size = min(int(n_clusters), V.shape[0])
+    if links is None:
+        centers = _kmeans(V, size, n_init, random_state)
+        closest = _distances(V, centers).argmin(axis=1)
+        used, closest = np.unique(closest, return_inverse=True)  # copies of a center have none
+        centers = centers[used]
     else:
-        names = _names(labels.classes, _match(labels, closest, used.size))
+        closest = linked_clusters(V, size, links, random_state=random_state)
+        centers = np.array([V[closest == c].mean(axis=0) for c in range(closest.max() + 1)])
+    if labels is None:
+        names: NDArray[Any] = np.arange(len(centers))
+    else:
+        names = _names(labels.classes, _match(labels, closest, len(centers)))
     return Clustering(centers=centers, names=names, labels=names[closest], unit=unit)
 
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from partwise.engine.arrays import to_numpy
 from partwise.evaluation.cluster import Clustering, cluster_representation
 from partwise.knowledge.labels import Labels
+from partwise.knowledge.links import Links
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,6 +88,8 @@ class Groups:
     weights : ndarray of shape (n,) or None
         What each sample counts in the decisions, as in the loss; k-means counts all alike. Not
         kept in a file, where the decisions are.
+    links : Links or None
+        Pairs that the clusters keep together or apart; not kept in a file, where the clusters are.
     """
 
     n_clusters: int
@@ -97,6 +100,7 @@ class Groups:
     found: Clustering | None = None
     head: Head | None = None
     weights: NDArray[Any] | None = None
+    links: Links | None = None
 
     @property
     def decides(self) -> bool:
@@ -110,11 +114,15 @@ class Groups:
             self.decision(V)
 
     def clustering(self, V: Any, *, quiet: bool = False) -> Clustering:
-        """The papers' protocol: k-means on V, clusters named by the labels one to one."""
+        """The papers' protocol: k-means on V, clusters named by the labels one to one.
+
+        With links: merging from below.
+        """
         if self.found is None:
             V = np.asarray(to_numpy(V))
             size = min(self.n_clusters, V.shape[0])
-            self.found = cluster_representation(V, size, labels=self.labels, random_state=self.seed)
+            how: dict[str, Any] = {"labels": self.labels, "random_state": self.seed}
+            self.found = cluster_representation(V, size, links=self.links, **how)
             if not quiet:
                 self._say_what_is_lost(self.found)
         return self.found

@@ -10,6 +10,7 @@ import numpy as np
 from sklearn.utils.validation import validate_data
 
 from partwise.engine.data import DataMatrix, as_data
+from partwise.engine.graph_terms import CannotLink
 from partwise.engine.numeric import Array
 from partwise.engine.solvers.steps import STEPS, check_step
 from partwise.engine.terms import Term
@@ -19,6 +20,7 @@ from partwise.estimators.fitting.description import Checked, Description, Given,
 from partwise.knowledge.graph import check_graph
 from partwise.knowledge.graph.neighborhood import Neighborhood
 from partwise.knowledge.labels import Labels, encode_labels
+from partwise.knowledge.links import Links, check_links
 
 
 def check(estimator: Any, what: Description, X: Any, given: Given) -> Checked:
@@ -27,10 +29,12 @@ def check(estimator: Any, what: Description, X: Any, given: Given) -> Checked:
     solver_name(what)
     entry_weight = _inputs.plain(given.entry_weight)
     X = check_matrix(estimator, what, X, entry_weight, reset=True)
-    knowledge = check_knowledge(what, _inputs.plain(given.y), given.graph, X.shape[0])
+    knowledge = check_knowledge(what, given, X.shape[0])
     k = n_parts(what, X.shape[1], given.H, knowledge)
-    tamed = tame(what, X, given.W, given.H)
-    weights, scale = check_weights(what, tamed.data, _inputs.plain(given.sample_weight))
+    plain = not what.penalized and knowledge.links is None
+    tamed = tame(what, X, given.W, given.H, plain=plain)
+    handed = _inputs.plain(given.sample_weight)
+    weights, scale = check_weights(what, tamed.data, handed, plain=plain)
     return Checked(
         X,
         tamed.data,
@@ -162,13 +166,16 @@ class Tamed:
     factor: float = 1.0
 
 
-def tame(what: Description, X: Any, W: Any = None, H: Any = None) -> Tamed:
-    """Only for models without penalties, whose weights would have to change with X."""
+def tame(
+    what: Description, X: Any, W: Any = None, H: Any = None, *, plain: bool | None = None
+) -> Tamed:
+    """Only for ``plain`` models without penalties, whose weights would have to change with X."""
+    plain = not what.penalized if plain is None else plain
     factor = 1.0 if what.signed else _validate.extreme_factor(X)
     if factor == 1:
         return Tamed(as_data(X), W, H)
     _validate.check_factor(factor, what.beta, what.whom)
-    if what.penalized:
+    if not plain:
         _validate.check_fourth(factor, what.whom)
         return Tamed(as_data(X), W, H)
     root = np.sqrt(factor)
@@ -180,11 +187,37 @@ def tame(what: Description, X: Any, W: Any = None, H: Any = None) -> Tamed:
 # -- what is known of the samples -------------------------------------------------------------
 
 
-def check_knowledge(what: Description, y: Any, graph: Any, n: int) -> Knowledge:
-    """Labels and a user's own graph."""
-    labels = encode_labels(y, n) if what.labelled else None
+def check_knowledge(what: Description, given: Given, n: int) -> Knowledge:
+    """Labels, a user's own graph, and links."""
+    labels = encode_labels(_inputs.plain(given.y), n) if what.labelled else None
     _say_what_labels_do(what, labels)
-    return Knowledge(labels, None if graph is None else Neighborhood(check_graph(graph, n)))
+    graph = None if given.graph is None else Neighborhood(check_graph(given.graph, n))
+    links = check_links(given.must_link, given.cannot_link, n, labels)
+    if links is not None:
+        _check_steps_for(what, links)
+    return Knowledge(labels, graph, links)
+
+
+def _check_steps_for(what: Description, links: Links) -> None:
+    """Refuse steps that may rise with links, and procedures that would lower them for free."""
+    if len(links.cannot) and what.cannot_link_reg:
+        if what.graph_reg and what.beta == 1:
+            raise ValueError(
+                "cannot_link with a graph needs beta_loss='frobenius': under Kullback-Leibler no "
+                "step descends on both."
+            )
+        check_step(
+            solver_name(what),
+            what.beta_loss,
+            what.beta,
+            [CannotLink.between(links.cannot_graph, 1.0)],
+        )
+    soft = len(links.must) and what.must_link_reg is not None
+    if what.printed and (soft or len(links.cannot)):
+        raise ValueError(
+            "links that cost need scale='unit': with scale='paper' codes would shrink and parts "
+            "grow until links cost nothing."
+        )
 
 
 def _say_what_labels_do(what: Description, labels: Labels | None) -> None:
@@ -207,7 +240,7 @@ def n_parts(what: Description, p: int, H: Any, knowledge: Knowledge) -> int:
 
 
 def check_weights(
-    what: Description, data: DataMatrix, sample_weight: Any
+    what: Description, data: DataMatrix, sample_weight: Any, *, plain: bool
 ) -> tuple[Array | None, float]:
     """Weights of the samples, None where all count once, and what they were divided by."""
     weights = _validate.check_weights(sample_weight, data)
@@ -221,4 +254,4 @@ def check_weights(
             f"sample_weight needs beta_loss 'frobenius' or 'kullback-leibler', got "
             f"{what.beta_loss!r}."
         )
-    return (weights, 1.0) if what.penalized else _validate.tame_weights(weights)
+    return _validate.tame_weights(weights) if plain else (weights, 1.0)

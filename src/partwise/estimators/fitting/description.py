@@ -21,6 +21,7 @@ from partwise.engine.terms import Term
 from partwise.estimators._known import Known
 from partwise.knowledge.graph.neighborhood import Neighborhood
 from partwise.knowledge.labels import Labels
+from partwise.knowledge.links import Links
 
 RandomState = int | np.random.RandomState | None
 
@@ -56,6 +57,8 @@ class Description:
     alpha_W: float = 0.0
     alpha_H: float | str = 0.0  # or "same"
     l1_ratio: float = 0.0
+    must_link_reg: float | None = None  # None: must-linked samples share a row
+    cannot_link_reg: float = 1.0
     terms: Sequence[Term] | None = None
     basis_terms: Sequence[Term] | None = None
     #: For "V" or "U" the projection to a set that the factor of the training data stays in.
@@ -137,14 +140,17 @@ class Given:
     sample_weight: Any = None
     entry_weight: Any = None
     graph: Any = None
+    must_link: Any = None
+    cannot_link: Any = None
 
 
 @dataclass(frozen=True, eq=False)
 class Knowledge:
-    """What a person said about the samples: labels and a graph, checked."""
+    """What a person said about the samples: labels, a graph and links, checked."""
 
     labels: Labels | None = None
     neighbors: Neighborhood | None = None
+    links: Links | None = None
 
     @property
     def graph(self) -> sp.csr_array | None:

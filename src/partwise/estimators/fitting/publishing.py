@@ -87,7 +87,7 @@ def publish_groups(estimator: Any, what: Description, knowledge: Knowledge, k: i
                 "share parts and are told apart by how much they use of each."
             )
     size = what.n_clusters or knowledge.n_classes or k
-    estimator._groups = Groups(int(size), what.seed, labels)
+    estimator._groups = Groups(int(size), what.seed, labels, links=knowledge.links)
 
 
 def _refine_groups(estimator: Any, what: Description, checked: Checked, problem: Problem) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -51,22 +52,24 @@ def with_graph(what: Description, checked: Checked) -> Knowledge:
         return knowledge
     samples, method = _inputs.searchable(checked.X)
     how = (what.n_neighbors, what.weighting, what.bandwidth, method)
-    return Knowledge(knowledge.labels, learn_neighborhood(samples, *how, what.seed))
+    return replace(knowledge, neighbors=learn_neighborhood(samples, *how, what.seed))
 
 
 def objective(
     what: Description, data: DataMatrix, k: int, knowledge: Knowledge, *, new: bool = False
 ) -> dict[str, Any]:
     """The map and the terms of a `FactorModel`; for ``new`` samples with the parts fixed."""
-    rows = shared_rows(what, knowledge.labels, data.shape[0])
+    rows = shared_rows(what, knowledge, data.shape[0])
     terms_V = terms_on_codes(what, data, k, knowledge, rows, new=new)
     terms_U = terms_on_parts(what, data, k)
+    # what only NMF leaves open: without a scale, codes would shrink until links cost nothing
+    held = what.scale == "unit" or knowledge.links is not None
     return {
         "rows": rows,
         "smoothing": what.smoothing,
         "terms_V": terms_V,
         "terms_U": terms_U,
-        "unit": what.scale == "unit" and bool(terms_V) and not terms_U and not new,
+        "unit": held and bool(terms_V) and not terms_U and not new,
     }
 
 

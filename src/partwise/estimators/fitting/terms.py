@@ -8,7 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from partwise.engine.data import DataMatrix
-from partwise.engine.graph_terms import Graph, GraphDivergence, Neighbors
+from partwise.engine.graph_terms import CannotLink, Graph, GraphDivergence, Neighbors
 from partwise.engine.numeric import Array
 from partwise.engine.terms import Guest, Linear, Ridge, Term
 from partwise.estimators.fitting.description import Description, Knowledge
@@ -16,9 +16,13 @@ from partwise.knowledge.graph import semi_supervised_graph
 from partwise.knowledge.labels import Labels, SharedRows
 
 
-def shared_rows(what: Description, labels: Labels | None, n: int) -> SharedRows | None:
-    """The map A of hard labels; None where it is the identity."""
-    if not what.hard_labels or labels is None:
+def shared_rows(what: Description, knowledge: Knowledge, n: int) -> SharedRows | None:
+    """The map A of hard labels and hard must-links; None where it is the identity."""
+    labels = knowledge.labels if what.hard_labels else None
+    links = knowledge.links
+    if links is not None and len(links.must) and what.must_link_reg is None:
+        labels = links.groups(labels)
+    if labels is None:
         return None
     rows = SharedRows(labels, n)
     return None if rows.is_identity else rows
@@ -42,10 +46,19 @@ def terms_on_codes(
         weight = 0.5 * what.class_weight if frobenius else what.class_weight
         D = weight * class_cost(labels, k, what.components_per_class)
         terms.append(Linear((D if rows is None else rows.reduce(D)).astype(data.dtype)))
-    if what.graph_reg and knowledge.graph is not None:
+    graph, links = knowledge.graph if what.graph_reg else None, knowledge.links
+    soft = what.must_link_reg if links is not None and len(links.must) else None
+    if graph is not None:
+        if soft and links is not None:  # one graph: its rows can take turns
+            graph = graph + links.must_graph * (soft / what.graph_reg)
         # GNMF (6): λ tr(VᵀLV) beside ‖·‖² is λ/2 tr(VᵀLV) beside ½‖·‖², which Graph has
-        parts = graph_operator(knowledge.graph, labels, what.label_weight, rows, data.dtype)
+        parts = graph_operator(graph, labels, what.label_weight, rows, data.dtype)
         terms.append((Graph if frobenius else GraphDivergence)(*parts, what.graph_reg))
+    elif soft and links is not None:
+        terms.append(Graph(*graph_operator(links.must_graph, None, None, rows, data.dtype), soft))
+    if links is not None and len(links.cannot) and what.cannot_link_reg:
+        parts = graph_operator(links.cannot_graph, None, None, rows, data.dtype)
+        terms.append(CannotLink(*parts, what.cannot_link_reg))
     for i, term in enumerate(what.terms or ()):
         if not (new and term.of_samples):
             term.check((data.shape[0], k), f"terms[{i}]")
