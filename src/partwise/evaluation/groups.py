@@ -122,7 +122,9 @@ class Groups:
             V = np.asarray(to_numpy(V))
             size = min(self.n_clusters, V.shape[0])
             how: dict[str, Any] = {"labels": self.labels, "random_state": self.seed}
-            self.found = cluster_representation(V, size, links=self.links, **how)
+            if self.links is not None:  # at unit length: links say nothing of the size of a sample
+                how |= {"links": self.links, "unit": True}
+            self.found = cluster_representation(V, size, **how)
             if not quiet:
                 self._say_what_is_lost(self.found)
         return self.found
