@@ -38,7 +38,7 @@ PARTS = {
         Parts that are known, or where parts begin, as in `NMF`. Known parts keep their length; a
         penalty counts the codes times it.
     must_link_reg : float, default=None
-    cannot_link_reg : float, default=1.0
+    cannot_link_reg : float, default=0.1
         What links cost, as in `NMF`. With links, `cluster_labels_` are merged from below and keep
         them.""",
     "graph": """n_neighbors : int, default=5

@@ -135,7 +135,7 @@ class ConstrainedNMF(GraphFactorizer):
         fixed_components: Any = None,
         seed_components: Any = None,
         must_link_reg: float | None = None,
-        cannot_link_reg: float = 1.0,
+        cannot_link_reg: float = 0.1,
     ) -> None:
         self.n_components = n_components
         self.hard_labels = hard_labels

@@ -107,7 +107,7 @@ class GNMF(GraphFactorizer):
         fixed_components: Any = None,
         seed_components: Any = None,
         must_link_reg: float | None = None,
-        cannot_link_reg: float = 1.0,
+        cannot_link_reg: float = 0.1,
     ) -> None:
         self.n_components = n_components
         self.graph_reg = graph_reg
@@ -215,7 +215,7 @@ class SemiGNMF(GraphFactorizer):
         fixed_components: Any = None,
         seed_components: Any = None,
         must_link_reg: float | None = None,
-        cannot_link_reg: float = 1.0,
+        cannot_link_reg: float = 0.1,
     ) -> None:
         self.n_components = n_components
         self.graph_reg = graph_reg

@@ -90,7 +90,7 @@ class NMF(Factorizer):
         Where the next parts begin; they move. NaN leaves an entry to ``init``.
     must_link_reg : float, default=None
         μ of the cost μ/2 Σ ‖v_i - v_j‖² of must-linked samples. None: they share a code, v_i = v_j.
-    cannot_link_reg : float, default=1.0
+    cannot_link_reg : float, default=0.1
         ν of the cost ν Σ ⟨v_i, v_j⟩ of cannot-linked samples. A cost of links on V alone could be
         lowered for free, so that with one columns of U are held at length one (KL: sum one)
         unless ``alpha_H`` penalises them.
@@ -172,7 +172,7 @@ class NMF(Factorizer):
         fixed_components: Any = None,
         seed_components: Any = None,
         must_link_reg: float | None = None,
-        cannot_link_reg: float = 1.0,
+        cannot_link_reg: float = 0.1,
     ) -> None:
         self.n_components = n_components
         self.init = init

@@ -99,7 +99,7 @@ class NMFDC(ConstrainedFactorizer):
         fixed_components: Any = None,
         seed_components: Any = None,
         must_link_reg: float | None = None,
-        cannot_link_reg: float = 1.0,
+        cannot_link_reg: float = 0.1,
     ) -> None:
         self.n_components = n_components
         self.smoothing = smoothing
@@ -192,7 +192,7 @@ class NSNMF(ConstrainedFactorizer):
         fixed_components: Any = None,
         seed_components: Any = None,
         must_link_reg: float | None = None,
-        cannot_link_reg: float = 1.0,
+        cannot_link_reg: float = 0.1,
     ) -> None:
         self.n_components = n_components
         self.smoothing = smoothing

@@ -58,7 +58,7 @@ class Description:
     alpha_H: float | str = 0.0  # or "same"
     l1_ratio: float = 0.0
     must_link_reg: float | None = None  # None: must-linked samples share a row
-    cannot_link_reg: float = 1.0
+    cannot_link_reg: float = 0.1
     terms: Sequence[Term] | None = None
     basis_terms: Sequence[Term] | None = None
     #: For "V" or "U" the projection to a set that the factor of the training data stays in.
