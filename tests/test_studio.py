@@ -1,4 +1,4 @@
-"""The studio: the journal, the guard, the desk; attacks; and a person at the keyboard."""
+"""The studio: the guard, the desk, attacks, parts, exports, reviews."""
 
 import re
 import shutil
@@ -67,64 +67,6 @@ def client(desk):
     client.token = guard.token
     client.get(f"/?token={guard.token}")
     return client
-
-
-# the journal
-
-
-def test_journal_adds_up_and_comes_back(tmp_path):
-    journal = Journal(tmp_path / "j")
-    journal.set({"a": "x", "b": "y"}, window="1")
-    journal.set({"b": None}, window="1")
-    journal.skip(["c"], window="2")
-    assert journal.labels == {"a": "x"} and journal.skipped == {"c"}
-    journal.close()
-    again = Journal(tmp_path / "j")
-    assert again.labels == {"a": "x"} and again.skipped == {"c"} and len(again.acts) == 3
-    again.close()
-
-
-def test_undo_is_of_ones_own_window_and_spares_what_others_did(tmp_path):
-    journal = Journal(tmp_path / "j")
-    journal.set({"a": "x", "b": "x"}, window="1")
-    journal.set({"b": "z"}, window="2")
-    journal.undo("1")
-    assert journal.labels == {"b": "z"}  # a is free again, b is the other window's
-    assert journal.undo("1") is None
-    journal.undo("2")
-    assert journal.labels == {"b": "x"}  # as it was when that window set it
-    journal.skip(["q"], window="1")
-    journal.undo("1")
-    assert journal.skipped == set()
-    journal.close()
-
-
-@pytest.mark.parametrize("cut", range(1, 40, 3))
-def test_a_torn_last_line_is_no_line(tmp_path, cut):
-    journal = Journal(tmp_path / "j")
-    journal.set({"a": "x"}, window="1")
-    journal.set({"b": "ü" * 10}, window="1")
-    journal.close()
-    content = (tmp_path / "j").read_bytes()
-    (tmp_path / "j").write_bytes(content[:-cut])
-    again = Journal(tmp_path / "j")
-    assert again.labels == {"a": "x"}
-    again.set({"c": "y"}, window="1")
-    again.close()
-    last = Journal(tmp_path / "j")
-    assert last.labels == {"a": "x", "c": "y"}
-    last.close()
-
-
-def test_a_damaged_journal_names_its_line(tmp_path):
-    journal = Journal(tmp_path / "j")
-    for name in "abc":
-        journal.set({name: "x"}, window="1")
-    journal.close()
-    lines = (tmp_path / "j").read_bytes().splitlines(keepends=True)
-    (tmp_path / "j").write_bytes(lines[0] + b"{}\n" + lines[2])
-    with pytest.raises(ValueError, match="line 2"):
-        Journal(tmp_path / "j")
 
 
 # the project
@@ -322,6 +264,20 @@ def test_another_host_needs_a_password(samples, tmp_path):
         start(samples, tmp_path / "p", host="0.0.0.0")
 
 
+def test_others_on_the_network_come_in_by_the_address_that_they_reach(samples, kept, tmp_path):
+    from urllib.request import Request, urlopen
+
+    from partwise.studio import start
+
+    shutil.copytree(kept, tmp_path / "p")
+    with start(samples, tmp_path / "p", host="0.0.0.0", password="open sesame") as studio:
+        port = int(re.search(r":(\d+)/$", studio.url)[1])
+        here = f"http://127.0.0.2:{port}/"  # not among the names that were known at the start
+        assert b"Password" in urlopen(here).read()
+        with pytest.raises(OSError, match="421"):
+            urlopen(Request(here, headers={"Host": f"evil.example:{port}"}))
+
+
 def test_fifty_clients(client, desk):
     def work(k):
         for i in range(k, 60, 50):
@@ -430,20 +386,6 @@ def test_exports_repeat_the_answer(client, desk, tmp_path):
     assert "PartsClassifier" in client.get("/api/export/repeat.py").text
     assert client.get("/api/export/report.html").text.startswith("<!doctype html>")
     assert set(desk.save_all()["files"]) >= {"labels.csv", "assignments.csv", "model.partwise"}
-
-
-def test_what_to_expect_is_not_what_doubtful_labels_show():
-    """Held-out labels are right as often as they are sure; all samples are surer than those."""
-    from partwise.studio.reviews import expected
-
-    rng = np.random.default_rng(0)
-    sure = rng.uniform(0.5, 0.8, size=400)  # doubtful
-    right = rng.uniform(size=400) < sure
-    p = np.column_stack([sure, 1 - sure])
-    truth = np.where(right, 0, 1)
-    everyone = np.tile([0.95, 0.05], (1000, 1))
-    share, low, high = expected(p, truth, everyone)
-    assert right.mean() < 0.7 and low < 0.95 < high and abs(share - 0.95) < 0.05
 
 
 def test_reviews_of_many_samples_are_another_process_and_say_the_same(desk, monkeypatch):

@@ -90,10 +90,10 @@ class Guard:
     async def _refusal(self, scope: Scope, receive: Receive) -> Response | None:
         headers = Headers(scope=scope)
         host = headers.get("host", "")
-        if host not in self.hosts:
+        if host not in self.hosts and host != self._address(scope):
             return PlainTextResponse(f"This studio is not {host[:80]!r}.", 421)
         origin = headers.get("origin")
-        if origin is not None and origin not in {f"http://{name}" for name in self.hosts}:
+        if origin is not None and origin != f"http://{host}":
             return PlainTextResponse("Another site's page may not talk to the studio.", 403)
         writing = scope["method"] not in ("GET", "HEAD")
         if writing and origin is None and headers.get("sec-fetch-site") != "same-origin":
@@ -144,6 +144,13 @@ class Guard:
         answer = RedirectResponse("/", 303)
         answer.set_cookie(self._name(host), self._cookie, httponly=True, samesite="strict")
         return answer
+
+    def _address(self, scope: Scope) -> str | None:
+        """Where the connection came in, by number: no other site's name can stand for that."""
+        if self.password is None or scope.get("server") is None:
+            return None
+        name, port = scope["server"]
+        return f"[{name}]:{port}" if ":" in name else f"{name}:{port}"
 
     @staticmethod
     def _name(host: str) -> str:

@@ -116,7 +116,7 @@ def expected(p: Array, truth: Array, everyone: Array) -> tuple[float, float, flo
     Held-out labels are harder than other samples, since the queue asks for doubtful ones. So they
     only teach how often an answer is right that is so sure, log-odds(right) = a + b log-odds(p),
     held near a = 0, b = 1 where they are few; that is averaged over all samples. The interval is
-    the bootstrap's.
+    the bootstrap's, and Wilson's where all of them were right.
     """
     sure, right = _log_odds(p.max(axis=1)), (p.argmax(axis=1) == truth).astype(float)
     all_sure = _log_odds(everyone.max(axis=1))
@@ -125,6 +125,8 @@ def expected(p: Array, truth: Array, everyone: Array) -> tuple[float, float, flo
     draws = [np.arange(n), *(rng.integers(n, size=n) for _ in range(BOOTSTRAPS))]
     shares = [float(expit(_line(sure[rows], right[rows]) @ B).mean()) for rows in draws]
     low, high = np.quantile(shares[1:], [0.025, 0.975])
+    if right.all():  # no draw differs then; what n right ones of n show is Wilson's
+        low = min(low, n / (n + 1.96**2))
     return shares[0], min(float(low), shares[0]), max(float(high), shares[0])
 
 

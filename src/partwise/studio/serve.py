@@ -14,6 +14,7 @@ from partwise.studio.judge import Judge
 from partwise.studio.project import Project
 
 LOCAL = ("127.0.0.1", "localhost", "::1")
+EVERYWHERE = ("0.0.0.0", "::")
 
 
 class Studio:
@@ -108,7 +109,7 @@ def start(
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
     thread.start()
     threading.Thread(target=_prepare, args=(desk,), daemon=True).start()
-    shown = f"[{host}]" if ":" in host else host
+    shown = socket.gethostname() if host in EVERYWHERE else f"[{host}]" if ":" in host else host
     query = "" if password else f"?token={guard.token}"
     return Studio(desk, server, thread, f"http://{shown}:{port}/{query}")
 
@@ -116,10 +117,7 @@ def start(
 def _hosts(host: str, port: int) -> set[str]:
     names = {"127.0.0.1", "localhost", "[::1]"}
     if host not in LOCAL:
-        names |= {host, socket.gethostname()}
-        if host in ("0.0.0.0", "::"):
-            found = socket.getaddrinfo(socket.gethostname(), None)
-            names |= {str(info[4][0]) for info in found}
+        names |= {f"[{host}]" if ":" in host else host, socket.gethostname()}
     return {f"{name}:{port}" for name in names}
 
 

@@ -1,5 +1,5 @@
 // All samples as a list, the most doubtful first: the way to label many without a mouse.
-import { $, ask, dot, get, make, percent, showSample } from "./parts-of-page.js";
+import { $, ask, dot, get, make, own, percent, showSample } from "./parts-of-page.js";
 import { known, label } from "./studio.js";
 
 let start = 0;
@@ -25,8 +25,7 @@ export async function drawList(more = false) {
     const box = make("input", { type: "checkbox", value: sample.i, "aria-label": `Choose ${sample.id}` });
     const what = make("span", { class: "what", dir: "auto" });
     what.textContent = sample.text?.slice(0, 160) ?? sample.id;
-    const name = make("span", { dir: "auto" });
-    name.textContent = sample.given ? `${sample.given} (given)` : sample.suggestion ? `${sample.suggestion} ${percent(sample.sure)}` : "";
+    const name = make("span", { class: "what" }, ...(sample.given ? [own(sample.given), " (given)"] : sample.suggestion ? [own(sample.suggestion), ` ${percent(sample.sure)}`] : []));
     return make("li", {}, box, sample.picture ? showSample(sample) : null, what, dot(known.classes.indexOf(sample.given ?? sample.suggestion)), name);
   });
   if (more) $("rows").append(...rows); else $("rows").replaceChildren(...rows);

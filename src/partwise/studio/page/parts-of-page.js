@@ -66,6 +66,13 @@ export function dot(index) {
   return element;
 }
 
+// A user's words among ours: they keep their own direction.
+export function own(text) {
+  const element = make("bdi");
+  element.textContent = text;
+  return element;
+}
+
 export const percent = value => (value == null ? "–" : `${(100 * value).toFixed(value > 0.995 && value < 1 ? 1 : 0)} %`);
 
 export function ask(title, label, value = "", names = []) {
@@ -95,5 +102,5 @@ export function showSample(sample, { large = false } = {}) {
     row.children[1].textContent = value;
     body.append(row);
   }
-  return make("table", {}, body);
+  return make("div", { class: "values", tabindex: large ? "0" : null }, make("table", {}, body));
 }

@@ -1,5 +1,5 @@
 // The parts: what each looks like, which class uses it, and what a person wants done with it.
-import { $, ask, get, make, percent, post } from "./parts-of-page.js";
+import { $, ask, get, make, own, percent, post } from "./parts-of-page.js";
 import { known } from "./studio.js";
 
 export async function drawParts() {
@@ -19,8 +19,7 @@ function card(part, parts) {
   title.textContent = part.name;
   const words = make("p", { dir: "auto", class: "quiet" });
   words.textContent = part.words ?? "";
-  const used = make("p", { dir: "auto", class: "quiet" });
-  used.textContent = part.classes.map(([name, share]) => `${name} ${percent(share)}`).join(", ");
+  const used = make("p", { class: "quiet" }, ...part.classes.flatMap(([name, share], at) => [at ? ", " : "", own(name), ` ${percent(share)}`]));
   const others = parts.filter(other => other.number !== part.number);
   const button = (text, onclick) => make("button", { onclick, "aria-label": `${text} ${part.name}` }, text);
   return make("article", { class: part.frozen ? "part frozen" : "part" }, title,

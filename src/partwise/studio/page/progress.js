@@ -1,5 +1,5 @@
 // How good it is, with an interval; whether more labels would pay; labels that look wrong.
-import { $, get, make, percent } from "./parts-of-page.js";
+import { $, get, make, own, percent } from "./parts-of-page.js";
 import { label, showDetail } from "./studio.js";
 
 const frame = $("curve");
@@ -24,8 +24,7 @@ export async function drawProgress(dark) {
     return make("tr", {}, name, make("td", {}, String(row.labels)), make("td", {}, percent(row.right)), make("td", {}, String(row.answer)));
   }));
   $("contradicted").replaceChildren(...found.contradicted.map(entry => {
-    const text = make("span", { dir: "auto" });
-    text.textContent = `${entry.id}: given ${entry.given}, the rest says ${entry.rest} (${percent(entry.sure)}) `;
+    const text = make("span", {}, own(entry.id), ": given ", own(entry.given), ", the rest says ", own(entry.rest), ` (${percent(entry.sure)}) `);
     return make("li", {}, text, make("button", { onclick: () => { document.getElementById("tab-label").click(); showDetail(entry.i); } }, "Look"),
       make("button", { onclick: () => label(entry.rest, [entry.i]).then(() => drawProgress(dark)) }, "Change"));
   }));

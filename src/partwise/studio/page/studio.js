@@ -1,5 +1,5 @@
 // The studio's page: one place holds what is known, each view draws from it.
-import { $, NONE, ask, colour, dot, get, make, percent, post, say, showSample, unpack, win } from "./parts-of-page.js";
+import { $, NONE, ask, colour, dot, get, make, own, percent, post, say, showSample, unpack, win } from "./parts-of-page.js";
 import { drawList, setUpList } from "./list.js";
 import { drawParts } from "./parts.js";
 import { drawProgress } from "./progress.js";
@@ -62,11 +62,7 @@ function place(i = known.queue[0]?.i) {
 
 function drawLegend() {
   $("legend").replaceChildren(...known.classes.map((name, index) => {
-    const entry = make("span", { class: "chip" }, dot(index));
-    const text = make("span", { dir: "auto" });
-    text.textContent = `${name} (${known.counts[name]?.answer ?? 0})`;
-    entry.append(text);
-    return entry;
+    return make("span", { class: "chip" }, dot(index), make("span", {}, own(name), ` (${known.counts[name]?.answer ?? 0})`));
   }));
 }
 
@@ -76,7 +72,7 @@ function drawCard() {
   const [first, ...rest] = known.queue;
   $("cardName").textContent = first ? first.id : "Every sample has a label or was skipped.";
   $("cardBody").replaceChildren(...(first ? [showSample(first, { large: true })] : []));
-  $("suggestion").textContent = first?.suggestion ? `${first.suggestion}? ${percent(first.sure)}` : "";
+  $("suggestion").replaceChildren(...(first?.suggestion ? [own(first.suggestion), `? ${percent(first.sure)}`] : []));
   $("coming").replaceChildren(...rest.map((sample, at) => {
     const inner = sample.picture ? make("img", { src: sample.picture, alt: "" }) : make("span", { dir: "auto" });
     if (!sample.picture) inner.textContent = sample.text?.slice(0, 80) ?? sample.id;
@@ -93,7 +89,7 @@ function drawClasses() {
   const buttons = matches.slice(0, 200).map((name, at) => {
     const button = make("button", { role: "option", "aria-selected": at === 0 && wanted ? "true" : "false", onclick: () => label(name) },
       dot(known.classes.indexOf(name)));
-    const text = make("span", { dir: "auto" });
+    const text = make("span", { dir: "auto", class: "name", title: name });
     text.textContent = name;
     button.append(text);
     if (at < 9) button.append(make("kbd", { "aria-hidden": "true" }, String(at + 1)));
@@ -200,8 +196,7 @@ export async function showDetail(i) {
   const sample = await get("sample", { i });
   const title = make("h2", { dir: "auto" });
   title.textContent = sample.id;
-  const said = make("p");
-  said.textContent = sample.given ? `Labelled ${sample.given}.` : sample.suggestion ? `${sample.suggestion}, ${percent(sample.sure)}.` : "No answer yet.";
+  const said = make("p", {}, ...(sample.given ? ["Labelled ", own(sample.given), "."] : sample.suggestion ? [own(sample.suggestion), `, ${percent(sample.sure)}.`] : ["No answer yet."]));
   const why = make("ul", { "aria-label": "Which parts speak for and against it" });
   for (const line of sample.because ?? []) { const item = make("li", { dir: "auto" }); item.textContent = line; why.append(item); }
   const near = make("p", { class: "row" }, "Neighbours: ", ...sample.neighbours.map(other => {
