@@ -148,6 +148,14 @@ def test_a_person_at_work(browser, serve, tmp_path):
     person.keys("u")
     wait_for(lambda: person.labels() == 9)
     person.label_by_keyboard()
+    # a new class whose name begins another's: the arrows choose it; then it is taken back
+    from selenium.webdriver.common.keys import Keys
+
+    person.keys("/")
+    person.keys("digit", Keys.ARROW_UP, Keys.ENTER)
+    wait_for(lambda: "digit (" in person.find("legend").text)
+    person.keys("u")
+    wait_for(lambda: "digit (" not in person.find("legend").text and person.labels() == 10)
     # a lasso around the map, then let go: labelling them all would leave nothing to ask for
     assert person.lasso() > 100
     person.find("selection").find_elements("tag name", "button")[1].click()

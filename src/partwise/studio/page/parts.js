@@ -1,5 +1,5 @@
 // The parts: what each looks like, which class uses it, and what a person wants done with it.
-import { $, ask, get, make, own, percent, post } from "./parts-of-page.js";
+import { $, ask, get, make, own, percent, post, say } from "./parts-of-page.js";
 import { known } from "./studio.js";
 
 export async function drawParts() {
@@ -30,8 +30,9 @@ function card(part, parts) {
       button("Merge", async () => {
         const name = await ask("Merge with which part?", "Part", "", others.map(other => other.name));
         const other = others.find(entry => entry.name === name);
+        if (name && !other) say(`There is no other part ${name}.`);
         if (other) wish({ do: "merge", part: part.number, with: other.number });
       }),
       button("Split", () => wish({ do: "split", part: part.number })),
-      button("Forbid", async () => { const name = await ask("Forbid this part for which class?", "Class", "", known.classes); if (known.classes.includes(name)) wish({ do: "forbid", part: part.number, class: name }); })));
+      button("Forbid", async () => { const name = await ask("Forbid this part for which class?", "Class", "", known.classes); if (name) wish({ do: "forbid", part: part.number, class: name }); })));
 }

@@ -7,7 +7,7 @@ import { drawProgress } from "./progress.js";
 export const known = { classes: [], counts: {}, names: null, sure: null, given: null, queue: [], chosen: [], version: 0, points: null };
 const dark = matchMedia("(prefers-color-scheme: dark)");
 const frame = $("map");
-let frameReady = false, matches = [];
+let frameReady = false, matches = [], options = [], pointed = -1;
 
 const tell = message => frame.contentWindow.postMessage(message, location.origin);
 
@@ -82,27 +82,28 @@ function drawCard() {
   }));
 }
 
+// The classes that fit what was typed, and the new one that it may name; Enter takes the one pointed at.
 function drawClasses() {
-  const wanted = $("filter").value.trim().toLowerCase();
-  matches = known.classes.filter(name => name.toLowerCase().includes(wanted))
-    .sort((a, b) => b.toLowerCase().startsWith(wanted) - a.toLowerCase().startsWith(wanted));
-  const buttons = matches.slice(0, 200).map((name, at) => {
-    const button = make("button", { role: "option", "aria-selected": at === 0 && wanted ? "true" : "false", onclick: () => label(name) },
-      dot(known.classes.indexOf(name)));
-    const text = make("span", { dir: "auto", class: "name", title: name });
-    text.textContent = name;
-    button.append(text);
-    if (at < 9) button.append(make("kbd", { "aria-hidden": "true" }, String(at + 1)));
-    return button;
-  });
-  if (wanted && !matches.some(name => name.toLowerCase() === wanted)) {
-    const button = make("button", { role: "option", "aria-selected": matches.length ? "false" : "true", onclick: () => label($("filter").value) }, "New class: ");
-    const text = make("b", { dir: "auto" });
-    text.textContent = $("filter").value.trim();
-    button.append(text);
-    buttons.push(button);
-  }
-  $("classes").replaceChildren(...buttons);
+  const typed = $("filter").value.trim(), wanted = typed.toLowerCase(), begins = name => name.toLowerCase().startsWith(wanted);
+  matches = known.classes.filter(name => name.toLowerCase().includes(wanted)).sort((a, b) => begins(b) - begins(a)).slice(0, 200);
+  options = matches.map((name, at) => option(name, at, dot(known.classes.indexOf(name)), at < 9 ? make("kbd", { "aria-hidden": "true" }, String(at + 1)) : null));
+  if (typed && !known.classes.some(name => name.toLowerCase() === wanted)) options.push(option(typed, options.length, "New class: "));
+  $("classes").replaceChildren(...options);
+  point(!typed ? -1 : matches.length && begins(matches[0]) ? 0 : options.length - 1);
+}
+
+function option(name, at, before, after = null) {
+  const text = make("span", { dir: "auto", class: "name", title: name });
+  text.textContent = name;
+  return make("button", { role: "option", id: `class-${at}`, "aria-selected": "false", onclick: () => label(name) }, before, text, after);
+}
+
+function point(at) {
+  options[pointed]?.setAttribute("aria-selected", "false");
+  pointed = at;
+  options[at]?.setAttribute("aria-selected", "true");
+  options[at]?.scrollIntoView({ block: "nearest" });
+  if (at < 0) $("filter").removeAttribute("aria-activedescendant"); else $("filter").setAttribute("aria-activedescendant", `class-${at}`);
 }
 
 export async function send(name, words) {
@@ -135,7 +136,9 @@ function keys(event) {
   const typing = event.target.closest("input, textarea, select, dialog, details");
   if (event.ctrlKey || event.metaKey || event.altKey) return;
   if (event.target === $("filter")) {
-    if (event.key === "Enter") { event.preventDefault(); label(matches[0] && matches[0].toLowerCase().startsWith($("filter").value.trim().toLowerCase()) && $("filter").value.trim() ? matches[0] : $("filter").value || known.queue[0]?.suggestion); $("card").focus(); }
+    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    if (step && options.length) { event.preventDefault(); point((Math.max(pointed, step < 0 ? 0 : -1) + step + options.length) % options.length); }
+    else if (event.key === "Enter") { event.preventDefault(); if (pointed >= 0) options[pointed].click(); else accept(); $("card").focus(); }
     else if (event.key === "Escape") { $("filter").value = ""; drawClasses(); $("card").focus(); }
     else if (/^[1-9]$/.test(event.key) && !$("filter").value && matches[event.key - 1]) { event.preventDefault(); label(matches[event.key - 1]); }
     return;
