@@ -1,0 +1,130 @@
+"""Other packages on the tasks of `benchmarks.knowledge`; each is skipped with a reason."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.io
+import scipy.sparse as sp
+
+Score = Callable[[Any], float]
+#: Where pymcr lives: an interpreter of an environment of its own.
+PYMCR = os.environ.get("PARTWISE_PYMCR", "/tmp/pymcr/bin/python")
+
+
+def sklearn_filling(
+    gaps: np.ndarray, k: int, begin: dict[str, np.ndarray], target: float, score: Score
+) -> dict[str, Any]:
+    """scikit-learn's NMF, ten iterations at a time, gaps filled with its product in between."""
+    from sklearn.decomposition import non_negative_factorization
+
+    hidden = np.isnan(gaps)
+    X = np.where(hidden, np.nanmean(gaps), gaps)
+    W, H = begin["W"].copy(), begin["H"].copy()
+    spent = 0.0
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for rounds in range(1, 101):  # noqa: B007
+            began = time.perf_counter()
+            W, H, _ = non_negative_factorization(
+                X, W, H, n_components=k, init="custom", max_iter=10, tol=0.0
+            )
+            X[hidden] = (W @ H)[hidden]
+            spent += time.perf_counter() - began
+            error = score((W, H))
+            if error <= target:
+                break
+    return {"seconds": spent, "error": error, "iterations": 10 * rounds}
+
+
+R_SCRIPT = """
+suppressMessages({library(Matrix); library(RcppML)})
+args <- commandArgs(trailingOnly = TRUE)
+A <- as(readMM(args[1]), "CsparseMatrix")
+setRcppMLthreads(as.integer(args[3]))
+seconds <- c()
+for (maxit in as.integer(strsplit(args[4], ",")[[1]])) {
+  began <- proc.time()[["elapsed"]]
+  m <- nmf(A, as.integer(args[2]), tol = 0, maxit = maxit, verbose = FALSE, seed = 1,
+           mask_zeros = TRUE)
+  seconds <- c(seconds, proc.time()[["elapsed"]] - began)
+  write.table(m$w %*% diag(m$d), paste0(args[5], "/w", maxit), row.names = FALSE, col.names = FALSE)
+  write.table(m$h, paste0(args[5], "/h", maxit), row.names = FALSE, col.names = FALSE)
+}
+cat(seconds)
+"""
+
+
+def rcppml(
+    gaps: np.ndarray, k: int, begin: dict[str, np.ndarray], target: float, score: Score
+) -> dict[str, Any]:
+    """RcppML, whose mask is every zero: no seen entry may be one. It draws its own start."""
+    if shutil.which("Rscript") is None:
+        return {"skipped": "there is no Rscript here"}
+    seen = ~np.isnan(gaps)
+    if not (gaps[seen] > 0).all():
+        return {"skipped": "a seen entry is zero, which it would mask"}
+    grid = [5, 10, 20, 50]
+    with tempfile.TemporaryDirectory() as folder:
+        # its samples are columns
+        scipy.io.mmwrite(f"{folder}/A.mtx", sp.coo_array(np.where(seen, gaps, 0).T))
+        Path(folder, "run.R").write_text(R_SCRIPT)
+        # one thread: with two R itself failed ("R_Reprotect"), and ours has one on so small a set
+        command = ["Rscript", f"{folder}/run.R", f"{folder}/A.mtx", str(k), "1"]
+        command += [",".join(map(str, grid)), folder]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            return {"skipped": " ".join(done.stderr.split())[:200]}
+        seconds = [float(word) for word in done.stdout.split()]
+        errors = [
+            score((np.loadtxt(f"{folder}/h{n}").T, np.loadtxt(f"{folder}/w{n}").T)) for n in grid
+        ]
+    there = [j for j, error in enumerate(errors) if error <= target]
+    best = there[0] if there else int(np.argmin(errors))
+    return {
+        "seconds": seconds[best],
+        "error": errors[best],
+        "iterations": grid[best],
+        "reached": bool(there),
+    }
+
+
+MCR_SCRIPT = """
+import json, sys, time, logging
+import numpy as np
+from pymcr.mcr import McrAR
+from pymcr.regressors import NNLS
+from pymcr.constraints import ConstraintNonneg
+logging.disable(logging.CRITICAL)
+held = np.load(sys.argv[1])
+began = time.perf_counter()
+mcr = McrAR(max_iter=50, st_regr=NNLS(), c_regr=NNLS(), c_constraints=[ConstraintNonneg()],
+            st_constraints=[ConstraintNonneg()], tol_increase=1e6, tol_n_increase=1000,
+            tol_n_above_min=1000)
+mcr.fit(held["X"], ST=held["ST"], st_fix=[0, 1])
+print(json.dumps({"part": mcr.ST_opt_[2].tolist(), "seconds": time.perf_counter() - began,
+                  "kept": bool(np.array_equal(mcr.ST_opt_[:2], held["ST"][:2]))}))
+"""
+
+
+def pymcr_third(X: np.ndarray, known: np.ndarray) -> dict[str, Any]:
+    """pymcr with the same two spectra held, the third from the mean of X."""
+    if not Path(PYMCR).exists():
+        return {"skipped": "pymcr is not in an environment of its own (PARTWISE_PYMCR)"}
+    with tempfile.TemporaryDirectory() as folder:
+        np.savez(f"{folder}/held.npz", X=X, ST=np.vstack([known, X.mean(axis=0)]))
+        command = [PYMCR, "-c", MCR_SCRIPT, f"{folder}/held.npz"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        return {"skipped": " ".join(done.stderr.split())[:200]}
+    return json.loads(done.stdout.splitlines()[-1])
