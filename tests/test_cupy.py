@@ -143,3 +143,21 @@ def test_labels_and_graph_from_cupy(cupy):
     model = partwise.ConstrainedNMF(3, class_reg=0.5, graph_reg=0.5, hard_labels=True, **params)
     there = model.fit(cupy.asarray(q.X), cupy.asarray(q.y)).objective_
     assert there == pytest.approx(model.fit(q.X, q.y).objective_, rel=1e-9)
+
+
+@pytest.mark.parametrize("kind", ["dense", "csr"])
+@pytest.mark.parametrize("loss", ["frobenius", "kullback-leibler"])
+def test_gaps_and_weights_of_entries(cupy, kind, loss):
+    rng = np.random.default_rng(1)
+    hidden = rng.random(q.X.shape) < 0.2
+    hidden[:, 3] = False
+    X = np.where(hidden, np.nan, q.X)
+    there = place(cupy, X, kind)
+    start = {"W": q.V, "H": np.ascontiguousarray(q.U.T)}
+    settings = {"max_iter": ITERATIONS, "tol": 0.0, "init": "custom", "solver": "mu"}
+    model = partwise.NMF(q.k, missing_values=np.nan, beta_loss=loss, **settings)
+    for more in ({}, {"entry_weight": rng.random(q.X.shape) + 0.1}):
+        here, found = (model.fit(a, **start, **more).objective_history_ for a in (X, there))
+        assert np.allclose(found, here, rtol=1e-6)
+    with pytest.raises(ValueError, match=r"missing_values=np\.nan"):
+        partwise.NMF(q.k, beta_loss=loss, **settings).fit(there, **start)

@@ -280,6 +280,26 @@ def test_every_back_end_sees_the_same_gaps(kind, loss, tmp_path):
         nmf(loss).fit(Forms(X, tmp_path)[kind], **start())
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("loss", LOSSES)
+def test_weights_of_entries_on_every_back_end(kind, loss, tmp_path):
+    """Beside gaps: against the naive update, and the faster steps fall."""
+    W, seen = weights(), mask(0.2)
+    X = Forms(with_nan(q.X, seen), tmp_path)[kind]
+    V, U, history = reference.nmf_weighed(q.X, q.V, q.U, 20, weight=W * seen, loss=loss)
+    model = nmf(loss).fit(X, entry_weight=W, **start())
+    found = np.asarray(to_numpy(model.embedding_)) @ to_numpy(model.components_)
+    assert np.allclose(found, V @ U.T, rtol=1e-6, atol=1e-9)
+    assert np.allclose(model.objective_history_, history, rtol=1e-6)
+    faster = partwise.CNMF(3, missing_values=np.nan, beta_loss=loss, random_state=0, max_iter=15)
+    faster.set_params(tol=0.0).fit(X, q.y, entry_weight=sp.csr_array(W))
+    assert (np.diff(faster.objective_history_) <= 1e-9 * faster.objective_).all()
+    with pytest.raises(ValueError, match=r"entry_weight has shape \(5, 5\) and X \(60, 40\)"):
+        nmf(loss).fit(X, entry_weight=np.ones((5, 5)), **start())
+    with pytest.raises(ValueError, match="entry_weight must be >= 0, got -1"):
+        nmf(loss).fit(X, entry_weight=np.full(q.X.shape, -1.0), **start())
+
+
 def test_a_checkpoint_knows_its_gaps(tmp_path):
     """Also where what is hidden is a zero, which no sum of X shows."""
     X = q.X + 0.1

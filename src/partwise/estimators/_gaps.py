@@ -11,7 +11,8 @@ import scipy.sparse as sp
 from sklearn.utils import check_array
 
 from partwise.engine.arrays import Array, to_numpy
-from partwise.engine.data import DataMatrix, as_data
+from partwise.engine.data import DataMatrix, as_data, back_end, memmap
+from partwise.engine.data.blocks import row_blocks
 from partwise.engine.data.masked import Lack, MaskedData
 from partwise.engine.data.sparse import SparseData
 
@@ -34,13 +35,40 @@ def naming_the_setting(estimator: Any) -> Iterator[None]:
         raise
 
 
-def refuse(X: Any, entry_weight: Any) -> None:
-    """No weights of entries where X is not a numpy or scipy array."""
-    if entry_weight is not None:
+def weighed(X: Any, checked: Any, entry_weight: Any, missing_values: float | None) -> Any:
+    """Data with weights of entries where X is not a numpy or scipy array in memory."""
+    found = back_end(X)
+    if found is not None and found.bring is not None:  # by way of this process
+        bring: Callable[[Any, Any], DataMatrix] = found.bring
+        here = to_numpy(X)
+        if here.dtype not in (np.float32, np.float64):
+            here = here.astype(np.float32 if here.dtype == np.float16 else np.float64)
+        here, places, seen = without_gaps(here, missing_values)
+        made = with_gaps(here, places, seen, entry_weight, lambda a: bring(a, X))
+        return checked if made is here else made
+    make = memmap.weighed if found is None else found.weighed
+    if make is None:
+        raise ValueError(f"entry_weight is not for {found.kind}; use {found.home}.")  # type: ignore[union-attr]
+    _check_weights(entry_weight, X.shape)
+    base, lack, d, squares, logs = make(X, entry_weight, missing_values)
+    _check_rows(d)
+    moments = base.rows(squares), base.rows(logs)
+    return MaskedData(base, Lack(lack, seen=False, d=base.rows(d.astype(base.dtype))), moments)
+
+
+def _check_weights(W: Any, shape: tuple[int, int]) -> None:
+    """Weights that may lie in a file, some rows at a time."""
+    if np.shape(W) != tuple(shape):
         raise ValueError(
-            f"entry_weight needs X as a numpy or scipy array in memory, got {type(X).__name__}; "
-            "missing_values=np.nan hides entries elsewhere."
+            f"entry_weight has shape {np.shape(W)} and X {tuple(shape)}; give one weight for each "
+            "entry."
         )
+    for rows in row_blocks(*shape):
+        w = W[rows].data if sp.issparse(W) else np.asarray(W[rows])
+        if not np.isfinite(w).all():
+            raise ValueError("Input entry_weight contains NaN or infinity.")
+        if w.min(initial=0) < 0:
+            raise ValueError(f"entry_weight must be >= 0, got {w.min():g}; 0 is an entry not seen.")
 
 
 def masked(base: DataMatrix, places: DataMatrix, *, seen: bool) -> Any:

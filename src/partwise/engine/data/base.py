@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -162,6 +162,16 @@ class DataMatrix(Products, Placement, Protocol):
     """What a back end is made of: products with X, and a place for the arrays beside it."""
 
 
+class Weighed(NamedTuple):
+    """X whose entries have weights w, of which those of a row are at most d."""
+
+    base: DataMatrix  # w ∘ X
+    lack: DataMatrix  # d1ᵀ - w
+    d: Array
+    squares: Array  # Σ_j w x²
+    logs: Array  # Σ_j w x log x
+
+
 @dataclass(frozen=True)
 class BackEnd:
     """What is asked of a back end before its data is made; numpy's and scipy's need none."""
@@ -174,6 +184,11 @@ class BackEnd:
     #: X, what stands for a gap, whom an error names: X without gaps checked, the places of gaps,
     #: and whether those are the seen ones; None where gaps are not for these arrays
     gaps: Callable[[Any, float, str], tuple[DataMatrix, DataMatrix, bool]] | None = None
+    #: X, weights of its entries (n, p), what stands for a gap or None: w ∘ X, what w lacks of the
+    #: third, each row's largest weight, and Σ_j of w x² and w x log x
+    weighed: Callable[[Any, Array, float | None], Weighed] | None = None
+    #: an ndarray or CSR matrix as data where X is, for weights of entries: those come through here
+    bring: Callable[[Any, Any], DataMatrix] | None = None
 
 
 class Swept:

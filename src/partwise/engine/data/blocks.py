@@ -90,3 +90,10 @@ def beta_divergence(X: Array, Y: Array, beta: float) -> Array:
         XB = np.where(X > 0, X**beta, 0.0) if beta > 0 else X**beta
     total = XB + (beta - 1.0) * Y**beta - beta * X * Y ** (beta - 1.0)
     return total.sum(axis=1) / (beta * (beta - 1.0))
+
+
+def weighed_sums(X: Array, w: Array) -> tuple[Array, Array]:
+    """Σ_j w x² and Σ_j w x log x of each row; X may be anything where w is zero."""
+    there = (w > 0) & (X > 0)
+    x = np.where(there, X, 1).astype(np.float64)
+    return (w * x * x * there).sum(axis=1), (w * x * np.log(x) * there).sum(axis=1)

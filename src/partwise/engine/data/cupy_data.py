@@ -18,7 +18,7 @@ from cupyx.scipy import sparse as cusparse
 
 from partwise.engine import arrays, sweeps
 from partwise.engine.arrays import NO_MEMORY, Array, cast
-from partwise.engine.data.base import BackEnd
+from partwise.engine.data.base import BackEnd, DataMatrix
 from partwise.engine.data.device import (
     GPU_BLOCKS,
     Csr,
@@ -185,4 +185,30 @@ def check(X: Any, whom: str) -> Any:
     return X
 
 
-BACK_END = BackEnd("CuPy arrays", "X.get()", check, as_cupy_data)
+def gaps(X: Any, missing: float, whom: str) -> tuple[DataMatrix, DataMatrix, bool]:
+    """X with zeros for what is missing, and an array of its kind with ones there."""
+    sparse = cusparse.issparse(X)
+    X = X.tocsr() if sparse else X
+    values = X.data if sparse else X
+    hidden = cupy.isnan(values) if np.isnan(missing) else values == missing
+    kept = cupy.where(hidden, cupy.zeros_like(values), values)
+    if not sparse:
+        X = check(kept, whom)
+        return CupyData(X), CupyData(hidden.astype(X.dtype)), False
+    shape = tuple(X.shape)
+    X = check(cusparse.csr_matrix((kept, X.indices, X.indptr), shape=shape), whom)
+    places = cusparse.csr_matrix(
+        ((~hidden if missing == 0 else hidden).astype(X.dtype), X.indices, X.indptr), shape=shape
+    )
+    return CupySparse(X), CupySparse(places), missing == 0
+
+
+def bring(a: Any, like: Any) -> CupyData | CupySparse:
+    """An ndarray or CSR matrix on the GPU."""
+    if not sp.issparse(a):
+        return CupyData(cupy.asarray(a))
+    parts = tuple(cupy.asarray(part) for part in (a.data, a.indices, a.indptr))
+    return CupySparse(cusparse.csr_matrix(parts, shape=a.shape))
+
+
+BACK_END = BackEnd("CuPy arrays", "X.get()", check, as_cupy_data, gaps=gaps, bring=bring)

@@ -8,7 +8,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from partwise.engine.arrays import Array
+from partwise.engine.data import blocks
 from partwise.engine.data.dense import DenseData
+from partwise.engine.data.sparse import SparseData
 
 
 def entries(X: Any) -> float:
@@ -81,3 +83,51 @@ def kl_newton(
     *whole: Any,
 ) -> tuple[Array, Array]:  # fmt: skip
     return X.part_of(*whole).kl_newton(V, U, cost, ridge, sweeps, rough, False)
+
+
+def is_missing(values: Array, missing: float) -> Array:
+    return np.isnan(values) if np.isnan(missing) else values == missing
+
+
+def kept(block: Any, missing: float) -> Any:
+    return with_values(block, lambda x: np.where(is_missing(x, missing), x.dtype.type(0), x))
+
+
+def places(block: Any, missing: float) -> Any:
+    if missing == 0 and sp.issparse(block.X):
+        return with_values(block, np.ones_like)
+    return with_values(block, lambda x: is_missing(x, missing).astype(x.dtype))
+
+
+def with_values(block: Any, function: Any) -> Any:
+    """The block with other values; none that are zero are stored."""
+    if not sp.issparse(block.X):
+        return DenseData(function(block.X))
+    X = block.X.copy()
+    X.data = function(X.data)
+    X.eliminate_zeros()
+    return SparseData(X)
+
+
+def dense(block: Any) -> Array:
+    return block.X.toarray() if sp.issparse(block.X) else block.X
+
+
+def weight(X: Array, w: Array, missing: float | None) -> Array:
+    return w if missing is None else np.where(is_missing(X, missing), w.dtype.type(0), w)
+
+
+def times(block: Any, w: Array, missing: float | None) -> Any:
+    X = dense(block)
+    w = weight(X, w, missing)
+    X = np.where(w > 0, X, X.dtype.type(0)) * w
+    return SparseData(sp.csr_array(X)) if sp.issparse(block.X) else DenseData(X)
+
+
+def short(block: Any, w: Array, d: Array, missing: float | None) -> Any:
+    return DenseData(d[:, None] - weight(dense(block), w, missing))
+
+
+def sums(block: Any, w: Array, missing: float | None) -> Array:
+    X = dense(block)
+    return np.stack(blocks.weighed_sums(X, weight(X, w, missing)), axis=1)

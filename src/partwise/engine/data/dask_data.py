@@ -18,10 +18,10 @@ import numpy as np
 import scipy.sparse as sp
 
 from partwise.engine import arrays
-from partwise.engine.arrays import Array
+from partwise.engine.arrays import Array, to_numpy
 from partwise.engine.data import blocks
 from partwise.engine.data import dask_beside as beside
-from partwise.engine.data.base import GAPS, BackEnd, DataMatrix, Swept
+from partwise.engine.data.base import GAPS, BackEnd, DataMatrix, Swept, Weighed
 from partwise.engine.data.dask_runners import Threads, Workers, current_client
 from partwise.engine.data.dense import DenseData
 from partwise.engine.data.sparse import SparseData
@@ -71,33 +71,28 @@ def gaps(X: Any, missing: float, whom: str) -> tuple[DataMatrix, DataMatrix, boo
     """X with zeros for what is missing, and blocks of ones there."""
     data = as_dask_data(X)
     seen = missing == 0 and _is_sparse(X._meta)
-    both = (data.blocks.map(f, data.blocks, missing, like=0).settle() for f in (_kept, _places))
+    both = (
+        data.blocks.map(f, data.blocks, missing, like=0).settle()
+        for f in (beside.kept, beside.places)
+    )
     base, places = (DaskData(made, data.p, data.dtype, data.chunks) for made in both)
     return check_blocks(base, whom), places, seen
 
 
-def _missing(values: Array, missing: float) -> Array:
-    return np.isnan(values) if np.isnan(missing) else values == missing
-
-
-def _kept(block: Any, missing: float) -> Any:
-    return _with_values(block, lambda x: np.where(_missing(x, missing), x.dtype.type(0), x))
-
-
-def _places(block: Any, missing: float) -> Any:
-    if missing == 0 and sp.issparse(block.X):
-        return _with_values(block, np.ones_like)
-    return _with_values(block, lambda x: _missing(x, missing).astype(x.dtype))
-
-
-def _with_values(block: Any, function: Any) -> Any:
-    """The block with other values; none that are zero are stored."""
-    if not sp.issparse(block.X):
-        return DenseData(function(block.X))
-    X = block.X.copy()
-    X.data = function(X.data)
-    X.eliminate_zeros()
-    return SparseData(X)
+def weighed(X: Any, W: Any, missing: float | None) -> Weighed:
+    """Blocks of W, an array of this process, go to those of X."""
+    data = as_dask_data(X)
+    W = np.asarray(W.toarray() if sp.issparse(W) else W, dtype=data.dtype)
+    given, d = data.rows(W), W.max(axis=1)
+    top = data.rows(d)
+    made = (
+        data.blocks.map(function, data.blocks, *more, missing, like=0).settle()
+        for function, more in ((beside.times, (given,)), (beside.short, (given, top)))
+    )
+    base, lack = (DaskData(blocks_, data.p, data.dtype, data.chunks) for blocks_ in made)
+    sums = data.blocks.map(beside.sums, data.blocks, given, missing, like=np.empty((0, 2)))
+    squares, logs = to_numpy(sums).T
+    return Weighed(base, lack, d, squares, logs)
 
 
 def as_dask_data(X: Any) -> DaskData:
@@ -339,7 +334,7 @@ class GatheredNeighbors:
         return self.place(self.here.laplacian(Z.gather()))
 
 
-BACK_END = BackEnd("Dask arrays", "X.compute()", check_dask, as_dask_data, look, gaps)
+BACK_END = BackEnd("Dask arrays", "X.compute()", check_dask, as_dask_data, look, gaps, weighed)
 
 __all__ = ["BACK_END", "DaskData", "Threads", "Workers", "as_dask_data", "check_dask"]
 

@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
 from partwise.engine.data import blocks
-from partwise.engine.data.base import GAPS
+from partwise.engine.data.base import GAPS, Weighed
 from partwise.engine.data.dense import DenseData
 from partwise.engine.numeric import Array
 
@@ -31,7 +32,7 @@ class MemmapData(DenseData):
     weights : (n,) array or None
         Weight of each row of the file.
     see : callable or None
-        What is made of a block when it has been read.
+        What is made of rows, a slice, and their block when it has been read.
     """
 
     newton_sides = "V"
@@ -42,7 +43,7 @@ class MemmapData(DenseData):
         head: Array = None,
         keep: Array = None,
         weights: Array = None,
-        see: Callable[[Array], Array] | None = None,
+        see: Callable[[slice, Array], Array] | None = None,
     ) -> None:
         self.X, self.head, self.keep, self.weights, self.see = X, head, keep, weights, see
         self._n = (0 if head is None else len(head)) + (len(X) if keep is None else len(keep))
@@ -64,7 +65,7 @@ class MemmapData(DenseData):
             _check_length(self.X, rows.start)
             block = np.array(self.X[rows], dtype=self.dtype, order="C")
             forget(self.X)
-            yield rows, block if self.see is None else self.see(block)
+            yield rows, block if self.see is None else self.see(rows, block)
 
     def _blocks(self) -> Iterator[tuple[slice, Array]]:
         at = 0
@@ -130,13 +131,39 @@ class MemmapData(DenseData):
 def gaps(X: np.memmap, missing: float) -> tuple[MemmapData, MemmapData]:
     """X with zeros for what is missing, and ones there; both made as the file is read."""
 
-    def hidden(block: Array) -> Array:
-        return np.isnan(block) if np.isnan(missing) else block == missing
-
     return (
-        MemmapData(X, see=lambda block: np.where(hidden(block), block.dtype.type(0), block)),
-        MemmapData(X, see=lambda block: hidden(block).astype(block.dtype)),
+        MemmapData(X, see=lambda _, block: np.where(_hidden(block, missing), 0, block)),
+        MemmapData(X, see=lambda _, block: _hidden(block, missing).astype(block.dtype)),
     )
+
+
+def _hidden(block: Array, missing: float | None) -> Array:
+    if missing is None:
+        return np.zeros(block.shape, dtype=bool)
+    return np.isnan(block) if np.isnan(missing) else block == missing
+
+
+def weighed(X: np.memmap, W: Any, missing: float | None) -> Weighed:
+    """Both made as the file is read, and as W is if it lies in one."""
+
+    def weight(rows: slice, block: Array) -> Array:
+        w = W[rows]
+        w = w.toarray() if sp.issparse(w) else np.asarray(w)
+        return np.where(_hidden(block, missing), 0, w).astype(block.dtype)
+
+    def times(rows: slice, block: Array) -> Array:
+        return np.where(_hidden(block, missing), 0, block) * weight(rows, block)
+
+    d, squares, logs = np.empty((3, len(X)))
+    for rows, block in MemmapData(X).read():
+        w = weight(rows, block)
+        d[rows] = w.max(axis=1)
+        squares[rows], logs[rows] = blocks.weighed_sums(block, w)
+
+    def lack(rows: slice, block: Array) -> Array:
+        return d[rows, None].astype(block.dtype) - weight(rows, block)
+
+    return Weighed(MemmapData(X, see=times), MemmapData(X, see=lack), d, squares, logs)
 
 
 def check_memmap(X: np.memmap | MemmapData, whom: str, *, positive: bool = False) -> None:

@@ -369,7 +369,12 @@ def gaps(X: Any, missing: float, whom: str) -> tuple[DataMatrix, DataMatrix, boo
     return as_torch_data(X), as_torch_data(csr_tensor(indptr, indices, places, shape)), missing == 0
 
 
-BACK_END = BackEnd("torch tensors", "X.cpu().numpy()", check, as_torch_data, gaps=gaps)
+def bring(a: Any, like: Any) -> TorchData | TorchSparse:
+    """An ndarray or CSR matrix where the tensor is."""
+    return as_torch_data(move(a, str(like.device)).X)
+
+
+BACK_END = BackEnd("torch tensors", "X.cpu().numpy()", check, as_torch_data, gaps=gaps, bring=bring)
 
 __all__ = [
     "BACK_END",

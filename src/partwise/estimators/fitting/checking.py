@@ -123,8 +123,9 @@ def check_matrix(
     if not (what.signed or what.dense):
         special = _inputs.check_special(estimator, X, reset=reset, beta=what.beta)
         if special is not None:
-            _gaps.refuse(X, entry_weight)
-            return special
+            if entry_weight is None:
+                return special
+            return _gaps.weighed(X, special, entry_weight, what.missing_values)
     with _gaps.naming_the_setting(estimator):
         X = validate_data(
             estimator,
