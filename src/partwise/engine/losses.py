@@ -132,6 +132,13 @@ class Loss(ABC):
         """What a value is compared with to say how good a fit is; 0 where nothing is known."""
         return 0.0
 
+    def exact(self, data: DataMatrix, weights: Array | None, V: Array, B: Array) -> float | None:
+        """The loss summed entry by entry, for fits so good that sums over all of X cancel.
+
+        None where `value` is that already, or nothing better is known.
+        """
+        return None
+
     @abstractmethod
     def value(self, seen: Seen, Z: Array, U: Array) -> float:
         """The loss at (Z, U)."""
@@ -180,7 +187,6 @@ class Frobenius(Loss):
         return self.constant(data, weights)
 
     def exact(self, data: DataMatrix, weights: Array | None, V: Array, B: Array) -> float:
-        """The loss summed from residuals, for fits so good that the expansion cancels."""
         return 0.5 * _total(data.row_sq_residuals(V, B), weights)
 
     def value(self, seen: Seen, Z: Array, U: Array) -> float:
@@ -236,6 +242,14 @@ class KullbackLeibler(Loss):
 
     def constant(self, data: DataMatrix, weights: Array | None) -> float:
         return _total(data.row_xlogx() - data.row_sums(), weights)
+
+    def size(self, data: DataMatrix, weights: Array | None) -> float:
+        """½ Σ x: near a fit the loss is ½ Σ (x - y)²/y, so that its share is a squared misfit."""
+        return 0.5 * _total(data.row_sums(), weights)
+
+    def exact(self, data: DataMatrix, weights: Array | None, V: Array, B: Array) -> float | None:
+        rows = data.row_divergences(V, B)
+        return None if rows is None else _total(rows, weights)
 
     def value(self, seen: Seen, Z: Array, U: Array, side: str = "V") -> float:
         """The loss, from a pass whose product the step on ``side`` can use next."""
@@ -324,6 +338,10 @@ class Beta(Loss):
 
     def constant(self, data: DataMatrix, weights: Array | None) -> float:
         return 0.0
+
+    def size(self, data: DataMatrix, weights: Array | None) -> float:
+        """½ Σ x^β: near a fit the loss is ½ Σ (x - y)² y^(β-2)."""
+        return 0.5 * _total(data.row_powers(self.beta), weights)
 
     def value(self, seen: Seen, Z: Array, U: Array) -> float:
         last = seen.last.at(Z, U)

@@ -10,7 +10,7 @@ import numpy as np
 from partwise.engine import arrays
 from partwise.engine.arrays import namespace, spread
 from partwise.engine.data import DataMatrix
-from partwise.engine.losses import Frobenius, Half, Loss, Seen
+from partwise.engine.losses import Half, Loss, Seen
 from partwise.engine.maps import Smoothing
 from partwise.engine.numeric import Array, floor, ratio
 from partwise.engine.subproblems import Subproblem
@@ -229,11 +229,11 @@ class FactorModel:
     def exact_value(self, Z: Array, U: Array) -> float:
         """The objective without cancellation where the fit is nearly perfect."""
         value = self.value(Z, U)
-        # the expansion has errors of about eps ½‖X‖²: a millionth of the value at most
-        if isinstance(self.loss, Frobenius) and value <= 1e6 * self.eps * self.constant:
-            V = self.expand(Z)
-            loss = self.loss.exact(self.data, self.weights, V, self.S(U))
-            value = loss + self.penalty("V", Z, U) + self.penalty("U", Z, U)
+        # sums over X have errors of about eps times its size: a millionth of the value at most
+        if value <= 1e6 * self.eps * self.size:
+            loss = self.loss.exact(self.data, self.weights, self.expand(Z), self.S(U))
+            if loss is not None:
+                value = loss + self.penalty("V", Z, U) + self.penalty("U", Z, U)
         return max(value, 0.0)
 
     def reduce(self, V: Array) -> Array:

@@ -55,6 +55,14 @@ class Products(Protocol):
         """‖x_i - U v_i‖² without cancellation, (n,) float64."""
         ...
 
+    def row_divergences(self, V: Array, U: Array) -> Array | None:
+        """Σ_j x log(x/y) - x + y, all in float64, (n,); None where there is no such pass."""
+        ...
+
+    def row_powers(self, beta: float) -> Array:
+        """Σ_j x_ij^β over the positive entries, (n,) float64."""
+        ...
+
     def weighted(self, weights: Array | None, index: Array | None, n_rows: int) -> DataMatrix:
         """AᵀΓX: rows times weights, then summed where ``index`` sends several to one row."""
         ...
@@ -207,6 +215,12 @@ class Swept:
 
     def kl_tdot_log(self, V: Array, U: Array) -> tuple[Array, float] | None:
         return None
+
+    def row_divergences(self, V: Array, U: Array) -> Array | None:
+        return None
+
+    def row_powers(self, beta: float) -> Array:
+        raise NotImplementedError("other losses than these two are refused before any work")
 
     def sweeps(self, size: int, k: int) -> int:
         return int(np.clip(1 + 0.5 * self.density * size / k, 1, 10))

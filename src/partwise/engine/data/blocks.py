@@ -56,15 +56,37 @@ def kl_ratio(X: Array, V: Array, U: Array, low: float) -> tuple[Array, Array]:
 def kl_rows(X: Array, V: Array, U: Array, low: float) -> tuple[Array, Array]:
     """(X / VUᵀ) U and Σ_j x log y by row."""
     R, Y = kl_ratio(X, V, U, low)
-    np.log(Y, out=Y)
-    return R @ U, np.einsum("ij,ij->i", X, Y, dtype=np.float64, casting="unsafe")
+    return R @ U, log_sums(X, Y, V, U)
 
 
 def xlogy(X: Array, V: Array, U: Array, low: float) -> Array:
     """Σ_i x log y by column, Y = VUᵀ."""
     Y = V @ U.T
-    np.log(np.maximum(Y, Y.dtype.type(low), out=Y), out=Y)
-    return np.einsum("ij,ij->j", X, Y, dtype=np.float64, casting="unsafe")
+    return log_sums(X.T, np.maximum(Y, Y.dtype.type(low), out=Y).T, U, V)
+
+
+def log_sums(X: Array, Y: Array, V: Array, U: Array) -> Array:
+    """Σ_j x log y by row in float64; Y, which is VUᵀ in its own precision, is written over.
+
+    In float32 a logarithm far from zero loses digits, so y is taken in units of its mean. And y is
+    rounded: Σ x log y is then wrong by about as much as Σ y where x is near y, and Σ y is known.
+    """
+    if Y.dtype == np.float64:
+        np.log(Y, out=Y)
+        return np.einsum("ij,ij->i", X, Y)
+    rounded = Y.sum(axis=1, dtype=np.float64)
+    right = V.astype(np.float64) @ U.sum(axis=0, dtype=np.float64)
+    unit = 2.0 ** np.round(np.log2(rounded.sum() / max(1, Y.size)))
+    Y *= Y.dtype.type(1 / unit)
+    np.log(Y, out=Y)
+    logs = np.einsum("ij,ij->i", X, Y, dtype=np.float64, casting="unsafe")
+    return logs + np.log(unit) * X.sum(axis=1, dtype=np.float64) + (right - rounded)
+
+
+def powers(X: Array, beta: float) -> Array:
+    """Σ_j x^β by row in float64, over x > 0."""
+    X = np.asarray(X, dtype=np.float64)
+    return np.power(X, beta, out=np.zeros_like(X), where=X > 0).sum(axis=1)
 
 
 def beta_parts(X: Array, V: Array, U: Array, beta: float) -> tuple[Array, Array, Array]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from partwise.engine.data import blocks
 from partwise.engine.data.base import InNumpy
-from partwise.engine.numeric import Array, chunk_bounds, dot64, floor, threads_for
+from partwise.engine.numeric import Array, chunk_bounds, floor, threads_for
 
 #: Multiply-adds of a second-order sweep from which single precision pays.
 ROUGH_WORK = 5e6
@@ -84,6 +84,18 @@ class DenseData(InNumpy):
 
         return self._by_row(squares)
 
+    def row_divergences(self, V: Array, U: Array) -> Array:
+        U = U.astype(np.float64)
+
+        def divergences(rows: slice, X: Array) -> Array:
+            Y = V[rows].astype(np.float64) @ U.T
+            return blocks.beta_divergence(X, np.maximum(Y, self._low, out=Y), 1.0)
+
+        return self._by_row(divergences)
+
+    def row_powers(self, beta: float) -> Array:
+        return self._by_row(lambda _, X: blocks.powers(X, beta))
+
     def weighted(self, weights: Array | None, index: Array | None, n_rows: int) -> DenseData:
         X = self.X if weights is None else self.X * weights[:, None].astype(self.dtype)
         if index is not None:
@@ -110,7 +122,7 @@ class DenseData(InNumpy):
         for rows, X in self._blocks():
             R, Y = blocks.kl_ratio(X, V[rows], U, self._low)
             out += R.T @ V[rows]
-            total += dot64(X, np.log(Y, out=Y))
+            total += float(blocks.log_sums(X, Y, V[rows], U).sum())
         return out, total
 
     def kl_newton(

@@ -53,6 +53,20 @@ class SparseData(DenseData):
     def row_xlogx(self) -> Array:
         return self._sums(blocks.xlogx(self.X.data[:, None]))
 
+    def row_divergences(self, V: Array, U: Array) -> Array:
+        V, U = V.astype(np.float64), U.astype(np.float64)
+        out = V @ U.sum(axis=0)
+        step = max(1, blocks.BLOCK_ENTRIES // V.shape[1])
+        row_of = np.repeat(np.arange(self.shape[0]), np.diff(self.X.indptr))
+        for at in range(0, self.X.nnz, step):
+            rows, x = row_of[at : at + step], self.X.data[at : at + step].astype(np.float64)
+            y = np.einsum("ij,ij->i", V[rows], U[self.X.indices[at : at + step]])
+            out += np.bincount(rows, x * np.log(x / np.maximum(y, self._low)) - x, len(out))
+        return out
+
+    def row_powers(self, beta: float) -> Array:
+        return self._sums(blocks.powers(self.X.data[:, None], beta))
+
     def weighted(self, weights: Array | None, index: Array | None, n_rows: int) -> SparseData:
         X = self.X
         if weights is not None:

@@ -11,8 +11,18 @@ from partwise.engine.kernels._options import OPTIONS
 
 
 @nb.njit(**OPTIONS)
+def _model(v, u, tiny):
+    """y = v·u in float64: Σ x log y is a difference of large sums away from the loss."""
+    y = np.float64(tiny)
+    for j in range(len(v)):
+        y += np.float64(v[j]) * np.float64(u[j])
+    return y
+
+
+@nb.njit(**OPTIONS)
 def _kl_rows_range(indptr, indices, x, V, U, out, xlogy, want_log, lo, hi, tiny):
     k = V.shape[1]
+    single = V.itemsize == 4
     acc = np.zeros(k, V.dtype)
     for i in range(lo, hi):
         acc[:] = 0
@@ -27,7 +37,7 @@ def _kl_rows_range(indptr, indices, x, V, U, out, xlogy, want_log, lo, hi, tiny)
             for other in range(k):
                 acc[other] += q * u[other]
             if want_log:
-                s += x[e] * math.log(y)
+                s += x[e] * math.log(_model(v, u, tiny) if single else np.float64(y))
         out[i] = acc
         xlogy[i] = s
 
@@ -123,6 +133,7 @@ def _spread(ridge, i, out):
 @nb.njit(**OPTIONS)
 def _newton_range(indptr, indices, data, Z, U, cost, ridge, sweeps, xlogy, want_log, lo, hi, tiny):
     k = Z.shape[1]
+    single = Z.itemsize == 4
     width = 0
     for i in range(lo, hi):
         width = max(width, indptr[i + 1] - indptr[i])
@@ -155,7 +166,10 @@ def _newton_range(indptr, indices, data, Z, U, cost, ridge, sweeps, xlogy, want_
         s = 0.0
         if want_log:
             for e in range(m):
-                s += x[e] * math.log(max(y[e], tiny))
+                if single:
+                    s += x[e] * math.log(_model(z, U[indices[indptr[i] + e]], tiny))
+                else:
+                    s += x[e] * math.log(max(y[e], tiny))
         xlogy[i] = s
 
 

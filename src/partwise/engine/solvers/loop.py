@@ -316,7 +316,7 @@ def _fallen(model: Any, state: State, tol: float) -> float:
 
     Where ‖X - Y‖ is below tol ‖X‖ it is relative to that: a perfect fit falls for ever.
     """
-    if not model.size:  # KL and concepts: near a perfect fit a relative fall never ends
+    if not model.size:  # X is zero, or concepts
         return 0.0
     if len(state.history) <= LOOK_BACK:
         return np.inf
