@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
 from sklearn.datasets import load_digits
 
 import reference
 from methods import rise
-from partwise import GNMF, NMF, SparseNMF
+from partwise import CF, GNMF, NMF, SparseNMF
 from partwise.engine.data import as_data
 from partwise.engine.losses import Frobenius
 from partwise.engine.problem import FactorModel
@@ -144,3 +145,60 @@ def test_sparse_nmf_stays_in_its_set_and_tells_its_objective(on_W, on_H, seed, d
     assert model.objective_ == pytest.approx(loss_of(model, X), rel=1e-5)
     assert model.objective_history_[-1] == pytest.approx(loss_of(model, X), rel=1e-5)
     assert rise(model.objective_history_) <= 0
+
+
+KL = "kullback-leibler"
+
+
+def divergence_of(model, X):
+    V, U = model.embedding_.astype(float), model.components_.T.astype(float)
+    return reference.objective_kl(X.astype(float), V, U)
+
+
+@pytest.mark.parametrize("kind", [np.asarray, csr_array])
+def test_an_offset_does_not_hide_the_divergence_in_float32(kind):
+    """Σ x log y is ten million times what is left of the loss."""
+    double, single = (
+        NMF(4, beta_loss=KL, solver="auto", random_state=0, tol=0, max_iter=60).fit(kind(X))
+        for X in (OFFSET, OFFSET.astype(np.float32))
+    )
+    assert single.components_.dtype == np.float32
+    assert single.objective_ == pytest.approx(divergence_of(single, OFFSET.astype("f4")), rel=1e-5)
+    assert single.objective_ == pytest.approx(double.objective_, rel=1e-2)
+    assert rise(single.objective_history_) <= 0
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: NMF(4, beta_loss=KL, solver="auto", random_state=0, max_iter=3000),
+        lambda: NMF(4, beta_loss=0.5, solver="mu", random_state=0, max_iter=3000, tol=1e-3),
+        lambda: NMF(4, beta_loss="itakura-saito", solver="mu", max_iter=9000, tol=1e-3),
+        lambda: CF(4, random_state=0, max_iter=3000),
+    ],
+    ids=["KL", "beta 0.5", "itakura-saito", "CF"],
+)
+def test_converged_means_the_same_for_every_loss(make):
+    model = make().fit(1 + planted(60, 30, 4, 0.3))
+    assert model.status_.startswith("converged")
+    assert model.n_iter_ > LOOK_BACK and fall(model.objective_history_) <= model.tol
+
+
+@pytest.mark.parametrize("solver", ["mu", "auto"])
+def test_an_offset_does_not_hide_the_gradient_under_kl(solver):
+    """The halves of the gradient agree to five digits long before the end."""
+    options = {"beta_loss": KL, "solver": solver, "random_state": 0, "max_iter": 200}
+    model, all_of_them = (NMF(4, tol=tol, **options).fit(OFFSET) for tol in (1e-4, 0))
+    assert model.objective_ <= 1.01 * all_of_them.objective_
+    assert not model.status_.startswith("converged") or model.kkt_residual_ <= 1e-4
+
+
+@pytest.mark.parametrize("scale", [1e-19, 1e-30])
+def test_a_graph_under_kl_in_float32_does_not_depend_on_the_unit_of_X(scale):
+    X = np.random.RandomState(0).gamma(1, 1, (40, 12))
+    W = neighbor_graph(X, 5)
+    double, single = (
+        GNMF(3, beta_loss=KL, random_state=0, max_iter=20).fit((X * scale).astype(t), graph=W)
+        for t in (np.float64, np.float32)
+    )
+    assert single.objective_ / scale == pytest.approx(double.objective_ / scale, rel=1e-3)

@@ -258,7 +258,14 @@ class GraphDivergence(OnGraph):
         return neighbors.place(Z)
 
     def _conjugate_gradient(self, b: Array, c: Array, Z: Array, most: int = 500) -> Array:
-        """Jacobi-preconditioned CG, on all columns at once where they are not arrays in memory."""
+        """Jacobi-preconditioned CG, on all columns at once where they are not arrays in memory.
+
+        The system is linear: Z is brought near one, whose squares neither vanish nor overflow.
+        """
+        peak = arrays.largest(Z)
+        if 0 < peak < np.inf and not 1e-9 < peak < 1e9:
+            unit = 2.0 ** float(np.round(np.log2(peak)))
+            return self._conjugate_gradient(b, c / unit, Z / unit, most) * unit
         diagonal = b + self.weight * self.degrees[:, None]
         diagonal = namespace(Z).maximum(diagonal, floor(Z.dtype))
         goal = 1e-12 if floor(Z.dtype) < 1e-100 else 1e-6

@@ -316,8 +316,6 @@ def _fallen(model: Any, state: State, tol: float) -> float:
 
     Where ‖X - Y‖ is below tol ‖X‖ it is relative to that: a perfect fit falls for ever.
     """
-    if not model.size:  # X is zero, or concepts
-        return 0.0
     if len(state.history) <= LOOK_BACK:
         return np.inf
     least = max(model.eps, LEAST_MISFIT, tol**2) * model.size
