@@ -292,7 +292,7 @@ class TestReports:
         beta, settings = beta_of(loss), scaled(PENALTIES[name], *X.shape)
         whole = reference.split_beta(X, V, U, beta, **settings)
         halves = reference.split_beta(X, V, U, beta)
-        misfit = min(1, np.sqrt(model.objective_ / (0.5 * (X**2).sum()))) if beta == 2 else 1
+        misfit = min(1, np.sqrt(model.objective_ / (0.5 * (X[X > 0] ** beta).sum())))
         expected = 0.0
         for side, Z, (neg, pos), (minus, plus) in zip("VU", (V, U), whole, halves):
             mean = Z.mean(axis=0)
