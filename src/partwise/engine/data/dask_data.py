@@ -265,10 +265,10 @@ class DaskData(Swept):
         return self._rows(beside.call, "row_sq_residuals", V, U, dtype=np.float64)
 
     def row_divergences(self, V: Array, U: Array) -> Array:
-        return self._rows(_call, "row_divergences", V, U, dtype=np.float64)
+        return self._rows(beside.call, "row_divergences", V, U, dtype=np.float64)
 
     def row_powers(self, beta: float) -> Array:
-        return self._rows(_call, "row_powers", beta, dtype=np.float64)
+        return self._rows(beside.call, "row_powers", beta, dtype=np.float64)
 
     def weighted(self, weights: Array | None, index: Array | None, n_rows: int) -> DaskData:
         scale = None if weights is None else self.rows(weights)
