@@ -150,3 +150,26 @@ def test_wrong_uses_are_answered(tmp_path):
     nameless = Samples(np.ones((2, 3)), ["x", "y"], "table", source="X.npy")
     with pytest.raises(ValueError, match=r"1 numbers a part, and X\.npy 3 features"):
         read_known(path, nameless)
+
+
+def test_links_of_a_file_are_kept_by_the_clusters(texts, tmp_path, capsys):
+    links = tmp_path / "links.csv"
+    links.write_text("a,b,kind\nsport0,sport1,must\nsport0,money3,cannot\n")
+    read = [texts, "--text-column", "text", "--exclude", "class", "--max-df", 1.0]
+    options = [*read, "--links", links, "-k", 3, "--seeds", 0, "--no-report", "--out"]
+    assert command("cluster", *options, tmp_path / "out", "--json") == 0
+    summary = json.loads(capsys.readouterr().out)
+    assert "1 must-links and 1 cannot-links." in summary["notes"]
+    lines = (tmp_path / "out" / "assignments.csv").read_text(encoding="utf-8").splitlines()[1:]
+    found = dict(line.split(",")[:2] for line in lines)
+    assert found["sport0"] == found["sport1"] != found["money3"]
+    assert command("cluster", *options, tmp_path / "no", "--method", "classify") == 2
+    assert "takes no --links; nmf" in " ".join(capsys.readouterr().err.split())
+    for line, words in {
+        "sport0,sport1,maybe": "line 2: 'sport0,sport1,maybe' is not id,id,must or id,id,cannot",
+        "sport0,sprot1,must": "line 2: no sample has the id 'sprot1'; did you mean 'sport1'?",
+        "sport0,money3,must": "links contradict each other",
+    }.items():
+        links.write_text(f"sport0,money3,cannot\n{line}\n")
+        assert command("cluster", *options, tmp_path / "no") == 2
+        assert words in " ".join(capsys.readouterr().err.split())

@@ -41,6 +41,7 @@ def run_cluster(
     parts: int | None,
     known: Path | None = None,
     seed_words: Path | None = None,
+    links: Path | None = None,
     label_share: float | None,
     seed: int,
     max_iter: int,
@@ -60,7 +61,7 @@ def run_cluster(
     errors = Console(stderr=True)
     with Bar(errors) as bar:
         task = work.read_task(data, bar, label_share=label_share, seed=seed, reading=reading)
-        k = know(task, known, seed_words, k=k, parts=parts)
+        k = know(task, known, seed_words, links, k=k, parts=parts)
         size = work.n_clusters(task, k, bar, method=method, seed=seed)
         model, name, reason = work.build(
             task, method, k=size, parts=parts, seed=seed, max_iter=max_iter
@@ -100,6 +101,7 @@ def run_fit(
     parts: int | None,
     known: Path | None = None,
     seed_words: Path | None = None,
+    links: Path | None = None,
     label_share: float | None,
     seed: int,
     max_iter: int,
@@ -113,7 +115,7 @@ def run_fit(
     errors = Console(stderr=True)
     with Bar(errors) as bar:
         task = work.read_task(data, bar, label_share=label_share, seed=seed, reading=reading)
-        k = know(task, known, seed_words, k=k, parts=parts)
+        k = know(task, known, seed_words, links, k=k, parts=parts)
         size = work.n_clusters(task, k, bar, method=method, seed=seed)
         model, name, reason = work.build(
             task, method, k=size, parts=parts, seed=seed, max_iter=max_iter
@@ -190,6 +192,8 @@ def _plain(value: Any) -> Any:
 
 def _stability(task: work.Task, fitted: work.Fitted, bar: Bar, seeds: int | None) -> Any:
     """Runs of other seeds; by default only where they are quick."""
+    if task.links:  # other seeds would not know them
+        return None
     wanted = (SEEDS if fitted.computing < SEED_SECONDS else 0) if seeds is None else seeds
     if seeds is None and not wanted:
         task.notes.append(

@@ -9,14 +9,19 @@ import numpy as np
 
 from partwise.evaluation.cluster import Clustering
 from partwise.io.known import read_known, read_topics
+from partwise.io.labels import read_links
 
 
 def know(
-    task: Any, known: Path | None, seed_words: Path | None, *, k: int | str | None,
-    parts: int | None,
+    task: Any, known: Path | None, seed_words: Path | None, links: Path | None = None, *,
+    k: int | str | None, parts: int | None,
 ) -> int | str | None:  # fmt: skip
     """Parts of --known and --seed-words, among the task's settings; -k, or how many they are."""
     samples = task.samples
+    if links is not None:
+        task.links = read_links(links, samples.ids)
+        counts = (len(task.links[name]) for name in ("must_link", "cannot_link"))
+        task.notes.append("{} must-links and {} cannot-links.".format(*counts))
     for path, read, setting in (
         (known, read_known, "fixed_components"),
         (seed_words, read_topics, "seed_components"),

@@ -298,6 +298,13 @@ Known = Annotated[
         rich_help_panel=_KNOWN,
     ),
 ]
+Links = Annotated[
+    Path | None,
+    typer.Option(
+        help="A CSV file of pairs that belong together or apart: id, id, must or cannot.",
+        rich_help_panel=_KNOWN,
+    ),
+]
 SeedWords = Annotated[
     Path | None,
     typer.Option(

@@ -17,6 +17,8 @@ from partwise.io import Samples, keep_share, read_samples
 
 #: Estimators that need the samples in memory.
 LOADING = ("CF", "LCF", "NTF")
+#: Estimators whose `fit` takes links.
+LINKED = ("NMF", "GNMF", "SemiGNMF", "CNMF", "CDNMF", "NMFDC", "NSNMF", "ConstrainedNMF")
 
 
 @dataclass
@@ -30,6 +32,7 @@ class Task:
     settings: dict[str, Any] = field(default_factory=dict)
     choice: Any = None  # what -k auto found
     part_names: list[str] = field(default_factory=list)  # of known parts, then of topics
+    links: dict[str, Any] = field(default_factory=dict)  # must_link and cannot_link
 
     @property
     def classes(self) -> list[str]:
@@ -186,12 +189,17 @@ def build(
     samples = task.samples
     looked = profile(samples.X, task.given, kind=samples.kind)
     reason = f"{name}, as asked."
+    if name == "auto" and task.links:
+        name, reason = "gnmf", "gnmf: links between samples are kept by clusters of their codes."
     if name == "auto":
         # parts of a class belong to the methods that have them
         whole = task.settings.get("components_per_class") is None and not task.part_names
         choice = choose(looked, k if whole else looked.n_samples + 1)
         name, reason = choice.method, choice.reason
     method = find_method(name)
+    if task.links and method.estimator not in LINKED:
+        able = [m.name for m in METHODS.values() if m.estimator in LINKED]
+        raise ValueError(f"--method {name} takes no --links; {', '.join(able)} do.")
     if method.uses_labels and not task.n_labelled:
         raise ValueError(
             f"--method {name} needs labels: --labels, --label-column or --label-share; "
@@ -264,7 +272,7 @@ def fit(task: Task, model: Any, name: str, reason: str, bar: Bar) -> Fitted:
     done = bar.watch(model, f"fitting {name}")
     try:
         with as_notes(task.notes):
-            model.fit(task.samples.X, task.given)
+            model.fit(task.samples.X, task.given, **task.links)
     finally:
         done()
     _regroup(task, model)
@@ -294,6 +302,7 @@ def _regroup(task: Task, model: Any) -> None:
             int(model.n_clusters or len(found.names)),
             labels=labels if labels is not None and labels.n_labelled else None,
             unit=True,
+            links=model._groups.links,
             random_state=model.random_state,
         )
     if labels is None or not labels.n_labelled:

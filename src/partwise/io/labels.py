@@ -93,6 +93,50 @@ def labels_of(
     return y, notes
 
 
+def read_links(path: str | Path, ids: Sequence[str]) -> dict[str, list[tuple[int, int]]]:
+    """Pairs of samples from a CSV file of lines id,id,must or id,id,cannot.
+
+    A heading is optional. Ids as in `read_labels`.
+
+    Parameters
+    ----------
+    path : str or Path
+    ids : sequence of str
+        The ids of the samples.
+
+    Returns
+    -------
+    dict
+        ``must_link`` and ``cannot_link``, as `fit` takes them.
+
+    Raises
+    ------
+    ValueError
+        An id that no sample has, or a line that is not two ids and must or cannot.
+    """
+    path = Path(path)
+    position = _names(ids)
+    rows, _ = _rows(path, Options())
+    words = {"must": "must_link", "cannot": "cannot_link"}
+    if rows[0][1][-1].strip().lower() not in words:
+        rows = rows[1:]  # a heading
+    links: dict[str, list[tuple[int, int]]] = {"must_link": [], "cannot_link": []}
+    for line, row in rows:
+        cells = [unquoted(cell.strip()) for cell in row]
+        kind = cells[-1].lower()
+        if len(cells) != 3 or kind not in words:
+            raise ValueError(
+                f"{path}, line {line}: {','.join(row)!r} is not id,id,must or id,id,cannot."
+            )
+        unknown = [(line, name) for name in cells[:2] if name not in position]
+        if unknown:
+            raise ValueError(_no_such_id(path, unknown, len(rows), list(ids), position))
+        links[words[kind]].append((position[cells[0]], position[cells[1]]))
+    if not rows:
+        raise ValueError(f"{path} holds no link.")
+    return links
+
+
 def _no_such_id(
     path: Path, unknown: list[tuple[int, str]], count: int, ids: list[str], known: dict[str, int]
 ) -> str:

@@ -38,7 +38,7 @@ def doubts(
     .. math:: P(\text{wrong} \mid x, \text{given } g) =
         \frac{(1 - r_g)\,\varepsilon/(c-1)}{(1 - r_g)\,\varepsilon/(c-1) + r_g (1 - \varepsilon)}.
 
-    ε is the share of labels that are not the likeliest class, at most a half.
+    ε is the share of labels that are not the likeliest class; at least 0.05, at most a half.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ def doubts(
     if not len(rows) or count < 2:
         return []
     at = np.arange(len(p))
-    share = float(np.clip((p.argmax(axis=1) != given).mean(), 1e-3, 0.5))
+    share = float(np.clip((p.argmax(axis=1) != given).mean(), 0.05, 0.5))
     apiece = share / (count - 1)
     truth = np.maximum(p - apiece, 1e-3) / max(1 - share - apiece, 1e-3)
     truth /= truth.sum(axis=1, keepdims=True)
