@@ -75,3 +75,11 @@ def test_what_to_expect_is_not_what_doubtful_labels_show():
     assert right.mean() < 0.7 and low < 0.95 < high and abs(share - 0.95) < 0.05
     sure_ones = np.tile([0.999, 0.001], (20, 1))  # twenty of twenty do not show a hundred per cent
     assert expected(sure_ones, np.zeros(20, dtype=int), everyone)[1] <= 20 / (20 + 1.96**2)
+
+
+def test_classes_that_were_not_met_count_as_wrong():
+    from partwise.studio.reviews import with_unseen
+
+    point = with_unseen(8, (0.9, 0.8, 0.95), list("aabbcdef"))  # four of eight met once
+    assert (point.right, point.low, point.high) == pytest.approx((0.675, 0.4, 0.95))
+    assert with_unseen(4, (0.9, 0.8, 0.95), list("aabb")).right == 0.9

@@ -6,6 +6,7 @@ import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import numpy as np
@@ -182,7 +183,11 @@ class Judge:
                 assert self._codes is not None
                 self._helper = Helper(self._codes)
             return self._helper.review(edition, labels, self.history)
-        except (OSError, EOFError):  # it was killed: this review is done here, the next one there
+        except (
+            OSError,
+            EOFError,
+            UnpicklingError,
+        ):  # killed: this review is done here, the next one there
             self.end()
             return None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -11,6 +12,7 @@ import numpy as np
 from scipy.special import expit
 
 from partwise.engine.numeric import Array
+from partwise.estimators.answers import asking
 from partwise.estimators.answers.explain import Explanation
 from partwise.estimators.parts_classifier import PartsClassifier
 from partwise.knowledge.labels import Labels
@@ -83,7 +85,9 @@ def review(model: PartsClassifier, history: list[Point], labels: Mapping[int, st
     rows, p, truth = model.held_out_
     if not len(rows):
         return Review(text="Each class needs two labels before the answer can be judged.")
-    now = Point(len(labels), *expected(p, truth, model.label_distributions_))
+    now = with_unseen(
+        len(labels), expected(p, truth, model.label_distributions_), list(labels.values())
+    )
     history[:] = sorted([q for q in history if q.labels != now.labels] + [now], key=_number)
     right = p.argmax(axis=1) == truth
     classes = [str(name) for name in model.classes_]
@@ -98,12 +102,26 @@ def review(model: PartsClassifier, history: list[Point], labels: Mapping[int, st
         if doubt.sample in labels
     ]
     said = f"About {now.right:.0%} right names ({now.low:.0%} to {now.high:.0%})."
+    once = sum(count == 1 for count in Counter(labels.values()).values())
+    more = f"{once} classes were met once: there may be others, as the lower end allows for. "
     text = (
-        f"{said} {_forecast(model, right.mean(), labels)} Of the labels that were held out in turn "
-        f"{right.mean():.0%} were found; the queue asks for doubtful samples, so the share among "
-        "all samples is taken from how often samples as sure as they are were right."
+        f"{said} {more if once else ''}{_forecast(model, right.mean(), labels)} Of the labels that "
+        f"were held out in turn {right.mean():.0%} were found; the queue asks for doubtful "
+        "samples, so the share among all samples is taken from how often samples as sure as they "
+        "are were right."
     )
     return Review(said, text, list(history), shares, wrong)
+
+
+def with_unseen(n: int, found: tuple[float, float, float], names: list[str]) -> Point:
+    """Samples of classes that were not met yet cannot get a right name.
+
+    Were labels drawn at random, their share would be that of the labels whose class was met once
+    (Good 1953). The queue looks for new classes and meets them sooner: half of that share is taken
+    off the middle, and all of it off the lower end.
+    """
+    new = asking.unseen(np.array(names))
+    return Point(n, found[0] * (1 - new / 2), found[1] * (1 - new), found[2])
 
 
 def _number(point: Point) -> int:
