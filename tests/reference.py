@@ -26,6 +26,7 @@ differ. Denominators are floored at the smallest normal number, numerators never
 """
 
 import numpy as np
+from scipy.optimize import nnls
 from scipy.sparse.csgraph import connected_components
 
 TINY = np.finfo(np.float64).tiny
@@ -1326,3 +1327,60 @@ def nmf_l21(X, V0, U0, n_iter, *, eps):
         U = multiplicative(U, X.T @ (gamma[:, None] * V), U @ (V.T @ (gamma[:, None] * V)))
         history.append(objective_l21(X, V, U, eps))
     return V, U, history
+
+
+# Batches
+# --------------------------------------------------------------------------------------------
+
+
+def nonnegative_rows(C, G):
+    """argmin over Z >= 0 of ½ tr(Z G Zᵀ) - ⟨C, Z⟩, row by row."""
+    root = np.linalg.cholesky(G).T
+    return np.array([nnls(root, np.linalg.solve(root.T, c))[0] for c in C])
+
+
+def batches_frobenius(batches, U0, forget, rounds=1):
+    """U after batches of (rows, X): exact codes, then U exactly from the sums over all samples met.
+
+    The sums are made anew from every sample's last X, codes and weight: forget^age, where a batch
+    makes the others older by its share of the samples met so far.
+    """
+    U, known, met = np.array(U0, dtype=np.float64), {}, 0
+    for rows, X in batches:
+        met += len(rows)
+        share = forget ** (len(rows) / met)
+        for number in known:
+            known[number][2] *= share
+        for _ in range(rounds):
+            V = nonnegative_rows(X @ U, U.T @ U)
+            for number, x, v in zip(rows, X, V, strict=True):
+                known[number] = [x, v, 1.0]
+            G = sum(w * np.outer(v, v) for _, v, w in known.values())
+            C = sum(w * np.outer(x, v) for x, v, w in known.values())
+            U = nonnegative_rows(C, G)
+    return U
+
+
+def batches_kl(batches, U0, forget, steps):
+    """U after batches of X: `steps` EM updates of the codes from a constant, one of U from sums.
+
+    C sums U ∘ (X/Y)ᵀV with each batch's own U and V, B the codes; the start counts as one sample
+    of mean codes; the past keeps forget^(16 batch/met), and the step has the power 1.6.
+    """
+    U = np.array(U0, dtype=np.float64)
+    k = U.shape[1]
+    C, B, met = np.zeros_like(U), np.zeros(k), 0
+    for X in batches:
+        met += len(X)
+        V = np.full((len(X), k), np.sqrt(X.mean() / k))
+        for _ in range(steps):
+            V = V * ((X / floor(V @ U.T)) @ U) / U.sum(axis=0)
+        share = forget ** (16 * len(X) / met)
+        first = not B.any()
+        C, B = share * C, share * B
+        if first:
+            cost = V.sum(axis=0).mean() / len(X)
+            C, B = C + U * cost, B + cost
+        C, B = C + U * ((X / floor(V @ U.T)).T @ V), B + V.sum(axis=0)
+        U = U * (C / B / U) ** 1.6
+    return U

@@ -19,6 +19,8 @@ SHORT: dict[str, Any] = {"max_iter": 20}
 ESTIMATORS = [
     partwise.NMF(),
     partwise.NMF(beta_loss=KL),
+    partwise.MiniBatchNMF(max_iter=20),
+    partwise.MiniBatchNMF(beta_loss=KL, max_iter=20),
     partwise.GNMF(**SHORT),
     partwise.GNMF(scale="paper", **SHORT),
     partwise.GNMF(beta_loss=KL, max_iter=5),

@@ -13,6 +13,7 @@ ESTIMATORS = {
     "CF": "partwise.estimators.concepts",
     "LCF": "partwise.estimators.concepts",
     "SparseNMF": "partwise.estimators.sparse_nmf",
+    "MiniBatchNMF": "partwise.estimators.minibatch",
     "NTF": "partwise.estimators.ntf",
     "PartsClassifier": "partwise.estimators.parts_classifier",
 }

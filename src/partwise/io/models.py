@@ -72,6 +72,7 @@ ATTRIBUTES = frozenset(
         "n_components_",
         "n_features_in_",
         "n_iter_",
+        "n_steps_",
         "objective_",
         "objective_history_",
         "preparation_",

@@ -1,0 +1,477 @@
+"""MiniBatchNMF: parts learnt from batches, for data that come piece by piece or do not fit."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from functools import partial
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.validation import _check_n_features, check_is_fitted
+
+from partwise.engine.data import as_data
+from partwise.engine.data.stream import Batch, InMemory, RowSource, row_source
+from partwise.engine.losses import beta_of, make_loss
+from partwise.engine.numeric import Array, blas_threads
+from partwise.engine.problem import FactorModel
+from partwise.engine.solvers import init as starts
+from partwise.engine.solvers.codes import solve_codes, start_codes
+from partwise.engine.solvers.online import Online
+from partwise.engine.solvers.steps import make_step
+from partwise.estimators import _inputs, _validate
+from partwise.estimators._base import LOSS, Factorizer, elastic_net
+from partwise.estimators._callbacks import with_callbacks
+from partwise.estimators._passes import Passes, meet
+from partwise.estimators._progress import Progress, all_or_nothing
+from partwise.knowledge.labels import encode_labels
+
+#: Entries of the samples from which a start is made.
+START_ENTRIES = 2**23
+#: Samples that are coded at a time.
+PIECE = 1024
+#: Attributes of `fit` that `partial_fit` ends.
+AFTER_FIT = (
+    "embedding_",
+    "objective_",
+    "objective_history_",
+    "reconstruction_err_",
+    "n_iter_",
+    "status_",
+)
+
+
+class MiniBatchNMF(Factorizer):
+    r"""NMF from batches of samples, in place of :class:`sklearn.decomposition.MiniBatchNMF`.
+
+    Minimises over U >= 0, with the codes v of each sample solved for when its batch is met,
+
+    .. math:: \sum_i w_i \Big( \min_{v \ge 0} d_\beta(x_i, U v)
+              + \alpha_W p\,(\ell \|v\|_1 + \tfrac{1-\ell}{2} \|v\|^2)
+              + \alpha_H\,(\ell \|U\|_1 + \tfrac{1-\ell}{2} \|U\|^2) \Big)
+
+    where w_i = ``forget_factor``\ :sup:`age` is one for samples just met. What a batch says of U
+    is kept in two sums: VᵀV and XᵀV under the Frobenius loss, those of a majoriser otherwise,
+    which is out of date sooner and ages sixteen times as fast. In `fit` a sample that is met again
+    replaces what it said before, so with the Frobenius loss and ``forget_factor=1`` every step
+    lowers the objective of the whole.
+
+    X may be larger than memory: a `numpy.memmap`, a Zarr or HDF5 array, the ``X`` of a backed
+    AnnData (dense, or CSR) and a Dask array are read in runs of rows as they are stored.
+
+    Parameters
+    ----------
+    n_components : int, "auto" or None, default="auto"
+        Number of parts k. "auto": as many as rows of a custom H, else the number of features.
+    init : {"random", "nndsvd", "nndsvda", "nndsvdar", "kmeans", "custom"}, default=None
+        Start of the parts, made from X, or from as many samples as 64 MB hold; in `partial_fit`
+        from the first batch. None: "nndsvda", or "random" for more parts than samples or
+        features. "custom" takes H.
+    batch_size : int, default=1024
+        Number of samples in a batch.
+    beta_loss : float or {"frobenius", "kullback-leibler", "itakura-saito"}, default="frobenius"
+        The β-divergence to minimise (2, 1, 0).
+    tol : float, default=1e-4
+        Stop when no batch of a pass changes U by more than this share of its norm. 0: never.
+    max_no_improvement : int or None, default=10
+        Stop when the smoothed objective of batches has not fallen for so many of them, and for
+        a whole pass.
+    max_iter : int, default=200
+        Most passes over X.
+    alpha_W : float, default=0.0
+        Weight of the penalty on the codes, times the number of features.
+    alpha_H : float or "same", default="same"
+        Weight of the penalty on the parts, times the number of samples.
+    l1_ratio : float, default=0.0
+        Share ℓ of the l1 norm in the penalties.
+    forget_factor : float, default=0.7
+        The share of its weight that a sample keeps while as many are met as X has; in
+        `partial_fit`, as were met so far. 1 forgets nothing, 0 all but the last batch.
+    fresh_restarts : bool, default=False
+        Solve for the codes of a batch from a constant instead of those of the last pass.
+    fresh_restarts_max_iter : int, default=30
+        Most sweeps of a solve from a constant.
+    transform_max_iter : int, default=None
+        Most iterations of a solve for codes with the parts fixed, where the loss is not Frobenius.
+        None: 200, or ``max_iter`` if that is more.
+    random_state : int, RandomState instance or None, default=None
+        For the start and the order of samples.
+    verbose : int, default=0
+        Print the objective of each pass.
+    shuffle : bool, default=True
+        Mix the samples in each pass of `fit`; what is not in memory is read in a random order of
+        its pieces, and mixed a few at a time.
+    hard_labels : bool, default=False
+        Whether y is used: labelled samples of one class share one code, as in `CNMF`, and so count
+        by the mean of their class. Otherwise y is ignored.
+
+    Attributes
+    ----------
+    components_ : ndarray of shape (n_components, n_features)
+        H = Uᵀ, the parts.
+    embedding_ : ndarray of shape (n_samples, n_components)
+        Codes of the samples, made in a last pass with the parts as they are; after `fit`.
+    classes_ : ndarray
+        The classes met so far, if ``hard_labels``.
+    n_components_ : int
+    reconstruction_err_ : float
+        √(2 loss), as in scikit-learn; after `fit`.
+    objective_ : float
+        The objective with all samples of weight one; after `fit`.
+    objective_history_ : ndarray
+        For each pass the sum of the objectives of its batches, each as it was when it was met.
+    n_iter_ : int
+        Passes over X, the last one not counted.
+    n_steps_ : int
+        Batches met.
+    status_ : str
+        Why it stopped, as a sentence.
+
+    References
+    ----------
+    J. Mairal, F. Bach, J. Ponce, G. Sapiro: Online learning for matrix factorization and sparse
+    coding, 2010.
+    A. Lefèvre, F. Bach, C. Févotte: Online algorithms for NMF with the Itakura-Saito divergence,
+    2011.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from partwise import MiniBatchNMF
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.gamma(0.5, size=(500, 3)) @ rng.gamma(0.3, size=(3, 20))
+    >>> model = MiniBatchNMF(3, batch_size=100, random_state=0)
+    >>> for start in range(0, 500, 100):
+    ...     model = model.partial_fit(X[start : start + 100])
+    >>> left = X - model.transform(X) @ model.components_
+    >>> bool(np.linalg.norm(left) < 0.05 * np.linalg.norm(X))
+    True
+    """
+
+    _parameter_constraints: dict[str, Any] = {
+        "n_components": Factorizer._parameter_constraints["n_components"],
+        "init": Factorizer._parameter_constraints["init"],
+        "batch_size": [Interval(Integral, 1, None, closed="left")],
+        "beta_loss": LOSS,
+        "tol": [Interval(Real, 0, None, closed="left")],
+        "max_no_improvement": [Interval(Integral, 1, None, closed="left"), None],
+        "max_iter": [Interval(Integral, 1, None, closed="left")],
+        "alpha_W": [Interval(Real, 0, None, closed="left")],
+        "alpha_H": [Interval(Real, 0, None, closed="left"), StrOptions({"same"})],
+        "l1_ratio": [Interval(Real, 0, 1, closed="both")],
+        "forget_factor": [Interval(Real, 0, 1, closed="both")],
+        "fresh_restarts": ["boolean"],
+        "fresh_restarts_max_iter": [Interval(Integral, 1, None, closed="left")],
+        "transform_max_iter": [Interval(Integral, 1, None, closed="left"), None],
+        "random_state": ["random_state"],
+        "verbose": ["verbose"],
+        "shuffle": ["boolean"],
+        "hard_labels": ["boolean"],
+    }
+    solver = "auto"
+    n_init = 1
+
+    def __init__(
+        self,
+        n_components: Any = "auto",
+        *,
+        init: str | None = None,
+        batch_size: int = 1024,
+        beta_loss: str | float = "frobenius",
+        tol: float = 1e-4,
+        max_no_improvement: int | None = 10,
+        max_iter: int = 200,
+        alpha_W: float = 0.0,
+        alpha_H: float | str = "same",
+        l1_ratio: float = 0.0,
+        forget_factor: float = 0.7,
+        fresh_restarts: bool = False,
+        fresh_restarts_max_iter: int = 30,
+        transform_max_iter: int | None = None,
+        random_state: Any = None,
+        verbose: int = 0,
+        shuffle: bool = True,
+        hard_labels: bool = False,
+    ) -> None:
+        self.n_components = n_components
+        self.init = init
+        self.batch_size = batch_size
+        self.beta_loss = beta_loss
+        self.tol = tol
+        self.max_no_improvement = max_no_improvement
+        self.max_iter = max_iter
+        self.alpha_W = alpha_W
+        self.alpha_H = alpha_H
+        self.l1_ratio = l1_ratio
+        self.forget_factor = forget_factor
+        self.fresh_restarts = fresh_restarts
+        self.fresh_restarts_max_iter = fresh_restarts_max_iter
+        self.transform_max_iter = transform_max_iter
+        self.random_state = random_state
+        self.verbose = verbose
+        self.shuffle = shuffle
+        self.hard_labels = hard_labels
+
+    # -- the model --------------------------------------------------------------------------
+
+    def _penalized(self) -> bool:
+        return bool(self.alpha_W or (self.alpha_H != "same" and self.alpha_H))
+
+    def _terms(self, side: str, p: int, dtype: Any) -> Any:
+        """The penalties on one factor, for rows or samples that count so often."""
+        alpha = self.alpha_W * p
+        if side == "U":
+            alpha = self.alpha_W if self.alpha_H == "same" else float(self.alpha_H)
+        return partial(elastic_net, alpha, self.l1_ratio, dtype)
+
+    def _model(self, data: Any, k: int, weights: Array | None, extra: Any) -> FactorModel:
+        n, p = data.shape
+        on_V, on_U = (self._terms(side, p, data.dtype) for side in "VU")
+        loss = make_loss(self.beta_loss)
+        return FactorModel(data, loss, terms_V=on_V(1.0), terms_U=on_U(n))
+
+    def _online(self, U: Array) -> Online:
+        on_V, on_U = (self._terms(side, len(U), U.dtype) for side in "VU")
+        return Online(make_loss(self.beta_loss), U, float(self.forget_factor), on_V, on_U)
+
+    def _solve_codes(self, model: FactorModel, factor: float) -> Array:
+        U = self._fixed_basis(model.data, factor)
+        step = make_step(self._solver_for(model.data))
+        most = (
+            max(self.max_iter, 200) if self.transform_max_iter is None else self.transform_max_iter
+        )
+        V = start_codes(model.data, U.shape[1])
+        return solve_codes(model, V, U, step, tol=self.tol, max_iter=most)[0]
+
+    # -- what comes in ----------------------------------------------------------------------
+
+    def _source(self, X: Any, *, reset: bool) -> RowSource:
+        """X by rows; checked where it is in memory, else when it is read."""
+        source = row_source(X)
+        if source is None:
+            _inputs.check_local(X, type(self).__name__)
+            return InMemory(as_rows(self._check_X(X, reset=reset)))
+        if 0 in source.shape:
+            raise ValueError(f"X must have samples and features, got shape {source.shape}.")
+        _check_n_features(self, X, reset=reset)
+        if reset and hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
+        return source
+
+    def _checked(self, batches: Iterator[Batch]) -> Iterator[Batch]:
+        """The batches of a first pass, refused where they hold what NMF cannot."""
+        name, beta = type(self).__name__, beta_of(self.beta_loss)
+        for rows, X in batches:
+            _validate.check_finite(X)
+            _validate.check_non_negative(X, name)
+            if beta <= 0 and X.min() == 0:
+                raise ValueError(_inputs.ZEROS)
+            yield Batch(rows, X)
+
+    def _class_codes(self, y: Any, n: int) -> Array | None:
+        """The place in ``classes_`` of each label; -1: none. New classes are appended."""
+        labels = encode_labels(_inputs.plain(y), n) if self.hard_labels else None
+        if labels is None:
+            return None
+        known: list[Any] = getattr(self, "classes_", np.zeros(0)).tolist()
+        new = [name for name in labels.classes.tolist() if name not in known]
+        place = {name: at for at, name in enumerate(known + new)}
+        self.classes_ = np.asarray(list(place), dtype=labels.classes.dtype if not known else None)
+        codes = np.array([place[name] for name in labels.classes.tolist()] + [-1])
+        return codes[labels.codes]
+
+    def _start(self, sample: Any, k: int, H: Any, rng: np.random.RandomState) -> Array:
+        """The first U, from some samples."""
+        data = as_data(sample)
+        name = self._init_name(*data.shape, k)
+        if name == "custom":
+            if H is None:
+                raise ValueError("init='custom' needs H.")
+            H = _validate.check_start(
+                _inputs.plain(H), (k, data.shape[1]), data.dtype, "H", type(self).__name__
+            )
+            return np.ascontiguousarray(H.T)
+        return starts.start(data, k, name, rng)[1]
+
+    # -- learning ---------------------------------------------------------------------------
+
+    @with_callbacks
+    def fit(self, X: Any, y: Any = None, *, W: Any = None, H: Any = None) -> MiniBatchNMF:
+        """Learn the parts of X in passes over its batches.
+
+        Parameters
+        ----------
+        X : array-like, sparse matrix, memmap, Zarr or HDF5 array, backed AnnData matrix, Dask array
+            Non-negative samples, of shape (n_samples, n_features).
+        y : array-like of shape (n_samples,), default=None
+            Labels, used if ``hard_labels``; -1, None and NaN are unknown.
+        W, H : array-like, default=None
+            The start of codes and parts, if ``init="custom"``; W may be left out.
+
+        Returns
+        -------
+        self : MiniBatchNMF
+        """
+        with all_or_nothing(self):
+            self._fit_passes(X, y, W, H)
+        return self
+
+    @with_callbacks
+    def fit_transform(self, X: Any, y: Any = None, W: Any = None, H: Any = None) -> Array:
+        """Learn the parts of X and return its codes; parameters as in `fit`."""
+        with all_or_nothing(self):
+            return self._fit_passes(X, y, W, H).copy()
+
+    def _fit_passes(self, X: Any, y: Any, W: Any, H: Any) -> Array:
+        self._validate_params()
+        self._solver_name()
+        source = self._source(X, reset=True)
+        factor = 1.0
+        if isinstance(source, InMemory):
+            data, W, H, factor = self._tame(source.X, W, H)
+            source = InMemory(data.whole())
+        self._drop("classes_")
+        codes = self._class_codes(y, source.shape[0])
+        k = self._n_parts(source, H, None)
+        rng = check_random_state(self.random_state)
+        progress = Progress(self, X, y, 1)
+        with blas_threads(float(min(self.batch_size, source.shape[0])) * source.shape[1] * k):
+            sample = source.sample(START_ENTRIES, rng)
+            next(self._checked(iter([sample])))
+            online = self._online(self._start(sample.X, k, H, rng))
+            passes = Passes(self, source, online, codes, rng)
+            if self.init == "custom" and W is not None:
+                passes.V[:] = _validate.check_start(
+                    _inputs.plain(W), passes.V.shape, source.dtype, "W", type(self).__name__
+                )
+            status = passes.run(progress(0))
+            self._finish(passes, status, factor)
+        progress.finish()
+        return self.embedding_
+
+    def _finish(self, passes: Passes, status: str, factor: float) -> None:
+        """Code all samples with the parts as they are, and set the attributes."""
+        source, online = passes.source, passes.online
+        k, beta = online.U.shape[1], beta_of(self.beta_loss)
+        self.components_ = np.ascontiguousarray(online.U.T)
+        in_memory = isinstance(source, InMemory)
+        whole = iter([source.sample(0, passes.rng)]) if in_memory else source.batches(PIECE, None)
+        V, objective, penalty = passes.V, 0.0, 0.0
+        for rows, X in whole:
+            model = online.model(as_data(X))
+            found = self._solve_codes(model, 1.0)
+            if passes.codes is not None and (labelled := passes.codes[rows] >= 0).any():
+                found[labelled] = online.classes.V[passes.codes[rows][labelled]]
+            V[rows] = found
+            objective += model.exact_value(found, online.U)
+            penalty += model.penalty("V", found, online.U)
+        on_U = sum(term.value(online.U) for term in online.terms_U(source.shape[0]))
+        if not passes.converged and self.tol > 0 and passes.n_iter >= self.max_iter:
+            warnings.warn(
+                f"Maximum number of iterations {self.max_iter} reached. "
+                "Increase it to improve convergence.",
+                ConvergenceWarning,
+                stacklevel=5,
+            )
+        root, grow = np.sqrt(factor), factor**beta
+        if factor != 1:
+            V *= V.dtype.type(root)
+            self.components_ *= V.dtype.type(root)
+        self.embedding_ = V
+        self._n_components = self.n_components_ = k
+        self.objective_ = (objective + on_U) * grow
+        self.objective_history_ = np.asarray(passes.history) * grow
+        self.reconstruction_err_ = float(np.sqrt(2 * max(objective - penalty, 0.0) * grow))
+        self.n_iter_, self.n_steps_ = passes.n_iter, passes.steps
+        self.status_, self.solver_ = status, self._solver_name()
+        self._state = online.state() if factor == 1 else None
+
+    def partial_fit(self, X: Any, y: Any = None, *, W: Any = None, H: Any = None) -> MiniBatchNMF:
+        """Learn from one more batch of samples.
+
+        Parameters
+        ----------
+        X : as in `fit`
+            The batch. What is not in memory is read in batches of ``batch_size``.
+        y : array-like of shape (n_samples,), default=None
+            Labels, used if ``hard_labels``; classes may be new.
+        W : Ignored
+        H : array-like, default=None
+            The start of the parts, in the first call, if ``init="custom"``.
+
+        Returns
+        -------
+        self : MiniBatchNMF
+        """
+        with all_or_nothing(self):
+            self._learn_more(X, y, H)
+        return self
+
+    def _learn_more(self, X: Any, y: Any, H: Any) -> None:
+        self._validate_params()
+        self._solver_name()
+        first = not hasattr(self, "components_")
+        source = self._source(X, reset=first)
+        codes = self._class_codes(y, source.shape[0])
+        k = self._n_parts(source, H, None) if first else self.components_.shape[0]
+        most = self.fresh_restarts_max_iter
+        size = source.shape[0] if isinstance(source, InMemory) else self.batch_size
+        online: Online | None = None if first else self._resume(source.dtype)
+        with blas_threads(float(size) * source.shape[1] * k):
+            for batch in self._checked(source.batches(size, None)):
+                if online is None:
+                    rng = check_random_state(self.random_state)
+                    online = self._online(self._start(batch.X, k, H, rng))
+                    self.n_steps_ = 0
+                meet(online, batch, codes, None, most)
+                self.n_steps_ += 1
+        assert online is not None
+        self.components_ = np.ascontiguousarray(online.U.T)
+        self._n_components = self.n_components_ = k
+        self._state = online.state()
+        self._drop(*AFTER_FIT)  # they were those of other parts
+
+    def _drop(self, *names: str) -> None:
+        for name in names:
+            if hasattr(self, name):
+                delattr(self, name)
+
+    def _resume(self, dtype: Any) -> Online:
+        """Where the last batch left off."""
+        online = self._online(np.ascontiguousarray(self.components_.T.astype(dtype, copy=False)))
+        if self._state is not None:
+            online.go_on(self._state)
+        return online
+
+    def transform(self, X: Any) -> Array:
+        """Code new samples: V >= 0 with the parts fixed.
+
+        Parameters
+        ----------
+        X : as in `fit`
+            What is not in memory is read piece by piece.
+
+        Returns
+        -------
+        V : ndarray of shape (n_samples, n_components)
+        """
+        check_is_fitted(self)
+        source = row_source(X)
+        if source is None:
+            return self._plain_transform(X)
+        source = self._source(X, reset=False)
+        V = np.empty((source.shape[0], self.components_.shape[0]), source.dtype)
+        for rows, block in self._checked(source.batches(PIECE, None)):
+            model = self._model(as_data(block), V.shape[1], None, None)
+            V[rows] = self._solve_codes(model, 1.0)
+        return V
+
+
+def as_rows(X: Any) -> Any:
+    """An ndarray, or CSR: what rows can be taken from."""
+    return sp.csr_array(X) if sp.issparse(X) else X
