@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from numbers import Integral, Real
 from typing import Any
@@ -21,14 +22,17 @@ from partwise.engine.losses import beta_of, make_loss
 from partwise.engine.numeric import Array, blas_threads
 from partwise.engine.problem import FactorModel
 from partwise.engine.solvers import init as starts
-from partwise.engine.solvers.codes import solve_codes, start_codes
 from partwise.engine.solvers.online import Online
-from partwise.engine.solvers.steps import make_step
 from partwise.estimators import _inputs, _validate
-from partwise.estimators._base import LOSS, Factorizer, elastic_net
+from partwise.estimators._base import LOSS, Factorizer
 from partwise.estimators._callbacks import with_callbacks
 from partwise.estimators._passes import Passes, meet
 from partwise.estimators._progress import Progress, all_or_nothing
+from partwise.estimators.fitting import Description, Knowledge, described
+from partwise.estimators.fitting.checking import check_matrix, n_parts, solver_name, tame
+from partwise.estimators.fitting.new_samples import code_model, solve_new
+from partwise.estimators.fitting.starts import init_name
+from partwise.estimators.fitting.terms import elastic_net
 from partwise.knowledge.labels import encode_labels
 
 #: Entries of the samples from which a start is made.
@@ -219,8 +223,11 @@ class MiniBatchNMF(Factorizer):
 
     # -- the model --------------------------------------------------------------------------
 
-    def _penalized(self) -> bool:
-        return bool(self.alpha_W or (self.alpha_H != "same" and self.alpha_H))
+    def _describe(self) -> Description:
+        """What `transform` solves; y and the order of samples are matters of `fit`."""
+        most = self.transform_max_iter or max(self.max_iter, 200)
+        what = super()._describe()
+        return replace(what, local=True, hard_labels=False, shuffle=False, max_iter=most)
 
     def _terms(self, side: str, p: int, dtype: Any) -> Any:
         """The penalties on one factor, for rows or samples that count so often."""
@@ -229,24 +236,15 @@ class MiniBatchNMF(Factorizer):
             alpha = self.alpha_W if self.alpha_H == "same" else float(self.alpha_H)
         return partial(elastic_net, alpha, self.l1_ratio, dtype)
 
-    def _model(self, data: Any, k: int, weights: Array | None, extra: Any) -> FactorModel:
-        n, p = data.shape
-        on_V, on_U = (self._terms(side, p, data.dtype) for side in "VU")
-        loss = make_loss(self.beta_loss)
-        return FactorModel(data, loss, terms_V=on_V(1.0), terms_U=on_U(n))
-
     def _online(self, U: Array) -> Online:
         on_V, on_U = (self._terms(side, len(U), U.dtype) for side in "VU")
         return Online(make_loss(self.beta_loss), U, float(self.forget_factor), on_V, on_U)
 
-    def _solve_codes(self, model: FactorModel, factor: float) -> Array:
-        U = self._fixed_basis(model.data, factor)
-        step = make_step(self._solver_for(model.data))
-        most = (
-            max(self.max_iter, 200) if self.transform_max_iter is None else self.transform_max_iter
-        )
-        V = start_codes(model.data, U.shape[1])
-        return solve_codes(model, V, U, step, tol=self.tol, max_iter=most)[0]
+    def _codes(self, data: Any) -> tuple[FactorModel, Array]:
+        """The problem of some samples with the parts as they are, and its solution."""
+        what = self._describe()
+        model = code_model(self, what, data, None, None)
+        return model, solve_new(self, what, model, 1.0)[0]
 
     # -- what comes in ----------------------------------------------------------------------
 
@@ -254,8 +252,7 @@ class MiniBatchNMF(Factorizer):
         """X by rows; checked where it is in memory, else when it is read."""
         source = row_source(X)
         if source is None:
-            _inputs.check_local(X, type(self).__name__)
-            return InMemory(as_rows(self._check_X(X, reset=reset)))
+            return InMemory(as_rows(check_matrix(self, self._describe(), X, reset=reset)))
         if 0 in source.shape:
             raise ValueError(f"X must have samples and features, got shape {source.shape}.")
         _check_n_features(self, X, reset=reset)
@@ -288,7 +285,7 @@ class MiniBatchNMF(Factorizer):
     def _start(self, sample: Any, k: int, H: Any, rng: np.random.RandomState) -> Array:
         """The first U, from some samples."""
         data = as_data(sample)
-        name = self._init_name(*data.shape, k)
+        name = init_name(self._describe(), *data.shape, k)
         if name == "custom":
             if H is None:
                 raise ValueError("init='custom' needs H.")
@@ -328,16 +325,16 @@ class MiniBatchNMF(Factorizer):
             return self._fit_passes(X, y, W, H).copy()
 
     def _fit_passes(self, X: Any, y: Any, W: Any, H: Any) -> Array:
-        self._validate_params()
-        self._solver_name()
+        what = described(self)
         source = self._source(X, reset=True)
         factor = 1.0
         if isinstance(source, InMemory):
-            data, W, H, factor = self._tame(source.X, W, H)
-            source = InMemory(data.whole())
+            tamed = tame(what, source.X, W, H)
+            W, H, factor = tamed.W, tamed.H, tamed.factor
+            source = InMemory(tamed.data.whole())
         self._drop("classes_")
         codes = self._class_codes(y, source.shape[0])
-        k = self._n_parts(source, H, None)
+        k = n_parts(what, source.shape[1], H, Knowledge())
         rng = check_random_state(self.random_state)
         progress = Progress(self, X, y, 1)
         with blas_threads(float(min(self.batch_size, source.shape[0])) * source.shape[1] * k):
@@ -363,14 +360,12 @@ class MiniBatchNMF(Factorizer):
         whole = iter([source.sample(0, passes.rng)]) if in_memory else source.batches(PIECE, None)
         V, objective, penalty = passes.V, 0.0, 0.0
         for rows, X in whole:
-            model = online.model(as_data(X))
-            found = self._solve_codes(model, 1.0)
+            model, found = self._codes(as_data(X))
             if passes.codes is not None and (labelled := passes.codes[rows] >= 0).any():
                 found[labelled] = online.classes.V[passes.codes[rows][labelled]]
             V[rows] = found
             objective += model.exact_value(found, online.U)
-            penalty += model.penalty("V", found, online.U)
-        on_U = sum(term.value(online.U) for term in online.terms_U(source.shape[0]))
+            penalty += sum(model.penalty(side, found, online.U) for side in "VU")
         if not passes.converged and self.tol > 0 and passes.n_iter >= self.max_iter:
             warnings.warn(
                 f"Maximum number of iterations {self.max_iter} reached. "
@@ -384,11 +379,11 @@ class MiniBatchNMF(Factorizer):
             self.components_ *= V.dtype.type(root)
         self.embedding_ = V
         self._n_components = self.n_components_ = k
-        self.objective_ = (objective + on_U) * grow
+        self.objective_ = objective * grow
         self.objective_history_ = np.asarray(passes.history) * grow
         self.reconstruction_err_ = float(np.sqrt(2 * max(objective - penalty, 0.0) * grow))
         self.n_iter_, self.n_steps_ = passes.n_iter, passes.steps
-        self.status_, self.solver_ = status, self._solver_name()
+        self.status_, self.solver_ = status, solver_name(self._describe())
         self._state = online.state() if factor == 1 else None
 
     def partial_fit(self, X: Any, y: Any = None, *, W: Any = None, H: Any = None) -> MiniBatchNMF:
@@ -413,12 +408,11 @@ class MiniBatchNMF(Factorizer):
         return self
 
     def _learn_more(self, X: Any, y: Any, H: Any) -> None:
-        self._validate_params()
-        self._solver_name()
+        what = described(self)
         first = not hasattr(self, "components_")
         source = self._source(X, reset=first)
         codes = self._class_codes(y, source.shape[0])
-        k = self._n_parts(source, H, None) if first else self.components_.shape[0]
+        k = n_parts(what, source.shape[1], H, Knowledge()) if first else self.components_.shape[0]
         most = self.fresh_restarts_max_iter
         size = source.shape[0] if isinstance(source, InMemory) else self.batch_size
         online: Online | None = None if first else self._resume(source.dtype)
@@ -467,8 +461,7 @@ class MiniBatchNMF(Factorizer):
         source = self._source(X, reset=False)
         V = np.empty((source.shape[0], self.components_.shape[0]), source.dtype)
         for rows, block in self._checked(source.batches(PIECE, None)):
-            model = self._model(as_data(block), V.shape[1], None, None)
-            V[rows] = self._solve_codes(model, 1.0)
+            V[rows] = self._codes(as_data(block))[1]
         return V
 
 
