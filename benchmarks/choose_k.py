@@ -6,11 +6,11 @@
 What is planted is E X = Y, a product of ``rank`` parts. The grid, fixed before anything was looked
 at: ranks 3, 5, 8, 12, 16, 20; Poisson counts, or Gaussian noise of mean zero; parts drawn alone, or
 with half of a profile that all share; 300 x 150; tried: 1 to 25. The signal-to-noise ratio is the
-variance of Y over the mean variance of the noise: **moderate is 10** (seeds 0 to 4: 120 sets),
-heavy is 3 (seeds 0 and 1). Gaussian noise has the same deviation everywhere but for small entries,
-where it is half of the entry: that keeps its mean zero. "clipped" is what others do,
-max(Y + noise, 0), whose mean is no product of ``rank`` parts; it is reported apart. Other seeds
-were looked at while the method was made, from 1000 on.
+variance of Y over the mean variance of the noise: **moderate is 10** (seeds 100 to 104: 120 sets),
+heavy is 3 (seeds 100 and 101). Gaussian noise has the same deviation everywhere but for small
+entries, where it is half of the entry: that keeps its mean zero. "clipped" is what others do,
+max(Y + noise, 0), whose mean is no product of ``rank`` parts; it is reported apart. Seeds from 1000
+on were looked at while the method was made, and 0 to 4 once, with an engine that was broken then.
 
 Answers beside ours, for the same numbers: the cophenetic correlation where it is highest, and
 before its largest fall (Brunet et al. 2004); the elbow of scikit-learn's error, the point farthest
@@ -72,11 +72,11 @@ def sets() -> list[dict[str, Any]]:
     found = []
     for rank, noise, correlated in cells:
         cell = {"rank": rank, "noise": noise, "correlated": correlated}
-        found += [{**cell, "seed": seed, "ratio": MODERATE} for seed in range(5)]
-        found += [{**cell, "seed": seed, "ratio": HEAVY} for seed in range(2)]
+        found += [{**cell, "seed": seed, "ratio": MODERATE} for seed in range(100, 105)]
+        found += [{**cell, "seed": seed, "ratio": HEAVY} for seed in range(100, 102)]
         if noise == "gaussian":
             clipped = {**cell, "noise": "clipped", "ratio": MODERATE}
-            found += [{**clipped, "seed": seed} for seed in range(2)]
+            found += [{**clipped, "seed": seed} for seed in range(100, 102)]
     return found
 
 
