@@ -21,7 +21,7 @@ from partwise.studio.aside import Helper
 #: Neighbours that the page shows of a sample.
 NEAR = 8
 #: Samples from which on reviews have a process of their own; below, starting it costs more.
-MANY = 2000
+MANY = 500
 
 
 @dataclass(frozen=True, eq=False)
