@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scipy.optimize import nnls
 
 import partwise
@@ -337,3 +339,50 @@ def test_a_filling_is_not_shared_far_from_where_it_was_made():
         for init in (None, "random")
     )
     assert usual <= 1.01 * chance
+
+
+@settings(max_examples=12, deadline=None, derandomize=True)
+@given(
+    loss=st.sampled_from(LOSSES),
+    share=st.sampled_from(SHARES),
+    weighed=st.booleans(),
+    sparse=st.booleans(),
+    hard=st.booleans(),
+    graph=st.sampled_from([0.0, 0.1]),
+    class_reg=st.sampled_from([0.0, 0.5]),
+    smoothing=st.sampled_from([0.0, 0.2]),
+    n_fixed=st.integers(0, 2),
+)
+def test_all_that_a_person_knows_at_once(
+    loss, share, weighed, sparse, hard, graph, class_reg, smoothing, n_fixed
+):
+    """Nothing reads what was not seen, fixed parts stay, and the history falls to the objective."""
+    W = mask(share) * ((0.5 + np.random.default_rng(5).random(q.X.shape)) if weighed else 1.0)
+    fixed = np.random.default_rng(6).random((n_fixed, q.X.shape[1])) + 0.1 if n_fixed else None
+    other = np.where(W > 0, q.X, 7.0)
+    models = []
+    for X in (q.X, other):
+        X = sp.csr_array(X) if sparse else X
+        model = partwise.ConstrainedNMF(
+            4, beta_loss=loss, hard_labels=hard, graph_reg=graph, class_reg=class_reg,
+            smoothing=smoothing, fixed_components=fixed, random_state=0, max_iter=12, tol=0.0,
+        )  # fmt: skip
+        given_graph = {"graph": q.graph} if graph else {}
+        models.append(model.fit(X, q.y, entry_weight=W, sample_weight=q.gamma, **given_graph))
+    model, again = models
+    assert np.allclose(model.components_, again.components_, rtol=1e-10, atol=1e-12)
+    assert (np.diff(model.objective_history_) <= 1e-9 * model.objective_).all()
+    if fixed is not None:
+        assert np.array_equal(model.components_[:n_fixed], fixed)
+    Y = model.inverse_transform(model.embedding_)
+    naive = reference.weighed_entries(q.X, Y, np.eye(Y.shape[1]), q.gamma[:, None] * W, loss)
+    assert model.reconstruction_err_**2 / 2 == pytest.approx(naive, rel=1e-6)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_weights_that_are_all_alike_are_the_plain_model(loss):
+    fit = {"random_state": 0, "max_iter": 20, "tol": 0.0, "solver": "mu", "beta_loss": loss}
+    plain = partwise.NMF(3, **fit).fit(q.X)
+    twice = partwise.NMF(3, **fit).fit(q.X, entry_weight=np.full(q.X.shape, 2.0))
+    assert np.allclose(twice.components_, plain.components_, rtol=1e-10, atol=1e-13)
+    assert twice.objective_ == pytest.approx(2 * plain.objective_, rel=1e-10)
