@@ -6,6 +6,7 @@ import numba as nb
 import numpy as np
 
 from partwise.engine.kernels import OPTIONS
+from partwise.engine.kernels.pivot import _pivot_row
 
 
 @nb.njit(**OPTIONS)
@@ -98,54 +99,69 @@ def _row_gram(H, G, d, U, indices, e, lo, hi, sign):
     """H = d G + sign Σ e_j u_j u_jᵀ over places lo to hi."""
     k = G.shape[0]
     for a in range(k):
-        for b in range(a + 1):
+        for b in range(k):
             H[a, b] = d * G[a, b]
     for place in range(lo, hi):
         u = U[indices[place]]
-        for a in range(k):
-            w = sign * e[place] * u[a]
+        w = sign * e[place]
+        for a in range(k):  # both halves: rows of one length are faster than half of the work
+            wa = w * u[a]
             row = H[a]
-            for b in range(a + 1):
-                row[b] += w * u[b]
-    for a in range(k):
-        for b in range(a):
-            H[b, a] = H[a, b]
+            for b in range(k):
+                row[b] += wa * u[b]
+
+
+@nb.njit(**OPTIONS)
+def _descend_row(z, c, H, least, r, sweeps, stop, enough):
+    """Coordinate descent on ½ zᵀHz + ½ r·z² - cᵀz; whether it ended before its last sweep."""
+    k = len(z)
+    first = 0.0
+    for sweep in range(sweeps):
+        moved = 0.0
+        for j in range(k):
+            row, ridge = H[j], r[j if len(r) > 1 else 0]
+            # what is left of a curvature that all but vanishes is rounding
+            h = (row[j] if row[j] > least[j] else 0.0) + ridge
+            grad = ridge * z[j] - c[j]
+            for other in range(k):
+                grad += row[other] * z[other]
+            new = z[j] - grad / h if h > 0 else (0.0 if grad > 0 else z[j])
+            new = max(new, 0.0)
+            moved += (new - z[j]) * (new - z[j]) * h
+            z[j] = new
+        if sweep == 0:
+            first = moved
+        if moved <= stop * stop * first or moved <= enough:
+            return True
+    return False
 
 
 @nb.njit(**OPTIONS)
 def _solve_range(indptr, indices, e, U, G, d, sign, Z, C, r, sweeps, stop, enough, lo, hi):
     k = G.shape[0]
-    H = np.empty((k, k), Z.dtype)
-    zero = Z.dtype.type(0)
+    H, L = np.empty((k, k)), np.empty((k, k))
+    z, c, least = np.empty(k), np.empty(k), np.empty(k)
+    at, free = np.empty(k, np.int64), np.empty(k, np.bool_)
+    b, x, y = np.empty(k), np.empty(k), np.empty(k)
+    low = float(np.finfo(Z.dtype).eps)
     for i in range(lo, hi):
-        z, c = Z[i], C[i]
         di = d[i if d.shape[0] > 1 else 0]
         _row_gram(H, G, di, U, indices, e, indptr[i], indptr[i + 1], sign)
         ri = r[i if r.shape[0] > 1 else 0]
-        first = 0.0
-        for sweep in range(sweeps):
-            moved = 0.0
-            for j in range(k):
-                row, ridge = H[j], ri[j if ri.shape[0] > 1 else 0]
-                # what is left of a curvature that all but vanishes is rounding
-                own = row[j] if row[j] > 1e-10 * di * G[j, j] else zero
-                h = own + ridge
-                grad = ridge * z[j] - c[j]
-                for other in range(k):
-                    grad += row[other] * z[other]
-                new = z[j] - grad / h if h > zero else (zero if grad > zero else z[j])
-                new = max(new, zero)
-                moved += (new - z[j]) * (new - z[j]) * h
-                z[j] = new
-            if sweep == 0:
-                first = moved
-            if moved <= stop * stop * first or moved <= enough:
-                break
+        for j in range(k):
+            z[j], c[j], least[j] = Z[i, j], C[i, j], 1e-10 * di * G[j, j]
+        # a few sweeps guess what is positive, and pivoting ends it where the rest is regular
+        if not _descend_row(z, c, H, least, ri, 3, stop, enough):
+            small = 10 * low * np.abs(c).max()
+            if not _pivot_row(z, c, 1.0, ri, H, low, small, L, at, b, x, y, free):
+                _descend_row(z, c, H, least, ri, sweeps, stop, enough)
+        for j in range(k):
+            Z[i, j] = z[j]
 
 
 @nb.njit(parallel=True, **OPTIONS)
 def solve_rows(indptr, indices, e, U, G, d, sign, Z, C, r, sweeps, stop, enough, bounds):
-    """Coordinate descent on every row of Z with a Hessian of its own, in place.
+    """Every row of Z to its minimiser, with a Hessian of its own, in place.
 
     Row i: ½ zᵀHz + ½ r·z² - cᵀz over z >= 0, H = d G + sign Σ e_ij u_j u_jᵀ over its places.
     d has length 1 or n, r has 1 or n rows and 1 or k columns.

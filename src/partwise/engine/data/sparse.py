@@ -149,10 +149,11 @@ def solve_rows(
 
     k = Z.shape[1]
     bounds, _ = cut_rows(places, 5 * k * k)
-    U, G, C, r = (np.ascontiguousarray(a, Z.dtype) for a in (U, G, C, r))
-    d = np.ones(1, Z.dtype) if d is None else d
+    U, C = (np.ascontiguousarray(a, Z.dtype) for a in (U, C))
+    G, r = (np.ascontiguousarray(a, np.float64) for a in (G, r))
+    d = np.ones(1) if d is None else np.asarray(d, np.float64)
     Z = np.array(Z, order="C")
-    args = (U, G, d, Z.dtype.type(sign), Z, C, r, 2000, stop, enough, bounds)
+    args = (U, G, d, sign, Z, C, r, 2000, stop, enough, bounds)
     kernels_sampled.solve_rows(places.indptr, places.indices, places.data, *args)
     return Z
 
