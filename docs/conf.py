@@ -48,6 +48,9 @@ html_theme_options = {
     "secondary_sidebar_items": ["page-toc"],
     "header_links_before_dropdown": 6,
 }
+# Pages without pages of their own below them: the column would be empty.
+ALONE = ("install", "command_line", "studio", "scikit_learn", "formulas", "scale", "comparisons")
+html_sidebars = {page: [] for page in (*ALONE, "index", "coming_from")}
 html_show_sourcelink = False
 html_static_path = ["_static"]
 html_css_files = ["partwise.css"]

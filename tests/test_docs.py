@@ -53,8 +53,10 @@ def test_links_lead_somewhere(page):
 
 def test_pages_are_in_a_table_of_contents():
     listed = set()
-    for page in DOCS.rglob("*.rst"):
-        for block in re.findall(r"\.\. toctree::\n((?:[ \t]+.*\n|\n)+)", page.read_text()):
+    for page in [*DOCS.rglob("*.rst"), *DOCS.rglob("*.md")]:
+        text = page.read_text()
+        blocks = re.findall(r"\.\. toctree::\n((?:[ \t]+.*\n|\n)+)", text)
+        for block in blocks + re.findall(r"```\{toctree\}\n(.*?)```", text, re.S):
             names = [line.strip() for line in block.splitlines() if line.strip()]
             listed |= {(page.parent / name).resolve() for name in names if name[0] != ":"}
     apart = {"gallery", "_templates", "images"}

@@ -194,6 +194,8 @@ def test_each_miss_has_a_cause_and_what_shows_it():
     every = {"main": [far], "other": [back]}
     (said,) = misses(every, [far], (cause,))
     assert said.whose == "theirs" and said.text == 'Said so. [reading "other": 71.0 ± 0.5]'
+    part = {"main": [far], "other": [_compared("other", 61.0, printed=60.0)]}
+    assert "61.0 ± 0.5 over rows where print has 60.0" in misses(part, [far], (cause,))[0].text
     (found,) = misses(every, [far], ())
     assert found.whose == "not printed" and "71.0" in found.text
     (noise,) = misses({}, [_compared("main", 74.0, se=3.0)], ())

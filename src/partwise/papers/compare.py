@@ -200,9 +200,7 @@ def _shows(c: Comparison, missed: Comparison, said: Cause) -> bool:
         said.budget or c.budget,
     )
     pointed = bool(said.reading or said.budget or said.column)
-    # A reading of which only some rows were run shows nothing.
-    whole = abs(c.printed - missed.printed) < 0.05 and c.budget == missed.budget
-    own = said.budget or said.column or whole
+    own = said.budget or said.column or c.budget == missed.budget
     return pointed and bool(own) and (c.metric, c.method, c.reading, c.budget) == wanted
 
 
@@ -216,4 +214,6 @@ def _words(c: Comparison, missed: Comparison) -> str:
     if c.budget not in (missed.budget, NO_LABELS):
         parts.append(c.budget)
     number = f"{c.stat.mean:.1f}" + ("" if math.isnan(c.stat.se) else f" ± {c.stat.se:.1f}")
+    if c.method == missed.method and abs(c.printed - missed.printed) >= 0.05:  # of fewer rows
+        number += f" over rows where print has {c.printed:.1f}"
     return f"[{', '.join(parts)}: {number}]"

@@ -12,7 +12,7 @@ from typing import Any
 from partwise._versions import versions
 from partwise.io.files import write_whole
 from partwise.papers.cells import Selection, cells_of
-from partwise.papers.document import Block, Grid, Picture, Section, to_html, to_markdown
+from partwise.papers.document import Block, Fold, Grid, Picture, Section, to_html, to_markdown
 from partwise.papers.machine import machine
 from partwise.papers.overview import TITLES, by_paper, first_screen
 from partwise.papers.plain import PLAIN
@@ -21,7 +21,7 @@ from partwise.papers.readings import Reading
 from partwise.papers.runner import plan
 from partwise.papers.store import Store
 from partwise.papers.summary import Summary, pick, summarise
-from partwise.papers.tables import Context, Told, build
+from partwise.papers.tables import MISSED, Context, Told, build
 
 RUN_COLUMNS = ("table", "data", "k", "run", "variant", "budget_name", "seed", "params")
 SCORES = ("ac", "nmi", "ari", "purity")
@@ -112,25 +112,32 @@ def write_index(store: Store, told: list[Told]) -> Path:
         banner=_banner(told),
         foot=_made_with(),
     )
-    write_whole(store.folder / "numbers.md", numbers_markdown(told), force=True)
+    (store.folder / "numbers").mkdir(exist_ok=True)
+    for name, text in numbers_markdown(told).items():
+        write_whole(store.folder / "numbers" / f"{name}.md", text, force=True)
     return write_whole(store.folder / "index.html", page, force=True)
 
 
-def numbers_markdown(told: list[Told]) -> str:
-    """Every printed average with what was measured, in each reading, and the cause of each miss.
+def numbers_markdown(told: list[Told]) -> dict[str, str]:
+    """The first screen, the misses with their causes, and each paper's averages, as Markdown.
 
     For keeping beside the code: numbers only, no pictures.
     """
-    screen: list[Block] = [b for b in first_screen(told) if not isinstance(b, Picture)]
-    parts = [_without_title(Section("", "", screen), "###")]
+    blocks = [b for b in first_screen(told) if not isinstance(b, Picture)]
+    folds = [b for b in blocks if isinstance(b, Fold)]
+    plain: list[Block] = [b for b in blocks if not isinstance(b, Fold)]
+    pages = {"overview": _without_title(Section("", "", plain)) + "\n"}
+    for fold in folds:
+        pages["misses"] = to_markdown(Section(fold.title, "", fold.blocks))
     for paper, group in by_paper(told).items():
-        parts.append(f"## {TITLES.get(paper, paper)}")
+        parts = [f"# {TITLES.get(paper, paper)}"]
         for one in group:
             grids = _average_grids(one.section)
             if grids:
-                parts.append(f"### {one.section.title}")
-                parts.append(_without_title(Section("", "", grids)))
-    return "\n\n".join(parts).replace("\n\n\n", "\n\n") + "\n"
+                parts.append(f"## {one.section.title}")
+                parts.append(_without_title(Section("", "", grids), "###"))
+        pages[paper] = "\n\n".join(parts).replace("\n\n\n", "\n\n") + "\n"
+    return pages
 
 
 def _without_title(section: Section, level: str = "####") -> str:
@@ -139,10 +146,10 @@ def _without_title(section: Section, level: str = "####") -> str:
 
 
 def _average_grids(section: Section) -> list[Block]:
-    """A section's own tables with their headings, without what is folded."""
+    """A section's own tables with their headings, without what is folded and the misses."""
     kept: list[Block] = []
     for heading, block in pairwise(section.blocks):
-        if isinstance(block, Grid) and isinstance(heading, str):
+        if isinstance(block, Grid) and isinstance(heading, str) and heading != MISSED:
             kept += [heading, block] if heading.startswith("## ") else [block]
     return kept
 

@@ -26,6 +26,7 @@ from partwise.papers.protocol import Method, Protocol
 from partwise.papers.scoring import WORDS
 from partwise.papers.summary import Summary
 
+MISSED = "## Averages that did not come back, and why"
 KINDS = {HOLDS: "yes", FAILS: "no", UNDECIDED: "maybe", NOT_RUN: "quiet"}
 
 
@@ -83,7 +84,7 @@ def build(summaries: dict[str, Summary], context: Context) -> Told:
     if told.verdicts:
         section.blocks += ["## Claims", claims_grid(told.verdicts)]
     if told.missed:
-        section.blocks += ["## Averages that did not come back, and why", misses_grid(told.missed)]
+        section.blocks += [MISSED, misses_grid(told.missed)]
     section.blocks += evidence(protocol, summaries)
     section.blocks += _notes(summaries)
     section.line = _line(told)
