@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from partwise.engine.arrays import StandardArray as Array
 from partwise.engine.arrays import (
     column_blocks,
     column_sums64,
@@ -20,7 +21,7 @@ from partwise.engine.arrays import (
 )
 from partwise.engine.data import DataMatrix
 from partwise.engine.maps import Smoothing
-from partwise.engine.numeric import Array, dot64, ratio
+from partwise.engine.numeric import dot64, ratio
 from partwise.engine.subproblems import Divergence, Filled, Quadratic, Subproblem
 from partwise.engine.terms import Term
 

@@ -17,8 +17,9 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 import numpy as np
 
 from partwise.engine import arrays
+from partwise.engine.arrays import StandardArray as Array
 from partwise.engine.arrays import namespace, to_numpy
-from partwise.engine.numeric import Array, dot64
+from partwise.engine.numeric import dot64
 
 
 class Bound(NamedTuple):

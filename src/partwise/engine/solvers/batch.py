@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from partwise.engine.arrays import StandardArray as Array
 from partwise.engine.arrays import numpy_dtype
-from partwise.engine.numeric import Array
 from partwise.engine.solvers.loop import Asking, Request, Settings, Solution, alternating
 from partwise.engine.solvers.steps import Step
 

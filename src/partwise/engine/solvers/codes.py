@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from partwise.engine.numeric import Array
+from partwise.engine.arrays import StandardArray as Array
 from partwise.engine.problem import FactorModel
 from partwise.engine.solvers.steps import Step, bounded, hals
 from partwise.engine.subproblems import Filled, Quadratic, kkt_residual

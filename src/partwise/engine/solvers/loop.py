@@ -13,8 +13,9 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from partwise.engine.arrays import StandardArray as Array
 from partwise.engine.arrays import clip_at_zero, extrapolate, namespace
-from partwise.engine.numeric import Array, norm64
+from partwise.engine.numeric import norm64
 from partwise.engine.solvers.checkpoint import Checkpoint
 from partwise.engine.solvers.state import Point, State
 from partwise.engine.solvers.steps import Step, mu
