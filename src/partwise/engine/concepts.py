@@ -53,7 +53,7 @@ class LinearGram:
         return plus.dot(minus.tdot(C)) + minus.dot(plus.tdot(C))
 
     def diagonal(self) -> Array:
-        return self.data.row_sq_norms().astype(self.data.dtype)
+        return np.asarray(self.data.row_sq_norms(), dtype=self.data.dtype)
 
 
 class DenseGram:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from partwise.engine import arrays
+from partwise.engine.arrays import StandardArray as Array
 from partwise.engine.arrays import namespace, spread
 from partwise.engine.data import DataMatrix
 from partwise.engine.losses import Half, Loss, Seen
 from partwise.engine.maps import Smoothing
-from partwise.engine.numeric import Array, floor, ratio
+from partwise.engine.numeric import floor, ratio
 from partwise.engine.subproblems import Subproblem
 from partwise.engine.terms import Place, Price, Term, UnitLength
 from partwise.knowledge.labels import SharedRows
@@ -73,12 +76,12 @@ class FactorModel:
         loss: Loss,
         *,
         rows: SharedRows | None = None,
-        weights: Array | None = None,
+        weights: NDArray[Any] | None = None,
         smoothing: float = 0.0,
         terms_V: Sequence[Term] = (),
         terms_U: Sequence[Term] = (),
         unit: bool = False,
-        held: Array | None = None,
+        held: NDArray[Any] | None = None,
         project: Mapping[str, Callable[[Array], Array]] | None = None,
         sweeps: tuple[int, int] = (1, 1),
     ) -> None:
@@ -114,7 +117,7 @@ class FactorModel:
         """The factors that second-order sweeps can move: they cannot hold an entry."""
         return self.R.newton_sides if self.held is None else self.R.newton_sides.replace("U", "")
 
-    def _hold(self, values: Array) -> Held:
+    def _hold(self, values: NDArray[Any]) -> Held:
         known = ~np.isnan(values)
         parts = (np.where(known, values, 0), known, ~known.any(axis=0))
         held = Held(*(self.data.small(a.astype(self.data.dtype)) for a in parts))
@@ -153,8 +156,8 @@ class FactorModel:
         if q == 1 or q == 2:
             price = self._alike(arrays.column_sums64(term.gradient(Z) * Z))
             nothing = namespace(price).zeros_like(price)
-            pair = (price, nothing) if q == 1 else (nothing, price)
-            return Price(*pair, lambda lengths: float((price * lengths**q).sum()) / q)
+            first, second = (price, nothing) if q == 1 else (nothing, price)
+            return Price(first, second, lambda lengths: float((price * lengths**q).sum()) / q)
         linear, ridge = term.bound(Z).about_zero(Z)
         first = self._alike(arrays.column_sums64(linear * Z))
         second = self._alike(arrays.column_sums64(ridge * Z * Z))
@@ -273,7 +276,7 @@ def column_lengths(U: Array, norm: int, *, common: bool = False) -> Array:
 def unit_columns(Z: Array, U: Array, norm: int, *, common: bool = False) -> tuple[Array, Array]:
     """Columns of U of length one, Z takes the factor; a column of zeros becomes constant."""
     length = column_lengths(U, norm, common=common)
-    if isinstance(U, np.ndarray) and length.min(initial=1) >= floor(U.dtype):
+    if isinstance(U, np.ndarray) and arrays.to_numpy(length).min(initial=1) >= floor(U.dtype):
         return Z * length, U / length
     fallback = 1.0 / (U.shape[0] if norm == 1 else np.sqrt(U.shape[0]))
     U = namespace(U).where(length > 0, ratio(U, spread(length, U)), float(fallback))

@@ -9,8 +9,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from partwise.engine import arrays
+from partwise.engine.arrays import StandardArray as Array
 from partwise.engine.arrays import namespace, spread
-from partwise.engine.numeric import Array, dot64, inner64, norm64, ratio
+from partwise.engine.numeric import dot64, inner64, norm64, ratio
 from partwise.engine.terms import Term
 
 
@@ -22,7 +23,7 @@ def add_terms(terms: Sequence[Term], Z: Array, neg: Array, pos: Array) -> tuple[
     return neg, pos
 
 
-def _blocks(*arrays: Array) -> Iterator[tuple[Array, ...]]:
+def _blocks(*arrays: Any) -> Iterator[tuple[Any, ...]]:
     """Runs of rows: temporaries as large as the factors would double the memory of a fit.
 
     A quarter of a megabyte stays in the cache, and is not asked of the system anew each time.
@@ -118,7 +119,7 @@ class Quadratic(Subproblem):
 
     def __init__(
         self,
-        C: Array,
+        C: Any,  # None where a subclass makes it when it is asked for
         G: Array,
         *,
         d: Array | None = None,
@@ -307,7 +308,7 @@ class Divergence(Subproblem):
     ) -> None:
         self._make_product, self.cost, self.d, self.terms = product, cost, d, terms
         self.beta, self.newton, self.evaluate, self.others = beta, newton, evaluate, others
-        self._product: Array = None
+        self._product: Array | None = None
 
     def value(self, Z: Array) -> float:
         total = self.evaluate(Z) + sum(term.value(Z) for term in self.terms)

@@ -53,7 +53,7 @@ def weighed(X: Any, checked: Any, entry_weight: Any, missing_values: float | Non
     base, lack, d, squares, logs = make(X, entry_weight, missing_values)
     _check_rows(d)
     moments = base.rows(squares), base.rows(logs)
-    return MaskedData(base, Lack(lack, seen=False, d=base.rows(d.astype(base.dtype))), moments)
+    return MaskedData(base, Lack(lack, seen=False, d=base.rows(np.asarray(d, base.dtype))), moments)
 
 
 def _check_weights(W: Any, shape: tuple[int, int]) -> None:

@@ -54,7 +54,7 @@ class Known:
         self.root = self.H.dtype.type(root)
         self.scale = np.ones(shape[0], dtype=dtype)
         if unit_norm is not None:
-            lengths = column_lengths(np.nan_to_num(self.H.T), unit_norm)
+            lengths = to_numpy(column_lengths(np.nan_to_num(self.H.T), unit_norm))
             self.scale = np.where(lengths > 0, lengths, 1).astype(dtype)
 
     @property

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from partwise.engine.arrays import Array, to_numpy
+from partwise.engine.arrays import StandardArray as Array
+from partwise.engine.arrays import to_numpy
 
 #: What an error for NaN adds: the setting that takes it.
 GAPS = "missing_values=np.nan takes entries that were not measured."
@@ -240,7 +241,7 @@ class InNumpy(Swept):
         return to_numpy(a)
 
     def constant_rows(self, row: Array) -> Array:
-        return np.tile(row, (self.shape[0], 1))
+        return np.tile(to_numpy(row), (self.shape[0], 1))
 
     def operator(self, neighbors: Any) -> Callable[[Array], Array]:
         return neighbors

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from partwise.engine.arrays import to_numpy
 from partwise.engine.data import DataMatrix, as_data
 from partwise.engine.losses import KullbackLeibler, Loss
 from partwise.engine.numeric import Array, ratio
@@ -85,7 +86,7 @@ class QuadraticSums(Sums):
     def replace(self, model: FactorModel, V: Array, old: Array | None, kept: Any) -> None:
         """The samples with new codes instead of old ones of weight ``kept``; one product."""
         less = None if old is None else old * np.asarray(kept, V.dtype)[:, None]
-        self.C += model.R.tdot(V if less is None else V - less)
+        self.C += to_numpy(model.R.tdot(V if less is None else V - less))
         d = model.d
         G = V.T @ (V if d is None else V * d[:, None])
         self.G += G
@@ -125,11 +126,11 @@ class MajoriserSums(Sums):
         sub = model.subproblem("U", V, U)
         assert isinstance(sub, Divergence)
         if self.weight == 0:  # the start counts as a sample: what a batch lacks must not be zero
-            cost = sub.cost.mean() / len(V)
+            cost = to_numpy(sub.cost).mean() / len(V)
             self.C += U**self.power * cost
             self.B += cost
-        self.C += U**self.power * sub.product
-        self.B += sub.cost
+        self.C += U**self.power * to_numpy(sub.product)
+        self.B += to_numpy(sub.cost)
         self.weight += len(V) if model.d is None else float(model.d.sum())
 
     def subproblem(self, U: Array, terms: Sequence[Term]) -> Divergence:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from partwise.engine.numeric import Array
+from partwise.engine.arrays import StandardArray as Array
 from partwise.engine.solvers.steps import Step, hals
 from partwise.engine.subproblems import Quadratic
 

@@ -21,8 +21,9 @@ from typing import Any
 import numpy as np
 
 from partwise.engine import arrays
+from partwise.engine.arrays import StandardArray as Array
 from partwise.engine.arrays import namespace, none, spread
-from partwise.engine.numeric import Array, floor, ratio, threads_for
+from partwise.engine.numeric import floor, ratio, threads_for
 from partwise.engine.subproblems import Divergence, Quadratic, Subproblem
 from partwise.engine.sweeps import join_ridge, sweep_rows
 from partwise.engine.terms import Term
@@ -122,7 +123,7 @@ def _em(sub: Divergence, Z: Array) -> Array:
     return Z * _ridge_root(sub.product, b, r * Z, beta)
 
 
-def _ridge_root(num: Array, cost: Array, ridge: Array, beta: float) -> Array:
+def _ridge_root(num: Any, cost: Any, ridge: Any, beta: float) -> Any:
     """Newton in t = log q on log(cost e^{at} + ridge e^t) + (2-β)t = log num, convex and rising."""
     tiny = floor(num.dtype)
     a = max(beta - 1.0, 0.0)

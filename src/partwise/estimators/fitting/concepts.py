@@ -189,8 +189,8 @@ def publish_concepts(
 
 def code_start(sub: Codes) -> Array:
     """Where the codes of samples begin."""
-    k = sub.C.shape[1]
-    scale = np.maximum(np.diag(sub.G), np.finfo(sub.G.dtype).tiny)
+    k, G = sub.C.shape[1], np.asarray(sub.G)
+    scale = np.maximum(np.diag(G), np.finfo(G.dtype).tiny)
     return np.maximum(sub.C / scale / k, 0).astype(sub.C.dtype)
 
 
@@ -199,7 +199,7 @@ def new_codes(estimator: Any, kernel: Kernel, X: Any) -> Codes:
     C, locality = estimator.concept_weights_, estimator.locality
     if kernel.kind == "linear":
         KC = np.asarray(X @ estimator.components_.T.astype(X.dtype, copy=False))
-        a = as_data(X).row_sq_norms().astype(X.dtype)
+        a = np.asarray(as_data(X).row_sq_norms(), dtype=X.dtype)
     elif kernel.kind == "precomputed":
         if locality:
             raise ValueError(
