@@ -68,7 +68,7 @@ def _peers(rows: dict[str, Any]) -> str:
 
 Seconds until the error at hidden entries is within 0.5 % of the naive reference's, and the error
 there over the reference's. RcppML draws its own start, has one thread, and is tried once at 5,
-10, 20 and 50 iterations. Machine: {rows["machine"]}.
+10 and 20 iterations. Machine: {rows["machine"]}.
 
 {_table(["data", "package", "seconds", "error"], lines)}"""
 
