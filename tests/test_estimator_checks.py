@@ -36,6 +36,8 @@ ESTIMATORS = [
     partwise.ConstrainedNMF(
         hard_labels=True, graph_reg=1.0, class_reg=1.0, smoothing=0.2, alpha_W=1e-3, **SHORT
     ),
+    partwise.SemiNMF(),
+    partwise.SemiNMF(graph_reg=1.0, class_reg=1.0, **SHORT),
     partwise.CF(),
     partwise.CF(kernel="rbf"),
     partwise.CF(kernel="precomputed"),
@@ -84,7 +86,7 @@ def expected_failures(estimator: Any) -> dict[str, str]:
     paper = getattr(estimator, "scale", None) == "paper"
     if pieces and (pieces.uses_labels or (pieces.graph_reg and paper)):
         expected |= dict.fromkeys(SAME_CODES, CODED_ALONE)
-    if name in ("GNMF", "SemiGNMF", "ConstrainedNMF"):
+    if name in ("GNMF", "SemiGNMF", "ConstrainedNMF", "SemiNMF"):
         why = GRAPH_REPEATS if pieces.graph_reg else KMEANS_REPEATS
         expected |= dict.fromkeys(SAME_WEIGHTS, why)
     elif pieces and pieces.class_weight:

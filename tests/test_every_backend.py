@@ -18,9 +18,14 @@ ESTIMATORS = [
     for name in partwise.__all__
     if hasattr(getattr(partwise, name), "fit_transform") and name != "PartsClassifier"
 ]
+ALONE = ("SemiNMF", "CF", "LCF", "SparseNMF", "NTF")
 LOCAL = "needs X as a numpy or scipy array or a memmap and takes no"
 REFUSED = {
-    **{(name, kind): LOCAL for name in ("CF", "LCF", "SparseNMF", "NTF") for kind in KINDS[2:]},
+    **{
+        (name, kind): LOCAL
+        for name in ("SemiNMF", "CF", "LCF", "SparseNMF", "NTF")
+        for kind in KINDS[2:]
+    },
     ("NTF", "csr"): "dense data is required",
 }
 

@@ -36,6 +36,7 @@ MODELS = {
     "NMFDC": partwise.NMFDC(**QUICK),
     "NSNMF": partwise.NSNMF(3, **QUICK),
     "ConstrainedNMF": partwise.ConstrainedNMF(class_reg=1.0, graph_reg=0.1, **QUICK),
+    "SemiNMF": partwise.SemiNMF(3, **QUICK),
     "CF": partwise.CF(3, **QUICK),
     "CF-rbf": partwise.CF(3, kernel="rbf", **QUICK),
     "LCF": partwise.LCF(3, **QUICK),

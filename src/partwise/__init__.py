@@ -24,6 +24,7 @@ if TYPE_CHECKING:  # an editor knows every class; at run time each is imported w
     from partwise.estimators.parts_classifier import PartsClassifier
     from partwise.estimators.registry import load
     from partwise.estimators.selection import Selection, select
+    from partwise.estimators.semi_nmf import SemiNMF
     from partwise.estimators.sparse_nmf import SparseNMF
 
 _MODULES = ("cluster", "datasets", "graph", "io", "metrics", "plot", "report", "terms")
@@ -55,6 +56,7 @@ __all__ = [
     "PartsClassifier",
     "Selection",
     "SemiGNMF",
+    "SemiNMF",
     "SparseNMF",
     "__version__",
     "choose_k",

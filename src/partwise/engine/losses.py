@@ -7,7 +7,7 @@ problem is `Seen`. With B = U S and F = V S, Y = V Bᵀ = F Uᵀ.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -22,7 +22,7 @@ from partwise.engine.arrays import (
 from partwise.engine.data import DataMatrix
 from partwise.engine.maps import Smoothing
 from partwise.engine.numeric import dot64, ratio
-from partwise.engine.subproblems import Divergence, Filled, Quadratic, Subproblem
+from partwise.engine.subproblems import Divergence, Filled, Free, Quadratic, Signed, Subproblem
 from partwise.engine.terms import Term
 
 NAMES = {"frobenius": 2.0, "kullback-leibler": 1.0, "itakura-saito": 0.0}
@@ -176,6 +176,9 @@ def _total(rows: Array, weights: Array | None) -> float:
 class Frobenius(Loss):
     """½ ‖X - Y‖²."""
 
+    #: The subproblem in each factor.
+    kinds: Mapping[str, type[Quadratic]] = {"V": Quadratic, "U": Quadratic}
+
     beta = 2.0
     kind = "frobenius"
     unit_norm = 2
@@ -209,7 +212,7 @@ class Frobenius(Loss):
         product = seen.R.dot if side == "V" else seen.R.tdot
         Cs = column_blocks(product(side_by_side(fixed)), [F.shape[1] for F in fixed])
         return [
-            Quadratic(C, _gram(seen, side, F), **_beside(seen, side, half))
+            self.kinds[side](C, _gram(seen, side, F), **_beside(seen, side, half))
             for C, F, half in zip(Cs, fixed, halves, strict=True)
         ]
 
@@ -232,6 +235,12 @@ def _beside(seen: Seen, side: str, half: Half) -> dict[str, Any]:
         "others": half.others,
         "sweeps": half.sweeps,
     }
+
+
+class SignedFrobenius(Frobenius):
+    """½ ‖X - Y‖² of X and U with signs, V >= 0."""
+
+    kinds = {"V": Signed, "U": Free}
 
 
 class KullbackLeibler(Loss):

@@ -57,6 +57,8 @@ class Subproblem(ABC):
         Whether `change` is more exact than a difference of values.
     project : callable or None
         Maps the factor to its constraint set, where that is more than Z >= 0.
+    free : bool
+        Whether the factor may have signs: a quadratic's minimum is then a linear solve.
     held : array of Z's shape or None
         One where an entry does not move, else zero; `project` brings back what it is.
     """
@@ -68,6 +70,7 @@ class Subproblem(ABC):
     local: bool = False
     descends: bool = False
     measures_change: bool = False
+    free: bool = False
     project: Callable[[Array], Array] | None = None
     held: Array | None = None
 
@@ -207,6 +210,31 @@ class Gaps(Protocol):
     def solve(self) -> Callable[..., Array] | None:
         """The minimiser itself, row by row, where it can be had."""
         ...
+
+
+class Signed(Quadratic):
+    """A quadratic whose C and G have signs, Z >= 0: both halves of the gradient >= 0.
+
+    Z ∘ √(neg/pos) is then the multiplicative step (Ding, Li & Jordan 2010, (9)).
+    """
+
+    exponent = 0.5
+
+    def halves(self, Z: Array) -> tuple[Array, Array]:
+        xp = namespace(Z)
+        less, more = Z @ xp.maximum(-self.G, 0), Z @ xp.maximum(self.G, 0)
+        if self.d is not None:
+            less, more = less * self.d[:, None], more * self.d[:, None]
+        return xp.maximum(self.C, 0) + less, xp.maximum(-self.C, 0) + more
+
+    def split(self, Z: Array) -> tuple[Array, Array]:
+        return add_terms(self.terms, Z, *self.halves(Z))
+
+
+class Free(Quadratic):
+    """A quadratic in a factor of any sign."""
+
+    free = True
 
 
 class Filled(Quadratic):
@@ -359,21 +387,24 @@ def kkt_residual(sub: Subproblem, Z: Array, misfit: float = 1.0) -> float:
     if sub.held is not None:
         parts = [part * (1 - sub.held) for part in parts]
     blocks = _blocks(Z, sub.d, *parts)
-    lengths = [_norms(here, *each, mean=mean, d=d) for here, d, *each in blocks]
+    kind = {"mean": mean, "free": sub.free}
+    lengths = [_norms(here, *each, d=d, **kind) for here, d, *each in blocks]
     gradient, minus, plus, *rest = np.linalg.norm(lengths, axis=0)
     scale = misfit * (minus + plus) + sum(rest)
     return min(1.0, float(gradient / scale)) if scale > 0 else 0.0
 
 
 def _norms(
-    Z: Array, neg: Array, pos: Array, *slopes: Array, mean: Array, d: Array | None
+    Z: Array, neg: Array, pos: Array, *slopes: Array, mean: Array, d: Array | None, free: bool
 ) -> list[float]:
     """Norms of the projected gradient and of its parts, on some rows."""
     xp = namespace(Z)
     gradient = pos - neg
     for slope in slopes:
         gradient = gradient + slope
-    share = xp.where(gradient > 0, xp.minimum(ratio(Z, spread(mean, Z)), 1), xp.ones_like(Z))
+    share = xp.ones_like(Z)
+    if not free:
+        share = xp.where(gradient > 0, xp.minimum(ratio(Z, spread(mean, Z)), 1), share)
     if d is not None:
         share = share * ratio(xp.ones_like(d), xp.sqrt(d))[:, None]
     return [norm64(part * share) for part in (gradient, neg, pos, *slopes)]

@@ -10,6 +10,7 @@ ESTIMATORS = {
     "NMFDC": "partwise.estimators.nmfdc",
     "NSNMF": "partwise.estimators.nmfdc",
     "ConstrainedNMF": "partwise.estimators.constrained",
+    "SemiNMF": "partwise.estimators.semi_nmf",
     "CF": "partwise.estimators.concepts",
     "LCF": "partwise.estimators.concepts",
     "SparseNMF": "partwise.estimators.sparse_nmf",

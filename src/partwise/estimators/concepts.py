@@ -31,7 +31,8 @@ class CF(GroupedFactorizer):
     .. math:: \min_{V,C\ge0}\ \tfrac12\|X - V C^T X\|^2, \qquad U = X^T C
 
     Half of the paper's (1). X may have negative entries, and only inner products of samples
-    matter, so a kernel can take their place. A linear kernel never builds the n x n matrix.
+    matter, so a kernel can take their place. A linear kernel never builds the n x n matrix; CF with
+    it is convex NMF (Ding, Li & Jordan 2010), and `SemiNMF` the same with parts that are free.
 
     Parameters
     ----------

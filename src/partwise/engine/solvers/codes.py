@@ -17,7 +17,7 @@ def start_codes(data: Any, k: int) -> Array:
     """The constant start of scikit-learn's ``transform``."""
     n, p = data.shape
     mean = float(data.filled().row_sums().sum()) / max(1, n * p)
-    return data.constant_rows(np.full(k, np.sqrt(mean / k), dtype=data.dtype))
+    return data.constant_rows(np.full(k, np.sqrt(abs(mean) / k), dtype=data.dtype))
 
 
 def solve_quadratic(sub: Quadratic, Z: Array, tol: float, scale: float) -> Array:

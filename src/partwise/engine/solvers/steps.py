@@ -55,6 +55,8 @@ class Step:
     betas: tuple[float, ...] = ()
 
     def __call__(self, sub: Subproblem, Z: Array, **options: Any) -> Array:
+        if sub.free:
+            return minimum(sub, Z)
         Z = self.move(sub, Z, **options)
         return Z if sub.project is None else sub.project(Z)
 
@@ -74,6 +76,17 @@ class Step:
 def kind_of(beta: float) -> str:
     """The kind of subproblem that a β-divergence makes."""
     return "frobenius" if beta == 2 else "divergence"
+
+
+def minimum(sub: Subproblem, Z: Array) -> Array:
+    """The minimum over factors of any sign: Z (G + ridge) = C less the slopes of the bounds."""
+    assert isinstance(sub, Quadratic)
+    C, r, near = bounded(sub, sub.terms, Z)
+    assert near is None and r.shape[0] == 1
+    H = arrays.float64(sub.G) + np.diag(np.broadcast_to(arrays.float64(r[0]), len(sub.G)))
+    # least squares: a part that no sample uses stays zero
+    solution = np.linalg.lstsq(H, arrays.float64(C).T, rcond=1e-12)[0].T
+    return np.ascontiguousarray(solution).astype(Z.dtype)
 
 
 def _mu(sub: Subproblem, Z: Array) -> Array:

@@ -12,7 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from partwise.engine.data import DataMatrix
-from partwise.engine.losses import beta_of
+from partwise.engine.losses import Loss, SignedFrobenius, beta_of, make_loss
 from partwise.engine.numeric import Array
 from partwise.engine.problem import FactorModel
 from partwise.engine.solvers.batch import Start
@@ -39,6 +39,7 @@ class Description:
     labelled: bool = False  # y holds labels; otherwise nobody looks at it
     local: bool = False  # X must be here: no tensors, no cluster
     signed: bool = False  # X may have negative entries
+    free_parts: bool = False  # and so may the parts
     dense: bool = False
     device: str | None = None
     missing_values: float | None = None
@@ -84,6 +85,11 @@ class Description:
     @property
     def beta(self) -> float:
         return beta_of(self.beta_loss)
+
+    @property
+    def loss(self) -> Loss:
+        """The loss itself."""
+        return SignedFrobenius() if self.free_parts else make_loss(self.beta_loss)
 
     @property
     def printed(self) -> bool:

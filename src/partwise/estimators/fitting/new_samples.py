@@ -12,7 +12,6 @@ from sklearn.utils import check_random_state
 from partwise.engine.arrays import to_numpy
 from partwise.engine.data import DataMatrix
 from partwise.engine.graph_terms import Anchored, AnchoredDivergence
-from partwise.engine.losses import make_loss
 from partwise.engine.numeric import Array
 from partwise.engine.problem import FactorModel
 from partwise.engine.solvers.codes import solve_codes, start_codes
@@ -70,7 +69,7 @@ def code_model(
         pieces["terms_V"].append(make.to(W, V, what.graph_reg))
     elif graph is not None:
         raise ValueError("graph is for models that were fitted on one: graph_reg > 0.")
-    return FactorModel(data, make_loss(what.beta_loss), **pieces)
+    return FactorModel(data, what.loss, **pieces)
 
 
 def solve_new(

@@ -9,7 +9,6 @@ import numpy as np
 
 from partwise.engine.data import DataMatrix
 from partwise.engine.graph_terms import GraphDivergence
-from partwise.engine.losses import make_loss
 from partwise.engine.problem import FactorModel
 from partwise.engine.solvers.loop import Settings
 from partwise.engine.solvers.projected import projected
@@ -30,7 +29,7 @@ def state(what: Description, checked: Checked) -> Problem:
     known = known_parts(what, checked, unit=pieces["unit"])
     model = FactorModel(
         data,
-        make_loss(what.beta_loss),
+        what.loss,
         weights=checked.weights,
         held=None if known is None else known.held,
         project=what.project,
@@ -83,7 +82,7 @@ def known_parts(what: Description, checked: Checked, *, unit: bool) -> Known | N
             "fixed_components needs scale='unit': scale='paper' normalises every part."
         )
     shape = (checked.k, checked.data.shape[1])
-    norm = make_loss(what.beta_loss).unit_norm if unit and not what.smoothing else None
+    norm = what.loss.unit_norm if unit and not what.smoothing else None
     return Known(
         fixed, seeds, shape, checked.data.dtype, unit_norm=norm, root=np.sqrt(checked.factor)
     )
@@ -103,11 +102,14 @@ def settings_for(what: Description, solver: str, model: FactorModel) -> Settings
     stationary = not any(isinstance(term, GraphDivergence) for term in model.terms["V"])
     # the paper of NMF-DC has no extrapolation between iterations
     inner = what.inner_iter is not None and solver == "nesterov"
+    order = what.paper_order if solver == "mu" and informed else "VU"
+    if what.free_parts:  # they are solved for, and begin by that
+        order = "UV"
     return Settings(
         max_iter=what.max_iter,
         tol=0.0 if what.printed else what.tol,
-        order=what.paper_order if solver == "mu" and informed else "VU",
-        extrapolate=not (by_hand or inner or what.project),
+        order=order,
+        extrapolate=not (by_hand or inner or what.project or what.free_parts),
         guard=not by_hand,
         stationary=stationary and not what.project,
         warmup=3 if newton else 0,
