@@ -30,8 +30,8 @@ class SemiNMF(GraphFactorizer):
     X may have negative entries: sentence embeddings, PCA scores, differences. The parts are a
     least-squares solve, :math:`U = X^T V (V^T V)^{-1}`, a ridge solve where a penalty on V needs
     parts of length one. Labels, a graph and links act on the codes as in `ConstrainedNMF`. Where X
-    is centred, parts can cancel each other and codes grow without a limit; a graph holds them. X
-    must be in memory.
+    is centred, parts can cancel each other and codes grow without a limit: a graph holds them, and
+    clusters look at codes of length one. X must be in memory.
 
     Parameters
     ----------

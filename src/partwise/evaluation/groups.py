@@ -90,6 +90,8 @@ class Groups:
         kept in a file, where the decisions are.
     links : Links or None
         Pairs that the clusters keep together or apart; not kept in a file, where the clusters are.
+    unit : bool
+        Whether clusters look at codes of length one.
     """
 
     n_clusters: int
@@ -101,6 +103,7 @@ class Groups:
     head: Head | None = None
     weights: NDArray[Any] | None = None
     links: Links | None = None
+    unit: bool = False
 
     @property
     def decides(self) -> bool:
@@ -123,7 +126,8 @@ class Groups:
             size = min(self.n_clusters, V.shape[0])
             how: dict[str, Any] = {"labels": self.labels, "random_state": self.seed}
             if self.links is not None:  # at unit length: links say nothing of the size of a sample
-                how |= {"links": self.links, "unit": True}
+                how["links"] = self.links
+            how["unit"] = self.unit or self.links is not None
             self.found = cluster_representation(V, size, **how)
             if not quiet:
                 self._say_what_is_lost(self.found)

@@ -87,7 +87,9 @@ def publish_groups(estimator: Any, what: Description, knowledge: Knowledge, k: i
                 "share parts and are told apart by how much they use of each."
             )
     size = what.n_clusters or knowledge.n_classes or k
-    estimator._groups = Groups(int(size), what.seed, labels, links=knowledge.links)
+    # codes beside parts that cancel each other have no size to speak of
+    unit, links = what.free_parts, knowledge.links
+    estimator._groups = Groups(int(size), what.seed, labels, links=links, unit=unit)
 
 
 def _refine_groups(estimator: Any, what: Description, checked: Checked, problem: Problem) -> None:
