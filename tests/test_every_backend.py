@@ -18,7 +18,7 @@ ESTIMATORS = [
     for name in partwise.__all__
     if hasattr(getattr(partwise, name), "fit_transform") and name != "PartsClassifier"
 ]
-ALONE = ("SemiNMF", "CF", "LCF", "SparseNMF", "NTF")
+ALONE = ("MiniBatchNMF", "SemiNMF", "CF", "LCF", "SparseNMF", "NTF")
 LOCAL = "needs X as a numpy or scipy array or a memmap and takes no"
 REFUSED = {
     **{
