@@ -387,8 +387,8 @@ def kkt_residual(sub: Subproblem, Z: Array, misfit: float = 1.0) -> float:
     if sub.held is not None:
         parts = [part * (1 - sub.held) for part in parts]
     blocks = _blocks(Z, sub.d, *parts)
-    kind = {"mean": mean, "free": sub.free}
-    lengths = [_norms(here, *each, d=d, **kind) for here, d, *each in blocks]
+    free = sub.free
+    lengths = [_norms(here, *each, mean=mean, d=d, free=free) for here, d, *each in blocks]
     gradient, minus, plus, *rest = np.linalg.norm(lengths, axis=0)
     scale = misfit * (minus + plus) + sum(rest)
     return min(1.0, float(gradient / scale)) if scale > 0 else 0.0
