@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -17,6 +17,16 @@ from partwise.engine.terms import Bound, Place, Term
 class Operator(Protocol):
     """A graph as two products with a factor, wherever that lives."""
 
+    @property
+    def gathered(self) -> tuple[Operator, Callable[[Array], Array]] | None:
+        """Where rows lie elsewhere, what multiplies in memory and what sends rows back."""
+        ...
+
+    @property
+    def edges(self) -> Any | None:
+        """W as CSR where it is in memory and says all; None elsewhere."""
+        ...
+
     def __call__(self, Z: Array) -> Array:
         """W Z."""
         ...
@@ -24,13 +34,6 @@ class Operator(Protocol):
     def laplacian(self, Z: Array) -> Array:
         """(D - W) Z, without the cancellation of D Z - W Z."""
         ...
-
-
-class Gathered(Operator, Protocol):
-    """A graph whose rows lie elsewhere: ``here`` is it in memory, ``place`` sends rows back."""
-
-    here: Operator
-    place: Callable[[Array], Array]
 
 
 class Neighbors:
@@ -45,6 +48,11 @@ class Neighbors:
         self, W: Any, members: Any = None, mask: Array = None, codes: Array = None, weight: Any = 0
     ) -> None:
         self.W, self.members, self.mask, self.codes, self.weight = W, members, mask, codes, weight
+        self.gathered = None
+
+    @property
+    def edges(self) -> Any | None:
+        return self.W if self.members is None else None
 
     def __call__(self, Z: Array) -> Array:
         out = multiply(self.W, Z)
@@ -83,9 +91,8 @@ class OnGraph(Term):
 
     @property
     def edges(self) -> tuple[Any, float] | None:
-        implicit = getattr(self.neighbors, "members", None) is not None
-        W = None if implicit else getattr(self.neighbors, "W", None)
-        return (W, self.weight) if hasattr(W, "indptr") else None
+        W = self.neighbors.edges
+        return None if W is None else (W, self.weight)
 
 
 class Graph(OnGraph):
@@ -245,17 +252,19 @@ class GraphDivergence(OnGraph):
 
     def solve(self, b: Array, ridge: Array, c: Array, Z: Array) -> Array:
         """z >= 0 with (b + ridge z + λL) z = c, started at Z."""
-        if hasattr(self.neighbors, "here"):  # W Z brings the rows here: once is enough
-            return self._solve_here(cast(Gathered, self.neighbors), b, ridge, c, Z)
+        if self.neighbors.gathered is not None:  # W Z brings the rows here: once is enough
+            return self._solve_here(*self.neighbors.gathered, b, ridge, c, Z)
         for _ in range(8 if ridge.any() else 1):  # ridge z² ≈ ridge (2 z₀ z - z₀²): Newton
             Z = self._conjugate_gradient(b + 2 * ridge * Z, c + ridge * Z * Z, Z)
         return Z
 
-    def _solve_here(self, neighbors: Gathered, *given: Array) -> Array:
-        here = GraphDivergence(neighbors.here, to_numpy(self.degrees), self.weight)
+    def _solve_here(
+        self, neighbors: Operator, place: Callable[[Array], Array], *given: Array
+    ) -> Array:
+        here = GraphDivergence(neighbors, to_numpy(self.degrees), self.weight)
         Z = here.solve(*(to_numpy(a) for a in given))
         self.cg_iterations = max(self.cg_iterations, here.cg_iterations)
-        return neighbors.place(Z)
+        return place(Z)
 
     def _conjugate_gradient(self, b: Array, c: Array, Z: Array, most: int = 500) -> Array:
         """Jacobi-preconditioned CG, on all columns at once where they are not arrays in memory.

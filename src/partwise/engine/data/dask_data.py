@@ -332,6 +332,7 @@ class GatheredNeighbors:
 
     def __init__(self, neighbors: Any, place: Any) -> None:
         self.here, self.place = neighbors, place
+        self.gathered, self.edges = (neighbors, place), None
 
     def __call__(self, Z: Rows) -> Rows:
         return self.place(self.here(Z.gather()))

@@ -32,6 +32,8 @@ class Csr(NamedTuple):
 class Neighbors:
     """W Z on a device, with the cliques of labels implicit as in `terms.Neighbors`."""
 
+    edges = gathered = None
+
     def __init__(self, neighbors: Any, data: OnDevice) -> None:
         W = neighbors.W
         parts = (np.asarray(W.indptr, np.int64), np.asarray(W.indices, np.int64), np.array(W.data))

@@ -6,6 +6,7 @@ import warnings
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
 from partwise.engine.arrays import cast, namespace, orthonormal, signs, to_numpy
 from partwise.engine.data import DataMatrix
@@ -169,7 +170,7 @@ def _kmeans(data: Any, k: int, rng: np.random.RandomState) -> tuple[Array, Array
 
     n = data.shape[0]
     X = to_numpy(data.whole())
-    if not isinstance(X, np.ndarray) and not hasattr(X, "tocsr"):
+    if not isinstance(X, np.ndarray) and not sp.issparse(X):
         raise ValueError("init='kmeans' needs X in memory; use init='nndsvda' or 'random'.")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct samples than parts
