@@ -1,6 +1,6 @@
 """The studio measured: clicks on 20,000 samples, and labels that the queue asks for.
 
-    python -m benchmarks.studio clicks [--samples 20000] [--browser]
+    python -m benchmarks.studio clicks [--samples 20000] [--clicks 100] [--browser]
     python -m benchmarks.studio people --data FOLDER [--jobs 2] [--runs 5]
     python -m benchmarks.studio folder --data FOLDER
     python -m benchmarks.studio table
@@ -44,8 +44,8 @@ def made(n: int) -> tuple[Any, Any]:
     return X.astype(np.float32), y
 
 
-def clicks(n: int, browser: bool) -> dict[str, Any]:
-    """Milliseconds of a hundred clicks, and seconds of both starts."""
+def clicks(n: int, browser: bool, times: int) -> dict[str, Any]:
+    """Milliseconds of clicks, and seconds of both starts."""
     import numpy as np
 
     from partwise.io.samples import Samples
@@ -65,7 +65,7 @@ def clicks(n: int, browser: bool) -> dict[str, Any]:
             if len(starts) == 1:
                 desk.close()
         took, spent = [], []
-        for _ in range(100):
+        for _ in range(times):
             i = desk.next(1)[0]["i"]
             began, busy = time.perf_counter(), time.thread_time()
             desk.label([i], f"class {y[i]}", window="bench")
@@ -82,14 +82,14 @@ def clicks(n: int, browser: bool) -> dict[str, Any]:
             "click, median ms": 1e3 * float(np.median(took)),
             "click, p95 ms": 1e3 * float(np.quantile(took, 0.95)),
             "click, p95 ms of processor": 1e3 * float(np.quantile(spent, 0.95)),
-            "right names after 100 labels": right,
+            f"right names after {times} labels": right,
         }
         if browser:
-            found |= in_browser(samples, y, folder)
+            found |= in_browser(samples, y, folder, times)
     return found
 
 
-def in_browser(samples: Any, y: Any, folder: str) -> dict[str, Any]:
+def in_browser(samples: Any, y: Any, folder: str, times: int) -> dict[str, Any]:
     """From the key that labels to the map that has been repainted, in Chromium."""
     import numpy as np
     from selenium import webdriver
@@ -121,7 +121,7 @@ def in_browser(samples: Any, y: Any, folder: str) -> dict[str, Any]:
             found = page.execute_cdp_cmd("Performance.getMetrics", {})["metrics"]
             return next(entry["value"] for entry in found if entry["name"] == "TaskDuration")
 
-        for _ in range(100):
+        for _ in range(times):
             i = int(page.find_element("id", "cardName").text)
             before = busy()
             took.append(
@@ -303,6 +303,7 @@ def main() -> None:
     )
     parser.add_argument("what", choices=("clicks", "people", "folder", "table"))
     parser.add_argument("--samples", type=int, default=20_000)
+    parser.add_argument("--clicks", type=int, default=100)
     parser.add_argument("--browser", action="store_true")
     parser.add_argument("--data", type=Path)
     parser.add_argument("--jobs", type=int, default=2)
@@ -311,7 +312,7 @@ def main() -> None:
     given = parser.parse_args()
     store = json.loads(given.out.read_text()) if given.out.exists() else {}
     if given.what == "clicks":
-        store["clicks"] = clicks(given.samples, given.browser)
+        store["clicks"] = clicks(given.samples, given.browser, given.clicks)
         print(json.dumps(store["clicks"], indent=1))
     elif given.what == "folder":
         store["folder"] = from_folder(given.data)
