@@ -25,6 +25,7 @@ if TYPE_CHECKING:  # an editor knows every class; at run time each is imported w
     from partwise.estimators.registry import load
     from partwise.estimators.selection import Selection, select
     from partwise.estimators.semi_nmf import SemiNMF
+    from partwise.estimators.signatures import match_parts, refit
     from partwise.estimators.sparse_nmf import SparseNMF
 
 _MODULES = ("cluster", "datasets", "graph", "io", "metrics", "plot", "report", "terms")
@@ -36,6 +37,8 @@ _NAMES = {
     "consensus": "partwise.estimators.consensus",
     "non_negative_factorization": "partwise.estimators.nmf",
     "load": "partwise.estimators.registry",
+    "match_parts": "partwise.estimators.signatures",
+    "refit": "partwise.estimators.signatures",
     "Selection": "partwise.estimators.selection",
     "select": "partwise.estimators.selection",
 }
@@ -66,9 +69,11 @@ __all__ = [
     "graph",
     "io",
     "load",
+    "match_parts",
     "metrics",
     "non_negative_factorization",
     "plot",
+    "refit",
     "report",
     "select",
     "terms",

@@ -24,6 +24,7 @@ from partwise.estimators.concepts import CF
 from partwise.estimators.fitting import every_start
 from partwise.estimators.nmf import NMF, non_negative_factorization
 from partwise.estimators.ntf import NTF
+from partwise.evaluation.resampling import check_counts, resample
 
 #: Entries of X whose float64 copies are made at a time.
 PIECE = 2**24
@@ -72,6 +73,7 @@ def consensus(
     density_threshold: float = 0.5,
     neighborhood: float = 0.3,
     unit_variance: bool = True,
+    bootstrap: str | None = None,
     random_state: Any = None,
 ) -> Consensus:
     r"""Parts that come back in many runs from random starts, by the steps of cNMF.
@@ -104,6 +106,10 @@ def consensus(
     unit_variance : bool, default=True
         Divide each feature by its standard deviation first, as cNMF does. Say False where the
         loss is one of counts.
+    bootstrap : {"poisson", "multinomial"}, default=None
+        Draw the counts anew for each run, as is done for mutational signatures: a part must then
+        survive other counts as well as other starts. "poisson": around each count;
+        "multinomial": each sample keeps its total. X must hold counts.
     random_state : int, RandomState instance or None, default=None
 
     Returns
@@ -132,7 +138,10 @@ def consensus(
     model = clone(NMF(tol=1e-4) if estimator is None else estimator)
     loss = getattr(model, "beta_loss", "frobenius")
     seen = over_deviation(X) if unit_variance else X
-    found = runs(model, seen, k, n_runs, rng, codes=False, y=y)
+    if bootstrap is None:
+        found = runs(model, seen, k, n_runs, rng, codes=False, y=y)
+    else:
+        found = _runs_of_draws(model, X, k, n_runs, rng, bootstrap, unit_variance, y)
     pooled = unit_rows(np.concatenate([H for H, _ in found]))
     density = local_density(pooled, max(1, int(neighborhood * n_runs)))
     groups = np.full(len(pooled), -1)
@@ -186,6 +195,22 @@ def runs(
     for seed in rng.randint(2**31 - 1, size=n_runs):
         one = clone(model).set_params(random_state=int(seed)).fit(X, **given)
         found.append((to_numpy(one.components_), to_numpy(one.embedding_)))
+    return found
+
+
+def _runs_of_draws(
+    model: Any, X: Any, k: int, n_runs: int, rng: np.random.RandomState, kind: str,
+    unit_variance: bool, y: Any,
+) -> list[tuple[Array, Array | None]]:  # fmt: skip
+    """Runs that each see the counts drawn anew."""
+    if back_end(X) is not None:
+        raise ValueError("bootstrap needs X as a numpy or scipy array.")
+    check_counts(X, "bootstrap")
+    found = []
+    for _ in range(n_runs):
+        drawn = resample(X, kind, rng)
+        seen = over_deviation(drawn) if unit_variance else drawn
+        found += runs(model, seen, k, 1, rng, codes=False, y=y)
     return found
 
 

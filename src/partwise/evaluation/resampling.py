@@ -1,0 +1,46 @@
+"""Counts drawn again: how much a result owes to chance."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from partwise.engine.numeric import Array
+
+KINDS = ("poisson", "multinomial")
+
+
+def check_counts(X: Any, whom: str) -> None:
+    """Raise where X holds something else than counts."""
+    values = X.data if sp.issparse(X) else X
+    if values.size and (values.min() < 0 or (values != np.round(values)).any()):
+        odd = values[(values < 0) | (values != np.round(values))].flat[0]
+        raise ValueError(f"{whom} needs counts, whole numbers of 0 or more; X holds {odd:g}.")
+
+
+def resample(X: Any, kind: str, rng: np.random.RandomState) -> Any:
+    """X with each count drawn again.
+
+    "poisson": around the count itself. "multinomial": each sample keeps its total, which is shared
+    out anew by the proportions that it has.
+    """
+    if kind == "poisson":
+        draw = lambda row: rng.poisson(row)  # noqa: E731
+    elif kind == "multinomial":
+        draw = lambda row: _shared_out(row, rng)  # noqa: E731
+    else:
+        raise ValueError(f"bootstrap must be None, 'poisson' or 'multinomial'; got {kind!r}.")
+    if not sp.issparse(X):
+        return np.stack([draw(row) for row in X]).astype(X.dtype)
+    drawn = X.copy()
+    for start, stop in zip(X.indptr[:-1], X.indptr[1:], strict=True):
+        drawn.data[start:stop] = draw(X.data[start:stop])
+    drawn.eliminate_zeros()
+    return drawn
+
+
+def _shared_out(row: Array, rng: np.random.RandomState) -> Array:
+    total = float(row.sum(dtype=np.float64))
+    return rng.multinomial(int(total), row.astype(np.float64) / total) if total > 0 else row

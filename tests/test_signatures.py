@@ -1,0 +1,104 @@
+"""Counts: resampled runs, few parts a sample, and which known parts they are."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from scipy.optimize import nnls
+
+from partwise import NMF, consensus, match_parts, refit
+from partwise.evaluation.resampling import resample
+
+KL = "kullback-leibler"
+
+
+def counts(n=60, k=3, seed=0):
+    rng = np.random.default_rng(seed)
+    H = rng.dirichlet(np.full(24, 0.2), k)
+    V = (rng.random((n, k)) < 0.6) * rng.gamma(2, 200, size=(n, k))
+    return rng.poisson(V @ H).astype(float), H, V
+
+
+@pytest.mark.parametrize("kind", ["poisson", "multinomial"])
+def test_counts_that_are_drawn_again_have_their_mean_and_spread(kind):
+    X = np.array([[100.0, 0, 300], [5, 5, 0], [0, 0, 0]])
+    rng = np.random.RandomState(0)
+    drawn = np.array([resample(X, kind, rng) for _ in range(4000)])
+    total = X.sum(axis=1, keepdims=True)
+    spread = X if kind == "poisson" else X * (1 - X / np.maximum(total, 1))
+    # five standard errors of a mean over 4,000 draws; a variance has √(2/4000) and more
+    np.testing.assert_allclose(drawn.mean(axis=0), X, atol=5 * np.sqrt(X.max() / 4000))
+    np.testing.assert_allclose(drawn.var(axis=0), spread, rtol=0.15)
+    if kind == "multinomial":
+        assert (drawn.sum(axis=2) == X.sum(axis=1)).all()
+    sparse = resample(sp.csr_array(X), kind, rng)
+    assert sparse.shape == X.shape
+    assert not sparse.toarray()[X == 0].any()
+
+
+@pytest.mark.parametrize("bootstrap", ["poisson", "multinomial"])
+def test_consensus_of_resampled_counts_finds_what_made_them(bootstrap):
+    X, H, _ = counts()
+    found = consensus(
+        X, 3, n_runs=6, estimator=NMF(beta_loss=KL), unit_variance=False, bootstrap=bootstrap,
+        density_threshold=2, random_state=0,
+    )  # fmt: skip
+    table = match_parts(found.spectra, H, threshold=0.95)
+    assert sorted(table["match"]) == [0, 1, 2]
+    of_runs = np.diff(found.pooled[found.groups == 0], axis=0)
+    assert np.abs(of_runs).max() > 1e-3  # the runs saw different counts
+
+
+def test_what_is_no_count_is_refused():
+    with pytest.raises(ValueError, match=r"needs counts.*0\.5"):
+        consensus(np.full((4, 3), 0.5), 2, n_runs=2, bootstrap="poisson")
+    with pytest.raises(ValueError, match="bootstrap must be"):
+        consensus(np.ones((4, 3)), 2, n_runs=2, bootstrap="yes")
+
+
+def naive_refit(x, H, threshold):
+    """Non-negative least squares, again without the least part as long as that is too small."""
+    used = np.ones(len(H), bool)
+    while True:
+        v = np.zeros(len(H))
+        v[used] = nnls(H[used].T, x)[0]
+        share = np.where(used, v * H.sum(axis=1) / max((v @ H).sum(), 1e-300), np.inf)
+        if share.min() >= threshold or used.sum() == 1:
+            return v
+        used[share.argmin()] = False
+
+
+@pytest.mark.parametrize("kind", [np.asarray, sp.csr_array])
+def test_few_parts_a_sample(kind):
+    X, H, V = counts(40, 4)
+    found = refit(kind(X), H, threshold=0.1)
+    np.testing.assert_allclose(found, [naive_refit(x, H, 0.1) for x in X], rtol=1e-4, atol=1e-3)
+    everything = refit(X, H, threshold=0)
+    assert (found > 0).sum() < (everything > 1e-9).sum()
+    assert (found[V == 0] > 0).mean() < 0.1
+    by_counts = refit(X, H, threshold=0.1, beta_loss=KL)
+    np.testing.assert_allclose(by_counts @ H.sum(axis=1), X.sum(axis=1), rtol=1e-3)
+
+
+def test_a_match_is_one_to_one():
+    reference = np.eye(3, 5) + 0.01
+    parts = np.array([reference[1], reference[1] + 0.05, [0, 0, 0, 0, 1.0]])
+    table = match_parts(parts, reference, names=["a", "b", "c"])
+    assert table["closest"].tolist()[:2] == ["b", "b"]
+    assert table["match"].tolist() == ["b", None, None]
+    assert table["cosine"][0] == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: refit(np.ones((2, 3)), np.ones((1, 4))), "parts must have 3 features"),
+        (lambda: refit(np.ones((2, 3)), np.ones((1, 3)), threshold=1), "threshold must be"),
+        (lambda: match_parts(np.ones((2, 3)), np.ones((1, 4))), "3 features and reference 4"),
+        (lambda: match_parts(np.ones((2, 3)), np.ones((1, 3)), names="ab"), "names must be 1"),
+    ],
+)
+def test_bad_input_is_answered(call, words):
+    with pytest.raises(ValueError, match=words):
+        call()
