@@ -21,11 +21,7 @@ ESTIMATORS = [
 ALONE = ("MiniBatchNMF", "SemiNMF", "CF", "LCF", "SparseNMF", "NTF")
 LOCAL = "needs X as a numpy or scipy array or a memmap and takes no"
 REFUSED = {
-    **{
-        (name, kind): LOCAL
-        for name in ("SemiNMF", "CF", "LCF", "SparseNMF", "NTF")
-        for kind in KINDS[2:]
-    },
+    **{(name, kind): LOCAL for name in ALONE for kind in KINDS[2:]},
     ("NTF", "csr"): "dense data is required",
 }
 
