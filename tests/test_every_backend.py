@@ -45,7 +45,7 @@ def test_works_or_refuses(name, kind, forms, tmp_path):
     data, model = forms[kind], make(name)
     if (name, kind) in REFUSED:
         with pytest.raises((ValueError, TypeError), match=REFUSED[name, kind]):
-            model.fit(data, q.y).transform(data)  # MiniBatchNMF fits blocks, and codes what is here
+            model.fit(data, q.y).score(data)  # MiniBatchNMF fits Dask arrays, and scores none
         return
     model.fit(data, q.y)
     V = model.transform(data)
