@@ -110,9 +110,22 @@ def _markdown_grid(grid: Grid) -> str:
         return "<br>".join(line.replace("|", "\\|") for line, _ in text.lines)
 
     lines = [" | ".join(name.replace("|", "\\|") for name in grid.header)]
-    lines.append(" | ".join(["---"] + ["---:"] * (len(grid.header) - 1)))
+    long = _sentences(grid)
+    lines.append(
+        " | ".join("---:" if i and i not in long else "---" for i in range(len(grid.header)))
+    )
     lines += [" | ".join(cell(text) for text in row) for row in grid.rows]
     return "\n".join(f"| {line} |" for line in lines)
+
+
+def _sentences(grid: Grid) -> set[int]:
+    """The columns that hold sentences, which are read from the left."""
+    return {
+        i
+        for row in grid.rows
+        for i, text in enumerate(row)
+        if sum(len(line) for line, _ in text.lines) > 50
+    }
 
 
 def to_text(section: Section, *, width: int = 100) -> str:
@@ -236,12 +249,7 @@ def _html_picture(picture: Picture) -> str:
 
 
 def _html_grid(grid: Grid) -> str:
-    long = {
-        i
-        for row in grid.rows
-        for i, text in enumerate(row)
-        if sum(len(s) for s, _ in text.lines) > 50
-    }  # columns of sentences read from the left
+    long = _sentences(grid)
     wide = [" class='text'" if i in long else "" for i in range(len(grid.header))]
     head = "".join(
         f"<th{kind}>{html.escape(name)}</th>" for name, kind in zip(grid.header, wide, strict=True)
