@@ -89,7 +89,10 @@ class DenseData(InNumpy):
 
         def divergences(rows: slice, X: Array) -> Array:
             Y = V[rows].astype(np.float64) @ U.T
-            return blocks.beta_divergence(X, np.maximum(Y, self._low, out=Y), 1.0)
+            X = X.astype(np.float64)
+            sums = blocks.xlogx(X) + (Y - X).sum(axis=1)
+            np.log(np.maximum(Y, self._low, out=Y), out=Y)
+            return sums - np.einsum("ij,ij->i", X, Y)
 
         return self._by_row(divergences)
 
