@@ -12,7 +12,7 @@ import numpy as np
 
 from partwise.engine.data import DataMatrix
 from partwise.engine.numeric import Array, dot64
-from partwise.engine.subproblems import Quadratic, Subproblem
+from partwise.engine.subproblems import LEAST_MISFIT, Quadratic, Subproblem
 from partwise.engine.terms import Linear, Term
 
 
@@ -163,6 +163,7 @@ class ConceptModel:
         self.constant = 0.5 * float(self.a.sum(dtype=np.float64))
         self.size = self.constant  # the objective of V = 0
         self.eps = float(np.finfo(self.a.dtype).eps)
+        self.least = LEAST_MISFIT["frobenius"]
         self.sweeps = sweeps  # on V
         self._bound: float | None = None
         self._known: tuple[Array, Array] | None = None

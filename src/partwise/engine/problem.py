@@ -16,7 +16,7 @@ from partwise.engine.data import DataMatrix
 from partwise.engine.losses import Half, Loss, Seen
 from partwise.engine.maps import Smoothing
 from partwise.engine.numeric import floor, ratio
-from partwise.engine.subproblems import Subproblem
+from partwise.engine.subproblems import LEAST_MISFIT, Subproblem
 from partwise.engine.terms import Place, Price, Term, UnitLength
 from partwise.knowledge.labels import SharedRows
 
@@ -108,6 +108,7 @@ class FactorModel:
         self.seen = Seen(self.R, self.d, self.S, self.constant)
         self.size = loss.size(data, self.weights)
         self.eps = float(np.finfo(data.dtype).eps)
+        self.least = LEAST_MISFIT[loss.kind]
         self.sweeps = {"V": sweeps[0], "U": sweeps[1]}
         self.project = dict(project or {})
         self.held = None if held is None else self._hold(held)

@@ -356,19 +356,20 @@ class Divergence(Subproblem):
 
 
 #: ½‖X - Y‖² / ½‖X‖² below which a fit counts as perfect: float32's rounding of X, so that both
-#: precisions end alike.
-LEAST_MISFIT = 1.2e-7
+#: precisions end alike. A divergence is a difference of sums: of a perfect fit, whose residual falls
+#: like the root of its value, less is left above their rounding.
+LEAST_MISFIT = {"frobenius": 1.2e-7, "divergence": 1e-5}
 
 
-def misfit(value: float, size: float, eps: float, tol: float = 0.0) -> float:
+def misfit(value: float, size: float, least: float, tol: float = 0.0) -> float:
     """‖X - Y‖/‖X‖: how much of the two halves of the loss's gradient is left when they cancel.
 
-    ``value`` is the objective, ``size`` that of Y = 0 (0: not known), ``eps`` the rounding of X;
-    below ``tol`` a fit is perfect to what was asked for.
+    ``value`` is the objective, ``size`` that of Y = 0 (0: not known); below ``least``, and below
+    ``tol``, a fit is perfect to what was asked for.
     """
     if size <= 0:
         return 1.0
-    return float(np.sqrt(np.clip(value / size, max(eps, LEAST_MISFIT, tol**2), 1.0)))
+    return float(np.sqrt(np.clip(value / size, max(least, tol**2), 1.0)))
 
 
 def kkt_residual(sub: Subproblem, Z: Array, misfit: float = 1.0) -> float:

@@ -80,7 +80,8 @@ def log_sums(X: Array, Y: Array, V: Array, U: Array) -> Array:
     Y *= Y.dtype.type(1 / unit)
     np.log(Y, out=Y)
     logs = np.einsum("ij,ij->i", X, Y, dtype=np.float64, casting="unsafe")
-    return logs + np.log(unit) * X.sum(axis=1, dtype=np.float64) + (right - rounded)
+    less = np.where(np.abs(right - rounded) <= 1e-3 * right, right - rounded, 0)  # or the floor's
+    return logs + np.log(unit) * X.sum(axis=1, dtype=np.float64) + less
 
 
 def powers(X: Array, beta: float) -> Array:

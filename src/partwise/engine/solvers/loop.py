@@ -19,7 +19,7 @@ from partwise.engine.numeric import norm64
 from partwise.engine.solvers.checkpoint import Checkpoint
 from partwise.engine.solvers.state import Point, State
 from partwise.engine.solvers.steps import Step, mu
-from partwise.engine.subproblems import LEAST_MISFIT, kkt_residual, misfit
+from partwise.engine.subproblems import kkt_residual, misfit
 
 #: Iterations over which "converged" wants a relative fall of at most tol.
 LOOK_BACK = 10
@@ -183,7 +183,7 @@ def advance(model: Any, state: State, step: Step, settings: Settings, look: bool
     """One iteration; returns the KKT residual between its half-steps if it is to ``look``."""
     first, second = tuple(settings.order)
     move, weight = _move(state, step, settings), _weight(state, settings)
-    rho = misfit(state.value, model.size, model.eps, settings.tol) if look else 1.0
+    rho = misfit(state.value, model.size, model.least, settings.tol) if look else 1.0
     y = state.y
     sub = yield Request(first, y["V"], y["U"])
     residual = kkt_residual(sub, y[first], rho) if look and settings.stationary else np.inf
@@ -305,7 +305,7 @@ def residual_at(model: Any, x: Point, value: float, tol: float = 0.0) -> float:
 
 
 def _residual(model: Any, x: Point, value: float, tol: float) -> Asking[float]:
-    rho, worst = misfit(value, model.size, model.eps, tol), 0.0
+    rho, worst = misfit(value, model.size, model.least, tol), 0.0
     for side in "VU":
         sub = yield Request(side, x["V"], x["U"])
         worst = max(worst, kkt_residual(sub, x[side], rho))
@@ -319,7 +319,7 @@ def _fallen(model: Any, state: State, tol: float) -> float:
     """
     if len(state.history) <= LOOK_BACK:
         return np.inf
-    least = max(model.eps, LEAST_MISFIT, tol**2) * model.size
+    least = max(model.least, tol**2) * model.size
     scale = max(abs(state.history[-1]), least)
     fall = state.history[-1 - LOOK_BACK] - state.history[-1]
     return fall / scale if scale > 0 else 0.0
@@ -357,5 +357,5 @@ def anchor(model: Any, state: State) -> None:
     exact = model.exact_value(state.x["V"], state.x["U"])
     shift = exact - state.value
     state.history[:] = [value + shift for value in state.history]
-    least = max(model.eps, LEAST_MISFIT) * model.size
+    least = model.least * model.size
     state.value, state.anchor = exact, exact if exact > least else 0.0
