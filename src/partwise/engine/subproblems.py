@@ -356,7 +356,7 @@ class Divergence(Subproblem):
 
 
 #: ½‖X - Y‖² / ½‖X‖² below which a fit counts as perfect: float32's rounding of X, so that both
-#: precisions end alike. A divergence is a difference of sums: of a perfect fit, whose residual falls
+#: precisions end alike. A divergence is a difference of sums: of a perfect fit, whose residual is
 #: like the root of its value, less is left above their rounding.
 LEAST_MISFIT = {"frobenius": 1.2e-7, "divergence": 1e-5}
 
