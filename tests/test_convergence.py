@@ -9,7 +9,7 @@ from sklearn.datasets import load_digits
 
 import reference
 from methods import rise
-from partwise import CF, GNMF, NMF, SparseNMF
+from partwise import GNMF, NMF, SparseNMF
 from partwise.engine.data import as_data
 from partwise.engine.losses import Frobenius
 from partwise.engine.problem import FactorModel
@@ -174,9 +174,8 @@ def test_an_offset_does_not_hide_the_divergence_in_float32(kind):
         lambda: NMF(4, beta_loss=KL, solver="auto", random_state=0, max_iter=3000),
         lambda: NMF(4, beta_loss=0.5, solver="mu", random_state=0, max_iter=3000, tol=1e-3),
         lambda: NMF(4, beta_loss="itakura-saito", solver="mu", max_iter=9000, tol=1e-3),
-        lambda: CF(4, random_state=0, max_iter=3000),
     ],
-    ids=["KL", "beta 0.5", "itakura-saito", "CF"],
+    ids=["KL", "beta 0.5", "itakura-saito"],
 )
 def test_converged_means_the_same_for_every_loss(make):
     model = make().fit(1 + planted(60, 30, 4, 0.3))
