@@ -88,8 +88,10 @@ def test_labels_graphs_gaps_and_projections_go_side_by_side_too(make, monkeypatc
     many, _ = ends(make(3, **args), X, **given)
     monkeypatch.setattr(solving, "solve_many", one_by_one)
     single, _ = ends(make(3, **args), X, **given)
+    # which filling serves both half-steps depends on who asked for one last
+    rtol = 1e-4 if make is gappy else 1e-9
     for one, other in zip(many, single, strict=True):
-        np.testing.assert_allclose(one.history, other.history, rtol=1e-9)
+        np.testing.assert_allclose(one.history, other.history, rtol=rtol)
 
 
 def test_a_group_is_as_wide_as_memory_allows(monkeypatch):

@@ -110,7 +110,14 @@ def test_zeros_may_be_what_is_missing(loss):
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("solver", ["auto", "mu"])
 def test_no_gap_is_the_plain_model(loss, solver, monkeypatch):
-    fit = {"random_state": 0, "max_iter": 30, "tol": 0.0, "solver": solver, "beta_loss": loss}
+    fit = {
+        "init": "nndsvda",
+        "random_state": 0,
+        "max_iter": 30,
+        "tol": 0.0,
+        "solver": solver,
+        "beta_loss": loss,
+    }
     plain = partwise.NMF(3, **fit).fit(q.X)
     same = partwise.NMF(3, missing_values=np.nan, **fit).fit(q.X, entry_weight=np.ones(q.X.shape))
     assert np.array_equal(plain.components_, same.components_)
@@ -249,7 +256,8 @@ def test_held_out_entries_are_scored_and_no_others(loss, make):
     assert np.array_equal(hidden, np.isnan(gaps))
     assert np.array_equal(gaps[~hidden], q.X[~hidden])
     assert np.array_equal(held.values, q.X[held.rows, held.columns])
-    model = partwise.NMF(3, missing_values=np.nan, beta_loss=loss, random_state=0).fit(held.X)
+    fit = {"beta_loss": loss, "max_iter": 50, "tol": 0, "random_state": 0}
+    model = partwise.NMF(3, missing_values=np.nan, **fit).fit(held.X)
     Y = model.embedding_ @ model.components_
     if loss == KL:
         Y = np.maximum(Y, 1e-6 * held.values.mean())
@@ -327,7 +335,7 @@ def test_a_saved_model_still_takes_gaps(tmp_path):
 
 
 def test_a_filling_is_not_shared_far_from_where_it_was_made():
-    # the default start is far off: an old filling threw the parts off for good
+    # this start is far off: an old filling threw the parts off for good
     rng = np.random.default_rng(1)
     Y = rng.gamma(0.5, size=(300, 12)) @ rng.gamma(0.3, size=(12, 150))
     X = rng.poisson(10 * Y.mean() / Y.var() * Y).astype(float)
@@ -336,7 +344,7 @@ def test_a_filling_is_not_shared_far_from_where_it_was_made():
         partwise.NMF(12, missing_values=np.nan, init=init, tol=1e-3, random_state=0)
         .fit(X)
         .objective_
-        for init in (None, "random")
+        for init in ("nndsvda", "random")
     )
     assert usual <= 1.01 * chance
 
@@ -386,3 +394,12 @@ def test_weights_that_are_all_alike_are_the_plain_model(loss):
     twice = partwise.NMF(3, **fit).fit(q.X, entry_weight=np.full(q.X.shape, 2.0))
     assert np.allclose(twice.components_, plain.components_, rtol=1e-10, atol=1e-13)
     assert twice.objective_ == pytest.approx(2 * plain.objective_, rel=1e-10)
+
+
+def test_the_default_start_with_gaps_is_random():
+    X = np.where(mask(0.1) > 0, q.X, np.nan)
+    usual, chance = (
+        partwise.NMF(3, init=init, missing_values=np.nan, max_iter=5, tol=0, random_state=0).fit(X)
+        for init in (None, "random")
+    )
+    assert np.array_equal(usual.components_, chance.components_)

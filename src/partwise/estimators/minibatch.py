@@ -285,7 +285,7 @@ class MiniBatchNMF(Factorizer):
     def _start(self, sample: Any, k: int, H: Any, rng: np.random.RandomState) -> Array:
         """The first U, from some samples."""
         data = as_data(sample)
-        name = init_name(self._describe(), *data.shape, k)
+        name = init_name(self._describe(), data, k)
         if name == "custom":
             if H is None:
                 raise ValueError("init='custom' needs H.")

@@ -34,7 +34,8 @@ class NMF(Factorizer):
     n_components : int, "auto" or None, default="auto"
         Number of parts k. "auto": as many as rows of a custom H, else the number of features.
     init : {"random", "nndsvd", "nndsvda", "nndsvdar", "kmeans", "custom"}, default=None
-        Start. None: "nndsvda" if k <= min(n, p), else "random". "custom" takes W and H.
+        Start. None: "nndsvda" if k <= min(n, p) and every entry is seen, else "random". "custom"
+        takes W and H.
     solver : {"auto", "cd", "hals", "mu", "nesterov", "newton"}, default="auto"
         "hals" (and "cd", its name in scikit-learn): coordinate descent with several sweeps per
         product and extrapolation, Frobenius only. "nesterov": accelerated projected gradient,

@@ -40,6 +40,11 @@ class Lack:
         self.entries, self.seen, self.d = entries, seen, d
         self._last: dict[str, tuple[Array, Array]] = {}
 
+    @property
+    def nothing(self) -> bool:
+        """Whether every entry has all the weight of its row."""
+        return not self.seen and float(self.entries.row_sums().sum()) == 0
+
     def weighted(self, weights: Array | None, index: Array | None, n_rows: int) -> Lack:
         """AᵀΓE."""
         n = self.entries.shape[0]

@@ -2,7 +2,8 @@
 
 R starts of k parts have X [U₁ … U_R] in common, one pass over X instead of R. The rest is the
 loop's, start by start: Gram matrices (the R diagonal blocks alone), sweeps, momentum, guard and the
-end. So the result of each start is that of the loop alone, up to rounding in the products.
+end. So the result of each start is that of the loop alone, up to rounding in the products and, with
+gaps, to how old their filling is.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ def factors(what: Description, checked: Checked) -> list[Make]:
     rng = check_random_state(what.random_state)
     if what.printed and what.init in (None, "random"):
         return _each(what.n_init, rng, lambda child, first: _uniform(data, k, child))
-    name = init_name(what, *data.shape, k)
+    name = init_name(what, data, k)
     if name == "custom":
         V, U = _custom(what, checked)
         return [lambda: (data.rows(V.copy()), data.small(np.ascontiguousarray(U)), rng)]
@@ -106,11 +106,14 @@ def _custom(what: Description, checked: Checked) -> tuple[Array, Array]:
     return V, _validate.check_start(H, (k, p), dtype, "H", what.whom).T
 
 
-def init_name(what: Description, n: int, p: int, k: int) -> str:
-    """The kind of start that ``init`` means for this shape."""
+def init_name(what: Description, data: DataMatrix, k: int) -> str:
+    """The kind of start that ``init`` means for this X."""
+    most = min(data.shape)
     if what.init is None:
-        return "nndsvda" if k <= min(n, p) else "random"
-    if what.init.startswith("nndsvd") and k > min(n, p):
+        # an SVD of what fills the gaps is a start from which hidden entries run away
+        whole = data.lack is None or data.lack.nothing
+        return "nndsvda" if k <= most and whole else "random"
+    if what.init.startswith("nndsvd") and k > most:
         raise ValueError(
             f"init = '{what.init}' can only be used when n_components <= min(n_samples, n_features)"
         )
