@@ -16,11 +16,12 @@ from partwise.engine.data.sparse import SparseData
 from partwise.engine.graph_terms import Graph, GraphDivergence, Neighbors
 from partwise.engine.losses import Beta, Frobenius, KullbackLeibler
 from partwise.engine.problem import FactorModel, unit_columns
+from partwise.engine.residual import kkt_residual
 from partwise.engine.solvers import init
 from partwise.engine.solvers.codes import solve_codes
 from partwise.engine.solvers.loop import Settings, alternate
 from partwise.engine.solvers.steps import STEPS, hals, make_step, mu, nesterov, newton
-from partwise.engine.subproblems import Divergence, Quadratic, kkt_residual
+from partwise.engine.subproblems import Divergence, Quadratic
 from partwise.engine.sweeps import sweep_rows
 from partwise.engine.terms import Linear, Ridge
 from partwise.knowledge.labels import SharedRows, encode_labels
@@ -528,6 +529,8 @@ N, P, K = 9, 7, 3
 
 class Hidden:
     """A graph that is only known by its products."""
+
+    edges = None
 
     def __init__(self, W):
         self.product = lambda Z: W @ Z

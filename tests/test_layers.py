@@ -35,6 +35,7 @@ LAYERS = [
         "engine.terms",
         "engine.graph_terms",
         "engine.sparseness",
+        "engine.residual",
         "engine.subproblems",
     },
     {"engine.problem", "engine.concepts"},

@@ -18,7 +18,8 @@ from partwise.engine.data import blocks
 from partwise.engine.data.dense import DenseData
 from partwise.engine.data.sparse import SparseData
 from partwise.engine.losses import beta_of
-from partwise.engine.subproblems import Quadratic, kkt_residual
+from partwise.engine.residual import kkt_residual
+from partwise.engine.subproblems import Quadratic
 
 KL = "kullback-leibler"
 SOLVER_LOSS = [

@@ -12,7 +12,8 @@ import numpy as np
 
 from partwise.engine.data import DataMatrix
 from partwise.engine.numeric import Array, dot64
-from partwise.engine.subproblems import LEAST_MISFIT, Quadratic, Subproblem
+from partwise.engine.residual import LEAST_MISFIT
+from partwise.engine.subproblems import Quadratic, Subproblem
 from partwise.engine.terms import Linear, Term
 
 

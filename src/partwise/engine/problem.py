@@ -16,7 +16,8 @@ from partwise.engine.data import DataMatrix
 from partwise.engine.losses import Half, Loss, Seen
 from partwise.engine.maps import Smoothing
 from partwise.engine.numeric import floor, ratio
-from partwise.engine.subproblems import LEAST_MISFIT, Subproblem
+from partwise.engine.residual import LEAST_MISFIT
+from partwise.engine.subproblems import Subproblem
 from partwise.engine.terms import Place, Price, Term, UnitLength
 from partwise.knowledge.labels import SharedRows
 

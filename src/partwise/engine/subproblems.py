@@ -10,8 +10,8 @@ import numpy as np
 
 from partwise.engine import arrays
 from partwise.engine.arrays import StandardArray as Array
-from partwise.engine.arrays import namespace, spread
-from partwise.engine.numeric import dot64, inner64, norm64, ratio
+from partwise.engine.arrays import namespace
+from partwise.engine.numeric import dot64, inner64
 from partwise.engine.terms import Term
 
 
@@ -23,7 +23,7 @@ def add_terms(terms: Sequence[Term], Z: Array, neg: Array, pos: Array) -> tuple[
     return neg, pos
 
 
-def _blocks(*arrays: Any) -> Iterator[tuple[Any, ...]]:
+def row_runs(*arrays: Any) -> Iterator[tuple[Any, ...]]:
     """Runs of rows: temporaries as large as the factors would double the memory of a fit.
 
     A quarter of a megabyte stays in the cache, and is not asked of the system anew each time.
@@ -149,7 +149,7 @@ class Quadratic(Subproblem):
         """
         total = sum(term.change(new, old) for term in self.terms)
         half = 0.5 * self.G
-        for Z, Z0, C, d in _blocks(new, old, self.C, self.d):
+        for Z, Z0, C, d in row_runs(new, old, self.C, self.d):
             slope = (Z + Z0) @ half
             if d is not None:
                 slope *= d[:, None]
@@ -353,59 +353,3 @@ class Divergence(Subproblem):
 
     def split(self, Z: Array) -> tuple[Array, Array]:
         return add_terms(self.terms, Z, self.product, self.cost)
-
-
-#: ½‖X - Y‖² / ½‖X‖² below which a fit counts as perfect: float32's rounding of X, so that both
-#: precisions end alike. A divergence is a difference of sums: of a perfect fit, whose residual is
-#: like the root of its value, less is left above their rounding.
-LEAST_MISFIT = {"frobenius": 1.2e-7, "divergence": 1e-5}
-
-
-def misfit(value: float, size: float, least: float, tol: float = 0.0) -> float:
-    """‖X - Y‖/‖X‖: how much of the two halves of the loss's gradient is left when they cancel.
-
-    ``value`` is the objective, ``size`` that of Y = 0 (0: not known); below ``least``, and below
-    ``tol``, a fit is perfect to what was asked for.
-    """
-    if size <= 0:
-        return 1.0
-    return float(np.sqrt(np.clip(value / size, max(least, tol**2), 1.0)))
-
-
-def kkt_residual(sub: Subproblem, Z: Array, misfit: float = 1.0) -> float:
-    """‖projected gradient‖ / (misfit (‖neg‖ + ‖pos‖) + Σ ‖gradient of a term‖), at most 1.
-
-    neg and pos are the halves of the loss's gradient, which cancel as far as the fit is good; the
-    halves of a term's gradient are not told apart, so that they cannot hide what is left either.
-
-    Where the gradient is positive, entries below the mean of their column count in proportion:
-    at zero not at all, and a multiplicative update that is on its way there little; in the norms
-    below the fraction likewise. A row of weight d counts like d equal rows.
-    """
-    mean = Z.mean(axis=0) if sub.d is None else sub.d @ Z / sub.d.sum()
-    slopes = (term.gradient(Z) for term in sub.terms)
-    parts = [spread(part, Z) for part in (*sub.halves(Z), *slopes)]
-    if sub.held is not None:
-        parts = [part * (1 - sub.held) for part in parts]
-    blocks = _blocks(Z, sub.d, *parts)
-    free = sub.free
-    lengths = [_norms(here, *each, mean=mean, d=d, free=free) for here, d, *each in blocks]
-    gradient, minus, plus, *rest = np.linalg.norm(lengths, axis=0)
-    scale = misfit * (minus + plus) + sum(rest)
-    return min(1.0, float(gradient / scale)) if scale > 0 else 0.0
-
-
-def _norms(
-    Z: Array, neg: Array, pos: Array, *slopes: Array, mean: Array, d: Array | None, free: bool
-) -> list[float]:
-    """Norms of the projected gradient and of its parts, on some rows."""
-    xp = namespace(Z)
-    gradient = pos - neg
-    for slope in slopes:
-        gradient = gradient + slope
-    share = xp.ones_like(Z)
-    if not free:
-        share = xp.where(gradient > 0, xp.minimum(ratio(Z, spread(mean, Z)), 1), share)
-    if d is not None:
-        share = share * ratio(xp.ones_like(d), xp.sqrt(d))[:, None]
-    return [norm64(part * share) for part in (gradient, neg, pos, *slopes)]

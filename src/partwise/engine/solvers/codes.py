@@ -8,8 +8,9 @@ import numpy as np
 
 from partwise.engine.arrays import StandardArray as Array
 from partwise.engine.problem import FactorModel
+from partwise.engine.residual import kkt_residual
 from partwise.engine.solvers.steps import Step, bounded, hals
-from partwise.engine.subproblems import Filled, Quadratic, kkt_residual
+from partwise.engine.subproblems import Filled, Quadratic
 from partwise.engine.sweeps import sweep_rows
 
 

@@ -16,10 +16,10 @@ import numpy as np
 from partwise.engine.arrays import StandardArray as Array
 from partwise.engine.arrays import clip_at_zero, extrapolate, namespace
 from partwise.engine.numeric import norm64
+from partwise.engine.residual import kkt_residual, misfit
 from partwise.engine.solvers.checkpoint import Checkpoint
 from partwise.engine.solvers.state import Point, State
 from partwise.engine.solvers.steps import Step, mu
-from partwise.engine.subproblems import kkt_residual, misfit
 
 #: Iterations over which "converged" wants a relative fall of at most tol.
 LOOK_BACK = 10
