@@ -183,10 +183,11 @@ class Method:
         from partwise.engine.losses import make_loss
         from partwise.engine.problem import FactorModel
         from partwise.estimators.fitting.checking import check_knowledge
+        from partwise.estimators.fitting.description import Given
         from partwise.estimators.fitting.stating import objective
 
         what, given, data = self.make("mu", scale)._describe(), self.data(q), as_data(q.X)
-        knowledge = check_knowledge(what, given.get("y"), given.get("graph"), len(q.X))
+        knowledge = check_knowledge(what, Given(**given), len(q.X))
         pieces = objective(what, data, q.k, knowledge)
         weights = given.get("sample_weight")
         return FactorModel(data, make_loss(self.loss), weights=weights, **pieces)
