@@ -78,7 +78,7 @@ class SemiNMF(GraphFactorizer):
     >>> import numpy as np
     >>> from partwise import SemiNMF
     >>> X = np.random.default_rng(0).normal(size=(30, 5))
-    >>> model = SemiNMF(n_components=3, random_state=0).fit(X)
+    >>> model = SemiNMF(n_components=3, max_iter=2000, random_state=0).fit(X)
     >>> bool((model.embedding_ >= 0).all()), bool((model.components_ < 0).any())
     (True, True)
     """

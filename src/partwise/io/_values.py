@@ -113,6 +113,7 @@ def _parts(groups: Groups) -> dict[str, Any]:
         "found": groups.found,
         "weights": None if head is None else head.weights,
         "intercept": None if head is None else head.intercept,
+        "unit": groups.unit,
     }
 
 
@@ -197,7 +198,7 @@ class Decoder:
         parts = {key: self.decode(content[key]) for key in _parts(Groups(1, 0))}
         W, b = parts.pop("weights"), parts.pop("intercept")
         classes, codes = parts.pop("classes"), parts.pop("codes")
-        groups = Groups(**parts)
+        groups = Groups(**parts | {"unit": parts["unit"] is True})
         if classes is not None:
             groups.labels = Labels(classes, codes)
         if W is not None:
