@@ -168,6 +168,39 @@ def class_cost(y, n_components, components_per_class=1):
     return D
 
 
+def class_cost_in_doubt(P, n_components, components_per_class=1):
+    """D where P (n, c) are probabilities of the classes, rows of NaN unknown: the mean of D."""
+    n, c = P.shape
+    D = np.zeros((n, n_components))
+    for i in range(n):
+        for label in range(c) if not np.isnan(P[i]).any() else ():
+            if label * components_per_class < n_components:  # a class without parts costs nothing
+                cost = class_cost(
+                    np.append(np.arange(c), label), n_components, components_per_class
+                )
+                D[i] += P[i, label] * cost[-1]
+    return D
+
+
+def mixing_matrix(P):
+    """A of LpCNMF: one column a class with the probabilities, then one a sample without any."""
+    unknown = np.flatnonzero(np.isnan(P).any(axis=1))
+    A = np.hstack([np.nan_to_num(P), np.zeros((len(P), len(unknown)))])
+    for column, sample in enumerate(unknown, start=P.shape[1]):
+        A[sample, column] = 1.0
+    return A
+
+
+def spread_labels(W, P, n_iter=20000):
+    """Unknown rows become the weighted mean of their neighbours' rows, over and over."""
+    unknown = np.isnan(P).any(axis=1)
+    F = np.nan_to_num(P)
+    for _ in range(n_iter):
+        F[unknown] = (W @ F)[unknown] / floor(W.sum(axis=1))[unknown, None]
+    F[F.sum(axis=1) == 0] = np.nan  # no label reaches them
+    return F
+
+
 def label_graph(W, y, label_weight=1.0):
     """SemiGNMF's graph: same label, weight label_weight; different labels, no edge; else W."""
     W, y = np.array(W, dtype=np.float64), np.asarray(y)

@@ -27,6 +27,7 @@ ESTIMATORS = [
     partwise.SemiGNMF(**SHORT),
     partwise.CNMF(**SHORT),
     partwise.CNMF(beta_loss=KL, **SHORT),
+    partwise.LpCNMF(**SHORT),
     partwise.CDNMF(**SHORT),
     partwise.CDNMF(beta_loss=KL, **SHORT),
     partwise.NMFDC(**SHORT),
@@ -86,8 +87,8 @@ def expected_failures(estimator: Any) -> dict[str, str]:
     paper = getattr(estimator, "scale", None) == "paper"
     if pieces and (pieces.uses_labels or (pieces.graph_reg and paper)):
         expected |= dict.fromkeys(SAME_CODES, CODED_ALONE)
-    if name in ("GNMF", "SemiGNMF", "ConstrainedNMF", "SemiNMF"):
-        why = GRAPH_REPEATS if pieces.graph_reg else KMEANS_REPEATS
+    if name in ("GNMF", "SemiGNMF", "ConstrainedNMF", "SemiNMF", "LpCNMF"):
+        why = GRAPH_REPEATS if pieces.graph_reg or pieces.propagate else KMEANS_REPEATS
         expected |= dict.fromkeys(SAME_WEIGHTS, why)
     elif pieces and pieces.class_weight:
         expected |= dict.fromkeys(SAME_WEIGHTS, COST_REPEATS)

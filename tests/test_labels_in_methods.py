@@ -424,7 +424,7 @@ def test_weights_are_of_the_loss_and_not_of_the_class_cost():
 
 BAD = {
     "too short": (KNOWN[:-1], ValueError, "one entry for each of the 36 samples"),
-    "indicator": (np.eye(3)[Y], ValueError, "one label a sample"),
+    "no probabilities": (2 * np.eye(3)[Y], ValueError, "must add up to one"),
     "infinite": (np.where(KNOWN < 0, np.inf, KNOWN), ValueError, "infinity"),
     "mixed": ([1, "1"] * (N // 2), TypeError, "sorted together"),
 }

@@ -32,6 +32,7 @@ MODELS = {
     "GNMF": partwise.GNMF(3, **QUICK),
     "SemiGNMF": partwise.SemiGNMF(**QUICK),
     "CNMF": partwise.CNMF(**QUICK),
+    "LpCNMF": partwise.LpCNMF(**QUICK),
     "CDNMF": partwise.CDNMF(**QUICK),
     "NMFDC": partwise.NMFDC(**QUICK),
     "NSNMF": partwise.NSNMF(3, **QUICK),

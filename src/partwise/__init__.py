@@ -17,6 +17,7 @@ if TYPE_CHECKING:  # an editor knows every class; at run time each is imported w
     from partwise.estimators.consensus import Consensus, consensus
     from partwise.estimators.constrained import ConstrainedNMF
     from partwise.estimators.gnmf import GNMF, SemiGNMF
+    from partwise.estimators.lpcnmf import LpCNMF
     from partwise.estimators.minibatch import MiniBatchNMF
     from partwise.estimators.nmf import NMF, non_negative_factorization
     from partwise.estimators.nmfdc import NMFDC, NSNMF
@@ -55,6 +56,7 @@ __all__ = [
     "Choice",
     "Consensus",
     "ConstrainedNMF",
+    "LpCNMF",
     "MiniBatchNMF",
     "PartsClassifier",
     "Selection",

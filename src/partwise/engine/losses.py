@@ -22,7 +22,15 @@ from partwise.engine.arrays import (
 from partwise.engine.data import DataMatrix
 from partwise.engine.maps import Smoothing
 from partwise.engine.numeric import dot64, ratio
-from partwise.engine.subproblems import Divergence, Filled, Free, Quadratic, Signed, Subproblem
+from partwise.engine.subproblems import (
+    Divergence,
+    Filled,
+    Free,
+    Mixed,
+    Quadratic,
+    Signed,
+    Subproblem,
+)
 from partwise.engine.terms import Term
 
 NAMES = {"frobenius": 2.0, "kullback-leibler": 1.0, "itakura-saito": 0.0}
@@ -85,6 +93,8 @@ class Seen:
     S : Smoothing
     constant : float
         What the loss of X alone adds.
+    mixing : matrix or None
+        M = AᵀΓA where it is not diag(d): samples mix the rows of several classes.
     last : LastPass
     """
 
@@ -92,6 +102,7 @@ class Seen:
     d: Array | None
     S: Smoothing
     constant: float
+    mixing: Any = None
     last: LastPass = field(default_factory=LastPass)
 
 
@@ -211,6 +222,11 @@ class Frobenius(Loss):
             ]
         product = seen.R.dot if side == "V" else seen.R.tdot
         Cs = column_blocks(product(side_by_side(fixed)), [F.shape[1] for F in fixed])
+        if side == "V" and seen.mixing is not None:
+            return [
+                Mixed(C, _gram(seen, side, F), seen.mixing, Z, **_beside(seen, side, half))
+                for C, F, (Z, _), half in zip(Cs, fixed, points, halves, strict=True)
+            ]
         return [
             self.kinds[side](C, _gram(seen, side, F), **_beside(seen, side, half))
             for C, F, half in zip(Cs, fixed, halves, strict=True)
@@ -223,7 +239,9 @@ class Frobenius(Loss):
 
 
 def _gram(seen: Seen, side: str, F: Array) -> Array:
-    return F.T @ (F if side == "V" or seen.d is None else F * seen.d[:, None])
+    if side == "V" or seen.d is None:
+        return F.T @ F
+    return F.T @ (F * seen.d[:, None] if seen.mixing is None else seen.mixing @ F)
 
 
 def _beside(seen: Seen, side: str, half: Half) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from partwise.engine import arrays
 from partwise.engine.arrays import StandardArray as Array
 from partwise.engine.arrays import namespace, spread
 from partwise.engine.data import DataMatrix
+from partwise.engine.data.mixed import MixedData
 from partwise.engine.losses import Half, Loss, Seen
 from partwise.engine.maps import Smoothing
 from partwise.engine.numeric import floor, ratio
@@ -20,6 +21,7 @@ from partwise.engine.residual import LEAST_MISFIT
 from partwise.engine.subproblems import Subproblem
 from partwise.engine.terms import Place, Price, Term, UnitLength
 from partwise.knowledge.labels import SharedRows
+from partwise.knowledge.probabilities import MixedRows
 
 
 @dataclass(frozen=True)
@@ -50,8 +52,8 @@ class FactorModel:
     ----------
     data : DataMatrix
     loss : Loss
-    rows : SharedRows or None
-        The map A: samples that share a row of Z. None: each has its own.
+    rows : SharedRows, MixedRows or None
+        The map A: samples that share a row of Z, or mix several. None: each has its own.
     weights : (n,) array or None
         Sample weights γ of the loss.
     smoothing : float
@@ -76,7 +78,7 @@ class FactorModel:
         data: DataMatrix,
         loss: Loss,
         *,
-        rows: SharedRows | None = None,
+        rows: SharedRows | MixedRows | None = None,
         weights: NDArray[Any] | None = None,
         smoothing: float = 0.0,
         terms_V: Sequence[Term] = (),
@@ -91,14 +93,15 @@ class FactorModel:
         self.rows = None if rows is None or rows.is_identity else rows
         self.S, self.unit = Smoothing(smoothing), unit
         self.d: Array | None = None
-        self.R = data
+        self.R, mixing = data, None
         if weights is not None or self.rows is not None:
             n = data.shape[0]
-            index, n_rows = (None, n) if self.rows is None else (self.rows.index, self.rows.n_rows)
-            self.R = data.weighted(weights, index, n_rows)
+            self.R = self._gathered(weights)
             d = np.ones(n) if weights is None else weights
             d = (d if self.rows is None else self.rows.reduce(d)).astype(data.dtype)
             self.d = self.R.rows(d)
+        if isinstance(self.rows, MixedRows):
+            mixing = self.rows.gram(weights).astype(data.dtype)
         if self.R.lack is not None and self.R.lack.d is not None:
             self.d = self.R.lack.d
         self.terms: dict[str, list[Term]] = {"V": [], "U": []}
@@ -106,13 +109,23 @@ class FactorModel:
             for term in terms:
                 self.add_term(side, term)
         self.constant = loss.constant(data, self.weights)
-        self.seen = Seen(self.R, self.d, self.S, self.constant)
+        self.seen = Seen(self.R, self.d, self.S, self.constant, mixing)
         self.size = loss.size(data, self.weights)
         self.eps = float(np.finfo(data.dtype).eps)
         self.least = LEAST_MISFIT[loss.kind]
         self.sweeps = {"V": sweeps[0], "U": sweeps[1]}
         self.project = dict(project or {})
         self.held = None if held is None else self._hold(held)
+
+    def _gathered(self, weights: NDArray[Any] | None) -> DataMatrix:
+        """AᵀΓX."""
+        data, n = self.data, self.data.shape[0]
+        if isinstance(self.rows, MixedRows):  # it has what losses ask for, and no more
+            heavy = data if weights is None else data.weighted(weights, None, n)
+            return MixedData(heavy, self.rows)  # type: ignore[return-value]
+        if self.rows is None:
+            return data.weighted(weights, None, n)
+        return data.weighted(weights, self.rows.index, self.rows.n_rows)
 
     @property
     def newton_sides(self) -> str:

@@ -231,6 +231,46 @@ class Signed(Quadratic):
         return add_terms(self.terms, Z, *self.halves(Z))
 
 
+class Mixed(Quadratic):
+    """½ tr(ZᵀMZG) - ⟨C, Z⟩ + terms(Z) with M = AᵀΓA >= 0, whose rows add up to d.
+
+    M ≼ diag(d), so that ½ Σ d_i z_iᵀ G z_i with the slope at Z₀ is not below it: that quadratic has
+    C + (d ∘ Z₀ - M Z₀) G for its C. `value`, `change` and `gradient` are of the loss itself.
+    """
+
+    local = True
+
+    def __init__(self, given: Array, G: Array, mixing: Any, at: Array, **rest: Any) -> None:
+        apart = rest["d"][:, None] * at - mixing @ at
+        super().__init__(given + apart @ G, G, **rest)
+        self.given, self.mixing = given, mixing
+
+    def _pull(self, Z: Array) -> Array:
+        return (self.mixing @ Z) @ self.G
+
+    def value(self, Z: Array) -> float:
+        total = 0.5 * dot64(Z.T @ (self.mixing @ Z), self.G) - dot64(self.given, Z) + self.constant
+        if self.others is not None:
+            total += self.others()
+        return total + sum(term.value(Z) for term in self.terms)
+
+    def change(self, new: Array, old: Array) -> float:
+        slope = self._pull(0.5 * (new + old)) - self.given
+        return inner64(slope, new - old) + sum(term.change(new, old) for term in self.terms)
+
+    def halves(self, Z: Array) -> tuple[Array, Array]:
+        return self.given, self._pull(Z)
+
+    def split(self, Z: Array) -> tuple[Array, Array]:
+        return add_terms(self.terms, Z, *self.halves(Z))
+
+    def gradient(self, Z: Array) -> Array:
+        gradient = self._pull(Z) - self.given
+        for term in self.terms:
+            gradient = gradient + term.gradient(Z)
+        return gradient
+
+
 class Free(Quadratic):
     """A quadratic in a factor of any sign."""
 

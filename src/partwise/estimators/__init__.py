@@ -6,6 +6,7 @@ ESTIMATORS = {
     "GNMF": "partwise.estimators.gnmf",
     "SemiGNMF": "partwise.estimators.gnmf",
     "CNMF": "partwise.estimators.cnmf",
+    "LpCNMF": "partwise.estimators.lpcnmf",
     "CDNMF": "partwise.estimators.cdnmf",
     "NMFDC": "partwise.estimators.nmfdc",
     "NSNMF": "partwise.estimators.nmfdc",

@@ -54,8 +54,9 @@ class ConstrainedFactorizer(GroupedFactorizer):
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
             Non-negative samples.
-        y : array-like of shape (n_samples,), default=None
-            Labels in any order; -1, None or NaN where unknown.
+        y : array-like of shape (n_samples,) or (n_samples, n_classes), default=None
+            Labels in any order; -1, None or NaN where unknown. Or probabilities of the classes,
+            which add up to one; a row of NaN where unknown.
         sample_weight : array-like of shape (n_samples,), default=None
             Weights of the samples in the loss.
         entry_weight : {array-like, sparse matrix} of shape (n_samples, n_features), default=None
@@ -117,8 +118,9 @@ class GraphFactorizer(ConstrainedFactorizer):
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
             Non-negative samples.
-        y : array-like of shape (n_samples,), default=None
-            Labels in any order; -1, None or NaN where unknown.
+        y : array-like of shape (n_samples,) or (n_samples, n_classes), default=None
+            Labels in any order; -1, None or NaN where unknown. Or probabilities of the classes,
+            which add up to one; a row of NaN where unknown.
         graph : sparse matrix of shape (n_samples, n_samples), default=None
             A symmetric non-negative neighbour graph; None builds one where the model uses it.
         sample_weight : array-like of shape (n_samples,), default=None

@@ -128,8 +128,9 @@ class GroupedFactorizer(Grouped, Factorizer):
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
             Non-negative samples.
-        y : array-like of shape (n_samples,), default=None
-            Labels in any order; -1, None or NaN where unknown.
+        y : array-like of shape (n_samples,) or (n_samples, n_classes), default=None
+            Labels in any order; -1, None or NaN where unknown. Or probabilities of the classes,
+            which add up to one; a row of NaN where unknown.
         sample_weight : array-like of shape (n_samples,), default=None
             Weights of the samples in the loss.
         W, H : array-like, default=None

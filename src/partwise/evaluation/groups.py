@@ -18,6 +18,9 @@ from partwise.evaluation.cluster import Clustering, cluster_representation
 from partwise.knowledge.labels import Labels
 from partwise.knowledge.links import Links
 
+#: Probability of a class below which a label in doubt does not count for it.
+LEAST = 1e-3
+
 
 @dataclass(frozen=True, eq=False)
 class Head:
@@ -45,9 +48,9 @@ def features(V: Any) -> NDArray[np.float64]:
 
 
 def fit_head(
-    V: Any, rows: NDArray[np.int64], codes: NDArray[np.int64], weights: NDArray[Any] | None = None
+    V: Any, rows: NDArray[np.int64], P: NDArray[np.float64], weights: NDArray[Any] | None = None
 ) -> Head:
-    """Logistic regression of the classes ``codes`` of some rows, on the features of V.
+    """Logistic regression of the classes of some rows, with probabilities P, on the features of V.
 
     Both halves are centred and brought to a common spread first: a strong graph draws all codes
     together, and the penalty of the regression would drown what is left of their differences.
@@ -63,7 +66,9 @@ def fit_head(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         model = LogisticRegression(C=10.0, tol=1e-8, max_iter=1000)
-        model.fit((F[rows] - mean) / spread, codes, sample_weight=weights[rows])
+        at, codes = np.nonzero(P > LEAST)  # a label in doubt counts for each of its classes
+        each = rows[at]
+        model.fit((F[each] - mean) / spread, codes, sample_weight=weights[each] * P[at, codes])
     W, b = model.coef_.T / spread[:, None], model.intercept_
     if W.shape[1] == 1:  # two classes: scikit-learn keeps the difference of their scores
         W, b = np.hstack([-W / 2, W / 2]), np.concatenate([-b / 2, b / 2])
@@ -152,8 +157,8 @@ class Groups:
         if self.head is None:
             assert self.labels is not None
             rows = np.flatnonzero(self.labels.mask)
-            Z, codes = self._alike(V), self.labels.codes[rows]
-            self.head = fit_head(Z, rows, codes, self.weights)
+            P = self.labels.probabilities[rows]
+            self.head = fit_head(self._alike(V), rows, P, self.weights)
         return self.head
 
     def _alike(self, V: Any) -> NDArray[Any]:
@@ -163,15 +168,25 @@ class Groups:
             Z[self.labels.mask] = self.labelled
         return Z
 
+    def _chosen(self, P: NDArray[np.float64]) -> NDArray[np.int64]:
+        """The likeliest class by P; labelled samples keep their label, weighed by P if in doubt."""
+        labels = self.labels
+        assert labels is not None
+        if labels.shares is not None:
+            P = np.where(labels.mask[:, None], labels.shares * np.maximum(P, 1e-12), P)
+        best = P.argmax(axis=1)
+        return best if labels.doubtful else np.where(labels.mask, labels.codes, best)
+
     def names(self, V: Any) -> NDArray[Any]:
-        """The class of each training sample, or its cluster; labelled samples keep their label."""
+        """The class of each training sample, or its cluster; labelled samples keep their label.
+
+        Of a label in doubt, the class with the largest product of its probability and what the
+        codes say.
+        """
         if self.labels is None or not self.labels.n_labelled:
             return self.clustering(V).labels
         if self.decides:
-            codes = self.decision(V).probabilities(V).argmax(axis=1)
-            mask = self.labels.mask
-            codes[mask] = self.labels.codes[mask]
-            return self.labels.classes[codes]
+            return self.labels.classes[self._chosen(self.decision(V).probabilities(V))]
         given = self.labels.classes[self.labels.codes]
         return np.where(self.labels.mask, given, self.clustering(V).labels)
 
@@ -181,8 +196,7 @@ class Groups:
             return self.clustering(V).confidence(to_numpy(V))
         assert self.labels is not None
         P = self.decision(V).probabilities(self._alike(V))
-        chosen = np.where(self.labels.mask, self.labels.codes, P.argmax(axis=1))
-        return margins(P, chosen)
+        return margins(P, self._chosen(P))
 
     def predict(self, V: Any, new: Any) -> NDArray[Any]:
         """The class, or the cluster, of new samples with the codes ``new``."""

@@ -108,6 +108,7 @@ def _parts(groups: Groups) -> dict[str, Any]:
         "seed": groups.seed,
         "classes": None if labels is None else labels.classes,
         "codes": None if labels is None else labels.codes,
+        "shares": None if labels is None else labels.shares,
         "labelled": groups.labelled,
         "owners": groups.owners,
         "found": groups.found,
@@ -195,12 +196,13 @@ class Decoder:
         return Clustering(**parts, unit=bool(content.get("unit", False)), lengths=lengths)
 
     def _groups(self, content: Any) -> Groups:
+        content = {"shares": None, **content}  # which files of before have not
         parts = {key: self.decode(content[key]) for key in _parts(Groups(1, 0))}
         W, b = parts.pop("weights"), parts.pop("intercept")
-        classes, codes = parts.pop("classes"), parts.pop("codes")
+        classes, codes, shares = (parts.pop(key) for key in ("classes", "codes", "shares"))
         groups = Groups(**parts | {"unit": parts["unit"] is True})
         if classes is not None:
-            groups.labels = Labels(classes, codes)
+            groups.labels = Labels(classes, codes, shares)
         if W is not None:
             groups.head = Head(W, b)
         if not _sound(groups):
@@ -240,6 +242,11 @@ def _sound(groups: Groups) -> bool:
         or codes.size == 0
         or codes.min() < -1
         or codes.max() >= len(classes)
+    ):
+        return False
+    shares = labels.shares
+    if shares is not None and not (
+        _finite(shares, 2) and shares.shape == (codes.size, len(classes)) and shares.min() >= 0
     ):
         return False
     given, owners = groups.labelled, groups.owners

@@ -26,11 +26,15 @@ class Labels:
     classes : ndarray of shape (n_classes,)
         The classes that occur, sorted, in the user's own dtype.
     codes : int64 ndarray of shape (n_samples,)
-        Position in ``classes`` of each sample's class; -1 where it is unknown.
+        Position in ``classes`` of each sample's class, the likeliest where that is in doubt; -1
+        where it is unknown.
+    shares : float64 ndarray of shape (n_samples, n_classes) or None
+        Probabilities of the classes, zeros where nothing is known; None where all are certain.
     """
 
     classes: NDArray[Any]
     codes: NDArray[np.int64]
+    shares: NDArray[np.float64] | None = None
 
     @property
     def n_classes(self) -> int:
@@ -51,6 +55,18 @@ class Labels:
     def counts(self) -> NDArray[np.int64]:
         """Number of labelled samples of each class."""
         return np.bincount(self.codes[self.mask], minlength=self.n_classes)
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether some label is a probability of several classes."""
+        return self.shares is not None
+
+    @property
+    def probabilities(self) -> NDArray[np.float64]:
+        """(n_samples, n_classes); zeros where nothing is known."""
+        if self.shares is not None:
+            return self.shares
+        return np.equal.outer(self.codes, np.arange(self.n_classes)).astype(np.float64)
 
 
 def encode_labels(y: ArrayLike | None, n_samples: int) -> Labels | None:

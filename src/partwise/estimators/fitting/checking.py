@@ -19,8 +19,9 @@ from partwise.estimators._validate import warn
 from partwise.estimators.fitting.description import Checked, Description, Given, Knowledge
 from partwise.knowledge.graph import check_graph
 from partwise.knowledge.graph.neighborhood import Neighborhood
-from partwise.knowledge.labels import Labels, encode_labels
+from partwise.knowledge.labels import Labels
 from partwise.knowledge.links import Links, check_links
+from partwise.knowledge.probabilities import read_labels
 
 
 def check(estimator: Any, what: Description, X: Any, given: Given) -> Checked:
@@ -28,6 +29,8 @@ def check(estimator: Any, what: Description, X: Any, given: Given) -> Checked:
     check_terms(what)
     solver_name(what)
     entry_weight = _inputs.plain(given.entry_weight)
+    if what.mixed_labels and entry_weight is not None:
+        raise ValueError(f"{what.whom} takes no entry_weight, since codes are mixed; use CDNMF.")
     X = check_matrix(estimator, what, X, entry_weight, reset=True)
     knowledge = check_knowledge(what, given, X.shape[0])
     k = n_parts(what, X.shape[1], given.H, knowledge)
@@ -67,10 +70,11 @@ def solver_name(what: Description) -> str:
     else:
         name = "hals" if asked == "cd" else asked
         check_step(name, what.beta_loss, beta)
-    if what.graph_reg and beta == 1:
+    if (what.graph_reg or what.mixed_labels) and beta == 1:
         if asked not in ("auto", "mu"):
+            beside = "a graph" if what.graph_reg else "samples that mix classes"
             raise ValueError(
-                f"solver={asked!r} cannot minimise the KL divergence with a graph; "
+                f"solver={asked!r} cannot minimise the KL divergence with {beside}; "
                 "solvers that can: mu."
             )
         name = "mu"
@@ -190,17 +194,36 @@ def tame(
 
 def check_knowledge(what: Description, given: Given, n: int) -> Knowledge:
     """Labels, a user's own graph, and links."""
-    labels = encode_labels(_inputs.plain(given.y), n) if what.labelled else None
+    labels = read_labels(_inputs.plain(given.y), n) if what.labelled else None
+    if labels is not None and labels.doubtful:
+        _check_doubtful(what)
     _say_what_labels_do(what, labels)
     graph = None if given.graph is None else Neighborhood(check_graph(given.graph, n))
-    links = check_links(given.must_link, given.cannot_link, n, labels)
+    certain = labels if labels is None or not labels.doubtful else None
+    links = check_links(given.must_link, given.cannot_link, n, certain)
     if links is not None:
         _check_steps_for(what, links)
     return Knowledge(labels, graph, links)
 
 
+def _check_doubtful(what: Description) -> None:
+    """Refuse probabilities where a label has to be one or the other."""
+    if what.hard_labels and not what.mixed_labels:
+        raise ValueError(
+            f"{what.whom} lets samples of one label share a code, so labels must be certain; use "
+            "LpCNMF, where codes mix by probability, or CDNMF, whose costs do."
+        )
+    if what.graph_reg and what.label_weight is not None:
+        raise ValueError(
+            f"{what.whom} joins samples of one label in its graph, so labels must be certain; use "
+            "CDNMF or ConstrainedNMF(class_reg=...), whose costs go by probability."
+        )
+
+
 def _check_steps_for(what: Description, links: Links) -> None:
     """Refuse steps that may rise with links, and procedures that would lower them for free."""
+    if what.mixed_labels:
+        raise ValueError(f"{what.whom} takes no links, since codes are mixed; use CNMF or CDNMF.")
     if len(links.cannot) and what.cannot_link_reg:
         if what.graph_reg and what.beta == 1:
             raise ValueError(
@@ -224,11 +247,16 @@ def _check_steps_for(what: Description, links: Links) -> None:
 def _say_what_labels_do(what: Description, labels: Labels | None) -> None:
     if what.uses_labels and (labels is None or labels.n_labelled == 0):
         warn(f"{what.whom} was given no label: it is the model without labels.")
-    elif what.hard_labels and labels is not None and labels.counts.max() < 2:
+    elif labels is not None and what.hard_labels and _void(what, labels):
         warn(
             f"{what.whom}: no class has two labelled samples, so hard labels change nothing; "
             "label at least two samples of a class."
         )
+
+
+def _void(what: Description, labels: Labels) -> bool:
+    """Whether hard labels join nothing."""
+    return labels.counts.max() < 2 and not (what.propagate or labels.doubtful)
 
 
 def n_parts(what: Description, p: int, H: Any, knowledge: Knowledge) -> int:

@@ -47,6 +47,8 @@ class Description:
     n_components: int | str | None = "auto"
     beta_loss: str | float = "frobenius"
     hard_labels: bool = False
+    mixed_labels: bool = False  # samples mix the rows of their classes, by probability
+    propagate: bool = False  # labels spread over the graph first
     graph_reg: float = 0.0
     label_weight: float | None = None  # None: labels do not change the graph
     n_neighbors: int = 5

@@ -36,6 +36,8 @@ def publish(
             estimator.cg_iterations_ = term.cg_iterations
     V = publish_factors(estimator, checked, problem, found)
     publish_ending(estimator, problem.solver, found)
+    if what.mixed_labels:
+        publish_distributions(estimator, problem)
     if what.labelled:
         publish_groups(estimator, what, problem.knowledge, checked.k)
         _refine_groups(estimator, what, checked, problem)
@@ -73,6 +75,15 @@ def publish_ending(estimator: Any, solver: str, found: Found) -> None:
     estimator.kkt_residual_ = found.residual
     estimator.status_ = found.solution.status
     estimator.solver_ = solver
+
+
+def publish_distributions(estimator: Any, problem: Problem) -> None:
+    """Probabilities of the classes, as they entered the fit; NaN where nothing is known."""
+    vars(estimator).pop("label_distributions_", None)
+    labels = problem.knowledge.labels
+    if labels is not None:
+        P, mask = labels.probabilities, labels.mask[:, None]
+        estimator.label_distributions_ = np.where(mask, P, np.nan)
 
 
 def publish_groups(estimator: Any, what: Description, knowledge: Knowledge, k: int) -> None:

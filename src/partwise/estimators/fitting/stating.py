@@ -19,6 +19,7 @@ from partwise.estimators.fitting.description import Checked, Description, Knowle
 from partwise.estimators.fitting.starts import starts
 from partwise.estimators.fitting.terms import shared_rows, terms_on_codes, terms_on_parts
 from partwise.knowledge.graph.neighborhood import learn_neighborhood
+from partwise.knowledge.probabilities import propagate
 
 
 def state(what: Description, checked: Checked) -> Problem:
@@ -45,13 +46,16 @@ def state(what: Description, checked: Checked) -> Problem:
 
 
 def with_graph(what: Description, checked: Checked) -> Knowledge:
-    """What is known of the samples, with a graph where the objective has one."""
-    knowledge = checked.knowledge
-    if knowledge.neighbors is not None or not what.graph_reg:
-        return knowledge
-    samples, method = _inputs.searchable(checked.X)
-    how = (what.n_neighbors, what.weighting, what.bandwidth, method)
-    return replace(knowledge, neighbors=learn_neighborhood(samples, *how, what.seed))
+    """What is known of the samples, with a graph where it is used, and labels spread on it."""
+    knowledge, labels = checked.knowledge, checked.knowledge.labels
+    spread = what.propagate and labels is not None and labels.n_labelled > 0
+    if knowledge.neighbors is None and (what.graph_reg or spread):
+        samples, method = _inputs.searchable(checked.X)
+        how = (what.n_neighbors, what.weighting, what.bandwidth, method)
+        knowledge = replace(knowledge, neighbors=learn_neighborhood(samples, *how, what.seed))
+    if spread and labels is not None and knowledge.graph is not None:
+        return replace(knowledge, labels=propagate(knowledge.graph, labels))
+    return knowledge
 
 
 def objective(

@@ -14,12 +14,15 @@ from partwise.engine.terms import Guest, Linear, Ridge, Term
 from partwise.estimators.fitting.description import Description, Knowledge
 from partwise.knowledge.graph import semi_supervised_graph
 from partwise.knowledge.labels import Labels, SharedRows
+from partwise.knowledge.probabilities import MixedRows
 
 
-def shared_rows(what: Description, knowledge: Knowledge, n: int) -> SharedRows | None:
+def shared_rows(what: Description, knowledge: Knowledge, n: int) -> SharedRows | MixedRows | None:
     """The map A of hard labels and hard must-links; None where it is the identity."""
     labels = knowledge.labels if what.hard_labels else None
     links = knowledge.links
+    if labels is not None and labels.shares is not None:
+        return MixedRows(labels.shares)
     if links is not None and len(links.must) and what.must_link_reg is None:
         labels = links.groups(labels)
     if labels is None:
@@ -33,7 +36,7 @@ def terms_on_codes(
     data: DataMatrix,
     k: int,
     knowledge: Knowledge,
-    rows: SharedRows | None,
+    rows: SharedRows | MixedRows | None,
     *,
     new: bool,
 ) -> list[Term]:
@@ -98,14 +101,13 @@ def component_owners(n_classes: int, k: int, per_class: int) -> Array:
 def class_cost(labels: Labels, k: int, per_class: int) -> Array:
     """cdNMF's D (n, k): 1 where a labelled sample would use another class's component.
 
-    A class that has no component of its own (k too small) costs nothing.
+    Of a label in doubt, the probability that it is another class's. A class that has no component
+    of its own (k too small) costs nothing.
     """
     owner = component_owners(labels.n_classes, k, per_class)
-    codes = labels.codes[:, None]
-    D = (codes >= 0) & (owner[None, :] >= 0) & (owner[None, :] != codes)
-    homeless = ~np.isin(labels.codes, owner)
-    D[homeless] = False
-    return D.astype(np.float64)
+    classes = np.arange(labels.n_classes)
+    other = (owner[None, :] >= 0) & (owner[None, :] != classes[:, None])
+    return labels.probabilities @ (other & np.isin(classes, owner)[:, None])
 
 
 def graph_operator(
