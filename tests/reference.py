@@ -1354,9 +1354,14 @@ def nmf_l21(X, V0, U0, n_iter, *, eps):
     """Multiplicative updates for ½ Σ γ_i ‖x_i - U v_i‖² with γ_i = 1/√(‖r_i‖² + ε) renewed."""
     V, U = np.array(V0), np.array(U0)
     history = []
+
+    def weights():
+        return 1 / np.sqrt(((X - V @ U.T) ** 2).sum(axis=1) + eps)
+
     for _ in range(n_iter):
-        gamma = 1 / np.sqrt(((X - V @ U.T) ** 2).sum(axis=1) + eps)
+        gamma = weights()
         V = multiplicative(V, gamma[:, None] * (X @ U), gamma[:, None] * (V @ U.T @ U))
+        gamma = weights()
         U = multiplicative(U, X.T @ (gamma[:, None] * V), U @ (V.T @ (gamma[:, None] * V)))
         history.append(objective_l21(X, V, U, eps))
     return V, U, history

@@ -36,6 +36,8 @@ LAYERS = [
         "engine.graph_terms",
         "engine.sparseness",
         "engine.residual",
+        "engine.robust",
+        "engine.seen",
         "engine.subproblems",
     },
     {"engine.problem", "engine.concepts"},

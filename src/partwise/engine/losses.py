@@ -7,9 +7,8 @@ problem is `Seen`. With B = U S and F = V S, Y = V Bᵀ = F Uᵀ.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from partwise.engine.arrays import StandardArray as Array
 from partwise.engine.arrays import (
@@ -17,11 +16,10 @@ from partwise.engine.arrays import (
     column_sums64,
     namespace,
     side_by_side,
-    spread,
 )
 from partwise.engine.data import DataMatrix
-from partwise.engine.maps import Smoothing
-from partwise.engine.numeric import dot64, ratio
+from partwise.engine.numeric import dot64
+from partwise.engine.seen import Half, Seen
 from partwise.engine.subproblems import (
     Divergence,
     Filled,
@@ -31,92 +29,9 @@ from partwise.engine.subproblems import (
     Signed,
     Subproblem,
 )
-from partwise.engine.terms import Term
 
-NAMES = {"frobenius": 2.0, "kullback-leibler": 1.0, "itakura-saito": 0.0}
-
-
-class Pass(NamedTuple):
-    """What a pass over X said of one pair of factors."""
-
-    Z: Array
-    U: Array
-    total: float  # Σ x log y for KL, the divergence for other β
-    product: Any  # for the step on ``side``; None where the pass made none
-    side: str
-
-
-class LastPass:
-    """The last pass over X: its value and product serve the step that begins at the same factors.
-
-    Factors are never written to once a step has returned them, so a pair is known by identity.
-    """
-
-    def __init__(self) -> None:
-        self._last: Pass | None = None
-
-    def at(self, Z: Array, U: Array) -> Pass | None:
-        last = self._last
-        return last if last is not None and last.Z is Z and last.U is U else None
-
-    def keep(self, Z: Array, U: Array, total: float, product: Any, side: str = "V") -> Pass:
-        self._last = Pass(Z, U, total, product, side)
-        return self._last
-
-    def product(self, Z: Array, U: Array, side: str) -> Any:
-        """The product for the step on ``side`` at these factors, if there is one."""
-        last = self.at(Z, U)
-        return last.product if last is not None and last.side == side else None
-
-    def rescale(self, old: tuple[Array, Array], new: tuple[Array, Array], lengths: Array) -> None:
-        """Lengths have moved from U to Z: Y is the same, (X/Y) B shrinks and (X/Y)ᵀ F grows."""
-        last = self.at(*old)
-        if last is None:
-            return
-        product = last.product
-        if product is not None:
-            lengths = spread(lengths, product)
-            product = ratio(product, lengths) if last.side == "V" else product * lengths
-        self.keep(*new, last.total, product, last.side)
-
-
-@dataclass
-class Seen:
-    """What a loss sees of a problem.
-
-    Attributes
-    ----------
-    R : DataMatrix
-        The data with sample weights and shared rows summed in, AᵀΓX.
-    d : (n,) array or None
-        The weight of each row of R; None means ones.
-    S : Smoothing
-    constant : float
-        What the loss of X alone adds.
-    mixing : matrix or None
-        M = AᵀΓA where it is not diag(d): samples mix the rows of several classes.
-    last : LastPass
-    """
-
-    R: DataMatrix
-    d: Array | None
-    S: Smoothing
-    constant: float
-    mixing: Any = None
-    last: LastPass = field(default_factory=LastPass)
-
-
-@dataclass(frozen=True)
-class Half:
-    """What a half-step has beside the loss: its terms, the other factor's, and how long to sweep.
-
-    ``others()`` is the value of the terms on the other factor.
-    """
-
-    terms: Sequence[Term] = ()
-    others: Callable[[], float] | None = None
-    sweeps: int = 1
-    free: bool = True  # whether every entry moves: second-order sweeps cannot hold one
+#: β of each name; "l21" (`engine.robust`) is squares of which each sample's weight follows its fit.
+NAMES = {"frobenius": 2.0, "kullback-leibler": 1.0, "itakura-saito": 0.0, "l21": 2.0}
 
 
 class Loss(ABC):
@@ -135,6 +50,15 @@ class Loss(ABC):
     beta: float
     kind: str
     unit_norm: int
+
+    @property
+    def degree(self) -> float:
+        """q where the loss of s X and s Y is s^q that of X and Y."""
+        return self.beta
+
+    def prepared(self, data: DataMatrix) -> Loss:
+        """The same with what it takes from the data."""
+        return self
 
     @abstractmethod
     def constant(self, data: DataMatrix, weights: Array | None) -> float:
@@ -224,18 +148,18 @@ class Frobenius(Loss):
         Cs = column_blocks(product(side_by_side(fixed)), [F.shape[1] for F in fixed])
         if side == "V" and seen.mixing is not None:
             return [
-                Mixed(C, _gram(seen, side, F), seen.mixing, Z, **_beside(seen, side, half))
+                Mixed(C, _gram(seen, side, F), seen.mixing, Z, **beside_products(seen, side, half))
                 for C, F, (Z, _), half in zip(Cs, fixed, points, halves, strict=True)
             ]
         return [
-            self.kinds[side](C, _gram(seen, side, F), **_beside(seen, side, half))
+            self.kinds[side](C, _gram(seen, side, F), **beside_products(seen, side, half))
             for C, F, half in zip(Cs, fixed, halves, strict=True)
         ]
 
     def _filled(self, seen: Seen, side: str, F: Array, at: Array, half: Half) -> Filled:
         """The problem in the factor that is ``at``, F the other with S, where entries lack."""
         gaps = seen.R.half(side, F, at)  # type: ignore[attr-defined]
-        return Filled(gaps, _gram(seen, side, F), **_beside(seen, side, half))
+        return Filled(gaps, _gram(seen, side, F), **beside_products(seen, side, half))
 
 
 def _gram(seen: Seen, side: str, F: Array) -> Array:
@@ -244,7 +168,7 @@ def _gram(seen: Seen, side: str, F: Array) -> Array:
     return F.T @ (F * seen.d[:, None] if seen.mixing is None else seen.mixing @ F)
 
 
-def _beside(seen: Seen, side: str, half: Half) -> dict[str, Any]:
+def beside_products(seen: Seen, side: str, half: Half) -> dict[str, Any]:
     """What a quadratic has beside its products."""
     return {
         "d": seen.d if side == "V" else None,

@@ -14,10 +14,11 @@ from partwise.engine.arrays import StandardArray as Array
 from partwise.engine.arrays import namespace, spread
 from partwise.engine.data import DataMatrix
 from partwise.engine.data.mixed import MixedData
-from partwise.engine.losses import Half, Loss, Seen
+from partwise.engine.losses import Loss
 from partwise.engine.maps import Smoothing
 from partwise.engine.numeric import floor, ratio
 from partwise.engine.residual import LEAST_MISFIT
+from partwise.engine.seen import Half, Samples, Seen
 from partwise.engine.subproblems import Subproblem
 from partwise.engine.terms import Place, Price, Term, UnitLength
 from partwise.knowledge.labels import SharedRows
@@ -88,6 +89,7 @@ class FactorModel:
         project: Mapping[str, Callable[[Array], Array]] | None = None,
         sweeps: tuple[int, int] = (1, 1),
     ) -> None:
+        loss = loss.prepared(data)
         self.data, self.loss = data, loss
         self.weights = None if weights is None else data.rows(weights)
         self.rows = None if rows is None or rows.is_identity else rows
@@ -109,7 +111,11 @@ class FactorModel:
             for term in terms:
                 self.add_term(side, term)
         self.constant = loss.constant(data, self.weights)
-        self.seen = Seen(self.R, self.d, self.S, self.constant, mixing)
+        counts = None
+        if self.rows is not None:
+            counts = self.R.rows(self.rows.counts.astype(data.dtype))
+        samples = Samples(data, self.weights, self.rows, counts)
+        self.seen = Seen(self.R, self.d, self.S, self.constant, samples, mixing)
         self.size = loss.size(data, self.weights)
         self.eps = float(np.finfo(data.dtype).eps)
         self.least = LEAST_MISFIT[loss.kind]
@@ -262,8 +268,7 @@ class FactorModel:
         if self.weights is None or self.d is None:
             return mean
         sums = self.data.mean_rows(self.rows, V * arrays.cast(self.weights, V.dtype)[:, None])
-        counts = self.R.rows(self.rows.counts.astype(self.data.dtype))
-        weighted = sums * ratio(counts, self.d)[:, None]
+        weighted = sums * ratio(self.seen.samples.counts, self.d)[:, None]
         return namespace(mean).where(self.d[:, None] > 0, weighted, mean)
 
     def expand(self, Z: Array) -> Array:

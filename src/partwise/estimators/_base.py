@@ -20,6 +20,7 @@ from partwise.estimators._callbacks import CallbackSupportMixin
 from partwise.estimators.fitting import Description
 from partwise.estimators.fitting.new_samples import code
 
+#: With a number for any other β.
 LOSS = [StrOptions(set(NAMES)), Interval(Real, None, None, closed="neither")]
 
 

@@ -31,7 +31,7 @@ class ConstrainedFactorizer(GroupedFactorizer):
 
     _parameter_constraints: dict[str, Any] = {
         **GroupedFactorizer._parameter_constraints,
-        "beta_loss": [StrOptions({"frobenius", "kullback-leibler"})],
+        "beta_loss": [StrOptions({"frobenius", "kullback-leibler", "l21"})],
     }
     scale = "unit"
 

@@ -9,8 +9,9 @@ Class = TypeVar("Class", bound=type)
 PARTS = {
     "n_components": """n_components : int or "auto", default="auto"
         Number of parts k. "auto": the classes in y; without labels as in scikit-learn.""",
-    "beta_loss": """beta_loss : {"frobenius", "kullback-leibler"}, default="frobenius"
-        The loss.""",
+    "beta_loss": """beta_loss : {"frobenius", "kullback-leibler", "l21"}, default="frobenius"
+        The loss; "l21" is Frobenius with samples that are outliers counted by the length of their
+        residual, as in `NMF`. Penalties have the weights of Frobenius there.""",
     "solver": """solver : {"auto", "mu", "hals", "nesterov", "newton"}, default="auto"
         "mu" is the paper's own multiplicative update; "hals" and "nesterov" (Frobenius) and
         "newton" (Kullback-Leibler) minimise the same objective faster. "auto": "hals" or

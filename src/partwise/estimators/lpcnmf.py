@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from sklearn.utils._param_validation import StrOptions
+
 from partwise.estimators._constrained import GRAPH_CONSTRAINTS, GraphFactorizer
 from partwise.estimators._docs import documented
 from partwise.estimators.fitting import Description
@@ -40,7 +42,8 @@ class LpCNMF(GraphFactorizer):
         Let labels spread over the graph. False: only samples with a label mix, by the
         probabilities in y.
     {graph}
-    {beta_loss}
+    beta_loss : {"frobenius", "kullback-leibler"}, default="frobenius"
+        The loss.
     solver : {"auto", "mu", "hals", "nesterov"}, default="auto"
         "mu" is the multiplicative update of the paper, "hals" ("auto") and "nesterov" minimise the
         same objective faster. Kullback-Leibler has "mu" only.
@@ -90,6 +93,7 @@ class LpCNMF(GraphFactorizer):
         **{k: v for k, v in GraphFactorizer._parameter_constraints.items() if k not in ABSENT},
         **{k: v for k, v in GRAPH_CONSTRAINTS.items() if k != "graph_reg"},
         "propagate": ["boolean"],
+        "beta_loss": [StrOptions({"frobenius", "kullback-leibler"})],
     }
 
     def __init__(

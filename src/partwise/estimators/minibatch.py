@@ -18,7 +18,7 @@ from sklearn.utils.validation import _check_n_features, check_is_fitted
 
 from partwise.engine.data import as_data
 from partwise.engine.data.stream import Batch, InMemory, RowSource, row_source
-from partwise.engine.losses import beta_of, make_loss
+from partwise.engine.losses import NAMES, beta_of, make_loss
 from partwise.engine.numeric import Array, blas_threads
 from partwise.engine.problem import FactorModel
 from partwise.engine.solvers import init as starts
@@ -161,7 +161,7 @@ class MiniBatchNMF(Factorizer):
         "n_components": Factorizer._parameter_constraints["n_components"],
         "init": Factorizer._parameter_constraints["init"],
         "batch_size": [Interval(Integral, 1, None, closed="left")],
-        "beta_loss": LOSS,
+        "beta_loss": [StrOptions(set(NAMES) - {"l21"}), LOSS[1]],
         "tol": [Interval(Real, 0, None, closed="left")],
         "max_no_improvement": [Interval(Integral, 1, None, closed="left"), None],
         "max_iter": [Interval(Integral, 1, None, closed="left")],

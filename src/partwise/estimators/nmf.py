@@ -42,8 +42,12 @@ class NMF(Factorizer):
         Frobenius only. "newton": second-order coordinate sweeps, Kullback-Leibler only. "mu":
         multiplicative updates, every loss. "auto": "hals", "newton" or "mu", by the loss (for
         tensors under Kullback-Leibler "mu").
-    beta_loss : float or {"frobenius", "kullback-leibler", "itakura-saito"}, default="frobenius"
-        The β-divergence to minimise (2, 1, 0).
+    beta_loss : float or {"frobenius", "kullback-leibler", "itakura-saito", "l21"}, \
+            default="frobenius"
+        The β-divergence to minimise (2, 1, 0). "l21": Σ_i √(‖x_i - U v_i‖² + ε²) with ε a
+        thousandth of the mean length of a sample, so that samples that are outliers count by the
+        length of their residual and not by its square (D. Kong, C. Ding, H. Huang 2011). Each
+        half-step is a Frobenius problem with weights that follow the residuals.
     tol : float, default=1e-4
         Stop when the relative KKT residual is at most this, and the objective fell by at most this
         share in ten iterations. The residual is the larger over both factors of ‖projected
@@ -106,6 +110,8 @@ class NMF(Factorizer):
     reconstruction_err_ : float
         √(2 loss), as in scikit-learn: the Frobenius norm of the residual, or the root of twice the
         divergence.
+    l21_epsilon_ : float
+        ε, if ``beta_loss="l21"``.
     objective_ : float
         The objective at the end, penalties included.
     objective_history_ : ndarray of shape (n_iter,)

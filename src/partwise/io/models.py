@@ -68,6 +68,7 @@ ATTRIBUTES = frozenset(
         "embedding_",
         "feature_names_in_",
         "kkt_residual_",
+        "l21_epsilon_",
         "label_distributions_",
         "n_components_",
         "n_features_in_",

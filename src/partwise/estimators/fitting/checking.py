@@ -31,6 +31,11 @@ def check(estimator: Any, what: Description, X: Any, given: Given) -> Checked:
     entry_weight = _inputs.plain(given.entry_weight)
     if what.mixed_labels and entry_weight is not None:
         raise ValueError(f"{what.whom} takes no entry_weight, since codes are mixed; use CDNMF.")
+    if what.robust and (what.missing_values is not None or entry_weight is not None):
+        raise ValueError(
+            "missing_values and entry_weight need beta_loss 'frobenius' or 'kullback-leibler', got "
+            "'l21'."
+        )
     X = check_matrix(estimator, what, X, entry_weight, reset=True)
     knowledge = check_knowledge(what, given, X.shape[0])
     k = n_parts(what, X.shape[1], given.H, knowledge)

@@ -15,6 +15,7 @@ from partwise.engine.data import DataMatrix
 from partwise.engine.losses import Loss, SignedFrobenius, beta_of, make_loss
 from partwise.engine.numeric import Array
 from partwise.engine.problem import FactorModel
+from partwise.engine.robust import RowLengths
 from partwise.engine.solvers.batch import Start
 from partwise.engine.solvers.loop import Settings, Solution
 from partwise.engine.terms import Term
@@ -91,7 +92,14 @@ class Description:
     @property
     def loss(self) -> Loss:
         """The loss itself."""
+        if self.robust:
+            return RowLengths()
         return SignedFrobenius() if self.free_parts else make_loss(self.beta_loss)
+
+    @property
+    def robust(self) -> bool:
+        """Whether samples count by the length of their residual, and not by its square."""
+        return self.beta_loss == "l21"
 
     @property
     def printed(self) -> bool:

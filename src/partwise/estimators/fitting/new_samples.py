@@ -14,6 +14,7 @@ from partwise.engine.data import DataMatrix
 from partwise.engine.graph_terms import Anchored, AnchoredDivergence
 from partwise.engine.numeric import Array
 from partwise.engine.problem import FactorModel
+from partwise.engine.robust import RowLengths
 from partwise.engine.solvers.codes import solve_codes, start_codes
 from partwise.estimators import _inputs
 from partwise.estimators._progress import full_device
@@ -42,7 +43,7 @@ class Coded:
     @property
     def value(self) -> float:
         """The objective, penalties included."""
-        return self.model.exact_value(self.Z, self.U) * self.factor**self.model.loss.beta
+        return self.model.exact_value(self.Z, self.U) * self.factor**self.model.loss.degree
 
 
 def code(estimator: Any, X: Any, graph: Any = None) -> Coded:
@@ -51,14 +52,18 @@ def code(estimator: Any, X: Any, graph: Any = None) -> Coded:
     with full_device(what.whom):
         X = check_matrix(estimator, what, X, reset=False)
         tamed = tame(what, X)
-        model = code_model(estimator, what, tamed.data, X, graph)
+        model = code_model(estimator, what, tamed.data, X, graph, tamed.factor)
         return Coded(model, *solve_new(estimator, what, model, tamed.factor), tamed.factor)
 
 
 def code_model(
-    estimator: Any, what: Description, data: DataMatrix, X: Any, graph: Any
+    estimator: Any, what: Description, data: DataMatrix, X: Any, graph: Any, factor: float = 1.0
 ) -> FactorModel:
     """The problem of new samples: no labels, and neighbours among those of the fit."""
+    loss = what.loss
+    if isinstance(loss, RowLengths):
+        known = vars(estimator).get("l21_epsilon_")  # not where somebody brought the parts
+        loss = RowLengths(None if known is None else known / factor)
     k = estimator.components_.shape[0]
     pieces = objective(what, data, k, Knowledge(), new=True)
     kept = vars(estimator).get("_neighborhood")
@@ -69,7 +74,7 @@ def code_model(
         pieces["terms_V"].append(make.to(W, V, what.graph_reg))
     elif graph is not None:
         raise ValueError("graph is for models that were fitted on one: graph_reg > 0.")
-    return FactorModel(data, what.loss, **pieces)
+    return FactorModel(data, loss, **pieces)
 
 
 def solve_new(

@@ -11,6 +11,7 @@ from partwise.engine.arrays import contiguous, to_numpy
 from partwise.engine.data import as_data
 from partwise.engine.graph_terms import GraphDivergence
 from partwise.engine.numeric import Array
+from partwise.engine.robust import RowLengths
 from partwise.estimators._validate import warn
 from partwise.estimators.fitting.description import (
     Checked,
@@ -48,10 +49,13 @@ def publish_factors(estimator: Any, checked: Checked, problem: Problem, found: F
     """Codes, parts and objective in the units of X and of the sample weights."""
     model, Z, U = problem.model, found.Z, found.U
     loss = found.objective - model.penalty("V", Z, U) - model.penalty("U", Z, U)
-    grow = checked.factor**model.loss.beta * checked.weight_scale
+    grow = checked.factor**model.loss.degree * checked.weight_scale
     V, H = factors(checked, problem, Z, U)
     estimator._n_components = estimator.n_components_ = checked.k
     estimator.components_, estimator.embedding_ = H, V
+    vars(estimator).pop("l21_epsilon_", None)
+    if isinstance(model.loss, RowLengths):
+        estimator.l21_epsilon_ = model.loss.epsilon * checked.factor
     estimator.objective_ = found.objective * grow
     estimator.objective_history_ = np.asarray(found.solution.history) * grow
     estimator.reconstruction_err_ = float(np.sqrt(2 * max(loss, 0.0)) * np.sqrt(grow))
@@ -131,7 +135,8 @@ def _as_if_unlabelled(
     local = isinstance(X, np.ndarray) or sp.issparse(X)  # elsewhere all are coded
     if local:
         data, graph = as_data(X[rows]), None if graph is None else graph[rows]
-    model = code_model(estimator, what, data, data, graph if what.graph_reg else None)
+    edges = graph if what.graph_reg else None
+    model = code_model(estimator, what, data, data, edges, checked.factor)
     codes = model.data.result(solve_new(estimator, what, model, checked.factor)[0])
     codes = np.asarray(to_numpy(codes)) * np.sqrt(checked.factor)
     return codes if local else codes[rows]
