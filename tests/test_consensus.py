@@ -9,9 +9,12 @@ from matplotlib import pyplot as plt
 from scipy.optimize import linear_sum_assignment
 
 from partwise import CF, CNMF, GNMF, NMF, SparseNMF, choose_k, consensus, io, plot
+from partwise.engine import kernels
 from partwise.engine.data import as_data
-from partwise.engine.solvers import batch
+from partwise.engine.residual import kkt_residual
+from partwise.engine.solvers import batch, wide
 from partwise.engine.solvers.loop import alternate
+from partwise.engine.subproblems import Quadratic
 from partwise.estimators import fitting
 from partwise.estimators._progress import Progress
 from partwise.estimators.choice import _decide, cophenetic_correlation
@@ -57,6 +60,8 @@ def as_dask(X):
 def test_starts_side_by_side_are_the_starts_alone(kind, monkeypatch):
     X, _, _ = planted()
     monkeypatch.setattr(batch, "WIDEST", 9)  # 5 starts of 3 parts: a group of 3, one of 2
+    monkeypatch.setattr(wide, "CACHE", 0)
+    monkeypatch.setattr(wide, "NARROWEST", 9)  # three, and others in the place of those that end
     args = {"n_init": 5, "random_state": 0, "tol": 1e-2, "max_iter": 60}
     many, model = ends(NMF(3, **args), kind(X))
     monkeypatch.setattr(solving, "solve_many", one_by_one)
@@ -67,6 +72,59 @@ def test_starts_side_by_side_are_the_starts_alone(kind, monkeypatch):
         assert one.status == other.status
         np.testing.assert_allclose(one.history, other.history, rtol=1e-9)  # rounding of products
     np.testing.assert_allclose(model.components_, alone.components_, atol=1e-7)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_wide_half_steps_are_sweeps_and_their_sums(dtype):
+    rng = np.random.RandomState(0)
+    n, k, runs = 150, 5, 3  # a block that is not full, a width that is no multiple of four
+    Z, old, C = (rng.uniform(size=(n, runs * k)).astype(dtype) for _ in range(3))
+    factors = rng.uniform(size=(runs, 20, k)).astype(dtype)
+    factors[1, :, 2] = 0  # a part without curvature
+    G = factors.transpose(0, 2, 1) @ factors
+    weights = np.array([0, 0.5, 1], dtype)
+    side = wide.Side(Z.copy(), wide.blocked(old), G, 2, np.empty_like(Z))
+    changed = side.step(3 * C, G, weights)
+    new = wide.unblocked(side.old, n)
+    for r in range(runs):
+        own = wide.columns(r, k)
+        z, c = Z[:, own].copy(), np.ascontiguousarray(3 * C[:, own])
+        none = np.zeros((1, 1), dtype)
+        kernels.hals_rows(z, c, G[r], np.ones(1, dtype), none, none, 2, wide.STOP, 0.0)
+        np.testing.assert_allclose(new[:, own], z, rtol=0, atol=2e-6)
+        beyond = np.maximum(z + weights[r] * (z - old[:, own]), 0)
+        np.testing.assert_allclose(side.Z[:, own], beyond, rtol=0, atol=5e-6)
+        np.testing.assert_allclose(side.gram[r], beyond.T @ beyond, rtol=1e-5)
+        sub = Quadratic(c.astype(float), G[r].astype(float))
+        wanted = [sub.change(z, Z[:, own]), sub.change(beyond, z)]
+        np.testing.assert_allclose(changed[r], wanted, rtol=1e-4, atol=1e-3)
+    squares = np.zeros((runs, 3))
+    kernels.residual_norms(Z, C, G, Z.mean(axis=0), squares)
+    slope, minus, plus = np.sqrt(squares).T
+    for r in range(runs):
+        own = wide.columns(r, k)
+        sub = Quadratic(np.ascontiguousarray(C[:, own]), G[r])
+        wanted = kkt_residual(sub, np.ascontiguousarray(Z[:, own]), 0.5)
+        np.testing.assert_allclose(min(1, slope[r] / (0.5 * (minus + plus)[r])), wanted, rtol=1e-5)
+
+
+def test_what_the_guard_stops_the_loop_finishes(monkeypatch):
+    X, _, _ = planted()
+    args = {"n_init": 3, "random_state": 0, "tol": 1e-6, "max_iter": 80}
+    several, _ = ends(NMF(3, **args), X)
+    accept = wide.Wide.accept
+
+    def doubting(self, value, *rest):  # every step of the second start from the fifth on
+        odd = np.array([n == 1 and len(h) > 4 for n, h in zip(self.numbers, self.history)])
+        accept(self, np.where(odd, np.inf, value), *rest)
+
+    monkeypatch.setattr(wide.Wide, "accept", doubting)
+    doubted, _ = ends(NMF(3, **args), X)
+    for r in (0, 2):
+        np.testing.assert_allclose(doubted[r].history, several[r].history, rtol=1e-9)
+    assert len(set(doubted[1].history[4:8])) == 1  # three in a row were taken back
+    np.testing.assert_allclose(doubted[1].history[-1], several[1].history[-1], rtol=1e-6)
+    assert doubted[1].n_iter == len(doubted[1].history) <= 80
 
 
 def gappy(k, **args):
@@ -227,7 +285,7 @@ def test_bad_choices_are_answered(given, words):
 def test_the_folder_of_cnmf_comes_back(tmp_path):
     X, _, _ = planted(n=30)
     found = consensus(X, 3, n_runs=5, random_state=0)
-    names = [f"gene {j}" for j in range(40)]
+    names = [f"gene {j}" for j in range(38)] + ["a\tb", 'say "x"']
     home = io.write_cnmf(found, tmp_path, "demo", features=names)
     assert (home / "demo.usages.k_3.dt_0_5.consensus.txt").is_file()
     with np.load(home / "cnmf_tmp" / "demo.spectra.k_3.merged.df.npz") as file:
@@ -240,7 +298,9 @@ def test_the_folder_of_cnmf_comes_back(tmp_path):
     assert features == names
     assert len(samples) == 30
     for field in ("parts", "usages", "spectra", "stability", "pooled", "density", "groups"):
-        np.testing.assert_allclose(getattr(back, field), getattr(found, field), atol=1e-12)
+        np.testing.assert_allclose(
+            getattr(back, field), getattr(found, field), rtol=1e-8
+        )  # nine digits
     with pytest.raises(FileExistsError):
         io.write_cnmf(found, tmp_path, "demo")
     with pytest.raises(ValueError, match="features must be 40 names"):

@@ -96,7 +96,8 @@ def consensus(
     n_runs : int, default=100
         Runs, each from a start of its own; under the Frobenius loss they are fitted side by side.
     estimator : estimator, default=None
-        The model of a run: any of this package with ``n_components``. None: `NMF`.
+        The model of a run: any of this package with ``n_components``. None: `NMF` with
+        ``tol=1e-3`` in single precision, which is where scikit-learn's ``tol=1e-4`` ends, too.
     y : array-like, default=None
         Labels, for an estimator that takes them.
     density_threshold : float, default=0.5
@@ -135,14 +136,16 @@ def consensus(
     if back_end(X) is None:
         X = check_array(X, accept_sparse="csr", dtype=[np.float64, np.float32])
     rng = check_random_state(random_state)
-    model = clone(NMF(tol=1e-4) if estimator is None else estimator)
+    model = clone(NMF(tol=1e-3) if estimator is None else estimator)
     loss = getattr(model, "beta_loss", "frobenius")
     seen = over_deviation(X) if unit_variance else X
     if bootstrap is None:
-        found = runs(model, seen, k, n_runs, rng, codes=False, y=y)
+        plain = estimator is None and back_end(X) is None
+        single = seen.astype(np.float32) if plain else seen
+        found = runs(model, single, k, n_runs, rng, codes=False, y=y)
     else:
         found = _runs_of_draws(model, X, k, n_runs, rng, bootstrap, unit_variance, y)
-    pooled = unit_rows(np.concatenate([H for H, _ in found]))
+    pooled = unit_rows(np.concatenate([H for H, _ in found]).astype(np.float64, copy=False))
     density = local_density(pooled, max(1, int(neighborhood * n_runs)))
     groups = np.full(len(pooled), -1)
     kept = density < density_threshold

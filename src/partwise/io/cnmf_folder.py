@@ -76,7 +76,7 @@ def write_cnmf(
     tables.append((f"local_density_cache.k_{k}.merged", density, topics, ["local_density"]))
     for kind, data, index, heads in tables:
         file = io.BytesIO()
-        np.savez_compressed(file, data=data, index=_keys(index), columns=_keys(heads))
+        np.savez(file, data=data, index=_keys(index), columns=_keys(heads))
         write_whole(home / "cnmf_tmp" / f"{name}.{kind}.df.npz", file.getvalue(), force=force)
     return home
 
@@ -132,12 +132,17 @@ def _keys(names: list[str]) -> Array:
 
 
 def _text(data: Array, index: list[str], columns: list[str]) -> str:
-    file = io.StringIO()
-    writer = csv.writer(file, delimiter="\t", lineterminator="\n")
-    writer.writerow(["", *columns])
-    for label, row in zip(index, data.tolist(), strict=True):
-        writer.writerow([label, *row])
-    return file.getvalue()
+    """A table with nine digits of each number, a third of the time of all seventeen."""
+    rows = data.tolist()
+    form = "\t%.9g" * len(columns) + "\n"
+    lines = [label + form % tuple(row) for label, row in zip(_quoted(index), rows, strict=True)]
+    return "\t".join(["", *_quoted(columns)]) + "\n" + "".join(lines)
+
+
+def _quoted(names: list[str]) -> list[str]:
+    """Names as csv has them: in quotes where they hold a tab, a quote or a line's end."""
+    odd = set('\t"\r\n')
+    return ['"' + n.replace('"', '""') + '"' if odd & set(n) else n for n in names]
 
 
 def _table(path: Path) -> tuple[Array, list[str], list[str]]:

@@ -12,6 +12,9 @@ from partwise.engine.data import blocks
 from partwise.engine.data.dense import DenseData
 from partwise.engine.numeric import Array, chunk_bounds, threads_for
 
+#: Columns from which on a compiled product is faster than scipy's in one thread, too.
+WIDE = 16
+
 
 class SparseData(DenseData):
     """CSR with float32 or float64 values, no explicit zeros, sorted and summed indices.
@@ -172,13 +175,17 @@ def cut_rows(X: Any, work: int) -> tuple[Array, int]:
 def multiply(X: Any, B: Array) -> Array:
     """X @ B for CSR, in threads where that pays."""
     B = np.ascontiguousarray(B)
-    bounds, threads = cut_rows(X, 10 * B.shape[1])
-    if threads == 1:
+    work = 10 * B.shape[1]
+    threads = threads_for(float(X.nnz) * work)
+    if threads == 1 and B.shape[1] < WIDE:
         return X @ B
     from partwise.engine import kernels
 
     out = np.empty((X.shape[0], B.shape[1]), dtype=X.dtype)
-    kernels.spmm_parallel(X.indptr, X.indices, X.data, B, out, bounds)
+    if threads == 1:
+        kernels.spmm(X.indptr, X.indices, X.data, B, out)
+    else:
+        kernels.spmm_parallel(X.indptr, X.indices, X.data, B, out, cut_rows(X, work)[0])
     return out
 
 

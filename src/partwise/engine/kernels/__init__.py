@@ -33,15 +33,25 @@ from partwise.engine.kernels.products import (
     graph_solve_parallel,
     laplacian,
     laplacian_parallel,
+    spmm,
     spmm_parallel,
+)
+from partwise.engine.kernels.wide import (
+    PIECES,
+    half_steps,
+    half_steps_parallel,
+    residual_norms,
 )
 
 __all__ = [
     "LANES",
     "OPTIONS",
+    "PIECES",
     "TILE",
     "graph_solve",
     "graph_solve_parallel",
+    "half_steps",
+    "half_steps_parallel",
     "hals_graph",
     "hals_graph_parallel",
     "hals_rows",
@@ -55,5 +65,7 @@ __all__ = [
     "newton_rows",
     "newton_rows_parallel",
     "pivot_rows",
+    "residual_norms",
+    "spmm",
     "spmm_parallel",
 ]

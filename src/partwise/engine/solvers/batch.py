@@ -9,10 +9,12 @@ gaps, to how old their filling is.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from typing import Any
 
 from partwise.engine.arrays import StandardArray as Array
 from partwise.engine.arrays import numpy_dtype
+from partwise.engine.solvers import wide
 from partwise.engine.solvers.loop import Asking, Request, Settings, Solution, alternating
 from partwise.engine.solvers.steps import Step
 
@@ -32,6 +34,9 @@ def solve_many(model: Any, starts: Sequence[Start], settings: Settings) -> Itera
     rest = list(starts)
     while rest:
         begun = [rest.pop(0)()]
+        if wide.can(model, begun[0][2], settings):
+            yield from wide.Wide(model, settings).run(chain(begun, (start() for start in rest)))
+            return
         size = group_size(model.R, begun[0][1].shape[1])
         begun += [start() for start in rest[: size - 1]]
         del rest[: size - 1]
