@@ -1367,6 +1367,37 @@ def nmf_l21(X, V0, U0, n_iter, *, eps):
     return V, U, history
 
 
+# --------------------------------------------------------------------------------------------
+# Similarities: S ~ V Vᵀ
+# --------------------------------------------------------------------------------------------
+
+
+def symmetric_sweeps(S, V0, n_iter):
+    """Each entry of V in turn to the least of ½‖S - VVᵀ‖² over all roots of its derivative."""
+    V, history = np.array(V0), []
+
+    def value(V):
+        return 0.5 * ((S - V @ V.T) ** 2).sum()
+
+    for _ in range(n_iter):
+        for i, j in np.ndindex(V.shape):
+            v = V[i, j]
+            # ½‖S - VVᵀ‖² as a polynomial in that entry, through five points
+            points = v + np.array([-2.0, -1.0, 0.0, 1.0, 2.0])
+            values = []
+            for x in points:
+                V[i, j] = x
+                values.append(value(V))
+            quartic = np.polynomial.Polynomial.fit(points, values, 4).convert()
+            roots = quartic.deriv().roots()
+            real = roots.real[np.abs(roots.imag) < 1e-6 * (1 + np.abs(roots))]
+            tried = np.append(real[real > 0], [0.0, v])
+            V[i, j] = tried[quartic(tried).argmin()]
+        history.append(float(value(V)))
+    return V, history
+
+
+# --------------------------------------------------------------------------------------------
 # Batches
 # --------------------------------------------------------------------------------------------
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:  # an editor knows every class; at run time each is imported w
     from partwise.estimators.semi_nmf import SemiNMF
     from partwise.estimators.signatures import match_parts, refit
     from partwise.estimators.sparse_nmf import SparseNMF
+    from partwise.estimators.sym_nmf import SymNMF
 
 _MODULES = ("cluster", "datasets", "graph", "io", "metrics", "plot", "report", "terms")
 _NAMES = {
@@ -63,6 +64,7 @@ __all__ = [
     "SemiGNMF",
     "SemiNMF",
     "SparseNMF",
+    "SymNMF",
     "__version__",
     "choose_k",
     "cluster",

@@ -12,6 +12,7 @@ ESTIMATORS = {
     "NSNMF": "partwise.estimators.nmfdc",
     "ConstrainedNMF": "partwise.estimators.constrained",
     "SemiNMF": "partwise.estimators.semi_nmf",
+    "SymNMF": "partwise.estimators.sym_nmf",
     "CF": "partwise.estimators.concepts",
     "LCF": "partwise.estimators.concepts",
     "SparseNMF": "partwise.estimators.sparse_nmf",

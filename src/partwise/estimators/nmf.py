@@ -42,9 +42,9 @@ class NMF(Factorizer):
         Frobenius only. "newton": second-order coordinate sweeps, Kullback-Leibler only. "mu":
         multiplicative updates, every loss. "auto": "hals", "newton" or "mu", by the loss (for
         tensors under Kullback-Leibler "mu").
-    beta_loss : float or {"frobenius", "kullback-leibler", "itakura-saito", "l21"}, \
-            default="frobenius"
-        The β-divergence to minimise (2, 1, 0). "l21": Σ_i √(‖x_i - U v_i‖² + ε²) with ε a
+    beta_loss : float or str, default="frobenius"
+        The β-divergence to minimise: "frobenius" (2), "kullback-leibler" (1), "itakura-saito" (0),
+        or β. "l21": Σ_i √(‖x_i - U v_i‖² + ε²) with ε a
         thousandth of the mean length of a sample, so that samples that are outliers count by the
         length of their residual and not by its square (D. Kong, C. Ding, H. Huang 2011). Each
         half-step is a Frobenius problem with weights that follow the residuals.

@@ -1,0 +1,215 @@
+"""SymNMF: groups from a similarity matrix alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.utils import check_random_state
+from sklearn.utils._param_validation import StrOptions
+
+from partwise.engine.arrays import own
+from partwise.engine.numeric import Array
+from partwise.engine.solvers.loop import Solution
+from partwise.engine.solvers.symmetric import Symmetric, descend
+from partwise.estimators import _validate
+from partwise.estimators._callbacks import with_callbacks
+from partwise.estimators._docs import documented
+from partwise.estimators._grouped import GroupedFactorizer
+from partwise.estimators._progress import Progress, all_or_nothing
+from partwise.estimators.fitting import Checked, Description, Found, Given, check, described
+from partwise.estimators.fitting.publishing import publish_ending, publish_groups
+from partwise.estimators.fitting.solving import best, warn_unless_converged
+
+#: Parameters of the others that it has.
+SHARED = ("n_components", "max_iter", "tol", "n_init", "n_clusters", "random_state", "verbose")
+
+
+@documented
+class SymNMF(GroupedFactorizer):
+    r"""Symmetric NMF: groups from a matrix of similarities, for data that is known by it alone.
+
+    .. math:: \min_{V\ge0}\ \tfrac12\|S - VV^T\|^2
+
+    S is (n, n), symmetric and >= 0: a kernel, a graph, counts of what occurs together. Row i of V
+    says how much sample i belongs to each group. Each entry of V in turn goes to the least point of
+    its quartic, an exact step, so that the objective never rises; S may be dense or sparse, and is
+    neither copied nor filled. For a linear kernel of samples, `NMF` on the samples says more.
+
+    Parameters
+    ----------
+    {n_components}
+    init : {"random", "custom"}, default="random"
+        Start: random numbers of the size of S, or W of `fit`.
+    n_init : int, default=1
+        Number of starts; the one with the lowest objective is kept.
+    max_iter : int, default=300
+        Most sweeps.
+    tol : float, default=1e-4
+        Stop when the relative KKT residual is at most this, as in `NMF`.
+    n_clusters : int, default=None
+        Clusters of `cluster_labels_`. None: the classes in y, else k.
+    random_state : int, RandomState instance or None, default=None
+    verbose : int, default=0
+
+    Attributes
+    ----------
+    {attributes}
+
+    Notes
+    -----
+    ``components_`` is Vᵀ, so that ``transform`` codes new samples by their similarities to those of
+    the fit, (n_new, n): :math:`\min_{v\ge0} \|s - Vv\|^2`. The codes of a fit that converged are
+    those of its samples.
+
+    References
+    ----------
+    D. Kuang, C. Ding, H. Park: Symmetric nonnegative matrix factorization for graph clustering,
+    SDM 2012. A. Vandaele, N. Gillis, Q. Lei, K. Zhong, I. Dhillon: Efficient and non-convex
+    coordinate descent for symmetric nonnegative matrix factorization, IEEE TSP 64(21), 2016.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from partwise import SymNMF
+    >>> S = np.kron(np.eye(3), np.ones((4, 4))) + 0.1
+    >>> model = SymNMF(3, n_init=5, random_state=0).fit(S)
+    >>> [len(set(model.labels_[i : i + 4])) for i in (0, 4, 8)], len(set(model.labels_))
+    ([1, 1, 1], 3)
+    """
+
+    _parameter_constraints: dict[str, Any] = {
+        **{name: GroupedFactorizer._parameter_constraints[name] for name in SHARED},
+        "init": [StrOptions({"random", "custom"})],
+    }
+    beta_loss = "frobenius"
+    solver = "hals"
+
+    def __init__(
+        self,
+        n_components: Any = "auto",
+        *,
+        init: str = "random",
+        n_init: int = 1,
+        max_iter: int = 300,
+        tol: float = 1e-4,
+        n_clusters: int | None = None,
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        self.n_components = n_components
+        self.init = init
+        self.n_init = n_init
+        self.max_iter = max_iter
+        self.tol = tol
+        self.n_clusters = n_clusters
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def _describe(self) -> Description:
+        return replace(super()._describe(), local=True)
+
+    @with_callbacks
+    def fit(self, X: Any, y: Any = None, *, W: Any = None) -> Any:  # type: ignore[override]
+        """Learn groups.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_samples)
+            Similarities: symmetric and non-negative.
+        y : array-like of shape (n_samples,) or (n_samples, n_classes), default=None
+            Labels, or probabilities of classes; they say what the groups are and do not change the
+            factorization.
+        W : array-like of shape (n_samples, n_components), default=None
+            The start, if ``init="custom"``.
+
+        Returns
+        -------
+        self
+        """
+        self._fit(X, y, W)
+        return self
+
+    @with_callbacks
+    def fit_transform(self, X: Any, y: Any = None, *, W: Any = None) -> Array:  # type: ignore[override]
+        """`fit`, and return V."""
+        return own(self._fit(X, y, W))
+
+    def _fit(self, X: Any, y: Any, W: Any) -> Array:
+        """As `fitting.fit`, with one factor in the place of two."""
+        with all_or_nothing(self):
+            what = described(self)
+            checked = check(self, what, X, Given(y, W=W))
+            S = similarities(checked, what.whom)
+            progress = Progress(self, checked.X, y, what.n_init)
+            starts = self._starts(what, checked, S)
+            solution = best(
+                descend(Symmetric(S), V, what.max_iter, what.tol, progress(number))
+                for number, V in enumerate(starts)
+            )
+            warn_unless_converged(what, solution)
+            V = self._publish(what, checked, Symmetric(S), solution)
+            progress.finish()
+        return V
+
+    def _starts(self, what: Description, checked: Checked, S: Any) -> Iterator[Array]:
+        n, k = S.shape[0], checked.k
+        if what.init == "custom":
+            if checked.W is None:
+                raise ValueError("init='custom' needs W.")
+            yield _validate.check_start(checked.W, (n, k), S.dtype, "W", what.whom)
+            return
+        if checked.W is not None:
+            _validate.warn(
+                "When init!='custom', provided W is ignored. Set init='custom' to use it.",
+                RuntimeWarning,
+            )
+        rng = check_random_state(what.random_state)
+        for _ in range(what.n_init):
+            yield 2 * np.sqrt(float(S.mean()) / k) * rng.uniform(size=(n, k))
+
+    def _publish(
+        self, what: Description, checked: Checked, model: Symmetric, solution: Solution
+    ) -> Array:
+        V, value, factor = solution.Z, solution.history[-1], checked.factor
+        residual = model.residual(V, value, what.tol)
+        V = (V * np.sqrt(factor)).astype(model.S.dtype)
+        self._n_components = self.n_components_ = checked.k
+        self.embedding_, self.components_ = V, np.ascontiguousarray(V.T)
+        self.objective_ = value * factor**2
+        self.objective_history_ = np.asarray(solution.history) * factor**2
+        self.reconstruction_err_ = float(np.sqrt(2 * self.objective_))
+        publish_ending(self, what.solver, Found(V, V, value, residual, solution))
+        publish_groups(self, what, checked.knowledge, checked.k)
+        self._groups.unit = True  # a sample with many neighbours has a long row, and is no other
+        return V
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.pairwise = True
+        return tags
+
+
+def similarities(checked: Checked, whom: str) -> Any:
+    """S in memory, square and symmetric."""
+    S: Any = checked.data.whole()
+    n, p = S.shape
+    if n != p:
+        raise ValueError(
+            f"{whom} needs similarities of all samples with each other, got shape ({n}, {p}); give "
+            "a square matrix, such as a kernel or a neighbour graph."
+        )
+    S = sp.csr_array(S) if sp.issparse(S) else np.ascontiguousarray(S)
+    apart = abs(S - S.T)
+    most = 1e-6 if S.dtype == np.float32 else 1e-9
+    if apart.max() > most * S.max():
+        at = int(apart.argmax())
+        i, j = sorted((at // n, at % n))
+        raise ValueError(
+            f"{whom} needs a symmetric matrix, got {S[i, j]:g} at ({i}, {j}) and {S[j, i]:g} at "
+            f"({j}, {i}); use (X + X.T) / 2 if both mean the same."
+        )
+    return S
