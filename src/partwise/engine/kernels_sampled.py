@@ -95,6 +95,24 @@ def value_rows_parallel(indptr, indices, V, U, out, bounds):
 
 
 @nb.njit(**OPTIONS)
+def write_rows(indptr, indices, values, X):
+    """X at the non-zeros of a sparse matrix = values."""
+    for i in range(X.shape[0]):
+        row = X[i]
+        for e in range(indptr[i], indptr[i + 1]):
+            row[indices[e]] = values[e]
+
+
+@nb.njit(**OPTIONS)
+def apart_squares(x, a, b):
+    """Σ x (a - b)²."""
+    total = 0.0
+    for e in range(len(x)):
+        total += x[e] * (a[e] - b[e]) ** 2
+    return total
+
+
+@nb.njit(**OPTIONS)
 def _row_gram(H, G, d, U, indices, e, lo, hi, sign):
     """H = d G + sign Σ e_j u_j u_jᵀ over places lo to hi."""
     k = G.shape[0]

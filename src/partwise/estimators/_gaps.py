@@ -110,11 +110,16 @@ def without_gaps(X: Any, missing_values: float | None) -> tuple[Any, Any, bool]:
     hidden = is_missing(X.data, missing_values)
     if not hidden.any():
         return X, None, False
-    places, values = X.copy(), X.copy()
-    places.data, values.data = hidden.astype(X.dtype), np.where(hidden, X.dtype.type(0), X.data)
-    places.eliminate_zeros()
-    values.eliminate_zeros()
-    return values, places, False
+    places = _some(X, hidden)
+    places.data[:] = 1
+    return _some(X, ~hidden & (X.data != 0)), places, False
+
+
+def _some(X: Any, kept: Array) -> Any:
+    """The entries of a CSR matrix that are kept."""
+    before = np.append(0, np.cumsum(kept, dtype=X.indptr.dtype))
+    at = np.flatnonzero(kept)  # faster than by a mask, twice
+    return sp.csr_array((X.data[at], X.indices[at], before[X.indptr]), shape=X.shape)
 
 
 def check_entry_weight(entry_weight: Any, shape: tuple[int, int], dtype: Any) -> Any:

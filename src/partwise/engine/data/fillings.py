@@ -27,13 +27,18 @@ NEAR = 0.1
 
 @dataclass(eq=False)
 class Fill:
-    """The model F = V Uᵀ that fills the gaps."""
+    """What fills the gaps: the model F = V Uᵀ or, if not ``exact``, about that."""
 
     V: Array
     U: Array
     side: str  # the half-step that it was made for
     values: Array | None = None  # its entries at the places, where those are kept
     size: float = 0.0  # Σ E F², known once a product was asked for
+    exact: bool = True
+
+
+def _near(moved: Array, old: Array) -> bool:
+    return dot64(moved - old, moved - old) <= NEAR**2 * dot64(old, old)
 
 
 class Filling(ABC):
@@ -50,15 +55,21 @@ class Filling(ABC):
 
         The other half has left the factor that moves now as it was.
         """
-        last = self._last
-        if self.shared and last is not None and last.side != side:
+        last, guess = self._last, None
+        if self.shared and last is not None:
+            guess = self._guess(V, U)
             stayed, moved, old = (
                 (U is last.U, V, last.V) if side == "U" else (V is last.V, U, last.U)
             )
-            if stayed and dot64(moved - old, moved - old) <= NEAR**2 * dot64(old, old):
+            if guess is None and last.side != side and stayed and _near(moved, old):
                 return last
-        self._last = Fill(V, U, side, self.entries(V, U))
+        values = self.entries(V, U) if guess is None else guess
+        self._last = Fill(V, U, side, values, exact=guess is None)
         return self._last
+
+    def _guess(self, V: Array, U: Array) -> Array | None:
+        """About the entries of V Uᵀ at the places; None where they have to be made."""
+        return None
 
     def product(self, fill: Fill, side: str, factor: Array) -> Array:
         """The filled X, or its transpose if ``side`` is "U", times the factor."""
@@ -104,6 +115,7 @@ class _Sampled(Filling):
         self.places = places
         self._cuts: dict[int, tuple[Array, int]] = {}
         self._point: tuple[Array, Array, Array] | None = None
+        self._before: tuple[Array, Array, Array] | None = None
 
     def entries(self, V: Array, U: Array) -> Array:
         """V Uᵀ at the places; the last ones are kept, since a loop asks twice for some."""
@@ -112,6 +124,7 @@ class _Sampled(Filling):
             k = V.shape[1]
             if k not in self._cuts:
                 self._cuts[k] = cut_rows(self.places, 20 * k)
+            self._before = self._point
             self._point = point = V, U, sampled_values(self.places, self._cuts[k], V, U)
         return point[2]
 
@@ -129,20 +142,56 @@ class _Sampled(Filling):
         return solve_rows(self.places, U, G, d, self.sign, Z, C, r, stop, enough)
 
 
+class _Turned:
+    """A CSR matrix whose values change, and its transpose."""
+
+    def __init__(self, places: Any) -> None:
+        at = np.arange(places.nnz, dtype=places.indices.dtype)
+        turned = sp.csr_array((at, places.indices, places.indptr), shape=places.shape).T.tocsr()
+        self.order = turned.data
+        self.X = sp.csr_array((places.data, places.indices, places.indptr), shape=places.shape)
+        self.XT = sp.csr_array(
+            (places.data[self.order], turned.indices, turned.indptr), shape=places.shape[::-1]
+        )
+
+    def write(self, values: Array) -> None:
+        self.X.data, self.XT.data = values, values[self.order]
+
+
 class _Few(_Sampled):
-    """Few gaps: a copy of X in which they are written over, dense or with a place for each."""
+    """Few gaps: what fills them is written down, in a copy of X or beside it."""
 
     shared = True
-    base: Array | None  # what w ∘ X has at the places, where that is not zero
+
+    def _guess(self, V: Array, U: Array) -> Array | None:
+        """Entries as far beyond the last ones as the one factor that has moved since is.
+
+        A loop begins an iteration beyond where the last one ended, whose entries it asked for. If
+        far beyond, those themselves: any filling bounds the loss from above.
+        """
+        if self._point is None or self._before is None:
+            return None
+        (V1, U1, now), (V0, U0, before) = self._point, self._before
+        old_already = self._last is not None and self._last.values is now
+        if old_already or (V is V1) == (U is U1):  # or these are known, or others
+            return None
+        moved, last, old = (U, U1, U0) if V is V1 else (V, V1, V0)
+        size = dot64(last - old, last - old) if last.shape == old.shape else 0.0
+        if not size or not _near(moved, last):
+            return now
+        return now + (now - before) * now.dtype.type(dot64(moved - last, last - old) / size)
 
     def apart(self, fill: Fill, V: Array, U: Array) -> float:
-        return self._squares(self.entries(V, U) - fill.values)
+        from partwise.engine.kernels_sampled import apart_squares
+
+        assert fill.values is not None
+        return float(apart_squares(self.places.data, self.entries(V, U), fill.values))
 
     def _put(self, fill: Fill) -> None:
         assert fill.values is not None
         filled = self.places.data * fill.values
         fill.size = dot64(filled[None, :], fill.values[None, :])
-        self._write(filled if self.base is None else filled + self.base)
+        self._write(filled)
 
     @abstractmethod
     def _write(self, values: Array) -> None: ...
@@ -152,13 +201,15 @@ class _FewInDense(_Few):
     def __init__(self, X: Array, E: Any) -> None:
         super().__init__(E)
         self.X = np.array(X, order="C")
-        rows = np.repeat(np.arange(E.shape[0], dtype=np.int64), np.diff(E.indptr))
-        self.flat = rows * E.shape[1] + E.indices
-        base = self.X.ravel()[self.flat]
-        self.base = base if base.any() else None
+        rows = np.repeat(np.arange(E.shape[0]), np.diff(E.indptr))
+        base = self.X[rows, E.indices]
+        self.base = base if base.any() else None  # what weights leave of X there
 
     def _write(self, values: Array) -> None:
-        self.X.ravel()[self.flat] = values
+        from partwise.engine.kernels_sampled import write_rows
+
+        values = values if self.base is None else values + self.base
+        write_rows(self.places.indptr, self.places.indices, values, self.X)
 
     def _dot(self, U: Array) -> Array:
         return self.X @ U
@@ -168,38 +219,18 @@ class _FewInDense(_Few):
 
 
 class _FewInSparse(_Few):
-    def __init__(self, X: Any, E: Any) -> None:
-        X, E = X.sorted_indices(), E.sorted_indices()  # sums of rows have them in any order
+    def __init__(self, base: SparseData, E: Any) -> None:
         super().__init__(E)
-        kinds = _ones(X) + 2 * _ones(E)  # 1: only in X, 2: only in E, 3: in both
-        kinds.sort_indices()
-        kinds.indices, kinds.indptr = (
-            a.astype(X.indices.dtype) for a in (kinds.indices, kinds.indptr)
-        )
-        kind = kinds.data
-        self.own, self.spots = np.flatnonzero(kind != 2), np.flatnonzero(kind >= 2)
-        data = np.zeros(len(kind), dtype=X.dtype)
-        data[self.own] = X.data
-        base = data[self.spots]
-        self.base = base if base.any() else None
-        self.X = sp.csr_array((data, kinds.indices, kinds.indptr), shape=X.shape)
-        order = sp.csr_array(
-            (np.arange(len(kind)), kinds.indices, kinds.indptr), shape=X.shape
-        ).T.tocsr()
-        self.XT = sp.csr_array((data[order.data], order.indices, order.indptr), shape=X.shape[::-1])
-        back = np.empty(len(kind), dtype=np.int64)
-        back[order.data] = np.arange(len(kind))
-        self.spots_T = back[self.spots]
+        self.base, self.fills = base, _Turned(E)
 
     def _write(self, values: Array) -> None:
-        self.X.data[self.spots] = values
-        self.XT.data[self.spots_T] = values
+        self.fills.write(values)
 
     def _dot(self, U: Array) -> Array:
-        return multiply(self.X, U)
+        return self.base.dot(U) + multiply(self.fills.X, U)
 
     def _tdot(self, V: Array) -> Array:
-        return multiply(self.XT, V)
+        return self.base.tdot(V) + multiply(self.fills.XT, V)
 
 
 class _Many(_Sampled):
@@ -212,27 +243,20 @@ class _Many(_Sampled):
         self.d = d
         rows = np.repeat(np.arange(w.shape[0]), np.diff(w.indptr))
         self.base = np.asarray(X[rows, w.indices]).ravel().astype(w.dtype)
-        self.beyond = sp.csr_array((self.base.copy(), w.indices, w.indptr), shape=w.shape)
-        places = sp.csr_array((np.arange(w.nnz), w.indices, w.indptr), shape=w.shape)
-        turned = places.T.tocsr()
-        self.order = turned.data
-        self.beyond_T = sp.csr_array(
-            (self.base[self.order], turned.indices, turned.indptr), shape=w.shape[::-1]
-        )
+        self.beyond = _Turned(w)
 
     def _put(self, fill: Fill) -> None:
-        self.beyond.data = self.base - self.places.data * fill.values
-        self.beyond_T.data = self.beyond.data[self.order]
+        self.beyond.write(self.base - self.places.data * fill.values)
         self.V = fill.V if self.d is None else self.d[:, None] * fill.V
         self.U = fill.U
         every = dot64(self.V.T @ fill.V, fill.U.T @ fill.U)
         fill.size = every - self._squares(fill.values)
 
     def _dot(self, U: Array) -> Array:
-        return multiply(self.beyond, U) + self.V @ (self.U.T @ U)
+        return multiply(self.beyond.X, U) + self.V @ (self.U.T @ U)
 
     def _tdot(self, V: Array) -> Array:
-        return multiply(self.beyond_T, V) + self.U @ (self.V.T @ V)
+        return multiply(self.beyond.XT, V) + self.U @ (self.V.T @ V)
 
     def apart(self, fill: Fill, V: Array, U: Array) -> float:
         # F - VUᵀ as one product, from differences: the two alone are far larger than what is left
@@ -296,10 +320,6 @@ class _Dense(Filling):
         return total
 
 
-def _ones(X: Any) -> Any:
-    return sp.csr_array((np.ones(X.nnz, dtype=np.int8), X.indices, X.indptr), shape=X.shape)
-
-
 def filling(base: Any, entries: Any, *, seen: bool, d: Array | None) -> Filling | None:
     """The one for w ∘ X and E (w if ``seen``); None where an array is not in memory."""
     kinds = type(base), type(entries)
@@ -312,4 +332,6 @@ def filling(base: Any, entries: Any, *, seen: bool, d: Array | None) -> Filling 
         return None
     if seen:
         return _Many(base.X, entries.X, d)
-    return (_FewInDense if kinds[0] is DenseData else _FewInSparse)(base.X, entries.X)
+    if kinds[0] is DenseData:
+        return _FewInDense(base.X, entries.X)
+    return _FewInSparse(base, entries.X)

@@ -265,7 +265,7 @@ class HalfFilled(HalfSeen):
 
     def above(self, Z: Array) -> float:
         V, U = self._pair(Z)
-        if V is self.fill.V and U is self.fill.U:
+        if self.fill.exact and V is self.fill.V and U is self.fill.U:
             return 0.0
         return 0.5 * self.filling.apart(self.fill, V, U)
 
