@@ -329,3 +329,38 @@ def test_lpcnmf_knows_neighbours_by_itself():
 def test_lpcnmf_refuses_what_does_not_descend(params, given, message):
     with pytest.raises(ValueError, match=message):
         LpCNMF(3, **params).fit(Q.X, P, **given)
+
+
+# -- labels that the rest contradicts -------------------------------------------------------------
+
+
+@quiet
+@pytest.mark.parametrize("estimator", [CDNMF, CNMF, NMFDC, GNMF, LpCNMF])
+def test_wrong_labels_are_listed(estimator, tmp_path):
+    """Clear groups with half of the labels, of which four are wrong."""
+    draw = np.random.default_rng(3)
+    member = np.arange(90) % 3
+    X = 5.0 * np.eye(3)[member] @ np.kron(np.eye(3), np.ones(4)) + 0.3 * draw.random((90, 12))
+    y = np.where(np.arange(90) < 45, member, -1)
+    wrong = [4, 11, 20, 33]
+    y[wrong] = (member[wrong] + 1) % 3
+    names = np.array(["a", "b", "c", None], dtype=object)[y]
+    model = estimator(3, random_state=0).fit(X, names)
+    found = model.doubtful_labels_
+    assert {doubt.sample for doubt in found} == set(wrong)
+    for doubt in found:
+        assert doubt.given == names[doubt.sample] and doubt.probability > 0.5
+        assert doubt.suggested == "abc"[member[doubt.sample]]
+    again = partwise.load(model.save(tmp_path / "m.partwise"))
+    assert again.doubtful_labels_ == found
+
+
+@quiet
+def test_doubts_need_two_labels_of_two_classes():
+    with pytest.raises(AttributeError, match="doubtful_labels_: call fit first"):
+        CDNMF().doubtful_labels_  # noqa: B018
+    alone = np.full(N, -1)
+    alone[[2, 9, 11]] = [0, 1, 2]
+    assert CDNMF(3, random_state=0).fit(Q.X, alone).doubtful_labels_ == []
+    assert GNMF(3, random_state=0).fit(Q.X).doubtful_labels_ == []
+    assert GNMF(3, random_state=0).fit(Q.X, np.where(alone >= 0, 1, -1)).doubtful_labels_ == []

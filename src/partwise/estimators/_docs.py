@@ -71,6 +71,9 @@ PARTS = {
         got none. Made when first asked for.
     clustering_ : Clustering
         Centres and names of these clusters.
+    doubtful_labels_ : list of Doubt
+        Given labels that the rest contradicts, with the class that it suggests, as in
+        `PartsClassifier`.
     component_classes_ : ndarray of shape (n_components,)
         With labels: the class that uses each part most, None for a part without use.
     classes_ : ndarray

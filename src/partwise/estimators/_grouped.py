@@ -19,6 +19,7 @@ from partwise.estimators._callbacks import with_callbacks
 from partwise.estimators.fitting import Description, fit
 from partwise.evaluation.cluster import Clustering
 from partwise.evaluation.groups import Groups
+from partwise.knowledge.doubts import Doubt
 
 
 class Grouped(ClusterMixin):
@@ -42,6 +43,15 @@ class Grouped(ClusterMixin):
     def label_confidence_(self) -> Array:
         """How clear `labels_` are, in [0, 1]."""
         return self._asked("label_confidence_").confidence(self.embedding_)
+
+    @property
+    def doubtful_labels_(self) -> list[Doubt]:
+        """Given labels that the rest contradicts, the most doubtful first.
+
+        Each is judged by logistic regression on the codes, learnt without it, and listed where it
+        is more likely wrong than right. Empty where no class has two labels.
+        """
+        return self._asked("doubtful_labels_").doubts(self.embedding_)
 
     @property
     def clustering_(self) -> Clustering:

@@ -15,9 +15,12 @@ from numpy.typing import NDArray
 
 from partwise.engine.arrays import to_numpy
 from partwise.evaluation.cluster import Clustering, cluster_representation
+from partwise.knowledge.doubts import Doubt, doubts
 from partwise.knowledge.labels import Labels
 from partwise.knowledge.links import Links
 
+#: Folds in which labels are held out to see whether the others contradict them.
+FOLDS = 5
 #: Probability of a class below which a label in doubt does not count for it.
 LEAST = 1e-3
 
@@ -97,6 +100,8 @@ class Groups:
         Pairs that the clusters keep together or apart; not kept in a file, where the clusters are.
     unit : bool
         Whether clusters look at codes of length one.
+    given : ndarray of shape (n,) or None
+        Who has a label from the user, where ``labels`` have spread to others.
     """
 
     n_clusters: int
@@ -109,6 +114,7 @@ class Groups:
     weights: NDArray[Any] | None = None
     links: Links | None = None
     unit: bool = False
+    given: NDArray[np.bool_] | None = None
 
     @property
     def decides(self) -> bool:
@@ -177,6 +183,23 @@ class Groups:
         best = P.argmax(axis=1)
         return best if labels.doubtful else np.where(labels.mask, labels.codes, best)
 
+    def doubts(self, V: Any) -> list[Doubt]:
+        """Given labels that the others contradict: each judged by those of other folds."""
+        labels = self.labels
+        if labels is None or not self.decides:
+            return []
+        rows = np.flatnonzero(labels.mask if self.given is None else self.given)
+        P, Z, codes = labels.probabilities[rows], self._alike(V), labels.codes[rows]
+        held, fold = np.zeros_like(P), _folds(codes, np.random.RandomState(self.seed))
+        for part in range(FOLDS):
+            rest, out = fold != part, rows[fold == part]
+            there = (P[rest] > LEAST).any(axis=0)  # not a class that lost its only label
+            if out.size and there.sum() > 1:
+                head = fit_head(Z, rows[rest], P[rest][:, there], self.weights)
+                held[np.ix_(fold == part, there)] = head.probabilities(Z[out])
+        fair = held.any(axis=1) & (np.bincount(codes, minlength=P.shape[1])[codes] > 1)
+        return doubts(rows[fair], held[fair], codes[fair], labels.classes)
+
     def names(self, V: Any) -> NDArray[Any]:
         """The class of each training sample, or its cluster; labelled samples keep their label.
 
@@ -222,6 +245,14 @@ class Groups:
             owners = np.where(use.max(axis=0) > 0, use.argmax(axis=0), -1)
         classes = self.labels.classes.tolist()
         return np.array([classes[c] if c >= 0 else None for c in owners] + [None], object)[:-1]
+
+
+def _folds(codes: NDArray[np.int64], rng: np.random.RandomState) -> NDArray[np.int64]:
+    """A fold for each label, those of a class spread over all."""
+    fold = np.empty(len(codes), dtype=np.int64)
+    order = np.lexsort((rng.permutation(len(codes)), codes))
+    fold[order] = np.arange(len(codes)) % FOLDS
+    return fold
 
 
 def margins(P: NDArray[np.float64], chosen: NDArray[np.int64]) -> NDArray[np.float64]:

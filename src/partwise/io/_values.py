@@ -115,6 +115,7 @@ def _parts(groups: Groups) -> dict[str, Any]:
         "weights": None if head is None else head.weights,
         "intercept": None if head is None else head.intercept,
         "unit": groups.unit,
+        "given": groups.given,
     }
 
 
@@ -196,7 +197,7 @@ class Decoder:
         return Clustering(**parts, unit=bool(content.get("unit", False)), lengths=lengths)
 
     def _groups(self, content: Any) -> Groups:
-        content = {"shares": None, **content}  # which files of before have not
+        content = {"shares": None, "given": None, **content}  # which files of before have not
         parts = {key: self.decode(content[key]) for key in _parts(Groups(1, 0))}
         W, b = parts.pop("weights"), parts.pop("intercept")
         classes, codes, shares = (parts.pop(key) for key in ("classes", "codes", "shares"))
@@ -233,7 +234,8 @@ def _sound(groups: Groups) -> bool:
     if groups.n_clusters < 1 or not isinstance(groups.found, (Clustering, type(None))):
         return False
     if labels is None:
-        return head is None and groups.labelled is None and groups.owners is None
+        loose = (head, groups.labelled, groups.owners, groups.given)
+        return all(part is None for part in loose)
     classes, codes = labels.classes, labels.codes
     if not all(isinstance(a, np.ndarray) and a.ndim == 1 for a in (classes, codes)):
         return False
@@ -247,6 +249,11 @@ def _sound(groups: Groups) -> bool:
     shares = labels.shares
     if shares is not None and not (
         _finite(shares, 2) and shares.shape == (codes.size, len(classes)) and shares.min() >= 0
+    ):
+        return False
+    own = groups.given
+    if own is not None and not (
+        isinstance(own, np.ndarray) and own.dtype == bool and own.shape == codes.shape
     ):
         return False
     given, owners = groups.labelled, groups.owners

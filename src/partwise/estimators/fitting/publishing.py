@@ -116,6 +116,9 @@ def _refine_groups(estimator: Any, what: Description, checked: Checked, problem:
         return
     if what.class_weight:
         groups.owners = component_owners(labels.n_classes, checked.k, what.components_per_class)
+    own = checked.knowledge.labels
+    if own is not None and own is not labels:
+        groups.given = own.mask
     if labels.n_labelled and what.uses_labels:
         groups.labelled = _as_if_unlabelled(estimator, what, checked, problem)
 
