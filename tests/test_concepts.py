@@ -238,6 +238,26 @@ def test_matrices_that_are_no_kernels_are_refused(name, bad):
         make(name, "nesterov", kernel="precomputed").fit(spoil(rbf_kernel(Q.X)))
 
 
+@pytest.mark.parametrize("name", LOCALITY)
+@pytest.mark.parametrize("seed", [92, 74, 47, 80])
+def test_a_concept_that_cancels_is_no_direction(name, seed):
+    """The mean of centred samples is rounding: fitted as if it were a vector, K seems indefinite.
+
+    Its codes were 1e17 and the objective -2e91.
+    """
+    rng = np.random.default_rng(seed)
+    for k in (1, 3, 5):
+        X = rng.random((2 + k % 2, 1))
+        X -= X.mean()
+        est = make(name, "nesterov", init="kmeans", max_iter=15)
+        est.set_params(n_components=k, n_clusters=1, random_state=seed).fit(X)
+        apart = X - est.embedding_ @ (est.concept_weights_.T @ X)
+        if name == "CF":
+            assert est.objective_ == pytest.approx(0.5 * (apart**2).sum(), abs=1e-12)
+        assert est.objective_history_[-1] == pytest.approx(est.objective_, abs=1e-12)
+        assert est.transform(X).max() < 1e3
+
+
 def test_memory_is_announced_before_it_is_taken(monkeypatch):
     monkeypatch.setattr(_kernel, "ANNOUNCE_BYTES", 26 * 26 * 8 - 1)
     with pytest.warns(ResourceWarning, match=r"kernel='rbf' needs .* GB for a 26 x 26 matrix"):

@@ -21,6 +21,7 @@ class Gram(Protocol):
     """A kernel matrix K seen through products; plus and minus are its parts K = K⁺ - K⁻ >= 0."""
 
     signed: bool
+    noise: float  # squared length of a concept that cancelled, relative to its samples' together
 
     def dot(self, C: Array) -> Array: ...
 
@@ -37,6 +38,7 @@ class LinearGram:
     def __init__(self, data: DataMatrix, positive: DataMatrix | None, negative: DataMatrix | None):
         self.data, self.positive, self.negative = data, positive, negative
         self.signed = negative is not None
+        self.noise = float(np.finfo(data.dtype).eps)  # half the digits of XᵀC
 
     def dot(self, C: Array) -> Array:
         return self.data.dot(self.data.tdot(C))
@@ -64,6 +66,7 @@ class DenseGram:
         self.K = K
         self.signed = bool((K < 0).any())
         self.positive = np.maximum(K, 0) if self.signed else K
+        self.noise = 256 * float(np.finfo(K.dtype).eps)  # all but two of the digits of CᵀKC
 
     def dot(self, C: Array) -> Array:
         return self.K @ C
@@ -181,9 +184,17 @@ class ConceptModel:
         return self._bound
 
     def product(self, C: Array) -> Array:
-        """K C, remembered for the last C."""
+        """K C, remembered for the last C; zero for a concept whose samples cancel.
+
+        Of such a concept, the mean of centred samples say, rounding is all that is left. Lengths
+        moved into V, or codes that fit it, would make that as large as X.
+        """
         if self._known is None or self._known[0] is not C:
-            self._known = (C, self.gram.dot(C))
+            KC = self.gram.dot(C)
+            if self.gram.signed:
+                most = np.square(np.sqrt(np.maximum(self.a, 0)) @ C)
+                KC = KC * (np.abs((C * KC).sum(axis=0)) > self.gram.noise * most)
+            self._known = (C, KC)
         return self._known[1]
 
     def subproblem(self, side: str, V: Array, C: Array) -> Weights | Codes:

@@ -14,7 +14,7 @@ from sklearn.utils import check_random_state
 
 from partwise.engine.concepts import Codes, ConceptModel, code_problem
 from partwise.engine.data import as_data
-from partwise.engine.numeric import Array
+from partwise.engine.numeric import Array, ratio
 from partwise.engine.solvers.codes import solve_quadratic
 from partwise.engine.solvers.loop import Settings, Solution, alternate, residual_at
 from partwise.engine.solvers.steps import make_step
@@ -190,8 +190,8 @@ def publish_concepts(
 def code_start(sub: Codes) -> Array:
     """Where the codes of samples begin."""
     k, G = sub.C.shape[1], np.asarray(sub.G)
-    scale = np.maximum(np.diag(G), np.finfo(G.dtype).tiny)
-    return np.maximum(sub.C / scale / k, 0).astype(sub.C.dtype)
+    lengths = np.broadcast_to(np.diag(G), sub.C.shape)
+    return np.maximum(ratio(sub.C, k * lengths), 0).astype(sub.C.dtype)
 
 
 def new_codes(estimator: Any, kernel: Kernel, X: Any) -> Codes:
