@@ -201,3 +201,38 @@ def test_a_graph_under_kl_in_float32_does_not_depend_on_the_unit_of_X(scale):
         for t in (np.float64, np.float32)
     )
     assert single.objective_ / scale == pytest.approx(double.objective_ / scale, rel=1e-3)
+
+
+@pytest.mark.parametrize("weight", [1e12, 1e-12])
+@pytest.mark.parametrize("kind", [np.asarray, csr_array, "torch"])
+def test_heavy_samples_do_not_lift_the_floor_under_the_model(kind, weight):
+    """Weights are not in V Uᵀ: λ and weights, both times a number, are the same problem."""
+    X = np.random.RandomState(0).gamma(1, 1, (40, 12)).astype(np.float32)
+    W = neighbor_graph(X, 5)
+    if kind == "torch":
+        kind = pytest.importorskip("torch").from_numpy
+    options = {"beta_loss": KL, "init": "random", "random_state": 0, "tol": 0, "max_iter": 20}
+    one, many = (
+        GNMF(3, graph_reg=s, **options).fit(kind(X), graph=W, sample_weight=np.full(len(X), s))
+        for s in (1.0, weight)
+    )
+    assert many.objective_ / weight == pytest.approx(one.objective_, rel=1e-4)
+    assert many.objective_history_ / weight == pytest.approx(one.objective_history_, rel=1e-4)
+
+
+@BOTH
+def test_a_strong_graph_under_kl_falls(dtype):
+    """What longer parts cost is λ ⟨v, ∇⟩: where neighbours agree it must not be λ times rounding."""
+    X = np.random.RandomState(0).gamma(1, 1, (40, 12)).astype(dtype)
+    W = csr_array(np.ones((40, 40)) - np.eye(40))
+    options = {"beta_loss": KL, "init": "random", "random_state": 0, "tol": 0, "max_iter": 20}
+    model = GNMF(3, graph_reg=1e12, **options).fit(X, graph=W)
+    assert rise(model.objective_history_) <= 1e-4 * model.objective_
+    assert model.objective_ == pytest.approx(divergence_of(model, X), rel=1e-3)
+
+
+def test_the_history_of_printed_updates_is_true_in_float32():
+    for seed in range(10):
+        X = planted(40, 6, 1, 0.3, seed).astype(np.float32)
+        model = NMF(1, solver="mu", init="random", random_state=seed, max_iter=30, tol=0).fit(X)
+        assert model.objective_history_[-1] == pytest.approx(loss_of(model, X), rel=1e-5)

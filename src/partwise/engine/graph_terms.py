@@ -246,9 +246,9 @@ class GraphDivergence(OnGraph):
         return 0.5 * self.weight * dot64(self.neighbors.laplacian(self._log(Z)), Z)
 
     def gradient(self, Z: Array) -> Array:
-        D = self.degrees[:, None]
-        slope = self.neighbors.laplacian(self._log(Z)) + D - ratio(self.neighbors(Z), Z)
-        return 0.5 * self.weight * slope
+        # (D Z - W Z) / Z from differences: among neighbours that agree it is not rounding
+        laplacian = self.neighbors.laplacian
+        return 0.5 * self.weight * (laplacian(self._log(Z)) + ratio(laplacian(Z), Z))
 
     def solve(self, b: Array, ridge: Array, c: Array, Z: Array) -> Array:
         """z >= 0 with (b + ridge z + λL) z = c, started at Z."""

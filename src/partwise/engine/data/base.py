@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 
 from partwise.engine.arrays import StandardArray as Array
 from partwise.engine.arrays import to_numpy
+from partwise.engine.numeric import floor
 
 #: What an error for NaN adds: the setting that takes it.
 GAPS = "missing_values=np.nan takes entries that were not measured."
@@ -206,6 +207,21 @@ class Swept:
     density: float
     dtype: Any
     lack: Any | None = None
+    mass: float | None = None  # what its rows weigh together; None: one each
+
+    def weighing(self, weights: Array | None, n: int) -> Self:
+        """Itself, told that it has n rows of these weights, some of them summed."""
+        self.mass = float(n if weights is None else weights.sum())
+        return self
+
+    def model_floor(self, row_sums: Array, p: int) -> float:
+        """Least VUᵀ under a ratio: far below the mean of X, and its inverse square is finite.
+
+        The mean is that of X before any weights, since those are not in VUᵀ.
+        """
+        mass = row_sums.shape[0] if self.mass is None else self.mass
+        mean = float(row_sums.sum()) / max(mass * p, 1e-300)
+        return max(mean * (1e-30 if self.dtype == np.float64 else 1e-12), floor(self.dtype))
 
     def filled(self) -> Any:
         return self

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
@@ -40,12 +39,6 @@ def xlogx(X: Array) -> Array:
     return (X * np.log(X, out=np.zeros_like(X), where=X > 0)).sum(axis=1)
 
 
-def kl_floor(row_sums: Array, p: int, dtype: Any) -> float:
-    """Least VUᵀ under a ratio: far below the mean of X, and its inverse square is finite."""
-    mean = float(row_sums.sum()) / max(1, len(row_sums) * p)
-    return max(mean * (1e-30 if dtype == np.float64 else 1e-12), floor(dtype))
-
-
 def kl_ratio(X: Array, V: Array, U: Array, low: float) -> tuple[Array, Array]:
     """X / VUᵀ and VUᵀ, with a floor under the denominator."""
     Y = V @ U.T
@@ -69,7 +62,8 @@ def log_sums(X: Array, Y: Array, V: Array, U: Array) -> Array:
     """Σ_j x log y by row in float64; Y, which is VUᵀ in its own precision, is written over.
 
     In float32 a logarithm far from zero loses digits, so y is taken in units of its mean. And y is
-    rounded: Σ x log y is then wrong by about as much as Σ y where x is near y, and Σ y is known.
+    rounded: Σ x log y is then wrong by about as much as Σ y where x is near y, times the weight of
+    a row that has one, and Σ y is known.
     """
     if Y.dtype == np.float64:
         np.log(Y, out=Y)
@@ -80,8 +74,10 @@ def log_sums(X: Array, Y: Array, V: Array, U: Array) -> Array:
     Y *= Y.dtype.type(1 / unit)
     np.log(Y, out=Y)
     logs = np.einsum("ij,ij->i", X, Y, dtype=np.float64, casting="unsafe")
-    less = np.where(np.abs(right - rounded) <= 1e-3 * right, right - rounded, 0)  # or the floor's
-    return logs + np.log(unit) * X.sum(axis=1, dtype=np.float64) + less
+    sums = X.sum(axis=1, dtype=np.float64)
+    near = (np.abs(right - rounded) <= 1e-3 * right) & (right > 0)  # else it is the floor's
+    less = np.divide(right - rounded, right, out=np.zeros_like(right), where=near)
+    return logs + (np.log(unit) + less) * sums
 
 
 def powers(X: Array, beta: float) -> Array:

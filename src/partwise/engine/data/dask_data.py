@@ -274,13 +274,14 @@ class DaskData(Swept):
         scale = None if weights is None else self.rows(weights)
         if index is None:
             made = self._select(None, 0, scale)
-            return DaskData(made, self.p, self.dtype)
+            return DaskData(made, self.p, self.dtype).weighing(weights, self.shape[0])
         layout, where = self._summed(index, n_rows), self.rows(index)
         count = layout.sizes[0]
         head = self.blocks.reduce(beside.head_data, self.blocks, where, count, scale)
         made = self._select(where, count, scale)
         handles = layout.runner.place([DenseData(head)], 0) + (made.node.handles or [])
-        return DaskData(Rows.of(layout, handles, None), self.p, self.dtype)
+        made = Rows.of(layout, handles, None)
+        return DaskData(made, self.p, self.dtype).weighing(weights, self.shape[0])
 
     def _select(self, where: Rows | None, count: int, scale: Rows | None) -> Rows:
         return self.blocks.map(beside.selected, self.blocks, where, count, scale, like=0).settle()
@@ -288,8 +289,7 @@ class DaskData(Swept):
     @cached_property
     def _whole(self) -> tuple[float, int]:
         """What a block is told of the whole: the floor of the loss, and its size."""
-        mean = float(self.row_sums().sum()) / max(1, self.shape[0] * self.p)
-        return blocks.kl_floor(np.array([mean]), 1, self.dtype), self.shape[0] * self.p
+        return self.model_floor(self.row_sums(), self.p), self.shape[0] * self.p
 
     def kl_dot(self, V: Array, U: Array) -> tuple[Array, Array]:
         both = self.blocks.map(beside.kl_dot, self.blocks, V, U, *self._whole, like=0)

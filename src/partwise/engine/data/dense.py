@@ -33,7 +33,7 @@ class DenseData(InNumpy):
 
     @cached_property
     def _low(self) -> Any:
-        return self.dtype.type(blocks.kl_floor(self.row_sums(), self.shape[1], self.dtype))
+        return self.dtype.type(self.model_floor(self.row_sums(), self.shape[1]))
 
     @cached_property
     def _size(self) -> int:
@@ -105,7 +105,7 @@ class DenseData(InNumpy):
             out = np.zeros((n_rows, self.shape[1]), dtype=self.dtype)
             np.add.at(out, index, X)
             X = out
-        return DenseData(X)
+        return DenseData(X).weighing(weights, self.shape[0])
 
     def kl_dot(self, V: Array, U: Array) -> tuple[Array, Array]:
         out = np.empty((self.shape[0], U.shape[1]), dtype=self.dtype)

@@ -23,7 +23,7 @@ from partwise.engine.arrays import (
     to_numpy,
 )
 from partwise.engine.data.base import GAPS, Swept
-from partwise.engine.data.blocks import BLOCK_ENTRIES, kl_floor, row_blocks
+from partwise.engine.data.blocks import BLOCK_ENTRIES, row_blocks
 from partwise.engine.data.device_graph import Csr, Neighbors
 
 #: How much larger than a CPU's the blocks of a GPU are: it has the room, and needs them to be busy.
@@ -153,12 +153,12 @@ class DeviceDense(OnDevice):
         X = self.X
         if weights is not None:
             X = X * cast(self.rows(weights), X.dtype)[:, None]
-        return self.made(X if index is None else self.sums(self.rows(index), X, n_rows))
+        made = self.made(X if index is None else self.sums(self.rows(index), X, n_rows))
+        return made.weighing(weights, self.shape[0])
 
     @cached_property
     def _low(self) -> float:
-        mean = float(self.row_sums().sum()) / max(1, self.shape[0] * self.shape[1])
-        return kl_floor(np.array([mean]), 1, self.dtype)
+        return self.model_floor(self.row_sums(), self.shape[1])
 
     def _modelled(self, V: Array, U: Array) -> Array:
         Y = V @ U.T
@@ -273,13 +273,14 @@ class DeviceSparse(DeviceDense):
         if weights is not None:
             x = x * cast(self.rows(weights), x.dtype)[self._row_of]
         if index is None:
-            return self.made(self.csr(Csr(indptr, indices, x, (n, p))))
+            return self.made(self.csr(Csr(indptr, indices, x, (n, p)))).weighing(weights, n)
         xp, rows = namespace(x), self.rows(index)[self._row_of]
         places, which = xp.unique_inverse(cast(rows, np.int64) * p + cast(indices, np.int64))
         x = self.sums(which, x, places.shape[0])
         bounds = xp.arange(n_rows + 1, dtype=xp.int64, device=x.device) * p
         starts = cast(xp.searchsorted(places, bounds), indptr.dtype)
-        return self.made(self.csr(Csr(starts, cast(places % p, indices.dtype), x, (n_rows, p))))
+        made = self.made(self.csr(Csr(starts, cast(places % p, indices.dtype), x, (n_rows, p))))
+        return made.weighing(weights, n)
 
     def _modelled(self, V: Array, U: Array) -> Array:
         y = self._at_entries(V, U)

@@ -103,7 +103,8 @@ class MemmapData(DenseData):
 
     def weighted(self, weights: Array | None, index: Array | None, n_rows: int) -> MemmapData:
         if index is None:
-            return MemmapData(self.X, weights=weights, see=self.see)
+            made = MemmapData(self.X, weights=weights, see=self.see)
+            return made.weighing(weights, self.shape[0])
         count, keep = blocks.split_rows(index, n_rows)
         head = np.zeros((count, self.shape[1]), dtype=self.dtype)
         for rows, block in self.read():
@@ -112,7 +113,8 @@ class MemmapData(DenseData):
             if weights is not None:
                 part *= weights[rows][at][:, None].astype(self.dtype)
             np.add.at(head, index[rows][at], part)
-        return MemmapData(self.X, head, keep, weights, self.see)
+        made = MemmapData(self.X, head, keep, weights, self.see)
+        return made.weighing(weights, self.shape[0])
 
     def kl_newton(
         self, V: Array, U: Array, cost: Array, ridge: Array, sweeps: int, rough: bool,

@@ -83,7 +83,7 @@ class SparseData(DenseData):
         X = sp.csr_array(X)
         # indices as they came: kernels are compiled for each kind of them
         X.indices, X.indptr = (a.astype(self.X.indices.dtype) for a in (X.indices, X.indptr))
-        return SparseData(X)
+        return SparseData(X).weighing(weights, self.shape[0])
 
     def kl_dot(self, V: Array, U: Array) -> tuple[Array, Array]:
         return _kl_pass(self.X, V, U, self._low, want_log=True)

@@ -211,8 +211,9 @@ def advance(model: Any, state: State, step: Step, settings: Settings, look: bool
         _look_ahead(model, state, sub, new, fall, settings)
         if by_change and state.value < 1e5 * model.eps * state.anchor:
             anchor(model, state)
-        elif not settings.guard and state.value < 1e5 * model.eps * model.size:
-            # a difference of sums this large is rounding by now; the history tells the truth
+        elif not settings.guard and state.value < 3e5 * model.eps * model.size:
+            # the value is a difference of three sums, each of which rounds to eps of this size:
+            # they are 1e-5 of it by now, and the history tells the truth
             state.value = model.exact_value(state.x["V"], state.x["U"])
     state.history.append(float(state.value))
     return residual
