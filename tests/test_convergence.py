@@ -222,7 +222,7 @@ def test_heavy_samples_do_not_lift_the_floor_under_the_model(kind, weight):
 
 @BOTH
 def test_a_strong_graph_under_kl_falls(dtype):
-    """What longer parts cost is λ ⟨v, ∇⟩: where neighbours agree it must not be λ times rounding."""
+    """Longer parts cost λ ⟨v, ∇⟩: where neighbours agree that must not be λ times rounding."""
     X = np.random.RandomState(0).gamma(1, 1, (40, 12)).astype(dtype)
     W = csr_array(np.ones((40, 40)) - np.eye(40))
     options = {"beta_loss": KL, "init": "random", "random_state": 0, "tol": 0, "max_iter": 20}
