@@ -15,6 +15,7 @@ from methods import assert_close, make_problem, rise
 from partwise import CF, LCF
 from partwise.engine.concepts import ConceptModel, DenseGram, LinearGram
 from partwise.engine.data import as_data
+from partwise.engine.solvers.loop import LOOK_BACK
 from partwise.estimators import _kernel
 
 Q = make_problem(seed=2, n=26, p=13)
@@ -256,6 +257,29 @@ def test_a_concept_that_cancels_is_no_direction(name, seed):
             assert est.objective_ == pytest.approx(0.5 * (apart**2).sum(), abs=1e-12)
         assert est.objective_history_[-1] == pytest.approx(est.objective_, abs=1e-12)
         assert est.transform(X).max() < 1e3
+
+
+@pytest.mark.parametrize("data", DATA)
+@pytest.mark.parametrize("name", LOCALITY)
+def test_converged_means_a_small_residual_and_no_more_fall(name, data):
+    model = make(name, "auto", tol=1e-3, max_iter=3000).fit(DATA[data])
+    assert model.status_.startswith("converged") and model.kkt_residual_ <= 1e-3
+    last = model.objective_history_[-1 - LOOK_BACK :]
+    assert len(last) > LOOK_BACK and last[0] - last[-1] <= 1e-3 * last[-1]
+
+
+@pytest.mark.parametrize("k", [3, 6])  # with six, one of many
+def test_codes_of_nearly_collinear_concepts_are_the_best_ones(k):
+    """Coordinate descent creeps there: its codes were 30 % above the minimum."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(20, 3))
+    model = make("CF", "nesterov", max_iter=1).fit(X)
+    U = rng.normal(size=(1, 3)) + 1e-3 * rng.normal(size=(k, 3))
+    U[1:3] *= -1
+    model.components_, model._basis_gram = U, U @ U.T
+    best = np.array([nnls(U.T, x)[1] for x in X])
+    found = np.linalg.norm(X - model.transform(X) @ U, axis=1)
+    np.testing.assert_allclose(found, best, rtol=1e-6, atol=1e-6)
 
 
 def test_memory_is_announced_before_it_is_taken(monkeypatch):

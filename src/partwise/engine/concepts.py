@@ -165,7 +165,7 @@ class ConceptModel:
         self.balance = balance and not locality
         self.a = gram.diagonal()
         self.constant = 0.5 * float(self.a.sum(dtype=np.float64))
-        self.size = 0.0  # concepts turn collinear long before the halves of the gradient cancel
+        self.size = self.constant  # the loss of V = 0
         self.eps = float(np.finfo(self.a.dtype).eps)
         self.least = LEAST_MISFIT["frobenius"]
         self.sweeps = sweeps  # on V

@@ -103,6 +103,22 @@ def _(
     return Z
 
 
+def solve_rows(
+    Z: Array, C: Array, G: Array, d: Array | None, r: Array, sweeps: int, stop: float
+) -> Array:
+    """The new Z, an ndarray, at its minimum however badly conditioned G is.
+
+    Where G is singular, so that there are many minima, it ends by ``sweeps`` sweeps.
+    """
+    G, r = join_ridge(G, d, r)
+    d = ones(Z, 1) if d is None else d
+    C, G, r = (np.ascontiguousarray(a, Z.dtype) for a in (C, G, r))
+    _descend(Z, C, G, d, r, r, FEW, stop, 0.0)
+    for rows in np.array_split(np.arange(len(Z)), 1 + len(Z) // MANY):
+        _pivot(Z, C, G, d, r, rows, sweeps, stop, 0.0, ridge=100.0)
+    return Z
+
+
 def _descend(
     Z: Array, C: Array, G: Array, d: Array, r: Array, e: Array, sweeps: int, stop: float,
     enough: float,
@@ -122,22 +138,29 @@ def _descend(
 
 def _pivot(
     Z: Array, C: Array, G: Array, d: Array, r: Array, rows: Array, sweeps: int, stop: float,
-    enough: float,
+    enough: float, ridge: float = 0.0,
 ) -> None:  # fmt: skip
-    """These rows to their minimisers, by pivoting or else by all the sweeps; in place."""
+    """These rows to their minimisers, by pivoting or else by all the sweeps; in place.
+
+    Rows where G is singular begin the sweeps where a ``ridge``, if there is one, leads them.
+    """
     from partwise.engine import kernels
 
     if not len(rows):
         return
+    low = float(np.finfo(Z.dtype).eps)
     d, r = d if len(d) == 1 else d[rows], r if len(r) == 1 else r[rows]
     args = (C[rows].astype(np.float64), G.astype(np.float64), float64(d), float64(r))
     end, found = Z[rows].astype(np.float64), np.zeros(len(rows), bool)
-    kernels.pivot_rows(end, *args, float(np.finfo(Z.dtype).eps), found, min(64, len(rows)))
+    kernels.pivot_rows(end, *args, low, found, min(64, len(rows)))
     Z[rows[found]] = end[found]
     if not found.all():
+        if ridge:
+            more = args[3] + ridge * low * float(np.diag(args[1]).max())
+            kernels.pivot_rows(end, *args[:3], more, low, found.copy(), min(64, len(rows)))
+        rest = np.ascontiguousarray(end[~found].astype(Z.dtype))
         rows = rows[~found]
         d, r = (a if len(a) == 1 else a[~found] for a in (d, r))
-        rest = Z[rows]
         _descend(rest, C[rows], G, d, r, r, sweeps, stop, enough)
         Z[rows] = rest
 

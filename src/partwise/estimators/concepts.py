@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from partwise.engine.arrays import own
 from partwise.engine.concepts import Codes
 from partwise.engine.numeric import Array
-from partwise.engine.solvers.codes import solve_quadratic
+from partwise.engine.solvers.codes import solve_exactly
 from partwise.estimators import _validate
 from partwise.estimators._callbacks import with_callbacks
 from partwise.estimators._docs import documented
@@ -177,7 +177,7 @@ class CF(GroupedFactorizer):
         check_is_fitted(self)
         X = check_matrix(self, self._describe(), X, reset=False)
         sub = new_codes(self, self._kernel(), X)
-        return sub, solve_quadratic(sub, code_start(sub), self.tol, 2 * sub.constant)
+        return sub, solve_exactly(sub, code_start(sub))
 
     def transform(self, X: Any) -> Array:
         """Code new samples: V >= 0 with the concepts fixed.

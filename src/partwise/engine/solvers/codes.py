@@ -11,7 +11,7 @@ from partwise.engine.problem import FactorModel
 from partwise.engine.residual import kkt_residual
 from partwise.engine.solvers.steps import Step, bounded, hals
 from partwise.engine.subproblems import Filled, Quadratic
-from partwise.engine.sweeps import sweep_rows
+from partwise.engine.sweeps import solve_rows, sweep_rows
 
 
 def start_codes(data: Any, k: int) -> Array:
@@ -31,6 +31,15 @@ def solve_quadratic(sub: Quadratic, Z: Array, tol: float, scale: float) -> Array
     C, r, _ = bounded(sub, sub.terms, Z)
     enough = max(0.01 * tol, 1e-9) ** 2 * scale * min(1.0, 64 / len(Z))
     return sweep_rows(Z, C, sub.G, sub.d, r, 2000, 1e-9, enough=enough)
+
+
+def solve_exactly(sub: Quadratic, Z: Array) -> Array:
+    """The same for ndarrays, to the minimum itself.
+
+    Where parts are close to collinear, as concepts become, sweeps move little long before it.
+    """
+    C, r, _ = bounded(sub, sub.terms, Z)
+    return solve_rows(Z.copy(), C, sub.G, sub.d, r, 2000, 1e-9)
 
 
 def solve_filled(sub: Filled, Z: Array, tol: float, scale: float) -> Array:

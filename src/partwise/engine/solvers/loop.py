@@ -318,8 +318,6 @@ def _fallen(model: Any, state: State, tol: float) -> float:
 
     Where ‖X - Y‖ is below tol ‖X‖ it is relative to that: a perfect fit falls for ever.
     """
-    if not model.size:  # concepts: near a perfect fit a relative fall never ends
-        return 0.0
     if len(state.history) <= LOOK_BACK:
         return np.inf
     least = max(model.least, tol**2) * model.size

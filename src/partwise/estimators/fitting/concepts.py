@@ -15,7 +15,7 @@ from sklearn.utils import check_random_state
 from partwise.engine.concepts import Codes, ConceptModel, code_problem
 from partwise.engine.data import as_data
 from partwise.engine.numeric import Array, ratio
-from partwise.engine.solvers.codes import solve_quadratic
+from partwise.engine.solvers.codes import solve_exactly
 from partwise.engine.solvers.loop import Settings, Solution, alternate, residual_at
 from partwise.engine.solvers.steps import make_step
 from partwise.estimators import _validate
@@ -132,9 +132,10 @@ def solve_concepts(what: Description, problem: ConceptProblem, report: Report) -
         sub = model.codes(C)
         # from transform's start, if that is no worse: concepts may be close to collinear, and
         # then equally good codes lie far apart
+        slack = 1e-9 * abs(objective) + 32 * model.eps * model.constant  # what rounding makes of it
         for start in (code_start(sub), V):
-            final = solve_quadratic(sub, start, what.tol, 2 * model.constant)
-            if sub.value(final) <= objective * (1 + 1e-9):
+            final = solve_exactly(sub, start)
+            if sub.value(final) <= objective + slack:
                 V, objective = final, sub.value(final)
                 found.history[-1] = min(objective, found.history[-1])
                 break
