@@ -106,13 +106,13 @@ def _(
 def solve_rows(
     Z: Array, C: Array, G: Array, d: Array | None, r: Array, sweeps: int, stop: float
 ) -> Array:
-    """The new Z, an ndarray, at its minimum however badly conditioned G is.
+    """A new Z, an ndarray, at its minimum however badly conditioned G is.
 
     Where G is singular, so that there are many minima, it ends by ``sweeps`` sweeps.
     """
     G, r = join_ridge(G, d, r)
     d = ones(Z, 1) if d is None else d
-    C, G, r = (np.ascontiguousarray(a, Z.dtype) for a in (C, G, r))
+    Z, C, G, r = (np.array(Z), *(np.ascontiguousarray(a, Z.dtype) for a in (C, G, r)))
     _descend(Z, C, G, d, r, r, FEW, stop, 0.0)
     for rows in np.array_split(np.arange(len(Z)), 1 + len(Z) // MANY):
         _pivot(Z, C, G, d, r, rows, sweeps, stop, 0.0, ridge=100.0)

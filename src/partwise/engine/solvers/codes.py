@@ -39,7 +39,7 @@ def solve_exactly(sub: Quadratic, Z: Array) -> Array:
     Where parts are close to collinear, as concepts become, sweeps move little long before it.
     """
     C, r, _ = bounded(sub, sub.terms, Z)
-    return solve_rows(Z.copy(), C, sub.G, sub.d, r, 2000, 1e-9)
+    return solve_rows(Z, C, sub.G, sub.d, r, 2000, 1e-9)
 
 
 def solve_filled(sub: Filled, Z: Array, tol: float, scale: float) -> Array:
