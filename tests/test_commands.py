@@ -354,6 +354,27 @@ def test_signed_data(command, refused, tmp_path, rng):
     assert "lcf" in refused("cluster", tmp_path / "m.npy", "--method", "nmf", *out)
     code, text, _ = command("cluster", tmp_path / "m.npy", *out)
     assert code == 0 and "negative values" in text
+    code, text, _ = command("cluster", tmp_path / "m.npy", "--method", "seminmf", *out, "--force")
+    assert code == 0 and "seminmf" in text
+    halves = {row["cluster"] for row in rows(tmp_path / "out" / "assignments.csv")[:30]}
+    assert len(halves) == 1
+
+
+def test_similarities_and_other_new_methods(command, refused, tmp_path, rng):
+    X = np.kron(np.eye(2), np.ones((10, 10))) + 0.1
+    X[0, 1] = X[1, 0] = 0.7
+    np.save(tmp_path / "s.npy", X)
+    out = ("-k", "2", "--out", tmp_path / "out", "--seeds", "0", *QUICK)
+    code, text, _ = command("cluster", tmp_path / "s.npy", "--method", "symnmf", *out)
+    assert code == 0 and "values as they are" in text  # scaled rows would not be symmetric
+    found = [row["cluster"] for row in rows(tmp_path / "out" / "assignments.csv")]
+    assert len(set(found[:10])) == len(set(found[10:])) == 1 and found[0] != found[10]
+    np.save(tmp_path / "m.npy", X[:, :5])
+    again = (*out, "--force")
+    assert "a square matrix" in refused("cluster", tmp_path / "m.npy", "--method", "symnmf", *again)
+    code, text, _ = command("cluster", tmp_path / "m.npy", "--method", "nmf-robust", *again)
+    assert code == 0 and "nmf-robust" in text
+    assert "needs labels" in refused("cluster", tmp_path / "m.npy", "--method", "lpcnmf", *again)
 
 
 # -- fit, transform, predict ----------------------------------------------------------------------

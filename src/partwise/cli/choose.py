@@ -36,6 +36,7 @@ class Method:
     uses_labels: bool = False
     signed: bool = False
     images: bool = False
+    square: bool = False
 
     @property
     def names(self) -> bool:
@@ -66,6 +67,12 @@ METHODS: dict[str, Method] = {
         ),
         Method("nmf", "ConstrainedNMF", "no labels; the plain parts, fastest of all"),
         Method("nmf-kl", "ConstrainedNMF", "no labels; counts, by Kullback-Leibler", KL),
+        Method(
+            "nmf-robust",
+            "ConstrainedNMF",
+            "no labels; some samples are outliers",
+            {"beta_loss": "l21"},
+        ),
         Method("nsnmf", "NSNMF", "no labels; small, separate parts"),
         Method(
             "sparse-nmf",
@@ -78,6 +85,16 @@ METHODS: dict[str, Method] = {
         Method("gnmf", "GNMF", "no labels; neighbours belong together", {"graph_reg": 1.0}),
         Method("cf", "CF", "negative values; parts are mixtures of samples", signed=True),
         Method("lcf", "LCF", "negative values; parts are nearby samples", signed=True),
+        Method(
+            "seminmf",
+            "SemiNMF",
+            "negative values; parts may have them too, neighbours belong together",
+            {"graph_reg": 1.0},
+            signed=True,
+        ),
+        Method(
+            "symnmf", "SymNMF", "no labels; a square table of similarities or a graph", square=True
+        ),
         Method("ntf", "NTF", "no labels; grey images, parts with rows and columns", images=True),
         Method("cnmf", "CNMF", "several labels a class, all of them right", {}, True),
         Method("nmfdc", "NMFDC", "several labels a class; small, separate parts", {}, True),
@@ -85,6 +102,7 @@ METHODS: dict[str, Method] = {
             "cdnmf", "CDNMF", "a label or more a class; each class gets its own parts", {}, True
         ),
         Method("cdnmf-kl", "CDNMF", "a label or more a class; counts", KL, True),
+        Method("lpcnmf", "LpCNMF", "a label or more a class, spread over neighbours", {}, True),
         Method("semignmf", "SemiGNMF", "labels join the neighbour graph", {}, True),
         Method(
             "combined",

@@ -60,7 +60,8 @@ def run_cluster(
         raise ValueError(f"--write-back is for a .h5ad file, not {data}.")
     errors = Console(stderr=True)
     with Bar(errors) as bar:
-        task = work.read_task(data, bar, label_share=label_share, seed=seed, reading=reading)
+        share: dict[str, Any] = {"label_share": label_share, "seed": seed, "method": method}
+        task = work.read_task(data, bar, reading=reading, **share)
         k = know(task, known, seed_words, links, k=k, parts=parts)
         size = work.n_clusters(task, k, bar, method=method, seed=seed)
         model, name, reason = work.build(
@@ -114,7 +115,8 @@ def run_fit(
     check_target(out, force=force)
     errors = Console(stderr=True)
     with Bar(errors) as bar:
-        task = work.read_task(data, bar, label_share=label_share, seed=seed, reading=reading)
+        share: dict[str, Any] = {"label_share": label_share, "seed": seed, "method": method}
+        task = work.read_task(data, bar, reading=reading, **share)
         k = know(task, known, seed_words, links, k=k, parts=parts)
         size = work.n_clusters(task, k, bar, method=method, seed=seed)
         model, name, reason = work.build(

@@ -132,7 +132,9 @@ def _names(methods: str | None, task: work.Task) -> list[str]:
     fits = [
         m.name
         for m in METHODS.values()
-        if (m.signed or not negative) and (task.n_labelled or not m.uses_labels) and not m.images
+        if (m.signed or not negative)
+        and (task.n_labelled or not m.uses_labels)
+        and not (m.images or m.square)
     ]
     return ["k-means", *fits]
 

@@ -16,9 +16,11 @@ from partwise.cli.progress import Bar
 from partwise.io import Samples, keep_share, read_samples
 
 #: Estimators that need the samples in memory.
-LOADING = ("CF", "LCF", "NTF")
+LOADING = ("CF", "LCF", "NTF", "SemiNMF", "SymNMF")
 #: Estimators whose `fit` takes links.
-LINKED = ("NMF", "GNMF", "SemiGNMF", "CNMF", "CDNMF", "NMFDC", "NSNMF", "ConstrainedNMF")
+LINKED = (
+    "NMF", "GNMF", "SemiGNMF", "CNMF", "CDNMF", "NMFDC", "NSNMF", "ConstrainedNMF", "SemiNMF",
+)  # fmt: skip
 
 
 @dataclass
@@ -64,10 +66,13 @@ def read_task(
     label_share: float | None,
     seed: int,
     reading: dict[str, Any],
+    method: str = "auto",
 ) -> Task:
     """Read the data and decide which labels count."""
     began = time.perf_counter()
     undecided = reading.get("rgb") is None
+    if method in METHODS and METHODS[method].square and reading.get("scale", "auto") == "auto":
+        reading = {**reading, "scale": "none"}  # scaled rows would not be symmetric
     reading = {**reading, "rgb": bool(reading.get("rgb"))}
     settings = reading.pop("settings", {})
     samples = read_samples(data, step=bar.step, **reading)
