@@ -195,6 +195,11 @@ def check_fused(bench: Bench) -> None:
         )
         for got, want, what in pairs:
             verdict(f"fused KL k={k}: {what}", float((got - want).norm() / want.norm()), 1e-5)
+        for transposed in (False, True) if k <= 32 else ():
+            got = data.kl_curvature(V, U, transposed)
+            want = wide.kl_curvature(V.double(), U.double(), transposed)
+            off = float((got[:, : want.shape[1]] - want).norm() / want.norm())
+            verdict(f"fused curvature k={k} transposed={transposed}", off, 5e-3)
         U[:, 1] = 0
         near = V @ U.T * (1 + 1e-3 * torch.randn(5001, 1003, **kind))
         got = torch_data.TorchData(near).row_sq_residuals(V, U)
@@ -220,6 +225,9 @@ def check_fused(bench: Bench) -> None:
         "dot",
         "tdot",
         "residuals",
+        "curvature",
+        "curvature_t",
+        "damped",
     ):
         runs = kernels_torch.fused(name, Z, 20) is not None
         bench.add("check", f"kernel {name} runs here", float(runs), "", "ok" if runs else "FAILED")
@@ -302,6 +310,34 @@ def nmf(bench: Bench) -> None:
                   "ok" if off <= 1e-4 else "MISSED")  # fmt: skip
 
 
+def second_order(bench: Bench) -> None:
+    """KL: whole fits of second-order steps to the objective of 300 multiplicative ones."""
+    X = bench.X
+    for k in (10, 20, 32):
+        rng, size = np.random.default_rng(1), float(X.mean() / k) ** 0.5
+        start = {
+            name: (2 * size * rng.random(shape)).astype(np.float32)
+            for name, shape in (("W", (X.shape[0], k)), ("H", (k, X.shape[1])))
+        }
+
+        def fit(solver: str, rounds: int, k: int = k, start: Any = start) -> tuple[float, Any]:
+            model = partwise.NMF(k, solver=solver, max_iter=rounds, init="custom", tol=0,
+                                 beta_loss="kullback-leibler")  # fmt: skip
+            begin = bench.wait()
+            model.fit(X, **start)
+            return bench.wait() - begin, model
+
+        fit("mu", 2), fit("newton", 5)  # compiled
+        slow, model = fit("mu", 300)
+        goal = model.objective_history_[-1]
+        history = fit("newton", 60)[1].objective_history_
+        rounds = next((i + 1 for i, value in enumerate(history) if value <= goal), 0)
+        took = fit("newton", rounds)[0] if rounds else float("nan")
+        said = f"{slow / took:.1f}x sooner than mu, {rounds} iterations of 300"
+        said += f" (>= 5 {'ok' if slow >= 5 * took else 'MISSED'})"
+        bench.add("second order", f"NMF KL k={k} to 300 iterations of mu", took, "s", said)
+
+
 def ring(n: int) -> sp.csr_array:
     """Each sample joined with two on either side: 4 neighbours."""
     i = np.arange(n)
@@ -322,7 +358,7 @@ def others(bench: Bench) -> None:
             ("CNMF", partwise.CNMF(k), {"y": y}, 1.2),
             ("cdNMF", partwise.CDNMF(k), {"y": y}, 1.2),
             ("NMF-DC", partwise.NMFDC(k), {"y": y}, 1.2),
-            ("NMF KL", partwise.NMF(k, **kl), {}, 3.0),
+            ("NMF KL, mu", partwise.NMF(k, solver="mu", **kl), {}, 3.0),
         ]
         for name, est, given, limit in cases:
             seconds = per_iteration(bench, est, X, **given)
@@ -371,7 +407,18 @@ def sparse(bench: Bench) -> None:
     print(found.key_averages().table(sort_by="cpu_time_total", row_limit=14))
 
 
-PARTS = [bandwidth, check_fused, check_float64, make_dense, widths, nmf, others, profile, sparse]
+PARTS = [
+    bandwidth,
+    check_fused,
+    check_float64,
+    make_dense,
+    widths,
+    nmf,
+    second_order,
+    others,
+    profile,
+    sparse,
+]
 
 
 def main() -> None:

@@ -1453,3 +1453,21 @@ def batches_kl(batches, U0, forget, steps):
         C, B = C + U * ((X / floor(V @ U.T)).T @ V), B + V.sum(axis=0)
         U = U * (C / B / U) ** 1.6
     return U
+
+
+def damped_newton(X, Z, B, cost, ridge, sweeps, hold=0.01):
+    """The damped second-order step on rows of KL that `partwise.engine.curvature` describes."""
+    out = np.zeros_like(Z)
+    for i, (x, z) in enumerate(zip(X, Z, strict=True)):
+        y = B @ z
+        H = sum(x[j] / y[j] ** 2 * np.outer(B[j], B[j]) for j in range(len(B)))
+        slope = cost[i] + ridge[i] * z - sum(x[j] / y[j] * B[j] for j in range(len(B)))
+        new = z.copy()
+        for _ in range(sweeps):
+            for a in range(len(z)):
+                held = hold * H[a, a] + ridge[i, a]
+                pull = slope[a] + H[a] @ (new - z) + held * (new[a] - z[a])
+                new[a] = max(new[a] - pull / (H[a, a] + held), 0.0)
+        move = new - z
+        out[i] = z + move / (1 + np.sqrt(move @ H @ move / x.sum()))
+    return out

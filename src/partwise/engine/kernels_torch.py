@@ -16,12 +16,19 @@ def fused(name: str, like: Tensor, k: int = 0) -> Any:
     if not like.is_cuda or name in _refused:
         return None
     try:
-        from partwise.engine import kernels_products, kernels_ratio, kernels_triton
+        from partwise.engine import (
+            kernels_curvature,
+            kernels_products,
+            kernels_ratio,
+            kernels_triton,
+        )
     except ImportError:
         _refused.add(name)
         return None
     if name in ("dot", "tdot"):  # of any width
         return getattr(kernels_products, name)
+    if name in vars(kernels_curvature):
+        return getattr(kernels_curvature, name) if k <= kernels_curvature.NARROW else None
     if k > kernels_products.WIDEST:
         return None
     for module in (kernels_products, kernels_ratio, kernels_triton):

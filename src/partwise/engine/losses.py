@@ -28,6 +28,7 @@ from partwise.engine.subproblems import (
     Quadratic,
     Signed,
     Subproblem,
+    Sweeps,
 )
 
 #: β of each name; "l21" (`engine.robust`) is squares of which each sample's weight follows its fit.
@@ -251,7 +252,9 @@ class KullbackLeibler(Loss):
             self._seen_cost(seen, "U", Z, U, cost),
             d=d,
             terms=half.terms,
-            newton=newton if "V" in seen.R.newton_sides else None,
+            **_second_order(
+                seen, "V", newton, lambda Z: seen.R.kl_curvature(Z, B, transposed=False)
+            ),
             evaluate=lambda Z: self.value(seen, Z, U, "U"),
             others=half.others,
         )
@@ -273,10 +276,24 @@ class KullbackLeibler(Loss):
             product,
             self._seen_cost(seen, "V", Z, U, mass),
             terms=half.terms,
-            newton=newton if "U" in seen.R.newton_sides and half.free else None,
+            **_second_order(
+                seen,
+                "U" if half.free else "",
+                newton,
+                lambda U: seen.R.kl_curvature(F, U, transposed=True),
+            ),
             evaluate=lambda U: self.value(seen, Z, U),
             others=half.others,
         )
+
+
+def _second_order(
+    seen: Seen, side: str, newton: Sweeps, curvature: Callable[[Array], Array]
+) -> dict[str, Any]:
+    """What a second-order step on this side has, if anything: sweeps over rows or curvature."""
+    if not side or side not in seen.R.newton_sides:
+        return {}
+    return {"curvature": curvature} if seen.R.curved else {"newton": newton}
 
 
 class Beta(Loss):

@@ -353,6 +353,8 @@ class Divergence(Subproblem):
         β of the loss; 1 for KL.
     newton : Sweeps or None
         Second-order sweeps, where the back end has them.
+    curvature : callable or None
+        The Hessian of each row at Z, where the back end has that instead.
     evaluate : callable
         The loss with this factor at Z.
     others : callable or None
@@ -371,11 +373,13 @@ class Divergence(Subproblem):
         terms: Sequence[Term] = (),
         beta: float = 1.0,
         newton: Sweeps | None = None,
+        curvature: Callable[[Array], Array] | None = None,
         evaluate: Callable[[Array], float],
         others: Callable[[], float] | None = None,
     ) -> None:
         self._make_product, self.cost, self.d, self.terms = product, cost, d, terms
-        self.beta, self.newton, self.evaluate, self.others = beta, newton, evaluate, others
+        self.beta, self.newton, self.curvature = beta, newton, curvature
+        self.evaluate, self.others = evaluate, others
         self._product: Array | None = None
 
     def value(self, Z: Array) -> float:

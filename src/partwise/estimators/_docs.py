@@ -15,7 +15,7 @@ PARTS = {
     "solver": """solver : {"auto", "mu", "hals", "nesterov", "newton"}, default="auto"
         "mu" is the paper's own multiplicative update; "hals" and "nesterov" (Frobenius) and
         "newton" (Kullback-Leibler) minimise the same objective faster. "auto": "hals" or
-        "newton", by the loss; for tensors under Kullback-Leibler "mu".""",
+        "newton", by the loss; for tensors of more than 32 parts under Kullback-Leibler "mu".""",
     "common": """init : str, default=None
         Start, as in `NMF`.
     n_init : int, default=1

@@ -41,7 +41,7 @@ class NMF(Factorizer):
         product and extrapolation, Frobenius only. "nesterov": accelerated projected gradient,
         Frobenius only. "newton": second-order coordinate sweeps, Kullback-Leibler only. "mu":
         multiplicative updates, every loss. "auto": "hals", "newton" or "mu", by the loss (for
-        tensors under Kullback-Leibler "mu").
+        tensors of more than 32 parts under Kullback-Leibler "mu").
     beta_loss : float or str, default="frobenius"
         The β-divergence to minimise: "frobenius" (2), "kullback-leibler" (1), "itakura-saito" (0),
         or β. "l21": Σ_i √(‖x_i - U v_i‖² + ε²) with ε a

@@ -93,6 +93,13 @@ class Products(Protocol):
         """
         ...
 
+    def kl_curvature(self, V: Array, U: Array, transposed: bool) -> Array:
+        """Σ_j x/y² u_ja u_jb of each row and pair a <= b, (n, k(k+1)/2); of columns if transposed.
+
+        Asked for where ``curved``, in place of `kl_newton`: see `partwise.engine.curvature`.
+        """
+        ...
+
     def times_dot(self, V: Array, U: Array) -> Array:
         """(X ∘ VUᵀ) U, (n, k): X holds weights of entries."""
         ...
@@ -124,7 +131,16 @@ class Products(Protocol):
 
     @property
     def newton_sides(self) -> str:
-        """The factors that `kl_newton` can sweep: "VU", "V" or ""."""
+        """The factors that take second-order steps under KL: "VU", "V" or ""."""
+        ...
+
+    @property
+    def curved(self) -> bool:
+        """Whether those steps are made from `kl_curvature`."""
+        ...
+
+    def newton_pays(self, k: int) -> bool:
+        """Whether second-order steps reach an objective sooner than multiplicative ones."""
         ...
 
 
@@ -207,6 +223,7 @@ class Swept:
     density: float
     dtype: Any
     lack: Any | None = None
+    curved = False
     mass: float | None = None  # what its rows weigh together; None: one each
 
     def weighing(self, weights: Array | None, n: int) -> Self:
@@ -222,6 +239,12 @@ class Swept:
         mass = row_sums.shape[0] if self.mass is None else self.mass
         mean = float(row_sums.sum()) / max(mass * p, 1e-300)
         return max(mean * (1e-30 if self.dtype == np.float64 else 1e-12), floor(self.dtype))
+
+    def newton_pays(self, k: int) -> bool:
+        return True
+
+    def kl_curvature(self, V: Array, U: Array, transposed: bool) -> Array:
+        raise NotImplementedError("rows are swept here; `curved` says so")
 
     def filled(self) -> Any:
         return self

@@ -22,6 +22,7 @@ from partwise.engine.arrays import (
     numpy_dtype,
     to_numpy,
 )
+from partwise.engine.curvature import of_pairs
 from partwise.engine.data.base import GAPS, Swept
 from partwise.engine.data.blocks import BLOCK_ENTRIES, row_blocks
 from partwise.engine.data.device_graph import Csr, Neighbors
@@ -33,7 +34,7 @@ GPU_BLOCKS = 32
 class OnDevice(Swept):
     """Where arrays live: on the device of X, as arrays of its library."""
 
-    newton_sides = ""  # KL steps are multiplicative here, with extrapolation under "newton"
+    newton_sides, curved = "VU", True
     shape: tuple[int, int]
     like: Array  # a dense array of the library, on the device
     back: bool  # results return as ndarrays
@@ -42,6 +43,9 @@ class OnDevice(Swept):
     def block_scale(self) -> int:
         """How much larger than a CPU's the blocks of rows are."""
         return 1
+
+    def newton_pays(self, k: int) -> bool:
+        return False  # curvature takes k/2 times a multiplicative step's arithmetic
 
     def differences(self, W: Csr, Z: Array) -> Array | None:
         """Σ_j w_ij (z_i - z_j) by row, where a kernel has it."""
@@ -192,7 +196,17 @@ class DeviceDense(OnDevice):
         return self._by_row(lambda rows, X: float64(X * (V[rows] @ U.T) ** 2).sum(axis=1))
 
     def kl_newton(self, *args: Any, **kwargs: Any) -> tuple[Array, Array]:
-        raise NotImplementedError("no second-order sweeps on a device; newton_sides says so")
+        raise NotImplementedError("no sweeps over rows on a device; `curved` says so")
+
+    def kl_curvature(self, V: Array, U: Array, transposed: bool) -> Array:
+        bends = ((rows, X, self._modelled(V[rows], U)) for rows, X in self._blocks())
+        if not transposed:
+            pairs = of_pairs(U)
+            return namespace(U).concat([(X / Y / Y) @ pairs for _, X, Y in bends])
+        total: Any = 0
+        for rows, X, Y in bends:
+            total = total + (X / Y / Y).T @ of_pairs(V[rows])
+        return total
 
     def beta_dot(self, V: Array, U: Array, beta: float) -> tuple[Array, Array, Array]:
         raise NotImplementedError("refused before any work is done")
@@ -304,6 +318,14 @@ class DeviceSparse(DeviceDense):
     def kl_tdot(self, V: Array, U: Array) -> Array:
         values = (self.parts.values / self._modelled(V, U))[self._by_column]
         return self.multiply(self.csr(self._XT_parts._replace(values=values)), V)
+
+    def kl_curvature(self, V: Array, U: Array, transposed: bool) -> Array:
+        Y = self._modelled(V, U)
+        values = self.parts.values / Y / Y
+        if not transposed:
+            return self.multiply(self.csr(self.parts._replace(values=values)), of_pairs(U))
+        parts = self._XT_parts._replace(values=values[self._by_column])
+        return self.multiply(self.csr(parts), of_pairs(V))
 
     def times_dot(self, V: Array, U: Array) -> Array:
         values = self.parts.values * self._at_entries(V, U)

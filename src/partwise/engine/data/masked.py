@@ -112,7 +112,8 @@ class _Beside(Swept):
     def __init__(self, base: DataMatrix) -> None:
         self.base = base
         self.shape, self.dtype, self.density = base.shape, base.dtype, base.density
-        self.newton_sides = base.newton_sides
+        self.newton_sides, self.curved = base.newton_sides, base.curved
+        self.newton_pays = base.newton_pays  # type: ignore[method-assign]
         self.rows, self.small, self.operator = base.rows, base.small, base.operator
         self.constant_rows, self.result = base.constant_rows, base.result
         self.mean_rows, self.expand_rows = base.mean_rows, base.expand_rows
@@ -141,6 +142,7 @@ class MaskedData(_Beside):
         self.dot, self.tdot, self.row_sums = base.dot, base.tdot, base.row_sums
         self.kl_dot, self.kl_tdot, self.kl_newton = base.kl_dot, base.kl_tdot, base.kl_newton
         self.kl_tdot_log = base.kl_tdot_log  # type: ignore[method-assign]
+        self.kl_curvature = base.kl_curvature  # type: ignore[method-assign]
 
     def weighted(self, weights: Array | None, index: Array | None, n_rows: int) -> MaskedData:
         base = self.base.weighted(weights, index, n_rows)

@@ -15,7 +15,7 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
-from partwise.engine import arrays, kernels_torch, numeric, sweeps
+from partwise.engine import arrays, curvature, kernels_torch, numeric, sweeps
 from partwise.engine.arrays import NO_MEMORY, Array, to_numpy
 from partwise.engine.data.base import BackEnd, DataMatrix
 from partwise.engine.data.device import (
@@ -32,6 +32,8 @@ DENSE_FROM = 0.02
 #: A GPU's matrix products run well at widths from 32 that this divides; zero columns fill up k.
 WIDTH = 8
 csr_tensor: Any = torch.sparse_csr_tensor
+#: Largest k whose second-order steps under KL are worth their curvature, as measured.
+NARROW = 32
 #: Entries of X from which the products of `kernels_products` pay.
 SPLIT_FROM = 1 << 22
 
@@ -107,6 +109,7 @@ class Functions:
 
 
 arrays.register_namespace(torch.Tensor, Functions())
+in_tensors = curvature.damped_step.dispatch(object)
 
 
 @arrays.to_numpy.register
@@ -167,6 +170,14 @@ def _(
     return sweeps.sweep_columns(Z, C, G, d, r, e, times, stop, enough)
 
 
+@curvature.damped_step.register
+def _(Z: torch.Tensor, product: Array, H: Array, cost: Array, ridge: Array, sweeps: int) -> Array:
+    args = (Z, product, H, cost, ridge, sweeps)
+    single = Z.dtype == torch.float32
+    found = kernels_torch.attempt("damped", Z, *args, k=Z.shape[1]) if single else None
+    return in_tensors(*args) if found is None else found
+
+
 def csr_parts(X: Any) -> Csr:
     return Csr(X.crow_indices(), X.col_indices(), X.values(), tuple(X.shape))
 
@@ -179,6 +190,9 @@ class OnTensors:
     @property
     def block_scale(self) -> int:
         return GPU_BLOCKS if self.like.is_cuda else 1
+
+    def newton_pays(self, k: int) -> bool:
+        return k <= NARROW
 
     def sums(self, index: Array, values: Array, n_rows: int) -> Array:
         return values.new_zeros((n_rows, *values.shape[1:])).index_add_(0, index, values)
@@ -305,6 +319,14 @@ class TorchData(OnTensors, DeviceDense):
         with self._product("X / VUᵀ"):
             found = self._fused("ratio_tdot", V, U)
             return super().kl_tdot(V, U) if found is None else found
+
+    def kl_curvature(self, V: Array, U: Array, transposed: bool) -> Array:
+        with self._product("the curvature of X / VUᵀ"):
+            found = None
+            if self.X.dtype == torch.float32 and self.X.is_contiguous():
+                name = "curvature_t" if transposed else "curvature"
+                found = kernels_torch.attempt(name, self.X, self.X, V, U, self._low, k=U.shape[1])
+            return super().kl_curvature(V, U, transposed) if found is None else found
 
 
 def _is_half(X: Array) -> bool:

@@ -23,6 +23,7 @@ import numpy as np
 from partwise.engine import arrays
 from partwise.engine.arrays import StandardArray as Array
 from partwise.engine.arrays import namespace, none, spread
+from partwise.engine.curvature import damped_step
 from partwise.engine.numeric import floor, ratio, threads_for
 from partwise.engine.subproblems import Divergence, Quadratic, Subproblem
 from partwise.engine.sweeps import join_ridge, sweep_rows
@@ -255,11 +256,15 @@ def _nesterov(sub: Quadratic, Z: Array, *, inner_iter: int = 10) -> Array:
 def _newton(sub: Divergence, Z: Array, *, sweeps: int = 2, rough: bool = False) -> Array:
     """Second-order coordinate sweeps; the back end runs them, since they need rows of X.
 
-    ``rough`` lets it do them in float32, which finds the way but not the last digits.
+    ``rough`` lets it do them in float32, which finds the way but not the last digits. Where the
+    back end has curvature instead, the sweeps are of a quadratic model.
     """
-    if sub.newton is None:  # no second-order sweeps on this factor and back end
+    if sub.newton is None and sub.curvature is None:  # neither, on this factor and back end
         return _em(sub, Z)
     cost, ridge = _costs(sub, sub.terms, Z)
+    if sub.curvature is not None:
+        return damped_step(Z, sub.product, sub.curvature(Z), cost, ridge, sweeps + 1)
+    assert sub.newton is not None
     return sub.newton(Z, arrays.float64(cost), arrays.float64(ridge), sweeps, rough)
 
 

@@ -88,16 +88,12 @@ def solver_name(what: Description) -> str:
 
 
 def solver_for(what: Description, data: DataMatrix) -> str:
-    """The step for this back end: tensors have no second-order sweeps."""
-    name = solver_name(what)
-    if name != "newton" or data.newton_sides:
-        return name
-    if what.solver == "auto":
-        return "mu"
-    raise ValueError(
-        "solver='newton' needs X as a numpy or scipy array, on disk or on a cluster; for a "
-        "tensor use solver='mu'."
-    )
+    """The step for this back end; "auto" is "newton" where that is sooner there."""
+    name, k = solver_name(what), what.n_components
+    if name == "newton" and what.solver == "auto":
+        pays = data.newton_pays(k if isinstance(k, int) else data.shape[1])
+        return name if pays else "mu"
+    return name
 
 
 def check_terms(what: Description) -> None:

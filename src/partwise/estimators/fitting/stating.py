@@ -113,11 +113,14 @@ def settings_for(what: Description, solver: str, model: FactorModel) -> Settings
         max_iter=what.max_iter,
         tol=0.0 if what.printed else what.tol,
         order=order,
-        extrapolate=not (by_hand or inner or what.project or what.free_parts),
+        # a value that ends at the same factors as a step serves the next one: no extrapolation
+        extrapolate=not (
+            by_hand or inner or what.project or what.free_parts or (newton and model.R.curved)
+        ),
         guard=not by_hand,
         stationary=stationary and not what.project,
         warmup=3 if newton else 0,
-        rough=make_step("newton", rough=True) if newton else None,
+        rough=make_step("newton", rough=True) if newton and not model.R.curved else None,
         # without sweeps for a factor "newton" is multiplicative there, and must not meet zero
         keep=0.1 if newton and model.newton_sides != "VU" else 0.0,
         # a multiplicative update would leave the constraint set: no last resort but to stay
