@@ -7,7 +7,7 @@ problem is `Seen`. With B = U S and F = V S, Y = V Bᵀ = F Uᵀ.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from partwise.engine.arrays import StandardArray as Array
