@@ -11,6 +11,8 @@ import reference
 from methods import rise
 from partwise import GNMF, NMF, SparseNMF
 from partwise.engine.data import as_data
+from partwise.engine.data.blocks import row_squares
+from partwise.engine.data.dense import DenseData
 from partwise.engine.losses import Frobenius
 from partwise.engine.problem import FactorModel
 from partwise.engine.solvers.loop import LOOK_BACK, residual_at
@@ -236,3 +238,31 @@ def test_the_history_of_printed_updates_is_true_in_float32():
         X = planted(40, 6, 1, 0.3, seed).astype(np.float32)
         model = NMF(1, solver="mu", init="random", random_state=seed, max_iter=30, tol=0).fit(X)
         assert model.objective_history_[-1] == pytest.approx(loss_of(model, X), rel=1e-5)
+
+
+@BOTH
+def test_a_fit_passes_over_x_little_more_often_than_it_iterates(rng, monkeypatch, dtype):
+    passes = {"dot": 0, "tdot": 0, "row_sq_residuals": 0}
+
+    def counted(name, real):
+        def run(self, *factors):
+            passes[name] += 1
+            return real(self, *factors)
+
+        return run
+
+    for name in passes:
+        monkeypatch.setattr(DenseData, name, counted(name, getattr(DenseData, name)))
+    X = (rng.random((60, 5)) @ rng.random((5, 40)) + 0.1 * rng.random((60, 40))).astype(dtype)
+    model = NMF(4, init="random", tol=0, max_iter=7, random_state=0).fit(X)
+    # a start, the value before and after, the last codes, and the residual at the end
+    assert passes["dot"] <= 7 + 2 and passes["tdot"] <= 7 + 3
+    assert passes["row_sq_residuals"] <= 2  # at the end, and where the value has become small
+    assert model.objective_ == pytest.approx(loss_of(model, X), rel=1e-5)
+
+
+def test_squares_of_rows_do_not_leave_the_range_of_float32():
+    for scale in (1e-30, 1e-10, 1.0, 1e10, 1e30):
+        Y = np.full((3, 1030), scale, dtype=np.float32)
+        expected = 1030 * float(np.float32(scale)) ** 2
+        np.testing.assert_allclose(row_squares(Y), expected, rtol=1e-6)

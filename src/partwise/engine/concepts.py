@@ -221,7 +221,8 @@ class ConceptModel:
     def value(self, V: Array, C: Array) -> float:
         return self.codes(C).value(V)
 
-    exact_value = value
+    def exact_value(self, V: Array, C: Array, about: float = np.inf) -> float:
+        return self.value(V, C)
 
     def normalize(self, V: Array, C: Array) -> tuple[Array, Array]:
         """Basis vectors of length one, if asked for and V and C share a free scale.

@@ -250,14 +250,20 @@ class FactorModel:
         size = arrays.vdot(V.T @ V, B.T @ B)
         return V * (fit / size) if fit > 0 and size > 0 else V
 
-    def exact_value(self, Z: Array, U: Array) -> float:
-        """The objective without cancellation where the fit is nearly perfect."""
-        value = self.value(Z, U)
+    def exact_value(self, Z: Array, U: Array, about: float = np.inf) -> float:
+        """The objective without cancellation where the fit is nearly perfect.
+
+        ``about`` is what it is known to be nearly: a pass over X less.
+        """
         # sums over X have errors of about eps times its size: a millionth of the value at most
-        if value <= 1e6 * self.eps * self.size:
+        cancels = 1e6 * self.eps * self.size
+        value = about if about <= 0.5 * cancels else self.value(Z, U)
+        if value <= cancels:
             loss = self.loss.exact(self.data, self.weights, self.expand(Z), self.S(U))
             if loss is not None:
                 value = loss + self.penalty("V", Z, U) + self.penalty("U", Z, U)
+            elif value == about:
+                value = self.value(Z, U)
         return max(value, 0.0)
 
     def reduce(self, V: Array) -> Array:

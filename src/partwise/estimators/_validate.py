@@ -71,7 +71,7 @@ def extreme_factor(X: Any) -> float:
     values = X.data if sp.issparse(X) else X
     if not isinstance(values, np.ndarray) or isinstance(values, np.memmap) or not values.size:
         return 1.0
-    peak = float(np.abs(values).max())
+    peak = max(float(values.max()), -float(values.min()))  # no copy of X
     limit = 1e60 if values.dtype == np.float64 else 1e9
     if peak <= 0 or 1 / limit <= peak <= limit:
         return 1.0

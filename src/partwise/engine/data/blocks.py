@@ -19,6 +19,15 @@ def row_blocks(n: int, p: int) -> Iterator[slice]:
         yield slice(start, min(n, start + step))
 
 
+def row_squares(Y: Array) -> Array:
+    """‖y_i‖², in float64 from short sums in the precision of Y where that can hold them."""
+    cut = [Y[:, at : at + 512] for at in range(0, max(1, Y.shape[1]), 512)]
+    sums = np.sum([np.einsum("ij,ij->i", part, part) for part in cut], axis=0, dtype=np.float64)
+    if Y.itemsize == 4 and not 1e-20 < sums.max(initial=0) < 1e30:
+        return np.einsum("ij,ij->i", Y, Y, dtype=np.float64, casting="unsafe")
+    return sums
+
+
 def split_rows(index: Array, n_rows: int) -> tuple[int, Array]:
     """How Aᵀ X is laid out: ``head`` rows that sum several samples, then single samples in order.
 

@@ -61,9 +61,14 @@ class DenseData(InNumpy):
         return self.X @ U
 
     def tdot(self, V: Array) -> Array:
-        return self.X.T @ V
+        # BLAS is up to twice as fast where X is the right operand
+        return np.ascontiguousarray((V.T @ self.X).T)
 
     def row_sq_norms(self) -> Array:
+        return self._squares
+
+    @cached_property
+    def _squares(self) -> Array:
         # einsum converts in small buffers: no copy of X in float64
         return self._by_row(
             lambda _, X: np.einsum("ij,ij->i", X, X, dtype=np.float64, casting="unsafe")
@@ -79,8 +84,7 @@ class DenseData(InNumpy):
         def squares(rows: slice, X: Array) -> Array:
             Y = V[rows] @ U.T
             Y -= X
-            Y = Y.astype(np.float64, copy=False)
-            return np.einsum("ij,ij->i", Y, Y)
+            return blocks.row_squares(Y)
 
         return self._by_row(squares)
 

@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from partwise.engine import arrays
 from partwise.engine.arrays import StandardArray as Array
 from partwise.engine.problem import FactorModel
 from partwise.engine.residual import kkt_residual
 from partwise.engine.solvers.steps import Step, bounded, hals
-from partwise.engine.subproblems import Filled, Quadratic
+from partwise.engine.subproblems import Filled, Quadratic, Subproblem
 from partwise.engine.sweeps import solve_rows, sweep_rows
 
 
@@ -29,7 +30,9 @@ def solve_quadratic(sub: Quadratic, Z: Array, tol: float, scale: float) -> Array
     """
     Z = Z.copy() if isinstance(Z, np.ndarray) else Z
     C, r, _ = bounded(sub, sub.terms, Z)
-    enough = max(0.01 * tol, 1e-9) ** 2 * scale * min(1.0, 64 / len(Z))
+    # below its rounding V Uᵀ moves for ever
+    least = max(0.01 * tol, 1e-9, float(np.finfo(arrays.numpy_dtype(Z.dtype)).eps))
+    enough = least**2 * scale * min(1.0, 64 / len(Z))
     return sweep_rows(Z, C, sub.G, sub.d, r, 2000, 1e-9, enough=enough)
 
 
@@ -51,13 +54,21 @@ def solve_filled(sub: Filled, Z: Array, tol: float, scale: float) -> Array:
 
 
 def solve_codes(
-    model: FactorModel, Z: Array, U: Array, step: Step, *, tol: float, max_iter: int
+    model: FactorModel,
+    Z: Array,
+    U: Array,
+    step: Step,
+    *,
+    tol: float,
+    max_iter: int,
+    sub: Subproblem | None = None,
 ) -> tuple[Array, int]:
     """argmin over Z with U fixed, from Z; coordinate descent to the end for a quadratic.
 
-    "mu" stays what it is: the papers' updates.
+    "mu" stays what it is: the papers' updates. ``sub`` is the problem at (Z, U), where there is
+    one already.
     """
-    sub = model.subproblem("V", Z, U)
+    sub = model.subproblem("V", Z, U) if sub is None else sub
     if isinstance(sub, Quadratic) and step.name != "mu":
         if not sub.local and all(term.exact for term in sub.terms):
             return solve_quadratic(sub, Z, tol, 2 * model.constant), 1

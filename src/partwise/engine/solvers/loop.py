@@ -20,6 +20,7 @@ from partwise.engine.residual import kkt_residual, misfit
 from partwise.engine.solvers.checkpoint import Checkpoint
 from partwise.engine.solvers.state import Point, State
 from partwise.engine.solvers.steps import Step, mu
+from partwise.engine.subproblems import Subproblem
 
 #: Iterations over which "converged" wants a relative fall of at most tol.
 LOOK_BACK = 10
@@ -52,6 +53,7 @@ class Solution:
     n_iter: int = 0
     converged: bool = False
     status: str = ""
+    value: float | None = None  # the objective of these factors, where it was summed from them
 
 
 @dataclass(frozen=True)
@@ -164,6 +166,7 @@ def alternating(
         solution.status = f"stopped at max_iter={settings.max_iter}, above tol={settings.tol:g}"
     if settings.guard:
         anchor(model, state)
+        solution.value = float(state.value)
     return solution
 
 
@@ -300,15 +303,23 @@ def _near(history: list[float]) -> bool:
 # -- stopping -------------------------------------------------------------------------------------
 
 
-def residual_at(model: Any, x: Point, value: float, tol: float = 0.0) -> float:
-    """The KKT residual of both halves at x, where the objective is ``value``."""
-    return answered(model, _residual(model, x, value, tol))
+def residual_at(
+    model: Any, x: Point, value: float, tol: float = 0.0, codes: Subproblem | None = None
+) -> float:
+    """The KKT residual of both halves at x, where the objective is ``value``.
+
+    ``codes`` is the problem in V with this U fixed, where there is one already.
+    """
+    return answered(model, _residual(model, x, value, tol, codes))
 
 
-def _residual(model: Any, x: Point, value: float, tol: float) -> Asking[float]:
+def _residual(
+    model: Any, x: Point, value: float, tol: float, codes: Subproblem | None = None
+) -> Asking[float]:
     rho, worst = misfit(value, model.size, model.least, tol), 0.0
     for side in "VU":
-        sub = yield Request(side, x["V"], x["U"])
+        ready = codes if side == "V" else None
+        sub = ready if ready is not None else (yield Request(side, x["V"], x["U"]))
         worst = max(worst, kkt_residual(sub, x[side], rho))
     return worst
 
@@ -355,7 +366,7 @@ def anchor(model: Any, state: State) -> None:
     It is added up from the decreases of the half-steps. Each is exact to its own last bits, but
     those of the first, large ones may be larger than what is left.
     """
-    exact = model.exact_value(state.x["V"], state.x["U"])
+    exact = model.exact_value(state.x["V"], state.x["U"], state.value)
     shift = exact - state.value
     state.history[:] = [value + shift for value in state.history]
     least = model.least * model.size

@@ -17,6 +17,7 @@ from partwise.engine.solvers.checkpoint import Checkpoint
 from partwise.engine.solvers.codes import solve_codes
 from partwise.engine.solvers.loop import Solution, alternate, residual_at
 from partwise.engine.solvers.steps import make_step
+from partwise.engine.subproblems import Subproblem
 from partwise.estimators._validate import warn
 from partwise.estimators.fitting.description import Description, Found, Problem
 
@@ -80,6 +81,7 @@ def as_printed(problem: Problem, report: Report, keeper: Checkpoint | None = Non
     solution.status = f"ran {solution.n_iter} iterations as printed, without a tolerance"
     if not model.S.delta:
         solution.Z, solution.U = unit_columns(solution.Z, solution.U, model.loss.unit_norm)
+        solution.value = None  # penalties on V are others now
     solution.converged = True
     return solution
 
@@ -88,19 +90,32 @@ def finish(what: Description, problem: Problem, solution: Solution) -> Found:
     """End with a solve for V where the model allows it, and say how good the end is."""
     model, solver = problem.model, problem.solver
     Z, U = solution.Z, solution.U
-    objective = model.exact_value(Z, U)
+    objective = model.exact_value(Z, U) if solution.value is None else solution.value
+    codes = None
     if solver == "mu":
         Z, U = _flush(model, Z, U, objective)
     elif _ends_with_codes(model):
-        step = make_step(solver)
-        final, _ = solve_codes(model, Z, U, step, tol=what.tol, max_iter=what.max_iter)
-        value = model.exact_value(final, U)
+        step, codes = make_step(solver), model.subproblem("V", Z, U)
+        final, _ = solve_codes(model, Z, U, step, tol=what.tol, max_iter=what.max_iter, sub=codes)
+        value = _value_after(model, codes, final, Z, U, objective)
         if value <= objective * (1 + 1e-9):
             Z, objective = final, value
             solution.history[-1] = min(value, solution.history[-1])  # ends at what is returned
-    residual = residual_at(model, {"V": Z, "U": U}, objective, what.tol)
+    codes = None if codes is None or codes.local else codes
+    residual = residual_at(model, {"V": Z, "U": U}, objective, what.tol, codes)
     warn_unless_converged(what, solution)
     return Found(Z, U, objective, residual, solution)
+
+
+def _value_after(
+    model: FactorModel, codes: Subproblem, new: Array, old: Array, U: Array, objective: float
+) -> float:
+    """The objective at (new, U), known at (old, U); from the change, where that leaves digits."""
+    if codes.measures_change and not codes.local:
+        value = objective + float(codes.change(new, old))
+        if value > 0.5 * objective:
+            return value
+    return model.exact_value(new, U)
 
 
 def warn_unless_converged(what: Description, solution: Solution) -> None:
