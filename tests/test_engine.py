@@ -255,14 +255,14 @@ def test_hals_rows_ends_at_the_non_negative_least_squares_solution(rng, dtype):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("weighted", [False, "by row", "by entry"])
-@pytest.mark.parametrize("chunk", [1, 3])
-def test_hals_rows_parallel_is_the_serial_one(rng, dtype, weighted, chunk):
+@pytest.mark.parametrize("threads", [2, 3])
+def test_hals_rows_in_threads_is_the_serial_one(rng, dtype, weighted, threads):
     Z, *rest = quadratic_problem(rng, 777, 7, dtype, weighted=weighted)
     serial, parallel = Z.copy(), Z.copy()
     rest.append(rest[-1])
     kernels.hals_rows(serial, *rest, 8, 0.1, 0.0)
-    kernels.hals_rows_parallel(parallel, *rest, 8, 0.1, 0.0, chunk * kernels.LANES)
-    assert_same(serial, parallel)
+    kernels.hals_rows(parallel, *rest, 8, 0.1, 0.0, threads)
+    np.testing.assert_array_equal(serial, parallel)
     assert not np.array_equal(serial, Z)
 
 

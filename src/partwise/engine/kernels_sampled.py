@@ -6,7 +6,7 @@ import numba as nb
 import numpy as np
 
 from partwise.engine.kernels import OPTIONS
-from partwise.engine.kernels.pivot import _pivot_row
+from partwise.engine.kernels.pivot import _pivot_range
 
 
 @nb.njit(**OPTIONS)
@@ -158,9 +158,10 @@ def _descend_row(z, c, H, least, r, sweeps, stop, enough):
 def _solve_range(indptr, indices, e, U, G, d, sign, Z, C, r, sweeps, stop, enough, lo, hi):
     k = G.shape[0]
     H, L = np.empty((k, k)), np.empty((k, k))
-    z, c, least = np.empty(k), np.empty(k), np.empty(k)
-    at, free = np.empty(k, np.int64), np.empty(k, np.bool_)
-    b, x, y = np.empty(k), np.empty(k), np.empty(k)
+    end, drawn, least = np.empty((1, k)), np.empty((1, k)), np.empty(k)
+    z, c = end[0], drawn[0]
+    one, ridge, found = np.ones(1), np.empty((1, r.shape[1])), np.empty(1, np.bool_)
+    room = (L, np.empty((3, k)), np.empty(k, np.int64), np.empty(k, np.bool_))
     low = float(np.finfo(Z.dtype).eps)
     for i in range(lo, hi):
         di = d[i if d.shape[0] > 1 else 0]
@@ -170,8 +171,11 @@ def _solve_range(indptr, indices, e, U, G, d, sign, Z, C, r, sweeps, stop, enoug
             z[j], c[j], least[j] = Z[i, j], C[i, j], 1e-10 * di * G[j, j]
         # a few sweeps guess what is positive, and pivoting ends it where the rest is regular
         if not _descend_row(z, c, H, least, ri, 3, stop, enough):
-            small = 10 * low * np.abs(c).max()
-            if not _pivot_row(z, c, 1.0, ri, H, low, small, L, at, b, x, y, free):
+            found[0] = False
+            for j in range(r.shape[1]):
+                ridge[0, j] = ri[j]
+            _pivot_range(end, drawn, H, one, ridge, low, found, 0, 1, *room)
+            if not found[0]:
                 _descend_row(z, c, H, least, ri, sweeps, stop, enough)
         for j in range(k):
             Z[i, j] = z[j]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from functools import cache, singledispatch
 from threading import Lock
@@ -138,6 +139,21 @@ def threads_for(work: float) -> int:
     import numba
 
     return int(numba.get_num_threads())
+
+
+def in_threads(run: Callable[[int, int], None], n: int, block: int, threads: int) -> None:
+    """run(lo, hi) for runs of rows that are multiples of ``block``, in Python's threads.
+
+    For kernels that let go of the interpreter's lock: what numba makes of a parallel loop takes
+    several times as long to compile.
+    """
+    if threads == 1 or n <= block:
+        run(0, n)
+        return
+    step = block * -(-n // (4 * threads * block))
+    with ThreadPoolExecutor(threads) as pool:
+        for done in [pool.submit(run, lo, min(n, lo + step)) for lo in range(0, n, step)]:
+            done.result()
 
 
 def chunk_bounds(sizes_before: Array, chunks: int) -> Array:

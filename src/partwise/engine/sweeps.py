@@ -127,13 +127,8 @@ def _descend(
     from partwise.engine import kernels
 
     n, k = Z.shape
-    args = (C, G, d, r, e, sweeps, stop, enough)
     threads = threads_for(float(n) * k * k * sweeps)
-    if threads == 1:
-        kernels.hals_rows(Z, *args)
-        return
-    blocks = -(-n // kernels.LANES)
-    kernels.hals_rows_parallel(Z, *args, -(-blocks // (4 * threads)) * kernels.LANES)
+    kernels.hals_rows(Z, C, G, d, r, e, sweeps, stop, enough, threads)
 
 
 def _pivot(
@@ -152,12 +147,13 @@ def _pivot(
     d, r = d if len(d) == 1 else d[rows], r if len(r) == 1 else r[rows]
     args = (C[rows].astype(np.float64), G.astype(np.float64), float64(d), float64(r))
     end, found = Z[rows].astype(np.float64), np.zeros(len(rows), bool)
-    kernels.pivot_rows(end, *args, low, found, min(64, len(rows)))
+    threads = threads_for(float(len(rows)) * Z.shape[1] ** 3)
+    kernels.pivot_rows(end, *args, low, found, threads)
     Z[rows[found]] = end[found]
     if not found.all():
         if ridge:
             more = args[3] + ridge * low * float(np.diag(args[1]).max())
-            kernels.pivot_rows(end, *args[:3], more, low, found.copy(), min(64, len(rows)))
+            kernels.pivot_rows(end, *args[:3], more, low, found.copy(), threads)
         rest = np.ascontiguousarray(end[~found].astype(Z.dtype))
         rows = rows[~found]
         d, r = (a if len(a) == 1 else a[~found] for a in (d, r))

@@ -10,7 +10,7 @@ import scipy.sparse as sp
 
 from partwise.engine.data import blocks
 from partwise.engine.data.dense import DenseData
-from partwise.engine.numeric import Array, chunk_bounds, threads_for
+from partwise.engine.numeric import Array, chunk_bounds, in_threads, threads_for
 
 #: Columns from which on a compiled product is faster than scipy's in one thread, too.
 WIDE = 16
@@ -175,17 +175,14 @@ def cut_rows(X: Any, work: int) -> tuple[Array, int]:
 def multiply(X: Any, B: Array) -> Array:
     """X @ B for CSR, in threads where that pays."""
     B = np.ascontiguousarray(B)
-    work = 10 * B.shape[1]
-    threads = threads_for(float(X.nnz) * work)
+    threads = threads_for(10.0 * X.nnz * B.shape[1])
     if threads == 1 and B.shape[1] < WIDE:
         return X @ B
     from partwise.engine import kernels
 
     out = np.empty((X.shape[0], B.shape[1]), dtype=X.dtype)
-    if threads == 1:
-        kernels.spmm(X.indptr, X.indices, X.data, B, out)
-    else:
-        kernels.spmm_parallel(X.indptr, X.indices, X.data, B, out, cut_rows(X, work)[0])
+    entries = (X.indptr, X.indices, X.data)
+    in_threads(lambda lo, hi: kernels.spmm(*entries, B, out, lo, hi), X.shape[0], 1, threads)
     return out
 
 
@@ -194,10 +191,10 @@ def laplacian(W: Any, Z: Array) -> Array:
     from partwise.engine import kernels
 
     Z = np.ascontiguousarray(Z)
-    bounds, threads = cut_rows(W, 10 * Z.shape[1])
     out = np.empty_like(Z)
-    run = kernels.laplacian_parallel if threads > 1 else kernels.laplacian
-    run(W.indptr, W.indices, W.data.astype(Z.dtype, copy=False), Z, out, bounds)
+    edges = (W.indptr, W.indices, W.data.astype(Z.dtype, copy=False))
+    threads = threads_for(10.0 * W.nnz * Z.shape[1])
+    in_threads(lambda lo, hi: kernels.laplacian(*edges, Z, out, lo, hi), len(Z), 1, threads)
     return out
 
 

@@ -6,6 +6,10 @@ the same arithmetic in the same order on each row, so the number of threads chan
 row kernel by more than the last bits (the compiler fuses multiplications and additions as it likes
 in each variant); sums over rows are taken per chunk of rows, in order.
 
+What is slow to compile is kept out of those that a first small fit needs: functions that call each
+other (each is optimised again inside its caller), arrays of their own, assignments to slices, and
+parallel loops, in whose place rows are cut into runs for Python's threads (`numeric.in_threads`).
+
 A kernel calls only what is in its own file: numba keeps compiled code for as long as the file of
 the *calling* function stays the same.
 """
@@ -24,7 +28,6 @@ from partwise.engine.kernels.hals import (
     hals_graph,
     hals_graph_parallel,
     hals_rows,
-    hals_rows_parallel,
 )
 from partwise.engine.kernels.pivot import pivot_rows
 from partwise.engine.kernels.products import (
@@ -32,9 +35,7 @@ from partwise.engine.kernels.products import (
     graph_solve,
     graph_solve_parallel,
     laplacian,
-    laplacian_parallel,
     spmm,
-    spmm_parallel,
 )
 from partwise.engine.kernels.wide import (
     PIECES,
@@ -55,11 +56,9 @@ __all__ = [
     "hals_graph",
     "hals_graph_parallel",
     "hals_rows",
-    "hals_rows_parallel",
     "kl_rows",
     "kl_rows_parallel",
     "laplacian",
-    "laplacian_parallel",
     "newton_dense",
     "newton_dense_parallel",
     "newton_rows",
@@ -67,5 +66,4 @@ __all__ = [
     "pivot_rows",
     "residual_norms",
     "spmm",
-    "spmm_parallel",
 ]

@@ -9,59 +9,9 @@ import numba as nb
 import numpy as np
 
 from partwise.engine.kernels._options import OPTIONS
+from partwise.engine.numeric import in_threads
 
 LANES = 64  # rows swept together, one SIMD lane each; 64 measured best for float32 and float64
-
-
-@nb.njit(**OPTIONS)
-def _sweep_block(z, c, d, r, e, G, g, sweeps, stop, enough):
-    """Coordinate descent on LANES rows at once: min ½ d zᵀGz + ½ r·z² - cᵀz over z >= 0.
-
-    z, c are (k, LANES), r and e that or (1, LANES); coordinate j of all lanes moves to its exact
-    minimiser. ``e`` >= r is the curvature of a step: what it has beyond r belongs to a bound
-    around where the sweep begins, which is why that is for one sweep. Sweeps end early once a
-    sweep changes less than ``stop`` times what the first one did, or its squared length in the
-    metric of the Hessian is at most ``enough``. Returns that of the last one.
-    """
-    k = G.shape[0]
-    k4 = k - k % 4
-    zero = z.dtype.type(0)
-    first, moved = 0.0, 0.0
-    for sweep in range(sweeps):
-        moved = 0.0
-        for j in range(k):
-            zj = z[j]
-            cj = c[j]
-            for t in range(LANES):
-                g[t] = zero
-            for other in range(0, k4, 4):  # four at a time: g stays in registers
-                a0, a1, a2, a3 = G[j, other], G[j, other + 1], G[j, other + 2], G[j, other + 3]
-                z0, z1, z2, z3 = z[other], z[other + 1], z[other + 2], z[other + 3]
-                for t in range(LANES):
-                    g[t] += a0 * z0[t] + a1 * z1[t] + a2 * z2[t] + a3 * z3[t]
-            for other in range(k4, k):
-                a0 = G[j, other]
-                z0 = z[other]
-                for t in range(LANES):
-                    g[t] += a0 * z0[t]
-            gjj = G[j, j]
-            rj = r[j if r.shape[0] > 1 else 0]
-            ej = e[j if e.shape[0] > 1 else 0]
-            change = zero
-            for t in range(LANES):
-                h = d[t] * gjj + ej[t]
-                grad = d[t] * g[t] + rj[t] * zj[t] - cj[t]
-                # a coordinate without curvature moves only where its linear cost sends it to zero
-                new = zj[t] - grad / h if h > zero else (zero if grad > zero else zj[t])
-                new = max(new, zero)
-                change += (new - zj[t]) * (new - zj[t]) * h
-                zj[t] = new
-            moved += change
-        if sweep == 0:
-            first = moved
-        if moved <= stop * stop * first or moved <= enough:
-            break
-    return moved
 
 
 @nb.njit(**OPTIONS)
@@ -81,12 +31,13 @@ def _pull(Z, C, d, r, indptr, indices, weights, scale, groups, group, first, z, 
                 z[j, t] = 0
                 c[j, t] = 0
             continue
-        near[:] = 0
+        for j in range(k):
+            near[j] = zero
         degree = zero
         here = Z[i]
         end = indptr[i + 1]
         for edge in range(indptr[i], end, 2):  # two at a time: half the passes over near
-            other, last = indices[edge], indices[min(edge + 1, end - 1)]
+            other, last = indices[edge], indices[edge + 1 if edge + 1 < end else edge]
             w = weights[edge]
             more = weights[edge + 1] if edge + 1 < end else zero
             # rows of one group move at once, so an edge between them enters by its bound
@@ -109,16 +60,62 @@ def _pull(Z, C, d, r, indptr, indices, weights, scale, groups, group, first, z, 
 def _follow(Z, G, groups, group, first, z, c, own, g):
     """One sweep of LANES rows of a group from what `_pull` found; returns how far they moved."""
     n, k = Z.shape
+    k4 = k - k % 4
     wide = own.shape[0] // 2
-    moved = _sweep_block(z, c, own[0], own[1 : 1 + wide], own[1 + wide :], G, g, 1, 0.0, 0.0)
-    for t in range(min(LANES, (n - group + groups - 1) // groups - first)):
+    zero = Z.dtype.type(0)
+    moved = 0.0
+    for j in range(k):
+        for t in range(LANES):
+            g[t] = zero
+        for other in range(0, k4, 4):  # four at a time: g stays in registers
+            a0, a1, a2, a3 = G[j, other], G[j, other + 1], G[j, other + 2], G[j, other + 3]
+            z0, z1, z2, z3 = z[other], z[other + 1], z[other + 2], z[other + 3]
+            for t in range(LANES):
+                g[t] += a0 * z0[t] + a1 * z1[t] + a2 * z2[t] + a3 * z3[t]
+        for other in range(k4, k):
+            a0 = G[j, other]
+            for t in range(LANES):
+                g[t] += a0 * z[other, t]
+        gjj, zj, cj, dj = G[j, j], z[j], c[j], own[0]
+        rj = own[1 + (j if wide > 1 else 0)]
+        ej = own[1 + wide + (j if wide > 1 else 0)]
+        change = zero
+        for t in range(LANES):
+            h = dj[t] * gjj + ej[t]
+            old = zj[t]
+            grad = dj[t] * g[t] + rj[t] * old - cj[t]
+            new = old - grad / h if h > zero else (zero if grad > zero else old)
+            new = max(new, zero)
+            change += (new - old) * (new - old) * h
+            zj[t] = new
+        moved += change
+    for t in range(LANES):
         i = group + (first + t) * groups
-        for j in range(k):
-            Z[i, j] = z[j, t]
+        if i < n:
+            for j in range(k):
+                Z[i, j] = z[j, t]
     return moved
 
 
 @nb.njit(**OPTIONS)
+def _hals_graph(
+    Z, C, G, d, r, indptr, indices, weights, scale, groups, rounds, stop, z, c, own, g, near
+):
+    first = 0.0
+    for done in range(rounds):
+        moved = 0.0
+        for group in range(groups):
+            for b in range(z.shape[0]):
+                args = (groups, group, b * LANES, z[b], c[b], own[b], near)
+                _pull(Z, C, d, r, indptr, indices, weights, scale, *args)
+            for b in range(z.shape[0]):
+                moved += _follow(Z, G, groups, group, b * LANES, z[b], c[b], own[b], g)
+        if done == 0:
+            first = moved
+        if moved <= stop * stop * first:
+            break
+
+
 def hals_graph(Z, C, G, d, r, indptr, indices, weights, scale, groups, rounds, stop):
     """`hals_rows` with scale/2 tr(ZᵀLZ) added, L the Laplacian of a CSR graph; in place.
 
@@ -131,19 +128,8 @@ def hals_graph(Z, C, G, d, r, indptr, indices, weights, scale, groups, rounds, s
     z, c = np.zeros((blocks, k, LANES), Z.dtype), np.zeros((blocks, k, LANES), Z.dtype)
     own = np.zeros((blocks, 1 + 2 * r.shape[1], LANES), Z.dtype)
     g, near = np.zeros(LANES, Z.dtype), np.zeros(k, Z.dtype)
-    first = 0.0
-    for done in range(rounds):
-        moved = 0.0
-        for group in range(groups):
-            for b in range(blocks):
-                args = (groups, group, b * LANES, z[b], c[b], own[b], near)
-                _pull(Z, C, d, r, indptr, indices, weights, scale, *args)
-            for b in range(blocks):
-                moved += _follow(Z, G, groups, group, b * LANES, z[b], c[b], own[b], g)
-        if done == 0:
-            first = moved
-        if moved <= stop * stop * first:
-            break
+    graph = (indptr, indices, weights, scale, groups, rounds, stop)
+    _hals_graph(Z, C, G, d, r, *graph, z, c, own, g, near)
 
 
 @nb.njit(parallel=True, **OPTIONS)
@@ -173,47 +159,88 @@ def hals_graph_parallel(Z, C, G, d, r, indptr, indices, weights, scale, groups, 
 
 
 @nb.njit(**OPTIONS)
-def _hals_range(Z, C, G, d, r, e, sweeps, stop, enough, lo, hi):
-    k = G.shape[0]
-    z = np.zeros((k, LANES), Z.dtype)
-    c = np.zeros((k, LANES), Z.dtype)
-    dl = np.ones(LANES, Z.dtype)
-    rl = np.zeros((r.shape[1], LANES), Z.dtype)
-    el = np.zeros((e.shape[1], LANES), Z.dtype)
-    g = np.zeros(LANES, Z.dtype)
+def _hals_range(Z, C, G, d, r, e, sweeps, stop, enough, lo, hi, z, c, own, g):
+    """Coordinate descent on rows lo to hi: min ½ d zᵀGz + ½ r·z² - cᵀz over z >= 0.
+
+    LANES rows at once: coordinate j of all lanes moves to its exact minimiser. ``e`` >= r is the
+    curvature of a step: what it has beyond r belongs to a bound around where the sweep begins,
+    which is why that is for one sweep. Sweeps end early once a sweep changes less than ``stop``
+    times what the first one did, or its squared length in the metric of the Hessian is at most
+    ``enough``. z, c (k, LANES), own and g are room to work in: in one piece and without arrays of
+    its own it compiles in a third of the time.
+    """
+    k = Z.shape[1]
+    k4 = k - k % 4
+    wide, broad = r.shape[1], e.shape[1]
+    zero = Z.dtype.type(0)
     for start in range(lo, hi, LANES):
-        m = min(LANES, hi - start)
+        m = hi - start if hi - start < LANES else LANES
         for t in range(m):
-            dl[t] = d[start + t] if d.shape[0] > 1 else d[0]
-            for j in range(r.shape[1]):
-                rl[j, t] = r[start + t if r.shape[0] > 1 else 0, j]
-            for j in range(e.shape[1]):
-                el[j, t] = e[start + t if e.shape[0] > 1 else 0, j]
+            i = start + t
+            own[0, t] = d[i if d.shape[0] > 1 else 0]
+            for j in range(wide):
+                own[1 + j, t] = r[i if r.shape[0] > 1 else 0, j]
+            for j in range(broad):
+                own[1 + wide + j, t] = e[i if e.shape[0] > 1 else 0, j]
             for j in range(k):
-                z[j, t] = Z[start + t, j]
-                c[j, t] = C[start + t, j]
+                z[j, t] = Z[i, j]
+                c[j, t] = C[i, j]
         for t in range(m, LANES):  # idle lanes stand at the solution of an empty problem
+            for j in range(own.shape[0]):
+                own[j, t] = 1
             for j in range(k):
                 z[j, t] = 0
                 c[j, t] = 0
-        _sweep_block(z, c, dl, rl, el, G, g, sweeps, stop, enough)
+        first = 0.0
+        for sweep in range(sweeps):
+            moved = 0.0
+            for j in range(k):
+                for t in range(LANES):
+                    g[t] = zero
+                for other in range(0, k4, 4):  # four at a time: g stays in registers
+                    a0, a1, a2, a3 = G[j, other], G[j, other + 1], G[j, other + 2], G[j, other + 3]
+                    z0, z1, z2, z3 = z[other], z[other + 1], z[other + 2], z[other + 3]
+                    for t in range(LANES):
+                        g[t] += a0 * z0[t] + a1 * z1[t] + a2 * z2[t] + a3 * z3[t]
+                for other in range(k4, k):
+                    a0 = G[j, other]
+                    for t in range(LANES):
+                        g[t] += a0 * z[other, t]
+                gjj, zj, cj, dj = G[j, j], z[j], c[j], own[0]
+                rj = own[1 + (j if wide > 1 else 0)]
+                ej = own[1 + wide + (j if broad > 1 else 0)]
+                change = zero
+                for t in range(LANES):
+                    h = dj[t] * gjj + ej[t]
+                    old = zj[t]
+                    grad = dj[t] * g[t] + rj[t] * old - cj[t]
+                    # without curvature it moves only where its linear cost sends it to zero
+                    new = old - grad / h if h > zero else (zero if grad > zero else old)
+                    new = max(new, zero)
+                    change += (new - old) * (new - old) * h
+                    zj[t] = new
+                moved += change
+            if sweep == 0:
+                first = moved
+            if moved <= stop * stop * first or moved <= enough:
+                break
         for t in range(m):
             for j in range(k):
                 Z[start + t, j] = z[j, t]
 
 
-@nb.njit(**OPTIONS)
-def hals_rows(Z, C, G, d, r, e, sweeps, stop, enough):
-    """Coordinate descent in place on every row of Z; see `_sweep_block`.
+def hals_rows(Z, C, G, d, r, e, sweeps, stop, enough, threads=1):
+    """Coordinate descent in place on every row of Z; see `_hals_range`.
 
     d has length 1 or n, r and e have 1 or n rows and 1 or k columns.
     """
-    _hals_range(Z, C, G, d, r, e, sweeps, stop, enough, 0, Z.shape[0])
+    k, dtype = Z.shape[1], Z.dtype
 
+    def run(lo, hi):
+        z, c = np.empty((k, LANES), dtype), np.empty((k, LANES), dtype)
+        own = np.empty((1 + r.shape[1] + e.shape[1], LANES), dtype)
+        _hals_range(
+            Z, C, G, d, r, e, sweeps, stop, enough, lo, hi, z, c, own, np.empty(LANES, dtype)
+        )
 
-@nb.njit(parallel=True, **OPTIONS)
-def hals_rows_parallel(Z, C, G, d, r, e, sweeps, stop, enough, chunk):
-    """`hals_rows` over chunks of rows in threads; chunk is a multiple of LANES."""
-    n = Z.shape[0]
-    for b in nb.prange((n + chunk - 1) // chunk):
-        _hals_range(Z, C, G, d, r, e, sweeps, stop, enough, b * chunk, min(n, (b + 1) * chunk))
+    in_threads(run, len(Z), LANES, threads)

@@ -11,121 +11,109 @@ import numba as nb
 import numpy as np
 
 from partwise.engine.kernels._options import OPTIONS
+from partwise.engine.numeric import in_threads
 
 ROUNDS = 60  # solves of a row before it is given up
 
 
 @nb.njit(**OPTIONS)
-def _factor(G, d, r, at, m, low, L):
-    """Cholesky factor of d G + diag(r) on the m coordinates ``at``; False where it is singular."""
-    for i in range(m):
-        row = L[i]
-        for j in range(i):
-            other = L[j]
-            s = d * G[at[i], at[j]]
-            for t in range(j):
-                s -= row[t] * other[t]
-            row[j] = s / other[j]
-        own = d * G[at[i], at[i]] + r[at[i] if len(r) > 1 else 0]
-        s = own
-        for t in range(i):
-            s -= row[t] * row[t]
-        if not s > low * own:
-            return False
-        row[i] = np.sqrt(s)
-    return True
+def _pivot_range(Z, C, G, d, r, low, found, lo, hi, L, rows, at, free):
+    """Move each row to its minimiser; ``found`` is False where that was not found.
 
-
-@nb.njit(**OPTIONS)
-def _solve(L, m, b):
-    """b becomes the solution of L Lᵀ x = b."""
-    for i in range(m):
-        s = b[i]
-        for t in range(i):
-            s -= L[i, t] * b[t]
-        b[i] = s / L[i, i]
-    for i in range(m - 1, -1, -1):
-        b[i] /= L[i, i]
-        for t in range(i):
-            b[t] -= L[i, t] * b[i]
-
-
-@nb.njit(**OPTIONS)
-def _slopes(x, G, c, d, r, y):
-    """y = the gradient at x; returns the objective there."""
-    k = len(x)
-    y[:] = 0
-    for i in range(k):
-        if x[i] != 0:
-            for j in range(k):
-                y[j] += x[i] * G[i, j]
-    value = 0.0
-    for j in range(k):
-        y[j] = d * y[j] + r[j if len(r) > 1 else 0] * x[j] - c[j]
-        value += 0.5 * x[j] * (y[j] - c[j])
-    return value
-
-
-@nb.njit(**OPTIONS)
-def _pivot_row(z, c, d, r, G, low, small, L, at, b, x, y, free):
-    """Move z to the minimiser; False where that was not found."""
-    k = len(z)
-    for j in range(k):
-        x[j] = z[j]
-        free[j] = z[j] > 0
-    before = _slopes(x, G, c, d, r, y)
-    least, chances = k + 1, 3
-    for _ in range(ROUNDS):
-        m = 0
-        for j in range(k):
-            if free[j]:
-                at[m], b[m] = j, c[j]
-                m += 1
-        if not _factor(G, d, r, at, m, low, L):
-            return False
-        _solve(L, m, b)
-        x[:] = 0
-        for i in range(m):
-            x[at[i]] = b[i]
-        value = _slopes(x, G, c, d, r, y)
-        wrong, last = 0, 0
-        for j in range(k):
-            if (free[j] and x[j] < 0) or (not free[j] and y[j] < -small):
-                wrong, last = wrong + 1, j
-        if wrong == 0:
-            if not value <= before + 1e-12 * abs(before):
-                return False
-            z[:] = x
-            return True
-        chances = 3 if wrong < least else chances - 1
-        least = min(least, wrong)
-        for j in range(k):  # all at once; where that goes round in circles, the last alone
-            out = (free[j] and x[j] < 0) or (not free[j] and y[j] < -small)
-            if out and (chances >= 0 or j == last):
-                free[j] = not free[j]
-    return False
-
-
-@nb.njit(**OPTIONS)
-def _pivot_range(Z, C, G, d, r, low, found, lo, hi):
-    k = Z.shape[1]
-    L = np.empty((k, k))
-    at, free = np.empty(k, np.int64), np.empty(k, np.bool_)
-    b, x, y = np.empty(k), np.empty(k), np.empty(k)
+    L, rows = (b, x, y), at and free are room to work in: in one piece and without arrays of its
+    own it compiles in a third of the time.
+    """
+    k, wide = Z.shape[1], r.shape[1]
+    b, x, y = rows[0], rows[1], rows[2]
     for i in range(lo, hi):
-        c, rl = C[i], r[i if r.shape[0] > 1 else 0]
-        small = 10 * low * np.abs(c).max()
-        own = d[i if len(d) > 1 else 0]
-        found[i] = _pivot_row(Z[i], c, own, rl, G, low, small, L, at, b, x, y, free)
+        c, own, rl = C[i], d[i if d.shape[0] > 1 else 0], r[i if r.shape[0] > 1 else 0]
+        small = 0.0
+        for j in range(k):
+            small = max(small, abs(c[j]))
+            x[j] = Z[i, j]
+            free[j] = x[j] > 0
+        small *= 10 * low
+        before, least, chances = 0.0, k + 1, 3
+        for turn in range(ROUNDS + 1):
+            if turn > 0:  # solve for the free coordinates: L Lᵀ = (d G + diag r) on them
+                m, regular = 0, True
+                for j in range(k):
+                    x[j] = 0.0
+                    if free[j]:
+                        at[m], b[m] = j, c[j]
+                        m += 1
+                for p in range(m):
+                    row = L[p]
+                    for q in range(p):
+                        other = L[q]
+                        s = own * G[at[p], at[q]]
+                        for t in range(q):
+                            s -= row[t] * other[t]
+                        row[q] = s / other[q]
+                    diagonal = own * G[at[p], at[p]] + rl[at[p] if wide > 1 else 0]
+                    s = diagonal
+                    for t in range(p):
+                        s -= row[t] * row[t]
+                    if not s > low * diagonal:
+                        regular = False
+                        break
+                    row[p] = np.sqrt(s)
+                if not regular:
+                    break
+                for p in range(m):
+                    s = b[p]
+                    for t in range(p):
+                        s -= L[p, t] * b[t]
+                    b[p] = s / L[p, p]
+                for p in range(m - 1, -1, -1):
+                    b[p] /= L[p, p]
+                    for t in range(p):
+                        b[t] -= L[p, t] * b[p]
+                    x[at[p]] = b[p]
+            for j in range(k):  # the gradient, and the objective
+                y[j] = 0.0
+            for p in range(k):
+                if x[p] != 0:
+                    for j in range(k):
+                        y[j] += x[p] * G[p, j]
+            value = 0.0
+            for j in range(k):
+                y[j] = own * y[j] + rl[j if wide > 1 else 0] * x[j] - c[j]
+                value += 0.5 * x[j] * (y[j] - c[j])
+            if turn == 0:
+                before = value
+                continue
+            wrong, last = 0, 0
+            for j in range(k):
+                if (free[j] and x[j] < 0) or (not free[j] and y[j] < -small):
+                    wrong, last = wrong + 1, j
+            if wrong == 0:
+                if value <= before + 1e-12 * abs(before):
+                    found[i] = True
+                    for j in range(k):
+                        Z[i, j] = x[j]
+                break
+            if wrong < least:
+                chances, least = 3, wrong
+            else:
+                chances -= 1
+            for j in range(k):  # all at once; where that goes round in circles, the last alone
+                out = (free[j] and x[j] < 0) or (not free[j] and y[j] < -small)
+                if out and (chances >= 0 or j == last):
+                    free[j] = not free[j]
 
 
-@nb.njit(parallel=True, **OPTIONS)
-def pivot_rows(Z, C, G, d, r, low, found, chunks):
+def pivot_rows(Z, C, G, d, r, low, found, threads=1):
     """Every row of Z, float64, to the minimiser of ½ d zᵀGz + ½ r·z² - cᵀz over z >= 0, in place.
 
-    d has length 1 or n, r has 1 or n rows and 1 or k columns. ``found`` says where; a row whose G
-    is singular on its positive coordinates, to the relative precision ``low``, stays as it is.
+    d has length 1 or n, r has 1 or n rows and 1 or k columns. ``found``, False when it comes, says
+    where; a row whose G is singular on its positive coordinates, to the relative precision
+    ``low``, stays as it is.
     """
-    n = Z.shape[0]
-    for b in nb.prange(chunks):
-        _pivot_range(Z, C, G, d, r, low, found, b * n // chunks, (b + 1) * n // chunks)
+    k = Z.shape[1]
+
+    def run(lo, hi):
+        room = np.empty((k, k)), np.empty((3, k)), np.empty(k, np.int64), np.empty(k, np.bool_)
+        _pivot_range(Z, C, G, d, r, low, found, lo, hi, *room)
+
+    in_threads(run, len(Z), 1, threads)

@@ -95,10 +95,12 @@ def graph_solve(indptr, indices, weights, scale, diagonal, c, z, goal, most, tak
 
 
 @nb.njit(**OPTIONS)
-def _spmm_range(indptr, indices, x, B, out, lo, hi):
+def spmm(indptr, indices, x, B, out, lo, hi):
+    """out = X B on rows lo to hi of CSR X; where B is wide twice as fast as scipy's."""
     for i in range(lo, hi):
         row, end = out[i], indptr[i + 1]
-        row[:] = 0
+        for j in range(row.shape[0]):
+            row[j] = 0
         four = end - (end - indptr[i]) % 4
         for e in range(indptr[i], four, 4):  # four at a time: a quarter of the passes over the row
             q0, q1, q2, q3 = x[e], x[e + 1], x[e + 2], x[e + 3]
@@ -113,41 +115,13 @@ def _spmm_range(indptr, indices, x, B, out, lo, hi):
 
 
 @nb.njit(**OPTIONS)
-def spmm(indptr, indices, x, B, out):
-    """out = X B for CSR X; where B is wide twice as fast as scipy's."""
-    _spmm_range(indptr, indices, x, B, out, 0, out.shape[0])
-
-
-@nb.njit(parallel=True, **OPTIONS)
-def spmm_parallel(indptr, indices, x, B, out, bounds):
-    """out = X B for CSR X, rows in threads; scipy's product runs in one."""
-    for b in nb.prange(bounds.shape[0] - 1):
-        _spmm_range(indptr, indices, x, B, out, bounds[b], bounds[b + 1])
-
-
-@nb.njit(**OPTIONS)
-def _laplacian_range(indptr, indices, weights, Z, out, lo, hi):
-    k = Z.shape[1]
-    acc = np.zeros(k, Z.dtype)
+def laplacian(indptr, indices, weights, Z, out, lo, hi):
+    """out_i = Σ_j w_ij (z_i - z_j) on rows lo to hi, from differences: D Z - W Z cancels."""
     for i in range(lo, hi):
-        acc[:] = 0
-        own = Z[i]
+        own, near = Z[i], out[i]
+        for j in range(Z.shape[1]):
+            near[j] = 0
         for e in range(indptr[i], indptr[i + 1]):
-            row = Z[indices[e]]
-            w = weights[e]
-            for j in range(k):
-                acc[j] += w * (own[j] - row[j])
-        out[i] = acc
-
-
-@nb.njit(**OPTIONS)
-def laplacian(indptr, indices, weights, Z, out, bounds):
-    """out_i = Σ_j w_ij (z_i - z_j), from differences: D Z - W Z cancels where neighbours agree."""
-    _laplacian_range(indptr, indices, weights, Z, out, bounds[0], bounds[-1])
-
-
-@nb.njit(parallel=True, **OPTIONS)
-def laplacian_parallel(indptr, indices, weights, Z, out, bounds):
-    """`laplacian` in threads."""
-    for b in nb.prange(bounds.shape[0] - 1):
-        _laplacian_range(indptr, indices, weights, Z, out, bounds[b], bounds[b + 1])
+            row, w = Z[indices[e]], weights[e]
+            for j in range(Z.shape[1]):
+                near[j] += w * (own[j] - row[j])

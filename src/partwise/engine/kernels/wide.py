@@ -42,7 +42,7 @@ def _pull(G, j, z, g):
 def _sweep(z, c, G, g, sweeps, stop):
     """Each coordinate of LANES rows to its minimiser, ½ zᵀGz - cᵀz; returns the change of that.
 
-    The moves are those of `hals._sweep_block` without weights and ridges.
+    The moves are those of `hals._hals_range` without weights and ridges.
     """
     zero, half = z.dtype.type(0), z.dtype.type(0.5)
     first, total = 0.0, 0.0
