@@ -15,7 +15,7 @@ from partwise.engine.residual import kkt_residual
 from partwise.engine.solvers import batch, wide
 from partwise.engine.solvers.loop import alternate
 from partwise.engine.subproblems import Quadratic
-from partwise.estimators import fitting
+from partwise.estimators import choice, fitting
 from partwise.estimators._progress import Progress
 from partwise.estimators.choice import _decide, cophenetic_correlation
 from partwise.estimators.consensus import local_density, unit_rows
@@ -248,6 +248,21 @@ def test_a_planted_number_is_found(seed):
     ax = plot.choice(found)
     assert ax.lines[-1].get_xdata()[0] == 3
     plt.close(ax.figure)
+
+
+def test_runs_of_large_data_are_few_and_see_a_sample(monkeypatch):
+    X, _, _ = planted(n=80)
+    seen = []
+    monkeypatch.setattr(choice, "LARGE", 2400)  # of 3200 entries: 60 samples
+
+    def signs(model, X, k, n_runs, rng):
+        seen.append((model.tol, X.shape, k, n_runs))
+        return 1.0, 1.0
+
+    monkeypatch.setattr(choice, "_signs", signs)
+    choose_k(X, [3], random_state=0)
+    choose_k(X, [3], n_runs=4, random_state=0)
+    assert seen == [(3e-3, (60, 40), 3, 5), (1e-3, (80, 40), 3, 4)]
 
 
 def test_the_smallest_number_within_one_standard_error_is_the_answer():

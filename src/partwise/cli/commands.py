@@ -104,8 +104,11 @@ def choose(
     ] = None,
     label_share: o.LabelShare = None,
     runs: Annotated[
-        int, typer.Option(min=0, help="Runs of each number that show how stable its parts are.")
-    ] = 10,
+        int | None,
+        typer.Option(
+            min=0, help="Runs of each number that show how stable its parts are; 5 or 10."
+        ),
+    ] = None,
     splits: Annotated[
         int | None, typer.Option(min=2, help="Times that entries or labels are hidden; 3 or 5.")
     ] = None,

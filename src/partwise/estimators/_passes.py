@@ -13,6 +13,7 @@ from partwise.engine.data.stream import Batch, RowSource
 from partwise.engine.numeric import Array
 from partwise.engine.solvers.loop import Solution
 from partwise.engine.solvers.online import SWEEPS, Online
+from partwise.estimators._incoming import checked
 
 
 def meet(
@@ -89,7 +90,7 @@ class Passes:
             self.n_iter, total = number, 0.0
             self.history.append(0.0)
             batches = self.source.batches(settings.batch_size, self.rng)
-            for batch in settings._checked(batches) if number == 1 else batches:
+            for batch in checked(settings, batches) if number == 1 else batches:
                 before = self.online.U
                 value = meet(
                     self.online, batch, self.codes, self.source.shape[0],

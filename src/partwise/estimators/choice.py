@@ -82,7 +82,7 @@ def choose_k(
     estimator: Any = None,
     share: float | None = None,
     n_splits: int | None = None,
-    n_runs: int = 10,
+    n_runs: int | None = None,
     patience: int | None = None,
     random_state: Any = None,
     results: Any = None,
@@ -110,8 +110,10 @@ def choose_k(
         entries tell a part too many.
     n_splits : int, default=None
         None: 5, or 3 where X has a million entries or more.
-    n_runs : int, default=10
-        Runs from random starts for stability and cophenetic correlation; 0 leaves these out.
+    n_runs : int, default=None
+        Runs from random starts for stability and cophenetic correlation; 0 leaves these out. None:
+        10, or where X has more than a million entries 5 shorter ones (``tol=3e-3``) on as many
+        samples, drawn at random, as a million entries are.
     patience : int, default=None
         End once so many numbers beyond the best were worse than it by more than a standard error.
     random_state : int, RandomState instance or None, default=None
@@ -147,6 +149,9 @@ def choose_k(
     large = X.shape[0] * X.shape[1] >= LARGE
     if n_splits is None:
         n_splits = 3 if large else 5
+    short = large and n_runs is None and estimator is None
+    if n_runs is None:
+        n_runs = 5 if large else 10
     if numbers is None:
         numbers, patience = range(1, min(MOST, *X.shape) + 1), patience or 4
     tried = _check(numbers, n_splits, n_runs, patience)
@@ -170,7 +175,9 @@ def choose_k(
             errors[row, split] = ledger.get(f"{k} / {split}", one, what)[0]
         if n_runs and k > 1:
             start = np.random.RandomState((ledger.seed + int(k)) % 2**32)
-            both = partial(_signs, model, X, int(k), n_runs, start)
+            base = clone(model).set_params(tol=3e-3) if short else model
+            some = _some(X, int(k), start) if short else X
+            both = partial(_signs, base, some, int(k), n_runs, start)
             signs[row] = ledger.get(f"{k} / runs", both, what)
         if patience is not None and _worse(errors[: row + 1], patience):
             tried, errors, signs = tried[: row + 1], errors[: row + 1], signs[: row + 1]
@@ -191,6 +198,12 @@ def _decide(tried: Array, errors: Array, signs: Array) -> Choice:
     _, excess, near = within_one(errors)
     good = [int(k) for k in tried[near]]
     return Choice(min(good), good, tried, errors, excess, signs[:, 0], signs[:, 1])
+
+
+def _some(X: Any, k: int, rng: np.random.RandomState) -> Any:
+    """Samples with a million entries together, or twenty for each part."""
+    n, p = X.shape
+    return X[np.sort(rng.permutation(n)[: max(LARGE // p, 20 * k)])]
 
 
 def _signs(

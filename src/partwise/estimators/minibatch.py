@@ -3,37 +3,31 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.validation import _check_n_features, check_is_fitted
+from sklearn.utils.validation import check_is_fitted
 
 from partwise.engine.data import as_data
-from partwise.engine.data.stream import Batch, InMemory, RowSource, row_source
-from partwise.engine.losses import NAMES, beta_of, make_loss
+from partwise.engine.data.stream import InMemory, row_source
+from partwise.engine.losses import NAMES, beta_of
 from partwise.engine.numeric import Array, blas_threads
 from partwise.engine.problem import FactorModel
-from partwise.engine.solvers import init as starts
 from partwise.engine.solvers.online import Online
 from partwise.estimators import _inputs, _validate
 from partwise.estimators._base import LOSS, Factorizer
 from partwise.estimators._callbacks import with_callbacks
+from partwise.estimators._incoming import checked, class_codes, first_parts, online_of, source_of
 from partwise.estimators._passes import Passes, meet
 from partwise.estimators._progress import Progress, all_or_nothing
 from partwise.estimators.fitting import Description, Knowledge, described
-from partwise.estimators.fitting.checking import check_matrix, n_parts, solver_name, tame
+from partwise.estimators.fitting.checking import n_parts, solver_name, tame
 from partwise.estimators.fitting.new_samples import code_model, solve_new
-from partwise.estimators.fitting.starts import init_name
-from partwise.estimators.fitting.terms import elastic_net
-from partwise.knowledge.labels import encode_labels
 
 #: Entries of the samples from which a start is made.
 START_ENTRIES = 2**23
@@ -229,71 +223,11 @@ class MiniBatchNMF(Factorizer):
         what = super()._describe()
         return replace(what, local=True, hard_labels=False, shuffle=False, max_iter=most)
 
-    def _terms(self, side: str, p: int, dtype: Any) -> Any:
-        """The penalties on one factor, for rows or samples that count so often."""
-        alpha = self.alpha_W * p
-        if side == "U":
-            alpha = self.alpha_W if self.alpha_H == "same" else float(self.alpha_H)
-        return partial(elastic_net, alpha, self.l1_ratio, dtype)
-
-    def _online(self, U: Array) -> Online:
-        on_V, on_U = (self._terms(side, len(U), U.dtype) for side in "VU")
-        return Online(make_loss(self.beta_loss), U, float(self.forget_factor), on_V, on_U)
-
     def _codes(self, data: Any) -> tuple[FactorModel, Array]:
         """The problem of some samples with the parts as they are, and its solution."""
         what = self._describe()
         model = code_model(self, what, data, None, None)
         return model, solve_new(self, what, model, 1.0)[0]
-
-    # -- what comes in ----------------------------------------------------------------------
-
-    def _source(self, X: Any, *, reset: bool) -> RowSource:
-        """X by rows; checked where it is in memory, else when it is read."""
-        source = row_source(X)
-        if source is None:
-            return InMemory(as_rows(check_matrix(self, self._describe(), X, reset=reset)))
-        if 0 in source.shape:
-            raise ValueError(f"X must have samples and features, got shape {source.shape}.")
-        _check_n_features(self, X, reset=reset)
-        if reset and hasattr(self, "feature_names_in_"):
-            del self.feature_names_in_
-        return source
-
-    def _checked(self, batches: Iterator[Batch]) -> Iterator[Batch]:
-        """The batches of a first pass, refused where they hold what NMF cannot."""
-        name, beta = type(self).__name__, beta_of(self.beta_loss)
-        for rows, X in batches:
-            _validate.check_finite(X)
-            _validate.check_non_negative(X, name)
-            if beta <= 0 and X.min() == 0:
-                raise ValueError(_inputs.ZEROS)
-            yield Batch(rows, X)
-
-    def _class_codes(self, y: Any, n: int) -> Array | None:
-        """The place in ``classes_`` of each label; -1: none. New classes are appended."""
-        labels = encode_labels(_inputs.plain(y), n) if self.hard_labels else None
-        if labels is None:
-            return None
-        known: list[Any] = getattr(self, "classes_", np.zeros(0)).tolist()
-        new = [name for name in labels.classes.tolist() if name not in known]
-        place = {name: at for at, name in enumerate(known + new)}
-        self.classes_ = np.asarray(list(place), dtype=labels.classes.dtype if not known else None)
-        codes = np.array([place[name] for name in labels.classes.tolist()] + [-1])
-        return codes[labels.codes]
-
-    def _start(self, sample: Any, k: int, H: Any, rng: np.random.RandomState) -> Array:
-        """The first U, from some samples."""
-        data = as_data(sample)
-        name = init_name(self._describe(), data, k)
-        if name == "custom":
-            if H is None:
-                raise ValueError("init='custom' needs H.")
-            H = _validate.check_start(
-                _inputs.plain(H), (k, data.shape[1]), data.dtype, "H", type(self).__name__
-            )
-            return np.ascontiguousarray(H.T)
-        return starts.start(data, k, name, rng)[1]
 
     # -- learning ---------------------------------------------------------------------------
 
@@ -326,21 +260,21 @@ class MiniBatchNMF(Factorizer):
 
     def _fit_passes(self, X: Any, y: Any, W: Any, H: Any) -> Array:
         what = described(self)
-        source = self._source(X, reset=True)
+        source = source_of(self, X, reset=True)
         factor = 1.0
         if isinstance(source, InMemory):
             tamed = tame(what, source.X, W, H)
             W, H, factor = tamed.W, tamed.H, tamed.factor
             source = InMemory(tamed.data.whole())
         self._drop("classes_")
-        codes = self._class_codes(y, source.shape[0])
+        codes = class_codes(self, y, source.shape[0])
         k = n_parts(what, source.shape[1], H, Knowledge())
         rng = check_random_state(self.random_state)
         progress = Progress(self, X, y, 1)
         with blas_threads(float(min(self.batch_size, source.shape[0])) * source.shape[1] * k):
             sample = source.sample(START_ENTRIES, rng)
-            next(self._checked(iter([sample])))
-            online = self._online(self._start(sample.X, k, H, rng))
+            next(checked(self, iter([sample])))
+            online = online_of(self, first_parts(self, sample.X, k, H, rng))
             passes = Passes(self, source, online, codes, rng)
             if self.init == "custom" and W is not None:
                 passes.V[:] = _validate.check_start(
@@ -410,17 +344,17 @@ class MiniBatchNMF(Factorizer):
     def _learn_more(self, X: Any, y: Any, H: Any) -> None:
         what = described(self)
         first = not hasattr(self, "components_")
-        source = self._source(X, reset=first)
-        codes = self._class_codes(y, source.shape[0])
+        source = source_of(self, X, reset=first)
+        codes = class_codes(self, y, source.shape[0])
         k = n_parts(what, source.shape[1], H, Knowledge()) if first else self.components_.shape[0]
         most = self.fresh_restarts_max_iter
         size = source.shape[0] if isinstance(source, InMemory) else self.batch_size
         online: Online | None = None if first else self._resume(source.dtype)
         with blas_threads(float(size) * source.shape[1] * k):
-            for batch in self._checked(source.batches(size, None)):
+            for batch in checked(self, source.batches(size, None)):
                 if online is None:
                     rng = check_random_state(self.random_state)
-                    online = self._online(self._start(batch.X, k, H, rng))
+                    online = online_of(self, first_parts(self, batch.X, k, H, rng))
                     self.n_steps_ = 0
                 meet(online, batch, codes, None, most)
                 self.n_steps_ += 1
@@ -437,7 +371,7 @@ class MiniBatchNMF(Factorizer):
 
     def _resume(self, dtype: Any) -> Online:
         """Where the last batch left off."""
-        online = self._online(np.ascontiguousarray(self.components_.T.astype(dtype, copy=False)))
+        online = online_of(self, np.ascontiguousarray(self.components_.T.astype(dtype, copy=False)))
         if self._state is not None:
             online.go_on(self._state)
         return online
@@ -458,13 +392,8 @@ class MiniBatchNMF(Factorizer):
         source = row_source(X)
         if source is None:
             return self._plain_transform(X)
-        source = self._source(X, reset=False)
+        source = source_of(self, X, reset=False)
         V = np.empty((source.shape[0], self.components_.shape[0]), source.dtype)
-        for rows, block in self._checked(source.batches(PIECE, None)):
+        for rows, block in checked(self, source.batches(PIECE, None)):
             V[rows] = self._codes(as_data(block))[1]
         return V
-
-
-def as_rows(X: Any) -> Any:
-    """An ndarray, or CSR: what rows can be taken from."""
-    return sp.csr_array(X) if sp.issparse(X) else X

@@ -32,8 +32,8 @@ Penalty = Callable[[Any], Sequence[Term]]
 NEWTON = make_step("newton", sweeps=2)
 #: Sweeps over U for one batch: each costs k / batch_size of a product with the batch.
 SWEEPS = 10
-#: How often codes and U take turns while a batch is in memory.
-ROUNDS = 2
+#: How often codes and U take turns while a batch is in memory; a majoriser ages with each.
+ROUNDS = {"frobenius": 4, "divergence": 2}
 #: A majoriser is stale in U as well as in V, and ages as much faster.
 HASTE = 16
 #: KL: the step of EM is lengthened by this power, which converges below two.
@@ -276,7 +276,7 @@ class Online:
         """
         before = deepcopy(self.sums)
         value = 0.0
-        for turn in range(ROUNDS):
+        for turn in range(ROUNDS[self.loss.kind]):
             V = self.codes(model, V, SWEEPS if turn else sweeps)
             if turn == 0:
                 value = self._value(model, V)
