@@ -30,7 +30,10 @@ import partwise
 import reference
 
 KL = "kullback-leibler"
-BETA = {"frobenius": 2.0, KL: 1.0, "itakura-saito": 0.0}
+#: How the loss grows with X.
+BETA = {"frobenius": 2.0, KL: 1.0, "itakura-saito": 0.0, "l21": 1.0}
+#: Cases from here on are of what came later, so that the numbers of the others mean what they did.
+NEWER = 1_000_000
 #: Refusals of fits that ask for what is not there, by a part of their sentence.
 REFUSED = (
     "solver=",
@@ -80,7 +83,8 @@ class Case:
 def draw(number: int) -> Case:
     """The case of a number."""
     rng = np.random.default_rng([20260, number])
-    name = str(rng.choice(list(ESTIMATORS)))
+    choice = LATER if number >= NEWER else ESTIMATORS
+    name = str(rng.choice(list(choice)))
     n, p = (int(rng.choice([1, 2, 3, 5, 9, 20, 35])) for _ in range(2))
     kind = str(rng.choice(list(KINDS), p=list(KINDS.values())))
     X = draw_matrix(rng, n, p)
@@ -92,8 +96,8 @@ def draw(number: int) -> Case:
         "init": str(rng.choice(["random", "nndsvd", "nndsvda", "nndsvdar", "kmeans", "default"])),
     }
     case = Case(number, name, params, X, kind)
-    ESTIMATORS[name](case, rng)
-    if params["init"] == "default":
+    choice[name](case, rng)
+    if params.get("init") == "default":
         params["init"] = None
     if name != "NMF" and rng.random() < 0.9:
         params["n_clusters"] = 1  # k-means is not what is tried here
@@ -289,11 +293,76 @@ ESTIMATORS = {
 }
 
 
+def draw_probabilities(rng: np.random.Generator, n: int) -> np.ndarray:
+    P = rng.dirichlet(np.full(3, rng.choice([0.05, 0.5, 5.0])), size=n)
+    P[rng.random(n) < rng.choice([0.0, 0.5, 1.0])] = np.nan
+    return P
+
+
+def perhaps_doubtful(case: Case, rng: np.random.Generator) -> None:
+    labels(case, rng)
+    if rng.random() < 0.6:
+        case.given["y"] = draw_probabilities(rng, len(case.X))
+
+
+def doubtful(case: Case, rng: np.random.Generator) -> None:
+    cdnmf(case, rng)
+    perhaps_doubtful(case, rng)
+
+
+def lpcnmf(case: Case, rng: np.random.Generator) -> None:
+    cnmf(case, rng)
+    perhaps_doubtful(case, rng)
+    case.params["propagate"] = bool(rng.random() < 0.6)
+    if rng.random() < 0.7:
+        case.given["graph"] = draw_graph(rng, len(case.X))
+
+
+def robust(case: Case, rng: np.random.Generator) -> None:
+    solvers(case, rng, ["l21"])
+    elastic(case, rng)
+    weights(case, rng)
+
+
+def robust_constrained(case: Case, rng: np.random.Generator) -> None:
+    constrained(case, rng)
+    case.params["beta_loss"] = "l21"
+
+
+def semi_nmf(case: Case, rng: np.random.Generator) -> None:
+    del case.params["init"]
+    case.params["solver"] = str(rng.choice(["auto", "hals", "mu", "nesterov"]))
+    if rng.random() < 0.7:
+        case.X = case.X - case.X.mean()
+    if rng.random() < 0.5:
+        graph(case, rng)
+    if rng.random() < 0.5:
+        labels(case, rng)
+        case.params["hard_labels"] = bool(rng.random() < 0.5)
+        case.params["class_reg"] = float(rng.choice([0.0, 0.1, 10.0]))
+
+
+def sym_nmf(case: Case, rng: np.random.Generator) -> None:
+    S = case.X @ case.X.T if rng.random() < 0.5 else draw_graph(rng, len(case.X)).toarray()
+    case.X = 0.5 * (S + S.T)
+    case.params["init"] = "random"
+
+
+LATER = {
+    "CDNMF": doubtful,
+    "LpCNMF": lpcnmf,
+    "NMF": robust,
+    "ConstrainedNMF": robust_constrained,
+    "SemiNMF": semi_nmf,
+    "SymNMF": sym_nmf,
+}
+
+
 def break_it(case: Case, rng: np.random.Generator) -> None:
     """One thing that no fit can take."""
     n = len(case.X)
     flaws = ["nan", "inf", "no components", "3-D", "empty"]
-    if case.name not in ("CF", "LCF"):
+    if case.name not in ("CF", "LCF", "SemiNMF"):
         flaws.append("negative")
     if "y" in case.given:
         flaws.append("short y")
@@ -445,7 +514,8 @@ def check_factors(case: Case, model: Any) -> None:
     assert V.shape == (len(case.X), k) and U.shape == (rows, k), (V.shape, U.shape)
     for name, factor in (("embedding_", V), ("components_", U)):
         assert np.isfinite(factor).all(), f"{name} is not finite"
-        assert factor.min() >= 0, f"{name} has {factor.min()}"
+        free = case.name == "SemiNMF" and name == "components_"
+        assert free or factor.min() >= 0, f"{name} has {factor.min()}"
     if case.kind in EXACT32 and not concepts:
         assert model.components_.dtype == np.float32, model.components_.dtype
 
@@ -528,7 +598,9 @@ def naive(case: Case, model: Any, V: np.ndarray, U: np.ndarray) -> float:
     beta = BETA.get(params.get("beta_loss", "frobenius"), params.get("beta_loss"))
     if beta not in (1.0, 2.0):
         return reference.objective_beta(X, V, U, beta, **terms)
-    y = codes_of(case.given.get("y"), n)
+    given = case.given.get("y")
+    P = given if np.ndim(given) == 2 else None
+    y = codes_of(given if P is None else None, n)
     if params.get("smoothing"):
         terms["S"] = reference.smoothing_matrix(k, params["smoothing"])
     if params.get("graph_reg"):
@@ -538,16 +610,26 @@ def naive(case: Case, model: Any, V: np.ndarray, U: np.ndarray) -> float:
             W = reference.label_graph(W, y, 0.0 if params.get("hard_labels") else weight)
         terms |= {"W": W, "lam": params["graph_reg"]}
     if params.get("class_reg") and (y >= 0).any():
-        per_class = params["components_per_class"]
+        per_class = params.get("components_per_class", 1)
         D = reference.class_cost(y, k, per_class)
         D[y >= -(-k // per_class)] = 0.0
         terms |= {"D": D, "class_reg": params["class_reg"]}
-    if beta == 1:
+    if params.get("class_reg") and P is not None:
+        occur = np.nansum(P, axis=0) > 0
+        D = reference.class_cost_in_doubt(P[:, occur], k, params["components_per_class"])
+        terms |= {"D": D, "class_reg": params["class_reg"]}
+    robust = params.get("beta_loss") == "l21"
+    if beta == 1 and not robust:
         return reference.objective_kl(X, V, U, **terms)
     # by differences: where the graph is all that weighs, its rows agree to the last digits
     W, lam = terms.pop("W", np.zeros((n, n))), terms.pop("lam", 0.0)
     apart = ((V[:, None, :] - V[None, :, :]) ** 2).sum(axis=2)
-    return reference.objective_frobenius(X, V, U, **terms) + 0.25 * lam * float((W * apart).sum())
+    joined = 0.25 * lam * float((W * apart).sum())
+    if robust:  # the squares of a perfect fit are zero
+        Y = V @ terms.get("S", np.eye(k)) @ U.T
+        lengths = np.sqrt(((X - Y) ** 2).sum(axis=1) + model.l21_epsilon_**2)
+        joined, X = joined + float(lengths @ terms["gamma"]), Y
+    return reference.objective_frobenius(X, V, U, **terms) + joined
 
 
 def codes_of(y: Any, n: int) -> np.ndarray:

@@ -46,11 +46,14 @@ class Loss(ABC):
         "frobenius" or "divergence": which subproblem it makes.
     unit_norm : int
         The norm of a column of U that goes with it: ‖u‖₂ = 1 or Σu = 1.
+    careful : bool
+        Whether a value has to be summed by `exact` however large it is.
     """
 
     beta: float
     kind: str
     unit_norm: int
+    careful: bool = False
 
     @property
     def degree(self) -> float:

@@ -256,7 +256,7 @@ class FactorModel:
         ``about`` is what it is known to be nearly: a pass over X less.
         """
         # sums over X have errors of about eps times its size: a millionth of the value at most
-        cancels = 1e6 * self.eps * self.size
+        cancels = np.inf if self.loss.careful else 1e6 * self.eps * self.size
         value = about if about <= 0.5 * cancels else self.value(Z, U)
         if value <= cancels:
             loss = self.loss.exact(self.data, self.weights, self.expand(Z), self.S(U))

@@ -52,6 +52,7 @@ class RowLengths(Frobenius):
         ε; None: a thousandth of the mean length of a sample.
     """
 
+    careful = True  # a root: what cancels in one sample is not small beside the sum
     degree = 1.0  # type: ignore[assignment]
 
     def __init__(self, epsilon: float | None = None) -> None:
@@ -74,7 +75,7 @@ class RowLengths(Frobenius):
     def value(self, seen: Seen, Z: Array, U: Array) -> float:
         B = seen.S(U)
         who = seen.samples
-        squares = self._squares(who, who.expand(Z), self._product(seen, U, B), B.T @ B)
+        squares = self._squares(who, who.expand(Z), self._product(seen, U, B), B)
         return self._total(squares, who.weights)
 
     def subproblems(
@@ -87,19 +88,20 @@ class RowLengths(Frobenius):
 
     def _codes(self, seen: Seen, Z: Array, U: Array, half: Half) -> Reweighted:
         B, who = seen.S(U), seen.samples
-        product, G = self._product(seen, U, B), B.T @ B
-        weights = self._weights(who, who.expand(Z), product, G)
+        product = self._product(seen, U, B)
+        weights = self._weights(who, who.expand(Z), product, B)
 
         def evaluate(Z: Array) -> float:
-            return self._total(self._squares(who, who.expand(Z), product, G), who.weights)
+            return self._total(self._squares(who, who.expand(Z), product, B), who.weights)
 
         beside = beside_products(seen, "V", half) | {"d": who.reduce(weights[:, None])[:, 0]}
-        return Reweighted(who.reduce(weights[:, None] * product), G, evaluate, **beside)
+        C = who.reduce(weights[:, None] * product)
+        return Reweighted(C, B.T @ B, evaluate, **beside)
 
     def _basis(self, seen: Seen, Z: Array, U: Array, half: Half) -> Reweighted:
         B, who = seen.S(U), seen.samples
         V = who.expand(Z)
-        weights = self._weights(who, V, self._product(seen, U, B), B.T @ B)
+        weights = self._weights(who, V, self._product(seen, U, B), B)
         F = seen.S(V)
         heavy = F * weights[:, None]
 
@@ -115,15 +117,17 @@ class RowLengths(Frobenius):
             self._last = U, seen.samples.data.dot(B)
         return self._last[1]
 
-    def _squares(self, who: Samples, V: Array, product: Array, G: Array) -> Array:
-        """‖x_i - B v_i‖² in float64."""
-        V, product, G = (arrays.float64(a) for a in (V, product, G))
+    def _squares(self, who: Samples, V: Array, product: Array, B: Array) -> Array:
+        """‖x_i - B v_i‖² in float64, from X B; where that has too few digits, entry by entry."""
+        if arrays.numpy_dtype(V.dtype).itemsize < 8 and who.data.density == 1:
+            return who.data.row_sq_residuals(V, B)
+        V, product, G = (arrays.float64(a) for a in (V, product, B.T @ B))
         found = who.squares + ((V @ G - 2 * product) * V).mean(axis=1) * float(V.shape[1])
         return namespace(found).maximum(found, 0)
 
-    def _weights(self, who: Samples, V: Array, product: Array, G: Array) -> Array:
+    def _weights(self, who: Samples, V: Array, product: Array, B: Array) -> Array:
         """What a sample counts in the Frobenius problem."""
-        squares = self._squares(who, V, product, G)
+        squares = self._squares(who, V, product, B)
         lengths = namespace(squares).sqrt(squares + self.epsilon**2)
         weights = 1.0 / lengths if who.weights is None else who.weights / lengths
         return arrays.cast(weights, who.data.dtype)

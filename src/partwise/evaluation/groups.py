@@ -21,7 +21,7 @@ from partwise.knowledge.links import Links
 
 #: Folds in which labels are held out to see whether the others contradict them.
 FOLDS = 5
-#: Probability of a class below which a label in doubt does not count for it.
+#: Probability of a class below which a label in doubt does not count for it, if another does.
 LEAST = 1e-3
 
 
@@ -69,9 +69,10 @@ def fit_head(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         model = LogisticRegression(C=10.0, tol=1e-8, max_iter=1000)
-        at, codes = np.nonzero(P > LEAST)  # a label in doubt counts for each of its classes
-        each = rows[at]
-        model.fit((F[each] - mean) / spread, codes, sample_weight=weights[each] * P[at, codes])
+        # a label in doubt counts for each of its classes, and every class counts somewhere
+        at, codes = np.nonzero((P > LEAST) | ((P > 0) & (P == P.max(axis=0))))
+        each, votes = rows[at], np.maximum(P[at, codes], LEAST)
+        model.fit((F[each] - mean) / spread, codes, sample_weight=weights[each] * votes)
     W, b = model.coef_.T / spread[:, None], model.intercept_
     if W.shape[1] == 1:  # two classes: scikit-learn keeps the difference of their scores
         W, b = np.hstack([-W / 2, W / 2]), np.concatenate([-b / 2, b / 2])
@@ -193,7 +194,7 @@ class Groups:
         held, fold = np.zeros_like(P), _folds(codes, np.random.RandomState(self.seed))
         for part in range(FOLDS):
             rest, out = fold != part, rows[fold == part]
-            there = (P[rest] > LEAST).any(axis=0)  # not a class that lost its only label
+            there = (P[rest] > 0).any(axis=0)  # not a class that lost its only label
             if out.size and there.sum() > 1:
                 head = fit_head(Z, rows[rest], P[rest][:, there], self.weights)
                 held[np.ix_(fold == part, there)] = head.probabilities(Z[out])

@@ -177,7 +177,8 @@ def tame(
 ) -> Tamed:
     """Only for ``plain`` models without penalties, whose weights would have to change with X."""
     plain = not what.penalized if plain is None else plain
-    factor = 1.0 if what.signed else _validate.extreme_factor(X)
+    alone = what.signed and not what.free_parts  # concepts look at X through its own products
+    factor = 1.0 if alone else _validate.extreme_factor(X)
     if factor == 1:
         return Tamed(as_data(X), W, H)
     _validate.check_factor(factor, what.beta, what.whom)
