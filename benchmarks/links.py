@@ -1,11 +1,14 @@
 """What pairs of samples and checked labels are worth.
 
-    python -m benchmarks.links pairs [--draws 5] [--jobs 2]     accuracy against the number of pairs
+    python -m benchmarks.links pairs [--draws 10] [--jobs 2]    accuracy against the number of pairs
     python -m benchmarks.links doubts                           labels made wrong, and found
 
 Needs PARTWISE_DATA. Pairs are drawn at random from all pairs, and told must or cannot by the truth,
-which nothing else sees; all settings are the defaults. With ``--peer FOLDER``, where the package
-active-semi-supervised-clustering was unpacked, its PCK-means and COP-means run on the same codes.
+which nothing else sees. Two ways: at the default graph weight, and at the one of 0.01, 0.1, 1, 10,
+100 that `partwise.select` takes by the same pairs; all else is the default. Without pairs: the
+clusters of k-means, as ever, and merged codes as with pairs. With ``--peer FOLDER``, where the
+package active-semi-supervised-clustering was unpacked, its PCK-means and COP-means run on the codes
+of the default fit.
 """
 
 from __future__ import annotations
@@ -13,14 +16,19 @@ from __future__ import annotations
 import argparse
 import sys
 import warnings
+from functools import lru_cache
 
 import numpy as np
 from joblib import Parallel, delayed
 
-from partwise import GNMF, PartsClassifier, datasets
+from partwise import GNMF, PartsClassifier, datasets, select
+from partwise.evaluation.groups import unit_rows
+from partwise.evaluation.linked import linked_clusters
+from partwise.knowledge.links import Links
 from partwise.metrics import clustering_accuracy
 
 PAIRS = (0, 50, 100, 200, 400)
+WEIGHTS = [0.01, 0.1, 1.0, 10.0, 100.0]
 
 
 def draw(y, count, seed):
@@ -34,23 +42,49 @@ def draw(y, count, seed):
     return must, [(i, j) for i, j in sorted(found) if y[i] != y[j]]
 
 
-def fitted(X, y, graph_reg, must, cannot):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        model = GNMF(len(set(y)), graph_reg=graph_reg, random_state=0)
-        return model.fit(X, must_link=must, cannot_link=cannot)
-
-
-def one(name, graph_reg, count, seed, peer):
-    """Accuracy of the clusters with so many pairs; of the peers', on the codes without pairs."""
+@lru_cache
+def loaded(name):
     data = datasets.load(name)
-    X, y = data.X, np.asarray(data.y)
+    return data.X, np.asarray(data.y)
+
+
+class Kept(GNMF):
+    """GNMF that remembers its fits without pairs, which every draw of `select` asks for again."""
+
+    made = {}
+
+    def fit(self, X, y=None, **rest):
+        key = (X.shape, self.n_components, self.graph_reg)
+        if rest or y is not None:
+            return super().fit(X, y, **rest)
+        if key not in self.made:
+            self.made[key] = super().fit(X).__dict__
+        self.__dict__.update(self.made[key])
+        return self
+
+
+def one(name, count, seed, peer):
+    """Accuracy of the clusters with so many pairs; of the peers', on the codes without pairs."""
+    warnings.simplefilter("ignore")
+    X, y = loaded(name)
+    k = len(set(y))
+    plain = Kept(k, random_state=0).fit(X)
+    if not count:
+        none = Links(*np.empty((2, 0, 2), int), len(y))
+        merged = linked_clusters(unit_rows(plain.embedding_), k, none)
+        scores = {"k-means": plain.cluster_labels_, "merged": merged}
+        return (name, count, seed), {a: clustering_accuracy(y, c) for a, c in scores.items()}
     must, cannot = draw(y, count, seed)
-    row = {"links": clustering_accuracy(y, fitted(X, y, graph_reg, must, cannot).cluster_labels_)}
-    if peer:
-        V = fitted(X, y, graph_reg, None, None).embedding_
-        row |= peers(V, y, must, cannot, seed)
-    return (name, graph_reg, count, seed), row
+    pairs = {"must_link": must, "cannot_link": cannot}
+    weight = select(X, Kept(k, random_state=0), {"graph_reg": WEIGHTS}, **pairs, random_state=0)
+    chosen = weight.best["graph_reg"]
+    row = {"must": len(must), "chosen": chosen}
+    fits = {reg: GNMF(k, graph_reg=reg, random_state=0).fit(X, **pairs) for reg in {1.0, chosen}}
+    row["default weight"] = clustering_accuracy(y, fits[1.0].cluster_labels_)
+    row["weight by pairs"] = clustering_accuracy(y, fits[chosen].cluster_labels_)
+    return (name, count, seed), row | (
+        peers(plain.embedding_, y, must, cannot, seed) if peer else {}
+    )
 
 
 def peers(V, y, must, cannot, seed):
@@ -74,25 +108,33 @@ def peers(V, y, must, cannot, seed):
 def pairs(args):
     if args.peer:
         sys.path.insert(0, args.peer)
+    draws = range(args.first, args.first + args.draws)
     work = [
-        (name, reg, count, seed, args.peer)
+        (name, count, seed, args.peer)
         for name in args.sets
-        for reg in args.graph_reg
+        for seed in draws
         for count in PAIRS
-        for seed in (range(args.first, args.first + args.draws) if count else [0])
+        if count or seed == args.first
     ]
-    print("set, graph_reg, pairs: mean accuracy (draws), points above none")
-    rows = Parallel(n_jobs=args.jobs)(delayed(one)(*case) for case in work)
-    none = {key[:2]: row["links"] for key, row in rows if key[2] == 0}
-    for name, reg, count in dict.fromkeys(key[:3] for key, _ in rows):
-        here = [row for key, row in rows if key[:3] == (name, reg, count)]
-        mean = {label: np.nanmean([row[label] for row in here]) for label in here[0]}
-        all_draws = " ".join(f"{row['links']:.3f}" for row in here)
-        others = "  ".join(f"{label} {m:.3f}" for label, m in mean.items() if label != "links")
-        gain = 100 * (mean["links"] - none[name, reg])
+    rows = dict(Parallel(n_jobs=args.jobs)(delayed(one)(*case) for case in work))
+    print("accuracy: mean over draws +- its standard error (points above k-means without pairs)")
+    for name in args.sets:
+        none = rows[name, 0, args.first]
         print(
-            f"{name:8} {reg:5g} {count:4}  {mean['links']:.3f} ({all_draws})  {gain:+.1f}  {others}"
+            f"{name}: without pairs", *(f"{how} {100 * score:.1f}" for how, score in none.items())
         )
+        for count in PAIRS[1:]:
+            here = [rows[name, count, seed] for seed in draws]
+            said = []
+            for how in [key for key in here[0] if key not in ("must", "chosen")]:
+                scores = 100 * np.array([row[how] for row in here])
+                mean, error = np.nanmean(scores), np.nanstd(scores, ddof=1) / len(scores) ** 0.5
+                said.append(
+                    f"{how} {mean:.1f} +- {error:.1f} ({mean - 100 * none['k-means']:+.1f})"
+                )
+            chosen = " ".join(f"{row['chosen']:g}" for row in here)
+            musts = np.mean([row["must"] for row in here])
+            print(f"  {count} pairs ({musts:.0f} must):", "; ".join(said), f"| weights {chosen}")
 
 
 def doubts(args):
@@ -101,7 +143,7 @@ def doubts(args):
     classes, model = np.unique(y), None
     print("COIL20, 30 % of the given labels wrong: labels a class, draw, precision, recall")
     for each in (5, 10, 20, 72):
-        for seed in range(args.draws):
+        for seed in range(args.first, args.first + args.draws):
             rng = np.random.default_rng(seed)
             drawn = [rng.permutation(np.flatnonzero(y == c))[:each] for c in classes]
             given = np.concatenate(drawn)
@@ -119,9 +161,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("what", choices=["pairs", "doubts"])
     parser.add_argument("--sets", nargs="+", default=["orl", "coil20"])
-    parser.add_argument("--graph-reg", nargs="+", type=float, default=[1.0])
     parser.add_argument("--first", type=int, default=0, help="the first draw")
-    parser.add_argument("--draws", type=int, default=5)
+    parser.add_argument("--draws", type=int, default=10)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--peer", help="folder of the unpacked peer")
     args = parser.parse_args()

@@ -1,4 +1,4 @@
-"""Which parameters: by labels held out where there are some, else by entries held out."""
+"""Which parameters: by pairs or labels held out where there are some, else by entries held out."""
 
 from __future__ import annotations
 
@@ -21,8 +21,11 @@ from sklearn.utils import check_array, check_random_state
 from partwise.engine.arrays import to_numpy
 from partwise.engine.numeric import Array
 from partwise.estimators._ledger import Ledger, Progress
+from partwise.evaluation.groups import unit_rows
 from partwise.evaluation.held_out import HeldOut, hold_out, label_folds
+from partwise.evaluation.linked import linked_clusters
 from partwise.knowledge.labels import encode_labels
+from partwise.knowledge.links import Links, check_links
 
 #: Entries of X above which its splits are made again each time instead of being kept.
 KEPT = 2**27
@@ -43,11 +46,11 @@ class Selection:
     grid : list of dict
         All that were tried.
     errors : ndarray of shape (n_points, n_splits)
-        The share of wrong names, or the loss at hidden entries.
+        The share of wrong names or broken pairs, or the loss at hidden entries.
     excess : ndarray of shape (n_points, 2)
         By how much the error is above that of the best point, in the same splits: mean, and the
         standard error of that mean.
-    by : {"labels", "entries"}
+    by : {"links", "labels", "entries"}
         What was hidden.
     """
 
@@ -78,13 +81,19 @@ def select(
     grid: Any,
     *,
     y: Any = None,
+    must_link: Any = None,
+    cannot_link: Any = None,
     share: float | None = None,
     n_splits: int = 5,
     random_state: Any = None,
     results: Any = None,
     progress: Progress | None = None,
 ) -> Selection:
-    """Which parameters suit X, by labels that a model did not see, or else by entries.
+    """Which parameters suit X, by pairs or labels that a model did not see, or else by entries.
+
+    With pairs, each model is fitted without them, its codes are merged to clusters as those of a
+    fit with links are, and the error is the mean of two shares: of must-linked pairs that its
+    clusters part, and of cannot-linked ones that they join. Fit the best point with the pairs then.
 
     With labels in ``y`` each of ``n_splits`` folds hides some of them, the model is fitted to all
     samples with the others, and the error is the share of hidden labels that it does not name.
@@ -103,6 +112,8 @@ def select(
         Values to try for each parameter, in all combinations.
     y : array-like of shape (n_samples,), default=None
         Labels; -1, None or NaN where unknown.
+    must_link, cannot_link : array-like of shape (n_pairs, 2), default=None
+        Positions of samples of one group, and of different ones; not together with ``y``.
     share : float, default=None
         Share of the entries that is hidden; None: what `choose_k` says.
     n_splits : int, default=5
@@ -135,13 +146,20 @@ def select(
     check_count("n_splits", n_splits, 2)
     labels = encode_labels(y, X.shape[0])
     named = labels is not None and labels.n_labelled > 0
+    links = check_links(must_link, cannot_link, X.shape[0])
+    if links is not None and named:
+        raise ValueError("give select labels (y) or pairs of samples, not both.")
     seed = int(check_random_state(random_state).randint(2**31 - 1))
     kind = type(estimator).__name__
     search = {"X": X, "y": y, "kind": kind, "model": estimator.get_params(), "grid": points}
     search.update(share=share, n_splits=n_splits)
+    if links is not None:
+        search.update(must_link=links.must.tolist(), cannot_link=links.cannot.tolist())
     ledger = Ledger(results, search, seed, len(points) * n_splits, progress)
     rng = np.random.RandomState(ledger.seed)
-    if named:
+    if links is not None:
+        trial = _by_links(X, links, n_splits, rng)
+    elif named:
         trial, n_splits = _by_labels(X, y, labels, n_splits, rng)
         ledger.total = len(points) * n_splits
     else:
@@ -156,7 +174,7 @@ def select(
             errors[row, split] = ledger.get(f"{what} / {split}", one, what)[0]
     lowest, excess, near = within_one(errors)
     good = [points[row] for row in np.flatnonzero(near)]
-    by = "labels" if named else "entries"
+    by = "links" if links is not None else "labels" if named else "entries"
     return Selection(points[lowest], good, points, errors, excess, by)
 
 
@@ -209,6 +227,33 @@ def hidden_share(shape: tuple[int, int], n_splits: int) -> float:
     """
     n, p = shape
     return min(0.1, max(200 / ((n + p) * n_splits), ENOUGH / (n * p)))
+
+
+def _by_links(
+    X: Any, links: Links, n_splits: int, rng: np.random.RandomState
+) -> Callable[[Any, int], float]:
+    """``trial(model, fold)``: what this fold of the pairs has of the error, times the folds."""
+    pairs = [links.must, links.cannot]
+    weight = np.concatenate([np.full(len(some), 1 / len(some)) for some in pairs if len(some)])
+    weight /= weight.sum()
+    fold = np.concatenate([rng.permutation(len(some)) % n_splits for some in pairs])
+    broken: dict[str, Array] = {}
+    nothing = Links(links.must[:0], links.cannot[:0], links.n_samples)
+
+    def trial(model: Any, number: int) -> float:
+        key = repr(model.get_params())
+        if key not in broken:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", ConvergenceWarning)
+                fitted = clone(model).fit(X)
+            V = unit_rows(fitted.embedding_)
+            clusters = linked_clusters(V, fitted.n_clusters_, nothing, random_state=0)
+            same = [clusters[some[:, 0]] == clusters[some[:, 1]] for some in pairs]
+            broken[key] = np.concatenate([~same[0], same[1]])
+        hit = broken[key] & (fold == number)
+        return float(n_splits * weight[hit].sum())
+
+    return trial
 
 
 def _by_labels(
