@@ -78,7 +78,8 @@ Processor seconds, with one thread, until the error at hidden entries is within 
 reference's, and the error there over the reference's; no seen entry of ORL is zero. 10 parts: with
 20, RcppML took 26 to 33 s an iteration. scikit-learn: ten iterations, then the gaps are filled with
 its product, until it is there. RcppML has `mask_zeros`, draws its own start, and is tried at 5,
-10, 20, 40 and 80 iterations, a minute each at most; its setting up counts. Machine: {rows["machine"]}.
+10, 20, 40 and 80 iterations, a minute each at most; its setting up counts. Machine:
+{rows["machine"]}.
 
 {_table(["data", "package", "seconds", "iterations", "error"], lines)}"""
 

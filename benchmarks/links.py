@@ -49,31 +49,32 @@ def loaded(name):
 
 
 class Kept(GNMF):
-    """GNMF that remembers its fits without pairs, which every draw of `select` asks for again."""
+    """GNMF that takes up fits without pairs, which every draw of `select` asks for again."""
 
     made = {}
 
     def fit(self, X, y=None, **rest):
-        key = (X.shape, self.n_components, self.graph_reg)
-        if rest or y is not None:
-            return super().fit(X, y, **rest)
-        if key not in self.made:
-            self.made[key] = super().fit(X).__dict__
-        self.__dict__.update(self.made[key])
+        self.__dict__.update(self.made[self.graph_reg].__dict__)
         return self
 
 
-def one(name, count, seed, peer):
+def without(name, weight):
+    """The fit of a set without pairs."""
+    warnings.simplefilter("ignore")
+    X, y = loaded(name)
+    return GNMF(len(set(y)), graph_reg=weight, random_state=0).fit(X)
+
+
+def one(name, count, seed, peer, made):
     """Accuracy of the clusters with so many pairs; of the peers', on the codes without pairs."""
     warnings.simplefilter("ignore")
     X, y = loaded(name)
-    k = len(set(y))
-    plain = Kept(k, random_state=0).fit(X)
+    k, plain, Kept.made = len(set(y)), made[1.0], made
     if not count:
         none = Links(*np.empty((2, 0, 2), int), len(y))
         merged = linked_clusters(unit_rows(plain.embedding_), k, none)
         scores = {"k-means": plain.cluster_labels_, "merged": merged}
-        return (name, count, seed), {a: clustering_accuracy(y, c) for a, c in scores.items()}
+        return {how: clustering_accuracy(y, found) for how, found in scores.items()}
     must, cannot = draw(y, count, seed)
     pairs = {"must_link": must, "cannot_link": cannot}
     weight = select(X, Kept(k, random_state=0), {"graph_reg": WEIGHTS}, **pairs, random_state=0)
@@ -82,9 +83,7 @@ def one(name, count, seed, peer):
     fits = {reg: GNMF(k, graph_reg=reg, random_state=0).fit(X, **pairs) for reg in {1.0, chosen}}
     row["default weight"] = clustering_accuracy(y, fits[1.0].cluster_labels_)
     row["weight by pairs"] = clustering_accuracy(y, fits[chosen].cluster_labels_)
-    return (name, count, seed), row | (
-        peers(plain.embedding_, y, must, cannot, seed) if peer else {}
-    )
+    return row | (peers(plain.embedding_, y, must, cannot, seed) if peer else {})
 
 
 def peers(V, y, must, cannot, seed):
@@ -93,7 +92,7 @@ def peers(V, y, must, cannot, seed):
     V, found = V / np.maximum(np.linalg.norm(V, axis=1, keepdims=True), 1e-12), {}
     for label, make in (("PCK-means", PCKMeans), ("COP-means", COPKMeans)):
         scores = []
-        for again in range(5):  # no restarts of its own; it raises where a cluster empties
+        for again in range(2):  # no restarts of its own; it raises where a cluster empties
             np.random.seed(100 * seed + again)  # noqa: NPY002
             try:
                 scores.append(
@@ -109,14 +108,14 @@ def pairs(args):
     if args.peer:
         sys.path.insert(0, args.peer)
     draws = range(args.first, args.first + args.draws)
-    work = [
-        (name, count, seed, args.peer)
-        for name in args.sets
-        for seed in draws
-        for count in PAIRS
-        if count or seed == args.first
-    ]
-    rows = dict(Parallel(n_jobs=args.jobs)(delayed(one)(*case) for case in work))
+    run = Parallel(n_jobs=args.jobs)
+    plain = [(name, weight) for name in args.sets for weight in WEIGHTS]
+    found = dict(zip(plain, run(delayed(without)(*case) for case in plain), strict=True))
+    made = {name: {w: found[name, w] for w in WEIGHTS} for name in args.sets}
+    work = [(name, 0, args.first) for name in args.sets]
+    work += [(name, n, seed) for n in PAIRS[:0:-1] for seed in draws for name in args.sets[::-1]]
+    rows = run(delayed(one)(*case, args.peer, made[case[0]]) for case in work)
+    rows = dict(zip(work, rows, strict=True))
     print("accuracy: mean over draws +- its standard error (points above k-means without pairs)")
     for name in args.sets:
         none = rows[name, 0, args.first]
