@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import sys
 import warnings
-from functools import lru_cache
 
 import numpy as np
 from joblib import Parallel, delayed
@@ -42,7 +41,6 @@ def draw(y, count, seed):
     return must, [(i, j) for i, j in sorted(found) if y[i] != y[j]]
 
 
-@lru_cache
 def loaded(name):
     data = datasets.load(name)
     return data.X, np.asarray(data.y)

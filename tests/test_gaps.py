@@ -349,6 +349,29 @@ def test_a_filling_is_not_shared_far_from_where_it_was_made():
     assert usual <= 1.01 * chance
 
 
+@pytest.mark.parametrize("make", [np.asarray, sp.csr_array])
+def test_a_guess_of_what_fills_the_gaps_is_counted_as_one(make, monkeypatch):
+    """An iteration begins beyond the last, whose entries were looked at, and is told from it."""
+    monkeypatch.setattr("partwise.engine.data.SMALL_SPARSE", 0)
+    data = with_gaps(make(q.X), None, False, mask(0.1))
+    E, base = 1 - mask(0.1), mask(0.1) * q.X
+    rng = np.random.default_rng(0)
+    V, U0, U1 = (rng.random((n, 3)) for n in (q.X.shape[0], q.X.shape[1], q.X.shape[1]))
+    U1 = U0 + 0.01 * U1
+    half = data.half("U", V, U0)
+    assert half.drawn is not None
+    half.above(U1)  # where an iteration ended
+    for far, F in ((0.5, V @ (1.5 * U1 - 0.5 * U0).T), (500, V @ U1.T)):
+        U = U1 + far * (U1 - U0)
+        half = data.half("V", U, V)
+        assert np.allclose(half.drawn, (base + E * F) @ U, rtol=1e-10)
+        Y = V @ U.T  # of V itself, which is not what fills the gaps
+        gain = (base * Y).sum() + 0.5 * (E * Y * Y).sum()
+        assert half.gain(V) == pytest.approx(gain, rel=1e-10)
+        data.half("U", V, U0).above(U0)
+        data.half("U", V, U0).above(U1)
+
+
 @settings(max_examples=12, deadline=None, derandomize=True)
 @given(
     loss=st.sampled_from(LOSSES),
@@ -360,14 +383,16 @@ def test_a_filling_is_not_shared_far_from_where_it_was_made():
     class_reg=st.sampled_from([0.0, 0.5]),
     smoothing=st.sampled_from([0.0, 0.2]),
     n_fixed=st.integers(0, 2),
+    linked=st.booleans(),
 )
 def test_all_that_a_person_knows_at_once(
-    loss, share, weighed, sparse, hard, graph, class_reg, smoothing, n_fixed
+    loss, share, weighed, sparse, hard, graph, class_reg, smoothing, n_fixed, linked
 ):
     """Nothing reads what was not seen, fixed parts stay, and the history falls to the objective."""
     W = mask(share) * ((0.5 + np.random.default_rng(5).random(q.X.shape)) if weighed else 1.0)
     fixed = np.random.default_rng(6).random((n_fixed, q.X.shape[1])) + 0.1 if n_fixed else None
     other = np.where(W > 0, q.X, 7.0)
+    a, b, c = np.flatnonzero(np.asarray(q.y) == -1)[:3]
     models = []
     for X in (q.X, other):
         X = sp.csr_array(X) if sparse else X
@@ -375,13 +400,18 @@ def test_all_that_a_person_knows_at_once(
             4, beta_loss=loss, hard_labels=hard, graph_reg=graph, class_reg=class_reg,
             smoothing=smoothing, fixed_components=fixed, random_state=0, max_iter=12, tol=0.0,
         )  # fmt: skip
-        given_graph = {"graph": q.graph} if graph else {}
-        models.append(model.fit(X, q.y, entry_weight=W, sample_weight=q.gamma, **given_graph))
+        beside = {"graph": q.graph} if graph else {}
+        if linked:
+            beside["must_link"] = [(a, b)]
+            if loss == "frobenius" or not graph:
+                beside["cannot_link"] = [(a, c)]
+        models.append(model.fit(X, q.y, entry_weight=W, sample_weight=q.gamma, **beside))
     model, again = models
     assert np.allclose(model.components_, again.components_, rtol=1e-10, atol=1e-12)
     assert (np.diff(model.objective_history_) <= 1e-9 * model.objective_).all()
     if fixed is not None:
         assert np.array_equal(model.components_[:n_fixed], fixed)
+    assert not linked or np.array_equal(model.embedding_[a], model.embedding_[b])
     Y = model.inverse_transform(model.embedding_)
     naive = reference.weighed_entries(q.X, Y, np.eye(Y.shape[1]), q.gamma[:, None] * W, loss)
     assert model.reconstruction_err_**2 / 2 == pytest.approx(naive, rel=1e-6)

@@ -9,7 +9,10 @@ from sklearn.datasets import load_iris
 
 from partwise import CF, GNMF, NMF, choose_k, plot, select
 from partwise.estimators.selection import hidden_share
+from partwise.evaluation.groups import unit_rows
 from partwise.evaluation.held_out import label_folds
+from partwise.evaluation.linked import linked_clusters
+from partwise.knowledge.links import Links
 
 
 def planted(seed=0, k=3):
@@ -120,6 +123,28 @@ def test_a_model_that_names_nothing_is_scored_by_its_codes():
     found = select(X, NMF(tol=1e-2), grid, y=given, n_splits=3, random_state=0)
     assert found.good == [{"n_components": 3}]
     assert found.errors[0].mean() > 0.3 > 0.1 > found.errors[1].mean()
+
+
+def test_pairs_tell_which_number_is_right():
+    rng = np.random.default_rng(0)
+    y = np.repeat([0, 1, 2], 20)
+    X = 0.05 * rng.random((60, 12)) + np.kron(np.eye(3), np.ones(4))[y]
+    pairs = rng.integers(60, size=(60, 2))
+    pairs = np.unique(np.sort(pairs[pairs[:, 0] != pairs[:, 1]]), axis=0)
+    same = y[pairs[:, 0]] == y[pairs[:, 1]]
+    links = {"must_link": pairs[same], "cannot_link": pairs[~same]}
+    found = select(X, GNMF(random_state=0), {"n_components": [2, 3, 5]}, **links, random_state=0)
+    assert (found.by, found.best) == ("links", {"n_components": 3})
+    V = unit_rows(GNMF(2, random_state=0).fit(X).embedding_)
+    none = Links(*np.empty((2, 0, 2), int), 60)
+    clusters = linked_clusters(
+        V, 2, none
+    )  # two clusters part none, and join one class with another
+    joined = clusters[pairs[:, 0]] == clusters[pairs[:, 1]]
+    naive = ((~joined[same]).mean() + joined[~same].mean()) / 2
+    assert found.errors[0].mean() == pytest.approx(naive)
+    with pytest.raises(ValueError, match=r"labels \(y\) or pairs"):
+        select(X, GNMF(), {"n_components": [2, 3]}, y=y, **links)
 
 
 def test_without_labels_hidden_entries_tell():
