@@ -268,6 +268,8 @@ def test_a_graph_is_built_from_a_dask_array(kind, estimator, forms):
 
 
 @needs("dask")
+# numpy 2.0 raises the flag in float32 products for lanes that nobody reads
+@pytest.mark.filterwarnings("ignore:invalid value encountered in matmul")
 def test_most_neighbours_are_found_in_a_sketch(digits):
     """Wide samples with the spectrum of images: 64 pixels, blurred into 400 columns and noise."""
     import dask.array as da
