@@ -13,3 +13,8 @@ OPTIONS: dict[str, Any] = {
     "error_model": "numpy",
     "nogil": True,
 }
+
+# A helper that is called, not inlined, is there twice: as it was compiled alone, and as it was
+# compiled again with its caller, whose sums may run in another order. A process that compiles calls
+# the first, one that loads the cache the second, and their last digits differ.
+HELPER: dict[str, Any] = {**OPTIONS, "forceinline": True}

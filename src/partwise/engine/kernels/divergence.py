@@ -7,10 +7,10 @@ import math
 import numba as nb
 import numpy as np
 
-from partwise.engine.kernels._options import OPTIONS
+from partwise.engine.kernels._options import HELPER, OPTIONS
 
 
-@nb.njit(**OPTIONS)
+@nb.njit(**HELPER)
 def _model(v, u, tiny):
     """y = v·u in float64: Σ x log y is a difference of large sums away from the loss."""
     y = np.float64(tiny)
@@ -19,7 +19,7 @@ def _model(v, u, tiny):
     return y
 
 
-@nb.njit(**OPTIONS)
+@nb.njit(**HELPER)
 def _kl_rows_range(indptr, indices, x, V, U, out, xlogy, want_log, lo, hi, tiny):
     k = V.shape[1]
     single = V.itemsize == 4
@@ -61,7 +61,7 @@ def kl_rows(indptr, indices, x, V, U, out, xlogy, want_log, bounds, tiny):
     _kl_rows_range(indptr, indices, x, V, U, out, xlogy, want_log, bounds[0], bounds[-1], tiny)
 
 
-@nb.njit(**OPTIONS)
+@nb.njit(**HELPER)
 def _hyperbola(N, h, a, ridge, old):
     """The root of a + ridge z = p/(q + z), where p/(q + z) has value N and slope -h at ``old``."""
     if h <= 0.0:
@@ -76,7 +76,7 @@ def _hyperbola(N, h, a, ridge, old):
     return 2.0 * rest / below if below > 0.0 else old
 
 
-@nb.njit(**OPTIONS)
+@nb.njit(**HELPER)
 def _newton_row(x, y, inv, r, B, m, z, a, ridge, sweeps):
     """One-dimensional second-order steps on f(z) = Σ_j (a_j + ½ ridge_j z_j) z_j - Σ_e x_e log y_e.
 
@@ -122,7 +122,7 @@ def _newton_row(x, y, inv, r, B, m, z, a, ridge, sweeps):
                 z[j] = new
 
 
-@nb.njit(**OPTIONS)
+@nb.njit(**HELPER)
 def _spread(ridge, i, out):
     """Row i of a (1 or n, 1 or k) array in full."""
     at = 0 if ridge.shape[0] == 1 else i
@@ -130,7 +130,7 @@ def _spread(ridge, i, out):
         out[j] = ridge[at, 0 if ridge.shape[1] == 1 else j]
 
 
-@nb.njit(**OPTIONS)
+@nb.njit(**HELPER)
 def _newton_range(indptr, indices, data, Z, U, cost, ridge, sweeps, xlogy, want_log, lo, hi, tiny):
     k = Z.shape[1]
     single = Z.itemsize == 4
@@ -220,7 +220,7 @@ def newton_rows(indptr, indices, data, Z, U, cost, ridge, sweeps, xlogy, want_lo
     )
 
 
-@nb.njit(**OPTIONS)
+@nb.njit(**HELPER)
 def _newton_dense_row(x, y, r, B, z, a, ridge, sweeps, low):
     """`_newton_row` where nearly every coordinate moves: its change of y and the sums for the next
     coordinate share one pass, in the precision of B. Two arrays are written in it, not three: more
@@ -271,7 +271,7 @@ def _newton_dense_row(x, y, r, B, z, a, ridge, sweeps, low):
         z[j] = new
 
 
-@nb.njit(**OPTIONS)
+@nb.njit(**HELPER)
 def _newton_dense_range(X, Z, B, cost, ridge, sweeps, lo, hi, tiny):
     k, m = B.shape
     low = B.dtype.type(tiny)

@@ -9,15 +9,15 @@ from __future__ import annotations
 import numba as nb
 import numpy as np
 
-from partwise.engine.kernels._options import OPTIONS
+from partwise.engine.kernels._options import HELPER, OPTIONS
 
 
-@nb.njit(**OPTIONS)
+@nb.njit(**HELPER)
 def _quartic(a, b, x):
     return x * (b + x * (0.5 * a + 0.25 * x * x))
 
 
-@nb.njit(**OPTIONS)
+@nb.njit(**HELPER)
 def _least(a, b):
     """x >= 0 where x⁴/4 + a x²/2 + b x is least: 0, or the largest root of x³ + a x + b."""
     if b >= 0 and a >= 0:
@@ -41,7 +41,7 @@ def _least(a, b):
     return x if x > 0 and _quartic(a, b, x) < 0 else 0.0
 
 
-@nb.njit(**OPTIONS)
+@nb.njit(**HELPER)
 def _row(i, own, V, G, c):
     """Entries of row i one after the other; c = Σ_{l≠i} s_il v_l, own = s_ii. Returns the fall."""
     k = len(c)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numba as nb
 import numpy as np
 
-from partwise.engine.kernels._options import OPTIONS
+from partwise.engine.kernels._options import HELPER, OPTIONS
 
 LANES = 64  # rows swept together, as in `hals`
 PIECES = 16
@@ -19,7 +19,7 @@ STRIP = 128  # columns that are turned at a time
 PITCH = LANES + 16  # between rows of scratch: LANES apart they would share few lines of the cache
 
 
-@nb.njit(**OPTIONS)
+@nb.njit(**HELPER)
 def _pull(G, j, z, g):
     """g = G_j z, on LANES rows."""
     k = G.shape[0]
@@ -38,7 +38,7 @@ def _pull(G, j, z, g):
             g[t] += a0 * z0[t]
 
 
-@nb.njit(**OPTIONS)
+@nb.njit(**HELPER)
 def _sweep(z, c, G, g, sweeps, stop):
     """Each coordinate of LANES rows to its minimiser, ½ zᵀGz - cᵀz; returns the change of that.
 
@@ -70,7 +70,7 @@ def _sweep(z, c, G, g, sweeps, stop):
     return total
 
 
-@nb.njit(**OPTIONS)
+@nb.njit(**HELPER)
 def _read(rows, lo, s, z):
     """z = the transpose of LANES rows from column s on; idle lanes are zero, and stay there."""
     wide, m = z.shape[0], min(LANES, rows.shape[0] - lo)
@@ -83,7 +83,7 @@ def _read(rows, lo, s, z):
             z[j, t] = 0
 
 
-@nb.njit(**OPTIONS)
+@nb.njit(**HELPER)
 def _write(z, rows, lo, s):
     """`_read` the other way."""
     wide = z.shape[0]
@@ -93,7 +93,7 @@ def _write(z, rows, lo, s):
             row[j] = z[j, t]
 
 
-@nb.njit(**OPTIONS)
+@nb.njit(**HELPER)
 def _half_step(z, c, b, g, G, old, weight, gram, change, sweeps, stop):
     """One run's half-step on LANES rows, from z to b; all are (k, LANES), see `half_steps`."""
     k = G.shape[0]
@@ -120,7 +120,7 @@ def _half_step(z, c, b, g, G, old, weight, gram, change, sweeps, stop):
             gram[i, j] += product
 
 
-@nb.njit(**OPTIONS)
+@nb.njit(**HELPER)
 def _half_steps_piece(Z, C, G, old, weights, beyond, grams, changes, sweeps, stop, first, last):
     """Blocks first to last of `half_steps`."""
     wide, k = C.shape[1], G.shape[1]
