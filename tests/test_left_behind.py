@@ -92,3 +92,38 @@ def test_the_cache_is_used_where_there_is_one():
     from partwise.engine import kernels
 
     assert kernels.OPTIONS["cache"] is True or not os.access(Path(kernels.__file__).parent, os.W_OK)
+
+
+def test_kernels_call_nothing_that_is_compiled_twice():
+    """What is not inlined runs as it was compiled alone, or as with its caller, after a cache."""
+    from numba.core.dispatcher import Dispatcher
+
+    from partwise.engine import kernels_sampled
+    from partwise.engine.kernels import divergence, hals, pivot, products, symmetric, wide
+
+    called = 0
+    for module in (divergence, hals, pivot, products, symmetric, wide, kernels_sampled):
+        compiled = {k: f for k, f in vars(module).items() if isinstance(f, Dispatcher)}
+        for kernel in compiled.values():
+            for name in compiled.keys() & set(kernel.py_func.__code__.co_names):
+                assert compiled[name].targetoptions.get("forceinline"), f"{module}: {name}"
+                called += 1
+    assert called > 10
+
+
+@pytest.mark.long
+def test_the_first_fit_and_the_second_have_the_same_digits(tmp_path):
+    fit = """
+import numpy as np, scipy.sparse as sp, partwise
+X = np.random.default_rng(0).gamma(0.5, 1, (60, 40))
+for X in (X, sp.csr_array(X * (X > 1))):
+    for options in ({"n_init": 3}, {"beta_loss": "kullback-leibler", "solver": "auto"}):
+        model = partwise.NMF(4, init="random", random_state=0, tol=0, max_iter=30, **options)
+        print(model.fit_transform(X).tobytes().hex())
+"""
+    env = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
+    runs = [
+        subprocess.run([sys.executable, "-c", fit], env=env, capture_output=True, text=True)
+        for _ in range(2)
+    ]
+    assert runs[0].stdout and runs[0].stdout == runs[1].stdout

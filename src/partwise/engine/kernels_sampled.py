@@ -5,11 +5,11 @@ from __future__ import annotations
 import numba as nb
 import numpy as np
 
-from partwise.engine.kernels import OPTIONS
+from partwise.engine.kernels._options import HELPER, OPTIONS
 from partwise.engine.kernels.pivot import _pivot_range
 
 
-@nb.njit(**OPTIONS)
+@nb.njit(**HELPER)
 def _times_range(indptr, indices, x, V, U, out, lo, hi):
     k = V.shape[1]
     acc = np.empty(k, dtype=V.dtype)
@@ -40,7 +40,7 @@ def times_rows_parallel(indptr, indices, x, V, U, out, bounds):
         _times_range(indptr, indices, x, V, U, out, bounds[b], bounds[b + 1])
 
 
-@nb.njit(**OPTIONS)
+@nb.njit(**HELPER)
 def _squares_range(indptr, indices, x, V, U, out, lo, hi):
     k = V.shape[1]
     for i in range(lo, hi):
@@ -68,7 +68,7 @@ def square_rows_parallel(indptr, indices, x, V, U, out, bounds):
         _squares_range(indptr, indices, x, V, U, out, bounds[b], bounds[b + 1])
 
 
-@nb.njit(**OPTIONS)
+@nb.njit(**HELPER)
 def _values_range(indptr, indices, V, U, out, lo, hi):
     k = V.shape[1]
     for i in range(lo, hi):
@@ -112,7 +112,7 @@ def apart_squares(x, a, b):
     return total
 
 
-@nb.njit(**OPTIONS)
+@nb.njit(**HELPER)
 def _row_gram(H, G, d, U, indices, e, lo, hi, sign):
     """H = d G + sign Σ e_j u_j u_jᵀ over places lo to hi."""
     k = G.shape[0]
@@ -129,7 +129,7 @@ def _row_gram(H, G, d, U, indices, e, lo, hi, sign):
                 row[b] += wa * u[b]
 
 
-@nb.njit(**OPTIONS)
+@nb.njit(**HELPER)
 def _descend_row(z, c, H, least, r, sweeps, stop, enough):
     """Coordinate descent on ½ zᵀHz + ½ r·z² - cᵀz; whether it ended before its last sweep."""
     k = len(z)
@@ -154,7 +154,7 @@ def _descend_row(z, c, H, least, r, sweeps, stop, enough):
     return False
 
 
-@nb.njit(**OPTIONS)
+@nb.njit(**HELPER)
 def _solve_range(indptr, indices, e, U, G, d, sign, Z, C, r, sweeps, stop, enough, lo, hi):
     k = G.shape[0]
     H, L = np.empty((k, k)), np.empty((k, k))

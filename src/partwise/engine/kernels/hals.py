@@ -8,13 +8,13 @@ from __future__ import annotations
 import numba as nb
 import numpy as np
 
-from partwise.engine.kernels._options import OPTIONS
+from partwise.engine.kernels._options import HELPER, OPTIONS
 from partwise.engine.numeric import in_threads
 
 LANES = 64  # rows swept together, one SIMD lane each; 64 measured best for float32 and float64
 
 
-@nb.njit(**OPTIONS)
+@nb.njit(**HELPER)
 def _pull(Z, C, d, r, indptr, indices, weights, scale, groups, group, first, z, c, own, near):
     """LANES rows of a group: z, and what pulls them, c = C less the gradient of the graph.
 
@@ -56,7 +56,7 @@ def _pull(Z, C, d, r, indptr, indices, weights, scale, groups, group, first, z, 
             c[j, t] = C[i, j] + scale * near[j]
 
 
-@nb.njit(**OPTIONS)
+@nb.njit(**HELPER)
 def _follow(Z, G, groups, group, first, z, c, own, g):
     """One sweep of LANES rows of a group from what `_pull` found; returns how far they moved."""
     n, k = Z.shape
@@ -97,7 +97,7 @@ def _follow(Z, G, groups, group, first, z, c, own, g):
     return moved
 
 
-@nb.njit(**OPTIONS)
+@nb.njit(**HELPER)
 def _hals_graph(
     Z, C, G, d, r, indptr, indices, weights, scale, groups, rounds, stop, z, c, own, g, near
 ):

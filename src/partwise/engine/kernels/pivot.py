@@ -10,13 +10,13 @@ from __future__ import annotations
 import numba as nb
 import numpy as np
 
-from partwise.engine.kernels._options import OPTIONS
+from partwise.engine.kernels._options import HELPER
 from partwise.engine.numeric import in_threads
 
 ROUNDS = 60  # solves of a row before it is given up
 
 
-@nb.njit(**OPTIONS)
+@nb.njit(**HELPER)
 def _pivot_range(Z, C, G, d, r, low, found, lo, hi, L, rows, at, free):
     """Move each row to its minimiser; ``found`` is False where that was not found.
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numba as nb
 import numpy as np
 
-from partwise.engine.kernels._options import OPTIONS
+from partwise.engine.kernels._options import HELPER, OPTIONS
 
 TILE = 8  # columns of a graph's linear system that are solved together
 
 
-@nb.njit(**OPTIONS)
+@nb.njit(**HELPER)
 def _graph_times(indptr, indices, weights, scale, diagonal, p, out, near):
     """out = diagonal p - scale W p on TILE columns; returns nothing."""
     for i in range(p.shape[0]):
@@ -25,7 +25,7 @@ def _graph_times(indptr, indices, weights, scale, diagonal, p, out, near):
             out[i, t] = diagonal[i, t] * p[i, t] - scale * near[t]
 
 
-@nb.njit(**OPTIONS)
+@nb.njit(**HELPER)
 def _conjugate_gradient(indptr, indices, weights, scale, diagonal, c, z, goal, most):
     """(diag(diagonal) - scale W) z = c for TILE columns at once, from z, in place."""
     n = z.shape[0]
