@@ -191,7 +191,7 @@ def mixing_matrix(P):
     return A
 
 
-def spread_labels(W, P, n_iter=20000):
+def spread_labels(W, P, n_iter=3000):
     """Unknown rows become the weighted mean of their neighbours' rows, over and over."""
     unknown = np.isnan(P).any(axis=1)
     F = np.nan_to_num(P)

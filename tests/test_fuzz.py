@@ -29,8 +29,8 @@ FOUND_LATER = (1_000_123, 1_000_145, 1_000_230, 1_000_321, 1_001_605)
 
 
 def test_random_fits_of_what_came_later():
-    check(fuzz.NEWER)
-    lines = [line for number in FOUND_LATER if (line := fuzz.failure(number))]
+    lines = fuzz.failures(fuzz.NEWER, BLOCK // 2)
+    lines += [line for number in FOUND_LATER if (line := fuzz.failure(number))]
     assert not lines, "\n" + "\n".join(lines)
 
 
@@ -40,7 +40,9 @@ def test_what_was_found_stays_cured():
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("first", range(QUICK, ALL, BLOCK))
+@pytest.mark.parametrize(
+    "first", [*range(QUICK, ALL, BLOCK), *range(fuzz.NEWER, fuzz.NEWER + 2000, BLOCK)]
+)
 def test_very_many_random_fits(first):
     check(first)
 

@@ -102,12 +102,11 @@ def test_a_large_epsilon_is_frobenius():
 @pytest.mark.filterwarnings("ignore:Maximum number")
 def test_back_ends_agree(kind, tmp_path):
     data = Forms(Q.X, tmp_path)[kind]
-    for params, y in (({}, None), ({"hard_labels": True}, Q.y)):
-        settings = {"beta_loss": "l21", "solver": "mu", **SHORT, **params}
-        here = ConstrainedNMF(4, **settings).fit(Q.X, y, **START)
-        there = ConstrainedNMF(4, **settings).fit(data, y, **START)
-        assert_close(there.objective_history_, here.objective_history_, 1e-6)
-        assert_close(to_numpy(there.components_), here.components_, 1e-6)
+    settings = {"beta_loss": "l21", "solver": "mu", "hard_labels": True, **SHORT, "max_iter": 6}
+    here = ConstrainedNMF(4, **settings).fit(Q.X, Q.y, **START)
+    there = ConstrainedNMF(4, **settings).fit(data, Q.y, **START)
+    assert_close(there.objective_history_, here.objective_history_, 1e-6)
+    assert_close(to_numpy(there.components_), here.components_, 1e-6)
 
 
 @quiet

@@ -15,7 +15,7 @@ from partwise.engine.arrays import to_numpy
 from partwise.engine.numeric import Array
 
 _OURS = ("partwise.", "sklearn.")
-SIGNED = "CF and LCF take signed data"
+SIGNED = "SemiNMF, CF and LCF take signed data"
 
 
 def warn(message: str, category: type[Warning] = UserWarning) -> None:
