@@ -9,7 +9,7 @@ import numpy as np
 
 from partwise.engine.data import blocks
 from partwise.engine.data.base import InNumpy
-from partwise.engine.numeric import Array, chunk_bounds, floor, threads_for
+from partwise.engine.numeric import Array, floor, in_threads, threads_for
 
 #: Multiply-adds of a second-order sweep from which single precision pays.
 ROUGH_WORK = 5e6
@@ -151,10 +151,16 @@ class DenseData(InNumpy):
         B = np.ascontiguousarray(B.T, dtype=np.float32 if rough else self.dtype)
         # floors are 1e-30 and 1e-12 of the mean of X
         low = self._low if B.dtype == self.dtype else max(1e18 * self._low, floor(B.dtype))
-        threads = threads_for(20.0 * X.size * Z.shape[1])
-        bounds = chunk_bounds(np.arange(Z.shape[0] + 1), 8 * threads)
-        run = kernels.newton_dense_parallel if threads > 1 else kernels.newton_dense
-        run(X, Z, B, cost, ridge, sweeps, bounds, low)
+
+        def run(lo: int, hi: int) -> None:
+            room = [np.empty(X.shape[1], B.dtype) for _ in range(3)]
+            for part in blocks.row_blocks(hi - lo, X.shape[1]):
+                rows = slice(lo + part.start, lo + part.stop)
+                prices = (a if len(a) == 1 else a[rows] for a in (cost, ridge))
+                here = np.ascontiguousarray(X[rows], B.dtype)  # one layout: compiled once
+                kernels.newton_dense(here, Z[rows], B, *prices, sweeps, B.dtype.type(low), *room)
+
+        in_threads(run, len(Z), 1, threads_for(20.0 * X.size * Z.shape[1]))
         if not transposed:
             return Z, np.zeros(0)
         return Z, sum(blocks.xlogy(X, V[rows], Z, self._low) for rows, X in self._blocks())

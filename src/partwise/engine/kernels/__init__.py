@@ -19,7 +19,6 @@ from partwise.engine.kernels.divergence import (
     kl_rows,
     kl_rows_parallel,
     newton_dense,
-    newton_dense_parallel,
     newton_rows,
     newton_rows_parallel,
 )
@@ -60,7 +59,6 @@ __all__ = [
     "kl_rows_parallel",
     "laplacian",
     "newton_dense",
-    "newton_dense_parallel",
     "newton_rows",
     "newton_rows_parallel",
     "pivot_rows",

@@ -220,93 +220,64 @@ def newton_rows(indptr, indices, data, Z, U, cost, ridge, sweeps, xlogy, want_lo
     )
 
 
-@nb.njit(**HELPER)
-def _newton_dense_row(x, y, r, B, z, a, ridge, sweeps, low):
-    """`_newton_row` where nearly every coordinate moves: its change of y and the sums for the next
-    coordinate share one pass, in the precision of B. Two arrays are written in it, not three: more
-    would need more alias checks than the compiler makes before it gives up on vectors.
+@nb.njit(**OPTIONS)
+def newton_dense(X, Z, B, cost, ridge, sweeps, low, x, y, r):
+    """`newton_rows` for rows of a dense X where nearly every coordinate moves; in place.
+
+    B is the basis as (k, m), contiguous: a change of y and the sums for the next coordinate share
+    one pass, in the precision of B, which may be lower than that of Z. x, y and r (m,) are room to
+    work in. Two of them are written in that pass, not three: more would need more alias checks
+    than the compiler makes before it gives up on vectors.
     """
     k, m = B.shape
-    zero, one = B.dtype.type(0), B.dtype.type(1)
-    near = B.dtype.type(1e-3)
-    for e in range(m):
-        r[e] = x[e] / y[e]
-    change, last = zero, B[0]
-    for step in range(sweeps * k):
-        j = step % k
-        b = B[j]
-        old = z[j]
-        N, h = zero, zero
-        if change != 0:
-            for e in range(m):
-                t = max(y[e] + change * last[e], low)
-                inverse = one / t
-                q = x[e] * inverse
-                y[e] = t
-                r[e] = q
-                q *= b[e]
-                N += q
-                h += q * (inverse * b[e])
-            change = zero
-            if old == 0.0 and N <= a[j]:
-                continue
-        else:
-            for e in range(m):
-                N += r[e] * b[e]
-            if old == 0.0 and N <= a[j]:
-                continue
-            for e in range(m):
-                h += r[e] * b[e] * (b[e] / y[e])
-        new = _hyperbola(np.float64(N), np.float64(h), a[j], ridge[j], old)
-        if new <= 0.0:
-            new = 0.0
-            if old > 0.0:
-                part = B.dtype.type(old)
-                for e in range(m):
-                    # this coordinate is nearly all there is at e: shrink, do not leave log 0
-                    if x[e] > 0 and y[e] - part * b[e] <= near * y[e]:
-                        new = 0.1 * old
-                        break
-        change, last = B.dtype.type(new - old), b
-        z[j] = new
-
-
-@nb.njit(**HELPER)
-def _newton_dense_range(X, Z, B, cost, ridge, sweeps, lo, hi, tiny):
-    k, m = B.shape
-    low = B.dtype.type(tiny)
-    x = np.empty(m, B.dtype)
-    y = np.empty(m, B.dtype)
-    r = np.empty(m, B.dtype)
-    a = np.empty(k, np.float64)
-    price = np.empty(k, np.float64)
-    for i in range(lo, hi):
+    zero, one, near = B.dtype.type(0), B.dtype.type(1), B.dtype.type(1e-3)
+    for i in range(Z.shape[0]):
         z = Z[i]
+        paid, curved = i if cost.shape[0] > 1 else 0, i if ridge.shape[0] > 1 else 0
         for e in range(m):
             x[e] = X[i, e]
             y[e] = low
-        for other in range(k):
-            zl = B.dtype.type(z[other])
-            b = B[other]
+        for j in range(k):
+            own, b = B.dtype.type(z[j]), B[j]
             for e in range(m):
-                y[e] += zl * b[e]
-        for other in range(k):
-            a[other] = cost[0 if cost.shape[0] == 1 else i, other]
-        _spread(ridge, i, price)
-        _newton_dense_row(x, y, r, B, z, a, price, sweeps, low)
-
-
-@nb.njit(parallel=True, **OPTIONS)
-def newton_dense_parallel(X, Z, B, cost, ridge, sweeps, bounds, tiny):
-    """`newton_rows_parallel` for a dense X; B is the basis as (k, p), contiguous.
-
-    Sums over a row are in the precision of B, which may be lower than that of X and Z.
-    """
-    for b in nb.prange(bounds.shape[0] - 1):
-        _newton_dense_range(X, Z, B, cost, ridge, sweeps, bounds[b], bounds[b + 1], tiny)
-
-
-@nb.njit(**OPTIONS)
-def newton_dense(X, Z, B, cost, ridge, sweeps, bounds, tiny):
-    """`newton_dense_parallel` in one thread."""
-    _newton_dense_range(X, Z, B, cost, ridge, sweeps, bounds[0], bounds[-1], tiny)
+                y[e] += own * b[e]
+        for e in range(m):
+            r[e] = x[e] / y[e]
+        change, last = zero, B[0]
+        for step in range(sweeps * k):
+            j = step % k
+            b, old, a = B[j], z[j], cost[paid, j]
+            price = ridge[curved, j if ridge.shape[1] > 1 else 0]
+            N, h = zero, zero
+            if change != 0:
+                for e in range(m):
+                    t = max(y[e] + change * last[e], low)
+                    inverse = one / t
+                    q = x[e] * inverse
+                    y[e] = t
+                    r[e] = q
+                    q *= b[e]
+                    N += q
+                    h += q * (inverse * b[e])
+                change = zero
+                if old == 0.0 and N <= a:
+                    continue
+            else:
+                for e in range(m):
+                    N += r[e] * b[e]
+                if old == 0.0 and N <= a:
+                    continue
+                for e in range(m):
+                    h += r[e] * b[e] * (b[e] / y[e])
+            new = _hyperbola(np.float64(N), np.float64(h), a, price, np.float64(old))
+            if new <= 0.0:
+                new = 0.0
+                if old > 0.0:
+                    part = B.dtype.type(old)
+                    for e in range(m):
+                        # this coordinate is nearly all there is at e: shrink, do not leave log 0
+                        if x[e] > 0 and y[e] - part * b[e] <= near * y[e]:
+                            new = 0.1 * old
+                            break
+            change, last = B.dtype.type(new - old), b
+            z[j] = new

@@ -75,8 +75,8 @@ def solve_codes(
         if isinstance(sub, Filled) and sub.gaps.solve and all(term.exact for term in sub.terms):
             return solve_filled(sub, Z, tol, 2 * model.constant), 1
         step = hals
-    n = 0
-    for n in range(1, max_iter + 1):
+    n, most = 0, max_iter if tol > 0 else 1 + max_iter // 4  # 0 never says that it is solved
+    for n in range(1, most + 1):
         Z = step(sub, Z)
         if sub.local:
             sub = model.subproblem("V", Z, U)
