@@ -72,6 +72,9 @@ def run_case(
     table = DIVERGENCE if case.loss == KL else FROBENIUS
     absent = dict.fromkeys(table, "the peers' environment could not be made") if not python else {}
     absent |= _too_large(table, X)
+    if case.against and not settings.full:
+        others = (peer for peer in table if not peer.startswith(case.against))
+        absent |= dict.fromkeys(others, "left to the full run")
     if not case.small:
         slow = race.too_slow(list(earlier), case.loss)
         # the peer that the goal names runs however slow it is

@@ -42,6 +42,25 @@ def run_first_fit(n: int, p: int, k: int, loss: str, density: float) -> dict[str
     return {"first": times[0], "second": times[1]}
 
 
+def run_small_fit(
+    loss: str, k: int = 5, dtype: str = "float64", kind: str = "NMF"
+) -> dict[str, Any]:
+    """Seconds of one fit of 200 x 64, all that it imports and compiles included."""
+    import numpy as np
+
+    import partwise
+
+    X = np.random.default_rng(0).random((200, 64)).astype(dtype)
+    model = getattr(partwise, kind)(k, random_state=0, tol=1e-3)
+    if kind == "NMF":
+        model.set_params(beta_loss=loss)
+    began = time.perf_counter()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model.fit(X)
+    return {"seconds": time.perf_counter() - began}
+
+
 def run_memory(kind: str, n: int, p: int, k: int, dtype: str, max_iter: int) -> dict[str, Any]:
     """Bytes that a fit holds at its peak beyond X, its start and what is loaded already."""
     import numpy as np
@@ -129,6 +148,7 @@ if __name__ == "__main__":
     operation: dict[str, Any] = {
         "import": run_import,
         "first_fit": run_first_fit,
+        "small_fit": run_small_fit,
         "memory": run_memory,
     }
     print(json.dumps(operation[sys.argv[1]](**json.loads(sys.argv[2]))))

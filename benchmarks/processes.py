@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+import tempfile
 from statistics import median
 from typing import Any
 
@@ -12,12 +14,13 @@ from benchmarks.rows import failed, row
 from benchmarks.settings import HERE, Settings
 
 
-def fresh(operation: str, **request: Any) -> dict[str, Any]:
-    """Run one operation of `fresh.py` in a new process."""
+def fresh(operation: str, cache: str | None = None, **request: Any) -> dict[str, Any]:
+    """Run one operation of `fresh.py` in a new process; ``cache`` is for compiled code."""
     done = subprocess.run(
         [sys.executable, "-P", str(HERE / "fresh.py"), operation, json.dumps(request)],
         capture_output=True,
         text=True,
+        env=None if cache is None else {**os.environ, "NUMBA_CACHE_DIR": cache},
     )
     if done.returncode:
         lines = done.stderr.strip().splitlines()
@@ -88,4 +91,26 @@ def first_fit(settings: Settings) -> dict[str, Any]:
         note = f"first {seen[0]['first']:.2f} s, second {seen[0]['second']:.2f} s"
         name = f"first fit - second fit, {what}"
         rows.append(row(name, extra, 1, at_most=True, unit=" s", note=note))
-    return {"kind": "rows", "rows": rows}
+    return {"kind": "rows", "rows": [*rows, *_nothing_compiled(settings)]}
+
+
+def _nothing_compiled(settings: Settings) -> list[dict[str, Any]]:
+    """The first small fit where there is no compiled code yet, as after installation."""
+    rows = []
+    for what, request in {
+        "dense, Frobenius": {"loss": "frobenius"},
+        "dense, Frobenius, k=40": {"loss": "frobenius", "k": 40},
+        "dense, float32": {"loss": "frobenius", "dtype": "float32"},
+        "dense, KL": {"loss": "kullback-leibler"},
+        "GNMF": {"loss": "frobenius", "kind": "GNMF"},
+    }.items():
+        name, seen = f"first fit, nothing compiled, {what}", []
+        try:
+            for _ in range(settings.runs):
+                with tempfile.TemporaryDirectory() as cache:
+                    seen.append(fresh("small_fit", cache, **request)["seconds"])
+        except RuntimeError as error:
+            rows.append(failed(name, error, 1, at_most=True))
+            continue
+        rows.append(row(name, median(seen), 1, at_most=True, unit=" s"))
+    return rows

@@ -39,6 +39,8 @@ def markdown(summary: dict[str, Any]) -> str:
         parts += [pairs(races), "### Warm-up, untimed above", warm_ups(races)]
     for name, part in others.items():
         parts += [f"## {part.get('title', name)}", part.get("about", ""), rows_table(part["rows"])]
+    if summary.get("before"):
+        parts += ["## Before and after", before_and_after(summary["before"], results)]
     plots = [f"![{title}]({path})" for title, path in summary.get("plots", {}).items()]
     if plots:
         parts += ["## Plots", "\n\n".join(plots)]
@@ -111,6 +113,28 @@ def warm_ups(races: list[dict[str, Any]]) -> str:
         ]
         rows.append([race["case"], number(race.get("warm_up"), " s"), ", ".join(peers)])
     return table(["case", "ours", "peers"], rows)
+
+
+def _seen(results: dict[str, Any]) -> dict[str, tuple[float | None, str]]:
+    """What each line of the tables says, with its unit."""
+    found = {}
+    for part in results.values():
+        if part["kind"] == "race":
+            found[part["title"]] = part.get("seen"), "x"
+        else:
+            found |= {row["what"]: (row["seen"], row["unit"]) for row in part["rows"]}
+    return found
+
+
+def before_and_after(old: dict[str, Any], new: dict[str, Any]) -> str:
+    """Lines that both runs have."""
+    then = _seen(old)
+    rows = [
+        [what, number(then[what][0], unit), number(seen, unit)]
+        for what, (seen, unit) in _seen(new).items()
+        if what in then
+    ]
+    return table(["what", "before", "after"], rows)
 
 
 def rows_table(rows: list[dict[str, Any]]) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import json
 import sys
 import time
 import traceback
@@ -32,6 +33,7 @@ MEASURES = {
     "scaling": ("scaling", "scaling", "How an iteration grows"),
 }
 NEEDS_PEERS = {"graph"}
+FULL = {"scaling"}  # for the full run alone
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -44,6 +46,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--cases", nargs="+", metavar="PART", help="only these parts")
     parser.add_argument("--resume", action="store_true", help="keep the parts that are done")
     parser.add_argument("--no-peers", action="store_true", help="leave the peers out")
+    parser.add_argument("--before", type=Path, help="bench.json of other code, to compare with")
     parser.add_argument("--list", action="store_true", help="print the parts and end")
     parser.add_argument(
         "--threads", type=int, default=available_cores(), help="for every contestant alike"
@@ -61,7 +64,7 @@ def chosen(names: list[str] | None, settings: Settings) -> list[str]:
         if unknown:
             sys.exit(f"No part {', '.join(unknown)}; there are {', '.join(every)}.")
         return [name for name in every if name in names]
-    large = {case.name for case in CASES if case.full}
+    large = {case.name for case in CASES if case.full} | FULL
     return [name for name in every if settings.full or name not in large]
 
 
@@ -140,6 +143,8 @@ def main(arguments: list[str] | None = None) -> None:
     summary = {"size": settings.name, "runs": settings.runs, "machine": machine()}
     summary |= {"versions": made_with, "peers": peer_versions(python), "parts": done}
     summary["failures"] = failures
+    if given.before is not None:
+        summary["before"] = json.loads(given.before.read_text(encoding="utf-8"))["parts"]
     summary["plots"] = plots.draw(done, given.out / f"plots-{settings.name}")
     write_json(given.out / f"{settings.name}.json", summary)
     page = report.markdown(summary)

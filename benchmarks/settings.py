@@ -57,8 +57,8 @@ class Settings:
 
 SIZES = {
     "quick": Settings("quick", runs=2, patience=20, limit=20),
-    "bench": Settings("bench", runs=3, patience=10, limit=20, minutes=12),
-    "full": Settings("full", runs=5, patience=1200, limit=1800),
+    "bench": Settings("bench", runs=3, patience=8, limit=12, minutes=9),
+    "full": Settings("full", runs=5, patience=300, limit=300),
 }
 
 

@@ -155,7 +155,8 @@ def test_absent_data_is_a_reason_not_an_error(monkeypatch, tmp_path):
 def test_parts_are_chosen_in_order_and_checked():
     assert run.chosen(["tdt2", "orl", "memory"], SIZES["bench"]) == ["orl", "tdt2", "memory"]
     assert "sparse-200k" not in run.chosen(None, SIZES["bench"])
-    assert "sparse-200k" in run.chosen(None, SIZES["full"])
+    assert {"sparse-200k", "scaling"} <= set(run.chosen(None, SIZES["full"]))
+    assert "scaling" not in run.chosen(None, SIZES["bench"])
     with pytest.raises(SystemExit, match="No part nothing"):
         run.chosen(["nothing"], SIZES["bench"])
 
@@ -197,7 +198,12 @@ def fake_summary():
 def test_page_json_and_plots_from_one_summary(tmp_path):
     summary = fake_summary()
     summary["plots"] = plots.draw(summary["parts"], tmp_path / "plots")
-    page = report.markdown(summary)
+    assert "Before and after" not in report.markdown(summary)
+    slower = {"orl": {**summary["parts"]["orl"], "seen": 1.25}, "gone": summary["parts"]["scaling"]}
+    page = report.markdown({**summary, "before": slower})
+    after = report.number(summary["parts"]["orl"]["seen"], "x")
+    assert f"| ORL / k=40 | 1.25x | {after} |" in page
+    assert "| slope | 1.00 | 1.00 |" in page
     assert "| ORL / k=40 | ≥ 1.5x |" in page and "no wheel for this machine" in page
     assert "failed: why" in page and "| slope | ≤ 1.1 | 1.00 | yes |" in page
     assert all((tmp_path / path).is_file() for path in summary["plots"].values())
