@@ -64,8 +64,11 @@ class Neighbors:
         out = laplacian(self.W, Z)
         if self.members is not None:
             counts = np.asarray(self.members.sum(axis=1), dtype=np.float64).reshape(-1, 1)
-            means = (self.members @ Z.astype(np.float64)) / np.maximum(counts, 1)
-            apart = counts[self.codes] * (Z[self.mask] - means[self.codes])
+            apart = Z.astype(np.float64)
+            for _ in range(2):  # the second time takes the rounding of the first means away
+                means = (self.members @ apart) / np.maximum(counts, 1)
+                apart[self.mask] -= means[self.codes]
+            apart = counts[self.codes] * apart[self.mask]
             out[self.mask] += (self.weight * apart).astype(Z.dtype)
         return out
 

@@ -93,7 +93,7 @@ def finish(what: Description, problem: Problem, solution: Solution) -> Found:
     objective = model.exact_value(Z, U) if solution.value is None else solution.value
     codes = None
     if solver == "mu":
-        Z, U = _flush(model, Z, U, objective)
+        Z, U, objective = _flush(model, Z, U, objective)
     elif _ends_with_codes(model):
         step, codes = make_step(solver), model.subproblem("V", Z, U)
         final, _ = solve_codes(model, Z, U, step, tol=what.tol, max_iter=what.max_iter, sub=codes)
@@ -134,11 +134,13 @@ def _ends_with_codes(model: FactorModel) -> bool:
     return model.rows is None and not coupled and "V" not in model.project
 
 
-def _flush(model: FactorModel, Z: Array, U: Array, objective: float) -> tuple[Array, Array]:
+def _flush(model: FactorModel, Z: Array, U: Array, objective: float) -> tuple[Array, Array, float]:
     """Zeros for what a multiplicative update left below rounding, if the objective agrees."""
     small = float(np.finfo(model.data.dtype).eps)
     Zf, Uf = (_without_small(M, small) for M in (Z, U))
-    return (Zf, Uf) if model.exact_value(Zf, Uf) <= objective * (1 + 1e-9) else (Z, U)
+    value = model.exact_value(Zf, Uf)
+    # beside tiny weights, what a penalty asks for such an entry can be seen
+    return (Zf, Uf, value) if value <= objective * (1 + 1e-9) else (Z, U, objective)
 
 
 def _without_small(M: Array, small: float) -> Array:
