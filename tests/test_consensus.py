@@ -146,9 +146,10 @@ def test_labels_graphs_gaps_and_projections_go_side_by_side_too(make, monkeypatc
     many, _ = ends(make(3, **args), X, **given)
     monkeypatch.setattr(solving, "solve_many", one_by_one)
     single, _ = ends(make(3, **args), X, **given)
-    # which filling serves both half-steps depends on who asked for one last
-    rtol = 1e-4 if make is gappy else 1e-9
+    # alone, a start keeps its filling for both half-steps; side by side each has a fresh one
+    rtol = 2e-2 if make is gappy else 1e-9
     for one, other in zip(many, single, strict=True):
+        assert (np.diff(one.history) <= 0).all()
         np.testing.assert_allclose(one.history, other.history, rtol=rtol)
 
 
