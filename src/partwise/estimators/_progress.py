@@ -55,6 +55,11 @@ def in_range(estimator: Any) -> Iterator[None]:
         raise ValueError(text) from error
     if seen and not np.isfinite(getattr(estimator, "objective_", 0.0)):
         raise ValueError(text)
+    U = getattr(estimator, "components_", None)
+    if isinstance(U, np.ndarray) and U.dtype.kind == "f":  # `transform` needs its squares
+        longest = float(np.abs(U).max(initial=0.0))
+        if longest > np.sqrt(np.finfo(U.dtype).max / max(1, U.shape[-1])):
+            raise ValueError(text)
 
 
 @contextmanager
