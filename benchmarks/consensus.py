@@ -24,6 +24,7 @@ import sys
 import time
 import warnings
 from functools import partial
+from importlib import import_module
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -124,6 +125,8 @@ def ours(path: str, out: str) -> dict[str, float]:
     import numpy as np
     import scipy.sparse as sp
 
+    for module in ("partwise.estimators.consensus", "partwise.io.cnmf_folder"):
+        import_module(module)  # once, not in each process
     imported = time.time()
     with h5py.File(path) as file:
         g = file["X"]
