@@ -25,6 +25,7 @@ FOUND = (41, 70, 88, 97, 99, 164, 186, 308, 394, 445, 765, 1660, 1779, 2898, 330
 #: history of printed updates in float32, what a penalty asks for entries that were dropped, and
 #: classes that agree to the last digits in a graph, parts whose squares are out of range.
 FOUND += (1625, 32596, 33020, 34636, 39408, 33141, 38226, 39961, 36505, 51298, 55281)
+FOUND += (56531, 58397)
 
 
 #: And in what came later: classes with next to no probability, SemiNMF's overflow beside a graph,
