@@ -767,6 +767,12 @@ def test_zeros_do_not_end_the_fit(solver, rule, loss):
     assert with_zeros.objective_ == pytest.approx(without.objective_, rel=0.1)
 
 
+def test_weights_may_leave_nothing_but_zeros():
+    X = np.array([[0.0], [0.0], [3.0]])
+    model = NMF(1, init="random").fit(X, sample_weight=[1, 1, 0])
+    assert model.objective_ == 0
+
+
 def test_zero_rows_and_columns_are_explained_by_nothing():
     X = zero_blocks()
     for solver, _, loss in FAST:

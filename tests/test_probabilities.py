@@ -352,3 +352,8 @@ def test_doubts_need_two_labels_of_two_classes():
     assert CDNMF(3, random_state=0).fit(Q.X, alone).doubtful_labels_ == []
     assert GNMF(3, random_state=0).fit(Q.X).doubtful_labels_ == []
     assert GNMF(3, random_state=0).fit(Q.X, np.where(alone >= 0, 1, -1)).doubtful_labels_ == []
+
+
+def test_zeros_mix_too():
+    y = np.array([0, 0, 1, -1])
+    assert LpCNMF(1, n_neighbors=2, init="random").fit(np.zeros((4, 2)), y).objective_ == 0

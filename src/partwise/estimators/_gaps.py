@@ -117,7 +117,8 @@ def without_gaps(X: Any, missing_values: float | None) -> tuple[Any, Any, bool]:
 
 def _some(X: Any, kept: Array) -> Any:
     """The entries of a CSR matrix that are kept."""
-    before = np.append(0, np.cumsum(kept, dtype=X.indptr.dtype))
+    before = np.zeros(len(kept) + 1, dtype=X.indptr.dtype)  # the type of indices stays
+    np.cumsum(kept, out=before[1:])
     at = np.flatnonzero(kept)  # faster than by a mask, twice
     return sp.csr_array((X.data[at], X.indices[at], before[X.indptr]), shape=X.shape)
 

@@ -91,7 +91,7 @@ class CF(GroupedFactorizer):
     >>> import numpy as np
     >>> from partwise import CF
     >>> X = np.random.default_rng(0).normal(size=(30, 5))
-    >>> model = CF(n_components=3, random_state=0).fit(X)
+    >>> model = CF(n_components=3, max_iter=2000, random_state=0).fit(X)
     >>> model.concept_weights_.shape
     (30, 3)
     """

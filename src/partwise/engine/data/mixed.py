@@ -26,6 +26,9 @@ class MixedData(InNumpy):
         self.shape, self.dtype = (rows.n_rows, data.shape[1]), data.dtype
         self.density = data.density
 
+    def row_sums(self) -> Array:
+        return self.data.row_sums()
+
     def dot(self, U: Array) -> Array:
         return self.mixed.reduce(self.data.dot(U))
 

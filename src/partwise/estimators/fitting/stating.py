@@ -38,7 +38,7 @@ def state(what: Description, checked: Checked) -> Problem:
         **pieces,
     )
     if model.loss.beta == 2:
-        has_values = model.constant == 0 and bool(data.row_sums().any())
+        has_values = model.constant == 0 and bool(model.R.row_sums().any())
         _validate.check_scale(model.constant, has_values, what.whom)
     settings = settings_for(what, solver, model)
     makes = starts(what, checked, model, known, lambda rng: step_for(what, solver, rng))
