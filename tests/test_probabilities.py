@@ -356,4 +356,4 @@ def test_doubts_need_two_labels_of_two_classes():
 
 def test_zeros_mix_too():
     y = np.array([0, 0, 1, -1])
-    assert LpCNMF(1, n_neighbors=2, init="random").fit(np.zeros((4, 2)), y).objective_ == 0
+    assert LpCNMF(2, n_neighbors=2, init="random").fit(np.zeros((4, 2)), y).objective_ == 0
