@@ -277,7 +277,7 @@ def test_codes_of_nearly_collinear_concepts_are_the_best_ones(k):
     U = rng.normal(size=(1, 3)) + 1e-3 * rng.normal(size=(k, 3))
     U[1:3] *= -1
     model.components_, model._basis_gram = U, U @ U.T
-    best = np.array([nnls(U.T, x)[1] for x in X])
+    best = np.array([nnls(U.T, x, maxiter=10_000)[1] for x in X])
     found = np.linalg.norm(X - model.transform(X) @ U, axis=1)
     np.testing.assert_allclose(found, best, rtol=1e-6, atol=1e-6)
 

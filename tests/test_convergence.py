@@ -71,6 +71,13 @@ def test_the_objective_is_the_factors_own_in_float32(plain):
     assert rise(single.objective_history_) <= 0
 
 
+def test_the_last_solve_under_an_offset_is_worth_what_it_says():
+    """In float32 its change of V is a difference of products with X."""
+    X = (1000 + planted(1000, 200, 6, 1.0)).astype("f4")
+    model = NMF(6, random_state=0, max_iter=20)
+    assert model.fit(X).objective_ == pytest.approx(loss_of(model, X), rel=1e-5)
+
+
 OFFSET = 1000 + planted(200, 60, 3, 1.0)
 
 

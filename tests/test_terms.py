@@ -379,7 +379,7 @@ def test_rows_of_a_graph_do_not_depend_on_threads(monkeypatch):
 
     n = 300
     many = rng.random((n, P))
-    graph = sp.random_array((n, n), density=0.02, rng=1)
+    graph = sp.random_array((n, n), density=0.02, random_state=1)
     graph = graph + graph.T
     fits = []
     for work in (np.inf, 0):

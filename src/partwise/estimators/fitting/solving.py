@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from partwise.engine.arrays import cast, namespace
-from partwise.engine.numeric import Array
+from partwise.engine.numeric import Array, inner64
 from partwise.engine.problem import FactorModel, unit_columns
 from partwise.engine.solvers.batch import solve_many
 from partwise.engine.solvers.checkpoint import Checkpoint
@@ -113,9 +113,17 @@ def _value_after(
     """The objective at (new, U), known at (old, U); from the change, where that leaves digits."""
     if codes.measures_change and not codes.local:
         value = objective + float(codes.change(new, old))
-        if value > 0.5 * objective:
+        if value > 0.5 * objective and _rounding(model, codes, new, old) <= 1e-7 * value:
             return value
     return model.exact_value(new, U)
+
+
+def _rounding(model: FactorModel, codes: Any, new: Array, old: Array) -> float:
+    """What a change of V is unsure by: products with X are as exact as their type."""
+    if model.eps < 1e-10:
+        return 0.0
+    xp = namespace(new)
+    return model.eps * float(inner64(xp.abs(codes.C), xp.abs(new - old)))
 
 
 def warn_unless_converged(what: Description, solution: Solution) -> None:
