@@ -264,7 +264,8 @@ def test_a_fit_passes_over_x_little_more_often_than_it_iterates(rng, monkeypatch
     model = NMF(4, init="random", tol=0, max_iter=7, random_state=0).fit(X)
     # a start, the value before and after, the last codes, and the residual at the end
     assert passes["dot"] <= 7 + 2 and passes["tdot"] <= 7 + 3
-    assert passes["row_sq_residuals"] <= 2  # at the end, and where the value has become small
+    # at the end, where the value has become small, and after codes that moved far in float32
+    assert passes["row_sq_residuals"] <= (2 if dtype == np.float64 else 3)
     assert model.objective_ == pytest.approx(loss_of(model, X), rel=1e-5)
 
 

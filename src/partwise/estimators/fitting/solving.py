@@ -113,7 +113,7 @@ def _value_after(
     """The objective at (new, U), known at (old, U); from the change, where that leaves digits."""
     if codes.measures_change and not codes.local:
         value = objective + float(codes.change(new, old))
-        if value > 0.5 * objective and _rounding(model, codes, new, old) <= 1e-7 * value:
+        if value > 0.5 * objective and _rounding(model, codes, new, old) <= 1e-6 * value:
             return value
     return model.exact_value(new, U)
 
