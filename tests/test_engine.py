@@ -10,7 +10,7 @@ from scipy.optimize import brentq, nnls
 
 import reference
 from partwise.engine import kernels, numeric
-from partwise.engine.data import SMALL_SPARSE, as_data, blocks
+from partwise.engine.data import SMALL_SPARSE, as_data, blocks, dense
 from partwise.engine.data.dense import DenseData
 from partwise.engine.data.sparse import SparseData
 from partwise.engine.graph_terms import Graph, GraphDivergence, Neighbors
@@ -492,6 +492,31 @@ def test_sparse_kl_pass_in_threads_is_the_serial_one(rng, dtype, monkeypatch):
         assert_same(serial, parallel)
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("order", "CF")
+@pytest.mark.parametrize("shape", [(10_103, 7), (13, 4_099), (5, 6)])
+def test_products_of_a_large_array_with_few_columns(rng, monkeypatch, dtype, order, shape):
+    X = np.asarray(rng.random(shape), dtype, order=order)
+    V, U = (rng.random((m, 7)).astype(dtype) for m in shape)
+    assert dense.narrow_product(X, U) is None, "small ones compile nothing"
+    monkeypatch.setattr(dense, "NARROW", 0)
+    monkeypatch.setattr(dense, "LONG", 1)
+    monkeypatch.setattr(dense, "_many_registers", lambda: True)
+    exact = X.astype(float) @ U.astype(float), X.astype(float).T @ V.astype(float)
+    results = []
+    for threads in (1, 3):
+        monkeypatch.setattr(dense, "threads_for", lambda work: threads)  # noqa: B023
+        assert dense.narrow_product(X, U) is not None
+        data = DenseData(X)
+        results.append((data.dot(U), data.tdot(V)))
+    # sums of up to 10,000 terms, in pieces: BLAS has 1e-6; in float64 it is what is compared
+    rtol = 6e-7 if dtype == np.float32 else 1e-13
+    for one, three, want in zip(*results, exact):
+        assert one.flags.c_contiguous and one.dtype == dtype
+        np.testing.assert_allclose(one, want, rtol=rtol)
+        np.testing.assert_array_equal(one, three)
+
+
 def test_row_kernels_do_not_depend_on_the_number_of_threads(rng, monkeypatch):
     if numba.config.NUMBA_NUM_THREADS < 2:
         pytest.skip("one core: nothing to compare")
@@ -504,14 +529,14 @@ def test_row_kernels_do_not_depend_on_the_number_of_threads(rng, monkeypatch):
     try:
         for count in (1, 2):
             numba.set_num_threads(count)
-            sparse, dense = SparseData(sp.csr_array(X)), DenseData(X)
+            sparse, full = SparseData(sp.csr_array(X)), DenseData(X)
             sub = Quadratic(X @ U, U.T @ U, sweeps=5)
             results.append(
                 [
                     hals(sub, V),
                     *sparse.kl_dot(V, U),
                     *sparse.kl_newton(V, U, cost, ridge, 1, False, transposed=False),
-                    *dense.kl_newton(V, U, cost, ridge, 1, False, transposed=False),
+                    *full.kl_newton(V, U, cost, ridge, 1, False, transposed=False),
                 ]
             )
     finally:

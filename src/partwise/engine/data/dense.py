@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,38 @@ from partwise.engine.numeric import Array, floor, in_threads, threads_for
 
 #: Multiply-adds of a second-order sweep from which single precision pays.
 ROUGH_WORK = 5e6
+
+
+#: Entries of X from which its products with few columns have kernels of their own, which take a
+#: second to compile once; how long its rows must be, and how many columns are few.
+NARROW, LONG, WIDEST = 8_000_000, 500, 64
+
+
+@cache
+def _many_registers() -> bool:
+    """Whether the processor has the 32 wide registers that those kernels fill."""
+    from llvmlite.binding import get_host_cpu_features
+
+    return bool(get_host_cpu_features().get("avx512f", False))
+
+
+def narrow_product(X: Array, B: Array) -> Array | None:
+    """X B, or None where BLAS does as well; X may be the transpose of how it lies in memory."""
+    across = not X.flags.c_contiguous
+    rows = X.T if across else X
+    if (
+        X.size < NARROW
+        or not 0 < B.shape[1] <= WIDEST
+        or rows.shape[1] < LONG
+        or not rows.flags.c_contiguous
+        or B.dtype != X.dtype
+        or not _many_registers()
+    ):
+        return None
+    from partwise.engine.kernels import narrow
+
+    threads = threads_for(float(X.size) * B.shape[1])
+    return (narrow.narrow_tdot if across else narrow.narrow_dot)(rows, B, threads)
 
 
 class DenseData(InNumpy):
@@ -58,11 +90,13 @@ class DenseData(InNumpy):
         return out
 
     def dot(self, U: Array) -> Array:
-        return self.X @ U
+        found = narrow_product(self.X, U)
+        return self.X @ U if found is None else found
 
     def tdot(self, V: Array) -> Array:
+        found = narrow_product(self.X.T, V)
         # BLAS is up to twice as fast where X is the right operand
-        return np.ascontiguousarray((V.T @ self.X).T)
+        return np.ascontiguousarray((V.T @ self.X).T) if found is None else found
 
     def row_sq_norms(self) -> Array:
         return self._squares
