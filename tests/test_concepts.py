@@ -269,6 +269,14 @@ def test_converged_means_a_small_residual_and_no_more_fall(name, data):
     assert len(last) > LOOK_BACK and last[0] - last[-1] <= 1e-3 * last[-1]
 
 
+@pytest.mark.parametrize("scale", [1e54, 1e-60])
+def test_the_residual_does_not_depend_on_the_unit_of_X(scale):
+    """A gradient of samples squared, squared once more, is beyond float64."""
+    X = np.random.default_rng(0).gamma(1, 1, (20, 6))
+    one, other = (make("CF", "auto", max_iter=3).fit(X * s) for s in (1.0, scale))
+    assert other.kkt_residual_ == pytest.approx(one.kkt_residual_, rel=1e-6)
+
+
 @pytest.mark.parametrize("k", [3, 6])  # with six, one of many
 def test_codes_of_nearly_collinear_concepts_are_the_best_ones(k):
     """Coordinate descent creeps there: its codes were 30 % above the minimum."""

@@ -16,8 +16,10 @@ from partwise.engine.data.dense import DenseData
 from partwise.engine.losses import Frobenius
 from partwise.engine.problem import FactorModel
 from partwise.engine.solvers.loop import LOOK_BACK, residual_at
+from partwise.estimators.fitting.terms import graph_operator
 from partwise.evaluation.metrics import sparseness
 from partwise.knowledge.graph import neighbor_graph
+from partwise.knowledge.labels import Labels
 
 BOTH = pytest.mark.parametrize("dtype", [np.float64, np.float32])
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -130,13 +132,13 @@ def test_a_strong_graph_does_not_hide_the_gradient(dtype):
 
 
 def test_a_heavy_graph_in_float32():
-    """Weights of 1e6: D V - W V cancels, and neighbours differ by millionths."""
+    """Weights of 1e6: D V - W V cancels, and neighbours differ by millionths of a code."""
     X = 16.0 * load_digits(n_class=3).data
     double, single = (
         GNMF(3, weighting="dot", random_state=0, max_iter=100, tol=0).fit(X.astype(dtype))
         for dtype in (np.float64, np.float32)
     )
-    assert single.objective_ == pytest.approx(double.objective_, rel=1e-2)
+    assert single.objective_ == pytest.approx(double.objective_, rel=1e-6)
     W = neighbor_graph(X, single.n_neighbors, weighting="dot")
     assert single.objective_ == pytest.approx(graph_objective(single, X, W), rel=1e-5)
 
@@ -165,16 +167,36 @@ def divergence_of(model, X):
 
 
 @pytest.mark.parametrize("kind", [np.asarray, csr_array])
-def test_an_offset_does_not_hide_the_divergence_in_float32(kind):
-    """Σ x log y is ten million times what is left of the loss."""
+@pytest.mark.parametrize("loss", ["frobenius", KL])
+def test_an_offset_does_not_hide_anything_in_float32(kind, loss, monkeypatch):
+    """Σ x log y is ten million times what is left of the loss: products are those of float64."""
+    monkeypatch.setattr("partwise.engine.data.SMALL_SPARSE", 0)
+    X = OFFSET.astype(np.float32)
+    weights = np.linspace(1, 2, len(X))
     double, single = (
-        NMF(4, beta_loss=KL, solver="auto", random_state=0, tol=0, max_iter=60).fit(kind(X))
-        for X in (OFFSET, OFFSET.astype(np.float32))
+        NMF(4, beta_loss=loss, solver="auto", random_state=0, tol=0, max_iter=60).fit(
+            kind(Y), sample_weight=weights
+        )
+        for Y in (X.astype(float), X)
     )
-    assert single.components_.dtype == np.float32
-    assert single.objective_ == pytest.approx(divergence_of(single, OFFSET.astype("f4")), rel=1e-5)
-    assert single.objective_ == pytest.approx(double.objective_, rel=1e-2)
+    assert single.components_.dtype == single.embedding_.dtype == np.float32
+    assert single.objective_ == pytest.approx(double.objective_, rel=1e-7)
+    np.testing.assert_allclose(single.embedding_, double.embedding_, rtol=1e-6, atol=1e-6)
     assert rise(single.objective_history_) <= 0
+
+
+def test_a_start_of_float32_is_taken_and_blocks_are_the_whole(rng, monkeypatch):
+    monkeypatch.setattr("partwise.engine.data.blocks.BLOCK_ENTRIES", 1000)
+    X = OFFSET.astype(np.float32)
+    W, H = rng.random((len(X), 3), dtype=np.float32), rng.random((3, 60), dtype=np.float32)
+    single, double = (
+        NMF(3, init="custom", fixed_components=H[:1], max_iter=5, tol=0).fit(
+            X.astype(t), W=W.astype(t), H=H.astype(t)
+        )
+        for t in (np.float32, np.float64)
+    )
+    assert single.components_[0].tobytes() == H[0].tobytes()
+    assert single.objective_ == pytest.approx(double.objective_, rel=1e-7)
 
 
 @pytest.mark.parametrize(
@@ -238,6 +260,18 @@ def test_a_strong_graph_under_kl_falls(dtype):
     model = GNMF(3, graph_reg=1e12, **options).fit(X, graph=W)
     assert rise(model.objective_history_) <= 1e-4 * model.objective_
     assert model.objective_ == pytest.approx(divergence_of(model, X), rel=1e-3)
+
+
+@pytest.mark.parametrize("labels", [None, [0] * 5 + [-1] * 5])
+def test_tensors_have_the_laplacian_of_differences(labels):
+    """Two groups far apart, in which neighbours agree to the last digits: D z - W z has none."""
+    torch = pytest.importorskip("torch")
+    W = csr_array(np.kron(np.eye(2), np.ones((5, 5)) - np.eye(5)))
+    known = None if labels is None else Labels(np.arange(1), np.array(labels))
+    parts = graph_operator(W, known, 1.0, None, np.dtype(float))[0]
+    Z = np.repeat([[1e3], [1.0]], 5, axis=0) * (1 + 1e-13 * np.arange(10)[:, None])
+    there = as_data(torch.zeros(10, 2, dtype=torch.float64)).operator(parts)
+    assert (there.laplacian(torch.from_numpy(Z)).numpy() == parts.laplacian(Z)).all()
 
 
 def test_the_history_of_printed_updates_is_true_in_float32():

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from partwise.engine.arrays import Array, namespace, numpy_dtype, sum64
+from partwise.engine.arrays import Array, largest, namespace, numpy_dtype, sum64
 
 #: Multiply-adds below which starting threads costs more than it saves; measured on two cores.
 THREAD_WORK = 5e7
@@ -108,8 +108,12 @@ def inner64(a: Array, b: Array) -> float:
 
 
 def norm64(a: Array) -> float:
-    """‖a‖_F, summed in float64."""
-    return float(np.sqrt(dot64(a, a)))
+    """‖a‖_F, summed in float64; neither squares that overflow nor such that vanish lose it."""
+    squares = dot64(a, a)
+    if 1e-280 < squares < 1e280:
+        return float(np.sqrt(squares))
+    peak = largest(abs(a))
+    return peak * float(np.sqrt(dot64(a / peak, a / peak))) if 0 < peak < np.inf else peak
 
 
 def ratio(numerator: Array, denominator: Array) -> Array:

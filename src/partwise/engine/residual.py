@@ -44,7 +44,8 @@ def kkt_residual(sub: Subproblem, Z: Array, misfit: float = 1.0) -> float:
     blocks = row_runs(Z, sub.d, *parts)
     free = sub.free
     lengths = [_norms(here, *each, mean=mean, d=d, free=free) for here, d, *each in blocks]
-    gradient, minus, plus, *rest = np.linalg.norm(lengths, axis=0)
+    peak = np.max(lengths, initial=0) or 1.0  # beside it, squares of lengths are finite
+    gradient, minus, plus, *rest = np.linalg.norm(np.divide(lengths, peak), axis=0)
     scale = misfit * (minus + plus) + sum(rest)
     return min(1.0, float(gradient / scale)) if scale > 0 else 0.0
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from partwise.engine.arrays import Array, cast, contiguous, float64, namespace
+from partwise.engine.arrays import Array, cast, contiguous, float64, namespace, to_numpy
 
 if TYPE_CHECKING:
     from partwise.engine.data.device import OnDevice
@@ -41,6 +41,7 @@ class Neighbors:
         self.parts = Csr(indptr, indices, values, W.shape)
         self.W = data.csr(self.parts)
         self.data, self.weight, self.codes = data, neighbors.weight, None
+        self.here = neighbors if getattr(data.like.device, "type", None) == "cpu" else None
         if neighbors.members is not None:
             members = np.flatnonzero(neighbors.mask)
             self.codes, self.mask = data.rows(neighbors.codes), data.rows(members)
@@ -55,7 +56,9 @@ class Neighbors:
         return out
 
     def laplacian(self, Z: Array) -> Array:
-        """(D - W) Z by differences or in double precision, where it cancels without harm."""
+        """(D - W) Z by differences, or at least in double precision."""
+        if self.here is not None:
+            return self.data.rows(self.here.laplacian(to_numpy(Z)))
         found = self.data.differences(self.parts, Z)
         if found is not None and self.codes is None:
             return found

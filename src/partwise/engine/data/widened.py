@@ -1,0 +1,74 @@
+"""X in float32 with products in float64, for problems whose halves cancel; X is not copied."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from partwise.engine.data import blocks
+from partwise.engine.data.base import DataMatrix
+from partwise.engine.data.dense import DenseData
+from partwise.engine.data.sparse import SparseData
+from partwise.engine.numeric import Array
+
+#: Share of ‖X‖² beyond its mean's direction below which products in float32 hide the gradient;
+#: curvature of a graph beside parts of length one from which steps are below a code's last digit.
+LEAST_BEYOND, MOST_CURVED = 1e-4, 1e5
+#: Rows that are looked at for the first.
+LOOKED_AT = 1000
+
+
+class WideData(DenseData):
+    """A float32 ndarray whose products are those of float64, a block of rows at a time."""
+
+    dtype = np.dtype(np.float64)  # type: ignore[assignment]
+
+    def _blocks(self) -> Any:
+        return ((rows, self.X[rows].astype(float)) for rows in blocks.row_blocks(*self.shape))
+
+    def dot(self, U: Array) -> Array:
+        out = np.empty((self.shape[0], U.shape[1]))
+        for rows, X in self._blocks():
+            np.matmul(X, U, out=out[rows])
+        return out
+
+    def tdot(self, V: Array) -> Array:
+        out = np.zeros((V.shape[1], self.shape[1]))
+        for rows, X in self._blocks():
+            out += V[rows].T @ X
+        return np.ascontiguousarray(out.T)
+
+    def result(self, a: Array) -> Array:
+        return a.astype(np.float32)
+
+
+class WideSparse(SparseData):
+    """CSR brought to float64, of a user who has float32."""
+
+    def result(self, a: Array) -> Array:
+        return a.astype(np.float32)
+
+
+def widened(data: DataMatrix, curvature: float = 0.0) -> DataMatrix:
+    """``data``, with products in float64 where those of float32 would hide the way down.
+
+    ``curvature`` is what a graph adds to that of the loss beside parts of length one. Arrays
+    elsewhere than in memory stay as they are.
+    """
+    if type(data) not in (DenseData, SparseData) or data.dtype != np.float32:
+        return data
+    X: Any = data.whole()
+    if curvature <= MOST_CURVED and beyond_mean(X) >= LEAST_BEYOND:
+        return data
+    return WideSparse(X.astype(np.float64)) if sp.issparse(X) else WideData(X)
+
+
+def beyond_mean(X: Any) -> float:
+    """The share of ‖X‖² that no multiple of the mean explains, from some of the rows."""
+    X = X[:: max(1, X.shape[0] // LOOKED_AT)].astype(np.float64)
+    mean = np.asarray(X.mean(axis=0)).ravel()
+    codes, values = X @ mean, X.data if sp.issparse(X) else X.ravel()
+    whole = float(mean @ mean) * float(values @ values)
+    return 1 - float(codes @ codes) / whole if whole > 0 else 1.0
