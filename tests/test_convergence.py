@@ -185,7 +185,7 @@ def test_an_offset_does_not_hide_anything_in_float32(kind, loss, monkeypatch):
     assert rise(single.objective_history_) <= 0
 
 
-def test_a_start_of_float32_is_taken_and_blocks_are_the_whole(rng, monkeypatch):
+def test_float32_that_computes_in_float64_is_float32_to_its_user(rng, monkeypatch, tmp_path):
     monkeypatch.setattr("partwise.engine.data.blocks.BLOCK_ENTRIES", 1000)
     X = OFFSET.astype(np.float32)
     W, H = rng.random((len(X), 3), dtype=np.float32), rng.random((3, 60), dtype=np.float32)
@@ -197,6 +197,11 @@ def test_a_start_of_float32_is_taken_and_blocks_are_the_whole(rng, monkeypatch):
     )
     assert single.components_[0].tobytes() == H[0].tobytes()
     assert single.objective_ == pytest.approx(double.objective_, rel=1e-7)
+    with pytest.raises(TypeError, match="same dtype as X. Got float64, expected float32"):
+        NMF(3, init="custom").fit(X, W=W.astype(float), H=H)
+    keep = NMF(3, tol=0, max_iter=20, checkpoint=tmp_path).fit(X)
+    with pytest.raises(ValueError, match="the dtype of X"):
+        keep.fit(X.astype(float))
 
 
 @pytest.mark.parametrize(

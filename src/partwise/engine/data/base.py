@@ -29,6 +29,11 @@ class Products(Protocol):
     def dtype(self) -> Any: ...
 
     @property
+    def given(self) -> Any:
+        """The dtype of X as the user has it; ``dtype`` is that of the products."""
+        ...
+
+    @property
     def density(self) -> float:
         """Share of entries that a product visits; decides how much inner work pays."""
         ...
@@ -225,6 +230,11 @@ class Swept:
     lack: Any | None = None
     curved = False
     mass: float | None = None  # what its rows weigh together; None: one each
+
+    @property
+    def given(self) -> Any:
+        """The dtype of X as the user has it, and of the factors that come back."""
+        return self.dtype
 
     def weighing(self, weights: Array | None, n: int) -> Self:
         """Itself, told that it has n rows of these weights, some of them summed."""

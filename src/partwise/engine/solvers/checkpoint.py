@@ -73,7 +73,7 @@ def identify(data: DataMatrix, named: Mapping[str, Any]) -> Identity:
         by_row, by_column = data.lack.dot(one), data.lack.tdot(ones)
         close["gaps by row"] = np.asarray(to_numpy(by_row)).ravel(), 1e-6
         close["gaps by column"] = np.asarray(to_numpy(by_column)).ravel(), 1e-6
-    own = {"the shape of X": tuple(data.shape), "the dtype of X": np.dtype(data.dtype).name}
+    own = {"the shape of X": tuple(data.shape), "the dtype of X": np.dtype(data.given).name}
     return Identity({name: describe(v) for name, v in {**own, **named}.items()}, close)
 
 

@@ -100,10 +100,11 @@ def _custom(what: Description, checked: Checked) -> tuple[Array, Array]:
     """The user's own V and U."""
     if checked.W is None or checked.H is None:
         raise ValueError("init='custom' needs both W and H.")
-    (n, p), k, dtype = checked.data.shape, checked.k, checked.data.dtype
+    (n, p), k, data = checked.data.shape, checked.k, checked.data
     W, H = _inputs.plain(checked.W), _inputs.plain(checked.H)
-    V = _validate.check_start(W, (n, k), dtype, "W", what.whom)
-    return V, _validate.check_start(H, (k, p), dtype, "H", what.whom).T
+    V = _validate.check_start(W, (n, k), data.given, "W", what.whom)
+    U = _validate.check_start(H, (k, p), data.given, "H", what.whom).T
+    return V.astype(data.dtype, copy=False), U.astype(data.dtype, copy=False)
 
 
 def init_name(what: Description, data: DataMatrix, k: int) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from partwise.engine.data import DataMatrix
-from partwise.engine.data.widened import widened
+from partwise.engine.data.doubled import doubled
 from partwise.engine.graph_terms import GraphDivergence
 from partwise.engine.problem import FactorModel
 from partwise.engine.solvers.loop import Settings
@@ -28,11 +28,10 @@ def state(what: Description, checked: Checked) -> Problem:
     k, solver = checked.k, checked.solver
     knowledge = with_graph(what, checked)
     pieces = objective(what, checked.data, k, knowledge)
-    wide = widened(checked.data, joined(pieces))
-    if wide is not checked.data:
-        checked = in_float64(checked, wide)
-        pieces = objective(what, wide, k, knowledge)
-    data = checked.data
+    data = doubled(checked.data, joined(pieces))
+    if data is not checked.data:
+        checked = replace(checked, data=data)
+        pieces = objective(what, data, k, knowledge)
     known = known_parts(what, checked, unit=pieces["unit"])
     model = FactorModel(
         data,
@@ -86,13 +85,6 @@ def joined(pieces: dict[str, Any]) -> float:
     """How curved the graphs between codes are, beside parts of length one."""
     terms = pieces["terms_V"] if pieces["unit"] else []
     return sum(t.lipschitz() for t in terms if t.couples and "lipschitz" in t.offers)
-
-
-def in_float64(checked: Checked, data: DataMatrix) -> Checked:
-    """The same with these data, which compute in float64; so does a start of the user's own."""
-    given = ((F, _inputs.plain(F)) for F in (checked.W, checked.H))
-    W, H = (None if F is None else np.asarray(a, data.dtype) for F, a in given)
-    return replace(checked, data=data, W=W, H=H)
 
 
 def known_parts(what: Description, checked: Checked, *, unit: bool) -> Known | None:

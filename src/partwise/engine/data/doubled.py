@@ -16,11 +16,20 @@ from partwise.engine.numeric import Array
 #: Share of ‖X‖² beyond its mean's direction below which products in float32 hide the gradient;
 #: curvature of a graph beside parts of length one from which steps are below a code's last digit.
 LEAST_BEYOND, MOST_CURVED = 1e-4, 1e5
-#: Rows that are looked at for the first.
-LOOKED_AT = 1000
+#: Rows that are looked at for the first, at least; more where they are short.
+LOOKED_AT = 20
 
 
-class WideData(DenseData):
+class FromSingle:
+    """Factors of float64 for a user who has float32."""
+
+    given = np.dtype(np.float32)
+
+    def result(self, a: Array) -> Array:
+        return a.astype(self.given)
+
+
+class DoubleDense(FromSingle, DenseData):  # type: ignore[misc]
     """A float32 ndarray whose products are those of float64, a block of rows at a time."""
 
     dtype = np.dtype(np.float64)  # type: ignore[assignment]
@@ -40,18 +49,12 @@ class WideData(DenseData):
             out += V[rows].T @ X
         return np.ascontiguousarray(out.T)
 
-    def result(self, a: Array) -> Array:
-        return a.astype(np.float32)
+
+class DoubleSparse(FromSingle, SparseData):  # type: ignore[misc]
+    """CSR brought to float64."""
 
 
-class WideSparse(SparseData):
-    """CSR brought to float64, of a user who has float32."""
-
-    def result(self, a: Array) -> Array:
-        return a.astype(np.float32)
-
-
-def widened(data: DataMatrix, curvature: float = 0.0) -> DataMatrix:
+def doubled(data: DataMatrix, curvature: float = 0.0) -> DataMatrix:
     """``data``, with products in float64 where those of float32 would hide the way down.
 
     ``curvature`` is what a graph adds to that of the loss beside parts of length one. Arrays
@@ -62,12 +65,14 @@ def widened(data: DataMatrix, curvature: float = 0.0) -> DataMatrix:
     X: Any = data.whole()
     if curvature <= MOST_CURVED and beyond_mean(X) >= LEAST_BEYOND:
         return data
-    return WideSparse(X.astype(np.float64)) if sp.issparse(X) else WideData(X)
+    return DoubleSparse(X.astype(np.float64)) if sp.issparse(X) else DoubleDense(X)
 
 
 def beyond_mean(X: Any) -> float:
     """The share of ‖X‖² that no multiple of the mean explains, from some of the rows."""
-    X = X[:: max(1, X.shape[0] // LOOKED_AT)].astype(np.float64)
+    n, size = X.shape[0], X.nnz if sp.issparse(X) else X.size
+    rows = max(LOOKED_AT, blocks.BLOCK_ENTRIES * n // max(1, size))
+    X = X[:: -(-n // rows)].astype(np.float64)
     mean = np.asarray(X.mean(axis=0)).ravel()
     codes, values = X @ mean, X.data if sp.issparse(X) else X.ravel()
     whole = float(mean @ mean) * float(values @ values)
