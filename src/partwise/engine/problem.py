@@ -241,9 +241,9 @@ class FactorModel:
         Z, U = (self.project.get(side, _same)(F) for side, F in (("V", Z), ("U", U)))
         return self.normalize(Z, U)
 
-    def fit_scale(self, V: Array, U: Array) -> Array:
+    def fit_scale(self, V: Array, U: Array, *, anyway: bool = False) -> Array:
         """V times the scalar that fits X best, where the unit constraint pins the scale of U."""
-        if not self.unit:
+        if not self.unit and not anyway:
             return V
         B = self.S(U)
         fit = arrays.vdot(B, self.data.filled().tdot(V))

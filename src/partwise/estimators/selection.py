@@ -40,7 +40,8 @@ class Selection:
     Attributes
     ----------
     best : dict
-        The parameters with the lowest mean error.
+        The parameters with the lowest mean error; of equal ones those that come first in the grid,
+        so that it pays to list the plainest value first.
     good : list of dict
         All whose error is within one standard error of the lowest, ``best`` among them.
     grid : list of dict

@@ -36,6 +36,12 @@ def starts(
 ) -> list[Start]:
     """What makes the factors of each start, fitted to the model, and the step that moves them."""
 
+    # what stands for NNDSVD's zeros has the scale of X, not of V or U: entries in gaps would be
+    # as far off as that makes them, and the first parts would follow
+    lack = model.data.lack
+    by_svd = what.init is not None and what.init.startswith("nndsvd")
+    may_run_away = by_svd and lack is not None and not lack.nothing
+
     def begin(make: Make) -> tuple[Array, Array, Step]:
         V, U, rng = make()
         if what.printed:
@@ -46,7 +52,7 @@ def starts(
             V, U = in_order_of_classes(model, V, U)
         if known is not None:
             V, U = known.start(model.data, V, U, custom=what.init == "custom")
-        return model.reduce(model.fit_scale(V, U)), U, step(rng)
+        return model.reduce(model.fit_scale(V, U, anyway=may_run_away)), U, step(rng)
 
     return [partial(begin, make) for make in factors(what, checked)]
 
