@@ -199,8 +199,8 @@ formula in float64. "off" is by how much `objective_` differs from that (float64
 residual that of the KKT conditions in float64, as measured now. Converged asks for a residual of at
 most 1e-4. float32 is to be within 1e-4 of float64 or, where paths part, to have a residual of at
 most that. Rounding X to float32 parts the paths of "1000 + structure", which fall for thousands of
-iterations: after 1,000 the two are at different places, and at the end both have converged. There and
-under the heavy graph of "GNMF dot" fits to float32 compute in float64 (`engine.data.doubled`).
+iterations: after 1,000 the two are at different places, and at the end both have converged. There
+and under the heavy graph of "GNMF dot" float32 computes in float64 (`engine.data.doubled`).
 
 | case | | float64 | float32 | apart | off | end (iterations) | residual |
 | --- | --- | --- | --- | --- | --- | --- | --- |
