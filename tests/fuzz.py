@@ -563,7 +563,9 @@ def noise_of(case: Case) -> float:
     # through X Xᵀ, whose products keep the rounding of float32
     if case.name in ("CF", "LCF"):
         return size * 5e-6
-    return size * (1e-9 if beta == 2 else 2e-7)
+    # of X = 0 the squares of codes are all there is, and float32 has them in steps of this
+    steps = float(np.finfo(np.float32).smallest_subnormal)
+    return size * (1e-9 if beta == 2 else 2e-7) + steps
 
 
 def gamma_of(case: Case) -> np.ndarray:
