@@ -19,6 +19,8 @@ import platform
 import time
 import traceback
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -32,8 +34,8 @@ import partwise
 from partwise.engine import kernels_torch
 from partwise.engine.arrays import to_numpy
 from partwise.engine.data import torch_data
-from partwise.engine.sweeps import sweep, sweep_columns
-from partwise.estimators.fitting import solving
+from partwise.engine.sweeps import quadratic_change, sweep, sweep_columns, sweep_graph
+from partwise.estimators.fitting import new_samples, solving
 
 warnings.filterwarnings("ignore", message="Sparse")
 LIMIT = 320.0  # seconds after which no further part begins
@@ -79,9 +81,18 @@ class Bench:
         return 2 * self.X.numel() * self.X.element_size() / self.copy
 
 
-def without_codes() -> Any:
-    """Leaves out the codes that a fit ends with."""
-    return mock.patch.object(solving, "solve_codes", lambda model, Z, *rest, **options: (Z, 0))
+@contextmanager
+def without_codes() -> Iterator[None]:
+    """Leaves out the codes that a fit ends with, of samples and of those as new ones."""
+
+    def as_they_are(model: Any, Z: Any, *rest: Any, **options: Any) -> tuple[Any, int]:
+        return Z, 0
+
+    with (
+        mock.patch.object(solving, "solve_codes", as_they_are),
+        mock.patch.object(new_samples, "solve_codes", as_they_are),
+    ):
+        yield
 
 
 def per_iteration(bench: Bench, estimator: Any, X: Any, **given: Any) -> float:
@@ -221,9 +232,12 @@ def check_fused(bench: Bench) -> None:
             wide = to_numpy(Z).astype(float)
             want = double.sum(axis=1)[:, None] * wide - double @ wide
             verdict(f"fused Laplacian k={k}", float(abs(got - want).max() / want.max()), 1e-5)
+    check_changes(bench, verdict, W, double)
     check_products(bench, verdict)
     for name in (
         "sweep",
+        "graph_sweep",
+        "change",
         "laplacian",
         "split_ratio_dot",
         "split_ratio_tdot",
@@ -236,6 +250,38 @@ def check_fused(bench: Bench) -> None:
     ):
         runs = kernels_torch.fused(name, Z, 20) is not None
         bench.add("check", f"kernel {name} runs here", float(runs), "", "ok" if runs else "FAILED")
+
+
+def check_changes(bench: Bench, verdict: Any, W: Any, double: Any) -> None:
+    """Sweeps under the graph W, and by how much a quadratic changes, against float64."""
+    n, weight, rounds = W.shape[0], 0.7, 4
+    degrees = torch.from_numpy(double.sum(axis=1)).to(bench.device)
+    for k in (3, 20, 33, 64):
+        g = torch.Generator(device=bench.device).manual_seed(k)
+        kind: Any = {"generator": g, "device": bench.device}
+        Z, C = torch.rand(n, k, **kind), torch.rand(n, k, **kind) * k
+        A, d, r = torch.rand(4 * k, k, **kind), torch.rand(n, **kind), torch.rand(n, 1, **kind)
+        G = A.T @ A / k
+        term = mock.Mock(edges=(W, weight), degrees=degrees.float())
+        for weights in (None, d):
+            got = sweep_graph(Z, C, G, weights, r, term, rounds, 0.1)
+            e = r.double() + 2 * weight * degrees[:, None]
+            want = Z.double()
+            for _ in range(rounds):
+                wide = to_numpy(want)
+                slope = weight * (double.sum(axis=1)[:, None] * wide - double @ wide)
+                C64 = C.double() - torch.from_numpy(slope).to(bench.device)
+                d64 = None if weights is None else weights.double()
+                want = sweep_columns(want, C64, G.double(), d64, r.double(), e, 1, 0.1, 0.0)
+            off = float((got - want).abs().max() / want.abs().max())
+            verdict(f"fused graph sweep k={k} weights={weights is not None}", off, 1e-4)
+            old = torch.rand(k, n, **kind).t()
+            got = float(quadratic_change(Z, old, C, G, weights))
+            slope = (Z.double() + old.double()) @ (0.5 * G.double())
+            slope = (slope if weights is None else slope * d.double()[:, None]) - C.double()
+            share = slope * (Z.double() - old.double())
+            off = abs(got - float(share.sum())) / float(share.abs().sum())
+            verdict(f"fused change k={k} weights={weights is not None}", off, 1e-6)
 
 
 def check_products(bench: Bench, verdict: Any) -> None:

@@ -8,6 +8,7 @@ import pytest
 import scipy.sparse as sp
 from scipy.optimize import brentq, nnls
 
+import partwise
 import reference
 from partwise.engine import kernels, numeric
 from partwise.engine.data import SMALL_SPARSE, as_data, blocks, dense
@@ -17,7 +18,7 @@ from partwise.engine.graph_terms import Graph, GraphDivergence, Neighbors
 from partwise.engine.losses import Beta, Frobenius, KullbackLeibler
 from partwise.engine.problem import FactorModel, unit_columns
 from partwise.engine.residual import kkt_residual
-from partwise.engine.solvers import init
+from partwise.engine.solvers import init, loop
 from partwise.engine.solvers.codes import solve_codes
 from partwise.engine.solvers.loop import Settings, alternate
 from partwise.engine.solvers.steps import STEPS, hals, make_step, mu, nesterov, newton
@@ -1050,6 +1051,25 @@ def test_loop_undoes_a_step_that_rises(rng):
     result = alternate(model, Z, U, lambda sub, A: 10 * A, settings)
     assert (np.diff([start, *result.history]) <= 0).all()
     assert result.history[-1] == pytest.approx(model.value(result.Z, result.U), rel=1e-12)
+
+
+@pytest.mark.parametrize("estimator", ["NMF", "GNMF", "CDNMF"])
+def test_what_a_device_begins_before_its_value_is_known_is_taken_back(rng, monkeypatch, estimator):
+    X = rng.random((60, 30)).astype(np.float32)
+    y = np.where(np.arange(60) < 12, np.arange(60) % 3, -1)
+    given = {} if estimator == "NMF" else {"y": y}
+    model = getattr(partwise, estimator)(4, max_iter=80, tol=0, init="random", random_state=0)
+    plain = model.fit(X, **given)
+    known, back = dict(vars(plain)), []
+    monkeypatch.setattr(loop, "coming", lambda value: lambda: float(value))
+    take_back = loop._take_back
+    monkeypatch.setattr(
+        loop, "_take_back", lambda state, how: (back.append(state.n), take_back(state, how))
+    )
+    guessed = model.fit(X, **given)
+    assert back  # momentum goes too far at least once
+    for name in ("objective_history_", "components_", "embedding_"):
+        np.testing.assert_array_equal(getattr(guessed, name), known[name])
 
 
 @pytest.mark.parametrize("name", ["plain", "weights", "penalties", "smoothing"])

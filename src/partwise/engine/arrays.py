@@ -10,7 +10,7 @@ below, the others' in the file of their back end.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache, singledispatch
 from types import ModuleType
 from typing import Any, Protocol
@@ -204,6 +204,12 @@ def vdot(a: Array, b: Array) -> float:
 def spectral_norm(G: Array) -> float:
     """‖G‖₂ of a small matrix."""
     return float(np.linalg.norm(to_numpy(G), 2))
+
+
+@singledispatch
+def coming(value: Any) -> Callable[[], float] | None:
+    """What waits for a number that a device still computes; None where it is here already."""
+    return None
 
 
 @singledispatch

@@ -10,7 +10,7 @@ import numpy as np
 from partwise.engine import arrays
 from partwise.engine.arrays import namespace, spread, to_numpy
 from partwise.engine.data.sparse import laplacian, multiply
-from partwise.engine.numeric import Array, dot64, floor, ratio, threads_for
+from partwise.engine.numeric import Array, dot64, floor, inner64, ratio, threads_for
 from partwise.engine.terms import Bound, Place, Term
 
 
@@ -24,7 +24,7 @@ class Operator(Protocol):
 
     @property
     def edges(self) -> Any | None:
-        """W as CSR where it is in memory and says all; None elsewhere."""
+        """W as CSR, where Z is and where it says all; None elsewhere."""
         ...
 
     def __call__(self, Z: Array) -> Array:
@@ -106,6 +106,9 @@ class Graph(OnGraph):
 
     def value(self, Z: Array) -> float:
         return 0.5 * self.weight * dot64(self.neighbors.laplacian(Z), Z)
+
+    def change(self, new: Array, old: Array) -> float:
+        return 0.5 * self.weight * inner64(self.neighbors.laplacian(new + old), new - old)
 
     def gradient(self, Z: Array) -> Array:
         return self.weight * self.neighbors.laplacian(Z)

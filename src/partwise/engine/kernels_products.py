@@ -17,7 +17,7 @@ Importing this needs Triton; compiling happens at the first call for each width.
 # mypy: disable-error-code="assignment, misc"
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import triton
@@ -184,15 +184,37 @@ def halves_scale(X: Tensor) -> float:
     return float(2.0 ** (14 - torch.tensor(top).log2().ceil().item()))
 
 
-def dot(X: Tensor, U: Tensor, scale: float) -> Tensor:
-    """X U as (k, n); X is float32 with ``scale`` of `halves_scale`, or exact in float16."""
+class Prepared(NamedTuple):
+    """Columns of a factor as a product takes them: two halves of ``width``, and their scales."""
+
+    width: int
+    columns: int
+    high: Tensor
+    low: Tensor
+    back: Tensor
+
+
+def prepare(product: str, X: Tensor, factor: Tensor, scale: float) -> list[Prepared]:
+    """What "dot" or "tdot" reads beside X, for each of its passes."""
+    scale = 1.0 if X.dtype == torch.float16 else scale
+    out, start = [], 0
+    for width in _widths(factor.shape[1]):
+        part = factor[:, start : start + width].t()
+        halves = _halves(part, width, scale, across=product == "dot")
+        out.append(Prepared(width, part.shape[0], *halves))
+        start += width
+    return out
+
+
+def dot(X: Tensor, U: Tensor, scale: float, ready: list[Prepared] | None = None) -> Tensor:
+    """X U as (k, n); X is float32 with ``scale`` of `halves_scale`, or exact in float16.
+
+    ``ready`` is what `prepare` made of U, if it did before.
+    """
     n, p = X.shape
     exact = X.dtype == torch.float16
-    out, start = [], 0
-    for width in _widths(U.shape[1]):
-        k = min(width, U.shape[1] - start)
-        columns = U[:, start : start + k].t()
-        high, low, back = _halves(columns, width, 1.0 if exact else scale, across=True)
+    out = []
+    for width, k, high, low, back in ready or prepare("dot", X, U, scale):
         part = torch.empty((width, n), dtype=torch.float32, device=X.device)
         BM, BK, warps, stages = DOT[exact, width]
         _dot[(triton.cdiv(n, BM),)](
@@ -201,18 +223,15 @@ def dot(X: Tensor, U: Tensor, scale: float) -> Tensor:
             num_stages=stages,
         )  # fmt: skip
         out.append(part[:k])
-        start += width
     return out[0] if len(out) == 1 else torch.cat(out)
 
 
-def tdot(X: Tensor, V: Tensor, scale: float) -> Tensor:
-    """Xᵀ V as (p, k)."""
+def tdot(X: Tensor, V: Tensor, scale: float, ready: list[Prepared] | None = None) -> Tensor:
+    """Xᵀ V as (p, k); see `dot`."""
     n, p = X.shape
     exact = X.dtype == torch.float16
-    out, start = [], 0
-    for width in _widths(V.shape[1]):
-        k = min(width, V.shape[1] - start)
-        high, low, back = _halves(V[:, start : start + k].t(), width, 1.0 if exact else scale)
+    out = []
+    for width, k, high, low, back in ready or prepare("tdot", X, V, scale):
         BN, BK, warps, stages = TDOT[exact, width]
         span = triton.cdiv(triton.cdiv(n, RUNS), PIECE) * PIECE
         runs = triton.cdiv(n, span)
@@ -223,7 +242,6 @@ def tdot(X: Tensor, V: Tensor, scale: float) -> Tensor:
             num_stages=stages,
         )  # fmt: skip
         out.append((parts.sum(dim=0) * back)[:, :k])
-        start += width
     return out[0] if len(out) == 1 else torch.cat(out, dim=1)
 
 

@@ -25,7 +25,7 @@ def fused(name: str, like: Tensor, k: int = 0) -> Any:
     except ImportError:
         _refused.add(name)
         return None
-    if name in ("dot", "tdot"):  # of any width
+    if name in ("dot", "tdot", "prepare"):  # of any width
         return getattr(kernels_products, name)
     if name in vars(kernels_curvature):
         return getattr(kernels_curvature, name) if k <= kernels_curvature.NARROW else None

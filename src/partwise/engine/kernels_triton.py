@@ -1,4 +1,4 @@
-"""Kernels for GPUs, written in Triton: coordinate sweeps, and both products of the KL loss.
+"""Kernels for GPUs, written in Triton: coordinate sweeps, what they change, and KL's products.
 
 `sweep` gives each thread one row: the k coordinates lie in its registers, and a sum over them needs
 no other thread. Factors come and go transposed, (k, n), so that neighbouring threads read
@@ -11,6 +11,7 @@ Importing this needs Triton; compiling happens at the first call for each k.
 # mypy: disable-error-code="assignment, misc"
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -19,12 +20,14 @@ import triton.language as tl
 
 Tensor = Any
 _SPLITS = 16  # runs of rows that `ratio_tdot` sums apart
+#: Largest k of `graph_sweep`: a row's coordinates and their slopes stay in registers.
+WIDEST_GRAPH = 64
 
 
 @triton.jit
 def _sweep(
-    Z, C, G, D, R, E, OUT, n, k, step_z, step_c, sweeps, stop2, enough,
-    HAS_D: tl.constexpr, HAS_R: tl.constexpr, HAS_E: tl.constexpr,
+    Z, C, G, D, R, E, OUT, INDPTR, INDICES, W, n, k, step_z, step_c, sweeps, stop2, enough, weight,
+    HAS_D: tl.constexpr, HAS_R: tl.constexpr, HAS_E: tl.constexpr, HAS_W: tl.constexpr,
     ROWS: tl.constexpr, L: tl.constexpr, J: tl.constexpr,
 ):  # fmt: skip
     # coordinate b J + i is entry b of tile i: i is known to the compiler, b is not
@@ -47,6 +50,21 @@ def _sweep(
         e = tl.load(E + rows, mask=inside, other=0.0)
     else:
         e = tl.load(E) + tl.zeros([ROWS], z[0].dtype)
+    slope = ()
+    if HAS_W:  # weight Σ_j w_ij (z_i - z_j), while all rows are where they were
+        for _ in tl.static_range(J):
+            slope = slope + (tl.zeros([L, ROWS], z[0].dtype),)
+        begin = tl.load(INDPTR + rows, mask=inside, other=0)
+        count = tl.load(INDPTR + rows + 1, mask=inside, other=0) - begin
+        for t in range(tl.max(count, axis=0)):
+            there = t < count
+            neighbor = tl.load(INDICES + begin + t, mask=there, other=0).to(tl.int64)
+            w = weight * tl.load(W + begin + t, mask=there, other=0.0)
+            for i in tl.static_range(J):
+                mask = there[None, :] & ((at * J + i) < k)[:, None]
+                place = neighbor[None, :] + (first_row + i) * step_z
+                more = slope[i] + w[None, :] * (z[i] - tl.load(Z + place, mask=mask, other=0.0))
+                slope = slope[:i] + (more,) + slope[i + 1 :]
     first = 0.0
     last = 0.0
     going = 1
@@ -72,6 +90,8 @@ def _sweep(
                         else:
                             h = gjj + e
                             gradient = gradient + r * old - c
+                        if HAS_W:
+                            gradient += tl.sum(tl.where(at[:, None] == b, slope[i], 0.0), axis=0)
                         # without curvature it moves only where its linear cost sends it to zero
                         flat = tl.where(gradient > 0, 0.0, old)
                         safe = tl.where(h > 0, h, 1.0)
@@ -99,24 +119,109 @@ def sweep(
 
     r, one number or one a row, is a ridge; e >= r the curvature of a step (`kernels_torch`).
     """
-    k, n = Z.shape
-    Z, C = (M if M.stride(1) == 1 else M.contiguous() for M in (Z, C))
-    # tiles of at most 16, so that a thread loads its row of G in wide pieces; few tiles, since
-    # compiling takes long with many
-    length = min(16, max(2, triton.next_power_of_2(triton.cdiv(k, 7))))
-    tiles = triton.cdiv(k, length)
+    run = _prepared(C, G, d, r, e, Z.dtype)
+    return run(Z, sweeps, stop, enough)
+
+
+def graph_sweep(
+    Z: Tensor, C: Tensor, G: Tensor, d: Tensor | None, r: Tensor, e: Tensor, rounds: int,
+    indptr: Tensor, indices: Tensor, values: Tensor, weight: float,
+) -> Tensor | None:  # fmt: skip
+    """``rounds`` sweeps under weight/2 tr(ZLZᵀ), whose slope is renewed before each; e >= r + 2D.
+
+    None where k is too large for a row's coordinates and slopes to stay in a thread's registers.
+    """
+    if Z.shape[0] > WIDEST_GRAPH:
+        return None
+    run = _prepared(C, G, d, r, e, Z.dtype, (indptr, indices, values), weight)
+    for _ in range(rounds):
+        Z = run(Z, 1, 0.0, 0.0)
+    return Z
+
+
+def _prepared(
+    C: Tensor, G: Tensor, d: Tensor | None, r: Tensor, e: Tensor, dtype: Any,
+    graph: tuple[Tensor, Tensor, Tensor] | None = None, weight: float = 0.0,
+) -> Callable[[Tensor, int, float, float], Tensor]:  # fmt: skip
+    """What moves Z by sweeps, with all that does not change between two calls."""
+    k, n = C.shape
+    C = C if C.stride(1) == 1 else C.contiguous()
+    length, tiles = _tiles(k)
     width = length * tiles
     padded = torch.nn.functional.pad(G, (0, width - k, 0, width - k))
     padded = padded.view(width, length, tiles).transpose(1, 2).contiguous()
-    out = Z.new_empty((k, n))
-    r, e = (a.to(Z.dtype).contiguous() for a in (r, e))
-    _sweep[(triton.cdiv(n, 32),)](
-        Z, C, padded, Z if d is None else d, r, e, out, n, k, Z.stride(0), C.stride(0),
-        sweeps, stop * stop, enough,
-        HAS_D=d is not None, HAS_R=r.shape[0] > 1, HAS_E=e.shape[0] > 1,
-        ROWS=32, L=length, J=tiles, num_warps=1,
+    r, e = (a.to(dtype).contiguous() for a in (r, e))
+
+    def run(Z: Tensor, sweeps: int, stop: float, enough: float) -> Tensor:
+        Z = Z if Z.stride(1) == 1 else Z.contiguous()
+        out = Z.new_empty((k, n))
+        _sweep[(triton.cdiv(n, 32),)](
+            Z, C, padded, Z if d is None else d, r, e, out, *(graph or (Z, Z, Z)),
+            n, k, Z.stride(0), C.stride(0), sweeps, stop * stop, enough, weight,
+            HAS_D=d is not None, HAS_R=r.shape[0] > 1, HAS_E=e.shape[0] > 1,
+            HAS_W=graph is not None, ROWS=32, L=length, J=tiles, num_warps=1,
+        )  # fmt: skip
+        return out
+
+    return run
+
+
+@triton.jit
+def _change(
+    NEW, OLD, C, G, D, OUT, n, k, new_row, new_column, old_row, old_column, c_row, c_column,
+    HAS_D: tl.constexpr, ROWS: tl.constexpr, L: tl.constexpr, J: tl.constexpr,
+):  # fmt: skip
+    # rows and coordinates lie as in `_sweep`
+    rows = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)).to(tl.int64)
+    inside = rows < n
+    at = tl.arange(0, L)
+    both = ()
+    for i in tl.static_range(J):
+        column = (at * J + i)[:, None].to(tl.int64)
+        mask = inside[None, :] & (column < k)
+        one = tl.load(NEW + rows[None, :] * new_row + column * new_column, mask=mask, other=0.0)
+        two = tl.load(OLD + rows[None, :] * old_row + column * old_column, mask=mask, other=0.0)
+        both = both + (one + two,)
+    if HAS_D:
+        d = tl.load(D + rows, mask=inside, other=0.0)
+    total = tl.zeros([ROWS], tl.float64)
+    for j in range(k):
+        p = tl.zeros([L, ROWS], tl.float32)
+        for m in tl.static_range(J):
+            g = tl.load(G + j * k + at * J + m, mask=at * J + m < k, other=0.0)
+            p += both[m] * g[:, None]
+        slope = 0.5 * tl.sum(p, axis=0)
+        if HAS_D:
+            slope = d * slope
+        far = tl.cast(j, tl.int64)
+        slope -= tl.load(C + rows * c_row + far * c_column, mask=inside, other=0.0)
+        new = tl.load(NEW + rows * new_row + far * new_column, mask=inside, other=0.0)
+        old = tl.load(OLD + rows * old_row + far * old_column, mask=inside, other=0.0)
+        total += (slope * (new - old)).to(tl.float64)
+    tl.store(OUT + tl.program_id(0), tl.sum(total, axis=0))
+
+
+def change(new: Tensor, old: Tensor, C: Tensor, G: Tensor, d: Tensor | None) -> Tensor:
+    """⟨d ∘ (new + old) G/2 - C, new - old⟩ of float32 rows."""
+    n, k = new.shape
+    length, tiles = _tiles(k)
+    shares = torch.empty(triton.cdiv(n, 32), dtype=torch.float64, device=new.device)
+    _change[(len(shares),)](
+        new, old, C, G.contiguous(), new if d is None else d, shares, n, k,
+        *new.stride(), *old.stride(), *C.stride(),
+        HAS_D=d is not None, ROWS=32, L=length, J=tiles, num_warps=1,
     )  # fmt: skip
-    return out
+    return shares.sum()
+
+
+def _tiles(k: int) -> tuple[int, int]:
+    """Length and number of the tiles that a row's coordinates are cut into.
+
+    At most 16 long, so that a thread loads its row of G in wide pieces; few, since compiling takes
+    long with many.
+    """
+    length = min(16, max(2, triton.next_power_of_2(triton.cdiv(k, 7))))
+    return length, triton.cdiv(k, length)
 
 
 @triton.jit

@@ -178,7 +178,7 @@ class FactorModel:
             price = self._alike(arrays.column_sums64(term.gradient(Z) * Z))
             nothing = namespace(price).zeros_like(price)
             first, second = (price, nothing) if q == 1 else (nothing, price)
-            return Price(first, second, lambda lengths: float((price * lengths**q).sum()) / q)
+            return Price(first, second, lambda lengths: (price * lengths**q).sum() / q)
         linear, ridge = term.bound(Z).about_zero(Z)
         first = self._alike(arrays.column_sums64(linear * Z))
         second = self._alike(arrays.column_sums64(ridge * Z * Z))
@@ -210,6 +210,11 @@ class FactorModel:
             sub.project = self.project.get(side)
             sub.held = self.held.known if side == "U" and self.held is not None else None
         return subs
+
+    def expect(self, side: str, Z: Array, U: Array) -> None:
+        """This subproblem is likely to be asked for next: a back end may prepare its product."""
+        if not self.S.delta:  # or the factor that is multiplied will be another
+            self.R.expect("dot" if side == "V" else "tdot", U if side == "V" else Z)
 
     def value(self, Z: Array, U: Array) -> float:
         """The objective."""

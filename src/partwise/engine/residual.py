@@ -7,7 +7,8 @@ import numpy as np
 from partwise.engine.arrays import StandardArray as Array
 from partwise.engine.arrays import namespace, spread
 from partwise.engine.numeric import norm64, ratio
-from partwise.engine.subproblems import Subproblem, row_runs
+from partwise.engine.subproblems import Subproblem
+from partwise.engine.sweeps import row_runs
 
 #: ½‖X - Y‖² / ½‖X‖² below which a fit counts as perfect: float32's rounding of X, so that both
 #: precisions end alike. A divergence is a difference of sums: of a perfect fit, whose residual is

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
-
-import numpy as np
 
 from partwise.engine import arrays
 from partwise.engine.arrays import StandardArray as Array
 from partwise.engine.arrays import namespace
 from partwise.engine.numeric import dot64, inner64
+from partwise.engine.sweeps import quadratic_change
 from partwise.engine.terms import Term
 
 
@@ -21,20 +20,6 @@ def add_terms(terms: Sequence[Term], Z: Array, neg: Array, pos: Array) -> tuple[
         minus, plus = term.split(Z)
         neg, pos = neg + minus, pos + plus
     return neg, pos
-
-
-def row_runs(*arrays: Any) -> Iterator[tuple[Any, ...]]:
-    """Runs of rows: temporaries as large as the factors would double the memory of a fit.
-
-    A quarter of a megabyte stays in the cache, and is not asked of the system anew each time.
-    """
-    if not isinstance(arrays[0], np.ndarray):
-        yield arrays
-        return
-    n, k = arrays[0].shape
-    step = max(1, 32768 // k)
-    for start in range(0, n, step):
-        yield tuple(None if a is None else a[start : start + step] for a in arrays)
 
 
 class Subproblem(ABC):
@@ -147,15 +132,8 @@ class Quadratic(Subproblem):
         What is quadratic changes by ⟨gradient half-way, new - old⟩. On a device it may be a number
         that is still being computed, see `inner64`.
         """
-        total = sum(term.change(new, old) for term in self.terms)
-        half = 0.5 * self.G
-        for Z, Z0, C, d in row_runs(new, old, self.C, self.d):
-            slope = (Z + Z0) @ half
-            if d is not None:
-                slope *= d[:, None]
-            slope -= C
-            total = total + inner64(slope, Z - Z0)
-        return total
+        loss = quadratic_change(new, old, self.C, self.G, self.d)
+        return loss + sum(term.change(new, old) for term in self.terms)
 
     def halves(self, Z: Array) -> tuple[Array, Array]:
         return self.C, self._pull(Z)

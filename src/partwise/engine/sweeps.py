@@ -10,16 +10,20 @@ rounding.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import singledispatch
+from typing import Any
 
 import numpy as np
 
 from partwise.engine.arrays import Array, float64, namespace, ones, spread
-from partwise.engine.numeric import threads_for
+from partwise.engine.numeric import inner64, threads_for
 
 ROWS = 64  # rows of a block of the compiled kernel, whose share ``enough`` is
 #: From this width on, rows that move on after FEW + k/4 sweeps end by pivoting, MANY at a time.
 PIVOT, FEW, MANY = 32, 10, 50_000
+#: Groups of rows that take turns under a graph, at most: a row sees where most neighbours are.
+GROUPS = 32
 
 
 def sweep_rows(
@@ -65,6 +69,39 @@ def join_ridge(G: Array, d: Array | None, r: Array) -> tuple[Array, Array]:
         return G, r
     eye = namespace(G).eye(G.shape[0], dtype=G.dtype, device=G.device)
     return G + eye * r, r[:, :1] * 0
+
+
+@singledispatch
+def sweep_graph(
+    Z: Array, C: Array, G: Array, d: Array | None, r: Array, term: Any, rounds: int, stop: float
+) -> Array | None:
+    """Sweeps under a `Graph` whose ``edges`` are at hand, each of which sees where rows have gone.
+
+    None where this kind of array has none: then the term's bound is renewed between sweeps.
+    """
+    return None
+
+
+@sweep_graph.register
+def _(
+    Z: np.ndarray, C: Array, G: Array, d: Array | None, r: Array, term: Any, rounds: int,
+    stop: float,
+) -> Array:  # fmt: skip
+    """In place; rows take turns."""
+    from partwise.engine import kernels
+
+    W, scale = term.edges
+    n, k = Z.shape
+    G, r = join_ridge(G, d, r)
+    C, G = np.ascontiguousarray(C, Z.dtype), np.ascontiguousarray(G, Z.dtype)
+    d = np.ones(1, Z.dtype) if d is None else d
+    arrays = (W.indptr, W.indices, W.data.astype(Z.dtype, copy=False), Z.dtype.type(scale))
+    blocks = -(-n // (GROUPS * kernels.LANES))  # of a group; full ones, idle lanes cost as much
+    groups = -(-n // (blocks * kernels.LANES)) if blocks else 1
+    threads = threads_for(float(n) * k * k * rounds)
+    run = kernels.hals_graph if threads == 1 else kernels.hals_graph_parallel
+    run(Z, C, G, d, np.ascontiguousarray(r, Z.dtype), *arrays, groups, rounds, stop)
+    return Z
 
 
 @singledispatch
@@ -196,3 +233,33 @@ def sweep_columns(
             break
         last = total
     return z.T
+
+
+# -- what a step changes ---------------------------------------------------------------------------
+
+
+def row_runs(*arrays: Any) -> Iterator[tuple[Any, ...]]:
+    """Runs of rows: temporaries as large as the factors would double the memory of a fit.
+
+    A quarter of a megabyte stays in the cache, and is not asked of the system anew each time.
+    """
+    if not isinstance(arrays[0], np.ndarray):
+        yield arrays
+        return
+    n, k = arrays[0].shape
+    step = max(1, 32768 // k)
+    for start in range(0, n, step):
+        yield tuple(None if a is None else a[start : start + step] for a in arrays)
+
+
+@singledispatch
+def quadratic_change(new: Array, old: Array, C: Array, G: Array, d: Array | None) -> Any:
+    """By how much ½ Σ_i d_i z_iᵀ G z_i - ⟨C, Z⟩ is higher at new than at old."""
+    total, half = 0.0, 0.5 * G
+    for Z, Z0, c, weights in row_runs(new, old, C, d):
+        slope = (Z + Z0) @ half
+        if weights is not None:
+            slope *= weights[:, None]
+        slope -= c
+        total = total + inner64(slope, Z - Z0)
+    return total

@@ -19,7 +19,7 @@ import numpy as np
 from partwise.engine import arrays
 from partwise.engine.arrays import StandardArray as Array
 from partwise.engine.arrays import namespace, to_numpy
-from partwise.engine.numeric import dot64
+from partwise.engine.numeric import dot64, inner64
 
 
 class Bound(NamedTuple):
@@ -101,11 +101,14 @@ class Term(ABC):
         """What the term adds to the objective."""
 
     def change(self, new: Array, old: Array) -> float:
-        """value(new) - value(old), by the gradient half-way where that is exact."""
+        """value(new) - value(old), by the gradient half-way where that is exact.
+
+        On a device it may be a number that is still being computed, see `inner64`.
+        """
         if not self.quadratic:
             return self.value(new) - self.value(old)
         slope = self.gradient(0.5 * (new + old))
-        return dot64(arrays.spread(slope, new), new - old)
+        return inner64(arrays.spread(slope, new), new - old)
 
     def gradient(self, Z: Array) -> Array:
         """The derivative with respect to Z."""
@@ -299,12 +302,13 @@ class Ridge(Term):
 class Price(NamedTuple):
     """What lengths l of the columns of U cost as they enter V: at most Σ first l + ½ second l².
 
-    Both have the slope of the cost at l = 1; ``value(l)`` is the cost itself.
+    Both have the slope of the cost at l = 1; ``value(l)`` is the cost itself, on a device a number
+    that may still be computed.
     """
 
     first: Array
     second: Array
-    value: Callable[[Array], float]
+    value: Callable[[Array], Any]
 
 
 class UnitLength(Term):
@@ -329,6 +333,12 @@ class UnitLength(Term):
         self.exact = norm == 2  # a bound that several sweeps may use
 
     def value(self, U: Array) -> float:
+        return float(self._cost(U))
+
+    def change(self, new: Array, old: Array) -> float:
+        return self._cost(new) - self._cost(old)
+
+    def _cost(self, U: Array) -> Any:
         lengths = arrays.float64(self.lengths(U))
         return sum(price.value(lengths) for price in self.prices)
 

@@ -46,6 +46,10 @@ class Products(Protocol):
         """Xᵀ V, (p, k)."""
         ...
 
+    def expect(self, product: str, factor: Array) -> None:
+        """ "dot" or "tdot" with this very factor is likely to come next."""
+        ...
+
     def row_sq_norms(self) -> Array:
         """‖x_i‖², (n,) float64."""
         ...
@@ -235,6 +239,9 @@ class Swept:
     def given(self) -> Any:
         """The dtype of X as the user has it, and of the factors that come back."""
         return self.dtype
+
+    def expect(self, product: str, factor: Array) -> None:
+        """Nothing is prepared."""
 
     def weighing(self, weights: Array | None, n: int) -> Self:
         """Itself, told that it has n rows of these weights, some of them summed."""

@@ -32,7 +32,7 @@ class Csr(NamedTuple):
 class Neighbors:
     """W Z on a device, with the cliques of labels implicit as in `terms.Neighbors`."""
 
-    edges = gathered = None
+    gathered = None
 
     def __init__(self, neighbors: Any, data: OnDevice) -> None:
         W = neighbors.W
@@ -46,6 +46,10 @@ class Neighbors:
             members = np.flatnonzero(neighbors.mask)
             self.codes, self.mask = data.rows(neighbors.codes), data.rows(members)
             self.n_classes = neighbors.members.shape[0]
+
+    @property
+    def edges(self) -> Csr | None:
+        return self.parts if self.codes is None else None
 
     def __call__(self, Z: Array) -> Array:
         out = self.data.multiply(self.W, Z)

@@ -15,7 +15,8 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
-from partwise.engine import arrays, curvature, kernels_torch, numeric, sweeps
+import partwise.engine.data.torch_arrays  # noqa: F401  what tensors register
+from partwise.engine import kernels_torch
 from partwise.engine.arrays import NO_MEMORY, Array, to_numpy
 from partwise.engine.data.base import BackEnd, DataMatrix
 from partwise.engine.data.device import (
@@ -36,6 +37,9 @@ csr_tensor: Any = torch.sparse_csr_tensor
 NARROW = 32
 #: Entries of X from which the products of `kernels_products` pay.
 SPLIT_FROM = 1 << 22
+
+
+NOTHING = ("", None, None)
 
 
 @contextmanager
@@ -86,98 +90,6 @@ def move(X: Any, device: str) -> TorchData | TorchSparse:
         return as_torch_data(tensor.to(device), back=True)
 
 
-# -- what the array API has no name for, or torch does in fewer passes ---------------------------
-
-
-class Functions:
-    """The array API on tensors; a number may stand where only newer releases of it take one."""
-
-    def __init__(self) -> None:
-        self.standard = arrays.compat.array_namespace(torch.empty(0))
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.standard, name)
-
-    def maximum(self, a: Any, b: Any) -> Any:
-        return torch.maximum(a, b) if isinstance(b, torch.Tensor) else a.clamp(min=b)
-
-    def minimum(self, a: Any, b: Any) -> Any:
-        return torch.minimum(a, b) if isinstance(b, torch.Tensor) else a.clamp(max=b)
-
-    def full_like(self, a: Any, value: Any) -> Any:
-        return torch.full_like(a, float(value))
-
-
-arrays.register_namespace(torch.Tensor, Functions())
-in_tensors = curvature.damped_step.dispatch(object)
-
-
-@arrays.to_numpy.register
-def _(a: torch.Tensor) -> Any:
-    a = a.detach().cpu()
-    if a.layout == torch.strided:
-        return a.numpy()
-    # int64 as in the tensor only where it must be: scikit-learn refuses it
-    index = sp.get_index_dtype(maxval=max(a._nnz(), *a.shape))
-    columns, starts = (b.numpy().astype(index) for b in (a.col_indices(), a.crow_indices()))
-    return sp.csr_array((a.values().numpy(), columns, starts), shape=tuple(a.shape))
-
-
-@arrays.contiguous.register
-def _(a: torch.Tensor) -> Array:
-    return a.contiguous()
-
-
-@arrays.joined.register
-def _(first: torch.Tensor, *others: Array) -> Array:
-    if not first.is_cuda:
-        return torch.cat((first, *others), dim=1)
-    return torch.cat([a.t() for a in (first, *others)]).t()  # column by column, see TorchData
-
-
-@arrays.cut.register
-def _(wide: torch.Tensor, begin: int, end: int) -> Array:
-    some = wide[:, begin:end]
-    return some if wide.is_cuda and wide.stride(0) == 1 else some.contiguous()
-
-
-@numeric.inner64.register
-def _(a: torch.Tensor, b: Array) -> Array:
-    return (a * b).sum(dtype=torch.float64)
-
-
-@arrays.extrapolate.register
-def _(new: torch.Tensor, old: Array, weight: float) -> Array:
-    return old.lerp(new, 1 + weight)
-
-
-@arrays.clip_at_zero.register
-def _(out: torch.Tensor) -> Array:
-    return out.clamp_(min=0)
-
-
-@sweeps.sweep.register
-def _(
-    Z: torch.Tensor, C: Array, G: Array, d: Array | None, r: Array, e: Array, times: int,
-    stop: float, enough: float,
-) -> Array:  # fmt: skip
-    if r.shape[1] == 1 and e.shape[1] == 1:  # the kernel has one number a row
-        both = (r.reshape(-1), e.reshape(-1))
-        args = (Z.t(), C.expand(Z.shape).t(), G, d, *both, times, stop, enough / 2)
-        new = kernels_torch.attempt("sweep", Z, *args, k=Z.shape[1])
-        if new is not None:
-            return new.t()
-    return sweeps.sweep_columns(Z, C, G, d, r, e, times, stop, enough)
-
-
-@curvature.damped_step.register
-def _(Z: torch.Tensor, product: Array, H: Array, cost: Array, ridge: Array, sweeps: int) -> Array:
-    args = (Z, product, H, cost, ridge, sweeps)
-    single = Z.dtype == torch.float32
-    found = kernels_torch.attempt("damped", Z, *args, k=Z.shape[1]) if single else None
-    return in_tensors(*args) if found is None else found
-
-
 def csr_parts(X: Any) -> Csr:
     return Csr(X.crow_indices(), X.col_indices(), X.values(), tuple(X.shape))
 
@@ -221,6 +133,8 @@ class OnTensors:
 
 class TorchData(OnTensors, DeviceDense):
     """A dense float32 or float64 tensor."""
+
+    _expected: tuple[str, Any, Any] = NOTHING  # the product that may come, with what it will read
 
     @contextmanager
     def _product(self, what: str) -> Iterator[None]:
@@ -283,8 +197,16 @@ class TorchData(OnTensors, DeviceDense):
         """The product with both sides in two halves; None where that does not run."""
         if kernels_torch.fused(name, self.X) is None or self._halves is None:
             return None
+        (product, expected, ready), self._expected = self._expected, NOTHING
+        ready = ready if product == name and expected is factor else None
         X, scale = self._halves
-        return kernels_torch.attempt(name, self.X, X, factor, scale)
+        return kernels_torch.attempt(name, self.X, X, factor, scale, ready)
+
+    def expect(self, product: str, factor: Array) -> None:
+        if factor.is_cuda and kernels_torch.fused("dot", self.X) is not None and self._halves:
+            X, scale = self._halves
+            ready = kernels_torch.attempt("prepare", self.X, product, X, factor, scale)
+            self._expected = product, factor, ready
 
     def row_sq_residuals(self, V: Array, U: Array) -> Array:
         found = None

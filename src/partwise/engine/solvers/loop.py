@@ -8,13 +8,13 @@ it needs and is sent it, so that who runs it can make those of many starts at on
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from partwise.engine.arrays import StandardArray as Array
-from partwise.engine.arrays import clip_at_zero, extrapolate, namespace
+from partwise.engine.arrays import clip_at_zero, coming, extrapolate, namespace
 from partwise.engine.numeric import norm64
 from partwise.engine.residual import kkt_residual, misfit
 from partwise.engine.solvers.checkpoint import Checkpoint
@@ -204,14 +204,22 @@ def advance(model: Any, state: State, step: Step, settings: Settings, look: bool
         residual = max(residual, kkt_residual(sub, z[second], rho))
     new[second] = move(sub, z[second])
     value = value + sub.change(new[second], z[second]) if by_change else sub.value(new[second])
-    value = float(value)  # the one wait for a device in an iteration
     state.n += 1
-    if settings.guard and not value <= state.value:
+    before, wait = replace(state), coming(value)
+    # a device goes on as if the value were lower, which it mostly is, while its number comes here;
+    # only X waits for it
+    guess = wait is not None and by_change and model.eps > 1e-10
+    if guess:
+        _go_on(model, state, sub, new, z[first], weight, 0.0, settings)
+        model.expect(first, state.y["V"], state.y["U"])
+    value = float(value) if wait is None else wait()  # the one wait for a device in an iteration
+    if settings.guard and not value <= before.value:
+        vars(state).update(vars(before))
         _take_back(state, settings)
     else:
-        fall, state.value, state.failures = state.value - value, value, 0
-        _accept(model, state, sub, new, z[first], weight, settings)
-        _look_ahead(model, state, sub, new, fall, settings)
+        fall, state.value, state.failures = before.value - value, value, 0
+        if not guess:
+            _go_on(model, state, sub, new, z[first], weight, fall, settings)
         if by_change and state.value < 1e5 * model.eps * state.anchor:
             anchor(model, state)
         elif not settings.guard and state.value < 3e5 * model.eps * model.size:
@@ -222,12 +230,21 @@ def advance(model: Any, state: State, step: Step, settings: Settings, look: bool
     return residual
 
 
+def _go_on(
+    model: Any, state: State, sub: Any, new: Point, moved: Array, weight: float, fall: float,
+    settings: Settings,
+) -> None:  # fmt: skip
+    """Accept an iteration that gained ``fall``, and look where the next one begins."""
+    _accept(model, state, new, moved, weight, settings)
+    _look_ahead(model, state, sub, new, fall, settings)
+
+
 def _accept(
-    model: Any, state: State, sub: Any, new: Point, moved: Array, weight: float, settings: Settings
+    model: Any, state: State, new: Point, moved: Array, weight: float, settings: Settings
 ) -> None:
     """Report the point that ``new[second]`` ends, and begin the next iteration beyond it.
 
-    ``sub`` is the subproblem of the second factor with ``moved``, the first one, fixed.
+    ``moved`` is the first factor, beyond its own step.
     """
     first, second = tuple(settings.order)
     x = {first: moved, second: new[second]}
@@ -246,6 +263,8 @@ def _look_ahead(
     model: Any, state: State, sub: Any, new: Point, fall: float, settings: Settings
 ) -> None:
     """By how much the objective is higher where the next iteration begins.
+
+    ``sub`` is the subproblem of the second factor.
 
     Measured only where it is needed: a difference of two values, which is cheaper, has an error of
     about eps ½‖X‖², and in float64 will do while an iteration gains far more than that.

@@ -24,13 +24,11 @@ from partwise.engine import arrays
 from partwise.engine.arrays import StandardArray as Array
 from partwise.engine.arrays import namespace, none, spread
 from partwise.engine.curvature import damped_step
-from partwise.engine.numeric import floor, ratio, threads_for
+from partwise.engine.numeric import floor, ratio
 from partwise.engine.subproblems import Divergence, Quadratic, Subproblem
-from partwise.engine.sweeps import join_ridge, sweep_rows
+from partwise.engine.sweeps import sweep_graph, sweep_rows
 from partwise.engine.terms import Term
 
-#: Groups of rows that take turns under a graph, at most: a row sees where most neighbours are.
-GROUPS = 32
 #: Curvature of an entry that is held: far above any Hessian, and its products stay finite.
 STIFF = 1e30
 
@@ -168,26 +166,25 @@ def _costs(sub: Divergence, terms: Sequence[Term], Z: Array) -> tuple[Array, Arr
 def _hals(sub: Quadratic, Z: Array, *, stop: float = 0.1, order: Array | None = None) -> Array:
     """Exact coordinate steps, `sub.sweeps` of them or until a sweep moves little.
 
-    Rows of a graph take turns where its edges are in memory; other terms enter through their
-    bound, which is renewed between sweeps unless it holds for all of them.
+    A graph whose edges are at hand has sweeps of its own; other terms enter through their bound,
+    which is renewed between sweeps unless it holds for all of them.
     """
     if sub.descends:  # rows coupled by a kernel: gradients do better
         return sub.descend(Z, 2)
     Z = Z.copy() if isinstance(Z, np.ndarray) else Z
-    graph = _taking_turns(sub.terms, Z) if order is None else None
-    terms = [term for term in sub.terms if term is not graph]
-    kept = all(term.exact for term in terms) and sub.held is None
+    graph = _taking_turns(sub.terms) if order is None and sub.held is None else None
+    if graph is not None:
+        C, r, _ = bounded(sub, [term for term in sub.terms if term is not graph], Z)
+        found = sweep_graph(Z, C, sub.G, sub.d, r, graph, sub.sweeps, stop)
+        if found is not None:
+            return found
+    kept = all(term.exact for term in sub.terms) and sub.held is None
     rounds, sweeps = (1, sub.sweeps) if kept else (max(1, sub.sweeps), 1)
     for _ in range(rounds):
-        C, r, near = bounded(sub, terms, Z)
+        C, r, near = bounded(sub, sub.terms, Z)
         if sub.held is not None:  # so curved that it does not move
             near = sub.held * STIFF if near is None else near + sub.held * STIFF
-        if graph is None:
-            Z = sweep_rows(Z, C, sub.G, sub.d, r, sweeps, stop, order, near=near)
-        else:
-            edges = graph.edges
-            assert edges is not None and near is None
-            _sweep_graph(Z, C, sub.G, sub.d, r, edges, sweeps, stop)
+        Z = sweep_rows(Z, C, sub.G, sub.d, r, sweeps, stop, order, near=near)
     return Z
 
 
@@ -207,32 +204,11 @@ def bounded(sub: Quadratic, terms: Sequence[Term], Z: Array) -> tuple[Array, Arr
     return C, r, near
 
 
-def _taking_turns(terms: Sequence[Term], Z: Array) -> Term | None:
-    """The one graph whose rows can take turns; no other term may have a bound around Z."""
-    if not isinstance(Z, np.ndarray):
-        return None
+def _taking_turns(terms: Sequence[Term]) -> Term | None:
+    """The one graph whose edges are at hand; no other term may have a bound around Z."""
     graphs = [term for term in terms if term.edges is not None]
     rest = [term for term in terms if term not in graphs]
     return graphs[0] if len(graphs) == 1 and all(term.exact for term in rest) else None
-
-
-def _sweep_graph(
-    Z: Array, C: Array, G: Array, d: Array | None, r: Array, graph: tuple[Any, float],
-    rounds: int, stop: float,
-) -> None:  # fmt: skip
-    from partwise.engine import kernels
-
-    W, scale = graph
-    n, k = Z.shape
-    G, r = join_ridge(G, d, r)
-    C, G = np.ascontiguousarray(C, Z.dtype), np.ascontiguousarray(G, Z.dtype)
-    d = np.ones(1, Z.dtype) if d is None else d
-    arrays = (W.indptr, W.indices, W.data.astype(Z.dtype, copy=False), Z.dtype.type(scale))
-    blocks = -(-n // (GROUPS * kernels.LANES))  # of a group; full ones, idle lanes cost as much
-    groups = -(-n // (blocks * kernels.LANES)) if blocks else 1
-    threads = threads_for(float(n) * k * k * rounds)
-    run = kernels.hals_graph if threads == 1 else kernels.hals_graph_parallel
-    run(Z, C, G, d, np.ascontiguousarray(r, Z.dtype), *arrays, groups, rounds, stop)
 
 
 def _nesterov(sub: Quadratic, Z: Array, *, inner_iter: int = 10) -> Array:
