@@ -40,7 +40,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.run", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     size = parser.add_mutually_exclusive_group()
-    size.add_argument("--full", action="store_true", help="all cases, five runs")
+    size.add_argument("--full", action="store_true", help="all cases, slow peers too")
     size.add_argument("--quick", action="store_true", help="small data: a trial of the harness")
     parser.add_argument("--out", type=Path, default=HERE / "results", help="folder of the results")
     parser.add_argument("--cases", nargs="+", metavar="PART", help="only these parts")

@@ -58,7 +58,7 @@ class Settings:
 SIZES = {
     "quick": Settings("quick", runs=2, patience=20, limit=20),
     "bench": Settings("bench", runs=3, patience=8, limit=12, minutes=9),
-    "full": Settings("full", runs=5, patience=300, limit=300),
+    "full": Settings("full", runs=3, patience=60, limit=120),
 }
 
 
