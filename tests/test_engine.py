@@ -12,7 +12,7 @@ import partwise
 import reference
 from partwise.engine import kernels, numeric
 from partwise.engine.data import SMALL_SPARSE, as_data, blocks, dense
-from partwise.engine.data.dense import DenseData
+from partwise.engine.data.dense import LINE, DenseData, lined
 from partwise.engine.data.sparse import SparseData
 from partwise.engine.graph_terms import Graph, GraphDivergence, Neighbors
 from partwise.engine.losses import Beta, Frobenius, KullbackLeibler
@@ -162,6 +162,15 @@ class TestProducts:
                 np.testing.assert_allclose(
                     xlogy, now.sum(axis=1), rtol=10 * SUMS[dtype], atol=10 * SUMS[dtype]
                 )
+
+
+@pytest.mark.parametrize("width", [0, 1, 16, 1021, 1024])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_rows_begin_on_cache_lines(width, dtype):
+    room = lined(3, width, np.dtype(dtype))
+    places = [row.ctypes.data for row in room]
+    assert room.shape[1] >= width and not any(place % LINE for place in places)
+    assert len({place % 4096 for place in places}) == 3  # stores to one do not hold up loads
 
 
 def test_small_sparse_is_made_dense_and_large_is_not():

@@ -13,6 +13,16 @@ from partwise.engine.numeric import Array, floor, in_threads, threads_for
 
 #: Multiply-adds of a second-order sweep from which single precision pays.
 ROUGH_WORK = 5e6
+#: Bytes of a cache line: a vector that lies across two takes twice as long to load or store.
+LINE = 64
+
+
+def lined(rows: int, width: int, dtype: np.dtype[Any]) -> Array:
+    """Room for so many rows, or more: each begins on a cache line, no two alike within a page."""
+    size = (-(-width * dtype.itemsize // LINE) + 1) * LINE
+    room = np.empty(rows * size + LINE, np.uint8)
+    begin = -room.ctypes.data % LINE
+    return room[begin : begin + rows * size].view(dtype).reshape(rows, -1)
 
 
 #: Entries of X from which its products with few columns have kernels of their own, which take a
@@ -182,17 +192,19 @@ class DenseData(InNumpy):
         Z = Z.copy()
         rough = rough and self._size * Z.shape[1] >= ROUGH_WORK
         # float32 has twice the numbers in a vector, and divides them faster still
-        B = np.ascontiguousarray(B.T, dtype=np.float32 if rough else self.dtype)
+        dtype = np.dtype(np.float32) if rough else self.dtype
+        basis = lined(Z.shape[1], len(B), dtype)
+        basis[:, : len(B)] = B.T
         # floors are 1e-30 and 1e-12 of the mean of X
-        low = self._low if B.dtype == self.dtype else max(1e18 * self._low, floor(B.dtype))
+        low = self._low if dtype == self.dtype else max(1e18 * self._low, floor(dtype))
 
         def run(lo: int, hi: int) -> None:
-            room = [np.empty(X.shape[1], B.dtype) for _ in range(3)]
+            room = lined(3, len(B), dtype)
             for part in blocks.row_blocks(hi - lo, X.shape[1]):
                 rows = slice(lo + part.start, lo + part.stop)
                 prices = (a if len(a) == 1 else a[rows] for a in (cost, ridge))
-                here = np.ascontiguousarray(X[rows], B.dtype)  # one layout: compiled once
-                kernels.newton_dense(here, Z[rows], B, *prices, sweeps, B.dtype.type(low), *room)
+                here = np.ascontiguousarray(X[rows], dtype)  # one layout: compiled once
+                kernels.newton_dense(here, Z[rows], basis, *prices, sweeps, dtype.type(low), room)
 
         in_threads(run, len(Z), 1, threads_for(20.0 * X.size * Z.shape[1]))
         if not transposed:

@@ -221,16 +221,19 @@ def newton_rows(indptr, indices, data, Z, U, cost, ridge, sweeps, xlogy, want_lo
 
 
 @nb.njit(**OPTIONS)
-def newton_dense(X, Z, B, cost, ridge, sweeps, low, x, y, r):
-    """`newton_rows` for rows of a dense X where nearly every coordinate moves; in place.
+def newton_dense(X, Z, B, cost, ridge, sweeps, low, room):
+    """`newton_rows` for rows of a dense X, many of whose coordinates move; in place.
 
-    B is the basis as (k, m), contiguous: a change of y and the sums for the next coordinate share
-    one pass, in the precision of B, which may be lower than that of Z. x, y and r (m,) are room to
-    work in. Two of them are written in that pass, not three: more would need more alias checks
-    than the compiler makes before it gives up on vectors.
+    B is the basis as (k, p or more), contiguous: a change of y and the sums for the next coordinate
+    share one pass, in the precision of B, which may be lower than that of Z. That pass writes y
+    alone, since loads and stores cost as much as the division. So x/y is not kept up to date, and a
+    coordinate at zero is judged by what it was when the sweep began.
+
+    ``room`` (3, p or more) is room to work in. It and B are best laid out by `lined`.
     """
-    k, m = B.shape
-    zero, one, near = B.dtype.type(0), B.dtype.type(1), B.dtype.type(1e-3)
+    k, m = B.shape[0], X.shape[1]
+    zero, one, near = B.dtype.type(0), B.dtype.type(1), B.dtype.type(1 - 1e-3)
+    x, y, r = room[0], room[1], room[2]
     for i in range(Z.shape[0]):
         z = Z[i]
         paid, curved = i if cost.shape[0] > 1 else 0, i if ridge.shape[0] > 1 else 0
@@ -239,45 +242,39 @@ def newton_dense(X, Z, B, cost, ridge, sweeps, low, x, y, r):
             y[e] = low
         for j in range(k):
             own, b = B.dtype.type(z[j]), B[j]
-            for e in range(m):
-                y[e] += own * b[e]
-        for e in range(m):
-            r[e] = x[e] / y[e]
+            if own != 0:
+                for e in range(m):
+                    y[e] += own * b[e]
         change, last = zero, B[0]
-        for step in range(sweeps * k):
-            j = step % k
-            b, old, a = B[j], z[j], cost[paid, j]
-            price = ridge[curved, j if ridge.shape[1] > 1 else 0]
-            N, h = zero, zero
-            if change != 0:
+        for _ in range(sweeps):
+            for e in range(m):
+                t = max(y[e] + change * last[e], low)
+                y[e] = t
+                r[e] = x[e] / t
+            change = zero
+            for j in range(k):
+                b, old, a = B[j], z[j], cost[paid, j]
+                if old == 0.0:
+                    N = zero
+                    for e in range(m):
+                        N += r[e] * b[e]
+                    if N <= a:
+                        continue
+                N, h = zero, zero
                 for e in range(m):
                     t = max(y[e] + change * last[e], low)
-                    inverse = one / t
-                    q = x[e] * inverse
                     y[e] = t
-                    r[e] = q
-                    q *= b[e]
-                    N += q
-                    h += q * (inverse * b[e])
-                change = zero
-                if old == 0.0 and N <= a:
-                    continue
-            else:
-                for e in range(m):
-                    N += r[e] * b[e]
-                if old == 0.0 and N <= a:
-                    continue
-                for e in range(m):
-                    h += r[e] * b[e] * (b[e] / y[e])
-            new = _hyperbola(np.float64(N), np.float64(h), a, price, np.float64(old))
-            if new <= 0.0:
-                new = 0.0
-                if old > 0.0:
-                    part = B.dtype.type(old)
+                    q = b[e] * (one / t)
+                    s = x[e] * q
+                    N += s
+                    h += s * q
+                price = ridge[curved, j if ridge.shape[1] > 1 else 0]
+                new = _hyperbola(np.float64(N), np.float64(h), a, price, np.float64(old))
+                if new <= 0.0:
+                    part, alone = B.dtype.type(old), 0
                     for e in range(m):
-                        # this coordinate is nearly all there is at e: shrink, do not leave log 0
-                        if x[e] > 0 and y[e] - part * b[e] <= near * y[e]:
-                            new = 0.1 * old
-                            break
-            change, last = B.dtype.type(new - old), b
-            z[j] = new
+                        alone += (x[e] > 0) & (part * b[e] >= near * y[e])
+                    # it is nearly all there is at some e: shrink, do not leave log 0
+                    new = 0.1 * old if alone else 0.0
+                change, last = B.dtype.type(new - old), b
+                z[j] = new
