@@ -77,7 +77,7 @@ def _hyperbola(N, h, a, ridge, old):
 
 
 @nb.njit(**HELPER)
-def _newton_row(x, y, inv, r, B, m, z, a, ridge, sweeps):
+def _newton_row(x, y, inv, r, begun, B, m, z, a, ridge, sweeps):
     """One-dimensional second-order steps on f(z) = Σ_j (a_j + ½ ridge_j z_j) z_j - Σ_e x_e log y_e.
 
     y = B z, inv = 1/y and r = x/y are kept up to date, so that a division is paid for only where a
@@ -86,6 +86,9 @@ def _newton_row(x, y, inv, r, B, m, z, a, ridge, sweeps):
     p/(q + z) that has N's value and slope, and z moves to the root of the model. Because 1/N is
     concave in z, the root is never right of the minimiser, and from the right it is nearer to it
     than Newton's step.
+
+    A coordinate at zero moves if r as the sweep has ``begun`` says so: `newton_dense`, which takes
+    the same steps, has no other.
     """
     k = z.shape[0]
     one = z.dtype.type(1)
@@ -93,17 +96,22 @@ def _newton_row(x, y, inv, r, B, m, z, a, ridge, sweeps):
         inv[e] = one / y[e]
         r[e] = x[e] * inv[e]
     for _ in range(sweeps):
+        for e in range(m):
+            begun[e] = r[e]
         for j in range(k):
             b = B[j]
             old = z[j]
-            N = 0.0
+            if old == 0.0:
+                N = 0.0
+                for e in range(m):
+                    N += begun[e] * b[e]
+                if N <= a[j]:
+                    continue
+            N, h = 0.0, 0.0
             for e in range(m):
-                N += r[e] * b[e]
-            if old == 0.0 and N <= a[j]:
-                continue
-            h = 0.0
-            for e in range(m):
-                h += r[e] * b[e] * (inv[e] * b[e])
+                q = r[e] * b[e]
+                N += q
+                h += q * (inv[e] * b[e])
             new = _hyperbola(N, h, a[j], ridge[j], old)
             if new <= 0.0:
                 new = 0.0
@@ -142,6 +150,7 @@ def _newton_range(indptr, indices, data, Z, U, cost, ridge, sweeps, xlogy, want_
     x = np.empty(width, Z.dtype)
     inv = np.empty(width, Z.dtype)
     r = np.empty(width, Z.dtype)
+    begun = np.empty(width, Z.dtype)
     a = np.empty(k, np.float64)
     price = np.empty(k, np.float64)
     for i in range(lo, hi):
@@ -162,7 +171,7 @@ def _newton_range(indptr, indices, data, Z, U, cost, ridge, sweeps, xlogy, want_
         for other in range(k):
             a[other] = cost[0 if cost.shape[0] == 1 else i, other]
         _spread(ridge, i, price)
-        _newton_row(x, y, inv, r, B, m, z, a, price, sweeps)
+        _newton_row(x, y, inv, r, begun, B, m, z, a, price, sweeps)
         s = 0.0
         if want_log:
             for e in range(m):
