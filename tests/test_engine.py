@@ -251,6 +251,17 @@ def test_hals_rows_is_coordinate_descent(rng, n, k, weighted, dtype):
     np.testing.assert_allclose(Z, expected, rtol=10 * SUMS[dtype], atol=10 * SUMS[dtype])
 
 
+def test_hals_rows_sees_nothing_of_the_rows_before(rng):
+    for k in (8, 4):
+        Z, C, G, d, r = quadratic_problem(rng, 64, k, np.float64, weighted=False)
+        kernels.hals_rows(Z, C * np.nan, G, d, r, r, 1, 0.0, 0.0)
+        assert np.isnan(Z).any()  # nor is what is no number made one
+    Z, C, G, d, r = quadratic_problem(rng, 30, 5, np.float64, weighted=False)
+    expected = slow_coordinate_descent(Z, C, G, d, r, 3)
+    kernels.hals_rows(Z, C, G, d, r, r, 3, 0.0, 0.0)
+    np.testing.assert_allclose(Z, expected, rtol=1e-10)
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_hals_rows_ends_at_the_non_negative_least_squares_solution(rng, dtype):
     B, X = rng.uniform(size=(20, 5)), rng.uniform(-1, 1, (30, 20))
