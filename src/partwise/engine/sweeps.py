@@ -24,6 +24,9 @@ ROWS = 64  # rows of a block of the compiled kernel, whose share ``enough`` is
 PIVOT, FEW, MANY = 32, 10, 50_000
 #: Groups of rows that take turns under a graph, at most: a row sees where most neighbours are.
 GROUPS = 32
+#: The least eigenvalue of the cosines between parts that are nearly collinear: sweeps take about
+#: its inverse, and below the first of these numbers it is rounding.
+COLLINEAR = (1e-12, 1e-3)
 
 
 def sweep_rows(
@@ -138,6 +141,15 @@ def _(
     for rows in np.array_split(np.flatnonzero(far > enough / ROWS), 1 + len(Z) // MANY):
         _pivot(Z, C, G, d, r, rows, sweeps, stop, enough)
     return Z
+
+
+def nearly_collinear(G: Array) -> bool:
+    """Whether parts with these products are almost, but not quite, dependent."""
+    lengths = np.sqrt(np.diag(G))
+    if not lengths.all():
+        return False
+    low, high = COLLINEAR
+    return low < float(np.linalg.eigvalsh(G / np.outer(lengths, lengths))[0]) < high
 
 
 def solve_rows(

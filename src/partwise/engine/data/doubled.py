@@ -13,10 +13,7 @@ from partwise.engine.data.dense import DenseData
 from partwise.engine.data.sparse import SparseData
 from partwise.engine.numeric import Array
 
-#: Share of ‖X‖² beyond its mean's direction below which products in float32 hide the gradient;
-#: curvature of a graph beside parts of length one from which steps are below a code's last digit.
-LEAST_BEYOND, MOST_CURVED = 1e-4, 1e5
-#: Rows that are looked at for the first, at least; more where they are short.
+#: Rows that `beyond_mean` looks at, at least; more where they are short.
 LOOKED_AT = 20
 
 
@@ -54,22 +51,19 @@ class DoubleSparse(FromSingle, SparseData):  # type: ignore[misc]
     """CSR brought to float64."""
 
 
-def doubled(data: DataMatrix, curvature: float = 0.0) -> DataMatrix:
-    """``data``, with products in float64 where those of float32 would hide the way down.
-
-    ``curvature`` is what a graph adds to that of the loss beside parts of length one. Arrays
-    elsewhere than in memory stay as they are.
-    """
+def in_double(data: DataMatrix) -> DataMatrix:
+    """``data`` with products in float64, if it is float32 in memory."""
     if type(data) not in (DenseData, SparseData) or data.dtype != np.float32:
         return data
     X: Any = data.whole()
-    if curvature <= MOST_CURVED and beyond_mean(X) >= LEAST_BEYOND:
-        return data
     return DoubleSparse(X.astype(np.float64)) if sp.issparse(X) else DoubleDense(X)
 
 
-def beyond_mean(X: Any) -> float:
-    """The share of ‖X‖² that no multiple of the mean explains, from some of the rows."""
+def beyond_mean(data: DataMatrix) -> float:
+    """The share of ‖X‖² that no multiple of its mean explains, from some rows; 1 if elsewhere."""
+    if type(data) not in (DenseData, SparseData):
+        return 1.0
+    X: Any = data.whole()
     n, size = X.shape[0], X.nnz if sp.issparse(X) else X.size
     rows = max(LOOKED_AT, blocks.BLOCK_ENTRIES * n // max(1, size))
     X = X[:: -(-n // rows)].astype(np.float64)

@@ -12,7 +12,7 @@ from partwise.engine.problem import FactorModel
 from partwise.engine.residual import kkt_residual
 from partwise.engine.solvers.steps import Step, bounded, hals
 from partwise.engine.subproblems import Filled, Quadratic, Subproblem
-from partwise.engine.sweeps import solve_rows, sweep_rows
+from partwise.engine.sweeps import nearly_collinear, solve_rows, sweep_rows
 
 
 def start_codes(data: Any, k: int) -> Array:
@@ -26,8 +26,10 @@ def solve_quadratic(sub: Quadratic, Z: Array, tol: float, scale: float) -> Array
     """Coordinate descent to the end, for terms whose bound holds for a whole solve.
 
     ``scale`` is ‖X‖²: a block of rows is done when a sweep moves V Uᵀ by less than its share of
-    (tol/100)² of that.
+    (tol/100)² of that. Where parts are nearly collinear that is far from the end.
     """
+    if isinstance(Z, np.ndarray) and Z.dtype == np.float64 and nearly_collinear(sub.G):
+        return solve_exactly(sub, Z)
     Z = Z.copy() if isinstance(Z, np.ndarray) else Z
     C, r, _ = bounded(sub, sub.terms, Z)
     # below its rounding V Uᵀ moves for ever

@@ -26,7 +26,7 @@ from partwise.engine.arrays import namespace, none, spread
 from partwise.engine.curvature import damped_step
 from partwise.engine.numeric import floor, ratio
 from partwise.engine.subproblems import Divergence, Quadratic, Subproblem
-from partwise.engine.sweeps import sweep_graph, sweep_rows
+from partwise.engine.sweeps import nearly_collinear, solve_rows, sweep_graph, sweep_rows
 from partwise.engine.terms import Term
 
 #: Curvature of an entry that is held: far above any Hessian, and its products stay finite.
@@ -163,14 +163,20 @@ def _costs(sub: Divergence, terms: Sequence[Term], Z: Array) -> tuple[Array, Arr
     return cost, ridge
 
 
-def _hals(sub: Quadratic, Z: Array, *, stop: float = 0.1, order: Array | None = None) -> Array:
+def _hals(
+    sub: Quadratic, Z: Array, *, stop: float = 0.1, order: Array | None = None, exact: bool = False
+) -> Array:
     """Exact coordinate steps, `sub.sweeps` of them or until a sweep moves little.
 
     A graph whose edges are at hand has sweeps of its own; other terms enter through their bound,
-    which is renewed between sweeps unless it holds for all of them.
+    which is renewed between sweeps unless it holds for all of them. ``exact`` asks for the minimum
+    itself where parts are nearly collinear: sweeps creep there, and look as if they stood.
     """
     if sub.descends:  # rows coupled by a kernel: gradients do better
         return sub.descend(Z, 2)
+    if exact and _is_plain(sub, Z) and nearly_collinear(sub.G):
+        C, r, _ = bounded(sub, sub.terms, Z)
+        return solve_rows(Z, C, sub.G, sub.d, r, 2000, 1e-9)
     Z = Z.copy() if isinstance(Z, np.ndarray) else Z
     graph = _taking_turns(sub.terms) if order is None and sub.held is None else None
     if graph is not None:
@@ -186,6 +192,12 @@ def _hals(sub: Quadratic, Z: Array, *, stop: float = 0.1, order: Array | None = 
             near = sub.held * STIFF if near is None else near + sub.held * STIFF
         Z = sweep_rows(Z, C, sub.G, sub.d, r, sweeps, stop, order, near=near)
     return Z
+
+
+def _is_plain(sub: Quadratic, Z: Array) -> bool:
+    """Whether rows are problems of their own, known exactly."""
+    whole = not sub.local and sub.held is None and all(term.exact for term in sub.terms)
+    return whole and isinstance(Z, np.ndarray) and Z.dtype == np.float64
 
 
 def bounded(sub: Quadratic, terms: Sequence[Term], Z: Array) -> tuple[Array, Array, Array | None]:

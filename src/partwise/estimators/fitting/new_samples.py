@@ -11,11 +11,13 @@ from sklearn.utils import check_random_state
 
 from partwise.engine.arrays import to_numpy
 from partwise.engine.data import DataMatrix
+from partwise.engine.data.doubled import in_double
 from partwise.engine.graph_terms import Anchored, AnchoredDivergence
 from partwise.engine.numeric import Array
 from partwise.engine.problem import FactorModel
 from partwise.engine.robust import RowLengths
 from partwise.engine.solvers.codes import solve_codes, start_codes
+from partwise.engine.sweeps import nearly_collinear
 from partwise.estimators import _inputs
 from partwise.estimators._progress import full_device
 from partwise.estimators.fitting.checking import check_matrix, solver_for, tame
@@ -52,7 +54,9 @@ def code(estimator: Any, X: Any, graph: Any = None) -> Coded:
     with full_device(what.whom):
         X = check_matrix(estimator, what, X, reset=False)
         tamed = tame(what, X)
-        model = code_model(estimator, what, tamed.data, X, graph, tamed.factor)
+        H = to_numpy(estimator.components_).astype(np.float64)
+        data = in_double(tamed.data) if nearly_collinear(H @ H.T) else tamed.data
+        model = code_model(estimator, what, data, X, graph, tamed.factor)
         return Coded(model, *solve_new(estimator, what, model, tamed.factor), tamed.factor)
 
 

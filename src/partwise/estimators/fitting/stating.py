@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from partwise.engine.data import DataMatrix
-from partwise.engine.data.doubled import doubled
+from partwise.engine.data.doubled import beyond_mean, in_double
 from partwise.engine.graph_terms import GraphDivergence
 from partwise.engine.problem import FactorModel
 from partwise.engine.solvers.loop import Settings
@@ -22,13 +22,20 @@ from partwise.estimators.fitting.terms import shared_rows, terms_on_codes, terms
 from partwise.knowledge.graph.neighborhood import learn_neighborhood
 from partwise.knowledge.probabilities import propagate
 
+#: Share of ‖X‖² beyond multiples of its mean below which parts are nearly one direction: their
+#: products cancel, in float32 to nothing. And the curvature of a graph beside parts of length one
+#: from which steps are below the last digit of a code in float32.
+LEAST_BEYOND, MOST_CURVED = 1e-2, 1e5
+
 
 def state(what: Description, checked: Checked) -> Problem:
     """The problem that a description makes of data."""
     k, solver = checked.k, checked.solver
     knowledge = with_graph(what, checked)
     pieces = objective(what, checked.data, k, knowledge)
-    data = doubled(checked.data, joined(pieces))
+    data, alike = checked.data, beyond_mean(checked.data) < LEAST_BEYOND
+    if alike or joined(pieces) > MOST_CURVED:
+        data = in_double(data)
     if data is not checked.data:
         checked = replace(checked, data=data)
         pieces = objective(what, data, k, knowledge)
@@ -46,7 +53,7 @@ def state(what: Description, checked: Checked) -> Problem:
         has_values = model.constant == 0 and bool(model.R.row_sums().any())
         _validate.check_scale(model.constant, has_values, what.whom)
     settings = settings_for(what, solver, model)
-    makes = starts(what, checked, model, known, lambda rng: step_for(what, solver, rng))
+    makes = starts(what, checked, model, known, lambda rng: step_for(what, solver, rng, alike))
     return Problem(model, k, solver, settings, makes, knowledge, known)
 
 
@@ -139,8 +146,10 @@ def settings_for(what: Description, solver: str, model: FactorModel) -> Settings
     )
 
 
-def step_for(what: Description, solver: str, rng: np.random.RandomState) -> Step:
-    """The step that a solver takes."""
+def step_for(
+    what: Description, solver: str, rng: np.random.RandomState, alike: bool = False
+) -> Step:
+    """The step that a solver takes; samples that are all ``alike`` make parts that are."""
     if what.project:
         return projected
     if solver == "mu" and what.mu_rule == "lin":
@@ -149,4 +158,4 @@ def step_for(what: Description, solver: str, rng: np.random.RandomState) -> Step
         return shuffled(rng)
     if solver == "nesterov" and what.inner_iter is not None:
         return make_step("nesterov", inner_iter=what.inner_iter)
-    return make_step(solver)
+    return make_step(solver, exact=True) if solver == "hals" and alike else make_step(solver)
