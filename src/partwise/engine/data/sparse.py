@@ -48,6 +48,10 @@ class SparseData(DenseData):
         return np.asarray(X.sum(axis=1), dtype=np.float64).ravel()
 
     def row_sq_norms(self) -> Array:
+        return self._squares
+
+    @cached_property
+    def _squares(self) -> Array:
         return self._sums(np.square(self.X.data, dtype=np.float64))
 
     def row_sums(self) -> Array:
