@@ -135,7 +135,7 @@ def test_a_full_gpu(place, forms, monkeypatch):
     models = [
         partwise.NMF(2, max_iter=3, tol=0),
         partwise.CNMF(2, max_iter=3, tol=0),
-        partwise.GNMF(2, max_iter=3, tol=0, solver="mu"),
+        partwise.GNMF(3, max_iter=3, tol=0, solver="mu"),
     ]
     monkeypatch.setattr(place, full)
     stopped = 0

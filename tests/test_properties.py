@@ -70,6 +70,10 @@ def problems():
     )
 
 
+# its history is moved by 1.5e-8 to end at 4e-25, which rounds
+ONE_FEATURE = np.float32([[2363.4805, 0, 3, 7912.6089, 1.01, 2, 2578.6104, 873.84955, 100]]).T
+
+
 def fit(X, solver, loss, k, init="random", *, max_iter=8, **params):
     if init.startswith("nndsvd") and k > min(X.shape):
         init = "random"
@@ -86,6 +90,7 @@ def fit(X, solver, loss, k, init="random", *, max_iter=8, **params):
     (np.zeros((1, 1)), ("newton", KL), 1, "nndsvda", True, 0.0, 0.0),
 )
 @example((np.zeros((3, 2), np.float32), ("hals", "frobenius"), 5, "random", False, 1e-3, 1.0))
+@example((ONE_FEATURE, ("hals", "frobenius"), 1, "kmeans", False, 0.0, 0.5))
 def test_any_fit_is_finite_non_negative_and_honest(problem):
     X, (solver, loss), k, init, sparse, alpha, ratio = problem
     model = fit(

@@ -387,6 +387,6 @@ def anchor(model: Any, state: State) -> None:
     """
     exact = model.exact_value(state.x["V"], state.x["U"], state.value)
     shift = exact - state.value
-    state.history[:] = [value + shift for value in state.history]
+    state.history[:] = [max(value + shift, exact) for value in state.history]  # a sum rounds
     least = model.least * model.size
     state.value, state.anchor = exact, exact if exact > least else 0.0
