@@ -115,7 +115,9 @@ class Workers:
         size = sum(a.nbytes for a in constants if isinstance(a, np.ndarray))
         workers = sorted(set(self.homes))
         if size > SCATTER:
-            sent = client.scatter([constants], broadcast=True, hash=False, workers=workers)[0]
+            # to one, from which the others fetch it: a broadcast to a worker that is gone never
+            # ends, and while it lasts the scheduler begins no other
+            sent = client.scatter([constants], hash=False, workers=workers[:1])[0]
             self.moved["out"] += size * len(workers)
         else:
             sent = constants
