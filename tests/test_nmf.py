@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import subprocess
 import sys
+import tracemalloc
 import warnings
 from functools import cache, partial
 
@@ -1273,6 +1274,7 @@ def test_without_scikit_learns_callbacks_a_fit_runs_and_set_callbacks_says_why()
     """scikit-learn before 1.9 has none; a module that is absent stands in for it."""
     code = """
 import sys
+import tracemalloc
 import importlib.util
 import sklearn
 found = importlib.util.find_spec
@@ -1290,3 +1292,15 @@ except ImportError as error:
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert "needs scikit-learn 1.9" in done.stdout, done.stderr
+
+
+def test_a_fit_takes_little_beside_X(rng):
+    """Neither its checks nor its looks make an array of X's shape; a mask would be a quarter."""
+    X = rng.random((4000, 1500), dtype=np.float32)
+    model = NMF(3, max_iter=2, tol=0, init="random", random_state=0)
+    model.fit(X[:500])
+    tracemalloc.start()
+    model.fit(X)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 0.2 * X.nbytes

@@ -20,8 +20,9 @@ from partwise.engine.arrays import Array, float64, namespace, ones, spread
 from partwise.engine.numeric import inner64, threads_for
 
 ROWS = 64  # rows of a block of the compiled kernel, whose share ``enough`` is
-#: From this width on, rows that move on after FEW + k/4 sweeps end by pivoting, MANY at a time.
-PIVOT, FEW, MANY = 32, 10, 50_000
+#: From this width on, rows that move on after FEW + k/4 sweeps end by pivoting, MANY entries at a
+#: time, since that is done in copies, in float64.
+PIVOT, FEW, MANY = 32, 10, 500_000
 #: Groups of rows that take turns under a graph, at most: a row sees where most neighbours are.
 GROUPS = 32
 #: The least eigenvalue of the cosines between parts that are nearly collinear: sweeps take about
@@ -137,8 +138,11 @@ def _(
     _descend(Z, C, G, d, r, e, few, stop, enough)
     before = Z.copy()
     _descend(Z, C, G, d, r, e, 1, stop, enough)
-    far = (np.square(Z - before) * (d[:, None] * np.diag(G) + r)).sum(axis=1)
-    for rows in np.array_split(np.flatnonzero(far > enough / ROWS), 1 + len(Z) // MANY):
+    before -= Z
+    before *= before
+    before *= d[:, None] * np.diag(G) + r
+    far = before.sum(axis=1)
+    for rows in np.array_split(np.flatnonzero(far > enough / ROWS), 1 + Z.size // MANY):
         _pivot(Z, C, G, d, r, rows, sweeps, stop, enough)
     return Z
 
@@ -163,7 +167,7 @@ def solve_rows(
     d = ones(Z, 1) if d is None else d
     Z, C, G, r = (np.array(Z), *(np.ascontiguousarray(a, Z.dtype) for a in (C, G, r)))
     _descend(Z, C, G, d, r, r, FEW, stop, 0.0)
-    for rows in np.array_split(np.arange(len(Z)), 1 + len(Z) // MANY):
+    for rows in np.array_split(np.arange(len(Z)), 1 + Z.size // MANY):
         _pivot(Z, C, G, d, r, rows, sweeps, stop, 0.0, ridge=100.0)
     return Z
 

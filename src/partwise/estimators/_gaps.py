@@ -81,10 +81,8 @@ def masked(base: DataMatrix, places: DataMatrix, *, seen: bool) -> Any:
     return MaskedData(base, Lack(places, seen=seen))
 
 
-def is_missing(values: Array, missing_values: float | None) -> Array:
+def is_missing(values: Array, missing_values: float) -> Array:
     """Where values stand for an entry that was not seen."""
-    if missing_values is None:
-        return np.zeros(values.shape, dtype=bool)
     return np.isnan(values) if np.isnan(missing_values) else values == missing_values
 
 
@@ -93,6 +91,8 @@ def without_gaps(X: Any, missing_values: float | None) -> tuple[Any, Any, bool]:
 
     A sparse X without entries for zeros names the hidden ones, unless zeros are what is hidden.
     """
+    if missing_values is None:
+        return sp.csr_array(X) if sp.issparse(X) else X, None, False
     if not sp.issparse(X):
         hidden = is_missing(X, missing_values)
         return (

@@ -29,7 +29,7 @@ def warn(message: str, category: type[Warning] = UserWarning) -> None:
 def check_finite(X: Any) -> None:
     """Raise where X has NaN or infinity."""
     values = X.data if sp.issparse(X) else X
-    if not np.isfinite(values).all():
+    if values.size and not np.isfinite([values.min(), values.max()]).all():  # no array like X
         raise ValueError("Input X contains NaN or infinity beside its missing values.")
 
 

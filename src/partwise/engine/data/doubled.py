@@ -66,8 +66,12 @@ def beyond_mean(data: DataMatrix) -> float:
     X: Any = data.whole()
     n, size = X.shape[0], X.nnz if sp.issparse(X) else X.size
     rows = max(LOOKED_AT, blocks.BLOCK_ENTRIES * n // max(1, size))
-    X = X[:: -(-n // rows)].astype(np.float64)
-    mean = np.asarray(X.mean(axis=0)).ravel()
-    codes, values = X @ mean, X.data if sp.issparse(X) else X.ravel()
-    whole = float(mean @ mean) * float(values @ values)
-    return 1 - float(codes @ codes) / whole if whole > 0 else 1.0
+    X = X[:: -(-n // rows)]
+    mean = np.asarray(X.mean(axis=0, dtype=np.float64)).ravel()
+    along, whole = 0.0, 0.0
+    for part in [X] if sp.issparse(X) else (X[rows] for rows in blocks.row_blocks(*X.shape)):
+        part = part.astype(np.float64)
+        codes, values = part @ mean, part.data if sp.issparse(part) else part.ravel()
+        along, whole = along + float(codes @ codes), whole + float(values @ values)
+    whole *= float(mean @ mean)
+    return 1 - along / whole if whole > 0 else 1.0

@@ -141,7 +141,8 @@ def narrow_tdot(X, V, threads=1):
     (n, p), k = X.shape, V.shape[1]
     wide, whole = k + -k % COLUMNS, n - n % DEEP
     V = _filled(V, n, wide)
-    size = DEEP * max(LEAST, -(-n // (DEEP * RUNS)))
+    runs = min(RUNS, max(4, (n + p) // p))  # their sums are no larger than a few factors
+    size = DEEP * max(LEAST, -(-n // (DEEP * runs)))
     sums = np.zeros((-(-n // size), wide, p), X.dtype)
 
     def run(first, last):

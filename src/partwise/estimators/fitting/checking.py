@@ -146,7 +146,8 @@ def check_matrix(
 def _non_negative(what: Description, X: Any, entry_weight: Any) -> Any:
     """X >= 0 where it is to be, as data with gaps if it has some."""
     X, places, seen = _gaps.without_gaps(X, what.missing_values)
-    _validate.check_finite(X)
+    if what.missing_values is not None:  # else it was checked before
+        _validate.check_finite(X)
     _validate.check_non_negative(X, what.whom)
     if what.beta <= 0 and (X.min() == 0):
         raise ValueError(_inputs.ZEROS)
