@@ -5,7 +5,7 @@ import pytest
 import fuzz
 
 #: Fits of `make test`; the long run goes on where they end.
-QUICK, ALL, BLOCK = 320, 10_000, 40
+QUICK, ALL, BLOCK = 240, 10_000, 40
 
 
 def check(first):

@@ -33,7 +33,7 @@ common = settings(
     deadline=None,
     derandomize=True,
     phases=(Phase.explicit, Phase.generate),
-    max_examples=60,
+    max_examples=45,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )
 
