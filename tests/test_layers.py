@@ -11,65 +11,20 @@ ROOT = Path(partwise.__file__).parent
 
 # From the bottom up. A module may import from its own layer and from those before it. Inside the
 # packages of `DEEP` each module has a place of its own.
-DEEP = {"engine", "io"}
+DEEP = {"persistence"}
 LAYERS = [
-    {"_lazy", "_versions", "engine", "io"},
-    {
-        "engine.arrays",
-        "engine.curvature",
-        "engine.numeric",
-        "engine.rows",
-        "engine.sweeps",
-        "engine.data",
-        "engine.kernels",
-        "engine.kernels_torch",
-        "engine.kernels_curvature",
-        "engine.kernels_products",
-        "engine.kernels_ratio",
-        "engine.kernels_sampled",
-        "engine.kernels_triton",
-        "io.files",
-    },
-    {"knowledge"},
-    {
-        "engine.losses",
-        "engine.maps",
-        "engine.terms",
-        "engine.graph_terms",
-        "engine.sparseness",
-        "engine.residual",
-        "engine.robust",
-        "engine.seen",
-        "engine.subproblems",
-    },
-    {"engine.problem", "engine.concepts"},
-    {"engine.solvers"},
+    {"_lazy", "_versions", "persistence.atomic"},
+    {"backends"},  # arrays of every kind, and all that touches X
+    {"knowledge"},  # labels, graphs, links
+    {"model"},  # the objective and its two subproblems
+    {"solvers"},
     {"evaluation"},  # below the estimators: those with labels cluster
-    {"io._values", "io.models"},  # below the estimators, which have `save`
+    {"persistence", "persistence.values", "persistence.model_files"},  # the estimators have `save`
+    {"fitting"},
     {"estimators"},
+    {"classify", "selection"},  # what is made of fitted estimators
     {"__init__"},  # the public face: `import partwise`, `from partwise import NMF`
-    {
-        "io._common",
-        "io._disk",
-        "io.annotated",
-        "io.cells",
-        "io.cnmf_folder",
-        "io.columns",
-        "io.formulas",
-        "io.unpacked",
-        "io.encoding",
-        "io.numbers",
-        "io.tokens",
-        "io.datasets",
-        "io.images",
-        "io.known",
-        "io.labels",
-        "io.matrices",
-        "io.read",
-        "io.samples",
-        "io.tables",
-        "io.texts",
-    },
+    {"io"},
     {"view"},
     {"cluster", "datasets", "graph", "metrics", "plot", "report", "terms"},  # public names
     {"papers", "studio"},
