@@ -26,7 +26,8 @@ from partwise.backends.numpy.blocks import split_rows
 from partwise.backends.numpy.memmap import MemmapData
 from partwise.fitting import stating
 from partwise.knowledge.graph import neighbor_graph
-from partwise.knowledge.labels import SharedRows, encode_labels
+from partwise.knowledge.labels import encode_labels
+from partwise.model.maps import SharedRows
 
 if not missing("torch"):
     import torch
@@ -297,7 +298,7 @@ def test_the_graph_of_a_memmap_is_the_exact_one(forms):
 
 
 def test_split_rows_lays_shared_rows_first():
-    rows = SharedRows(encode_labels([5, -1, 7, 5, -1, 3], 6), 6)
+    rows = SharedRows(encode_labels([5, -1, 7, 5, -1, 3], 6).codes, 6)
     head, sample = split_rows(rows.index, rows.n_rows)
     assert sample.tolist() == [1, 4] and head == 3
 

@@ -17,10 +17,11 @@ from methods import FROBENIUS, KL, LOSSES, assert_close, make_problem, rise
 from partwise import CDNMF, CNMF, GNMF, NMFDC, ConstrainedNMF, LpCNMF, SemiGNMF
 from partwise.backends import as_data
 from partwise.fitting.objective_terms import class_cost
-from partwise.knowledge.labels import SharedRows, encode_labels
-from partwise.knowledge.probabilities import MixedRows, propagate, read_labels
+from partwise.knowledge.labels import encode_labels
+from partwise.knowledge.probabilities import propagate, read_labels
 from partwise.model.factor_model import FactorModel
 from partwise.model.losses import make_loss
+from partwise.model.maps import MixedRows, SharedRows
 from partwise.model.terms import Ridge
 from partwise.solvers.loop import Settings, alternate
 from partwise.solvers.steps import make_step
@@ -250,7 +251,7 @@ def test_mixing_that_is_certain_is_sharing(loss, solver):
     """The general path with one-hot rows, against shared rows: to 1e-10."""
     ends = []
     labels = encode_labels(Q.y, N)
-    for rows in (SharedRows(labels, N), MixedRows(labels.probabilities)):
+    for rows in (SharedRows(labels.codes, N), MixedRows(labels.probabilities)):
         model = FactorModel(as_data(Q.X), make_loss(loss), rows=rows, weights=Q.gamma)
         how = Settings(30, 0.0, extrapolate=solver != "mu", guard=solver != "mu")
         ends.append(alternate(model, model.reduce(Q.V), Q.U, make_step(solver), how))

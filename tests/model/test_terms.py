@@ -16,10 +16,11 @@ from partwise import ConstrainedNMF
 from partwise.backends import as_data
 from partwise.backends.arrays import to_numpy
 from partwise.fitting.check_arrays import check_special
-from partwise.knowledge.labels import SharedRows, encode_labels
+from partwise.knowledge.labels import encode_labels
 from partwise.model.factor_model import FactorModel
 from partwise.model.graph_terms import Graph, GraphDivergence, Neighbors
 from partwise.model.losses import Frobenius, KullbackLeibler
+from partwise.model.maps import SharedRows
 from partwise.model.terms import Guest, Linear, Ridge
 from partwise.solvers.loop import Settings, alternate
 from partwise.solvers.steps import STEPS, check_step, make_step
@@ -266,7 +267,7 @@ def test_the_price_of_length_is_exact_for_a_term_of_no_degree():
 
 def test_with_hard_labels_a_term_is_on_V():
     y = np.array([0, 0, 1, 1, -1, 2, 2] * 2)
-    rows = SharedRows(encode_labels(y, N), N)
+    rows = SharedRows(encode_labels(y, N).codes, N)
     guest, Z = Guest(Chain(), rows), rng.random((rows.n_rows, K))
     step = 1e-6 * rng.standard_normal(Z.shape)
     slope = (guest.value(Z + step) - guest.value(Z - step)) / 2

@@ -15,11 +15,12 @@ from partwise.backends.numpy import blocks, dense, kernels
 from partwise.backends.numpy.dense import LINE, DenseData, lined
 from partwise.backends.numpy.sparse import SparseData
 from partwise.backends.sweeps import sweep_rows
-from partwise.knowledge.labels import SharedRows, encode_labels
+from partwise.knowledge.labels import encode_labels
 from partwise.model.factor_model import FactorModel, unit_columns
 from partwise.model.graph_terms import Graph, GraphDivergence, Neighbors
 from partwise.model.kkt import kkt_residual
 from partwise.model.losses import Beta, Frobenius, KullbackLeibler
+from partwise.model.maps import SharedRows
 from partwise.model.subproblems import Divergence, Quadratic
 from partwise.model.terms import Linear, Ridge
 from partwise.solvers import init, loop
@@ -733,7 +734,7 @@ def make_case(rng, name, loss, kind="dense"):
         W = graph_of(rng)
         spec["terms_V"] = [Graph(Hidden(W), W.sum(axis=1), 0.8)]
     delta = spec.pop("delta", 0.0)
-    rows = SharedRows(encode_labels(LABELS, N), N) if spec.pop("labels", False) else None
+    rows = SharedRows(encode_labels(LABELS, N).codes, N) if spec.pop("labels", False) else None
     index = None if rows is None else rows.index
     model = FactorModel(BACKENDS[kind](X), loss, weights=gamma, rows=rows, smoothing=delta, **spec)
 
@@ -787,7 +788,7 @@ def test_exact_value_of_a_perfect_fit(rng):
 
 
 def test_reduce_and_expand_are_means_over_shared_rows(rng):
-    rows = SharedRows(encode_labels(LABELS, N), N)
+    rows = SharedRows(encode_labels(LABELS, N).codes, N)
     model = FactorModel(DenseData(np.ones((N, P))), Frobenius(), rows=rows)
     V = rng.uniform(size=(N, K))
     A = reference.label_matrix(LABELS)

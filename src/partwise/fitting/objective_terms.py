@@ -11,9 +11,9 @@ from partwise.backends import DataMatrix
 from partwise.backends.numeric import Array
 from partwise.fitting.description import Description, Knowledge
 from partwise.knowledge.graph import semi_supervised_graph
-from partwise.knowledge.labels import Labels, SharedRows
-from partwise.knowledge.probabilities import MixedRows
+from partwise.knowledge.labels import Labels
 from partwise.model.graph_terms import CannotLink, Graph, GraphDivergence, Neighbors
+from partwise.model.maps import MixedRows, SharedRows
 from partwise.model.terms import Guest, Linear, Ridge, Term
 
 
@@ -27,7 +27,7 @@ def shared_rows(what: Description, knowledge: Knowledge, n: int) -> SharedRows |
         labels = links.groups(labels)
     if labels is None:
         return None
-    rows = SharedRows(labels, n)
+    rows = SharedRows(labels.codes, n)
     return None if rows.is_identity else rows
 
 

@@ -1,4 +1,4 @@
-"""Labels as people have them, and the map A that makes samples of one class share a row.
+"""Labels as people have them.
 
 Everything downstream sees integer codes; classes come back under the names the user gave.
 """
@@ -11,10 +11,9 @@ from numbers import Real
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["Labels", "SharedRows", "encode_labels"]
+__all__ = ["Labels", "encode_labels"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,125 +121,6 @@ def encode_labels(y: ArrayLike | None, n_samples: int) -> Labels | None:
     classes, codes[known] = np.unique(values[known], return_inverse=True)
     _ask_about_blanks(classes)
     return Labels(classes, codes)
-
-
-class SharedRows:
-    """V = A Z without A: labelled samples of one class share a row of Z, others have their own.
-
-    A (n_samples, n_rows) has a single 1 in each row, at ``index``; so A Z is an index, Aᵀ V sums
-    the rows of each class, and Aᵀ A = diag(``counts``). Rows of Z: the classes, in order, then the
-    unlabelled samples, in order. If no class has two labelled samples, A would be a permutation;
-    it is then the identity, with Z in the order of the samples, and the methods return what they
-    are given.
-
-    Parameters
-    ----------
-    labels : Labels or None
-        None is the same as no labelled sample.
-    n_samples : int
-        Number of rows of V.
-
-    Attributes
-    ----------
-    index : int64 ndarray of shape (n_samples,)
-        The row of Z of each sample.
-    n_rows : int
-        The number of rows of Z.
-    counts : float64 ndarray of shape (n_rows,)
-        The number of samples that share each row.
-    is_identity : bool
-        True if no two samples share a row.
-
-    References
-    ----------
-    Liu & Wu (2010), Constrained nonnegative matrix factorization, (3) and (4).
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from partwise.knowledge.labels import SharedRows, encode_labels
-    >>> rows = SharedRows(encode_labels([7, -1, 7, 3], 4), 4)
-    >>> rows.index
-    array([1, 2, 1, 0])
-    >>> rows.reduce(np.array([[1.0], [10.0], [100.0], [1000.0]])).ravel()
-    array([1000.,  101.,   10.])
-    """
-
-    def __init__(self, labels: Labels | None, n_samples: int) -> None:
-        codes = np.full(n_samples, -1, dtype=np.int64) if labels is None else labels.codes
-        if codes.shape != (n_samples,):
-            raise ValueError(
-                f"labels must have one entry for each of the {n_samples} samples, "
-                f"got {codes.shape[0]}."
-            )
-        present, members = np.unique(codes[codes >= 0], return_counts=True)
-        self.n_samples = n_samples
-        self.is_identity = bool((members < 2).all())
-        if self.is_identity:
-            self.n_rows = n_samples
-            self.index = np.arange(n_samples, dtype=np.int64)
-            self.counts = np.ones(n_samples)
-            return
-        shared = present.size
-        free = np.flatnonzero(codes < 0)
-        labelled = np.flatnonzero(codes >= 0)
-        self.n_rows = shared + free.size
-        self.index = np.empty(n_samples, dtype=np.int64)
-        self.index[labelled] = np.searchsorted(present, codes[labelled])
-        self.index[free] = np.arange(shared, self.n_rows)
-        self.counts = np.ones(self.n_rows)
-        self.counts[:shared] = members
-        # labelled samples class by class, and where each class begins
-        self._shared = shared
-        self._free = free
-        self._order = labelled[np.argsort(self.index[labelled], kind="stable")]
-        ends = np.cumsum(members)
-        self._starts = ends - members
-        # the rows of Aᵀ for the classes: a sparse product sums several times faster than reduceat
-        self._members = sp.csr_array(
-            (np.ones(labelled.size, dtype=np.int8), self._order, np.append(0, ends)),
-            shape=(shared, n_samples),
-        )
-
-    def expand(self, Z: NDArray[Any]) -> NDArray[Any]:
-        """V = A Z: each sample's row of Z. Z itself where A is the identity."""
-        if self.is_identity:
-            return Z
-        V: NDArray[Any] = np.take(Z, self.index, axis=0)
-        return V
-
-    def reduce(self, V: NDArray[Any]) -> NDArray[Any]:
-        """Aᵀ V: the sum over the samples of each row of Z. V itself where A is the identity."""
-        return V if self.is_identity else self._stack(self._members @ V, V)
-
-    def reduce_rows(self, weights: NDArray[Any]) -> NDArray[Any]:
-        """Aᵀ w for one number a sample, such as sample weights."""
-        return self.reduce(weights)
-
-    def mean(self, V: NDArray[Any]) -> NDArray[Any]:
-        """The Z with A Z closest to V: the average of V over the samples of each row.
-
-        Rows of V that are equal within a class give exactly that row. V itself where A is the
-        identity.
-        """
-        if self.is_identity:
-            return V
-        counts = self.counts.astype(V.dtype).reshape((-1,) + (1,) * (V.ndim - 1))
-        average = self.reduce(V) / counts
-        # rounding must not leave the range: equal rows stay equal, and zeros stay zeros
-        least, most = (
-            self._stack(limit.reduceat(V[self._order], self._starts, axis=0), V)
-            for limit in (np.minimum, np.maximum)
-        )
-        Z: NDArray[Any] = average.clip(least, most)
-        return Z
-
-    def _stack(self, of_classes: NDArray[Any], V: NDArray[Any]) -> NDArray[Any]:
-        """Rows of the classes, then V's rows of the unlabelled samples."""
-        Z = np.empty((self.n_rows, *V.shape[1:]), dtype=V.dtype)
-        Z[: self._shared] = of_classes
-        np.take(V, self._free, axis=0, out=Z[self._shared :], mode="clip")  # clip: no buffer
-        return Z
 
 
 def _as_column(y: Any, n_samples: int) -> NDArray[Any]:

@@ -1,4 +1,4 @@
-"""Labels in doubt: probabilities of classes, the map A that they make, their spread on a graph."""
+"""Labels in doubt: probabilities of classes, and their spread on a graph."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from scipy.sparse.linalg import cg
 
 from partwise.knowledge.labels import Labels, encode_labels
 
-__all__ = ["MixedRows", "propagate", "read_labels"]
+__all__ = ["propagate", "read_labels"]
 
 #: How far from one the probabilities of a sample may add up: people round to three digits.
 SLACK = 1e-3
@@ -102,65 +102,6 @@ def _check_rows(P: NDArray[np.float64]) -> NDArray[np.bool_]:
             "each row by its sum."
         )
     return known
-
-
-class MixedRows:
-    """V = A Z where samples mix the rows of their classes by probability, others have their own.
-
-    A (n_samples, n_rows) has rows that add up to one: the probabilities of the classes where they
-    are known, else a single 1. So Aᵀ A is not diagonal among the classes; since rows of A add up
-    to one, Aᵀ Γ A ≼ diag(Aᵀ γ), by which steps that take rows one by one descend all the same.
-
-    Parameters
-    ----------
-    shares : ndarray of shape (n_samples, n_classes)
-        Probabilities; zeros where nothing is known.
-
-    Attributes
-    ----------
-    A : csr_array of shape (n_samples, n_rows)
-        Rows of Z: the classes, then the samples of which nothing is known.
-    counts : float64 ndarray of shape (n_rows,)
-        Aᵀ 1.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from partwise.knowledge.probabilities import MixedRows
-    >>> rows = MixedRows(np.array([[0.5, 0.5], [0.0, 0.0], [1.0, 0.0]]))
-    >>> rows.expand(np.array([[1.0], [3.0], [7.0]])).ravel()
-    array([2., 7., 1.])
-    """
-
-    is_identity = False
-
-    def __init__(self, shares: NDArray[np.float64]) -> None:
-        self.n_samples, n_classes = shares.shape
-        free = np.flatnonzero(~shares.any(axis=1))
-        own = sp.csr_array(
-            (np.ones(free.size), (free, np.arange(free.size))), shape=(len(shares), free.size)
-        )
-        self.A = sp.csr_array(sp.hstack([sp.csr_array(shares), own]))
-        self.n_rows = n_classes + free.size
-        self.counts = np.asarray(self.A.sum(axis=0)).ravel()
-
-    def expand(self, Z: NDArray[Any]) -> NDArray[Any]:
-        """V = A Z."""
-        return (self.A @ Z).astype(Z.dtype, copy=False)
-
-    def reduce(self, V: NDArray[Any]) -> NDArray[Any]:
-        """Aᵀ V."""
-        return (self.A.T @ V).astype(V.dtype, copy=False)
-
-    def mean(self, V: NDArray[Any]) -> NDArray[Any]:
-        """A start for Z: the mean of V over the samples, by what each has of a row."""
-        counts = np.maximum(self.counts, np.finfo(np.float64).tiny)
-        return ((self.A.T @ V) / counts[:, None]).astype(V.dtype, copy=False)
-
-    def gram(self, weights: NDArray[Any] | None = None) -> sp.csr_array:
-        """Aᵀ Γ A."""
-        heavy = self.A if weights is None else sp.diags_array(np.asarray(weights)) @ self.A
-        return sp.csr_array(self.A.T @ heavy)
 
 
 def propagate(W: sp.csr_array, labels: Labels) -> Labels:

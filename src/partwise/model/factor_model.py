@@ -14,12 +14,10 @@ from partwise.backends.arrays import StandardArray as Array
 from partwise.backends.arrays import namespace, spread
 from partwise.backends.mixed_rows import MixedData
 from partwise.backends.numeric import floor, ratio
-from partwise.knowledge.labels import SharedRows
-from partwise.knowledge.probabilities import MixedRows
 from partwise.model.kkt import LEAST_MISFIT
 from partwise.model.loss_context import Half, Samples, Seen
 from partwise.model.losses import Loss
-from partwise.model.maps import Smoothing
+from partwise.model.maps import MixedRows, SharedRows, Smoothing
 from partwise.model.subproblems import Subproblem
 from partwise.model.terms import Place, Price, Term, UnitLength
 

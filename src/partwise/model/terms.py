@@ -40,7 +40,7 @@ class Bound(NamedTuple):
 
 
 class Shared(Protocol):
-    """V = A Z: samples that share a row (`knowledge.labels.SharedRows`)."""
+    """V = A Z: samples that share a row (`maps.SharedRows`)."""
 
     n_samples: int
 
