@@ -10,7 +10,7 @@ import partwise
 import reference
 from partwise import NMF, MiniBatchNMF
 from partwise.backends import as_data, batches
-from partwise.estimators._passes import meet
+from partwise.estimators.minibatch import meet
 from partwise.model.losses import make_loss
 from partwise.solvers import online as engine
 
@@ -40,7 +40,7 @@ def test_sums_of_two_passes_are_those_of_the_naive_formula(forget, monkeypatch):
     X = planted(60, 12, 3)
     U = np.random.default_rng(1).random((12, 3))
     order = np.random.default_rng(2).permutation(60)
-    batches = [rows for _ in range(2) for rows in np.split(order, 4)]
+    met = [rows for _ in range(2) for rows in np.split(order, 4)]
     # exact solves on both sides: the path does not depend on how many sweeps they take
     monkeypatch.setattr(engine, "SWEEPS", 5000)
     monkeypatch.setattr(engine, "hals", engine.hals.bound_to(stop=0.0))
@@ -51,10 +51,10 @@ def test_sums_of_two_passes_are_those_of_the_naive_formula(forget, monkeypatch):
     )  # fmt: skip
     ours = learner(U, forget=forget)
     V, at = np.zeros((60, 3)), np.full(60, np.nan)
-    for rows in batches:
+    for rows in met:
         meet(ours, batches.Batch(rows, X[rows]), None, None, 30, V, at)
     naive = reference.batches_frobenius(
-        [(rows, X[rows]) for rows in batches], U, forget, rounds=engine.ROUNDS["frobenius"]
+        [(rows, X[rows]) for rows in met], U, forget, rounds=engine.ROUNDS["frobenius"]
     )
     np.testing.assert_allclose(ours.U, naive, rtol=1e-5, atol=1e-7 * naive.max())
 

@@ -1,4 +1,4 @@
-"""Pictures of a fitted model, with matplotlib.
+"""Pictures of a fitted model and of many runs, with matplotlib.
 
 Every function draws into the Axes that it is given, or into a new one, and returns it; nothing is
 shown or saved. `model` is a fitted estimator of partwise or of scikit-learn; where it says so, an
@@ -14,14 +14,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from partwise.view._canvas import axes, bare, draw_grid, parts_of, pictures_of, upright
+from partwise.selection.consensus import distances_of_unit
 
 __all__ = [
+    "choice",
     "class_parts",
+    "clustergram",
     "components",
     "convergence",
     "embedding",
     "parameter_path",
+    "selection",
     "top_terms",
 ]
 
@@ -362,4 +365,207 @@ def parameter_path(
     ax.set_ylabel(score)
     if isinstance(scores, Mapping):
         ax.legend(frameon=False)
+    return ax
+
+
+def axes(ax: Any) -> Any:
+    if ax is not None:
+        return ax
+    from matplotlib import pyplot as plt
+
+    return plt.subplots(layout="constrained")[1]
+
+
+def bare(ax: Any, *, yticks: bool = False) -> Any:
+    """Without axes, but with the ground that lies between the pictures."""
+    ax.set_xticks([])
+    if not yticks:
+        ax.set_yticks([])
+    ax.tick_params(length=0)
+    ax.spines[:].set_visible(False)
+    return ax
+
+
+def parts_of(model: Any) -> NDArray[Any]:
+    H = getattr(model, "components_", None if hasattr(model, "get_params") else model)
+    if H is None:
+        raise ValueError(
+            f"{type(model).__name__} has no components_: fit it first; a kernel other than linear "
+            "has no parts in the space of the data."
+        )
+    H = np.asarray(H)
+    if H.ndim != 2:
+        raise ValueError(f"the parts must be rows of a matrix, got shape {H.shape}.")
+    return H
+
+
+def upright(H: NDArray[Any], shape: Any) -> tuple[NDArray[Any], tuple[int, ...]]:
+    """Parts with pixels row by row, and the shape of a picture, from a shape or from data."""
+    if not hasattr(shape, "image_shape"):
+        return H, tuple(shape)
+    if shape.image_shape is None:
+        raise ValueError(f"{shape!r} holds no images; give shape=(height, width).")
+    height, width = shape.image_shape[:2]
+    if getattr(shape, "image_order", "C") == "F" and height * width == H.shape[1]:
+        H = H.reshape(len(H), width, height).transpose(0, 2, 1).reshape(len(H), -1)
+    return H, tuple(shape.image_shape)
+
+
+def pictures_of(H: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
+    """Each row as a picture, scaled to [-1, 1]."""
+    if math.prod(shape) != H.shape[1] or len(shape) not in (2, 3):
+        raise ValueError(
+            f"shape={tuple(shape)} does not hold the {H.shape[1]} features of a part; give "
+            "(height, width) or (height, width, 3) with that product."
+        )
+    top = np.abs(H).max(axis=1, keepdims=True)
+    scaled: NDArray[Any] = np.divide(H, top, out=np.zeros(H.shape), where=top > 0)
+    return scaled.reshape(len(H), *shape)
+
+
+def draw_grid(
+    pictures: NDArray[Any], places: Sequence[tuple[int, int]], ax: Any, cmap: str | None
+) -> Any:
+    """Pictures on a canvas with a line of one pixel around each."""
+    _, height, width, *channels = pictures.shape
+    rows = 1 + max(row for row, _ in places)
+    columns = 1 + max(column for _, column in places)
+    canvas = np.full((rows * (height + 1) + 1, columns * (width + 1) + 1, *channels), np.nan)
+    for picture, (row, column) in zip(pictures, places):
+        top, left = row * (height + 1) + 1, column * (width + 1) + 1
+        canvas[top : top + height, left : left + width] = picture
+    if channels:
+        shown = np.where(np.isnan(canvas), 1.0, np.clip(canvas, 0, 1))
+        ax.imshow(shown, interpolation="nearest")
+        return ax
+    signed = bool((pictures < 0).any())
+    # a light grey between the pictures, so that empty borders do not run together
+    ax.set_facecolor("0.85")
+    ax.imshow(
+        np.ma.masked_invalid(canvas),
+        cmap=cmap or ("RdBu_r" if signed else "gray"),
+        vmin=-1 if signed else 0,
+        vmax=1,
+        interpolation="nearest",
+    )
+    return ax
+
+
+def clustergram(result: Any, *, ax: Any = None) -> Any:
+    """Distances between the parts of all runs, group after group: dark squares are what came back.
+
+    Parameters
+    ----------
+    result : Consensus
+        What `partwise.consensus` returned. Outliers are left out.
+    ax : matplotlib Axes, optional
+
+    Returns
+    -------
+    matplotlib Axes
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from partwise import consensus, plot
+    >>> X = np.random.default_rng(0).gamma(0.3, size=(30, 12))
+    >>> found = consensus(X, 2, n_runs=5, density_threshold=2, random_state=0)
+    >>> ax = plot.clustergram(found)
+    >>> ax.images[0].get_array().shape
+    (10, 10)
+    """
+    kept = np.flatnonzero(result.groups >= 0)
+    order = kept[np.argsort(result.groups[kept], kind="stable")]
+    ax = axes(ax)
+    picture = ax.imshow(distances_of_unit(result.pooled[order]), vmin=0, vmax=1.5, cmap="magma")
+    ends = np.cumsum(np.bincount(result.groups[order], minlength=len(result.parts)))
+    for end in ends[:-1]:
+        ax.axhline(end - 0.5, color="white", linewidth=0.5)
+        ax.axvline(end - 0.5, color="white", linewidth=0.5)
+    middles = (np.concatenate([[0], ends[:-1]]) + ends) / 2 - 0.5
+    texts = [f"{j + 1} ({score:.2f})" for j, score in enumerate(result.stability)]
+    ax.set_yticks(middles, texts)
+    ax.set_xticks([])
+    ax.set_ylabel("part (stability)")
+    ax.figure.colorbar(picture, ax=ax, label="distance")
+    return ax
+
+
+def choice(found: Any, *, ax: Any = None) -> Any:
+    """The error at hidden entries against the number of parts; good numbers are filled.
+
+    Parameters
+    ----------
+    found : Choice
+        What `partwise.choose_k` returned. Bars are the standard errors of the distance to the best
+        number; stability is drawn on an axis of its own where it was asked for.
+    ax : matplotlib Axes, optional
+
+    Returns
+    -------
+    matplotlib Axes
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from partwise import choose_k, plot
+    >>> X = np.random.default_rng(0).gamma(0.3, size=(30, 12))
+    >>> ax = plot.choice(choose_k(X, [1, 2, 3], n_runs=0, random_state=0))
+    >>> ax.get_xlabel()
+    'number of parts'
+    """
+    ax = axes(ax)
+    mean = found.errors.mean(axis=1)
+    ax.errorbar(found.numbers, mean, found.excess[:, 1], color="C0", capsize=3)
+    ax.plot(found.numbers, mean, "o", color="C0", markerfacecolor="white")
+    good = np.isin(found.numbers, found.good)
+    ax.plot(found.numbers[good], mean[good], "o", color="C0")
+    ax.axvline(found.k, color="grey", linestyle=":")
+    most = 1.5 * mean[: int(mean.argmin()) + 1].max()
+    if mean.max() > most:  # numbers far too large may be wrong by any factor
+        ax.set_ylim(top=most)
+    ax.set_xlabel("number of parts")
+    ax.set_ylabel("error at hidden entries")
+    if np.isfinite(found.stability).any():
+        other = ax.twinx()
+        other.plot(found.numbers, found.stability, color="C1", marker=".", linewidth=1)
+        other.set_ylabel("stability", color="C1")
+        other.set_ylim(None, 1.02)
+    return ax
+
+
+def selection(found: Any, *, ax: Any = None) -> Any:
+    """The error of each point of a grid; good points are filled.
+
+    Parameters
+    ----------
+    found : Selection
+        What `partwise.select` returned. Bars are the standard errors of the distance to the best
+        point.
+    ax : matplotlib Axes, optional
+
+    Returns
+    -------
+    matplotlib Axes
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from partwise import NMF, plot, select
+    >>> X = np.random.default_rng(0).gamma(0.3, size=(30, 12))
+    >>> ax = plot.selection(select(X, NMF(2), {"alpha_W": [0, 0.01, 0.1]}, random_state=0))
+    >>> ax.get_xlabel()
+    'alpha_W'
+    """
+    ax = axes(ax)
+    mean, at = found.errors.mean(axis=1), np.arange(len(found.grid))
+    varied = [name for name in found.grid[0] if len({str(p.get(name)) for p in found.grid}) > 1]
+    ax.errorbar(at, mean, found.excess[:, 1], color="C0", capsize=3)
+    ax.plot(at, mean, "o", color="C0", markerfacecolor="white")
+    good = np.array([point in found.good for point in found.grid])
+    ax.plot(at[good], mean[good], "o", color="C0")
+    ax.axvline(found.grid.index(found.best), color="grey", linestyle=":")
+    ax.set_xticks(at, ["\n".join(str(point.get(name)) for name in varied) for point in found.grid])
+    ax.set_xlabel(", ".join(varied))
+    ax.set_ylabel("wrong names" if found.by == "labels" else "error at hidden entries")
     return ax

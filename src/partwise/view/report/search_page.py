@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from partwise._versions import versions
-from partwise.view.plot_many import choice as draw_choice
-from partwise.view.plot_many import selection as draw_selection
+from partwise.view.plot import choice as draw_choice
+from partwise.view.plot import selection as draw_selection
 from partwise.view.report.pictures import _INK, _uri
 from partwise.view.report.template import render
 
