@@ -26,8 +26,8 @@ class LoopTime:
 
 @contextmanager
 def loop_clock() -> Iterator[LoopTime]:
-    """Time every call of `partwise.engine.solvers.loop.alternate` while it is open."""
-    from partwise.engine.solvers import loop
+    """Time every call of `partwise.solvers.loop.alternate` while it is open."""
+    from partwise.solvers import loop
 
     original, spent = loop.alternate, LoopTime()
 

@@ -100,8 +100,8 @@ def one(given: dict[str, Any], k: int) -> int:
     import numpy as np
 
     from partwise import consensus, io
-    from partwise.estimators.consensus import _parts
     from partwise.io.cnmf_folder import _text
+    from partwise.selection.consensus import _parts
 
     tpm, mean, deviation = given["tpm"], given["mean"], given["deviation"]
     found = consensus(given["X"], k, n_runs=RUNS, random_state=k)
@@ -125,7 +125,7 @@ def ours(path: str, out: str) -> dict[str, float]:
     import numpy as np
     import scipy.sparse as sp
 
-    for module in ("partwise.estimators.consensus", "partwise.io.cnmf_folder"):
+    for module in ("partwise.selection.consensus", "partwise.io.cnmf_folder"):
         import_module(module)  # once, not in each process
     imported = time.time()
     with h5py.File(path) as file:
@@ -159,7 +159,7 @@ def matched(folder: Path) -> str:
     from scipy.optimize import linear_sum_assignment
 
     from partwise import io
-    from partwise.estimators.consensus import unit_rows
+    from partwise.selection.consensus import unit_rows
 
     cosines: list[float] = []
     for k in NUMBERS:

@@ -31,11 +31,10 @@ import scipy.sparse as sp
 import torch
 
 import partwise
-from partwise.engine import kernels_torch
-from partwise.engine.arrays import to_numpy
-from partwise.engine.data import torch_data
-from partwise.engine.sweeps import quadratic_change, sweep, sweep_columns, sweep_graph
-from partwise.estimators.fitting import new_samples, solving
+from partwise.backends.arrays import to_numpy
+from partwise.backends.sweeps import quadratic_change, sweep, sweep_columns, sweep_graph
+from partwise.backends.torch import torch_data, triton_dispatch
+from partwise.fitting import new_samples, solving
 
 warnings.filterwarnings("ignore", message="Sparse")
 LIMIT = 320.0  # seconds after which no further part begins
@@ -248,7 +247,7 @@ def check_fused(bench: Bench) -> None:
         "curvature_t",
         "damped",
     ):
-        runs = kernels_torch.fused(name, Z, 20) is not None
+        runs = triton_dispatch.fused(name, Z, 20) is not None
         bench.add("check", f"kernel {name} runs here", float(runs), "", "ok" if runs else "FAILED")
 
 

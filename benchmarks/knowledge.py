@@ -21,7 +21,7 @@ from benchmarks.knowledge_masks import load, masks
 from benchmarks.knowledge_peers import peers, pymcr_third
 from benchmarks.knowledge_table import write_page
 from partwise import NMF
-from partwise.io.known import seed_parts
+from partwise.io.known_parts import seed_parts
 from partwise.metrics import clustering_accuracy
 
 RESULTS = Path(__file__).parent / "results"

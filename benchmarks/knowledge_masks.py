@@ -86,7 +86,7 @@ def naive(held: Any, k: int, loss: str, begin: dict[str, np.ndarray], n: int) ->
     """The factors of the naive updates after n iterations.
 
     Dense: tests/reference.py, which knows nothing of the package. Sparse, where that would take
-    gigabytes and days: solver="mu", which tests/test_gaps.py holds equal to it to 1e-9.
+    gigabytes and days: solver="mu", which tests/backends/test_gaps.py holds equal to it to 1e-9.
     """
     if sp.issparse(held.X):
         return ours(held.X, k, loss, begin, n, solver="mu")

@@ -22,7 +22,7 @@ from joblib import Parallel, delayed
 
 from partwise import GNMF, PartsClassifier, datasets, select
 from partwise.evaluation.groups import unit_rows
-from partwise.evaluation.linked import linked_clusters
+from partwise.evaluation.linkage import linked_clusters
 from partwise.knowledge.links import Links
 from partwise.metrics import clustering_accuracy
 

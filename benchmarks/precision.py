@@ -139,11 +139,11 @@ def graph(X: np.ndarray, params: dict[str, Any]) -> Any:
 def residual(name: str, small: bool, factors: Path) -> float | None:
     """The KKT residual in float64; None for GNMF (21), whose fixed points are no KKT points."""
     import partwise
-    from partwise.engine.solvers.loop import residual_at
-    from partwise.estimators import fitting
-    from partwise.estimators._kernel import Kernel
-    from partwise.estimators.fitting.concepts import state_concepts
-    from partwise.estimators.fitting.description import Given
+    from partwise import fitting
+    from partwise.fitting.concept_fitting import state_concepts
+    from partwise.fitting.description import Given
+    from partwise.fitting.sample_kernels import Kernel
+    from partwise.solvers.loop import residual_at
 
     make, kind, params = CASES[name]
     if kind == "GNMF" and params.get("beta_loss") == KL:

@@ -7,7 +7,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from partwise.io.files import write_whole
+from partwise.persistence.atomic import write_whole
 
 
 def write_json(path: Path, value: Any) -> None:

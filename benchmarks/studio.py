@@ -49,9 +49,9 @@ def clicks(n: int, browser: bool, times: int) -> dict[str, Any]:
     import numpy as np
 
     from partwise.io.samples import Samples
-    from partwise.studio.desk import Desk
-    from partwise.studio.judge import Judge
+    from partwise.studio.answers import Judge
     from partwise.studio.project import Project
+    from partwise.studio.workspace import Desk
 
     X, y = made(n)
     samples = Samples(X, [str(i) for i in range(n)], "images", image_shape=(28, 28), source="made")
@@ -195,9 +195,9 @@ def from_folder(data: Path) -> dict[str, Any]:
 
     from benchmarks.answers import load
     from partwise.io import read_samples
-    from partwise.studio.desk import Desk
-    from partwise.studio.judge import Judge
+    from partwise.studio.answers import Judge
     from partwise.studio.project import Project
+    from partwise.studio.workspace import Desk
 
     X, y = load(data, "coil20")
     pictures = np.rint(255 * X / X.max()).astype(np.uint8).reshape(-1, 32, 32)

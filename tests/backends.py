@@ -11,7 +11,7 @@ import pytest
 import scipy.sparse as sp
 
 from methods import FROBENIUS, GRAPH, KL, NAMED, combination, make_problem
-from partwise.engine.arrays import to_numpy
+from partwise.backends.arrays import to_numpy
 
 NEEDS = {"torch": "gpu", "dask": "dask", "distributed": "dask"}
 

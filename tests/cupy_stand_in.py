@@ -263,7 +263,7 @@ def install(folder: Path) -> types.ModuleType:
 
 
 def remove() -> None:
-    stale = ("cupy", "cupyx", "partwise.engine.data.cupy_data")
+    stale = ("cupy", "cupyx", "partwise.backends.cupy_data")
     for name in list(sys.modules):
         if name.split(".")[0] in stale or name in stale or "array_api_compat.cupy" in name:
             del sys.modules[name]

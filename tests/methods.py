@@ -179,12 +179,12 @@ class Method:
 
     def model(self, q: Problem, scale: str = "paper") -> Any:
         """The `FactorModel` that the estimator builds for the problem."""
-        from partwise.engine.data import as_data
-        from partwise.engine.losses import make_loss
-        from partwise.engine.problem import FactorModel
-        from partwise.estimators.fitting.checking import check_knowledge
-        from partwise.estimators.fitting.description import Given
-        from partwise.estimators.fitting.stating import objective
+        from partwise.backends import as_data
+        from partwise.fitting.checking import check_knowledge
+        from partwise.fitting.description import Given
+        from partwise.fitting.stating import objective
+        from partwise.model.factor_model import FactorModel
+        from partwise.model.losses import make_loss
 
         what, given, data = self.make("mu", scale)._describe(), self.data(q), as_data(q.X)
         knowledge = check_knowledge(what, Given(**given), len(q.X))

@@ -1456,7 +1456,7 @@ def batches_kl(batches, U0, forget, steps):
 
 
 def damped_newton(X, Z, B, cost, ridge, sweeps, hold=0.01):
-    """The damped second-order step on rows of KL that `partwise.engine.curvature` describes."""
+    """The damped second-order step on rows of KL that `partwise.backends.curvature` describes."""
     out = np.zeros_like(Z)
     for i, (x, z) in enumerate(zip(X, Z, strict=True)):
         y = B @ z

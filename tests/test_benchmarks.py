@@ -244,7 +244,7 @@ def test_peers_are_read_from_their_file():
 
 def test_loop_clock_counts_iterations_and_leaves_no_trace(rng):
     import partwise
-    from partwise.engine.solvers import loop
+    from partwise.solvers import loop
 
     before = loop.alternate
     X = rng.random((20, 10))

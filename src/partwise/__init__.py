@@ -10,39 +10,39 @@ from partwise.estimators import ESTIMATORS
 
 if TYPE_CHECKING:  # an editor knows every class; at run time each is imported when it is used
     from partwise import cluster, datasets, graph, io, metrics, plot, report, terms
+    from partwise.classify.parts_classifier import PartsClassifier
     from partwise.estimators.cdnmf import CDNMF
-    from partwise.estimators.choice import Choice, choose_k
+    from partwise.estimators.cf import CF, LCF
     from partwise.estimators.cnmf import CNMF
-    from partwise.estimators.concepts import CF, LCF
-    from partwise.estimators.consensus import Consensus, consensus
     from partwise.estimators.constrained import ConstrainedNMF
     from partwise.estimators.gnmf import GNMF, SemiGNMF
     from partwise.estimators.lpcnmf import LpCNMF
+    from partwise.estimators.methods import load
     from partwise.estimators.minibatch import MiniBatchNMF
     from partwise.estimators.nmf import NMF, non_negative_factorization
     from partwise.estimators.nmfdc import NMFDC, NSNMF
     from partwise.estimators.ntf import NTF
-    from partwise.estimators.parts_classifier import PartsClassifier
-    from partwise.estimators.registry import load
-    from partwise.estimators.selection import Selection, select
     from partwise.estimators.semi_nmf import SemiNMF
-    from partwise.estimators.signatures import match_parts, refit
     from partwise.estimators.sparse_nmf import SparseNMF
     from partwise.estimators.sym_nmf import SymNMF
+    from partwise.selection.consensus import Consensus, consensus
+    from partwise.selection.parameters import Selection, select
+    from partwise.selection.rank import Choice, choose_k
+    from partwise.selection.signatures import match_parts, refit
 
 _MODULES = ("cluster", "datasets", "graph", "io", "metrics", "plot", "report", "terms")
 _NAMES = {
     **ESTIMATORS,
-    "Choice": "partwise.estimators.choice",
-    "choose_k": "partwise.estimators.choice",
-    "Consensus": "partwise.estimators.consensus",
-    "consensus": "partwise.estimators.consensus",
+    "Choice": "partwise.selection.rank",
+    "choose_k": "partwise.selection.rank",
+    "Consensus": "partwise.selection.consensus",
+    "consensus": "partwise.selection.consensus",
     "non_negative_factorization": "partwise.estimators.nmf",
-    "load": "partwise.estimators.registry",
-    "match_parts": "partwise.estimators.signatures",
-    "refit": "partwise.estimators.signatures",
-    "Selection": "partwise.estimators.selection",
-    "select": "partwise.estimators.selection",
+    "load": "partwise.estimators.methods",
+    "match_parts": "partwise.selection.signatures",
+    "refit": "partwise.selection.signatures",
+    "Selection": "partwise.selection.parameters",
+    "select": "partwise.selection.parameters",
 }
 __all__ = [
     "CDNMF",

@@ -1,5 +1,5 @@
 """The papers' clustering protocol: k-means on the codes, clusters named after classes."""
 
-from partwise.evaluation.cluster import Clustering, cluster_representation
+from partwise.evaluation.kmeans import Clustering, cluster_representation
 
 __all__ = ["Clustering", "cluster_representation"]

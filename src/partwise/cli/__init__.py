@@ -88,7 +88,7 @@ def datasets(
 
     Example: partwise datasets --data-home ~/data
     """
-    from partwise.cli.datasets import run
+    from partwise.cli.list_datasets import run
 
     run(data_home, as_json=as_json)
 

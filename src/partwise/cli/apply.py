@@ -12,19 +12,19 @@ from rich.console import Console
 
 from partwise.cli import work
 from partwise.cli.cluster import assignment_rows, codes_text
-from partwise.cli.progress import Bar
-from partwise.estimators import registry
+from partwise.cli.progress_bar import Bar
+from partwise.estimators import methods
 from partwise.io import Samples, read_samples
-from partwise.io.files import check_target, write_whole
-from partwise.io.formulas import csv_text
-from partwise.view.naming import names_classes
+from partwise.io.spreadsheets import csv_text
+from partwise.persistence.atomic import check_target, write_whole
+from partwise.view.class_names import names_classes
 
 CODES = (".csv", ".npy")
 
 
 def _load(model: Path, new: str, bar: Bar, reading: dict[str, Any]) -> tuple[Any, Samples]:
     bar.start("loading the model")
-    estimator, recipe = registry.read(model)
+    estimator, recipe = methods.read(model)
     if recipe is None:
         raise ValueError(
             f"{model} was not written by partwise cluster or fit: how its data was prepared is "

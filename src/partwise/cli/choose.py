@@ -1,267 +1,255 @@
-"""Which method for which data: the list of the command's methods, and ``--method auto``."""
+"""``partwise choose``, and ``-k auto`` of the other commands."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import json
+import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+from rich import box
+from rich.console import Console
+from rich.table import Table
 
-from partwise.io._common import lowest
-from partwise.knowledge.labels import encode_labels
+from partwise.cli import work
+from partwise.cli.progress_bar import Bar
+from partwise.estimators.nmf import NMF
+from partwise.io.spreadsheets import csv_text
+from partwise.persistence.atomic import sweep, write_whole
+from partwise.selection.parameters import select
+from partwise.selection.rank import choose_k
+from partwise.view.report.search_page import (
+    answer_of,
+    choice_page,
+    rows_of,
+    sentence,
+    shown_rows,
+)
 
-#: Beyond this many samples the neighbour graph takes longer than the factorization.
-GRAPH_SAMPLES = 20_000
-#: With fewer samples, five neighbours are no neighbourhood.
-FEW_SAMPLES = 30
-#: Share of labelled samples whose closest labelled sample is of their class, below which the
-#: neighbours of a sample are not taken to be alike. It is 0.13 on Yale with two labels a class,
-#: where a graph costs 11 points of accuracy, and 0.33 to 1 on digits, COIL20, iris, wine and
-#: breast cancer, where it gains up to 16 or costs nothing.
-ALIKE = 0.3
-#: Samples a class below which five neighbours reach into other classes: on ORL (10 a class) a graph
-#: costs 8 to 13 points, however alike the labelled samples are.
-CLASS_SIZE = 15
-
-
-@dataclass(frozen=True)
-class Method:
-    """A name on the command line, the estimator behind it, and when to use it."""
-
-    name: str
-    estimator: str
-    when: str
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    uses_labels: bool = False
-    signed: bool = False
-    images: bool = False
-    square: bool = False
-
-    @property
-    def names(self) -> bool:
-        """Whether it names samples by their class, instead of forming clusters."""
-        return self.estimator == "PartsClassifier"
-
-    def make(self, n_components: int | None, *, n_clusters: int, seed: int, **more: Any) -> Any:
-        """The estimator."""
-        import partwise
-
-        if self.names:
-            return partwise.PartsClassifier(n_components or "auto", random_state=seed, **more)
-        settings = {"n_clusters": n_clusters, "random_state": seed, **self.settings, **more}
-        return getattr(partwise, self.estimator)(n_components, **settings)
+#: What the folder of a search may hold; the first is written as it goes, the others at the end.
+FILES = ("results.jsonl", "choice.csv", "choice.json", "choice.html")
 
 
-KL = {"beta_loss": "kullback-leibler"}
+def run_choose(
+    data: str,
+    *,
+    out: Path,
+    numbers: range | None,
+    grid: dict[str, list[Any]],
+    method: str,
+    k: int | None,
+    label_share: float | None,
+    splits: int | None,
+    runs: int | None,
+    seed: int,
+    max_iter: int,
+    force: bool,
+    as_json: bool,
+    reading: dict[str, Any],
+    command: str,
+) -> None:
+    """Everything that `choose` does; what is done is on disk, so that a stopped one goes on."""
+    began = time.perf_counter()
+    if grid and numbers is not None:
+        raise ValueError("--range tries numbers of parts and --grid other parameters; give one.")
+    check_choice(out, force=force)
+    errors = Console(stderr=True)
+    state = {"done": 0, "total": 0}
+    with Bar(errors) as bar:
+        task = work.read_task(data, bar, label_share=label_share, seed=seed, reading=reading)
+        hear = _hearer(bar, state)
+        _fresh(out, force=force)
+        file = out / FILES[0]
+        try:
+            if grid:
+                found: Any = _selected(task, method, grid, k, splits, seed, max_iter, file, hear)
+            else:
+                found = chosen(
+                    task, method, numbers, runs=runs, splits=splits, seed=seed, results=file,
+                    progress=hear,
+                )  # fmt: skip
+        except KeyboardInterrupt:
+            bar.start("stopping")
+            errors.print(
+                f"Stopped after {state['done']} of {state['total']} fits; the same command goes "
+                "on from there.", highlight=False,
+            )  # fmt: skip
+            raise SystemExit(130) from None
+        except ValueError as error:
+            if "another search" in str(error):
+                raise ValueError(
+                    f"{out} holds a search of other data or settings; --force begins anew, --out "
+                    "names another folder."
+                ) from error
+            raise
+    summary = _summary(found, task, command, time.perf_counter() - began)
+    _write(out, found, task, summary, command)
+    _say(found, summary, task, errors, out, as_json=as_json)
 
-METHODS: dict[str, Method] = {
-    method.name: method
-    for method in (
-        Method(
-            "classify",
-            "PartsClassifier",
-            "a label or more a class; names for all samples, with probabilities",
-            uses_labels=True,
-            signed=True,
-        ),
-        Method("nmf", "ConstrainedNMF", "no labels; the plain parts, fastest of all"),
-        Method("nmf-kl", "ConstrainedNMF", "no labels; counts, by Kullback-Leibler", KL),
-        Method(
-            "nmf-robust",
-            "ConstrainedNMF",
-            "no labels; some samples are outliers",
-            {"beta_loss": "l21"},
-        ),
-        Method("nsnmf", "NSNMF", "no labels; small, separate parts"),
-        Method(
-            "sparse-nmf",
-            "SparseNMF",
-            "no labels; parts of a given sparseness",
-            {"sparseness_H": 0.6},
-        ),
-        # λ = 1 instead of the paper's 100: over seven sets the mean accuracy is 0.77 and not 0.74,
-        # and small classes (Yale, ORL) suffer less where the graph is wrong
-        Method("gnmf", "GNMF", "no labels; neighbours belong together", {"graph_reg": 1.0}),
-        Method("cf", "CF", "negative values; parts are mixtures of samples", signed=True),
-        Method("lcf", "LCF", "negative values; parts are nearby samples", signed=True),
-        Method(
-            "seminmf",
-            "SemiNMF",
-            "negative values; parts may have them too, neighbours belong together",
-            {"graph_reg": 1.0},
-            signed=True,
-        ),
-        Method(
-            "symnmf", "SymNMF", "no labels; a square table of similarities or a graph", square=True
-        ),
-        Method("ntf", "NTF", "no labels; grey images, parts with rows and columns", images=True),
-        Method("cnmf", "CNMF", "several labels a class, all of them right", {}, True),
-        Method("nmfdc", "NMFDC", "several labels a class; small, separate parts", {}, True),
-        Method(
-            "cdnmf", "CDNMF", "a label or more a class; each class gets its own parts", {}, True
-        ),
-        Method("cdnmf-kl", "CDNMF", "a label or more a class; counts", KL, True),
-        Method("lpcnmf", "LpCNMF", "a label or more a class, spread over neighbours", {}, True),
-        Method("semignmf", "SemiGNMF", "labels join the neighbour graph", {}, True),
-        Method(
-            "combined",
-            "ConstrainedNMF",
-            "a label or more a class, and neighbours belong together",
-            {"class_reg": 1.0, "graph_reg": 1.0},
-            True,
-        ),
+
+def chosen(
+    task: work.Task,
+    method: str = "auto",
+    numbers: range | None = None,
+    *,
+    runs: int | None,
+    splits: int | None = None,
+    seed: int,
+    results: Path | None = None,
+    progress: Any = None,
+) -> Any:
+    """`choose_k` on the samples of a task."""
+    X = task.samples.X
+    low = float(X.min())
+    if low < 0:
+        raise ValueError(
+            f"a number of parts is chosen for data without negative values, and there are some "
+            f"(down to {low:.3g}); say -k yourself."
+        )
+    if isinstance(X, np.memmap):
+        raise ValueError("a number of parts is chosen for data in memory; say -k yourself.")
+    most = min(X.shape)
+    if numbers is not None and numbers[-1] > most:
+        raise ValueError(f"--range goes to {numbers[-1]}, and X of shape {X.shape} has {most}.")
+    return choose_k(
+        X, numbers, estimator=_model(method), n_splits=splits, n_runs=runs, random_state=seed,
+        results=results, progress=progress,
+    )  # fmt: skip
+
+
+def _model(method: str) -> Any:
+    """The model of the search: plain parts, under the loss of the method."""
+    if method not in ("auto", "nmf"):
+        settings = work.find_method(method).settings
+        if "beta_loss" in settings:
+            return NMF(beta_loss=settings["beta_loss"], tol=1e-3)
+    return None
+
+
+def auto_k(task: work.Task, method: str, bar: Bar, seed: int) -> Any:
+    """The choice behind ``-k auto``: without runs for stability, which take longest."""
+    return chosen(task, method, runs=0, seed=seed, progress=_hearer(bar, {}))
+
+
+def _hearer(bar: Bar, state: dict[str, int]) -> Any:
+    def hear(done: int, total: int, what: str) -> None:
+        state.update(done=done, total=total)
+        bar.step(done, total, "how many parts" if what.startswith("k = ") else "trying the grid")
+
+    return hear
+
+
+def _selected(
+    task: work.Task, method: str, grid: dict[str, list[Any]], k: int | None, splits: int | None,
+    seed: int, max_iter: int, file: Path, hear: Any,
+) -> Any:  # fmt: skip
+    size = k or len(task.classes) or None
+    if size is None and "n_components" not in grid:
+        raise ValueError("--grid needs -k, the number of parts: there are no labels.")
+    model, name, _ = work.build(task, method, k=size or 1, parts=None, seed=seed, max_iter=max_iter)
+    wrong = [key for key in grid if key not in model.get_params()]
+    if wrong:
+        known = ", ".join(sorted(model.get_params(deep=False)))
+        raise ValueError(f"--method {name} has no parameter {wrong[0]!r}; it has {known}.")
+    return select(
+        task.samples.X, model, grid, y=task.given, n_splits=splits or 5, random_state=seed,
+        results=file, progress=hear,
+    )  # fmt: skip
+
+
+# -- the folder -----------------------------------------------------------------------------------
+
+
+def check_choice(out: Path, *, force: bool) -> None:
+    """Refuse, before any work, a place where results may not go."""
+    if not out.absolute().parent.is_dir():
+        raise FileNotFoundError(f"There is no folder {out.parent} to make {out.name} in.")
+    if out.exists() and not out.is_dir():
+        raise FileExistsError(f"{out} is there and no folder; name another.")
+    foreign = sorted(p.name for p in out.iterdir() if p.name not in FILES) if out.is_dir() else []
+    foreign = [name for name in foreign if not name.startswith(".")]
+    if foreign:
+        raise FileExistsError(
+            f"{out} holds other files ({', '.join(foreign[:3])}); name a new or empty folder."
+        )
+
+
+def _fresh(out: Path, *, force: bool) -> None:
+    out.mkdir(exist_ok=True)
+    sweep(out)
+    if force:
+        for name in FILES:
+            (out / name).unlink(missing_ok=True)
+
+
+def _summary(found: Any, task: work.Task, command: str, seconds: float) -> dict[str, Any]:
+    rows = rows_of(found)
+    return {
+        "command": command,
+        "source": task.samples.source,
+        "samples": task.samples.n_samples,
+        "features": int(task.samples.X.shape[1]),
+        "preparation": task.samples.preparation,
+        "answer": answer_of(found),
+        "good": [_point(row, found) for row in rows if row["good"]],
+        "hidden": getattr(found, "by", "entries"),
+        "splits": int(found.errors.shape[1]),
+        "tried": rows,
+        "seconds": round(seconds, 3),
+        "notes": task.notes,
+    }
+
+
+def _point(row: dict[str, Any], found: Any) -> dict[str, Any]:
+    return {name: row[name] for name in answer_of(found)}
+
+
+def _write(out: Path, found: Any, task: work.Task, summary: dict[str, Any], command: str) -> None:
+    rows = summary["tried"]
+    cells = [["" if value is None else value for value in row.values()] for row in rows]
+    title = "How many parts" if "k" in summary["answer"] else "Which parameters"
+    page = choice_page(
+        found,
+        title=f"{title}: {Path(task.samples.source).name}",
+        command=command,
+        source=f"Data: {task.samples.source}. {task.samples.preparation}",
     )
-}
+    for name, text in (
+        ("choice.csv", csv_text(list(rows[0]), cells)),
+        ("choice.json", json.dumps(summary, indent=2, ensure_ascii=False) + "\n"),
+        ("choice.html", page),
+    ):
+        write_whole(out / name, text, force=True)
 
 
-@dataclass(frozen=True)
-class Profile:
-    """What ``--method auto`` looks at.
-
-    Attributes
-    ----------
-    n_samples, n_features : int
-    kind : {"images", "texts", "table", "counts"}
-    lowest : float
-        The least value, 0 where none is negative.
-    n_labelled, n_classes, least_labels : int
-        Labelled samples, classes among them, and labels of the class that has the fewest.
-    alike : float or None
-        Share of labelled samples whose closest labelled sample has the same label; None where no
-        class has two labels.
-    """
-
-    n_samples: int
-    n_features: int
-    kind: str = "table"
-    lowest: float = 0.0
-    n_labelled: int = 0
-    n_classes: int = 0
-    least_labels: int = 0
-    alike: float | None = None
+# -- what is said ---------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Choice:
-    """The name of a method, and one sentence that says why."""
-
-    method: str
-    reason: str
-
-
-def choose(profile: Profile, k: int | None = None) -> Choice:
-    """The method for some data: a pure function of its profile.
-
-    With labels samples are named by their class, unless more clusters than classes are wanted.
-
-    Examples
-    --------
-    >>> from partwise.cli.choose import Profile, choose
-    >>> choose(Profile(500, 20, lowest=-1.5)).method
-    'lcf'
-    >>> choose(Profile(500, 20, kind="counts")).method
-    'nmf-kl'
-    >>> choose(Profile(500, 20, n_labelled=10, n_classes=5)).method
-    'classify'
-    """
-    p = profile
-    labels = _labels(p)
-    if p.n_labelled and (k is None or k <= p.n_classes):
-        return Choice(
-            "classify",
-            f"classify, since there are {labels}: samples get the name of a class, and held-out "
-            "labels say how often it is right.",
-        )
-    if p.lowest < 0:
-        heard = "; labels name the clusters but cannot steer it" if p.n_labelled else ""
-        return Choice(
-            "lcf",
-            f"lcf, since there are negative values (down to {p.lowest:.3g}), which the other "
-            f"methods refuse{heard}.",
-        )
-    if p.kind == "counts":
-        if p.n_labelled:
-            return Choice("cdnmf-kl", f"cdnmf-kl, since these are counts with {labels}.")
-        return Choice("nmf-kl", "nmf-kl, since these are counts without labels.")
-    graph = FEW_SAMPLES <= p.n_samples <= GRAPH_SAMPLES
-    size = "few" if p.n_samples < FEW_SAMPLES else "too many"
-    if p.n_labelled:
-        if not graph:
-            return Choice(
-                "cdnmf",
-                f"cdnmf, since there are {labels}, and {size} samples ({p.n_samples}) for a "
-                "neighbour graph.",
-            )
-        if p.alike is not None and p.alike < ALIKE:
-            return Choice(
-                "cdnmf",
-                f"cdnmf, since there are {labels}, and only {p.alike:.0%} of the labelled samples "
-                "have a closest labelled sample of their class, so that a neighbour graph would "
-                "mislead.",
-            )
-        if p.n_samples < CLASS_SIZE * p.n_classes:
-            return Choice(
-                "cdnmf",
-                f"cdnmf, since there are {labels}, and too few samples a class "
-                f"({p.n_samples / p.n_classes:.0f}) for a neighbour graph.",
-            )
-        near = ""
-        if p.alike is not None:
-            near = f", and {p.alike:.0%} of these have their closest one in the same class"
-        return Choice("combined", f"combined, since there are {labels}{near}.")
-    if graph:
-        return Choice(
-            "gnmf",
-            f"gnmf, since there are no labels and few enough samples ({p.n_samples}) for a "
-            "neighbour graph.",
-        )
-    return Choice("nmf", f"nmf, since there are no labels and {size} samples ({p.n_samples}).")
+def choice_table(found: Any) -> Table:
+    """The curve as a table for a terminal."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    heads, cells = shown_rows(found)
+    for head in [*heads, ""]:
+        table.add_column(head, justify="right" if head else "left", no_wrap=True)
+    for row in cells:
+        table.add_row(*row, style="bold" if row[-1] == "chosen" else None)
+    return table
 
 
-def _labels(p: Profile) -> str:
-    if not p.n_labelled:
-        return "no labels"
-    a, b = ("s" if p.n_labelled != 1 else ""), ("es" if p.n_classes != 1 else "")
-    return f"{p.n_labelled} label{a} of {p.n_classes} class{b}"
-
-
-def profile(X: Any, y: Any = None, *, kind: str = "table") -> Profile:
-    """Look at data and labels.
-
-    Parameters
-    ----------
-    X : ndarray or sparse matrix of shape (n_samples, n_features)
-    y : array-like, default=None
-        Labels, None where unknown.
-    kind : {"images", "texts", "table", "counts"}, default="table"
-    """
-    labels = encode_labels(y, X.shape[0])
-    known = None if labels is None or not labels.n_labelled else labels
-    return Profile(
-        n_samples=X.shape[0],
-        n_features=X.shape[1],
-        kind=kind,
-        lowest=lowest(X),
-        n_labelled=0 if known is None else known.n_labelled,
-        n_classes=0 if known is None else known.n_classes,
-        least_labels=0 if known is None else int(known.counts.min()),
-        alike=None if known is None else _alike(X, known),
+def _say(
+    found: Any, summary: dict[str, Any], task: work.Task, errors: Console, out: Path, *,
+    as_json: bool,
+) -> None:  # fmt: skip
+    if as_json:
+        print(json.dumps({**summary, "out": str(out)}, indent=2, ensure_ascii=False))
+        return
+    console = Console(highlight=False, markup=False, soft_wrap=True)
+    console.print(
+        f"{summary['samples']} samples, {summary['features']} features. {summary['preparation']}"
     )
-
-
-def _alike(X: Any, labels: Any, most: int = 2000) -> float | None:
-    """How often the closest labelled sample, by the angle, has the same label."""
-    from sklearn.metrics.pairwise import cosine_similarity
-
-    shared = labels.mask & np.isin(labels.codes, np.flatnonzero(labels.counts > 1))
-    rows = np.flatnonzero(labels.mask)
-    if not shared.any():
-        return None
-    if rows.size > most:
-        rows = np.random.RandomState(0).permutation(rows)[:most]
-    similar = cosine_similarity(X[rows])
-    np.fill_diagonal(similar, -2)
-    codes = labels.codes[rows]
-    asked = shared[rows]
-    return float(np.mean(codes[similar.argmax(axis=1)][asked] == codes[asked]))
+    console.print(choice_table(found))
+    console.print(sentence(found))
+    for note in task.notes:
+        errors.print(f"Note: {note}", markup=False, highlight=False, soft_wrap=True)
+    console.print(f"Wrote {out} ({summary['seconds']:.1f} s). Open {out / 'choice.html'}")

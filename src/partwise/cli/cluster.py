@@ -16,15 +16,15 @@ from rich.table import Table
 
 from partwise._versions import versions
 from partwise.cli import work
-from partwise.cli.knowing import know
-from partwise.cli.naming import next_rows, say_naming
+from partwise.cli.answer_output import next_rows, say_naming
+from partwise.cli.known_options import know
 from partwise.cli.outputs import check_folder, whole_folder
-from partwise.cli.progress import Bar, duration
-from partwise.estimators import registry
-from partwise.io.files import check_target, write_whole
-from partwise.io.formulas import csv_text
+from partwise.cli.progress_bar import Bar, duration
+from partwise.estimators import methods
+from partwise.io.spreadsheets import csv_text
+from partwise.persistence.atomic import check_target, write_whole
+from partwise.view.class_names import naming
 from partwise.view.describe import about
-from partwise.view.naming import naming
 
 #: The representation as text only up to this many numbers.
 MAX_TEXT = 2_000_000
@@ -124,7 +124,7 @@ def run_fit(
         )
         fitted = work.fit(task, model, name, reason, bar)
         check_target(out, force=force)
-        registry.save(fitted.model, out, recipe=task.samples.recipe)
+        methods.save(fitted.model, out, recipe=task.samples.recipe)
     summary = {**_summary(task, fitted, command), "notes": task.notes, "out": str(out)}
     _say(summary, task, errors, as_json=as_json)
 
@@ -176,7 +176,7 @@ def _summary(task: work.Task, fitted: work.Fitted, command: str) -> dict[str, An
 
 def chosen_rows(choice: Any) -> dict[str, Any]:
     """What -k auto tried, for the summary."""
-    from partwise.view.report.choice import rows_of
+    from partwise.view.report.search_page import rows_of
 
     return {"k": choice.k, "good": choice.good, "tried": rows_of(choice)}
 
@@ -246,7 +246,7 @@ def _write_results(folder: Path, task: work.Task, fitted: work.Fitted) -> None:
     np.save(folder / "representation.npy", V, allow_pickle=False)
     if V.size <= MAX_TEXT:
         write_whole(folder / "representation.csv", codes_text(ids, V))
-    registry.save(model, folder / "model.partwise", recipe=task.samples.recipe)
+    methods.save(model, folder / "model.partwise", recipe=task.samples.recipe)
 
 
 def codes_text(ids: list[str], V: np.ndarray) -> str:
@@ -307,7 +307,7 @@ def _say(summary: dict[str, Any], task: work.Task, errors: Console, *, as_json: 
     )
     work.say_columns(summary["columns"], console)
     if task.choice is not None:
-        from partwise.view.report.choice import sentence
+        from partwise.view.report.search_page import sentence
 
         console.print(f"Number: {sentence(task.choice)}")
     console.print(f"Method: {summary['reason']}")

@@ -130,7 +130,7 @@ def choose(
 
     Example: partwise choose photos/ --label-share 0.1 --method gnmf --grid graph_reg=0.1,1,10
     """
-    from partwise.cli.number import run_choose
+    from partwise.cli.choose import run_choose
 
     ends = typed.span(range, "--range")
     run_choose(
@@ -243,7 +243,7 @@ def studio(
 
     Example: partwise studio mails.csv --text-column body --project mails-studio/
     """
-    from partwise.cli.studio import run_studio
+    from partwise.cli.open_studio import run_studio
 
     run_studio(
         data,

@@ -14,8 +14,8 @@ from rich.console import Console
 from rich.table import Table
 
 from partwise.cli import work
-from partwise.cli.choose import METHODS, choose, profile
-from partwise.cli.progress import Bar
+from partwise.cli.auto_method import METHODS, choose, profile
+from partwise.cli.progress_bar import Bar
 from partwise.cli.scoring import (
     BASELINES,
     Rounds,
@@ -24,8 +24,8 @@ from partwise.cli.scoring import (
     runner,
     too_close,
 )
-from partwise.io.files import check_target, write_whole
-from partwise.io.formulas import csv_text
+from partwise.io.spreadsheets import csv_text
+from partwise.persistence.atomic import check_target, write_whole
 
 COLUMNS: tuple[str, ...] = ("method", "accuracy", "nmi", "ari", "stability", "seconds", "note")
 NAMED: tuple[str, ...] = ("method", "right_name", "error", "seconds", "note")

@@ -12,7 +12,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from partwise.cli import demonstration
-from partwise.io.files import check_target, write_whole
+from partwise.persistence.atomic import check_target, write_whole
 
 
 def run(out: Path, *, force: bool, as_json: bool = False) -> None:

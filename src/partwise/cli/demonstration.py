@@ -22,7 +22,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 import partwise
 from partwise._versions import versions
-from partwise.evaluation.cluster import cluster_representation
+from partwise.evaluation.kmeans import cluster_representation
 from partwise.evaluation.metrics import clustering_accuracy, normalized_mutual_info
 from partwise.io.datasets import Dataset, keep_labels, load, unit_rows
 from partwise.view import report

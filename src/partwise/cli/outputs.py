@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from partwise.io.files import beside, recover, replace_folder, sweep
+from partwise.persistence.atomic import beside, recover, replace_folder, sweep
 
 #: What `partwise cluster` may write; --force replaces a folder that holds nothing else.
 FILES = {

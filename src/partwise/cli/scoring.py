@@ -86,7 +86,7 @@ def runner(
 
     def run(seen: Any) -> Any:
         if name == "k-means":
-            from partwise.evaluation.cluster import cluster_representation
+            from partwise.evaluation.kmeans import cluster_representation
             from partwise.knowledge.labels import encode_labels
 
             labels = encode_labels(seen, X.shape[0])

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from partwise.cli.choose import METHODS, Method, choose, profile
-from partwise.cli.progress import Bar
+from partwise.cli.auto_method import METHODS, Method, choose, profile
+from partwise.cli.progress_bar import Bar
 from partwise.io import Samples, keep_share, read_samples
 
 #: Estimators that need the samples in memory.
@@ -131,7 +131,7 @@ def n_clusters(
 ) -> int:
     """-k, or the number of classes; under auto what hidden entries say."""
     if isinstance(k, str):
-        from partwise.cli.number import auto_k
+        from partwise.cli.choose import auto_k
 
         task.choice = auto_k(task, method, bar, seed)
         k = int(task.choice.k)
@@ -292,8 +292,8 @@ def _regroup(task: Task, model: Any) -> None:
     words of BBC news the largest of 5 clusters holds 931 texts, and 560 after this, with 12 points
     more of accuracy; on whole articles nothing changes.
     """
-    from partwise.cli.knowing import by_parts
-    from partwise.evaluation.cluster import Clustering, cluster_representation
+    from partwise.cli.known_options import by_parts
+    from partwise.evaluation.kmeans import Clustering, cluster_representation
     from partwise.knowledge.labels import encode_labels
     from partwise.view.describe import number_like_parts
 
@@ -374,7 +374,7 @@ def say_columns(columns: list[dict[str, str]], console: Any, most: int = 25) -> 
 
 def write_back(task: Task, model: Any) -> None:
     """Clusters, codes and parts into the .h5ad file that the cells came from."""
-    from partwise.io.annotated import write_back as write
+    from partwise.io.anndata_files import write_back as write
 
     names = task.samples.feature_names
     write(task.samples.source, model, names)

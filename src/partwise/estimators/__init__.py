@@ -13,10 +13,10 @@ ESTIMATORS = {
     "ConstrainedNMF": "partwise.estimators.constrained",
     "SemiNMF": "partwise.estimators.semi_nmf",
     "SymNMF": "partwise.estimators.sym_nmf",
-    "CF": "partwise.estimators.concepts",
-    "LCF": "partwise.estimators.concepts",
+    "CF": "partwise.estimators.cf",
+    "LCF": "partwise.estimators.cf",
     "SparseNMF": "partwise.estimators.sparse_nmf",
     "MiniBatchNMF": "partwise.estimators.minibatch",
     "NTF": "partwise.estimators.ntf",
-    "PartsClassifier": "partwise.estimators.parts_classifier",
+    "PartsClassifier": "partwise.classify.parts_classifier",
 }

@@ -11,14 +11,13 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from partwise.engine.losses import NAMES
-from partwise.engine.numeric import Array
-from partwise.engine.solvers.init import INITS
-from partwise.engine.solvers.steps import STEPS
-from partwise.estimators import _validate
-from partwise.estimators._callbacks import CallbackSupportMixin
-from partwise.estimators.fitting import Description
-from partwise.estimators.fitting.new_samples import code
+from partwise.backends.numeric import Array
+from partwise.fitting import Description, validation
+from partwise.fitting.callbacks import CallbackSupportMixin
+from partwise.fitting.new_samples import code
+from partwise.model.losses import NAMES
+from partwise.solvers.init import INITS
+from partwise.solvers.steps import STEPS
 
 #: With a number for any other β.
 LOSS = [StrOptions(set(NAMES)), Interval(Real, None, None, closed="neither")]
@@ -90,7 +89,7 @@ class Factorizer(
         H, delta = self.components_, self._describe().smoothing
         if delta:
             H = (1 - delta) * H + delta * H.mean(axis=0, keepdims=True)
-        return _validate.check_codes(X, self._n_features_out) @ H
+        return validation.check_codes(X, self._n_features_out) @ H
 
     def score(self, X: Any, y: Any = None) -> float:
         """Minus the objective of `transform` per sample (higher is better), penalties included.
@@ -107,9 +106,9 @@ class Factorizer(
 
     def save(self, path: Any) -> Any:
         """Write the model to a file, for `partwise.load`: JSON and arrays, no pickle."""
-        from partwise.estimators import registry
+        from partwise.estimators import methods
 
-        return registry.save(self, path)
+        return methods.save(self, path)
 
     @property
     def _n_features_out(self) -> int:

@@ -10,18 +10,18 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.utils.validation import _check_n_features
 
-from partwise.engine.data import as_data
-from partwise.engine.data.stream import Batch, InMemory, RowSource, row_source
-from partwise.engine.losses import beta_of, make_loss
-from partwise.engine.numeric import Array
-from partwise.engine.solvers import init as starts
-from partwise.engine.solvers.online import Online
-from partwise.estimators import _inputs, _validate
+from partwise.backends import as_data
+from partwise.backends.batches import Batch, InMemory, RowSource, row_source
+from partwise.backends.numeric import Array
 from partwise.estimators._base import Factorizer
-from partwise.estimators.fitting.checking import check_matrix
-from partwise.estimators.fitting.starts import init_name
-from partwise.estimators.fitting.terms import elastic_net
+from partwise.fitting import check_arrays, validation
+from partwise.fitting.checking import check_matrix
+from partwise.fitting.objective_terms import elastic_net
+from partwise.fitting.starts import init_name
 from partwise.knowledge.labels import encode_labels
+from partwise.model.losses import beta_of, make_loss
+from partwise.solvers import init as starts
+from partwise.solvers.online import Online
 
 
 def source_of(estimator: Factorizer, X: Any, *, reset: bool) -> RowSource:
@@ -42,16 +42,16 @@ def checked(estimator: Any, batches: Iterator[Batch]) -> Iterator[Batch]:
     """The batches of a first pass, refused where they hold what NMF cannot."""
     name, beta = type(estimator).__name__, beta_of(estimator.beta_loss)
     for rows, X in batches:
-        _validate.check_finite(X)
-        _validate.check_non_negative(X, name)
+        validation.check_finite(X)
+        validation.check_non_negative(X, name)
         if beta <= 0 and X.min() == 0:
-            raise ValueError(_inputs.ZEROS)
+            raise ValueError(check_arrays.ZEROS)
         yield Batch(rows, X)
 
 
 def class_codes(estimator: Any, y: Any, n: int) -> Array | None:
     """The place in ``classes_`` of each label; -1: none. New classes are appended."""
-    labels = encode_labels(_inputs.plain(y), n) if estimator.hard_labels else None
+    labels = encode_labels(check_arrays.plain(y), n) if estimator.hard_labels else None
     if labels is None:
         return None
     known: list[Any] = getattr(estimator, "classes_", np.zeros(0)).tolist()
@@ -71,8 +71,8 @@ def first_parts(
     if name == "custom":
         if H is None:
             raise ValueError("init='custom' needs H.")
-        H = _validate.check_start(
-            _inputs.plain(H), (k, data.shape[1]), data.dtype, "H", type(estimator).__name__
+        H = validation.check_start(
+            check_arrays.plain(H), (k, data.shape[1]), data.dtype, "H", type(estimator).__name__
         )
         return np.ascontiguousarray(H.T)
     return starts.start(data, k, name, rng)[1]

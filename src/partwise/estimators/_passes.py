@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from partwise.engine.data import as_data
-from partwise.engine.data.stream import Batch, RowSource
-from partwise.engine.numeric import Array
-from partwise.engine.solvers.loop import Solution
-from partwise.engine.solvers.online import SWEEPS, Online
+from partwise.backends import as_data
+from partwise.backends.batches import Batch, RowSource
+from partwise.backends.numeric import Array
 from partwise.estimators._incoming import checked
+from partwise.solvers.loop import Solution
+from partwise.solvers.online import SWEEPS, Online
 
 
 def meet(

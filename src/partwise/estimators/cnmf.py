@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from partwise.estimators._constrained import ConstrainedFactorizer
-from partwise.estimators._docs import documented
-from partwise.estimators.fitting import Description
+from partwise.estimators._docstrings import documented
+from partwise.estimators._labelled import ConstrainedFactorizer
+from partwise.fitting import Description
 
 
 @documented

@@ -8,14 +8,14 @@ from typing import Any
 
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from partwise.engine.terms import Term
-from partwise.estimators._constrained import (
+from partwise.estimators._docstrings import documented
+from partwise.estimators._labelled import (
     CLASS_CONSTRAINTS,
     GRAPH_CONSTRAINTS,
     SCALE_CONSTRAINTS,
     GraphFactorizer,
 )
-from partwise.estimators._docs import documented
+from partwise.model.terms import Term
 
 
 @documented

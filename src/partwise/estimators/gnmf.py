@@ -7,12 +7,12 @@ from typing import Any
 
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from partwise.estimators._constrained import (
+from partwise.estimators._docstrings import documented
+from partwise.estimators._labelled import (
     GRAPH_CONSTRAINTS,
     SCALE_CONSTRAINTS,
     GraphFactorizer,
 )
-from partwise.estimators._docs import documented
 
 
 @documented

@@ -7,9 +7,9 @@ from typing import Any
 
 from sklearn.utils._param_validation import StrOptions
 
-from partwise.estimators._constrained import GRAPH_CONSTRAINTS, GraphFactorizer
-from partwise.estimators._docs import documented
-from partwise.estimators.fitting import Description
+from partwise.estimators._docstrings import documented
+from partwise.estimators._labelled import GRAPH_CONSTRAINTS, GraphFactorizer
+from partwise.fitting import Description
 
 #: Parameters of the others that it does without.
 ABSENT = ("device", "missing_values", "must_link_reg", "cannot_link_reg")

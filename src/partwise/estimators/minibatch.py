@@ -13,21 +13,20 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from partwise.engine.data import as_data
-from partwise.engine.data.stream import InMemory, row_source
-from partwise.engine.losses import NAMES, beta_of
-from partwise.engine.numeric import Array, blas_threads
-from partwise.engine.problem import FactorModel
-from partwise.engine.solvers.online import Online
-from partwise.estimators import _inputs, _validate
+from partwise.backends import as_data
+from partwise.backends.batches import InMemory, row_source
+from partwise.backends.numeric import Array, blas_threads
 from partwise.estimators._base import LOSS, Factorizer
-from partwise.estimators._callbacks import with_callbacks
 from partwise.estimators._incoming import checked, class_codes, first_parts, online_of, source_of
 from partwise.estimators._passes import Passes, meet
-from partwise.estimators._progress import Progress, all_or_nothing
-from partwise.estimators.fitting import Description, Knowledge, described
-from partwise.estimators.fitting.checking import n_parts, solver_name, tame
-from partwise.estimators.fitting.new_samples import code_model, solve_new
+from partwise.fitting import Description, Knowledge, check_arrays, described, validation
+from partwise.fitting.callbacks import with_callbacks
+from partwise.fitting.checking import n_parts, solver_name, tame
+from partwise.fitting.new_samples import code_model, solve_new
+from partwise.fitting.progress import Progress, all_or_nothing
+from partwise.model.factor_model import FactorModel
+from partwise.model.losses import NAMES, beta_of
+from partwise.solvers.online import Online
 
 #: Entries of the samples from which a start is made.
 START_ENTRIES = 2**23
@@ -277,8 +276,8 @@ class MiniBatchNMF(Factorizer):
             online = online_of(self, first_parts(self, sample.X, k, H, rng))
             passes = Passes(self, source, online, codes, rng)
             if self.init == "custom" and W is not None:
-                passes.V[:] = _validate.check_start(
-                    _inputs.plain(W), passes.V.shape, source.dtype, "W", type(self).__name__
+                passes.V[:] = validation.check_start(
+                    check_arrays.plain(W), passes.V.shape, source.dtype, "W", type(self).__name__
                 )
             status = passes.run(progress(0))
             self._finish(passes, status, factor)

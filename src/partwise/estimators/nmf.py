@@ -8,13 +8,12 @@ from typing import Any
 
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from partwise.engine.arrays import numpy_dtype, own
-from partwise.engine.numeric import Array
-from partwise.estimators import _validate
+from partwise.backends.arrays import numpy_dtype, own
+from partwise.backends.numeric import Array
 from partwise.estimators._base import Factorizer
-from partwise.estimators._callbacks import with_callbacks
-from partwise.estimators.fitting import Knowledge, described, fit
-from partwise.estimators.fitting.checking import check_matrix, n_parts
+from partwise.fitting import Knowledge, described, fit, validation
+from partwise.fitting.callbacks import with_callbacks
+from partwise.fitting.checking import check_matrix, n_parts
 
 
 class NMF(Factorizer):
@@ -269,9 +268,9 @@ class NMF(Factorizer):
             raise ValueError("update_H=False needs H.")
         dtype = numpy_dtype(X.dtype)
         k = n_parts(replace(what, init="custom"), X.shape[1], H, Knowledge())
-        H = _validate.check_start(H, (k, X.shape[1]), dtype, "H", "NMF", zeros=True)
+        H = validation.check_start(H, (k, X.shape[1]), dtype, "H", "NMF", zeros=True)
         if W is not None:
-            _validate.warn(
+            validation.warn(
                 "When update_H=False, the provided initial W is not used.", RuntimeWarning
             )
         self.components_ = H

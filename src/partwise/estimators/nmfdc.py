@@ -8,9 +8,9 @@ from typing import Any
 
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from partwise.estimators._constrained import ConstrainedFactorizer
-from partwise.estimators._docs import documented
-from partwise.estimators.fitting import Description
+from partwise.estimators._docstrings import documented
+from partwise.estimators._labelled import ConstrainedFactorizer
+from partwise.fitting import Description
 
 
 @documented

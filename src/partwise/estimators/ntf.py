@@ -10,14 +10,11 @@ import numpy as np
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from partwise.engine.arrays import own
-from partwise.engine.numeric import Array
-from partwise.engine.solvers.loop import Solution
-from partwise.estimators._callbacks import with_callbacks
-from partwise.estimators._docs import documented
-from partwise.estimators._grouped import GroupedFactorizer
-from partwise.estimators._progress import all_or_nothing
-from partwise.estimators.fitting import (
+from partwise.backends.arrays import own
+from partwise.backends.numeric import Array
+from partwise.estimators._clustering import GroupedFactorizer
+from partwise.estimators._docstrings import documented
+from partwise.fitting import (
     Checked,
     Description,
     Given,
@@ -28,6 +25,9 @@ from partwise.estimators.fitting import (
     publish,
     state,
 )
+from partwise.fitting.callbacks import with_callbacks
+from partwise.fitting.progress import all_or_nothing
+from partwise.solvers.loop import Solution
 
 
 @documented

@@ -8,13 +8,13 @@ from typing import Any
 
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from partwise.estimators._constrained import (
+from partwise.estimators._docstrings import documented
+from partwise.estimators._labelled import (
     CLASS_CONSTRAINTS,
     GRAPH_CONSTRAINTS,
     GraphFactorizer,
 )
-from partwise.estimators._docs import documented
-from partwise.estimators.fitting import Description
+from partwise.fitting import Description
 
 #: Parameters of the others that it does without.
 ABSENT = ("init", "beta_loss", "device", "checkpoint", "missing_values")

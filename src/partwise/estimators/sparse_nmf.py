@@ -10,11 +10,11 @@ from typing import Any
 
 from sklearn.utils._param_validation import Interval, StrOptions
 
-from partwise.engine.numeric import Array
-from partwise.engine.sparseness import project_columns
-from partwise.estimators._docs import documented
-from partwise.estimators._grouped import GroupedFactorizer
-from partwise.estimators.fitting import Description
+from partwise.backends.numeric import Array
+from partwise.estimators._clustering import GroupedFactorizer
+from partwise.estimators._docstrings import documented
+from partwise.fitting import Description
+from partwise.model.sparseness import project_columns
 
 
 @documented

@@ -11,18 +11,17 @@ import scipy.sparse as sp
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import StrOptions
 
-from partwise.engine.arrays import own
-from partwise.engine.numeric import Array
-from partwise.engine.solvers.loop import Solution
-from partwise.engine.solvers.symmetric import Symmetric, descend
-from partwise.estimators import _validate
-from partwise.estimators._callbacks import with_callbacks
-from partwise.estimators._docs import documented
-from partwise.estimators._grouped import GroupedFactorizer
-from partwise.estimators._progress import Progress, all_or_nothing
-from partwise.estimators.fitting import Checked, Description, Found, Given, check, described
-from partwise.estimators.fitting.publishing import publish_ending, publish_groups
-from partwise.estimators.fitting.solving import best, warn_unless_converged
+from partwise.backends.arrays import own
+from partwise.backends.numeric import Array
+from partwise.estimators._clustering import GroupedFactorizer
+from partwise.estimators._docstrings import documented
+from partwise.fitting import Checked, Description, Found, Given, check, described, validation
+from partwise.fitting.callbacks import with_callbacks
+from partwise.fitting.progress import Progress, all_or_nothing
+from partwise.fitting.publishing import publish_ending, publish_groups
+from partwise.fitting.solving import best, warn_unless_converged
+from partwise.solvers.loop import Solution
+from partwise.solvers.symmetric import Symmetric, descend
 
 #: Parameters of the others that it has.
 SHARED = ("n_components", "max_iter", "tol", "n_init", "n_clusters", "random_state", "verbose")
@@ -160,10 +159,10 @@ class SymNMF(GroupedFactorizer):
         if what.init == "custom":
             if checked.W is None:
                 raise ValueError("init='custom' needs W.")
-            yield _validate.check_start(checked.W, (n, k), S.dtype, "W", what.whom)
+            yield validation.check_start(checked.W, (n, k), S.dtype, "W", what.whom)
             return
         if checked.W is not None:
-            _validate.warn(
+            validation.warn(
                 "When init!='custom', provided W is ignored. Set init='custom' to use it.",
                 RuntimeWarning,
             )

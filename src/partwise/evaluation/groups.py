@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from partwise.engine.arrays import to_numpy
-from partwise.evaluation.cluster import Clustering, cluster_representation
+from partwise.backends.arrays import to_numpy
+from partwise.evaluation.kmeans import Clustering, cluster_representation
 from partwise.knowledge.doubts import Doubt, doubts
 from partwise.knowledge.labels import Labels
 from partwise.knowledge.links import Links

@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.utils import check_array, check_random_state
 
-from partwise.engine.arrays import Array, to_numpy
+from partwise.backends.arrays import Array, to_numpy
 
 #: Entries of the model made at a time.
 PIECE = 1_000_000

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from partwise.engine.numeric import Array
+from partwise.backends.numeric import Array
 
 KINDS = ("poisson", "multinomial")
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from partwise._lazy import lazy
 
 if TYPE_CHECKING:
-    from partwise.io.annotated import from_anndata, to_anndata
+    from partwise.io.anndata_files import from_anndata, to_anndata
     from partwise.io.cnmf_folder import read_cnmf, write_cnmf
-    from partwise.io.labels import keep_share, read_labels
+    from partwise.io.label_files import keep_share, read_labels
     from partwise.io.read import read_samples
     from partwise.io.samples import Samples
 
@@ -28,12 +28,12 @@ __getattr__, __dir__ = lazy(
     __name__,
     {
         "Samples": "partwise.io.samples",
-        "from_anndata": "partwise.io.annotated",
-        "keep_share": "partwise.io.labels",
+        "from_anndata": "partwise.io.anndata_files",
+        "keep_share": "partwise.io.label_files",
         "read_cnmf": "partwise.io.cnmf_folder",
-        "read_labels": "partwise.io.labels",
+        "read_labels": "partwise.io.label_files",
         "read_samples": "partwise.io.read",
-        "to_anndata": "partwise.io.annotated",
+        "to_anndata": "partwise.io.anndata_files",
         "write_cnmf": "partwise.io.cnmf_folder",
     },
 )

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from partwise.engine.data.memmap import MemmapData, forget
+from partwise.backends.numpy.memmap import MemmapData, forget
 
 #: A .npy file of at least this many bytes is not loaded.
 STREAM_FROM = 100_000_000

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from partwise.engine.arrays import Array
-from partwise.estimators.consensus import Consensus, group_silhouettes, unit_rows
-from partwise.io.files import write_whole
+from partwise.backends.arrays import Array
+from partwise.persistence.atomic import write_whole
+from partwise.selection.consensus import Consensus, group_silhouettes, unit_rows
 
 
 def write_cnmf(

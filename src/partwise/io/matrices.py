@@ -22,9 +22,9 @@ from partwise.io._common import (
     shown,
 )
 from partwise.io._disk import streams
+from partwise.io.archives import TooLarge, check_h5ad
 from partwise.io.images import array_thumbnails
 from partwise.io.samples import Samples
-from partwise.io.unpacked import TooLarge, check_h5ad
 
 
 def read_matrix(path: Path, options: Options, recipe: Mapping[str, Any] | None) -> Samples:
@@ -163,7 +163,7 @@ def _by_rows(X: Any, shape: tuple[int, ...]) -> Any:
 
 
 def _h5ad(path: Path, options: Options) -> Samples:
-    from partwise.io.annotated import from_anndata
+    from partwise.io.anndata_files import from_anndata
 
     anndata = need("anndata", ".h5ad files", extra="cells")
     try:
@@ -257,7 +257,7 @@ def _variable(
     samples: Samples, options: Options, counts: bool
 ) -> tuple[Samples, dict[str, list[str]]]:
     """The most variable genes of cells, where there are many or a number was asked for."""
-    from partwise.io.cells import GENES, MANY, variable_genes
+    from partwise.io.genes import GENES, MANY, variable_genes
 
     p = samples.X.shape[1]
     wanted = options.genes

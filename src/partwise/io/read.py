@@ -11,7 +11,7 @@ import numpy as np
 
 from partwise.io import images, texts
 from partwise.io._common import SCALES, Options, Step, silent
-from partwise.io.labels import SIMILAR, check_labels, labels_of
+from partwise.io.label_files import SIMILAR, check_labels, labels_of
 from partwise.io.matrices import read_matrix, read_named
 from partwise.io.samples import Samples
 from partwise.io.tables import MISSING, read_table

@@ -19,13 +19,13 @@ from partwise.io._common import (
     need,
     shown,
 )
+from partwise.io.archives import TooLarge, check_unpacked
 from partwise.io.columns import Column, encode_columns, learn_columns, looks_like_id
 from partwise.io.encoding import said, text_format
-from partwise.io.formulas import unquoted
 from partwise.io.numbers import decimal_sign
 from partwise.io.samples import Samples
+from partwise.io.spreadsheets import unquoted
 from partwise.io.texts import text_samples
-from partwise.io.unpacked import TooLarge, check_unpacked
 
 MISSING = ("auto", "error", "median", "mean", "drop")
 

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from partwise.io.files import write_whole
+from partwise.persistence.atomic import write_whole
 
 Array = NDArray[np.float32]
 WORDS = 500

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from partwise.papers.cells import NO_LABELS
 from partwise.papers.protocol import Protocol
 from partwise.papers.summary import Stat, Summary, paired, paired_stat, paired_test
+from partwise.papers.trials import NO_LABELS
 
 Claim = dict[str, Any]
 CLEAR = 2.0  # standard errors beyond which a difference is one

@@ -65,8 +65,8 @@ def reproduce(
 
         print_list(out, data_home, jobs, as_json=as_json)
         return
-    from partwise.papers.cells import Selection
     from partwise.papers.protocol import expand
+    from partwise.papers.trials import Selection
 
     chosen = tuple(m.strip() for m in methods.split(",") if m.strip()) if methods else ()
     readings = (reading,) if reading else ()
@@ -152,14 +152,14 @@ def _write(
     as_json: bool,
 ) -> None:
     """Write the pages, and print what they come to: one table's own numbers, or a line for each."""
-    from partwise.papers import page
+    from partwise.papers import results_page
     from partwise.papers.document import Section, to_text
     from partwise.papers.overview import first_screen
     from partwise.papers.store import Store
 
     store, home = Store(out), None if data_home is None else str(data_home)
-    told = [page.write_one(n, store, data_home=home, failed=failed.get(n)) for n in wanted]
-    index = None if len(told) == 1 else page.write_index(store, told)
+    told = [results_page.write_one(n, store, data_home=home, failed=failed.get(n)) for n in wanted]
+    index = None if len(told) == 1 else results_page.write_index(store, told)
     if as_json:
         print(json.dumps([_plain(one, out) for one in told], indent=2, ensure_ascii=False))
         return

@@ -18,11 +18,11 @@ from typing import Any
 
 import numpy as np
 
-from partwise.estimators.fitting.solving import TRIAL_ITER
-from partwise.papers.cells import Cell
+from partwise.fitting.solving import TRIAL_ITER
 from partwise.papers.machine import speed
 from partwise.papers.protocol import Method
 from partwise.papers.store import Store
+from partwise.papers.trials import Cell
 
 SAMPLE = 100  # stored results that are read for an estimate
 UNKNOWN = (0.02, 1.5)  # a table that was never measured

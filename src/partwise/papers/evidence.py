@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from partwise.papers.document import Block, Grid, Text
-from partwise.papers.methods import Task, fit_estimator
-from partwise.papers.numbers import SHORT, with_error
+from partwise.papers.number_format import SHORT, with_error
 from partwise.papers.protocol import Budget, DataSpec, Protocol, load_protocol
+from partwise.papers.representations import Task, fit_estimator
 from partwise.papers.sampling import data_found, draw
 from partwise.papers.summary import Summary
 

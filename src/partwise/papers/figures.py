@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from partwise.papers.cells import NO_LABELS
-from partwise.papers.compare import FAR, Comparison
+from partwise.papers.printed import FAR, Comparison
 from partwise.papers.summary import Summary, pick
+from partwise.papers.trials import NO_LABELS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -9,13 +9,13 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from partwise.papers.cells import Selection
 from partwise.papers.estimate import seconds_left, words
-from partwise.papers.plain import PLAIN
 from partwise.papers.protocol import load_protocol, names
 from partwise.papers.runner import cores, plan
 from partwise.papers.sampling import data_found
+from partwise.papers.static_tables import PLAIN
 from partwise.papers.store import Store
+from partwise.papers.trials import Selection
 
 PLAIN_SECONDS = 1.0  # tables that are computed from print or counted in the data
 

@@ -6,8 +6,8 @@ import math
 from collections import Counter
 
 from partwise.papers.claims import FAILS, HOLDS, UNDECIDED
-from partwise.papers.compare import FAR, Comparison
 from partwise.papers.document import Block, Fold, Grid, Picture, Text
+from partwise.papers.printed import FAR, Comparison
 from partwise.papers.readings import FIRST
 from partwise.papers.tables import Told, misses_grid
 

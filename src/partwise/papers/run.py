@@ -15,12 +15,12 @@ from pathlib import Path
 
 from partwise._versions import versions
 from partwise.papers import runner
-from partwise.papers.cells import Cell, Selection
 from partwise.papers.estimate import cell_seconds
 from partwise.papers.machine import machine
-from partwise.papers.order import by_value, until
 from partwise.papers.protocol import expand, load_protocol
+from partwise.papers.schedule import by_value, until
 from partwise.papers.store import Store
+from partwise.papers.trials import Cell, Selection
 
 
 def main(arguments: list[str] | None = None) -> int:

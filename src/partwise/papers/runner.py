@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from partwise._versions import versions
-from partwise.papers import methods
-from partwise.papers.cells import Cell, Selection, cells
+from partwise.papers import representations
 from partwise.papers.protocol import Protocol, load_protocol
 from partwise.papers.sampling import data_found
 from partwise.papers.store import Store
+from partwise.papers.trials import Cell, Selection, cells
 from partwise.papers.worker import limit_threads, start_worker, work
 
 #: Why a data set is left out.
@@ -76,10 +76,10 @@ def plan(
         chosen = method.name.lower() in {n.lower() for n in selection.methods}
         if selection.methods and not chosen:
             continue
-        reason = methods.available(method)
+        reason = representations.available(method)
         if reason:
             if chosen:
-                raise methods.MethodUnavailable(f"{method.name}: {reason}")
+                raise representations.MethodUnavailable(f"{method.name}: {reason}")
             skipped[method.name] = reason
     for data in protocol.data:
         if not data_found(data, data_home):

@@ -17,8 +17,8 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from partwise.papers.made import MADE
 from partwise.papers.protocol import Budget, DataSpec
+from partwise.papers.synthetic import MADE
 
 UNLABELLED = -1
 

@@ -15,8 +15,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from partwise.io.files import sweep, write_whole
-from partwise.papers.cells import Cell
+from partwise.papers.trials import Cell
+from partwise.persistence.atomic import sweep, write_whole
 
 
 class Store:

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from partwise.papers.cells import NO_LABELS, lowest
 from partwise.papers.protocol import Method, Protocol
-from partwise.papers.scoring import chosen_readout
+from partwise.papers.scores import chosen_readout
+from partwise.papers.trials import NO_LABELS, lowest
 
 Point = tuple[str, int, int]  # data, K, run: what two methods share in a pair
 

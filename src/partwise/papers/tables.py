@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from partwise.papers.cells import NO_LABELS
-from partwise.papers.check import average_mismatches, listed_slips
 from partwise.papers.claims import FAILS, HOLDS, NOT_RUN, UNDECIDED, Verdict, judge
-from partwise.papers.compare import FAR, Comparison, Miss, comparisons, misses, printed_average
 from partwise.papers.document import Block, Fold, Grid, Section, Text
 from partwise.papers.evidence import evidence
-from partwise.papers.numbers import (
+from partwise.papers.number_format import (
     METRICS,
     SHORT,
     difference,
@@ -22,9 +19,12 @@ from partwise.papers.numbers import (
     settings_words,
     with_error,
 )
+from partwise.papers.printed import FAR, Comparison, Miss, comparisons, misses, printed_average
 from partwise.papers.protocol import Method, Protocol
-from partwise.papers.scoring import WORDS
+from partwise.papers.scores import WORDS
 from partwise.papers.summary import Summary
+from partwise.papers.transcription import average_mismatches, listed_slips
+from partwise.papers.trials import NO_LABELS
 
 MISSED = "## Averages that did not come back, and why"
 KINDS = {HOLDS: "yes", FAILS: "no", UNDECIDED: "maybe", NOT_RUN: "quiet"}

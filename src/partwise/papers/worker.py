@@ -7,7 +7,7 @@ import threading
 import time
 from typing import Any
 
-from partwise.papers.cells import Cell, run_cell
+from partwise.papers.trials import Cell, run_cell
 
 _limits: Any = None  # held for the life of the process
 

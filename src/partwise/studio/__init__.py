@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from partwise._lazy import lazy
 
 if TYPE_CHECKING:
-    from partwise.studio.serve import Studio, start
+    from partwise.studio.server import Studio, start
 
 __all__ = ["Studio", "start"]
 
 __getattr__, __dir__ = lazy(
-    __name__, {"Studio": "partwise.studio.serve", "start": "partwise.studio.serve"}
+    __name__, {"Studio": "partwise.studio.server", "start": "partwise.studio.server"}
 )

@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from partwise.studio.desk import Conflict, Desk
+from partwise.studio.workspace import Conflict, Desk
 
 #: Windows that may listen at the same time.
 MOST_LISTENERS = 100

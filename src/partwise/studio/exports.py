@@ -7,11 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from partwise.io.files import write_whole
-from partwise.io.formulas import csv_text
+from partwise.io.spreadsheets import csv_text
+from partwise.persistence.atomic import write_whole
 
 if TYPE_CHECKING:
-    from partwise.studio.desk import Desk
+    from partwise.studio.workspace import Desk
 
 
 def labels(desk: Desk) -> bytes:

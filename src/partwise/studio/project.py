@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import scipy.sparse as sp
 
-from partwise.io.files import whole_file, write_whole
 from partwise.io.samples import Samples
+from partwise.persistence.atomic import whole_file, write_whole
 from partwise.studio.reviews import Point
 
 if TYPE_CHECKING:
-    from partwise.studio.judge import Judge
+    from partwise.studio.answers import Judge
 
 MANIFEST = "project.json"
 JOURNAL = "journal.jsonl"

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import expit
 
-from partwise.engine.numeric import Array
-from partwise.estimators.answers import asking
-from partwise.estimators.answers.explain import Explanation
-from partwise.estimators.parts_classifier import PartsClassifier
+from partwise.backends.numeric import Array
+from partwise.classify import query
+from partwise.classify.explain import Explanation
+from partwise.classify.parts_classifier import PartsClassifier
 from partwise.knowledge.labels import Labels
 
 #: Labels ahead of which the gain is foretold.
@@ -120,7 +120,7 @@ def with_unseen(n: int, found: tuple[float, float, float], names: list[str]) -> 
     (Good 1953). The queue looks for new classes and meets them sooner: half of that share is taken
     off the middle, and all of it off the lower end.
     """
-    new = asking.unseen(np.array(names))
+    new = query.unseen(np.array(names))
     return Point(n, found[0] * (1 - new / 2), found[1] * (1 - new), found[2])
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from partwise.io.cells import specificity, top_features
+from partwise.io.genes import specificity, top_features
 from partwise.io.samples import Samples
 
 __all__ = ["about", "number_like_parts", "specificity", "top_features", "words_of_parts"]

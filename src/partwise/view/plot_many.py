@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from partwise.estimators.consensus import distances_of_unit
+from partwise.selection.consensus import distances_of_unit
 from partwise.view._canvas import axes
 
 __all__ = ["choice", "clustergram", "selection"]

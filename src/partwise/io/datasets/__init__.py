@@ -5,9 +5,9 @@ Nothing is shipped. :func:`load` looks in ``data_home``, in the folder that the 
 ``download=True`` asks it to. Only ``"digits"`` comes with scikit-learn itself.
 """
 
-from partwise.io.datasets.files import Dataset, read
 from partwise.io.datasets.loading import available, load, user_cache
-from partwise.io.datasets.prepare import keep_labels, tfidf, unit_rows
+from partwise.io.datasets.matrix_files import Dataset, read
+from partwise.io.datasets.preprocessing import keep_labels, tfidf, unit_rows
 
 __all__ = [
     "Dataset",

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 from scipy import sparse
 
-from partwise.io.datasets.files import Dataset
+from partwise.io.datasets.matrix_files import Dataset
 
 
 def olivetti() -> Dataset:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from partwise.io.datasets.catalogue import CATALOGUE, Entry, canonical
 from partwise.io.datasets.fetch import FETCHERS
-from partwise.io.datasets.files import Dataset, read
+from partwise.io.datasets.matrix_files import Dataset, read
 
 
 def load(name: str, *, data_home: str | Path | None = None, download: bool = False) -> Dataset:

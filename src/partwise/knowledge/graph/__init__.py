@@ -10,9 +10,9 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils import check_array
 
-from partwise.engine.arrays import to_numpy
-from partwise.engine.data import DataMatrix, as_data, back_end
-from partwise.engine.data.base import Swept
+from partwise.backends import DataMatrix, as_data, back_end
+from partwise.backends.arrays import to_numpy
+from partwise.backends.data_matrix import Swept
 from partwise.knowledge.graph import _rows, _search
 from partwise.knowledge.labels import Labels
 
@@ -356,7 +356,7 @@ def _check_samples(X: Any, method: Method, random_state: Any) -> tuple[Any, Meth
             return _check_distributed(data, method, random_state)
         X = to_numpy(data.whole())
     if isinstance(X, np.memmap) and X.ndim == 2 and X.size and method == "exact":
-        from partwise.engine.data.memmap import MemmapData
+        from partwise.backends.numpy.memmap import MemmapData
 
         if X.dtype.kind in "iub" or X.dtype in (np.float32, np.float64):
             data = MemmapData(X)

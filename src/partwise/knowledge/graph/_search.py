@@ -22,8 +22,8 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
-from partwise.engine.data.memmap import forget
-from partwise.engine.numeric import one_blas_thread
+from partwise.backends.numeric import one_blas_thread
+from partwise.backends.numpy.memmap import forget
 from partwise.knowledge.graph._compiled import kernels
 from partwise.knowledge.graph._rows import (
     BLOCK,

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
-from partwise.engine.arrays import cast, to_numpy
-from partwise.engine.data import as_data
+from partwise.backends import as_data
+from partwise.backends.arrays import cast, to_numpy
 
 #: Columns of the sketch: 512 bytes a sample come to this machine.
 WIDTH = 128

@@ -9,8 +9,8 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from partwise.engine.data import as_data
-from partwise.engine.data.base import Swept
+from partwise.backends import as_data
+from partwise.backends.data_matrix import Swept
 from partwise.knowledge.graph import _check_samples, _rows, _sketch, joined, weighted_edges
 
 

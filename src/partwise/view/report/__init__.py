@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from partwise.view.report.page import report_page, write_report
 from partwise.view.report.pictures import convergence_uri, image_uri
-from partwise.view.report.stable import Stability, stability
+from partwise.view.report.stability import Stability, stability
 from partwise.view.report.template import render
 
 __all__ = [

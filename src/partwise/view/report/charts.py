@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from partwise.view.describe import specificity
 from partwise.view.report.layout import Layout
-from partwise.view.report.stable import Stability
+from partwise.view.report.stability import Stability
 
 # Tableau's ten, its grey kept for what has no label; readable on white and on near-black.
 COLOURS = (

@@ -19,17 +19,17 @@ from partwise.evaluation.metrics import (
     normalized_mutual_info,
     sparseness,
 )
-from partwise.io.files import write_whole
 from partwise.io.samples import Samples
 from partwise.knowledge.labels import encode_labels
+from partwise.persistence.atomic import write_whole
+from partwise.view.class_names import naming
 from partwise.view.describe import about, words_of_parts
-from partwise.view.naming import naming
 from partwise.view.report import charts, members
-from partwise.view.report.choice import choice_uri, sentence, shown_rows
 from partwise.view.report.layout import lay_out
 from partwise.view.report.pictures import part_uri
-from partwise.view.report.repeat import parameters, recipe
-from partwise.view.report.stable import Stability
+from partwise.view.report.same_again import parameters, recipe
+from partwise.view.report.search_page import choice_uri, sentence, shown_rows
+from partwise.view.report.stability import Stability
 from partwise.view.report.template import render
 
 MAX_PARTS = 64

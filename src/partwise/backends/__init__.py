@@ -1,0 +1,75 @@
+"""The only code that touches X: one file for each kind of array."""
+
+from __future__ import annotations
+
+from functools import singledispatch
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from partwise.backends.data_matrix import BackEnd, DataMatrix, Swept
+from partwise.backends.numpy.dense import DenseData
+from partwise.backends.numpy.memmap import MemmapData
+from partwise.backends.numpy.sparse import SparseData
+
+__all__ = ["BackEnd", "DataMatrix", "as_data", "back_end"]
+
+#: A sparse matrix with fewer entries than this, zeros included, is faster as a dense one.
+SMALL_SPARSE = 40_000
+
+
+#: Packages whose arrays are used where they are, and the file here that serves them.
+BACK_ENDS = {
+    "torch": "torch.torch_data",
+    "cupy": "cupy_data",
+    "cupyx": "cupy_data",
+    "dask": "dask.dask_data",
+}
+
+
+def back_end(X: Any) -> BackEnd | None:
+    """Who serves arrays of X's kind; None where numpy and scipy do, or nobody."""
+    for cls in type(X).__mro__:
+        name = BACK_ENDS.get(cls.__module__.partition(".")[0])
+        if name is not None:
+            return import_module(f"{__name__}.{name}").BACK_END
+    return None
+
+
+@singledispatch
+def as_data(X: Any) -> DataMatrix:
+    """Wrap a validated array in its back end; data stays as it is."""
+    if isinstance(X, Swept):
+        return X  # type: ignore[return-value]
+    found = back_end(X)
+    if found is not None:
+        return found.wrap(X)
+    raise TypeError(
+        f"X must be a numpy array, memmap, scipy sparse matrix, torch tensor, CuPy or Dask array, "
+        f"got {type(X).__name__}; convert it with numpy.asarray first."
+    )
+
+
+@as_data.register(np.ndarray)
+def _(X: np.ndarray) -> DataMatrix:
+    return DenseData(X)
+
+
+@as_data.register(np.memmap)
+def _(X: np.memmap) -> DataMatrix:
+    return MemmapData(X)
+
+
+@as_data.register(sp.spmatrix)
+@as_data.register(sp.sparray)
+def _(X: Any) -> DataMatrix:
+    X = sp.csr_array(X)
+    if X.shape[0] * X.shape[1] <= SMALL_SPARSE:
+        return DenseData(X.toarray())
+    if not X.has_canonical_format or (X.data == 0).any():
+        X = X.copy()
+        X.sum_duplicates()
+        X.eliminate_zeros()
+    return SparseData(X)

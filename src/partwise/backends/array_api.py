@@ -1,0 +1,373 @@
+"""Dense and CSR matrices of any library with the array API, on any device; factors live there too.
+
+The products are written in the standard's terms. A library's own file adds what the standard lacks
+(`OnDevice.sums`, `OnDevice.csr`) and what it does better.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterator
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from partwise.backends.array_api_graph import Csr, Neighbors
+from partwise.backends.arrays import (
+    Array,
+    cast,
+    contiguous,
+    float64,
+    namespace,
+    numpy_dtype,
+    to_numpy,
+)
+from partwise.backends.curvature import of_pairs
+from partwise.backends.data_matrix import GAPS, Swept
+from partwise.backends.numpy.blocks import BLOCK_ENTRIES, row_blocks
+
+#: How much larger than a CPU's the blocks of a GPU are: it has the room, and needs them to be busy.
+GPU_BLOCKS = 32
+
+
+class OnDevice(Swept):
+    """Where arrays live: on the device of X, as arrays of its library."""
+
+    newton_sides, curved = "VU", True
+    shape: tuple[int, int]
+    like: Array  # a dense array of the library, on the device
+    back: bool  # results return as ndarrays
+
+    @property
+    def block_scale(self) -> int:
+        """How much larger than a CPU's the blocks of rows are."""
+        return 1
+
+    def newton_pays(self, k: int) -> bool:
+        return False  # curvature takes k/2 times a multiplicative step's arithmetic
+
+    def differences(self, W: Csr, Z: Array) -> Array | None:
+        """Σ_j w_ij (z_i - z_j) by row, where a kernel has it."""
+        return None
+
+    # -- what the standard has no name for ----------------------------------------------------
+
+    @abstractmethod
+    def sums(self, index: Array, values: Array, n_rows: int) -> Array:
+        """(n_rows, ...): the sums of the entries of ``values`` that ``index`` sends to each row."""
+
+    @abstractmethod
+    def csr(self, parts: Csr) -> Any:
+        """A sparse matrix with ``@``."""
+
+    def multiply(self, W: Any, Z: Array) -> Array:
+        """W Z for a matrix that `csr` made."""
+        return W @ Z
+
+    # -- placement ------------------------------------------------------------------------------
+
+    def rows(self, a: Array) -> Array:
+        if namespace(a) is np:
+            a = namespace(self.like).asarray(a, device=self.like.device)
+        return a
+
+    def small(self, a: Array) -> Array:
+        return contiguous(self.rows(a))
+
+    def constant_rows(self, row: Array) -> Array:
+        row = self.rows(row)
+        return namespace(row).tile(row[None, :], (self.shape[0], 1))
+
+    def operator(self, neighbors: Any) -> Callable[[Array], Array]:
+        return Neighbors(neighbors, self)
+
+    def mean_rows(self, shared: Any, V: Array) -> Array:
+        index = self.rows(shared.index)
+        counts = cast(self.rows(shared.counts), V.dtype)[:, None]
+        last = np.zeros(shared.n_rows, dtype=np.int64)
+        last[shared.index] = np.arange(len(shared.index))
+        # from one of the samples on: rounding leaves equal rows equal
+        some = V[self.rows(last)]
+        mean = some + self.sums(index, V - some[index], shared.n_rows) / counts
+        return namespace(V).maximum(mean, 0)
+
+    def expand_rows(self, shared: Any, Z: Array) -> Array:
+        return Z[self.rows(shared.index)]
+
+    def result(self, a: Array) -> Array:
+        return to_numpy(a) if self.back else contiguous(a)
+
+
+class DeviceDense(OnDevice):
+    """A dense float32 or float64 array."""
+
+    density = 1.0
+
+    def __init__(self, X: Any, *, back: bool = False) -> None:
+        self.X, self.back = X, back
+
+    @property
+    def like(self) -> Array:  # type: ignore[override]
+        return self.X
+
+    @property
+    def shape(self) -> tuple[int, int]:  # type: ignore[override]
+        return tuple(self.X.shape)
+
+    @property
+    def dtype(self) -> Any:
+        return numpy_dtype(self.like.dtype)
+
+    def whole(self) -> Any:
+        return self.X
+
+    def made(self, X: Any) -> DeviceDense:
+        """Another matrix of this kind."""
+        return type(self)(X, back=self.back)
+
+    def _blocks(self) -> Iterator[tuple[slice, Array]]:
+        n, p = self.shape
+        return ((rows, self.X[rows]) for rows in row_blocks(n, max(1, p // self.block_scale)))
+
+    def dot(self, U: Array) -> Array:
+        return self.X @ U
+
+    def tdot(self, V: Array) -> Array:
+        return self.X.T @ V
+
+    def _by_row(self, function: Callable[[slice, Array], Array]) -> Array:
+        parts = [function(rows, X) for rows, X in self._blocks()]
+        return namespace(parts[0]).concat(parts)
+
+    def row_sq_norms(self) -> Array:
+        return self._by_row(lambda _, X: (float64(X) ** 2).sum(axis=1))
+
+    def row_sums(self) -> Array:
+        xp = namespace(self.X)
+        return xp.sum(self.X, axis=1, dtype=xp.float64)
+
+    def row_xlogx(self) -> Array:
+        return self._by_row(lambda _, X: xlogx(X).sum(axis=1))
+
+    def row_sq_residuals(self, V: Array, U: Array) -> Array:
+        return self._by_row(lambda rows, X: (float64(X - V[rows] @ U.T) ** 2).sum(axis=1))
+
+    def weighted(self, weights: Array | None, index: Array | None, n_rows: int) -> DeviceDense:
+        X = self.X
+        if weights is not None:
+            X = X * cast(self.rows(weights), X.dtype)[:, None]
+        made = self.made(X if index is None else self.sums(self.rows(index), X, n_rows))
+        return made.weighing(weights, self.shape[0])
+
+    @cached_property
+    def _low(self) -> float:
+        return self.model_floor(self.row_sums(), self.shape[1])
+
+    def _modelled(self, V: Array, U: Array) -> Array:
+        Y = V @ U.T
+        return namespace(Y).maximum(Y, self._low)
+
+    def kl_dot(self, V: Array, U: Array) -> tuple[Array, Array]:
+        xp, out, logs = namespace(U), [], []
+        for rows, X in self._blocks():
+            Y = self._modelled(V[rows], U)
+            out.append((X / Y) @ U)
+            logs.append(xp.sum(X * xp.log(Y), axis=1, dtype=xp.float64))
+        return xp.concat(out), xp.concat(logs)
+
+    def kl_tdot(self, V: Array, U: Array) -> Array:
+        out = namespace(U).zeros_like(U)
+        for rows, X in self._blocks():
+            out += (X / self._modelled(V[rows], U)).T @ V[rows]
+        return out
+
+    def times_dot(self, V: Array, U: Array) -> Array:
+        parts = [(X * (V[rows] @ U.T)) @ U for rows, X in self._blocks()]
+        return namespace(U).concat(parts)
+
+    def times_tdot(self, V: Array, U: Array) -> Array:
+        out = namespace(U).zeros_like(U)
+        for rows, X in self._blocks():
+            out += (X * (V[rows] @ U.T)).T @ V[rows]
+        return out
+
+    def times_squares(self, V: Array, U: Array) -> Array:
+        return self._by_row(lambda rows, X: float64(X * (V[rows] @ U.T) ** 2).sum(axis=1))
+
+    def kl_newton(self, *args: Any, **kwargs: Any) -> tuple[Array, Array]:
+        raise NotImplementedError("no sweeps over rows on a device; `curved` says so")
+
+    def kl_curvature(self, V: Array, U: Array, transposed: bool) -> Array:
+        bends = ((rows, X, self._modelled(V[rows], U)) for rows, X in self._blocks())
+        if not transposed:
+            pairs = of_pairs(U)
+            return namespace(U).concat([(X / Y / Y) @ pairs for _, X, Y in bends])
+        total: Any = 0
+        for rows, X, Y in bends:
+            total = total + (X / Y / Y).T @ of_pairs(V[rows])
+        return total
+
+    def beta_dot(self, V: Array, U: Array, beta: float) -> tuple[Array, Array, Array]:
+        raise NotImplementedError("refused before any work is done")
+
+    def beta_tdot(self, V: Array, U: Array, beta: float) -> tuple[Array, Array]:
+        raise NotImplementedError("refused before any work is done")
+
+
+class DeviceSparse(DeviceDense):
+    """CSR without duplicates; the transpose is kept too once it is asked for."""
+
+    parts: Csr
+
+    @property
+    def like(self) -> Array:  # type: ignore[override]
+        return self.parts.values
+
+    @property
+    def shape(self) -> tuple[int, int]:  # type: ignore[override]
+        return self.parts.shape
+
+    @property
+    def density(self) -> float:  # type: ignore[override]
+        return self.parts.values.shape[0] / max(1, self.shape[0] * self.shape[1])
+
+    @cached_property
+    def _row_of(self) -> Array:
+        return self.parts.row_of
+
+    @cached_property
+    def _by_column(self) -> Array:
+        """Position in X of each non-zero of Xᵀ."""
+        return namespace(self.like).argsort(self.parts.indices, stable=True)
+
+    @cached_property
+    def _XT_parts(self) -> Csr:
+        order, columns = self._by_column, self.parts.indices
+        xp, (n, p) = namespace(columns), self.shape
+        bounds = xp.arange(p + 1, dtype=columns.dtype, device=columns.device)
+        starts = cast(xp.searchsorted(columns[order], bounds), self.parts.indptr.dtype)
+        rows = cast(self._row_of[order], columns.dtype)
+        return Csr(starts, rows, self.parts.values[order], (p, n))
+
+    @cached_property
+    def _XT(self) -> Any:
+        return self.csr(self._XT_parts)
+
+    def dot(self, U: Array) -> Array:
+        return self.multiply(self.X, U)
+
+    def tdot(self, V: Array) -> Array:
+        return self.multiply(self._XT, V)
+
+    def _sums(self, values: Array) -> Array:
+        return self.sums(self._row_of, float64(values), self.shape[0])
+
+    def row_sq_norms(self) -> Array:
+        return self._sums(float64(self.parts.values) ** 2)
+
+    def row_sums(self) -> Array:
+        return self._sums(self.parts.values)
+
+    def row_xlogx(self) -> Array:
+        return self._sums(xlogx(self.parts.values))
+
+    def row_sq_residuals(self, V: Array, U: Array) -> Array:
+        indptr, indices, values, (n, p) = self.parts
+        out = []
+        for rows in row_blocks(n, max(1, p // self.block_scale)):
+            lo, hi = int(indptr[rows.start]), int(indptr[rows.stop])
+            Y = V[rows] @ U.T
+            Y[self._row_of[lo:hi] - rows.start, indices[lo:hi]] -= values[lo:hi]
+            out.append((float64(Y) ** 2).sum(axis=1))
+        return namespace(values).concat(out)
+
+    def weighted(self, weights: Array | None, index: Array | None, n_rows: int) -> DeviceDense:
+        indptr, indices, x, (n, p) = self.parts
+        if weights is not None:
+            x = x * cast(self.rows(weights), x.dtype)[self._row_of]
+        if index is None:
+            return self.made(self.csr(Csr(indptr, indices, x, (n, p)))).weighing(weights, n)
+        xp, rows = namespace(x), self.rows(index)[self._row_of]
+        places, which = xp.unique_inverse(cast(rows, np.int64) * p + cast(indices, np.int64))
+        x = self.sums(which, x, places.shape[0])
+        bounds = xp.arange(n_rows + 1, dtype=xp.int64, device=x.device) * p
+        starts = cast(xp.searchsorted(places, bounds), indptr.dtype)
+        made = self.made(self.csr(Csr(starts, cast(places % p, indices.dtype), x, (n_rows, p))))
+        return made.weighing(weights, n)
+
+    def _modelled(self, V: Array, U: Array) -> Array:
+        y = self._at_entries(V, U)
+        return namespace(y).maximum(y, self._low)
+
+    def _at_entries(self, V: Array, U: Array) -> Array:
+        """VUᵀ at the non-zeros, in pieces so that nothing of size nnz x k is stored."""
+        xp, columns = namespace(U), self.parts.indices
+        y = xp.empty_like(self.parts.values)
+        step = max(1, self.block_scale * BLOCK_ENTRIES // V.shape[1])
+        for lo in range(0, y.shape[0], step):
+            hi = lo + step
+            y[lo:hi] = (V[self._row_of[lo:hi]] * U[columns[lo:hi]]).sum(axis=1)
+        return y
+
+    def kl_dot(self, V: Array, U: Array) -> tuple[Array, Array]:
+        y, x = self._modelled(V, U), self.parts.values
+        R = self.csr(self.parts._replace(values=x / y))
+        return self.multiply(R, U), self._sums(x * namespace(y).log(y))
+
+    def kl_tdot(self, V: Array, U: Array) -> Array:
+        values = (self.parts.values / self._modelled(V, U))[self._by_column]
+        return self.multiply(self.csr(self._XT_parts._replace(values=values)), V)
+
+    def kl_curvature(self, V: Array, U: Array, transposed: bool) -> Array:
+        Y = self._modelled(V, U)
+        values = self.parts.values / Y / Y
+        if not transposed:
+            return self.multiply(self.csr(self.parts._replace(values=values)), of_pairs(U))
+        parts = self._XT_parts._replace(values=values[self._by_column])
+        return self.multiply(self.csr(parts), of_pairs(V))
+
+    def times_dot(self, V: Array, U: Array) -> Array:
+        values = self.parts.values * self._at_entries(V, U)
+        return self.multiply(self.csr(self.parts._replace(values=values)), U)
+
+    def times_tdot(self, V: Array, U: Array) -> Array:
+        values = (self.parts.values * self._at_entries(V, U))[self._by_column]
+        return self.multiply(self.csr(self._XT_parts._replace(values=values)), V)
+
+    def times_squares(self, V: Array, U: Array) -> Array:
+        return self._sums(self.parts.values * self._at_entries(V, U) ** 2)
+
+
+def xlogx(X: Array) -> Array:
+    """x log x in float64, 0 log 0 = 0."""
+    X, xp = float64(X), namespace(X)
+    return X * xp.log(xp.where(X > 0, X, 1.0))
+
+
+def check_values(values: Array, place: Callable[[int], tuple[int, int]], whom: str) -> None:
+    """Raise where an entry is NaN, infinite or negative; ``place`` is where the i-th lies."""
+    xp = namespace(values)
+    if not values.shape[0] or (float(xp.min(values)) >= 0 and float(xp.max(values)) < np.inf):
+        return
+    flat = xp.reshape(values, (-1,))
+    bad = ~xp.isfinite(flat)
+    finite = not bool(xp.any(bad))
+    at = int(xp.argmin(flat) if finite else xp.argmax(cast(bad, np.int32)))
+    value, (row, column) = float(flat[at]), place(at)
+    if not finite:
+        raise ValueError(
+            f"Input X contains NaN or infinity: {value} at row {row}, column {column}. {GAPS}"
+        )
+    raise ValueError(
+        f"Negative values in data passed to {whom}: the lowest is {value:g} at row {row}, "
+        f"column {column}; CF and LCF take signed data."
+    )
+
+
+def check_dense(X: Array, whom: str) -> None:
+    check_values(X, lambda at: divmod(at, X.shape[1]), whom)
+
+
+def check_csr(parts: Csr, whom: str) -> None:
+    check_values(parts.values, lambda at: (int(parts.row_of[at]), int(parts.indices[at])), whom)

@@ -1,0 +1,293 @@
+"""Arrays of every kind, by the names of the array API standard.
+
+A factor is an array of a library that follows the standard (numpy, torch, CuPy; `array_api_compat`
+evens out where they do not), or `Rows`: an array cut into row blocks that live beside their blocks
+of X (see `partwise.backends.dask.row_blocks`), which answers to the standard's names too. `namespace` gives the
+functions of an array. What has no name in the standard follows here, each written once in its
+terms; a kind that does one of them better registers its own with ``function.register``: numpy's
+below, the others' in the file of their back end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache, singledispatch
+from types import ModuleType
+from typing import Any, Protocol
+
+import numpy as np
+
+try:
+    import array_api_compat as compat
+except ImportError:  # scikit-learn carries a copy
+    from sklearn.externals import array_api_compat as compat  # type: ignore[no-redef]
+
+#: An array in code that uses more of it than `StandardArray` has, by its kind.
+Array = Any
+
+
+class StandardArray(Protocol):
+    """What losses, terms and the loop use of an array, whatever its kind."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    @property
+    def ndim(self) -> int: ...
+
+    @property
+    def dtype(self) -> Any: ...
+
+    @property
+    def device(self) -> Any: ...
+
+    @property
+    def T(self) -> StandardArray: ...
+
+    def __getitem__(self, key: Any, /) -> StandardArray: ...
+
+    def __setitem__(self, key: Any, value: Any, /) -> None: ...
+
+    def __len__(self) -> int: ...
+
+    def __float__(self) -> float: ...
+
+    def __int__(self) -> int: ...
+
+    def __bool__(self) -> bool: ...
+
+    def __neg__(self) -> StandardArray: ...
+
+    def __invert__(self) -> StandardArray: ...
+
+    def __add__(self, other: Any, /) -> StandardArray: ...
+
+    def __radd__(self, other: Any, /) -> StandardArray: ...
+
+    def __sub__(self, other: Any, /) -> StandardArray: ...
+
+    def __rsub__(self, other: Any, /) -> StandardArray: ...
+
+    def __mul__(self, other: Any, /) -> StandardArray: ...
+
+    def __rmul__(self, other: Any, /) -> StandardArray: ...
+
+    def __truediv__(self, other: Any, /) -> StandardArray: ...
+
+    def __rtruediv__(self, other: Any, /) -> StandardArray: ...
+
+    def __pow__(self, other: Any, /) -> StandardArray: ...
+
+    def __matmul__(self, other: Any, /) -> StandardArray: ...
+
+    def __lt__(self, other: Any, /) -> StandardArray: ...
+
+    def __le__(self, other: Any, /) -> StandardArray: ...
+
+    def __gt__(self, other: Any, /) -> StandardArray: ...
+
+    def __ge__(self, other: Any, /) -> StandardArray: ...
+
+    def sum(self, *, axis: int | None = None) -> StandardArray: ...
+
+    def mean(self, *, axis: int | None = None, keepdims: bool = False) -> StandardArray: ...
+
+    def max(self) -> StandardArray: ...
+
+    def any(self) -> Any: ...
+
+    def all(self) -> Any: ...
+
+
+#: What to do about a device without memory left.
+NO_MEMORY = "use float32, a smaller n_components, or leave X on disk as a numpy.memmap."
+
+_namespaces: dict[type, ModuleType] = {np.ndarray: np}
+
+
+def namespace(Z: Array) -> ModuleType:
+    """The functions for arrays of Z's kind, by their names in the array API standard."""
+    found = _namespaces.get(type(Z))
+    if found is None:
+        numpy = isinstance(Z, (np.ndarray, np.generic))
+        found = np if numpy else compat.array_namespace(Z)
+        _namespaces[type(Z)] = found
+    return found
+
+
+def register_namespace(kind: type, functions: Any) -> None:
+    """Let `namespace` answer with ``functions`` for arrays of this kind."""
+    _namespaces[kind] = functions
+
+
+@cache
+def numpy_dtype(dtype: Any) -> np.dtype[Any]:
+    """A library's dtype as numpy's."""
+    try:
+        return np.dtype(dtype)
+    except TypeError:
+        return np.dtype(str(dtype).rpartition(".")[2])
+
+
+@singledispatch
+def to_numpy(a: Any) -> Any:
+    """An ndarray, or csr_array, wherever the array was; what is no array as it is."""
+    if isinstance(a, np.ndarray) or not compat.is_array_api_obj(a):
+        return a
+    return np.asarray(compat.to_device(a, "cpu"))
+
+
+def none(Z: Array, ndim: int = 2) -> Array:
+    """A zero of shape (1, 1) or (1,), in the dtype and place of Z."""
+    return namespace(Z).zeros((1,) * ndim, dtype=Z.dtype, device=Z.device)
+
+
+def ones(Z: Array, n: int) -> Array:
+    """n ones in the dtype and place of Z."""
+    return namespace(Z).ones(n, dtype=Z.dtype, device=Z.device)
+
+
+def spread(part: Array, Z: Array) -> Array:
+    """``part`` broadcast to the shape of Z."""
+    return spread_over(Z, part)
+
+
+@singledispatch
+def spread_over(Z: Array, part: Array) -> Array:
+    return namespace(Z).broadcast_to(part, Z.shape)
+
+
+def cast(a: Array, dtype: Any) -> Array:
+    """``a`` with a dtype of numpy or of its own library, where it is; no copy without need."""
+    xp = namespace(a)
+    return xp.astype(a, getattr(xp, numpy_dtype(dtype).name), copy=False)
+
+
+def float64(a: Array) -> Array:
+    """``a`` in double precision."""
+    return cast(a, np.float64)
+
+
+@singledispatch
+def contiguous(a: Array) -> Array:
+    """``a`` in C order, where its library knows of orders: the standard does not."""
+    return a
+
+
+@contiguous.register
+def _(a: np.ndarray) -> Array:
+    return np.ascontiguousarray(a)
+
+
+def largest(a: Array) -> float:
+    """max(a, 0)."""
+    return max(0.0, float(namespace(a).max(a))) if a.shape[0] else 0.0
+
+
+def sum64(a: Array) -> float:
+    """Σ a in float64."""
+    xp = namespace(a)
+    return float(xp.sum(a, dtype=xp.float64))
+
+
+def column_sums64(Z: Array, d: Array | None = None) -> Array:
+    """Σ_i d_i z_i in float64."""
+    xp = namespace(Z)
+    return xp.sum(Z, axis=0, dtype=xp.float64) if d is None else float64(d) @ float64(Z)
+
+
+def vdot(a: Array, b: Array) -> float:
+    """⟨a, b⟩ in the arrays' own precision."""
+    return float((a * b).sum())
+
+
+def spectral_norm(G: Array) -> float:
+    """‖G‖₂ of a small matrix."""
+    return float(np.linalg.norm(to_numpy(G), 2))
+
+
+@singledispatch
+def coming(value: Any) -> Callable[[], float] | None:
+    """What waits for a number that a device still computes; None where it is here already."""
+    return None
+
+
+@singledispatch
+def extrapolate(new: Array, old: Array, weight: float) -> Array:
+    """new + weight (new - old), in few passes."""
+    return new + weight * (new - old)
+
+
+@extrapolate.register
+def _(new: np.ndarray, old: Array, weight: float) -> Array:
+    out = new - old
+    out *= weight
+    out += new
+    return out
+
+
+@singledispatch
+def clip_at_zero(out: Array) -> Array:
+    """max(out, 0), in place where that is possible."""
+    return namespace(out).maximum(out, 0)
+
+
+@clip_at_zero.register
+def _(out: np.ndarray) -> Array:
+    return np.maximum(out, 0, out=out)
+
+
+def side_by_side(parts: Sequence[Array]) -> Array:
+    """Factors with the same rows as one wide factor."""
+    return parts[0] if len(parts) == 1 else joined(*parts)
+
+
+@singledispatch
+def joined(first: Array, *others: Array) -> Array:
+    return namespace(first).concat([first, *others], axis=1)
+
+
+@joined.register
+def _(first: np.ndarray, *others: Array) -> Array:  # concat is numpy 2's name
+    return np.concatenate([first, *others], axis=1)
+
+
+def column_blocks(wide: Array, widths: Sequence[int]) -> list[Array]:
+    """A wide factor cut again, each block in memory of its own."""
+    if len(widths) == 1:
+        return [wide]
+    ends = np.cumsum(widths).tolist()
+    wide = made(wide)
+    return [cut(wide, begin, end) for begin, end in zip([0, *ends], ends, strict=False)]
+
+
+@singledispatch
+def cut(wide: Array, begin: int, end: int) -> Array:
+    """Some columns, as one array in memory."""
+    return contiguous(wide[:, begin:end])
+
+
+@singledispatch
+def made(a: Array) -> Array:
+    """``a`` with its values computed, for kinds that put that off."""
+    return a
+
+
+@singledispatch
+def orthonormal(Y: Array) -> Array:
+    """An orthonormal basis of the columns of a tall Y."""
+    return namespace(Y).linalg.qr(Y)[0]
+
+
+def signs(left: Array) -> Array:
+    """The sign of the entry largest in size of each column."""
+    xp = namespace(left)
+    high, low = xp.max(left, axis=0), xp.min(left, axis=0)
+    sign = namespace(high).ones_like(high)
+    return namespace(high).where(high >= -low, sign, -sign)
+
+
+@singledispatch
+def own(V: Array) -> Array:
+    """A copy that the caller may write into, where arrays can be written to."""
+    return namespace(V).asarray(V, copy=True)

@@ -1,0 +1,214 @@
+"""CuPy arrays, dense or CSR. Factors are CuPy arrays on the same GPU.
+
+The products are those of `device`; this file has what the array API standard lacks: sums by index,
+sparse matrices, and coordinate sweeps as one kernel, a thread a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+import cupy
+import numpy as np
+import scipy.sparse as sp
+from cupyx.scipy import sparse as cusparse
+
+from partwise.backends import arrays, sweeps
+from partwise.backends.array_api import (
+    GPU_BLOCKS,
+    Csr,
+    DeviceDense,
+    DeviceSparse,
+    check_csr,
+    check_dense,
+)
+from partwise.backends.arrays import NO_MEMORY, Array, cast
+from partwise.backends.data_matrix import BackEnd, DataMatrix
+
+#: Arrays lie transposed, (k, n), so that neighbouring threads read neighbouring numbers.
+SWEEP = r"""
+extern "C" __global__ void sweep(
+    T* Z, const T* C, const T* G, const T* D, const T* R, const T* E, const long long n,
+    const int k, const int d_row, const int r_row, const int r_column, const int e_row,
+    const int e_column, const int times, const double stop2, const double enough)
+{
+    const long long i = (long long)blockDim.x * blockIdx.x + threadIdx.x;
+    if (i >= n) return;
+    const T d = D[d_row * i];
+    double first = 0, last = 0;
+    for (int done = 0; done < times; ++done) {
+        double moved = 0;
+        for (int j = 0; j < k; ++j) {
+            T gradient = 0;
+            for (int other = 0; other < k; ++other) gradient += G[j * k + other] * Z[other * n + i];
+            const T r = R[r_column * j * (r_row ? n : 1) + r_row * i], old = Z[j * n + i];
+            const T e = E[e_column * j * (e_row ? n : 1) + e_row * i];
+            const T h = d * G[j * k + j] + e;
+            gradient = d * gradient + r * old - C[j * n + i];
+            // without curvature it moves only where its linear cost sends it to zero
+            T next = h > 0 ? old - gradient / h : (gradient > 0 ? (T)0 : old);
+            next = next > 0 ? next : (T)0;
+            moved += (double)(next - old) * (next - old) * h;
+            Z[j * n + i] = next;
+        }
+        if (done == 0) first = moved;
+        if (moved <= stop2 * first || moved <= enough) return;
+        if (done > 20 && moved >= last) return;  // rounding is all that still moves
+        last = moved;
+    }
+}
+"""
+THREADS = 128
+
+
+@cache
+def _kernel(dtype: str) -> Any:
+    name = {"float32": "float", "float64": "double"}[dtype]
+    return cupy.RawKernel(f"typedef {name} T;\n{SWEEP}", "sweep")
+
+
+@sweeps.sweep.register
+def _(
+    Z: cupy.ndarray, C: Array, G: Array, d: Array | None, r: Array, e: Array, times: int,
+    stop: float, enough: float,
+) -> Array:  # fmt: skip
+    n, k = Z.shape
+    dtype = Z.dtype
+    new = cupy.array(Z.T, order="C", copy=True)
+    C, G, r, e = (
+        cupy.ascontiguousarray(cast(a, dtype))
+        for a in (cupy.broadcast_to(C, Z.shape).T, G, r.T, e.T)
+    )
+    d = cupy.ones(1, dtype) if d is None else cupy.ascontiguousarray(cast(d, dtype))
+    steps = [np.int32(size > 1) for size in (d.shape[0], *r.shape[::-1], *e.shape[::-1])]
+    args = (new, C, G, d, r, e, np.int64(n), np.int32(k), *steps, np.int32(times))
+    limits = (np.float64(stop * stop), np.float64(enough / sweeps.ROWS))
+    _kernel(dtype.name)((-(-n // THREADS),), (THREADS,), (*args, *limits))
+    return new.T
+
+
+@arrays.to_numpy.register
+def _(a: cupy.ndarray) -> Any:
+    return a.get()
+
+
+@arrays.to_numpy.register
+def _(a: cusparse.spmatrix) -> Any:
+    return sp.csr_array(a.get())
+
+
+@arrays.contiguous.register
+def _(a: cupy.ndarray) -> Array:
+    return cupy.ascontiguousarray(a)
+
+
+@contextmanager
+def memory_errors(what: str) -> Iterator[None]:
+    """An out-of-memory error that says where it happened and what helps."""
+    try:
+        yield
+    except cupy.cuda.memory.OutOfMemoryError as error:
+        raise MemoryError(f"the GPU has too little memory for {what}; {NO_MEMORY}") from error
+
+
+class OnCupy:
+    """What CuPy calls what the standard has no name for."""
+
+    block_scale = GPU_BLOCKS
+
+    def sums(self, index: Array, values: Array, n_rows: int) -> Array:
+        out = cupy.zeros((n_rows, *values.shape[1:]), dtype=values.dtype)
+        cupy.add.at(out, index, values)
+        return out
+
+    def csr(self, parts: Csr) -> Any:
+        indptr, indices, values, shape = parts
+        # cuSPARSE takes 32-bit indices
+        indices, indptr = (cast(a, np.int32) for a in (indices, indptr))
+        return cusparse.csr_matrix((values, indices, indptr), shape=shape)
+
+    def multiply(self, W: Any, Z: Array) -> Array:
+        return W @ cupy.ascontiguousarray(Z)
+
+    def dot(self, U: Array) -> Array:
+        with memory_errors("X U"):
+            return super().dot(U)  # type: ignore[misc]
+
+    def tdot(self, V: Array) -> Array:
+        with memory_errors("Xᵀ V"):
+            return super().tdot(V)  # type: ignore[misc]
+
+    def kl_dot(self, V: Array, U: Array) -> tuple[Array, Array]:
+        with memory_errors("X / VUᵀ"):
+            return super().kl_dot(V, U)  # type: ignore[misc]
+
+    def kl_tdot(self, V: Array, U: Array) -> Array:
+        with memory_errors("X / VUᵀ"):
+            return super().kl_tdot(V, U)  # type: ignore[misc]
+
+
+class CupyData(OnCupy, DeviceDense):
+    """A dense float32 or float64 array."""
+
+
+class CupySparse(OnCupy, DeviceSparse):
+    """A CSR matrix of cupyx."""
+
+    def __init__(self, X: Any, *, back: bool = False) -> None:
+        super().__init__(X, back=back)
+        self.parts = csr_parts(X)
+
+
+def csr_parts(X: Any) -> Csr:
+    return Csr(X.indptr, X.indices, X.data, tuple(X.shape))
+
+
+def as_cupy_data(X: Any) -> CupyData | CupySparse:
+    """Wrap a validated array or matrix."""
+    return CupySparse(X) if cusparse.issparse(X) else CupyData(X)
+
+
+def check(X: Any, whom: str) -> Any:
+    """X as float32 or float64, dense or CSR; raise where an entry is no non-negative number."""
+    if cusparse.issparse(X):
+        X = X.tocsr(copy=True)
+        X.sum_duplicates()
+    if X.dtype not in (np.float32, np.float64):
+        X = X.astype(np.float32 if X.dtype == np.float16 else np.float64)
+    if cusparse.issparse(X):
+        check_csr(csr_parts(X), whom)
+    else:
+        check_dense(X, whom)
+    return X
+
+
+def gaps(X: Any, missing: float, whom: str) -> tuple[DataMatrix, DataMatrix, bool]:
+    """X with zeros for what is missing, and an array of its kind with ones there."""
+    sparse = cusparse.issparse(X)
+    X = X.tocsr() if sparse else X
+    values = X.data if sparse else X
+    hidden = cupy.isnan(values) if np.isnan(missing) else values == missing
+    kept = cupy.where(hidden, cupy.zeros_like(values), values)
+    if not sparse:
+        X = check(kept, whom)
+        return CupyData(X), CupyData(hidden.astype(X.dtype)), False
+    shape = tuple(X.shape)
+    X = check(cusparse.csr_matrix((kept, X.indices, X.indptr), shape=shape), whom)
+    places = cusparse.csr_matrix(
+        ((~hidden if missing == 0 else hidden).astype(X.dtype), X.indices, X.indptr), shape=shape
+    )
+    return CupySparse(X), CupySparse(places), missing == 0
+
+
+def bring(a: Any, like: Any) -> CupyData | CupySparse:
+    """An ndarray or CSR matrix on the GPU."""
+    if not sp.issparse(a):
+        return CupyData(cupy.asarray(a))
+    parts = tuple(cupy.asarray(part) for part in (a.data, a.indices, a.indptr))
+    return CupySparse(cusparse.csr_matrix(parts, shape=a.shape))
+
+
+BACK_END = BackEnd("CuPy arrays", "X.get()", check, as_cupy_data, gaps=gaps, bring=bring)

@@ -1,0 +1,1 @@
+"""Dask arrays: V lies beside its rows of X."""

@@ -1,0 +1,133 @@
+"""What runs beside a block of a Dask array, where it lies; X is a DenseData or SparseData."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from partwise.backends.arrays import Array
+from partwise.backends.numpy import blocks
+from partwise.backends.numpy.dense import DenseData
+from partwise.backends.numpy.sparse import SparseData
+
+
+def entries(X: Any) -> float:
+    return X.density * X.shape[0] * X.shape[1]
+
+
+def dot(X: Any, U: Array) -> Array:
+    return X.dot(U)
+
+
+def tdot(X: Any, V: Array) -> Array:
+    return X.tdot(np.ascontiguousarray(V))
+
+
+def call(X: Any, name: str, *args: Any) -> Array:
+    return getattr(X, name)(*args)
+
+
+def repeat(block: Array, row: Array) -> Array:
+    return np.tile(row, (block.shape[0], 1))
+
+
+def head_sums(V: Array, index: Array, count: int) -> Array:
+    out = np.zeros((count, V.shape[1]))
+    at = index < count
+    np.add.at(out, index[at], V[at])
+    return out
+
+
+def tail(V: Array, index: Array, count: int) -> Array:
+    return V[index >= count]
+
+
+def join(rest: Array, index: Array, head: Array, count: int) -> Array:
+    out = np.empty((len(index), head.shape[1]), dtype=head.dtype)
+    shared = index < count
+    out[shared], out[~shared] = head[index[shared]], rest
+    return out
+
+
+def head_data(X: Any, index: Array, count: int, weights: Array | None) -> Array:
+    at = np.flatnonzero(index < count)
+    part = X.X[at]
+    part = part.toarray() if sp.issparse(part) else part
+    if weights is not None:
+        part = part * weights[at][:, None].astype(X.dtype)
+    out = np.zeros((count, X.shape[1]), dtype=X.dtype)
+    np.add.at(out, index[at], part)
+    return out
+
+
+def selected(X: Any, index: Array | None, count: int, weights: Array | None) -> Any:
+    if index is not None and not (index >= count).all():
+        at = np.flatnonzero(index >= count)
+        X = type(X)(X.X[at])
+        weights = None if weights is None else weights[at]
+    return X if weights is None else X.weighted(weights, None, X.shape[0])
+
+
+def kl_dot(X: DenseData, V: Array, U: Array, *whole: Any) -> tuple[Array, Array]:
+    return X.part_of(*whole).kl_dot(V, U)
+
+
+def kl_tdot(X: DenseData, V: Array, U: Array, *whole: Any) -> Array:
+    return X.part_of(*whole).kl_tdot(V, U)
+
+
+def kl_newton(
+    X: DenseData, V: Array, U: Array, cost: Array, ridge: Array, sweeps: int, rough: bool,
+    *whole: Any,
+) -> tuple[Array, Array]:  # fmt: skip
+    return X.part_of(*whole).kl_newton(V, U, cost, ridge, sweeps, rough, False)
+
+
+def is_missing(values: Array, missing: float) -> Array:
+    return np.isnan(values) if np.isnan(missing) else values == missing
+
+
+def kept(block: Any, missing: float) -> Any:
+    return with_values(block, lambda x: np.where(is_missing(x, missing), x.dtype.type(0), x))
+
+
+def places(block: Any, missing: float) -> Any:
+    if missing == 0 and sp.issparse(block.X):
+        return with_values(block, np.ones_like)
+    return with_values(block, lambda x: is_missing(x, missing).astype(x.dtype))
+
+
+def with_values(block: Any, function: Any) -> Any:
+    """The block with other values; none that are zero are stored."""
+    if not sp.issparse(block.X):
+        return DenseData(function(block.X))
+    X = block.X.copy()
+    X.data = function(X.data)
+    X.eliminate_zeros()
+    return SparseData(X)
+
+
+def dense(block: Any) -> Array:
+    return block.X.toarray() if sp.issparse(block.X) else block.X
+
+
+def weight(X: Array, w: Array, missing: float | None) -> Array:
+    return w if missing is None else np.where(is_missing(X, missing), w.dtype.type(0), w)
+
+
+def times(block: Any, w: Array, missing: float | None) -> Any:
+    X = dense(block)
+    w = weight(X, w, missing)
+    X = np.where(w > 0, X, X.dtype.type(0)) * w
+    return SparseData(sp.csr_array(X)) if sp.issparse(block.X) else DenseData(X)
+
+
+def short(block: Any, w: Array, d: Array, missing: float | None) -> Any:
+    return DenseData(d[:, None] - weight(dense(block), w, missing))
+
+
+def sums(block: Any, w: Array, missing: float | None) -> Array:
+    X = dense(block)
+    return np.stack(blocks.weighed_sums(X, weight(X, w, missing)), axis=1)

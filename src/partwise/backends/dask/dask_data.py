@@ -1,0 +1,360 @@
+"""Dask arrays, dense or sparse chunks along rows: V stays beside its rows of X.
+
+With a `distributed` client, X is kept on the workers and each block's tasks run where it lies: U
+goes out to every worker, and one (p, k) or (k, k) sum a worker comes back. Without a client, Dask's
+threads make each chunk when a pass needs it: ``X.persist()`` keeps chunks that fit in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from operator import itemgetter
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+import scipy.sparse as sp
+
+from partwise.backends import arrays
+from partwise.backends.arrays import Array, to_numpy
+from partwise.backends.dask import dask_blocks as beside
+from partwise.backends.dask.dask_runners import Threads, Workers, current_client
+from partwise.backends.dask.row_blocks import Layout, Rows
+from partwise.backends.data_matrix import GAPS, BackEnd, DataMatrix, Swept, Weighed
+from partwise.backends.numpy import blocks
+from partwise.backends.numpy.dense import DenseData
+from partwise.backends.numpy.sparse import SparseData
+
+#: Entries under which chunks are joined: a task costs as long as a product with so many.
+SMALL_BLOCK = 4_000_000
+SPARSE_SHARE = 50  # entries of a sparse chunk for each one that is stored, or so
+#: Bytes of V up to which it is brought here after a fit, to outlive the cluster; more stays there,
+#: on two workers.
+BROUGHT = 2**28
+
+
+def look(X: Any) -> None:
+    """Refuse what is no array of real numbers whose shape is known."""
+    if not isinstance(X, da.Array):
+        raise TypeError(
+            f"X must be a Dask array, got a Dask {type(X).__name__}; a DataFrame becomes one with "
+            "X.to_dask_array(lengths=True)."
+        )
+    if any(np.isnan(size) for sizes in X.chunks for size in sizes):
+        raise ValueError("X has chunks of unknown size; call X.compute_chunk_sizes() first.")
+    if X.dtype.kind not in "fiubc":
+        raise ValueError(f"X must hold numbers, got dtype {X.dtype}; use X.astype(float).")
+
+
+def check_dask(X: Any, whom: str) -> DaskData:
+    """Wrap a Dask array; raise where a chunk has NaN or a negative entry, and say where."""
+    return check_blocks(as_dask_data(X), whom)
+
+
+def check_blocks(data: DaskData, whom: str) -> DaskData:
+    found = data.blocks.reduce(_problem, data.blocks, data.index_rows(), combine=_first)
+    if found is None:
+        return data
+    what, value, row, column = found
+    chunk = int(np.searchsorted(np.cumsum(data.chunks), row, side="right"))
+    place = f"at row {row}, column {column}, in row chunk {chunk}"
+    if what == "finite":
+        raise ValueError(f"Input X contains NaN or infinity: {value} {place}. {GAPS}")
+    raise ValueError(
+        f"Negative values in data passed to {whom}: {value:g} {place}; CF and LCF take signed data."
+    )
+
+
+def gaps(X: Any, missing: float, whom: str) -> tuple[DataMatrix, DataMatrix, bool]:
+    """X with zeros for what is missing, and blocks of ones there."""
+    data = as_dask_data(X)
+    seen = missing == 0 and _is_sparse(X._meta)
+    both = (
+        data.blocks.map(f, data.blocks, missing, like=0).settle()
+        for f in (beside.kept, beside.places)
+    )
+    base, places = (DaskData(made, data.p, data.dtype, data.chunks) for made in both)
+    return check_blocks(base, whom), places, seen
+
+
+def weighed(X: Any, W: Any, missing: float | None) -> Weighed:
+    """Blocks of W, an array of this process, go to those of X."""
+    data = as_dask_data(X)
+    W = np.asarray(W.toarray() if sp.issparse(W) else W, dtype=data.dtype)
+    given, d = data.rows(W), W.max(axis=1)
+    top = data.rows(d)
+    made = (
+        data.blocks.map(function, data.blocks, *more, missing, like=0).settle()
+        for function, more in ((beside.times, (given,)), (beside.short, (given, top)))
+    )
+    base, lack = (DaskData(blocks_, data.p, data.dtype, data.chunks) for blocks_ in made)
+    sums = data.blocks.map(beside.sums, data.blocks, given, missing, like=np.empty((0, 2)))
+    squares, logs = to_numpy(sums).T
+    return Weighed(base, lack, d, squares, logs)
+
+
+def as_dask_data(X: Any) -> DaskData:
+    """X with one chunk across the columns, runs of small chunks wrapped as one block each."""
+    dtype = X.dtype if X.dtype in (np.float32, np.float64) else np.dtype(np.float64)
+    if X.numblocks[1] > 1:
+        X = X.rechunk({1: -1})
+    client = current_client()
+    runner: Any = Threads() if client is None else Workers(client)
+    chunks, pieces = X.chunks[0], X.to_delayed()[:, 0]
+    n, p = X.shape
+    least = SMALL_BLOCK * (SPARSE_SHARE if _is_sparse(X._meta) else 1)
+    runs = merged(chunks, p, min(least, -(-n // runner.threads) * p))
+    wrap = dask.delayed(_wrap, pure=False)
+    calls = [wrap([pieces[i] for i in run], dtype) for run in runs]
+    layout = Layout([sum(int(chunks[i]) for i in run) for run in runs], runner)
+    return DaskData(Rows.of(layout, runner.keep(calls), None), X.shape[1], dtype, chunks)
+
+
+def merged(sizes: Sequence[int], p: int, least: int) -> list[list[int]]:
+    """Runs of neighbouring chunks that have ``least`` entries together; larger ones stay alone."""
+    runs: list[list[int]] = []
+    open_rows = 0
+    for i, size in enumerate(sizes):
+        if not runs or size * p >= least or open_rows * p >= least:
+            runs.append([])
+            open_rows = 0
+        runs[-1].append(i)
+        open_rows += size
+    return runs
+
+
+def _is_sparse(chunk: Any) -> bool:
+    return sp.issparse(chunk) or hasattr(chunk, "tocsr")  # as chunks of `sparse` have
+
+
+def _wrap(chunks: list[Any], dtype: Any) -> DenseData:
+    if any(_is_sparse(chunk) for chunk in chunks):
+        X = sp.csr_array(sp.vstack([sp.csr_array(chunk.tocsr()) for chunk in chunks])).astype(dtype)
+        X.sum_duplicates()
+        return SparseData(X)
+    parts = [np.asarray(chunk, dtype=dtype) for chunk in chunks]
+    return DenseData(parts[0] if len(parts) == 1 else np.concatenate(parts))
+
+
+def _problem(block: Any, rows: Array) -> Any:
+    values = block.X.data if sp.issparse(block.X) else block.X
+    low, high = values.min(initial=0), values.max(initial=0)
+    if np.isfinite(low) and np.isfinite(high) and low >= 0:
+        return None
+    X = block.X.toarray() if sp.issparse(block.X) else block.X
+    finite = bool(np.isfinite(X).all())
+    row, column = np.argwhere(X == low if finite else ~np.isfinite(X))[0]
+    return "low" if finite else "finite", float(X[row, column]), int(rows[row]), int(column)
+
+
+def _first(shares: list[Any]) -> Any:
+    return next((share for share in shares if share is not None), None)
+
+
+class DaskData(Swept):
+    """X as a container of blocks; the factor beside it is `Rows` of the same layout."""
+
+    newton_sides = "V"  # a second-order step on U needs whole columns of X
+
+    def __init__(
+        self, blocks: Rows, p: int, dtype: Any, chunks: Sequence[int] | None = None
+    ) -> None:
+        self.blocks, self.layout, self.p, self.dtype = blocks, blocks.layout, p, dtype
+        #: rows of the chunks that the user made, which results have too
+        self.chunks = tuple(self.layout.sizes if chunks is None else chunks)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.layout.n, self.p
+
+    @cached_property
+    def density(self) -> float:  # type: ignore[override]
+        entries = float(self.blocks.reduce(beside.entries, self.blocks))
+        return entries / max(1, self.shape[0] * self.p)
+
+    # -- where arrays live --------------------------------------------------------------------
+
+    def rows(self, a: Array) -> Array:
+        if isinstance(a, Rows) or (a.shape[0] == 1 and self.shape[0] != 1):
+            return a
+        parts = [np.ascontiguousarray(part) for part in self.layout.split(a)]
+        handles = self.layout.runner.place(parts, self.layout.first)
+        return Rows.of(self.layout, handles, np.asarray(a)[:0])
+
+    def small(self, a: Array) -> Array:
+        return a
+
+    def index_rows(self) -> Rows:
+        return self.rows(np.arange(self.shape[0]))
+
+    def constant_rows(self, row: Array) -> Array:
+        sizes = [np.empty((size, 0), dtype=row.dtype) for size in self.layout.sizes]
+        empty = Rows.of(
+            self.layout, self.layout.runner.place(sizes, self.layout.first), sizes[0][:0]
+        )
+        return empty.map(beside.repeat, empty, row)
+
+    def operator(self, neighbors: Any) -> Any:
+        return GatheredNeighbors(neighbors, self.rows)
+
+    def mean_rows(self, shared: Any, V: Array) -> Array:
+        layout = self._summed(shared.index, shared.n_rows)
+        count = layout.sizes[0]
+        index = self.rows(shared.index)
+        sums = V.reduce(beside.head_sums, V, index, count)
+        head = (sums / shared.counts[:count, None]).astype(V.dtype)
+        rest = V.map(beside.tail, V, index, count).settle()
+        first = layout.runner.place([head], 0)
+        return Rows.of(layout, first + (rest.node.handles or []), V.meta)
+
+    def _summed(self, index: Array, n_rows: int) -> Layout:
+        """How Aᵀ X lies: a block of rows that several samples share, then each block's others."""
+        count, _ = blocks.split_rows(index, n_rows)
+        rest = [int((part >= count).sum()) for part in self.layout.split(index)]
+        return Layout([count, *rest], self.layout.runner, first=1)
+
+    def expand_rows(self, shared: Any, Z: Array) -> Array:
+        Z.settle()
+        count = Z.layout.sizes[0]
+        head = self.layout.runner.fetch(Z.node.handles[:1])[0]
+        rest = Rows.of(self.layout, Z.node.handles[1:], Z.meta)
+        index = self.rows(shared.index)
+        return rest.map(beside.join, rest, index, head, count, like=Z.meta).settle()
+
+    def result(self, a: Array) -> Array:
+        if not isinstance(a, Rows):
+            return a
+        a.settle()
+        handles, chunks = a.node.handles or [], (self.chunks, *a.shape[1:])
+        if int(np.prod(a.shape)) * a.dtype.itemsize <= BROUGHT:
+            V = np.concatenate(self.layout.runner.fetch(handles))
+            return da.from_array(V, chunks=chunks, name=False)
+        self.layout.runner.secure(handles)
+        parts = [
+            da.from_delayed(dask.delayed(handle), (size, *a.shape[1:]), a.dtype)
+            for handle, size in zip(handles, self.layout.sizes, strict=True)
+        ]
+        return da.concatenate(parts).rechunk(chunks)
+
+    # -- products -----------------------------------------------------------------------------
+
+    def dot(self, U: Array) -> Array:
+        return self._rows(beside.dot, U, width=U.shape[1])
+
+    def _rows(self, function: Any, *args: Any, width: int | None = None, dtype: Any = None) -> Rows:
+        shape = (0,) if width is None else (0, width)
+        return self.blocks.map(
+            function, self.blocks, *args, like=np.empty(shape, dtype or self.dtype)
+        )
+
+    def tdot(self, V: Array) -> Array:
+        return self.blocks.reduce(beside.tdot, self.blocks, V)
+
+    def row_sq_norms(self) -> Array:
+        return self._rows(beside.call, "row_sq_norms", dtype=np.float64)
+
+    def row_sums(self) -> Array:
+        return self._rows(beside.call, "row_sums", dtype=np.float64)
+
+    def row_xlogx(self) -> Array:
+        return self._rows(beside.call, "row_xlogx", dtype=np.float64)
+
+    def row_sq_residuals(self, V: Array, U: Array) -> Array:
+        return self._rows(beside.call, "row_sq_residuals", V, U, dtype=np.float64)
+
+    def row_divergences(self, V: Array, U: Array) -> Array:
+        return self._rows(beside.call, "row_divergences", V, U, dtype=np.float64)
+
+    def row_powers(self, beta: float) -> Array:
+        return self._rows(beside.call, "row_powers", beta, dtype=np.float64)
+
+    def weighted(self, weights: Array | None, index: Array | None, n_rows: int) -> DaskData:
+        scale = None if weights is None else self.rows(weights)
+        if index is None:
+            made = self._select(None, 0, scale)
+            return DaskData(made, self.p, self.dtype).weighing(weights, self.shape[0])
+        layout, where = self._summed(index, n_rows), self.rows(index)
+        count = layout.sizes[0]
+        head = self.blocks.reduce(beside.head_data, self.blocks, where, count, scale)
+        made = self._select(where, count, scale)
+        handles = layout.runner.place([DenseData(head)], 0) + (made.node.handles or [])
+        made = Rows.of(layout, handles, None)
+        return DaskData(made, self.p, self.dtype).weighing(weights, self.shape[0])
+
+    def _select(self, where: Rows | None, count: int, scale: Rows | None) -> Rows:
+        return self.blocks.map(beside.selected, self.blocks, where, count, scale, like=0).settle()
+
+    @cached_property
+    def _whole(self) -> tuple[float, int]:
+        """What a block is told of the whole: the floor of the loss, and its size."""
+        return self.model_floor(self.row_sums(), self.p), self.shape[0] * self.p
+
+    def kl_dot(self, V: Array, U: Array) -> tuple[Array, Array]:
+        both = self.blocks.map(beside.kl_dot, self.blocks, V, U, *self._whole, like=0)
+        return self._pair(both, U.shape[1])
+
+    def _pair(self, both: Rows, k: int) -> tuple[Rows, Rows]:
+        first = both.map(itemgetter(0), both, like=np.empty((0, k), self.dtype))
+        return first, both.map(itemgetter(1), both, like=np.empty(0))
+
+    def kl_tdot(self, V: Array, U: Array) -> Array:
+        return self.blocks.reduce(beside.kl_tdot, self.blocks, V, U, *self._whole)
+
+    def kl_newton(
+        self, V: Array, U: Array, cost: Array, ridge: Array, sweeps: int, rough: bool,
+        transposed: bool,
+    ) -> tuple[Array, Array]:  # fmt: skip
+        assert not transposed, "newton_sides"
+        args = (V, U, cost, ridge, sweeps, rough, *self._whole)
+        both = self.blocks.map(beside.kl_newton, self.blocks, *args, like=0)
+        return self._pair(both, U.shape[1])
+
+    def times_dot(self, V: Array, U: Array) -> Array:
+        return self._rows(beside.call, "times_dot", V, U, width=U.shape[1])
+
+    def times_tdot(self, V: Array, U: Array) -> Array:
+        return self.blocks.reduce(beside.call, self.blocks, "times_tdot", V, U)
+
+    def times_squares(self, V: Array, U: Array) -> Array:
+        return self._rows(beside.call, "times_squares", V, U, dtype=np.float64)
+
+    def beta_dot(self, V: Array, U: Array, beta: float) -> tuple[Array, Array, Array]:
+        raise NotImplementedError("refused before any work is done")
+
+    def beta_tdot(self, V: Array, U: Array, beta: float) -> tuple[Array, Array]:
+        raise NotImplementedError("refused before any work is done")
+
+
+class GatheredNeighbors:
+    """W Z with the rows of Z brought here and sent out again: (n, k) travels twice."""
+
+    def __init__(self, neighbors: Any, place: Any) -> None:
+        self.here, self.place = neighbors, place
+        self.gathered, self.edges = (neighbors, place), None
+
+    def __call__(self, Z: Rows) -> Rows:
+        return self.place(self.here(Z.gather()))
+
+    def laplacian(self, Z: Rows) -> Rows:
+        return self.place(self.here.laplacian(Z.gather()))
+
+
+BACK_END = BackEnd("Dask arrays", "X.compute()", check_dask, as_dask_data, look, gaps, weighed)
+
+__all__ = ["BACK_END", "DaskData", "Threads", "Workers", "as_dask_data", "check_dask"]
+
+
+@arrays.joined.register
+def _(first: Rows, *others: Any) -> Array:
+    return first.map(_beside, first, *others)
+
+
+def _beside(*blocks: Array) -> Array:
+    return np.concatenate(blocks, axis=1)
+
+
+@arrays.made.register
+def _(a: Rows) -> Array:
+    return a.settle()  # or each block of columns would make the whole product again

@@ -1,0 +1,399 @@
+"""A tall array cut into row blocks that live beside their blocks of X.
+
+Operations on `Rows` that treat each row alone are noted, not done. A reduction (a sum over rows, a
+product of two tall arrays, a number) is a compute point: for each block one task does all that was
+noted and returns its share; only the shares travel. Values that the caller still holds stay with
+their block for the next task, so nothing is done twice. `Rows` answer to the array API's names,
+which is how one solver serves all back ends.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.lib.mixins import NDArrayOperatorsMixin
+
+from partwise.backends import arrays, numeric, sweeps
+from partwise.backends.arrays import Array
+
+
+class Layout:
+    """How the rows are cut, and who runs the blocks (see `data.dask_data`)."""
+
+    def __init__(self, sizes: list[int], runner: Any, first: int = 0) -> None:
+        self.sizes, self.runner = list(sizes), runner
+        self.first = first  # position of the first block among the runner's places
+        self.starts = [0, *np.cumsum(self.sizes).tolist()]
+
+    @property
+    def n(self) -> int:
+        return int(self.starts[-1])
+
+    def split(self, a: Array) -> list[Array]:
+        return [a[lo:hi] for lo, hi in zip(self.starts[:-1], self.starts[1:], strict=True)]
+
+
+class Node:
+    """One noted operation, or values that lie with their blocks."""
+
+    def __init__(self, function: Any, args: tuple[Any, ...], handles: list[Any] | None) -> None:
+        self.function, self.args, self.handles = function, args, handles
+        self.held: Any = None  # weak reference to the Rows, dead once nobody asks for the value
+
+
+class Rows(NDArrayOperatorsMixin):
+    """See the module. ``meta`` is the block of zero rows that tells dtype and width."""
+
+    def __init__(self, layout: Layout, node: Node, meta: Any) -> None:
+        self.layout, self.node, self.meta = layout, node, meta
+        node.held = weakref.ref(self)
+
+    @classmethod
+    def of(cls, layout: Layout, handles: list[Any], meta: Any) -> Rows:
+        """Values that lie with their blocks already."""
+        return cls(layout, Node(None, (), handles), meta)
+
+    # -- what an array says of itself ---------------------------------------------------------
+
+    @property
+    def dtype(self) -> Any:
+        return self.meta.dtype
+
+    @property
+    def device(self) -> str:
+        return "cpu"
+
+    @property
+    def ndim(self) -> int:
+        return self.meta.ndim
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (self.layout.n, *self.meta.shape[1:])
+
+    def __len__(self) -> int:
+        return self.layout.n
+
+    # -- noted ----------------------------------------------------------------------------------
+
+    def map(self, function: Callable[..., Any], *args: Any, like: Any = None) -> Rows:
+        """function(block, ...) for each block; Rows among the arguments give their blocks."""
+        meta = (
+            function(*(a.meta if isinstance(a, Rows) else a for a in args))
+            if like is None
+            else like
+        )
+        nodes = tuple(a.node if isinstance(a, Rows) else a for a in args)
+        return Rows(self.layout, Node(function, nodes, None), meta)
+
+    def __array_namespace__(self, api_version: str | None = None) -> Any:
+        return FUNCTIONS
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        if method != "__call__":
+            return NotImplemented
+        out = kwargs.pop("out", (None,))[0]
+        if kwargs or not (out is None or isinstance(out, Rows)):
+            given = ", ".join(f"{name}=" for name in (*kwargs, *(["out"] if not kwargs else [])))
+            raise TypeError(f"{ufunc.__name__} of distributed rows takes no {given} such as this")
+        if ufunc is np.matmul:
+            left, right = inputs
+            return left.__matmul__(right) if isinstance(left, Rows) else NotImplemented
+        made = self.map(ufunc, *inputs)
+        return made if out is None else out.become(made)
+
+    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        return NotImplemented  # or numpy would take them for objects; `FUNCTIONS` has the names
+
+    def become(self, other: Rows) -> Rows:
+        """Take over the values of another, which is what writing in place means here."""
+        self.node, self.meta = other.node, other.meta
+        self.node.held = weakref.ref(self)
+        return self
+
+    def __getitem__(self, key: Any) -> Rows:
+        if not (isinstance(key, tuple) and key[0] == slice(None)):
+            raise IndexError("distributed rows are not taken apart; use gather() first")
+        return self.map(_take, self, key)
+
+    def __matmul__(self, other: Any) -> Any:
+        if not isinstance(other, Rows):
+            return self.map(np.matmul, self, other)
+        return self.reduce(_matmul_rows, self, other)
+
+    def astype(self, dtype: Any, copy: bool = True) -> Rows:
+        return self if self.dtype == dtype else self.map(_astype, self, np.dtype(dtype))
+
+    # -- compute points -------------------------------------------------------------------------
+
+    @property
+    def T(self) -> _Transposed:
+        return _Transposed(self)
+
+    def reduce(self, function: Any, *args: Any, combine: Any = None) -> Any:
+        """combine over the blocks of function(block, ...); combine adds unless told."""
+        target = self.map(function, *args, like=0)
+        return evaluate(self.layout, target, add if combine is None else combine)
+
+    def settle(self) -> Rows:
+        """Have the values made, and kept with their blocks."""
+        if self.node.handles is None:
+            self.reduce(_nothing, self)
+        return self
+
+    def gather(self) -> Array:
+        """The whole array, here."""
+        self.settle()
+        return np.concatenate(self.layout.runner.fetch(self.node.handles))
+
+    def sum(self, axis: Any = None, dtype: Any = None) -> Any:
+        return self.reduce(_sum, self, axis, dtype)
+
+    def mean(self, axis: Any = None, keepdims: bool = False) -> Any:
+        if axis == 1:
+            return self.map(_mean_columns, self, keepdims)
+        return self.sum(axis=axis) / self.dtype.type(self.layout.n)
+
+    def max(self, axis: Any = None) -> Any:
+        return self.reduce(_limit, self, axis, np.maximum, combine=largest)
+
+    def min(self, axis: Any = None) -> Any:
+        return self.reduce(_limit, self, axis, np.minimum, combine=smallest)
+
+    def any(self) -> bool:
+        return bool(self.reduce(_any, self, combine=largest))
+
+
+class _Transposed:
+    def __init__(self, rows: Rows) -> None:
+        self.rows = rows
+
+    def __matmul__(self, other: Any) -> Any:
+        return self.rows.reduce(_cross, self.rows, other)
+
+
+class Functions:
+    """The array API's names for `Rows`, as far as a solver needs them; constants are numpy's."""
+
+    float32, float64 = np.float32, np.float64
+    zeros, ones = staticmethod(np.zeros), staticmethod(np.ones)
+    maximum, minimum, sqrt, log, exp, abs, floor = (
+        np.maximum, np.minimum, np.sqrt, np.log, np.exp, np.abs, np.floor,
+    )  # fmt: skip
+
+    def astype(self, a: Rows, dtype: Any, *, copy: bool = True) -> Rows:
+        return a.astype(dtype)
+
+    def where(self, condition: Any, a: Any, b: Any) -> Rows:
+        rows = next(x for x in (condition, a, b) if isinstance(x, Rows))
+        return rows.map(np.where, condition, a, b)
+
+    def zeros_like(self, a: Rows) -> Rows:
+        return a.map(np.zeros_like, a)
+
+    def ones_like(self, a: Rows) -> Rows:
+        return a.map(np.ones_like, a)
+
+    def full_like(self, a: Rows, value: Any) -> Rows:
+        return a.map(np.full_like, a, value)
+
+    def sum(self, a: Rows, axis: Any = None, dtype: Any = None) -> Any:
+        return a.sum(axis=axis, dtype=dtype)
+
+    def mean(self, a: Rows, axis: Any = None, keepdims: bool = False) -> Any:
+        return a.mean(axis=axis, keepdims=keepdims)
+
+    def max(self, a: Rows, axis: Any = None) -> Any:
+        return a.max(axis=axis)
+
+    def min(self, a: Rows, axis: Any = None) -> Any:
+        return a.min(axis=axis)
+
+    def any(self, a: Rows) -> bool:
+        return a.any()
+
+
+FUNCTIONS = Functions()
+arrays.register_namespace(Rows, FUNCTIONS)
+
+
+# -- what the standard has no name for: blocks do it as ndarrays ------------------------------
+
+
+@arrays.to_numpy.register
+def _(a: Rows) -> Array:
+    return a.gather()
+
+
+@arrays.spread_over.register
+def _(Z: Rows, part: Any) -> Array:
+    return Z.map(_spread, part, Z)
+
+
+@arrays.own.register
+def _(V: Rows) -> Array:
+    return V  # nothing writes into the blocks
+
+
+@arrays.orthonormal.register
+def _(Y: Rows) -> Array:
+    """Cholesky QR, twice for accuracy; directions of no length are dropped to zero."""
+    Q = Y
+    for _ in range(2):
+        G = (Q.T @ Q).astype(np.float64)
+        size, vectors = np.linalg.eigh(G)
+        keep = size > max(size[-1], 1e-300) * 1e-14
+        inverse = np.where(keep, 1 / np.sqrt(np.where(keep, size, 1)), 0)
+        Q = Q @ (vectors * inverse).astype(Y.dtype)
+    return Q.settle()
+
+
+@numeric.dot64.register
+def _(a: Rows, b: Any) -> float:
+    return float(a.reduce(_dot64, a, b))
+
+
+@numeric.ratio_of.register
+def _(leads: Rows, numerator: Any, denominator: Any) -> Array:
+    return leads.map(numeric.ratio, numerator, denominator)
+
+
+@sweeps.sweep.register
+def _(Z: Rows, C: Any, *rest: Any) -> Array:
+    return Z.map(_sweep, Z, C, *rest)
+
+
+def evaluate(layout: Layout, target: Rows, combine: Any) -> Any:
+    """Run what ``target`` needs, one task a block; keep what is still held; combine the shares."""
+    order: list[Node] = []
+    seen: set[int] = set()
+    stack: list[tuple[Node, bool]] = [(target.node, False)]
+    while stack:
+        node, done = stack.pop()
+        if done:
+            order.append(node)
+        elif id(node) not in seen:
+            seen.add(id(node))
+            stack.append((node, True))
+            if node.handles is None:
+                stack.extend((a, False) for a in node.args if isinstance(a, Node))
+    place = {id(node): i for i, node in enumerate(order)}
+    leaves = [node for node in order if node.handles is not None]
+    constants: list[Any] = []
+    program: list[Any] = []
+    for node in order:
+        if node.handles is not None:
+            program.append(None)
+            continue
+        spec = []
+        for a in node.args:
+            if isinstance(a, Node):
+                spec.append((True, place[id(a)]))
+            else:
+                spec.append((False, len(constants)))
+                constants.append(a)
+        program.append((node.function, spec))
+    kept = [
+        node for node in order if node.handles is None and node is not target.node and _wanted(node)
+    ]
+    keep = [place[id(node)] for node in kept]
+    at = [place[id(node)] for node in leaves]
+    inputs = [[node.handles[b] for node in leaves] for b in range(len(layout.sizes))]  # type: ignore[index]
+    shares, values = layout.runner.run(
+        layout, (program, at, keep), constants, inputs, len(keep), combine
+    )
+    for j, node in enumerate(kept):
+        node.handles = [value[j] for value in values]
+        node.function, node.args = None, ()
+    return shares
+
+
+def _wanted(node: Node) -> bool:
+    """Whether somebody still holds the rows that the node is the value of."""
+    rows = node.held()
+    return rows is not None and rows.node is node
+
+
+def run_block(job: Any, constants: list[Any], inputs: list[Any]) -> tuple[Any, list[Any]]:
+    """One block's task: the noted operations in order; its share, and the values to keep."""
+    program, at, keep = job
+    values: list[Any] = [None] * len(program)
+    for where, value in zip(at, inputs, strict=True):
+        values[where] = value
+    for i, step in enumerate(program):
+        if step is not None:
+            function, spec = step
+            values[i] = function(*(values[j] if own else constants[j] for own, j in spec))
+    return values[-1], [values[i] for i in keep]
+
+
+def add(shares: list[Any]) -> Any:
+    """The sum of the blocks' shares, in order."""
+    total = shares[0]
+    for share in shares[1:]:
+        total = total + share
+    return total
+
+
+def largest(shares: list[Any]) -> Any:
+    return np.max(np.stack([np.asarray(s) for s in shares]), axis=0)
+
+
+def smallest(shares: list[Any]) -> Any:
+    return np.min(np.stack([np.asarray(s) for s in shares]), axis=0)
+
+
+def _take(block: Array, key: Any) -> Array:
+    return block[key]
+
+
+def _astype(block: Array, dtype: Any) -> Array:
+    return block.astype(dtype)
+
+
+def _spread(part: Array, block: Array) -> Array:
+    return np.broadcast_to(part, block.shape)
+
+
+def _mean_columns(block: Array, keepdims: bool) -> Array:
+    return block.mean(axis=1, keepdims=keepdims)
+
+
+def _cross(a: Array, b: Array) -> Array:
+    return a.T @ b
+
+
+def _matmul_rows(a: Array, b: Array) -> Array:
+    return a @ b
+
+
+def _dot64(a: Array, b: Array) -> float:
+    return numeric.dot64(a, np.broadcast_to(b, a.shape))
+
+
+def _sweep(
+    Z: Array, C: Array, G: Array, d: Any, r: Array, e: Array, times: int, stop: float, enough: float
+) -> Array:
+    # rows end their sweeps together with those near them: how X is cut would move the iterates
+    stop = min(stop, 1e-9)
+    return sweeps.sweep(Z.copy(), np.broadcast_to(C, Z.shape), G, d, r, e, times, stop, enough)
+
+
+def _sum(block: Array, axis: Any, dtype: Any) -> Any:
+    return block.sum(axis=axis, dtype=dtype)
+
+
+def _limit(block: Array, axis: Any, limit: Any) -> Any:
+    edge = -np.inf if limit is np.maximum else np.inf
+    return limit.reduce(block, axis=axis, initial=edge).astype(block.dtype)
+
+
+def _any(block: Array) -> bool:
+    return bool(block.any())
+
+
+def _nothing(block: Array) -> int:
+    return 0

@@ -1,0 +1,312 @@
+"""What a back end must offer. Everything above this folder sees X only through these products."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol, Self
+
+import numpy as np
+
+from partwise.backends.arrays import StandardArray as Array
+from partwise.backends.arrays import to_numpy
+from partwise.backends.numeric import floor
+
+#: What an error for NaN adds: the setting that takes it.
+GAPS = "missing_values=np.nan takes entries that were not measured."
+
+
+class Products(Protocol):
+    """X (n samples, p features), non-negative unless a model says otherwise.
+
+    ``U`` is (p, k), ``V`` is (n, k). Per-row sums come back in float64.
+    """
+
+    @property
+    def shape(self) -> tuple[int, int]: ...
+
+    @property
+    def dtype(self) -> Any: ...
+
+    @property
+    def given(self) -> Any:
+        """The dtype of X as the user has it; ``dtype`` is that of the products."""
+        ...
+
+    @property
+    def density(self) -> float:
+        """Share of entries that a product visits; decides how much inner work pays."""
+        ...
+
+    def dot(self, U: Array) -> Array:
+        """X U, (n, k)."""
+        ...
+
+    def tdot(self, V: Array) -> Array:
+        """Xᵀ V, (p, k)."""
+        ...
+
+    def expect(self, product: str, factor: Array) -> None:
+        """ "dot" or "tdot" with this very factor is likely to come next."""
+        ...
+
+    def row_sq_norms(self) -> Array:
+        """‖x_i‖², (n,) float64."""
+        ...
+
+    def row_sums(self) -> Array:
+        """Σ_j x_ij, (n,) float64."""
+        ...
+
+    def row_xlogx(self) -> Array:
+        """Σ_j x_ij log x_ij with 0 log 0 = 0, (n,) float64."""
+        ...
+
+    def row_sq_residuals(self, V: Array, U: Array) -> Array:
+        """‖x_i - U v_i‖² without cancellation, (n,) float64."""
+        ...
+
+    def row_divergences(self, V: Array, U: Array) -> Array | None:
+        """Σ_j x log(x/y) - x + y, all in float64, (n,); None where there is no such pass."""
+        ...
+
+    def row_powers(self, beta: float) -> Array:
+        """Σ_j x_ij^β over the positive entries, (n,) float64."""
+        ...
+
+    def weighted(self, weights: Array | None, index: Array | None, n_rows: int) -> DataMatrix:
+        """AᵀΓX: rows times weights, then summed where ``index`` sends several to one row."""
+        ...
+
+    def kl_dot(self, V: Array, U: Array) -> tuple[Array, Array]:
+        """(X / VUᵀ) U, (n, k), and Σ_j x_ij log (VUᵀ)_ij, (n,) float64, in one pass."""
+        ...
+
+    def kl_tdot(self, V: Array, U: Array) -> Array:
+        """(X / VUᵀ)ᵀ V, (p, k)."""
+        ...
+
+    def kl_tdot_log(self, V: Array, U: Array) -> tuple[Array, float] | None:
+        """`kl_tdot` and Σ x log (VUᵀ) in one pass; None where that is no cheaper than two."""
+        ...
+
+    def kl_newton(
+        self, V: Array, U: Array, cost: Array, ridge: Array, sweeps: int, rough: bool,
+        transposed: bool,
+    ) -> tuple[Array, Array]:  # fmt: skip
+        """Second-order coordinate sweeps on V (or on U if transposed) for the KL loss.
+
+        The one place where a step is handed a view of the rows of X: a Newton step needs the
+        curvature at every non-zero. Returns the new factor and, if transposed (the logarithms cost
+        as much as a sweep, and the loop needs them once), Σ x log y of each of its rows.
+        """
+        ...
+
+    def kl_curvature(self, V: Array, U: Array, transposed: bool) -> Array:
+        """Σ_j x/y² u_ja u_jb of each row and pair a <= b, (n, k(k+1)/2); of columns if transposed.
+
+        Asked for where ``curved``, in place of `kl_newton`: see `partwise.backends.curvature`.
+        """
+        ...
+
+    def times_dot(self, V: Array, U: Array) -> Array:
+        """(X ∘ VUᵀ) U, (n, k): X holds weights of entries."""
+        ...
+
+    def times_tdot(self, V: Array, U: Array) -> Array:
+        """(X ∘ VUᵀ)ᵀ V, (p, k)."""
+        ...
+
+    def times_squares(self, V: Array, U: Array) -> Array:
+        """Σ_j x_ij (VUᵀ)_ij², (n,) float64."""
+        ...
+
+    def beta_dot(self, V: Array, U: Array, beta: float) -> tuple[Array, Array, Array]:
+        """(X ∘ Y^(β-2)) U, Y^(β-1) U and the β-divergence of each row, Y = VUᵀ."""
+        ...
+
+    def beta_tdot(self, V: Array, U: Array, beta: float) -> tuple[Array, Array]:
+        """(X ∘ Y^(β-2))ᵀ V and (Y^(β-1))ᵀ V."""
+        ...
+
+    @property
+    def lack(self) -> Any | None:
+        """What the weight of each entry lacks, `masked.Lack`; None where all are seen alike."""
+        ...
+
+    def filled(self) -> DataMatrix:
+        """X with something in its gaps, for what cannot do with gaps: starts, neighbours."""
+        ...
+
+    @property
+    def newton_sides(self) -> str:
+        """The factors that take second-order steps under KL: "VU", "V" or ""."""
+        ...
+
+    @property
+    def curved(self) -> bool:
+        """Whether those steps are made from `kl_curvature`."""
+        ...
+
+    def newton_pays(self, k: int) -> bool:
+        """Whether second-order steps reach an objective sooner than multiplicative ones."""
+        ...
+
+
+class Placement(Protocol):
+    """Where the arrays beside X live."""
+
+    def rows(self, a: Array) -> Array:
+        """An array with one entry or one row a sample, brought to where X is."""
+        ...
+
+    def small(self, a: Array) -> Array:
+        """An array that has nothing to do with samples, such as U, brought to where X is."""
+        ...
+
+    def constant_rows(self, row: Array) -> Array:
+        """(n, k) with the same row for each sample."""
+        ...
+
+    def operator(self, neighbors: Any) -> Callable[[Array], Array]:
+        """``neighbors(Z)`` = W Z, as a function of arrays that live where X is."""
+        ...
+
+    def mean_rows(self, shared: Any, V: Array) -> Array:
+        """The Z with A Z closest to V."""
+        ...
+
+    def expand_rows(self, shared: Any, Z: Array) -> Array:
+        """A Z."""
+        ...
+
+    def result(self, a: Array) -> Array:
+        """A factor as the user gets it."""
+        ...
+
+    def whole(self) -> Any | None:
+        """X itself, where it lies in one piece; None elsewhere."""
+        ...
+
+    def sweeps(self, size: int, k: int) -> int:
+        """How many coordinate sweeps a product is worth in which a row has ``size`` entries."""
+        ...
+
+
+class DataMatrix(Products, Placement, Protocol):
+    """What a back end is made of: products with X, and a place for the arrays beside it."""
+
+
+class Weighed(NamedTuple):
+    """X whose entries have weights w, of which those of a row are at most d."""
+
+    base: DataMatrix  # w ∘ X
+    lack: DataMatrix  # d1ᵀ - w
+    d: Array
+    squares: Array  # Σ_j w x²
+    logs: Array  # Σ_j w x log x
+
+
+@dataclass(frozen=True)
+class BackEnd:
+    """What is asked of a back end before its data is made; numpy's and scipy's need none."""
+
+    kind: str  # what messages call such arrays
+    home: str  # how a user brings one to numpy
+    check: Callable[[Any, str], Any]  # X with a float dtype, or an error that names row and column
+    wrap: Callable[[Any], DataMatrix]  # X, checked, as data
+    look: Callable[[Any], None] = lambda X: None  # an error for what the check could not begin with
+    #: X, what stands for a gap, whom an error names: X without gaps checked, the places of gaps,
+    #: and whether those are the seen ones; None where gaps are not for these arrays
+    gaps: Callable[[Any, float, str], tuple[DataMatrix, DataMatrix, bool]] | None = None
+    #: X, weights of its entries (n, p), what stands for a gap or None: w ∘ X, what w lacks of the
+    #: third, each row's largest weight, and Σ_j of w x² and w x log x
+    weighed: Callable[[Any, Array, float | None], Weighed] | None = None
+    #: an ndarray or CSR matrix as data where X is, for weights of entries: those come through here
+    bring: Callable[[Any, Any], DataMatrix] | None = None
+
+
+class Swept:
+    """Gillis & Glineur (2012): as many sweeps as cost half of the product before them."""
+
+    density: float
+    dtype: Any
+    lack: Any | None = None
+    curved = False
+    mass: float | None = None  # what its rows weigh together; None: one each
+
+    @property
+    def given(self) -> Any:
+        """The dtype of X as the user has it, and of the factors that come back."""
+        return self.dtype
+
+    def expect(self, product: str, factor: Array) -> None:
+        """Nothing is prepared."""
+
+    def weighing(self, weights: Array | None, n: int) -> Self:
+        """Itself, told that it has n rows of these weights, some of them summed."""
+        self.mass = float(n if weights is None else weights.sum())
+        return self
+
+    def model_floor(self, row_sums: Array, p: int) -> float:
+        """Least VUᵀ under a ratio: far below the mean of X, and its inverse square is finite.
+
+        The mean is that of X before any weights, since those are not in VUᵀ.
+        """
+        mass = row_sums.shape[0] if self.mass is None else self.mass
+        mean = float(row_sums.sum()) / max(mass * p, 1e-300)
+        return max(mean * (1e-30 if self.dtype == np.float64 else 1e-12), floor(self.dtype))
+
+    def newton_pays(self, k: int) -> bool:
+        return True
+
+    def kl_curvature(self, V: Array, U: Array, transposed: bool) -> Array:
+        raise NotImplementedError("rows are swept here; `curved` says so")
+
+    def filled(self) -> Any:
+        return self
+
+    def whole(self) -> Any | None:
+        """X itself, where it lies in one piece in memory or a file; None elsewhere."""
+        return None
+
+    def kl_tdot_log(self, V: Array, U: Array) -> tuple[Array, float] | None:
+        return None
+
+    def row_divergences(self, V: Array, U: Array) -> Array | None:
+        return None
+
+    def row_powers(self, beta: float) -> Array:
+        raise NotImplementedError("other losses than these two are refused before any work")
+
+    def sweeps(self, size: int, k: int) -> int:
+        return int(np.clip(1 + 0.5 * self.density * size / k, 1, 10))
+
+
+class InNumpy(Swept):
+    """Arrays live as ndarrays in memory: nothing to move."""
+
+    newton_sides = "VU"
+    shape: tuple[int, int]
+    dtype: Any
+
+    def rows(self, a: Array) -> Array:
+        return to_numpy(a)
+
+    def small(self, a: Array) -> Array:
+        return to_numpy(a)
+
+    def constant_rows(self, row: Array) -> Array:
+        return np.tile(to_numpy(row), (self.shape[0], 1))
+
+    def operator(self, neighbors: Any) -> Callable[[Array], Array]:
+        return neighbors
+
+    def mean_rows(self, shared: Any, V: Array) -> Array:
+        return shared.mean(V)
+
+    def expand_rows(self, shared: Any, Z: Array) -> Array:
+        return shared.expand(Z)
+
+    def result(self, a: Array) -> Array:
+        return a

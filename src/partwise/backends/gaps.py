@@ -1,0 +1,320 @@
+"""X of which not every entry counts alike: gaps, and weights of entries.
+
+With weights w_ij >= 0 of entries the loss is Σ w_ij loss(x_ij, y_ij). A row's ceiling d_i is not
+below any of its w_ij; what they lack of it, E = d1ᵀ - w, is zero but for the gaps of a mask. So a
+squared loss is that of a matrix without gaps and with row weights d, where E ∘ Y₀ fills what is
+missing, and E enters as sampled products with the current factors. They cost as much as E has
+entries; where most are missing it is w that is kept and E that is implied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+
+from partwise.backends import arrays
+from partwise.backends.arrays import Array
+from partwise.backends.data_matrix import DataMatrix, Swept
+from partwise.backends.numeric import dot64, ratio
+from partwise.backends.numpy.dense import DenseData
+from partwise.backends.numpy.gap_filling import Fill, Filling, filling
+
+
+class Lack:
+    """E = d1ᵀ - w, what the weights of entries lack of their row's ceiling.
+
+    Parameters
+    ----------
+    entries : DataMatrix
+        E, or w if ``seen``.
+    seen : bool
+        Whether ``entries`` are the weights themselves.
+    d : (n,) array or None
+        The ceiling of each row; None means ones.
+    """
+
+    def __init__(self, entries: DataMatrix, *, seen: bool, d: Array | None = None) -> None:
+        self.entries, self.seen, self.d = entries, seen, d
+        self._last: dict[str, tuple[Array, Array]] = {}
+
+    @property
+    def nothing(self) -> bool:
+        """Whether every entry has all the weight of its row."""
+        return not self.seen and float(self.entries.row_sums().sum()) == 0
+
+    def weighted(self, weights: Array | None, index: Array | None, n_rows: int) -> Lack:
+        """AᵀΓE."""
+        n = self.entries.shape[0]
+        d = np.ones(n) if self.d is None else arrays.to_numpy(self.d)
+        d = d if weights is None else d * weights
+        if index is not None:
+            d = np.bincount(index, d, n_rows)
+        entries = self.entries.weighted(weights, index, n_rows)
+        d = entries.rows(d.astype(self.entries.dtype))
+        return Lack(entries, seen=self.seen, d=d)
+
+    def _rows(self, Z: Array) -> Array:
+        return Z if self.d is None else Z * self.d[:, None]
+
+    def dot(self, B: Array) -> Array:
+        """E B, (n, k)."""
+        out = self.entries.dot(B)
+        if not self.seen:
+            return out
+        sums = B.sum(axis=0)[None, :]
+        return (sums if self.d is None else self.d[:, None] * sums) - out
+
+    def tdot(self, F: Array) -> Array:
+        """EᵀF, (p, k)."""
+        out = self.entries.tdot(F)
+        return self._rows(F).sum(axis=0)[None, :] - out if self.seen else out
+
+    def sums(self, side: str, factor: Array, scaled: Array) -> Array:
+        """`dot` ("V") or `tdot` ("U") of ``scaled``, made once for each ``factor``."""
+        kept = self._last.get(side)
+        if kept is None or kept[0] is not factor:
+            kept = factor, self.dot(scaled) if side == "V" else self.tdot(scaled)
+            self._last[side] = kept
+        return kept[1]
+
+    @cached_property
+    def seen_columns(self) -> Array:
+        """(p, 1): one where a feature was seen in some sample, else zero."""
+        every = self.entries.constant_rows(np.ones(1, self.entries.dtype))
+        most = self._rows(every).sum(axis=0)[None, :]
+        left = most - self.tdot(every)
+        return arrays.cast(left > 1e-6 * most, self.entries.dtype)  # a sum's rounding is no sample
+
+    def fill_dot(self, V: Array, B: Array) -> Array:
+        """(E ∘ VBᵀ) B."""
+        out = self.entries.times_dot(V, B)
+        return self._rows(V) @ (B.T @ B) - out if self.seen else out
+
+    def fill_tdot(self, F: Array, U: Array) -> Array:
+        """(E ∘ FUᵀ)ᵀ F."""
+        out = self.entries.times_tdot(F, U)
+        return U @ (F.T @ self._rows(F)) - out if self.seen else out
+
+    def squares(self, V: Array, B: Array) -> float:
+        """Σ E ∘ (VBᵀ)²."""
+        out = float(self.entries.times_squares(V, B).sum())
+        return arrays.vdot(self._rows(V) @ (B.T @ B), V) - out if self.seen else out
+
+
+class _Beside(Swept):
+    """Arrays live where those of another matrix do."""
+
+    base: DataMatrix
+
+    def __init__(self, base: DataMatrix) -> None:
+        self.base = base
+        self.shape, self.dtype, self.density = base.shape, base.dtype, base.density
+        self.newton_sides, self.curved = base.newton_sides, base.curved
+        self.newton_pays = base.newton_pays  # type: ignore[method-assign]
+        self.rows, self.small, self.operator = base.rows, base.small, base.operator
+        self.constant_rows, self.result = base.constant_rows, base.result
+        self.mean_rows, self.expand_rows = base.mean_rows, base.expand_rows
+        self.sweeps = base.sweeps  # type: ignore[method-assign]
+
+
+class MaskedData(_Beside):
+    """X with gaps or weights of entries; every product is of w ∘ X.
+
+    Parameters
+    ----------
+    base : DataMatrix
+        w ∘ X: zero where nothing was seen.
+    lack : Lack
+    moments : pair of (n,) arrays or None
+        Σ_j w x² and Σ_j w x log x, where weights are more than a mask.
+    """
+
+    lack: Lack
+
+    def __init__(
+        self, base: DataMatrix, lack: Lack, moments: tuple[Array, Array] | None = None
+    ) -> None:
+        super().__init__(base)
+        self.lack, self.moments = lack, moments
+        self.dot, self.tdot, self.row_sums = base.dot, base.tdot, base.row_sums
+        self.kl_dot, self.kl_tdot, self.kl_newton = base.kl_dot, base.kl_tdot, base.kl_newton
+        self.kl_tdot_log = base.kl_tdot_log  # type: ignore[method-assign]
+        self.kl_curvature = base.kl_curvature  # type: ignore[method-assign]
+
+    def weighted(self, weights: Array | None, index: Array | None, n_rows: int) -> MaskedData:
+        base = self.base.weighted(weights, index, n_rows)
+        return MaskedData(base, self.lack.weighted(weights, index, n_rows))
+
+    def row_sq_norms(self) -> Array:
+        return self.base.row_sq_norms() if self.moments is None else self.moments[0]
+
+    def row_xlogx(self) -> Array:
+        return self.base.row_xlogx() if self.moments is None else self.moments[1]
+
+    def row_sq_residuals(self, V: Array, U: Array) -> Array:
+        """Σ_j w_ij (x_ij - y_ij)²."""
+        lack, entries = self.lack, self.lack.entries
+        if self.moments is None and isinstance(self.base, DenseData):
+            return _seen_residuals(self.base, entries, lack.seen, V, U)
+        missing = arrays.float64((lack.fill_dot(V, U) * V).sum(axis=1))
+        if self.moments is None:
+            return self.base.row_sq_residuals(V, U) - missing
+        every = (lack._rows(V) @ (U.T @ U) - 2 * self.dot(U)) * V
+        return self.moments[0] + arrays.float64(every.sum(axis=1)) - missing
+
+    @cached_property
+    def means(self) -> tuple[Array, Array]:
+        """a (n, 1) and b (p, 1): abᵀ has about the means of rows and columns where seen."""
+        p = self.shape[1]
+        one = self.small(np.ones((p, 1), self.dtype))
+        every = self.constant_rows(np.ones(1, self.dtype))
+        weight = self.lack._rows(every)
+        of_row = weight * float(p) - self.lack.dot(one)
+        of_column = weight.sum(axis=0)[None, :] - self.lack.tdot(every)
+        sums = float(self.row_sums().sum()), float(of_row.sum())
+        mean = sums[0] / sums[1] if min(sums) > 0 else 1.0
+        return ratio(self.dot(one), of_row), ratio(self.tdot(every), of_column) / mean
+
+    def filled(self) -> FilledData:
+        return FilledData(self.base, self.lack, *self.means, over=self.lack.d)
+
+    @cached_property
+    def _filling(self) -> Filling | None:
+        lack = self.lack
+        return filling(self.base, lack.entries, seen=lack.seen, d=lack.d)
+
+    def half(self, side: str, F: Array, at: Array) -> HalfSeen:
+        """What a step on ``side`` from ``at`` sees of a squared loss; F is the other factor."""
+        return (HalfSeen if self._filling is None else HalfFilled)(self, side, F, at)
+
+
+class HalfSeen:
+    """The loss over seen entries in one factor, and a quadratic above it.
+
+    Parameters
+    ----------
+    data : MaskedData
+    side : "V" or "U"
+    F : array
+        The factor that stays.
+    at : array
+        The factor that moves, where the step begins: the gaps are filled with what it says.
+    """
+
+    def __init__(self, data: MaskedData, side: str, F: Array, at: Array) -> None:
+        self.data, self.side, self.F, self.at = data, side, F, at
+
+    @cached_property
+    def given(self) -> Array:
+        """Products of what was seen with F."""
+        return self.data.dot(self.F) if self.side == "V" else self.data.tdot(self.F)
+
+    def lacking(self, Z: Array) -> Array:
+        """Products with F of what the model has in the gaps at Z."""
+        lack = self.data.lack
+        return lack.fill_dot(Z, self.F) if self.side == "V" else lack.fill_tdot(self.F, Z)
+
+    def _squares(self, Z: Array) -> float:
+        """Σ E ∘ Y²."""
+        lack = self.data.lack
+        return lack.squares(Z, self.F) if self.side == "V" else lack.squares(self.F, Z)
+
+    def gain(self, Z: Array) -> float:
+        """⟨w ∘ X, Y⟩ + ½ Σ E Y²: what the loss of Y is below ½ Σ w x² + ½ Σ d y²."""
+        return dot64(self.given, Z) + 0.5 * self._squares(Z)
+
+    @cached_property
+    def drawn(self) -> Array:
+        """Products of the filled X with F."""
+        return self.given + self.lacking(self.at)
+
+    #: The minimiser with F fixed, row by row, where it can be had: Z, C, G, d, r, stop, enough
+    solve: Callable[..., Array] | None = None
+
+    def above(self, Z: Array) -> float:
+        """How far ½ ‖filled X - Y‖² is above the loss at Z."""
+        return 0.0 if Z is self.at else 0.5 * self._squares(Z - self.at)
+
+
+class HalfFilled(HalfSeen):
+    """The same where both half-steps share a filling."""
+
+    def __init__(self, data: MaskedData, side: str, F: Array, at: Array) -> None:
+        super().__init__(data, side, F, at)
+        assert data._filling is not None
+        self.filling = data._filling
+        if side == "V":
+            self.solve = partial(self.filling.solve, U=F)
+
+    def _pair(self, Z: Array) -> tuple[Array, Array]:
+        return (Z, self.F) if self.side == "V" else (self.F, Z)
+
+    @cached_property
+    def fill(self) -> Fill:
+        return self.filling.at(self.side, *self._pair(self.at))
+
+    @cached_property
+    def drawn(self) -> Array:
+        return self.filling.product(self.fill, self.side, self.F)
+
+    def gain(self, Z: Array) -> float:
+        if "drawn" not in self.__dict__:  # a multiplicative step: nothing was filled
+            return super().gain(Z)
+        return dot64(self.drawn, Z) - 0.5 * self.fill.size + self.above(Z)
+
+    def above(self, Z: Array) -> float:
+        V, U = self._pair(Z)
+        if self.fill.exact and V is self.fill.V and U is self.fill.U:
+            return 0.0
+        return 0.5 * self.filling.apart(self.fill, V, U)
+
+
+def _seen_residuals(base: DenseData, entries: Any, seen: bool, V: Array, U: Array) -> Array:
+    """Squared residuals of seen entries by row, without those of gaps ever being made."""
+    out = np.empty(base.shape[0])
+    for (rows, X), (_, E) in zip(base._blocks(), entries._blocks(), strict=True):
+        R = (X - V[rows] @ U.T) * (E if seen else 1 - E)
+        out[rows] = np.square(R, dtype=np.float64).sum(axis=1)
+    return out
+
+
+class FilledData(_Beside):
+    """(w ∘ X + E ∘ abᵀ) / d: gaps filled with what rows and columns have on average."""
+
+    def __init__(
+        self, base: DataMatrix, fill: Lack, a: Array, b: Array, *, over: Array | None
+    ) -> None:
+        super().__init__(base)
+        self.fill, self.a, self.b, self.over = fill, a, b, over
+
+    def _over(self, out: Array) -> Array:
+        return out if self.over is None else out / self.over[:, None]
+
+    def dot(self, U: Array) -> Array:
+        return self._over(self.base.dot(U) + self.a * self.fill.dot(self.b * U))
+
+    def tdot(self, V: Array) -> Array:
+        V = self._over(V)
+        return self.base.tdot(V) + self.b * self.fill.tdot(self.a * V)
+
+    def row_sums(self) -> Array:
+        ones = self.small(np.ones((self.shape[1], 1), self.dtype))
+        return arrays.float64(self.dot(ones)[:, 0])
+
+    def weighted(self, weights: Array | None, index: Array | None, n_rows: int) -> FilledData:
+        base = self.base.weighted(weights, index, n_rows)
+        fill = self.fill.weighted(weights, index, n_rows)
+        return FilledData(base, fill, self.a, self.b, over=self.over)
+
+    def whole(self) -> Any | None:
+        X: Any = self.base.whole()
+        E: Any = self.fill.entries.whole()
+        if X is None or self.base.density < 1:
+            return X  # sparse: a gap is like the zero that most entries are
+        E = E.toarray() if hasattr(E, "toarray") else E
+        if self.fill.seen:
+            E = (1 if self.fill.d is None else self.fill.d[:, None]) - E
+        return self._over(X + E * (self.a @ self.b.T))

@@ -1,0 +1,43 @@
+"""AᵀΓX where samples mix the rows of their classes by probability: seen through X, never built."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from partwise.backends.arrays import Array
+from partwise.backends.data_matrix import DataMatrix, InNumpy
+
+
+class MixedData(InNumpy):
+    """Products of AᵀΓX, through those of ΓX.
+
+    Parameters
+    ----------
+    data : DataMatrix
+        ΓX, in memory.
+    rows : MixedRows
+        The map A: ``expand`` is A Z, ``reduce`` AᵀV.
+    """
+
+    newton_sides = ""  # a row of Z has no rows of X of its own
+
+    def __init__(self, data: DataMatrix, rows: Any) -> None:
+        self.data, self.mixed = data, rows
+        self.shape, self.dtype = (rows.n_rows, data.shape[1]), data.dtype
+        self.density = data.density
+
+    def row_sums(self) -> Array:
+        return self.data.row_sums()
+
+    def dot(self, U: Array) -> Array:
+        return self.mixed.reduce(self.data.dot(U))
+
+    def tdot(self, V: Array) -> Array:
+        return self.data.tdot(self.mixed.expand(V))
+
+    def kl_dot(self, V: Array, U: Array) -> tuple[Array, Array]:
+        product, logs = self.data.kl_dot(self.mixed.expand(V), U)
+        return self.mixed.reduce(product), logs
+
+    def kl_tdot(self, V: Array, U: Array) -> Array:
+        return self.data.kl_tdot(self.mixed.expand(V), U)

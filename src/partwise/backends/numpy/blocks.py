@@ -1,0 +1,127 @@
+"""Arithmetic on one dense block of rows, shared by the back ends that see X block by block."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from partwise.backends.numeric import Array, floor
+
+#: Entries of a temporary block: half a million float64 are 4 MB, which stay in the cache.
+BLOCK_ENTRIES = 500_000
+
+
+def row_blocks(n: int, p: int) -> Iterator[slice]:
+    """Row slices of at most BLOCK_ENTRIES entries."""
+    step = max(1, BLOCK_ENTRIES // max(p, 1))
+    for start in range(0, n, step):
+        yield slice(start, min(n, start + step))
+
+
+def row_squares(Y: Array) -> Array:
+    """‖y_i‖², in float64 from short sums in the precision of Y where that can hold them."""
+    cut = [Y[:, at : at + 512] for at in range(0, max(1, Y.shape[1]), 512)]
+    sums = np.sum([np.einsum("ij,ij->i", part, part) for part in cut], axis=0, dtype=np.float64)
+    if Y.itemsize == 4 and not 1e-20 < sums.max(initial=0) < 1e30:
+        return np.einsum("ij,ij->i", Y, Y, dtype=np.float64, casting="unsafe")
+    return sums
+
+
+def split_rows(index: Array, n_rows: int) -> tuple[int, Array]:
+    """How Aᵀ X is laid out: ``head`` rows that sum several samples, then single samples in order.
+
+    ``index`` sends each sample to its row. Returns head and the sample of each later row.
+    """
+    counts = np.bincount(index, minlength=n_rows)
+    sample = np.zeros(n_rows, dtype=np.int64)
+    sample[index] = np.arange(len(index))
+    head = int(np.max(np.flatnonzero(counts != 1), initial=-1)) + 1
+    falls = np.flatnonzero(np.diff(sample[head:]) < 0)
+    head += int(np.max(falls, initial=-1)) + 1
+    return head, sample[head:]
+
+
+def xlogx(X: Array) -> Array:
+    """Row sums of x log x in float64, 0 log 0 = 0."""
+    X = np.asarray(X, dtype=np.float64)
+    return (X * np.log(X, out=np.zeros_like(X), where=X > 0)).sum(axis=1)
+
+
+def kl_ratio(X: Array, V: Array, U: Array, low: float) -> tuple[Array, Array]:
+    """X / VUᵀ and VUᵀ, with a floor under the denominator."""
+    Y = V @ U.T
+    np.maximum(Y, Y.dtype.type(low), out=Y)
+    return X / Y, Y
+
+
+def kl_rows(X: Array, V: Array, U: Array, low: float) -> tuple[Array, Array]:
+    """(X / VUᵀ) U and Σ_j x log y by row."""
+    R, Y = kl_ratio(X, V, U, low)
+    return R @ U, log_sums(X, Y, V, U)
+
+
+def xlogy(X: Array, V: Array, U: Array, low: float) -> Array:
+    """Σ_i x log y by column, Y = VUᵀ."""
+    Y = V @ U.T
+    return log_sums(X.T, np.maximum(Y, Y.dtype.type(low), out=Y).T, U, V)
+
+
+def log_sums(X: Array, Y: Array, V: Array, U: Array) -> Array:
+    """Σ_j x log y by row in float64; Y, which is VUᵀ in its own precision, is written over.
+
+    In float32 a logarithm far from zero loses digits, so y is taken in units of its mean. And y is
+    rounded: Σ x log y is then wrong by about as much as Σ y where x is near y, times the weight of
+    a row that has one, and Σ y is known.
+    """
+    if Y.dtype == np.float64:
+        np.log(Y, out=Y)
+        return np.einsum("ij,ij->i", X, Y)
+    rounded = Y.sum(axis=1, dtype=np.float64)
+    right = V.astype(np.float64) @ U.sum(axis=0, dtype=np.float64)
+    unit = 2.0 ** np.round(np.log2(rounded.sum() / max(1, Y.size)))
+    Y *= Y.dtype.type(1 / unit)
+    np.log(Y, out=Y)
+    logs = np.einsum("ij,ij->i", X, Y, dtype=np.float64, casting="unsafe")
+    sums = X.sum(axis=1, dtype=np.float64)
+    near = (np.abs(right - rounded) <= 1e-3 * right) & (right > 0)  # else it is the floor's
+    less = np.divide(right - rounded, right, out=np.zeros_like(right), where=near)
+    return logs + (np.log(unit) + less) * sums
+
+
+def powers(X: Array, beta: float) -> Array:
+    """Σ_j x^β by row in float64, over x > 0."""
+    X = np.asarray(X, dtype=np.float64)
+    return np.power(X, beta, out=np.zeros_like(X), where=X > 0).sum(axis=1)
+
+
+def beta_parts(X: Array, V: Array, U: Array, beta: float) -> tuple[Array, Array, Array]:
+    """X ∘ Y^(β-2), Y^(β-1) and Y = VUᵀ with a floor that no power overflows (X is near one)."""
+    Y = V @ U.T
+    # powers up to |β - 2| of the floor must stay finite
+    power = max(1.0, abs(beta - 2.0), abs(beta - 1.0))
+    low = floor(Y.dtype) ** (0.5 / power) if beta < 2 else floor(Y.dtype)
+    np.maximum(Y, min(low, np.finfo(Y.dtype).eps ** 2), out=Y)
+    return X * Y ** (beta - 2.0), Y ** (beta - 1.0), Y
+
+
+def beta_divergence(X: Array, Y: Array, beta: float) -> Array:
+    """Σ_j d_β(x_ij | y_ij) by row, float64; the caller keeps x > 0 where β <= 0."""
+    X = np.asarray(X, dtype=np.float64)
+    Y = np.asarray(Y, dtype=np.float64)
+    if beta == 0:
+        R = X / Y
+        return (R - np.log(R) - 1.0).sum(axis=1)
+    if beta == 1:
+        return xlogx(X) - (X * np.log(Y)).sum(axis=1) + (Y - X).sum(axis=1)
+    with np.errstate(divide="ignore"):
+        XB = np.where(X > 0, X**beta, 0.0) if beta > 0 else X**beta
+    total = XB + (beta - 1.0) * Y**beta - beta * X * Y ** (beta - 1.0)
+    return total.sum(axis=1) / (beta * (beta - 1.0))
+
+
+def weighed_sums(X: Array, w: Array) -> tuple[Array, Array]:
+    """Σ_j w x² and Σ_j w x log x of each row; X may be anything where w is zero."""
+    there = (w > 0) & (X > 0)
+    x = np.where(there, X, 1).astype(np.float64)
+    return (w * x * x * there).sum(axis=1), (w * x * np.log(x) * there).sum(axis=1)

@@ -1,0 +1,77 @@
+"""X in float32 with products in float64, for problems whose halves cancel; X is not copied."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from partwise.backends.data_matrix import DataMatrix
+from partwise.backends.numeric import Array
+from partwise.backends.numpy import blocks
+from partwise.backends.numpy.dense import DenseData
+from partwise.backends.numpy.sparse import SparseData
+
+#: Rows that `beyond_mean` looks at, at least; more where they are short.
+LOOKED_AT = 20
+
+
+class FromSingle:
+    """Factors of float64 for a user who has float32."""
+
+    given = np.dtype(np.float32)
+
+    def result(self, a: Array) -> Array:
+        return a.astype(self.given)
+
+
+class DoubleDense(FromSingle, DenseData):  # type: ignore[misc]
+    """A float32 ndarray whose products are those of float64, a block of rows at a time."""
+
+    dtype = np.dtype(np.float64)  # type: ignore[assignment]
+
+    def _blocks(self) -> Any:
+        return ((rows, self.X[rows].astype(float)) for rows in blocks.row_blocks(*self.shape))
+
+    def dot(self, U: Array) -> Array:
+        out = np.empty((self.shape[0], U.shape[1]))
+        for rows, X in self._blocks():
+            np.matmul(X, U, out=out[rows])
+        return out
+
+    def tdot(self, V: Array) -> Array:
+        out = np.zeros((V.shape[1], self.shape[1]))
+        for rows, X in self._blocks():
+            out += V[rows].T @ X
+        return np.ascontiguousarray(out.T)
+
+
+class DoubleSparse(FromSingle, SparseData):  # type: ignore[misc]
+    """CSR brought to float64."""
+
+
+def in_double(data: DataMatrix) -> DataMatrix:
+    """``data`` with products in float64, if it is float32 in memory."""
+    if type(data) not in (DenseData, SparseData) or data.dtype != np.float32:
+        return data
+    X: Any = data.whole()
+    return DoubleSparse(X.astype(np.float64)) if sp.issparse(X) else DoubleDense(X)
+
+
+def beyond_mean(data: DataMatrix) -> float:
+    """The share of ‖X‖² that no multiple of its mean explains, from some rows; 1 if elsewhere."""
+    if type(data) not in (DenseData, SparseData):
+        return 1.0
+    X: Any = data.whole()
+    n, size = X.shape[0], X.nnz if sp.issparse(X) else X.size
+    rows = max(LOOKED_AT, blocks.BLOCK_ENTRIES * n // max(1, size))
+    X = X[:: -(-n // rows)]
+    mean = np.asarray(X.mean(axis=0, dtype=np.float64)).ravel()
+    along, whole = 0.0, 0.0
+    for part in [X] if sp.issparse(X) else (X[rows] for rows in blocks.row_blocks(*X.shape)):
+        part = part.astype(np.float64)
+        codes, values = part @ mean, part.data if sp.issparse(part) else part.ravel()
+        along, whole = along + float(codes @ codes), whole + float(values @ values)
+    whole *= float(mean @ mean)
+    return 1 - along / whole if whole > 0 else 1.0

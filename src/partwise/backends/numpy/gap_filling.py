@@ -1,0 +1,343 @@
+"""Gaps filled with what the model says there, for arrays in memory.
+
+With E = d1ᵀ - w, what the weights lack of their row's ceiling, the squared loss over seen entries
+is below that of w ∘ X + E ∘ F with row weights d, whatever F is, and equal to it where the model
+says F in the gaps. Where gaps are few, one filling serves both half-steps of an iteration: products
+then cost what they cost without gaps, and what is added are the model's entries at the gaps, twice.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from partwise.backends.numeric import Array, dot64
+from partwise.backends.numpy import blocks
+from partwise.backends.numpy.dense import DenseData
+from partwise.backends.numpy.sparse import (
+    SparseData,
+    cut_rows,
+    multiply,
+    sampled_values,
+    solve_rows,
+)
+
+#: How far, of its length, a factor may have moved from a fill that serves the other half-step too.
+#: Far from a start what is old in the gaps would throw the other factor off.
+NEAR = 0.1
+
+
+@dataclass(eq=False)
+class Fill:
+    """What fills the gaps: the model F = V Uᵀ or, if not ``exact``, about that."""
+
+    V: Array
+    U: Array
+    side: str  # the half-step that it was made for
+    values: Array | None = None  # its entries at the places, where those are kept
+    size: float = 0.0  # Σ E F², known once a product was asked for
+    exact: bool = True
+
+
+def _near(moved: Array, old: Array) -> bool:
+    return dot64(moved - old, moved - old) <= NEAR**2 * dot64(old, old)
+
+
+class Filling(ABC):
+    """w ∘ X + E ∘ F, with an F that is renewed; made by `filling`."""
+
+    shared = False  # many gaps: what is old in them would hold the other half-step back
+
+    def __init__(self) -> None:
+        self._now: Fill | None = None  # what the products see
+        self._last: Fill | None = None  # what was asked for last, whatever start it is of
+
+    def at(self, side: str, V: Array, U: Array) -> Fill:
+        """The fill for the step on ``side``: that of the other half of the same iteration, or new.
+
+        The other half has left the factor that moves now as it was.
+        """
+        last, guess = self._last, None
+        if self.shared and last is not None:
+            guess = self._guess(V, U)
+            stayed, moved, old = (
+                (U is last.U, V, last.V) if side == "U" else (V is last.V, U, last.U)
+            )
+            if guess is None and last.side != side and stayed and _near(moved, old):
+                return last
+        values = self.entries(V, U) if guess is None else guess
+        self._last = Fill(V, U, side, values, exact=guess is None)
+        return self._last
+
+    def _guess(self, V: Array, U: Array) -> Array | None:
+        """About the entries of V Uᵀ at the places; None where they have to be made."""
+        return None
+
+    def product(self, fill: Fill, side: str, factor: Array) -> Array:
+        """The filled X, or its transpose if ``side`` is "U", times the factor."""
+        self._bring(fill)
+        return self._dot(factor) if side == "V" else self._tdot(factor)
+
+    def _bring(self, fill: Fill) -> None:
+        if self._now is not fill:
+            self._put(fill)
+            self._now = fill
+
+    def entries(self, V: Array, U: Array) -> Array | None:
+        """What is kept of V Uᵀ."""
+        return None
+
+    @abstractmethod
+    def apart(self, fill: Fill, V: Array, U: Array) -> float:
+        """Σ E (F - VUᵀ)²."""
+
+    @abstractmethod
+    def solve(
+        self, Z: Array, U: Array, C: Array, G: Array, d: Array | None, r: Array, stop: float,
+        enough: float,
+    ) -> Array:  # fmt: skip
+        """The best codes with U fixed, row by row, from Z: with C, what seen entries draw to."""
+
+    @abstractmethod
+    def _put(self, fill: Fill) -> None:
+        """Have products see this fill, and set its size."""
+
+    @abstractmethod
+    def _dot(self, U: Array) -> Array: ...
+
+    @abstractmethod
+    def _tdot(self, V: Array) -> Array: ...
+
+
+class _Sampled(Filling):
+    """Entries at the places of a sparse matrix, E or the weights themselves."""
+
+    def __init__(self, places: Any) -> None:
+        super().__init__()
+        self.places = places
+        self._cuts: dict[int, tuple[Array, int]] = {}
+        self._point: tuple[Array, Array, Array] | None = None
+        self._before: tuple[Array, Array, Array] | None = None
+
+    def entries(self, V: Array, U: Array) -> Array:
+        """V Uᵀ at the places; the last ones are kept, since a loop asks twice for some."""
+        point = self._point
+        if point is None or point[0] is not V or point[1] is not U:
+            k = V.shape[1]
+            if k not in self._cuts:
+                self._cuts[k] = cut_rows(self.places, 20 * k)
+            self._before = self._point
+            self._point = point = V, U, sampled_values(self.places, self._cuts[k], V, U)
+        return point[2]
+
+    def _squares(self, values: Array) -> float:
+        """The sum over the places of their number times a value squared."""
+        return dot64((self.places.data * values)[None, :], values[None, :])
+
+    sign = -1.0  # of the places' own part in a row's Hessian: E is taken off d UᵀU
+
+    def solve(
+        self, Z: Array, U: Array, C: Array, G: Array, d: Array | None, r: Array, stop: float,
+        enough: float,
+    ) -> Array:  # fmt: skip
+        G = G if self.sign < 0 else np.zeros_like(G)
+        return solve_rows(self.places, U, G, d, self.sign, Z, C, r, stop, enough)
+
+
+class _Turned:
+    """A CSR matrix whose values change, and its transpose."""
+
+    def __init__(self, places: Any) -> None:
+        at = np.arange(places.nnz, dtype=places.indices.dtype)
+        turned = sp.csr_array((at, places.indices, places.indptr), shape=places.shape).T.tocsr()
+        self.order = turned.data
+        self.X = sp.csr_array((places.data, places.indices, places.indptr), shape=places.shape)
+        self.XT = sp.csr_array(
+            (places.data[self.order], turned.indices, turned.indptr), shape=places.shape[::-1]
+        )
+
+    def write(self, values: Array) -> None:
+        self.X.data, self.XT.data = values, values[self.order]
+
+
+class _Few(_Sampled):
+    """Few gaps: what fills them is written down, in a copy of X or beside it."""
+
+    shared = True
+
+    def _guess(self, V: Array, U: Array) -> Array | None:
+        """Entries as far beyond the last ones as the one factor that has moved since is.
+
+        A loop begins an iteration beyond where the last one ended, whose entries it asked for. If
+        far beyond, those themselves: any filling bounds the loss from above.
+        """
+        if self._point is None or self._before is None:
+            return None
+        (V1, U1, now), (V0, U0, before) = self._point, self._before
+        old_already = self._last is not None and self._last.values is now
+        if old_already or (V is V1) == (U is U1):  # or these are known, or others
+            return None
+        moved, last, old = (U, U1, U0) if V is V1 else (V, V1, V0)
+        size = dot64(last - old, last - old) if last.shape == old.shape else 0.0
+        if not size or not _near(moved, last):
+            return now
+        return now + (now - before) * now.dtype.type(dot64(moved - last, last - old) / size)
+
+    def apart(self, fill: Fill, V: Array, U: Array) -> float:
+        from partwise.backends.numpy.kernels.sampled import apart_squares
+
+        assert fill.values is not None
+        return float(apart_squares(self.places.data, self.entries(V, U), fill.values))
+
+    def _put(self, fill: Fill) -> None:
+        assert fill.values is not None
+        filled = self.places.data * fill.values
+        fill.size = dot64(filled[None, :], fill.values[None, :])
+        self._write(filled)
+
+    @abstractmethod
+    def _write(self, values: Array) -> None: ...
+
+
+class _FewInDense(_Few):
+    def __init__(self, X: Array, E: Any) -> None:
+        super().__init__(E)
+        self.X = np.array(X, order="C")
+        rows = np.repeat(np.arange(E.shape[0]), np.diff(E.indptr))
+        base = self.X[rows, E.indices]
+        self.base = base if base.any() else None  # what weights leave of X there
+
+    def _write(self, values: Array) -> None:
+        from partwise.backends.numpy.kernels.sampled import write_rows
+
+        values = values if self.base is None else values + self.base
+        write_rows(self.places.indptr, self.places.indices, values, self.X)
+
+    def _dot(self, U: Array) -> Array:
+        return self.X @ U
+
+    def _tdot(self, V: Array) -> Array:
+        return self.X.T @ V
+
+
+class _FewInSparse(_Few):
+    def __init__(self, base: SparseData, E: Any) -> None:
+        super().__init__(E)
+        self.base, self.fills = base, _Turned(E)
+
+    def _write(self, values: Array) -> None:
+        self.fills.write(values)
+
+    def _dot(self, U: Array) -> Array:
+        return self.base.dot(U) + multiply(self.fills.X, U)
+
+    def _tdot(self, V: Array) -> Array:
+        return self.base.tdot(V) + multiply(self.fills.XT, V)
+
+
+class _Many(_Sampled):
+    """Many gaps: the filled X is d F and, at the few seen entries, what w ∘ X has beyond w ∘ F."""
+
+    sign = 1.0
+
+    def __init__(self, X: Any, w: Any, d: Array | None) -> None:
+        super().__init__(w)
+        self.d = d
+        rows = np.repeat(np.arange(w.shape[0]), np.diff(w.indptr))
+        self.base = np.asarray(X[rows, w.indices]).ravel().astype(w.dtype)
+        self.beyond = _Turned(w)
+
+    def _put(self, fill: Fill) -> None:
+        self.beyond.write(self.base - self.places.data * fill.values)
+        self.V = fill.V if self.d is None else self.d[:, None] * fill.V
+        self.U = fill.U
+        every = dot64(self.V.T @ fill.V, fill.U.T @ fill.U)
+        fill.size = every - self._squares(fill.values)
+
+    def _dot(self, U: Array) -> Array:
+        return multiply(self.beyond.X, U) + self.V @ (self.U.T @ U)
+
+    def _tdot(self, V: Array) -> Array:
+        return multiply(self.beyond.XT, V) + self.U @ (self.V.T @ V)
+
+    def apart(self, fill: Fill, V: Array, U: Array) -> float:
+        # F - VUᵀ as one product, from differences: the two alone are far larger than what is left
+        left = np.hstack([fill.V - V, V])
+        right = np.hstack([fill.U, fill.U - U])
+        weighed = left if self.d is None else left * self.d[:, None]
+        every = dot64(weighed.T @ left, right.T @ right)
+        return max(every - self._squares(self.entries(V, U) - fill.values), 0.0)
+
+
+class _Dense(Filling):
+    """Neither few: block by block, in a copy of X."""
+
+    def __init__(self, X: Array, E: Array) -> None:
+        super().__init__()
+        self.base, self.E = X, E
+        self.X = np.array(X, order="C")
+        self.mask = bool(((E == 0) | (E == 1)).all())
+
+    def _put(self, fill: Fill) -> None:
+        fill.size = 0.0
+        for rows in blocks.row_blocks(*self.X.shape):
+            F, out = fill.V[rows] @ fill.U.T, self.X[rows]
+            np.multiply(self.E[rows], F, out=out)
+            fill.size += dot64(out, F)
+            out += self.base[rows]
+
+    def _dot(self, U: Array) -> Array:
+        return self.X @ U
+
+    def _tdot(self, V: Array) -> Array:
+        return self.X.T @ V
+
+    def solve(
+        self, Z: Array, U: Array, C: Array, G: Array, d: Array | None, r: Array, stop: float,
+        enough: float,
+    ) -> Array:  # fmt: skip
+        out = np.empty_like(Z)
+        for rows in blocks.row_blocks(*self.X.shape):
+            some = None if d is None else d[rows]
+            ridge = r[rows] if len(r) > 1 else r
+            args = (some, -1.0, Z[rows], C[rows], ridge, stop, enough)
+            out[rows] = solve_rows(sp.csr_array(self.E[rows]), U, G, *args)
+        return out
+
+    def apart(self, fill: Fill, V: Array, U: Array) -> float:
+        if not self.mask:
+            V, U = np.hstack([fill.V - V, V]), np.hstack([fill.U, fill.U - U])
+        else:
+            self._bring(fill)
+        total = 0.0
+        for rows in blocks.row_blocks(*self.X.shape):
+            Y, E = V[rows] @ U.T, self.E[rows]
+            if self.mask:  # E = E²: the fill is what the copy has beyond w ∘ X
+                Y *= E
+                Y -= self.X[rows]
+                Y += self.base[rows]
+                total += dot64(Y, Y)
+            else:
+                total += dot64(E * Y, Y)
+        return total
+
+
+def filling(base: Any, entries: Any, *, seen: bool, d: Array | None) -> Filling | None:
+    """The one for w ∘ X and E (w if ``seen``); None where an array is not in memory."""
+    kinds = type(base), type(entries)
+    if kinds == (DenseData, DenseData):
+        E = entries.X
+        if seen:
+            E = (1 if d is None else d[:, None]) - E
+        return _Dense(base.X, E)
+    if kinds[0] not in (DenseData, SparseData) or kinds[1] is not SparseData:
+        return None
+    if seen:
+        return _Many(base.X, entries.X, d)
+    if kinds[0] is DenseData:
+        return _FewInDense(base.X, entries.X)
+    return _FewInSparse(base, entries.X)

@@ -1,0 +1,162 @@
+"""X U and Xᵀ V of a large dense X with few columns, for which BLAS has no kernel of its own.
+
+A few rows of X meet COLUMNS columns of the factor at a time: their sums (X U) or the entries of the
+factor (Xᵀ V) stay in registers, and X comes from memory once for all columns. Sums are cut short,
+to TILE terms of X U and PIECE rows of Xᵀ V, which are then added; where they are cut depends on the
+shape alone, so threads change no digit.
+"""
+
+from __future__ import annotations
+
+import numba as nb
+import numpy as np
+
+from partwise.backends.numeric import in_threads
+from partwise.backends.numpy.kernels._options import OPTIONS
+
+ROWS, COLUMNS = 5, 5  # 25 sums and what they are made of fit the 32 registers of AVX-512
+TILE = 2048
+DEEP = 6  # rows at a time of Xᵀ V
+PIECE = 105 * DEEP
+RUNS, LEAST = 16, 84  # runs of rows that have a sum of their own for Xᵀ V; blocks of the least run
+
+
+@nb.njit(**OPTIONS)
+def _dot(X, B, out, lo, hi):
+    """out = X Bᵀ on rows lo to hi; B is (k, p), k and hi - lo fit COLUMNS and ROWS."""
+    p, zero = X.shape[1], X.dtype.type(0)
+    for left in range(0, p, TILE):
+        right = min(p, left + TILE)
+        for i in range(lo, hi, ROWS):
+            x0, x1, x2 = X[i, left:right], X[i + 1, left:right], X[i + 2, left:right]
+            x3, x4 = X[i + 3, left:right], X[i + 4, left:right]
+            for j in range(0, B.shape[0], COLUMNS):
+                b0, b1, b2 = B[j, left:right], B[j + 1, left:right], B[j + 2, left:right]
+                b3, b4 = B[j + 3, left:right], B[j + 4, left:right]
+                s00 = s01 = s02 = s03 = s04 = zero
+                s10 = s11 = s12 = s13 = s14 = zero
+                s20 = s21 = s22 = s23 = s24 = zero
+                s30 = s31 = s32 = s33 = s34 = zero
+                s40 = s41 = s42 = s43 = s44 = zero
+                for e in range(right - left):
+                    c0 = b0[e]
+                    c1 = b1[e]
+                    c2 = b2[e]
+                    c3 = b3[e]
+                    c4 = b4[e]
+                    a = x0[e]
+                    s00 += a * c0
+                    s01 += a * c1
+                    s02 += a * c2
+                    s03 += a * c3
+                    s04 += a * c4
+                    a = x1[e]
+                    s10 += a * c0
+                    s11 += a * c1
+                    s12 += a * c2
+                    s13 += a * c3
+                    s14 += a * c4
+                    a = x2[e]
+                    s20 += a * c0
+                    s21 += a * c1
+                    s22 += a * c2
+                    s23 += a * c3
+                    s24 += a * c4
+                    a = x3[e]
+                    s30 += a * c0
+                    s31 += a * c1
+                    s32 += a * c2
+                    s33 += a * c3
+                    s34 += a * c4
+                    a = x4[e]
+                    s40 += a * c0
+                    s41 += a * c1
+                    s42 += a * c2
+                    s43 += a * c3
+                    s44 += a * c4
+                sums = (
+                    (s00, s01, s02, s03, s04),
+                    (s10, s11, s12, s13, s14),
+                    (s20, s21, s22, s23, s24),
+                    (s30, s31, s32, s33, s34),
+                    (s40, s41, s42, s43, s44),
+                )
+                for r in range(ROWS):
+                    for c in range(COLUMNS):
+                        before = out[i + r, j + c] if left else zero
+                        out[i + r, j + c] = before + sums[r][c]
+
+
+@nb.njit(**OPTIONS)
+def _tdot(X, V, out, lo, hi):
+    """out += Vᵀ X of rows lo to hi; out is (k, p), k and hi - lo fit COLUMNS and DEEP."""
+    p = X.shape[1]
+    for i in range(lo, hi, DEEP):
+        u0, u1, u2, u3, u4, u5 = V[i], V[i + 1], V[i + 2], V[i + 3], V[i + 4], V[i + 5]
+        for left in range(0, p, TILE):
+            right = min(p, left + TILE)
+            x0, x1, x2 = X[i, left:right], X[i + 1, left:right], X[i + 2, left:right]
+            x3, x4, x5 = X[i + 3, left:right], X[i + 4, left:right], X[i + 5, left:right]
+            for j in range(0, out.shape[0], COLUMNS):
+                o0, o1, o2 = out[j, left:right], out[j + 1, left:right], out[j + 2, left:right]
+                o3, o4 = out[j + 3, left:right], out[j + 4, left:right]
+                v00, v01, v02, v03, v04 = u0[j], u0[j + 1], u0[j + 2], u0[j + 3], u0[j + 4]
+                v10, v11, v12, v13, v14 = u1[j], u1[j + 1], u1[j + 2], u1[j + 3], u1[j + 4]
+                v20, v21, v22, v23, v24 = u2[j], u2[j + 1], u2[j + 2], u2[j + 3], u2[j + 4]
+                v30, v31, v32, v33, v34 = u3[j], u3[j + 1], u3[j + 2], u3[j + 3], u3[j + 4]
+                v40, v41, v42, v43, v44 = u4[j], u4[j + 1], u4[j + 2], u4[j + 3], u4[j + 4]
+                v50, v51, v52, v53, v54 = u5[j], u5[j + 1], u5[j + 2], u5[j + 3], u5[j + 4]
+                for e in range(right - left):
+                    a0, a1, a2, a3, a4, a5 = x0[e], x1[e], x2[e], x3[e], x4[e], x5[e]
+                    o0[e] += a0 * v00 + a1 * v10 + a2 * v20 + a3 * v30 + a4 * v40 + a5 * v50
+                    o1[e] += a0 * v01 + a1 * v11 + a2 * v21 + a3 * v31 + a4 * v41 + a5 * v51
+                    o2[e] += a0 * v02 + a1 * v12 + a2 * v22 + a3 * v32 + a4 * v42 + a5 * v52
+                    o3[e] += a0 * v03 + a1 * v13 + a2 * v23 + a3 * v33 + a4 * v43 + a5 * v53
+                    o4[e] += a0 * v04 + a1 * v14 + a2 * v24 + a3 * v34 + a4 * v44 + a5 * v54
+
+
+def _filled(A, m, k):
+    """A with zeros below and to the right, (m, k)."""
+    if A.shape == (m, k) and A.flags.c_contiguous:
+        return A
+    out = np.zeros((m, k), A.dtype)
+    out[: A.shape[0], : A.shape[1]] = A
+    return out
+
+
+def narrow_dot(X, U, threads=1):
+    """X U of C-contiguous X (n, p); U is (p, k)."""
+    n, k = len(X), U.shape[1]
+    wide, whole = k + -k % COLUMNS, n - n % ROWS
+    B = _filled(U.T, wide, len(U))
+    out = np.empty((whole + ROWS, wide), X.dtype)
+    in_threads(lambda lo, hi: _dot(X, B, out, lo, hi), whole, ROWS, threads)
+    if whole < n:
+        _dot(_filled(X[whole:], ROWS, X.shape[1]), B, out[whole:], 0, ROWS)
+    return np.ascontiguousarray(out[:n, :k])
+
+
+def narrow_tdot(X, V, threads=1):
+    """Xᵀ V of C-contiguous X (n, p); V is (n, k)."""
+    (n, p), k = X.shape, V.shape[1]
+    wide, whole = k + -k % COLUMNS, n - n % DEEP
+    V = _filled(V, n, wide)
+    runs = min(RUNS, max(4, (n + p) // p))  # their sums are no larger than a few factors
+    size = DEEP * max(LEAST, -(-n // (DEEP * runs)))
+    sums = np.zeros((-(-n // size), wide, p), X.dtype)
+
+    def run(first, last):
+        for b in range(first, last):
+            end = min(whole, (b + 1) * size)
+            for lo in range(b * size, end, PIECE):
+                own = lo == b * size
+                part = sums[b] if own else np.zeros((wide, p), X.dtype)
+                _tdot(X, V, part, lo, min(end, lo + PIECE))
+                if not own:
+                    sums[b] += part
+
+    in_threads(run, len(sums), 1, threads)
+    total = sums.sum(axis=0)
+    if whole < n:
+        _tdot(_filled(X[whole:], DEEP, p), _filled(V[whole:], DEEP, wide), total, 0, DEEP)
+    return np.ascontiguousarray(total[:k].T)

@@ -1,0 +1,193 @@
+"""Compiled work on a model's own entries at the places that a sparse matrix names."""
+
+from __future__ import annotations
+
+import numba as nb
+import numpy as np
+
+from partwise.backends.numpy.kernels._options import HELPER, OPTIONS
+from partwise.backends.numpy.kernels.pivot import _pivot_range
+
+
+@nb.njit(**HELPER)
+def _times_range(indptr, indices, x, V, U, out, lo, hi):
+    k = V.shape[1]
+    acc = np.empty(k, dtype=V.dtype)
+    for i in range(lo, hi):
+        v = V[i]
+        acc[:] = 0
+        for e in range(indptr[i], indptr[i + 1]):
+            u = U[indices[e]]
+            y = v[0] * u[0]
+            for other in range(1, k):
+                y += v[other] * u[other]
+            y *= x[e]
+            for other in range(k):
+                acc[other] += y * u[other]
+        out[i] = acc
+
+
+@nb.njit(**OPTIONS)
+def times_rows(indptr, indices, x, V, U, out, bounds):
+    """out = (X ∘ VUᵀ) U over the non-zeros of X."""
+    _times_range(indptr, indices, x, V, U, out, bounds[0], bounds[-1])
+
+
+@nb.njit(parallel=True, **OPTIONS)
+def times_rows_parallel(indptr, indices, x, V, U, out, bounds):
+    """`times_rows` in threads; ``bounds`` cuts the rows into chunks of about equal work."""
+    for b in nb.prange(bounds.shape[0] - 1):
+        _times_range(indptr, indices, x, V, U, out, bounds[b], bounds[b + 1])
+
+
+@nb.njit(**HELPER)
+def _squares_range(indptr, indices, x, V, U, out, lo, hi):
+    k = V.shape[1]
+    for i in range(lo, hi):
+        v = V[i]
+        total = 0.0
+        for e in range(indptr[i], indptr[i + 1]):
+            u = U[indices[e]]
+            y = v[0] * u[0]
+            for other in range(1, k):
+                y += v[other] * u[other]
+            total += x[e] * y * y
+        out[i] = total
+
+
+@nb.njit(**OPTIONS)
+def square_rows(indptr, indices, x, V, U, out, bounds):
+    """out_i = Σ_j x_ij (VUᵀ)_ij² over the non-zeros of X."""
+    _squares_range(indptr, indices, x, V, U, out, bounds[0], bounds[-1])
+
+
+@nb.njit(parallel=True, **OPTIONS)
+def square_rows_parallel(indptr, indices, x, V, U, out, bounds):
+    """`square_rows` in threads."""
+    for b in nb.prange(bounds.shape[0] - 1):
+        _squares_range(indptr, indices, x, V, U, out, bounds[b], bounds[b + 1])
+
+
+@nb.njit(**HELPER)
+def _values_range(indptr, indices, V, U, out, lo, hi):
+    k = V.shape[1]
+    for i in range(lo, hi):
+        v = V[i]
+        for e in range(indptr[i], indptr[i + 1]):
+            u = U[indices[e]]
+            y = v[0] * u[0]
+            for other in range(1, k):
+                y += v[other] * u[other]
+            out[e] = y
+
+
+@nb.njit(**OPTIONS)
+def value_rows(indptr, indices, V, U, out, bounds):
+    """out = the entries of VUᵀ at the non-zeros of a sparse matrix."""
+    _values_range(indptr, indices, V, U, out, bounds[0], bounds[-1])
+
+
+@nb.njit(parallel=True, **OPTIONS)
+def value_rows_parallel(indptr, indices, V, U, out, bounds):
+    """`value_rows` in threads."""
+    for b in nb.prange(bounds.shape[0] - 1):
+        _values_range(indptr, indices, V, U, out, bounds[b], bounds[b + 1])
+
+
+@nb.njit(**OPTIONS)
+def write_rows(indptr, indices, values, X):
+    """X at the non-zeros of a sparse matrix = values."""
+    for i in range(X.shape[0]):
+        row = X[i]
+        for e in range(indptr[i], indptr[i + 1]):
+            row[indices[e]] = values[e]
+
+
+@nb.njit(**OPTIONS)
+def apart_squares(x, a, b):
+    """Σ x (a - b)²."""
+    total = 0.0
+    for e in range(len(x)):
+        total += x[e] * (a[e] - b[e]) ** 2
+    return total
+
+
+@nb.njit(**HELPER)
+def _row_gram(H, G, d, U, indices, e, lo, hi, sign):
+    """H = d G + sign Σ e_j u_j u_jᵀ over places lo to hi."""
+    k = G.shape[0]
+    for a in range(k):
+        for b in range(k):
+            H[a, b] = d * G[a, b]
+    for place in range(lo, hi):
+        u = U[indices[place]]
+        w = sign * e[place]
+        for a in range(k):  # both halves: rows of one length are faster than half of the work
+            wa = w * u[a]
+            row = H[a]
+            for b in range(k):
+                row[b] += wa * u[b]
+
+
+@nb.njit(**HELPER)
+def _descend_row(z, c, H, least, r, sweeps, stop, enough):
+    """Coordinate descent on ½ zᵀHz + ½ r·z² - cᵀz; whether it ended before its last sweep."""
+    k = len(z)
+    first = 0.0
+    for sweep in range(sweeps):
+        moved = 0.0
+        for j in range(k):
+            row, ridge = H[j], r[j if len(r) > 1 else 0]
+            # what is left of a curvature that all but vanishes is rounding
+            h = (row[j] if row[j] > least[j] else 0.0) + ridge
+            grad = ridge * z[j] - c[j]
+            for other in range(k):
+                grad += row[other] * z[other]
+            new = z[j] - grad / h if h > 0 else (0.0 if grad > 0 else z[j])
+            new = max(new, 0.0)
+            moved += (new - z[j]) * (new - z[j]) * h
+            z[j] = new
+        if sweep == 0:
+            first = moved
+        if moved <= stop * stop * first or moved <= enough:
+            return True
+    return False
+
+
+@nb.njit(**HELPER)
+def _solve_range(indptr, indices, e, U, G, d, sign, Z, C, r, sweeps, stop, enough, lo, hi):
+    k = G.shape[0]
+    H, L = np.empty((k, k)), np.empty((k, k))
+    end, drawn, least = np.empty((1, k)), np.empty((1, k)), np.empty(k)
+    z, c = end[0], drawn[0]
+    one, ridge, found = np.ones(1), np.empty((1, r.shape[1])), np.empty(1, np.bool_)
+    room = (L, np.empty((3, k)), np.empty(k, np.int64), np.empty(k, np.bool_))
+    low = float(np.finfo(Z.dtype).eps)
+    for i in range(lo, hi):
+        di = d[i if d.shape[0] > 1 else 0]
+        _row_gram(H, G, di, U, indices, e, indptr[i], indptr[i + 1], sign)
+        ri = r[i if r.shape[0] > 1 else 0]
+        for j in range(k):
+            z[j], c[j], least[j] = Z[i, j], C[i, j], 1e-10 * di * G[j, j]
+        # a few sweeps guess what is positive, and pivoting ends it where the rest is regular
+        if not _descend_row(z, c, H, least, ri, 3, stop, enough):
+            found[0] = False
+            for j in range(r.shape[1]):
+                ridge[0, j] = ri[j]
+            _pivot_range(end, drawn, H, one, ridge, low, found, 0, 1, *room)
+            if not found[0]:
+                _descend_row(z, c, H, least, ri, sweeps, stop, enough)
+        for j in range(k):
+            Z[i, j] = z[j]
+
+
+@nb.njit(parallel=True, **OPTIONS)
+def solve_rows(indptr, indices, e, U, G, d, sign, Z, C, r, sweeps, stop, enough, bounds):
+    """Every row of Z to its minimiser, with a Hessian of its own, in place.
+
+    Row i: ½ zᵀHz + ½ r·z² - cᵀz over z >= 0, H = d G + sign Σ e_ij u_j u_jᵀ over its places.
+    d has length 1 or n, r has 1 or n rows and 1 or k columns.
+    """
+    for b in nb.prange(bounds.shape[0] - 1):
+        args = (sweeps, stop, enough, bounds[b], bounds[b + 1])
+        _solve_range(indptr, indices, e, U, G, d, sign, Z, C, r, *args)

@@ -1,0 +1,221 @@
+"""numpy.memmap: X on disk, streamed by blocks of rows; memory holds the factors and one block."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from partwise.backends.data_matrix import GAPS, Weighed
+from partwise.backends.numeric import Array
+from partwise.backends.numpy import blocks
+from partwise.backends.numpy.dense import DenseData
+
+
+class MemmapData(DenseData):
+    """Rows of X as they lie in the file, scaled and summed on the way if weights or labels ask.
+
+    Second-order steps for KL need whole columns of X for U, which row blocks do not have; V takes
+    them, U the multiplicative step.
+
+    Parameters
+    ----------
+    X : memmap
+    head : (c, p) array or None
+        Rows before those of the file: sums over labelled samples, in memory.
+    keep : (m,) array or None
+        The rows of the file that follow, in order; None: all.
+    weights : (n,) array or None
+        Weight of each row of the file.
+    see : callable or None
+        What is made of rows, a slice, and their block when it has been read.
+    """
+
+    newton_sides = "V"
+
+    def __init__(
+        self,
+        X: np.memmap,
+        head: Array = None,
+        keep: Array = None,
+        weights: Array = None,
+        see: Callable[[slice, Array], Array] | None = None,
+    ) -> None:
+        self.X, self.head, self.keep, self.weights, self.see = X, head, keep, weights, see
+        self._n = (0 if head is None else len(head)) + (len(X) if keep is None else len(keep))
+
+    @property
+    def shape(self) -> tuple[int, int]:  # type: ignore[override]
+        return self._n, self.X.shape[1]
+
+    @property
+    def dtype(self) -> Any:  # type: ignore[override]
+        return self.X.dtype if self.X.dtype.kind == "f" else np.dtype(np.float64)
+
+    def whole(self) -> Any | None:
+        return self.X if self.see is None else None
+
+    def read(self) -> Iterator[tuple[slice, Array]]:
+        """(rows, block) of the file as it is, in the float dtype."""
+        for rows in blocks.row_blocks(*self.X.shape):
+            _check_length(self.X, rows.start)
+            block = np.array(self.X[rows], dtype=self.dtype, order="C")
+            forget(self.X)
+            yield rows, block if self.see is None else self.see(rows, block)
+
+    def _blocks(self) -> Iterator[tuple[slice, Array]]:
+        at = 0
+        if self.head is not None and len(self.head):
+            at = len(self.head)
+            yield slice(0, at), self.head
+        for rows, block in self.read():
+            if self.keep is not None:
+                lo, hi = np.searchsorted(self.keep, (rows.start, rows.stop))
+                picked = self.keep[lo:hi]
+                block = block[picked - rows.start]
+                scale = None if self.weights is None else self.weights[picked]
+            else:
+                scale = None if self.weights is None else self.weights[rows]
+            if scale is not None:
+                block *= scale[:, None].astype(self.dtype)
+            if len(block):
+                yield slice(at, at + len(block)), block
+            at += len(block)
+
+    def dot(self, U: Array) -> Array:
+        out = np.empty((self.shape[0], U.shape[1]), dtype=self.dtype)
+        for rows, X in self._blocks():
+            np.matmul(X, U, out=out[rows])
+        return out
+
+    def tdot(self, V: Array) -> Array:
+        out = np.zeros((self.shape[1], V.shape[1]), dtype=self.dtype)
+        for rows, X in self._blocks():
+            out += X.T @ V[rows]
+        return out
+
+    def row_sums(self) -> Array:
+        return self._by_row(lambda _, X: X.sum(axis=1, dtype=np.float64))
+
+    def weighted(self, weights: Array | None, index: Array | None, n_rows: int) -> MemmapData:
+        if index is None:
+            made = MemmapData(self.X, weights=weights, see=self.see)
+            return made.weighing(weights, self.shape[0])
+        count, keep = blocks.split_rows(index, n_rows)
+        head = np.zeros((count, self.shape[1]), dtype=self.dtype)
+        for rows, block in self.read():
+            at = np.flatnonzero(index[rows] < count)
+            part = block[at]
+            if weights is not None:
+                part *= weights[rows][at][:, None].astype(self.dtype)
+            np.add.at(head, index[rows][at], part)
+        made = MemmapData(self.X, head, keep, weights, self.see)
+        return made.weighing(weights, self.shape[0])
+
+    def kl_newton(
+        self, V: Array, U: Array, cost: Array, ridge: Array, sweeps: int, rough: bool,
+        transposed: bool,
+    ) -> tuple[Array, Array]:  # fmt: skip
+        assert not transposed, "newton_sides"
+        out = []
+        for rows, X in self._blocks():
+            block = DenseData(X).part_of(self._low, self._size)
+            c = cost if cost.shape[0] == 1 else cost[rows]
+            r = ridge if ridge.shape[0] == 1 else ridge[rows]
+            out.append(block.kl_newton(V[rows], U, c, r, sweeps, rough, transposed)[0])
+        return np.concatenate(out), np.zeros(0)
+
+
+def gaps(X: np.memmap, missing: float) -> tuple[MemmapData, MemmapData]:
+    """X with zeros for what is missing, and ones there; both made as the file is read."""
+
+    return (
+        MemmapData(X, see=lambda _, block: np.where(_hidden(block, missing), 0, block)),
+        MemmapData(X, see=lambda _, block: _hidden(block, missing).astype(block.dtype)),
+    )
+
+
+def _hidden(block: Array, missing: float | None) -> Array:
+    if missing is None:
+        return np.zeros(block.shape, dtype=bool)
+    return np.isnan(block) if np.isnan(missing) else block == missing
+
+
+def weighed(X: np.memmap, W: Any, missing: float | None) -> Weighed:
+    """Both made as the file is read, and as W is if it lies in one."""
+
+    def weight(rows: slice, block: Array) -> Array:
+        w = W[rows]
+        w = w.toarray() if sp.issparse(w) else np.asarray(w)
+        return np.where(_hidden(block, missing), 0, w).astype(block.dtype)
+
+    def times(rows: slice, block: Array) -> Array:
+        return np.where(_hidden(block, missing), 0, block) * weight(rows, block)
+
+    d, squares, logs = np.empty((3, len(X)))
+    for rows, block in MemmapData(X).read():
+        w = weight(rows, block)
+        d[rows] = w.max(axis=1)
+        squares[rows], logs[rows] = blocks.weighed_sums(block, w)
+
+    def lack(rows: slice, block: Array) -> Array:
+        return d[rows, None].astype(block.dtype) - weight(rows, block)
+
+    return Weighed(MemmapData(X, see=times), MemmapData(X, see=lack), d, squares, logs)
+
+
+def check_memmap(X: np.memmap | MemmapData, whom: str, *, positive: bool = False) -> None:
+    """Raise where X has NaN, infinity or a negative entry, and say where; one pass."""
+    for rows, block in (X if isinstance(X, MemmapData) else MemmapData(X)).read():
+        low, high = block.min(initial=0), block.max(initial=0)
+        if np.isfinite(low) and np.isfinite(high) and low >= 0 and not positive:
+            continue
+        bad = ~np.isfinite(block)
+        if bad.any():
+            at = tuple(int(i) for i in np.argwhere(bad)[0])
+            raise ValueError(
+                f"Input X contains NaN or infinity: {block[at]} at row {rows.start + at[0]}, "
+                f"column {at[1]}. {GAPS}"
+            )
+        if low < 0:
+            row, column = (int(i) for i in np.unravel_index(block.argmin(), block.shape))
+            raise ValueError(
+                f"Negative values in data passed to {whom}: {low:g} at row {rows.start + row}, "
+                f"column {column}; CF and LCF take signed data."
+            )
+        if positive and block.size and block.min() == 0:
+            raise ValueError(
+                "When beta_loss <= 0 and X contains zeros, the solver may diverge. "
+                "Please add small values to X, or use a positive beta_loss."
+            )
+
+
+def _check_length(X: np.memmap, row: int) -> None:
+    """A page beyond the end of the file would end the process without a word."""
+    filename = getattr(X, "filename", None)
+    mapped = getattr(X, "_mmap", None)
+    if filename is None or mapped is None:
+        return
+    begin = X.offset - X.offset % mmap.ALLOCATIONGRANULARITY
+    try:
+        there = os.path.getsize(filename)
+    except OSError as error:
+        raise OSError(f"X's file {filename} is gone, read as far as row {row}.") from error
+    if there < begin + len(mapped):
+        raise OSError(
+            f"X's file {filename} has been cut short: {there} bytes of {begin + len(mapped)}; "
+            f"stopped before row {row}."
+        )
+
+
+def forget(X: Any) -> None:
+    """Let go of the pages read: they would count as memory until the system needs it."""
+    if not isinstance(X, np.memmap):
+        return
+    mapped = getattr(X, "_mmap", None)
+    if X.mode in ("r", "r+", "w+") and hasattr(mapped, "madvise"):
+        mapped.madvise(mmap.MADV_DONTNEED)  # type: ignore[union-attr]

@@ -1,0 +1,281 @@
+"""Coordinate descent on the rows of a factor, for every kind of array.
+
+Every row z of Z moves towards the minimiser of ½ d zᵀGz + ½ r·z² - cᵀz over z >= 0, coordinate by
+coordinate, each to its exact minimiser. ndarrays have a compiled kernel that works in place;
+`sweep_columns` is written in terms of the array API standard and serves all others. Sweeps end
+early once they move little: the kernel ends for each block of 64 rows, the others for all rows
+together, so with several sweeps they agree to the solver's own accuracy and with one sweep to
+rounding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import singledispatch
+from typing import Any
+
+import numpy as np
+
+from partwise.backends.arrays import Array, float64, namespace, ones, spread
+from partwise.backends.numeric import inner64, threads_for
+
+ROWS = 64  # rows of a block of the compiled kernel, whose share ``enough`` is
+#: From this width on, rows that move on after FEW + k/4 sweeps end by pivoting, MANY entries at a
+#: time, since that is done in copies, in float64.
+PIVOT, FEW, MANY = 32, 10, 500_000
+#: Groups of rows that take turns under a graph, at most: a row sees where most neighbours are.
+GROUPS = 32
+#: The least eigenvalue of the cosines between parts that are nearly collinear: sweeps take about
+#: its inverse, and below the first of these numbers it is rounding.
+COLLINEAR = (1e-12, 1e-3)
+
+
+def sweep_rows(
+    Z: Array, C: Array, G: Array, d: Array | None, r: Array, sweeps: int, stop: float,
+    order: Array | None = None, enough: float = 0.0, near: Array | None = None,
+) -> Array:  # fmt: skip
+    """The new Z after at most ``sweeps`` sweeps; an ndarray is written to.
+
+    Parameters
+    ----------
+    Z : (n, k) array
+    C : (n, k) or (1, k) array
+        What Z is drawn to.
+    G : (k, k) array
+    d : (n,) array or None
+        Weight of each row in the quadratic part; None means ones.
+    r : (1 or n, 1 or k) array
+        Ridge of each row, column or entry.
+    stop : float
+        Sweeps end once one moves less than ``stop`` times what the first one did,
+    order : (k,) array of int or None
+        In which order the coordinates move.
+    enough : float
+        or once 64 rows move no more than this, squared, in the metric of the Hessian.
+    near : array like r or None
+        The ridge of a bound around Z whose slope is in C: it adds to the curvature alone, which is
+        right for one sweep.
+    """
+    assert near is None or sweeps == 1
+    G, r = join_ridge(G, d, r)
+    e = r if near is None else r + near
+    if order is None:
+        return sweep(Z, C, G, d, r, e, sweeps, stop, enough)
+    back = np.argsort(order)
+    C, G = spread(C, Z)[:, order], G[order][:, order]
+    r, e = (a if a.shape[1] == 1 else a[:, order] for a in (r, e))
+    return sweep(Z[:, order], C, G, d, r, e, sweeps, stop, enough)[:, back]
+
+
+def join_ridge(G: Array, d: Array | None, r: Array) -> tuple[Array, Array]:
+    """A ridge with one number a column is part of the Hessian, where all rows have the same."""
+    if d is not None or r.shape[0] != 1 or r.shape[1] == 1:
+        return G, r
+    eye = namespace(G).eye(G.shape[0], dtype=G.dtype, device=G.device)
+    return G + eye * r, r[:, :1] * 0
+
+
+@singledispatch
+def sweep_graph(
+    Z: Array, C: Array, G: Array, d: Array | None, r: Array, term: Any, rounds: int, stop: float
+) -> Array | None:
+    """Sweeps under a `Graph` whose ``edges`` are at hand, each of which sees where rows have gone.
+
+    None where this kind of array has none: then the term's bound is renewed between sweeps.
+    """
+    return None
+
+
+@sweep_graph.register
+def _(
+    Z: np.ndarray, C: Array, G: Array, d: Array | None, r: Array, term: Any, rounds: int,
+    stop: float,
+) -> Array:  # fmt: skip
+    """In place; rows take turns."""
+    from partwise.backends.numpy import kernels
+
+    W, scale = term.edges
+    n, k = Z.shape
+    G, r = join_ridge(G, d, r)
+    C, G = np.ascontiguousarray(C, Z.dtype), np.ascontiguousarray(G, Z.dtype)
+    d = np.ones(1, Z.dtype) if d is None else d
+    arrays = (W.indptr, W.indices, W.data.astype(Z.dtype, copy=False), Z.dtype.type(scale))
+    blocks = -(-n // (GROUPS * kernels.LANES))  # of a group; full ones, idle lanes cost as much
+    groups = -(-n // (blocks * kernels.LANES)) if blocks else 1
+    threads = threads_for(float(n) * k * k * rounds)
+    run = kernels.hals_graph if threads == 1 else kernels.hals_graph_parallel
+    run(Z, C, G, d, np.ascontiguousarray(r, Z.dtype), *arrays, groups, rounds, stop)
+    return Z
+
+
+@singledispatch
+def sweep(
+    Z: Array, C: Array, G: Array, d: Array | None, r: Array, e: Array, sweeps: int, stop: float,
+    enough: float,
+) -> Array:  # fmt: skip
+    """`sweep_rows` by the kind of Z; e >= r is the curvature of a step."""
+    return sweep_columns(Z, C, G, d, r, e, sweeps, stop, enough)
+
+
+@sweep.register
+def _(
+    Z: np.ndarray, C: Array, G: Array, d: Array | None, r: Array, e: Array, sweeps: int,
+    stop: float, enough: float,
+) -> Array:  # fmt: skip
+    k = Z.shape[1]
+    Z = np.ascontiguousarray(Z)
+    C = C if C.shape == Z.shape else np.broadcast_to(C, Z.shape)
+    C = np.ascontiguousarray(C, Z.dtype)
+    G = np.ascontiguousarray(G, Z.dtype)
+    same = e is r
+    r = np.ascontiguousarray(r, Z.dtype)
+    e = r if same else np.ascontiguousarray(e, Z.dtype)
+    d = ones(Z, 1) if d is None else d
+    few = FEW + k // 4  # about what pivoting costs
+    if k < PIVOT or sweeps <= few:
+        _descend(Z, C, G, d, r, e, sweeps, stop, enough)
+        return Z
+    _descend(Z, C, G, d, r, e, few, stop, enough)
+    before = Z.copy()
+    _descend(Z, C, G, d, r, e, 1, stop, enough)
+    before -= Z
+    before *= before
+    before *= d[:, None] * np.diag(G) + r
+    far = before.sum(axis=1)
+    for rows in np.array_split(np.flatnonzero(far > enough / ROWS), 1 + Z.size // MANY):
+        _pivot(Z, C, G, d, r, rows, sweeps, stop, enough)
+    return Z
+
+
+def nearly_collinear(G: Array) -> bool:
+    """Whether parts with these products are almost, but not quite, dependent."""
+    lengths = np.sqrt(np.diag(G))
+    if not lengths.all():
+        return False
+    low, high = COLLINEAR
+    return low < float(np.linalg.eigvalsh(G / np.outer(lengths, lengths))[0]) < high
+
+
+def solve_rows(
+    Z: Array, C: Array, G: Array, d: Array | None, r: Array, sweeps: int, stop: float
+) -> Array:
+    """A new Z, an ndarray, at its minimum however badly conditioned G is.
+
+    Where G is singular, so that there are many minima, it ends by ``sweeps`` sweeps.
+    """
+    G, r = join_ridge(G, d, r)
+    d = ones(Z, 1) if d is None else d
+    Z, C, G, r = (np.array(Z), *(np.ascontiguousarray(a, Z.dtype) for a in (C, G, r)))
+    _descend(Z, C, G, d, r, r, FEW, stop, 0.0)
+    for rows in np.array_split(np.arange(len(Z)), 1 + Z.size // MANY):
+        _pivot(Z, C, G, d, r, rows, sweeps, stop, 0.0, ridge=100.0)
+    return Z
+
+
+def _descend(
+    Z: Array, C: Array, G: Array, d: Array, r: Array, e: Array, sweeps: int, stop: float,
+    enough: float,
+) -> None:  # fmt: skip
+    """Coordinate descent in place, in as many threads as it deserves."""
+    from partwise.backends.numpy import kernels
+
+    n, k = Z.shape
+    threads = threads_for(float(n) * k * k * sweeps)
+    kernels.hals_rows(Z, C, G, d, r, e, sweeps, stop, enough, threads)
+
+
+def _pivot(
+    Z: Array, C: Array, G: Array, d: Array, r: Array, rows: Array, sweeps: int, stop: float,
+    enough: float, ridge: float = 0.0,
+) -> None:  # fmt: skip
+    """These rows to their minimisers, by pivoting or else by all the sweeps; in place.
+
+    Rows where G is singular begin the sweeps where a ``ridge``, if there is one, leads them.
+    """
+    from partwise.backends.numpy import kernels
+
+    if not len(rows):
+        return
+    low = float(np.finfo(Z.dtype).eps)
+    d, r = d if len(d) == 1 else d[rows], r if len(r) == 1 else r[rows]
+    args = (C[rows].astype(np.float64), G.astype(np.float64), float64(d), float64(r))
+    end, found = Z[rows].astype(np.float64), np.zeros(len(rows), bool)
+    threads = threads_for(float(len(rows)) * Z.shape[1] ** 3)
+    kernels.pivot_rows(end, *args, low, found, threads)
+    Z[rows[found]] = end[found]
+    if not found.all():
+        if ridge:
+            more = args[3] + ridge * low * float(np.diag(args[1]).max())
+            kernels.pivot_rows(end, *args[:3], more, low, found.copy(), threads)
+        rest = np.ascontiguousarray(end[~found].astype(Z.dtype))
+        rows = rows[~found]
+        d, r = (a if len(a) == 1 else a[~found] for a in (d, r))
+        _descend(rest, C[rows], G, d, r, r, sweeps, stop, enough)
+        Z[rows] = rest
+
+
+def sweep_columns(
+    Z: Array, C: Array, G: Array, d: Array | None, r: Array, e: Array, sweeps: int, stop: float,
+    enough: float,
+) -> Array:  # fmt: skip
+    """`sweep` with all rows at once, one operation after the other; Z stays as it is."""
+    xp = namespace(Z)
+    z, c = xp.asarray(Z.T, copy=True), spread(C, Z).T
+    ridges, steps = ([a.T[j if a.shape[1] > 1 else 0] for j in range(len(z))] for a in (r, e))
+    plain = not bool(r.any())
+    curves = [(G[j, j] if d is None else d * G[j, j]) + step for j, step in enumerate(steps)]
+    flat = not all(bool((curve > 0).all()) for curve in curves)
+    blocks = max(1.0, Z.shape[0] / ROWS)
+    first = last = 0.0
+    for done in range(sweeps):
+        moved = xp.zeros_like(z[0])
+        for j, (curve, ridge) in enumerate(zip(curves, ridges)):
+            old = z[j]
+            gradient = G[j] @ z if d is None else d * (G[j] @ z)
+            gradient = gradient - c[j] if plain else gradient + ridge * old - c[j]
+            if flat:  # without curvature it moves only where its linear cost sends it to zero
+                still = xp.where(gradient > 0, 0.0, old)
+                new = old - gradient / xp.where(curve > 0, curve, 1.0)
+                new = xp.where(curve > 0, xp.maximum(new, 0), still)
+            else:
+                new = xp.maximum(old - gradient / curve, 0)
+            moved = moved + (new - old) ** 2 * curve
+            z[j] = new
+        total = float(float64(moved).sum())
+        first = total if done == 0 else first
+        if total <= stop * stop * first or total <= enough * blocks:
+            break
+        if done > 20 and total >= last:  # rounding is all that still moves
+            break
+        last = total
+    return z.T
+
+
+# -- what a step changes ---------------------------------------------------------------------------
+
+
+def row_runs(*arrays: Any) -> Iterator[tuple[Any, ...]]:
+    """Runs of rows: temporaries as large as the factors would double the memory of a fit.
+
+    A quarter of a megabyte stays in the cache, and is not asked of the system anew each time.
+    """
+    if not isinstance(arrays[0], np.ndarray):
+        yield arrays
+        return
+    n, k = arrays[0].shape
+    step = max(1, 32768 // k)
+    for start in range(0, n, step):
+        yield tuple(None if a is None else a[start : start + step] for a in arrays)
+
+
+@singledispatch
+def quadratic_change(new: Array, old: Array, C: Array, G: Array, d: Array | None) -> Any:
+    """By how much ½ Σ_i d_i z_iᵀ G z_i - ⟨C, Z⟩ is higher at new than at old."""
+    total, half = 0.0, 0.5 * G
+    for Z, Z0, c, weights in row_runs(new, old, C, d):
+        slope = (Z + Z0) @ half
+        if weights is not None:
+            slope *= weights[:, None]
+        slope -= c
+        total = total + inner64(slope, Z - Z0)
+    return total

@@ -1,0 +1,1 @@
+"""torch tensors on any device, and Triton kernels for a GPU."""

@@ -1,0 +1,142 @@
+"""Tensors as arrays: what the array API has no name for, or torch does in fewer passes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import scipy.sparse as sp
+import torch
+
+from partwise.backends import arrays, curvature, numeric, sweeps
+from partwise.backends.arrays import Array
+from partwise.backends.torch import triton_dispatch
+
+
+class Functions:
+    """The array API on tensors; a number may stand where only newer releases of it take one."""
+
+    def __init__(self) -> None:
+        self.standard = arrays.compat.array_namespace(torch.empty(0))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.standard, name)
+
+    def maximum(self, a: Any, b: Any) -> Any:
+        return torch.maximum(a, b) if isinstance(b, torch.Tensor) else a.clamp(min=b)
+
+    def minimum(self, a: Any, b: Any) -> Any:
+        return torch.minimum(a, b) if isinstance(b, torch.Tensor) else a.clamp(max=b)
+
+    def full_like(self, a: Any, value: Any) -> Any:
+        return torch.full_like(a, float(value))
+
+
+arrays.register_namespace(torch.Tensor, Functions())
+in_tensors = curvature.damped_step.dispatch(object)
+in_operations = sweeps.quadratic_change.dispatch(object)
+
+
+@arrays.to_numpy.register
+def _(a: torch.Tensor) -> Any:
+    a = a.detach().cpu()
+    if a.layout == torch.strided:
+        return a.numpy()
+    # int64 as in the tensor only where it must be: scikit-learn refuses it
+    index = sp.get_index_dtype(maxval=max(a._nnz(), *a.shape))
+    columns, starts = (b.numpy().astype(index) for b in (a.col_indices(), a.crow_indices()))
+    return sp.csr_array((a.values().numpy(), columns, starts), shape=tuple(a.shape))
+
+
+@arrays.contiguous.register
+def _(a: torch.Tensor) -> Array:
+    return a.contiguous()
+
+
+@arrays.joined.register
+def _(first: torch.Tensor, *others: Array) -> Array:
+    if not first.is_cuda:
+        return torch.cat((first, *others), dim=1)
+    return torch.cat([a.t() for a in (first, *others)]).t()  # column by column, see TorchData
+
+
+@arrays.cut.register
+def _(wide: torch.Tensor, begin: int, end: int) -> Array:
+    some = wide[:, begin:end]
+    return some if wide.is_cuda and wide.stride(0) == 1 else some.contiguous()
+
+
+@numeric.inner64.register
+def _(a: torch.Tensor, b: Array) -> Array:
+    return (a * b).sum(dtype=torch.float64)
+
+
+@arrays.coming.register
+def _(value: torch.Tensor) -> Callable[[], float] | None:
+    if not value.is_cuda:
+        return None
+    # the copy goes before what is started next: its own event, not all of the stream, is awaited
+    here = torch.empty_like(value, device="cpu", pin_memory=True)
+    here.copy_(value, non_blocking=True)
+    copied = torch.cuda.current_stream(value.device).record_event()
+
+    def wait() -> float:
+        copied.synchronize()
+        return float(here)
+
+    return wait
+
+
+@arrays.extrapolate.register
+def _(new: torch.Tensor, old: Array, weight: float) -> Array:
+    return old.lerp(new, 1 + weight)
+
+
+@arrays.clip_at_zero.register
+def _(out: torch.Tensor) -> Array:
+    return out.clamp_(min=0)
+
+
+@sweeps.sweep.register
+def _(
+    Z: torch.Tensor, C: Array, G: Array, d: Array | None, r: Array, e: Array, times: int,
+    stop: float, enough: float,
+) -> Array:  # fmt: skip
+    if r.shape[1] == 1 and e.shape[1] == 1:  # the kernel has one number a row
+        both = (r.reshape(-1), e.reshape(-1))
+        args = (Z.t(), C.expand(Z.shape).t(), G, d, *both, times, stop, enough / 2)
+        new = triton_dispatch.attempt("sweep", Z, *args, k=Z.shape[1])
+        if new is not None:
+            return new.t()
+    return sweeps.sweep_columns(Z, C, G, d, r, e, times, stop, enough)
+
+
+@sweeps.sweep_graph.register
+def _(
+    Z: torch.Tensor, C: Array, G: Array, d: Array | None, r: Array, term: Any, rounds: int,
+    stop: float,
+) -> Array | None:  # fmt: skip
+    W, weight = term.edges
+    G, r = sweeps.join_ridge(G, d, r)
+    if r.shape[1] > 1 or W.values.dtype != Z.dtype:
+        return None
+    e = r + 2.0 * weight * term.degrees[:, None]  # L ≼ 2D
+    args = (Z.t(), C.expand(Z.shape).t(), G, d, r.reshape(-1), e.reshape(-1), rounds)
+    new = triton_dispatch.attempt("graph_sweep", Z, *args, *W[:3], weight, k=Z.shape[1])
+    return None if new is None else new.t()
+
+
+@sweeps.quadratic_change.register
+def _(new: torch.Tensor, old: Array, C: Array, G: Array, d: Array | None) -> Any:
+    found = None
+    if new.dtype == torch.float32 and C.shape == new.shape:
+        found = triton_dispatch.attempt("change", new, new, old, C, G, d, k=new.shape[1])
+    return in_operations(new, old, C, G, d) if found is None else found
+
+
+@curvature.damped_step.register
+def _(Z: torch.Tensor, product: Array, H: Array, cost: Array, ridge: Array, sweeps: int) -> Array:
+    args = (Z, product, H, cost, ridge, sweeps)
+    single = Z.dtype == torch.float32
+    found = triton_dispatch.attempt("damped", Z, *args, k=Z.shape[1]) if single else None
+    return in_tensors(*args) if found is None else found

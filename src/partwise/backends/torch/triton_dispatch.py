@@ -1,0 +1,55 @@
+"""Triton kernels for tensors on a GPU, where they run."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import torch
+
+Tensor = Any  # torch's own type makes mypy see overloads that its releases do not agree on
+_refused: set[str] = set()  # kernels that did not compile here
+
+
+def fused(name: str, like: Tensor, k: int = 0) -> Any:
+    """The Triton kernel of that name for tensors like this one, or None."""
+    if not like.is_cuda or name in _refused:
+        return None
+    try:
+        from partwise.backends.torch import (
+            triton_curvature,
+            triton_products,
+            triton_ratios,
+            triton_sweeps,
+        )
+    except ImportError:
+        _refused.add(name)
+        return None
+    if name in ("dot", "tdot", "prepare"):  # of any width
+        return getattr(triton_products, name)
+    if name in vars(triton_curvature):
+        return getattr(triton_curvature, name) if k <= triton_curvature.NARROW else None
+    if k > triton_products.WIDEST:
+        return None
+    for module in (triton_products, triton_ratios, triton_sweeps):
+        if name in vars(module):
+            return getattr(module, name)
+    raise KeyError(name)
+
+
+def attempt(name: str, like: Tensor, *args: Any, k: int = 0) -> Any:
+    """What the kernel returns; None where there is none, and from now on where it fails."""
+    kernel = fused(name, like, k)
+    if kernel is None:
+        return None
+    try:
+        return kernel(*args)
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:  # a compiler that is missing or a small chip shows only here
+        _refused.add(name)
+        warnings.warn(
+            f"the fused kernel {name!r} does not run here, tensor operations do: {error}",
+            stacklevel=3,
+        )
+        return None

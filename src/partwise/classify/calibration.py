@@ -1,0 +1,171 @@
+"""Probabilities that mean something: how sure a mixture of heads may be, from held-out labels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from partwise.backends.numeric import Array
+from partwise.classify.heads import log_softmax, softmax
+
+#: Inverse temperatures that are tried for a head, and for the mixture.
+HEATS = np.exp(np.linspace(-7, 3, 41))
+MIXED_HEATS = np.exp(np.linspace(-2, 2, 33))
+#: A held-out label costs no head more than this, in log loss.
+WORST = 12.0
+#: Slopes that are tried for the confidence, and the spread of a normal prior on their log.
+SLOPES, PRIOR = np.exp(np.linspace(-1.2, 1.2, 17)), 0.5
+#: Rounds of estimating how common the classes are.
+ROUNDS = 3
+
+
+class Expected(NamedTuple):
+    """Share of right names to expect, with the ends of a 95 % interval."""
+
+    accuracy: float
+    low: float
+    high: float
+
+
+@dataclass
+class Calibration:
+    """From the mixture to probabilities, in four steps.
+
+    ``heat``: the inverse temperature of least log loss on held-out labels. ``doubt``: nothing is
+    surer than the number of labels allows. ``tilt``: classes that the answer finds more often are
+    more probable, as far as the answer is sure at all. ``slope`` and ``shift``: the logit of the
+    best class's probability is stretched, so that the sure are right as often as they say.
+    """
+
+    heat: float
+    doubt: float
+    tilt: Array
+    slope: float = 1.0
+    shift: float = 0.0
+
+    def tilted(self, mixed: Array) -> Array:
+        p = tempered(mixed, self.heat, self.doubt) * self.tilt
+        return p / p.sum(axis=1, keepdims=True)
+
+    def apply(self, mixed: Array) -> Array:
+        p = self.tilted(mixed)
+        if (self.slope, self.shift) == (1.0, 0.0) or not len(p) or p.shape[1] < 2:
+            return p
+        rows, best = np.arange(len(p)), p.argmax(axis=1)
+        top = p[rows, best]
+        new = _sigmoid(self.slope * _logit(top) + self.shift)
+        p *= ((1 - new) / np.maximum(1 - top, 1e-12))[:, None]
+        p[rows, best] = 0
+        p[rows, best] = np.maximum(new, 1.001 * p.max(axis=1))  # the best class stays the best
+        return p / p.sum(axis=1, keepdims=True)
+
+
+def calibrate(
+    mixed: Array, held: Array, known: Array, n_labels: int, last: Calibration | None
+) -> Calibration:
+    """The calibration of a mixture (n, c), from its probabilities of held-out labels.
+
+    With ``last`` only the tilt is new.
+    """
+    c = mixed.shape[1]
+    doubt = 1.0 / (n_labels + 2)
+    if last is not None:
+        tilt = class_tilt(tempered(mixed, last.heat, last.doubt))
+        return Calibration(last.heat, doubt, tilt, last.slope, last.shift)
+    heat = 1.0
+    if known.size:
+        rows = np.arange(known.size)
+        p = [tempered(held, each, doubt)[rows, known] for each in MIXED_HEATS]
+        # a prior on log heat, worth one label
+        cost = [-np.log(q).sum() + np.log(h) ** 2 for q, h in zip(p, MIXED_HEATS, strict=True)]
+        heat = float(MIXED_HEATS[int(np.argmin(cost))])
+    made = Calibration(heat, doubt, class_tilt(tempered(mixed, heat, doubt)))
+    if known.size and c > 1:
+        p = made.tilted(held)
+        made.slope, made.shift = bend(p.max(axis=1), p.argmax(axis=1) == known)
+    return made
+
+
+def tempered(mixed: Array, heat: float, doubt: float) -> Array:
+    p = softmax(heat * np.log(np.maximum(mixed, 1e-12)))
+    return (1 - doubt) * p + doubt / p.shape[1]
+
+
+def class_tilt(p: Array) -> Array:
+    """How much more probable each class is than one of c equal ones, from the answers themselves.
+
+    p (n, c) are answers that count classes alike. The share of each class in them, estimated by a
+    few rounds of EM, comes in with the exponent (mean confidence)⁴: where answers are unsure, so
+    are the shares, and EM would make large classes of small errors.
+    """
+    trust = float(p.max(axis=1).mean()) ** 4
+    q = p
+    tilt = np.ones(p.shape[1])
+    for _ in range(ROUNDS):
+        tilt = (p.shape[1] * q.mean(axis=0)) ** trust
+        q = p * tilt
+        q /= q.sum(axis=1, keepdims=True)
+    return tilt
+
+
+def bend(sure: Array, right: Array) -> tuple[float, float]:
+    """Slope and shift of the logit of confidence.
+
+    The mean confidence goes half of the way to the share of right ones: that share is of few
+    labels, and each of them was named with fewer labels than there are.
+    """
+    x, best = _logit(sure), (np.inf, 1.0, 0.0)
+    mean = (float(sure.mean()) + (right.sum() + 0.5) / (right.size + 1)) / 2
+    for slope in SLOPES:
+        shift = _shift(slope * x, mean)
+        z = slope * x + shift
+        cost = np.logaddexp(0, np.where(right, -z, z)).sum() + 0.5 * (np.log(slope) / PRIOR) ** 2
+        if cost < best[0]:
+            best = (float(cost), float(slope), shift)
+    return best[1:]
+
+
+def _shift(z: Array, mean: float) -> float:
+    """The number that, added to z, gives sigmoids with this mean."""
+    low, high = -20.0, 20.0
+    for _ in range(30):
+        middle = (low + high) / 2
+        if _sigmoid(z + middle).mean() < mean:
+            low = middle
+        else:
+            high = middle
+    return (low + high) / 2
+
+
+def temper(log_p: Array, y: Array) -> float:
+    """The inverse temperature of a head with the least log loss on held-out labels."""
+    if not y.size:
+        return 1.0
+    rows = np.arange(y.size)
+    losses = []
+    for heat in HEATS:
+        p = log_softmax(heat * log_p)[rows, y]
+        losses.append(-float(np.maximum(p, -WORST).sum()))
+    return float(HEATS[int(np.argmin(losses))])
+
+
+def _sigmoid(z: Array) -> Array:
+    return 1 / (1 + np.exp(-z))
+
+
+def _logit(p: Array) -> Array:
+    p = np.clip(p, 1e-6, 1 - 1e-6)
+    return np.log(p / (1 - p))
+
+
+def expected(p: Array, y: Array) -> Expected:
+    """Share of right names and Wilson's interval."""
+    n = y.size
+    if not n:
+        return Expected(float("nan"), 0.0, 1.0)
+    share, z = float(np.mean(p.argmax(axis=1) == y)), 1.96
+    middle = (share + z * z / (2 * n)) / (1 + z * z / n)
+    half = z / (1 + z * z / n) * float(np.sqrt(share * (1 - share) / n + z * z / (4 * n * n)))
+    return Expected(share, max(middle - half, 0.0), min(middle + half, 1.0))

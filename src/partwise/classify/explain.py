@@ -1,0 +1,253 @@
+"""Why a sample has its name: which parts speak for a class and which against it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.utils.validation import check_is_fitted
+
+from partwise.backends.numeric import Array, blas_threads
+from partwise.classify import query
+from partwise.classify.features import Features, unit_rows
+from partwise.classify.pool import Answer
+from partwise.knowledge.doubts import Doubt, doubts
+
+#: Ridge of the linear picture, relative to the mean squared use of a part.
+RIDGE = 1e-2
+
+
+class Evidence(NamedTuple):
+    """A part, how far it moves the log-odds of the class, and its strongest features."""
+
+    part: int
+    effect: float
+    features: tuple[str, ...]
+
+
+@dataclass
+class Explanation:
+    """What speaks for and against a class; it prints as text.
+
+    Attributes
+    ----------
+    subject : str
+        The class, or the sample, that is explained.
+    name : object
+        The class in question.
+    supporting, opposing : list of Evidence
+        Parts that raise and that lower its log-odds, the strongest first.
+    probabilities : dict
+        Of a sample: its most probable classes.
+    fidelity : float
+        Share of the training samples whose name the parts alone, added up, give as well: how far
+        the explanation is the whole story.
+    """
+
+    subject: str
+    name: Any
+    supporting: list[Evidence]
+    opposing: list[Evidence]
+    fidelity: float
+    probabilities: dict[Any, float] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        lines = [self.subject]
+        if self.probabilities:
+            shares = ", ".join(f"{name} {p:.2f}" for name, p in self.probabilities.items())
+            lines.append(f"  probabilities: {shares}")
+        for word, side in (("for", self.supporting), ("against", self.opposing)):
+            for part in side:
+                what = ", ".join(part.features)
+                lines.append(f"  {word:>7}  {part.effect:+.2f}  part {part.part}: {what}")
+        lines.append(f"  parts alone give {self.fidelity:.0%} of all samples the same name")
+        return "\n".join(lines)
+
+
+def linear_picture(codes: Array, p: Array) -> tuple[Array, Array, float]:
+    """Log-odds of all classes as a sum over parts, by ridge regression on the answers.
+
+    Returns the effects (k, c) of a unit of each part, the mean codes, and the fidelity.
+    """
+    log_odds = np.log(np.maximum(p, 1e-12))
+    log_odds = log_odds - log_odds.mean(axis=1, keepdims=True)
+    middle = codes.mean(axis=0)
+    Z = codes - middle
+    G = Z.T @ Z
+    G[np.diag_indices_from(G)] += RIDGE * max(float(np.trace(G)) / len(G), 1e-12)
+    B = np.linalg.solve(G, Z.T @ (log_odds - log_odds.mean(axis=0)))
+    again = (Z @ B + log_odds.mean(axis=0)).argmax(axis=1)
+    return B, middle, float(np.mean(again == p.argmax(axis=1)))
+
+
+def strongest_features(components: Array, names: list[str], n: int) -> list[tuple[str, ...]]:
+    """For each part the features with the largest weights; "low ..." where they are negative."""
+    found = []
+    for row in components:
+        order = np.argsort(-np.abs(row), kind="stable")[:n]
+        chosen = [j for j in order if row[j] != 0]
+        found.append(tuple(names[j] if row[j] > 0 else f"low {names[j]}" for j in chosen))
+    return found
+
+
+def evidence(effects: Array, words: list[tuple[str, ...]], n: int) -> tuple[list, list]:
+    """The n parts that speak most for, and most against."""
+    order = np.argsort(-effects, kind="stable")
+    rows = [Evidence(int(k), float(effects[k]), words[k]) for k in order]
+    return (
+        [row for row in rows[:n] if row.effect > 0],
+        [row for row in rows[::-1][:n] if row.effect < 0],
+    )
+
+
+class Explained:
+    """The part of `PartsClassifier` that says why, and what to ask next."""
+
+    classes_: Array
+    label_distributions_: Array
+    embedding_: Array
+    transduction_: Array
+    components_: Array
+    n_features_in_: int
+    _state: dict[str, Any]
+    _memory: dict[str, Any]
+    _check_X: Any
+
+    @property
+    def _features(self) -> Features:
+        raise NotImplementedError
+
+    @property
+    def _answer(self) -> Answer:
+        raise NotImplementedError
+
+    def doubtful(self) -> Array:
+        """Unlabelled training samples, the most doubtful first, as indices."""
+        check_is_fitted(self)
+        top = np.sort(self.label_distributions_, axis=1)
+        margin = top[:, -1] - (top[:, -2] if top.shape[1] > 1 else 0)
+        order = np.argsort(margin, kind="stable")
+        return order[~np.isin(order, self._state["labelled"])]
+
+    @property
+    def doubtful_labels_(self) -> list[Doubt]:
+        """Given labels that the rest contradicts, the most doubtful first.
+
+        Each labelled sample is judged by heads that did not see its label, and listed where that
+        is more likely wrong than right, given how many labels contradict the rest. Empty where no
+        class has two labels.
+        """
+        check_is_fitted(self)
+        answer = self._answer
+        return doubts(answer.rows, answer.held_out, answer.truth, self.classes_)
+
+    def suggest(self, n: int = 10, *, exclude: Any = ()) -> Array:
+        """Training samples to label next, as indices: those whose label settles most doubt.
+
+        After `prepare` alone, without a label, they are typical and unlike each other.
+
+        Parameters
+        ----------
+        n : int, default=10
+        exclude : array-like of int, default=()
+            Samples not to ask for, beside those that have a label.
+
+        Returns
+        -------
+        ndarray of at most n indices, the most useful first
+        """
+        check_is_fitted(self, "embedding_")
+        closed = np.zeros(len(self.embedding_), dtype=bool)
+        closed[np.asarray(exclude, dtype=np.intp)] = True
+        if not hasattr(self, "label_distributions_"):
+            return self._ask(np.ones(len(closed)), closed, n)
+        labelled = self._state["labelled"]
+        closed[labelled] = True
+        new = query.unseen(self.transduction_[labelled])
+        doubt = new + (1 - new) * query.margins(self.label_distributions_)
+        return self._ask(doubt, closed, n)
+
+    def _ask(self, doubt: Array, closed: Array, n: int) -> Array:
+        """`asking.label_next`, in a space that is kept as long as the codes are."""
+        memory = self.__dict__.setdefault("_memory", {})
+        with blas_threads(self._features.plain.size):
+            if "asking" not in memory:
+                memory["asking"] = query.make_space(self._features.views["both"])
+            return query.label_next(memory["asking"], doubt, closed, n)
+
+    def explain(
+        self,
+        name: Any = None,
+        *,
+        sample: Any = None,
+        n: int = 3,
+        feature_names: Any = None,
+    ) -> Explanation:
+        """Which parts speak for a class and which against it: in general, or for one sample.
+
+        The log-odds of the classes are written as a sum over parts, by regression on the answers
+        for all training samples; ``fidelity`` says how far that sum gives the same names.
+
+        Parameters
+        ----------
+        name : object, default=None
+            A class of `classes_`; with ``sample``, its most probable one where None.
+        sample : int or array-like of shape (n_features,), default=None
+            A training sample by its index, or a new sample.
+        n : int, default=3
+            Parts on each side, and twice as many features of each.
+        feature_names : sequence of str, default=None
+            Names of the columns of X; those that X came with, or numbers, where None.
+
+        Returns
+        -------
+        Explanation
+            It prints as text.
+        """
+        check_is_fitted(self)
+        if name is None and sample is None:
+            raise ValueError("explain needs a class or a sample; sample=0 is the first.")
+        codes = unit_rows(self.embedding_)
+        B, middle, fidelity = linear_picture(codes, self.label_distributions_)
+        words = strongest_features(self.components_, self._column_names(feature_names), 2 * n)
+        if sample is None:
+            c = self._class_index(name)
+            sides = evidence(B[:, c] * codes.std(axis=0), words, n)
+            subject = f"class {self.classes_[c]}"
+            return Explanation(subject, self.classes_[c], *sides, fidelity)
+        v, p, subject = self._one_sample(sample)
+        c = int(p.argmax()) if name is None else self._class_index(name)
+        sides = evidence(B[:, c] * (v - middle), words, n)
+        best = {self.classes_[j]: round(float(p[j]), 4) for j in np.argsort(-p)[:n]}
+        subject += f": {self.classes_[c]}"
+        return Explanation(subject, self.classes_[c], *sides, fidelity, best)
+
+    def _class_index(self, name: Any) -> int:
+        at = np.flatnonzero(self.classes_ == name)
+        if not at.size:
+            known = ", ".join(map(str, self.classes_[:10]))
+            raise ValueError(f"There is no class {name!r}; classes_ are {known}.")
+        return int(at[0])
+
+    def _one_sample(self, sample: Any) -> tuple[Array, Array, str]:
+        """Code at unit length, probabilities and what to call it."""
+        if np.ndim(sample) == 0 and not sp.issparse(sample):
+            row = int(sample)
+            code, p = self.embedding_[row], self.label_distributions_[row]
+            return unit_rows(code[None])[0], p, f"sample {row}"
+        X = sample if sp.issparse(sample) else np.reshape(np.asarray(sample), (1, -1))
+        views, near, V = self._features.new(self._check_X(X, reset=False))
+        return unit_rows(V)[0], self._answer.probabilities(views, near)[0], "new sample"
+
+    def _column_names(self, given: Any) -> list[str]:
+        names = getattr(self, "feature_names_in_", None) if given is None else given
+        if names is None:
+            names = [f"column {j}" for j in range(self.n_features_in_)]
+        if len(names) != self.n_features_in_:
+            raise ValueError(
+                f"feature_names must have one name for each of the {self.n_features_in_} columns "
+                f"of X, got {len(names)}."
+            )
+        return [str(name) for name in names]

@@ -1,0 +1,295 @@
+"""Representations of samples that no label has touched: computed once, kept, used by every head.
+
+Four views of the same samples, each centred and scaled so that the mean squared length is one:
+
+====== =======================================================================================
+codes  rows of GNMF's V at unit length: ½‖P - VUᵀ‖² + λ/2 tr(VᵀLV), V, U >= 0
+plain  the prepared data P on its leading singular directions
+both   the two side by side
+smooth ``plain`` averaged twice with the mean of the neighbours in the graph
+====== =======================================================================================
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.neighbors import NearestNeighbors
+from sklearn.utils.extmath import randomized_svd
+
+from partwise.backends import as_data
+from partwise.backends.arrays import to_numpy
+from partwise.backends.numeric import Array
+from partwise.classify.preparation import Preparation, choose_preparation
+
+#: The preparation of an X that stays where it is: rows as they are, directions at unit length.
+ELSEWHERE = "as it is"
+#: Leading singular directions of the data that the plain heads see.
+DIRECTIONS = 100
+#: Rounds and share of averaging with the neighbours.
+ROUNDS, SHARE = 2, 0.5
+
+
+@dataclass
+class Features:
+    """Everything to the left of the labels. Arrays only, so that it can be saved."""
+
+    preparation: Preparation
+    P: Any
+    graph: sp.csr_array
+    H: Array
+    V: Array
+    directions: Array
+    plain: Array
+    marks: Array
+    n_neighbors: int
+    graph_reg: float
+    n_iter: int
+    status: str
+    objective: float
+    shift: dict[str, Array] = field(default_factory=dict)
+    scale: dict[str, float] = field(default_factory=dict)
+    views: dict[str, Array] = field(default_factory=dict)
+
+    def state(self) -> dict[str, Any]:
+        """Arrays, numbers and text, for `from_state`."""
+        return {**vars(self), "preparation": vars(self.preparation)}
+
+    @classmethod
+    def from_state(cls, state: dict[str, Any]) -> Features:
+        return cls(**{**state, "preparation": Preparation(**state["preparation"])})
+
+    def new(self, X: Any) -> tuple[dict[str, Array], sp.csr_array, Array]:
+        """The views of samples, their neighbours (rows sum to one), and their codes.
+
+        A training sample that comes again keeps what it had; others are coded by the parts and
+        by their nearest training samples.
+        """
+        if self.preparation.kind == ELSEWHERE:
+            return self._new(X)
+        seen = _find(row_marks(X), self.marks)
+        fresh = np.flatnonzero(seen < 0)
+        views = {name: Z[seen] for name, Z in self.views.items()}
+        V = self.V[seen]
+        starts = np.arange(seen.size + 1)
+        near = sp.csr_array(
+            (np.ones(seen.size), np.maximum(seen, 0), starts), (seen.size, len(self.V))
+        )
+        if fresh.size:
+            made, theirs, codes = self._new(X[fresh])
+            for name, Z in made.items():
+                views[name][fresh] = Z
+            V[fresh] = codes
+            keep = sp.diags_array((seen >= 0).astype(float))
+            put = sp.csr_array(
+                (np.ones(fresh.size), (fresh, np.arange(fresh.size))), (seen.size, fresh.size)
+            )
+            near = sp.csr_array(keep @ near + put @ theirs)
+        return views, near, V
+
+    def _new(self, X: Any) -> tuple[dict[str, Array], sp.csr_array, Array]:
+        P, plain, XH = self._seen_by(X)
+        near = neighbors_of(P, self.P, self.n_neighbors)
+        V = code_rows(XH, self.H, self.V, near, self.graph_reg)
+        smooth, known = plain, self.plain
+        walk = row_stochastic(self.graph)
+        for _ in range(ROUNDS):
+            smooth = (1 - SHARE) * smooth + SHARE * (near @ known)
+            known = (1 - SHARE) * known + SHARE * (walk @ known)
+        return self._views(V, plain, smooth), near, V
+
+    def _seen_by(self, X: Any) -> tuple[Any, Array, Array]:
+        """Where neighbours are looked for, the plain view, and the products with the parts."""
+        if self.preparation.kind == ELSEWHERE:
+            plain = unit_rows(_products(X, self.directions))
+            return plain, plain, _products(X, self.H.T)
+        P = self.preparation.plain(X)
+        plain = _unit(np.asarray(P @ self.directions), self.preparation)
+        return P, plain, np.asarray(self.preparation.parts_input(P) @ self.H.T)
+
+    def adjacency(self) -> sp.csr_array:
+        """D^-½ W D^-½ of the graph, in float32."""
+        degree = np.asarray(self.graph.sum(axis=1)).ravel()
+        root = sp.diags_array(1 / np.sqrt(np.maximum(degree, 1e-12)))
+        return sp.csr_array(root @ self.graph @ root).astype(np.float32)
+
+    def _views(self, V: Array, plain: Array, smooth: Array) -> dict[str, Array]:
+        rows = {
+            "codes": unit_rows(V),
+            "plain": plain,
+            "smooth": _unit(smooth, self.preparation),
+        }
+        views = {name: self._standard(name, Z) for name, Z in rows.items()}
+        views["both"] = self._standard("both", np.hstack([views["codes"], views["plain"]]))
+        return views
+
+    def _standard(self, name: str, Z: Array) -> Array:
+        """Centred, with mean squared length one on the training samples."""
+        if name not in self.scale:
+            self.shift[name] = Z.mean(axis=0)
+            length = float(np.sqrt(np.mean(np.sum((Z - self.shift[name]) ** 2, axis=1))))
+            self.scale[name] = 1 / length if length > 0 else 1.0
+        return np.ascontiguousarray((Z - self.shift[name]) * self.scale[name], dtype=np.float32)
+
+
+def build_features(
+    X: Any, *, n_parts: int, n_neighbors: int, graph_reg: float, max_iter: int, seed: int
+) -> Features:
+    """Graph, codes and views of checked samples."""
+    from partwise.estimators.gnmf import GNMF
+    from partwise.knowledge.graph import neighbor_graph
+
+    local = isinstance(X, np.ndarray) and not isinstance(X, np.memmap)
+    if local or sp.issparse(X):
+        preparation = choose_preparation(X)
+        P = preparation.plain(X)
+        parts, marks = preparation.parts_input(P), row_marks(X)
+        directions = leading_directions(P, seed)
+        plain = _unit(np.asarray(P @ directions), preparation)
+    else:  # what comes here is narrow: the samples on a few directions, and their codes
+        preparation, parts = Preparation(ELSEWHERE, False), X
+        directions = leading_elsewhere(X, seed)
+        P = plain = unit_rows(_products(X, directions))
+        marks = np.empty(0, np.uint64)
+    n = P.shape[0]
+    k = min(n_neighbors, n - 1)
+    graph = neighbor_graph(P, k) if k > 0 else sp.csr_array((n, n))
+    model = GNMF(n_parts, graph_reg=graph_reg, max_iter=max_iter, tol=1e-4, random_state=seed)
+    V, H = _factorize(model, parts, graph)
+    told = (
+        int(getattr(model, "n_iter_", 1)),
+        str(getattr(model, "status_", "")),
+        float(getattr(model, "objective_", 0.0)),
+    )
+    smooth, walk = plain, row_stochastic(graph)
+    for _ in range(ROUNDS):
+        smooth = (1 - SHARE) * smooth + SHARE * (walk @ smooth)
+    made = Features(preparation, P, graph, H, V, directions, plain, marks, k, graph_reg, *told)
+    made.views = made._views(V, plain, smooth)
+    return made
+
+
+def _factorize(model: Any, P: Any, graph: sp.csr_array) -> tuple[Array, Array]:
+    """V and H; zeros for data without a value, which has no parts."""
+    import warnings
+
+    from sklearn.exceptions import ConvergenceWarning
+
+    k = int(model.n_components)
+    values = P.data if sp.issparse(P) else P
+    if isinstance(values, np.ndarray) and not values.any():
+        return np.zeros((P.shape[0], k)), np.zeros((k, P.shape[1]))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # codes need no last digit
+        model.fit(P, graph=graph)
+    return np.asarray(to_numpy(model.embedding_)), np.asarray(to_numpy(model.components_))
+
+
+def leading_directions(P: Any, seed: int) -> Array:
+    """Right singular vectors (p, d) of the prepared data, the largest first."""
+    d = min(DIRECTIONS, *P.shape)
+    if not sp.issparse(P) and min(P.shape) <= 2 * DIRECTIONS:
+        return np.ascontiguousarray(np.linalg.svd(P, full_matrices=False)[2][:d].T)
+    Vt = randomized_svd(P, d, n_iter=4, random_state=seed)[2]
+    return np.ascontiguousarray(Vt.T)
+
+
+def leading_elsewhere(X: Any, seed: int) -> Array:
+    """The same for an X on disk, on a device or on a cluster: four passes of products."""
+    p = X.shape[1]
+    Q = np.random.RandomState(seed).standard_normal((p, min(DIRECTIONS, *X.shape)))
+    Q = np.linalg.qr(Q)[0]
+    data = as_data(X)
+    for _ in range(4):
+        Q = np.linalg.qr(np.asarray(to_numpy(data.tdot(data.dot(_small(data, Q))))))[0]
+    return Q
+
+
+def _products(X: Any, U: Array) -> Array:
+    """X U as an array here."""
+    data = as_data(X)
+    return np.asarray(to_numpy(data.dot(_small(data, U))), dtype=np.float64)
+
+
+def _small(data: Any, U: Array) -> Any:
+    return data.small(np.ascontiguousarray(U, dtype=data.dtype))
+
+
+def unit_rows(Z: Array) -> Array:
+    """Rows at length one; a zero row stays zero."""
+    length = np.sqrt(np.sum(Z * Z, axis=1, keepdims=True))
+    return Z / np.where(length > 0, length, 1)
+
+
+def _unit(Z: Array, preparation: Preparation) -> Array:
+    """In a table the length of a row says something; else rows have length one."""
+    return Z if preparation.kind == "columns" else unit_rows(Z)
+
+
+def row_marks(X: Any) -> Array:
+    """A 64-bit digest of every row."""
+    if sp.issparse(X):
+        ends = X.indptr
+        rows = (X.indices[a:b].tobytes() + X.data[a:b].tobytes() for a, b in pairwise(ends))
+    else:
+        rows = (row.tobytes() for row in X)
+    digests = (hashlib.blake2b(row, digest_size=8).digest() for row in rows)
+    return np.frombuffer(b"".join(digests), dtype=np.uint64)
+
+
+def _find(marks: Array, known: Array) -> Array:
+    """Where each mark is first found among the known ones; -1 where it is not."""
+    if not known.size:
+        return np.full(marks.size, -1)
+    order = np.argsort(known, kind="stable")
+    at = np.minimum(np.searchsorted(known[order], marks), known.size - 1)
+    found = order[at]
+    return np.where(known[found] == marks, found, -1)
+
+
+def row_stochastic(W: Any) -> sp.csr_array:
+    """D⁻¹ W; a sample without neighbours has itself."""
+    degree = np.asarray(W.sum(axis=1)).ravel()
+    alone = degree <= 0
+    walk = sp.csr_array(sp.diags_array(1 / np.where(alone, 1, degree)) @ W)
+    return sp.csr_array(walk + sp.diags_array(alone.astype(float))) if alone.any() else walk
+
+
+def neighbors_of(P: Any, training: Any, k: int) -> sp.csr_array:
+    """The k nearest training samples of new ones, each with weight 1/k."""
+    k = max(min(k, training.shape[0]), 1)
+    search = NearestNeighbors(n_neighbors=k, algorithm="brute").fit(training)
+    index = search.kneighbors(P, return_distance=False)
+    n = P.shape[0]
+    weights = np.full(n * k, 1.0 / k)
+    starts = np.arange(0, n * k + 1, k)
+    return sp.csr_array((weights, index.ravel(), starts), shape=(n, training.shape[0]))
+
+
+def code_rows(
+    XH: Array, H: Array, V: Array, near: sp.csr_array, graph_reg: float, sweeps: int = 100
+) -> Array:
+    """argmin_{v>=0} ½‖x - Uv‖² + λ/2 Σ_j w_j ‖v - v_j‖² over the neighbours, w_j = 1.
+
+    Coordinate descent on (UᵀU + λ Σw I); rows are independent, so it is exact.
+    """
+    weight = graph_reg * near.indptr[1] if near.shape[0] else 0.0
+    G = H @ H.T + weight * np.eye(H.shape[0])
+    C = XH + weight * (near @ V)
+    Z = np.asarray(near @ V, dtype=float)
+    for _ in range(sweeps):
+        change = 0.0
+        for j in range(G.shape[0]):
+            if G[j, j] <= 0:
+                continue
+            step = np.maximum(Z[:, j] + (C[:, j] - Z @ G[:, j]) / G[j, j], 0) - Z[:, j]
+            Z[:, j] += step
+            change = max(change, float(np.abs(step).max(initial=0.0)))
+        if change <= 1e-5 * max(float(Z.max(initial=0.0)), 1e-300):
+            break
+    return Z

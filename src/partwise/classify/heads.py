@@ -1,0 +1,224 @@
+"""Heads: from a view of the samples and a few labels to a score for every class.
+
+Each is fitted to all folds at once, and (but for propagation) is linear in its view: scores are
+Z A + b, so that new samples cost a product. Class sizes never enter: labels are given where people
+looked, which says little of how common a class is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse as sp
+from scipy.optimize import minimize
+
+from partwise.backends.numeric import Array
+
+#: Inverse strength of the ridge in logistic regression; samples have mean squared length one.
+STRENGTH = 10.0
+#: Share of the sphere in the covariance within classes: of labels alone, and of all samples.
+SHRINK, SHRINK_ALL = 0.2, 0.1
+
+
+@dataclass
+class Linear:
+    """Scores Z A + b in every fold: ``A`` (n_folds + 1, d, c), ``b`` (n_folds + 1, c).
+
+    Scores lie in memory class by class: sums and maxima over a few classes are then fast.
+    """
+
+    A: Array
+    b: Array
+
+    def scores(self, Z: Array) -> Array:
+        """(n_folds + 1, n, c)"""
+        return np.matmul(self.A.swapaxes(1, 2), Z.T).swapaxes(1, 2) + self.b[:, None, :]
+
+
+def class_means(Z: Array, Y: Array, weights: Array) -> tuple[Array, Array]:
+    """Means (c, d) and summed weights (c,) of classes; Y is (n, c)."""
+    W = Y * weights[:, None]
+    total = W.sum(axis=0)
+    return (W.T @ Z) / np.where(total > 0, total, 1)[:, None], total
+
+
+def logistic(
+    Z: Array, y: Array, weights: Array, n_classes: int, start: Array | None = None
+) -> Linear:
+    """argmin ½‖A‖² + C Σ_i w_i log-loss_i, classes counted alike, for every row of ``weights``.
+
+    All folds are one problem for L-BFGS: they share its products.
+    """
+    n, (f, d) = y.size, (weights.shape[0], Z.shape[1])
+    Z1 = np.hstack([Z, np.ones((n, 1), Z.dtype)])
+    Y = np.eye(n_classes, dtype=Z.dtype)[y]
+    totals = weights @ Y
+    present = np.maximum((totals > 0).sum(axis=1), 1)
+    even = weights / np.where(totals > 0, totals, 1)[:, y]
+    even = (STRENGTH * even * (weights.sum(axis=1) / present)[:, None]).astype(Z.dtype)[:, :, None]
+    ridge = np.ones((d + 1, 1), Z.dtype)
+    ridge[-1] = 1e-3  # the intercept is all but free
+    rows = np.arange(n)
+
+    def value(flat: Array) -> tuple[float, Array]:
+        B = flat.astype(Z.dtype).reshape(f, d + 1, n_classes)
+        S = np.matmul(Z1, B)
+        S -= S.max(axis=2, keepdims=True)
+        E = np.exp(S)
+        total = E.sum(axis=2, keepdims=True)
+        loss = -float((even[:, :, 0] * (S[:, rows, y] - np.log(total[:, :, 0]))).sum(dtype=float))
+        E /= total
+        E -= Y
+        E *= even
+        G = np.matmul(Z1.T, E) + ridge * B
+        loss += 0.5 * float((ridge * B * B).sum(dtype=float))
+        return loss, G.ravel().astype(float)
+
+    first = np.zeros(f * (d + 1) * n_classes) if start is None else start.ravel()
+    options = {"maxiter": 40, "ftol": 1e-5}
+    B = minimize(value, first, jac=True, method="L-BFGS-B", options=options).x
+    B = B.reshape(f, d + 1, n_classes).astype(Z.dtype)
+    return Linear(B[:, :-1], B[:, -1])
+
+
+def discriminant(Z: Array, y: Array, means: Array, spread: Array, n_classes: int) -> Linear:
+    """Gaussian classes of one covariance, from the labels: log-densities up to a constant.
+
+    Σ = (1 - g) S_w + g tr(S_w)/d I, S_w the pooled covariance within classes.
+    """
+    Y = np.eye(n_classes, dtype=Z.dtype)[y]
+    made = []
+    for mine, all_but in zip(means, spread, strict=True):
+        M, total = class_means(Z, Y, all_but)
+        R = (Z - M[y]) * np.sqrt(all_but)[:, None]
+        freedom = max(all_but.sum() - (total > 0).sum(), 1.0)
+        made.append(_gaussian(R.T @ R / freedom, class_means(Z, Y, mine)[0], SHRINK))
+    return Linear(*(np.stack(part).astype(Z.dtype) for part in zip(*made, strict=True)))
+
+
+def _gaussian(within: Array, M: Array, shrink: float) -> tuple[Array, Array]:
+    """A = Σ⁻¹Mᵀ and b = -½ diag(M Σ⁻¹ Mᵀ)."""
+    d = within.shape[0]
+    size = float(np.trace(within)) / d
+    if not size > 0:  # one label a class: nothing is known of the spread
+        return M.T, -0.5 * (M * M).sum(axis=1)
+    S = (1 - shrink) * within
+    S[np.diag_indices(d)] += shrink * size
+    A = np.linalg.solve(S, M.T)
+    return A, -0.5 * (M.T * A).sum(axis=0)
+
+
+def mixture(
+    Z: Array, labelled: Array, y: Array, weights: Array, start: Array, rounds: int
+) -> list[Linear]:
+    """The same Gaussian classes, from all samples: EM from the probabilities in ``start``.
+
+    Labelled samples stay with their class. Returns the fits after the first and the last round.
+    Z (n, d) are the samples, ``labelled`` the rows of the labels in it, and
+    ``start`` is (n_folds + 1, n, c).
+    """
+    n, c = Z.shape[0], start.shape[2]
+    Y = np.eye(c, dtype=Z.dtype)[y]
+    ZZ = Z.T @ Z
+    fits: list[list[tuple[Array, Array]]] = []
+    for P0, w in zip(start, weights, strict=True):
+        P, known, mine = P0.astype(Z.dtype), w > 0, []
+        for turn in range(rounds):
+            P[labelled[known]] = Y[known]
+            total = P.sum(axis=0) + 1e-6
+            M = (P.T @ Z) / total[:, None]
+            within = (ZZ - (M.T * total) @ M) / n
+            A, b = _gaussian(within, M, SHRINK_ALL)
+            mine.append((A, b))
+            if turn + 1 < rounds:
+                P = softmax((A.T.astype(Z.dtype) @ Z.T).T + b.astype(Z.dtype))
+        fits.append([mine[0], mine[-1]])
+    return [
+        Linear(
+            np.stack([fit[which][0] for fit in fits]).astype(Z.dtype),
+            np.stack([fit[which][1] for fit in fits]).astype(Z.dtype),
+        )
+        for which in (0, 1)
+    ]
+
+
+def propagate(
+    S: sp.csr_array, columns: Array, shares: tuple[float, ...], tol: float = 1e-4
+) -> list[Array]:
+    """(1 - α)(I - αS)⁻¹ E for the unit vectors of ``columns``, (n_columns, n) for each share α.
+
+    S = D^-½ W D^-½ is symmetric with norm one. Conjugate gradients on the largest α; the others
+    are the same matrix plus a multiple of I, so that they share its products: their residuals
+    are ζ times the first's (B. Jegerlehner, "Krylov space solvers for shifted linear systems").
+    """
+    top, n = max(shares), S.shape[0]
+    R = np.zeros((columns.size, n), np.float32)
+    R[np.arange(columns.size), columns] = 1
+    systems = [_Shifted(1 / share - 1 / top, R) for share in shares]
+    D, old = R.copy(), np.ones((columns.size, 1), np.float32)
+    step, ratio = np.ones_like(old), np.zeros_like(old)
+    for _ in range(200):
+        Q = D / top - (S @ D.T).T
+        before, step = step, old / np.maximum(_dots(D, Q), 1e-30)
+        R = R - step * Q
+        new = _dots(R, R)
+        ratio, last = new / np.maximum(old, 1e-30), ratio
+        for system in systems:
+            system.advance(R, step, before, ratio, last)
+        if (new <= tol**2).all():
+            break
+        D, old = R + ratio * D, new
+    pairs = zip(systems, shares, strict=True)
+    return [np.maximum(system.F * ((1 - share) / share), 0) for system, share in pairs]
+
+
+def _dots(A: Array, B: Array) -> Array:
+    return np.einsum("ij,ij->i", A, B)[:, None]
+
+
+class _Shifted:
+    """The solution F of (A + shift) F = E by the residuals of A F = E."""
+
+    def __init__(self, shift: float, E: Array) -> None:
+        self.shift, self.F, self.D = np.float32(shift), np.zeros_like(E), E.copy()
+        self.scale = self.scale_before = np.ones((len(E), 1), np.float32)
+
+    def advance(self, R: Array, step: Array, before: Array, ratio: Array, last: Array) -> None:
+        z, z0 = self.scale, self.scale_before
+        bottom = step * last * (z0 - z) + z0 * before * (1 + self.shift * step)
+        self.scale_before, self.scale = z, z * z0 * before / bottom
+        share = self.scale / np.maximum(z, 1e-30)
+        self.F += step * share * self.D
+        self.D *= ratio * share * share
+        self.D += self.scale * R
+
+
+def even_masses(G: Array, y: Array, means: Array, n_classes: int) -> Array:
+    """Scores of propagation: log of class shares after classes got the same mass, all folds.
+
+    G (n, n_labelled) is what reaches each sample from each label.
+    """
+    Y = np.eye(n_classes, dtype=G.dtype)[y]
+    out = []
+    for w in means.astype(G.dtype):
+        total = w @ Y
+        H = np.maximum(((Y * w[:, None] / np.where(total > 0, total, 1)).T @ G.T).T, 1e-30)
+        H /= H.sum(axis=1, keepdims=True)
+        H /= H.sum(axis=0)
+        H /= H.sum(axis=1, keepdims=True)
+        out.append(np.log(np.maximum(H, 1e-6)).T)
+    return np.stack(out).swapaxes(1, 2)
+
+
+def softmax(S: Array) -> Array:
+    """exp(S) over its sum along the last axis."""
+    E = np.exp(S - S.max(axis=-1, keepdims=True))
+    E /= E.sum(axis=-1, keepdims=True)
+    return E
+
+
+def log_softmax(S: Array) -> Array:
+    S = S - S.max(axis=-1, keepdims=True)
+    S -= np.log(np.exp(S).sum(axis=-1, keepdims=True))
+    return S

@@ -1,0 +1,400 @@
+"""PartsClassifier: names for all samples from the labels of a few."""
+
+from __future__ import annotations
+
+import hashlib
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.base import (
+    BaseEstimator,
+    ClassifierMixin,
+    ClassNamePrefixFeaturesOutMixin,
+    TransformerMixin,
+)
+from sklearn.utils import check_random_state, column_or_1d
+from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from partwise.backends import back_end
+from partwise.backends.numeric import Array, blas_threads
+from partwise.classify import pool
+from partwise.classify.calibration import Expected, expected
+from partwise.classify.explain import Explained
+from partwise.classify.features import Features, build_features
+from partwise.fitting import check_arrays, validation
+from partwise.knowledge.labels import Labels, encode_labels
+
+#: Parts where there are samples enough; the number of classes need not be known.
+PARTS = 30
+#: Bytes up to which a file on disk is read whole.
+IN_MEMORY = 200_000_000
+
+
+class PartsClassifier(
+    Explained,
+    ClassNamePrefixFeaturesOutMixin,
+    TransformerMixin,
+    ClassifierMixin,
+    BaseEstimator,
+):
+    r"""Name all samples from the labels of a few.
+
+    .. math:: \min_{V,U\ge0}\ \tfrac12\|P - VU^T\|^2 + \tfrac\lambda2 \mathrm{tr}(V^T L V),
+        \qquad p(\text{class} \mid x) = \sum_h w_h\, p_h(\text{class} \mid x)
+
+    Left of the labels, P is X prepared by what its numbers are (counts, images, tables), L the
+    Laplacian of its neighbour graph, and V the codes: none of this knows a label, so all samples
+    are treated alike, and a new class needs no new codes. Right of them, heads (logistic
+    regression, Gaussian classes, labels spread over the graph) look at the codes, the data and
+    both; the weights w_h maximise the likelihood of labels that were held out, and so do the
+    temperatures that make probabilities out of scores. `candidates_` shows what was tried.
+
+    Parameters
+    ----------
+    n_parts : int or "auto", default="auto"
+        Parts of the codes; 30 where there are samples enough.
+    graph_reg : float, default=1.0
+        λ, the weight of the graph in the codes.
+    n_neighbors : int, default=5
+        Neighbours of a sample in the graph.
+    n_folds : int, default=5
+        Folds of the cross-validation over labels.
+    max_iter : int, default=100
+        Iterations of the factorization.
+    warm_start : bool, default=False
+        Keep the graph and the codes as long as X is the same: then another label costs
+        milliseconds.
+    random_state : int, RandomState or None, default=0
+        For the folds and the singular vectors.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+    transduction_ : ndarray of shape (n_samples,)
+        The name of every training sample; labelled ones keep their label.
+    label_distributions_ : ndarray of shape (n_samples, n_classes)
+        Probabilities of the training samples, as if none were labelled.
+    candidates_ : list of Candidate
+        What was tried: name, share of right held-out labels, their log loss, weight, why. It
+        prints as a table.
+    expected_accuracy_ : Expected
+        Share of right names among held-out labels, with a 95 % interval; else NaN.
+    doubtful_labels_ : list of Doubt
+        Given labels that the rest contradicts: sample, given, suggested, probability.
+    embedding_ : ndarray of shape (n_samples, n_parts)
+        The codes V.
+    components_ : ndarray of shape (n_parts, n_features)
+        The parts Uᵀ; for signed data and tables they have signs (high, low).
+    preparation_ : str
+        How samples are compared: "tf-idf", "unit rows" or "columns".
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.datasets import load_digits
+    >>> from partwise import PartsClassifier
+    >>> X, y = load_digits(n_class=5, return_X_y=True)
+    >>> known = y.copy()
+    >>> known[10:] = -1
+    >>> model = PartsClassifier().fit(X, known)
+    >>> bool(np.mean(model.transduction_ == y) > 0.9)
+    True
+    """
+
+    _parameter_constraints: dict[str, Any] = {
+        "n_parts": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"})],
+        "graph_reg": [Interval(Real, 0, None, closed="left")],
+        "n_neighbors": [Interval(Integral, 1, None, closed="left")],
+        "n_folds": [Interval(Integral, 2, None, closed="left")],
+        "max_iter": [Interval(Integral, 1, None, closed="left")],
+        "warm_start": ["boolean"],
+        "random_state": ["random_state"],
+    }
+
+    device: str | None = None  # X is used where it is
+
+    def __init__(
+        self,
+        n_parts: Any = "auto",
+        *,
+        graph_reg: float = 1.0,
+        n_neighbors: int = 5,
+        n_folds: int = 5,
+        max_iter: int = 100,
+        warm_start: bool = False,
+        random_state: Any = 0,
+    ) -> None:
+        self.n_parts = n_parts
+        self.graph_reg = graph_reg
+        self.n_neighbors = n_neighbors
+        self.n_folds = n_folds
+        self.max_iter = max_iter
+        self.warm_start = warm_start
+        self.random_state = random_state
+
+    # -- fitting ----------------------------------------------------------------------------
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> PartsClassifier:
+        """Learn codes from all samples and names from those that have one.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+        y : array-like of shape (n_samples,)
+            Labels of any kind; -1, None or NaN where unknown.
+        sample_weight : array-like of shape (n_samples,), default=None
+            How much the label of a sample counts.
+
+        Returns
+        -------
+        self
+        """
+        self._validate_params()
+        original, X = X, self._check_X(X, reset=True)
+        labels = self._check_y(y, X.shape[0])
+        given = validation.check_weights(check_arrays.plain(sample_weight), X)
+        weights = np.ones(X.shape[0]) if given is None else given
+        seed = self._seed()
+        self._learn_features(X, seed, original)
+        self._learn_names(labels, weights, seed)
+        return self
+
+    def prepare(self, X: Any) -> PartsClassifier:
+        """Learn graph and codes alone, which need no label; `relabel` then gives names.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+
+        Returns
+        -------
+        self
+        """
+        self._validate_params()
+        self._learn_features(self._check_X(X, reset=True), self._seed(), X)
+        return self
+
+    def relabel(self, y: Any, *, weigh: bool = True) -> PartsClassifier:
+        """Names for the samples of the last `fit` or `prepare` from other labels.
+
+        Parameters
+        ----------
+        y : array-like of shape (n_samples,), or Labels
+            Labels of any kind; -1, None or NaN where unknown.
+        weigh : bool, default=True
+            Weigh the heads by cross-validation. False keeps the weights that they have, or takes
+            all alike, and is several times faster: for the click of a mouse.
+
+        Returns
+        -------
+        self
+        """
+        check_is_fitted(self, "embedding_")
+        labels = self._check_y(y, len(self.embedding_))
+        self._learn_names(labels, np.ones(len(self.embedding_)), self._seed(), weigh=weigh)
+        return self
+
+    def _seed(self) -> int:
+        return int(check_random_state(self.random_state).randint(2**31 - 1))
+
+    def _check_X(self, X: Any, *, reset: bool) -> Any:
+        on_disk = isinstance(X, np.memmap) and X.nbytes > IN_MEMORY
+        if on_disk or back_end(X) is not None:
+            special = check_arrays.check_special(self, X, reset=reset, beta=2.0)
+            if special is not None:  # a Dask array comes back wrapped; GNMF takes it as it was
+                return X if hasattr(special, "tdot") else special
+        X = validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=reset)
+        return sp.csr_array(X) if sp.issparse(X) else X
+
+    def _check_y(self, y: Any, n: int) -> Labels:
+        if isinstance(y, Labels):
+            return y
+        if y is None:
+            raise ValueError(
+                "PartsClassifier requires y to be passed, but the target y is None; give -1 or "
+                "None for the samples whose label is unknown."
+            )
+        y = check_arrays.plain(y)
+        if getattr(y, "ndim", 1) == 2 and np.shape(y)[1] == 1:
+            y = column_or_1d(y, warn=True)
+        labels = encode_labels(y, n)
+        assert labels is not None
+        names = labels.classes
+        if names.dtype.kind == "f" and (names != np.rint(names)).any():
+            raise ValueError(
+                "Unknown label type: continuous. PartsClassifier names classes; y holds numbers "
+                "that are not whole."
+            )
+        if labels.n_classes < 1:
+            raise ValueError(
+                "PartsClassifier needs at least one label, and every entry of y is unknown "
+                "(-1, None or NaN); GNMF finds clusters without labels."
+            )
+        return labels
+
+    def _learn_features(self, X: Any, seed: int, original: Any) -> None:
+        """Graph and codes; with ``warm_start`` those of the last X, if it is the same."""
+        settings = (self.n_parts, self.graph_reg, self.n_neighbors, self.max_iter, seed)
+        mark = f"{_fingerprint(X)} {settings}"
+        last = self.__dict__.get("_memory", {}).get("X")  # it is not in a model file
+        same = getattr(self, "_state", {}).get("mark") == mark
+        if self.warm_start and same and (_is_local(X) or last is original):
+            return
+        n, p = X.shape
+        parts = (
+            min(PARTS, max(n // 4, 1), max(2 * p, 2)) if self.n_parts == "auto" else self.n_parts
+        )
+        features = build_features(
+            X,
+            n_parts=int(parts),
+            n_neighbors=self.n_neighbors,
+            graph_reg=self.graph_reg,
+            max_iter=self.max_iter,
+            seed=seed,
+        )
+        self._state: dict[str, Any] = {"mark": mark, "features": features.state()}
+        self._memory: dict[str, Any] = {"X": None if _is_local(X) else original}
+        self.preparation_ = features.preparation.kind
+        self.n_components_ = int(features.V.shape[1])
+        self.n_iter_, self.status_ = features.n_iter, features.status
+        self.objective_ = features.objective
+        self.embedding_ = features.V
+        self.components_ = features.preparation.components(features.H)
+
+    def _learn_names(
+        self, labels: Labels, weights: Array, seed: int, *, weigh: bool = True
+    ) -> None:
+        known = np.flatnonzero(labels.mask & (weights > 0))
+        y = labels.codes[known]
+        found, y = np.unique(y, return_inverse=True)
+        self.classes_ = labels.classes[found]
+        features = self._features
+        with blas_threads(features.plain.size * found.size):
+            answer, candidates, p = pool.learn(
+                features,
+                known,
+                y,
+                weights[known] / weights[known].mean(),
+                found.size,
+                n_folds=self.n_folds if weigh else 0,
+                seed=seed,
+                memory=self.__dict__.setdefault("_memory", {}),
+                weighed=None if weigh or "answer" not in self._state else self._answer,
+            )
+        self._state |= {"answer": answer.state(), "candidates": [list(row) for row in candidates]}
+        self.label_distributions_ = p
+        self.transduction_ = self.classes_[p.argmax(axis=1)]
+        self.transduction_[known] = self.classes_[y]
+        self._state["labelled"] = known
+
+    @property
+    def labels_(self) -> Array:
+        """`transduction_`, under the name that the other estimators have."""
+        check_is_fitted(self)
+        return self.transduction_
+
+    @property
+    def label_confidence_(self) -> Array:
+        """The probability of each training sample's name; one where it was given."""
+        check_is_fitted(self)
+        sure = self.label_distributions_.max(axis=1)
+        sure[self._state["labelled"]] = 1.0
+        return sure
+
+    def predict_confidence(self, X: Any) -> Array:
+        """The probability of the class that `predict` gives."""
+        return self.predict_proba(X).max(axis=1)
+
+    @property
+    def graph_(self) -> sp.csr_array:
+        """The neighbour graph of the training samples."""
+        check_is_fitted(self, "embedding_")
+        return self._features.graph
+
+    @property
+    def held_out_(self) -> tuple[Array, Array, Array]:
+        """Labelled samples that were held out once, their probabilities then, and their classes.
+
+        As indices of samples, (m, n_classes) probabilities and positions in `classes_`.
+        """
+        check_is_fitted(self)
+        answer = self._answer
+        return answer.rows, answer.held_out, answer.truth
+
+    @property
+    def _features(self) -> Features:
+        return Features.from_state(self._state["features"])
+
+    @property
+    def _answer(self) -> pool.Answer:
+        return pool.Answer.from_state(self._state["answer"])
+
+    @property
+    def candidates_(self) -> pool.Candidates:
+        check_is_fitted(self)
+        return pool.Candidates(pool.Candidate(*row) for row in self._state["candidates"])
+
+    @property
+    def expected_accuracy_(self) -> Expected:
+        check_is_fitted(self)
+        answer = self._answer
+        return expected(answer.held_out, answer.truth)
+
+    # -- using ------------------------------------------------------------------------------
+
+    def predict_proba(self, X: Any) -> Array:
+        """Probabilities (n_samples, n_classes) of new samples, in the order of `classes_`."""
+        check_is_fitted(self)
+        views, near, _ = self._features.new(self._check_X(X, reset=False))
+        return self._answer.probabilities(views, near)
+
+    def predict(self, X: Any) -> Array:
+        """The most probable class of each new sample."""
+        best = self.predict_proba(X).argmax(axis=1)
+        return self.classes_[best]
+
+    def transform(self, X: Any) -> Array:
+        """Codes of new samples: V >= 0 with the parts fixed and close to those of neighbours."""
+        check_is_fitted(self)
+        return self._features.new(self._check_X(X, reset=False))[2]
+
+    def fit_predict(self, X: Any, y: Any, sample_weight: Any = None) -> Array:
+        """`fit`, and return `transduction_`."""
+        return self.fit(X, y, sample_weight).transduction_
+
+    def fit_transform(self, X: Any, y: Any = None, sample_weight: Any = None) -> Array:
+        """`fit`, and return `embedding_`."""
+        return self.fit(X, y, sample_weight).embedding_
+
+    def save(self, path: Any) -> Any:
+        """Write the model to a file, for `partwise.load`: JSON and arrays, no pickle."""
+        from partwise.estimators import methods
+
+        return methods.save(self, path)
+
+    @property
+    def _n_features_out(self) -> int:
+        return self.n_components_
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+
+def _is_local(X: Any) -> bool:
+    return sp.issparse(X) or (isinstance(X, np.ndarray) and not isinstance(X, np.memmap))
+
+
+def _fingerprint(X: Any) -> str:
+    """A digest of the numbers of X; elsewhere, only of its shape."""
+    if not _is_local(X):
+        return f"{type(X).__name__} {tuple(X.shape)}"
+    digest = hashlib.blake2b(str((X.shape, X.dtype)).encode())
+    parts = (X.data, X.indices, X.indptr) if sp.issparse(X) else (X,)
+    for part in parts:
+        digest.update(np.ascontiguousarray(part).data)
+    return digest.hexdigest()

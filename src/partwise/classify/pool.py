@@ -1,0 +1,317 @@
+"""Which heads to believe: cross-validation over the labels weighs them; none is chosen alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+
+from partwise.backends.numeric import Array
+from partwise.classify import heads
+from partwise.classify.calibration import WORST, Calibration, calibrate, temper
+from partwise.classify.features import Features
+from partwise.classify.folds import Folds, make_folds
+from partwise.classify.heads import Linear
+
+#: How far a label spreads over the graph: to its cluster, to its surroundings.
+SPREAD = {"far": 0.99, "near": 0.9}
+#: Rounds of EM from the first answer.
+ROUNDS = 3
+#: Samples on which folds are computed; beyond, a random part stands for all.
+WORKING = 4000
+FIRST = (
+    ("logistic", "codes"),
+    ("logistic", "both"),
+    ("logistic", "smooth"),
+    ("discriminant", "codes"),
+    ("discriminant", "plain"),
+    ("discriminant", "both"),
+)
+SECOND = ("plain", "both")
+WORDS = {
+    "logistic": "logistic regression on",
+    "discriminant": "Gaussian classes on",
+    "self-taught": "Gaussian classes, taught by the first answer, on",
+    "self-taught more": "Gaussian classes, taught three times, on",
+    "spreading": "labels spread over the graph,",
+    "codes": "the codes",
+    "plain": "the data itself",
+    "both": "codes and data",
+    "smooth": "data averaged with neighbours",
+    "far": "far",
+    "near": "near",
+}
+
+
+class Candidate(NamedTuple):
+    """One row of ``candidates_``: what was tried, how it did on held-out labels, what it counts."""
+
+    name: str
+    accuracy: float
+    log_loss: float
+    weight: float
+    why: str
+
+
+class Candidates(list[Candidate]):
+    """A list that prints as a table, the heaviest first."""
+
+    def __str__(self) -> str:
+        rows = [f"{'weight':>6}  {'right':>5}  {'log loss':>8}  candidate"]
+        rows += [f"{c.weight:6.2f}  {c.accuracy:5.2f}  {c.log_loss:8.2f}  {c.name}" for c in self]
+        return "\n".join(rows)
+
+
+@dataclass
+class Head:
+    """A fitted head: linear in its view, or scores of the training samples, spread on the graph."""
+
+    kind: str
+    view: str
+    heat: float
+    A: Array | None = None
+    b: Array | None = None
+    scores: Array | None = None
+
+    @property
+    def name(self) -> str:
+        return f"{WORDS[self.kind]} {WORDS[self.view]}"
+
+    def spread(self, near: sp.csr_array | None) -> Array:
+        """(n, c) of the graph's scores; for new samples averaged over their neighbours."""
+        assert self.scores is not None
+        p = heads.softmax(self.heat * self.scores)
+        return p if near is None else near @ p
+
+
+@dataclass
+class Answer:
+    """Heads with their weights, and how sure their mixture may be.
+
+    ``held_out`` are its probabilities of labels that were held out, ``truth`` their codes, and
+    ``rows`` the samples that they are of.
+    """
+
+    heads: list[Head]
+    weights: Array
+    calibration: Calibration
+    held_out: Array
+    truth: Array
+    rows: Array
+
+    def state(self) -> dict[str, Any]:
+        """Arrays, numbers and text, for `from_state`."""
+        made = [vars(head) for head in self.heads]
+        return {**vars(self), "heads": made, "calibration": vars(self.calibration)}
+
+    @classmethod
+    def from_state(cls, state: dict[str, Any]) -> Answer:
+        made = [Head(**head) for head in state["heads"]]
+        sure = Calibration(**state["calibration"])
+        return cls(**{**state, "heads": made, "calibration": sure})
+
+    def probabilities(self, views: dict[str, Array], near: sp.csr_array | None = None) -> Array:
+        """(n, c) of the training samples, or of new ones with their neighbours ``near``."""
+        return self.calibration.apply(mixture_of(self.heads, self.weights, views, near))
+
+
+def mixture_of(
+    heads: list[Head], weights: Array, views: dict[str, Array], near: sp.csr_array | None = None
+) -> Array:
+    """Σ_h w_h p_h, (n, c)."""
+    pairs = list(zip(heads, weights, strict=True))
+    mixed: Any = 0.0
+    for view in dict.fromkeys(head.view for head, _ in pairs if head.A is not None):
+        mixed = mixed + _linear([pair for pair in pairs if pair[0].view == view], views[view])
+    for head, weight in pairs:
+        if head.A is None:
+            mixed = mixed + np.float32(weight) * head.spread(near)
+    return np.asarray(mixed, dtype=np.float64)
+
+
+def _linear(pairs: list[tuple[Head, Any]], Z: Array) -> Array:
+    """Σ_h w_h p_h, (n, c), of linear heads that share a view, by one product for all of them."""
+    A = np.stack([head.heat * np.asarray(head.A).T for head, _ in pairs]).astype(Z.dtype)
+    b = np.stack([head.heat * np.asarray(head.b) for head, _ in pairs]).astype(Z.dtype)
+    h, c, d = A.shape
+    P = (A.reshape(h * c, d) @ Z.T).reshape(h, c, len(Z))
+    P += b[:, :, None]
+    P -= P.max(axis=1, keepdims=True)
+    np.exp(P, out=P)
+    w = np.array([weight for _, weight in pairs], dtype=Z.dtype)
+    P *= w[:, None, None] / P.sum(axis=1, keepdims=True)
+    return P.sum(axis=0).T
+
+
+@dataclass
+class Trial:
+    """The labels in folds, the samples on which folds are computed, and what was tried on them."""
+
+    folds: Folds
+    labelled: Array
+    at: Array
+    y: Array
+    n_classes: int
+    views: dict[str, Array]
+    weighed: Answer | None
+    heads: list[Head] = field(default_factory=list)
+    logs: list[Array] = field(default_factory=list)
+
+    def add(self, kind: str, view: str, raw: Array, **fitted: Any) -> None:
+        """A head by its scores (n_folds + 1, n, c) of the working samples."""
+        log_p = heads.log_softmax(raw)
+        if self.weighed is None:
+            heat = temper(self._held_out(log_p), self.known)
+        else:
+            heat = self.weighed.heads[len(self.heads)].heat
+        self.logs.append(log_p if heat == 1 else heads.log_softmax(heat * log_p))
+        self.heads.append(Head(kind, view, heat, **fitted))
+
+    def add_linear(self, kind: str, view: str, fit: Linear) -> None:
+        self.add(kind, view, fit.scores(self.views[view]), A=fit.A[-1], b=fit.b[-1])
+
+    @property
+    def known(self) -> Array:
+        """Codes of the labels that are held out once."""
+        return self.y[self.folds.scored]
+
+    def _held_out(self, log_p: Array) -> Array:
+        return self.folds.held_out(log_p, self.at)
+
+    def weights(self) -> tuple[Array, Array]:
+        """Weights that maximise Σ log Σ_h w_h p_h(y_i) over held-out labels, and the mixture there.
+
+        EM for mixture weights with a pseudo-count of one a head: with few labels they stay even.
+        """
+        if self.weighed is not None:
+            w = self.weighed.weights[: len(self.heads)]
+            return w / w.sum(), np.ones((0, self.n_classes))
+        held = np.stack([np.exp(self._held_out(log_p)) for log_p in self.logs]).astype(float)
+        known, w = self.known, np.full(len(held), 1.0 / len(held))
+        if known.size:
+            q = np.maximum(held[:, np.arange(known.size), known].T, 1e-6)
+            for _ in range(200):
+                r = q * w
+                r /= r.sum(axis=1, keepdims=True)
+                w = r.sum(axis=0) + 1.0
+                w /= w.sum()
+        return w, np.maximum(np.tensordot(w, held, axes=1), 1e-12)
+
+    def mixed(self, w: Array, folds: slice = slice(None)) -> Array:
+        """The mixture (n_folds + 1, n, c) of the working samples, or some folds of it."""
+        total: Any = 0.0
+        for share, log_p in zip(w, self.logs, strict=True):
+            total = total + np.float32(share) * np.exp(log_p[folds])
+        return total
+
+    def table(self, w: Array) -> Candidates:
+        rows, y = [], self.known
+        for head, share, log_p in zip(self.heads, w, self.logs, strict=True):
+            held = self._held_out(log_p)
+            right = float(np.mean(held.argmax(axis=1) == y)) if y.size else float("nan")
+            loss = (
+                float(-np.maximum(held[np.arange(y.size), y], -WORST).mean())
+                if y.size
+                else float("nan")
+            )
+            rows.append(Candidate(head.name, right, loss, float(share), _why(share * len(w))))
+        return Candidates(sorted(rows, key=lambda row: -row.weight))
+
+
+def _why(times: float) -> str:
+    if times > 1.5:
+        return "counts more than others: right on labels that were held out"
+    return "one of many" if times > 0.5 else "counts less: wrong on labels that were held out"
+
+
+def learn(
+    features: Features,
+    labelled: Array,
+    y: Array,
+    weights: Array,
+    n_classes: int,
+    *,
+    n_folds: int,
+    seed: int,
+    memory: dict[str, Any],
+    weighed: Answer | None = None,
+) -> tuple[Answer, Candidates, Array]:
+    """Fit all heads in all folds, weigh them, let the answer teach more heads, weigh again.
+
+    ``labelled`` are rows of the samples and ``y`` their codes. ``memory`` keeps between calls what
+    further labels can use: what propagation gave and the last coefficients. ``weighed`` is an
+    answer whose weights and temperatures are taken over, with ``n_folds`` = 0: nothing is held
+    out then. The last of what is returned are the probabilities of all samples.
+    """
+    rng = np.random.RandomState(seed)
+    folds = make_folds(y, weights, n_folds, rng)
+    working = working_set(features.plain.shape[0], labelled, rng)
+    at = np.searchsorted(working, labelled)
+    views = {name: Z[working] for name, Z in features.views.items()}
+    trial = Trial(folds, labelled, at, y, n_classes, views, weighed)
+    for kind, view in FIRST:
+        if kind == "logistic":
+            trial.add_linear(kind, view, _logistic(trial, view, memory))
+        else:
+            Z = views[view][at]
+            fit = heads.discriminant(Z, y, folds.means, folds.spread, n_classes)
+            trial.add_linear(kind, view, fit)
+    _spread(trial, features, working, memory)
+    start = trial.mixed(trial.weights()[0])
+    for view in SECOND:
+        fits = heads.mixture(views[view], at, y, folds.means, start, ROUNDS)
+        for kind, fit in zip(("self-taught", "self-taught more"), fits, strict=True):
+            trial.add_linear(kind, view, fit)
+    w, held = trial.weights()
+    if working.size == features.plain.shape[0]:
+        mixed = trial.mixed(w, slice(-1, None))[0].astype(np.float64)
+    else:
+        mixed = mixture_of(trial.heads, w, features.views)
+    last = None if weighed is None else weighed.calibration
+    sure = calibrate(mixed, held, trial.known, y.size, last)
+    rows = labelled[folds.scored]
+    answer = Answer(trial.heads, w, sure, sure.apply(held), trial.known, rows)
+    return answer, trial.table(w), sure.apply(mixed)
+
+
+def working_set(n: int, labelled: Array, rng: np.random.RandomState) -> Array:
+    """All samples, or the labelled ones and a random part of the others; sorted."""
+    if n <= WORKING:
+        return np.arange(n)
+    return np.union1d(labelled, rng.choice(n, WORKING, replace=False))
+
+
+def _logistic(trial: Trial, view: str, memory: dict[str, Any]) -> Linear:
+    """All folds start from the last coefficients, where there are some for these classes."""
+    Z = trial.views[view][trial.at]
+    shape = (trial.folds.n_folds + 1, Z.shape[1] + 1, trial.n_classes)
+    start = memory.get(f"logistic {view}")
+    if start is not None:
+        start = np.broadcast_to(start, shape) if start.shape == shape[1:] else None
+    fit = heads.logistic(Z, trial.y, trial.folds.means, trial.n_classes, start)
+    memory[f"logistic {view}"] = np.vstack([fit.A[-1], fit.b[-1][None]]).astype(float)
+    return fit
+
+
+def _spread(trial: Trial, features: Features, working: Array, memory: dict[str, Any]) -> None:
+    """Labels spread over the graph; what was computed for earlier labels is kept."""
+    known: dict[int, list[Array]] = memory.setdefault("spread", {})
+    missing = np.array([i for i in trial.labelled.tolist() if i not in known], dtype=int)
+    if missing.size:
+        if "adjacency" not in memory:
+            memory["adjacency"] = features.adjacency()
+        found = heads.propagate(memory["adjacency"], missing, tuple(SPREAD.values()))
+        for j, i in enumerate(missing.tolist()):
+            known[i] = [F[j].copy() for F in found]
+    means, c = trial.folds.means, trial.n_classes
+    for which, view in enumerate(SPREAD):
+        G = np.stack([known[i][which] for i in trial.labelled.tolist()]).T
+        raw = heads.even_masses(G[working], trial.y, means, c)
+        last = (
+            raw[-1]
+            if working.size == G.shape[0]
+            else heads.even_masses(G, trial.y, means[-1:], c)[0]
+        )
+        trial.add("spreading", view, raw, scores=last)

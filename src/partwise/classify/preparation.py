@@ -1,0 +1,118 @@
+"""What kind of numbers X holds, and the scale on which samples are compared: without labels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.preprocessing import normalize
+
+from partwise.backends.numeric import Array
+
+#: Fewer features than this are a table: the length of a row says something there.
+TABLE = 50
+#: So many columns, or more than samples, are one kind of measurement (genes): a column that hardly
+#: varies is noise there, and dividing it by its spread would make it count.
+WIDE = 1000
+#: Columns are in one unit where the middle one reaches this share of the largest value of all.
+UNITS = 0.2
+#: A dense array of whole numbers with more zeros than this holds counts of words or the like.
+SPARSE = 0.9
+#: log(1 + x) where it at least halves a skewness beyond this.
+SKEW = 1.5
+
+
+@dataclass
+class Preparation:
+    """How samples are brought to the scale on which they are compared.
+
+    ``kind`` is "tf-idf" (counts), "unit rows" (images, spectra, expression, embeddings) or
+    "columns" (tables: every column centred and divided by its spread); the last two after
+    log(1 + x) where ``log``.
+    """
+
+    kind: str
+    signed: bool
+    log: bool = False
+    center: Array | None = None
+    scale: Array | None = None
+
+    def plain(self, X: Any) -> Any:
+        """Samples as the linear heads and the graph see them."""
+        if self.kind == "tf-idf":
+            X = sp.csr_array(X, copy=True)
+            X.data = 1.0 + np.log(X.data, out=np.zeros_like(X.data), where=X.data > 0)
+            return normalize(X.multiply(self.scale[None, :]).tocsr(), copy=False)  # type: ignore[index]
+        if self.log:
+            X = np.log1p(np.maximum(X, 0))
+        if self.kind == "columns":
+            return (X - self.center) / self.scale
+        return normalize(X, copy=True)
+
+    def parts_input(self, plain: Any) -> Any:
+        """What is factorized: >= 0, the high and the low side of each column where it is signed."""
+        if not self.signed:
+            return plain
+        if sp.issparse(plain):
+            return sp.csr_array(sp.hstack([plain.maximum(0), (-plain).maximum(0)]))
+        return np.hstack([np.maximum(plain, 0), np.maximum(-plain, 0)])
+
+    def components(self, H: Array) -> Array:
+        """Parts over the columns of X: high sides minus low sides where it is signed."""
+        p = H.shape[1] // 2
+        return H[:, :p] - H[:, p:] if self.signed else H
+
+
+def choose_preparation(X: Any) -> Preparation:
+    """The preparation for a checked X, from its numbers alone."""
+    values = X.data if sp.issparse(X) else X
+    signed = bool(values.size) and bool(values.min() < 0)
+    whole = not signed and _whole(values)
+    few = 1 - np.count_nonzero(values) / max(X.shape[0] * X.shape[1], 1) > SPARSE
+    if whole and X.shape[1] >= TABLE and (sp.issparse(X) or few):
+        found = np.asarray((X != 0).sum(axis=0)).ravel()
+        idf = np.log(X.shape[0] / np.maximum(found, 1))
+        if idf[found > 0].max(initial=0.0) > 0:
+            return Preparation("tf-idf", False, scale=idf.astype(X.dtype))
+    if sp.issparse(X):
+        return Preparation("unit rows", signed)
+    if X.shape[1] >= TABLE and _one_unit(X):
+        return Preparation("unit rows", signed)
+    log = not signed and _skewed(X)
+    if X.shape[1] >= max(TABLE, min(X.shape[0], WIDE)):
+        return Preparation("unit rows", signed, log)
+    Z = np.log1p(X) if log else X
+    center, spread = Z.mean(axis=0), Z.std(axis=0)
+    flat = spread <= 1e-9 * np.maximum(np.abs(center), 1e-300)
+    return Preparation("columns", True, log, center, np.where(flat, 1, spread).astype(X.dtype))
+
+
+def _one_unit(X: Array) -> bool:
+    """Whether columns that vary at all have values of one size, as pixels do."""
+    reach = np.maximum(np.abs(X.max(axis=0)), np.abs(X.min(axis=0)))[X.max(axis=0) > X.min(axis=0)]
+    return reach.size > 0 and bool(np.median(reach) >= UNITS * reach.max())
+
+
+def _whole(values: Array) -> bool:
+    """Whether all are whole numbers; the first ones decide where they are not."""
+    head = values.ravel()[:1000]
+    return bool((head == np.rint(head)).all() and (values == np.rint(values)).all())
+
+
+def _skewed(X: Array) -> bool:
+    """Whether log(1 + x) makes the columns much more symmetric."""
+    columns = X[:, :: max(X.shape[1] // 500, 1)]
+    raw, logged = (_skewness(Z) for Z in (columns, np.log1p(columns)))
+    return raw > SKEW and logged < raw / 2
+
+
+def _skewness(Z: Array) -> float:
+    """Median over the columns of |skewness|."""
+    Z = Z - Z.mean(axis=0)
+    spread = Z.std(axis=0)
+    keep = spread > 0
+    if not keep.any():
+        return 0.0
+    return float(np.median(np.abs((Z[:, keep] ** 3).mean(axis=0) / spread[keep] ** 3)))

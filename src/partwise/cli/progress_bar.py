@@ -1,0 +1,101 @@
+"""Progress on a terminal: one bar with the time left, nothing where output is piped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+from partwise.fitting.callbacks import AVAILABLE
+
+
+def duration(seconds: float) -> str:
+    """A time as people say it: "4.2 s", "3 min 24 s", "2 h 5 min"."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    return f"{minutes // 60} h {minutes % 60} min"
+
+
+class Bar:
+    """What is being done, how far it is and how long it will take, on standard error.
+
+    A context manager; `step` is made for callbacks ``step(done, total, what)``.
+    """
+
+    def __init__(self, console: Console) -> None:
+        self.shown = console.is_terminal
+        self._progress = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            console=console,
+            transient=True,
+            disable=not self.shown,
+        )
+        self._task = self._progress.add_task("", total=None)
+        self._what = ""
+
+    def __enter__(self) -> Bar:
+        if self.shown:
+            self._progress.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self.shown:  # else rich before 14 prints an empty line
+            self._progress.stop()
+
+    def step(self, done: int, total: int | None, what: str) -> None:
+        """Show a state; a new `what` starts the clock again."""
+        if what != self._what:
+            self._progress.reset(self._task, total=total, description=what)
+            self._what = what
+        self._progress.update(self._task, completed=done, total=total)
+
+    def start(self, what: str) -> None:
+        """Something whose length is unknown."""
+        self.step(0, None, what)
+
+    def watch(self, model: Any, what: str) -> Callable[[], None]:
+        """Follow a model's `fit` by iterations; the function that is returned ends it."""
+        self.start(what)
+        if not self.shown or not AVAILABLE or not hasattr(model, "set_callbacks"):
+            return lambda: None
+        model.set_callbacks(_Iterations(self, what, int(model.max_iter)))
+        return lambda: model.set_callbacks()
+
+
+class _Iterations:
+    """A scikit-learn callback that counts iterations."""
+
+    def __init__(self, bar: Bar, what: str, total: int) -> None:
+        self.bar, self.what, self.total, self.done = bar, what, total, 0
+
+    def setup(self, estimator: Any, context: Any) -> None:
+        self.done = 0
+
+    def teardown(self, estimator: Any, context: Any) -> None:
+        self.bar.start("clustering")
+
+    def on_fit_task_begin(self, estimator: Any, context: Any) -> None:
+        pass
+
+    def on_fit_task_end(self, estimator: Any, context: Any) -> bool:
+        if context.task_name == "iteration":
+            self.done += 1
+            self.bar.step(min(self.done, self.total), self.total, self.what)
+        return False

@@ -1,1 +1,0 @@
-"""What computes: arrays, back ends, terms, losses, the problem and its solvers."""

@@ -1,0 +1,293 @@
+"""CF and LCF: the basis is made of samples, nearby ones for LCF; a kernel may stand for X."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from numbers import Real
+from typing import Any
+
+from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.validation import check_is_fitted
+
+from partwise.backends.arrays import own
+from partwise.backends.numeric import Array
+from partwise.estimators._clustering import GroupedFactorizer
+from partwise.estimators._docstrings import documented
+from partwise.fitting import Description, validation
+from partwise.fitting.callbacks import with_callbacks
+from partwise.fitting.checking import check_matrix
+from partwise.fitting.concept_fitting import code_start, fit_concepts, new_codes
+from partwise.fitting.sample_kernels import KERNELS, Kernel
+from partwise.model.concept_model import Codes
+from partwise.solvers.codes import solve_exactly
+
+
+@documented
+class CF(GroupedFactorizer):
+    r"""Concept factorization: every basis vector is a combination of samples.
+
+    .. math:: \min_{V,C\ge0}\ \tfrac12\|X - V C^T X\|^2, \qquad U = X^T C
+
+    Half of the paper's (1). X may have negative entries, and only inner products of samples
+    matter, so a kernel can take their place. A linear kernel never builds the n x n matrix; CF with
+    it is convex NMF (Ding, Li & Jordan 2010), and `SemiNMF` the same with parts that are free.
+
+    Parameters
+    ----------
+    {n_components}
+    kernel : {"linear", "rbf", "poly", "cosine", "precomputed"} or callable, default="linear"
+        Inner product of two samples. "precomputed": X is the kernel matrix.
+    gamma : float, default=None
+        Parameter of "rbf" and "poly"; None is scikit-learn's default, 1/n_features.
+    solver : {"auto", "mu", "hals", "nesterov"}, default="auto"
+        "mu" is the paper's multiplicative update, (4) and (5), C before V; for signed data its
+        ratio has exponent ½. The others minimise the same objective faster: "nesterov" ("auto")
+        by accelerated gradients; "hals" solves V by coordinate descent and takes two gradient
+        steps on C.
+    init : {"kmeans", "random", "custom"}, default="kmeans"
+        Start: from clusters, since from a random start all concepts begin at the mean and creep.
+        "custom" takes W = V and C.
+    n_init : int, default=1
+        Number of starts; the one with the lowest objective is kept.
+    max_iter : int, default=200
+        Most iterations.
+    tol : float, default=1e-4
+        Stop when the relative KKT residual is at most this, as in `NMF`.
+    n_clusters : int, default=None
+        Clusters of `cluster_labels_`. None: the classes in y, else k.
+    random_state : int, RandomState instance or None, default=None
+    verbose : int, default=0
+
+    Attributes
+    ----------
+    concept_weights_ : ndarray of shape (n_samples, n_components)
+        C: how much of each sample is in each concept.
+    components_ : ndarray of shape (n_components, n_features)
+        Uᵀ = CᵀX; for a linear kernel only.
+    embedding_, labels_, clustering_, objective_, objective_history_, n_iter_, kkt_residual_,
+    status_, solver_, reconstruction_err_
+        As in `CNMF`.
+
+    Notes
+    -----
+    ======  ======  ==============================
+    paper   here    what it is
+    ======  ======  ==============================
+    X       Xᵀ      data, features x samples
+    W       C       weights of the concepts
+    V       Vᵀ      codes
+    K       K       kernel matrix
+    ======  ======  ==============================
+
+    References
+    ----------
+    W. Xu, Y. Gong: Document clustering by concept factorization, SIGIR 2004.
+    H. Liu, Z. Yang, Z. Wu: Locality-constrained concept factorization, IJCAI 2011, (1).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from partwise import CF
+    >>> X = np.random.default_rng(0).normal(size=(30, 5))
+    >>> model = CF(n_components=3, max_iter=2000, random_state=0).fit(X)
+    >>> model.concept_weights_.shape
+    (30, 3)
+    """
+
+    _parameter_constraints: dict[str, Any] = {
+        **GroupedFactorizer._parameter_constraints,
+        "solver": [StrOptions({"auto", "mu", "hals", "nesterov"})],
+        "init": [StrOptions({"kmeans", "random", "custom"})],
+        "kernel": [StrOptions(KERNELS), callable],
+        "gamma": [Interval(Real, 0, None, closed="left"), None],
+    }
+    beta_loss = "frobenius"
+
+    def __init__(
+        self,
+        n_components: Any = "auto",
+        *,
+        kernel: str | Callable[..., Any] = "linear",
+        gamma: float | None = None,
+        solver: str = "auto",
+        init: str = "kmeans",
+        n_init: int = 1,
+        max_iter: int = 200,
+        tol: float = 1e-4,
+        n_clusters: int | None = None,
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        self.n_components = n_components
+        self.kernel = kernel
+        self.gamma = gamma
+        self.solver = solver
+        self.init = init
+        self.n_init = n_init
+        self.max_iter = max_iter
+        self.tol = tol
+        self.n_clusters = n_clusters
+        self.random_state = random_state
+        self.verbose = verbose
+
+    locality = 0.0
+
+    def _describe(self) -> Description:
+        return replace(super()._describe(), local=True, signed=True)
+
+    def _kernel(self) -> Kernel:
+        return Kernel(self.kernel, self.gamma)
+
+    @with_callbacks
+    def fit(self, X: Any, y: Any = None, *, W: Any = None, C: Any = None) -> Any:  # type: ignore[override]
+        """Learn concepts, codes and clusters.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Samples, of any sign; the kernel matrix if ``kernel="precomputed"``.
+        y : array-like of shape (n_samples,), default=None
+            Labels; they name the clusters and do not change the factorization.
+        W, C : array-like of shape (n_samples, n_components), default=None
+            The start of V and C, if ``init="custom"``.
+
+        Returns
+        -------
+        self
+        """
+        fit_concepts(self, self._kernel(), X, y, W=W, C=C)
+        return self
+
+    @with_callbacks
+    def fit_transform(  # type: ignore[override]
+        self, X: Any, y: Any = None, W: Any = None, C: Any = None
+    ) -> Array:
+        """`fit`, and return the codes of the training samples."""
+        return own(fit_concepts(self, self._kernel(), X, y, W=W, C=C))
+
+    # -- using ----------------------------------------------------------------------------------
+
+    def _plain_transform(self, X: Any, graph: Any = None) -> Array:
+        return self._coded(X)[1]
+
+    def _coded(self, X: Any) -> tuple[Codes, Array]:
+        """The problem of new samples, and its solution."""
+        check_is_fitted(self)
+        X = check_matrix(self, self._describe(), X, reset=False)
+        sub = new_codes(self, self._kernel(), X)
+        return sub, solve_exactly(sub, code_start(sub))
+
+    def transform(self, X: Any) -> Array:
+        """Code new samples: V >= 0 with the concepts fixed.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            With ``kernel="precomputed"``, inner products with the training samples.
+
+        Returns
+        -------
+        V : ndarray of shape (n_samples, n_components)
+        """
+        return self._plain_transform(X)
+
+    def inverse_transform(self, X: Any) -> Array:
+        """V back to the samples' space: V Uᵀ; for a linear kernel only."""
+        check_is_fitted(self)
+        if self.kernel != "linear":
+            raise ValueError(f"kernel={self.kernel!r} has no components to go back with.")
+        return validation.check_codes(X, self._n_features_out) @ self.components_
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """Minus the objective per sample, for model selection (higher is better)."""
+        sub, codes = self._coded(X)
+        return -sub.value(codes) / len(codes)
+
+    @property
+    def _n_features_out(self) -> int:
+        return self.concept_weights_.shape[1]
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.positive_only = False
+        tags.input_tags.pairwise = self.kernel == "precomputed"
+        return tags
+
+
+@documented
+class LCF(CF):
+    r"""Locality-constrained concept factorization: concepts are made of nearby samples.
+
+    .. math:: \min_{V,C\ge0}\ \tfrac12\|X - V C^T X\|^2
+              + \tfrac\lambda2 \sum_{ik} v_{ik} \|u_k - x_i\|^2, \qquad U = X^T C
+
+    Half of the paper's (2). X may have negative entries. The denominator of (4) is printed
+    without a factor; it is K C VᵀV + λ K C diag(Vᵀ1), as in the derivation above it.
+
+    Parameters
+    ----------
+    {n_components}
+    locality : float, default=0.3
+        λ, the price of using a concept far from the sample; 0 is `CF`.
+    kernel, gamma, solver, init, n_init, max_iter, tol, n_clusters, random_state, verbose
+        As in `CF`.
+
+    Attributes
+    ----------
+    concept_weights_, components_, embedding_, labels_, objective_, ...
+        As in `CF`.
+
+    Notes
+    -----
+    Letters as in `CF`; the paper's λ is ``locality``. With a precomputed kernel `transform` is
+    refused: it needs k(x, x).
+
+    References
+    ----------
+    H. Liu, Z. Yang, Z. Wu: Locality-constrained concept factorization, IJCAI 2011, (4)(5).
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from partwise import LCF
+    >>> X, y = load_digits(n_class=3, return_X_y=True)
+    >>> LCF(n_components=3, random_state=0).fit_predict(X).shape
+    (537,)
+    """
+
+    _parameter_constraints: dict[str, Any] = {
+        **CF._parameter_constraints,
+        "locality": [Interval(Real, 0, None, closed="left")],
+    }
+
+    def __init__(
+        self,
+        n_components: Any = "auto",
+        *,
+        locality: float = 0.3,
+        kernel: str | Callable[..., Any] = "linear",
+        gamma: float | None = None,
+        solver: str = "auto",
+        init: str = "kmeans",
+        n_init: int = 1,
+        max_iter: int = 200,
+        tol: float = 1e-4,
+        n_clusters: int | None = None,
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        super().__init__(
+            n_components,
+            kernel=kernel,
+            gamma=gamma,
+            solver=solver,
+            init=init,
+            n_init=n_init,
+            max_iter=max_iter,
+            tol=tol,
+            n_clusters=n_clusters,
+            random_state=random_state,
+            verbose=verbose,
+        )
+        self.locality = locality

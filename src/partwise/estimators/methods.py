@@ -1,0 +1,61 @@
+"""The estimators by name, and their files; the format itself is in `partwise.persistence.model_files`."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from partwise.estimators import ESTIMATORS
+from partwise.persistence import model_files
+
+__all__ = ["estimator_class", "load", "read", "save"]
+
+
+def estimator_class(name: Any) -> Any:
+    """The estimator with a name; None for all else."""
+    if not isinstance(name, str) or name not in ESTIMATORS:
+        return None
+    return getattr(importlib.import_module(ESTIMATORS[name]), name)
+
+
+def save(model: Any, path: str | Path, *, recipe: Mapping[str, Any] | None = None) -> Path:
+    """Write a model to a file; see `partwise.persistence.model_files.save`."""
+    return model_files.save(model, path, estimator_class, recipe=recipe)
+
+
+def read(path: str | Path) -> tuple[Any, dict[str, Any] | None]:
+    """The model of a file, and the recipe that was saved with it, or None."""
+    return model_files.read(path, estimator_class)
+
+
+def load(path: str | Path) -> Any:
+    """Read a model that `save` wrote.
+
+    Parameters
+    ----------
+    path : str or Path
+
+    Returns
+    -------
+    estimator
+        As it was saved: ``transform`` and ``predict`` give the same numbers.
+
+    Raises
+    ------
+    PersistError
+        The file is damaged, no model, or of a newer version of partwise.
+
+    Examples
+    --------
+    >>> import os, tempfile, numpy as np, partwise
+    >>> X = np.random.default_rng(0).random((20, 6))
+    >>> model = partwise.NMF(2, random_state=0).fit(X)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = model.save(os.path.join(folder, "m.partwise"))
+    ...     again = partwise.load(path)
+    >>> bool((again.transform(X) == model.transform(X)).all())
+    True
+    """
+    return read(path)[0]

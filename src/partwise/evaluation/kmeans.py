@@ -1,0 +1,278 @@
+"""The papers' clustering protocol: k-means on the representation, named by the labels there are."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from partwise.evaluation.linkage import linked_clusters
+from partwise.knowledge.labels import Labels
+from partwise.knowledge.links import Links
+
+__all__ = ["Clustering", "cluster_representation"]
+
+_THREADS_PAY = 2**25  # multiplications in a k-means iteration
+
+
+@dataclass(frozen=True, eq=False)
+class Clustering:
+    """Clusters of a representation, under the user's names.
+
+    Attributes
+    ----------
+    centers : ndarray of shape (n_clusters, n_components)
+        Means of the clusters.
+    names : ndarray of shape (n_clusters,)
+        The class that took each cluster, or a name of its own.
+    labels : ndarray of shape (n_samples,)
+        The name of each training sample's cluster.
+    unit : bool
+        Whether distances are those of codes scaled to length one.
+    lengths : ndarray of shape (n_components,) or None
+        What codes are multiplied by before that, where parts differ in length.
+    """
+
+    centers: NDArray[Any]
+    names: NDArray[Any]
+    labels: NDArray[Any]
+    unit: bool = False
+    lengths: NDArray[Any] | None = None
+
+    def predict(self, V: ArrayLike) -> NDArray[Any]:
+        """The name of the closest center for each row of V."""
+        names: NDArray[Any] = self.names[self._distances(V).argmin(axis=1)]
+        return names
+
+    def confidence(self, V: ArrayLike) -> NDArray[np.float64]:
+        """(d₂ - d₁) / (d₂ + d₁), where d₁ <= d₂ are the distances to the two closest centers.
+
+        1 at a center, 0 half-way between two. It orders samples by how clearly they belong to
+        their cluster, and it is not a probability: no share of samples with confidence 0.8 is
+        promised to be right. With a single cluster it is 1.
+
+        Parameters
+        ----------
+        V : array-like of shape (n_samples, n_components)
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+            Between 0 and 1.
+        """
+        D = self._distances(V)
+        if D.shape[1] == 1:
+            return np.ones(D.shape[0])
+        nearest, second = np.partition(D, 1, axis=1)[:, :2].T
+        total = nearest + second
+        margin: NDArray[np.float64] = np.zeros_like(total)
+        np.divide(second - nearest, total, out=margin, where=total > 0)
+        return margin
+
+    def soft_assignment(self, V: ArrayLike) -> NDArray[np.float64]:
+        """m_c ∝ 1 / d_c², d_c the distance to center c: the memberships of fuzzy c-means.
+
+        Rows sum to one and the largest entry is the predicted cluster. Like `confidence` these
+        are shares of closeness and no calibrated probabilities. A sample on a center belongs to
+        it alone (or in equal parts to all centers that it lies on).
+
+        Parameters
+        ----------
+        V : array-like of shape (n_samples, n_components)
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_clusters)
+            In the order of ``names``.
+        """
+        D = self._distances(V)
+        closest = D.min(axis=1, keepdims=True)
+        # relative to the closest: the ratio is at most 1, so nothing overflows
+        ratio = np.divide(closest, D, out=np.ones_like(D), where=D > 0)
+        shares: NDArray[np.float64] = np.where((closest == 0) & (D > 0), 0.0, ratio) ** 2
+        shares /= shares.sum(axis=1, keepdims=True)
+        return shares
+
+    def _distances(self, V: ArrayLike) -> NDArray[np.float64]:
+        if self.lengths is not None:
+            V = _as_rows(V) * self.lengths
+        return _distances(_unit(_as_rows(V)) if self.unit else V, self.centers)
+
+
+def cluster_representation(
+    V: ArrayLike,
+    n_clusters: int,
+    *,
+    labels: Labels | None = None,
+    links: Links | None = None,
+    n_init: int = 20,
+    unit: bool = False,
+    random_state: int | np.random.RandomState | None = None,
+) -> Clustering:
+    """k-means on the rows of V: min Σ_i min_c ‖v_i - m_c‖², the best of ``n_init`` starts.
+
+    With labels, classes and clusters are matched one to one so that as many labelled samples as
+    possible lie in their class's cluster (Hungarian method), and a matched cluster gets the name
+    of its class. A class none of whose samples lies in the cluster left for it gets no cluster.
+    Names of the other clusters: ``"cluster 1"``, ... where classes are strings, the integers after
+    the largest class where they are integers (likewise floats), and strings among objects for any
+    other kind. Without labels, the names are 0, 1, ...
+
+    Parameters
+    ----------
+    V : array-like of shape (n_samples, n_components)
+        The representation.
+    n_clusters : int
+        Fewer are returned where V has fewer distinct rows.
+    labels : Labels, optional
+        From `partwise.knowledge.labels.encode_labels`. They name the clusters and do not change
+        them.
+    links : Links, optional
+        From `partwise.knowledge.links.check_links`. Clusters are then merged from below, which
+        keeps them (`partwise.evaluation.linkage.linked_clusters`).
+    n_init : int, default=20
+        Number of k-means starts, as in the papers.
+    unit : bool, default=False
+        Scale the rows of V to length one first: what counts is in which proportions a sample uses
+        the parts. Short texts have few words and small codes, and without this most of them end in
+        the cluster next to zero.
+    random_state : int or RandomState, optional
+        An integer gives the same clusters each time.
+
+    Returns
+    -------
+    Clustering
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from partwise.cluster import cluster_representation
+    >>> from partwise.knowledge.labels import encode_labels
+    >>> V = np.array([[0.0], [0.1], [5.0], [5.1]])
+    >>> known = encode_labels(["near", None, None, None], 4)
+    >>> cluster_representation(V, 2, labels=known, random_state=0).labels.tolist()
+    ['near', 'near', 'cluster 1', 'cluster 1']
+    """
+    if isinstance(n_clusters, bool) or not isinstance(n_clusters, (int, np.integer)):
+        raise TypeError(f"n_clusters must be an integer, got {n_clusters!r}.")
+    if n_clusters < 1:
+        raise ValueError(f"n_clusters must be at least 1, got {n_clusters}.")
+    V = _as_rows(V)
+    if labels is not None and labels.codes.shape[0] != V.shape[0]:
+        raise ValueError(
+            f"labels must have one entry for each of the {V.shape[0]} rows of V, "
+            f"got {labels.codes.shape[0]}."
+        )
+    if unit:
+        V = _unit(V)
+    size = min(int(n_clusters), V.shape[0])
+    if links is None:
+        centers = _kmeans(V, size, n_init, random_state)
+        closest = _distances(V, centers).argmin(axis=1)
+        used, closest = np.unique(closest, return_inverse=True)  # copies of a center have none
+        centers = centers[used]
+    else:
+        closest = linked_clusters(V, size, links, random_state=random_state)
+        centers = np.array([V[closest == c].mean(axis=0) for c in range(closest.max() + 1)])
+    if labels is None:
+        names: NDArray[Any] = np.arange(len(centers))
+    else:
+        names = _names(labels.classes, _match(labels, closest, len(centers)))
+    return Clustering(centers=centers, names=names, labels=names[closest], unit=unit)
+
+
+def _unit(V: NDArray[Any]) -> NDArray[Any]:
+    length = np.linalg.norm(V, axis=1, keepdims=True)
+    return V / np.where(length > 0, length, 1)
+
+
+def _kmeans(
+    V: NDArray[Any], n_clusters: int, n_init: int, random_state: int | np.random.RandomState | None
+) -> NDArray[Any]:
+    from sklearn.cluster import KMeans
+    from sklearn.exceptions import ConvergenceWarning
+    from threadpoolctl import threadpool_limits
+
+    model = KMeans(n_clusters, n_init=n_init, random_state=random_state)
+    # an iteration this small costs less than waking threads, and one thread sums in one order
+    threads = 1 if V.size * n_clusters < _THREADS_PAY else None
+    with threadpool_limits(limits=threads, user_api="openmp"), warnings.catch_warnings():
+        # fewer distinct rows than clusters: the caller drops the clusters without members
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        centers: NDArray[Any] = model.fit(V).cluster_centers_
+    return centers
+
+
+def _match(labels: Labels, closest: NDArray[np.int64], n_clusters: int) -> NDArray[np.int64]:
+    """The class of each cluster, or -1: the one-to-one match with the most labelled members."""
+    from scipy.optimize import linear_sum_assignment
+
+    table = np.zeros((labels.n_classes, n_clusters), dtype=np.int64)
+    np.add.at(table, (labels.codes[labels.mask], closest[labels.mask]), 1)
+    classes, clusters = linear_sum_assignment(table, maximize=True)
+    shared = table[classes, clusters] > 0
+    owner = np.full(n_clusters, -1, dtype=np.int64)
+    owner[clusters[shared]] = classes[shared]
+    return owner
+
+
+def _names(classes: NDArray[Any], owner: NDArray[np.int64]) -> NDArray[Any]:
+    """Names for the clusters: the classes', and new ones that are nobody's for the others."""
+    free = int(np.count_nonzero(owner < 0))
+    if classes.size == 0:
+        return np.arange(owner.size)
+    kind = classes.dtype.kind
+    if free == 0:
+        return classes[owner]
+    extra: list[Any]
+    if kind in "iuf":
+        start = int(np.floor(classes.max())) + 1
+        extra = [start + i for i in range(free)]
+    else:
+        taken = {str(name) for name in classes}
+        numbered = (f"cluster {i}" for i in range(1, free + len(taken) + 1))
+        extra = [name for name in numbered if name not in taken][:free]
+    if kind in "iu":
+        dtype: Any = np.int64
+    else:
+        dtype = classes.dtype if kind == "f" else None if kind == "U" else object
+    fresh = iter(extra)
+    chosen = [classes[c] if c >= 0 else next(fresh) for c in owner]
+    if dtype is None:
+        return np.array(chosen)
+    names = np.empty(owner.size, dtype=dtype)
+    names[:] = chosen
+    return names
+
+
+def _as_rows(V: ArrayLike) -> NDArray[Any]:
+    rows = np.asarray(V)
+    if rows.dtype.kind not in "biuf":
+        raise TypeError(f"V must hold real numbers, got dtype {rows.dtype}.")
+    if rows.ndim != 2 or 0 in rows.shape:
+        raise ValueError(
+            f"V must be a matrix with a row for each sample, got shape {rows.shape}; "
+            "use V.reshape(-1, 1) for a single component."
+        )
+    if rows.dtype not in (np.float32, np.float64):
+        rows = rows.astype(np.float64)
+    if not np.isfinite(rows).all():
+        raise ValueError("V must be finite, got NaN or infinity; check how it was fitted.")
+    return rows
+
+
+def _distances(V: ArrayLike, centers: NDArray[Any]) -> NDArray[np.float64]:
+    """Euclidean distances, from differences and in float64."""
+    from scipy.spatial.distance import cdist
+
+    rows = _as_rows(V)
+    if rows.shape[1] != centers.shape[1]:
+        raise ValueError(
+            f"V must have {centers.shape[1]} columns, as the representation that was clustered; "
+            f"got {rows.shape[1]}."
+        )
+    distances: NDArray[np.float64] = cdist(rows, centers)
+    return distances

@@ -1,0 +1,100 @@
+"""A fit in four plain functions over a frozen `Description`: check, state, solve, publish.
+
+An estimator says what it minimises (``_describe``); everything it does then is here. A method whose
+problem is another one (concepts, tensors) puts functions of its own in the place of `state` and
+`solve`, and keeps the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from partwise.backends.numeric import Array, blas_threads
+from partwise.fitting.checking import check
+from partwise.fitting.description import (
+    Checked,
+    Description,
+    Found,
+    Given,
+    Knowledge,
+    Problem,
+)
+from partwise.fitting.progress import Progress, all_or_nothing
+from partwise.fitting.publishing import factors, publish
+from partwise.fitting.solving import finish, solutions, solve
+from partwise.fitting.stating import state
+from partwise.solvers.checkpoint import Checkpoint, identify
+
+__all__ = [
+    "Checked",
+    "Description",
+    "Found",
+    "Given",
+    "Knowledge",
+    "Problem",
+    "check",
+    "described",
+    "every_start",
+    "finish",
+    "fit",
+    "publish",
+    "solve",
+    "state",
+]
+
+
+def fit(estimator: Any, X: Any, y: Any = None, **given: Any) -> Array:
+    """Fit an estimator and return V; an error or an interrupt leaves it as it was.
+
+    ``given`` are the fields of `Given`.
+    """
+    handed = Given(y, **given)
+    with all_or_nothing(estimator):
+        what = described(estimator)
+        checked = check(estimator, what, X, handed)
+        problem = state(what, checked)
+        progress = Progress(estimator, checked.X, y, len(problem.starts))
+        with blas_threads(problem.work):
+            keeper = checkpoint(estimator, what, problem, handed)
+            found = solve(what, problem, progress, keeper)
+            V = publish(estimator, what, checked, problem, found)
+        progress.finish()
+    return V
+
+
+def described(estimator: Any) -> Description:
+    """What an estimator minimises, with its parameters checked."""
+    estimator._validate_params()
+    return estimator._describe()
+
+
+def every_start(
+    estimator: Any, X: Any, y: Any = None, **given: Any
+) -> Iterator[tuple[Array, Array]]:
+    """(V, H) where each start of a fit ends, one by one, in place of attributes for the best."""
+    with all_or_nothing(estimator):
+        what = described(estimator)
+        checked = check(estimator, what, X, Given(y, **given))
+        problem = state(what, checked)
+        progress = Progress(estimator, checked.X, y, len(problem.starts))
+        with blas_threads(problem.work):
+            for end in solutions(problem, progress):
+                yield factors(checked, problem, end.Z, end.U)
+
+
+def checkpoint(
+    estimator: Any, what: Description, problem: Problem, given: Given
+) -> Checkpoint | None:
+    """Where the loop saves its state, if it was asked to; it goes on with this problem only."""
+    if what.checkpoint is None:
+        return None
+    if len(problem.starts) > 1:
+        raise ValueError(f"checkpoint needs n_init=1, got n_init={what.n_init}.")
+    free = ("checkpoint", "max_iter", "verbose", "device")
+    named = {name: v for name, v in estimator.get_params().items() if name not in free}
+    handed = dict(vars(given), y=None)
+    if what.init != "custom":
+        handed.update(W=None, H=None)
+    named.update(handed, estimator=what.whom, labels=problem.knowledge.labels)
+    return Checkpoint(what.checkpoint, problem.model.R, identify(problem.model.data, named))

@@ -1,0 +1,214 @@
+"""CF and LCF state another problem: X ≈ V Cᵀ X, seen through inner products of samples."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+
+from partwise.backends import as_data
+from partwise.backends.numeric import Array, ratio
+from partwise.fitting import described, validation
+from partwise.fitting.checking import check
+from partwise.fitting.description import Checked, Description, Found, Given
+from partwise.fitting.progress import Progress, all_or_nothing
+from partwise.fitting.publishing import publish_ending, publish_groups
+from partwise.fitting.sample_kernels import Kernel
+from partwise.fitting.solving import Report, best, warn_unless_converged
+from partwise.model.concept_model import Codes, ConceptModel, code_problem
+from partwise.solvers.codes import solve_exactly
+from partwise.solvers.loop import Settings, Solution, alternate, residual_at
+from partwise.solvers.steps import make_step
+
+
+@dataclass(frozen=True, eq=False)
+class ConceptProblem:
+    """The objective, where its minimum is looked for, and how; a start makes V and C."""
+
+    model: ConceptModel
+    kernel: Kernel
+    solver: str
+    settings: Settings
+    starts: Sequence[Callable[[], tuple[Array, Array]]]
+
+
+def fit_concepts(
+    estimator: Any, kernel: Kernel, X: Any, y: Any = None, *, W: Any = None, C: Any = None
+) -> Array:
+    """As `fitting.fit`, with the problem of concepts."""
+    with all_or_nothing(estimator):
+        what = described(estimator)
+        checked = check(estimator, what, X, Given(y, W, None if C is None else C.T))
+        problem = state_concepts(what, kernel, estimator.locality, checked)
+        progress = Progress(estimator, checked.X, y, len(problem.starts))
+        found = solve_concepts(what, problem, progress)
+        V = publish_concepts(estimator, what, checked, problem, found)
+        progress.finish()
+    return V
+
+
+# -- state --------------------------------------------------------------------------------------
+
+
+def state_concepts(
+    what: Description, kernel: Kernel, locality: float, checked: Checked
+) -> ConceptProblem:
+    """The problem that kernel and locality make of the samples."""
+    solver = "nesterov" if what.solver == "auto" else what.solver
+    if kernel.kind == "linear":
+        validation.check_squares(checked.X, what.whom)
+    plain = solver == "mu"  # as printed
+    model = ConceptModel(kernel.gram(checked.X), locality, balance=not plain, sweeps=4)
+    validation.check_scale(model.constant, True, what.whom)
+    settings = Settings(
+        max_iter=what.max_iter, tol=what.tol, order="UV", extrapolate=not plain, guard=not plain
+    )
+    return ConceptProblem(model, kernel, solver, settings, starts(what, checked))
+
+
+def starts(what: Description, checked: Checked) -> list[Callable[[], tuple[Array, Array]]]:
+    """What makes V and C of each start."""
+    X, k, W, H = checked.X, checked.k, checked.W, checked.H
+    rng = check_random_state(what.random_state)
+    if what.init == "custom":
+        if W is None or H is None:
+            raise ValueError("init='custom' needs both W and C.")
+        shape = (X.shape[0], k)
+        V0 = validation.check_start(W, shape, X.dtype, "W", what.whom)
+        C0 = validation.check_start(H.T, shape, X.dtype, "C", what.whom)
+        return [lambda: (V0.copy(), C0.copy())]
+    if W is not None or H is not None:
+        validation.warn(
+            "When init!='custom', provided W or C are ignored. Set init='custom' to use them.",
+            RuntimeWarning,
+        )
+    make = _from_clusters if what.init == "kmeans" else _random
+    seeds = rng.randint(np.iinfo(np.int32).max, size=what.n_init)
+    return [partial(make, X, k, seed) for seed in seeds]
+
+
+def _random(X: Any, k: int, seed: int) -> tuple[Array, Array]:
+    V, C = np.random.RandomState(seed).uniform(size=(2, X.shape[0], k)).astype(X.dtype)
+    return V, C / C.sum(axis=0)
+
+
+def _from_clusters(X: Any, k: int, seed: int) -> tuple[Array, Array]:
+    """Memberships of a k-means: V with 0.2 elsewhere, C the averages of the clusters.
+
+    For a kernel the clusters of the samples stand in for those of their images, and for a
+    precomputed one those of the rows of K.
+    """
+    from sklearn.cluster import KMeans
+
+    n, rng = X.shape[0], np.random.RandomState(seed)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        labels = KMeans(min(k, n), n_init=10, random_state=rng).fit(X).labels_
+    member = np.zeros((n, k), dtype=X.dtype)
+    member[np.arange(n), labels] = 1
+    V = member + X.dtype.type(0.2)
+    sizes = np.maximum(member.sum(axis=0), 1)
+    return V, (member + X.dtype.type(0.2 / k)) / sizes
+
+
+# -- solve --------------------------------------------------------------------------------------
+
+
+def solve_concepts(what: Description, problem: ConceptProblem, report: Report) -> Found:
+    """V and C with the lowest objective."""
+    model = problem.model
+    found = best(_run(problem, number, report) for number in range(len(problem.starts)))
+    if not found.history[-1] >= -1e-3 * abs(model.constant):
+        problem.kernel.refuse(found.history[-1])
+    V, C, objective = found.Z, found.U, found.history[-1]
+    if problem.solver != "mu":
+        sub = model.codes(C)
+        # from transform's start, if that is no worse: concepts may be close to collinear, and
+        # then equally good codes lie far apart
+        slack = 1e-9 * abs(objective) + 32 * model.eps * model.constant  # what rounding makes of it
+        for start in (code_start(sub), V):
+            final = solve_exactly(sub, start)
+            if sub.value(final) <= objective + slack:
+                V, objective = final, sub.value(final)
+                found.history[-1] = min(objective, found.history[-1])
+                break
+    residual = residual_at(model, {"V": V, "U": C}, objective, what.tol)
+    warn_unless_converged(what, found)
+    return Found(V, C, objective, residual, found)
+
+
+def _run(problem: ConceptProblem, number: int, report: Report) -> Solution:
+    """One start to its end."""
+    model, settings = problem.model, problem.settings
+    V, C = problem.starts[number]()
+    if problem.solver != "mu":  # concepts inside the samples: far away, locality would empty V
+        C = C / np.maximum(C.sum(axis=0), np.finfo(C.dtype).tiny)
+        V = model.fit_scale(V, C)
+    try:
+        return alternate(model, V, C, make_step(problem.solver), settings, report(number))
+    except np.linalg.LinAlgError:  # factors beyond all bounds
+        if problem.kernel.kind == "linear":
+            raise
+        problem.kernel.refuse(-np.inf)
+
+
+# -- publish ------------------------------------------------------------------------------------
+
+
+def publish_concepts(
+    estimator: Any, what: Description, checked: Checked, problem: ConceptProblem, found: Found
+) -> Array:
+    """Set the attributes; returns V."""
+    X, model, C = checked.X, problem.model, found.U
+    publish_groups(estimator, what, checked.knowledge, checked.k)
+    estimator._n_components = estimator.n_components_ = checked.k
+    estimator.concept_weights_, estimator.embedding_ = C, found.Z
+    estimator._basis_gram = C.T @ model.product(C)
+    estimator._signed = model.gram.signed
+    for name in ("components_", "_X_fit"):
+        vars(estimator).pop(name, None)
+    if problem.kernel.kind == "linear":
+        estimator.components_ = np.ascontiguousarray((X.T @ C).T)
+    elif problem.kernel.kind != "precomputed":
+        estimator._X_fit = X.copy()  # the caller may change X
+    estimator.objective_ = max(found.objective, 0.0)
+    estimator.objective_history_ = np.asarray(found.solution.history)
+    estimator.reconstruction_err_ = float(np.sqrt(2 * estimator.objective_))
+    publish_ending(estimator, problem.solver, found)
+    return found.Z
+
+
+# -- new samples --------------------------------------------------------------------------------
+
+
+def code_start(sub: Codes) -> Array:
+    """Where the codes of samples begin."""
+    k, G = sub.C.shape[1], np.asarray(sub.G)
+    lengths = np.broadcast_to(np.diag(G), sub.C.shape)
+    return np.maximum(ratio(sub.C, k * lengths), 0).astype(sub.C.dtype)
+
+
+def new_codes(estimator: Any, kernel: Kernel, X: Any) -> Codes:
+    """The subproblem in V for new samples, with the concepts of a fitted estimator."""
+    C, locality = estimator.concept_weights_, estimator.locality
+    if kernel.kind == "linear":
+        KC = np.asarray(X @ estimator.components_.T.astype(X.dtype, copy=False))
+        a = np.asarray(as_data(X).row_sq_norms(), dtype=X.dtype)
+    elif kernel.kind == "precomputed":
+        if locality:
+            raise ValueError(
+                "LCF with a precomputed kernel cannot transform: it needs k(x, x) of the new "
+                "samples; use a named kernel."
+            )
+        KC = np.asarray(X @ C)
+        a = np.zeros(X.shape[0], dtype=X.dtype)  # a constant: it moves no minimiser
+    else:
+        KC = kernel.matrix(X, estimator._X_fit) @ C
+        a = kernel.diagonal(X)
+    return code_problem(a, KC, estimator._basis_gram.astype(X.dtype, copy=False), locality)

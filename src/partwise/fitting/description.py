@@ -1,0 +1,223 @@
+"""What passes between the functions of a fit: frozen, and nothing else is known of an estimator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from numbers import Integral
+from os import PathLike
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from partwise.backends import DataMatrix
+from partwise.backends.numeric import Array
+from partwise.fitting.fixed_parts import Known
+from partwise.knowledge.graph.neighborhood import Neighborhood
+from partwise.knowledge.labels import Labels
+from partwise.knowledge.links import Links
+from partwise.model.factor_model import FactorModel
+from partwise.model.l21 import RowLengths
+from partwise.model.losses import Loss, SignedFrobenius, beta_of, make_loss
+from partwise.model.terms import Term
+from partwise.solvers.loop import Settings, Solution
+from partwise.solvers.many_starts import Start
+
+RandomState = int | np.random.RandomState | None
+
+
+@dataclass(frozen=True, eq=False)
+class Description:
+    """What an estimator minimises and how, as its parameters say it; nothing of any data.
+
+    A parameter of an estimator that has the name of a field is that field; what an estimator
+    fixes it states in ``_describe``. Weights are in the units of the papers.
+    """
+
+    whom: str  # the estimator, in messages
+    # -- what X may be
+    labelled: bool = False  # y holds labels; otherwise nobody looks at it
+    local: bool = False  # X must be here: no tensors, no cluster
+    signed: bool = False  # X may have negative entries
+    free_parts: bool = False  # and so may the parts
+    dense: bool = False
+    device: str | None = None
+    missing_values: float | None = None
+    # -- the objective
+    n_components: int | str | None = "auto"
+    beta_loss: str | float = "frobenius"
+    hard_labels: bool = False
+    mixed_labels: bool = False  # samples mix the rows of their classes, by probability
+    propagate: bool = False  # labels spread over the graph first
+    graph_reg: float = 0.0
+    label_weight: float | None = None  # None: labels do not change the graph
+    n_neighbors: int = 5
+    weighting: str = "binary"
+    bandwidth: float | None = None
+    class_reg: float | None = 0.0  # None: the weight of the paper
+    components_per_class: int = 1
+    smoothing: float = 0.0
+    alpha_W: float = 0.0
+    alpha_H: float | str = 0.0  # or "same"
+    l1_ratio: float = 0.0
+    must_link_reg: float | None = None  # None: must-linked samples share a row
+    cannot_link_reg: float = 0.1
+    terms: Sequence[Term] | None = None
+    basis_terms: Sequence[Term] | None = None
+    #: For "V" or "U" the projection to a set that the factor of the training data stays in.
+    project: Mapping[str, Callable[[Array], Array]] = field(default_factory=dict)
+    #: "unit" where a penalty on V alone needs parts of length one, "paper": as it is printed.
+    scale: str = "free"
+    sample_weighting: str | None = None
+    fixed_components: Any = None
+    seed_components: Any = None
+    # -- the way down
+    solver: str = "auto"
+    mu_rule: str = "lee-seung"
+    shuffle: bool = False
+    inner_iter: int | None = None  # of "nesterov" as NMF-DC prints it
+    init: str | None = None
+    n_init: int = 1
+    max_iter: int = 200
+    tol: float = 1e-4
+    random_state: RandomState = None
+    checkpoint: str | PathLike[str] | None = None
+    n_clusters: int | None = None
+
+    @property
+    def beta(self) -> float:
+        return beta_of(self.beta_loss)
+
+    @property
+    def loss(self) -> Loss:
+        """The loss itself."""
+        if self.robust:
+            return RowLengths()
+        return SignedFrobenius() if self.free_parts else make_loss(self.beta_loss)
+
+    @property
+    def robust(self) -> bool:
+        """Whether samples count by the length of their residual, and not by its square."""
+        return self.beta_loss == "l21"
+
+    @property
+    def printed(self) -> bool:
+        """Whether the authors' procedure runs, and not only their objective."""
+        return self.scale == "paper"
+
+    @property
+    def class_weight(self) -> float:
+        """cdNMF's λ or γ."""
+        if self.class_reg is None:
+            return 1.0 if self.beta == 2 else 10.0
+        return self.class_reg
+
+    @property
+    def basis_alpha(self) -> float:
+        """α of the parts."""
+        return self.alpha_W if isinstance(self.alpha_H, str) else self.alpha_H
+
+    @property
+    def own_terms(self) -> list[Term]:
+        """The user's own, on either factor."""
+        return [*(self.terms or ()), *(self.basis_terms or ())]
+
+    @property
+    def penalized(self) -> bool:
+        """Whether the objective has more than its loss."""
+        named = self.graph_reg or self.class_weight or self.alpha_W or self.basis_alpha
+        return bool(named or self.own_terms)
+
+    @property
+    def uses_labels(self) -> bool:
+        """Whether labels change the codes, and not only what is made of them."""
+        return bool(self.hard_labels or self.class_weight or self.label_weight is not None)
+
+    @property
+    def paper_order(self) -> str:
+        """Which factor the papers' own updates move first: U in CNMF and cdNMF, V elsewhere."""
+        plain = not (self.graph_reg or self.smoothing)
+        return "UV" if plain and (self.hard_labels or self.class_weight) else "VU"
+
+    @property
+    def seed(self) -> int:
+        """For what is random beside the start, so that the start's own numbers stay the same."""
+        return int(self.random_state) if isinstance(self.random_state, Integral) else 0
+
+
+@dataclass(frozen=True, eq=False)
+class Given:
+    """What a user handed to `fit` beside X, as it came."""
+
+    y: Any = None
+    W: Any = None
+    H: Any = None
+    sample_weight: Any = None
+    entry_weight: Any = None
+    graph: Any = None
+    must_link: Any = None
+    cannot_link: Any = None
+
+
+@dataclass(frozen=True, eq=False)
+class Knowledge:
+    """What a person said about the samples: labels, a graph and links, checked."""
+
+    labels: Labels | None = None
+    neighbors: Neighborhood | None = None
+    links: Links | None = None
+
+    @property
+    def graph(self) -> sp.csr_array | None:
+        return None if self.neighbors is None else self.neighbors.graph
+
+    @property
+    def n_classes(self) -> int:
+        return 0 if self.labels is None else self.labels.n_classes
+
+
+@dataclass(frozen=True, eq=False)
+class Checked:
+    """X and all that came with it, fit to be computed with."""
+
+    X: Any  # as it came, checked
+    data: DataMatrix  # X over ``factor``
+    k: int
+    solver: str
+    knowledge: Knowledge
+    weights: Array | None = None  # of the samples, over ``weight_scale``
+    W: Any = None
+    H: Any = None
+    factor: float = 1.0  # where the values of X are extreme
+    weight_scale: float = 1.0
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """The objective, where its minimum is looked for, and how."""
+
+    model: FactorModel
+    k: int
+    solver: str
+    settings: Settings
+    starts: Sequence[Start]
+    knowledge: Knowledge
+    known: Known | None = None
+
+    @property
+    def work(self) -> float:
+        """Multiply-adds of a product with X."""
+        data = self.model.data
+        return data.density * data.shape[0] * data.shape[1] * self.k
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """The factors of the best start, solved to the end."""
+
+    Z: Array
+    U: Array
+    objective: float
+    residual: float
+    solution: Solution

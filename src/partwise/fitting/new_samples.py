@@ -1,0 +1,117 @@
+"""New samples with the parts of a fit: their problem, and its solution."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.utils import check_random_state
+
+from partwise.backends import DataMatrix
+from partwise.backends.arrays import to_numpy
+from partwise.backends.numeric import Array
+from partwise.backends.numpy.float64_products import in_double
+from partwise.backends.sweeps import nearly_collinear
+from partwise.fitting import check_arrays
+from partwise.fitting.checking import check_matrix, solver_for, tame
+from partwise.fitting.description import Description, Knowledge
+from partwise.fitting.progress import full_device
+from partwise.fitting.stating import objective, step_for
+from partwise.knowledge.graph import check_edges
+from partwise.knowledge.graph.neighborhood import Neighborhood
+from partwise.model.factor_model import FactorModel
+from partwise.model.graph_terms import Anchored, AnchoredDivergence
+from partwise.model.l21 import RowLengths
+from partwise.solvers.codes import solve_codes, start_codes
+
+
+@dataclass(frozen=True, eq=False)
+class Coded:
+    """The model of new samples, their codes beside parts, and what X was divided by."""
+
+    model: FactorModel
+    Z: Array
+    U: Array
+    factor: float = 1.0
+
+    @property
+    def codes(self) -> Array:
+        """V as the user gets it."""
+        codes = self.model.data.result(self.Z)
+        return codes if self.factor == 1 else codes * codes.dtype.type(np.sqrt(self.factor))
+
+    @property
+    def value(self) -> float:
+        """The objective, penalties included."""
+        return self.model.exact_value(self.Z, self.U) * self.factor**self.model.loss.degree
+
+
+def code(estimator: Any, X: Any, graph: Any = None) -> Coded:
+    """Code new samples with the parts of a fitted estimator."""
+    what = estimator._describe()
+    with full_device(what.whom):
+        X = check_matrix(estimator, what, X, reset=False)
+        tamed = tame(what, X)
+        H = to_numpy(estimator.components_).astype(np.float64)
+        data = in_double(tamed.data) if nearly_collinear(H @ H.T) else tamed.data
+        model = code_model(estimator, what, data, X, graph, tamed.factor)
+        return Coded(model, *solve_new(estimator, what, model, tamed.factor), tamed.factor)
+
+
+def code_model(
+    estimator: Any, what: Description, data: DataMatrix, X: Any, graph: Any, factor: float = 1.0
+) -> FactorModel:
+    """The problem of new samples: no labels, and neighbours among those of the fit."""
+    loss = what.loss
+    if isinstance(loss, RowLengths):
+        known = vars(estimator).get("l21_epsilon_")  # not where somebody brought the parts
+        loss = RowLengths(None if known is None else known / factor)
+    k = estimator.components_.shape[0]
+    pieces = objective(what, data, k, Knowledge(), new=True)
+    kept = vars(estimator).get("_neighborhood")
+    if kept is not None and what.graph_reg:
+        W = _edges(what, Neighborhood(**kept), X, graph).astype(data.dtype)
+        V = to_numpy(estimator.embedding_).astype(data.dtype, copy=False)
+        make = Anchored if what.beta == 2 else AnchoredDivergence
+        pieces["terms_V"].append(make.to(W, V, what.graph_reg))
+    elif graph is not None:
+        raise ValueError("graph is for models that were fitted on one: graph_reg > 0.")
+    return FactorModel(data, loss, **pieces)
+
+
+def solve_new(
+    estimator: Any, what: Description, model: FactorModel, factor: float
+) -> tuple[Array, Array]:
+    """V, and the parts U beside it: where the data is, in its dtype, over the root of factor."""
+    data, solver = model.data, solver_for(what, model.data)
+    H = to_numpy(estimator.components_).astype(data.dtype, copy=False)
+    if factor != 1:
+        H = H / H.dtype.type(np.sqrt(factor))
+    U = data.small(np.ascontiguousarray(H.T))
+    step = step_for(what, solver, check_random_state(what.random_state))
+    Z = start_codes(data, U.shape[1])
+    return solve_codes(model, Z, U, step, tol=what.tol, max_iter=what.max_iter)[0], U
+
+
+def _edges(what: Description, neighbors: Neighborhood, X: Any, graph: Any) -> sp.csr_array:
+    """Weights between new samples and those of the fit."""
+    n, stored = X.shape[0], neighbors.graph.shape[0]
+    if graph is not None:
+        return check_edges(graph, n, stored)
+    if neighbors.samples is None:
+        raise ValueError(
+            f"{what.whom} was fitted on a graph of your own, so new samples need "
+            f"theirs: graph of shape ({n}, {stored}), the weights between new samples and "
+            "those of the fit."
+        )
+    if neighbors.directions is not None:
+        return neighbors.edges(X, what.n_neighbors, what.weighting)
+    samples, method = check_arrays.searchable(X)
+    if method == "approximate":
+        raise ValueError(
+            "new samples of a Dask array are searched for neighbours on its cluster, where a "
+            "model that was fitted here has no samples; use X.compute(), by parts if need be."
+        )
+    return neighbors.edges(samples, what.n_neighbors, what.weighting)

@@ -1,0 +1,145 @@
+"""The last step of a fit: what it found, as attributes of the estimator."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from partwise.backends import as_data
+from partwise.backends.arrays import contiguous, to_numpy
+from partwise.backends.numeric import Array
+from partwise.evaluation.groups import Groups
+from partwise.fitting.description import (
+    Checked,
+    Description,
+    Found,
+    Knowledge,
+    Problem,
+)
+from partwise.fitting.new_samples import code_model, solve_new
+from partwise.fitting.objective_terms import component_owners
+from partwise.fitting.validation import warn
+from partwise.model.graph_terms import GraphDivergence
+from partwise.model.l21 import RowLengths
+
+
+def publish(
+    estimator: Any, what: Description, checked: Checked, problem: Problem, found: Found
+) -> Array:
+    """Set the attributes; returns V."""
+    vars(estimator).pop("_neighborhood", None)
+    if problem.knowledge.neighbors is not None and what.graph_reg:
+        estimator._neighborhood = dict(vars(problem.knowledge.neighbors))
+    for term in problem.model.terms["V"]:
+        if isinstance(term, GraphDivergence):
+            estimator.cg_iterations_ = term.cg_iterations
+    V = publish_factors(estimator, checked, problem, found)
+    publish_ending(estimator, problem.solver, found)
+    if what.mixed_labels:
+        publish_distributions(estimator, problem)
+    if what.labelled:
+        publish_groups(estimator, what, problem.knowledge, checked.k)
+        _refine_groups(estimator, what, checked, problem)
+    return V
+
+
+def publish_factors(estimator: Any, checked: Checked, problem: Problem, found: Found) -> Array:
+    """Codes, parts and objective in the units of X and of the sample weights."""
+    model, Z, U = problem.model, found.Z, found.U
+    loss = found.objective - model.penalty("V", Z, U) - model.penalty("U", Z, U)
+    grow = checked.factor**model.loss.degree * checked.weight_scale
+    V, H = factors(checked, problem, Z, U)
+    estimator._n_components = estimator.n_components_ = checked.k
+    estimator.components_, estimator.embedding_ = H, V
+    vars(estimator).pop("l21_epsilon_", None)
+    if isinstance(model.loss, RowLengths):
+        estimator.l21_epsilon_ = model.loss.epsilon * checked.factor
+    estimator.objective_ = found.objective * grow
+    estimator.objective_history_ = np.asarray(found.solution.history) * grow
+    estimator.reconstruction_err_ = float(np.sqrt(2 * max(loss, 0.0)) * np.sqrt(grow))
+    return V
+
+
+def factors(checked: Checked, problem: Problem, Z: Array, U: Array) -> tuple[Array, Array]:
+    """V and H = Uᵀ as a user gets them."""
+    data = problem.model.data
+    V, H = problem.model.expand(Z), contiguous(U.T)
+    if checked.factor != 1:
+        V, H = (F * np.sqrt(checked.factor).astype(F.dtype) for F in (V, H))
+    if problem.known is not None:
+        V, H = problem.known.finish(data, V, H)
+    return data.result(V), data.result(H)
+
+
+def publish_ending(estimator: Any, solver: str, found: Found) -> None:
+    """How the solver ended."""
+    estimator.n_iter_ = found.solution.n_iter
+    estimator.kkt_residual_ = found.residual
+    estimator.status_ = found.solution.status
+    estimator.solver_ = solver
+
+
+def publish_distributions(estimator: Any, problem: Problem) -> None:
+    """Probabilities of the classes, as they entered the fit; NaN where nothing is known."""
+    vars(estimator).pop("label_distributions_", None)
+    labels = problem.knowledge.labels
+    if labels is not None:
+        P, mask = labels.probabilities, labels.mask[:, None]
+        estimator.label_distributions_ = np.where(mask, P, np.nan)
+
+
+def publish_groups(estimator: Any, what: Description, knowledge: Knowledge, k: int) -> None:
+    """What `labels_` and `predict` need; they do their work when they are asked."""
+    labels = knowledge.labels
+    vars(estimator).pop("classes_", None)
+    if labels is not None:
+        estimator.classes_ = labels.classes
+        if k < labels.n_classes:
+            warn(
+                f"{what.whom} has {k} parts for {labels.n_classes} classes: classes "
+                "share parts and are told apart by how much they use of each."
+            )
+    size = what.n_clusters or knowledge.n_classes or k
+    # codes beside parts that cancel each other have no size to speak of
+    unit, links = what.free_parts, knowledge.links
+    estimator._groups = Groups(int(size), what.seed, labels, links=links, unit=unit)
+
+
+def _refine_groups(estimator: Any, what: Description, checked: Checked, problem: Problem) -> None:
+    """What the decisions can know of a factorization of X itself."""
+    groups, labels, model = estimator._groups, problem.knowledge.labels, problem.model
+    if model.weights is not None:
+        groups.weights = np.asarray(to_numpy(model.weights), dtype=np.float64)
+    if labels is None:
+        return
+    if what.class_weight:
+        groups.owners = component_owners(labels.n_classes, checked.k, what.components_per_class)
+    own = checked.knowledge.labels
+    if own is not None and own is not labels:
+        groups.given = own.mask
+    if labels.n_labelled and what.uses_labels:
+        groups.labelled = _as_if_unlabelled(estimator, what, checked, problem)
+
+
+def _as_if_unlabelled(
+    estimator: Any, what: Description, checked: Checked, problem: Problem
+) -> Array:
+    """Codes of the labelled samples by `transform`, which does not look at their labels.
+
+    A label bends a sample's code away from those of its class that have none, and what is
+    learnt on bent codes does not hold for the others.
+    """
+    labels, graph = problem.knowledge.labels, problem.knowledge.graph
+    assert labels is not None
+    rows, data = np.flatnonzero(labels.mask), problem.model.data
+    X: Any = getattr(data, "X", None)
+    local = isinstance(X, np.ndarray) or sp.issparse(X)  # elsewhere all are coded
+    if local:
+        data, graph = as_data(X[rows]), None if graph is None else graph[rows]
+    edges = graph if what.graph_reg else None
+    model = code_model(estimator, what, data, data, edges, checked.factor)
+    codes = model.data.result(solve_new(estimator, what, model, checked.factor)[0])
+    codes = np.asarray(to_numpy(codes)) * np.sqrt(checked.factor)
+    return codes if local else codes[rows]

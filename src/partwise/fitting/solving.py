@@ -1,0 +1,158 @@
+"""The third step of a fit: the best of the starts, solved to the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any, Protocol
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+
+from partwise.backends.arrays import cast, namespace
+from partwise.backends.numeric import Array, inner64
+from partwise.fitting.description import Description, Found, Problem
+from partwise.fitting.validation import warn
+from partwise.model.factor_model import FactorModel, unit_columns
+from partwise.model.subproblems import Subproblem
+from partwise.solvers.checkpoint import Checkpoint
+from partwise.solvers.codes import solve_codes
+from partwise.solvers.loop import Solution, alternate, residual_at
+from partwise.solvers.many_starts import solve_many
+from partwise.solvers.steps import make_step
+
+#: Iterations of each of several starts in the authors' own procedure.
+TRIAL_ITER = 30
+
+
+class Report(Protocol):
+    """Who hears of each iteration."""
+
+    @property
+    def watched(self) -> bool: ...
+
+    def __call__(self, number: int, /) -> Callable[[int, Solution], bool] | None: ...
+
+
+def solve(
+    what: Description, problem: Problem, report: Report, keeper: Checkpoint | None = None
+) -> Found:
+    """The factors with the lowest objective, and their objective."""
+    if what.printed:
+        solution = as_printed(problem, report, keeper)
+    else:
+        solution = best(solutions(problem, report, keeper))
+    return finish(what, problem, solution)
+
+
+def best(found: Iterator[Solution]) -> Solution:
+    """The first of those with the lowest objective."""
+    return min(found, key=lambda solution: solution.history[-1])
+
+
+def solutions(
+    problem: Problem, report: Report, keeper: Checkpoint | None = None
+) -> Iterator[Solution]:
+    """The starts one after the other or, where nobody looks on and it pays, side by side."""
+    model, settings = problem.model, problem.settings
+    if len(problem.starts) > 1 and not report.watched and model.loss.beta == 2:
+        yield from solve_many(model, problem.starts, settings)
+        return
+    for number, start in enumerate(problem.starts):
+        yield alternate(model, *start(), settings, report(number), keeper)
+
+
+def as_printed(problem: Problem, report: Report, keeper: Checkpoint | None = None) -> Solution:
+    """The authors' procedure: unit columns, starts of 30 iterations, the best goes on."""
+    model, settings = problem.model, problem.settings
+    begun = []
+    for start in problem.starts:
+        Z, U, step = start()
+        history: list[float] = []
+        if len(problem.starts) > 1:
+            trial = alternate(model, Z, U, step, replace(settings, max_iter=TRIAL_ITER))
+            Z, U, history = trial.Z, trial.U, trial.history
+        begun.append((Z, U, step, history))
+    Z, U, step, history = min(begun, key=lambda run: run[-1][-1:])
+    rest = replace(settings, max_iter=max(0, settings.max_iter - len(history)))
+    solution = alternate(model, Z, U, step, rest, report(0), keeper)
+    solution.history = [*history, *solution.history]
+    solution.n_iter = len(solution.history)
+    solution.status = f"ran {solution.n_iter} iterations as printed, without a tolerance"
+    if not model.S.delta:
+        solution.Z, solution.U = unit_columns(solution.Z, solution.U, model.loss.unit_norm)
+        solution.value = None  # penalties on V are others now
+    solution.converged = True
+    return solution
+
+
+def finish(what: Description, problem: Problem, solution: Solution) -> Found:
+    """End with a solve for V where the model allows it, and say how good the end is."""
+    model, solver = problem.model, problem.solver
+    Z, U = solution.Z, solution.U
+    objective = model.exact_value(Z, U) if solution.value is None else solution.value
+    codes = None
+    if solver == "mu":
+        Z, U, objective = _flush(model, Z, U, objective)
+    elif _ends_with_codes(model):
+        step, codes = make_step(solver), model.subproblem("V", Z, U)
+        final, _ = solve_codes(model, Z, U, step, tol=what.tol, max_iter=what.max_iter, sub=codes)
+        value = _value_after(model, codes, final, Z, U, objective)
+        if value <= objective * (1 + 1e-9):
+            Z, objective = final, value
+            solution.history[-1] = min(value, solution.history[-1])  # ends at what is returned
+    codes = None if codes is None or codes.local else codes
+    residual = residual_at(model, {"V": Z, "U": U}, objective, what.tol, codes)
+    warn_unless_converged(what, solution)
+    return Found(Z, U, objective, residual, solution)
+
+
+def _value_after(
+    model: FactorModel, codes: Subproblem, new: Array, old: Array, U: Array, objective: float
+) -> float:
+    """The objective at (new, U), known at (old, U); from the change, where that leaves digits."""
+    if codes.measures_change and not codes.local:
+        value = objective + float(codes.change(new, old))
+        if value > 0.5 * objective and _rounding(model, codes, new, old) <= 1e-6 * value:
+            return value
+    return model.exact_value(new, U)
+
+
+def _rounding(model: FactorModel, codes: Any, new: Array, old: Array) -> float:
+    """What a change of V is unsure by: products with X are as exact as their type."""
+    if model.eps < 1e-10:
+        return 0.0
+    xp = namespace(new)
+    return model.eps * float(inner64(xp.abs(codes.C), xp.abs(new - old)))
+
+
+def warn_unless_converged(what: Description, solution: Solution) -> None:
+    """Say that the iterations were too few."""
+    if not solution.converged and what.tol > 0 and solution.n_iter >= what.max_iter:
+        warn(
+            f"Maximum number of iterations {what.max_iter} reached. "
+            "Increase it to improve convergence.",
+            ConvergenceWarning,
+        )
+
+
+def _ends_with_codes(model: FactorModel) -> bool:
+    """Whether the best V for these parts is found row by row."""
+    coupled = any(term.couples for term in model.terms["V"])
+    return model.rows is None and not coupled and "V" not in model.project
+
+
+def _flush(model: FactorModel, Z: Array, U: Array, objective: float) -> tuple[Array, Array, float]:
+    """Zeros for what a multiplicative update left below rounding, if the objective agrees."""
+    small = float(np.finfo(model.data.dtype).eps)
+    Zf, Uf = (_without_small(M, small) for M in (Z, U))
+    value = model.exact_value(Zf, Uf)
+    # beside tiny weights, what a penalty asks for such an entry can be seen
+    return (Zf, Uf, value) if value <= objective * (1 + 1e-9) else (Z, U, objective)
+
+
+def _without_small(M: Array, small: float) -> Array:
+    """M with zeros for entries below that share of the largest of their column."""
+    xp = namespace(M)
+    most = xp.max(M, axis=0)
+    return cast(xp.where(small * most > M, 0, M), M.dtype)

@@ -1,0 +1,151 @@
+"""AnnData in and out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from partwise.io._common import check_matrix
+from partwise.io.samples import Samples
+
+
+def from_anndata(adata: Any, *, label_key: str | None = None, layer: str | None = None) -> Samples:
+    """The cells of an AnnData object as samples, its values untouched.
+
+    Parameters
+    ----------
+    adata : AnnData
+    label_key : str, optional
+        The column of ``obs`` with the labels; missing ones are unknown.
+    layer : str, optional
+        The layer to use instead of ``X``.
+
+    Returns
+    -------
+    Samples
+        ``kind`` is "counts" if there are no fractions, else "table".
+
+    Examples
+    --------
+    >>> import anndata, numpy as np, partwise      # doctest: +SKIP
+    >>> from partwise.io import from_anndata, to_anndata      # doctest: +SKIP
+    >>> cells = from_anndata(adata, label_key="type", layer="counts")      # doctest: +SKIP
+    >>> model = partwise.CDNMF(beta_loss="kullback-leibler").fit(
+    ...     cells.X, cells.y)      # doctest: +SKIP
+    >>> to_anndata(adata, model)      # doctest: +SKIP
+    """
+    from partwise.io._common import is_counts
+
+    if layer is not None and layer not in adata.layers:
+        raise ValueError(
+            f"adata has no layer {layer!r}; it has {', '.join(adata.layers) or 'none'}."
+        )
+    values = adata.X if layer is None else adata.layers[layer]
+    if values is None:
+        raise ValueError("adata has no X; name a layer.")
+    X = check_matrix(values, "adata")
+    y = None
+    if label_key is not None:
+        if label_key not in adata.obs:
+            held = ", ".join(map(str, adata.obs)) or "none"
+            raise ValueError(f"adata.obs has no column {label_key!r}; it has {held}.")
+        column = adata.obs[label_key]
+        y = np.array(
+            [None if unknown else str(v) for v, unknown in zip(column, column.isna())],
+            dtype=object,
+        )
+    return Samples(
+        X,
+        [str(name) for name in adata.obs_names],
+        "counts" if is_counts(X) else "table",
+        feature_names=[str(name) for name in adata.var_names],
+        y=y,
+        source="AnnData",
+        preparation="Values as they are.",
+    )
+
+
+def to_anndata(adata: Any, model: Any, *, genes: Sequence[str] | None = None) -> Any:
+    """Write a fitted model into an AnnData object.
+
+    ``obsm["X_partwise"]`` holds the codes, ``varm["partwise_parts"]`` the parts, one column each,
+    ``obs["partwise"]`` the clusters, ``obs["partwise_confidence"]`` how clear each is, and
+    ``uns["partwise"]`` the method, its parameters and each part's marker genes.
+
+    Parameters
+    ----------
+    adata : AnnData
+        Changed in place. Its cells are those that the model was fitted to, in that order.
+    model : estimator of partwise
+    genes : sequence of str, optional
+        The genes that the model was fitted to, where these are not all; the others have NaN in
+        ``varm``, and ``var["partwise_used"]`` says which.
+
+    Returns
+    -------
+    AnnData
+        The same object.
+    """
+    pandas = __import__("pandas")
+    V = np.asarray(model.embedding_)
+    if V.shape[0] != adata.n_obs:
+        raise ValueError(
+            f"the model was fitted to {V.shape[0]} samples, adata has {adata.n_obs} cells."
+        )
+    H = getattr(model, "components_", None)
+    names = [str(name) for name in adata.var_names]
+    if H is not None and genes is not None:
+        at = {name: j for j, name in enumerate(names)}
+        gone = [name for name in genes if name not in at]
+        if gone or len(genes) != H.shape[1]:
+            raise ValueError(f"the model has {H.shape[1]} genes, adata lacks {len(gone)} of them.")
+        whole = np.full((H.shape[0], adata.n_vars), np.nan)
+        whole[:, [at[name] for name in genes]] = H
+        H = whole
+        adata.var["partwise_used"] = np.isin(names, list(genes))
+    if H is not None and H.shape[1] != adata.n_vars:
+        raise ValueError(
+            f"the model has {H.shape[1]} features, adata has {adata.n_vars} variables."
+        )
+    adata.obsm["X_partwise"] = V
+    if H is not None:
+        adata.varm["partwise_parts"] = np.ascontiguousarray(H.T)
+    clusters = getattr(model, "labels_", None)
+    if clusters is not None:
+        adata.obs["partwise"] = pandas.Categorical([str(name) for name in clusters])
+        adata.obs["partwise_confidence"] = model.label_confidence_
+    markers = {}
+    if H is not None:
+        from partwise.io.genes import top_features
+
+        found = top_features(np.nan_to_num(H), names, 20)
+        markers = {f"part {j + 1}": words for j, words in enumerate(found)}
+    parameters = {k: str(v) for k, v in model.get_params(deep=False).items()}
+    adata.uns["partwise"] = {
+        "method": type(model).__name__,
+        "parameters": parameters,
+        "markers": markers,
+    }
+    return adata
+
+
+def write_back(path: str, model: Any, genes: Sequence[str] | None) -> None:
+    """`to_anndata` into a .h5ad file, which is replaced only by a whole one."""
+    import os
+    import tempfile
+
+    import anndata
+
+    adata = to_anndata(anndata.read_h5ad(path), model, genes=genes)
+    place, name = os.path.split(os.path.abspath(path))
+    handle, part = tempfile.mkstemp(prefix=f".{name}.", suffix=".part", dir=place)
+    os.close(handle)
+    try:
+        adata.write_h5ad(part)
+        os.chmod(part, os.stat(path).st_mode)
+        os.replace(part, path)
+    finally:
+        if os.path.exists(part):
+            os.unlink(part)

@@ -1,0 +1,206 @@
+"""Reading one file: ``.npz`` (our layout) or ``.mat`` (Deng Cai's ``fea`` and ``gnd``)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.io
+from scipy import sparse
+
+from partwise.io.archives import check_mat, check_npz
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Samples in rows, and what is known about them.
+
+    Attributes
+    ----------
+    X : ndarray or scipy.sparse.csr_array of float64, shape (n_samples, n_features)
+    y : ndarray of int or None
+        Classes as codes 0, 1, ...: ``class_names[y[i]]`` is the name of sample i's class.
+    name : str
+    image_shape : tuple of int or None
+        Height and width where a sample (and a basis vector) is an image; see :meth:`images`.
+    image_order : {"C", "F"}
+        Whether pixels are stored row by row or column by column.
+    class_names : tuple of str or None
+    terms : ndarray of str or None
+        Names of the features.
+    description, source : str
+        What it is; the file or the program that it came from.
+    extra : mapping
+        Whatever else the file holds, e.g. ``is_train`` or ``abundances``.
+    """
+
+    X: Any
+    y: np.ndarray | None
+    name: str
+    image_shape: tuple[int, int] | None = None
+    image_order: str = "F"
+    class_names: tuple[str, ...] | None = None
+    terms: np.ndarray | None = None
+    description: str = ""
+    source: str = ""
+    extra: Mapping[str, np.ndarray] = field(default_factory=dict, repr=False)
+
+    def images(self, rows) -> np.ndarray:
+        """Rows of X, or basis vectors, as upright images of shape (m, height, width)."""
+        if self.image_shape is None:
+            raise ValueError(f"The samples of {self.name!r} are not images.")
+        height, width = self.image_shape
+        rows = np.atleast_2d(np.asarray(rows))
+        if rows.shape[1] != height * width:
+            raise ValueError(
+                f"images() needs rows of {height} x {width} = {height * width} values, "
+                f"got {rows.shape[1]}."
+            )
+        if self.image_order == "C":
+            return rows.reshape(-1, height, width)
+        return rows.reshape(-1, width, height).transpose(0, 2, 1)
+
+
+def read(path: str | Path) -> Dataset:
+    """Read a data set from an ``.npz`` or ``.mat`` file, samples in rows.
+
+    ``.npz``: either ``X`` (divided by ``scale`` where that is there) or a CSR matrix as ``data``,
+    ``indices``, ``indptr``, ``shape`` (also as :func:`scipy.sparse.save_npz` writes it); and where
+    known ``y``, ``class_names``, ``terms``. ``.mat``: ``fea`` and, where known, ``gnd``; MATLAB's
+    format 7.3 is not read, save with ``-v7``.
+
+    Raises
+    ------
+    ValueError
+        The file is damaged, or not of this layout. Pickled arrays are refused.
+    """
+    path = Path(path)
+    readers: dict[str, Callable[[Path], dict[str, Any]]] = {".npz": _read_npz, ".mat": _read_mat}
+    reader = readers.get(path.suffix.lower())
+    if reader is None:
+        raise ValueError(f"{path}: expected a .npz or .mat file.")
+    try:
+        parts = reader(path)
+        X = _as_samples(parts.pop("X"))
+        y, class_names = _as_codes(parts.pop("y", None), parts, X.shape[0])
+        terms = parts.pop("terms", None)
+        if terms is not None and terms.shape != (X.shape[1],):
+            raise ValueError(f"{X.shape[1]} features but terms of shape {terms.shape}")
+    except ValueError as error:
+        text = _one_line(error)
+        raise ValueError(text if str(path) in text else f"{path}: {text}") from error
+    return Dataset(
+        X, y, path.stem, class_names=class_names, terms=terms, source=str(path), extra=parts
+    )
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def _read_npz(path: Path) -> dict[str, Any]:
+    check_npz(path)
+    parts = _parse(path, lambda: _load_arrays(path))
+    if "indptr" in parts:
+        missing = {"data", "indices", "shape"} - parts.keys()
+        if missing:
+            raise ValueError(f"a sparse matrix also needs {', '.join(sorted(missing))}")
+        parts["X"] = _sparse(parts)
+    elif "X" not in parts:
+        raise ValueError(
+            f"needs X, or data, indices, indptr and shape; it holds {', '.join(parts) or 'nothing'}"
+        )
+    scale = parts.pop("scale", None)
+    if scale is not None:
+        parts["X"] = parts["X"] / float(scale)
+    return parts
+
+
+def _load_arrays(path: Path) -> dict[str, Any]:
+    with path.open("rb") as file:  # numpy leaves a file that it opened itself open on an error
+        archive = np.load(file, allow_pickle=False)
+        if isinstance(archive, np.ndarray):
+            raise ValueError("a single array, not an archive of arrays")
+        return dict(archive)
+
+
+def _sparse(parts: dict[str, Any]) -> sparse.csr_array:
+    data, indices, indptr = (parts.pop(key) for key in ("data", "indices", "indptr"))
+    shape = tuple(int(size) for size in parts.pop("shape"))
+    layout = parts.pop("format", "csr")
+    layout = layout.item() if isinstance(layout, np.ndarray) else layout
+    layout = layout.decode("ascii") if isinstance(layout, bytes) else layout
+    makers = {"csr": sparse.csr_array, "csc": sparse.csc_array}
+    if layout not in makers:
+        raise ValueError(f"sparse format {layout!r}; csr and csc are read")
+    # small unsigned indices save space on disk; scipy works with signed ones
+    wide = np.int32 if max(shape, default=0) < 2**31 and data.size < 2**31 else np.int64
+    matrix = makers[layout](
+        (data.astype(np.float64), indices.astype(wide), indptr.astype(wide)), shape=shape
+    )
+    matrix.check_format(full_check=True)
+    return matrix.tocsr()
+
+
+def _read_mat(path: Path) -> dict[str, Any]:
+    check_mat(path)
+    try:
+        found = _parse(path, lambda: scipy.io.loadmat(path, variable_names=["fea", "gnd"]))
+    except NotImplementedError as error:
+        raise ValueError(
+            "MATLAB 7.3 files are not read; in MATLAB, save it again with "
+            "save('file.mat', 'fea', 'gnd', '-v7')"
+        ) from error
+    if "fea" not in found:
+        held = ", ".join(name for name, _, _ in scipy.io.whosmat(path)) or "nothing"
+        raise ValueError(f"needs fea (samples in rows) and, where known, gnd; it holds {held}")
+    parts = {"X": found["fea"]}
+    if "gnd" in found:
+        parts["y"] = np.ravel(found["gnd"])
+    return parts
+
+
+def _parse(path: Path, parser: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """Run a file parser; whatever it stumbles over becomes one ValueError."""
+    try:
+        return parser()
+    except (NotImplementedError, MemoryError, FileNotFoundError, PermissionError):
+        raise
+    except Exception as error:  # damaged files bring out zlib, struct, zip, EOF, type errors...
+        raise ValueError(f"damaged, or not a {path.suffix} file ({_one_line(error)})") from error
+
+
+def _as_samples(X) -> Any:
+    if sparse.issparse(X):
+        X = sparse.csr_array(X)
+        values = X.data
+    else:
+        X = values = np.asarray(X)
+    if X.ndim != 2 or 0 in X.shape:
+        raise ValueError(f"samples must be a non-empty 2-D array, got shape {X.shape}")
+    if values.dtype.kind not in "buif":
+        raise ValueError(f"samples must be real numbers, got {values.dtype}")
+    X = X.astype(np.float64)
+    values = X.data if sparse.issparse(X) else X
+    if not np.isfinite(values).all():
+        raise ValueError("samples must be finite, got NaN or infinity")
+    return X
+
+
+def _as_codes(y, parts: dict[str, Any], n: int) -> tuple[np.ndarray | None, tuple[str, ...] | None]:
+    """Labels as 0, 1, ..., and the name that each stands for."""
+    if y is None:
+        return None, None
+    y = np.asarray(y)
+    if y.shape != (n,):
+        raise ValueError(f"{n} samples but labels of shape {y.shape}")
+    if y.dtype.kind == "O" or (y.dtype.kind == "f" and not np.isfinite(y).all()):
+        raise ValueError("labels must be numbers or text without missing ones")
+    values, codes = np.unique(y, return_inverse=True)
+    for key in ("class_names", "names"):  # names[i] belongs to the i-th class, counted from 1
+        if key in parts and parts[key].shape == values.shape:
+            return codes, tuple(str(name) for name in parts.pop(key))
+    return codes, tuple(str(value) for value in values)

@@ -1,0 +1,212 @@
+"""Parts that a person knows, from files: known parts (CSV), topics as a few words (TOML)."""
+
+from __future__ import annotations
+
+import csv
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from partwise.io.encoding import find_encoding, find_separator
+from partwise.io.samples import Samples
+
+__all__ = ["NamedParts", "read_known", "read_topics", "seed_parts"]
+
+
+@dataclass(frozen=True)
+class NamedParts:
+    """Parts with names, NaN where a number is not known.
+
+    Attributes
+    ----------
+    names : list of str
+    H : ndarray of shape (n_parts, n_features)
+    notes : tuple of str
+        What a person should know of them.
+    """
+
+    names: list[str]
+    H: np.ndarray
+    notes: tuple[str, ...] = ()
+
+
+def seed_parts(X: Any, words: Sequence[Sequence[int]]) -> np.ndarray:
+    """A part for each topic: the mean of the texts that have its words, as far as they have them.
+
+    h_t = Σ_i s_i x_i / Σ_i s_i with s_i = Σ_{w in t} x_iw / Σ_i x_iw, so that a rare word counts as
+    much as a frequent one.
+
+    Parameters
+    ----------
+    X : {ndarray, sparse matrix} of shape (n_texts, n_words)
+    words : sequence of sequences of int
+        The columns of each topic's words.
+
+    Returns
+    -------
+    ndarray of shape (n_topics, n_words)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from partwise.io.known_parts import seed_parts
+    >>> X = np.array([[1.0, 0.0, 1.0], [0.0, 2.0, 0.0], [0.0, 1.0, 1.0]])
+    >>> seed_parts(X, [[0], [1]]).round(2)
+    array([[1.  , 0.  , 1.  ],
+           [0.  , 1.67, 0.33]])
+    """
+    rows = []
+    for columns in words:
+        own = X[:, list(columns)]
+        own = own.toarray() if hasattr(own, "toarray") else np.asarray(own)
+        totals = own.sum(axis=0)
+        share = (own / np.where(totals > 0, totals, 1)).sum(axis=1)
+        rows.append(np.asarray(X.T @ share).ravel() / max(share.sum(), np.finfo(float).tiny))
+    return np.array(rows)
+
+
+def read_topics(path: Path, samples: Samples) -> NamedParts:
+    """Topics of a TOML file, ``sport = ["match", "player"]``, as parts of these texts."""
+    if samples.kind != "texts" or samples.feature_names is None:
+        raise ValueError(f"--seed-words is for texts, and {samples.source} holds {samples.kind}.")
+    vocabulary = {str(word): j for j, word in enumerate(samples.feature_names)}
+    columns, notes = [], []
+    topics = _topics(path)
+    for name, words in topics.items():
+        found = [word for word in words if word in vocabulary]
+        lost = [word for word in words if word not in vocabulary]
+        if not found:
+            raise ValueError(
+                f"{path}: no word of {name!r} is among the words that count "
+                f"({_closest(lost, vocabulary)})."
+            )
+        if lost:
+            notes.append(f"{path}: {name!r} goes without {_closest(lost, vocabulary)}.")
+        columns.append([vocabulary[word] for word in dict.fromkeys(found)])
+    return NamedParts(list(topics), seed_parts(samples.X, columns), tuple(notes))
+
+
+def _topics(path: Path) -> dict[str, list[str]]:
+    """Names and words, in lower case as texts are read."""
+    import tomllib
+
+    try:
+        held = tomllib.loads(_text(path, "--seed-words"))
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(
+            f'{path} cannot be read ({error}); a topic is a line as sport = ["match", "player"].'
+        ) from error
+    if not held:
+        raise ValueError(f'{path} has no topic; one is a line as sport = ["match", "player"].')
+    topics = {}
+    for name, value in held.items():
+        words = value.get("words") if isinstance(value, Mapping) else value
+        if not isinstance(words, list) or not words or not all(isinstance(w, str) for w in words):
+            raise ValueError(
+                f"{path}: {name!r} must be a list of words, as {name} = "
+                f'["match", "player"]; got {value!r}.'
+            )
+        topics[name] = [word.strip().lower() for word in words]
+    return topics
+
+
+def _closest(words: Sequence[str], vocabulary: Mapping[str, int]) -> str:
+    """Each word, with one that is there and looks like it."""
+    said = []
+    for word in words:
+        near = difflib.get_close_matches(word, vocabulary, 1, 0.75)
+        said.append(f"{word!r}" + (f" (there is {near[0]!r})" if near else ""))
+    return ", ".join(said)
+
+
+def read_known(path: Path, samples: Samples) -> NamedParts:
+    """Known parts of a CSV file: a line each, its name, then a number for each feature.
+
+    The first line names the features, in any order; features that it leaves out, and empty cells,
+    are free. Where features have no names, there is a number for each, in their order.
+    """
+    text = _text(path, "--known")
+    separator = find_separator(path, find_encoding(path))
+    lines = [row for row in csv.reader(text.splitlines(), delimiter=separator) if any(row)]
+    if len(lines) < 2:
+        raise ValueError(
+            f"{path}: a line with the names of the features and one a part are needed."
+        )
+    heading, rows = [cell.strip() for cell in lines[0]], lines[1:]
+    columns = _columns(path, heading[1:], samples)
+    H = np.full((len(rows), samples.X.shape[1]), np.nan)
+    names = []
+    for number, row in enumerate(rows, 2):
+        if len(row) != len(heading):
+            raise ValueError(
+                f"{path}, line {number}: {len(row)} cells, and {len(heading)} in the first line."
+            )
+        names.append(row[0].strip() or f"known {number - 1}")
+        H[number - 2, columns] = [
+            _number(cell, path, number, name) for cell, name in zip(row[1:], heading[1:])
+        ]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise ValueError(f"{path}: two parts are called {twice!r}.")
+    return NamedParts(names, _like_samples(H, path, samples))
+
+
+def _columns(path: Path, heading: Sequence[str], samples: Samples) -> list[int]:
+    p = samples.X.shape[1]
+    if samples.feature_names is None:
+        if len(heading) != p:
+            raise ValueError(
+                f"{path} has {len(heading)} numbers a part, and {samples.source} {p} features; "
+                "they have no names, so give one number for each, after the part's name."
+            )
+        return list(range(p))
+    at = {str(name): j for j, name in enumerate(samples.feature_names)}
+    unknown = [name for name in heading if name not in at]
+    if unknown:
+        raise ValueError(
+            f"{path}: no feature is called {_closest(unknown[:3], at)}"
+            + (f", nor {len(unknown) - 3} others" if len(unknown) > 3 else "")
+            + f"; the first line is the word name, then features of {samples.source}."
+        )
+    twice = next((name for name in heading if list(heading).count(name) > 1), None)
+    if twice is not None:
+        raise ValueError(f"{path}: the feature {twice!r} comes twice.")
+    return [at[name] for name in heading]
+
+
+def _number(cell: str, path: Path, line: int, name: str) -> float:
+    """A number >= 0, NaN where a cell is empty."""
+    cell = cell.strip()
+    if cell.lower() in ("", "nan", "na"):
+        return np.nan
+    try:
+        value = float(cell)
+    except ValueError:
+        raise ValueError(f"{path}, line {line}, {name!r}: {cell!r} is no number.") from None
+    if not 0 <= value < np.inf:
+        raise ValueError(
+            f"{path}, line {line}, {name!r}: {cell} is not a number >= 0; leave a cell empty where "
+            "nothing is known."
+        )
+    return value
+
+
+def _like_samples(H: np.ndarray, path: Path, samples: Samples) -> np.ndarray:
+    """Numbers in the units of the data, in those of the prepared samples."""
+    scale = samples.recipe.get("scale", "none")
+    if scale in ("range", "log"):
+        raise ValueError(
+            f"--known {path} needs --scale none, unit, max or std: with --scale {scale} the "
+            "samples are no longer sums of parts in the units of the data."
+        )
+    return H / np.asarray(samples.recipe["divide"]) if scale in ("max", "std") else H
+
+
+def _text(path: Path, option: str) -> str:
+    if not path.is_file():
+        raise ValueError(f"{option} {path}: there is no such file.")
+    return path.read_text(encoding=find_encoding(path))

@@ -1,0 +1,246 @@
+"""Labels of a person's samples: a file of ids and labels, and keeping a share of them."""
+
+from __future__ import annotations
+
+import csv
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path, PurePosixPath
+
+import numpy as np
+
+from partwise.io._common import Options, shown
+from partwise.io.encoding import text_format
+from partwise.io.spreadsheets import unquoted
+
+SIMILAR = ("ask", "merge", "keep")
+
+
+def read_labels(
+    path: str | Path, ids: Sequence[str], *, skip_unknown: bool = False, similar: str = "ask"
+) -> np.ndarray:
+    """Labels from a CSV file with the columns id and label, for samples with these ids.
+
+    A heading is optional; other columns are ignored if there is one with ``id`` and ``label``. An
+    empty label means unknown. The id of a file may be its path in the folder, its name, or its name
+    without suffix, as long as that says which file is meant. Encoding and separator are found.
+
+    Parameters
+    ----------
+    path : str or Path
+    ids : sequence of str
+        The ids of the samples.
+    skip_unknown : bool, default=False
+        Leave out lines whose id no sample has.
+    similar : {"ask", "merge", "keep"}, default="ask"
+        What "Block 2" beside "block2" is: an error, one label or two.
+
+    Returns
+    -------
+    ndarray of object, shape (n_samples,)
+        Labels as text, None where unknown.
+
+    Raises
+    ------
+    ValueError
+        A label for an id that no sample has, two labels for one id, a row without two fields,
+        labels that differ in case or spaces alone.
+    """
+    path = Path(path)
+    y, _ = labels_of(path, ids, Options(), skip_unknown=skip_unknown)
+    return check_labels(y, str(path), similar)
+
+
+def labels_of(
+    path: Path, ids: Sequence[str], options: Options, *, skip_unknown: bool
+) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Labels of a file, and notes on how it was read."""
+    position = _names(ids)
+    rows, notes = _rows(path, options)
+    first = [cell.strip().lower() for cell in rows[0][1]]
+    id_at, label_at, width = 0, 1, 2
+    if "id" in first and "label" in first:
+        id_at, label_at, width = first.index("id"), first.index("label"), len(first)
+        rows = rows[1:]
+    elif unquoted(rows[0][1][0].strip()) not in position:
+        rows = rows[1:]  # a heading under other names
+    y = np.full(len(ids), None, dtype=object)
+    unknown: list[tuple[int, str]] = []
+    for line, row in rows:
+        if len(row) != width:
+            raise ValueError(
+                f"{path}, line {line}: {len(row)} fields, not {width}; each line is id,label."
+            )
+        name, label = (unquoted(row[at].strip()) for at in (id_at, label_at))
+        at = position.get(name)
+        if at is None:
+            unknown.append((line, name))
+        elif label:
+            if y[at] not in (None, label):
+                raise ValueError(
+                    f"{path}, line {line}: {name!r} has two labels, {y[at]!r} and {label!r}."
+                )
+            y[at] = label
+    if unknown and not (skip_unknown and len(unknown) < len(rows)):
+        raise ValueError(_no_such_id(path, unknown, len(rows), list(ids), position))
+    if unknown:
+        lines = shown((line for line, _ in unknown), 5)
+        words = "1 id" if len(unknown) == 1 else f"{len(unknown)} ids"
+        verb, where = ("is", "line") if len(unknown) == 1 else ("are", "lines")
+        notes += (f"{words} of {path.name} {verb} not in the data ({where} {lines}).",)
+    if all(label is None for label in y):
+        raise ValueError(f"{path} holds no label.")
+    return y, notes
+
+
+def read_links(path: str | Path, ids: Sequence[str]) -> dict[str, list[tuple[int, int]]]:
+    """Pairs of samples from a CSV file of lines id,id,must or id,id,cannot.
+
+    A heading is optional. Ids as in `read_labels`.
+
+    Parameters
+    ----------
+    path : str or Path
+    ids : sequence of str
+        The ids of the samples.
+
+    Returns
+    -------
+    dict
+        ``must_link`` and ``cannot_link``, as `fit` takes them.
+
+    Raises
+    ------
+    ValueError
+        An id that no sample has, or a line that is not two ids and must or cannot.
+    """
+    path = Path(path)
+    position = _names(ids)
+    rows, _ = _rows(path, Options())
+    words = {"must": "must_link", "cannot": "cannot_link"}
+    if rows[0][1][-1].strip().lower() not in words:
+        rows = rows[1:]  # a heading
+    links: dict[str, list[tuple[int, int]]] = {"must_link": [], "cannot_link": []}
+    for line, row in rows:
+        cells = [unquoted(cell.strip()) for cell in row]
+        kind = cells[-1].lower()
+        if len(cells) != 3 or kind not in words:
+            raise ValueError(
+                f"{path}, line {line}: {','.join(row)!r} is not id,id,must or id,id,cannot."
+            )
+        unknown = [(line, name) for name in cells[:2] if name not in position]
+        if unknown:
+            raise ValueError(_no_such_id(path, unknown, len(rows), list(ids), position))
+        links[words[kind]].append((position[cells[0]], position[cells[1]]))
+    if not rows:
+        raise ValueError(f"{path} holds no link.")
+    return links
+
+
+def _no_such_id(
+    path: Path, unknown: list[tuple[int, str]], count: int, ids: list[str], known: dict[str, int]
+) -> str:
+    from difflib import get_close_matches
+
+    line, name = unknown[0]
+    near = get_close_matches(name, list(known) if len(known) < 20_000 else ids[:20_000], 1)
+    if name.isdigit() and all(i.isdigit() for i in ids):  # numbers are close by their value
+        near = [min(ids, key=lambda i: abs(int(i) - int(name)))]
+    hint = f"; did you mean {near[0]!r}?" if near else f"; ids there look like {ids[0]!r}"
+    if sum(PurePosixPath(i).name == name or PurePosixPath(i).stem == name for i in ids) > 1:
+        hint = "; several files have this name, give its folder"
+    others = ""
+    if len(unknown) > 1:
+        lines = shown((at for at, _ in unknown[1:]), 4)
+        others = f" ({len(unknown)} of its {count} ids are unknown, also on lines {lines})"
+    skip = "" if len(unknown) == count else " (--skip-unknown leaves such lines out.)"
+    if not hint.endswith("?"):
+        hint += "."
+
+    return f"{path}, line {line}: no sample has the id {name!r}{others}{hint}{skip}"
+
+
+def check_labels(y: np.ndarray, source: str, similar: str = "ask") -> np.ndarray:
+    """Labels that differ in case or spaces alone: asked about, merged, or kept."""
+    counts = Counter(label for label in y if label is not None)
+    if "-1" in counts and len(counts) > 1 and any(not _is_integer(label) for label in counts):
+        raise ValueError(
+            f"{source}: {counts['-1']} samples have the label '-1' beside names; leave the label "
+            "empty where it is unknown."
+        )
+    groups: dict[str, list[str]] = {}
+    for label in counts:
+        groups.setdefault("".join(label.split()).casefold(), []).append(label)
+    twins = [sorted(g, key=lambda label: (-counts[label], label)) for g in groups.values()]
+    twins = [group for group in twins if len(group) > 1]
+    if not twins or similar == "keep":
+        return y
+    if similar == "ask":
+        said = " and ".join(f"{label!r} ({counts[label]})" for label in twins[0])
+        more = f", and {len(twins) - 1} more such labels" if len(twins) > 1 else ""
+        raise ValueError(
+            f"{source}: are {said} the same label{more}? --similar-labels merge takes them as "
+            f"{twins[0][0]!r}, --similar-labels keep as different ones."
+        )
+    same = {label: group[0] for group in twins for label in group}
+    return np.array([same.get(label, label) for label in y], dtype=object)
+
+
+def _is_integer(label: str) -> bool:
+    return label.lstrip("+-").isdigit()
+
+
+def _rows(path: Path, options: Options) -> tuple[list[tuple[int, list[str]]], tuple[str, ...]]:
+    encoding, separator, notes = text_format(path, options)
+    try:
+        with path.open(newline="", encoding=encoding) as file:
+            reader = csv.reader(file, delimiter=separator)
+            rows = [(reader.line_num, row) for row in reader if any(cell.strip() for cell in row)]
+    except (UnicodeError, csv.Error) as error:
+        raise ValueError(f"{path} is no CSV file in {encoding} ({error}).") from error
+    if not rows:
+        raise ValueError(f"{path} is empty.")
+    return rows, notes
+
+
+def _names(ids: Sequence[str]) -> dict[str, int]:
+    """Where each sample is, also by a shorter name that only it has."""
+    position: dict[str, int] = {}
+    for shorten in (lambda p: p.stem, lambda p: p.name):  # the last one wins
+        short: dict[str, int] = {}
+        for at, name in enumerate(ids):
+            key = shorten(PurePosixPath(name))
+            short[key] = -1 if key in short else at
+        position |= {key: at for key, at in short.items() if at >= 0}
+    return position | {name: at for at, name in enumerate(ids)}
+
+
+def keep_share(y: np.ndarray, share: float, *, random_state: int | None = 0) -> np.ndarray:
+    """Labels with all but a random share of each class replaced by None.
+
+    Parameters
+    ----------
+    y : ndarray of object
+        Labels, None where unknown.
+    share : float in (0, 1]
+        The share that is kept, at least one label a class.
+    random_state : int or None, default=0
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from partwise.io import keep_share
+    >>> y = np.array(["a"] * 10 + ["b"] * 3, dtype=object)
+    >>> kept = keep_share(y, 0.2)
+    >>> [int((kept == name).sum()) for name in "ab"]
+    [2, 1]
+    """
+    if not 0 < share <= 1:
+        raise ValueError(f"label_share must be in (0, 1], got {share:g}.")
+    rng = np.random.RandomState(random_state)
+    kept = np.full(len(y), None, dtype=object)
+    for label in sorted({label for label in y if label is not None}):
+        members = np.flatnonzero(y == label)
+        chosen = rng.permutation(members)[: max(1, round(share * len(members)))]
+        kept[chosen] = label
+    return kept

@@ -1,0 +1,1 @@
+"""The problem: losses, terms, maps, and the two subproblems of a factorization."""

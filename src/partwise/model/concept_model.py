@@ -1,0 +1,258 @@
+"""ConceptModel: X ≈ V Cᵀ X, the basis U = XᵀC made of samples; CF, and LCF with its locality.
+
+½ ‖X - V CᵀX‖² + λ/2 Σ_ik v_ik ‖u_k - x_i‖². The data enters through K = XXᵀ or another kernel,
+which a linear kernel never builds: K C = X (XᵀC).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+
+from partwise.backends import DataMatrix
+from partwise.backends.numeric import Array, dot64
+from partwise.model.kkt import LEAST_MISFIT
+from partwise.model.subproblems import Quadratic, Subproblem
+from partwise.model.terms import Linear, Term
+
+
+class Gram(Protocol):
+    """A kernel matrix K seen through products; plus and minus are its parts K = K⁺ - K⁻ >= 0."""
+
+    signed: bool
+    noise: float  # squared length of a concept that cancelled, relative to its samples' together
+
+    def dot(self, C: Array) -> Array: ...
+
+    def plus_dot(self, C: Array) -> Array: ...
+
+    def minus_dot(self, C: Array) -> Array: ...
+
+    def diagonal(self) -> Array: ...
+
+
+class LinearGram:
+    """K = XXᵀ, never built. For signed X: K⁺ = X⁺X⁺ᵀ + X⁻X⁻ᵀ, K⁻ = X⁺X⁻ᵀ + X⁻X⁺ᵀ."""
+
+    def __init__(self, data: DataMatrix, positive: DataMatrix | None, negative: DataMatrix | None):
+        self.data, self.positive, self.negative = data, positive, negative
+        self.signed = negative is not None
+        self.noise = float(np.finfo(data.dtype).eps)  # half the digits of XᵀC
+
+    def dot(self, C: Array) -> Array:
+        return self.data.dot(self.data.tdot(C))
+
+    def plus_dot(self, C: Array) -> Array:
+        if self.positive is None or self.negative is None:
+            return self.dot(C)
+        plus, minus = self.positive, self.negative
+        return plus.dot(plus.tdot(C)) + minus.dot(minus.tdot(C))
+
+    def minus_dot(self, C: Array) -> Array:
+        if self.positive is None or self.negative is None:
+            return np.zeros((1, 1), C.dtype)
+        plus, minus = self.positive, self.negative
+        return plus.dot(minus.tdot(C)) + minus.dot(plus.tdot(C))
+
+    def diagonal(self) -> Array:
+        return np.asarray(self.data.row_sq_norms(), dtype=self.data.dtype)
+
+
+class DenseGram:
+    """A kernel matrix that has been computed."""
+
+    def __init__(self, K: Array) -> None:
+        self.K = K
+        self.signed = bool((K < 0).any())
+        self.positive = np.maximum(K, 0) if self.signed else K
+        self.noise = 256 * float(np.finfo(K.dtype).eps)  # all but two of the digits of CᵀKC
+
+    def dot(self, C: Array) -> Array:
+        return self.K @ C
+
+    def plus_dot(self, C: Array) -> Array:
+        return self.positive @ C
+
+    def minus_dot(self, C: Array) -> Array:
+        if not self.signed:
+            return np.zeros((1, 1), C.dtype)
+        return self.positive @ C - self.K @ C
+
+    def diagonal(self) -> Array:
+        return np.diag(self.K)
+
+
+class Weights(Subproblem):
+    """The subproblem in C: ½ tr(CᵀKC H) - (1+λ)⟨KV, C⟩, H = VᵀV + λ diag(Vᵀ1).
+
+    K C is kept from one half-step to the next (`ConceptModel.product`), so that a gradient costs
+    one product with K, and one iteration with a single gradient two.
+    """
+
+    kind = "frobenius"
+    descends = True
+
+    def __init__(self, model: ConceptModel, V: Array, H: Array) -> None:
+        self.model, self.V, self.H = model, V, H
+        self.factor = 1 + model.locality
+        self.exponent = 0.5 if model.gram.signed else 1.0
+        lam, a = model.locality, model.a
+        self.constant = model.constant + 0.5 * lam * float(a @ V.sum(axis=1))
+
+    def split(self, C: Array) -> tuple[Array, Array]:
+        gram = self.model.gram
+        if not gram.signed:
+            return self.factor * gram.dot(self.V), self.model.product(C) @ self.H
+        CH = C @ self.H
+        neg = self.factor * gram.plus_dot(self.V) + gram.minus_dot(CH)
+        pos = self.factor * gram.minus_dot(self.V) + gram.plus_dot(CH)
+        return neg, pos
+
+    def value(self, C: Array) -> float:
+        KC = self.model.product(C)
+        return 0.5 * dot64(KC, C @ self.H) - self.factor * dot64(KC, self.V) + self.constant
+
+    def descend(self, C: Array, steps: int) -> Array:
+        """Accelerated projected gradients; K times an extrapolated point is extrapolated too."""
+        size = self.model.bound(C.shape[0], C.dtype) * float(np.linalg.norm(self.H, 2))
+        if size == 0:
+            return C
+        goal = self.factor * self.model.gram.dot(self.V)
+        KC = self.model.product(C)
+        Y, KY, momentum = C, KC, 1.0
+        for _ in range(steps):
+            new = np.maximum(Y - (KY @ self.H - goal) / C.dtype.type(size), 0)
+            Knew = self.model.product(new)
+            following = (1 + np.sqrt(4 * momentum**2 + 1)) / 2
+            weight = C.dtype.type((momentum - 1) / following)
+            Y, KY = new + weight * (new - C), Knew + weight * (Knew - KC)
+            C, KC, momentum = new, Knew, following
+        return C
+
+
+class Codes(Quadratic):
+    """The subproblem in V, with the signed parts of the products for a multiplicative step."""
+
+    def __init__(self, *args: Any, parts: Any = None, **kw: Any) -> None:
+        super().__init__(*args, **kw)
+        self.parts = parts
+        if parts is not None:
+            self.exponent = 0.5
+
+    def halves(self, Z: Array) -> tuple[Array, Array]:
+        if self.parts is None:
+            return super().halves(Z)
+        plus, minus, G_plus, G_minus = self.parts
+        return plus + Z @ G_minus, minus + Z @ G_plus
+
+    def split(self, Z: Array) -> tuple[Array, Array]:
+        neg, pos = self.halves(Z)
+        for term in self.terms:
+            pos = pos + term.split(Z)[1]
+        return neg, pos
+
+
+class ConceptModel:
+    """Objective and the two subproblems ("V" is V, "U" is C) of CF and LCF."""
+
+    unit = False
+
+    def __init__(
+        self, gram: Gram, locality: float = 0.0, *, balance: bool = False, sweeps: int = 1
+    ) -> None:
+        self.gram, self.locality = gram, locality
+        self.balance = balance and not locality
+        self.a = gram.diagonal()
+        self.constant = 0.5 * float(self.a.sum(dtype=np.float64))
+        self.size = self.constant  # the loss of V = 0
+        self.eps = float(np.finfo(self.a.dtype).eps)
+        self.least = LEAST_MISFIT["frobenius"]
+        self.sweeps = sweeps  # on V
+        self._bound: float | None = None
+        self._known: tuple[Array, Array] | None = None
+
+    def bound(self, n: int, dtype: Any) -> float:
+        """‖K‖₂ from a few power steps, with room above."""
+        if self._bound is None:
+            v = np.random.RandomState(0).uniform(size=(n, 1)).astype(dtype)
+            size = 0.0
+            for _ in range(15):
+                v = self.gram.dot(v / np.linalg.norm(v))
+                size = float(np.linalg.norm(v))
+            self._bound = 1.05 * size
+        return self._bound
+
+    def product(self, C: Array) -> Array:
+        """K C, remembered for the last C; zero for a concept whose samples cancel.
+
+        Of such a concept, the mean of centred samples say, rounding is all that is left. Lengths
+        moved into V, or codes that fit it, would make that as large as X.
+        """
+        if self._known is None or self._known[0] is not C:
+            KC = self.gram.dot(C)
+            if self.gram.signed:
+                most = np.square(np.sqrt(np.maximum(self.a, 0)) @ C)
+                KC = KC * (np.abs((C * KC).sum(axis=0)) > self.gram.noise * most)
+            self._known = (C, KC)
+        return self._known[1]
+
+    def subproblem(self, side: str, V: Array, C: Array) -> Weights | Codes:
+        """The problem in V or, for "U", in C."""
+        return self.codes(C) if side == "V" else self.weights(V)
+
+    def weights(self, V: Array) -> Weights:
+        """The problem in C."""
+        H = V.T @ V
+        H[np.diag_indices_from(H)] += self.locality * V.sum(axis=0)
+        return Weights(self, V, H)
+
+    def codes(self, C: Array) -> Codes:
+        """The problem in V."""
+        lam = self.locality
+        KC = self.product(C)
+        G = C.T @ KC
+        parts = None
+        if self.gram.signed:
+            plus, minus = self.gram.plus_dot(C), self.gram.minus_dot(C)
+            parts = ((1 + lam) * plus, (1 + lam) * minus, C.T @ plus, C.T @ minus)
+        return code_problem(self.a, KC, G, lam, sweeps=self.sweeps, parts=parts)
+
+    def value(self, V: Array, C: Array) -> float:
+        return self.codes(C).value(V)
+
+    def exact_value(self, V: Array, C: Array, about: float = np.inf) -> float:
+        return self.value(V, C)
+
+    def normalize(self, V: Array, C: Array) -> tuple[Array, Array]:
+        """Basis vectors of length one, if asked for and V and C share a free scale.
+
+        One long column of V would shorten the gradient steps of all columns of C.
+        """
+        if not self.balance:
+            return V, C
+        KC = self.product(C)
+        lengths = np.sqrt(np.maximum((C * KC).sum(axis=0), 0))
+        lengths = np.where(lengths > 0, lengths, 1).astype(C.dtype)
+        C = C / lengths
+        self._known = (C, KC / lengths)
+        return V * lengths, C
+
+    feasible = normalize
+
+    def fit_scale(self, V: Array, C: Array) -> Array:
+        """V times the scalar that fits X best."""
+        KC = self.product(C)
+        fit, size = dot64(KC, V), dot64(V.T @ V, C.T @ KC)
+        return V * V.dtype.type(fit / size) if fit > 0 and size > 0 else V
+
+
+def code_problem(
+    a: Array, KC: Array, G: Array, locality: float, *, sweeps: int = 1, parts: Any = None
+) -> Codes:
+    """The subproblem in V for samples with ‖x‖² = a and products KC = X U, G = UᵀU."""
+    terms: list[Term] = []
+    if locality:  # λ/2 (‖x_i‖² + ‖u_k‖²); the -2 x·u part is in (1 + λ) KC
+        terms.append(Linear((0.5 * locality * (a[:, None] + np.diag(G))).astype(KC.dtype)))
+    constant = 0.5 * float(a.sum(dtype=np.float64))
+    return Codes((1 + locality) * KC, G, terms=terms, constant=constant, sweeps=sweeps, parts=parts)

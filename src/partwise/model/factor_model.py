@@ -1,0 +1,313 @@
+"""FactorModel: the objective of X ≈ V S Uᵀ with V = A Z, and its two subproblems."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from partwise.backends import DataMatrix, arrays
+from partwise.backends.arrays import StandardArray as Array
+from partwise.backends.arrays import namespace, spread
+from partwise.backends.mixed_rows import MixedData
+from partwise.backends.numeric import floor, ratio
+from partwise.knowledge.labels import SharedRows
+from partwise.knowledge.probabilities import MixedRows
+from partwise.model.kkt import LEAST_MISFIT
+from partwise.model.loss_context import Half, Samples, Seen
+from partwise.model.losses import Loss
+from partwise.model.maps import Smoothing
+from partwise.model.subproblems import Subproblem
+from partwise.model.terms import Place, Price, Term, UnitLength
+
+
+@dataclass(frozen=True)
+class Held:
+    """Entries of U that are known.
+
+    Attributes
+    ----------
+    values, known : (p, k) arrays
+        What they are, and one where there is one.
+    columns : (k,) array
+        One for a part of which nothing is known, else zero.
+    """
+
+    values: Array
+    known: Array
+    columns: Array
+
+    def project(self, U: Array) -> Array:
+        """U with what is known in its place."""
+        return namespace(U).where(self.known > 0, self.values, U)
+
+
+class FactorModel:
+    """loss(X, A Z S Uᵀ) + terms_V(Z) + terms_U(U), Z >= 0, U >= 0.
+
+    Parameters
+    ----------
+    data : DataMatrix
+    loss : Loss
+    rows : SharedRows, MixedRows or None
+        The map A: samples that share a row of Z, or mix several. None: each has its own.
+    weights : (n,) array or None
+        Sample weights γ of the loss.
+    smoothing : float
+        δ of S.
+    terms_V, terms_U : sequences of Term
+        Already written for Z and U.
+    unit : bool
+        Hold each column of U at length one (Frobenius) or sum one (KL). Penalties on V are then
+        those of V with the lengths of U moved into it, which is the same problem without a
+        constraint: the U-step pays for length, and `normalize` moves it over without changing the
+        objective.
+    held : (p, k) array or None
+        Entries of U that are known, NaN where one is free.
+    project : mapping
+        For "V" or "U" the projection to a set that the factor stays in.
+    sweeps : (int, int)
+        Coordinate sweeps that a product is worth, on V and on U.
+    """
+
+    def __init__(
+        self,
+        data: DataMatrix,
+        loss: Loss,
+        *,
+        rows: SharedRows | MixedRows | None = None,
+        weights: NDArray[Any] | None = None,
+        smoothing: float = 0.0,
+        terms_V: Sequence[Term] = (),
+        terms_U: Sequence[Term] = (),
+        unit: bool = False,
+        held: NDArray[Any] | None = None,
+        project: Mapping[str, Callable[[Array], Array]] | None = None,
+        sweeps: tuple[int, int] = (1, 1),
+    ) -> None:
+        loss = loss.prepared(data)
+        self.data, self.loss = data, loss
+        self.weights = None if weights is None else data.rows(weights)
+        self.rows = None if rows is None or rows.is_identity else rows
+        self.S, self.unit = Smoothing(smoothing), unit
+        self.d: Array | None = None
+        self.R, mixing = data, None
+        if weights is not None or self.rows is not None:
+            n = data.shape[0]
+            self.R = self._gathered(weights)
+            d = np.ones(n) if weights is None else weights
+            d = (d if self.rows is None else self.rows.reduce(d)).astype(data.dtype)
+            self.d = self.R.rows(d)
+        if isinstance(self.rows, MixedRows):
+            mixing = self.rows.gram(weights).astype(data.dtype)
+        if self.R.lack is not None and self.R.lack.d is not None:
+            self.d = self.R.lack.d
+        self.terms: dict[str, list[Term]] = {"V": [], "U": []}
+        for side, terms in (("V", terms_V), ("U", terms_U)):
+            for term in terms:
+                self.add_term(side, term)
+        self.constant = loss.constant(data, self.weights)
+        counts = None
+        if self.rows is not None:
+            counts = self.R.rows(self.rows.counts.astype(data.dtype))
+        samples = Samples(data, self.weights, self.rows, counts)
+        self.seen = Seen(self.R, self.d, self.S, self.constant, samples, mixing)
+        self.size = loss.size(data, self.weights)
+        self.eps = float(np.finfo(data.dtype).eps)
+        self.least = LEAST_MISFIT[loss.kind]
+        self.sweeps = {"V": sweeps[0], "U": sweeps[1]}
+        self.project = dict(project or {})
+        self.held = None if held is None else self._hold(held)
+
+    def _gathered(self, weights: NDArray[Any] | None) -> DataMatrix:
+        """AᵀΓX."""
+        data, n = self.data, self.data.shape[0]
+        if isinstance(self.rows, MixedRows):  # it has what losses ask for, and no more
+            heavy = data if weights is None else data.weighted(weights, None, n)
+            return MixedData(heavy, self.rows)  # type: ignore[return-value]
+        if self.rows is None:
+            return data.weighted(weights, None, n)
+        return data.weighted(weights, self.rows.index, self.rows.n_rows)
+
+    @property
+    def newton_sides(self) -> str:
+        """The factors that second-order sweeps can move: they cannot hold an entry."""
+        return self.R.newton_sides if self.held is None else self.R.newton_sides.replace("U", "")
+
+    def _hold(self, values: NDArray[Any]) -> Held:
+        known = ~np.isnan(values)
+        parts = (np.where(known, values, 0), known, ~known.any(axis=0))
+        held = Held(*(self.data.small(a.astype(self.data.dtype)) for a in parts))
+        self.project["U"] = held.project
+        return held
+
+    # -- terms ------------------------------------------------------------------------------
+
+    def add_term(self, side: str, term: Term) -> None:
+        """One more term on Z ("V") or U, brought to where that factor lives."""
+        move = self.R.rows if side == "V" else self.R.small
+        self.terms[side].append(term.placed(Place(move, self.R.operator, self.data.dtype)))
+
+    def penalty(self, side: str, Z: Array, U: Array) -> float:
+        """The terms on one factor."""
+        return sum(term.value(Z if side == "V" else U) for term in self.terms[side])
+
+    def lengths(self, U: Array) -> Array:
+        """Length (Frobenius) or sum (KL) of each column of U; ones without the constraint."""
+        if not self.unit or (self.S.delta and self.held is not None):
+            return arrays.ones(U, U.shape[1])
+        length = column_lengths(U, self.loss.unit_norm, common=self.S.delta > 0)
+        if self.held is None:
+            return length
+        return length * self.held.columns + (1 - self.held.columns)  # known parts: as they are
+
+    def length_price(self, Z: Array) -> UnitLength:
+        """What longer columns of U cost: the terms on V with these lengths in it."""
+        prices = [self._price(term, Z) for term in self.terms["V"]]
+        free = None if self.held is None else self.held.columns
+        return UnitLength(prices, self.lengths, self.loss.unit_norm, free)
+
+    def _price(self, term: Term, Z: Array) -> Price:
+        """By Euler a term of degree q costs Σ ⟨z_k, ∇_k⟩ l^q/q; others at most their bound."""
+        q = term.degree
+        if q == 1 or q == 2:
+            price = self._alike(arrays.column_sums64(term.gradient(Z) * Z))
+            nothing = namespace(price).zeros_like(price)
+            first, second = (price, nothing) if q == 1 else (nothing, price)
+            return Price(first, second, lambda lengths: (price * lengths**q).sum() / q)
+        linear, ridge = term.bound(Z).about_zero(Z)
+        first = self._alike(arrays.column_sums64(linear * Z))
+        second = self._alike(arrays.column_sums64(ridge * Z * Z))
+        return Price(first, second, lambda lengths: term.value(Z * arrays.cast(lengths, Z.dtype)))
+
+    def _alike(self, price: Array) -> Array:
+        """S mixes the columns, so only their common scale is free: all pay alike."""
+        return _common(price) if self.S.delta else price
+
+    def _half(self, side: str, Z: Array, U: Array) -> Half:
+        if side == "V":
+            return Half(self.terms["V"], lambda: self.penalty("U", Z, U), self.sweeps["V"])
+        free = self.held is None
+        if self.unit:
+            return Half([*self.terms["U"], self.length_price(Z)], None, self.sweeps["U"], free)
+        return Half(self.terms["U"], lambda: self.penalty("V", Z, U), self.sweeps["U"], free)
+
+    # -- what the loop asks for -------------------------------------------------------------
+
+    def subproblem(self, side: str, Z: Array, U: Array) -> Subproblem:
+        """The problem in one factor ("V" or "U") with the other fixed."""
+        return self.subproblems(side, [(Z, U)])[0]
+
+    def subproblems(self, side: str, points: Sequence[tuple[Array, Array]]) -> Sequence[Subproblem]:
+        """Those of several starts, by one wide product with X where the loss allows it."""
+        halves = [self._half(side, Z, U) for Z, U in points]
+        subs = self.loss.subproblems(self.seen, side, points, halves)
+        for sub in subs:
+            sub.project = self.project.get(side)
+            sub.held = self.held.known if side == "U" and self.held is not None else None
+        return subs
+
+    def expect(self, side: str, Z: Array, U: Array) -> None:
+        """This subproblem is likely to be asked for next: a back end may prepare its product."""
+        if not self.S.delta:  # or the factor that is multiplied will be another
+            self.R.expect("dot" if side == "V" else "tdot", U if side == "V" else Z)
+
+    def value(self, Z: Array, U: Array) -> float:
+        """The objective."""
+        scaled = Z * self.lengths(U) if self.unit and self.terms["V"] else Z
+        penalty = self.penalty("V", scaled, U) + self.penalty("U", Z, U)
+        return self.loss.value(self.seen, Z, U) + penalty
+
+    def normalize(self, Z: Array, U: Array) -> tuple[Array, Array]:
+        """Unit columns of U, lengths moved into Z; a column of zeros gives its Z up."""
+        if not self.unit:
+            return Z, U
+        if self.held is None:
+            moved = unit_columns(Z, U, self.loss.unit_norm, common=self.S.delta > 0)
+        else:
+            length = self.lengths(U)
+            length = namespace(length).where(length > 0, length, 1.0)
+            moved = Z * length, self.held.project(U / length)
+        if self.seen.last.at(Z, U) is not None:
+            self.seen.last.rescale((Z, U), moved, self.lengths(U))
+        return moved
+
+    def feasible(self, Z: Array, U: Array) -> tuple[Array, Array]:
+        """A start that keeps the constraints, which no step leaves.
+
+        Nothing moves a part where no sample saw the feature: it is zero there.
+        """
+        if self.R.lack is not None:
+            U = U * self.R.lack.seen_columns
+        Z, U = (self.project.get(side, _same)(F) for side, F in (("V", Z), ("U", U)))
+        return self.normalize(Z, U)
+
+    def fit_scale(self, V: Array, U: Array, *, anyway: bool = False) -> Array:
+        """V times the scalar that fits X best, where the unit constraint pins the scale of U."""
+        if not self.unit and not anyway:
+            return V
+        B = self.S(U)
+        fit = arrays.vdot(B, self.data.filled().tdot(V))
+        size = arrays.vdot(V.T @ V, B.T @ B)
+        return V * (fit / size) if fit > 0 and size > 0 else V
+
+    def exact_value(self, Z: Array, U: Array, about: float = np.inf) -> float:
+        """The objective without cancellation where the fit is nearly perfect.
+
+        ``about`` is what it is known to be nearly: a pass over X less.
+        """
+        # sums over X have errors of about eps times its size: a millionth of the value at most
+        cancels = np.inf if self.loss.careful else 1e6 * self.eps * self.size
+        value = about if about <= 0.5 * cancels else self.value(Z, U)
+        if value <= cancels:
+            loss = self.loss.exact(self.data, self.weights, self.expand(Z), self.S(U))
+            if loss is not None:
+                value = loss + self.penalty("V", Z, U) + self.penalty("U", Z, U)
+            elif value == about:
+                value = self.value(Z, U)
+        return max(value, 0.0)
+
+    def reduce(self, V: Array) -> Array:
+        """A start for Z: the mean of V over the samples that share a row, as they are weighted."""
+        if self.rows is None:
+            return V
+        mean = self.data.mean_rows(self.rows, V)
+        if self.weights is None or self.d is None:
+            return mean
+        sums = self.data.mean_rows(self.rows, V * arrays.cast(self.weights, V.dtype)[:, None])
+        weighted = sums * ratio(self.seen.samples.counts, self.d)[:, None]
+        return namespace(mean).where(self.d[:, None] > 0, weighted, mean)
+
+    def expand(self, Z: Array) -> Array:
+        """V = A Z."""
+        return Z if self.rows is None else self.data.expand_rows(self.rows, Z)
+
+
+def _same(F: Array) -> Array:
+    return F
+
+
+def _common(lengths: Array) -> Array:
+    return namespace(lengths).full_like(lengths, lengths.mean())
+
+
+def column_lengths(U: Array, norm: int, *, common: bool = False) -> Array:
+    """‖u_k‖₂ (norm 2) or Σ_j u_jk (norm 1); their mean (quadratic or plain) if ``common``."""
+    if norm == 1:
+        sums = U.sum(axis=0)
+        return _common(sums) if common else sums
+    squares = (U * U).sum(axis=0)
+    return namespace(U).sqrt(_common(squares) if common else squares)
+
+
+def unit_columns(Z: Array, U: Array, norm: int, *, common: bool = False) -> tuple[Array, Array]:
+    """Columns of U of length one, Z takes the factor; a column of zeros becomes constant."""
+    length = column_lengths(U, norm, common=common)
+    if isinstance(U, np.ndarray) and arrays.to_numpy(length).min(initial=1) >= floor(U.dtype):
+        return Z * length, U / length
+    fallback = 1.0 / (U.shape[0] if norm == 1 else np.sqrt(U.shape[0]))
+    U = namespace(U).where(length > 0, ratio(U, spread(length, U)), float(fallback))
+    return Z * length, U

@@ -1,0 +1,136 @@
+"""The loss that outliers do not rule: the sum of the lengths of residuals."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from partwise.backends import DataMatrix, arrays
+from partwise.backends.arrays import StandardArray as Array
+from partwise.backends.arrays import namespace
+from partwise.model.loss_context import Half, Samples, Seen
+from partwise.model.losses import Frobenius, beside_products
+from partwise.model.subproblems import Quadratic
+
+#: ε as a share of the mean length of a sample.
+SMOOTH = 1e-3
+
+
+class Reweighted(Quadratic):
+    """The weighted squares that are not below the sum of lengths, and equal at the current point.
+
+    √(r² + ε²) <= ½ (r² + ε²)/s + ½ s with equality at r² + ε² = s²: samples of weight 1/s in a
+    Frobenius loss. `value` is that of the loss itself.
+    """
+
+    local = True
+    measures_change = False
+
+    def __init__(self, C: Array, G: Array, evaluate: Callable[[Array], float], **rest: Any) -> None:
+        super().__init__(C, G, **rest)
+        self.evaluate = evaluate
+
+    def value(self, Z: Array) -> float:
+        total = self.evaluate(Z) + sum(term.value(Z) for term in self.terms)
+        return total if self.others is None else total + self.others()
+
+    def change(self, new: Array, old: Array) -> float:
+        return self.value(new) - self.value(old)
+
+
+class RowLengths(Frobenius):
+    """Σ_i γ_i √(‖x_i - y_i‖² + ε²), the smoothed L21 norm (Kong, Ding & Huang 2011).
+
+    Each half-step is a Frobenius problem in which a sample has the weight γ_i over its value here,
+    so that every term and step serves it, and every step that descends there descends here.
+
+    Parameters
+    ----------
+    epsilon : float or None
+        ε; None: a thousandth of the mean length of a sample.
+    """
+
+    careful = True  # a root: what cancels in one sample is not small beside the sum
+    degree = 1.0  # type: ignore[assignment]
+
+    def __init__(self, epsilon: float | None = None) -> None:
+        self.given, self.epsilon = epsilon, epsilon or 1.0
+        self._last: tuple[Array, Array] | None = None  # U and X B: both half-steps ask for it
+
+    def prepared(self, data: DataMatrix) -> RowLengths:
+        loss = copy.copy(self)
+        if loss.given is None:
+            squares = data.row_sq_norms()
+            loss.epsilon = SMOOTH * float(namespace(squares).sqrt(squares).mean()) or 1.0
+        return loss
+
+    def size(self, data: DataMatrix, weights: Array | None) -> float:
+        return self._total(data.row_sq_norms(), weights)
+
+    def exact(self, data: DataMatrix, weights: Array | None, V: Array, B: Array) -> float:
+        return self._total(data.row_sq_residuals(V, B), weights)
+
+    def value(self, seen: Seen, Z: Array, U: Array) -> float:
+        B = seen.S(U)
+        who = seen.samples
+        squares = self._squares(who, who.expand(Z), self._product(seen, U, B), B)
+        return self._total(squares, who.weights)
+
+    def subproblems(
+        self, seen: Seen, side: str, points: Sequence[tuple[Array, Array]], halves: Sequence[Half]
+    ) -> list[Quadratic]:
+        return [
+            (self._codes if side == "V" else self._basis)(seen, Z, U, half)
+            for (Z, U), half in zip(points, halves, strict=True)
+        ]
+
+    def _codes(self, seen: Seen, Z: Array, U: Array, half: Half) -> Reweighted:
+        B, who = seen.S(U), seen.samples
+        product = self._product(seen, U, B)
+        weights = self._weights(who, who.expand(Z), product, B)
+
+        def evaluate(Z: Array) -> float:
+            return self._total(self._squares(who, who.expand(Z), product, B), who.weights)
+
+        beside = beside_products(seen, "V", half) | {"d": who.reduce(weights[:, None])[:, 0]}
+        C = who.reduce(weights[:, None] * product)
+        return Reweighted(C, B.T @ B, evaluate, **beside)
+
+    def _basis(self, seen: Seen, Z: Array, U: Array, half: Half) -> Reweighted:
+        B, who = seen.S(U), seen.samples
+        V = who.expand(Z)
+        weights = self._weights(who, V, self._product(seen, U, B), B)
+        F = seen.S(V)
+        heavy = F * weights[:, None]
+
+        def evaluate(U: Array) -> float:
+            return self.value(seen, Z, U)
+
+        C = who.data.tdot(heavy)
+        return Reweighted(C, F.T @ heavy, evaluate, **beside_products(seen, "U", half))
+
+    def _product(self, seen: Seen, U: Array, B: Array) -> Array:
+        """X B, made once for each U."""
+        if self._last is None or self._last[0] is not U:
+            self._last = U, seen.samples.data.dot(B)
+        return self._last[1]
+
+    def _squares(self, who: Samples, V: Array, product: Array, B: Array) -> Array:
+        """‖x_i - B v_i‖² in float64, from X B; where that has too few digits, entry by entry."""
+        if arrays.numpy_dtype(V.dtype).itemsize < 8 and who.data.density == 1:
+            return who.data.row_sq_residuals(V, B)
+        V, product, G = (arrays.float64(a) for a in (V, product, B.T @ B))
+        found = who.squares + ((V @ G - 2 * product) * V).mean(axis=1) * float(V.shape[1])
+        return namespace(found).maximum(found, 0)
+
+    def _weights(self, who: Samples, V: Array, product: Array, B: Array) -> Array:
+        """What a sample counts in the Frobenius problem."""
+        squares = self._squares(who, V, product, B)
+        lengths = namespace(squares).sqrt(squares + self.epsilon**2)
+        weights = 1.0 / lengths if who.weights is None else who.weights / lengths
+        return arrays.cast(weights, who.data.dtype)
+
+    def _total(self, squares: Array, weights: Array | None) -> float:
+        lengths = namespace(squares).sqrt(squares + self.epsilon**2)
+        return float(lengths.sum() if weights is None else lengths @ weights)

@@ -1,0 +1,340 @@
+"""The loss between X and Y = V S Uᵀ: what it is worth, and how each half-step looks.
+
+A loss turns products of the data with one factor into a subproblem in the other. All it knows of a
+problem is `Seen`. With B = U S and F = V S, Y = V Bᵀ = F Uᵀ.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from partwise.backends import DataMatrix
+from partwise.backends.arrays import StandardArray as Array
+from partwise.backends.arrays import (
+    column_blocks,
+    column_sums64,
+    namespace,
+    side_by_side,
+)
+from partwise.backends.numeric import dot64
+from partwise.model.loss_context import Half, Seen
+from partwise.model.subproblems import (
+    Divergence,
+    Filled,
+    Free,
+    Mixed,
+    Quadratic,
+    Signed,
+    Subproblem,
+    Sweeps,
+)
+
+#: β of each name; "l21" (`engine.robust`) is squares of which each sample's weight follows its fit.
+NAMES = {"frobenius": 2.0, "kullback-leibler": 1.0, "itakura-saito": 0.0, "l21": 2.0}
+
+
+class Loss(ABC):
+    """A loss with its two subproblems.
+
+    Attributes
+    ----------
+    beta : float
+        β of the divergence.
+    kind : str
+        "frobenius" or "divergence": which subproblem it makes.
+    unit_norm : int
+        The norm of a column of U that goes with it: ‖u‖₂ = 1 or Σu = 1.
+    careful : bool
+        Whether a value has to be summed by `exact` however large it is.
+    """
+
+    beta: float
+    kind: str
+    unit_norm: int
+    careful: bool = False
+
+    @property
+    def degree(self) -> float:
+        """q where the loss of s X and s Y is s^q that of X and Y."""
+        return self.beta
+
+    def prepared(self, data: DataMatrix) -> Loss:
+        """The same with what it takes from the data."""
+        return self
+
+    @abstractmethod
+    def constant(self, data: DataMatrix, weights: Array | None) -> float:
+        """What does not depend on the factors."""
+
+    def size(self, data: DataMatrix, weights: Array | None) -> float:
+        """What a value is compared with to say how good a fit is; 0 where nothing is known."""
+        return 0.0
+
+    def exact(self, data: DataMatrix, weights: Array | None, V: Array, B: Array) -> float | None:
+        """The loss summed entry by entry, for fits so good that sums over all of X cancel.
+
+        None where `value` is that already, or nothing better is known.
+        """
+        return None
+
+    @abstractmethod
+    def value(self, seen: Seen, Z: Array, U: Array) -> float:
+        """The loss at (Z, U)."""
+
+    @abstractmethod
+    def subproblem(self, seen: Seen, side: str, Z: Array, U: Array, half: Half) -> Subproblem:
+        """The problem in one factor ("V" or "U") with the other fixed."""
+
+    def subproblems(
+        self, seen: Seen, side: str, points: Sequence[tuple[Array, Array]], halves: Sequence[Half]
+    ) -> Sequence[Subproblem]:
+        """Those of several starts."""
+        pairs = zip(points, halves, strict=True)
+        return [self.subproblem(seen, side, Z, U, half) for (Z, U), half in pairs]
+
+
+def beta_of(beta_loss: str | float) -> float:
+    """β of a loss name or number."""
+    return NAMES[beta_loss] if isinstance(beta_loss, str) else float(beta_loss)
+
+
+def make_loss(beta_loss: str | float) -> Loss:
+    """The loss object of a scikit-learn ``beta_loss``."""
+    beta = beta_of(beta_loss)
+    if beta == 2:
+        return Frobenius()
+    return KullbackLeibler() if beta == 1 else Beta(beta)
+
+
+def _total(rows: Array, weights: Array | None) -> float:
+    return float(rows.sum() if weights is None else rows @ weights)
+
+
+class Frobenius(Loss):
+    """½ ‖X - Y‖²."""
+
+    #: The subproblem in each factor.
+    kinds: Mapping[str, type[Quadratic]] = {"V": Quadratic, "U": Quadratic}
+
+    beta = 2.0
+    kind = "frobenius"
+    unit_norm = 2
+
+    def constant(self, data: DataMatrix, weights: Array | None) -> float:
+        return 0.5 * _total(data.row_sq_norms(), weights)
+
+    def size(self, data: DataMatrix, weights: Array | None) -> float:
+        """The loss of Y = 0: what a value is compared with."""
+        return self.constant(data, weights)
+
+    def exact(self, data: DataMatrix, weights: Array | None, V: Array, B: Array) -> float:
+        return 0.5 * _total(data.row_sq_residuals(V, B), weights)
+
+    def value(self, seen: Seen, Z: Array, U: Array) -> float:
+        return self.subproblem(seen, "U", Z, U, Half()).value(U)
+
+    def subproblem(self, seen: Seen, side: str, Z: Array, U: Array, half: Half) -> Quadratic:
+        return self.subproblems(seen, side, [(Z, U)], [half])[0]
+
+    def subproblems(
+        self, seen: Seen, side: str, points: Sequence[tuple[Array, Array]], halves: Sequence[Half]
+    ) -> list[Quadratic]:
+        """Those of several starts: one product with X that is as wide as all together."""
+        fixed = [seen.S(U if side == "V" else Z) for Z, U in points]
+        if seen.R.lack is not None:
+            return [
+                self._filled(seen, side, F, at[0 if side == "V" else 1], half)
+                for F, at, half in zip(fixed, points, halves, strict=True)
+            ]
+        product = seen.R.dot if side == "V" else seen.R.tdot
+        Cs = column_blocks(product(side_by_side(fixed)), [F.shape[1] for F in fixed])
+        if side == "V" and seen.mixing is not None:
+            return [
+                Mixed(C, _gram(seen, side, F), seen.mixing, Z, **beside_products(seen, side, half))
+                for C, F, (Z, _), half in zip(Cs, fixed, points, halves, strict=True)
+            ]
+        return [
+            self.kinds[side](C, _gram(seen, side, F), **beside_products(seen, side, half))
+            for C, F, half in zip(Cs, fixed, halves, strict=True)
+        ]
+
+    def _filled(self, seen: Seen, side: str, F: Array, at: Array, half: Half) -> Filled:
+        """The problem in the factor that is ``at``, F the other with S, where entries lack."""
+        gaps = seen.R.half(side, F, at)  # type: ignore[attr-defined]
+        return Filled(gaps, _gram(seen, side, F), **beside_products(seen, side, half))
+
+
+def _gram(seen: Seen, side: str, F: Array) -> Array:
+    if side == "V" or seen.d is None:
+        return F.T @ F
+    return F.T @ (F * seen.d[:, None] if seen.mixing is None else seen.mixing @ F)
+
+
+def beside_products(seen: Seen, side: str, half: Half) -> dict[str, Any]:
+    """What a quadratic has beside its products."""
+    return {
+        "d": seen.d if side == "V" else None,
+        "terms": half.terms,
+        "constant": seen.constant,
+        "others": half.others,
+        "sweeps": half.sweeps,
+    }
+
+
+class SignedFrobenius(Frobenius):
+    """½ ‖X - Y‖² of X and U with signs, V >= 0."""
+
+    kinds = {"V": Signed, "U": Free}
+
+
+class KullbackLeibler(Loss):
+    """Σ x log(x/y) - x + y."""
+
+    beta = 1.0
+    kind = "divergence"
+    unit_norm = 1
+
+    def constant(self, data: DataMatrix, weights: Array | None) -> float:
+        return _total(data.row_xlogx() - data.row_sums(), weights)
+
+    def size(self, data: DataMatrix, weights: Array | None) -> float:
+        """½ Σ x: near a fit the loss is ½ Σ (x - y)²/y, so that its share is a squared misfit."""
+        return 0.5 * _total(data.row_sums(), weights)
+
+    def exact(self, data: DataMatrix, weights: Array | None, V: Array, B: Array) -> float | None:
+        rows = data.row_divergences(V, B)
+        return None if rows is None else _total(rows, weights)
+
+    def value(self, seen: Seen, Z: Array, U: Array, side: str = "V") -> float:
+        """The loss, from a pass whose product the step on ``side`` can use next."""
+        last = seen.last.at(Z, U)
+        both = seen.R.kl_tdot_log(seen.S(Z), U) if last is None and side == "U" else None
+        if both is not None:
+            last = seen.last.keep(Z, U, both[1], both[0], "U")
+        elif last is None:
+            product, xlogy = seen.R.kl_dot(Z, seen.S(U))
+            last = seen.last.keep(Z, U, float(xlogy.sum()), product)
+        sum_y = float(column_sums64(Z, seen.d) @ column_sums64(seen.S(U)))
+        if seen.R.lack is not None:
+            at = U if side == "V" else Z
+            sum_y -= dot64(at, self._lacking(seen, side, Z, U))
+        return seen.constant + sum_y - last.total
+
+    def _lacking(self, seen: Seen, side: str, Z: Array, U: Array) -> Array:
+        """What gaps take off the cost of the factor that is not ``side``: E B or EᵀF."""
+        lack = seen.R.lack
+        assert lack is not None
+        return lack.sums("U", Z, seen.S(Z)) if side == "V" else lack.sums("V", U, seen.S(U))
+
+    def _seen_cost(self, seen: Seen, side: str, Z: Array, U: Array, cost: Array) -> Array:
+        """The cost of the factor that is not ``side``, row by row where entries have gaps."""
+        if seen.R.lack is None:
+            return cost
+        less = cost - self._lacking(seen, side, Z, U)
+        return namespace(less).maximum(less, 0)
+
+    def subproblem(self, seen: Seen, side: str, Z: Array, U: Array, half: Half) -> Divergence:
+        return self._codes(seen, Z, U, half) if side == "V" else self._basis(seen, Z, U, half)
+
+    def _codes(self, seen: Seen, Z: Array, U: Array, half: Half) -> Divergence:
+        B, d = seen.S(U), seen.d
+        sums = B.sum(axis=0)[None, :]
+
+        def product() -> Array:
+            found = seen.last.product(Z, U, "V")
+            return seen.R.kl_dot(Z, B)[0] if found is None else found
+
+        def newton(Z: Array, cost: Array, ridge: Array, sweeps: int, rough: bool) -> Array:
+            return seen.R.kl_newton(Z, B, cost, ridge, sweeps, rough, transposed=False)[0]
+
+        cost = sums if d is None else d[:, None] * sums
+        return Divergence(
+            product,
+            self._seen_cost(seen, "U", Z, U, cost),
+            d=d,
+            terms=half.terms,
+            **_second_order(
+                seen, "V", newton, lambda Z: seen.R.kl_curvature(Z, B, transposed=False)
+            ),
+            evaluate=lambda Z: self.value(seen, Z, U, "U"),
+            others=half.others,
+        )
+
+    def _basis(self, seen: Seen, Z: Array, U: Array, half: Half) -> Divergence:
+        F = seen.S(Z)
+        mass = (F.sum(axis=0) if seen.d is None else seen.d @ F)[None, :]
+
+        def newton(U: Array, cost: Array, ridge: Array, sweeps: int, rough: bool) -> Array:
+            new, xlogy = seen.R.kl_newton(F, U, cost, ridge, sweeps, rough, transposed=True)
+            seen.last.keep(Z, new, float(xlogy.sum()), None)
+            return new
+
+        def product() -> Array:
+            found = seen.last.product(Z, U, "U")
+            return seen.R.kl_tdot(F, U) if found is None else found
+
+        return Divergence(
+            product,
+            self._seen_cost(seen, "V", Z, U, mass),
+            terms=half.terms,
+            **_second_order(
+                seen,
+                "U" if half.free else "",
+                newton,
+                lambda U: seen.R.kl_curvature(F, U, transposed=True),
+            ),
+            evaluate=lambda U: self.value(seen, Z, U),
+            others=half.others,
+        )
+
+
+def _second_order(
+    seen: Seen, side: str, newton: Sweeps, curvature: Callable[[Array], Array]
+) -> dict[str, Any]:
+    """What a second-order step on this side has, if anything: sweeps over rows or curvature."""
+    if not side or side not in seen.R.newton_sides:
+        return {}
+    return {"curvature": curvature} if seen.R.curved else {"newton": newton}
+
+
+class Beta(Loss):
+    """The β-divergence, for the drop-in NMF only: no labels, graph or weights."""
+
+    kind = "divergence"
+    unit_norm = 2
+
+    def __init__(self, beta: float) -> None:
+        self.beta = beta
+
+    def constant(self, data: DataMatrix, weights: Array | None) -> float:
+        return 0.0
+
+    def size(self, data: DataMatrix, weights: Array | None) -> float:
+        """½ Σ x^β: near a fit the loss is ½ Σ (x - y)² y^(β-2)."""
+        return 0.5 * _total(data.row_powers(self.beta), weights)
+
+    def value(self, seen: Seen, Z: Array, U: Array) -> float:
+        last = seen.last.at(Z, U)
+        if last is None:
+            num, den, rows = seen.R.beta_dot(Z, U, self.beta)
+            last = seen.last.keep(Z, U, float(rows.sum()), (num, den))
+        return last.total
+
+    def subproblem(self, seen: Seen, side: str, Z: Array, U: Array, half: Half) -> Divergence:
+        if side == "V":
+            found = seen.last.product(Z, U, "V")
+            num, den = seen.R.beta_dot(Z, U, self.beta)[:2] if found is None else found
+            evaluate = lambda Z: self.value(seen, Z, U)  # noqa: E731
+        else:
+            num, den = seen.R.beta_tdot(Z, U, self.beta)
+            evaluate = lambda U: self.value(seen, Z, U)  # noqa: E731
+        return Divergence(
+            lambda: num,
+            den,
+            terms=half.terms,
+            beta=self.beta,
+            evaluate=evaluate,
+            others=half.others,
+        )

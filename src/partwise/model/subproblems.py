@@ -1,0 +1,377 @@
+"""The two subproblems of a factorization, after the products: X is gone."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from partwise.backends import arrays
+from partwise.backends.arrays import StandardArray as Array
+from partwise.backends.arrays import namespace
+from partwise.backends.numeric import dot64, inner64
+from partwise.backends.sweeps import quadratic_change
+from partwise.model.terms import Term
+
+
+def add_terms(terms: Sequence[Term], Z: Array, neg: Array, pos: Array) -> tuple[Array, Array]:
+    """Add the split gradients of the terms to (neg, pos)."""
+    for term in terms:
+        minus, plus = term.split(Z)
+        neg, pos = neg + minus, pos + plus
+    return neg, pos
+
+
+class Subproblem(ABC):
+    """The problem in one factor Z >= 0 with the other fixed, as the steps see it.
+
+    Attributes
+    ----------
+    kind : str
+        "frobenius" or "divergence": which steps can do it.
+    terms : sequence of Term
+    d : (n,) array or None
+        Weight of each row in the loss; None means ones.
+    exponent : float
+        Power of the ratio in a multiplicative step.
+    local : bool
+        Whether it is a majoriser at the factor it was made for, to be made anew after a step.
+    descends : bool
+        Whether rows are joined by the loss itself, so that only `descend` moves them.
+    measures_change : bool
+        Whether `change` is more exact than a difference of values.
+    project : callable or None
+        Maps the factor to its constraint set, where that is more than Z >= 0.
+    free : bool
+        Whether the factor may have signs: a quadratic's minimum is then a linear solve.
+    held : array of Z's shape or None
+        One where an entry does not move, else zero; `project` brings back what it is.
+    """
+
+    kind: str
+    terms: Sequence[Term] = ()
+    d: Array | None = None
+    exponent: float = 1.0
+    local: bool = False
+    descends: bool = False
+    measures_change: bool = False
+    free: bool = False
+    project: Callable[[Array], Array] | None = None
+    held: Array | None = None
+
+    @abstractmethod
+    def split(self, Z: Array) -> tuple[Array, Array]:
+        """(neg, pos), both >= 0 for a multiplicative step, with gradient = pos - neg."""
+
+    @abstractmethod
+    def value(self, Z: Array) -> float:
+        """The whole objective with this factor at Z."""
+
+    def gradient(self, Z: Array) -> Array:
+        """The gradient at Z."""
+        neg, pos = self.split(Z)
+        return pos - neg
+
+    def halves(self, Z: Array) -> tuple[Array, Array]:
+        """(neg, pos) of the loss alone."""
+        return self.split(Z)
+
+    def change(self, new: Array, old: Array) -> float:
+        """value(new) - value(old)."""
+        return self.value(new) - self.value(old)
+
+    def descend(self, Z: Array, steps: int) -> Array:
+        """Gradient steps of its own, where ``descends``."""
+        raise NotImplementedError
+
+
+class Quadratic(Subproblem):
+    """½ Σ_i d_i z_iᵀ G z_i - ⟨C, Z⟩ + terms(Z), Z >= 0.
+
+    Parameters
+    ----------
+    C, G : (n, k) and (k, k) arrays
+    d : (n,) array or None
+        Row weights of the quadratic part; None means ones.
+    terms : sequence of Term
+    constant : float
+        What makes the loss whole.
+    others : callable or None
+        The penalties on the other factor, asked for with a value.
+    sweeps : int
+        How many coordinate sweeps one product deserves.
+    """
+
+    kind = "frobenius"
+    measures_change = True
+
+    def __init__(
+        self,
+        C: Any,  # None where a subclass makes it when it is asked for
+        G: Array,
+        *,
+        d: Array | None = None,
+        terms: Sequence[Term] = (),
+        constant: float = 0.0,
+        others: Callable[[], float] | None = None,
+        sweeps: int = 1,
+    ) -> None:
+        self.C, self.G, self.d, self.terms = C, G, d, terms
+        self.constant, self.others, self.sweeps = constant, others, sweeps
+
+    def value(self, Z: Array) -> float:
+        weighted = Z if self.d is None else Z * self.d[:, None]
+        total = 0.5 * dot64(weighted.T @ Z, self.G) - dot64(self.C, Z) + self.constant
+        if self.others is not None:
+            total += self.others()
+        return total + sum(term.value(Z) for term in self.terms)
+
+    def change(self, new: Array, old: Array) -> float:
+        """value(new) - value(old), without the rounding of ½‖X‖² that a difference has.
+
+        What is quadratic changes by ⟨gradient half-way, new - old⟩. On a device it may be a number
+        that is still being computed, see `inner64`.
+        """
+        loss = quadratic_change(new, old, self.C, self.G, self.d)
+        return loss + sum(term.change(new, old) for term in self.terms)
+
+    def halves(self, Z: Array) -> tuple[Array, Array]:
+        return self.C, self._pull(Z)
+
+    def _pull(self, Z: Array) -> Array:
+        pos = Z @ self.G
+        if self.d is not None:
+            pos *= self.d[:, None]
+        return pos
+
+    def split(self, Z: Array) -> tuple[Array, Array]:
+        return add_terms(self.terms, Z, self.C, self._pull(Z))
+
+    def gradient(self, Z: Array) -> Array:
+        gradient = self._pull(Z) - self.C
+        for term in self.terms:
+            gradient = gradient + term.gradient(Z)
+        return gradient
+
+    def lipschitz(self) -> float:
+        """A bound of the Hessian: ‖G‖₂ max d plus the terms' own."""
+        d = 1.0 if self.d is None else arrays.largest(self.d)
+        return arrays.spectral_norm(self.G) * d + sum(t.lipschitz() for t in self.terms)
+
+
+class Gaps(Protocol):
+    """What a step sees of X where entries lack E of their row's weight; `masked.HalfSeen`."""
+
+    @property
+    def given(self) -> Array:
+        """Products of what was seen with the other factor."""
+        ...
+
+    @property
+    def drawn(self) -> Array:
+        """Products of X with its gaps filled."""
+        ...
+
+    def lacking(self, Z: Array) -> Array:
+        """Products of what the model has in the gaps at Z."""
+        ...
+
+    def gain(self, Z: Array) -> float:
+        """What the loss is below ½ Σ w x² + ½ Σ d y² at Z."""
+        ...
+
+    def above(self, Z: Array) -> float:
+        """How far the quadratic of the filled X is above the loss at Z."""
+        ...
+
+    @property
+    def solve(self) -> Callable[..., Array] | None:
+        """The minimiser itself, row by row, where it can be had."""
+        ...
+
+
+class Signed(Quadratic):
+    """A quadratic whose C and G have signs, Z >= 0: both halves of the gradient >= 0.
+
+    Z ∘ √(neg/pos) is then the multiplicative step (Ding, Li & Jordan 2010, (9)).
+    """
+
+    exponent = 0.5
+
+    def halves(self, Z: Array) -> tuple[Array, Array]:
+        xp = namespace(Z)
+        less, more = Z @ xp.maximum(-self.G, 0), Z @ xp.maximum(self.G, 0)
+        if self.d is not None:
+            less, more = less * self.d[:, None], more * self.d[:, None]
+        return xp.maximum(self.C, 0) + less, xp.maximum(-self.C, 0) + more
+
+    def split(self, Z: Array) -> tuple[Array, Array]:
+        return add_terms(self.terms, Z, *self.halves(Z))
+
+
+class Mixed(Quadratic):
+    """½ tr(ZᵀMZG) - ⟨C, Z⟩ + terms(Z) with M = AᵀΓA >= 0, whose rows add up to d.
+
+    M ≼ diag(d), so that ½ Σ d_i z_iᵀ G z_i with the slope at Z₀ is not below it: that quadratic has
+    C + (d ∘ Z₀ - M Z₀) G for its C. `value`, `change` and `gradient` are of the loss itself.
+    """
+
+    local = True
+
+    def __init__(self, given: Array, G: Array, mixing: Any, at: Array, **rest: Any) -> None:
+        apart = rest["d"][:, None] * at - mixing @ at
+        super().__init__(given + apart @ G, G, **rest)
+        self.given, self.mixing = given, mixing
+
+    def _pull(self, Z: Array) -> Array:
+        return (self.mixing @ Z) @ self.G
+
+    def value(self, Z: Array) -> float:
+        total = 0.5 * dot64(Z.T @ (self.mixing @ Z), self.G) - dot64(self.given, Z) + self.constant
+        if self.others is not None:
+            total += self.others()
+        return total + sum(term.value(Z) for term in self.terms)
+
+    def change(self, new: Array, old: Array) -> float:
+        slope = self._pull(0.5 * (new + old)) - self.given
+        return inner64(slope, new - old) + sum(term.change(new, old) for term in self.terms)
+
+    def halves(self, Z: Array) -> tuple[Array, Array]:
+        return self.given, self._pull(Z)
+
+    def split(self, Z: Array) -> tuple[Array, Array]:
+        return add_terms(self.terms, Z, *self.halves(Z))
+
+    def gradient(self, Z: Array) -> Array:
+        gradient = self._pull(Z) - self.given
+        for term in self.terms:
+            gradient = gradient + term.gradient(Z)
+        return gradient
+
+
+class Free(Quadratic):
+    """A quadratic in a factor of any sign."""
+
+    free = True
+
+
+class Filled(Quadratic):
+    """½ Σ w_ij (x_ij - z_i·b_j)² + terms(Z): its value, and a quadratic that is not below it.
+
+    That is the loss of X with its gaps filled. `value`, `change` and `split` are of the loss
+    itself; `gradient` is the quadratic's.
+    """
+
+    local = True
+
+    def __init__(self, gaps: Gaps, G: Array, **rest: Any) -> None:
+        super().__init__(None, G, **rest)
+        self.gaps = gaps
+        self._last: tuple[Array, float] | None = None
+
+    @property
+    def C(self) -> Array:
+        """What Z is drawn to; multiplicative steps never ask for it."""
+        return self.gaps.drawn
+
+    @C.setter
+    def C(self, value: None) -> None: ...
+
+    @property
+    def measures_change(self) -> bool:  # type: ignore[override]
+        """Only in single precision: it takes one more look at the gaps."""
+        return self.G.dtype.itemsize < 8
+
+    def value(self, Z: Array) -> float:
+        weighted = Z if self.d is None else Z * self.d[:, None]
+        total = 0.5 * dot64(weighted.T @ Z, self.G) - self.gaps.gain(Z) + self.constant
+        if self.others is not None:
+            total += self.others()
+        return total + sum(term.value(Z) for term in self.terms)
+
+    def _above(self, Z: Array) -> float:
+        if self._last is None or self._last[0] is not Z:
+            self._last = Z, self.gaps.above(Z)
+        return self._last[1]
+
+    def change(self, new: Array, old: Array) -> float:
+        before = self._above(old)
+        return super().change(new, old) + before - self._above(new)
+
+    def seen_alone(self) -> Quadratic:
+        """What is linear in the loss itself, with its terms."""
+        return Quadratic(self.gaps.given, self.G, d=self.d, terms=self.terms)
+
+    def halves(self, Z: Array) -> tuple[Array, Array]:
+        """What was seen, against what the model says there."""
+        pos = self._pull(Z) - self.gaps.lacking(Z)
+        return self.gaps.given, namespace(pos).maximum(pos, 0)
+
+    def split(self, Z: Array) -> tuple[Array, Array]:
+        return add_terms(self.terms, Z, *self.halves(Z))
+
+
+class Sweeps(Protocol):
+    """Second-order sweeps that a back end runs: linear cost (1 or n, k), ridge (1 or n, 1 or k)."""
+
+    def __call__(
+        self, Z: Array, /, cost: Array, ridge: Array, sweeps: int, rough: bool
+    ) -> Array: ...
+
+
+class Divergence(Subproblem):
+    """The EM majoriser of a KL (or β) loss at the current point.
+
+    gradient = cost + terms - product, where ``product`` are the ratio products (X/Y) B, made when
+    first asked for, and ``cost`` (1 or n, k) the column sums with their weights.
+
+    Parameters
+    ----------
+    beta : float
+        β of the loss; 1 for KL.
+    newton : Sweeps or None
+        Second-order sweeps, where the back end has them.
+    curvature : callable or None
+        The Hessian of each row at Z, where the back end has that instead.
+    evaluate : callable
+        The loss with this factor at Z.
+    others : callable or None
+        The penalties on the other factor, asked for with a value.
+    """
+
+    kind = "divergence"
+    local = True
+
+    def __init__(
+        self,
+        product: Callable[[], Array],
+        cost: Array,
+        *,
+        d: Array | None = None,
+        terms: Sequence[Term] = (),
+        beta: float = 1.0,
+        newton: Sweeps | None = None,
+        curvature: Callable[[Array], Array] | None = None,
+        evaluate: Callable[[Array], float],
+        others: Callable[[], float] | None = None,
+    ) -> None:
+        self._make_product, self.cost, self.d, self.terms = product, cost, d, terms
+        self.beta, self.newton, self.curvature = beta, newton, curvature
+        self.evaluate, self.others = evaluate, others
+        self._product: Array | None = None
+
+    def value(self, Z: Array) -> float:
+        total = self.evaluate(Z) + sum(term.value(Z) for term in self.terms)
+        return total if self.others is None else total + self.others()
+
+    @property
+    def product(self) -> Array:
+        if self._product is None:
+            self._product = self._make_product()
+        return self._product
+
+    def halves(self, Z: Array) -> tuple[Array, Array]:
+        return self.product, self.cost
+
+    def split(self, Z: Array) -> tuple[Array, Array]:
+        return add_terms(self.terms, Z, self.product, self.cost)

@@ -1,0 +1,371 @@
+"""Pieces of the objective on one factor Z >= 0: the base of every term, and the plain ones.
+
+A term is asked for little: `Term.value`, and `Term.gradient` or `Term.split`. With
+`Term.lipschitz` every step can use it. What else a term can say (a tighter bound, its degree, the
+edges of a graph, an exact solve) makes steps better, and is declared, so that a step that needs
+more than a term offers is refused before any work (`solvers.steps.check_step`).
+"""
+
+from __future__ import annotations
+
+import copy
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple, Protocol
+
+import numpy as np
+
+from partwise.backends import arrays
+from partwise.backends.arrays import StandardArray as Array
+from partwise.backends.arrays import namespace, to_numpy
+from partwise.backends.numeric import dot64, inner64
+
+
+class Bound(NamedTuple):
+    """A majoriser that is a diagonal: slope·z + ½ ridge·z², or both of z - Z if ``around``.
+
+    It is equal to the term at Z up to a constant, and nowhere below. ``slope`` and ``ridge``
+    broadcast to Z: one number (1, 1), one a row (n, 1), one a column (1, k) or one an entry (n, k).
+    Around Z the slope is the gradient, which does not cancel as slope - ridge Z would.
+    """
+
+    slope: Array
+    ridge: Array
+    around: bool = False
+
+    def about_zero(self, Z: Array) -> tuple[Array, Array]:
+        """(linear, ridge) of linear·z + ½ ridge·z²."""
+        return (self.slope - self.ridge * Z if self.around else self.slope), self.ridge
+
+
+class Shared(Protocol):
+    """V = A Z: samples that share a row (`knowledge.labels.SharedRows`)."""
+
+    n_samples: int
+
+    def expand(self, Z: Any) -> Any: ...
+
+    def reduce(self, V: Any) -> Any: ...
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a factor lives: brings the arrays of a term there, in its dtype."""
+
+    rows: Callable[[Array], Array]
+    operator: Callable[[Any], Any]  # a product W Z, see DataMatrix.operator
+    dtype: Any
+
+    def __call__(self, a: Array) -> Array:
+        return self.rows(arrays.cast(a, self.dtype))
+
+
+class Term(ABC):
+    """One piece of the objective on one factor Z >= 0, (rows, k).
+
+    Subclasses write `value`, and `gradient` or `split`; with `lipschitz` all solvers can use them.
+    They see numpy arrays and may return anything that broadcasts to Z, unless ``anywhere``.
+
+    Attributes
+    ----------
+    couples : bool
+        Whether the term joins rows. One that does is left out where new samples are coded.
+    degree : float or None
+        q where value(s Z) = s^q value(Z); None where the term is not homogeneous.
+    quadratic : bool
+        Whether the value is a polynomial of degree two at most.
+    exact : bool
+        Whether `bound` holds as it is for a whole solve; else it is renewed after every sweep.
+    anywhere : bool
+        Whether the methods use only what numpy, torch and distributed rows share (operators, sums);
+        otherwise the factor comes here as a numpy array, and the answer goes back.
+    by_row : tuple of str
+        Names of attributes that are arrays with one row for each row of Z, or one for all.
+    """
+
+    couples: bool = False
+    degree: float | None = None
+    quadratic: bool = False
+    exact: bool = False
+    anywhere: bool = False
+    by_row: ClassVar[tuple[str, ...]] = ()
+
+    def __init_subclass__(cls, **kw: Any) -> None:
+        super().__init_subclass__(**kw)
+        if cls.gradient is Term.gradient and cls.split is Term.split:
+            raise TypeError(f"{cls.__name__} needs a method `gradient`, or `split`.")
+
+    @abstractmethod
+    def value(self, Z: Array) -> float:
+        """What the term adds to the objective."""
+
+    def change(self, new: Array, old: Array) -> float:
+        """value(new) - value(old), by the gradient half-way where that is exact.
+
+        On a device it may be a number that is still being computed, see `inner64`.
+        """
+        if not self.quadratic:
+            return self.value(new) - self.value(old)
+        slope = self.gradient(0.5 * (new + old))
+        return inner64(arrays.spread(slope, new), new - old)
+
+    def gradient(self, Z: Array) -> Array:
+        """The derivative with respect to Z."""
+        neg, pos = self.split(Z)
+        return pos - neg
+
+    def split(self, Z: Array) -> tuple[Array, Array]:
+        """(neg, pos), both >= 0, with gradient = pos - neg: what a multiplicative update divides.
+
+        Unless written, it comes from the bound: with ridge Z on both sides an update is not longer
+        than the bound allows.
+        """
+        xp = namespace(Z)
+        if "bound" not in self.offers:
+            slope = self.gradient(Z) + xp.zeros_like(Z)
+            return xp.maximum(-slope, 0), xp.maximum(slope, 0)
+        linear, ridge = self.bound(Z).about_zero(Z)
+        linear = linear + xp.zeros_like(Z)
+        return xp.maximum(-linear, 0), ridge * Z + xp.maximum(linear, 0)
+
+    def bound(self, Z: Array) -> Bound:
+        """A separable majoriser at Z; unless written, from the gradient and `lipschitz`."""
+        return Bound(self.gradient(Z), arrays.none(Z) + self.lipschitz(), around=True)
+
+    def lipschitz(self) -> float:
+        """A number that no eigenvalue of the Hessian exceeds; infinite where none is known."""
+        return np.inf
+
+    def solve(self, b: Array, ridge: Array, c: Array, Z: Array) -> Array:
+        """z >= 0 with (b + ridge z) z + z ∘ gradient(z) = c, for terms that offer "solve"."""
+        raise NotImplementedError
+
+    @property
+    def edges(self) -> tuple[Any, float] | None:
+        """CSR W and λ where the term is λ/2 Σ_ij ½ w_ij ‖z_i - z_j‖² and W is in memory."""
+        return None
+
+    @property
+    def offers(self) -> frozenset[str]:
+        """What steps may ask for, of "split", "bound", "lipschitz" and "solve"."""
+        smooth = bool(np.isfinite(self.lipschitz()))
+        bounded = smooth or type(self).bound is not Term.bound
+        words = {"split": True, "bound": bounded, "lipschitz": smooth}
+        return frozenset(word for word, there in words.items() if there)
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        return type(self).__name__
+
+    @property
+    def of_samples(self) -> bool:
+        """Whether it holds something for each row, and so cannot be asked about other rows."""
+        return self.couples or any(np.shape(getattr(self, a))[0] > 1 for a in self.by_row)
+
+    def check(self, shape: tuple[int, int], name: str) -> None:
+        """Raise where the term does not fit a factor of that shape."""
+        for attribute in self.by_row:
+            got = np.shape(getattr(self, attribute))
+            if len(got) != 2 or got[0] not in (1, shape[0]) or got[1] not in (1, shape[1]):
+                raise ValueError(
+                    f"{name}: {attribute} of {type(self).__name__} has shape {got}, which does not "
+                    f"broadcast to {shape}; give one row for all, or fit without cutting the "
+                    "samples (cross-validation does)."
+                )
+
+    def placed(self, place: Place) -> Term:
+        """The same term where the factor is."""
+        if not self.anywhere:
+            return Guest(self).placed(place)
+        term = copy.copy(self)
+        for name in self.by_row:
+            setattr(term, name, place(getattr(self, name)))
+        return term
+
+
+class Guest(Term):
+    """A term that is written for numpy, or for V = A Z, at home where Z lives.
+
+    The chain rule through A sums what the term says of the samples that share a row.
+    """
+
+    def __init__(self, term: Term, shared: Shared | None = None) -> None:
+        self.term, self.shared = term, shared
+        self.couples, self.exact = term.couples, term.exact
+        self.quadratic = term.quadratic
+        self.degree = term.degree
+        self.place: Place | None = None
+
+    def placed(self, place: Place) -> Term:
+        guest = copy.copy(self)
+        guest.place = place
+        return guest
+
+    def _here(self, Z: Array) -> Array:
+        V = to_numpy(Z)
+        return V if self.shared is None else self.shared.expand(V)
+
+    def _there(self, part: Any, V: Array, Z: Array) -> Array:
+        part = np.asarray(part, dtype=V.dtype)
+        if self.shared is not None:
+            part = self.shared.reduce(np.broadcast_to(part, V.shape))
+        part = part.reshape((1,) * (2 - part.ndim) + part.shape)
+        return part if self.place is None or isinstance(Z, np.ndarray) else self.place.rows(part)
+
+    def value(self, Z: Array) -> float:
+        return float(self.term.value(self._here(Z)))
+
+    def gradient(self, Z: Array) -> Array:
+        V = self._here(Z)
+        return self._there(self.term.gradient(V), V, Z)
+
+    def split(self, Z: Array) -> tuple[Array, Array]:
+        V = self._here(Z)
+        neg, pos = self.term.split(V)
+        return self._there(neg, V, Z), self._there(pos, V, Z)
+
+    def bound(self, Z: Array) -> Bound:
+        V = self._here(Z)
+        slope, ridge, around = self.term.bound(V)
+        return Bound(self._there(slope, V, Z), self._there(ridge, V, Z), around)
+
+    def lipschitz(self) -> float:
+        most = 1.0 if self.shared is None else float(self.shared.reduce(_ones(self.shared)).max())
+        return most * self.term.lipschitz()
+
+    @property
+    def offers(self) -> frozenset[str]:
+        return self.term.offers - {"solve"}
+
+    @property
+    def name(self) -> str:
+        return self.term.name
+
+
+def _ones(shared: Shared) -> Array:
+    return np.ones(shared.n_samples)
+
+
+class Linear(Term):
+    """⟨cost, Z⟩ with cost >= 0: the l1 penalty, and cdNMF's cost of another class's parts.
+
+    ``cost`` is (1, 1), (1, k), (n, 1) or (n, k).
+    """
+
+    degree = 1
+    exact = quadratic = anywhere = True
+    by_row = ("cost",)
+
+    def __init__(self, cost: Array) -> None:
+        self.cost = cost
+
+    def value(self, Z: Array) -> float:
+        if self.cost.shape == Z.shape:
+            return dot64(self.cost, Z)
+        return arrays.sum64(self.cost * Z)
+
+    def split(self, Z: Array) -> tuple[Array, Array]:
+        return arrays.none(Z), self.cost
+
+    def bound(self, Z: Array) -> Bound:
+        return Bound(self.cost, arrays.none(Z))
+
+    def lipschitz(self) -> float:
+        return 0.0
+
+
+class Ridge(Term):
+    """½ Σ weight ∘ Z ∘ Z with weight >= 0 of shape (1, 1), (1, k), (n, 1) or (n, k)."""
+
+    degree = 2
+    exact = quadratic = anywhere = True
+    by_row = ("weight",)
+
+    def __init__(self, weight: Array) -> None:
+        self.weight = weight
+
+    def value(self, Z: Array) -> float:
+        return 0.5 * dot64(Z * self.weight, Z)
+
+    def split(self, Z: Array) -> tuple[Array, Array]:
+        return arrays.none(Z), Z * self.weight
+
+    def bound(self, Z: Array) -> Bound:
+        return Bound(arrays.none(Z), self.weight)
+
+    def lipschitz(self) -> float:
+        return arrays.largest(self.weight)
+
+
+class Price(NamedTuple):
+    """What lengths l of the columns of U cost as they enter V: at most Σ first l + ½ second l².
+
+    Both have the slope of the cost at l = 1; ``value(l)`` is the cost itself, on a device a number
+    that may still be computed.
+    """
+
+    first: Array
+    second: Array
+    value: Callable[[Array], Any]
+
+
+class UnitLength(Term):
+    """The price of length: terms on V with the lengths of U in it, as a term on U.
+
+    Minimising it without a constraint and then moving the lengths over to V
+    (`FactorModel.normalize`) is holding the columns of U at length one (Frobenius) or sum one (KL).
+    The value is exact; gradient and bound are for U of length one, where a step begins.
+    """
+
+    anywhere = True
+
+    def __init__(
+        self,
+        prices: list[Price],
+        lengths: Callable[[Array], Array],
+        norm: int,
+        free: Array | None = None,
+    ) -> None:
+        self.prices, self.lengths, self.norm = prices, lengths, norm
+        self.free = free  # (k,): zero for columns whose length is not counted
+        self.exact = norm == 2  # a bound that several sweeps may use
+
+    def value(self, U: Array) -> float:
+        return float(self._cost(U))
+
+    def change(self, new: Array, old: Array) -> float:
+        return self._cost(new) - self._cost(old)
+
+    def _cost(self, U: Array) -> Any:
+        lengths = arrays.float64(self.lengths(U))
+        return sum(price.value(lengths) for price in self.prices)
+
+    def bound(self, U: Array) -> Bound:
+        first, second = (
+            arrays.cast(sum(part), U.dtype)[None, :]
+            for part in zip(*((price.first, price.second) for price in self.prices))
+        )
+        if self.free is not None:
+            first, second = first * self.free, second * self.free
+        xp = namespace(U)
+        if self.norm == 2:
+            # ½ρ‖u‖² is exact for what is quadratic, and ‖u‖ <= ½(‖u‖² + 1) touches at ‖u‖ = 1;
+            # what falls with length is concave, and below its tangent
+            falling = xp.minimum(first, 0) + xp.minimum(second, 0)
+            return Bound(falling * U, xp.maximum(first, 0) + xp.maximum(second, 0))
+        # linear in Σu exactly; (Σu)² <= Σ u²/u₀ at Σu₀ = 1 by Jensen. Below 1e-12 of the mean an
+        # entry is rounding, and its curvature would overflow
+        low = xp.maximum(U, 1e-12 / U.shape[0])
+        ridge = xp.maximum(second, 0) / low if bool((second > 0).any()) else arrays.none(U)
+        return Bound(first + xp.minimum(second, 0), ridge)
+
+    def gradient(self, U: Array) -> Array:
+        slope, ridge, _ = self.bound(U)
+        return slope + ridge * U
+
+    def lipschitz(self) -> float:
+        if self.norm == 1:
+            return np.inf
+        return sum(arrays.largest(p.first) + arrays.largest(p.second) for p in self.prices)

@@ -1,0 +1,94 @@
+"""Methods that name samples by class: ours, and what a user would pick instead."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from partwise.papers.representations import Fitted, Task
+
+
+def name_samples(task: Task) -> Fitted:
+    """The classes of all samples from those shown, by the classifier that ``params`` names."""
+    from partwise.papers.representations import Fitted
+
+    began = time.perf_counter()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = CLASSIFIERS[task.params["classifier"]](task.sample.X, task.y, task.seed)
+    return Fitted(None, time.perf_counter() - began, labels=np.asarray(found, dtype=np.int64))
+
+
+def _parts(X: Any, y: Any, seed: int) -> Any:
+    from partwise.classify.parts_classifier import PartsClassifier
+
+    return PartsClassifier(random_state=seed).fit(X, y).transduction_
+
+
+def _logistic() -> Any:
+    from sklearn.linear_model import LogisticRegression
+
+    return LogisticRegression(C=10, max_iter=300)
+
+
+def _inductive(make: Callable[[], Any], view: Callable[[Any, int], Any]) -> Callable[..., Any]:
+    """A classifier that looks at the labelled samples only, in some view of all."""
+
+    def run(X: Any, y: Any, seed: int) -> Any:
+        Z = view(X, seed)
+        return make().fit(Z[y >= 0], y[y >= 0]).predict(Z)
+
+    return run
+
+
+def _plain(X: Any, seed: int) -> Any:
+    return X
+
+
+def _svd(X: Any, seed: int) -> Any:
+    from sklearn.decomposition import TruncatedSVD
+
+    return TruncatedSVD(min(100, min(X.shape) - 1), random_state=seed).fit_transform(X)
+
+
+def _spectral(X: Any, seed: int) -> Any:
+    from sklearn.manifold import SpectralEmbedding
+
+    dense = X.toarray() if hasattr(X, "toarray") else X
+    model = SpectralEmbedding(30, affinity="nearest_neighbors", random_state=seed)
+    Z = model.fit_transform(dense)
+    return Z / Z.std()
+
+
+def _svc() -> Any:
+    from sklearn.svm import LinearSVC
+
+    return LinearSVC()
+
+
+def _nearest() -> Any:
+    from sklearn.neighbors import KNeighborsClassifier
+
+    return KNeighborsClassifier(1)
+
+
+def _self_training(X: Any, y: Any, seed: int) -> Any:
+    from sklearn.semi_supervised import SelfTrainingClassifier
+
+    return SelfTrainingClassifier(_logistic()).fit(X, y).predict(X)
+
+
+CLASSIFIERS: dict[str, Callable[[Any, Any, int], Any]] = {
+    "parts": _parts,
+    "logistic": _inductive(_logistic, _plain),
+    "svc": _inductive(_svc, _plain),
+    "nearest": _inductive(_nearest, _plain),
+    "svd": _inductive(_logistic, _svd),
+    "spectral": _inductive(_logistic, _spectral),
+    "self-training": _self_training,
+}

@@ -1,0 +1,219 @@
+"""Measured averages beside printed ones, and the cause of each that is far from print."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from partwise.papers.claims import CLEAR
+from partwise.papers.protocol import Cause, Protocol
+from partwise.papers.summary import Stat, Summary
+from partwise.papers.trials import NO_LABELS
+
+FAR = 3.0  # points from print beyond which an average did not come back
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One printed average with what was measured over the same rows, in one reading."""
+
+    table: str
+    metric: str
+    method: str
+    budget: str
+    reading: str
+    printed: float
+    printed_se: float
+    stat: Stat
+    chosen: bool = False  # parameters chosen on the answer
+
+    @property
+    def gap(self) -> float:
+        """Measured minus printed."""
+        return self.stat.mean - self.printed
+
+    @property
+    def near(self) -> bool:
+        """Whether the average came back."""
+        return abs(self.gap) <= FAR
+
+    @property
+    def noise(self) -> bool:
+        """Whether a gap is within `CLEAR` standard errors of both sides together."""
+        se = math.hypot(self.stat.se, self.printed_se)
+        return not math.isnan(se) and abs(self.gap) <= CLEAR * se
+
+    @property
+    def key(self) -> tuple[str, str, str, str]:
+        """What it is, in whatever reading."""
+        return self.table, self.metric, self.method, self.budget
+
+
+def comparisons(summary: Summary, *, every_budget: bool = False) -> list[Comparison]:
+    """The averages of a table on the paper's own data, for the label budgets that print states.
+
+    Parameters
+    ----------
+    summary : Summary
+        The measured numbers with their protocol.
+    every_budget : bool, default=False
+        Also those under budgets of ours, beside the same printed numbers.
+
+    Returns
+    -------
+    list of Comparison
+    """
+    protocol = summary.protocol
+    if not protocol.comparable or protocol.kind == "figure":
+        return []
+    found = []
+    for metric in (m for m in protocol.metrics if m != "seconds"):
+        for method in protocol.methods:
+            for budget in _budgets(protocol, method.labels, every_budget):
+                printed = printed_average(summary, metric, method.name, budget)
+                stat = summary.stat(method.name, metric, budget=budget)
+                if printed is None or stat is None:
+                    continue
+                found.append(
+                    Comparison(
+                        protocol.name,
+                        metric,
+                        method.name,
+                        budget if method.labels else NO_LABELS,
+                        protocol.reading.name,
+                        printed,
+                        printed_error(summary, metric, method.name),
+                        stat,
+                        method.chosen_on_answer,
+                    )
+                )
+    return found
+
+
+def _budgets(protocol: Protocol, labels: bool, every: bool) -> list[str]:
+    if not labels or not protocol.budgets:
+        return [protocol.budgets[0].name] if protocol.budgets else [NO_LABELS]
+    return [b.name for b in protocol.budgets if b.printed or every]
+
+
+def printed_average(
+    summary: Summary, metric: str, method: str, budget: str = NO_LABELS
+) -> float | None:
+    """The printed mean over the rows of this column that were run.
+
+    Over all rows this is the printed average up to rounding; over some (a quick pass) the printed
+    average would not be the right thing to compare with.
+    """
+    protocol = summary.protocol
+    if metric == "seconds":
+        cell = protocol.printed_value("seconds", "avg", method)
+        return cell.mean if cell else None
+    column = summary.column(method, metric, budget)
+    rows = {k for _, k, _ in column} or {int(c.k) for c in protocol.printed if c.k != "avg"}
+    cells = [protocol.printed_value(metric, k, method) for k in rows]
+    values = [c.mean for c in cells if c is not None]
+    return sum(values) / len(values) if values else None
+
+
+def printed_error(summary: Summary, metric: str, method: str) -> float:
+    """The standard error of a printed average: of its own deviations, or else of ours."""
+    protocol = summary.protocol
+    if not protocol.runs_printed:
+        return float("nan")
+    sds = []
+    for data, k in summary.rows():
+        cell = protocol.printed_value(metric, k, method)
+        own = summary.stat(method, metric, budget=_first(protocol), data=data, k=k)
+        sd = cell.sd if cell is not None and cell.sd is not None else own.sd if own else math.nan
+        sds.append(sd)
+    known = [sd for sd in sds if not math.isnan(sd)]
+    if not known:
+        return float("nan")
+    return math.sqrt(sum(sd**2 for sd in known) / protocol.runs_printed) / len(known)
+
+
+def _first(protocol: Protocol) -> str:
+    return protocol.budgets[0].name if protocol.budgets else NO_LABELS
+
+
+@dataclass(frozen=True)
+class Miss:
+    """An average that is far from print, and why."""
+
+    comparison: Comparison
+    whose: str  # noise, ours, not printed, theirs, too few runs, or unknown
+    text: str
+
+
+def misses(
+    every: dict[str, list[Comparison]], main: list[Comparison], causes: tuple[Cause, ...]
+) -> list[Miss]:
+    """Every average of the main reading that did not come back, with its cause.
+
+    Parameters
+    ----------
+    every : dict of str to list of Comparison
+        All that was measured, by reading, under every label budget.
+    main : list of Comparison
+        The averages that are judged.
+    causes : tuple of Cause
+        What the protocol says, with what shows it.
+
+    Returns
+    -------
+    list of Miss
+    """
+    return [Miss(c, *_why(c, every, causes)) for c in main if not c.near]
+
+
+def _why(
+    missed: Comparison, every: dict[str, list[Comparison]], causes: tuple[Cause, ...]
+) -> tuple[str, str]:
+    said = next((c for c in causes if c.fits(missed.table, missed.metric, missed.method)), None)
+    same = [
+        c for found in every.values() for c in found if c.key == missed.key
+        and c.reading != missed.reading
+    ]  # fmt: skip
+    # Over the same rows: a reading of which only a part was run shows nothing.
+    back = [c for c in same if c.near and abs(c.printed - missed.printed) < 0.05]
+    if said is not None:
+        shown = [c for found in every.values() for c in found if _shows(c, missed, said)]
+        pointed = said.reading or said.budget or said.column
+        evidence = [_words(c, missed) for c in shown] or (["[not run yet]"] if pointed else [])
+        return said.whose, " ".join([said.text, *evidence])
+    words = " ".join(_words(c, missed) for c in back[:2])
+    if math.isnan(missed.stat.se):
+        return "too few runs", words
+    if missed.noise:
+        return "noise", f"Within two standard errors of both sides. {words}".strip()
+    if not back:
+        return "unknown", ""
+    return "not printed", f"Another reading that print allows is within {FAR:g} points. {words}"
+
+
+def _shows(c: Comparison, missed: Comparison, said: Cause) -> bool:
+    """Whether this is what a cause points at."""
+    wanted = (
+        missed.metric,
+        said.column or missed.method,
+        said.reading or missed.reading,
+        said.budget or c.budget,
+    )
+    pointed = bool(said.reading or said.budget or said.column)
+    own = said.budget or said.column or c.budget == missed.budget
+    return pointed and bool(own) and (c.metric, c.method, c.reading, c.budget) == wanted
+
+
+def _words(c: Comparison, missed: Comparison) -> str:
+    """What was measured elsewhere, in a few words."""
+    parts = []
+    if c.method != missed.method:
+        parts.append(c.method)
+    if c.reading != missed.reading:
+        parts.append(f'reading "{c.reading}"')
+    if c.budget not in (missed.budget, NO_LABELS):
+        parts.append(c.budget)
+    number = f"{c.stat.mean:.1f}" + ("" if math.isnan(c.stat.se) else f" ± {c.stat.se:.1f}")
+    if c.method == missed.method and abs(c.printed - missed.printed) >= 0.05:  # of fewer rows
+        number += f" over rows where print has {c.printed:.1f}"
+    return f"[{', '.join(parts)}: {number}]"

@@ -1,0 +1,308 @@
+"""From a method's settings to a representation: estimators by name, and the comparators.
+
+An estimator is looked up in `partwise` when a cell runs, so a protocol may name one that this
+installation does not have; the error then says so. Names in lower case are the comparators that
+are not factorisations of ours (k-means, PCA, SVD, normalised cut, label spreading).
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from partwise.backends import as_data
+from partwise.fitting.solving import TRIAL_ITER
+from partwise.fitting.validation import ncw_weights
+from partwise.papers.protocol import Method
+from partwise.papers.sampling import Sample
+
+Array = NDArray[np.float64]
+
+
+class MethodUnavailable(ImportError):
+    """The installation does not have the estimator that a protocol names."""
+
+
+@dataclass
+class Fitted:
+    """What a method leaves behind for scoring."""
+
+    embedding: Any  # n x k, what k-means clusters; None where `labels` is the answer already
+    seconds: float
+    components: Array | None = None
+    labels: NDArray[np.int64] | None = None
+    objective: float | None = None
+    n_iter: int | None = None
+    history: list[float] = field(default_factory=list)
+    weights: Array | None = None  # of the samples, where the method has them
+    chosen: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class Task:
+    """One fit: the sample, the labels to show, and the settings."""
+
+    sample: Sample
+    y: NDArray[np.int64] | None
+    k: int
+    method: Method
+    params: dict[str, Any]
+    subrun: int = 0
+    kmeans: int = 20
+    start: int = 0  # the number of the start, where there are several
+
+    @property
+    def seed(self) -> int:
+        """An integer seed for the method's own randomness."""
+        return self.sample.integer_seed("start", self.start)
+
+
+def resolve(name: str) -> type:
+    """The estimator class of this name, from `partwise` or ``module:Class``.
+
+    Raises
+    ------
+    MethodUnavailable
+        With what is missing.
+    """
+    module_name, _, class_name = name.rpartition(":")
+    try:
+        module = importlib.import_module(module_name or "partwise")
+        return getattr(module, class_name)
+    except (ImportError, AttributeError) as error:
+        raise MethodUnavailable(
+            f"{name} is not available in this installation of partwise ({error}); "
+            "leave it out with --methods, or update partwise"
+        ) from error
+
+
+def available(method: Method) -> str:
+    """Why a method cannot run here; empty where it can."""
+    if method.printed_only:
+        return f"printed only: {method.printed_only}"
+    try:
+        if method.estimator not in COMPARATORS:
+            resolve(method.estimator)
+    except MethodUnavailable as error:
+        return str(error)
+    return ""
+
+
+def fit(task: Task) -> Fitted:
+    """Run one method once.
+
+    Parameters
+    ----------
+    task : Task
+        What to fit, on what.
+
+    Returns
+    -------
+    Fitted
+    """
+    task = replace(task, start=task.subrun * task.method.restarts)
+    comparator = COMPARATORS.get(task.method.estimator)
+    if comparator is not None:
+        return comparator(task)
+    if task.method.restarts > 1:
+        return _best_start(task)
+    return _to_the_end(task)
+
+
+def _to_the_end(task: Task) -> Fitted:
+    """All iterations, or as many as the authors' rule asks for: fitted again with that number."""
+    fitted = fit_estimator(task, task.method.estimator, task.params)
+    if task.method.stop:
+        trial = TRIAL_ITER if task.method.restarts > 1 else 1
+        settings = {**task.params, "max_iter": stopping_iteration(fitted.history, trial)}
+        spent = fitted.seconds
+        fitted = fit_estimator(task, task.method.estimator, settings)
+        fitted.seconds += spent
+    return fitted
+
+
+def stopping_iteration(history: list[float], trial: int) -> int:
+    """When GNMF_Multi.m stops without a given number of iterations.
+
+    From iteration ``trial`` on it keeps a mean m <- 0.1 m + 0.9 f of the objective f, which begins
+    at 10 f, and ends when (m - f) / m is at most 1e-5; ``history[i]`` is f after i + 1 iterations.
+    """
+    mean = 10.0 * history[trial - 1]
+    for iteration in range(trial, len(history)):
+        value = history[iteration]
+        mean = 0.1 * mean + 0.9 * value
+        if mean - value <= 1e-5 * mean:
+            return iteration + 1
+    return len(history)
+
+
+def _best_start(task: Task) -> Fitted:
+    """Try several starts for `TRIAL_ITER` iterations; the one with the lowest objective goes on.
+
+    It is run again from its start: the same as going on, since a fit is deterministic.
+    """
+    trials = []
+    for number in range(task.method.restarts):
+        trial = replace(task, start=task.start + number)
+        settings = {**task.params, "max_iter": TRIAL_ITER}
+        trials.append((trial, fit_estimator(trial, task.method.estimator, settings)))
+    best, _ = min(trials, key=lambda pair: _objective(pair[1]))
+    fitted = _to_the_end(best)
+    fitted.seconds += sum(tried.seconds for _, tried in trials)
+    return fitted
+
+
+def _objective(fitted: Fitted) -> float:
+    return np.inf if fitted.objective is None else fitted.objective
+
+
+def fit_estimator(task: Task, name: str, params: dict[str, Any]) -> Fitted:
+    """Fit an estimator of the scikit-learn kind, from the cell's shared start if asked to."""
+    cls = resolve(name)
+    X, y, k = task.sample.X, task.y, task.k
+    settings = {key: tuple(v) if isinstance(v, list) else v for key, v in params.items()}
+    settings["n_components"] = k
+    shared = task.method.start == "shared"
+    accepted = inspect.signature(cls).parameters
+    if "random_state" in accepted:
+        settings["random_state"] = task.seed
+    call: dict[str, Any] = {}
+    if shared:
+        # Uniform on (0, 1), not scaled to the data: the authors' start. Where V alone is penalised
+        # its size stays in the result, since a strong graph term keeps the scale of V.
+        V0, U0 = task.sample.start(k, task.start)
+        settings["init"] = "custom"
+        call |= {"W": V0, "H": np.ascontiguousarray(U0.T)}
+    weights = sample_weights(X, task.method.weights)
+    if weights is not None:
+        call["sample_weight"] = weights
+    estimator = cls(**settings)
+    with warnings.catch_warnings():
+        # A fixed number of iterations is the protocol; that it did not converge is no news.
+        warnings.simplefilter("ignore")
+        began = time.perf_counter()
+        embedding = estimator.fit_transform(X, y, **call)
+        seconds = time.perf_counter() - began
+    embedding = np.asarray(getattr(estimator, "embedding_", embedding), dtype=np.float64)
+    components = getattr(estimator, "components_", None)
+    if components is not None:
+        components = np.asarray(components, dtype=np.float64)
+        if task.method.unit_basis:
+            norms = np.linalg.norm(components, axis=1)
+            embedding = embedding * norms
+            components = components / np.where(norms > 0, norms, 1.0)[:, None]
+    history = [float(v) for v in np.ravel(getattr(estimator, "objective_history_", []))]
+    objective = getattr(estimator, "objective_", history[-1] if history else None)
+    if objective is None:
+        objective = getattr(estimator, "reconstruction_err_", None)
+    return Fitted(
+        embedding,
+        seconds,
+        components=components,
+        objective=None if objective is None else float(objective),
+        n_iter=int(getattr(estimator, "n_iter_", 0)),
+        history=history,
+        weights=weights,
+    )
+
+
+def sample_weights(X: Any, kind: str) -> Array | None:
+    """Weights of the samples: "ncw" is the normalised cut's, 1 / (X Xᵀ 1), with mean one."""
+    if not kind:
+        return None
+    if kind != "ncw":
+        raise ValueError(f"weights must be ncw or empty, got {kind!r}")
+    return ncw_weights(as_data(X))
+
+
+def _kmeans(task: Task) -> Fitted:
+    from sklearn.cluster import KMeans
+
+    began = time.perf_counter()
+    settings = {"n_init": 20, "random_state": task.seed} | task.params
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that a start ran into the iteration limit is no news
+        model = KMeans(task.k, **settings).fit(task.sample.X)
+    seconds = time.perf_counter() - began
+    return Fitted(
+        None,
+        seconds,
+        labels=model.labels_,
+        objective=float(model.inertia_),
+        n_iter=int(model.n_iter_),
+    )
+
+
+def _pca(task: Task) -> Fitted:
+    from sklearn.decomposition import PCA
+
+    began = time.perf_counter()
+    embedding = PCA(task.k, random_state=task.seed).fit_transform(task.sample.X)
+    return Fitted(embedding, time.perf_counter() - began)
+
+
+def _svd(task: Task) -> Fitted:
+    from sklearn.decomposition import TruncatedSVD
+
+    began = time.perf_counter()
+    embedding = TruncatedSVD(task.k, random_state=task.seed).fit_transform(task.sample.X)
+    return Fitted(embedding, time.perf_counter() - began)
+
+
+def _ncut(task: Task) -> Fitted:
+    from sklearn.manifold import spectral_embedding
+
+    from partwise.knowledge.graph import neighbor_graph
+
+    began = time.perf_counter()
+    graph = neighbor_graph(task.sample.X, task.params.get("n_neighbors", 5))
+    # scikit-learn takes 32-bit indices only.
+    graph.indices, graph.indptr = graph.indices.astype(np.int32), graph.indptr.astype(np.int32)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a graph in several parts is what clusters look like
+        embedding = spectral_embedding(
+            graph,
+            n_components=task.k,
+            random_state=task.seed,
+            drop_first=task.params.get("drop_first", False),
+        )
+    return Fitted(embedding, time.perf_counter() - began)
+
+
+def _labelspreading(task: Task) -> Fitted:
+    from sklearn.semi_supervised import LabelSpreading
+
+    X = task.sample.X
+    X = X.toarray() if hasattr(X, "toarray") and X.shape[0] * X.shape[1] < 1e7 else X
+    began = time.perf_counter()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = LabelSpreading(
+            kernel="knn", n_neighbors=task.params.get("n_neighbors", 7), max_iter=200
+        )
+        model.fit(X, task.y)
+    return Fitted(None, time.perf_counter() - began, labels=np.asarray(model.transduction_))
+
+
+def _names(task: Task) -> Fitted:
+    from partwise.papers.classifiers import name_samples
+
+    return name_samples(task)
+
+
+COMPARATORS: dict[str, Callable[[Task], Fitted]] = {
+    "kmeans": _kmeans,
+    "pca": _pca,
+    "svd": _svd,
+    "ncut": _ncut,
+    "labelspreading": _labelspreading,
+    "names": _names,
+}

@@ -1,0 +1,221 @@
+"""Write what a run found: Markdown, HTML, figures, the single runs, and one page for all."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from partwise._versions import versions
+from partwise.papers.document import Block, Fold, Grid, Picture, Section, to_html, to_markdown
+from partwise.papers.machine import machine
+from partwise.papers.overview import TITLES, by_paper, first_screen
+from partwise.papers.protocol import Protocol, load_protocol
+from partwise.papers.readings import Reading
+from partwise.papers.runner import plan
+from partwise.papers.static_tables import PLAIN
+from partwise.papers.store import Store
+from partwise.papers.summary import Summary, pick, summarise
+from partwise.papers.tables import MISSED, Context, Told, build
+from partwise.papers.trials import Selection, cells_of
+from partwise.persistence.atomic import write_whole
+
+RUN_COLUMNS = ("table", "data", "k", "run", "variant", "budget_name", "seed", "params")
+SCORES = ("ac", "nmi", "ari", "purity")
+
+
+def stored(protocol: Protocol, store: Store, reading: Reading | None = None) -> Summary:
+    """All results of a protocol that a folder holds, whatever command made them, in one reading."""
+    runs = max(store.stored_runs(protocol.root), 1)
+    read = protocol.read(reading)
+    return summarise(read, store.results(cells_of(read, Selection(runs=runs))))
+
+
+def write_one(
+    name: str, store: Store, *, data_home: str | None = None, failed: dict[str, str] | None = None
+) -> Told:
+    """Write a table's or figure's files into the result folder.
+
+    Parameters
+    ----------
+    name : str
+        The table or figure.
+    store : Store
+        Where its results are; the files go to ``<folder>/<name>/``.
+    data_home : str, optional
+        Folder that data was looked for in.
+    failed : dict, optional
+        Cells that failed in this run, with the reason.
+
+    Returns
+    -------
+    Told
+        What was written, for the page of all.
+    """
+    protocol = load_protocol(name)
+    folder = store.folder / protocol.name
+    folder.mkdir(parents=True, exist_ok=True)
+    if protocol.kind in PLAIN:
+        told = Told(PLAIN[protocol.kind](protocol, name, data_home), protocol.name.split("/")[0])
+    else:
+        whole, skipped = plan(protocol, Selection(readings=(protocol.main.name,)), data_home)
+        missing = len(store.missing(whole))
+        part = 1.0 - missing / len(whole) if whole else 1.0
+        ordered = sorted(protocol.readings, key=lambda r: r != protocol.main)
+        summaries = {r.name: stored(protocol, store, r) for r in ordered}
+        main = summaries[protocol.main.name]
+        told = build(summaries, Context(skipped, failed or {}, part))
+        write_whole(folder / "results.csv", _runs_csv(main), force=True)
+        pictures = _pictures(main, folder)
+        if protocol.runs_of and protocol.kind == "figure" and protocol.printed and pictures:
+            # The numbers stand under the table whose columns the figure draws.
+            words = f"{protocol.paper}. The numbers are those of {protocol.runs_of}."
+            told.section.blocks = [words, *pictures]
+        else:
+            told.section.blocks[1:1] = pictures
+    write_whole(folder / "table.md", to_markdown(told.section), force=True)
+    page = to_html(
+        [("", [told.section])],
+        f"partwise reproduce {name}",
+        banner=_banner([told]),
+        foot=_made_with(),
+    )
+    write_whole(folder / "table.html", page, force=True)
+    return told
+
+
+def write_index(store: Store, told: list[Told]) -> Path:
+    """Write one self-contained page of these tables and figures.
+
+    Parameters
+    ----------
+    store : Store
+        The result folder.
+    told : list of Told
+        What `write_one` has returned.
+
+    Returns
+    -------
+    Path
+    """
+    groups = [
+        (TITLES.get(paper, paper), [one.section for one in group])
+        for paper, group in by_paper(told).items()
+    ]
+    page = to_html(
+        groups,
+        "The papers' tables and figures, measured again",
+        first=first_screen(told),
+        banner=_banner(told),
+        foot=_made_with(),
+    )
+    (store.folder / "numbers").mkdir(exist_ok=True)
+    for name, text in numbers_markdown(told).items():
+        write_whole(store.folder / "numbers" / f"{name}.md", text, force=True)
+    return write_whole(store.folder / "index.html", page, force=True)
+
+
+def numbers_markdown(told: list[Told]) -> dict[str, str]:
+    """The first screen, the misses with their causes, and each paper's averages, as Markdown.
+
+    For keeping beside the code: numbers only, no pictures.
+    """
+    blocks = [b for b in first_screen(told) if not isinstance(b, Picture)]
+    folds = [b for b in blocks if isinstance(b, Fold)]
+    plain: list[Block] = [b for b in blocks if not isinstance(b, Fold)]
+    pages = {"overview": _without_title(Section("", "", plain)) + "\n"}
+    for fold in folds:
+        pages["misses"] = to_markdown(Section(fold.title, "", fold.blocks))
+    for paper, group in by_paper(told).items():
+        parts = [f"# {TITLES.get(paper, paper)}"]
+        for one in group:
+            grids = _average_grids(one.section)
+            if grids:
+                parts.append(f"## {one.section.title}")
+                parts.append(_without_title(Section("", "", grids), "###"))
+        pages[paper] = "\n\n".join(parts).replace("\n\n\n", "\n\n") + "\n"
+    return pages
+
+
+def _without_title(section: Section, level: str = "####") -> str:
+    text = to_markdown(section).removeprefix("# ").strip()
+    return re.sub("^## ", f"{level} ", text, flags=re.MULTILINE)
+
+
+def _average_grids(section: Section) -> list[Block]:
+    """A section's own tables with their headings, without what is folded and the misses."""
+    kept: list[Block] = []
+    for heading, block in pairwise(section.blocks):
+        if isinstance(block, Grid) and isinstance(heading, str) and heading != MISSED:
+            kept += [heading, block] if heading.startswith("## ") else [block]
+    return kept
+
+
+def _banner(told: list[Told]) -> str:
+    """A warning where only a part of the declared runs is there."""
+    parts = {t.section.anchor: t.part for t in told if t.verdicts or t.compared}
+    few = [name for name, part in parts.items() if part < 0.5]
+    if not parts or min(parts.values()) >= 1.0:
+        return ""
+    if len(parts) == 1:
+        share = min(parts.values())
+        return f"Quick: {share:.0%} of this table's declared runs. Differences are mostly noise."
+    if 2 * len(few) > len(parts):
+        return (
+            f"Quick: of {len(few)} of {len(parts)} tables and figures less than half of the "
+            "declared runs is there. Differences are mostly noise."
+        )
+    part = [name for name, part in parts.items() if part < 1.0]
+    return f"Fewer runs than declared: {', '.join(part)}."
+
+
+def _made_with() -> list[str]:
+    return [
+        "Machine: " + ", ".join(f"{key} {value}" for key, value in machine().items()) + ".",
+        "Versions: " + ", ".join(f"{key} {value}" for key, value in versions().items()) + ".",
+        "Each result file also holds the versions that it was made with.",
+    ]
+
+
+def _runs_csv(summary: Summary) -> str:
+    """Every single run, one line each."""
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    hidden = [f"unlabelled_{s}" for s in SCORES]
+    tail = ["objective", "n_iter", "seconds", "chosen", "versions"]
+    writer.writerow([*RUN_COLUMNS, *SCORES, *hidden, *tail])
+    for result in summary.results:
+        cell = result["cell"]
+        scored = pick(result, summary.protocol.method(cell["method"]))
+        own = scored["unlabelled"].get(cell["budget_name"], {})
+        writer.writerow(
+            [cell[c] for c in RUN_COLUMNS]
+            + [_short(scored["all"].get(s)) for s in SCORES]
+            + [_short(own.get(s)) for s in SCORES]
+            + [_short(result[t]) for t in ("objective", "n_iter", "seconds", "chosen")]
+            + [" ".join(f"{k}={v}" for k, v in result.get("versions", {}).items())]
+        )
+    return buffer.getvalue()
+
+
+def _short(value: Any) -> Any:
+    return f"{value:.6g}" if isinstance(value, float) else ("" if value is None else value)
+
+
+def _pictures(summary: Summary, folder: Path) -> list[Picture]:
+    from partwise.papers.figures import draw_figures, svg
+
+    if not summary.results or not summary.protocol.view:
+        return []
+    pictures = []
+    for stem, figure in draw_figures(summary).items():
+        text = svg(figure)
+        write_whole(folder / f"{stem}.svg", text, force=True)
+        buffer = io.BytesIO()
+        figure.savefig(buffer, format="png", dpi=130)
+        write_whole(folder / f"{stem}.png", buffer.getvalue(), force=True)
+        pictures.append(Picture(f"{stem}.svg", text, summary.protocol.title))
+    return pictures

@@ -1,0 +1,93 @@
+"""From a representation to clusters and scores, as the papers do it.
+
+A *readout* is a way from a representation to clusters: k-means with seeds by k-means++ or drawn
+from the samples, on V or, where samples have weights γ, on Γ^½V; or the largest entry of a row. All
+of them are kept of every fit, since the fit is what costs time; a reading of a table names the one
+that it shows.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from partwise.papers.representations import Fitted, Task
+
+Found = NDArray[np.int64]
+LABELS = "labels"  # the readout of a method whose answer is clusters already
+KMEANS = "k-means++"
+RANDOM = "random"
+ARGMAX = "argmax"
+ROOT = "root random"
+WORDS = {
+    KMEANS: "k-means on V, k-means++ seeds",
+    RANDOM: "k-means on V, seeds drawn from the samples",
+    ARGMAX: "the largest entry of a row of V",
+    ROOT: "k-means on Γ^½V where samples are weighted and on V where not, seeds drawn from the "
+    "samples",
+}
+
+
+def readouts(fitted: Fitted, task: Task, *, restarts: int) -> dict[str, Found]:
+    """The clusters of a fit by every readout that applies to it."""
+    if fitted.labels is not None:
+        return {LABELS: np.asarray(fitted.labels, dtype=np.int64)}
+    V = np.asarray(fitted.embedding, dtype=np.float64)
+    found = {seeds: kmeans(V, task, restarts=restarts, seeds=seeds) for seeds in (KMEANS, RANDOM)}
+    if fitted.components is not None and V.shape[1] == task.k:
+        found[ARGMAX] = V.argmax(axis=1)
+    if fitted.weights is not None:
+        V = V * np.sqrt(fitted.weights)[:, None]
+        found[ROOT] = kmeans(V, task, restarts=restarts, seeds=RANDOM)
+    return found
+
+
+def chosen_readout(wanted: str, present: dict[str, Any]) -> str:
+    """The name under which a result holds the readout that a reading wants."""
+    if wanted == ROOT and ROOT not in present:
+        wanted = RANDOM
+    return wanted if wanted in present else next(iter(present))
+
+
+def kmeans(V: NDArray[Any], task: Task, *, restarts: int, seeds: str = KMEANS) -> Found:
+    """k-means on the rows of V, the start with the lowest inertia of ``restarts``."""
+    from sklearn.cluster import KMeans
+
+    if not np.all(np.isfinite(V)):
+        raise FloatingPointError(f"{task.method.name} returned a representation that is not finite")
+    seed = task.sample.integer_seed("kmeans", task.subrun)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # fewer distinct points than clusters
+        model = KMeans(task.k, init=seeds, n_init=restarts, random_state=seed)
+        return np.asarray(model.fit_predict(V), dtype=np.int64)
+
+
+def cluster(fitted: Fitted, task: Task, *, restarts: int) -> Found:
+    """The clusters by one readout only, k-means++: for a choice that costs many of them."""
+    if fitted.labels is not None:
+        return np.asarray(fitted.labels, dtype=np.int64)
+    return kmeans(np.asarray(fitted.embedding, dtype=np.float64), task, restarts=restarts)
+
+
+def scores(truth: Found, found: Found) -> dict[str, float]:
+    """Right names (of a method that names), accuracy, NMI, ARI and purity in per cent."""
+    from partwise.evaluation import metrics
+
+    return {
+        "name": 100.0 * float(np.mean(truth == found)),
+        "ac": 100.0 * float(metrics.clustering_accuracy(truth, found)),
+        "nmi": 100.0 * float(metrics.normalized_mutual_info(truth, found)),
+        "ari": 100.0 * float(metrics.adjusted_rand(truth, found)),
+        "purity": 100.0 * float(metrics.purity(truth, found)),
+    }
+
+
+def distance_to_centres(components: Any, X: Any, truth: Found) -> float:
+    """Mean distance of a basis vector to the nearest class mean."""
+    centres = np.stack([np.asarray(X[truth == label]).mean(axis=0) for label in np.unique(truth)])
+    gaps = np.linalg.norm(np.asarray(components)[:, None, :] - centres, axis=2)
+    return float(gaps.min(axis=1).mean())

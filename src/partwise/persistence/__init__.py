@@ -1,0 +1,1 @@
+"""Models in files, and files that appear whole or not at all."""

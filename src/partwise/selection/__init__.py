@@ -1,0 +1,1 @@
+"""How many parts, which parameters, and which parts come back."""

@@ -1,0 +1,304 @@
+"""Parts that come back: many runs, pooled, and what they have in common."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.base import clone
+from sklearn.cluster import KMeans
+from sklearn.metrics import silhouette_samples
+from sklearn.utils import check_array, check_random_state
+
+from partwise.backends import as_data, back_end
+from partwise.backends.arrays import float64, numpy_dtype, to_numpy
+from partwise.backends.numeric import Array, ratio
+from partwise.estimators._base import Factorizer
+from partwise.estimators.cf import CF
+from partwise.estimators.nmf import NMF, non_negative_factorization
+from partwise.estimators.ntf import NTF
+from partwise.evaluation.resampling import check_counts, resample
+from partwise.fitting import every_start
+from partwise.model.losses import beta_of
+from partwise.model.subproblems import Quadratic
+from partwise.solvers.codes import solve_quadratic
+
+#: Entries of X whose float64 copies are made at a time.
+PIECE = 2**24
+
+
+@dataclass(frozen=True, eq=False)
+class Consensus:
+    """What `consensus` found; k parts in the order of how much they are used.
+
+    Attributes
+    ----------
+    parts : ndarray of shape (k, n_features)
+        In the units of X, fitted to it with the usages fixed.
+    usages : ndarray of shape (n_samples, k)
+        Codes of the samples with the spectra fixed.
+    spectra : ndarray of shape (k, n_features)
+        The medians of the groups, of sum one, in the units in which the runs saw X.
+    stability : ndarray of shape (k,)
+        Mean silhouette of each group: 1 means that all runs found the same part. NaN for k = 1.
+    pooled : ndarray of shape (n_runs k, n_features)
+        The parts of all runs at length one.
+    density : ndarray of shape (n_runs k,)
+        Mean distance of each to its nearest ones; infinite for parts of zeros.
+    groups : ndarray of shape (n_runs k,)
+        The part that each belongs to; -1: removed as an outlier.
+    density_threshold : float
+    """
+
+    parts: Array
+    usages: Array
+    spectra: Array
+    stability: Array
+    pooled: Array
+    density: Array
+    groups: Array
+    density_threshold: float
+
+
+def consensus(
+    X: Any,
+    k: int,
+    *,
+    n_runs: int = 100,
+    estimator: Any = None,
+    y: Any = None,
+    density_threshold: float = 0.5,
+    neighborhood: float = 0.3,
+    unit_variance: bool = True,
+    bootstrap: str | None = None,
+    random_state: Any = None,
+) -> Consensus:
+    r"""Parts that come back in many runs from random starts, by the steps of cNMF.
+
+    The parts of all runs are pooled at length one. Those whose mean distance to their nearest
+    ``neighborhood`` · ``n_runs`` others is ``density_threshold`` or more are removed; k-means makes
+    k groups of the rest, and the median of each group is a spectrum. Usages solve
+
+    .. math:: \min_{V \ge 0} d_\beta(X', V S)
+
+    with the spectra S fixed and X' what the runs saw, and the parts
+    :math:`\min_{H \ge 0} d_\beta(X, V H)` with these usages.
+
+    Parameters
+    ----------
+    X : {array-like, sparse matrix, tensor} of shape (n_samples, n_features)
+        Non-negative samples. A tensor stays on its device; codes of the runs never leave it.
+    k : int
+        Number of parts.
+    n_runs : int, default=100
+        Runs, each from a start of its own; under the Frobenius loss they are fitted side by side.
+    estimator : estimator, default=None
+        The model of a run: any of this package with ``n_components``. None: `NMF` with
+        ``tol=1e-3`` in single precision, which is where scikit-learn's ``tol=1e-4`` ends, too.
+    y : array-like, default=None
+        Labels, for an estimator that takes them.
+    density_threshold : float, default=0.5
+        Between 0 and 2; 2 removes nothing.
+    neighborhood : float, default=0.3
+        The share of the runs in which a part that counts is expected to come back.
+    unit_variance : bool, default=True
+        Divide each feature by its standard deviation first, as cNMF does. Say False where the
+        loss is one of counts.
+    bootstrap : {"poisson", "multinomial"}, default=None
+        Draw the counts anew for each run, as is done for mutational signatures: a part must then
+        survive other counts as well as other starts. "poisson": around each count;
+        "multinomial": each sample keeps its total. X must hold counts.
+    random_state : int, RandomState instance or None, default=None
+
+    Returns
+    -------
+    result : Consensus
+
+    References
+    ----------
+    D. Kotliar et al.: Identifying gene expression programs of cell-type identity and cellular
+    activity with single-cell RNA-Seq, eLife 2019.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from partwise import consensus
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.gamma(0.5, size=(60, 3)) @ rng.gamma(0.3, size=(3, 30))
+    >>> found = consensus(X, 3, n_runs=10, random_state=0)
+    >>> found.parts.shape, bool(found.stability.min() > 0.9)
+    ((3, 30), True)
+    """
+    _check(k, n_runs, density_threshold, neighborhood)
+    if back_end(X) is None:
+        X = check_array(X, accept_sparse="csr", dtype=[np.float64, np.float32])
+    rng = check_random_state(random_state)
+    model = clone(NMF(tol=1e-3) if estimator is None else estimator)
+    loss = getattr(model, "beta_loss", "frobenius")
+    seen = over_deviation(X) if unit_variance else X
+    if bootstrap is None:
+        plain = estimator is None and back_end(X) is None
+        single = seen.astype(np.float32) if plain else seen
+        found = runs(model, single, k, n_runs, rng, codes=False, y=y)
+    else:
+        found = _runs_of_draws(model, X, k, n_runs, rng, bootstrap, unit_variance, y)
+    pooled = unit_rows(np.concatenate([H for H, _ in found]).astype(np.float64, copy=False))
+    density = local_density(pooled, max(1, int(neighborhood * n_runs)))
+    groups = np.full(len(pooled), -1)
+    kept = density < density_threshold
+    if kept.sum() < k:
+        raise ValueError(
+            f"only {kept.sum()} of {len(pooled)} parts come back more closely than "
+            f"density_threshold={density_threshold:g}; raise it, lower k={k}, or raise n_runs."
+        )
+    groups[kept] = KMeans(k, n_init=10, random_state=rng).fit_predict(pooled[kept])
+    if len(np.unique(groups[kept])) < k:
+        raise ValueError(f"the runs found fewer than k={k} different parts; lower k.")
+    spectra = np.stack([np.median(pooled[groups == j], axis=0) for j in range(k)])
+    spectra = ratio(spectra, np.broadcast_to(spectra.sum(axis=1, keepdims=True), spectra.shape))
+    usages = to_numpy(_codes(seen, spectra, loss))
+    shares = ratio(usages, np.broadcast_to(usages.sum(axis=1, keepdims=True), usages.shape))
+    order = np.argsort(-shares.sum(axis=0), kind="stable")
+    groups[kept] = np.argsort(order)[groups[kept]]
+    usages = np.ascontiguousarray(usages[:, order])
+    parts = _parts(X, usages, loss)
+    stability = group_silhouettes(pooled[kept], groups[kept], k)
+    return Consensus(
+        parts, usages, spectra[order], stability, pooled, density, groups, density_threshold
+    )
+
+
+def runs(
+    model: Any,
+    X: Any,
+    k: int,
+    n_runs: int,
+    rng: np.random.RandomState,
+    *,
+    codes: bool = True,
+    **given: Any,
+) -> list[tuple[Array, Array | None]]:
+    """(parts, codes) of each of many runs from random starts, side by side where that is done.
+
+    Without ``codes`` those are None: on a device they are as large as X and stay there.
+    """
+    given = {name: value for name, value in given.items() if value is not None}
+    model = clone(model).set_params(n_components=k)
+    if "init" in model.get_params() and model.init is None:
+        model.set_params(init="random")
+    apart = getattr(model, "scale", None) == "paper" or isinstance(model, (CF, NTF))
+    if isinstance(model, Factorizer) and not apart:
+        model.set_params(n_init=n_runs, random_state=rng.randint(2**31 - 1))
+        ends = every_start(model, X, **given)
+        return [(to_numpy(H), to_numpy(V) if codes else None) for V, H in ends]
+    found: list[tuple[Array, Array | None]] = []
+    for seed in rng.randint(2**31 - 1, size=n_runs):
+        one = clone(model).set_params(random_state=int(seed)).fit(X, **given)
+        found.append((to_numpy(one.components_), to_numpy(one.embedding_)))
+    return found
+
+
+def _runs_of_draws(
+    model: Any, X: Any, k: int, n_runs: int, rng: np.random.RandomState, kind: str,
+    unit_variance: bool, y: Any,
+) -> list[tuple[Array, Array | None]]:  # fmt: skip
+    """Runs that each see the counts drawn anew."""
+    if back_end(X) is not None:
+        raise ValueError("bootstrap needs X as a numpy or scipy array.")
+    check_counts(X, "bootstrap")
+    found = []
+    for _ in range(n_runs):
+        drawn = resample(X, kind, rng)
+        seen = over_deviation(drawn) if unit_variance else drawn
+        found += runs(model, seen, k, 1, rng, codes=False, y=y)
+    return found
+
+
+def over_deviation(X: Any) -> Any:
+    """X with each feature divided by its standard deviation; constant ones stay."""
+    mean, squares = _moments(X)
+    variance = squares - mean**2
+    spread = variance > 1e-12 * mean**2
+    scale = np.where(spread, 1 / np.sqrt(np.where(spread, variance, 1)), 1)
+    if back_end(X) is not None:
+        return X * as_data(X).small(scale.astype(numpy_dtype(X.dtype)))
+    scale = scale.astype(X.dtype)
+    return sp.csr_array(X @ sp.diags_array(scale)) if sp.issparse(X) else X * scale
+
+
+def _moments(X: Any) -> tuple[Array, Array]:
+    """Mean and mean square of each feature, in float64."""
+    if sp.issparse(X):
+        both = X.mean(axis=0, dtype=np.float64), X.multiply(X).mean(axis=0, dtype=np.float64)
+        return np.asarray(both[0]).ravel(), np.asarray(both[1]).ravel()
+    (n, p), total = X.shape, np.zeros((2, X.shape[1]))
+    if getattr(X, "is_sparse_csr", False):
+        raise ValueError("unit_variance=True needs a dense tensor; scale the features yourself.")
+    step = max(1, PIECE // p)
+    for start in range(0, n, step):
+        block = float64(X[start : start + step])
+        total += [to_numpy(block.sum(axis=0)), to_numpy((block * block).sum(axis=0))]
+    return total[0] / n, total[1] / n
+
+
+def unit_rows(H: Array) -> Array:
+    """Rows at length one; zeros stay."""
+    length = np.linalg.norm(H, axis=1, keepdims=True)
+    return ratio(H, np.broadcast_to(length, H.shape))
+
+
+def local_density(pooled: Array, neighbors: int) -> Array:
+    """Mean distance of each row to its nearest others; infinite for a row of zeros."""
+    distances = distances_of_unit(pooled)
+    np.fill_diagonal(distances, np.inf)
+    nearest = min(neighbors, len(pooled) - 1)
+    density = np.partition(distances, nearest - 1, axis=1)[:, :nearest].mean(axis=1)
+    density[~pooled.any(axis=1)] = np.inf
+    return density
+
+
+def distances_of_unit(pooled: Array) -> Array:
+    """Euclidean distances between rows of length one."""
+    return np.sqrt(np.maximum(2 - 2 * pooled @ pooled.T, 0))
+
+
+def group_silhouettes(pooled: Array, groups: Array, k: int) -> Array:
+    """Mean silhouette of each group; NaN for a single group."""
+    if not 1 < k < len(pooled):
+        return np.full(k, np.nan)
+    scores = silhouette_samples(pooled, groups)
+    return np.array([scores[groups == j].mean() for j in range(k)])
+
+
+def _codes(X: Any, H: Array, loss: Any) -> Array:
+    """The V >= 0 that fits X ≈ V H best."""
+    H = np.ascontiguousarray(H, dtype=numpy_dtype(X.dtype))
+    return non_negative_factorization(X, H=H, update_H=False, beta_loss=loss)[0]
+
+
+def _parts(X: Any, V: Array, loss: Any) -> Array:
+    """The H >= 0 that fits X ≈ V H best, k-by-p."""
+    if beta_of(loss) != 2:
+        turned = X.T if back_end(X) is None else X.T.contiguous()
+        return np.ascontiguousarray(to_numpy(_codes(turned, V.T, loss)).T)
+    data = as_data(X)
+    F = data.rows(V.astype(data.dtype))
+    sub = Quadratic(data.tdot(F), F.T @ F)
+    start = data.small(np.zeros((data.shape[1], V.shape[1]), data.dtype))
+    scale = float(data.row_sq_norms().sum())
+    return np.ascontiguousarray(to_numpy(solve_quadratic(sub, start, 1e-4, scale)).T)
+
+
+def _check(k: Any, n_runs: Any, threshold: Any, neighborhood: Any) -> None:
+    for name, value, least in (("k", k, 1), ("n_runs", n_runs, 2)):
+        if not isinstance(value, Integral) or value < least:
+            raise ValueError(f"{name} must be a whole number, {least} or more; got {value!r}.")
+    for name, value, most in (
+        ("density_threshold", threshold, 2),
+        ("neighborhood", neighborhood, 1),
+    ):
+        if not isinstance(value, Real) or not 0 < float(value) <= most:
+            raise ValueError(f"{name} must be above 0 and at most {most}; got {value!r}.")

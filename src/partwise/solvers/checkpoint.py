@@ -1,0 +1,196 @@
+"""The state of the loop in a folder, so that an interrupted fit goes on to the same answer."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import zipfile
+from collections.abc import Mapping
+from dataclasses import fields
+from os import PathLike
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from partwise.backends import DataMatrix
+from partwise.backends.arrays import to_numpy
+from partwise.backends.numeric import Array
+from partwise.persistence.atomic import sweep, whole_file
+from partwise.solvers.state import State
+
+NAME = "checkpoint.npz"
+
+
+class Identity(NamedTuple):
+    """What must not change between the fits that share a checkpoint.
+
+    Parameters
+    ----------
+    exact : dict of str to str
+        Parameters, labels, graph and the like by name, as `describe` writes them.
+    close : dict of str to (array, float)
+        Sums of X by name, and the relative difference that rounding may make.
+    """
+
+    exact: dict[str, str]
+    close: dict[str, tuple[Array, float]]
+
+    def differences(self, exact: Mapping[str, str], close: Mapping[str, Array | None]) -> list[str]:
+        """What another identity says differently, in words."""
+        found = []
+        for name in sorted({*self.exact, *exact}):
+            was, now = exact.get(name, "nothing"), self.exact.get(name, "nothing")
+            if was != now:
+                found.append(f"{name} was {was} and is {now}")
+        for name, (now_sums, room) in self.close.items():
+            was_sums = close.get(name)
+            if was_sums is None or not _agree(was_sums, now_sums, room):
+                found.append(f"the {name} of X differ")
+        return found
+
+
+def _agree(was: Array, now: Array, room: float) -> bool:
+    if was.shape != now.shape:
+        return False
+    most = np.abs(was).max(initial=0.0)
+    return bool(np.allclose(now, was, rtol=room, atol=1e-12 * most))
+
+
+def identify(data: DataMatrix, named: Mapping[str, Any]) -> Identity:
+    """The identity of a fit to ``data`` with everything else that defines it, by name."""
+    ones = data.constant_rows(np.ones(1, dtype=data.dtype))
+    columns = to_numpy(data.tdot(ones)).ravel().astype(np.float64)
+    # another chunking rounds differently; column sums are in the data's own precision
+    rounding = 4 * float(np.finfo(data.dtype).eps) * float(np.sqrt(data.shape[0]))
+    close = {
+        "row sums": (np.asarray(to_numpy(data.row_sums())), 1e-6),
+        "row lengths": (np.asarray(to_numpy(data.row_sq_norms())), 1e-6),
+        "column sums": (columns, max(1e-6, rounding)),
+    }
+    if data.lack is not None:
+        one = data.small(np.ones((data.shape[1], 1), dtype=data.dtype))
+        by_row, by_column = data.lack.dot(one), data.lack.tdot(ones)
+        close["gaps by row"] = np.asarray(to_numpy(by_row)).ravel(), 1e-6
+        close["gaps by column"] = np.asarray(to_numpy(by_column)).ravel(), 1e-6
+    own = {"the shape of X": tuple(data.shape), "the dtype of X": np.dtype(data.given).name}
+    return Identity({name: describe(v) for name, v in {**own, **named}.items()}, close)
+
+
+def describe(value: Any) -> str:
+    """A value in words that are the same for equal values, in any process.
+
+    Numbers and names as they are, arrays by a hash. An object says what defines it by a method
+    ``identity()`` that returns names and values; without one, its attributes do.
+    """
+    if value is None or isinstance(value, (str, bool, int, float, complex, np.generic)):
+        return repr(value.item() if isinstance(value, np.generic) else value)
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{name}: {describe(v)}" for name, v in value.items()) + "}"
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(map(describe, value)) + "]"
+    if hasattr(value, "tocsr"):
+        W = value.tocsr().copy()
+        W.sum_duplicates()
+        W.eliminate_zeros()
+        return f"sparse {W.shape} {_hash(W.indptr.astype(int), W.indices.astype(int), W.data)}"
+    value = to_numpy(value)
+    if isinstance(value, np.ndarray):
+        return f"array {value.shape} {_hash(value)}"
+    if isinstance(value, (np.random.RandomState, np.random.Generator)):
+        return type(value).__name__  # moves on with every draw
+    if callable(value) and hasattr(value, "__qualname__"):
+        return f"{value.__module__}.{value.__qualname__}"
+    parts = value.identity() if hasattr(value, "identity") else getattr(value, "__dict__", {})
+    return f"{type(value).__name__} {describe(dict(parts))}"
+
+
+def _hash(*arrays: Array) -> str:
+    digest = hashlib.sha256()
+    for array in arrays:
+        if array.dtype == object:
+            digest.update(repr(array.tolist()).encode())
+        else:
+            digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()[:12]
+
+
+class Checkpoint:
+    """Saves whole states every ``every`` iterations; a file appears whole or not at all.
+
+    Parameters
+    ----------
+    folder : path
+        Made if it is not there.
+    data : DataMatrix
+        Where the factors go: V beside its rows, U where small arrays are.
+    identity : Identity
+        A state of another fit is refused.
+    """
+
+    def __init__(
+        self, folder: str | PathLike[str], data: DataMatrix, identity: Identity, every: int = 5
+    ) -> None:
+        self.path = Path(folder) / NAME
+        self.data, self.identity, self.every = data, identity, every
+
+    def load(self) -> State | None:
+        """The last state with its arrays where X is; None where there is none."""
+        sweep(self.path.parent)
+        if not self.path.exists():
+            return None
+        try:
+            with np.load(self.path, allow_pickle=False) as file:
+                saved = {name: file[name] for name in file.files}
+            identity = json.loads(str(saved["identity"]))
+            contents = {f.name: self._read(saved, f.name) for f in fields(State)}
+        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+            raise ValueError(
+                f"checkpoint: {self.path} is no checkpoint; delete it to begin again."
+            ) from error
+        sums = {name: saved.get(f"identity {name}") for name in self.identity.close}
+        differences = self.identity.differences(identity, sums)
+        if differences:
+            raise ValueError(
+                f"checkpoint: {self.path} belongs to another fit: {'; '.join(differences)}. "
+                "Delete it to begin again, or give another folder."
+            )
+        return State(**self._placed(saved, contents))
+
+    def _read(self, saved: dict[str, Array], name: str) -> Any:
+        """A field as it was saved: a number, a list, or the names of two arrays."""
+        if name in saved:
+            return saved[name].tolist()
+        return {side: str(saved[f"{name}.{side}"]) for side in "VU"}
+
+    def _placed(self, saved: dict[str, Array], contents: dict[str, Any]) -> dict[str, Any]:
+        """The fields with their arrays; what was one array is one again."""
+        place = {"V": self.data.rows, "U": self.data.small}
+        arrays: dict[str, Array] = {}
+        for name, point in contents.items():
+            if isinstance(point, dict):
+                for side, key in point.items():
+                    if key not in arrays:
+                        arrays[key] = place[side](saved[key])
+                contents[name] = {side: arrays[key] for side, key in point.items()}
+        return contents
+
+    def save(self, state: State) -> None:
+        """Write the state, each field under its name."""
+        contents: dict[str, Any] = {"identity": json.dumps(self.identity.exact)}
+        for name, (sums, _) in self.identity.close.items():
+            contents[f"identity {name}"] = sums
+        names: dict[int, str] = {}
+        for f in fields(state):
+            value = getattr(state, f.name)
+            if not isinstance(value, dict):
+                contents[f.name] = np.asarray(value)
+                continue
+            for side, array in value.items():
+                if id(array) not in names:
+                    names[id(array)] = f"array {len(names)}"
+                    contents[names[id(array)]] = to_numpy(array)
+                contents[f"{f.name}.{side}"] = names[id(array)]  # shared arrays stay shared
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with whole_file(self.path) as file:
+            np.savez(file, **contents)

@@ -1,0 +1,87 @@
+"""V for a fixed basis: the convex half of the problem, solved to the end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from partwise.backends import arrays
+from partwise.backends.arrays import StandardArray as Array
+from partwise.backends.sweeps import nearly_collinear, solve_rows, sweep_rows
+from partwise.model.factor_model import FactorModel
+from partwise.model.kkt import kkt_residual
+from partwise.model.subproblems import Filled, Quadratic, Subproblem
+from partwise.solvers.steps import Step, bounded, hals
+
+
+def start_codes(data: Any, k: int) -> Array:
+    """The constant start of scikit-learn's ``transform``."""
+    n, p = data.shape
+    mean = float(data.filled().row_sums().sum()) / max(1, n * p)
+    return data.constant_rows(np.full(k, np.sqrt(abs(mean) / k), dtype=data.dtype))
+
+
+def solve_quadratic(sub: Quadratic, Z: Array, tol: float, scale: float) -> Array:
+    """Coordinate descent to the end, for terms whose bound holds for a whole solve.
+
+    ``scale`` is ‖X‖²: a block of rows is done when a sweep moves V Uᵀ by less than its share of
+    (tol/100)² of that. Where parts are nearly collinear that is far from the end.
+    """
+    if isinstance(Z, np.ndarray) and Z.dtype == np.float64 and nearly_collinear(sub.G):
+        return solve_exactly(sub, Z)
+    Z = Z.copy() if isinstance(Z, np.ndarray) else Z
+    C, r, _ = bounded(sub, sub.terms, Z)
+    # below its rounding V Uᵀ moves for ever
+    least = max(0.01 * tol, 1e-9, float(np.finfo(arrays.numpy_dtype(Z.dtype)).eps))
+    enough = least**2 * scale * min(1.0, 64 / len(Z))
+    return sweep_rows(Z, C, sub.G, sub.d, r, 2000, 1e-9, enough=enough)
+
+
+def solve_exactly(sub: Quadratic, Z: Array) -> Array:
+    """The same for ndarrays, to the minimum itself.
+
+    Where parts are close to collinear, as concepts become, sweeps move little long before it.
+    """
+    C, r, _ = bounded(sub, sub.terms, Z)
+    return solve_rows(Z, C, sub.G, sub.d, r, 2000, 1e-9)
+
+
+def solve_filled(sub: Filled, Z: Array, tol: float, scale: float) -> Array:
+    """The same where rows have gaps of their own, and so Hessians of their own."""
+    C, r, _ = bounded(sub.seen_alone(), sub.terms, Z)
+    enough = max(0.01 * tol, 1e-9) ** 2 * scale / len(Z)
+    assert sub.gaps.solve is not None
+    return sub.gaps.solve(Z=Z, C=C, G=sub.G, d=sub.d, r=r, stop=1e-9, enough=enough)
+
+
+def solve_codes(
+    model: FactorModel,
+    Z: Array,
+    U: Array,
+    step: Step,
+    *,
+    tol: float,
+    max_iter: int,
+    sub: Subproblem | None = None,
+) -> tuple[Array, int]:
+    """argmin over Z with U fixed, from Z; coordinate descent to the end for a quadratic.
+
+    "mu" stays what it is: the papers' updates. ``sub`` is the problem at (Z, U), where there is
+    one already.
+    """
+    sub = model.subproblem("V", Z, U) if sub is None else sub
+    if isinstance(sub, Quadratic) and step.name != "mu":
+        if not sub.local and all(term.exact for term in sub.terms):
+            return solve_quadratic(sub, Z, tol, 2 * model.constant), 1
+        if isinstance(sub, Filled) and sub.gaps.solve and all(term.exact for term in sub.terms):
+            return solve_filled(sub, Z, tol, 2 * model.constant), 1
+        step = hals
+    n, most = 0, max_iter if tol > 0 else 1 + max_iter // 4  # 0 never says that it is solved
+    for n in range(1, most + 1):
+        Z = step(sub, Z)
+        if sub.local:
+            sub = model.subproblem("V", Z, U)
+        if tol > 0 and n % 5 == 0 and kkt_residual(sub, Z) <= 0.1 * tol:
+            break
+    return Z, n

@@ -1,0 +1,184 @@
+"""Starts: random, NNDSVD and its two fillings, k-means. X is seen through its products."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from partwise.backends import DataMatrix
+from partwise.backends.arrays import cast, namespace, orthonormal, signs, to_numpy
+from partwise.backends.numeric import Array
+
+INITS = ("random", "nndsvd", "nndsvda", "nndsvdar", "kmeans", "custom")
+
+
+def start(
+    data: DataMatrix, k: int, init: str, rng: np.random.RandomState, weights: Array | None = None
+) -> tuple[Array, Array]:
+    """(V, U) >= 0 of shapes (n, k), (p, k) in the dtype of the data.
+
+    A sample of weight 2 starts like two equal samples, so that weights mean repetition.
+    """
+    data = data.filled()
+    mean = _mean(data, weights)
+    if init == "random":
+        V, U = _random(data, k, rng, mean)
+    elif init == "kmeans":
+        V, U = _kmeans(data, k, rng)
+    else:
+        V, U = _nndsvd(data, k, rng, weights)
+        if not isinstance(V, np.ndarray):
+            return _filled(data, V, U, init, mean)
+        if init == "nndsvda":
+            V[V == 0], U[U == 0] = mean, mean
+        elif init == "nndsvdar":
+            for Z in (V, U):
+                Z[Z == 0] = np.abs(mean * rng.standard_normal(int((Z == 0).sum())) / 100)
+    if init == "kmeans":
+        V, U = data.rows(V.astype(data.dtype, copy=False)), data.small(U)
+    if not isinstance(U, np.ndarray) or not isinstance(V, np.ndarray):
+        return V, cast(U, data.dtype)
+    return V.astype(data.dtype, copy=False), U.astype(data.dtype, copy=False)
+
+
+def _filled(data: DataMatrix, V: Array, U: Array, init: str, mean: float) -> tuple[Array, Array]:
+    """NNDSVD's zeros filled, for factors that are not ndarrays."""
+    if init == "nndsvdar":
+        raise ValueError(
+            "init='nndsvdar' needs X as a numpy or scipy array; use init='nndsvda' or 'random'."
+        )
+    if init == "nndsvda":
+        V, U = (namespace(Z).where(Z == 0, mean, Z) for Z in (V, U))
+    return cast(V, data.dtype), cast(U, data.dtype)
+
+
+def _mean(data: DataMatrix, weights: Array | None) -> float:
+    sums = data.row_sums()
+    if not isinstance(sums, np.ndarray):
+        if weights is None:
+            return float(sums.sum()) / data.shape[0] / data.shape[1]
+        return float(sums @ data.rows(weights)) / float(weights.sum()) / data.shape[1]
+    return float(np.average(sums, weights=weights) / data.shape[1])
+
+
+def _random(
+    data: DataMatrix, k: int, rng: np.random.RandomState, mean: float
+) -> tuple[Array, Array]:
+    """Half-normal parts, and codes that are uniform noise drawn from the sample itself.
+
+    The noise is the fraction of a large random projection of the sample: different for any two
+    samples that differ, the same for equal ones. So the result does not depend on the order of the
+    samples, and a sample of weight 2 starts like two.
+    """
+    scale = np.sqrt(mean / k)
+    U = scale * np.abs(rng.standard_normal((k, data.shape[1])))
+    # a power of two near 1/mean: rounding in the mean must not turn the noise
+    turn = 1000 * 2.0 ** -np.round(np.log2(mean)) if mean > 0 else 0.0
+    spin = turn * rng.standard_normal((data.shape[1], k))
+    turns = data.dot(data.small(spin.astype(data.dtype)))
+    noise = 1 - (turns - namespace(turns).floor(turns))  # in (0, 1]: mu cannot leave zero
+    V = noise * float(1.6 * scale)  # the mean of the parts
+    return V, data.small(np.ascontiguousarray(U.T))
+
+
+def _svd(
+    data: DataMatrix, k: int, rng: np.random.RandomState, weights: Array | None
+) -> tuple[Array, Array, Array]:
+    """Randomised truncated SVD (Halko, Martinsson & Tropp 2011) from products with X alone.
+
+    With weights, that of Γ^½ X, and the rows of the left vectors divided by Γ^½ again.
+    """
+    if weights is not None:
+        root = np.sqrt(weights)
+        left, s, right = _svd(data.weighted(root, None, data.shape[0]), k, rng, None)
+        scale = np.divide(1.0, root, out=np.zeros_like(root), where=root > 0)
+        return left * data.rows(scale[:, None].astype(data.dtype)), s, right
+    n, p = data.shape
+    width = min(k + 10, n, p)
+    Q = data.small(rng.standard_normal((p, width)).astype(data.dtype))
+    for _ in range(4 if k < 0.1 * min(n, p) else 7):
+        Q = orthonormal(data.dot(Q))
+        Q = orthonormal(data.tdot(Q))
+    Q = orthonormal(data.dot(Q))
+    left, s, right = np.linalg.svd(to_numpy(data.tdot(Q)).T, full_matrices=False)
+    left = Q @ data.small(np.ascontiguousarray(left))
+    sign = signs(left)
+    right = data.small((right[:k] * to_numpy(sign)[:k, None]).T)
+    return left[:, :k] * sign[:k], s[:k], right
+
+
+def _nndsvd(
+    data: DataMatrix, k: int, rng: np.random.RandomState, weights: Array | None
+) -> tuple[Array, Array]:
+    """Boutsidis & Gallopoulos (2008): the larger signed part of each singular pair."""
+    left, s, right = _svd(data, k, rng, weights)
+    root = 1.0 if weights is None else np.sqrt(weights)
+    if not isinstance(left, np.ndarray):
+        return _nndsvd_elsewhere(data, left, s, right, root)
+    V, U = np.zeros_like(left), np.zeros_like(right)
+    V[:, 0] = np.sqrt(s[0]) * np.abs(left[:, 0])
+    U[:, 0] = np.sqrt(s[0]) * np.abs(right[:, 0])
+    for j in range(1, k):
+        pairs = []
+        for sign in (1, -1):
+            a, b = np.maximum(sign * left[:, j], 0), np.maximum(sign * right[:, j], 0)
+            pairs.append((np.linalg.norm(a * root), np.linalg.norm(b), a, b))
+        na, nb, a, b = max(pairs, key=lambda pair: pair[0] * pair[1])
+        if na * nb > 0:
+            scale = np.sqrt(s[j] * na * nb)
+            V[:, j] = scale * a / na
+            U[:, j] = scale * b / nb
+    for Z in (V, U):  # rounding of the SVD is not a part
+        Z[1e-6 * Z.max(initial=0) > Z] = 0
+    return V, U
+
+
+def _nndsvd_elsewhere(
+    data: DataMatrix, left: Array, s: Array, right: Array, root: Any
+) -> tuple[Array, Array]:
+    """The same for tensors and distributed rows: all columns at once."""
+    norms = {}
+    for sign in (1, -1):
+        halves = [namespace(A).maximum(sign * A, 0) for A in (left, right)]
+        weight = halves[0] * halves[0]
+        weight = weight if isinstance(root, float) else weight * data.rows(root * root)[:, None]
+        norms[sign] = [
+            np.sqrt(to_numpy(part.sum(axis=0)).astype(np.float64))
+            for part in (weight, halves[1] * halves[1])
+        ]
+    positive = norms[1][0] * norms[1][1] >= norms[-1][0] * norms[-1][1]
+    positive[0] |= norms[1][0][0] >= norms[-1][0][0]
+    side = np.where(positive, 1.0, -1.0)
+    na, nb = (np.where(positive, a, b) for a, b in zip(norms[1], norms[-1], strict=True))
+    size = np.sqrt(s * na * nb)
+    factors = []
+    for A, norm in ((left, na), (right, nb)):
+        scale = np.divide(side * size, norm, out=np.zeros_like(norm), where=norm > 0)
+        Z = namespace(A).maximum(A * data.small(scale.astype(data.dtype)), 0)
+        low = 1e-6 * float(Z.max())
+        factors.append(namespace(A).where(Z < low, 0.0, Z))
+    return factors[0], factors[1]
+
+
+def _kmeans(data: Any, k: int, rng: np.random.RandomState) -> tuple[Array, Array]:
+    """Centres as parts, membership + 0.2 as codes, as is usual for CF and convex NMF."""
+    from sklearn.cluster import KMeans
+    from sklearn.exceptions import ConvergenceWarning
+
+    n = data.shape[0]
+    X = to_numpy(data.whole())
+    if not isinstance(X, np.ndarray) and not sp.issparse(X):
+        raise ValueError("init='kmeans' needs X in memory; use init='nndsvda' or 'random'.")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct samples than parts
+        result = KMeans(n_clusters=min(k, n), n_init=3, random_state=rng).fit(X)
+    V = np.full((n, k), 0.2)
+    V[np.arange(n), result.labels_] += 1.0
+    U = np.zeros((data.shape[1], k))
+    U[:, : result.cluster_centers_.shape[0]] = result.cluster_centers_.T
+    U = np.maximum(U, 0)
+    mean = U.mean() or 1.0
+    return V, U + 1e-3 * mean * rng.uniform(size=U.shape)

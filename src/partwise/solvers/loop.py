@@ -1,0 +1,392 @@
+"""The one loop: two half-steps an iteration, extrapolation with restart, guard, stopping.
+
+All that changes from one iteration to the next is in a `State`; `advance` moves one start by one
+iteration and knows of no other. It is a generator: it yields a `Request` for each subproblem that
+it needs and is sent it, so that who runs it can make those of many starts at once (see `batch`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+
+from partwise.backends.arrays import StandardArray as Array
+from partwise.backends.arrays import clip_at_zero, coming, extrapolate, namespace
+from partwise.backends.numeric import norm64
+from partwise.model.kkt import kkt_residual, misfit
+from partwise.model.subproblems import Subproblem
+from partwise.solvers.checkpoint import Checkpoint
+from partwise.solvers.state import Point, State
+from partwise.solvers.steps import Step, mu
+
+#: Iterations over which "converged" wants a relative fall of at most tol.
+LOOK_BACK = 10
+#: Failures in a row after which a step is tried without extrapolation, and after which it is mu.
+PLAIN, SAFE = 2, 3
+
+
+T = TypeVar("T")
+
+
+class Request(NamedTuple):
+    """The problem in one factor ("V" or "U"), asked for with the factors where it begins."""
+
+    side: str
+    Z: Array
+    U: Array
+
+
+#: What yields requests and is sent their subproblems, until it returns a T.
+Asking = Generator[Request, Any, T]
+
+
+@dataclass
+class Solution:
+    """Where the loop ended."""
+
+    Z: Array
+    U: Array
+    history: list[float] = field(default_factory=list)
+    n_iter: int = 0
+    converged: bool = False
+    status: str = ""
+    value: float | None = None  # the objective of these factors, where it was summed from them
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How the loop runs.
+
+    Parameters
+    ----------
+    max_iter, tol
+        Stop after so many iterations, or once the KKT residual is at most tol and the objective
+        fell by at most tol of itself in ten iterations (tol 0: never).
+    order : "VU" or "UV"
+        Which factor moves first.
+    extrapolate : bool
+        Ang & Gillis (2019): start each half-step beyond the last one, take it back when the
+        objective rises.
+    guard : bool
+        Never report a rise: a step that raises the objective is undone. False leaves the
+        multiplicative updates exactly as the papers print them.
+    stationary : bool
+        False where fixed points are not KKT points (GNMF-KL): then the relative change of the
+        factors is compared with tol.
+    warmup : int
+        First iterations that are multiplicative: a second-order step from a random start empties
+        parts before they differ.
+    rough : Step or None
+        A cheaper step for as long as an iteration gains more than 1e-5 of the objective.
+    check_every : int
+        Iterations between two looks at the residual.
+    keep : float
+        Extrapolation leaves each entry at least this share: a multiplicative step cannot leave 0.
+    safe : Step or None
+        What is tried where the guard took a step without extrapolation back; None where
+        multiplicative updates leave the constraint set.
+    """
+
+    max_iter: int
+    tol: float
+    order: str = "VU"
+    extrapolate: bool = True
+    guard: bool = True
+    stationary: bool = True
+    warmup: int = 0
+    rough: Step | None = None
+    check_every: int = 5
+    keep: float = 0.0
+    safe: Step | None = mu
+
+
+def alternate(
+    model: Any,
+    Z: Array,
+    U: Array,
+    step: Step,
+    settings: Settings,
+    on_iteration: Callable[[int, Solution], bool] | None = None,
+    keeper: Checkpoint | None = None,
+) -> Solution:
+    """Minimise the model from (Z, U): both half-steps, `max_iter` times or until converged.
+
+    ``on_iteration(n, solution)`` is called after each iteration; True ends the loop. The solution's
+    factors are the last point whose objective is in the history. ``keeper`` is a `Checkpoint`: the
+    loop goes on from its state, and saves to it.
+    """
+    return answered(model, alternating(model, Z, U, step, settings, on_iteration, keeper))
+
+
+def answered(model: Any, asking: Asking[T]) -> T:
+    """What ``asking`` returns, each of its requests answered by the model alone."""
+    try:
+        request = next(asking)
+        while True:
+            request = asking.send(model.subproblem(*request))
+    except StopIteration as end:
+        return end.value
+
+
+def alternating(
+    model: Any,
+    Z: Array,
+    U: Array,
+    step: Step,
+    settings: Settings,
+    on_iteration: Callable[[int, Solution], bool] | None = None,
+    keeper: Checkpoint | None = None,
+) -> Asking[Solution]:
+    """`alternate`, with its subproblems made by who runs it."""
+    state = None if keeper is None else keeper.load()
+    if state is None:
+        state = begin(model, Z, U, settings)
+    solution = Solution(state.x["V"], state.x["U"], state.history, state.n)
+    while not solution.status and state.n < settings.max_iter:
+        look = settings.tol > 0 and (state.n + 1) % settings.check_every == 0
+        before = state.x
+        residual = yield from advance(model, state, step, settings, look)
+        solution.Z, solution.U, solution.n_iter = state.x["V"], state.x["U"], state.n
+        if keeper is not None and state.n % keeper.every == 0:
+            state.ahead = float(state.ahead)
+            keeper.save(state)
+        if on_iteration is not None and on_iteration(state.n, solution):
+            solution.status = f"stopped by a callback after {state.n} iterations"
+        elif look and _fallen(model, state, settings.tol) <= settings.tol:
+            if not settings.stationary:
+                residual = _change(state.x, before)
+            elif residual <= settings.tol or _stuck(state):
+                # so far it was taken between the iterations
+                residual = yield from _residual(model, state.x, state.value, settings.tol)
+            _judge(solution, residual, _stuck(state), settings)
+    if not solution.status:
+        solution.status = f"stopped at max_iter={settings.max_iter}, above tol={settings.tol:g}"
+    if settings.guard:
+        anchor(model, state)
+        solution.value = float(state.value)
+    return solution
+
+
+def begin(model: Any, Z: Array, U: Array, settings: Settings) -> State:
+    """The state before the first iteration."""
+    x = dict(zip("VU", model.feasible(Z, U), strict=True))
+    value = np.inf
+    if settings.guard:
+        value = model.value(x["V"], x["U"])
+        if value <= 100 * model.eps * model.size:
+            value = model.exact_value(x["V"], x["U"])
+    weight = 0.5 if settings.extrapolate else 0.0
+    return State(x, dict(x), dict(x), value, anchor=value, weight=weight)
+
+
+def advance(model: Any, state: State, step: Step, settings: Settings, look: bool) -> Asking[float]:
+    """One iteration; returns the KKT residual between its half-steps if it is to ``look``."""
+    first, second = tuple(settings.order)
+    move, weight = _move(state, step, settings), _weight(state, settings)
+    rho = misfit(state.value, model.size, model.least, settings.tol) if look else 1.0
+    y = state.y
+    sub = yield Request(first, y["V"], y["U"])
+    residual = kkt_residual(sub, y[first], rho) if look and settings.stationary else np.inf
+    new = {first: move(sub, y[first])}
+    z = {first: _beyond(new[first], state.old[first], weight, settings), second: y[second]}
+    by_change = settings.guard and sub.measures_change and state.fine
+    value = state.value + state.ahead
+    if by_change:
+        value += sub.change(z[first], y[first])
+    sub = None  # its product is as large as the factor: gone before the next array is made
+    if first == "U":
+        z["V"], z["U"] = model.normalize(z["V"], z["U"])
+    sub = yield Request(second, z["V"], z["U"])
+    if residual <= settings.tol:
+        residual = max(residual, kkt_residual(sub, z[second], rho))
+    new[second] = move(sub, z[second])
+    value = value + sub.change(new[second], z[second]) if by_change else sub.value(new[second])
+    state.n += 1
+    before, wait = replace(state), coming(value)
+    # a device goes on as if the value were lower, which it mostly is, while its number comes here;
+    # only X waits for it
+    guess = wait is not None and by_change and model.eps > 1e-10
+    if guess:
+        _go_on(model, state, sub, new, z[first], weight, 0.0, settings)
+        model.expect(first, state.y["V"], state.y["U"])
+    value = float(value) if wait is None else wait()  # the one wait for a device in an iteration
+    if settings.guard and not value <= before.value:
+        vars(state).update(vars(before))
+        _take_back(state, settings)
+    else:
+        fall, state.value, state.failures = before.value - value, value, 0
+        if not guess:
+            _go_on(model, state, sub, new, z[first], weight, fall, settings)
+        if by_change and state.value < 1e5 * model.eps * state.anchor:
+            anchor(model, state)
+        elif not settings.guard and state.value < 3e5 * model.eps * model.size:
+            # the value is a difference of three sums, each of which rounds to eps of this size:
+            # they are 1e-5 of it by now, and the history tells the truth
+            state.value = model.exact_value(state.x["V"], state.x["U"])
+    state.history.append(float(state.value))
+    return residual
+
+
+def _go_on(
+    model: Any, state: State, sub: Any, new: Point, moved: Array, weight: float, fall: float,
+    settings: Settings,
+) -> None:  # fmt: skip
+    """Accept an iteration that gained ``fall``, and look where the next one begins."""
+    _accept(model, state, new, moved, weight, settings)
+    _look_ahead(model, state, sub, new, fall, settings)
+
+
+def _accept(
+    model: Any, state: State, new: Point, moved: Array, weight: float, settings: Settings
+) -> None:
+    """Report the point that ``new[second]`` ends, and begin the next iteration beyond it.
+
+    ``moved`` is the first factor, beyond its own step.
+    """
+    first, second = tuple(settings.order)
+    x = {first: moved, second: new[second]}
+    if second == "U":
+        x["V"], x["U"] = model.normalize(x["V"], x["U"])
+    y = {first: x[first], second: _beyond(x[second], state.old[second], weight, settings)}
+    if weight and second == "U":
+        y["U"] = model.normalize(y["V"], y["U"])[1]
+    state.x, state.y, state.old = x, y, {first: new[first], second: x[second]}
+    if settings.extrapolate:
+        state.weight = min(state.ceiling, 1.05 * max(state.weight, 0.1))
+        state.ceiling = min(1.0, 1.01 * state.ceiling)
+
+
+def _look_ahead(
+    model: Any, state: State, sub: Any, new: Point, fall: float, settings: Settings
+) -> None:
+    """By how much the objective is higher where the next iteration begins.
+
+    ``sub`` is the subproblem of the second factor.
+
+    Measured only where it is needed: a difference of two values, which is cheaper, has an error of
+    about eps ½‖X‖², and in float64 will do while an iteration gains far more than that.
+    """
+    second = settings.order[1]
+    state.ahead = 0.0
+    state.fine = model.eps > 1e-10 or fall <= 1e4 * model.eps * model.size
+    measured = settings.guard and sub.measures_change and state.fine
+    if measured and state.y[second] is not state.x[second]:
+        # sub knows the first factor as it was before lengths moved into it
+        back = model.lengths(new["U"]) if second == "U" and model.unit else 1
+        state.ahead = sub.change(state.y[second] * back, new[second])
+
+
+def _take_back(state: State, settings: Settings) -> None:
+    """Begin again from the reported point, with less momentum or without any."""
+    state.failures += 1 if settings.extrapolate and state.failures < SAFE else SAFE
+    state.y, state.old, state.ahead, state.fine = dict(state.x), dict(state.x), 0.0, True
+    if settings.extrapolate:
+        state.ceiling = state.weight
+        state.weight /= 1.5
+
+
+def _move(state: State, step: Step, settings: Settings) -> Step:
+    """The step of the next iteration."""
+    if state.n < settings.warmup:
+        return mu
+    if state.failures >= SAFE and settings.safe is not None:
+        return settings.safe
+    rough = settings.rough is not None and not state.failures and not _near(state.history)
+    return settings.rough if rough and settings.rough is not None else step
+
+
+def _weight(state: State, settings: Settings) -> float:
+    """The extrapolation weight of the next iteration."""
+    plain = state.n < settings.warmup or state.failures >= PLAIN
+    return 0.0 if plain else state.weight
+
+
+def _beyond(new: Array, old: Array, weight: float, settings: Settings) -> Array:
+    """``new`` and ``weight`` times its distance from ``old`` farther, >= 0."""
+    if not weight:
+        return new
+    out = extrapolate(new, old, weight)
+    if settings.keep:
+        return namespace(out).maximum(out, settings.keep * new)
+    return clip_at_zero(out)
+
+
+def _near(history: list[float]) -> bool:
+    """Whether the last iteration gained so little that the next had better be exact."""
+    return len(history) > 1 and history[-2] - history[-1] <= 1e-5 * abs(history[-1])
+
+
+# -- stopping -------------------------------------------------------------------------------------
+
+
+def residual_at(
+    model: Any, x: Point, value: float, tol: float = 0.0, codes: Subproblem | None = None
+) -> float:
+    """The KKT residual of both halves at x, where the objective is ``value``.
+
+    ``codes`` is the problem in V with this U fixed, where there is one already.
+    """
+    return answered(model, _residual(model, x, value, tol, codes))
+
+
+def _residual(
+    model: Any, x: Point, value: float, tol: float, codes: Subproblem | None = None
+) -> Asking[float]:
+    rho, worst = misfit(value, model.size, model.least, tol), 0.0
+    for side in "VU":
+        ready = codes if side == "V" else None
+        sub = ready if ready is not None else (yield Request(side, x["V"], x["U"]))
+        worst = max(worst, kkt_residual(sub, x[side], rho))
+    return worst
+
+
+def _fallen(model: Any, state: State, tol: float) -> float:
+    """How far the objective fell in the last iterations, relative to where it is.
+
+    Where ‖X - Y‖ is below tol ‖X‖ it is relative to that: a perfect fit falls for ever.
+    """
+    if len(state.history) <= LOOK_BACK:
+        return np.inf
+    least = max(model.least, tol**2) * model.size
+    scale = max(abs(state.history[-1]), least)
+    fall = state.history[-1 - LOOK_BACK] - state.history[-1]
+    return fall / scale if scale > 0 else 0.0
+
+
+def _stuck(state: State) -> bool:
+    """Whether the guard took even the last resort back: rounding is all that is left."""
+    return state.failures > SAFE
+
+
+def _change(new: Point, old: Point) -> float:
+    return max(norm64(new[s] - old[s]) / max(norm64(old[s]), 1e-300) for s in "VU")
+
+
+def _judge(solution: Solution, residual: float, stuck: bool, settings: Settings) -> None:
+    """Set the status if this is the end."""
+    n, tol = solution.n_iter, settings.tol
+    if residual <= tol:
+        what = "relative KKT residual" if settings.stationary else "relative change of the factors"
+        solution.converged = True
+        solution.status = f"converged: {what} at most {tol:g} after {n} iterations"
+    elif stuck:
+        solution.status = (
+            f"no further progress at working precision after {n} iterations: relative KKT "
+            f"residual {residual:.1e}, above tol={tol:g}"
+        )
+
+
+def anchor(model: Any, state: State) -> None:
+    """Take the objective from the factors again, and shift the history to end there.
+
+    It is added up from the decreases of the half-steps. Each is exact to its own last bits, but
+    those of the first, large ones may be larger than what is left.
+    """
+    exact = model.exact_value(state.x["V"], state.x["U"], state.value)
+    shift = exact - state.value
+    state.history[:] = [max(value + shift, exact) for value in state.history]  # a sum rounds
+    least = model.least * model.size
+    state.value, state.anchor = exact, exact if exact > least else 0.0

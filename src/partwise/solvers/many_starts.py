@@ -1,0 +1,86 @@
+"""Many starts of one problem side by side: their products with X are one wide product.
+
+R starts of k parts have X [U₁ … U_R] in common, one pass over X instead of R. The rest is the
+loop's, start by start: Gram matrices (the R diagonal blocks alone), sweeps, momentum, guard and the
+end. So the result of each start is that of the loop alone, up to rounding in the products and, with
+gaps, to how old their filling is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
+from typing import Any
+
+from partwise.backends.arrays import StandardArray as Array
+from partwise.backends.arrays import numpy_dtype
+from partwise.solvers import many_wide
+from partwise.solvers.loop import Asking, Request, Settings, Solution, alternating
+from partwise.solvers.steps import Step
+
+#: What makes a start when its turn comes: its factors, and the step that moves them.
+Start = Callable[[], tuple[Array, Array, Step]]
+
+#: Columns of a wide product beyond which it is no faster a column.
+WIDEST = 256
+#: Arrays as large as a factor that a start holds in an iteration.
+ARRAYS = 8
+#: Bytes that the factors of a group may always take; where X is larger, as much as X.
+ROOM = 2**28
+
+
+def solve_many(model: Any, starts: Sequence[Start], settings: Settings) -> Iterator[Solution]:
+    """The solution of each start, in their order; as many at once as `group_size` says."""
+    rest = list(starts)
+    while rest:
+        begun = [rest.pop(0)()]
+        if many_wide.can(model, begun[0][2], settings):
+            yield from many_wide.Wide(model, settings).run(
+                chain(begun, (start() for start in rest))
+            )
+            return
+        size = group_size(model.R, begun[0][1].shape[1])
+        begun += [start() for start in rest[: size - 1]]
+        del rest[: size - 1]
+        yield from _together(model, begun, settings)
+
+
+def group_size(data: Any, k: int) -> int:
+    """How many starts of k parts go side by side in bounded memory."""
+    n, p = data.shape
+    size = float(numpy_dtype(data.dtype).itemsize)
+    room = max(ROOM, size * data.density * n * p)
+    most = min(WIDEST / k, room / (ARRAYS * size * (n + p) * k))
+    return max(1, int(most))
+
+
+def _together(
+    model: Any, begun: Sequence[tuple[Array, Array, Step]], settings: Settings
+) -> list[Solution]:
+    """Run the loops in step: each asks for a subproblem, all of a side are made at once."""
+    runs: list[Asking[Solution]] = [alternating(model, *start, settings) for start in begun]
+    solutions: dict[int, Solution] = {}
+    asked: dict[int, Request] = {}
+    answers: dict[int, Any] = dict.fromkeys(range(len(runs)))  # a generator begins with None
+    while answers:
+        while answers:  # taken out one by one: a subproblem is as large as its factor
+            number = next(iter(answers))
+            try:
+                asked[number] = runs[number].send(answers.pop(number))
+            except StopIteration as end:
+                solutions[number] = end.value
+        answers = _answer(model, asked)
+    return [solutions[number] for number in range(len(runs))]
+
+
+def _answer(model: Any, asked: dict[int, Request]) -> dict[int, Any]:
+    """Subproblems of one side for all who wait for one; the others wait for the next turn.
+
+    The loops ask for both sides in turn, so all soon ask for the same.
+    """
+    if not asked:
+        return {}
+    side = next(iter(asked.values())).side
+    numbers = [number for number, request in asked.items() if request.side == side]
+    points = [(request.Z, request.U) for request in map(asked.pop, numbers)]
+    return dict(zip(numbers, model.subproblems(side, points), strict=True))

@@ -1,0 +1,342 @@
+"""Many starts of plain least squares, as wide arrays: the loop for all of them at once.
+
+What `loop` does for ½‖X - V Uᵀ‖² on ndarrays with coordinate descent, extrapolation and guard, for
+R starts whose factors lie side by side in (n, R k) and (p, R k): one product with X for all, and
+one kernel for the rest of a half-step. Each start has its own momentum, guard and end. A start that
+needs more than that (the guard took three iterations in a row back) goes on in the loop alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from partwise.backends.data_matrix import InNumpy
+from partwise.backends.numeric import Array, threads_for
+from partwise.model.factor_model import FactorModel
+from partwise.model.kkt import misfit
+from partwise.model.losses import Frobenius
+from partwise.solvers.loop import LOOK_BACK, PLAIN, SAFE, Settings, Solution, alternate
+from partwise.solvers.steps import Step, hals, mu
+
+#: A start: its factors, and the step that moves them.
+Begun = tuple[Array, Array, Step]
+
+#: Bytes of the arrays that a half-step walks through: more are fetched from memory anew each time.
+CACHE = 6 * 2**20
+#: Columns below which the product with X is no longer cheap.
+NARROWEST = 64
+#: A sweep that moves less than this share of the first one is the last, as in `hals`.
+STOP = 0.1
+
+
+def can(model: FactorModel, step: Step, settings: Settings) -> bool:
+    """Whether this is the problem that is solved here."""
+    plain = model.rows is None and model.weights is None and not model.project
+    bare = plain and not (model.terms["V"] or model.terms["U"] or model.S.delta)
+    kind = type(model.loss) is Frobenius and isinstance(model.R, InNumpy) and model.R.lack is None
+    wanted = replace(
+        Settings(settings.max_iter, settings.tol), check_every=settings.check_every, safe=mu
+    )
+    return bare and kind and step is hals and settings == wanted
+
+
+def width(data: Any, k: int) -> int:
+    """How many starts of k parts go side by side."""
+    most = max(NARROWEST, CACHE / (4 * np.dtype(data.dtype).itemsize * max(data.shape)))
+    return max(1, int(most / k))
+
+
+@dataclass
+class Side:
+    """One factor of all starts.
+
+    Attributes
+    ----------
+    Z : (n, R k) array
+        Where the next half-step begins.
+    old : (blocks, R k, LANES) array
+        Where the last one ended, before the extrapolation, in blocks of rows.
+    gram : (R, k, k) array
+        Gram matrices of Z.
+    sweeps : int
+    spare : (n, R k) array
+        What the next half-step writes to.
+    """
+
+    Z: Array
+    old: Array
+    gram: Array
+    sweeps: int
+    spare: Array
+
+    @classmethod
+    def of(cls, factors: Sequence[Array], sweeps: int) -> Side:
+        Z = np.ascontiguousarray(np.concatenate(factors, axis=1))
+        return cls(Z, blocked(Z), np.stack([F.T @ F for F in factors]), sweeps, np.empty_like(Z))
+
+    def step(self, C: Array, G: Array, weights: Array) -> NDArray[np.float64]:
+        """A half-step with Hessians G, and by how much the objective changed.
+
+        That is (R, 2): up to where the sweeps end, and from there to where the next ones begin.
+        Where this one began is ``spare`` until the next.
+        """
+        from partwise.backends.numpy import kernels
+
+        R, k, _ = G.shape
+        grams = np.zeros((kernels.PIECES, R, k, k))
+        changes = np.zeros((kernels.PIECES, R, 2))
+        many = threads_for(float(self.Z.size) * k * (self.sweeps + 1)) > 1
+        run = kernels.half_steps_parallel if many else kernels.half_steps
+        C, G = np.ascontiguousarray(C), np.ascontiguousarray(G)
+        run(self.Z, C, G, self.old, weights, self.spare, grams, changes, self.sweeps, STOP)
+        self.Z, self.spare = self.spare, self.Z
+        gram = grams.sum(axis=0)
+        self.gram = (gram + np.tril(gram, -1).transpose(0, 2, 1)).astype(G.dtype)
+        return changes.sum(axis=0)
+
+    def take_back(self, r: int, x: Array) -> None:
+        """Begin start r again from x, with nothing to point away from."""
+        own = columns(r, x.shape[1])
+        self.Z[:, own], self.old[:, own], self.gram[r] = x, blocked(x), x.T @ x
+
+    def join(self, other: Side) -> None:
+        """Put the starts of another beside these."""
+        self.Z = np.concatenate([self.Z, other.Z], axis=1)
+        self.old = np.concatenate([self.old, other.old], axis=1)
+        self.gram, self.spare = np.concatenate([self.gram, other.gram]), np.empty_like(self.Z)
+
+    def keep(self, runs: NDArray[np.bool_]) -> None:
+        """Leave out the other starts."""
+        wide = np.repeat(runs, self.gram.shape[1])
+        self.Z = np.ascontiguousarray(self.Z[:, wide])
+        self.spare = np.empty_like(self.Z)
+        self.old, self.gram = np.ascontiguousarray(self.old[:, wide]), self.gram[runs]
+
+
+def columns(r: int, k: int) -> slice:
+    """Those of start r."""
+    return slice(r * k, (r + 1) * k)
+
+
+def blocked(Z: Array) -> Array:
+    """Z in blocks of LANES rows, each transposed; the last one is filled with zeros."""
+    from partwise.backends.numpy import kernels
+
+    n, wide = Z.shape
+    blocks = -(-n // kernels.LANES)
+    filled = np.zeros((blocks * kernels.LANES, wide), Z.dtype)
+    filled[:n] = Z
+    return np.ascontiguousarray(filled.reshape(blocks, -1, wide).transpose(0, 2, 1))
+
+
+def unblocked(old: Array, n: int) -> Array:
+    """`blocked` the other way."""
+    return np.ascontiguousarray(old.transpose(0, 2, 1).reshape(-1, old.shape[1])[:n])
+
+
+#: What `Wide` has one of for each start.
+EACH = ("numbers", "value", "ahead", "anchor", "weight", "ceiling", "failures")
+
+
+class Wide:
+    """Starts side by side. Those that end make room for the next."""
+
+    V: Side
+    U: Side
+    k: int
+    value: NDArray[np.float64]
+    ahead: NDArray[np.float64]
+    anchor: NDArray[np.float64]
+    weight: NDArray[np.float64]
+    ceiling: NDArray[np.float64]
+    failures: NDArray[np.int64]
+
+    def __init__(self, model: FactorModel, settings: Settings) -> None:
+        self.model, self.settings = model, settings
+        self.numbers: NDArray[np.int64] = np.zeros(0, np.int64)
+        self.history: list[list[float]] = []
+        self.ended: dict[int, Solution] = {}
+
+    def run(self, starts: Iterator[Begun]) -> Iterator[Solution]:
+        """The solutions, in the order of their starts."""
+        begun = next(starts, None)
+        if begun is None:
+            return
+        size = width(self.model.R, begun[1].shape[1])
+        self.begin([begun, *islice(starts, size - 1)], 0)
+        n, following, given = 0, len(self.history), 0
+        while len(self.numbers):
+            n += 1
+            look = n % self.settings.check_every == 0
+            residual = self.advance(look and self.settings.tol > 0)
+            if look:
+                self.judge(residual)
+            self.stop()
+            while given in self.ended:
+                yield self.ended.pop(given)
+                given += 1
+            if look or not len(self.numbers):  # all look at the same time
+                n, more = 0, list(islice(starts, size - len(self.numbers)))
+                self.begin(more, following)
+                following += len(more)
+
+    def begin(self, begun: Sequence[Begun], first: int) -> None:
+        """More starts, numbered from ``first`` on."""
+        if not begun:
+            return
+        model, R = self.model, len(begun)
+        V = Side.of([V for V, _, _ in begun], model.sweeps["V"])
+        U = Side.of([U for _, U, _ in begun], model.sweeps["U"])
+        value = np.array([_value(model, V, U) for V, U, _ in begun])
+        each = (first + np.arange(R), value, np.zeros(R), value.copy(), np.full(R, 0.5), np.ones(R))
+        new = dict(zip(EACH, (*each, np.zeros(R, int)), strict=True))
+        if not len(self.numbers):
+            self.V, self.U, self.k = V, U, begun[0][1].shape[1]
+            vars(self).update(new)
+        else:
+            self.V.join(V)
+            self.U.join(U)
+            vars(self).update({n: np.concatenate([getattr(self, n), a]) for n, a in new.items()})
+        self.history += [[] for _ in begun]
+
+    def advance(self, look: bool) -> NDArray[np.float64]:
+        """One iteration; KKT residuals between its half-steps if it is to look."""
+        data, dtype = self.model.R, self.V.Z.dtype
+        weights = np.where(self.failures >= PLAIN, 0.0, self.weight).astype(dtype)
+        C = data.dot(self.U.Z)
+        residual = np.full(len(self.numbers), np.inf)
+        if look:
+            residual = self.residual(self.V.Z, C, self.U.gram, self.value)
+        changed = self.V.step(C, self.U.gram, weights)
+        value = self.value + self.ahead + changed.sum(axis=1)
+        D = data.tdot(self.V.Z)
+        if look and residual.min() <= self.settings.tol:
+            residual = np.maximum(residual, self.residual(self.U.Z, D, self.V.gram, self.value))
+        before = self.U.old.copy()
+        changed = self.U.step(D, self.V.gram, weights)
+        self.accept(value + changed[:, 0], changed[:, 1], before)
+        for history, now in zip(self.history, self.value, strict=True):
+            history.append(float(now))
+        return residual
+
+    def accept(self, value: NDArray[np.float64], ahead: NDArray[np.float64], before: Array) -> None:
+        """Report the new factors, except where the objective rose: there begin again from the last.
+
+        Their U is ``before``, in blocks; their V is where its half-step began.
+        """
+        good = value <= self.value
+        self.value, self.ahead = np.where(good, value, self.value), np.where(good, ahead, 0.0)
+        self.failures = np.where(good, 0, self.failures + 1)
+        self.ceiling = np.where(good, self.ceiling, self.weight)
+        grown = np.minimum(self.ceiling, 1.05 * np.maximum(self.weight, 0.1))
+        self.weight = np.where(good, grown, self.weight / 1.5)
+        self.ceiling = np.where(good, np.minimum(1.0, 1.01 * self.ceiling), self.ceiling)
+        for r in np.flatnonzero(~good).tolist():
+            own = columns(r, self.k)
+            self.V.take_back(r, self.V.spare[:, own])
+            self.U.take_back(r, unblocked(before[:, own], self.model.data.shape[1]))
+        low = self.value < 1e5 * self.model.eps * self.anchor
+        for r in np.flatnonzero(good & low).tolist():
+            self.sum_again(r)
+
+    def point(self, r: int) -> tuple[Array, Array]:
+        """The reported factors of start r."""
+        own = columns(r, self.k)
+        U = unblocked(self.U.old[:, own], self.model.data.shape[1])
+        return np.ascontiguousarray(self.V.Z[:, own]), U
+
+    def sum_again(self, r: int) -> None:
+        """The objective from the factors, not added up from decreases; see `loop.anchor`."""
+        exact = self.model.exact_value(*self.point(r))
+        shift = exact - self.value[r]
+        self.history[r][:] = [value + shift for value in self.history[r]]
+        least = self.model.least * self.model.size
+        self.value[r], self.anchor[r] = exact, exact if exact > least else 0.0
+
+    # -- stopping ---------------------------------------------------------------------------------
+
+    def residual(
+        self, Z: Array, C: Array, G: Array, value: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        """The KKT residual of one factor of all starts; `residual.kkt_residual`."""
+        from partwise.backends.numpy import kernels
+
+        model, tol = self.model, self.settings.tol
+        squares = np.zeros((len(G), 3))
+        means = Z.mean(axis=0, dtype=np.float64).astype(Z.dtype)
+        kernels.residual_norms(
+            np.ascontiguousarray(Z),
+            np.ascontiguousarray(C),
+            np.ascontiguousarray(G),
+            means,
+            squares,
+        )
+        slope, minus, plus = np.sqrt(squares).T
+        rho = np.array([misfit(v, model.size, model.least, tol) for v in value])
+        scale = rho * (minus + plus)
+        safe = np.where(scale > 0, scale, 1.0)
+        return np.where(scale > 0, np.minimum(slope / safe, 1.0), 0.0)
+
+    def judge(self, residual: NDArray[np.float64]) -> None:
+        """End the starts that have converged."""
+        tol, size = self.settings.tol, self.model.size
+        least = max(self.model.least, tol**2) * size
+        fall = np.array(
+            [h[-1 - LOOK_BACK] - h[-1] if len(h) > LOOK_BACK else np.inf for h in self.history]
+        )
+        near = (residual <= tol) & (fall <= tol * np.maximum(np.abs(self.value), least))
+        if not near.any():
+            return
+        # so far it was taken between the iterations
+        at = np.flatnonzero(near)
+        Vs, Us = zip(*(self.point(r) for r in at.tolist()), strict=True)
+        V, U = Side.of(Vs, 1), Side.of(Us, 1)
+        data, value = self.model.R, self.value[at]
+        exact = self.residual(V.Z, data.dot(U.Z), U.gram, value)
+        exact = np.maximum(exact, self.residual(U.Z, data.tdot(V.Z), V.gram, value))
+        for r in at[exact <= tol].tolist():
+            n = len(self.history[r])
+            self.end(r, f"converged: relative KKT residual at most {tol:g} after {n} iterations")
+            self.ended[int(self.numbers[r])].converged = True
+        self.drop(np.isin(self.numbers, list(self.ended)))
+
+    def stop(self) -> None:
+        """End those that have had their iterations; the loop has those that the guard stopped."""
+        most, lost = self.settings.max_iter, self.failures >= SAFE
+        late = np.array([len(history) >= most for history in self.history], bool)
+        for r in np.flatnonzero(late).tolist():
+            self.end(r, f"stopped at max_iter={most}, above tol={self.settings.tol:g}")
+        for r in np.flatnonzero(lost & ~late).tolist():
+            left = replace(self.settings, max_iter=most - len(self.history[r]))
+            solution = alternate(self.model, *self.point(r), hals, left)
+            solution.history = [*self.history[r], *solution.history]
+            solution.n_iter = len(solution.history)
+            self.ended[int(self.numbers[r])] = solution
+        self.drop(late | lost)
+
+    def end(self, r: int, status: str) -> None:
+        self.sum_again(r)
+        V, U = self.point(r)
+        history = self.history[r]
+        self.ended[int(self.numbers[r])] = Solution(V, U, history, len(history), status=status)
+
+    def drop(self, done: NDArray[np.bool_]) -> None:
+        """Go on without these."""
+        runs = ~done
+        if runs.all():
+            return
+        self.V.keep(runs)
+        self.U.keep(runs)
+        vars(self).update({name: getattr(self, name)[runs] for name in EACH})
+        self.history = [history for history, on in zip(self.history, runs, strict=True) if on]
+
+
+def _value(model: FactorModel, V: Array, U: Array) -> float:
+    value = model.value(V, U)
+    return model.exact_value(V, U) if value <= 100 * model.eps * model.size else value

@@ -1,0 +1,313 @@
+"""A basis learnt batch by batch: sums over all that was seen, in which the past ages.
+
+With V of a batch solved for, what the batch says of U is a quadratic (two sums, VᵀV and XᵀV) or,
+under a β-divergence, a majoriser (also two sums). Sums of many batches are the problem in U of
+them all, so X is never needed twice. Codes of samples that are met again replace those they had:
+with the Frobenius loss that is a block coordinate descent of the whole objective.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from partwise.backends import DataMatrix, as_data
+from partwise.backends.arrays import to_numpy
+from partwise.backends.numeric import Array, ratio
+from partwise.model.factor_model import FactorModel
+from partwise.model.losses import KullbackLeibler, Loss
+from partwise.model.subproblems import Divergence, Quadratic, Subproblem
+from partwise.model.terms import Term
+from partwise.solvers.codes import start_codes
+from partwise.solvers.steps import hals, make_step, mu
+
+#: The penalties on a factor, whose rows or samples count so often.
+Penalty = Callable[[Any], Sequence[Term]]
+NEWTON = make_step("newton", sweeps=2)
+#: Sweeps over U for one batch: each costs k / batch_size of a product with the batch.
+SWEEPS = 10
+#: How often codes and U take turns while a batch is in memory; a majoriser ages with each.
+ROUNDS = {"frobenius": 4, "divergence": 2}
+#: A majoriser is stale in U as well as in V, and ages as much faster.
+HASTE = 16
+#: KL: the step of EM is lengthened by this power, which converges below two.
+RELAX = 1.6
+
+
+class Sums(ABC):
+    """What samples say of U, as sums in which the past loses weight.
+
+    Attributes
+    ----------
+    C : (p, k) array
+        What U is drawn to, in float64.
+    weight : float
+        How many samples of full weight the sums hold.
+    """
+
+    def __init__(self, p: int, k: int) -> None:
+        self.C, self.weight = np.zeros((p, k)), 0.0
+
+    def age(self, share: float) -> None:
+        """Leave this share of the past."""
+        self.C *= share
+        self.weight *= share
+
+    @abstractmethod
+    def add(self, model: FactorModel, V: Array, U: Array) -> None:
+        """The samples of a model with these codes."""
+
+    @abstractmethod
+    def subproblem(self, U: Array, terms: Sequence[Term]) -> Subproblem:
+        """The problem in U."""
+
+
+class QuadraticSums(Sums):
+    """½ ⟨U G, U⟩ - ⟨C, U⟩ with G = Σ w v vᵀ and C = Σ w x vᵀ."""
+
+    def __init__(self, p: int, k: int) -> None:
+        super().__init__(p, k)
+        self.G, self.added = np.zeros((k, k)), np.zeros(k)
+
+    def age(self, share: float) -> None:
+        super().age(share)
+        self.G *= share
+        self.added *= share
+
+    def add(self, model: FactorModel, V: Array, U: Array) -> None:
+        self.replace(model, V, None, 0.0)
+
+    def replace(self, model: FactorModel, V: Array, old: Array | None, kept: Any) -> None:
+        """The samples with new codes instead of old ones of weight ``kept``; one product."""
+        less = None if old is None else old * np.asarray(kept, V.dtype)[:, None]
+        self.C += to_numpy(model.R.tdot(V if less is None else V - less))
+        d = model.d
+        G = V.T @ (V if d is None else V * d[:, None])
+        self.G += G
+        self.added += np.diag(G)
+        self.weight += len(V) if d is None else float(d.sum())
+        if less is not None:
+            assert old is not None and d is None
+            self.G -= less.T @ old
+            self.weight -= float(np.sum(kept))
+
+    def subproblem(self, U: Array, terms: Sequence[Term]) -> Quadratic:
+        # what is left of a part that nobody uses any more is rounding: it stays where it is
+        eps = float(np.finfo(U.dtype).eps)
+        alive = np.diag(self.G) > 10 * eps * self.added
+        G, C = self.G * np.outer(alive, alive), self.C * alive
+        return Quadratic(C.astype(U.dtype), G.astype(U.dtype), terms=terms, sweeps=SWEEPS)
+
+
+class MajoriserSums(Sums):
+    """The EM majoriser of a β-divergence: its minimiser is (C / B)^(1/power), entry by entry.
+
+    C sums U^power ∘ product with U as it was at each batch, B the costs; for KL the power is one,
+    the products are (X/Y)ᵀV and the costs Σv.
+    """
+
+    def __init__(self, p: int, k: int, beta: float) -> None:
+        super().__init__(p, k)
+        self.beta = beta
+        self.power = 2 - beta if beta < 1 else beta - 1 if beta > 2 else 1.0
+        self.B = np.zeros((1 if beta == 1 else p, k))
+
+    def age(self, share: float) -> None:
+        super().age(share)
+        self.B *= share
+
+    def add(self, model: FactorModel, V: Array, U: Array) -> None:
+        sub = model.subproblem("U", V, U)
+        assert isinstance(sub, Divergence)
+        if self.weight == 0:  # the start counts as a sample: what a batch lacks must not be zero
+            cost = to_numpy(sub.cost).mean() / len(V)
+            self.C += U**self.power * cost
+            self.B += cost
+        self.C += U**self.power * to_numpy(sub.product)
+        self.B += to_numpy(sub.cost)
+        self.weight += len(V) if model.d is None else float(model.d.sum())
+
+    def subproblem(self, U: Array, terms: Sequence[Term]) -> Divergence:
+        product = ratio(self.C.astype(U.dtype), U**self.power)
+        cost = self.B.astype(U.dtype)
+        idle = ~cost.any(axis=0)  # a part that nobody used stays where it is
+        product[:, idle] = cost[:, idle] = 1
+        return Divergence(
+            lambda: product, cost, terms=terms, beta=self.beta, evaluate=lambda U: float("nan")
+        )
+
+
+def make_sums(loss: Loss, p: int, k: int) -> QuadraticSums | MajoriserSums:
+    """The sums that go with a loss."""
+    return QuadraticSums(p, k) if loss.beta == 2 else MajoriserSums(p, k, loss.beta)
+
+
+class ClassRows:
+    """Labelled samples, of which all of one class share a code: they count by their mean.
+
+    Attributes
+    ----------
+    sums : (c, p) array
+        Σ w x over the labelled samples of each class, in float64.
+    counts : (c,) array
+        Σ w.
+    V : (c, k) array
+        The codes.
+    """
+
+    def __init__(self, p: int, k: int) -> None:
+        self.sums, self.counts, self.V = np.zeros((0, p)), np.zeros(0), np.zeros((0, k))
+
+    def age(self, share: float) -> None:
+        """Leave this share of the past."""
+        self.sums *= share
+        self.counts *= share
+
+    def add(self, X: Any, codes: Array, weights: Array) -> None:
+        """Labelled samples; a class that is new gets a row."""
+        new = int(codes.max(initial=-1)) + 1 - len(self.counts)
+        if new > 0:
+            self.sums = np.vstack([self.sums, np.zeros((new, self.sums.shape[1]))])
+            self.counts = np.append(self.counts, np.zeros(new))
+            self.V = np.vstack([self.V, np.zeros((new, self.V.shape[1]))])
+        A = sp.csr_array(
+            (weights, (codes, np.arange(len(codes)))), shape=(len(self.counts), len(codes))
+        )
+        total = A @ X
+        self.sums += total.toarray() if sp.issparse(total) else total
+        self.counts += A.sum(axis=1)
+
+    def model(self, loss: Loss, dtype: Any, terms: Penalty) -> FactorModel:
+        """Their means, as samples that count so often."""
+        means = ratio(self.sums, np.broadcast_to(self.counts[:, None], self.sums.shape))
+        data = as_data(means.astype(dtype))
+        return FactorModel(data, loss, weights=self.counts, terms_V=terms(self.counts[:, None]))
+
+
+@dataclass
+class Online:
+    """A basis and what was learnt so far.
+
+    Attributes
+    ----------
+    loss : Loss
+    U : (p, k) array
+    forget : float
+        The share of its weight that a sample keeps while as many are met as there are.
+    terms_V, terms_U : callables
+        The penalties on codes and on U, for rows that count so often, and for so many samples.
+    time : float
+        How often as many samples were met as there are; a sample's weight is forget^age.
+    seen : int
+        Samples met so far, each time.
+    """
+
+    loss: Loss
+    U: Array
+    forget: float
+    terms_V: Penalty
+    terms_U: Penalty
+    time: float = 0.0
+    seen: int = 0
+    sums: Sums = field(init=False)
+    classes: ClassRows = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.sums = make_sums(self.loss, *self.U.shape)
+        self.classes = ClassRows(*self.U.shape)
+
+    def state(self) -> dict[str, Any]:
+        """What was learnt so far, as arrays and numbers."""
+        return {
+            "time": self.time,
+            "seen": self.seen,
+            "sums": dict(vars(self.sums)),
+            "classes": dict(vars(self.classes)),
+        }
+
+    def go_on(self, state: dict[str, Any]) -> None:
+        """Begin where another one was."""
+        self.time, self.seen = state["time"], state["seen"]
+        vars(self.sums).update(deepcopy(state["sums"]))
+        vars(self.classes).update(deepcopy(state["classes"]))
+
+    def model(self, data: DataMatrix) -> FactorModel:
+        """The problem of a batch."""
+        return FactorModel(data, self.loss, terms_V=self.terms_V(1.0))
+
+    def codes(self, model: FactorModel, V: Array | None, sweeps: int) -> Array:
+        """V of a batch, from where it was or from a constant."""
+        V = start_codes(model.data, self.U.shape[1]) if V is None else V
+        if self.loss.beta == 2:
+            sub = model.subproblem("V", V, self.U)
+            assert isinstance(sub, Quadratic)
+            sub.sweeps = sweeps
+            return hals(sub, V, stop=0.01)
+        step, rounds = (NEWTON, -(-sweeps // 4)) if self.loss.beta == 1 else (mu, sweeps)
+        for _ in range(rounds):
+            V = step(model.subproblem("V", V, self.U), V)
+        return V
+
+    def kept(self, since: Any) -> Any:
+        """The weight that is left of what came in at that time."""
+        return self.forget ** ((self.time - since) * (1 if self.loss.beta == 2 else HASTE))
+
+    def grow_old(self, met: int, among: int | None) -> None:
+        """``met`` samples of ``among``, or of those met so far, come in: the rest loses weight."""
+        self.seen += met
+        passed = met / (self.seen if among is None else min(among, self.seen))
+        self.time += passed
+        share = float(self.kept(self.time - passed))
+        self.sums.age(share)
+        self.classes.age(share)
+
+    def visit(
+        self, model: FactorModel, V: Array | None, sweeps: int, old: Array | None, kept: Any
+    ) -> tuple[Array, float]:
+        """Codes of a batch from V, U with the batch in the sums instead of what it had there.
+
+        Returns the codes and the objective of the batch with U as it was.
+        """
+        before = deepcopy(self.sums)
+        value = 0.0
+        for turn in range(ROUNDS[self.loss.kind]):
+            V = self.codes(model, V, SWEEPS if turn else sweeps)
+            if turn == 0:
+                value = self._value(model, V)
+            if isinstance(self.sums, QuadraticSums):
+                self.sums.replace(model, V, old, kept)
+                old, kept = V, np.ones(len(V))
+            else:
+                self.sums = deepcopy(before)
+                self.sums.add(model, V, self.U)
+            self.move()
+        assert V is not None
+        return V, value
+
+    def _value(self, model: FactorModel, V: Array) -> float:
+        """The objective of a batch, by the pass over it that the step on U needs anyway."""
+        if isinstance(self.loss, KullbackLeibler):
+            self.loss.value(model.seen, V, self.U, "U")
+        penalty = sum(term.value(self.U) for term in self.terms_U(len(V)))
+        return model.value(V, self.U) + penalty
+
+    def move(self) -> None:
+        """U by a few sweeps on all that was seen."""
+        sums = self.sums
+        if len(self.classes.counts):
+            sums = deepcopy(sums)
+            model = self.classes.model(self.loss, self.U.dtype, self.terms_V)
+            V = self.classes.V if self.classes.V.any() else None
+            self.classes.V = self.codes(model, V, SWEEPS)
+            sums.add(model, self.classes.V, self.U)
+        step = hals if self.loss.beta == 2 else mu
+        U = step(sums.subproblem(self.U, self.terms_U(sums.weight)), self.U)
+        if self.loss.beta == 1:
+            U = self.U * ratio(U, self.U) ** RELAX
+        self.U = U

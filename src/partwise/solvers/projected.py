@@ -1,0 +1,27 @@
+"""A step for a factor that stays in a set of its own."""
+
+from __future__ import annotations
+
+from partwise.backends.arrays import StandardArray as Array
+from partwise.model.subproblems import Quadratic
+from partwise.solvers.steps import Step, hals
+
+
+def _projected(sub: Quadratic, Z: Array, steps: int = 5) -> Array:
+    """Projected gradient where the factor is projected, coordinate descent where it is not.
+
+    A step of 1/L minimises a majoriser over the constraint set, so the objective never rises.
+    """
+    project = sub.project
+    if project is None:
+        return hals(sub, Z)
+    lipschitz = sub.lipschitz()
+    if lipschitz == 0:
+        return Z
+    for _ in range(steps):
+        neg, pos = sub.split(Z)
+        Z = project(Z - (pos - neg) / Z.dtype.type(lipschitz))
+    return Z
+
+
+projected = Step("projected", _projected, {"frobenius": ("lipschitz",)})

@@ -1,0 +1,296 @@
+"""One step on one subproblem: ``step(sub, Z) -> Z``, pure. Extrapolation lives in the loop.
+
+=========  ===========  ==========================  ==============================================
+step       loss         what it needs of a term     what it does
+=========  ===========  ==========================  ==============================================
+mu         Frobenius    a split gradient            Z ∘ neg/pos, the papers' multiplicative update
+mu         KL, other β  a bound, or a solve         the same with the bound's exact minimiser
+hals       Frobenius    a bound                     coordinate descent, several sweeps a product
+nesterov   Frobenius    a Lipschitz constant        accelerated projected gradient, NMF-DC (15)(17)
+newton     KL           a bound                     second-order coordinate sweeps
+=========  ===========  ==========================  ==============================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from partwise.backends import arrays
+from partwise.backends.arrays import StandardArray as Array
+from partwise.backends.arrays import namespace, none, spread
+from partwise.backends.curvature import damped_step
+from partwise.backends.numeric import floor, ratio
+from partwise.backends.sweeps import nearly_collinear, solve_rows, sweep_graph, sweep_rows
+from partwise.model.subproblems import Divergence, Quadratic, Subproblem
+from partwise.model.terms import Term
+
+#: Curvature of an entry that is held: far above any Hessian, and its products stay finite.
+STIFF = 1e30
+
+
+@dataclass(frozen=True)
+class Step:
+    """A way to move one factor, and what it asks for.
+
+    Attributes
+    ----------
+    name : str
+    move : callable
+        ``move(sub, Z, **options) -> Z``; Z itself is not written to.
+    needs : mapping
+        For each kind of loss that it can do, what each term must offer: one of these words.
+    betas : tuple of float
+        The β that it can do; empty: all of these kinds.
+    """
+
+    name: str
+    move: Callable[..., Array]
+    needs: Mapping[str, tuple[str, ...]]
+    betas: tuple[float, ...] = ()
+
+    def __call__(self, sub: Subproblem, Z: Array, **options: Any) -> Array:
+        if sub.free:
+            return minimum(sub, Z)
+        Z = self.move(sub, Z, **options)
+        return Z if sub.project is None else sub.project(Z)
+
+    def bound_to(self, **options: Any) -> Step:
+        """The same step with these options."""
+        return replace(self, move=partial(self.move, **options))
+
+    def does(self, beta: float) -> bool:
+        """Whether it can minimise the β-divergence."""
+        return kind_of(beta) in self.needs and (not self.betas or beta in self.betas)
+
+    def takes(self, term: Term, beta: float) -> bool:
+        """Whether the term offers what it needs under this loss."""
+        return any(word in term.offers for word in self.needs[kind_of(beta)])
+
+
+def kind_of(beta: float) -> str:
+    """The kind of subproblem that a β-divergence makes."""
+    return "frobenius" if beta == 2 else "divergence"
+
+
+def minimum(sub: Subproblem, Z: Array) -> Array:
+    """The minimum over factors of any sign: Z (G + ridge) = C less the slopes of the bounds."""
+    assert isinstance(sub, Quadratic)
+    C, r, near = bounded(sub, sub.terms, Z)
+    assert near is None and r.shape[0] == 1
+    H = arrays.float64(sub.G) + np.diag(np.broadcast_to(arrays.float64(r[0]), len(sub.G)))
+    # least squares: a part that no sample uses stays zero
+    solution = np.linalg.lstsq(H, arrays.float64(C).T, rcond=1e-12)[0].T
+    return np.ascontiguousarray(solution).astype(Z.dtype)
+
+
+def _mu(sub: Subproblem, Z: Array) -> Array:
+    """Z ∘ (neg/pos); for KL with a quadratic term the minimiser of the EM majoriser."""
+    if isinstance(sub, Divergence):
+        return _em(sub, Z)
+    neg, pos = sub.split(Z)
+    q = ratio(neg, pos)
+    return Z * (q if sub.exponent == 1 else q**sub.exponent)
+
+
+def _mu_lin(sub: Subproblem, Z: Array, sigma: float = 1e-8, delta: float = 1e-8) -> Array:
+    """Lin (2007): a multiplicative step that cannot stall at zero.
+
+    Z - Z̄/(pos(Z̄) + δ) ∘ grad with Z̄ = max(Z, σ) where grad < 0; converges to a stationary point.
+    """
+    neg, pos = sub.split(Z)
+    gradient = pos - neg
+    xp = namespace(Z)
+    raised = xp.where(gradient < 0, xp.maximum(Z, sigma), Z)
+    step = ratio(raised, sub.split(raised)[1] + delta) * gradient
+    return xp.maximum(Z - step, 0)  # rounding alone could go below
+
+
+def _em(sub: Divergence, Z: Array) -> Array:
+    """The minimiser of the majoriser of a β-divergence at Z plus its terms, entry by entry.
+
+    With z = q Z and linear costs joined to ``cost``, it solves
+    cost q^max(β-1,0) + r Z q = product q^min(β-2,0): Lee & Seung's ratio for β = 1 without a
+    ridge r, a quadratic's root with one.
+    """
+    solver = next((term for term in sub.terms if "solve" in term.offers), None)
+    b, r = _costs(sub, [term for term in sub.terms if term is not solver], Z)
+    if solver is not None:
+        return solver.solve(spread(b, Z), r, Z * sub.product, Z)
+    beta = sub.beta
+    b = spread(b, Z)
+    if beta >= 2:  # q² <= 2/β q^β + const: the ridge joins the cost
+        b, r = b + r * Z, none(Z)
+    if not r.any():
+        power = 1 / (2 - beta) if beta < 1 else 1 / (beta - 1) if beta > 2 else 1.0
+        q = ratio(sub.product, b)
+        return Z * (q if power == 1 else q**power)
+    if beta == 1:
+        c = Z * sub.product
+        return ratio(2 * c, b + namespace(Z).sqrt(b * b + 4 * r * c))
+    return Z * _ridge_root(sub.product, b, r * Z, beta)
+
+
+def _ridge_root(num: Any, cost: Any, ridge: Any, beta: float) -> Any:
+    """Newton in t = log q on log(cost e^{at} + ridge e^t) + (2-β)t = log num, convex and rising."""
+    tiny = floor(num.dtype)
+    a = max(beta - 1.0, 0.0)
+    alive = num > tiny
+    log_num = np.log(np.where(alive, num, 1))
+    t = np.zeros_like(num)
+    for _ in range(30):
+        first, second = cost * np.exp(a * t), ridge * np.exp(t)
+        total = np.maximum(first + second, tiny)
+        change = (np.log(total) + (2 - beta) * t - log_num) / (
+            (a * first + second) / total + 2 - beta
+        )
+        t = np.clip(t - change, -700, 700).astype(num.dtype)
+        if np.abs(change).max() < 1e-12:
+            break
+    return np.where(alive, np.exp(t), 0).astype(num.dtype)
+
+
+def _costs(sub: Divergence, terms: Sequence[Term], Z: Array) -> tuple[Array, Array]:
+    """The linear cost of the loss with those of the terms' bounds at Z, and their ridges."""
+    cost, ridge = sub.cost, none(Z)
+    for term in terms:
+        linear, curved = term.bound(Z).about_zero(Z)
+        cost, ridge = cost + linear, ridge + curved
+    return cost, ridge
+
+
+def _hals(
+    sub: Quadratic, Z: Array, *, stop: float = 0.1, order: Array | None = None, exact: bool = False
+) -> Array:
+    """Exact coordinate steps, `sub.sweeps` of them or until a sweep moves little.
+
+    A graph whose edges are at hand has sweeps of its own; other terms enter through their bound,
+    which is renewed between sweeps unless it holds for all of them. ``exact`` asks for the minimum
+    itself where parts are nearly collinear: sweeps creep there, and look as if they stood.
+    """
+    if sub.descends:  # rows coupled by a kernel: gradients do better
+        return sub.descend(Z, 2)
+    if exact and _is_plain(sub, Z) and nearly_collinear(sub.G):
+        C, r, _ = bounded(sub, sub.terms, Z)
+        return solve_rows(Z, C, sub.G, sub.d, r, 2000, 1e-9)
+    Z = Z.copy() if isinstance(Z, np.ndarray) else Z
+    graph = _taking_turns(sub.terms) if order is None and sub.held is None else None
+    if graph is not None:
+        C, r, _ = bounded(sub, [term for term in sub.terms if term is not graph], Z)
+        found = sweep_graph(Z, C, sub.G, sub.d, r, graph, sub.sweeps, stop)
+        if found is not None:
+            return found
+    kept = all(term.exact for term in sub.terms) and sub.held is None
+    rounds, sweeps = (1, sub.sweeps) if kept else (max(1, sub.sweeps), 1)
+    for _ in range(rounds):
+        C, r, near = bounded(sub, sub.terms, Z)
+        if sub.held is not None:  # so curved that it does not move
+            near = sub.held * STIFF if near is None else near + sub.held * STIFF
+        Z = sweep_rows(Z, C, sub.G, sub.d, r, sweeps, stop, order, near=near)
+    return Z
+
+
+def _is_plain(sub: Quadratic, Z: Array) -> bool:
+    """Whether rows are problems of their own, known exactly."""
+    whole = not sub.local and sub.held is None and all(term.exact for term in sub.terms)
+    return whole and isinstance(Z, np.ndarray) and Z.dtype == np.float64
+
+
+def bounded(sub: Quadratic, terms: Sequence[Term], Z: Array) -> tuple[Array, Array, Array | None]:
+    """C less the slopes of the terms' bounds at Z, ridges, and those of bounds around Z.
+
+    The last are None where there are none.
+    """
+    C, r, near = sub.C, none(Z), None
+    for term in terms:
+        slope, ridge, around = term.bound(Z)
+        C = C - slope
+        if around:
+            near = ridge if near is None else near + ridge
+        else:
+            r = r + ridge
+    return C, r, near
+
+
+def _taking_turns(terms: Sequence[Term]) -> Term | None:
+    """The one graph whose edges are at hand; no other term may have a bound around Z."""
+    graphs = [term for term in terms if term.edges is not None]
+    rest = [term for term in terms if term not in graphs]
+    return graphs[0] if len(graphs) == 1 and all(term.exact for term in rest) else None
+
+
+def _nesterov(sub: Quadratic, Z: Array, *, inner_iter: int = 10) -> Array:
+    """`inner_iter` accelerated projected gradient steps from Z, NMF-DC (15) and (17)."""
+    if sub.descends:
+        return sub.descend(Z, inner_iter)
+    lipschitz = sub.lipschitz()
+    if lipschitz <= floor(Z.dtype):
+        return Z
+    step = 1.0 / lipschitz
+    Y, momentum = Z, 1.0
+    for _ in range(inner_iter):
+        new = namespace(Y).maximum(Y - step * sub.gradient(Y), 0)
+        new = new if sub.project is None else sub.project(new)
+        following = (1 + float(np.sqrt(4 * momentum**2 + 1))) / 2
+        Y = new + ((momentum - 1) / following) * (new - Z)
+        Z, momentum = new, following
+    return Z
+
+
+def _newton(sub: Divergence, Z: Array, *, sweeps: int = 2, rough: bool = False) -> Array:
+    """Second-order coordinate sweeps; the back end runs them, since they need rows of X.
+
+    ``rough`` lets it do them in float32, which finds the way but not the last digits. Where the
+    back end has curvature instead, the sweeps are of a quadratic model.
+    """
+    if sub.newton is None and sub.curvature is None:  # neither, on this factor and back end
+        return _em(sub, Z)
+    cost, ridge = _costs(sub, sub.terms, Z)
+    if sub.curvature is not None:
+        return damped_step(Z, sub.product, sub.curvature(Z), cost, ridge, sweeps + 1)
+    assert sub.newton is not None
+    return sub.newton(Z, arrays.float64(cost), arrays.float64(ridge), sweeps, rough)
+
+
+mu = Step("mu", _mu, {"frobenius": ("split",), "divergence": ("bound", "solve")})
+mu_lin = Step("mu", _mu_lin, {"frobenius": ("split",), "divergence": ("split",)})
+hals = Step("hals", _hals, {"frobenius": ("bound",)})
+nesterov = Step("nesterov", _nesterov, {"frobenius": ("lipschitz",)})
+newton = Step("newton", _newton, {"divergence": ("bound",)}, betas=(1.0,))
+STEPS = {step.name: step for step in (mu, hals, nesterov, newton)}
+
+
+def make_step(name: str, **options: Any) -> Step:
+    """The step of that name with its options bound."""
+    return STEPS[name].bound_to(**options) if options else STEPS[name]
+
+
+def shuffled(rng: np.random.RandomState) -> Step:
+    """Coordinate descent with the coordinates in a new order every time."""
+
+    def move(sub: Quadratic, Z: Array) -> Array:
+        return _hals(sub, Z, order=rng.permutation(Z.shape[1]))
+
+    return replace(hals, move=move)
+
+
+def check_step(name: str, beta_loss: str | float, beta: float, terms: Sequence[Term] = ()) -> None:
+    """Raise where the step cannot do the loss or a term, and name those that can."""
+    step = STEPS[name]
+    able = [s for s in STEPS.values() if s.does(beta)]
+    what = f"minimise beta_loss={beta_loss!r}"
+    if step.does(beta):
+        odd = next((term for term in terms if not step.takes(term, beta)), None)
+        if odd is None:
+            return
+        needs = " or ".join(step.needs[kind_of(beta)])
+        what += f" with {odd.name}, which has no {needs}"
+    able = [s for s in able if all(s.takes(term, beta) for term in terms)]
+    can = ", ".join(s.name for s in able)
+    raise ValueError(
+        f"solver={name!r} cannot {what}; " + (f"solvers that can: {can}." if can else "none can.")
+    )

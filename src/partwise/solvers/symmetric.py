@@ -1,0 +1,93 @@
+"""½‖S - VVᵀ‖² of a similarity matrix: one factor, so a problem and a loop of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from partwise.backends.numeric import Array, dot64
+from partwise.model.kkt import kkt_residual, misfit
+from partwise.model.subproblems import Quadratic
+from partwise.solvers.loop import LOOK_BACK, Solution
+
+#: ½‖S - VVᵀ‖² over ½‖S‖² below which a fit counts as perfect: the sums have no more digits.
+LEAST = 1e-12
+
+
+class Symmetric:
+    """The objective, and sweeps that never raise it.
+
+    Parameters
+    ----------
+    S : ndarray or csr_array of shape (n, n)
+        Symmetric and >= 0.
+    """
+
+    def __init__(self, S: Any) -> None:
+        self.S = S
+        values = S.data if sp.issparse(S) else S
+        self.constant = 0.5 * float(np.sum(np.square(values, dtype=np.float64)))
+
+    def product(self, V: Array) -> Array:
+        """S V."""
+        return np.asarray(self.S @ V)
+
+    def value(self, V: Array) -> float:
+        """½‖S - VVᵀ‖²."""
+        G = V.T @ V
+        return max(self.constant - dot64(self.product(V), V) + 0.5 * dot64(G, G), 0.0)
+
+    def sweep(self, V: Array) -> float:
+        """Each entry of V in turn, in place, to where the objective is least; returns its fall."""
+        from partwise.backends.numpy.kernels import symmetric_sweep
+
+        S, G = self.S, V.T @ V
+        if sp.issparse(S):
+            return symmetric_sweep.symmetric_rows(S.indptr, S.indices, S.data, V, G)
+        return symmetric_sweep.symmetric_dense(S, V, G)
+
+    def residual(self, V: Array, value: float, tol: float) -> float:
+        """How far the gradient VVᵀV - SV is from that of a minimum, as in `kkt_residual`."""
+        sub = Quadratic(self.product(V), V.T @ V)
+        return kkt_residual(sub, V, misfit(value, self.constant, LEAST, tol))
+
+
+def descend(
+    model: Symmetric,
+    V: Array,
+    max_iter: int,
+    tol: float,
+    on_iteration: Callable[[int, Solution], bool] | None = None,
+) -> Solution:
+    """Sweeps from V until the residual, and the relative fall of ten sweeps, are at most tol."""
+    V = np.array(V, dtype=np.float64, order="C")
+    value = model.value(V)
+    found = Solution(V, V)
+    while not found.status and found.n_iter < max_iter:
+        value = max(value - model.sweep(V), 0.0)
+        found.n_iter += 1
+        found.history.append(value)
+        if on_iteration is not None and on_iteration(found.n_iter, found):
+            found.status = f"stopped by a callback after {found.n_iter} iterations"
+        elif tol > 0 and found.n_iter % 5 == 0 and _ended(model, V, found.history, tol):
+            found.converged = True
+            found.status = (
+                f"converged: relative KKT residual at most {tol:g} after {found.n_iter} iterations"
+            )
+    if not found.status:
+        found.status = f"stopped at max_iter={max_iter}, above tol={tol:g}"
+    # added up from the falls, which are exact; it ends at the value itself
+    shift = model.value(V) - value
+    found.history = [max(value + shift, 0.0) for value in found.history]
+    return found
+
+
+def _ended(model: Symmetric, V: Array, history: list[float], tol: float) -> bool:
+    if len(history) <= LOOK_BACK:
+        return False
+    scale = max(history[-1], max(LEAST, tol**2) * model.constant)
+    still = history[-1 - LOOK_BACK] - history[-1] <= tol * scale
+    return still and model.residual(V, history[-1], tol) <= tol

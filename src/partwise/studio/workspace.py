@@ -1,0 +1,350 @@
+"""The desk: samples, labels, the answer of the moment. What the page asks, it answers."""
+
+from __future__ import annotations
+
+import base64
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from partwise.io.samples import Samples
+from partwise.studio import exports, presentation
+from partwise.studio.answers import Judge, Opinion
+from partwise.studio.background import Latest
+from partwise.studio.journal import Act, Journal, Label
+from partwise.studio.part_edits import Wishes
+from partwise.studio.project import Project
+from partwise.studio.reviews import Review
+
+#: Samples that the page is sent ahead, so that the next one is there without a wait.
+AHEAD = 9
+#: Seconds without a click before a process of its own reviews, and the longest that it waits.
+PAUSE, PATIENCE = 0.4, 3.0
+
+
+class Conflict(ValueError):
+    """Another window did something to the same sample meanwhile."""
+
+
+class Desk:
+    """One project at work. All methods may be called from any thread.
+
+    Parameters
+    ----------
+    samples : Samples
+    project : Project
+    judge : Judge
+    """
+
+    def __init__(self, samples: Samples, project: Project, judge: Judge) -> None:
+        self.samples, self.project, self.judge = samples, project, judge
+        self.journal = Journal(project.journal)
+        self.listener: Callable[[str, Any], None] = lambda kind, content: None
+        self.version = 0
+        self.ready = False
+        self._doing = "Reading"
+        self._row = {name: i for i, name in enumerate(samples.ids)}
+        self._last_change: dict[int, int] = {}
+        self._lock = threading.RLock()
+        self._opinion = Opinion.none(samples.n_samples)
+        self._queue: list[int] = []
+        self._clicked, self._closing = 0.0, False
+        self._reviewer = Latest(self._review)
+        self._worker = Latest(self._recode)
+        self._review_of = Review()
+        self._points: NDArray[np.float32] | None = None
+
+    # -- before the first answer --------------------------------------------------------------
+
+    def prepare(self) -> None:
+        """Graph, codes and the map: from the project's folder, or computed and kept there."""
+        points = self.project.points() if self.judge.restore(self.project.codes) else None
+        if points is None:
+            self._tell("Computing the neighbour graph and the codes", None)
+            self.judge.prepare()
+            self._keep_codes()
+        else:
+            self._points = points
+            self.judge.wishes = Wishes.kept(self.project.wishes)
+            self.judge.history[:] = self.project.history()
+        for act in self.journal.acts:
+            if act.part is not None and act.number > self.project.acts_in_codes:
+                self.judge.take_wish(act.part)
+        with self._lock:
+            self._decide()
+            self.ready = True
+        self.listener("ready", {})
+        self._reviewer.ask()
+        if self.judge.waiting:
+            self._worker.ask()
+
+    def _keep_codes(self) -> None:
+        self._tell("Laying out the map", None)
+        self._points = presentation.lay_out_all(self.judge.codes)
+        self.project.keep(self._points, self.judge, acts=len(self.journal.acts))
+
+    def _tell(self, text: str, share: float | None) -> None:
+        self._doing = text
+        self.listener("doing", {"text": text, "share": share})
+
+    # -- what a person does -------------------------------------------------------------------
+
+    def label(
+        self, samples: list[int], label: Label, *, window: str, seen: int | None = None
+    ) -> dict[str, Any]:
+        """Give samples a label, or take it away; on disk when this returns."""
+        with self._lock:
+            names = [self.samples.ids[i] for i in samples]
+            for i, name in zip(samples, names):
+                since = self._last_change.get(i, 0)
+                other = self.journal.labels.get(name)
+                if seen is not None and since > seen and other != label:
+                    raise Conflict(f"{name} was labelled {other!r} in another window meanwhile.")
+            act = self.journal.set(dict.fromkeys(names, label), window=window)
+            return self._after(act)
+
+    def skip(self, samples: list[int], *, window: str) -> dict[str, Any]:
+        """Never ask for these again."""
+        with self._lock:
+            names = [self.samples.ids[i] for i in samples]
+            return self._after(self.journal.skip(names, window=window))
+
+    def undo(self, *, window: str) -> dict[str, Any]:
+        """Take back this window's last act."""
+        with self._lock:
+            act = self.journal.undo(window)
+            if act is None:
+                raise ValueError("There is nothing of yours to undo.")
+            return self._after(act)
+
+    def begin_with(self, labels: Any) -> None:
+        """Labels from elsewhere, where this project has none of its own."""
+        given = {
+            name: " ".join(str(label).split())
+            for name, label in zip(self.samples.ids, labels, strict=True)
+            if label is not None
+        }
+        if given and not self.journal.acts:
+            self.journal.set(given, window="file")
+
+    def edit_part(self, words: Mapping[str, Any], *, window: str) -> dict[str, Any]:
+        """Name, freeze, thaw, merge, split or forbid a part."""
+        with self._lock:
+            if self.judge.waiting:
+                raise ValueError(
+                    "The codes are being computed anew and parts may get other numbers: wait until "
+                    "they are there."
+                )
+            wish = self.judge.check_wish(words, self._classes())
+            self.journal.edit_part(wish, window=window)
+            if self.judge.take_wish(wish):
+                self._worker.ask()
+                return {"text": "Computing the codes anew; the old ones serve meanwhile."}
+            return {"text": "Done."}
+
+    def _after(self, act: Act) -> dict[str, Any]:
+        for name in (*act.labels, *act.skipped):
+            self._last_change[self._row[name]] = self.version + 1
+        if act.labels:
+            self._decide()
+        else:
+            self._queue = self._suggest(AHEAD)
+            self.version += 1
+        answer = self.answer()
+        self.listener("answer", {"version": self.version, "by": act.window})
+        self._clicked = time.monotonic()
+        if act.labels:
+            self._reviewer.ask()
+        return answer
+
+    # -- the answer ---------------------------------------------------------------------------
+
+    def _classes(self) -> list[str]:
+        return sorted(set(self.journal.labels.values()), key=presentation.natural)
+
+    def _decide(self) -> None:
+        """The answer for the labels of now, and what to ask next."""
+        self._opinion = self.judge.decide(self.by_row(), self._classes())
+        self._queue = self._suggest(AHEAD)
+        self.version += 1
+
+    def by_row(self) -> dict[int, str]:
+        """Label of each labelled sample, by its number."""
+        return {self._row[n]: label for n, label in self.labels.items() if n in self._row}
+
+    def answer(self) -> dict[str, Any]:
+        """Names, certainty and given labels of all samples, packed."""
+        with self._lock:
+            seen = self._opinion
+            counts = np.bincount(seen.names[seen.names >= 0], minlength=len(seen.classes))
+            given = np.bincount(seen.names[seen.given], minlength=len(seen.classes))
+            return {
+                "version": self.version,
+                "classes": seen.classes,
+                "counts": {
+                    name: {"answer": int(counts[c]), "labels": int(given[c])}
+                    for c, name in enumerate(seen.classes)
+                },
+                "names": _pack(seen.names.astype("<i2")),
+                "sure": _pack(np.clip(seen.sure * 255, 0, 255).astype(np.uint8)),
+                "given": _pack(seen.given.astype(np.uint8)),
+                "headline": self._headline(),
+                "queue": [self._brief(i) for i in self._queue],
+            }
+
+    def _headline(self) -> str:
+        n_labels, classes = int(self._opinion.given.sum()), len(self._opinion.classes)
+        if classes < 2:
+            return f"{n_labels} labels: name samples of at least two classes to get an answer."
+        return f"{n_labels} labels, {classes} classes. {self._review_of.headline}".strip()
+
+    def _suggest(self, n: int) -> list[int]:
+        skipped = [self._row[name] for name in self.journal.skipped if name in self._row]
+        order = self.judge.suggest(n, self._opinion, np.asarray(skipped, dtype=np.int64))
+        return [int(i) for i in order]
+
+    def next(self, n: int) -> list[dict[str, Any]]:
+        """The samples whose label would help most."""
+        with self._lock:
+            order = self._queue[:n] if n <= AHEAD else self._suggest(n)
+            return [self._brief(i) for i in order]
+
+    def list(self, name: str | None, *, start: int, n: int) -> list[dict[str, Any]]:
+        """Samples of a class, or all, the most doubtful first."""
+        with self._lock:
+            seen = self._opinion
+            order = np.argsort(np.where(seen.given, 2, seen.sure), kind="stable")
+            if name:
+                if name not in seen.classes:
+                    raise ValueError(f"There is no class {name!r}.")
+                order = order[seen.names[order] == seen.classes.index(name)]
+            return [self._brief(int(i)) for i in order[start : start + n]]
+
+    def _brief(self, i: int) -> dict[str, Any]:
+        seen = self._opinion
+        name = seen.classes[seen.names[i]] if seen.names[i] >= 0 else None
+        return presentation.sample(self.samples, i) | {
+            "suggestion": None if seen.given[i] else name,
+            "given": name if seen.given[i] else None,
+            "sure": round(float(seen.sure[i]), 4),
+        }
+
+    def sample(self, i: int) -> dict[str, Any]:
+        """A sample, its neighbours, and which parts speak for what."""
+        if not 0 <= i < self.samples.n_samples:
+            raise ValueError(f"There is no sample {i}.")
+        with self._lock:
+            near = [self._brief(j) for j in self.judge.near(i)]
+            because = self.judge.explain(i, self._opinion)
+            return self._brief(i) | {"neighbours": near, "because": because}
+
+    def points(self) -> dict[str, Any]:
+        """Two coordinates for every sample, packed."""
+        if self._points is None:
+            raise ValueError("The map is not ready yet.")
+        x, y = np.ascontiguousarray(self._points.T.astype("<f4"))
+        return {"x": _pack(x), "y": _pack(y), "about": "t-SNE of the codes"}
+
+    def state(self) -> dict[str, Any]:
+        """What the page needs before anything else."""
+        source, kind = self.samples.source or "data", self.samples.kind
+        return {"ready": self.ready, "doing": self._doing, "source": source, "kind": kind}
+
+    def picture(self, what: str, i: int) -> bytes | None:
+        """A sample or a part as PNG; None where there is no such picture."""
+        if what == "sample" and 0 <= i < self.samples.n_samples:
+            return presentation.sample_picture(self.samples, i)
+        if what == "part" and 0 <= i < len(self.judge.components):
+            return presentation.part_picture(self.samples, self.judge.components[i])
+        return None
+
+    def parts(self) -> dict[str, Any]:
+        """Every part: what it is, who uses it, and what was asked for."""
+        with self._lock:
+            parts = [
+                presentation.part(self.samples, self.judge, j, self._opinion)
+                for j in range(len(self.judge.components))
+            ]
+            return {"parts": parts, "doing": "Computing …" if self._worker.busy else None}
+
+    # -- in the background --------------------------------------------------------------------
+
+    def _review(self) -> None:
+        """Cross-validated accuracy, its forecast and contradicted labels, for the labels of now."""
+        began = time.monotonic()
+        while self.judge.aside and not self._closing:
+            now = time.monotonic()
+            left = min(self._clicked + PAUSE, began + PATIENCE) - now
+            if left <= 0:
+                break
+            time.sleep(left)
+        with self._lock:
+            rows, classes = self.by_row(), self._classes()
+        found = self.judge.review(rows, classes)
+        with self._lock:
+            self._review_of = Review() if found is None else found.review
+            self.project.keep_history(self.judge.history)
+            if found is not None and self.judge.adopt(found):
+                self._decide()
+        self.listener("answer", {"version": self.version})
+        self.listener("progress", {})
+
+    def progress(self) -> dict[str, Any]:
+        """What the last review said."""
+        with self._lock:
+            return presentation.progress(self.samples, self._review_of, self.answer()["counts"])
+
+    def _recode(self) -> None:
+        """New codes for the wishes about parts, while the old ones serve."""
+        try:
+            self.judge.recode(self._opinion)
+        except ValueError as error:
+            self.listener("trouble", {"text": str(error)})
+            return
+        self._keep_codes()
+        with self._lock:
+            self._decide()
+        self.listener("codes", {"text": "The codes are new."})
+        self._reviewer.ask()
+
+    # -- out ----------------------------------------------------------------------------------
+
+    def export(self, name: str) -> tuple[bytes, str]:
+        """A file by its name, and its type; KeyError for another name."""
+        write, kind = exports.EXPORTS[name]
+        return write(self), kind
+
+    def save_all(self) -> dict[str, Any]:
+        """All files into the project's folder."""
+        return {"files": exports.save_all(self)}
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """Label of each labelled sample, by id."""
+        with self._lock:
+            return dict(self.journal.labels)
+
+    @property
+    def opinion(self) -> Opinion:
+        return self._opinion
+
+    def wait(self) -> None:
+        """Until nothing is computed in the background any more."""
+        self._worker.wait()
+        self._reviewer.wait()
+
+    def close(self) -> None:
+        self._closing = True
+        self.judge.close()
+        self.wait()
+        self.judge.end()
+        self.journal.close()
+        self.project.close()
+
+
+def _pack(array: NDArray[Any]) -> str:
+    return base64.b64encode(array.tobytes()).decode("ascii")

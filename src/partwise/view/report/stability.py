@@ -1,0 +1,128 @@
+"""How much the clusters depend on the seed."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from partwise.evaluation.kmeans import cluster_representation
+from partwise.evaluation.metrics import adjusted_rand
+from partwise.knowledge.labels import encode_labels
+
+#: Starts that hardly depend on the seed; a run of another seed would only repeat them.
+_FIXED_STARTS = {None, "nndsvd", "nndsvda", "nndsvdar"}
+
+
+@dataclass(frozen=True, eq=False)
+class Stability:
+    """Adjusted Rand index between the clusters of runs that differ in the seed alone.
+
+    Attributes
+    ----------
+    names : tuple of str
+        The runs: ``"seed 0"``, ..., and ``"this model"`` first if the model was fitted.
+    agreement : ndarray of shape (n_runs, n_runs)
+        Adjusted Rand index of each pair; 1 on the diagonal.
+    start : str
+        How the runs began.
+    """
+
+    names: tuple[str, ...]
+    agreement: NDArray[np.float64]
+    start: str
+
+    @property
+    def pairs(self) -> NDArray[np.float64]:
+        """The index of each pair of different runs."""
+        return self.agreement[np.triu_indices(len(self.names), 1)]
+
+    @property
+    def mean(self) -> float:
+        """Mean over the pairs; 1 where there is a single run."""
+        return float(self.pairs.mean()) if self.pairs.size else 1.0
+
+    @property
+    def low(self) -> float:
+        """The least agreement of two runs."""
+        return float(self.pairs.min(initial=1.0))
+
+
+def stability(
+    model: Any,
+    X: Any,
+    y: Any = None,
+    *,
+    seeds: int = 5,
+    step: Callable[[int, int], None] = lambda done, total: None,
+) -> Stability:
+    """Fit copies of a model with the seeds 0, 1, ... and compare their clusters.
+
+    The copies begin at random where the model's own start does not depend on the seed, so that
+    the runs can differ at all.
+
+    Parameters
+    ----------
+    model : estimator
+        Not changed. If it is fitted to X, its own clusters take part in the comparison.
+    X : {array-like, sparse matrix} of shape (n_samples, n_features)
+    y : array-like of shape (n_samples,), default=None
+        Labels, as for ``model.fit``.
+    seeds : int, default=5
+        Number of runs.
+    step : callable, optional
+        Called as ``step(done, total)`` before each run and at the end.
+
+    Returns
+    -------
+    Stability
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from partwise import NMF
+    >>> from partwise.report import stability
+    >>> found = stability(NMF(3), load_iris().data, seeds=3)
+    >>> found.agreement.shape, 0 <= found.low <= found.mean <= 1
+    ((3, 3), True)
+    """
+    from sklearn.base import clone
+    from sklearn.exceptions import ConvergenceWarning
+
+    if seeds < 1:
+        raise ValueError(f"seeds must be at least 1, got {seeds}.")
+    names, found = [], []
+    if hasattr(model, "embedding_") and len(model.embedding_) == X.shape[0]:
+        names.append("this model")
+        found.append(clusters_of(model, y))
+    settings = {"init": "random"} if getattr(model, "init", "") in _FIXED_STARTS else {}
+    for seed in range(seeds):
+        step(seed, seeds)
+        copy = clone(model).set_params(random_state=seed, **settings)
+        with warnings.catch_warnings():
+            # the runs are judged by their agreement; the first fit has said the rest
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            warnings.simplefilter("ignore", UserWarning)
+            copy.fit(X, y)
+        names.append(f"seed {seed}")
+        found.append(clusters_of(copy, y))
+    step(seeds, seeds)
+    table = np.array([[adjusted_rand(a, b) for b in found] for a in found])
+    start = str(settings.get("init", getattr(model, "init", "random")))
+    return Stability(tuple(names), table, start)
+
+
+def clusters_of(model: Any, y: Any = None) -> NDArray[Any]:
+    """``labels_``, or k-means on the codes of a model that does not cluster by itself."""
+    if hasattr(model, "labels_"):
+        labels: NDArray[Any] = np.asarray(model.labels_)
+        return labels
+    V = model.embedding_
+    known = encode_labels(y, V.shape[0])
+    k = known.n_classes if known is not None and known.n_classes else V.shape[1]
+    seed = model.random_state if isinstance(model.random_state, int) else 0
+    return cluster_representation(V, k, labels=known, random_state=seed).labels

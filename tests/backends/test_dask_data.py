@@ -1,0 +1,131 @@
+"""How a Dask array is cut changes nothing but time; what it cannot be says why."""
+
+import os
+import signal
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import partwise
+from backends import two_workers
+from methods import FROBENIUS, KL, make_problem
+from partwise.backends.arrays import to_numpy
+
+da = pytest.importorskip("dask.array", reason="dask is not installed: partwise[dask]")
+
+q = make_problem(0, n=210, p=40)
+
+
+@pytest.mark.parametrize("sparse", (False, True), ids=("dense", "csr"))
+@pytest.mark.parametrize("loss", (FROBENIUS, KL))
+@pytest.mark.parametrize("estimator", ("NMF", "CNMF"))
+def test_chunks_change_no_iterate(estimator, loss, sparse, monkeypatch):
+    from partwise.backends.dask import dask_data
+    from partwise.backends.numpy import dense
+
+    monkeypatch.setattr(dask_data, "SMALL_BLOCK", 1, raising=False)
+    monkeypatch.setattr(dense, "ROUGH_WORK", 100 * 40 * 4)  # some chunks are above, some below
+    found = []
+    for rows in (210, 64, 23):
+        X = da.from_array(q.X, chunks=(rows, 40))
+        X = X.map_blocks(sp.csr_array) if sparse else X
+        model = getattr(partwise, estimator)(4, beta_loss=loss, random_state=0, max_iter=10, tol=0)
+        given = {} if estimator == "NMF" else {"y": q.y}
+        found.append(model.fit(X, **given))
+    # a sweep in float32 rounds what differs by 1e-16 to either side
+    close = 1e-7 if loss == KL and not sparse else 1e-9
+    for model in found[1:]:
+        np.testing.assert_allclose(
+            model.objective_history_, found[0].objective_history_, rtol=close
+        )
+        np.testing.assert_allclose(model.components_, found[0].components_, atol=1e3 * close)
+        np.testing.assert_allclose(
+            to_numpy(model.embedding_), to_numpy(found[0].embedding_), atol=1e3 * close
+        )
+
+
+@pytest.mark.parametrize("sparse", (False, True), ids=("dense", "csr"))
+def test_small_chunks_are_merged(sparse, monkeypatch):
+    from partwise.backends.dask.dask_data import Threads, as_dask_data
+
+    monkeypatch.setattr(Threads, "threads", 2)
+
+    def cut(rows, columns):
+        X = da.from_array(q.X, chunks=(rows, columns))
+        return X.map_blocks(sp.csr_array) if sparse else X
+
+    X = cut(5, 20)
+    data = as_dask_data(X)
+    assert data.layout.sizes == [105, 105]  # a block for each thread, no more
+    np.testing.assert_allclose(to_numpy(data.dot(q.U)), q.X @ q.U)
+    model = partwise.NMF(3, max_iter=3, tol=0, random_state=0).fit(X)
+    assert model.embedding_.chunks == model.transform(X).chunks == ((5,) * 42, (3,))
+    whole = partwise.NMF(3, max_iter=3, tol=0, random_state=0).fit(cut(210, 40))
+    np.testing.assert_allclose(to_numpy(model.embedding_), to_numpy(whole.embedding_), atol=1e-9)
+
+
+def test_blocks_stay_large_enough_and_no_larger():
+    from partwise.backends.dask.dask_data import merged
+
+    assert merged((8,) * 6, 10, 80) == [[i] for i in range(6)]
+    assert merged((2,) * 8, 10, 80) == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    assert merged((1,) * 2000, 10, 10**6) == [list(range(2000))]
+    assert merged((8, 1, 1, 9), 10, 80) == [[0], [1, 2], [3]]
+
+
+def test_a_bad_entry_names_the_chunk_that_the_user_made():
+    X = q.X.copy()
+    X[41, 7] = -1.5
+    with pytest.raises(ValueError, match="at row 41, column 7, in row chunk 4"):
+        partwise.NMF(2).fit(da.from_array(X, chunks=(10, 40)))
+
+
+def test_what_is_no_real_matrix_of_known_shape_says_so():
+    X = da.from_array(q.X, chunks=(30, 20))
+    with pytest.raises(ValueError, match=r"unknown size; call X\.compute_chunk_sizes"):
+        partwise.NMF(2).fit(X[:, X[0] > 0])
+    model = partwise.NMF(2)
+    with pytest.raises(ValueError, match=r"unknown size; call X\.compute_chunk_sizes"):
+        model.fit(X[X[:, 0] > 0])
+    assert not hasattr(model, "n_features_in_")
+    with pytest.raises(ValueError, match="Complex data not supported: X must be real"):
+        partwise.NMF(2).fit(X.astype(np.complex128))
+    with pytest.raises(ValueError, match="Expected 2D array, got 1D"):
+        partwise.NMF(2).fit(X[0])
+    with pytest.raises(ValueError, match="X must hold numbers, got dtype <U"):
+        partwise.NMF(2).fit(X.astype(str))
+
+
+def test_a_dask_dataframe_is_told_what_to_do():
+    pytest.importorskip("pandas")
+    dd = pytest.importorskip("dask.dataframe")
+    import pandas as pd
+
+    frame = dd.from_pandas(pd.DataFrame(q.X), npartitions=3)
+    for model in (partwise.NMF(2), partwise.CF(2)):
+        with pytest.raises(TypeError, match=r"X\.to_dask_array\(lengths=True\)"):
+            model.fit(frame)
+    partwise.NMF(2, max_iter=2, tol=0).fit(frame.to_dask_array(lengths=True))
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize(
+    "here", (True, pytest.param(False, marks=pytest.mark.long)), ids=("small", "large")
+)
+def test_codes_outlive_a_worker(here, monkeypatch):
+    pytest.importorskip("distributed")
+    from partwise.backends.dask import dask_data
+
+    monkeypatch.setattr(dask_data, "SMALL_BLOCK", 1, raising=False)
+    if not here:
+        monkeypatch.setattr(dask_data, "BROUGHT", 0, raising=False)
+    for client in two_workers():
+        with client.as_current():
+            X = da.from_array(q.X, chunks=(30, 40))
+            model = partwise.NMF(3, max_iter=3, tol=0, random_state=0).fit(X)
+            V = np.asarray(model.embedding_)
+            os.kill(next(iter(client.run(os.getpid).values())), signal.SIGKILL)
+            np.testing.assert_array_equal(np.asarray(model.embedding_), V)
+    if here:  # the cluster is gone, and the codes are not
+        np.testing.assert_array_equal(np.asarray(model.embedding_), V)

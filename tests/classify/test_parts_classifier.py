@@ -1,0 +1,375 @@
+"""PartsClassifier: names, probabilities, new samples; its pieces against plain formulas."""
+
+import contextlib
+import pickle
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from sklearn.base import clone
+from sklearn.datasets import load_digits
+from sklearn.linear_model import LogisticRegression
+from sklearn.semi_supervised import LabelSpreading
+
+import partwise
+from partwise import PartsClassifier
+from partwise.classify import features, folds, heads, parts_classifier, preparation
+
+
+@pytest.fixture(scope="module")
+def digits():
+    X, y = load_digits(n_class=6, return_X_y=True)
+    X, y = X[:500], y[:500]
+    known = np.full(y.size, -1)
+    for c in range(6):
+        known[np.flatnonzero(y == c)[:3]] = c
+    return X, y, known
+
+
+@pytest.fixture(scope="module")
+def fitted(digits):
+    X, _, known = digits
+    return PartsClassifier(max_iter=40).fit(X, known)
+
+
+def test_better_than_a_linear_model_and_than_spreading(digits, fitted):
+    X, y, known = digits
+    rest = known < 0
+    ours = np.mean(fitted.transduction_[rest] == y[rest])
+    P = features.unit_rows(X)
+    linear = LogisticRegression(C=10, max_iter=500).fit(P[~rest], y[~rest])
+    spread = LabelSpreading(kernel="knn", n_neighbors=7).fit(P, known)
+    assert ours > np.mean(linear.predict(P[rest]) == y[rest])
+    assert ours >= np.mean(spread.transduction_[rest] == y[rest])
+    assert ours > 0.93
+
+
+def test_labelled_samples_keep_their_label_and_rows_sum_to_one(digits, fitted):
+    X, _, known = digits
+    seen = known >= 0
+    assert (fitted.transduction_[seen] == known[seen]).all()
+    np.testing.assert_allclose(fitted.label_distributions_.sum(axis=1), 1, atol=1e-9)
+    assert fitted.label_distributions_.min() > 0  # no class is hidden
+    assert fitted.transduction_.shape == (X.shape[0],)
+
+
+def test_training_samples_come_back_and_new_ones_are_as_good(digits, fitted):
+    X, y, known = digits
+    # float32 products of 7 rows and of 500 differ in the last bits
+    again = fitted.predict_proba(X[:7])
+    np.testing.assert_allclose(again, fitted.label_distributions_[:7], atol=1e-6)
+    np.testing.assert_array_equal(fitted.transform(X), fitted.embedding_)
+    half = np.arange(y.size) % 2 == 0
+    half |= known >= 0
+    model = PartsClassifier(max_iter=40).fit(X[half], known[half])
+    inside = known[half] < 0
+    transduction = np.mean(model.transduction_[inside] == y[half][inside])
+    assert np.mean(model.predict(X[~half]) == y[~half]) > transduction - 0.03
+
+
+def test_a_class_that_one_sample_speaks_for_is_found(digits):
+    X, y, known = digits
+    known = known.copy()
+    known[np.flatnonzero(known == 3)[1:]] = -1
+    model = PartsClassifier(max_iter=40).fit(X, known)
+    assert 3 in model.classes_
+    assert np.mean(model.transduction_[y == 3] == 3) > 0.8
+
+
+def test_names_of_any_kind(digits, fitted):
+    X, _, known = digits
+    words = np.array(["nought", "one", "two", "three", "four", "five"], dtype=object)
+    y = [None if c < 0 else words[c] for c in known]
+    model = PartsClassifier(max_iter=40).fit(X, y)
+    assert sorted(words) == model.classes_.tolist()
+    same = words[fitted.transduction_.astype(int)] == model.transduction_
+    assert np.mean(same) > 0.98  # folds are drawn in another order of the classes
+
+
+def test_sparse_is_dense(digits, fitted):
+    X, _, known = digits
+    model = PartsClassifier(max_iter=40).fit(sp.csr_matrix(X + 0.5), known)
+    dense = PartsClassifier(max_iter=40).fit(X + 0.5, known)
+    assert np.mean(model.transduction_ == dense.transduction_) > 0.97
+
+
+def test_data_stays_where_it_is(digits, tmp_path, monkeypatch):
+    """On disk, as a tensor, as a Dask array: the same names, from codes computed there."""
+    X, y, known = digits
+    file = np.memmap(tmp_path / "x.dat", np.float64, "w+", shape=X.shape)
+    file[:] = X
+    monkeypatch.setattr(parts_classifier, "IN_MEMORY", 0)
+    kinds = {"disk": file}
+    with contextlib.suppress(ImportError):
+        import torch
+
+        kinds["tensor"] = torch.from_numpy(X)
+    with contextlib.suppress(ImportError):
+        import dask.array
+
+        kinds["dask"] = dask.array.from_array(X, chunks=(200, -1))
+    for data in kinds.values():
+        model = PartsClassifier(max_iter=40, warm_start=True).fit(data, known)
+        assert model.preparation_ == "as it is"
+        assert np.mean(model.transduction_ == y) > 0.93
+        assert np.mean(model.predict(data) == model.transduction_) > 0.97
+        codes = model.embedding_
+        assert model.fit(data, known).embedding_ is codes
+
+
+def test_signed_samples(digits):
+    X, y, known = digits
+    turn = np.linalg.qr(np.random.default_rng(0).standard_normal((64, 64)))[0]
+    model = PartsClassifier(max_iter=40).fit((X - X.mean(axis=0)) @ turn, known)
+    assert model.components_.min() < 0
+    assert np.mean(model.transduction_ == y) > 0.9
+
+
+def test_a_table_in_different_units():
+    rng = np.random.default_rng(0)
+    y = np.repeat([0, 1], 100)
+    X = rng.standard_normal((200, 3)) * [1, 1000, 0.001] + y[:, None] * [3, 3000, 0.003]
+    known = np.full(200, -1)
+    known[[0, 1, 2, 100, 101, 102]] = [0, 0, 0, 1, 1, 1]
+    model = PartsClassifier(max_iter=40).fit(X, known)
+    assert model.preparation_ == "columns"
+    assert np.mean(model.transduction_ == y) > 0.95
+
+
+def test_what_the_numbers_are():
+    rng = np.random.default_rng(0)
+    counts = sp.csr_array(rng.poisson(0.05, (40, 60)).astype(float))
+    assert preparation.choose_preparation(counts).kind == "tf-idf"
+    assert preparation.choose_preparation(rng.random((40, 60))).kind == "unit rows"
+    assert preparation.choose_preparation(rng.random((40, 4))).kind == "columns"
+    assert preparation.choose_preparation(load_digits().data).kind == "unit rows"
+    skewed = preparation.choose_preparation(np.exp(3 * rng.standard_normal((400, 4))))
+    assert skewed.log and skewed.kind == "columns"
+    genes = preparation.choose_preparation(np.exp(3 * rng.standard_normal((40, 200))))
+    assert genes.log and genes.kind == "unit rows"
+    P = preparation.choose_preparation(counts).plain(counts)
+    np.testing.assert_allclose(P.toarray(), partwise.datasets.tfidf(counts).toarray(), atol=1e-12)
+
+
+def test_pickle_save_and_clone(tmp_path, digits, fitted):
+    X, _, _ = digits
+    new = X[:5] + 0.25
+    for again in (
+        pickle.loads(pickle.dumps(fitted)),
+        partwise.load(fitted.save(tmp_path / "m.partwise")),
+    ):
+        np.testing.assert_array_equal(again.predict_proba(new), fitted.predict_proba(new))
+        assert str(again.candidates_) == str(fitted.candidates_)
+        assert again.expected_accuracy_ == fitted.expected_accuracy_
+    assert not hasattr(clone(fitted), "classes_")
+
+
+def test_warm_start_keeps_codes_and_forgets_them_with_another_X(digits):
+    X, _, known = digits
+    model = PartsClassifier(max_iter=40, warm_start=True).fit(X, known)
+    codes = model.embedding_
+    more = known.copy()
+    more[np.flatnonzero(known < 0)[0]] = 7  # a class that was not there
+    model.fit(X, more)
+    assert model.embedding_ is codes
+    assert 7 in model.classes_
+    cold = PartsClassifier(max_iter=40).fit(X, more)
+    # logistic regression starts elsewhere and stops at the same tolerance
+    np.testing.assert_allclose(model.label_distributions_, cold.label_distributions_, atol=0.05)
+    model.fit(X[:-1], more[:-1])
+    assert model.embedding_.shape[0] == X.shape[0] - 1
+
+
+def test_weights_of_labels(digits):
+    X, y, known = digits
+    wrong = known.copy()
+    bad = np.flatnonzero(y == 0)[3:6]
+    wrong[bad] = 1
+    weight = np.ones(y.size)
+    weight[bad] = 0
+    model = PartsClassifier(max_iter=40).fit(X, wrong, sample_weight=weight)
+    assert np.mean(model.transduction_ == y) > 0.93
+    assert not (model.transduction_[bad] == 1).any()
+
+
+def test_candidates_say_what_was_tried(fitted):
+    table = fitted.candidates_
+    assert sum(row.weight for row in table) == pytest.approx(1)
+    assert table[0].weight == max(row.weight for row in table)
+    assert "the codes" in str(table)
+    share, low, high = fitted.expected_accuracy_
+    assert 0 <= low <= share <= high <= 1
+
+
+def test_labels_to_give_next_teach_more_than_random_ones(digits):
+    X, y, _ = digits
+    gained = []
+    for seed in range(3):
+        rng = np.random.RandomState(seed)
+        known = np.full(y.size, -1)
+        for c in range(6):
+            known[rng.choice(np.flatnonzero(y == c))] = c
+        model = PartsClassifier(max_iter=40, warm_start=True).fit(X, known)
+        asked = model.suggest(6)
+        assert (known[asked] < 0).all() and np.unique(asked).size == 6
+        for rows in (asked, rng.choice(np.flatnonzero(known < 0), 6, replace=False)):
+            more = known.copy()
+            more[rows] = y[rows]
+            rest = more < 0
+            gained.append(np.mean(model.fit(X, more).transduction_[rest] == y[rest]))
+    assert np.mean(gained[::2]) > np.mean(gained[1::2])
+
+
+def test_doubtful_ones_are_wrong_more_often(digits, fitted):
+    _, y, _ = digits
+    order = fitted.doubtful()
+    wrong = fitted.transduction_[order] != y[order]
+    assert wrong[:50].mean() > 3 * max(wrong[50:].mean(), 0.01)
+
+
+def test_explanations_name_parts_and_columns():
+    rng = np.random.default_rng(0)
+    y = np.repeat(["left", "right"], 60)
+    X = rng.random((120, 60)) * 0.2
+    X[:60, :5] += rng.random((60, 1)) + 1
+    X[60:, 5:10] += rng.random((60, 1)) + 1
+    known = np.where(np.arange(120) % 20 == 0, y, None)
+    names = [f"w{j}" for j in range(60)]
+    model = PartsClassifier(4, max_iter=60).fit(X, known)
+    why = model.explain("left", feature_names=names)
+    assert set(why.supporting[0].features[:3]) <= {"w0", "w1", "w2", "w3", "w4"}
+    assert set(why.opposing[0].features[:3]) <= {"w5", "w6", "w7", "w8", "w9"}
+    assert why.fidelity > 0.95
+    one = model.explain(sample=70, feature_names=names)
+    assert one.name == "right" and "w5" in str(one)
+    new = model.explain("left", sample=X[70] + 0.01)
+    assert new.name == "left" and new.probabilities["right"] > 0.5
+    with pytest.raises(ValueError, match="There is no class 'up'"):
+        model.explain("up")
+    with pytest.raises(ValueError, match="one name for each of the 60"):
+        model.explain("left", feature_names=["a"])
+
+
+def test_errors_say_what_to_do(digits):
+    X = digits[0]
+    with pytest.raises(ValueError, match="at least one label"):
+        PartsClassifier().fit(X, np.full(X.shape[0], -1))
+    with pytest.raises(ValueError, match="requires y"):
+        PartsClassifier().fit(X, None)
+
+
+# -- pieces against plain formulas -------------------------------------------------------------
+
+
+def test_folds_take_the_same_number_from_every_class():
+    y = np.array([0, 0, 1, 1, 2, 2, 2, 3])
+    made = folds.make_folds(y, np.ones(8), 3, np.random.RandomState(0))
+    assert made.fold[-1] == -1  # the only label of a class is never held out
+    for f in range(3):
+        held = made.fold == f
+        assert (made.means[f][held] == 0).all() and (made.spread[f][held] == 0).all()
+        left = np.bincount(y, made.means[f])
+        assert left.tolist() == [1, 1, 2, 1]
+    assert (made.means[-1] == 1).all()
+
+
+def test_logistic_is_scikit_learns():
+    rng = np.random.default_rng(0)
+    Z, y = rng.standard_normal((40, 3)), np.repeat([0, 1, 2, 3], 10)
+    Z += y[:, None]
+    ours = heads.logistic(Z, y, np.ones((1, 40)), 4)
+    theirs = LogisticRegression(C=heads.STRENGTH, max_iter=1000, tol=1e-8).fit(Z, y)
+    p = heads.softmax(ours.scores(Z)[0])
+    # 40 iterations of L-BFGS; the intercept has a ridge of a thousandth here
+    np.testing.assert_allclose(p, theirs.predict_proba(Z), atol=0.02)
+
+
+def test_discriminant_by_hand():
+    rng = np.random.default_rng(1)
+    Z, y = rng.standard_normal((12, 2)), np.repeat([0, 1, 2], 4)
+    ours = heads.discriminant(Z, y, np.ones((1, 12)), np.ones((1, 12)), 3).scores(Z)[0]
+    M = np.stack([Z[y == c].mean(axis=0) for c in range(3)])
+    S = sum(np.outer(z - M[c], z - M[c]) for z, c in zip(Z, y)) / 9
+    S = 0.8 * S + 0.2 * np.trace(S) / 2 * np.eye(2)
+    naive = [[-0.5 * (z - m) @ np.linalg.inv(S) @ (z - m) for m in M] for z in Z]
+    np.testing.assert_allclose(heads.softmax(ours), heads.softmax(np.array(naive)), atol=1e-9)
+
+
+def test_propagation_solves_the_system():
+    rng = np.random.default_rng(2)
+    W = np.triu(rng.random((30, 30)) < 0.2, 1).astype(float)
+    W += W.T
+    root = np.diag(1 / np.sqrt(np.maximum(W.sum(axis=1), 1e-12)))
+    S = root @ W @ root
+    shares = (0.5, 0.99, 0.9)
+    found = heads.propagate(sp.csr_array(S).astype(np.float32), np.array([3, 8]), shares, tol=1e-6)
+    for F, share in zip(found, shares, strict=True):
+        exact = (1 - share) * np.linalg.inv(np.eye(30) - share * S)[[3, 8]]
+        np.testing.assert_allclose(F, exact, atol=1e-4)  # float32
+
+
+def test_new_codes_are_the_minimum():
+    rng = np.random.default_rng(3)
+    H, V, P = rng.random((4, 9)), rng.random((6, 4)), rng.random((5, 9))
+    near = features.neighbors_of(rng.random((5, 2)), rng.random((6, 2)), 3)
+    Z = features.code_rows(P @ H.T, H, V, near, 0.7)
+    J = near.indices.reshape(5, 3)
+    grad = (Z @ H - P) @ H.T + 0.7 * sum(Z - V[J[:, j]] for j in range(3))
+    assert np.abs(np.minimum(Z, grad)).max() < 1e-3  # grad >= 0, zero where Z > 0
+
+
+def test_relabel_is_fit_without_the_codes(digits):
+    X, _, known = digits
+    whole = PartsClassifier().fit(X, known)
+    model = PartsClassifier().prepare(X)
+    assert not hasattr(model, "classes_")
+    again = model.relabel(known)
+    np.testing.assert_allclose(
+        again.label_distributions_, whole.label_distributions_, rtol=1e-5, atol=1e-7
+    )
+    rows, p, truth = again.held_out_
+    assert set(rows) <= set(np.flatnonzero(known != -1)) and p.shape == (len(rows), 6)
+    assert (again.classes_[truth] == known[rows]).all()
+
+
+def test_a_click_keeps_the_weights(digits):
+    X, y, known = digits
+    model = PartsClassifier().fit(X, known)
+    before, weights = model.label_distributions_, model._answer.weights
+    model.relabel(known, weigh=False)  # the same labels: nearly the same answer, since the heads
+    # that the first answer teaches begin from weights that count them too
+    assert np.abs(model.label_distributions_ - before).mean() < 0.01
+    assert (model.label_distributions_.argmax(axis=1) == before.argmax(axis=1)).mean() > 0.98
+    more = known.copy()
+    unknown = np.flatnonzero(known == -1)[:5]
+    more[unknown] = y[unknown]
+    model.relabel(more, weigh=False)
+    np.testing.assert_allclose(model._answer.weights, weights)
+    assert (model.transduction_[unknown] == y[unknown]).all()
+    full = PartsClassifier().fit(X, more)
+    assert (model.transduction_ == full.transduction_).mean() > 0.97
+
+
+# -- labels that are wrong -------------------------------------------------------------------------
+
+
+def test_wrong_labels_are_found_and_the_right_class_is_suggested():
+    """The share that the COIL20 figures of docs/guide/links.rst have, on what all machines have."""
+    X, truth = (a[:400] for a in load_digits(n_class=5, return_X_y=True))
+    rng = np.random.default_rng(3)
+    given = np.concatenate([rng.permutation(np.flatnonzero(truth == c))[:15] for c in range(5)])
+    wrong = rng.permutation(given)[: len(given) * 3 // 10]
+    y = np.full(len(X), -1)
+    y[given] = truth[given]
+    y[wrong] = (truth[wrong] + rng.integers(1, 5, size=len(wrong))) % 5
+    model = PartsClassifier(max_iter=30).fit(X, y)
+    doubts = model.doubtful_labels_
+    found = [doubt.sample for doubt in doubts]
+    hits = np.isin(found, wrong)
+    assert hits.mean() >= 0.8 and hits.sum() >= 0.8 * len(wrong)
+    assert all(doubt.given == y[doubt.sample] and doubt.probability > 0.5 for doubt in doubts)
+    right = [doubt.suggested == truth[doubt.sample] for doubt in doubts if doubt.sample in wrong]
+    assert np.mean(right) >= 0.9
+    assert [d.probability for d in doubts] == sorted((d.probability for d in doubts), reverse=True)
+    clean = np.where(np.isin(np.arange(len(X)), given), truth, -1)
+    assert len(model.relabel(clean).doubtful_labels_) <= 0.03 * len(given)

@@ -1,0 +1,236 @@
+"""The command: output, files, exit codes; and the demo's page."""
+
+import json
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from partwise import __version__, cli
+from partwise.cli import demonstration, progress_bar
+from partwise.io.datasets import load
+from partwise.persistence import atomic
+
+
+@pytest.fixture
+def command(capsys):
+    """``command("demo", ...)`` gives (exit code, standard output, standard error)."""
+
+    def run(*arguments):
+        with pytest.raises(SystemExit) as end:
+            cli.main([str(argument) for argument in arguments])
+        output = capsys.readouterr()
+        code = end.value.code
+        return (0 if code is None else code), output.out, output.err
+
+    return run
+
+
+def test_python_m_partwise_is_the_command():
+    done = subprocess.run(
+        [sys.executable, "-m", "partwise", "--version"], capture_output=True, text=True, check=True
+    )
+    assert __version__ in done.stdout
+
+
+@pytest.fixture
+def few_methods(monkeypatch):
+    """Only one quick method, so that a test of the command does not wait for all."""
+    monkeypatch.setattr(demonstration, "METHODS", demonstration.METHODS[1:2])
+
+
+@pytest.fixture(scope="module")
+def outcome():
+    """Every method of the demo, on few digits."""
+    digits = load("digits")
+    return demonstration.run(dataset=replace(digits, X=digits.X[:300], y=digits.y[:300]))
+
+
+class Page(HTMLParser):
+    """Tags, texts, and whatever the page would fetch."""
+
+    def __init__(self, html):
+        super().__init__()
+        self.tags, self.links, self.open = [], [], []
+        self.feed(html)
+        self.close()
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append(tag)
+        if tag not in {"meta", "img", "br", "link", "input"}:
+            self.open.append(tag)
+        self.links += [value for key, value in attributes if key in {"src", "href"}]
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def test_version(command):
+    assert command("--version") == (0, f"partwise {__version__}\n", "")
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["demo", "--help"], ["datasets", "--help"]])
+def test_help(command, arguments):
+    code, out, _ = command(*arguments)
+    assert code == 0 and "Usage" in out
+    assert len(arguments) == 1 or "Example" in out
+
+
+@pytest.mark.parametrize("arguments", [["nonsense"], ["demo", "--nonsense"], ["demo", "extra"]])
+def test_wrong_usage(command, arguments):
+    code, out, err = command(*arguments)
+    assert code == 2 and not out and "Traceback" not in err
+
+
+def test_importing_the_command_is_light():
+    heavy = ["numba", "sklearn", "scipy", "matplotlib", "jinja2", "torch"]
+    code = f"import sys, partwise.cli; print([m for m in {heavy} if m in sys.modules])"
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert answer.stdout.strip() == "[]", answer.stderr
+
+
+def test_datasets(command, tmp_path, monkeypatch):
+    monkeypatch.setenv("PARTWISE_DATA", str(tmp_path))
+    monkeypatch.setattr("partwise.io.datasets.loading.user_cache", lambda: tmp_path / "cache")
+    np.savez(tmp_path / "yale.npz", X=np.eye(3))
+    code, out, _ = command("datasets", "--json")
+    found = {row["name"]: row["found"] for row in json.loads(out)}
+    assert code == 0
+    assert found["yale"] == str(tmp_path / "yale.npz")
+    assert found["orl"] is None and found["digits"] == "scikit-learn"
+    code, out, _ = command("datasets")
+    assert code == 0 and "caltech101" in out and "absent" in out
+
+
+# the demo
+
+
+def test_demo_prints_a_table_and_writes_a_page(command, outcome, tmp_path, monkeypatch):
+    monkeypatch.setattr(demonstration, "run", lambda step: outcome)
+    path = tmp_path / "page.html"
+    code, out, err = command("demo", "--out", path)
+    assert (code, err.strip()) == (0, "")  # rich 13 ends a status with an empty line
+    for method in demonstration.METHODS:
+        assert method.name in out
+    assert [file.name for file in tmp_path.iterdir()] == ["page.html"]
+
+    html = path.read_text(encoding="utf-8")
+    page = Page(html)
+    assert not page.open
+    assert page.tags.count("tr") == 1 + len(demonstration.METHODS)
+    assert html.count('class="part"') == demonstration.N_COMPONENTS * len(demonstration.METHODS)
+    # nothing is fetched: every address is data, and no style or script asks for one
+    assert page.links and all(link.startswith("data:") for link in page.links)
+    assert not re.search(r"url\(|@import|<script|<link", html)
+
+
+def test_durations_are_said_as_people_do():
+    said = [progress_bar.duration(s) for s in (4.21, 59.99, 60, 204.4, 7500)]
+    assert said == ["4.2 s", "60.0 s", "1 min 0 s", "3 min 24 s", "2 h 5 min"]
+
+
+def test_demo_as_json(command, outcome, tmp_path, monkeypatch):
+    monkeypatch.setattr(demonstration, "run", lambda step: outcome)
+    code, out, _ = command("demo", "--json", "--out", tmp_path / "demo.html")
+    told = json.loads(out)
+    assert code == 0 and Path(told["page"]).exists()
+    assert [m["name"] for m in told["methods"]] == [m.name for m in demonstration.METHODS]
+    assert all(0 < m["accuracy"] <= 1 for m in told["methods"])
+
+
+def test_demo_runs_every_method(outcome):
+    assert [row.name for row in outcome.results] == [
+        method.name for method in demonstration.METHODS
+    ]
+    for row in outcome.results:
+        assert 0.3 < row.accuracy <= 1 and 0.3 < row.nmi <= 1  # ten classes: chance is about 0.1
+        assert row.parts.shape == (10, 64)
+        assert row.parts.min() >= -1e-12  # k-means keeps its centres by updating, with rounding
+        assert row.iterations > 0 and row.objective > 0
+
+
+def test_demo_objectives_agree_with_scikit_learn():
+    wanted = {"NMF", "NMF of scikit-learn"}
+    outcome = demonstration.run(
+        [method for method in demonstration.METHODS if method.name in wanted]
+    )
+    theirs, ours = outcome.results
+    # the same start and problem, so the same value up to where each stops
+    assert ours.objective == pytest.approx(theirs.objective, rel=0.02)
+    assert ours.history[-1] == pytest.approx(ours.objective)
+
+
+def test_examples_of_page_and_readme_are_one_and_run(capsys):
+    readme = Path(__file__).parents[1] / "README.md"
+    assert f"```python\n{demonstration.EXAMPLE}```" in readme.read_text(encoding="utf-8")
+    exec(demonstration.EXAMPLE, {})
+    accuracy = float(capsys.readouterr().out.split()[-1])
+    assert accuracy > 0.6  # plain NMF's neighbourhood; the labels and the graph do better
+
+
+def test_methods_that_take_labels_are_scored_on_the_others(digits):
+    seen = {}
+
+    class Spy(demonstration.KMeans):
+        def fit(self, X, y=None, sample_weight=None):
+            seen["y"] = y
+            return super().fit(X)
+
+        def fit_transform(self, X, y=None, sample_weight=None):
+            self.fit(X, y)
+            # right wherever it was told the answer, one cluster for the rest
+            self.labels_ = np.where(y >= 0, y, 0)
+            return X
+
+    method = demonstration.Method(
+        "spy", lambda k, seed: Spy(k, n_init=1, random_state=seed), takes_labels=True
+    )
+    outcome = demonstration.run([method])
+    known = seen["y"] >= 0
+    assert np.array_equal(np.bincount(seen["y"][known]), [demonstration.LABELS_PER_CLASS] * 10)
+    assert np.array_equal(seen["y"][known], digits.y[known])
+    share = np.bincount(digits.y[~known]).max() / (~known).sum()
+    assert outcome.results[0].accuracy == pytest.approx(share)
+    assert str((~known).sum()) in outcome.scored
+
+
+def test_demo_keeps_an_existing_page(command, few_methods, tmp_path):
+    path = tmp_path / "page.html"
+    path.write_text("mine")
+    code, out, err = command("demo", "--out", path)
+    assert (code, out) == (2, "") and "--force" in err and err.count("\n") == 1
+    assert path.read_text() == "mine"
+    assert command("demo", "--out", path, "--force")[0] == 0
+    assert path.read_text().startswith("<!doctype html>")
+
+
+def test_demo_into_a_missing_folder_or_onto_a_folder(command, few_methods, tmp_path):
+    for out in (tmp_path / "gone" / "page.html", tmp_path):
+        code, _, err = command("demo", "--out", out)
+        assert code == 2 and "folder" in err and "Traceback" not in err
+    assert not list(tmp_path.iterdir())
+
+
+def test_traceback_on_request(tmp_path, monkeypatch):
+    monkeypatch.setenv("PARTWISE_TRACEBACK", "1")
+    with pytest.raises(IsADirectoryError):
+        cli.main(["demo", "--out", str(tmp_path)])
+
+
+def test_a_write_that_fails_leaves_nothing(tmp_path, monkeypatch):
+    path = tmp_path / "page.html"
+    path.write_text("before")
+
+    def full(descriptor):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(atomic.os, "fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        atomic.write_whole(path, "after", force=True)
+    assert [file.name for file in tmp_path.iterdir()] == ["page.html"]
+    assert path.read_text() == "before"

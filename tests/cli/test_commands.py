@@ -1,0 +1,572 @@
+"""cluster, fit, transform, predict, methods, compare: as a user types them."""
+
+import csv
+import io
+import json
+import os
+import subprocess
+import sys
+import zipfile
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits, load_iris
+
+import partwise
+from partwise import cli
+from partwise.cli import outputs, work
+from partwise.estimators import methods
+from partwise.evaluation.metrics import clustering_accuracy
+from partwise.persistence import atomic
+
+FILES = outputs.FILES - {"report.html"}
+QUICK = ("--no-report", "--max-iter", "60")
+
+
+@pytest.fixture
+def command(capsys):
+    """``command("cluster", ...)`` gives (exit code, standard output, standard error)."""
+
+    def run(*arguments):
+        with pytest.raises(SystemExit) as end:
+            cli.main([str(argument) for argument in arguments])
+        output = capsys.readouterr()
+        code = end.value.code
+        return (0 if code is None else code), output.out, output.err
+
+    return run
+
+
+@pytest.fixture
+def refused(command, tmp_path):
+    """A command that must fail: one line, exit code 2, and nothing new in the folder."""
+
+    def run(*arguments):
+        before = sorted(str(path) for path in tmp_path.rglob("*"))
+        code, out, err = command(*arguments)
+        assert (code, out) == (2, ""), (code, out, err)
+        assert err.startswith("partwise: ") and err.count("\n") == 1 and "Traceback" not in err
+        assert sorted(str(path) for path in tmp_path.rglob("*")) == before
+        return err
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def photo_folder(tmp_path_factory):
+    """90 digits of three classes as 16x16 images in sub-folders."""
+    image = pytest.importorskip("PIL.Image", reason="images need pillow")
+    folder = tmp_path_factory.mktemp("digits") / "photos"
+    X, y = load_digits(n_class=3, return_X_y=True)
+    for i in range(90):
+        place = folder / f"digit{y[i]}"
+        place.mkdir(parents=True, exist_ok=True)
+        pixels = (X[i].reshape(8, 8) / 16 * 255).astype(np.uint8)
+        image.fromarray(pixels).resize((16, 16)).save(place / f"{i:03d}.png")
+    return folder
+
+
+@pytest.fixture
+def iris(tmp_path):
+    """A table with an id, numbers, a text and a class that few rows name."""
+    pytest.importorskip("pandas", reason="tables need pandas")
+    data = load_iris()
+    path = tmp_path / "iris.csv"
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["id", "a", "b", "c", "d", "remark", "species"])
+        for i, (row, label) in enumerate(zip(data.data, data.target)):
+            name = data.target_names[label] if i % 10 == 0 else ""
+            writer.writerow([f"flower {i}", *row, "fine", name])
+    return path
+
+
+@pytest.fixture
+def mails(tmp_path):
+    pytest.importorskip("pandas", reason="tables need pandas")
+    rng = np.random.default_rng(0)
+    words = {
+        "sea": ["wave", "salt", "tide", "ship", "sail", "harbour"],
+        "sky": ["cloud", "wind", "bird", "rain", "sun", "storm"],
+    }
+    path = tmp_path / "mails.csv"
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["who", "body", "topic"])
+        for i in range(80):
+            topic = list(words)[i % 2]
+            writer.writerow([f"m{i}", " ".join(rng.choice(words[topic], 5)), topic])
+    return path
+
+
+def rows(path):
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+# -- cluster --------------------------------------------------------------------------------------
+
+
+def test_cluster_images(command, photo_folder, tmp_path):
+    out = tmp_path / "out"
+    code, text, err = command(
+        "cluster", photo_folder, "--label-share", "0.2", "--out", out, "--seeds", "0", *QUICK
+    )
+    assert code == 0, err
+    assert {path.name for path in out.iterdir()} == FILES
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+    found = rows(out / "assignments.csv")
+    assert list(found[0]) == ["id", "cluster", "confidence", "given_label"]
+    assert len(found) == 90 and found[0]["id"].startswith("digit0/")
+    truth = [row["id"].split("/")[0] for row in found]
+    given = [row["given_label"] for row in found]
+    assert sum(map(bool, given)) == 18 and all(g in ("", t) for g, t in zip(given, truth))
+    assert clustering_accuracy(truth, [row["cluster"] for row in found]) > 0.9
+    model = partwise.load(out / "model.partwise")
+    V = np.load(out / "representation.npy", allow_pickle=False)
+    assert np.array_equal(V, model.embedding_)
+    confidence = model.label_confidence_
+    assert np.allclose([float(row["confidence"]) for row in found], confidence, atol=1e-4)
+    codes = rows(out / "representation.csv")
+    assert np.allclose(float(codes[5]["part_2"]), V[5, 1], rtol=1e-5, atol=1e-9)
+    summary = json.loads((out / "summary.json").read_text())
+    assert summary["labels"] == 18 and summary["scores"]["samples"] == 72
+    assert summary["reason"] in text and "since" in summary["reason"]
+    assert set(summary["files"]) == FILES
+
+
+def test_cluster_a_table(command, iris, tmp_path):
+    out = tmp_path / "out"
+    code, text, err = command(
+        "cluster", iris, "--label-column", "species", "--out", out, "--json", "--seeds", "0", *QUICK
+    )
+    summary = json.loads(text)
+    assert (code, err) == (0, "")
+    assert summary["classes"] == ["setosa", "versicolor", "virginica"]
+    assert summary["features"] == 4 and any("remark" in note for note in summary["notes"])
+    names = [row["cluster"] for row in rows(out / "assignments.csv")]
+    assert clustering_accuracy(load_iris().target, names) > 0.85
+
+
+def test_colours_are_kept_where_labels_need_them(command, tmp_path):
+    """Red and blue of one brightness, and squares that differ in grey already."""
+    image = pytest.importorskip("PIL.Image", reason="images need pillow")
+    rng = np.random.default_rng(0)
+    folder = tmp_path / "photos"
+    for name, colour in (("blue", (30, 30, 220)), ("red", (140, 20, 20))):
+        (folder / name).mkdir(parents=True)
+        for i in range(20):
+            pixels = np.tile(np.array(colour), (9, 9, 1)) + rng.integers(0, 35, (9, 9, 3))
+            image.fromarray(pixels.astype(np.uint8)).save(folder / name / f"{i}.png")
+    quick = ("--label-share", "0.2", "--seeds", "0", *QUICK)
+    code, text, err = command("cluster", folder, "--out", tmp_path / "a", *quick)
+    assert code == 0 and "Colours were kept: of 8 labels" in err and "RGB" in text
+    assert "Right names: 1.00" in text
+    model = tmp_path / "a" / "model.partwise"
+    code, text, _ = command("predict", model, folder / "red" / "3.png")  # one picture
+    assert code == 0 and text.splitlines()[1].startswith("3.png,red")
+    code, text, err = command("cluster", folder, "--out", tmp_path / "b", "--grey", *quick)
+    assert code == 0 and "grey" in text and "Colours" not in err
+
+
+def test_cluster_texts_with_a_file_of_labels(command, mails, tmp_path):
+    labels = tmp_path / "labels.csv"
+    labels.write_text("id,label\nm0,sea\nm1,sky\nm2,sea\nm3,sky\n")
+    out = tmp_path / "out"
+    code, text, err = command(
+        *("cluster", mails, "--text-column", "body", "--id-column", "who"),
+        *("--labels", labels, "-k", "2", "--out", out, "--seeds", "2", *QUICK),
+    )
+    assert code == 0, err
+    found = rows(out / "assignments.csv")
+    right = [row["cluster"] == ("sea", "sky")[i % 2] for i, row in enumerate(found)]
+    assert np.mean(right) > 0.95
+    assert "other seeds" in text
+
+
+def test_cluster_writes_a_report(command, iris, tmp_path):
+    pytest.importorskip("plotly", reason="the report needs plotly")
+    out = tmp_path / "out"
+    arguments = ("cluster", iris, "-k", "3", "--out", out, "--seeds", "0", "--max-iter", "60")
+    code, text, err = command(*arguments)
+    assert code == 0 and "report.html" in text, err
+    page = (out / "report.html").read_text(encoding="utf-8")
+    assert "flower 149" in page
+
+
+def test_a_report_that_cannot_be_made_is_noted(command, iris, tmp_path, monkeypatch):
+    from partwise.view import report
+
+    def missing(*arguments, **keys):
+        raise ImportError("The report needs plotly: pip install plotly")
+
+    monkeypatch.setattr(report, "write_report", missing)
+    out = tmp_path / "out"
+    code, _, err = command("cluster", iris, "-k", "3", "--out", out, "--seeds", "0")
+    assert code == 0 and "pip install plotly" in err
+    assert {path.name for path in out.iterdir()} == FILES - {"label_next.csv"}
+
+
+def test_nothing_is_overwritten_without_force(command, refused, iris, tmp_path):
+    out = tmp_path / "out"
+    again = ("cluster", iris, "-k", "3", "--out", out, "--seeds", "0", *QUICK)
+    out.mkdir()  # an empty folder is as good as none
+    assert command(*again)[0] == 0
+    old = (out / "summary.json").read_bytes()
+    assert "--force" in refused(*again)
+    assert (out / "summary.json").read_bytes() == old
+    assert command(*again, "--method", "nmf", "--force")[0] == 0
+    assert (out / "summary.json").read_bytes() != old
+    # a folder with anything else in it is never replaced
+    (out / "thesis.tex").write_text("mine")
+    assert "thesis.tex" in refused(*again, "--force")
+    assert (out / "thesis.tex").read_text() == "mine"
+    assert "no folder" in refused(*again[:4], "--out", tmp_path / "gone" / "out")
+    assert "no folder" in refused(*again[:4], "--out", iris)
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
+def test_a_failure_leaves_nothing(command, iris, tmp_path, monkeypatch, error):
+    def fail(*arguments, **keys):
+        raise error
+
+    monkeypatch.setattr(methods, "save", fail)
+    code, _, err = command("cluster", iris, "-k", "3", "--out", tmp_path / "out", *QUICK)
+    assert code == (130 if isinstance(error, KeyboardInterrupt) else 2)
+    assert "Traceback" not in err and [p.name for p in tmp_path.iterdir()] == ["iris.csv"]
+
+
+def test_a_replaced_folder_comes_back_if_renaming_fails(tmp_path, monkeypatch):
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "summary.json").write_text("old")
+    real, calls = os.rename, []
+
+    def second_fails(a, b):
+        calls.append(b)
+        if len(calls) == 2:
+            raise OSError("no")
+        real(a, b)
+
+    monkeypatch.setattr(atomic, "_swap", lambda a, b: False)  # as on Windows
+    monkeypatch.setattr(atomic.os, "rename", second_fails)
+    with pytest.raises(OSError, match="no"), outputs.whole_folder(out, force=True) as folder:
+        (folder / "summary.json").write_text("new")
+    assert (out / "summary.json").read_text() == "old"
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+# -- bad input ------------------------------------------------------------------------------------
+
+
+def test_bad_images(refused, photo_folder, tmp_path):
+    image = pytest.importorskip("PIL.Image", reason="images need pillow")
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    for name, size in (("a", 8), ("b", 8), ("c", 9)):
+        image.new("L", (size, size), 100).save(folder / f"{name}.png")
+    out = tmp_path / "out"
+    assert "differ in size" in refused("cluster", folder, "-k", "2", "--out", out)
+    (folder / "c.png").write_bytes(b"no image")
+    assert "c.png cannot be read" in refused("cluster", folder, "-k", "2", "--out", out)
+    assert "--size takes" in refused("cluster", folder, "-k", "2", "--size", "big", "--out", out)
+    (folder / "c.png").unlink()
+    assert "more than the 2 samples" in refused("cluster", folder, "-k", "3", "--out", out)
+
+
+def test_bad_tables_and_texts(refused, tmp_path):
+    pytest.importorskip("pandas", reason="tables need pandas")
+    ragged = tmp_path / "ragged.csv"
+    ragged.write_text("a,b\n1,2\n3\n")
+    out = ("-k", "2", "--out", tmp_path / "out")
+    assert "line 3" in refused("cluster", ragged, *out)
+    texts = tmp_path / "texts"
+    texts.mkdir()
+    (texts / "a.txt").write_text("words and words")
+    (texts / "b.txt").write_text("")
+    assert "'b.txt' is empty" in refused("cluster", texts, *out)
+    assert "no file or folder" in refused("cluster", tmp_path / "gone", *out)
+
+
+def test_bad_labels_and_methods(refused, command, iris, photo_folder, tmp_path):
+    labels = tmp_path / "labels.csv"
+    labels.write_text("id,label\nflower 1,x\nflower 999,y\n")
+    out = ("--out", tmp_path / "out")
+    err = refused("cluster", iris, "--labels", labels, *out)
+    assert "line 3" in err and "'flower 999'; did you mean 'flower 99'?" in err
+    assert "-k, the number of clusters" in refused("cluster", iris, *out)
+    assert "names 3 classes" in refused("cluster", photo_folder, *out)
+    assert "no labels to keep a share of" in refused("cluster", iris, "--label-share", "0.1", *out)
+    assert "label_share" in refused("cluster", photo_folder, "--label-share", "7", *out)
+    assert "no method 'magic'" in refused("cluster", iris, "-k", "3", "--method", "magic", *out)
+    assert "needs labels" in refused("cluster", iris, "-k", "3", "--method", "cnmf", *out)
+    assert "for grey images" in refused("cluster", iris, "-k", "3", "--method", "ntf", *out)
+    code, _, err = command("cluster", iris, "-k", "none", *out)
+    assert code == 2 and "Traceback" not in err
+
+
+def test_a_number_of_clusters_is_suggested(refused, tmp_path, rng):
+    X = np.repeat(np.eye(3, 6), 20, axis=0) + 0.05 * rng.random((60, 6))
+    np.save(tmp_path / "m.npy", X)
+    err = refused("cluster", tmp_path / "m.npy", "--out", tmp_path / "out")
+    assert "-k 3 is a first try" in err
+
+
+def test_settings_of_the_method(command, refused, iris, tmp_path):
+    out = ("--out", tmp_path / "out", "--seeds", "0", *QUICK)
+    code, text, err = command(
+        *("cluster", iris, "-k", "3", "--set", "graph_reg=0.25", "--set", "solver=mu", *out),
+        "--json",
+    )
+    assert code == 0, err
+    assert json.loads(text)["parameters"]["graph_reg"] == 0.25
+    assert json.loads(text)["parameters"]["solver"] == "mu"
+    more = ("--label-column", "species", "--components-per-class", "2", "--force", "--json")
+    code, text, err = command("cluster", iris, *more, *out)
+    assert code == 0 and json.loads(text)["parts"] == 6, err
+    other = ("--out", tmp_path / "other")
+    assert "no parameter 'grap'" in refused("cluster", iris, "-k", "3", "--set", "grap=1", *other)
+    assert "NAME=VALUE" in refused("cluster", iris, "-k", "3", "--set", "graph_reg", *other)
+
+
+def test_settings_beside_the_data(command, refused, iris, tmp_path):
+    """What is typed goes first; what comes from the file is in the command that repeats it."""
+    settings = tmp_path / "partwise.toml"
+    settings.write_text('k = 4\nreport = false\nexclude = ["a"]\n\n[set]\ngraph_reg = 0.5\n')
+    out = ("--out", tmp_path / "out", "--seeds", "0", "--max-iter", "40", "--json")
+    code, text, err = command("cluster", iris, "-k", "3", *out)
+    assert code == 0, err
+    found = json.loads(text)
+    assert len(found["clusters"]) == 3 and found["parameters"]["graph_reg"] == 0.5
+    assert [c["name"] for c in found["columns"] if c["read_as"] == "number"] == ["b", "c", "d"]
+    assert found["command"].endswith("--no-report --exclude a --set graph_reg=0.5")
+    settings.write_text("clustrs = 4\n")
+    assert "no option 'clustrs'" in refused("cluster", iris, *out[:2], "--force")
+    settings.write_text("k = \n")
+    assert "partwise.toml cannot be read" in refused("cluster", iris, *out[:2], "--force")
+
+
+def test_signed_data(command, refused, tmp_path, rng):
+    X = rng.normal(size=(60, 5))
+    X[:30] += 4
+    np.save(tmp_path / "m.npy", X)
+    out = ("-k", "2", "--out", tmp_path / "out", "--seeds", "0", *QUICK)
+    assert "lcf" in refused("cluster", tmp_path / "m.npy", "--method", "nmf", *out)
+    code, text, _ = command("cluster", tmp_path / "m.npy", *out)
+    assert code == 0 and "negative values" in text
+    code, text, _ = command("cluster", tmp_path / "m.npy", "--method", "seminmf", *out, "--force")
+    assert code == 0 and "seminmf" in text
+    halves = {row["cluster"] for row in rows(tmp_path / "out" / "assignments.csv")[:30]}
+    assert len(halves) == 1
+
+
+def test_similarities_and_other_new_methods(command, refused, tmp_path, rng):
+    X = np.kron(np.eye(2), np.ones((10, 10))) + 0.1
+    X[0, 1] = X[1, 0] = 0.7
+    np.save(tmp_path / "s.npy", X)
+    out = ("-k", "2", "--out", tmp_path / "out", "--seeds", "0", *QUICK)
+    code, text, _ = command("cluster", tmp_path / "s.npy", "--method", "symnmf", *out)
+    assert code == 0 and "values as they are" in text  # scaled rows would not be symmetric
+    found = [row["cluster"] for row in rows(tmp_path / "out" / "assignments.csv")]
+    assert len(set(found[:10])) == len(set(found[10:])) == 1 and found[0] != found[10]
+    np.save(tmp_path / "m.npy", X[:, :5])
+    again = (*out, "--force")
+    assert "a square matrix" in refused("cluster", tmp_path / "m.npy", "--method", "symnmf", *again)
+    code, text, _ = command("cluster", tmp_path / "m.npy", "--method", "nmf-robust", *again)
+    assert code == 0 and "nmf-robust" in text
+    assert "needs labels" in refused("cluster", tmp_path / "m.npy", "--method", "lpcnmf", *again)
+
+
+# -- fit, transform, predict ----------------------------------------------------------------------
+
+
+def test_in_steps(command, refused, iris, tmp_path):
+    model = tmp_path / "iris.partwise"
+    fit = ("fit", iris, "--label-column", "species", "--out", model, "--max-iter", "60")
+    fit = (*fit, "--scale", "max")
+    assert command(*fit)[0] == 0
+    assert "--force" in refused(*fit)
+    kept, recipe = methods.read(model)
+    assert [spec["name"] for spec in recipe["columns"]] == ["a", "b", "c", "d"]
+    few = tmp_path / "few.csv"
+    few.write_text("".join(iris.read_text().splitlines(keepends=True)[:5]))
+    codes = tmp_path / "codes.npy"
+    assert command("transform", model, few, "--out", codes)[0] == 0
+    top = np.array([[float(row[c]) for c in "abcd"] for row in rows(iris)]).max(axis=0)
+    X = np.array([[float(row[c]) for c in "abcd"] for row in rows(few)]) / top
+    assert np.allclose(np.load(codes), kept.transform(X))
+    assert command("transform", model, few, "--out", tmp_path / "c.csv")[0] == 0
+    assert [row["id"] for row in rows(tmp_path / "c.csv")] == [f"flower {i}" for i in range(4)]
+    code, text, _ = command("predict", model, few)
+    found = list(csv.DictReader(text.splitlines()))
+    assert code == 0 and [row["cluster"] for row in found] == list(kept.predict(X))
+    code, text, _ = command("predict", model, few, "--json")
+    assert json.loads(text)["assignments"][0]["id"] == "flower 0"
+    assert command("predict", model, few, "--out", tmp_path / "p.csv")[0] == 0
+    assert rows(tmp_path / "p.csv") == found
+    assert "--force" in refused("predict", model, few, "--out", tmp_path / "p.csv")
+    assert ".csv or .npy" in refused("transform", model, few, "--out", tmp_path / "c.txt")
+
+
+def test_models_know_their_kind_of_data(command, refused, iris, mails, photo_folder, tmp_path):
+    model = tmp_path / "m.partwise"
+    texts = ("--text-column", "body", "--label-column", "topic", "--label-share", "0.1")
+    assert command("fit", mails, *texts, "--out", model, "--max-iter", "60")[0] == 0
+    # the text column is remembered
+    code, text, _ = command("predict", model, mails, "--label-column", "topic", "--json")
+    assert code == 0 and json.loads(text)["scores"]["accuracy"] > 0.9
+    assert "no column 'body'" in refused("predict", model, iris)
+    assert "holds no texts" in refused("predict", model, photo_folder)
+    table = tmp_path / "t.partwise"
+    assert command("fit", iris, "-k", "3", "--out", table, "--max-iter", "60")[0] == 0
+    assert "the model knows a table" in refused("transform", table, photo_folder)
+    np.save(tmp_path / "m.npy", np.ones((3, 4)))
+    assert "the model knows a table" in refused("transform", table, tmp_path / "m.npy")
+
+
+def test_bad_models(refused, iris, tmp_path):
+    model = tmp_path / "m.partwise"
+    assert "No such file" in refused("predict", model, iris)
+    partwise.NMF(2, max_iter=5, tol=0).fit(np.eye(4)).save(model)
+    assert "partwise.load in Python" in refused("predict", model, iris)
+    whole = model.read_bytes()
+    model.write_bytes(whole[:-100])
+    assert "cut short" in refused("predict", model, iris)
+    with zipfile.ZipFile(model, "w") as archive:
+        archive.writestr("../../evil", "x")
+    assert "no partwise model" in refused("predict", model, iris)
+    with zipfile.ZipFile(model, "w") as archive:
+        head = {"format": "partwise-model", "version": 99, "partwise": "9.0", "members": {}}
+        archive.writestr("manifest.json", json.dumps(head))
+    assert "newer partwise" in refused("predict", model, iris)
+
+
+# -- methods, compare -----------------------------------------------------------------------------
+
+
+def test_methods(command):
+    code, text, _ = command("methods")
+    assert code == 0 and "cdnmf-kl" in text and "when" in text
+    listed = json.loads(command("methods", "--json")[1])
+    assert {"name", "when", "labels"} <= listed[0].keys()
+
+
+def test_compare_on_held_out_labels(command, iris, photo_folder, tmp_path):
+    table = tmp_path / "c.csv"
+    chosen = ("--methods", "k-means,nmf,logistic-regression,classify", "--max-iter", "40")
+    code, text, err = command("compare", iris, "--label-column", "species", *chosen, "--out", table)
+    assert code == 0 and "Right names of 15 of the 15 labels, each held out once" in text, err
+    assert "15 labels are too few to tell" in err
+    assert [row["method"] for row in rows(table)] == chosen[1].split(",")
+    assert all(0 <= float(row["right_name"]) <= 1 for row in rows(table))
+    chosen = ("--methods", "label-spreading,linear-svc,classify", "--json")
+    code, text, _ = command("compare", photo_folder, "--label-share", "0.2", *chosen)
+    found = json.loads(text)
+    assert code == 0 and found["auto"] == "classify" and "72 labels" in found["scored"]
+    share = {row["method"]: row["right_name"] for row in found["methods"]}
+    assert share["classify"] >= max(share["linear-svc"], share["label-spreading"])
+
+
+def test_compare_has_what_a_user_would_pick_instead(command, iris):
+    code, text, _ = command("compare", iris, "--label-column", "species", "--max-iter", "10")
+    assert code == 0
+    for name in ("classify", "logistic-regression", "linear-svc", "label-spreading", "cdnmf"):
+        assert name in text
+    assert "lcf" not in text  # slow, and only if asked for
+
+
+def test_names_by_class_with_what_to_expect(command, iris, tmp_path):
+    out = tmp_path / "out"
+    asked = ("cluster", iris, "--label-column", "species", "--out", out, "--no-report")
+    code, text, _ = command(*asked)
+    assert code == 0 and "Expected share of right names on the rest" in text
+    assert "label these next" in text
+    summary = json.loads((out / "summary.json").read_text())
+    assert summary["method"] == "classify" and summary["naming"]["held_out"] == 15
+    low, high = summary["naming"]["interval"]
+    assert 0 <= low <= summary["naming"]["expected"] <= high <= 1
+    # given labels stay as they are, and most others are right
+    found = [row["cluster"] for row in rows(out / "assignments.csv")]
+    names = load_iris().target_names[load_iris().target]
+    assert np.mean(np.array(found) == names) > 0.85
+    assert found[::10] == names[::10].tolist()
+    listed = rows(out / "label_next.csv")
+    assert len(listed) == 10 and not {row["id"] for row in listed} & {
+        f"flower {i}" for i in range(0, 150, 10)
+    }
+    code, text, err = command("predict", out / "model.partwise", iris)
+    assert code == 0, err
+    again = [line.split(",")[1] for line in text.strip().splitlines()[1:]]
+    assert np.mean(np.array(again) == np.array(found)) > 0.98
+
+
+def test_compare_texts_with_k_means(command, mails):
+    """Texts are sparse, and k-means takes them as they are."""
+    chosen = ("--text-column", "body", "--label-column", "topic", "--label-share", "0.1")
+    code, text, err = command("compare", mails, *chosen, "--methods", "k-means", "--runs", "1")
+    assert code == 0 and "k-means" in text, err
+
+
+def test_compare_without_labels(command, refused, tmp_path, rng):
+    X = rng.random((50, 6))
+    X[:25, :3] += 3
+    np.save(tmp_path / "m.npy", X)
+    data = ("compare", tmp_path / "m.npy", "-k", "2")
+    code, text, _ = command(*data, "--methods", "nmf,gnmf", "--runs", "2", "--json")
+    found = json.loads(text)
+    assert code == 0 and "stable" in found["scored"]
+    assert [row["stability"] for row in found["methods"]] == [1.0, 1.0]
+    assert all(row["accuracy"] is None for row in found["methods"])
+    # a method that cannot take the data is said to, and the others go on
+    code, text, _ = command(*data, "--methods", "nmf,cnmf", "--runs", "1")
+    assert code == 0 and "needs labels" in " ".join(text.split())
+    assert "no method 'x'" in refused(*data, "--methods", "x")
+
+
+def test_the_score_looks_at_unseen_labels_only():
+    truth = np.array(["a", "a", "b", "b", None], dtype=object)
+    given = np.array(["a", None, "b", None, None], dtype=object)
+    found = work.scores(truth, given, ["a", "b", "b", "b", "a"])
+    assert found["samples"] == 2 and found["right_name"] == 0.5
+    assert work.scores(truth, truth, ["a"] * 5) is None
+    assert work.scores(None, None, ["a"] * 5) is None
+
+
+# -- the shell ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["cluster", "fit", "transform", "predict", "methods", "compare"])
+def test_help_has_an_example(command, name):
+    code, text, _ = command(name, "--help")
+    assert code == 0 and f"Example: partwise {name}" in " ".join(text.split())
+
+
+def test_quiet_when_piped(iris, tmp_path):
+    """No bar, no colours and no warnings where nobody looks; results on standard output."""
+    code = "from partwise.cli import main; main()"
+    arguments = ["cluster", iris, "-k", "3", "--out", "out", "--json", "--seeds", "0", *QUICK]
+    done = subprocess.run(
+        [sys.executable, "-c", code, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+    )
+    assert (done.returncode, done.stderr) == (0, "") and "\x1b" not in done.stdout
+    assert json.loads(done.stdout)["out"] == "out"
+
+
+def test_progress_on_a_terminal():
+    from rich.console import Console
+
+    from partwise.cli.progress_bar import Bar
+
+    screen = io.StringIO()
+    console = Console(file=screen, force_terminal=True, width=100)
+    model = partwise.GNMF(3, max_iter=20, tol=0, random_state=0)
+    with Bar(console) as bar:
+        done = bar.watch(model, "fitting gnmf")
+        model.fit(load_iris().data)
+        done()
+        bar.step(3, 4, "something else")
+    assert "_skl_callbacks" not in vars(model)
+    assert "something else" in screen.getvalue() and "left" in screen.getvalue()

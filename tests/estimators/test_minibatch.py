@@ -1,0 +1,255 @@
+"""MiniBatchNMF: against naive sums, against the whole, on data that is not in memory."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import partwise
+import reference
+from partwise import NMF, MiniBatchNMF
+from partwise.backends import as_data, batches
+from partwise.estimators._passes import meet
+from partwise.model.losses import make_loss
+from partwise.solvers import online as engine
+
+KL = "kullback-leibler"
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
+
+def planted(n=400, p=30, k=4, noise=0.1, seed=0, dtype=np.float64):
+    """Samples of k parts, sorted by their largest one, as files often are."""
+    rng = np.random.default_rng(seed)
+    V = rng.gamma(0.4, size=(n, k))
+    V = V[np.argsort(V.argmax(axis=1), kind="stable")]
+    X = V @ (rng.gamma(0.3, size=(k, p)) + 0.05)
+    return (X + noise * X.mean() * rng.random((n, p))).astype(dtype)
+
+
+def nothing(count):
+    return []
+
+
+def learner(U, loss="frobenius", forget=0.7):
+    return engine.Online(make_loss(loss), U.copy(), forget, nothing, nothing)
+
+
+@pytest.mark.parametrize("forget", [1.0, 0.5, 0.0])
+def test_sums_of_two_passes_are_those_of_the_naive_formula(forget, monkeypatch):
+    X = planted(60, 12, 3)
+    U = np.random.default_rng(1).random((12, 3))
+    order = np.random.default_rng(2).permutation(60)
+    batches = [rows for _ in range(2) for rows in np.split(order, 4)]
+    # exact solves on both sides: the path does not depend on how many sweeps they take
+    monkeypatch.setattr(engine, "SWEEPS", 5000)
+    monkeypatch.setattr(engine, "hals", engine.hals.bound_to(stop=0.0))
+    monkeypatch.setattr(
+        engine.Online, "codes", lambda self, model, V, sweeps: reference.nonnegative_rows(
+            model.data.X @ self.U, self.U.T @ self.U
+        )
+    )  # fmt: skip
+    ours = learner(U, forget=forget)
+    V, at = np.zeros((60, 3)), np.full(60, np.nan)
+    for rows in batches:
+        meet(ours, batches.Batch(rows, X[rows]), None, None, 30, V, at)
+    naive = reference.batches_frobenius(
+        [(rows, X[rows]) for rows in batches], U, forget, rounds=engine.ROUNDS["frobenius"]
+    )
+    np.testing.assert_allclose(ours.U, naive, rtol=1e-5, atol=1e-7 * naive.max())
+
+
+@pytest.mark.parametrize("forget", [1.0, 0.3])
+def test_majoriser_is_that_of_the_naive_formula(forget, monkeypatch):
+    X = np.random.default_rng(0).poisson(planted(60, 12, 3) * 5).astype(float)
+    U = np.random.default_rng(1).random((12, 3)) + 0.1
+    monkeypatch.setitem(engine.ROUNDS, "divergence", 1)
+    monkeypatch.setattr(engine, "NEWTON", engine.mu)  # "sweeps // 4" updates
+    ours = learner(U, KL, forget)
+    for part in np.split(X, 4):
+        model = ours.model(as_data(part))
+        ours.grow_old(len(part), None)
+        ours.visit(model, None, 20, None, None)
+    naive = reference.batches_kl(np.split(X, 4), U, forget, 5)
+    np.testing.assert_allclose(ours.U, naive, rtol=1e-9)
+
+
+@pytest.mark.parametrize("kind", [np.asarray, sp.csr_array])
+@pytest.mark.parametrize("loss", ["frobenius", KL])
+def test_three_passes_are_within_a_hundredth_of_the_whole(loss, kind):
+    X = planted(1500, 40, 5, noise=0)
+    X = kind(np.random.default_rng(0).poisson(5 * X).astype(float))
+    whole = NMF(5, beta_loss=loss, random_state=0).fit(X)
+    ours = MiniBatchNMF(5, beta_loss=loss, batch_size=100, max_iter=3, tol=0, random_state=0)
+    ours.fit(X)
+    assert ours.objective_ < 1.01 * whole.objective_
+    assert ours.n_steps_ == 45
+    assert ours.n_iter_ == 3
+
+
+def test_without_forgetting_no_batch_raises_the_objective():
+    """Block coordinate descent: the sums are those of all samples once each was met."""
+    X = planted(200, 20, 3)
+    ours = learner(np.random.default_rng(0).random((20, 3)), forget=1.0)
+    V, at, values = np.zeros((200, 3)), np.full(200, np.nan), []
+    for turn in range(3):
+        for rows in np.split(np.random.default_rng(turn).permutation(200), 4):
+            meet(ours, batches.Batch(rows, X[rows]), None, 200, 30, V, at)
+            if turn:
+                values.append(np.linalg.norm(X - V @ ours.U.T))
+    assert (np.diff(values) <= 1e-9 * values[0]).all()
+    np.testing.assert_allclose(ours.sums.C, X.T @ V, atol=1e-9)
+    np.testing.assert_allclose(ours.sums.G, V.T @ V, atol=1e-9)
+
+
+@pytest.mark.parametrize("loss", ["frobenius", KL])
+def test_a_pass_of_fit_is_partial_fit_of_its_batches(loss):
+    X = planted(100, 12, 3)
+    H = np.random.default_rng(0).random((3, 12))
+    given = {"init": "custom", "beta_loss": loss, "batch_size": 25}
+    whole = MiniBatchNMF(3, max_iter=1, tol=0, shuffle=False, **given).fit(X, H=H)
+    parts = MiniBatchNMF(3, **given)
+    for start in range(0, 100, 25):
+        parts.partial_fit(X[start : start + 25], H=H)
+    np.testing.assert_allclose(parts.components_, whole.components_, rtol=1e-10)
+    assert parts.n_steps_ == whole.n_steps_ == 4
+    assert not hasattr(parts, "embedding_")
+
+
+@pytest.mark.parametrize("loss", ["frobenius", KL])
+def test_a_model_that_was_saved_learns_on(loss, tmp_path):
+    X = planted(100, 12, 3)
+    one = MiniBatchNMF(3, beta_loss=loss, random_state=0).partial_fit(X[:50])
+    two = partwise.load(one.save(tmp_path / "m.partwise"))
+    for model in (one, two):
+        model.partial_fit(X[50:])
+    assert np.array_equal(one.components_, two.components_)
+
+
+def stored(X, kind, folder):
+    """X somewhere else than in memory."""
+    if kind == "memmap":
+        np.save(folder / "x.npy", X)
+        return np.load(folder / "x.npy", mmap_mode="r")
+    if kind == "zarr":
+        zarr = pytest.importorskip("zarr")
+        out = zarr.create_array(
+            str(folder / "x.zarr"), shape=X.shape, chunks=(32, 7), dtype=X.dtype
+        )
+        out[:] = X
+        return out
+    if kind == "dask":
+        return pytest.importorskip("dask.array").from_array(X, chunks=(70, 11))
+    anndata = pytest.importorskip("anndata")
+    values = sp.csr_matrix(X) if "csr" in kind else X
+    anndata.AnnData(values).write_h5ad(folder / "x.h5ad")
+    return anndata.read_h5ad(folder / "x.h5ad", backed="r").X
+
+
+@pytest.mark.parametrize("kind", ["memmap", "zarr", "dask", "h5ad dense", "h5ad csr"])
+def test_what_is_not_in_memory_gives_the_same_parts(kind, tmp_path, monkeypatch):
+    monkeypatch.setattr(batches, "RUN_ENTRIES", 300)
+    monkeypatch.setattr(batches, "POOL_ENTRIES", 1500)
+    X = planted(300, 20, 3, dtype=np.float32)
+    far = stored(X, kind, tmp_path)
+    fixed = {"batch_size": 50, "max_iter": 2, "tol": 0, "random_state": 0}
+    H = np.random.default_rng(0).random((3, 20)).astype(np.float32)
+    here = MiniBatchNMF(3, init="custom", shuffle=False, **fixed).fit(X, H=H)
+    there = MiniBatchNMF(3, init="custom", shuffle=False, **fixed).fit(far, H=H)
+    np.testing.assert_allclose(there.components_, here.components_, rtol=1e-3, atol=1e-5)
+    np.testing.assert_allclose(there.objective_, here.objective_, rtol=1e-4)
+    np.testing.assert_allclose(there.transform(far), here.transform(X), rtol=1e-2, atol=1e-3)
+    assert there.components_.dtype == np.float32
+    mixed = [MiniBatchNMF(3, **fixed).fit(far) for _ in range(2)]
+    assert np.array_equal(mixed[0].components_, mixed[1].components_)
+    assert mixed[0].objective_ < 1.1 * here.objective_
+
+
+def test_every_row_is_read_once_in_an_order_that_random_state_says(monkeypatch):
+    monkeypatch.setattr(batches, "POOL_ENTRIES", 40)
+    X = np.arange(60.0).reshape(30, 2)
+    read = []
+
+    def rows(a, b):
+        read.append((a, b))
+        return X[a:b]
+
+    source = batches.RowSource(X.shape, X.dtype, rows, np.array([0, 4, 11, 12, 20, 30]))
+    for seed in (None, 0, 1):
+        read.clear()
+        rng = None if seed is None else np.random.RandomState(seed)
+        found = list(source.batches(7, rng))
+        assert [len(batch.rows) for batch in found] == [7, 7, 7, 7, 2]
+        assert len(read) == 5
+        at = np.concatenate([batch.rows for batch in found])
+        assert sorted(at) == list(range(30))
+        assert (seed is None) == bool((np.diff(at) == 1).all())
+        for batch in found:
+            assert np.array_equal(batch.X, X[batch.rows])
+
+
+@pytest.mark.parametrize("loss", ["frobenius", KL])
+def test_labelled_samples_share_the_code_of_their_class(loss):
+    X = planted(90, 12, 3)
+    y = np.where(np.arange(90) % 3 == 0, np.arange(90) // 30, -1)
+    model = MiniBatchNMF(
+        3, beta_loss=loss, hard_labels=True, batch_size=30, max_iter=40, tol=0,
+        max_no_improvement=None, forget_factor=1.0 if loss == "frobenius" else 0.97, random_state=0,
+    ).fit(X, y)  # fmt: skip
+    whole = partwise.CNMF(3, beta_loss=loss, random_state=0, max_iter=500).fit(X, y)
+    for name in range(3):
+        assert len(np.unique(model.embedding_[y == name], axis=0)) == 1
+    assert model.objective_ < 1.03 * whole.objective_
+    assert model.classes_.tolist() == [0, 1, 2]
+    ignored = MiniBatchNMF(3, max_iter=2, random_state=0)
+    assert np.array_equal(ignored.fit(X, y).components_, ignored.fit(X).components_)
+
+
+def test_classes_may_come_later():
+    X = planted(90, 12, 3)
+    y = np.array(["b"] * 30 + ["c"] * 30 + ["a"] * 30, dtype=object)
+    model = MiniBatchNMF(3, hard_labels=True, forget_factor=1.0, random_state=0)
+    for start in (0, 30, 60):
+        y[start + 5 : start + 30] = None
+        model.partial_fit(X[start : start + 30], y[start : start + 30])
+    assert model.classes_.tolist() == ["b", "c", "a"]
+    state = model._state["classes"]
+    assert state["counts"].tolist() == [5, 5, 5]
+    np.testing.assert_allclose(state["sums"][2], X[60:65].sum(axis=0))
+
+
+def test_a_part_that_nobody_uses_any_more_stays_finite():
+    X = np.zeros((40, 6))
+    X[:20, :3], X[20:, 3:] = 1.0, 2.0
+    for loss in ("frobenius", KL):
+        model = MiniBatchNMF(3, beta_loss=loss, forget_factor=0.0, random_state=0)
+        for _ in range(30):
+            model.partial_fit(X[:20])
+        assert np.isfinite(model.components_).all()
+        assert np.abs(model.transform(X[:20]) @ model.components_ - X[:20]).max() < 0.05
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda X: X.__setitem__((250, 3), -1), "Negative values in data passed to MiniBatchNMF"),
+        (lambda X: X.__setitem__((250, 3), np.nan), "NaN"),
+    ],
+)
+def test_bad_values_on_disk_are_refused(change, words, tmp_path):
+    X = planted(300, 20, 3)
+    change(X)
+    model = MiniBatchNMF(3, max_iter=1)
+    with pytest.raises(ValueError, match=words):
+        model.fit(stored(X, "memmap", tmp_path))
+    assert not hasattr(model, "components_")
+
+
+def test_what_has_no_rows_is_refused(tmp_path):
+    anndata = pytest.importorskip("anndata")
+    made = anndata.AnnData(sp.csc_matrix(planted(20, 5, 2)))
+    with pytest.raises(ValueError, match=r"X\.X or a layer"):
+        MiniBatchNMF(2).fit(made)
+    made.write_h5ad(tmp_path / "x.h5ad")
+    with pytest.raises(ValueError, match="stored by columns"):
+        MiniBatchNMF(2).fit(anndata.read_h5ad(tmp_path / "x.h5ad", backed="r").X)

@@ -1,0 +1,136 @@
+"""What a fit leaves behind in its process, and what it needs of the machine around it."""
+
+import os
+import shutil
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
+
+import partwise
+from methods import make_problem
+from partwise.backends.numeric import blas_threads
+
+q = make_problem(0, n=60, p=40)
+
+
+def blas():
+    return [pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"]
+
+
+def test_threads_that_leave_in_another_order_restore_blas():
+    with threadpool_limits(limits=2, user_api="blas"):
+        before = blas()
+        first, second = blas_threads(1.0), blas_threads(1.0)
+        first.__enter__()
+        second.__enter__()
+        assert set(blas()) == {1}
+        first.__exit__(None, None, None)
+        assert set(blas()) == {1}, "the second is still inside"
+        second.__exit__(None, None, None)
+        assert blas() == before
+
+
+def test_fits_in_threads_leave_blas_as_it_was():
+    with threadpool_limits(limits=2, user_api="blas"):
+        before = blas()
+        with ThreadPoolExecutor(4) as pool:
+            list(
+                pool.map(
+                    lambda seed: partwise.NMF(3, random_state=seed, max_iter=5, tol=0).fit(q.X),
+                    range(16),
+                )
+            )
+        assert blas() == before
+
+
+def test_a_limit_is_lifted_when_the_work_fails():
+    with threadpool_limits(limits=2, user_api="blas"):
+        before = blas()
+        with pytest.raises(ZeroDivisionError), blas_threads(1.0):
+            raise ZeroDivisionError
+        assert blas() == before
+
+
+FIT = """
+import sys, numpy as np, warnings
+warnings.simplefilter("error")
+warnings.filterwarnings("always", message="compiled code cannot be kept")
+import partwise
+from partwise.knowledge.graph._compiled import kernels
+X = np.random.default_rng(0).random((30, 20))
+partwise.NMF(2, max_iter=3, tol=0, random_state=0).fit(X)
+kernels()
+print(partwise.__file__)
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="folders are made unwritable as on Unix")
+def test_fits_where_nothing_can_be_written(tmp_path):
+    """Neither beside the package, nor under HOME: a file is where each cache would be."""
+    package = tmp_path / "site" / "partwise"
+    shutil.copytree(
+        Path(partwise.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__")
+    )
+    for folder in [package, *(path for path in package.rglob("*") if path.is_dir())]:
+        (folder / "__pycache__").touch()
+    home = tmp_path / "home"
+    home.touch()
+    env = {k: v for k, v in os.environ.items() if k not in ("NUMBA_CACHE_DIR", "XDG_CACHE_HOME")}
+    env |= {"HOME": str(home), "PYTHONPATH": str(package.parent), "MPLCONFIGDIR": str(tmp_path)}
+    run = subprocess.run([sys.executable, "-c", FIT], env=env, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.strip() == str(package / "__init__.py")
+    assert run.stderr.count("compiled code cannot be kept") == 1
+    assert "NUMBA_CACHE_DIR" in run.stderr
+
+
+def test_the_cache_is_used_where_there_is_one():
+    from partwise.backends.numpy import kernels
+
+    assert kernels.OPTIONS["cache"] is True or not os.access(Path(kernels.__file__).parent, os.W_OK)
+
+
+def test_kernels_call_nothing_that_is_compiled_twice():
+    """What is not inlined runs as it was compiled alone, or as with its caller, after a cache."""
+    from numba.core.dispatcher import Dispatcher
+
+    from partwise.backends.numpy.kernels import (
+        divergence,
+        hals,
+        many_starts,
+        pivot,
+        products,
+        sampled,
+        symmetric_sweep,
+    )
+
+    called = 0
+    for module in (divergence, hals, pivot, products, symmetric_sweep, many_starts, sampled):
+        compiled = {k: f for k, f in vars(module).items() if isinstance(f, Dispatcher)}
+        for kernel in compiled.values():
+            for name in compiled.keys() & set(kernel.py_func.__code__.co_names):
+                assert compiled[name].targetoptions.get("forceinline"), f"{module}: {name}"
+                called += 1
+    assert called > 10
+
+
+@pytest.mark.long
+def test_the_first_fit_and_the_second_have_the_same_digits(tmp_path):
+    fit = """
+import numpy as np, scipy.sparse as sp, partwise
+X = np.random.default_rng(0).gamma(0.5, 1, (60, 40))
+for X in (X, sp.csr_array(X * (X > 1))):
+    for options in ({"n_init": 3}, {"beta_loss": "kullback-leibler", "solver": "auto"}):
+        model = partwise.NMF(4, init="random", random_state=0, tol=0, max_iter=30, **options)
+        print(model.fit_transform(X).tobytes().hex())
+"""
+    env = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
+    runs = [
+        subprocess.run([sys.executable, "-c", fit], env=env, capture_output=True, text=True)
+        for _ in range(2)
+    ]
+    assert runs[0].stdout and runs[0].stdout == runs[1].stdout

@@ -1,0 +1,216 @@
+"""New samples are coded beside their neighbours in the training graph."""
+
+from __future__ import annotations
+
+import pickle
+import warnings
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from scipy.optimize import minimize
+from scipy.spatial.distance import cdist
+from sklearn.datasets import load_digits
+
+import partwise
+import reference
+from backends import KINDS, Forms
+from methods import KL, LOSSES
+from partwise import GNMF, ConstrainedNMF, SemiGNMF
+from partwise.backends.arrays import to_numpy
+from partwise.knowledge.graph import _rows, neighbor_graph
+from partwise.model.graph_terms import Anchored, AnchoredDivergence
+
+DIGITS, TRUTH = load_digits(n_class=4, return_X_y=True)
+DIGITS = DIGITS[:, DIGITS.max(axis=0) > 0] / 16.0
+X, NEW = DIGITS[:120], DIGITS[120:150]
+GRAPH_METHODS = {
+    "GNMF": lambda **s: GNMF(4, graph_reg=1.0, **s),
+    "SemiGNMF": lambda **s: SemiGNMF(4, graph_reg=1.0, **s),
+    "all": lambda **s: ConstrainedNMF(4, graph_reg=1.0, alpha_W=1e-4, **s),
+}
+
+
+def fit(name="GNMF", data=X, **settings):
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*was given no label")
+        warnings.filterwarnings("ignore", message="Maximum number of iterations")
+        return GRAPH_METHODS[name](random_state=0, **settings).fit(data)
+
+
+def bandwidth(k=5):
+    D = cdist(X, X)
+    np.fill_diagonal(D, np.inf)
+    return np.sort(D, axis=1)[:, :k].mean()
+
+
+# -- against the formula ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("weighting", ["binary", "heat", "dot"])
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
+def test_codes_are_those_of_the_formula(weighting, form):
+    model = fit(data=form(X), weighting=weighting, tol=1e-10, max_iter=30)
+    W = neighbor_graph(X, weighting=weighting).toarray()
+    both = np.vstack([NEW, X[:7]])
+    E = reference.edges_to(both, X, W, 5, weighting, bandwidth())
+    assert (E[:30] > 0).sum() == 150
+    expected = reference.codes_beside(both, model.components_.T, E, model.embedding_, 1.0)
+    # sweeps end at 1e-9 of their first move
+    np.testing.assert_allclose(model.transform(form(both)), expected, atol=1e-6)
+    plain = reference.codes_beside(both, model.components_.T, 0 * E, model.embedding_, 1.0)
+    assert np.abs(plain - expected).max() > 0.05  # the graph matters here
+
+
+def test_kullback_leibler_is_the_minimum_of_its_formula():
+    model = fit(beta_loss=KL, tol=1e-9, max_iter=3000)
+    E = reference.edges_to(NEW[:6], X, None, 5)
+    U, V = model.components_.T, model.embedding_
+    for x, weights, v in zip(NEW[:6], E, model.transform(NEW[:6])):
+
+        def value(z, x=x, weights=weights):
+            return reference.beside_kl(x, U, weights, V, 1.0, z)
+
+        best = minimize(value, v + 0.1, method="L-BFGS-B", bounds=[(1e-12, None)] * 4)
+        assert value(v) <= best.fun + 1e-7 * abs(best.fun)
+
+
+def test_a_given_bandwidth_is_used():
+    model = fit(weighting="heat", bandwidth=0.7, tol=1e-10)
+    W = neighbor_graph(X, weighting="heat", bandwidth=0.7).toarray()
+    E = reference.edges_to(NEW, X, W, 5, "heat", 0.7)
+    expected = reference.codes_beside(NEW, model.components_.T, E, model.embedding_, 1.0)
+    np.testing.assert_allclose(model.transform(NEW), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", [Anchored, AnchoredDivergence])
+def test_the_terms_own_gradient_and_value(kind, rng):
+    W, A = rng.random((4, 6)) * (rng.random((4, 6)) < 0.6), 0.1 + rng.random((6, 3))
+    term, Z = kind.to(sp.csr_array(W), A, 0.7), 0.1 + rng.random((4, 3))
+    neg, pos = term.split(Z)
+    np.testing.assert_allclose(
+        pos - neg, reference.numerical_gradient(term.value, Z), rtol=1e-5, atol=1e-7
+    )
+    one = kind.to(sp.csr_array(np.eye(6)), A, 0.7)
+    assert abs(one.value(A)) < 1e-12 < one.value(A + 0.1)
+
+
+# -- samples of the fit -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("name", GRAPH_METHODS)
+def test_a_training_sample_keeps_its_neighbours(name, loss):
+    model = fit(name, DIGITS, beta_loss=loss)
+    assert (model.predict(DIGITS) == model.labels_).mean() >= 0.98
+    # one row is coded as it is among others
+    np.testing.assert_allclose(model.transform(X[3:4]), model.transform(X)[3:4], atol=2e-3)
+
+
+@pytest.mark.filterwarnings("ignore:Maximum number of iterations")
+def test_labels_play_no_part():
+    y = np.where(np.arange(len(X)) < 40, TRUTH[:120], -1)
+    model = SemiGNMF(4, graph_reg=1.0, random_state=0, tol=1e-10, max_iter=20).fit(X, y)
+    E = reference.edges_to(X, X, neighbor_graph(X).toarray(), 5)
+    expected = reference.codes_beside(X, model.components_.T, E, model.embedding_, 1.0)
+    np.testing.assert_allclose(model.transform(X), expected, atol=1e-6)
+
+
+# -- a graph of the user's ----------------------------------------------------------------------
+
+
+def test_a_graph_of_ones_own_is_needed_for_new_samples():
+    W = neighbor_graph(X, 3)
+    model = GNMF(4, graph_reg=1.0, tol=1e-3, random_state=0).fit(X, graph=W)
+    E = reference.edges_to(NEW, X, W.toarray(), 3)
+    expected = reference.codes_beside(NEW, model.components_.T, E, model.embedding_, 1.0)
+    for graph in (E, sp.csr_array(E)):
+        np.testing.assert_allclose(model.transform(NEW, graph=graph), expected, atol=1e-6)
+    names = model.predict(NEW, graph=E)
+    assert names.shape == model.predict_confidence(NEW, graph=E).shape == (30,)
+    assert np.isfinite(model.score(NEW, graph=E))
+    for call in (model.transform, model.predict, model.score):
+        with pytest.raises(ValueError, match=r"need theirs: graph of shape \(30, 120\)"):
+            call(NEW)
+    with pytest.raises(ValueError, match=r"of the 30 new samples .* got shape \(120, 120\)"):
+        model.transform(NEW, graph=W)
+    with pytest.raises(ValueError, match="finite and non-negative"):
+        model.transform(NEW, graph=-E)
+    with pytest.raises(ValueError, match="fitted on one"):
+        ConstrainedNMF(4, random_state=0).fit(X).transform(NEW, graph=E)
+
+
+def test_a_given_graph_takes_the_place_of_the_search():
+    model = fit(tol=1e-10)
+    nothing = model.transform(NEW, graph=np.zeros((30, 120)))
+    plain = reference.codes_beside(
+        NEW, model.components_.T, np.zeros((30, 120)), model.embedding_, 1.0
+    )
+    np.testing.assert_allclose(nothing, plain, atol=1e-6)
+
+
+# -- what is kept -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", [np.array, sp.csr_array])
+def test_the_model_keeps_what_it_needs(form, tmp_path):
+    data = form(X)
+    model = fit(data=data)
+    expected = model.transform(NEW)
+    if sp.issparse(data):
+        data.data[:] = 5
+    else:
+        data[:] = 5
+    np.testing.assert_array_equal(model.transform(NEW), expected)  # the caller's X is the caller's
+    path = model.save(tmp_path / "m.partwise")
+    size = X.nbytes if form is np.array else 0  # X itself, and little else
+    assert size < path.stat().st_size < 2.2 * X.nbytes
+    for again in (partwise.load(path), pickle.loads(pickle.dumps(model))):
+        np.testing.assert_array_equal(again.transform(NEW), expected)
+        assert sp.issparse(again._neighborhood["samples"]) == sp.issparse(data)
+    model.set_params(n_components=4)
+    without = ConstrainedNMF(4, graph_reg=1.0, random_state=0).fit(X)
+    assert not hasattr(without.set_params(graph_reg=0.0).fit(X), "_neighborhood")
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_array(kind, loss, tmp_path):
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+    forms, new = Forms(X, tmp_path / "a"), Forms(NEW, tmp_path / "b")
+    model = fit(data=forms[kind], beta_loss=loss, tol=1e-10, max_iter=5)
+    there = np.asarray(to_numpy(model.transform(new[kind])))
+    same = model.transform(NEW)
+    np.testing.assert_allclose(there, same, atol=1e-6)
+    if loss != KL:
+        E = reference.edges_to(NEW, X, None, 5)
+        U, V = to_numpy(model.components_).T, np.asarray(to_numpy(model.embedding_))
+        np.testing.assert_allclose(there, reference.codes_beside(NEW, U, E, V, 1.0), atol=1e-5)
+    again = partwise.load(model.save(tmp_path / "m.partwise"))
+    np.testing.assert_allclose(np.asarray(to_numpy(again.transform(NEW))), same, atol=1e-9)
+
+
+def test_a_dask_array_is_not_gathered_for_a_model_that_was_fitted_here():
+    da = pytest.importorskip("dask.array")
+    with pytest.raises(ValueError, match=r"use X.compute\(\)"):
+        fit().transform(da.from_array(NEW, chunks=(10, -1)))
+
+
+# -- the search ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("case", ["plain", "ties", "far from zero", "few"])
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
+def test_neighbours_of_new_samples(case, form, rng):
+    stored, new = rng.random((50, 6)), rng.random((20, 6))
+    if case == "ties":
+        stored, new = np.round(3 * stored), np.round(3 * new)
+    elif case == "far from zero":  # the short formula for distances has no digit left
+        stored, new = stored + 1e8, new + 1e8
+    elif case == "few":
+        stored = stored[:4]
+    indices, squares = _rows.search_rows(form(stored), np.arange(20), 4, new=form(new))
+    D = cdist(new, stored, "sqeuclidean")
+    np.testing.assert_allclose(squares, np.sort(D, axis=1)[:, :4], rtol=1e-12)
+    np.testing.assert_allclose(np.take_along_axis(D, indices, 1), squares, rtol=1e-12)

@@ -1,0 +1,143 @@
+"""Data files that would run, fill the memory or become formulas elsewhere."""
+
+import csv
+import io
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import scipy.io
+
+from partwise import io as pio
+from partwise.io import archives, datasets
+from partwise.io.spreadsheets import csv_text, quoted, unquoted
+
+# -- images ----------------------------------------------------------------------------------------
+
+EPS = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n%%EndComments\nshowpage\n%%EOF\n"
+
+
+def test_a_png_that_holds_eps_starts_no_program(tmp_path, monkeypatch):
+    image = pytest.importorskip("PIL.Image", reason="images need pillow")
+    from PIL import EpsImagePlugin
+
+    called = []
+    for name in ("Ghostscript", "has_ghostscript"):
+        monkeypatch.setattr(EpsImagePlugin, name, lambda *a, **k: called.append(1))
+    monkeypatch.setattr(subprocess, "Popen", lambda *a, **k: pytest.fail("a program was started"))
+    image.new("L", (8, 8), 100).save(tmp_path / "a.png")
+    (tmp_path / "b.png").write_bytes(EPS)
+    with pytest.raises(ValueError, match=r"b\.png cannot be read as an image"):
+        pio.read_samples(tmp_path)
+    assert not called
+
+
+@pytest.mark.parametrize("suffix", ["png", "jpg", "bmp", "gif", "tif", "webp", "pgm", "ppm"])
+def test_the_named_formats_are_read(tmp_path, suffix):
+    image = pytest.importorskip("PIL.Image", reason="images need pillow")
+    for name, grey in (("a", 50), ("b", 200)):
+        made = image.new(
+            "RGB" if suffix == "ppm" else "L", (8, 8), grey if suffix != "ppm" else (grey,) * 3
+        )
+        made.save(tmp_path / f"{name}.{suffix}")
+    X = pio.read_samples(tmp_path, scale="none").X
+    assert np.allclose(X, np.array([[50 / 255], [200 / 255]]), atol=0.02)
+
+
+# -- compressed files ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def low_limit(monkeypatch):
+    """The same at a thousandth of the size."""
+    monkeypatch.setattr(archives, "FREE", 500_000)
+
+
+def bomb(path):
+    zeros = np.zeros((200, 1000))
+    if path.suffix == ".npz":
+        np.savez_compressed(path, X=zeros)
+    elif path.suffix == ".mat":
+        scipy.io.savemat(path, {"fea": zeros}, do_compression=True)
+    elif path.suffix == ".parquet":
+        pandas = pytest.importorskip("pandas", reason="needs pandas")
+        pytest.importorskip("pyarrow", reason="needs pyarrow")
+        pandas.DataFrame({"a": np.arange(200_000) % 2.0}).to_parquet(path)
+    else:
+        anndata = pytest.importorskip("anndata", reason="needs anndata")
+        anndata.AnnData(zeros).write_h5ad(path, compression="gzip", compression_opts=9)
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".mat", ".parquet", ".h5ad"])
+def test_small_files_that_unpack_to_very_much_are_refused(tmp_path, low_limit, suffix, monkeypatch):
+    path = tmp_path / f"x{suffix}"
+    bomb(path)
+    if suffix == ".h5ad":  # its own tables take some 20 kB
+        monkeypatch.setattr(archives, "TIMES", 10)
+    with pytest.raises(ValueError, match=r"would unpack to .* save its matrix as \.npy") as error:
+        pio.read_samples(path)
+    assert str(error.value).count(str(path)) == 1
+    monkeypatch.setattr(archives, "FREE", 500_000_000)
+    assert pio.read_samples(path, scale="none").n_samples in (200, 200_000)
+
+
+def test_a_file_that_hides_its_size_is_refused_too(tmp_path, low_limit):
+    """The zip's table of contents says 100 bytes: what it says is all that is read."""
+    path = tmp_path / "x.npz"
+    bomb(path)
+    data = path.read_bytes()
+    size = (200 * 1000 * 8 + 128).to_bytes(4, "little")
+    assert data.count(size) >= 1
+    path.write_bytes(data.replace(size, (100).to_bytes(4, "little")))
+    with pytest.raises(ValueError, match="damaged"):
+        datasets.read(path)
+
+
+# -- formulas --------------------------------------------------------------------------------------
+
+DANGEROUS = ["=1+1", "+49 170", "-x", "@me", "=cmd|' /C calc'!A0", "'=1", "''-a", "-inf", "\t=1"]
+HARMLESS = ["a", "", "-5", "+3.5", "-1e-5", ".5", "-.5", "1=1", "'a", "'", "'-5", "x@y", 3, -2.5]
+
+
+@pytest.mark.parametrize("cell", DANGEROUS + HARMLESS)
+def test_cells_come_back_unchanged(cell):
+    assert unquoted(quoted(cell)) == cell
+    assert (quoted(cell) != cell) == (cell in DANGEROUS)
+
+
+def test_no_text_cell_of_a_csv_file_is_a_formula():
+    rows = [[cell, 0.5, "-0.25"] for cell in DANGEROUS]
+    for row in list(csv.reader(io.StringIO(csv_text(["id", "a", "b"], rows))))[1:]:
+        assert row[0].startswith("'") and row[1:] == ["0.5", "-0.25"]
+
+
+def test_ids_and_labels_go_out_and_come_back(tmp_path):
+    pytest.importorskip("pandas", reason="tables need pandas")
+    ids = ["=a", "+b c", "-d", "@e", "plain", "-5"]
+    kinds = ["=x", "-y", "@z"] * 2
+    rows = [[name, *row, kind] for name, row, kind in zip(ids, np.eye(6).tolist(), kinds)]
+    heading = ["id", *(f"f{j}" for j in range(6)), "kind"]
+    path = tmp_path / "t.csv"
+    path.write_text(csv_text(heading, rows))
+    samples = pio.read_samples(path, id_column="id", label_column="kind")
+    assert samples.ids == ids
+    assert samples.y.tolist() == kinds
+    labels = tmp_path / "labels.csv"
+    labels.write_text(csv_text(["id", "label"], [[row[0], row[-1]] for row in rows]))
+    assert pio.read_labels(labels, ids).tolist() == kinds
+
+
+def test_the_command_writes_no_formula(tmp_path):
+    pytest.importorskip("pandas", reason="tables need pandas")
+    rng = np.random.default_rng(0)
+    path, out = tmp_path / "t.csv", tmp_path / "out"
+    lines = [f"=name{i},{','.join(f'{v:.3f}' for v in rng.random(4))}" for i in range(12)]
+    path.write_text("id,a,b,c,d\n" + "\n".join(lines))
+    words = ["cluster", str(path), "-k", "2", "--out", str(out), "--no-report", "--seeds", "0"]
+    subprocess.run([sys.executable, "-m", "partwise", *words], check=True, capture_output=True)
+    for name in ("assignments.csv", "representation.csv"):
+        text = (out / name).read_text()
+        assert "'=name3," in text and "\n=" not in text
+    codes = pio.read_samples(out / "representation.csv", id_column="id")
+    assert codes.ids[3] == "=name3" and codes.X.shape == (12, 2)

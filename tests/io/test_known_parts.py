@@ -1,0 +1,175 @@
+"""Parts and topics that the command reads from files."""
+
+import json
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import partwise
+from partwise.cli import main
+from partwise.io import Samples
+from partwise.io.known_parts import read_known, read_topics, seed_parts
+
+WORDS = {
+    "sport": ["match", "player", "coach", "goal", "team"],
+    "money": ["bank", "market", "profit", "shares", "price"],
+}
+
+
+def command(*arguments):
+    with pytest.raises(SystemExit) as end:
+        main([str(a) for a in arguments])
+    return end.value.code
+
+
+@pytest.fixture
+def texts(tmp_path):
+    """Texts of two topics, labels beside them."""
+    rng = np.random.default_rng(0)
+    rows = ["id,text,class"]
+    for name, words in WORDS.items():
+        for i in range(20):
+            own = " ".join([*rng.choice(words, 4, replace=False), *rng.choice(["year", "day"], 2)])
+            rows.append(f"{name}{i},{own},{name}")
+    path = tmp_path / "texts.csv"
+    path.write_text("\n".join(rows), encoding="utf-8")
+    return path
+
+
+def samples(kind="table", **more):
+    names = ["a", "b", "c"]
+    return Samples(np.ones((2, 3)), ["x", "y"], kind, names, source="data.csv", **more)
+
+
+def test_topics_name_the_clusters_and_the_parts(texts, tmp_path, capsys):
+    topics = tmp_path / "topics.toml"
+    topics.write_text('money = ["bank", "Market", "zloty"]\n[sport]\nwords = ["match"]\n')
+    options = ["--text-column", "text", "--seed-words", topics, "--max-df", 1.0, "--json"]
+    read = [texts, *options, "--exclude", "class"]
+    assert command("cluster", *read, "--out", tmp_path / "out", "--seeds", 0) == 0
+    summary = json.loads(capsys.readouterr().out)
+    assert summary["part_names"] == ["money", "sport"]
+    assert {row["name"]: row["size"] for row in summary["clusters"]} == {"money": 20, "sport": 20}
+    assert any("'money' goes without 'zloty'" in note for note in summary["notes"])
+    page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    assert "part 1: money (" in page and "part 2: sport (" in page
+    assert "seed_components = load(" in page.replace("&#39;", "'")
+    lines = (tmp_path / "out" / "assignments.csv").read_text(encoding="utf-8").splitlines()[1:]
+    assert all(line.split(",")[1] in line.split(",")[0] for line in lines)
+    model = partwise.load(tmp_path / "out" / "model.partwise")
+    assert model.seed_components.shape[0] == 2
+    capsys.readouterr()
+    new = ["predict", tmp_path / "out" / "model.partwise", texts, "--text-column", "text"]
+    assert command(*new, "--json") == 0
+    assert json.loads(capsys.readouterr().out)["clusters"] == {"money": 20, "sport": 20}
+
+
+def test_a_known_part_stays_in_a_model_of_the_command(tmp_path, capsys):
+    rng = np.random.default_rng(1)
+    parts = rng.random((3, 6)) + 0.1
+    X = rng.dirichlet(np.ones(3), 50) @ parts
+    np.save(tmp_path / "X.npy", X)
+    known = tmp_path / "parts.csv"
+    rows = [["name", *"abcdef"], ["one", *parts[0]], ["two", *parts[1, :4], "", ""]]
+    known.write_text("\n".join(";".join(map(str, row)) for row in rows), encoding="utf-8")
+    out = tmp_path / "m.partwise"
+    fit = ["fit", tmp_path / "X.npy", "--known", known, "--scale", "none", "--out", out]
+    assert command(*fit, "-k", 3, "--method", "nmf") == 0
+    H = partwise.load(out).components_
+    assert np.array_equal(H[0], parts[0]) and np.array_equal(H[1, :4], parts[1, :4])
+    assert command(*fit, "-k", 1, "--force") == 2
+    assert "-k 1 is less than the 2 parts" in capsys.readouterr().err
+    assert command(*fit, "-k", 3, "--method", "cf", "--force") == 2
+    assert "--method cf cannot begin with parts" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("make", [np.asarray, sp.csr_array])
+def test_a_seed_is_the_mean_of_texts_by_their_words(make):
+    X = np.random.default_rng(2).random((8, 5))
+    share = X[:, 1] / X[:, 1].sum() + X[:, 3] / X[:, 3].sum()
+    naive = sum(s * x for s, x in zip(share, X, strict=True)) / share.sum()
+    assert np.allclose(seed_parts(make(X), [[1, 3], [0]])[0], naive, rtol=1e-12)
+
+
+def test_known_parts_are_in_the_units_of_the_data(tmp_path):
+    path = tmp_path / "parts.csv"
+    path.write_text("name,c,a\none,4,2\n")
+    assert np.array_equal(read_known(path, samples()).H, [[2, np.nan, 4]], equal_nan=True)
+    scaled = samples(recipe={"scale": "max", "divide": [2.0, 1.0, 8.0]})
+    assert np.array_equal(read_known(path, scaled).H, [[1, np.nan, 0.5]], equal_nan=True)
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("name,a\n", "one a part are needed"),
+        ("name,a,x\none,1,2\n", "no feature is called 'x'"),
+        ("name,a,a\none,1,2\n", "'a' comes twice"),
+        ("name,a,b\none,1\n", "line 2: 2 cells, and 3"),
+        ("name,a,b\none,1,two\n", "line 2, 'b': 'two' is no number"),
+        ("name,a,b\none,1,-2\n", "line 2, 'b': -2 is not a number >= 0"),
+        ("name,a,b\none,1,inf\n", "line 2, 'b': inf is not a number >= 0"),
+        ("name,a\none,1\none,2\n", "two parts are called 'one'"),
+    ],
+)
+def test_wrong_files_of_parts_are_answered(text, message, tmp_path):
+    path = tmp_path / "parts.csv"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=message):
+        read_known(path, samples())
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("", "has no topic"),
+        ("sport: match", "a topic is a line as"),
+        ("sport = []", "'sport' must be a list of words"),
+        ('sport = "match"', "'sport' must be a list of words"),
+        ("sport = [1]", "'sport' must be a list of words"),
+        ('sport = ["bb"]', "no word of 'sport' is among the words that count .'bb'"),
+    ],
+)
+def test_wrong_files_of_topics_are_answered(text, message, tmp_path):
+    path = tmp_path / "topics.toml"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=message):
+        read_topics(path, samples("texts"))
+
+
+def test_wrong_uses_are_answered(tmp_path):
+    path = tmp_path / "file"
+    with pytest.raises(ValueError, match="there is no such file"):
+        read_known(path, samples())
+    with pytest.raises(ValueError, match="--seed-words is for texts"):
+        read_topics(path, samples())
+    path.write_text("name,a\none,1\n")
+    with pytest.raises(ValueError, match="needs --scale none"):
+        read_known(path, samples(recipe={"scale": "range"}))
+    nameless = Samples(np.ones((2, 3)), ["x", "y"], "table", source="X.npy")
+    with pytest.raises(ValueError, match=r"1 numbers a part, and X\.npy 3 features"):
+        read_known(path, nameless)
+
+
+def test_links_of_a_file_are_kept_by_the_clusters(texts, tmp_path, capsys):
+    links = tmp_path / "links.csv"
+    links.write_text("a,b,kind\nsport0,sport1,must\nsport0,money3,cannot\n")
+    read = [texts, "--text-column", "text", "--exclude", "class", "--max-df", 1.0]
+    options = [*read, "--links", links, "-k", 3, "--seeds", 0, "--no-report", "--out"]
+    assert command("cluster", *options, tmp_path / "out", "--json") == 0
+    summary = json.loads(capsys.readouterr().out)
+    assert "1 must-links and 1 cannot-links." in summary["notes"]
+    lines = (tmp_path / "out" / "assignments.csv").read_text(encoding="utf-8").splitlines()[1:]
+    found = dict(line.split(",")[:2] for line in lines)
+    assert found["sport0"] == found["sport1"] != found["money3"]
+    assert command("cluster", *options, tmp_path / "no", "--method", "classify") == 2
+    assert "takes no --links; nmf" in " ".join(capsys.readouterr().err.split())
+    for line, words in {
+        "sport0,sport1,maybe": "line 2: 'sport0,sport1,maybe' is not id,id,must or id,id,cannot",
+        "sport0,sprot1,must": "line 2: no sample has the id 'sprot1'; did you mean 'sport1'?",
+        "sport0,money3,must": "links contradict each other",
+    }.items():
+        links.write_text(f"sport0,money3,cannot\n{line}\n")
+        assert command("cluster", *options, tmp_path / "no") == 2
+        assert words in " ".join(capsys.readouterr().err.split())

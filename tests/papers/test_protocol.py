@@ -1,0 +1,365 @@
+"""The protocols: transcription, settings, random parts, judging, counting."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tomllib
+from importlib import resources
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from partwise.papers import load_protocol, names
+from partwise.papers.claims import NOT_RUN, RULES, judge
+from partwise.papers.classifiers import CLASSIFIERS
+from partwise.papers.operations import count, printed_count, ring_graph
+from partwise.papers.protocol import Budget, DataSpec, Method, read_rows
+from partwise.papers.representations import Task, fit
+from partwise.papers.sampling import UNLABELLED, data_found, draw, load_data
+from partwise.papers.scores import scores
+from partwise.papers.static_tables import PLAIN
+from partwise.papers.summary import paired_test, summarise
+from partwise.papers.synthetic import classes100, gaussians
+from partwise.papers.tables import slip_sentences
+from partwise.papers.transcription import average_mismatches, listed_slips
+from partwise.papers.trials import Selection, cells
+
+NAMES = (
+    *(f"cnmf/{n}" for n in ("table1", "table2", "fig1", "fig2")),
+    *(f"lcf/{n}" for n in ("table1", "table2", "table3", "fig1", "fig2", "fig3", "fig4", "fig5")),
+    *(f"gnmf/table{n}" for n in range(1, 6)),
+    *(f"gnmf/fig{n}" for n in range(1, 8)),
+    *(f"nmfdc/table{n}" for n in range(1, 10)),
+    *(f"nmfdc/fig{n}" for n in (1, 2, 3, 4, 5, 7)),
+    *(f"cdnmf/{n}" for n in ("table1", "table2", "table3")),
+    *(f"cdnmf/fig{n}" for n in range(1, 6)),
+    "partwise/table1",
+)
+# metrics x (cluster numbers + average) x methods, and a row of running times where there is one
+PRINTED_CELLS = {
+    "cnmf/table1": 2 * 10 * 5,
+    "cnmf/table2": 2 * 10 * 5,
+    "lcf/table2": 2 * 10 * 5,
+    "lcf/table3": 2 * 10 * 5,
+    "gnmf/table3": 2 * 10 * 5,
+    "gnmf/table4": 2 * 8 * 5,
+    "gnmf/table5": 2 * 7 * 5,
+    "nmfdc/table2": 11 * 8,
+    "nmfdc/table3": 10 * 8,
+    "nmfdc/table4": 11 * 8,
+    "nmfdc/table5": 10 * 8,
+    "nmfdc/table6": 8 * 8,
+    "nmfdc/table7": 7 * 8,
+    "nmfdc/table8": 11 * 8,
+    "nmfdc/table9": 10 * 8,
+    "cdnmf/table1": 2 * 10 * 8,
+    "cdnmf/table2": 2 * 10 * 8,
+    "cdnmf/table3": 2 * 10 * 8,
+}
+
+
+def test_every_table_and_figure_of_the_papers_is_there():
+    assert set(names()) == set(NAMES)
+
+
+@pytest.mark.parametrize("name", PRINTED_CELLS)
+def test_every_cell_is_transcribed_once(name):
+    printed = load_protocol(name).printed
+    keys = [(c.metric, c.k, c.method) for c in printed]
+    assert len(keys) == len(set(keys)) == PRINTED_CELLS[name]
+
+
+@pytest.mark.parametrize("name", PRINTED_CELLS)
+def test_average_rows_follow_from_their_columns_or_are_listed_as_slips(name):
+    protocol = load_protocol(name)
+    found = {(m.metric, m.method) for m in average_mismatches(protocol)}
+    assert found == listed_slips(protocol)
+
+
+@pytest.mark.parametrize("name", PRINTED_CELLS)
+def test_average_deviations_are_the_mean_of_the_deviations(name):
+    """CNMF and LCF print them; to one unit of the last digit, as for the averages."""
+    cells_ = load_protocol(name).printed
+    for average in (c for c in cells_ if c.k == "avg" and c.sd is not None):
+        sds = [
+            c.sd
+            for c in cells_
+            if (c.metric, c.method) == (average.metric, average.method) and c.k != "avg"
+        ]
+        assert abs(np.mean(sds) - average.sd) < 10.0**-average.decimals + 1e-9
+
+
+def test_columns_that_one_paper_takes_from_another():
+    """The sentences in the protocols, as numbers."""
+    pairs = {"NMF": "NMF", "GNMF": "GNMF", "SemiGNMF": "sGNMF", "CNMF": "CNMF-F",
+             "CNMF-KL": "CNMF-KL"}  # fmt: skip
+    for later, earlier in (("nmfdc/table2", "cdnmf/table3"), ("nmfdc/table4", "cdnmf/table1")):
+        for method, source in pairs.items():
+            for k in range(2, 11):
+                new = load_protocol(later).printed_value("ac", k, method).mean
+                old = load_protocol(earlier).printed_value("ac", k, source).mean
+                if (later, method, k) == ("nmfdc/table2", "GNMF", 9):
+                    assert (new, old) == (62.00, 62.22)
+                else:
+                    assert new == old
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_protocols_are_complete(name):
+    protocol = load_protocol(name)
+    assert protocol.title and protocol.paper
+    if protocol.printed:
+        assert {c.method for c in protocol.printed} == {m.name for m in protocol.methods}
+    if protocol.kind not in PLAIN:
+        assert protocol.data and protocol.methods and protocol.runs_default >= 1
+    for method in protocol.methods:
+        assert bool(method.estimator) != bool(method.printed_only)
+        assert not (method.labels and not protocol.budgets)
+        assert method.start in ("shared", "seed")
+    for claim in protocol.claims:
+        assert claim["type"] in RULES
+        known = {m.name for m in protocol.methods}
+        known |= {v.name for m in protocol.methods for v in m.variants()}
+        assert {claim["method"], *claim.get("over", [])} <= known
+    for slip in protocol.slips:
+        assert slip["text"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_graph_methods_name_their_graph(name):
+    """A paper's λ and p are the paper's, whatever the library's own defaults are or become."""
+    for method in load_protocol(name).methods:
+        if method.estimator in ("GNMF", "SemiGNMF"):
+            named = {*method.params, *method.grid, *method.sweep}
+            assert {"graph_reg", "n_neighbors", "solver", "scale", "max_iter"} <= named
+
+
+@pytest.mark.parametrize("name", ["partwise/table1", "nmfdc/table8", "nmfdc/fig7"])
+def test_a_part_of_the_data_has_the_classes_that_are_drawn(name):
+    for spec in load_protocol(name).data:
+        if (spec.per_class or spec.at_most) and data_found(spec, None):
+            _, y = load_data(spec, None)
+            assert max(spec.clusters) <= y.max() + 1
+            assert not spec.at_most or np.bincount(y).max() == spec.at_most
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_quick_is_a_part_of_the_protocol(name):
+    protocol = load_protocol(name)
+    if protocol.kind in PLAIN:
+        return
+    runs = max(protocol.runs_default, 2)
+    whole = {c.slug for c in cells(protocol, Selection(runs=runs))}
+    quick = {c.slug for c in cells(protocol, Selection(quick=True))}
+    assert quick and quick <= whole
+
+
+def test_views_share_the_runs_of_their_table():
+    for name in NAMES:
+        protocol = load_protocol(name)
+        if protocol.runs_of:
+            one = Selection(runs=1)
+            own = {c.slug for c in cells(protocol, one)}
+            assert own == {c.slug for c in cells(load_protocol(protocol.runs_of), one)}
+
+
+def test_names_that_are_not_there():
+    with pytest.raises(ValueError, match="--list"):
+        load_protocol("gnmf/table99")
+
+
+# The random part -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def digits():
+    return DataSpec("digits", "unit_rows", (3, 5))
+
+
+def test_draws_are_equal_for_all_methods_and_differ_between_runs(digits):
+    one, again = draw("a/table1", digits, 3, 0), draw("a/table1", digits, 3, 0)
+    np.testing.assert_array_equal(one.X, again.X)
+    np.testing.assert_array_equal(one.start(3)[0], again.start(3)[0])
+    assert one.integer_seed("kmeans") == again.integer_seed("kmeans")
+    other = draw("a/table1", digits, 3, 1)
+    assert other.X.shape != one.X.shape or not np.array_equal(other.X, one.X)
+    assert not np.array_equal(one.start(3, subrun=1)[0], one.start(3)[0])
+    table = draw("b/table1", digits, 3, 0)
+    assert not np.array_equal(table.start(3)[1], one.start(3)[1])
+
+
+def test_a_draw_has_k_classes_and_a_positive_start(digits):
+    sample = draw("a/table1", digits, 5, 0)
+    assert set(sample.truth) == set(range(5))
+    V, U = sample.start(5)
+    assert V.shape == (sample.X.shape[0], 5) and U.shape == (64, 5)
+    assert min(V.min(), U.min()) > 0
+
+
+def test_label_budgets_are_nested_and_counted_by_class(digits):
+    sample = draw("a/table1", digits, 5, 0)
+    two, tenth = sample.shown(Budget("2", per_class=2)), sample.shown(Budget("10 %", share=0.1))
+    for label in range(5):
+        size = int(np.sum(sample.truth == label))
+        assert np.sum(two == label) == 2
+        assert np.sum(tenth == label) == round(0.1 * size)
+    assert np.all(tenth[two != UNLABELLED] == two[two != UNLABELLED])
+    assert np.all(two[two != UNLABELLED] == sample.truth[two != UNLABELLED])
+    assert np.all(sample.shown(None) == UNLABELLED)
+
+
+@pytest.mark.parametrize(("size", "labels"), [(10, 1), (11, 1), (20, 2), (3, 1)])
+def test_ten_per_cent_is_at_least_one_label(size, labels):
+    assert Budget("10 %", share=0.1).count(size) == labels
+
+
+def test_made_data():
+    X, y = gaussians()
+    assert X.shape == (150, 2) and X.min() > 0 and list(np.bincount(y)) == [50, 50, 50]
+    X, y = classes100()
+    assert X.shape == (2000, 2500) and 0 <= X.min() and X.max() <= 1
+    some = np.isin(y, [0, 1, 2])
+    gaps = np.linalg.norm(X[some][:, None] - X[some], axis=2)
+    same = y[some][:, None] == y[some]
+    assert gaps[same].max() < gaps[~same].min()
+
+
+# Naming --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("classifier", sorted(CLASSIFIERS))
+def test_every_classifier_names_all_samples(digits, classifier):
+    sample = draw("t", digits, 3, 0)
+    y = sample.shown(Budget("b", per_class=3))
+    params = {"classifier": classifier}
+    method = Method("m", "names", params, labels=True)
+    fitted = fit(Task(sample, y, 3, method, params))
+    assert fitted.labels.shape == sample.truth.shape
+    found = scores(sample.truth, fitted.labels)
+    assert found["name"] > 50  # chance is 33
+    # a name is right or wrong, whatever the other classes are called
+    assert scores(sample.truth, (sample.truth + 1) % 3)["name"] == 0
+
+
+# Judging -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "holds"),
+    [
+        ("cnmf/table1", "consistently outperforms all the other algorithms in accuracy", False),
+        ("cnmf/table1", "in NMI (at every k)", True),
+        ("cnmf/table1", "3.4 points", True),
+        ("cnmf/table2", "2.0 points", False),
+        ("lcf/table2", "4.41 points", True),
+        ("lcf/table3", "at every k", False),
+        ("gnmf/table3", "NMF outperforms PCA on COIL20", False),
+        ("gnmf/table4", "always results in the best accuracy", False),
+        ("gnmf/table5", "always results in the best accuracy", True),
+        ("nmfdc/table2", "NMF-DC has the highest accuracy (at every c)", False),
+        ("nmfdc/table2", "smallest running time", True),
+        ("cdnmf/table1", "all the way", False),
+    ],
+)
+def test_claims_in_the_printed_table_itself(name, words, holds):
+    verdicts = judge(summarise(load_protocol(name), []))
+    chosen = [v for v in verdicts if words in v.text and not v.text.startswith("GNMF outperforms")]
+    assert chosen and all(v.printed is holds and v.measured == NOT_RUN for v in chosen)
+
+
+def test_slips_are_said_openly():
+    text = " ".join(slip_sentences(load_protocol("nmfdc/table9")))
+    assert "35.75" in text and "Table V" in text
+
+
+def test_the_paired_test_is_two_sided_and_quiet_about_ties():
+    assert paired_test(np.zeros(5)) == ("no difference", 1.0)
+    name, p = paired_test(np.array([1.0, 1.0, 1.0]))
+    assert name == "sign" and p == pytest.approx(0.25)
+    name, p = paired_test(np.arange(1.0, 11.0))
+    assert name == "Wilcoxon" and p == pytest.approx(2 / 2**10)
+
+
+# Counting ------------------------------------------------------------------------------------
+
+SIZES = {"M": 12, "N": 10, "K": 3, "p": 4, "q": 6}
+
+
+def _printed(formulation, method, operation):
+    for row in read_rows("gnmf/table1"):
+        if (row["formulation"], row["method"], row["operation"]) == (
+            formulation, method, operation,
+        ):  # fmt: skip
+            return printed_count(row["formula"], SIZES)
+    raise AssertionError
+
+
+@pytest.mark.parametrize("formulation", ["frobenius", "divergence"])
+@pytest.mark.parametrize("operation", ["fladd", "flmlt", "fldiv"])
+def test_printed_operation_counts_of_nmf_are_those_counted(formulation, operation):
+    assert count(formulation, "NMF", SIZES)[operation] == _printed(formulation, "NMF", operation)
+
+
+def test_where_printed_operation_counts_of_gnmf_differ():
+    counted = count("frobenius", "GNMF", SIZES)
+    NK = SIZES["N"] * SIZES["K"]
+    assert _printed("frobenius", "GNMF", "fladd") - counted["fladd"] == NK
+    assert _printed("frobenius", "GNMF", "flmlt") == counted["flmlt"]
+    # A conjugate gradient step takes p + 6 of each here, and not p + 4: three vector updates, two
+    # inner products and the diagonal.
+    counted = count("divergence", "GNMF", SIZES)
+    extra = counted["flmlt"] - _printed("divergence", "GNMF", "flmlt")
+    assert extra == 2 * SIZES["q"] * NK
+
+
+def test_the_counting_graph_has_p_neighbours():
+    for p in (4, 5):
+        W = ring_graph(10, p)
+        assert np.array_equal(W, W.T) and np.all(W.sum(axis=1) == p) and np.trace(W) == 0
+
+
+def test_importing_is_light():
+    code = (
+        "import sys, partwise.papers, partwise.papers.runner; "
+        "print([m for m in ('matplotlib', 'typer', 'sklearn.cluster') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+# What is installed ----------------------------------------------------------------------------
+
+ROOT = Path(__file__).parents[1]
+LOOK = (
+    "from partwise.papers import load_protocol, names; from importlib import resources; "
+    "assert str(resources.files('partwise')).startswith({wheel!r}); "
+    "print(len(names()), sum(len(load_protocol(n).printed) for n in names()))"
+)
+
+
+def test_settings_and_printed_numbers_are_package_data():
+    # The wheel takes what lies under src/partwise, but leaves out what git ignores.
+    wheel = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]
+    assert wheel["targets"]["wheel"] == {"packages": ["src/partwise"]}
+    folder = resources.files("partwise.papers")
+    files = [folder / f"{name}.toml" for name in NAMES]
+    files += [folder / f"{name}.csv" for name in (*PRINTED_CELLS, "gnmf/table1")]
+    assert all(file.is_file() for file in [*files, folder / "timings.toml"])
+    if (ROOT / ".git").exists():
+        command = ["git", "check-ignore", *map(str, files)]
+        ignored = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        assert not ignored.stdout
+
+
+def test_a_built_wheel_carries_them(tmp_path):
+    builder = pytest.importorskip("hatchling.builders.wheel", reason="hatchling is not installed")
+    wheel = next(builder.WheelBuilder(str(ROOT)).build(directory=str(tmp_path)))
+    code = LOOK.format(wheel=str(wheel))
+    environment = {**os.environ, "PYTHONPATH": str(wheel)}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    printed = sum(len(load_protocol(name).printed) for name in NAMES)
+    assert done.stdout.split() == [str(len(NAMES)), str(printed)]

@@ -1,0 +1,292 @@
+"""Readings, readouts, verdicts within their errors, causes, and findings about print itself."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from partwise.papers import load_protocol, names
+from partwise.papers.claims import FAILS, HOLDS, UNDECIDED, decide, judge
+from partwise.papers.evidence import evidence, single_clustering_values
+from partwise.papers.printed import Comparison, comparisons, misses
+from partwise.papers.protocol import Cause, DataSpec, Method
+from partwise.papers.representations import Fitted, Task, fit, fit_estimator, stopping_iteration
+from partwise.papers.sampling import draw
+from partwise.papers.schedule import by_value, until
+from partwise.papers.scores import ARGMAX, KMEANS, RANDOM, ROOT, WORDS, chosen_readout, readouts
+from partwise.papers.static_tables import ari_by_formula, contingency, statistics
+from partwise.papers.summary import Stat, Summary, paired_stat, summarise
+from partwise.papers.trials import NO_LABELS, Selection, cells, cells_of
+
+READ = [name for name in names() if len(load_protocol(name).readings) > 1]
+
+
+@pytest.mark.parametrize("name", READ)
+def test_every_reading_is_declared_with_what_fixes_it(name):
+    protocol = load_protocol(name)
+    assert sum(r.main for r in protocol.readings) == 1 and protocol.readings[0].name == "first"
+    for reading in protocol.readings:
+        assert reading.text and reading.source
+        assert not reading.readout or reading.readout in WORDS
+        paper = protocol.name.split("/")[0]
+        tables = [load_protocol(f"{paper}/{table}") for table in reading.tables]
+        assert set(reading.methods) <= {m.name for table in tables for m in table.methods}
+        assert set(reading.prepare) <= {d.name for table in tables for d in table.data}
+    for cause in protocol.causes:
+        assert cause.whose in ("ours", "theirs", "not printed", "noise") and cause.text
+        assert not cause.reading or cause.reading in {
+            r.name for t in cause.tables
+            for r in load_protocol(f"{protocol.name.split('/')[0]}/{t}").readings
+        }  # fmt: skip
+
+
+def test_a_reading_changes_what_it_names_and_shares_the_rest():
+    protocol = load_protocol("gnmf/table3")
+    first, authors = (
+        protocol.read(next(r for r in protocol.readings if r.name == name))
+        for name in ("first", "authors")
+    )
+    assert first.method("NMF").restarts == 1 and authors.method("NMF").restarts == 10
+    assert authors.method("NMF").params["max_iter"] == 100
+    assert authors.method("NMF").params["solver"] == "mu" and authors.method("NMF").readout == ROOT
+    one = Selection(runs=1)
+    own, other = ({c.slug: c for c in cells_of(p, one)} for p in (first, authors))
+    shared = {c.variant.method.name for slug, c in own.items() if slug in other}
+    assert shared == {"PCA"}  # its readout differs, which is kept of every fit
+    everything = [c.slug for c in cells(protocol, one)]
+    assert len(everything) == len(set(everything)) and set(own) | set(other) <= set(everything)
+
+
+def test_readings_see_the_same_subsets():
+    spec = DataSpec("digits", "unit_rows")
+    one, two = (draw("t", s, 3, 0) for s in (spec, replace(spec, prepare="none")))
+    np.testing.assert_array_equal(one.truth, two.truth)
+    np.testing.assert_array_equal(one.start(3)[0], two.start(3)[0])
+    lengths = np.linalg.norm(two.X, axis=1, keepdims=True)
+    np.testing.assert_allclose(one.X, two.X / lengths)
+
+
+# Readouts ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def task():
+    sample = draw("t", DataSpec("digits", "unit_rows"), 3, 0)
+    params = {"solver": "mu", "max_iter": 30, "tol": 0.0}
+    return Task(sample, None, 3, Method("NMF", "NMF", params, weights="ncw"), params)
+
+
+def test_every_readout_of_a_fit_is_there(task):
+    fitted = fit_estimator(task, "NMF", task.params)
+    found = readouts(fitted, task, restarts=3)
+    assert set(found) == {KMEANS, RANDOM, ARGMAX, ROOT}
+    np.testing.assert_array_equal(found[ARGMAX], fitted.embedding.argmax(axis=1))
+    # On Γ^½V with one weight for all, k-means finds what it finds on V.
+    even = replace_weights(fitted, np.full(len(fitted.embedding), 4.0))
+    np.testing.assert_array_equal(readouts(even, task, restarts=3)[ROOT], found[RANDOM])
+
+
+def replace_weights(fitted, weights):
+    return Fitted(fitted.embedding, 0.0, components=fitted.components, weights=weights)
+
+
+def test_a_reading_falls_back_where_there_are_no_weights():
+    assert chosen_readout(ROOT, {KMEANS: 0, RANDOM: 0}) == RANDOM
+    assert chosen_readout(ROOT, {KMEANS: 0, RANDOM: 0, ROOT: 0}) == ROOT
+    assert chosen_readout(RANDOM, {"labels": 0}) == "labels"
+
+
+def test_the_authors_rule_stops_where_the_objective_settles(task):
+    def by_hand(values, trial):
+        mean, i = 10 * values[trial - 1], trial
+        while i < len(values):
+            mean = mean * 0.1 + 0.9 * values[i]
+            i += 1
+            if (mean - values[i - 1]) / mean <= 1e-5:
+                break
+        return i
+
+    curve = [1.0 + 0.9**i for i in range(400)]
+    stop = stopping_iteration(curve, 30)
+    assert stop == by_hand(curve, 30) and 60 < stop < 120
+    assert stopping_iteration([1.0 / (i + 1) for i in range(50)], 30) == 50  # never settles
+    method = replace(task.method, stop=True)
+    found = fit(replace(task, method=method, params={**task.params, "max_iter": 400}))
+    assert len(found.history) == found.n_iter < 400
+
+
+# Errors and verdicts -------------------------------------------------------------------------
+
+
+def test_the_error_of_an_average_is_that_of_a_mean_of_means():
+    rng = np.random.default_rng(0)
+    a = {("d", k, run): float(v) for k in (2, 3) for run, v in enumerate(rng.normal(k, 2, 5))}
+    b = dict.fromkeys(a, 0.0)
+    rows = [[v for (_, kk, _), v in a.items() if kk == k] for k in (2, 3)]
+    stat = paired_stat(a, b)
+    assert stat.mean == pytest.approx(np.mean([np.mean(r) for r in rows]))
+    parts = [np.var(r, ddof=1) / 5 for r in rows]
+    assert stat.se == pytest.approx(np.sqrt(sum(parts)) / 2)
+    assert math.isnan(paired_stat({("d", 2, 0): 1.0}, {("d", 2, 0): 0.0}).se)
+
+
+def test_within_two_standard_errors_nothing_is_decided():
+    assert decide(1.0, 0.4) == HOLDS and decide(-1.0, 0.4) == FAILS
+    assert decide(1.0, 0.6) == decide(0.0, 0.0) == decide(5.0, math.nan) == UNDECIDED
+
+
+def _results(values):
+    """Results of lcf/fig5's two methods, a list of accuracies each."""
+    for method, column in values.items():
+        for run, ac in enumerate(column):
+            cell = {"data": "made:gaussians", "k": 3, "run": run, "method": method,
+                    "variant": method, "budget_name": "none"}  # fmt: skip
+            scored = {"all": {"ac": ac, "nmi": ac}, "unlabelled": {}}
+            yield {"cell": cell, "attempts": [{"objective": 1.0, "readouts": {KMEANS: scored}}],
+                   "shapes": {"distance": ac}, "seconds": 1.0}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("lcf", "nmf", "state"),
+    [
+        ([90, 91, 92], [80, 82, 81], HOLDS),
+        ([80, 82, 81], [90, 91, 92], FAILS),
+        ([80, 92, 81], [85, 80, 84], UNDECIDED),
+        ([90], [80], UNDECIDED),
+    ],
+)
+def test_claims_are_judged_by_paired_differences(lcf, nmf, state):
+    summary = summarise(load_protocol("lcf/fig5"), _results({"LCF": lcf, "NMF": nmf}))
+    verdict = next(v for v in judge(summary) if "clusters the points better" in v.text)
+    assert verdict.measured == state
+
+
+def test_only_budgets_that_print_states_are_counted():
+    protocol = load_protocol("nmfdc/table2").read()
+    assert [b.printed for b in protocol.budgets] == [True, False, False]
+    results = []
+    for budget, ac in (("10 %", 70.0), ("5 a class", 95.0)):
+        for run in range(3):
+            cell = {"data": "orl", "k": 2, "run": run, "method": "CNMF", "variant": "CNMF",
+                    "budget_name": budget}  # fmt: skip
+            scored = {"all": {"ac": ac + run}, "unlabelled": {}}
+            attempts = [{"objective": 1.0, "readouts": {KMEANS: scored}}]
+            results.append({"cell": cell, "shapes": {}, "seconds": 1.0, "attempts": attempts})
+    found = comparisons(summarise(protocol, results))
+    assert [(c.budget, c.printed, c.stat.mean) for c in found] == [("10 %", 93.9, 71.0)]
+    assert all(not v.counted for v in judge(summarise(protocol, results)) if "5" in v.budget)
+
+
+# Causes --------------------------------------------------------------------------------------
+
+
+def _compared(reading, measured, se=0.5, printed=70.0):
+    stat = Stat(measured, 1.0, 10, se)
+    return Comparison("gnmf/table3", "ac", "NMF", "none", reading, printed, 0.5, stat)
+
+
+def test_each_miss_has_a_cause_and_what_shows_it():
+    far, back = _compared("main", 80.0), _compared("other", 71.0)
+    cause = Cause(("table3",), ("NMF",), "theirs", "Said so.", reading="other")
+    every = {"main": [far], "other": [back]}
+    (said,) = misses(every, [far], (cause,))
+    assert said.whose == "theirs" and said.text == 'Said so. [reading "other": 71.0 ± 0.5]'
+    part = {"main": [far], "other": [_compared("other", 61.0, printed=60.0)]}
+    assert "61.0 ± 0.5 over rows where print has 60.0" in misses(part, [far], (cause,))[0].text
+    (found,) = misses(every, [far], ())
+    assert found.whose == "not printed" and "71.0" in found.text
+    (noise,) = misses({}, [_compared("main", 74.0, se=3.0)], ())
+    assert noise.whose == "noise"
+    (unknown,) = misses({"main": [far]}, [far], ())
+    assert unknown.whose == "unknown"
+    assert misses({}, [_compared("main", 72.9)], ()) == []
+    assert misses({}, [_compared("main", 80.0, se=math.nan)], ())[0].whose == "too few runs"
+
+
+def test_a_cause_may_point_at_more_labels_or_another_column():
+    far = replace(_compared("main", 60.0), method="CNMF", budget="10 %")
+    more, plain = replace(far, budget="2 a class"), replace(far, method="NMF", budget="none")
+    every = {"main": [far, more, plain], "other": [replace(more, reading="other")]}
+    labels = Cause(("table3",), ("CNMF",), "theirs", "More.", budget="2 a class")
+    (miss,) = misses(every, [far], (labels,))
+    assert miss.text == "More. [2 a class: 60.0 ± 0.5]"
+    column = Cause(("table3",), ("CNMF",), "theirs", "As.", column="NMF")
+    (miss,) = misses(every, [far], (column,))
+    assert miss.text == "As. [NMF: 60.0 ± 0.5]"
+
+
+# What is theirs ------------------------------------------------------------------------------
+
+
+def test_printed_averages_that_one_clustering_has():
+    values = single_clustering_values((10, 10))
+    assert len(values) == 35
+    assert [values[v] for v in (46.43, 79.96, 62.08)] == ["3 errors", "1 error", "2 errors"]
+    printed = load_protocol("nmfdc/table3").printed
+    hits = [c.method for c in printed if c.k == "2" and c.mean in values]
+    assert hits == ["NMF", "GNMF", "CNMF", "CNMF-KL", "NMF-DC"]
+
+
+def test_columns_that_are_equal_in_print():
+    blocks = evidence(load_protocol("nmfdc/table3"), {})
+    rows = [[t.lines[0][0] for t in row] for b in blocks if hasattr(b, "rows") for row in b.rows]
+    assert ["CNMF = CNMF-KL", "6 of 9", "2, 4, 5, 8, 9, 10"] in rows
+
+
+def test_pairs_of_metrics_that_no_one_set_of_runs_has():
+    protocol = load_protocol("nmfdc/table3")
+    only = replace(protocol, methods=(protocol.method("NMF"),))
+    summaries = {}
+    for accuracy in range(60, 72):  # readings whose averages lie on ARI = 2 AC - 90
+        both = {"ac": accuracy, "ari": 2 * accuracy - 90}
+        values = {("all", m): {("NMF", NO_LABELS): {("orl", 2, 0): v}} for m, v in both.items()}
+        summaries[f"reading {accuracy}"] = Summary(only, [], values)
+    blocks = evidence(protocol, summaries)
+    grid = next(b for b in blocks if hasattr(b, "rows") and "printed less line" in b.header)
+    rows = {row[0].lines[0][0]: [t.lines[0] for t in row] for row in grid.rows}
+    assert rows["NMF"][3][0] == "67.0"  # 2 * 78.51 - 90
+    assert rows["NMF"][4] == ("-21.8", "no")
+
+
+def test_with_one_label_a_class_the_dual_constraints_are_one(monkeypatch):
+    protocol = load_protocol("nmfdc/table2")
+    digits = replace(protocol, data=(DataSpec("digits"),))
+    texts = [b for b in evidence(digits, {}) if isinstance(b, str)]
+    assert any("representations is 0 of the largest entry" in text for text in texts)
+
+
+# Tables without runs -------------------------------------------------------------------------
+
+
+def test_sizes_of_the_data_are_those_printed(dataset):
+    dataset("yale"), dataset("orl")
+    section = statistics(load_protocol("lcf/table1"), "lcf/table1", None)
+    assert section.line == "6 of 6 numbers equal"
+
+
+def test_the_printed_formula_of_the_index_is_the_librarys(tmp_path):
+    section = contingency(load_protocol("nmfdc/table1"), "nmfdc/table1", str(tmp_path))
+    assert section.line == "equal"
+    assert ari_by_formula(np.array([[10, 0], [0, 10]])) == 1.0
+
+
+# Order ---------------------------------------------------------------------------------------
+
+
+def test_every_table_comes_before_more_of_any():
+    protocols = [load_protocol(n) for n in ("gnmf/table4", "nmfdc/fig2", "lcf/fig5")]
+    ordered = by_value(protocols, Selection())
+    assert len({c.table + c.slug for c in ordered}) == len(ordered)
+    covered = next(i for i, c in enumerate(ordered) if c.run >= 2)
+    for protocol in protocols:
+        first = {c.slug for c in cells_of(protocol.read(), Selection(runs=2))}
+        assert first <= {c.slug for c in ordered[:covered]}
+
+
+def test_no_cell_starts_that_would_not_end_in_time():
+    ordered = by_value([load_protocol("lcf/fig5")], Selection())
+    assert list(until(ordered, float("-inf"))) == []
+    assert list(until(ordered, float("inf"))) == ordered

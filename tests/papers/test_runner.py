@@ -1,0 +1,438 @@
+"""The runner, with a stand-in method: resuming, two processes, full disks, what comes out."""
+
+from __future__ import annotations
+
+import errno
+import html.parser
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import tomllib
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from partwise.papers import estimate, results_page, runner
+from partwise.papers import store as store_module
+from partwise.papers.command import reproduce as command
+from partwise.papers.document import to_markdown
+from partwise.papers.protocol import load_protocol
+from partwise.papers.representations import MethodUnavailable, Task, fit, fit_estimator
+from partwise.papers.sampling import draw
+from partwise.papers.store import Store
+from partwise.papers.summary import pick
+from partwise.papers.trials import Selection, cells, run_cell
+from partwise.persistence.atomic import beside
+
+PROTOCOL = """
+title = "A stand-in table"
+paper = "nobody"
+metrics = ["ac", "nmi"]
+runs = { printed = 4, default = 4 }
+quick = { clusters = [2], runs = 1 }
+kmeans = 3
+
+[[data]]
+name = "digits"
+clusters = [2, 3]
+
+[[budgets]]
+name = "2 a class"
+per_class = 2
+
+[[methods]]
+name = "NMF"
+estimator = "sklearn.decomposition:NMF"
+params = { solver = "mu", max_iter = 20, tol = 0.0 }
+
+[[methods]]
+name = "Kmeans"
+estimator = "kmeans"
+params = { n_init = 1 }
+subruns = 3
+
+[[methods]]
+name = "Spread"
+estimator = "labelspreading"
+labels = true
+
+[[methods]]
+name = "Grid"
+estimator = "sklearn.decomposition:NMF"
+params = { solver = "mu", tol = 0.0 }
+grid = { max_iter = [5, 10] }
+
+[[methods]]
+name = "Nowhere"
+printed_only = "no formula"
+
+[[claims]]
+text = "NMF beats Kmeans"
+type = "beats"
+method = "NMF"
+over = ["Kmeans"]
+metric = "ac"
+every_k = false
+"""
+CSV = """metric,k,method,mean,sd
+ac,2,NMF,99.0,1.0
+ac,3,NMF,95.0,2.0
+ac,avg,NMF,97.0,1.5
+ac,2,Kmeans,90.0,
+ac,3,Kmeans,80.0,
+ac,avg,Kmeans,85.0,
+"""
+RUN = (
+    "import sys; from partwise.papers.runner import reproduce; "
+    "reproduce(sys.argv[1], sys.argv[2], jobs=int(sys.argv[3]))"
+)
+CHANGING = ("seconds", "wall_seconds", "cpu_seconds", "versions")
+
+
+@pytest.fixture
+def table(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text(PROTOCOL)
+    path.with_suffix(".csv").write_text(CSV)
+    return str(path)
+
+
+def contents(folder):
+    """All results, without what a clock says."""
+    found = {}
+    for path in sorted((folder / "cells").rglob("*.json")):
+        result = json.loads(path.read_text())
+        found[path.name] = {k: v for k, v in result.items() if k not in CHANGING}
+    return found
+
+
+def _accuracies(result, attempt=0):
+    return {name: r["all"]["ac"] for name, r in result["attempts"][attempt]["readouts"].items()}
+
+
+def start(table, out, jobs):
+    env = os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    return subprocess.Popen([sys.executable, "-c", RUN, table, str(out), str(jobs)], env=env)
+
+
+def test_runs_stores_and_does_nothing_twice(table, tmp_path):
+    outcome = runner.reproduce(table, tmp_path / "out", jobs=1)
+    assert outcome.ran == len(outcome.wanted) == 2 * 4 * 5 and not outcome.failed
+    assert list(outcome.skipped) == ["Nowhere"]
+    result = next(iter(contents(tmp_path / "out").values()))
+    assert {"cell", "attempts", "shapes", "objective", "n_iter"} <= set(result)
+    assert {"seed", "params", "method", "fingerprint"} <= set(result["cell"])
+    again = runner.reproduce(table, tmp_path / "out", jobs=1)
+    assert (again.ran, again.found) == (0, 40)
+
+
+def test_a_cell_can_be_run_again_alone(table, tmp_path):
+    cell = list(cells(load_protocol(table), Selection()))[3]
+    one, two = run_cell(cell), run_cell(cell)
+    assert one["attempts"] == two["attempts"] and one["shapes"] == two["shapes"]
+
+
+def test_more_processes_give_the_same(table, tmp_path):
+    selection = Selection(quick=True)
+    for jobs in (1, 2):
+        runner.reproduce(table, tmp_path / str(jobs), selection=selection, jobs=jobs)
+    one, two = contents(tmp_path / "1"), contents(tmp_path / "2")
+    assert one.keys() == two.keys()
+    for name in one:
+        # One thread and two may add in another order: the last digits of an objective.
+        accuracies = [_accuracies(found[name]) for found in (one, two)]
+        assert accuracies[0] == pytest.approx(accuracies[1], abs=0.5)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="SIGKILL")
+@pytest.mark.parametrize("jobs", [1, pytest.param(2, marks=pytest.mark.long)])
+def test_killed_and_started_again_equals_undisturbed(table, tmp_path, jobs):
+    disturbed, calm = tmp_path / "disturbed", tmp_path / "calm"
+    for wanted in (4, 15):  # killed twice, mid-way
+        process = start(table, disturbed, jobs)
+        until = time.monotonic() + 120
+        while len(list((disturbed / "cells").rglob("*.json"))) < wanted:
+            assert process.poll() is None and time.monotonic() < until
+            time.sleep(0.005)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    before = contents(disturbed)
+    assert 15 <= len(before) < 40
+    assert start(table, disturbed, jobs).wait() == 0
+    assert start(table, calm, jobs).wait() == 0
+    after = contents(disturbed)
+    assert before.items() <= after.items()
+    assert after == contents(calm) and len(after) == 40
+
+
+def test_two_processes_on_one_folder(table, tmp_path):
+    shared, alone = tmp_path / "shared", tmp_path / "alone"
+    both = [start(table, shared, 1) for _ in range(2)]
+    assert [process.wait() for process in both] == [0, 0]
+    assert start(table, alone, 1).wait() == 0
+    assert contents(shared) == contents(alone)
+    assert not list(shared.rglob("*.part"))
+
+
+def test_a_full_disk_loses_no_finished_cell(table, tmp_path, monkeypatch):
+    write, written = store_module.write_whole, []
+
+    def fills_up(path, *args, **kwargs):
+        if len(written) == 7:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        written.append(path)
+        return write(path, *args, **kwargs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store_module, "write_whole", fills_up)
+        with pytest.raises(runner.DiskFull, match="same command"):
+            runner.reproduce(table, tmp_path / "out", jobs=1)
+    assert len(contents(tmp_path / "out")) == 7
+    assert runner.reproduce(table, tmp_path / "out", jobs=1).ran == 33
+
+
+def test_rests_of_killed_writers_are_swept_up(table, tmp_path):
+    folder = tmp_path / "out" / "cells" / "own" / "mine"
+    folder.mkdir(parents=True)
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    mine = beside(folder / "b.json")
+    rest = mine.with_name(mine.name.replace(f"-{os.getpid()}-", f"-{dead.pid}-"))
+    rest.write_text("{"), mine.write_text("{")
+    assert Store(tmp_path / "out").sweep_up() == 1
+    assert mine.exists() and not rest.exists()
+
+
+def test_a_changed_protocol_does_not_take_old_results(table, tmp_path):
+    selection = Selection(quick=True, methods=("NMF",))
+    assert runner.reproduce(table, tmp_path / "out", selection=selection, jobs=1).ran == 1
+    load_protocol.cache_clear()
+    with open(table, encoding="utf-8") as handle:
+        text = handle.read()
+    with open(table, "w", encoding="utf-8") as handle:
+        handle.write(text.replace("max_iter = 20", "max_iter = 21"))
+    assert runner.reproduce(table, tmp_path / "out", selection=selection, jobs=1).ran == 1
+
+
+def test_a_method_that_is_not_there(table, tmp_path):
+    with open(table, "a", encoding="utf-8") as handle:
+        handle.write('\n[[methods]]\nname = "New"\nestimator = "NotYet"\n')
+    outcome = runner.reproduce(table, tmp_path / "out", selection=Selection(quick=True), jobs=1)
+    assert "NotYet is not available" in outcome.skipped["New"] and outcome.ran == 5
+    with pytest.raises(MethodUnavailable, match="NotYet"):
+        runner.reproduce(table, tmp_path / "out", selection=Selection(methods=("New",)))
+    with pytest.raises(ValueError, match="has no method 'Other'"):
+        runner.reproduce(table, tmp_path / "out", selection=Selection(methods=("Other",)))
+
+
+def test_data_that_is_not_there(tmp_path):
+    name = "cdnmf/table2"
+    outcome = runner.reproduce(name, tmp_path, data_home=str(tmp_path))
+    assert outcome.wanted == [] and "caltech101" in outcome.skipped
+    told = results_page.write_one(name, Store(tmp_path), data_home=str(tmp_path))
+    assert "59.27" in to_markdown(told.section)  # the printed numbers are shown all the same
+
+
+def test_a_failing_method_leaves_the_others(table, tmp_path):
+    with open(table, "a", encoding="utf-8") as handle:
+        handle.write(
+            '\n[[methods]]\nname = "Bad"\nestimator = "sklearn.decomposition:NMF"\n'
+            'params = { solver = "no such" }\n'
+        )
+    outcome = runner.reproduce(table, tmp_path / "out", selection=Selection(quick=True), jobs=1)
+    assert outcome.ran == 5 and len(outcome.failed) == 1
+    assert "InvalidParameterError" in next(iter(outcome.failed.values()))
+
+
+class Balanced(html.parser.HTMLParser):
+    """Checks that every element that must be closed is."""
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.sources = [], []
+
+    def handle_starttag(self, tag, attrs):
+        if tag not in ("meta", "img", "br"):
+            self.open.append(tag)
+        self.sources += [value for key, value in attrs if key in ("src", "href")]
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def _invoke(*arguments, **settings):
+    app = typer.Typer()
+    app.command()(command)
+    return CliRunner().invoke(app, list(arguments), **settings)
+
+
+def test_what_comes_out(table, tmp_path):
+    out = tmp_path / "out"
+    done = _invoke(table, "--out", str(out), "--jobs", "1")
+    assert done.exit_code == 0, done.output
+    folder = out / "own" / "mine"
+    text = (folder / "table.md").read_text()
+    row = next(line for line in text.splitlines() if line.startswith("| NMF |"))
+    cells_ = [c.strip() for c in row.strip("|").split("|")]
+    assert cells_[1] == "97.0"  # printed
+    measured, difference = float(cells_[2].split()[0]), float(cells_[3].split()[0])
+    assert difference == pytest.approx(measured - 97.0, abs=0.11)
+    assert cells_[4] == ("yes" if abs(difference) <= 3 else "no")
+    assert re.match(r"\d+\.\d ± \d+\.\d$", cells_[2])  # with its standard error
+    assert "Grid†" in text and "max_iter = 10 was chosen on the answer" in text
+    assert "99.0 ± 1.0" in text and "{" not in text
+    assert re.search(r"NMF beats Kmeans \| holds \| (holds|fails|undecided)", text)
+    assert "Nowhere (printed only)" in text
+    lines = (folder / "results.csv").read_text().splitlines()
+    assert len(lines) == 1 + 40 and "unlabelled_ac" in lines[0]
+    # One table asked for makes one page, and the terminal has its numbers too.
+    assert not (out / "index.html").exists()
+    parser = Balanced()
+    parser.feed((folder / "table.html").read_text())
+    assert parser.open == []
+    assert all(s.startswith(("#", "data:")) for s in parser.sources)  # self-contained
+    line = next(line for line in done.output.splitlines() if line.startswith("NMF "))
+    assert line.split()[1] == "97.0" and cells_[2].split()[0] in line
+    assert "NMF beats Kmeans" in done.output
+
+
+def test_a_page_is_made_of_a_folder_without_running(table, tmp_path):
+    out = tmp_path / "out"
+    runner.reproduce(table, out, selection=Selection(quick=True), jobs=1)
+    before = contents(out)
+    done = _invoke(table, "--store", str(out))
+    assert done.exit_code == 0 and contents(out) == before
+    page_ = (out / "own" / "mine" / "table.html").read_text()
+    told = json.loads(_invoke(table, "--store", str(out), "--json").output)
+    assert told[0]["averages"][0]["measured"] > 0 and told[0]["claims"]
+    # A part of the runs is said at the top, before anything else.
+    assert page_.index("Quick:") < page_.index("Accuracy")
+    assert "too few runs" in page_  # one run has no standard error, so nothing is judged by it
+
+
+def test_several_tables_make_one_page(tmp_path):
+    told = [
+        results_page.write_one(n, Store(tmp_path))
+        for n in ("lcf/table1", "gnmf/table1", "cnmf/fig1")
+    ]
+    text = results_page.write_index(Store(tmp_path), told).read_text()
+    parser = Balanced()
+    parser.feed(text)
+    assert parser.open == [] and "cnmf/fig1" in text and "<details id='lcf/table1'>" in text
+
+
+def test_listing_fits_a_terminal():
+    done = _invoke("--list", env={"COLUMNS": "80"})
+    assert done.exit_code == 0
+    assert max(map(len, done.output.splitlines())) <= 80
+    for name in ("cnmf/table1", "gnmf/fig7", "cdnmf/table2", "lcf/table1"):
+        assert re.search(rf"^{name} ", done.output, re.MULTILINE)
+
+
+def test_cells_run_without_the_commands_libraries(table, tmp_path):
+    code = (
+        "import sys\n"
+        "class Missing:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name.split('.')[0] in ('typer', 'rich', 'jinja2', 'plotly', 'matplotlib'):\n"
+        "            raise ImportError(name)\n"
+        "sys.meta_path.insert(0, Missing())\n"
+        "from partwise.papers.run import main\n"
+        "sys.exit(main(sys.argv[1:]))\n"
+    )
+    asked = [table, "--store", str(tmp_path / "out"), "--jobs", "1", "--budget-seconds", "300"]
+    command_ = [sys.executable, "-c", code, *asked]
+    done = subprocess.run(command_, capture_output=True, text=True, check=True)
+    assert "40 cells in" in done.stdout and len(contents(tmp_path / "out")) == 40
+
+
+def test_an_absent_data_set_is_said_with_where_to_get_it(tmp_path, monkeypatch):
+    monkeypatch.setenv("PARTWISE_DATA", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    where = ["--data-home", str(tmp_path), "--out", str(tmp_path / "out"), "--jobs", "1"]
+    done = _invoke("cnmf/table2", *where, env={"COLUMNS": "500"})
+    assert "yale was not run: the data set is not on this machine" in done.output
+    assert "Get it from Deng Cai's collection" in done.output and "yale_32x32.npz" in done.output
+
+
+def test_sub_runs_keep_the_lowest_objective(table, tmp_path):
+    protocol = load_protocol(table)
+    cell = next(c for c in cells(protocol, Selection()) if c.variant.name == "Kmeans")
+    result = run_cell(cell)
+    assert len(result["attempts"]) == 3
+    assert result["objective"] == min(a["objective"] for a in result["attempts"])
+    method = protocol.method("Kmeans")
+    seen = [_accuracies(result, i)["labels"] for i in range(3)]
+    best, mean = (
+        pick(result, replace(method, subrun_choice=choice))["all"]["ac"]
+        for choice in ("score", "mean")
+    )
+    assert best == max(seen) and mean == pytest.approx(np.mean(seen))
+    lowest = int(np.argmin([a["objective"] for a in result["attempts"]]))
+    assert pick(result, method)["all"]["ac"] == seen[lowest]
+
+
+def test_of_several_starts_the_best_goes_on(table):
+    with open(table, "a", encoding="utf-8") as handle:
+        handle.write(
+            '\n[[methods]]\nname = "Starts"\nestimator = "sklearn.decomposition:NMF"\n'
+            'params = { solver = "mu", max_iter = 30, tol = 0.0 }\nrestarts = 4\n'
+        )
+    protocol = load_protocol(table)
+    cell = next(c for c in cells(protocol, Selection()) if c.variant.name == "Starts")
+    sample = draw(cell.table, cell.data, cell.k, cell.run)
+    task = Task(sample, None, cell.k, cell.variant.method, cell.variant.params("digits"))
+    single = [
+        fit_estimator(replace(task, start=i), "sklearn.decomposition:NMF", task.params)
+        for i in range(4)
+    ]
+    assert fit(task).objective == min(f.objective for f in single)
+
+
+def test_estimates_come_from_what_was_measured(table, tmp_path):
+    todo = list(cells(load_protocol(table), Selection()))
+    store = Store(tmp_path / "out")
+    assert estimate.seconds_left(todo, 1, store) is None
+    assert estimate.seconds_left([], 1, store) == 0
+    runner.reproduce(table, tmp_path / "out", selection=Selection(runs=1), jobs=1)
+    spent = sum(json.loads(p.read_text())["cpu_seconds"] for p in store.folder.rglob("*.json"))
+    # One of four runs was measured, so four times that is expected, half with two processes; and
+    # what a process takes to start.
+    left = estimate.seconds_left(todo, 2, store)
+    assert left == pytest.approx(estimate.start_seconds() + 2 * spent, rel=1e-6)
+    text = tomllib.loads(estimate.timings_text(store, todo, start=1.0))
+    c, g = text["cells"]["own/mine"]["digits, NMF"]
+    assert c > 0 and 0 <= g <= 3 and text["start"] == 1.0
+
+
+def test_scores_on_unlabelled_samples_leave_the_shown_ones_out(table):
+    protocol = load_protocol(table)
+    cell = next(c for c in cells(protocol, Selection()) if c.variant.name == "Spread")
+    result = run_cell(cell)
+    scored = result["attempts"][0]["readouts"]["labels"]
+    assert set(scored["unlabelled"]) == {"2 a class"}
+    # Shown samples are always right, so the score without them cannot be higher.
+    assert scored["unlabelled"]["2 a class"]["ac"] <= scored["all"]["ac"]
+    assert np.isfinite(scored["all"]["nmi"])
+
+
+def test_what_lacks_an_extra_is_left_out_with_a_sentence(capsys):
+    from rich.console import Console
+
+    from partwise.papers.command import _lacks, _say
+    from partwise.papers.runner import Outcome
+
+    left = {"a": "ImportError: NTF needs tensorly: pip install x", "b": "oh no"}
+    outcome = Outcome("cnmf/table1", [], failed=left)
+    _say(Console(width=200), "cnmf/table1", outcome, None)
+    said = capsys.readouterr().out
+    assert "cnmf/table1: 1 runs were left out: NTF needs tensorly: pip install x" in said
+    assert "cnmf/table1: 1 runs failed: oh no" in said
+    assert _lacks(outcome.failed["a"]) and not _lacks(outcome.failed["b"])

@@ -1,0 +1,196 @@
+"""Files and folders that appear whole or not at all, whatever happens to their writer."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from partwise.cli import outputs
+from partwise.persistence import atomic
+
+
+@pytest.fixture(scope="module")
+def dead():
+    """The number of a process that has ended."""
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    return process.pid
+
+
+def left_by(pid, path, suffix="part"):
+    """The hidden name that a process would have used."""
+    mine = atomic.beside(path, suffix)
+    return mine.with_name(mine.name.replace(f"-{os.getpid()}-", f"-{pid}-"))
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_many_threads_write_one_file(tmp_path):
+    path, errors = tmp_path / "a.txt", []
+
+    def write(letter):
+        try:
+            for _ in range(20):
+                atomic.write_whole(path, letter * 10_000, force=True)
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=write, args=(letter,)) for letter in "abcd"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors
+    assert path.read_text() in {letter * 10_000 for letter in "abcd"}
+    assert names(tmp_path) == ["a.txt"]
+
+
+def test_names_as_long_as_a_file_system_allows(tmp_path):
+    for name in ("a" * 255, "é" * 127):
+        assert atomic.write_whole(tmp_path / name, "x").read_text() == "x"
+    assert len(names(tmp_path)) == 2
+
+
+def test_what_killed_writers_left_is_swept_and_nothing_else(tmp_path, dead):
+    target = tmp_path / "m.partwise"
+    rest, folder = left_by(dead, target), left_by(dead, tmp_path / "out")
+    folder.mkdir()
+    (folder / "summary.json").write_text("{")
+    mine = atomic.beside(target)
+    foreign = [tmp_path / name for name in (".film.mkv.part", "b.part", f".x.{dead}.part")]
+    elsewhere = rest.with_name(rest.name.replace(atomic._HOST, "abcdef"))
+    for path in (rest, mine, elsewhere, *foreign):
+        path.write_text("x")
+    atomic.check_target(target)
+    assert not rest.exists() and not folder.exists()
+    assert all(path.exists() for path in (mine, elsewhere, *foreign))
+    os.utime(elsewhere, (time.time() - 2 * atomic.STALE,) * 2)  # another machine's, days ago
+    assert atomic.sweep(tmp_path) == 1
+    assert not elsewhere.exists()
+
+
+def test_on_windows_no_process_is_asked_since_that_would_end_it(tmp_path, dead, monkeypatch):
+    """os.kill(pid, 0) is Ctrl-C there; a part is old after a day."""
+    rest = left_by(dead, tmp_path / "a")
+    rest.write_text("x")
+    monkeypatch.setattr(atomic, "WINDOWS", True)
+    monkeypatch.setattr(atomic.os, "kill", lambda *a: pytest.fail("os.kill was called"))
+    assert atomic.sweep(tmp_path) == 0
+    os.utime(rest, (time.time() - 2 * atomic.STALE,) * 2)
+    assert atomic.sweep(tmp_path) == 1
+
+
+@pytest.fixture
+def like_windows(monkeypatch):
+    """Renaming onto a folder fails, also onto an empty one, and two names cannot be swapped."""
+    real = {name: getattr(os, name) for name in ("rename", "replace")}
+
+    def refuses(name):
+        def rename(a, b):
+            if os.path.isdir(b) or (name == "rename" and os.path.exists(b)):
+                raise PermissionError(13, "Access is denied", str(b))
+            real[name](a, b)
+
+        return rename
+
+    monkeypatch.setattr(atomic, "_swap", lambda a, b: False)
+    for name in real:
+        monkeypatch.setattr(atomic.os, name, refuses(name))
+
+
+@pytest.mark.parametrize("held", [None, [], ["summary.json"]], ids=["absent", "empty", "full"])
+def test_a_folder_is_replaced_as_on_windows(tmp_path, like_windows, held):
+    out = tmp_path / "out"
+    if held is not None:
+        out.mkdir()
+        for name in held:
+            (out / name).write_text("old")
+    with outputs.whole_folder(out, force=True) as folder:
+        (folder / "report.html").write_text("new")
+    assert names(out) == ["report.html"] and names(tmp_path) == ["out"]
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from partwise.cli import outputs
+from partwise.io import files
+out, swap, wanted = Path(sys.argv[1]), sys.argv[2] == "swap", int(sys.argv[3])
+if not swap:
+    files._swap = lambda a, b: False
+count = 0
+def counted(real):
+    def call(*arguments):
+        global count
+        result = real(*arguments)
+        count += 1
+        if count == wanted:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return result
+    return call
+files.os.rename = counted(os.rename)
+if swap:
+    files._swap = counted(files._swap)
+with outputs.whole_folder(out, force=True) as folder:
+    (folder / "summary.json").write_text("new")
+    (folder / "report.html").write_text("new")
+    if wanted == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def killed(out, how, after):
+    done = subprocess.run([sys.executable, "-c", KILLED, str(out), how, str(after)])
+    assert done.returncode == -signal.SIGKILL
+
+
+def content(out):
+    return {path.name: path.read_text() for path in out.iterdir()}
+
+
+OLD = {"summary.json": "old", "assignments.csv": "old"}
+NEW = {"summary.json": "new", "report.html": "new"}
+
+
+@pytest.fixture
+def out(tmp_path):
+    folder = tmp_path / "out [1]"  # no pattern
+    folder.mkdir()
+    for name, text in OLD.items():
+        (folder / name).write_text(text)
+    return folder
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="swapping two names needs Linux or macOS")
+@pytest.mark.parametrize(("after", "expected"), [(0, OLD), (1, NEW)], ids=["before", "after"])
+def test_a_run_that_is_killed_leaves_the_old_folder_or_the_new(out, after, expected):
+    a, b = out.with_name("a"), out.with_name("b")
+    a.mkdir(), b.mkdir()
+    if not atomic._swap(a, b):
+        pytest.skip("this file system cannot swap two names")
+    a.rmdir(), b.rmdir()
+    killed(out, "swap", after)
+    assert content(out) == expected
+    outputs.check_folder(out, force=True)  # the next run
+    assert names(out.parent) == [out.name] and content(out) == expected
+
+
+@pytest.mark.parametrize(("after", "expected"), [(0, OLD), (1, OLD), (2, NEW)])
+def test_without_swapping_the_next_run_puts_the_old_folder_back(out, after, expected):
+    killed(out, "rename", after)
+    assert out.exists() == (after != 1)
+    outputs.check_folder(out, force=True)
+    assert names(out.parent) == [out.name] and content(out) == expected
+
+
+def test_a_folder_that_a_living_run_set_aside_is_left_alone(out):
+    aside = atomic.beside(out, "old")
+    os.rename(out, aside)
+    atomic.recover(out)
+    assert not out.exists() and content(aside) == OLD

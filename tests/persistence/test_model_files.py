@@ -1,0 +1,459 @@
+"""Models in files: what comes back, and what a damaged or hostile file can do (nothing)."""
+
+import datetime as dt
+import hashlib
+import io
+import json
+import os
+import pickle
+import threading
+import zipfile
+from dataclasses import is_dataclass
+from decimal import Decimal
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from sklearn.datasets import load_digits
+from sklearn.linear_model import LogisticRegression
+
+import partwise
+from partwise.estimators import methods
+from partwise.persistence.model_files import PersistError
+
+X, Y = load_digits(n_class=3, return_X_y=True)
+X, Y = X[:60] / 16, Y[:60]
+KNOWN = np.where(np.arange(60) < 20, Y, -1)
+QUICK = {"max_iter": 15, "tol": 0, "random_state": 0}
+
+MODELS = {
+    "NMF": partwise.NMF(3, **QUICK),
+    "NMF-KL": partwise.NMF(3, beta_loss="kullback-leibler", **QUICK),
+    "GNMF": partwise.GNMF(3, **QUICK),
+    "SemiGNMF": partwise.SemiGNMF(**QUICK),
+    "CNMF": partwise.CNMF(**QUICK),
+    "LpCNMF": partwise.LpCNMF(**QUICK),
+    "CDNMF": partwise.CDNMF(**QUICK),
+    "NMFDC": partwise.NMFDC(**QUICK),
+    "NSNMF": partwise.NSNMF(3, **QUICK),
+    "ConstrainedNMF": partwise.ConstrainedNMF(class_reg=1.0, graph_reg=0.1, **QUICK),
+    "SemiNMF": partwise.SemiNMF(3, **QUICK),
+    "CF": partwise.CF(3, **QUICK),
+    "CF-rbf": partwise.CF(3, kernel="rbf", **QUICK),
+    "LCF": partwise.LCF(3, **QUICK),
+    "SparseNMF": partwise.SparseNMF(3, sparseness_H=0.5, **QUICK),
+    "NTF": partwise.NTF(3, image_shape=(8, 8), **QUICK),
+}
+
+
+@pytest.fixture
+def saved(tmp_path):
+    """A small model in a file, and the model."""
+    model = partwise.CNMF(**QUICK).fit(X, KNOWN)
+    return model.save(tmp_path / "m.partwise"), model
+
+
+def same(a, b):
+    """Equal in value, type and shape, however deep."""
+    if sp.issparse(a):
+        return (a != b).nnz == 0
+    if isinstance(a, np.ndarray):
+        if a.dtype != b.dtype or a.shape != b.shape:
+            return False
+        return a.tolist() == b.tolist() if a.dtype == object else np.array_equal(a, b)
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
+    if is_dataclass(a):
+        return type(a) is type(b) and same(vars(a), vars(b))
+    return type(a) is type(b) and (a == b or a != a)
+
+
+@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
+@pytest.mark.parametrize("name", MODELS)
+def test_every_estimator_comes_back_as_it_was(name, sparse, tmp_path):
+    if name == "NTF":
+        pytest.importorskip("tensorly", reason="NTF needs tensorly")
+        if sparse:
+            return
+    model = type(MODELS[name])(**MODELS[name].get_params())
+    data = sp.csr_array(X) if sparse else X.astype(np.float32)
+    model.fit(data, KNOWN)
+    again = partwise.load(model.save(tmp_path / "m.partwise"))
+    assert type(again) is type(model) and again.get_params() == model.get_params()
+    assert vars(again).keys() == vars(model).keys()
+    for key, value in vars(model).items():
+        assert same(value, vars(again)[key]), key
+    assert np.array_equal(again.transform(data), model.transform(data))
+    if hasattr(model, "predict"):
+        assert np.array_equal(again.predict(data), model.predict(data))
+        assert np.array_equal(again.predict_confidence(data), model.predict_confidence(data))
+
+
+@pytest.mark.parametrize(
+    "y",
+    [
+        Y,
+        np.array(["zéro", "one", "two"])[Y],
+        np.array(["zero", "one", None], dtype=object)[Y],
+        Y + 0.5,
+        Y == 1,
+        np.array(["2020-01-01", "2020-01-02", "NaT"], dtype="datetime64[D]")[Y],
+        np.array([b"a", b"b", b"c"])[Y],
+        np.array([dt.date(2020, 1, day) for day in (1, 2, 3)])[Y],
+        np.array([dt.datetime(2020, 1, 1, h, tzinfo=dt.UTC) for h in (1, 2, 3)])[Y],
+        np.array([dt.time(hour) for hour in (1, 2, 3)])[Y],
+        np.array([dt.timedelta(days, 1, 2) for days in (1, 2, 3)])[Y],
+        [None] * 60,
+    ],
+    ids=lambda y: type(y[0]).__name__,
+)
+def test_class_names_of_any_kind(y, tmp_path):
+    model = partwise.GNMF(4, n_clusters=4, **QUICK).fit(X, y)
+    again = partwise.load(model.save(tmp_path / "m.partwise"))
+    for key in ("classes_", "labels_", "clustering_"):
+        assert same(getattr(model, key), getattr(again, key)), key
+    assert again.predict(X).dtype == model.predict(X).dtype
+
+
+def test_feature_names_output_settings_and_unfitted_models(tmp_path):
+    pandas = pytest.importorskip("pandas", reason="needs pandas")
+    frame = pandas.DataFrame(X, columns=[f"pixel {i}" for i in range(64)])
+    model = partwise.NMF(2, **QUICK).set_output(transform="pandas").fit(frame)
+    again = partwise.load(model.save(tmp_path / "m.partwise"))
+    assert again.feature_names_in_.tolist() == list(frame.columns)
+    assert again.transform(frame).equals(model.transform(frame))
+    fresh = partwise.load(partwise.NTF(2, image_shape=(8, 8)).save(tmp_path / "f.partwise"))
+    assert fresh.get_params() == partwise.NTF(2, image_shape=(8, 8)).get_params()
+
+
+def test_the_file_is_what_the_documentation_says(saved):
+    path, model = saved
+    with zipfile.ZipFile(path) as archive:
+        assert archive.testzip() is None
+        manifest = json.loads(archive.read("manifest.json"))
+        for name, entry in manifest["members"].items():
+            data = archive.read(name)
+            assert hashlib.sha256(data).hexdigest() == entry["sha256"]
+            if name.endswith(".npy"):
+                array = np.load(io.BytesIO(data), allow_pickle=False)
+                assert list(array.shape) == entry["shape"] and array.dtype.str == entry["dtype"]
+        content = json.loads(archive.read("model.json"))
+    assert content["class"] == "CNMF" and content["parameters"]["max_iter"] == 15
+    first = path.read_bytes()
+    assert model.save(path).read_bytes() == first  # the same model, the same bytes
+    assert [p.name for p in path.parent.iterdir()] == ["m.partwise"]
+
+
+def test_recipe_travels_with_the_model(tmp_path):
+    recipe = {"words": ["a", "b"], "idf": np.array([1.0, 2.0]), "size": (3, 4), "rate": np.nan}
+    model = partwise.NMF(2, **QUICK).fit(X)
+    again = methods.read(methods.save(model, tmp_path / "m.partwise", recipe=recipe))[1]
+    assert again.keys() == recipe.keys() and all(same(recipe[k], again[k]) for k in recipe)
+
+
+def test_dates_of_pandas_come_back_as_their_equals_in_python(tmp_path):
+    pandas = pytest.importorskip("pandas", reason="needs pandas")
+    days = np.array([pandas.Timestamp(2020, 1, day) for day in (1, 2, 3)], dtype=object)
+    model = partwise.GNMF(3, **QUICK).fit(X, days[Y])
+    again = partwise.load(model.save(tmp_path / "m.partwise"))
+    assert again.classes_.tolist() == days.tolist()
+    assert type(again.classes_[0]) is dt.datetime
+    model = partwise.GNMF(3, **QUICK).fit(X, (days + pandas.Timedelta(1, "ns"))[Y])
+    with pytest.raises(PersistError, match="with nanoseconds"):
+        model.save(tmp_path / "m.partwise")
+    model = partwise.GNMF(3, **QUICK).fit(X, np.array([Decimal(i) for i in range(3)])[Y])
+    with pytest.raises(PersistError, match=r"a Decimal.*use its str"):
+        model.save(tmp_path / "m.partwise")
+
+
+def dot(a, b):
+    return a @ b
+
+
+def test_what_cannot_be_saved_is_refused_and_leaves_nothing(tmp_path):
+    path = tmp_path / "m.partwise"
+    model = partwise.CF(2, kernel=dot, **QUICK).fit(X)
+    with pytest.raises(PersistError, match="function as kernel"):
+        model.save(path)
+    with pytest.raises(PersistError, match="not an estimator of partwise"):
+        methods.save(LogisticRegression(), path)
+    model = partwise.NMF(2, **QUICK).fit(X)
+    model.extra_ = object()
+    with pytest.raises(PersistError, match=r"NMF\.extra_ is no attribute"):
+        model.save(path)
+    with pytest.raises(FileNotFoundError, match="no folder"):
+        partwise.NMF(2).save(tmp_path / "gone" / "m.partwise")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_full_disk_keeps_the_old_file(saved, monkeypatch):
+    path, model = saved
+    before = path.read_bytes()
+
+    def full(descriptor):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        model.save(path)
+    assert path.read_bytes() == before
+    assert [p.name for p in path.parent.iterdir()] == ["m.partwise"]
+
+
+# -- hostile and damaged files ----------------------------------------------------------------
+
+
+def rewrite(path, change=None, *, extra=(), manifest=None, compress=zipfile.ZIP_STORED):
+    """The archive again: members changed (and their checksums made right), others added."""
+    with zipfile.ZipFile(path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    head = json.loads(members.pop("manifest.json"))
+    for name, data in (change or {}).items():
+        members[name] = data
+        entry = head["members"].setdefault(name, {})
+        entry.update(sha256=hashlib.sha256(data).hexdigest(), bytes=len(data))
+    if manifest is not None:
+        manifest(head)
+    with zipfile.ZipFile(path, "w", compress) as archive:
+        for name, data in [*members.items(), ("manifest.json", json.dumps(head)), *extra]:
+            archive.writestr(name, data)
+
+
+def content(path, change):
+    """model.json with a change."""
+    with zipfile.ZipFile(path) as archive:
+        found = json.loads(archive.read("model.json"))
+    change(found)
+    return {"model.json": json.dumps(found).encode()}
+
+
+def npy(array, **keys):
+    buffer = io.BytesIO()
+    np.save(buffer, array, **keys)
+    return buffer.getvalue()
+
+
+class Trap:
+    def __reduce__(self):
+        return os.system, ("touch /tmp/partwise-was-here",)
+
+
+def set_version(head):
+    head.update(version=2, partwise="7.0")
+
+
+def drop_member(head):
+    head["members"].pop("a0000.npy")
+
+
+HOSTILE = {
+    "newer": (lambda p: rewrite(p, manifest=set_version), "newer partwise .7.0, format 2.*upgrade"),
+    "foreign": (lambda p: rewrite(p, manifest=lambda h: h.update(format="x")), "another format"),
+    "path traversal": (lambda p: rewrite(p, extra=[("../../evil.py", "x")]), "evil.py"),
+    "absolute path": (lambda p: rewrite(p, extra=[("/etc/passwd", "x")]), "/etc/passwd"),
+    "unlisted": (lambda p: rewrite(p, manifest=drop_member), "not those that manifest.json lists"),
+    "compressed": (lambda p: rewrite(p, compress=zipfile.ZIP_DEFLATED), "compressed"),
+    "pickled": (
+        lambda p: rewrite(p, {"a0000.npy": npy(np.array([Trap()], dtype=object))}),
+        "pickled objects",
+    ),
+    "plain pickle": (lambda p: rewrite(p, {"a0000.npy": pickle.dumps(Trap())}), "no array"),
+    "other shape": (lambda p: rewrite(p, {"a0000.npy": npy(np.ones((2, 2)))}), "another shape"),
+    "class": (lambda p: rewrite(p, content(p, lambda c: c.update({"class": "os"}))), "'os' is not"),
+    "function": (
+        lambda p: rewrite(p, content(p, lambda c: c.update({"class": "load"}))),
+        "'load' is not an estimator",
+    ),
+    "method": (
+        lambda p: rewrite(p, content(p, lambda c: c["attributes"].update(transform=1))),
+        "no attribute 'transform'",
+    ),
+    "callbacks": (
+        lambda p: rewrite(p, content(p, lambda c: c["attributes"].update(_skl_callbacks=[]))),
+        "no attribute '_skl_callbacks'",
+    ),
+    "unlisted attribute": (
+        lambda p: rewrite(p, content(p, lambda c: c["attributes"].update(_get_tags=1))),
+        "no attribute '_get_tags'",
+    ),
+    "dunder": (
+        lambda p: rewrite(p, content(p, lambda c: c["attributes"].update(__class__="x"))),
+        "no attribute",
+    ),
+    "parameter": (
+        lambda p: rewrite(p, content(p, lambda c: c["parameters"].update(max_iter=-1))),
+        "max_iter",
+    ),
+    "unknown parameter": (
+        lambda p: rewrite(p, content(p, lambda c: c["parameters"].update(evil=1))),
+        "no parameter 'evil'",
+    ),
+    "kind": (
+        lambda p: rewrite(p, content(p, lambda c: c["attributes"].update(solver_={"exec": "1"}))),
+        "unknown kind 'exec'",
+    ),
+    "missing array": (
+        lambda p: rewrite(p, content(p, lambda c: c["attributes"].update(n_iter_={"array": "a9"}))),
+        "'a9', which is not there",
+    ),
+    "misfit": (
+        lambda p: rewrite(p, content(p, lambda c: c["attributes"].update(n_components_=7))),
+        "does not fit",
+    ),
+    "no json": (lambda p: rewrite(p, {"model.json": b"\xff{"}), "damaged"),
+    "nan": (lambda p: rewrite(p, {"model.json": b'{"class": NaN}'}), "no JSON"),
+    "deep": (lambda p: rewrite(p, {"model.json": b"[" * 100_000}), "damaged"),
+    "no manifest": (lambda p: zipfile.ZipFile(p, "w").close(), "no manifest"),
+    "not a zip": (lambda p: p.write_text("hello"), "no partwise model, or cut short"),
+    "empty": (lambda p: p.write_bytes(b""), "no partwise model, or cut short"),
+}
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+def test_hostile_files_give_one_line(case, saved):
+    path, _ = saved
+    make, message = HOSTILE[case]
+    make(path)
+    with pytest.raises(PersistError, match=message) as error:
+        partwise.load(path)
+    assert str(path) in str(error.value) and "\n" not in str(error.value)
+    assert not os.path.exists("/tmp/partwise-was-here")
+
+
+def test_huge_members_are_refused_before_they_are_read(saved):
+    path, _ = saved
+    header = io.BytesIO()
+    shape = (10**6, 10**6)
+    np.lib.format.write_array_header_1_0(
+        header, {"descr": "<f8", "fortran_order": False, "shape": shape}
+    )
+
+    def claim(head):
+        head["members"]["a0000.npy"].update(shape=list(shape), dtype="<f8")
+
+    rewrite(path, {"a0000.npy": header.getvalue()}, manifest=claim)
+    with pytest.raises(PersistError, match="fewer bytes than its shape"):
+        partwise.load(path)
+
+
+def test_a_zip_bomb_is_refused_by_its_directory(saved):
+    path, _ = saved
+    bomb = npy(np.zeros(10**6))
+    rewrite(path, {"a0000.npy": bomb}, compress=zipfile.ZIP_DEFLATED)
+    assert path.stat().st_size < len(bomb) / 10
+    with pytest.raises(PersistError, match=r"compressed|more bytes"):
+        partwise.load(path)
+
+
+def test_overlapping_members_are_refused(saved):
+    """Many directory entries over the same bytes (Fifield's bomb)."""
+    path, _ = saved
+    names = [f"a{i:04d}.npy" for i in range(9000, 9100)]
+    data = npy(np.zeros(1000))
+    entry = {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)}
+
+    def claim(head):
+        head["members"].update(dict.fromkeys(names, entry))
+
+    rewrite(path, {names[0]: data}, manifest=claim)
+    with zipfile.ZipFile(path, "a") as archive:
+        first = archive.getinfo(names[0])
+        for name in names[1:]:
+            info = zipfile.ZipInfo(name)
+            info.header_offset, info.CRC = first.header_offset, first.CRC
+            info.file_size = info.compress_size = len(data)
+            archive.filelist.append(info)
+            archive.NameToInfo[name] = info
+        archive._didModify = True
+    with pytest.raises(PersistError):
+        partwise.load(path)
+
+
+def test_every_truncation_and_every_flipped_byte_is_noticed(saved):
+    path, model = saved
+    whole = path.read_bytes()
+    for cut in np.linspace(0, len(whole) - 1, 25).astype(int):
+        path.write_bytes(whole[:cut])
+        with pytest.raises(PersistError):
+            partwise.load(path)
+    rng = np.random.default_rng(0)
+    for at in rng.integers(0, len(whole), 60):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 0x55]) + whole[at + 1 :])
+        refused_or_same(path, model)
+
+
+def refused_or_same(path, model):
+    """A damaged file is refused; dates and the like of the zip's directory mean nothing to us."""
+    try:
+        again = partwise.load(path)
+    except PersistError:
+        return
+    assert again.get_params() == model.get_params() and vars(again).keys() == vars(model).keys()
+    for key, value in vars(model).items():
+        assert same(value, vars(again)[key]), key
+
+
+@pytest.mark.parametrize("kind", ["overwritten", "zeroed", "cut out", "inserted", "moved"])
+def test_damage_of_any_kind_gives_one_line(kind, saved):
+    """Cut out bytes move the zip's directory before the start of the file: an OSError of seek."""
+    path, model = saved
+    whole = path.read_bytes()
+    rng = np.random.default_rng(1)
+    for _ in range(80):
+        at, n, to = (int(i) for i in rng.integers(0, [len(whole), 200, len(whole)]))
+        before, piece, after = whole[:at], whole[at : at + n], whole[at + n :]
+        damaged = {
+            "overwritten": before + rng.bytes(len(piece)) + after,
+            "zeroed": before + bytes(len(piece)) + after,
+            "cut out": before + after,
+            "inserted": before + rng.bytes(n) + piece + after,
+            "moved": (before + after)[:to] + piece + (before + after)[to:],
+        }[kind]
+        path.write_bytes(damaged)
+        refused_or_same(path, model)
+
+
+def test_a_file_cannot_name_a_folder_to_write_to(saved, tmp_path):
+    path, _ = saved
+    trap = tmp_path / "trap"
+    rewrite(path, content(path, lambda c: c["parameters"].update(checkpoint=str(trap))))
+    model = partwise.load(path)
+    assert model.checkpoint is None
+    model.fit(X, KNOWN)
+    assert not trap.exists()
+    mine = partwise.CNMF(checkpoint=str(trap), **QUICK).fit(X, KNOWN)
+    assert trap.exists() and "trap" not in mine.save(path).read_bytes().decode("latin-1")
+
+
+def test_callbacks_are_not_saved(saved):
+    path, model = saved
+    model._skl_callbacks = [print]
+    assert "_skl_callbacks" not in vars(partwise.load(model.save(path)))
+
+
+def test_many_threads_can_save_to_one_path(saved):
+    path, model = saved
+    errors = []
+
+    def save():
+        try:
+            for _ in range(5):
+                model.save(path)
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=save) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors
+    refused_or_same(path, model)
+    assert [p.name for p in path.parent.iterdir()] == ["m.partwise"]
+
+
+def test_a_file_that_is_not_there(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        partwise.load(tmp_path / "gone.partwise")
+    with pytest.raises(OSError):
+        partwise.load(tmp_path)

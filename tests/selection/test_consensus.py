@@ -1,0 +1,325 @@
+"""Many starts at once, parts that come back, and how many there are."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from matplotlib import pyplot as plt
+from scipy.optimize import linear_sum_assignment
+
+from partwise import CF, CNMF, GNMF, NMF, SparseNMF, choose_k, consensus, fitting, io, plot
+from partwise.backends import as_data
+from partwise.backends.numpy import kernels
+from partwise.fitting import solving
+from partwise.fitting.progress import Progress
+from partwise.model.kkt import kkt_residual
+from partwise.model.subproblems import Quadratic
+from partwise.selection import rank
+from partwise.selection.consensus import local_density, unit_rows
+from partwise.selection.rank import _decide, cophenetic_correlation
+from partwise.solvers import many_starts, many_wide
+from partwise.solvers.loop import alternate
+
+
+def planted(n=60, p=40, k=3, *, noise=0.05, seed=0):
+    """X >= 0 of k sparse parts, the parts, and the codes."""
+    rng = np.random.RandomState(seed)
+    V = rng.gamma(0.5, size=(n, k))
+    H = rng.gamma(0.5, size=(k, p)) * (rng.uniform(size=(k, p)) < 0.5)
+    X = V @ H
+    return np.maximum(X + noise * X.mean() * rng.standard_normal(X.shape), 0), H, V
+
+
+def one_by_one(model, starts, settings):
+    for start in starts:
+        yield alternate(model, *start(), settings)
+
+
+def ends(estimator, X, **given):
+    """Every start's end and the estimator, fitted."""
+    what = fitting.described(estimator)
+    problem = fitting.state(what, fitting.check(estimator, what, X, fitting.Given(**given)))
+    found = list(solving.solutions(problem, Progress(estimator, X, None, len(problem.starts))))
+    return found, estimator.fit(X, **given)
+
+
+def as_is(X):
+    return X
+
+
+def as_torch(X):
+    return pytest.importorskip("torch").asarray(X)
+
+
+def as_dask(X):
+    return pytest.importorskip("dask.array").from_array(X, chunks=(25, -1))
+
+
+@pytest.mark.parametrize("kind", [as_is, sp.csr_array, as_torch, as_dask])
+def test_starts_side_by_side_are_the_starts_alone(kind, monkeypatch):
+    X, _, _ = planted()
+    monkeypatch.setattr(many_starts, "WIDEST", 9)  # 5 starts of 3 parts: a group of 3, one of 2
+    monkeypatch.setattr(many_wide, "CACHE", 0)
+    monkeypatch.setattr(
+        many_wide, "NARROWEST", 9
+    )  # three, and others in the place of those that end
+    args = {"n_init": 5, "random_state": 0, "tol": 1e-2, "max_iter": 60}
+    many, model = ends(NMF(3, **args), kind(X))
+    monkeypatch.setattr(solving, "solve_many", one_by_one)
+    single, alone = ends(NMF(3, **args), kind(X))
+    assert len(many) == len(single) == 5
+    assert len({run.n_iter for run in many}) > 1  # some drop out before the others
+    for one, other in zip(many, single, strict=True):
+        assert one.status == other.status
+        np.testing.assert_allclose(one.history, other.history, rtol=1e-9)  # rounding of products
+    np.testing.assert_allclose(model.components_, alone.components_, atol=1e-7)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_wide_half_steps_are_sweeps_and_their_sums(dtype):
+    rng = np.random.RandomState(0)
+    n, k, runs = 150, 5, 3  # a block that is not full, a width that is no multiple of four
+    Z, old, C = (rng.uniform(size=(n, runs * k)).astype(dtype) for _ in range(3))
+    factors = rng.uniform(size=(runs, 20, k)).astype(dtype)
+    factors[1, :, 2] = 0  # a part without curvature
+    G = factors.transpose(0, 2, 1) @ factors
+    weights = np.array([0, 0.5, 1], dtype)
+    side = many_wide.Side(Z.copy(), many_wide.blocked(old), G, 2, np.empty_like(Z))
+    changed = side.step(3 * C, G, weights)
+    new = many_wide.unblocked(side.old, n)
+    for r in range(runs):
+        own = many_wide.columns(r, k)
+        z, c = Z[:, own].copy(), np.ascontiguousarray(3 * C[:, own])
+        none = np.zeros((1, 1), dtype)
+        kernels.hals_rows(z, c, G[r], np.ones(1, dtype), none, none, 2, many_wide.STOP, 0.0)
+        np.testing.assert_allclose(new[:, own], z, rtol=0, atol=2e-6)
+        beyond = np.maximum(z + weights[r] * (z - old[:, own]), 0)
+        np.testing.assert_allclose(side.Z[:, own], beyond, rtol=0, atol=5e-6)
+        np.testing.assert_allclose(side.gram[r], beyond.T @ beyond, rtol=1e-5)
+        sub = Quadratic(c.astype(float), G[r].astype(float))
+        wanted = [sub.change(z, Z[:, own]), sub.change(beyond, z)]
+        np.testing.assert_allclose(changed[r], wanted, rtol=1e-4, atol=1e-3)
+    squares = np.zeros((runs, 3))
+    kernels.residual_norms(Z, C, G, Z.mean(axis=0), squares)
+    slope, minus, plus = np.sqrt(squares).T
+    for r in range(runs):
+        own = many_wide.columns(r, k)
+        sub = Quadratic(np.ascontiguousarray(C[:, own]), G[r])
+        wanted = kkt_residual(sub, np.ascontiguousarray(Z[:, own]), 0.5)
+        np.testing.assert_allclose(min(1, slope[r] / (0.5 * (minus + plus)[r])), wanted, rtol=1e-5)
+
+
+def test_what_the_guard_stops_the_loop_finishes(monkeypatch):
+    X, _, _ = planted()
+    args = {"n_init": 3, "random_state": 0, "tol": 1e-6, "max_iter": 80}
+    several, _ = ends(NMF(3, **args), X)
+    accept = many_wide.Wide.accept
+
+    def doubting(self, value, *rest):  # every step of the second start from the fifth on
+        odd = np.array([n == 1 and len(h) > 4 for n, h in zip(self.numbers, self.history)])
+        accept(self, np.where(odd, np.inf, value), *rest)
+
+    monkeypatch.setattr(many_wide.Wide, "accept", doubting)
+    doubted, _ = ends(NMF(3, **args), X)
+    for r in (0, 2):
+        np.testing.assert_allclose(doubted[r].history, several[r].history, rtol=1e-9)
+    assert len(set(doubted[1].history[4:8])) == 1  # three in a row were taken back
+    np.testing.assert_allclose(doubted[1].history[-1], several[1].history[-1], rtol=1e-6)
+    assert doubted[1].n_iter == len(doubted[1].history) <= 80
+
+
+def gappy(k, **args):
+    return NMF(k, alpha_W=0.1, missing_values=np.nan, **args)
+
+
+def sparse(k, **args):
+    return SparseNMF(k, sparseness_H=0.5, **args)
+
+
+@pytest.mark.parametrize("make", [CNMF, GNMF, gappy, sparse])
+def test_labels_graphs_gaps_and_projections_go_side_by_side_too(make, monkeypatch):
+    X, _, V = planted()
+    if make is gappy:
+        X[::7, ::5] = np.nan
+    y = np.where(np.arange(60) % 3 == 0, V.argmax(axis=1), -1)
+    given = {"y": y} if make is CNMF else {}
+    args = {"n_init": 3, "random_state": 1, "max_iter": 12, "tol": 0}
+    many, _ = ends(make(3, **args), X, **given)
+    monkeypatch.setattr(solving, "solve_many", one_by_one)
+    single, _ = ends(make(3, **args), X, **given)
+    # alone, a start keeps its filling for both half-steps; side by side each has a fresh one
+    rtol = 2e-2 if make is gappy else 1e-9
+    for one, other in zip(many, single, strict=True):
+        assert (np.diff(one.history) <= 0).all()
+        np.testing.assert_allclose(one.history, other.history, rtol=rtol)
+
+
+def test_a_group_is_as_wide_as_memory_allows(monkeypatch):
+    data = as_data(np.ones((1000, 100)))
+    assert many_starts.group_size(data, 10) == many_starts.WIDEST // 10
+    assert many_starts.group_size(data, 1000) == 1
+    monkeypatch.setattr(many_starts, "ROOM", 0)  # 8 arrays of 1100 rows of 5 in the 100,000 of X: 2
+    assert many_starts.group_size(data, 5) == 2
+
+
+def cosines(A, B):
+    """Of the rows of A, each with the row of B that is its own."""
+    A, B = (M / np.linalg.norm(M, axis=1, keepdims=True) for M in (A, B))
+    C = A @ B.T
+    rows, columns = linear_sum_assignment(-C)
+    assert len(set(columns)) == len(A)
+    return C[rows, columns]
+
+
+@pytest.mark.parametrize("kind", [np.asarray, sp.csr_array, as_torch])
+def test_planted_parts_come_back(kind):
+    X, H, _ = planted(n=120)
+    found = consensus(kind(X), 3, n_runs=12, random_state=0)
+    assert cosines(found.parts, H).min() > 0.97
+    assert found.stability.min() > 0.9
+    assert found.pooled.shape == (36, 40)
+    np.testing.assert_allclose(np.linalg.norm(found.pooled, axis=1), 1)
+    np.testing.assert_allclose(found.spectra.sum(axis=1), 1)
+    # in the units of X usages and parts fit it nearly as well as a fit does
+    found = consensus(kind(X), 3, n_runs=6, unit_variance=False, random_state=0)
+    left = np.linalg.norm(X - found.usages @ found.parts)
+    assert left < 1.01 * NMF(3, random_state=0).fit(X).reconstruction_err_
+    shares = found.usages / found.usages.sum(axis=1, keepdims=True)
+    assert (np.diff(shares.sum(axis=0)) <= 0).all()
+
+
+def test_a_part_that_never_comes_back_is_an_outlier():
+    rng = np.random.RandomState(0)
+    pooled = np.repeat(np.eye(3, 20), 10, axis=0) + 0.01 * rng.uniform(size=(30, 20))
+    pooled[4] = rng.uniform(size=20) * (np.arange(20) > 10)
+    pooled[9] = 0
+    density = local_density(unit_rows(pooled), 3)
+    assert set(np.flatnonzero(density >= 0.5)) == {4, 9}
+    d = np.linalg.norm(unit_rows(pooled)[0] - unit_rows(pooled), axis=1)
+    np.testing.assert_allclose(density[0], np.sort(d)[1:4].mean(), atol=1e-6)
+
+
+@pytest.mark.parametrize("make", [CNMF, CF, partial(NMF, beta_loss="kullback-leibler")])
+def test_any_estimator_is_the_base(make):
+    X, H, V = planted(n=50)
+    y = np.where(np.arange(50) % 3 == 0, V.argmax(axis=1), -1) if make is CNMF else None
+    model = make(3, tol=1e-2)
+    found = consensus(X, 3, n_runs=4, estimator=model, y=y, density_threshold=2, random_state=0)
+    assert found.parts.shape == H.shape
+    assert len(found.pooled) == 12
+    assert model.get_params()["random_state"] is None  # it is a copy that is fitted
+
+
+def test_the_clustergram_has_a_square_for_each_group():
+    X, _, _ = planted()
+    found = consensus(X, 3, n_runs=6, random_state=0)
+    ax = plot.clustergram(found)
+    kept = int((found.groups >= 0).sum())
+    assert ax.images[0].get_array().shape == (kept, kept)
+    assert len(ax.get_yticklabels()) == 3
+    plt.close(ax.figure)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"k": 0}, "k must be a whole number"),
+        ({"n_runs": 1}, "n_runs must be"),
+        ({"density_threshold": 3}, "density_threshold must be"),
+        ({"neighborhood": 0}, "neighborhood must be"),
+        ({"density_threshold": 1e-9}, "raise it"),
+    ],
+)
+def test_bad_input_is_answered(given, words):
+    X, _, _ = planted(n=30)
+    with pytest.raises(ValueError, match=words):
+        consensus(X, **{"k": 3, "n_runs": 3, "random_state": 0, **given})
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_planted_number_is_found(seed):
+    X, _, _ = planted(noise=0.2, seed=seed)
+    found = choose_k(X, [5, 4, 3, 2, 1], n_splits=3, n_runs=2, random_state=0)
+    assert found.numbers.tolist() == [1, 2, 3, 4, 5]
+    assert found.k == 3
+    assert found.stability[2] > 0.95
+    assert np.isnan(found.stability[0])
+    lines = found.table().splitlines()
+    assert len(lines) == 6
+    assert lines[3].endswith("<-")
+    ax = plot.choice(found)
+    assert ax.lines[-1].get_xdata()[0] == 3
+    plt.close(ax.figure)
+
+
+def test_runs_of_large_data_are_few_and_see_a_sample(monkeypatch):
+    X, _, _ = planted(n=80)
+    seen = []
+    monkeypatch.setattr(rank, "LARGE", 2400)  # of 3200 entries: 60 samples
+
+    def signs(model, X, k, n_runs, rng):
+        seen.append((model.tol, X.shape, k, n_runs))
+        return 1.0, 1.0
+
+    monkeypatch.setattr(rank, "_signs", signs)
+    choose_k(X, [3], random_state=0)
+    choose_k(X, [3], n_runs=4, random_state=0)
+    assert seen == [(3e-3, (60, 40), 3, 5), (1e-3, (80, 40), 3, 4)]
+
+
+def test_the_smallest_number_within_one_standard_error_is_the_answer():
+    errors = np.array([[9.0, 9, 9], [1.0, 3, 2], [1.3, 2.9, 1.7], [4.0, 4, 4]])
+    found = _decide(np.array([2, 4, 6, 8]), errors, np.full((4, 2), np.nan))
+    above = np.array([-0.3, 0.1, 0.3])  # of 4 over 6, whose mean is lowest: 0.03 +- 0.18
+    assert found.k == 4
+    assert found.good == [4, 6]
+    np.testing.assert_allclose(found.excess[1], [above.mean(), above.std(ddof=1) / np.sqrt(3)])
+
+
+def test_cophenetic_correlation_is_one_where_runs_agree_and_less_elsewhere():
+    labels = np.arange(30) % 3
+    assert cophenetic_correlation([labels, (labels + 1) % 3]) == pytest.approx(1)
+    rng = np.random.RandomState(0)
+    assert cophenetic_correlation([rng.randint(3, size=30) for _ in range(4)]) < 0.9
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"numbers": []}, "numbers must be"),
+        ({"numbers": [0, 2]}, "numbers must be"),
+        ({"n_splits": 1}, "n_splits must be"),
+        ({"n_runs": 1}, "n_runs must be 0, or 2"),
+        ({"share": 1.5}, "share must be"),
+        ({"estimator": CF()}, "missing_values"),
+    ],
+)
+def test_bad_choices_are_answered(given, words):
+    with pytest.raises(ValueError, match=words):
+        choose_k(planted(n=20)[0], **{"numbers": [1, 2], **given})
+
+
+def test_the_folder_of_cnmf_comes_back(tmp_path):
+    X, _, _ = planted(n=30)
+    found = consensus(X, 3, n_runs=5, random_state=0)
+    names = [f"gene {j}" for j in range(38)] + ["a\tb", 'say "x"']
+    home = io.write_cnmf(found, tmp_path, "demo", features=names)
+    assert (home / "demo.usages.k_3.dt_0_5.consensus.txt").is_file()
+    with np.load(home / "cnmf_tmp" / "demo.spectra.k_3.merged.df.npz") as file:
+        assert file["index"][:4].tolist() == [
+            *(f"iter0_topic{j}" for j in (1, 2, 3)),
+            "iter1_topic1",
+        ]
+        assert file["columns"].tolist() == names
+    back, samples, features = io.read_cnmf(tmp_path, "demo", 3)
+    assert features == names
+    assert len(samples) == 30
+    for field in ("parts", "usages", "spectra", "stability", "pooled", "density", "groups"):
+        np.testing.assert_allclose(
+            getattr(back, field), getattr(found, field), rtol=1e-8
+        )  # nine digits
+    with pytest.raises(FileExistsError):
+        io.write_cnmf(found, tmp_path, "demo")
+    with pytest.raises(ValueError, match="features must be 40 names"):
+        io.write_cnmf(found, tmp_path, "other", features=["one"])

@@ -1,0 +1,410 @@
+"""The studio: the guard, the desk, attacks, parts, exports, reviews."""
+
+import re
+import shutil
+import threading
+
+import numpy as np
+import pytest
+
+pytest.importorskip("starlette", reason="the studio needs starlette and uvicorn")
+
+from starlette.testclient import TestClient
+
+from partwise.io.samples import Samples
+from partwise.studio.access import MOST_BYTES, Guard
+from partwise.studio.answers import Judge
+from partwise.studio.app import make_app
+from partwise.studio.journal import Journal
+from partwise.studio.project import Project
+from partwise.studio.workspace import Desk
+
+HOST = "127.0.0.1:8000"
+HERE = {"host": HOST, "origin": f"http://{HOST}"}
+NASTY = '<script>alert("x")</script>&<img src=x onerror=alert(1)>'
+
+
+def made(n=60, *, texts=None, ids=None):
+    """Three groups of samples, ten features each."""
+    rng = np.random.default_rng(0)
+    group = np.arange(n) % 3
+    X = rng.uniform(0, 0.2, size=(n, 30))
+    for g in range(3):
+        X[group == g, 10 * g : 10 * g + 10] += rng.uniform(0.5, 1, size=((group == g).sum(), 10))
+    ids = [f"s{i}" for i in range(n)] if ids is None else ids
+    return Samples(X, ids, "table", texts=texts, source="made"), group
+
+
+@pytest.fixture
+def samples():
+    return made()[0]
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory):
+    """A project with codes and a map, so that a start is immediate."""
+    folder = tmp_path_factory.mktemp("studio") / "project"
+    samples = made()[0]
+    desk = Desk(samples, Project(folder, samples), Judge(samples))
+    desk.prepare()
+    desk.close()
+    return folder
+
+
+@pytest.fixture
+def desk(samples, kept, tmp_path):
+    shutil.copytree(kept, tmp_path / "project")
+    desk = Desk(samples, Project(tmp_path / "project", samples), Judge(samples))
+    desk.prepare()
+    yield desk
+    desk.close()
+
+
+@pytest.fixture
+def client(desk):
+    guard = Guard(make_app(desk), {HOST})
+    client = TestClient(guard, base_url=f"http://{HOST}", headers=HERE)
+    client.token = guard.token
+    client.get(f"/?token={guard.token}")
+    return client
+
+
+# the project
+
+
+def test_project_refuses_other_data_and_a_second_studio(samples, tmp_path):
+    first = Project(tmp_path / "p", samples)
+    with pytest.raises(ValueError, match="Another studio"):
+        Project(tmp_path / "p", samples)
+    first.close()
+    other = made(30)[0]
+    with pytest.raises(ValueError, match="other data"):
+        Project(tmp_path / "p", other)
+
+
+# the desk
+
+
+def test_labels_change_the_answer_and_stay(desk, samples):
+    _, group = made()
+    for i in (0, 1, 2, 3, 4, 5):
+        answer = desk.label([i], f"g{group[i]}", window="w")
+    assert answer["classes"] == ["g0", "g1", "g2"]
+    found = np.array([desk.opinion.classes[c] for c in desk.opinion.names])
+    assert (found == np.array([f"g{g}" for g in group])).mean() > 0.95
+    assert desk.opinion.given.sum() == 6
+    assert all(entry["i"] not in range(6) for entry in desk.next(20))
+    assert desk.labels["s4"] == "g1"
+
+
+def test_the_queue_never_asks_twice(desk):
+    seen = set()
+    for _ in range(60):
+        queue = desk.next(3)
+        if not queue:
+            break
+        i = queue[0]["i"]
+        assert i not in seen
+        seen.add(i)
+        if len(seen) % 3:
+            desk.label([i], f"g{i % 3}", window="w")
+        else:
+            desk.skip([i], window="w")
+    assert len(seen) == 60 and not desk.next(3)
+
+
+def test_two_windows_do_not_overwrite_each_other(desk):
+    seen = desk.answer()["version"]
+    desk.label([5], "x", window="one", seen=seen)
+    with pytest.raises(ValueError, match="another window"):
+        desk.label([5], "y", window="two", seen=seen)
+    desk.label([6], "y", window="two", seen=seen)  # another sample is nobody's business
+    assert desk.labels == {"s5": "x", "s6": "y"}
+
+
+def test_many_threads_lose_nothing(desk):
+    def work(k):
+        for i in range(k, 60, 6):
+            desk.label([i], f"g{i % 3}", window=str(k))
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(6)]
+    [t.start() for t in threads]
+    [t.join() for t in threads]
+    assert len(desk.labels) == 60
+    again = Journal(desk.project.journal)
+    assert again.labels == desk.labels
+    again.close()
+
+
+# attacks
+
+
+def test_without_the_token_nothing(desk):
+    guard = Guard(make_app(desk), {HOST})
+    client = TestClient(guard, base_url=f"http://{HOST}", headers=HERE, follow_redirects=False)
+    for path in ("/", "/map", "/static/studio.js", "/api/state", "/api/picture/sample/0"):
+        assert client.get(path).status_code == 403
+    assert client.get("/?token=wrong").status_code == 403
+    assert client.get(f"/api/state?token={guard.token}").status_code == 403
+    assert client.post("/api/label", json={"samples": [0], "label": "x"}).status_code == 403
+    answer = client.get(f"/?token={guard.token}")
+    assert answer.status_code == 303 and answer.headers["location"] == "/"
+    assert "httponly" in answer.headers["set-cookie"].lower()
+    assert "samesite=strict" in answer.headers["set-cookie"].lower()
+    assert guard.token not in answer.headers["set-cookie"]
+    assert client.get("/api/state").status_code == 200
+    assert not desk.labels
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:8000", "127.0.0.1", ""])
+def test_another_host_is_refused(client, host):
+    assert client.get("/api/state", headers={"host": host}).status_code == 421
+
+
+@pytest.mark.parametrize("origin", ["http://evil.example", "null", f"https://{HOST}"])
+def test_another_origin_is_refused(client, origin):
+    words = {"samples": [0], "label": "x"}
+    answer = client.post("/api/label", json=words, headers={"origin": origin})
+    assert answer.status_code == 403
+
+
+def test_a_write_without_an_origin_is_refused(client):
+    del client.headers["origin"]
+    assert client.post("/api/label", json={"samples": [0], "label": "x"}).status_code == 403
+
+
+def test_a_huge_request_is_refused(client, desk):
+    body = b'{"samples":[0],"label":"' + b"x" * 100_000_000 + b'"}'
+    assert client.post("/api/label", content=body).status_code == 413
+    lying = client.post("/api/label", content=(b"x" * 100_000 for _ in range(MOST_BYTES // 50_000)))
+    assert lying.status_code == 400
+    assert client.post("/api/label", json={"samples": [0], "label": "x" * 201}).status_code == 400
+    assert not desk.labels
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/api/picture/sample/../../../../etc/passwd",
+        "/api/picture/sample/%2e%2e%2f%2e%2e%2fetc%2fpasswd",
+        "/static/../journal.py",
+        "/static/%2e%2e%2fjudge.py",
+        "/static/__init__.py",
+        "/api/export/..%2f..%2fetc%2fpasswd",
+        "/api/picture/part/99999",
+        "/api/picture/sample/-1",
+    ],
+)
+def test_no_path_leads_out(client, path):
+    answer = client.get(path)
+    assert answer.status_code == 404 and b"root:" not in answer.content
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        {"samples": [0], "label": ""},
+        {"samples": [0], "label": "a\x00b"},
+        {"samples": [], "label": "x"},
+        {"samples": [60], "label": "x"},
+        {"samples": [-1], "label": "x"},
+        {"samples": ["0"], "label": "x"},
+        {"samples": [True], "label": "x"},
+        {"label": "x"},
+        [],
+    ],
+)
+def test_bad_words_get_a_sentence(client, desk, words):
+    answer = client.post("/api/label", json=words)
+    assert answer.status_code == 400 and answer.json()["error"]
+    assert not desk.labels
+
+
+def test_markup_is_text(tmp_path):
+    texts = [f"{NASTY} number {i}" for i in range(60)]
+    samples = made(texts=texts, ids=[f"{NASTY}{i}" for i in range(60)])[0]
+    desk = Desk(samples, Project(tmp_path / "p", samples), Judge(samples))
+    desk.prepare()
+    guard = Guard(make_app(desk), {HOST})
+    client = TestClient(guard, base_url=f"http://{HOST}", headers=HERE)
+    client.get(f"/?token={guard.token}")
+    answer = client.post("/api/label", json={"samples": [0], "label": NASTY})
+    assert answer.json()["classes"] == [NASTY]
+    assert answer.headers["content-type"].startswith("application/json")
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    page = client.get("/")
+    assert "script-src 'self';" in page.headers["content-security-policy"]
+    assert "unsafe" not in page.headers["content-security-policy"]
+    desk.close()
+
+
+def test_no_script_of_the_page_writes_markup():
+    from importlib import resources
+
+    for file in (resources.files("partwise.studio") / "page").iterdir():
+        text = file.read_text(encoding="utf-8")
+        assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(", text)
+        assert not re.search(r"https?://", text), "the page loads nothing from a network"
+
+
+def test_a_password_in_place_of_the_token(desk):
+    guard = Guard(make_app(desk), {HOST}, password="open sesame")
+    client = TestClient(guard, base_url=f"http://{HOST}", headers=HERE, follow_redirects=False)
+    assert client.get(f"/?token={guard.token}").status_code == 200  # the form
+    assert client.get("/api/state").status_code == 403
+    assert client.post("/login", data={"password": "guess"}).status_code == 401
+    assert client.post("/login", data={"password": "open sesame"}).status_code == 303
+    assert client.get("/api/state").status_code == 200
+
+
+def test_another_host_needs_a_password(samples, tmp_path):
+    from partwise.studio import start
+
+    with pytest.raises(ValueError, match="--password"):
+        start(samples, tmp_path / "p", host="0.0.0.0")
+
+
+def test_others_on_the_network_come_in_by_the_address_that_they_reach(samples, kept, tmp_path):
+    from urllib.request import Request, urlopen
+
+    from partwise.studio import start
+
+    shutil.copytree(kept, tmp_path / "p")
+    with start(samples, tmp_path / "p", host="0.0.0.0", password="open sesame") as studio:
+        port = int(re.search(r":(\d+)/$", studio.url)[1])
+        here = f"http://127.0.0.2:{port}/"  # not among the names that were known at the start
+        assert b"Password" in urlopen(here).read()
+        with pytest.raises(OSError, match="421"):
+            urlopen(Request(here, headers={"Host": f"evil.example:{port}"}))
+
+
+def test_fifty_clients(client, desk):
+    def work(k):
+        for i in range(k, 60, 50):
+            answer = client.post(
+                "/api/label", json={"samples": [i], "label": f"g{i % 3}", "window": str(k)}
+            )
+            assert answer.status_code == 200
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(50)]
+    [t.start() for t in threads]
+    [t.join() for t in threads]
+    assert len(desk.labels) == 60
+
+
+# parts
+
+
+def test_parts_are_named_frozen_merged_split_and_forbidden(desk):
+    _, group = made()
+    for i in range(9):
+        desk.label([i], f"g{group[i]}", window="w")
+    before = desk.judge.components.copy()
+    k = len(before)
+    assert desk.edit_part({"do": "name", "part": 0, "name": " warm  ones "}, window="w")
+    assert desk.parts()["parts"][0]["name"] == "warm ones"
+    desk.edit_part({"do": "freeze", "part": 1}, window="w")
+    desk.edit_part({"do": "split", "part": 2}, window="w")
+    desk.wait()
+    assert len(desk.judge.components) == k + 1 and desk.judge.codes.shape == (60, k + 1)
+    np.testing.assert_array_equal(desk.judge.components[1], before[1])  # to the last bit
+    desk.edit_part({"do": "merge", "part": 3, "with": 4}, window="w")
+    desk.wait()
+    assert len(desk.judge.components) == k
+    users = desk.judge.codes[group == 0].sum(axis=0)
+    part = int(users.argmax())
+    desk.edit_part({"do": "forbid", "part": part, "class": "g0"}, window="w")
+    desk.wait()
+    after = desk.judge.codes[group == 0][:, part].sum()
+    assert after < 0.5 * users[part]
+    found = np.array([desk.opinion.classes[c] for c in desk.opinion.names])
+    assert (found == np.array([f"g{g}" for g in group])).mean() > 0.9  # answers go on
+    # a second start knows all of it: what was said before the codes were new, and the curve
+    folder, samples, history = desk.project.folder, desk.samples, list(desk.judge.history)
+    desk.close()
+    again = Desk(samples, Project(folder, samples), Judge(samples))
+    again.prepare()
+    again.wait()
+    assert again.judge.part_names == {0: "warm ones"} and again.judge.frozen == {1}
+    assert again.judge.wishes.forbidden == {(part, "g0")}
+    assert history and again.judge.history[: len(history) - 1] == history[:-1]
+    again.close()
+
+
+def test_parts_are_left_alone_while_their_numbers_change(desk, monkeypatch):
+    began, go_on = threading.Event(), threading.Event()
+    recode = desk.judge.recode
+
+    def slowly(opinion):
+        began.set()
+        assert go_on.wait(20)
+        recode(opinion)
+
+    monkeypatch.setattr(desk.judge, "recode", slowly)
+    desk.edit_part({"do": "split", "part": 2}, window="w")
+    assert began.wait(20)
+    with pytest.raises(ValueError, match="computed anew"):
+        desk.edit_part({"do": "freeze", "part": 3}, window="w")
+    go_on.set()
+    desk.wait()
+    desk.edit_part({"do": "freeze", "part": 3}, window="w")
+    assert desk.judge.frozen == {3}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        {"do": "melt", "part": 0},
+        {"do": "name", "part": 99, "name": "x"},
+        {"do": "name", "part": 0, "name": ""},
+        {"do": "merge", "part": 0, "with": 0},
+        {"do": "forbid", "part": 0, "class": "nobody"},
+    ],
+)
+def test_wishes_that_make_no_sense(desk, words):
+    with pytest.raises(ValueError):
+        desk.edit_part(words, window="w")
+    assert not desk.journal.acts
+
+
+def test_exports_repeat_the_answer(client, desk, tmp_path):
+    import partwise
+
+    _, group = made()
+    assert client.get("/api/export/model.partwise").status_code == 400  # no answer yet
+    for i in range(9):
+        desk.label([i], f"=g{group[i]}", window="w")
+    desk.wait()
+    labels = client.get("/api/export/labels.csv").text.splitlines()
+    assert labels[0] == "id,label" and labels[1] == "s0,'=g0" and len(labels) == 10
+    rows = client.get("/api/export/assignments.csv").text.splitlines()
+    assert len(rows) == 61 and rows[0] == "id,name,probability,given"
+    path = tmp_path / "m.partwise"
+    path.write_bytes(client.get("/api/export/model.partwise").content)
+    again = partwise.load(path)
+    assert (again.transduction_ == desk.judge.model.transduction_).all()
+    assert "PartsClassifier" in client.get("/api/export/repeat.py").text
+    assert client.get("/api/export/report.html").text.startswith("<!doctype html>")
+    assert set(desk.save_all()["files"]) >= {"labels.csv", "assignments.csv", "model.partwise"}
+
+
+def test_reviews_of_many_samples_are_another_process_and_say_the_same(desk, monkeypatch):
+    from partwise.studio import answers
+
+    for i in range(12):
+        desk.label([i], f"class {i % 3}", window="1")
+    desk.wait()
+    here, weights = desk._review_of, desk.judge.model._state["answer"]["weights"]
+    monkeypatch.setattr(answers, "MANY", 0)
+    monkeypatch.setattr("partwise.studio.workspace.PAUSE", 0.0)
+    desk.judge.history.clear()
+    desk._reviewer.ask()
+    desk.wait()
+    helper = desk.judge._helper
+    assert helper is not None
+    assert desk._review_of.text == here.text and desk._review_of.right == here.right
+    np.testing.assert_allclose(desk.judge.model._state["answer"]["weights"], weights, atol=1e-3)
+    helper.kill()  # the review is then done here, and nothing is lost
+    desk.label([20], "class 2", window="1")
+    desk.wait()
+    assert desk.judge._helper is None and desk._review_of.history[-1].labels == 13
