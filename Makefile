@@ -3,6 +3,7 @@
 #   make demo        learn parts of the digits, print a table, write partwise-demo.html
 #   make test        ruff, mypy and the tests        make test-long   the long tests alone
 #   make test-oldest the tests on the lowest versions that pyproject.toml names
+#   make test-anywhere the tests as other processors, Pythons, threads; build/anywhere/table.md
 #   make bench       quick benchmarks                make bench-full  all of them
 #   make docs        the documentation, in build/docs
 #   make lint        ruff and mypy                   make format      let ruff rewrite the files
@@ -13,6 +14,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
+ANYWHERE_ARGS ?=
 OLDEST ?= .venv-oldest
 
 # Data sets for tests and experiments. `PARTWISE_DATA= make test` runs without them.
@@ -24,14 +26,14 @@ endif
 
 # Threads that wait for work by spinning take the cores from other processes. On a busy machine
 # these two made k-means and scikit-learn's NMF on the digits more than ten times faster.
-demo test test-long test-oldest: export OMP_WAIT_POLICY = passive
-demo test test-long test-oldest: export OPENBLAS_THREAD_TIMEOUT = 4
+demo test test-long test-oldest test-anywhere: export OMP_WAIT_POLICY = passive
+demo test test-long test-oldest test-anywhere: export OPENBLAS_THREAD_TIMEOUT = 4
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-long test-oldest bench bench-full docs lint format clean
+.PHONY: help demo test test-long test-oldest test-anywhere bench bench-full docs lint format clean
 
 help:
-	@sed -n '3,9s/^# *//p' Makefile
+	@sed -n '3,10s/^# *//p' Makefile
 
 demo: .venv/.core
 	@$(BIN)/partwise demo --force
@@ -44,6 +46,10 @@ test-long: .venv/.test
 
 test-oldest: $(OLDEST)/.test
 	$(OLDEST)/bin/python -m pytest -n 2 -m "not long" $(PYTEST_ARGS)
+
+# ANYWHERE_ARGS="--only haswell,core" runs some rows of the table, --list names them.
+test-anywhere: .venv/.test $(OLDEST)/.test
+	$(BIN)/python tests/anywhere.py $(ANYWHERE_ARGS) $(PYTEST_ARGS)
 
 bench: .venv/.test
 	$(BIN)/python -m benchmarks.run $(BENCH_ARGS)

@@ -1,9 +1,52 @@
 """Fixtures that bring data. Sets that are not on this machine skip their tests, with a reason."""
 
+import re
+import sys
+from unittest.mock import MagicMock
+
 import numpy as np
 import pytest
 
 from partwise.io import datasets
+
+
+def _without_hypothesis():
+    """Names of hypothesis with which its tests skip, and the others of their files run."""
+
+    def given(*_, **__):
+        @pytest.mark.skip(reason="hypothesis is not installed")
+        def test():
+            pass
+
+        return lambda _: test
+
+    def same(*_, **__):
+        return lambda test: test
+
+    stand_in = MagicMock(given=given, settings=same, example=same)
+    for name in ("", ".strategies", ".extra", ".extra.numpy"):
+        sys.modules[f"hypothesis{name}"] = stand_in
+
+
+try:
+    import hypothesis  # noqa: F401
+except ImportError:
+    _without_hypothesis()
+
+
+#: What the command and its page read and draw with. The engine goes without, and so do its tests.
+COMMAND = {"jinja2", "matplotlib", "pandas", "PIL", "plotly", "rich", "typer"}
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector):
+    """A file of tests that imports what is not installed skips, and says what."""
+    report = yield
+    absent = re.search(r"No module named '(\w+)", str(report.longrepr)) if report.failed else None
+    if absent and absent[1] in COMMAND:
+        report.outcome = "skipped"
+        report.longrepr = (str(collector.path), 1, f"Skipped: {absent[1]} is not installed")
+    return report
 
 
 @pytest.fixture(scope="session")

@@ -90,6 +90,17 @@ def test_digits_by_their_similarities_alone():
     assert (model.labels_ == y).mean() > 0.85
 
 
+def test_the_gain_of_a_step_below_the_root_of_eps_is_seen():
+    """A gain of size (step)² drowns in the difference of two values, and the step is not taken."""
+    a, b = 2.0, -3.0  # x³ + 2x - 3 = 0 at 1, curvature 5 there
+    for step in (1e-3, 1e-6, 1e-9, 1e-12):
+        for old in (1 + step, 1 - step):
+            # third derivative 6; old itself is rounded to eps
+            exact, slack = 2.5 * step**2, 2 * step + 4 * np.finfo(float).eps / step
+            assert symmetric_sweep._gain(a, b, old, 1.0) == pytest.approx(exact, rel=slack)
+    assert symmetric_sweep._gain(a, 3.0, 0.5, 0.0) == symmetric_sweep._quartic(a, 3.0, 0.5)
+
+
 @pytest.mark.parametrize(
     "bad, message",
     [

@@ -23,7 +23,7 @@ from partwise.model.losses import Beta, Frobenius, KullbackLeibler
 from partwise.model.maps import SharedRows
 from partwise.model.subproblems import Divergence, Quadratic
 from partwise.model.terms import Linear, Ridge
-from partwise.solvers import init, loop
+from partwise.solvers import init, loop, many_wide
 from partwise.solvers.codes import solve_codes
 from partwise.solvers.loop import Settings, alternate
 from partwise.solvers.steps import STEPS, hals, make_step, mu, nesterov, newton
@@ -1072,8 +1072,35 @@ def test_loop_undoes_a_step_that_rises(rng):
     settings = Settings(max_iter=40, tol=0.0)
     start = model.value(Z, U)
     result = alternate(model, Z, U, lambda sub, A: 10 * A, settings)
-    assert (np.diff([start, *result.history]) <= 0).all()
+    assert (np.diff(result.history) <= 0).all()
+    # the start is summed by itself, the history shifted to its exact end: sums of X.size terms
+    assert result.history[0] <= start + model.data.X.size * model.eps * model.size
     assert result.history[-1] == pytest.approx(model.value(result.Z, result.U), rel=1e-12)
+
+
+def test_a_history_that_is_shifted_or_joined_never_rises(rng):
+    """``value + (exact - value)`` is a last bit below exact as often as above it."""
+    below = 0
+    for value, exact in rng.uniform(0.1, 1.0, (200, 2)):
+        below += value + (exact - value) < exact
+        history = loop.shifted([value * 1.5, value, value], exact - value, exact)
+        assert (np.diff([*history, exact]) <= 0).all()
+        assert (np.diff(loop.joined([1.5 * value, value], [np.nextafter(value, 1)])) <= 0).all()
+    assert below > 0
+
+
+def test_starts_side_by_side_are_shifted_so_that_none_rises(rng):
+    model = FactorModel(DenseData(rng.random((12, 8))), Frobenius())
+    runs = many_wide.Wide(model, Settings(max_iter=9, tol=0.0))
+    runs.begin([(*factors(rng, 12, 8, K), hals) for _ in range(40)], 0)
+    for _ in range(3):
+        runs.advance(look=False)
+    for r in range(40):
+        # added up, a perfect fit's value can be off by more than all of it
+        runs.value[r] *= 3 + rng.random()
+        runs.history[r].append(float(runs.value[r]))
+        runs.sum_again(r)
+        assert (np.diff([*runs.history[r], runs.value[r]]) <= 0).all()
 
 
 @pytest.mark.parametrize("estimator", ["NMF", "GNMF", "CDNMF"])

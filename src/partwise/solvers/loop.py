@@ -386,7 +386,22 @@ def anchor(model: Any, state: State) -> None:
     those of the first, large ones may be larger than what is left.
     """
     exact = model.exact_value(state.x["V"], state.x["U"], state.value)
-    shift = exact - state.value
-    state.history[:] = [max(value + shift, exact) for value in state.history]  # a sum rounds
+    state.history[:] = shifted(state.history, exact - state.value, exact)
     least = model.least * model.size
     state.value, state.anchor = exact, exact if exact > least else 0.0
+
+
+def shifted(history: list[float], shift: float, least: float) -> list[float]:
+    """A history that never rises, higher by ``shift`` and nowhere below ``least``, what follows it.
+
+    The sum with ``shift`` rounds: an entry could come to lie a last bit below ``least``.
+    """
+    return [max(value + shift, least) for value in history]
+
+
+def joined(history: list[float], later: list[float]) -> list[float]:
+    """The histories of two loops, of which the second began where the first ended.
+
+    Each took the objective there for itself, so ``later`` may begin some last bits above that end.
+    """
+    return [*shifted(history, 0.0, later[0]), *later] if later else history

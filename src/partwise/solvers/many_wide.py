@@ -21,7 +21,16 @@ from partwise.backends.numeric import Array, threads_for
 from partwise.model.factor_model import FactorModel
 from partwise.model.kkt import misfit
 from partwise.model.losses import Frobenius
-from partwise.solvers.loop import LOOK_BACK, PLAIN, SAFE, Settings, Solution, alternate
+from partwise.solvers.loop import (
+    LOOK_BACK,
+    PLAIN,
+    SAFE,
+    Settings,
+    Solution,
+    alternate,
+    joined,
+    shifted,
+)
 from partwise.solvers.steps import Step, hals, mu
 
 #: A start: its factors, and the step that moves them.
@@ -254,8 +263,7 @@ class Wide:
     def sum_again(self, r: int) -> None:
         """The objective from the factors, not added up from decreases; see `loop.anchor`."""
         exact = self.model.exact_value(*self.point(r))
-        shift = exact - self.value[r]
-        self.history[r][:] = [value + shift for value in self.history[r]]
+        self.history[r][:] = shifted(self.history[r], exact - self.value[r], exact)
         least = self.model.least * self.model.size
         self.value[r], self.anchor[r] = exact, exact if exact > least else 0.0
 
@@ -315,7 +323,7 @@ class Wide:
         for r in np.flatnonzero(lost & ~late).tolist():
             left = replace(self.settings, max_iter=most - len(self.history[r]))
             solution = alternate(self.model, *self.point(r), hals, left)
-            solution.history = [*self.history[r], *solution.history]
+            solution.history = joined(self.history[r], solution.history)
             solution.n_iter = len(solution.history)
             self.ended[int(self.numbers[r])] = solution
         self.drop(late | lost)

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from partwise.backends.numeric import Array, dot64
 from partwise.model.kkt import kkt_residual, misfit
 from partwise.model.subproblems import Quadratic
-from partwise.solvers.loop import LOOK_BACK, Solution
+from partwise.solvers.loop import LOOK_BACK, Solution, shifted
 
 #: ½‖S - VVᵀ‖² over ½‖S‖² below which a fit counts as perfect: the sums have no more digits.
 LEAST = 1e-12
@@ -80,8 +80,8 @@ def descend(
     if not found.status:
         found.status = f"stopped at max_iter={max_iter}, above tol={tol:g}"
     # added up from the falls, which are exact; it ends at the value itself
-    shift = model.value(V) - value
-    found.history = [max(value + shift, 0.0) for value in found.history]
+    exact = model.value(V)
+    found.history = shifted(found.history, exact - value, exact)
     return found
 
 

@@ -1,0 +1,260 @@
+"""The suite on many kinds of machine: ``make test-anywhere`` writes build/anywhere/table.md.
+
+A row is one environment: the kernels of another processor (OpenBLAS and numba can be told which), a
+newer Python with the newest of everything, the lowest versions, no optional package, no data, other
+numbers of threads. Where another processor or number of threads is all that differs, only the files
+of ``NUMBERS`` run; ``--whole`` runs all everywhere. ``--only haswell,core`` runs some rows.
+
+It is also the pytest plugin that counts (``-p anywhere``), and a pool of processes over test files,
+so that it needs neither pytest-xdist nor pytest-timeout.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+import tomllib
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+BUILD = ROOT / "build" / "anywhere"
+#: Where the plugin leaves its counts, and which share of a file it runs ("2/8").
+COUNTS, SHARE = "ANYWHERE_COUNTS", "ANYWHERE_SHARE"
+#: The files whose numbers depend on the processor and on the number of threads.
+NUMBERS = (
+    "backends", "choose", "concepts", "consensus", "convergence", "cupy", "curvature",
+    "dask_chunks", "disk", "engine", "estimator_checks", "every_backend", "gaps", "graph",
+    "known_parts", "labels_in_methods", "limits", "links", "methods", "minibatch",
+    "new_samples", "nmf", "parts_classifier", "probabilities", "properties", "reference",
+    "robust", "semi_nmf", "sparse_nmf_ntf", "sym_nmf", "terms",
+)  # fmt: skip
+#: Files that take longest: in how many shares they run where there are processors for them.
+SHARES = {"estimator_checks": 8, "engine": 6, "nmf": 6, "sklearn_suite": 2, "methods": 4,
+          "backends": 3, "every_backend": 3, "graph": 3, "consensus": 3, "commands": 3,
+          "convergence": 2, "reference": 2, "experiments_runner": 2}  # fmt: skip
+OUTCOMES = ("passed", "failed", "error", "skipped", "xfailed", "xpassed")
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One row: what differs from this machine."""
+
+    name: str
+    env: dict[str, str] = field(default_factory=dict)
+    python: str = sys.executable
+    whole: bool = False
+
+
+# -- the environments -----------------------------------------------------------------------------
+
+
+def threads(n: int) -> dict[str, str]:
+    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
+    return dict.fromkeys(names, str(n))
+
+
+def kinds(install: bool) -> list[Kind]:
+    """All rows that this machine can run; with ``install``, environments are made for them."""
+    found = [Kind("here", whole=True), Kind("no-data", {"PARTWISE_DATA": ""}, whole=True)]
+    found += [
+        Kind(name.lower(), {"OPENBLAS_CORETYPE": name})
+        for name in ("Nehalem", "Haswell", "Zen", "SkylakeX")
+    ]
+    # most desktops: fused multiply-add, no AVX-512; and a processor of which nothing is known
+    found += [
+        Kind("haswell-numba", {"OPENBLAS_CORETYPE": "Haswell", "NUMBA_CPU_NAME": "haswell"}),
+        Kind("generic-numba", {"OPENBLAS_CORETYPE": "Haswell", "NUMBA_CPU_NAME": "generic"}),
+    ]
+    found += [Kind(f"threads-{n}", threads(n)) for n in (1, 2, 16)]
+    oldest = ROOT / os.environ.get("OLDEST", ".venv-oldest") / "bin" / "python"
+    if oldest.exists():  # `make test-anywhere` makes it
+        found.append(Kind("oldest", python=str(oldest), whole=True))
+    if install:
+        found.append(Kind("core", python=environment("core", sys.executable, CORE), whole=True))
+        for name, path in newer_pythons().items():
+            found.append(Kind(name, python=environment(name, path, ALL), whole=True))
+    return found
+
+
+def newer_pythons() -> dict[str, str]:
+    """Interpreters newer than 3.11, on the path or of pyenv."""
+    found = {}
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+    for minor in range(12, 20):
+        name = f"python3.{minor}"
+        paths = [shutil.which(name), *map(str, sorted(pyenv.glob(f"3.{minor}.*/bin/{name}")))]
+        works = [
+            p for p in paths if p and subprocess.run([p, "-c", ""], check=False).returncode == 0
+        ]
+        if works:
+            found[name] = works[0]
+    return found
+
+
+#: Extras of an environment, and what the tests themselves need at least.
+CORE: tuple[str, ...] = ()
+ALL = ("graph", "tensor", "cells", "parquet", "dask", "studio", "test")
+TOOLS = ("pytest>=8.3", "pytest-timeout>=2.3", "hypothesis>=6.120")
+
+
+def environment(name: str, python: str, extras: tuple[str, ...]) -> str:
+    """The interpreter of an environment with these extras, newest versions; made where missing."""
+    folder = BUILD / name
+    own = folder / "bin" / "python"
+    if not (folder / "made").exists():
+        print(f"making {folder}", flush=True)
+        project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+        needs = [*project["dependencies"], *TOOLS]
+        for extra in extras:
+            needs += project["optional-dependencies"][extra]
+        needs = [need for need in needs if not need.startswith("partwise")]
+        subprocess.run([python, "-m", "venv", folder], check=True)
+        subprocess.run([own, "-m", "pip", "-qq", "install", *needs], check=True)
+        (folder / "made").touch()
+    return str(own)
+
+
+# -- running --------------------------------------------------------------------------------------
+
+
+def pieces(kind: Kind, files: list[str], jobs: int, whole: bool) -> list[tuple[str, str]]:
+    """Test files, and the share of each that one process runs; the longest first."""
+    names = [path.stem.removeprefix("test_") for path in sorted((ROOT / "tests").glob("test_*.py"))]
+    if files:
+        names = [name for name in names if name in files]
+    elif not (whole or kind.whole):
+        names = [name for name in names if name in NUMBERS]
+    found = []
+    for name in sorted(names, key=lambda name: (-SHARES.get(name, 0), name)):
+        n = SHARES.get(name, 1) if jobs > 4 else 1
+        found += [(f"tests/test_{name}.py", f"{i}/{n}") for i in range(n)]
+    if not files and (whole or kind.whole):
+        found.append(("src", "0/1"))
+    return found
+
+
+def run(kind: Kind, piece: tuple[str, str], folder: Path, extra: list[str]) -> dict[str, Any]:
+    """One file, or a share of it, in a process of its own."""
+    path, share = piece
+    counts = folder / f"{Path(path).stem}-{share.replace('/', '-')}.json"
+    log = counts.with_suffix(".log")
+    env = {**os.environ, **kind.env, COUNTS: str(counts), SHARE: share}
+    env["PYTHONPATH"] = os.pathsep.join([str(ROOT / "src"), str(ROOT / "tests")])
+    command = [kind.python, "-m", "pytest", "-q", "-p", "anywhere", "-p", "no:cacheprovider"]
+    with log.open("w") as out:
+        code = subprocess.run(
+            [*command, "-m", "not long", *extra, path],
+            cwd=ROOT, env=env, stdout=out, stderr=subprocess.STDOUT, check=False,
+        ).returncode  # fmt: skip
+    try:
+        return json.loads(counts.read_text())
+    except FileNotFoundError:  # a crash, or no test was collected
+        none = code == 5
+        bad = [] if none else [f"{path} {share} ended with {code}: see {log}"]
+        return {"counts": {} if none else {"error": 1}, "bad": bad, "skips": {}}
+
+
+def run_kind(kind: Kind, options: argparse.Namespace) -> dict[str, Any]:
+    """All pieces of a row, and their sum."""
+    folder = BUILD / "runs" / kind.name
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    begun, total, bad, skips = time.monotonic(), Counter(), [], Counter()
+    todo = pieces(kind, options.files, options.jobs, options.whole)
+    with ThreadPoolExecutor(options.jobs) as pool:
+        for one in pool.map(lambda piece: run(kind, piece, folder, options.pytest), todo):
+            total.update(one["counts"])
+            skips.update(one["skips"])
+            bad += one["bad"]
+    seconds = time.monotonic() - begun
+    return {"kind": kind.name, "files": len({path for path, _ in todo}), "seconds": round(seconds),
+            "counts": dict(total), "bad": bad, "skips": dict(skips)}  # fmt: skip
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    head = ("environment", "files", *OUTCOMES, "seconds")
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    for row in rows:
+        counts = [str(row["counts"].get(name, 0)) for name in OUTCOMES]
+        cells = (row["kind"], str(row["files"]), *counts, str(row["seconds"]))
+        lines.append("| " + " | ".join(cells) + " |")
+    for row in rows:
+        lines += ["", *(f"{row['kind']}: {what}" for what in row["bad"])] if row["bad"] else []
+    return "\n".join(lines) + "\n"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--only", default="", help="rows, with commas between; default: all")
+    parser.add_argument("--files", default="", help="test files, as nmf,engine; default: by row")
+    parser.add_argument("--whole", action="store_true", help="all files in every row")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    parser.add_argument("--no-install", action="store_true", help="make no environments")
+    parser.add_argument("--list", action="store_true", help="name the rows, run nothing")
+    options, options.pytest = parser.parse_known_args()
+    options.files = [name for name in options.files.split(",") if name]
+    only = [name for name in options.only.split(",") if name]
+    rows = kinds(install=not (options.no_install or options.list))
+    if options.list:
+        print("\n".join(kind.name for kind in rows))
+        return 0
+    unknown = set(only) - {kind.name for kind in rows}
+    if unknown:
+        parser.error(f"no such row here: {', '.join(sorted(unknown))}; --list names them")
+    found = []
+    for kind in rows:
+        if not only or kind.name in only:
+            found.append(run_kind(kind, options))
+            BUILD.mkdir(parents=True, exist_ok=True)
+            (BUILD / "table.md").write_text(table(found), encoding="utf-8")
+            (BUILD / "table.json").write_text(json.dumps(found, indent=1), encoding="utf-8")
+            print(table(found[-1:]).split("\n", 2)[2], end="", flush=True)
+    print("\n" + table(found))
+    return int(any(row["bad"] for row in found))
+
+
+# -- the plugin -----------------------------------------------------------------------------------
+
+
+def pytest_addoption(parser: Any) -> None:
+    if importlib.util.find_spec("pytest_timeout") is None:  # else pyproject.toml's line is unknown
+        parser.addini("timeout", "seconds for a test; not kept, pytest-timeout is not installed")
+
+
+def pytest_configure(config: Any) -> None:
+    if importlib.util.find_spec("pytest_timeout") is None:
+        config.addinivalue_line("markers", "timeout: seconds; not kept")
+
+
+def pytest_collection_modifyitems(config: Any, items: list[Any]) -> None:
+    i, n = map(int, os.environ.get(SHARE, "0/1").split("/"))
+    first, last = len(items) * i // n, len(items) * (i + 1) // n
+    config.hook.pytest_deselected(items=items[:first] + items[last:])
+    items[:] = items[first:last]
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    stats = terminalreporter.stats
+    counts = {name: len(stats[name]) for name in OUTCOMES if stats.get(name)}
+    bad = [report.nodeid for name in ("failed", "error") for report in stats.get(name, ())]
+    bad += [f"{report.nodeid} passed unexpectedly" for report in stats.get("xpassed", ())]
+    skips = Counter(str(report.longrepr[-1]) for report in stats.get("skipped", ()))
+    where = os.environ.get(COUNTS)
+    if where:
+        Path(where).write_text(json.dumps({"counts": counts, "bad": bad, "skips": dict(skips)}))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
