@@ -1471,3 +1471,57 @@ def damped_newton(X, Z, B, cost, ridge, sweeps, hold=0.01):
         move = new - z
         out[i] = z + move / (1 + np.sqrt(move @ H @ move / x.sum()))
     return out
+
+
+# --------------------------------------------------------------------------------------------
+# Names and how sure they are
+# --------------------------------------------------------------------------------------------
+
+
+def expected_calibration_error(p, y, bins=10):
+    """Σ over bins of confidence of (share of samples) |share of right ones - mean confidence|."""
+    sure, right, total = p.max(axis=1), p.argmax(axis=1) == y, 0.0
+    for b in range(bins):
+        inside = (sure > b / bins) & (sure <= (b + 1) / bins)
+        if inside.any():
+            total += inside.mean() * abs(right[inside].mean() - sure[inside].mean())
+    return total
+
+
+def log_loss(p, y):
+    """Mean of -log p of the right class."""
+    return -np.mean([np.log(row[c]) for row, c in zip(p, y)])
+
+
+def gaussian_classes(Z, M, S, shrink):
+    """log N(z; m_c, (1-g) S + g tr(S)/d I) for each row z and class c, up to a constant."""
+    d = len(S)
+    inverse = np.linalg.inv((1 - shrink) * S + shrink * np.trace(S) / d * np.eye(d))
+    return np.array([[-0.5 * (z - m) @ inverse @ (z - m) for m in M] for z in Z])
+
+
+def em_of_gaussian_classes(Z, labelled, y, P, rounds, shrink):
+    """Scores of the samples after each round of EM in which labelled ones stay with their class."""
+    P, scores = np.array(P, dtype=np.float64), []
+    for _ in range(rounds):
+        for i, c in zip(labelled, y):
+            P[i] = np.eye(P.shape[1])[c]
+        M = np.array([sum(p * z for p, z in zip(mine, Z)) / mine.sum() for mine in P.T])
+        S = sum(
+            P[i, c] * np.outer(Z[i] - M[c], Z[i] - M[c])
+            for i in range(len(Z))
+            for c in range(len(M))
+        ) / len(Z)
+        found = gaussian_classes(Z, M, S, shrink)
+        scores.append(found)
+        P = np.exp(found - found.max(axis=1, keepdims=True))
+        P /= P.sum(axis=1, keepdims=True)
+    return scores
+
+
+def even_masses(G, y, c):
+    """Shares of classes in what reaches each sample, after every class got the same mass in all."""
+    H = np.array([[g[y == j].mean() for j in range(c)] for g in G])
+    H = H / H.sum(axis=1, keepdims=True)
+    H = H / H.sum(axis=0, keepdims=True)
+    return H / H.sum(axis=1, keepdims=True)

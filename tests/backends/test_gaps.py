@@ -434,3 +434,16 @@ def test_the_default_start_with_gaps_is_random():
         for init in (None, "random")
     )
     assert np.array_equal(usual.components_, chance.components_)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("solver", ["auto", "mu"])
+def test_a_feature_that_no_sample_saw_has_a_zero_in_every_part(loss, solver):
+    """docs/guide/missing.rst: nothing says what it is, whatever the start had there."""
+    X = q.X + 0.1
+    X[:, [0, 3]] = np.nan
+    custom = start() | {"H": np.full((q.k, X.shape[1]), 0.5) + 0.1 * np.arange(q.k)[:, None]}
+    for init, begin in (("random", {}), ("custom", custom)):
+        model = nmf(loss, solver=solver, init=init, random_state=0).fit(X, **begin)
+        assert (model.components_[:, [0, 3]] == 0).all()
+        assert (np.delete(model.components_, [0, 3], axis=1).max(axis=0) > 0).all()

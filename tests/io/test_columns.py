@@ -128,3 +128,52 @@ def test_a_running_number_and_a_nearly_empty_column_are_left_out(tmp_path):
     assert samples.feature_names == ["a"]
     done = {name: what for name, _, what in samples.columns}
     assert done["line"] == "numbers the rows" and done["b"] == "empty in 75% of the rows"
+
+
+# -- missing values, as --missing says -------------------------------------------------------------
+
+
+def gappy_table(path, gaps, n=12):
+    lines = ["id,a,b,kind"]
+    for i in range(n):
+        lines.append(f"s{i},{'' if i in gaps else i + 1},{n - i},{'xy'[i % 2]}")
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def test_rows_with_gaps_take_their_ids_and_labels_along(tmp_path):
+    path = gappy_table(tmp_path / "t.csv", {1, 6})
+    kept = [i for i in range(12) if i not in (1, 6)]
+    samples = read_samples(path, label_column="kind", missing="drop", scale="none")
+    assert samples.ids == [f"s{i}" for i in kept]
+    assert samples.y.tolist() == ["xy"[i % 2] for i in kept]
+    assert samples.X.tolist() == [[i + 1.0, 12.0 - i] for i in kept]
+    assert "2 rows with missing values were left out." in samples.notes
+    with pytest.raises(ValueError, match="2 values are missing, the first in column 'a' of row 1"):
+        read_samples(path, label_column="kind", missing="error")
+    with pytest.raises(ValueError, match="every row has a missing value"):
+        each = "".join(f"{i},\n,{i}\n" for i in range(6))  # every row lacks one of the two
+        (tmp_path / "all.csv").write_text("a,b\n" + each)
+        read_samples(tmp_path / "all.csv", missing="drop")
+
+
+@pytest.mark.parametrize("how", ["median", "mean", "drop"])
+def test_new_samples_are_filled_as_those_of_the_model_were(tmp_path, how):
+    path = gappy_table(tmp_path / "t.csv", {0, 1})  # 3 to 12 are there
+    (tmp_path / "t.csv").write_text(path.read_text().replace("s11,12", "s11,100"))
+    known = np.array([*range(3, 12), 100.0])
+    first = read_samples(path, exclude=["kind"], missing=how, scale="none")
+    filled = {"median": np.median(known), "mean": known.mean()}.get(how)
+    new = gappy_table(tmp_path / "new.csv", {4})
+    again = read_samples(new, recipe=first.recipe)
+    if how == "drop":
+        assert again.n_samples == 11 and "s4" not in again.ids
+    else:
+        assert first.X[:2, 0].tolist() == [filled] * 2
+        assert again.X[4, 0] == filled
+        assert f"their column's {how}" in str(again.notes)
+    other = {"median": "mean", "mean": "median", "drop": "median"}[how]
+    told = read_samples(new, recipe=first.recipe, missing=other)
+    used = filled if filled is not None else np.median(known)
+    assert told.X[4, 0] == used  # what the model knows, whatever was typed; and the note says so
+    assert f"their column's {how if how != 'drop' else 'median'}" in str(told.notes)

@@ -534,6 +534,21 @@ def test_keep_share_keeps_at_least_one_a_class():
         keep_share(y, 0)
 
 
+def test_keep_share_is_the_nearest_number():
+    """Of three labels 0.9 is 2.7, so three; of ten 0.24 is two."""
+    y = np.array(["a"] * 3 + ["b"] * 10, dtype=object)
+    assert (keep_share(y, 0.9) == "a").sum() == 3
+    assert (keep_share(y, 0.24) == "b").sum() == 2
+    assert (keep_share(y, 0.26) == "b").sum() == 3
+
+
+def test_a_whole_name_is_meant_before_one_without_suffix(tmp_path):
+    """one.tar is a file, and what is left of one.tar.gz without its last suffix."""
+    ids = ["a/one.tar.gz", "b/one.tar", "c/two.txt"]
+    text = "id,label\none.tar,x\none.tar.gz,y\ntwo,z\n"
+    assert read_labels(table(tmp_path, text), ids).tolist() == ["y", "x", "z"]
+
+
 def test_samples_check_themselves():
     with pytest.raises(ValueError, match="ids has 1 entries"):
         Samples(np.ones((2, 2)), ["a"], "table")

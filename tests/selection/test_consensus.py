@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from matplotlib import pyplot as plt
-from scipy.optimize import linear_sum_assignment
+from scipy.optimize import linear_sum_assignment, nnls
 
 from partwise import CF, CNMF, GNMF, NMF, SparseNMF, choose_k, consensus, fitting, io, plot
 from partwise.backends import as_data
@@ -16,7 +16,7 @@ from partwise.fitting.progress import Progress
 from partwise.model.kkt import kkt_residual
 from partwise.model.subproblems import Quadratic
 from partwise.selection import rank
-from partwise.selection.consensus import local_density, unit_rows
+from partwise.selection.consensus import local_density, over_deviation, unit_rows
 from partwise.selection.rank import _decide, cophenetic_correlation
 from partwise.solvers import many_starts, many_wide
 from partwise.solvers.loop import alternate
@@ -198,6 +198,31 @@ def test_a_part_that_never_comes_back_is_an_outlier():
     assert set(np.flatnonzero(density >= 0.5)) == {4, 9}
     d = np.linalg.norm(unit_rows(pooled)[0] - unit_rows(pooled), axis=1)
     np.testing.assert_allclose(density[0], np.sort(d)[1:4].mean(), atol=1e-6)
+
+
+def test_spectra_are_medians_of_their_groups_and_parts_fit_their_usages():
+    """One run of many went elsewhere: the median does not follow it, a mean would."""
+    X, _, _ = planted()
+    found = consensus(X, 3, n_runs=8, density_threshold=2, random_state=0)
+    for j in range(3):
+        middle = np.median(found.pooled[found.groups == j], axis=0)
+        np.testing.assert_allclose(found.spectra[j], middle / middle.sum(), rtol=1e-12)
+        assert np.abs(found.pooled[found.groups == j].mean(axis=0) - middle).max() > 1e-6
+    seen = X / X.std(axis=0)
+    for x, usage in zip(seen[:10], found.usages):
+        np.testing.assert_allclose(usage, nnls(found.spectra.T, x)[0], rtol=1e-2, atol=1e-3)
+
+
+@pytest.mark.parametrize("kind", [np.asarray, sp.csr_array, as_torch])
+@pytest.mark.parametrize("offset", [0.0, 10.0])
+def test_features_are_divided_by_their_deviation(kind, offset):
+    rng = np.random.default_rng(0)
+    X = rng.random((50, 6)) * [1, 10, 0.1, 1, 1, 1] + offset
+    X[:, 4], X[:, 5] = 3.0, 0.0  # constant ones stay as they are
+    found = over_deviation(kind(X))
+    found = found.toarray() if sp.issparse(found) else np.asarray(found)
+    np.testing.assert_allclose(found[:, :4], X[:, :4] / X[:, :4].std(axis=0), rtol=1e-9)
+    np.testing.assert_array_equal(found[:, 4:], X[:, 4:])
 
 
 @pytest.mark.parametrize("make", [CNMF, CF, partial(NMF, beta_loss="kullback-leibler")])

@@ -61,6 +61,76 @@ def test_a_damaged_journal_names_its_line(tmp_path):
         Journal(tmp_path / "j")
 
 
+def test_every_act_is_on_the_disk_before_it_is_acknowledged(tmp_path, monkeypatch):
+    """flush hands a line to the system; fsync, after it, to the disk."""
+    import os
+
+    journal, seen = Journal(tmp_path / "j"), []
+    real = os.fsync
+
+    def fsync(number):
+        assert number == journal._file.fileno()
+        seen.append((tmp_path / "j").read_bytes())  # what another process, or a restart, would see
+        real(number)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    journal.set({"a": "x"}, window="1")
+    journal.skip(["b"], window="1")
+    journal.edit_part({"part": 0, "keep": True}, window="1")
+    journal.undo("1")
+    assert [lines.count(b"\n") for lines in seen] == [1, 2, 3, 4]
+    journal.close()
+
+
+def test_undo_goes_back_act_by_act_over_what_others_did(tmp_path):
+    journal = Journal(tmp_path / "j")
+    journal.set({"a": "x"}, window="1")
+    journal.set({"a": "y", "b": "y"}, window="1")
+    journal.edit_part({"part": 0}, window="1")  # no label: undo does not stop at it
+    journal.set({"c": "z"}, window="2")
+    assert journal.undo("1").undoes == 2
+    assert journal.labels == {"a": "x", "c": "z"}
+    assert journal.undo("1").undoes == 1
+    assert journal.labels == {"c": "z"}
+    assert journal.undo("1") is None and journal.labels == {"c": "z"}
+    journal.close()
+    again = Journal(tmp_path / "j")  # and a journal that was opened again knows what was undone
+    assert again.undo("1") is None and again.labels == {"c": "z"}
+    assert again.undo("2").undoes == 4 and again.labels == {}
+    assert again.acts[2].part == {"part": 0}
+    again.close()
+
+
+def test_undo_of_a_skip_and_of_an_act_whose_labels_others_changed(tmp_path):
+    journal = Journal(tmp_path / "j")
+    journal.skip(["a", "b"], window="1")
+    journal.set({"c": "x"}, window="1")
+    journal.set({"c": "y"}, window="2")
+    assert journal.undo("1").labels == {}  # nothing of it is left to undo, and that is remembered
+    assert journal.labels == {"c": "y"}
+    assert journal.undo("1").skipped == ("a", "b") and journal.skipped == set()
+    journal.close()
+    again = Journal(tmp_path / "j")
+    assert again.skipped == set() and again.labels == {"c": "y"} and again.undo("1") is None
+    again.close()
+
+
+@pytest.mark.parametrize("number", [1, 3, "2", None])
+def test_a_line_of_another_number_is_no_line_of_this_journal(tmp_path, number):
+    """Two files joined, or a line lost: labels must not come back in another order."""
+    import json
+
+    journal = Journal(tmp_path / "j")
+    for name in "abc":
+        journal.set({name: "x"}, window="1")
+    journal.close()
+    lines = (tmp_path / "j").read_bytes().splitlines(keepends=True)
+    wrong = json.dumps({"number": number, "window": "1", "labels": {"b": "x"}}).encode() + b"\n"
+    (tmp_path / "j").write_bytes(lines[0] + wrong + lines[2])
+    with pytest.raises(ValueError, match=rf"line 2: .*\(number {number}\)"):
+        Journal(tmp_path / "j")
+
+
 def test_what_to_expect_is_not_what_doubtful_labels_show():
     """Held-out labels are right as often as they are sure; all samples are surer than those."""
     from partwise.studio.reviews import expected

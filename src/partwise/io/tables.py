@@ -310,7 +310,9 @@ def _fill(
         if not whole.size:
             raise ValueError(f"{path}: every row has a missing value; --missing median fills them.")
         return values[whole], whole, (f"{rows} rows with missing values were left out.",), fills
-    what = "mean" if missing == "mean" else "median"
+    # new samples are filled with what the model knows, whatever was asked for
+    asked = missing if recipe is None else recipe.get("missing", missing)
+    what = "mean" if asked == "mean" else "median"
     note = (
         f"Missing values in {rows} of {len(values)} rows were filled with their column's {what} "
         "(a category's shares); --missing drop leaves such rows out."
