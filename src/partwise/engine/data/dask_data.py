@@ -24,6 +24,7 @@ from partwise.engine.data import dask_beside as beside
 from partwise.engine.data.base import GAPS, BackEnd, DataMatrix, Swept, Weighed
 from partwise.engine.data.dask_runners import Threads, Workers, current_client
 from partwise.engine.data.dense import DenseData
+from partwise.engine.data.doubled import double_products
 from partwise.engine.data.sparse import SparseData
 from partwise.engine.rows import Layout, Rows
 
@@ -325,6 +326,14 @@ class DaskData(Swept):
 
     def beta_tdot(self, V: Array, U: Array, beta: float) -> tuple[Array, Array]:
         raise NotImplementedError("refused before any work is done")
+
+
+@double_products.register
+def _(data: DaskData) -> Any:
+    if data.dtype == np.float64:
+        return data
+    made = data.blocks.map(double_products, data.blocks, like=0)
+    return DaskData(made, data.p, np.dtype(np.float64), data.chunks)
 
 
 class GatheredNeighbors:
