@@ -140,3 +140,38 @@ def test_bad_parts_are_answered():
         fit(seed_components=np.zeros((1, 40)))
     with pytest.raises(ValueError, match="scale='unit'"):
         partwise.GNMF(4, scale="paper", fixed_components=FIXED).fit(q.X)
+
+
+PENALTIES = {
+    "alpha_W": {"alpha_W": 0.1},
+    "graph": {"graph_reg": 0.5},
+    "class cost": {"class_reg": 1.0},
+    "links": {"must_link_reg": 0.5},
+}
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("name", PENALTIES)
+def test_smoothing_beside_known_parts_and_a_penalty_on_codes_is_refused(name, loss):
+    """S mixes the parts, so the known ones pin the scale that the others are to be held at."""
+    links = {"must_link": [np.flatnonzero(q.y == -1)[:2]]} if name == "links" else {}
+
+    def fit(fixed, **more):
+        settings = {"beta_loss": loss, "random_state": 0, "max_iter": 500, **PENALTIES[name]}
+        settings = {"smoothing": 0.4, **settings, **more}
+        model = partwise.ConstrainedNMF(4, fixed_components=fixed, **settings)
+        return model.fit(q.X, q.y, **links)
+
+    for known in (FIXED, HOLES):
+        with pytest.raises(ValueError, match=r"smoothing=0\.4 .* no minimum"):
+            fit(known)
+    # what the message says to do, and parts that are all known, whose codes are a problem alone
+    whole = np.random.default_rng(5).random((4, q.X.shape[1])) + 0.1
+    allowed = ((FIXED, {"smoothing": 0.0}), (FIXED, {"alpha_H": 0.1}), (whole, {}))
+    for known, more in (*allowed, (None, {"seed_components": FIXED})):
+        model = fit(known, **more)
+        if name == "graph" and loss == KL:
+            continue  # that rule is no descent
+        assert (np.diff(model.objective_history_) <= 0).all()
+        assert loss == KL or model.kkt_residual_ <= 1e-4  # there parts move by mu's steps

@@ -25,6 +25,7 @@ from partwise.backends.arrays import (
 from partwise.backends.curvature import of_pairs
 from partwise.backends.data_matrix import GAPS, Swept
 from partwise.backends.numpy.blocks import BLOCK_ENTRIES, row_blocks
+from partwise.backends.numpy.float64_products import DoubleProducts, double_products
 
 #: How much larger than a CPU's the blocks of a GPU are: it has the room, and needs them to be busy.
 GPU_BLOCKS = 32
@@ -407,6 +408,25 @@ class DeviceSparse(DeviceDense):
 
     def times_squares(self, V: Array, U: Array) -> Array:
         return self._sums(self.parts.values * self._at_entries(V, U) ** 2)
+
+
+class _DoubleSparse(DoubleProducts):
+    """Products in float64 of a CSR matrix in float32: its values are copied for one of them."""
+
+    def _product(self, parts: Csr, factor: Array) -> Array:
+        base: Any = self.base
+        return base.multiply(base.csr(parts._replace(values=float64(parts.values))), factor)
+
+    def dot(self, U: Array) -> Array:
+        return self._product(self.base.parts, U)  # type: ignore[attr-defined]
+
+    def tdot(self, V: Array) -> Array:
+        return self._product(self.base._XT_parts, V)  # type: ignore[attr-defined]
+
+
+@double_products.register
+def _(data: DeviceSparse) -> Any:
+    return data if data.dtype == np.float64 else _DoubleSparse(data)
 
 
 def xlogx(X: Array) -> Array:

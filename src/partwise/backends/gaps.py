@@ -104,7 +104,7 @@ class Lack:
         return arrays.vdot(self._rows(V) @ (B.T @ B), V) - out if self.seen else out
 
 
-class _Beside(Swept):
+class Beside(Swept):
     """Arrays live where those of another matrix do."""
 
     base: DataMatrix
@@ -120,7 +120,7 @@ class _Beside(Swept):
         self.sweeps = base.sweeps  # type: ignore[method-assign]
 
 
-class MaskedData(_Beside):
+class MaskedData(Beside):
     """X with gaps or weights of entries; every product is of w ∘ X.
 
     Parameters
@@ -281,7 +281,7 @@ def _seen_residuals(base: DenseData, entries: Any, seen: bool, V: Array, U: Arra
     return out
 
 
-class FilledData(_Beside):
+class FilledData(Beside):
     """(w ∘ X + E ∘ abᵀ) / d: gaps filled with what rows and columns have on average."""
 
     def __init__(

@@ -10,6 +10,7 @@ import numpy as np
 from sklearn.utils.validation import validate_data
 
 from partwise.backends import DataMatrix, as_data
+from partwise.backends.arrays import to_numpy
 from partwise.backends.numeric import Array
 from partwise.fitting import check_arrays, check_gaps, validation
 from partwise.fitting.description import Checked, Description, Given, Knowledge
@@ -39,6 +40,7 @@ def check(estimator: Any, what: Description, X: Any, given: Given) -> Checked:
     X = check_matrix(estimator, what, X, entry_weight, reset=True)
     knowledge = check_knowledge(what, given, X.shape[0])
     k = n_parts(what, X.shape[1], given.H, knowledge)
+    check_fixed(what, knowledge, k)
     plain = not what.penalized and knowledge.links is None
     tamed = tame(what, X, given.W, given.H, plain=plain)
     handed = check_arrays.plain(given.sample_weight)
@@ -114,6 +116,33 @@ def check_terms(what: Description) -> None:
                 "scale='unit' cannot tell what length costs; give it lipschitz or bound, or "
                 "penalise the parts too (basis_terms, alpha_H)."
             )
+
+
+def check_fixed(what: Description, knowledge: Knowledge, k: int) -> None:
+    """Refuse parts that are known where the others could not be held at a length."""
+    if what.fixed_components is None:
+        return
+    if what.printed:
+        raise ValueError(
+            "fixed_components needs scale='unit': scale='paper' normalises every part."
+        )
+    labels, links = knowledge.labels, knowledge.links
+    cost = what.class_weight and labels is not None and labels.n_labelled
+    on_codes = cost or what.graph_reg or what.alpha_W or what.terms
+    if links is not None:
+        on_codes = on_codes or (len(links.cannot) and what.cannot_link_reg)
+        on_codes = on_codes or (len(links.must) and what.must_link_reg)
+    on_parts = what.basis_alpha or what.basis_terms
+    if not (what.smoothing and on_codes) or on_parts:
+        return
+    known = np.asarray(to_numpy(what.fixed_components), dtype=float)
+    if len(known) < k or np.isnan(known).any():
+        raise ValueError(
+            f"fixed_components with smoothing={what.smoothing:g} and a penalty on the codes alone "
+            "has no minimum: smoothing mixes the parts, the known ones pin their common scale, and "
+            "codes would shrink while the others grow until the penalty is nothing. Penalise the "
+            "parts too (alpha_H, basis_terms), use seed_components, or smoothing=0."
+        )
 
 
 # -- the data ---------------------------------------------------------------------------------

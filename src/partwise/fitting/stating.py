@@ -99,10 +99,6 @@ def known_parts(what: Description, checked: Checked, *, unit: bool) -> Known | N
     fixed, seeds = what.fixed_components, what.seed_components
     if fixed is None and seeds is None:
         return None
-    if fixed is not None and what.printed:
-        raise ValueError(
-            "fixed_components needs scale='unit': scale='paper' normalises every part."
-        )
     shape = (checked.k, checked.data.shape[1])
     norm = what.loss.unit_norm if unit and not what.smoothing else None
     return Known(

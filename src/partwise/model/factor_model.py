@@ -62,7 +62,8 @@ class FactorModel:
         Hold each column of U at length one (Frobenius) or sum one (KL). Penalties on V are then
         those of V with the lengths of U moved into it, which is the same problem without a
         constraint: the U-step pays for length, and `normalize` moves it over without changing the
-        objective.
+        objective. With smoothing, which mixes the columns, and entries that are known no length
+        can move: it is not for both.
     held : (p, k) array or None
         Entries of U that are known, NaN where one is free.
     project : mapping
@@ -119,6 +120,10 @@ class FactorModel:
         self.sweeps = {"V": sweeps[0], "U": sweeps[1]}
         self.project = dict(project or {})
         self.held = None if held is None else self._hold(held)
+        if unit and smoothing and held is not None:
+            if np.isnan(held).any():
+                raise ValueError("unit: no length can be held beside smoothing and known entries")
+            self.unit = False  # nothing is left to hold
 
     def _gathered(self, weights: NDArray[Any] | None) -> DataMatrix:
         """AᵀΓX."""
@@ -155,7 +160,7 @@ class FactorModel:
 
     def lengths(self, U: Array) -> Array:
         """Length (Frobenius) or sum (KL) of each column of U; ones without the constraint."""
-        if not self.unit or (self.S.delta and self.held is not None):
+        if not self.unit:
             return arrays.ones(U, U.shape[1])
         length = column_lengths(U, self.loss.unit_norm, common=self.S.delta > 0)
         if self.held is None:

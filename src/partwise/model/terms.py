@@ -342,13 +342,18 @@ class UnitLength(Term):
         lengths = arrays.float64(self.lengths(U))
         return sum(price.value(lengths) for price in self.prices)
 
-    def bound(self, U: Array) -> Bound:
+    def _slopes(self, U: Array) -> tuple[Array, Array]:
+        """(1, k) each: what all prices have before the length, and before half its square."""
         first, second = (
             arrays.cast(sum(part), U.dtype)[None, :]
             for part in zip(*((price.first, price.second) for price in self.prices))
         )
         if self.free is not None:
             first, second = first * self.free, second * self.free
+        return first, second
+
+    def bound(self, U: Array) -> Bound:
+        first, second = self._slopes(U)
         xp = namespace(U)
         if self.norm == 2:
             # ½ρ‖u‖² is exact for what is quadratic, and ‖u‖ <= ½(‖u‖² + 1) touches at ‖u‖ = 1;
@@ -362,8 +367,9 @@ class UnitLength(Term):
         return Bound(first + xp.minimum(second, 0), ridge)
 
     def gradient(self, U: Array) -> Array:
-        slope, ridge, _ = self.bound(U)
-        return slope + ridge * U
+        first, second = self._slopes(U)
+        slope = first + second  # of the price by the length, at length one
+        return slope if self.norm == 1 else slope * U
 
     def lipschitz(self) -> float:
         if self.norm == 1:

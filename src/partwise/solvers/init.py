@@ -11,6 +11,7 @@ import scipy.sparse as sp
 from partwise.backends import DataMatrix
 from partwise.backends.arrays import cast, namespace, orthonormal, signs, to_numpy
 from partwise.backends.numeric import Array
+from partwise.backends.numpy.float64_products import double_products
 
 INITS = ("random", "nndsvd", "nndsvda", "nndsvdar", "kmeans", "custom")
 
@@ -22,7 +23,9 @@ def start(
 
     A sample of weight 2 starts like two equal samples, so that weights mean repetition.
     """
-    data = data.filled()
+    dtype = data.dtype
+    # a fraction of large numbers: what float32 leaves of it is another start, or none at all
+    data = (double_products(data) if init == "random" else data).filled()
     mean = _mean(data, weights)
     if init == "random":
         V, U = _random(data, k, rng, mean)
@@ -38,10 +41,8 @@ def start(
             for Z in (V, U):
                 Z[Z == 0] = np.abs(mean * rng.standard_normal(int((Z == 0).sum())) / 100)
     if init == "kmeans":
-        V, U = data.rows(V.astype(data.dtype, copy=False)), data.small(U)
-    if not isinstance(U, np.ndarray) or not isinstance(V, np.ndarray):
-        return V, cast(U, data.dtype)
-    return V.astype(data.dtype, copy=False), U.astype(data.dtype, copy=False)
+        V, U = data.rows(V.astype(dtype, copy=False)), data.small(U)
+    return cast(V, dtype), cast(U, dtype)
 
 
 def _filled(data: DataMatrix, V: Array, U: Array, init: str, mean: float) -> tuple[Array, Array]:
@@ -71,7 +72,7 @@ def _random(
 
     The noise is the fraction of a large random projection of the sample: different for any two
     samples that differ, the same for equal ones. So the result does not depend on the order of the
-    samples, and a sample of weight 2 starts like two.
+    samples, and a sample of weight 2 starts like two. ``data`` is in float64, whatever X is.
     """
     scale = np.sqrt(mean / k)
     U = scale * np.abs(rng.standard_normal((k, data.shape[1])))

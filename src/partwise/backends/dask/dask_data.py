@@ -25,6 +25,7 @@ from partwise.backends.dask.row_blocks import Layout, Rows
 from partwise.backends.data_matrix import GAPS, BackEnd, DataMatrix, Swept, Weighed
 from partwise.backends.numpy import blocks
 from partwise.backends.numpy.dense import DenseData
+from partwise.backends.numpy.float64_products import double_products
 from partwise.backends.numpy.sparse import SparseData
 
 #: Entries under which chunks are joined: a task costs as long as a product with so many.
@@ -325,6 +326,14 @@ class DaskData(Swept):
 
     def beta_tdot(self, V: Array, U: Array, beta: float) -> tuple[Array, Array]:
         raise NotImplementedError("refused before any work is done")
+
+
+@double_products.register
+def _(data: DaskData) -> Any:
+    if data.dtype == np.float64:
+        return data
+    made = data.blocks.map(double_products, data.blocks, like=0)
+    return DaskData(made, data.p, np.dtype(np.float64), data.chunks)
 
 
 class GatheredNeighbors:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import singledispatch
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
+from partwise.backends.arrays import float64, namespace
 from partwise.backends.data_matrix import DataMatrix
+from partwise.backends.gaps import Beside, Lack, MaskedData
 from partwise.backends.numeric import Array
 from partwise.backends.numpy import blocks
 from partwise.backends.numpy.dense import DenseData
@@ -57,6 +61,59 @@ def in_double(data: DataMatrix) -> DataMatrix:
         return data
     X: Any = data.whole()
     return DoubleSparse(X.astype(np.float64)) if sp.issparse(X) else DoubleDense(X)
+
+
+class DoubleProducts(Beside):
+    """`dot` and `tdot` in float64 of an X in float32, a block of rows at a time; nothing else."""
+
+    def __init__(self, base: Any) -> None:
+        super().__init__(base)
+        self.dtype = np.dtype(np.float64)
+        self.row_sums = base.row_sums
+
+    def _blocks(self) -> Iterator[tuple[slice, Any]]:
+        return ((rows, float64(X)) for rows, X in self.base._blocks())  # type: ignore[attr-defined]
+
+    def dot(self, U: Array) -> Array:
+        parts = [X @ U for _, X in self._blocks()]
+        return np.concatenate(parts) if namespace(U) is np else namespace(U).concat(parts)
+
+    def tdot(self, V: Array) -> Array:
+        return sum(X.T @ V[rows] for rows, X in self._blocks())
+
+    def kl_dot(self, V: Array, U: Array) -> tuple[Array, Array]:
+        raise NotImplementedError("products alone")
+
+    kl_tdot = kl_newton = kl_dot
+
+
+class _DoubleRows(DoubleProducts):
+    """The same of CSR rows, about as many non-zeros at a time."""
+
+    def _blocks(self) -> Iterator[tuple[slice, Any]]:
+        X: Any = self.base.whole()
+        for rows in blocks.row_blocks(X.shape[0], X.nnz // max(1, X.shape[0])):
+            yield rows, X[rows].astype(np.float64)
+
+
+@singledispatch
+def double_products(data: Any) -> Any:
+    """``data`` with `dot` and `tdot` in float64, for what no rounding of X U may turn."""
+    return data if data.dtype == np.float64 else DoubleProducts(data)
+
+
+@double_products.register
+def _(data: SparseData) -> Any:
+    return data if data.dtype == np.float64 else _DoubleRows(data)
+
+
+@double_products.register
+def _(data: MaskedData) -> Any:
+    if data.dtype == np.float64:
+        return data
+    lack, d = data.lack, data.lack.d
+    entries, d = double_products(lack.entries), None if d is None else float64(d)
+    return MaskedData(double_products(data.base), Lack(entries, seen=lack.seen, d=d))
 
 
 def beyond_mean(data: DataMatrix) -> float:

@@ -1,0 +1,70 @@
+"""A random start is a matter of the seed and of X, not of its precision, processor or back end."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from backends import KINDS, Forms
+from partwise.backends import as_data
+from partwise.backends.arrays import to_numpy
+from partwise.backends.gaps import Lack, MaskedData
+from partwise.solvers import init
+
+EPS = np.finfo(np.float32).eps
+
+
+def random_start(data, k=5):
+    V, U = init.start(data, k, "random", np.random.RandomState(3))
+    assert V.dtype == U.dtype and str(V.dtype).endswith(data.dtype.name)
+    return to_numpy(V), to_numpy(U)
+
+
+def same(found, expected):
+    """Each number within what rounding to float32 makes of it, of its place among the others."""
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_allclose(a, b, rtol=2 * EPS, atol=EPS * b.max())
+
+
+@pytest.mark.parametrize("kind", ["csr", "dense"])
+def test_float32_begins_where_float64_does(kind):
+    """Wide enough that a projection in float32 has no digit behind the point."""
+    X = sp.random_array((500, 100_000), density=2e-4, format="csr", rng=0, dtype=np.float32)
+    if kind == "dense":
+        X = X[:50].toarray()
+    single, double = (random_start(as_data(X.astype(t))) for t in (np.float32, np.float64))
+    _, counts = np.unique(single[0], return_counts=True)
+    assert counts.max() < 0.01 * single[0].size, "one number for many codes is no random start"
+    assert np.corrcoef(single[0].ravel(), double[0].ravel())[0, 1] > 1 - 1e-6
+    same(single, double)
+
+
+X = np.random.default_rng(0).gamma(0.3, size=(60, 900)).astype(np.float32)
+X[X < 0.1] = 0
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=["float32", "float64"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_back_end_begins_alike(kind, dtype, tmp_path):
+    expected = random_start(as_data(X.astype(np.float64)))
+    same(random_start(as_data(Forms(X.astype(dtype), tmp_path)[kind])), expected)
+
+
+@pytest.mark.parametrize("seen", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_gaps_are_filled_alike(kind, seen, tmp_path):
+    """What fills them is a mean of what was seen, and as exact as that."""
+    hidden = np.random.default_rng(1).random(X.shape) < 0.2
+
+    def masked(kind, dtype, folder):
+        base, places = np.where(hidden, 0, X).astype(dtype), (hidden ^ seen).astype(dtype)
+        (folder / "places").mkdir(parents=True, exist_ok=True)
+        there = (
+            as_data(Forms(*both)[kind]) for both in ((base, folder), (places, folder / "places"))
+        )
+        base, places = there
+        return MaskedData(base, Lack(places, seen=seen))
+
+    expected = random_start(masked("numpy", np.float64, tmp_path / "double"))
+    same(random_start(masked(kind, np.float32, tmp_path / "single")), expected)
