@@ -28,6 +28,7 @@ LAYERS = [
         "engine.kernels_ratio",
         "engine.kernels_sampled",
         "engine.kernels_triton",
+        "io.compressed",
         "io.files",
     },
     {"knowledge"},
