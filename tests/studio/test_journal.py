@@ -1,5 +1,9 @@
 """What a person did stays on disk, whatever happens; and what a review may say of it."""
 
+import errno
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -153,3 +157,88 @@ def test_classes_that_were_not_met_count_as_wrong():
     point = with_unseen(8, (0.9, 0.8, 0.95), list("aabbcdef"))  # four of eight met once
     assert (point.right, point.low, point.high) == pytest.approx((0.675, 0.4, 0.95))
     assert with_unseen(4, (0.9, 0.8, 0.95), list("aabb")).right == 0.9
+
+
+# a full disk
+
+
+class Full:
+    """A file that takes so many bytes more, then none: as a full disk does."""
+
+    def __init__(self, file, room):
+        self.file, self.room = file, room
+
+    def write(self, data):
+        if self.room == 0:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        done = self.file.write(data[: self.room])
+        self.file.flush()
+        self.room -= done
+        return done
+
+    def __getattr__(self, name):
+        return getattr(self.file, name)
+
+
+@pytest.mark.parametrize("room", [0, 1, 20])
+def test_a_full_disk_locks_nothing(tmp_path, room):
+    journal = Journal(tmp_path / "j")
+    journal.set({"a": "x"}, window="1")
+    real = journal._file
+    journal._file = Full(real, room)
+    for _ in range(2):
+        with pytest.raises(OSError, match="not kept"):
+            journal.set({"b": "y"}, window="1")
+    assert journal.labels == {"a": "x"}
+    journal._file = real  # there is room again
+    journal.set({"c": "z"}, window="1")
+    journal.close()
+    again = Journal(tmp_path / "j")
+    assert again.labels == {"a": "x", "c": "z"} and [act.number for act in again.acts] == [1, 2]
+    again.close()
+
+
+LIMITED = """
+import resource, signal, sys
+from partwise.studio.journal import Journal
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+journal = Journal(sys.argv[1])
+journal.set({"a": "x"}, window="1")
+hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+resource.setrlimit(resource.RLIMIT_FSIZE, (journal.path.stat().st_size + 10, hard))
+for _ in range(2):
+    try:
+        journal.set({"b": "y" * 50}, window="1")
+        print("kept")
+    except OSError as error:
+        print("refused")
+resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+journal.set({"c": "z"}, window="1")
+journal.close()
+"""
+
+
+def test_a_limit_of_the_system_locks_nothing(tmp_path):
+    """The same by the kernel: the write that does not fit is cut, the next one fails."""
+    pytest.importorskip("resource", reason="limits of files are for Unix")
+    run = subprocess.run(
+        [sys.executable, "-c", LIMITED, str(tmp_path / "j")], capture_output=True, text=True
+    )
+    assert run.stdout.split() == ["refused", "refused"], run.stderr
+    again = Journal(tmp_path / "j")
+    assert again.labels == {"a": "x", "c": "z"}
+    again.close()
+
+
+def test_what_comes_twice_is_done_once(tmp_path):
+    journal = Journal(tmp_path / "j")
+    journal.set({"a": "x"}, window="1", key="1-1")
+    journal.set({"b": "x"}, window="1", key="1-2")
+    journal.skip(["c"], window="1", key="1-3")
+    assert set(journal.keys) == {"1-1", "1-2", "1-3"}
+    journal.close()
+    again = Journal(tmp_path / "j")  # a second start knows them too
+    assert set(again.keys) == {"1-1", "1-2", "1-3"}
+    assert again.undo("1", of="1-1").labels == {"a": None} and again.labels == {"b": "x"}
+    assert again.undo("1", of="1-1") is None and again.undo("2", of="1-2") is None
+    again.close()

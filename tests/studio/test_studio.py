@@ -1,8 +1,12 @@
 """The studio: the guard, the desk, attacks, parts, exports, reviews."""
 
+import json
 import re
 import shutil
 import threading
+import time
+import urllib.error
+import urllib.request
 
 import numpy as np
 import pytest
@@ -12,7 +16,7 @@ pytest.importorskip("starlette", reason="the studio needs starlette and uvicorn"
 from starlette.testclient import TestClient
 
 from partwise.io.samples import Samples
-from partwise.studio.access import MOST_BYTES, Guard
+from partwise.studio.access import MOST_BYTES, Guard, Guesses
 from partwise.studio.answers import Judge
 from partwise.studio.app import make_app
 from partwise.studio.journal import Journal
@@ -408,3 +412,343 @@ def test_reviews_of_many_samples_are_another_process_and_say_the_same(desk, monk
     desk.label([20], "class 2", window="1")
     desk.wait()
     assert desk.judge._helper is None and desk._review_of.history[-1].labels == 13
+
+
+# what an attack found
+
+
+def test_a_label_before_the_codes_is_refused_and_not_kept(samples, tmp_path):
+    desk = Desk(samples, Project(tmp_path / "p", samples), Judge(samples))
+    client = TestClient(make_app(desk), base_url=f"http://{HOST}", raise_server_exceptions=False)
+    for name, words in (
+        ("label", {"samples": [0], "label": "x"}),
+        ("skip", {"samples": [0]}),
+        ("undo", {}),
+        ("part", {"do": "freeze", "part": 0}),
+    ):
+        answer = client.post(f"/api/{name}", json=words)
+        assert answer.status_code == 503 and "preparing" in answer.json()["error"]
+    for path in ("next", "sample?i=0", "parts", "list", "points", "answer", "progress", "state"):
+        assert client.get(f"/api/{path}").status_code < 500 or path in (
+            "next",
+            "sample?i=0",
+            "parts",
+        )
+    for path in ("picture/part/0", "picture/sample/0", "export/model.partwise"):
+        assert client.get(f"/api/{path}").status_code in (400, 404)
+    assert not desk.journal.acts
+    desk.close()
+
+
+ODD = [
+    None,
+    True,
+    -1,
+    0.5,
+    10**30,
+    "x",
+    "\ud800",
+    "a\nb",
+    [],
+    [[]],
+    {},
+    {"a": []},
+    [None],
+    [0, [0]],
+    "9" * 5000,
+]
+
+
+@pytest.mark.parametrize("name", ["label", "skip", "undo", "part", "save"])
+def test_words_of_any_type_get_a_sentence(desk, name):
+    client = TestClient(make_app(desk), base_url=f"http://{HOST}", raise_server_exceptions=False)
+    right = {
+        "label": {"samples": [0], "label": "x", "window": "w", "seen": 0, "key": "k", "start": ""},
+        "skip": {"samples": [1], "window": "w", "key": "k2"},
+        "undo": {"window": "w", "of": "k", "key": "k3"},
+        "part": {"do": "merge", "part": 0, "with": 0, "class": "x", "name": "y", "window": "w"},
+        "save": {"window": "w"},
+    }[name]
+    for key in right:
+        for value in ODD:
+            body = json.dumps(right | {key: value}, ensure_ascii=True)
+            answer = client.post(f"/api/{name}", content=body)
+            assert answer.status_code < 500, (key, value)
+            if answer.status_code != 200:
+                assert answer.json()["error"], (key, value)
+    desk.wait()
+
+
+@pytest.mark.parametrize("body", [b"[" * 100_000, b'{"a":' * 100_000, b"NaN", b"\xff", b'"', b"1"])
+def test_deep_or_broken_json_gets_a_sentence(desk, body):
+    client = TestClient(make_app(desk), base_url=f"http://{HOST}", raise_server_exceptions=False)
+    answer = client.post("/api/label", content=body)
+    assert answer.status_code == 400 and "JSON" in answer.json()["error"]
+
+
+@pytest.mark.parametrize(
+    "query", ["n=x", "n=-1", "n=", "start=-1", "start=" + "9" * 5000, "class=q"]
+)
+def test_odd_queries_get_a_sentence(desk, query):
+    client = TestClient(make_app(desk), base_url=f"http://{HOST}", raise_server_exceptions=False)
+    for name in ("list", "next", "sample"):
+        assert client.get(f"/api/{name}?{query}").status_code < 500
+    assert client.get(f"/api/list?{query}").status_code == 400
+
+
+#: What other programs on this machine, on other ports, may have set; all are sent to us too.
+COOKIES = [
+    'settings={"a":1}',
+    "x/y=1",
+    "a b=c d",
+    "=nothing",
+    "alone",
+    "a=b=c",
+    'q="un;closed',
+    "k=v,w",
+    "k=\\054",
+    "ü=ä",
+    "k=\x01",
+    "$Version=1",
+    "Path=/",
+    "secure",
+    "k=;;;",
+    "[]=1",
+    "<a>=<b>",
+    "k=%00",
+    "k='x",
+    "a@b=c:d",
+    "(x)=y",
+    "k=" + "x" * 3000,
+    "partwise_9999=other",
+    "partwise_8000=wrong",
+]
+
+
+@pytest.mark.parametrize("other", COOKIES)
+@pytest.mark.parametrize("first", [True, False], ids=["before", "after"])
+def test_other_programs_cookies_are_none_of_our_business(desk, other, first):
+    guard = Guard(make_app(desk), {HOST})
+    client = TestClient(guard, base_url=f"http://{HOST}", headers=HERE, follow_redirects=False)
+    ours = client.get(f"/?token={guard.token}").headers["set-cookie"].split(";")[0]
+    client.cookies.clear()
+    both = f"{other}; {ours}" if first else f"{ours}; {other}"
+    assert client.get("/api/state", headers={"cookie": both.encode("latin-1")}).status_code == 200
+    alone = client.get("/api/state", headers={"cookie": other.encode("latin-1")})
+    assert alone.status_code == 403
+
+
+def test_wrong_passwords_slow_down_whoever_guesses_and_nobody_else(desk):
+    now = [0.0]
+    guard = Guard(make_app(desk), {HOST}, password="open sesame")
+    guard._guesses = Guesses(lambda: now[0])
+
+    def client(address):
+        return TestClient(
+            guard,
+            base_url=f"http://{HOST}",
+            headers=HERE,
+            follow_redirects=False,
+            client=(address, 1),
+        )
+
+    bad, good = client("10.0.0.1"), client("10.0.0.2")
+    codes = [bad.post("/login", data={"password": "guess"}).status_code for _ in range(25)]
+    assert codes[:5] == [401] * 5 and set(codes[5:]) == {429}
+    assert bad.post("/login", data={"password": "open sesame"}).status_code == 429
+    assert good.get("/").status_code == 200
+    assert good.post("/login", data={"password": "open sesame"}).status_code == 303
+    tries = 0
+    while now[0] < 3600:  # an hour of guessing
+        now[0] += 1
+        tries += bad.post("/login", data={"password": "guess"}).status_code == 401
+    assert tries <= 3600 / 60 + 7
+    now[0] += 61
+    assert bad.post("/login", data={"password": "open sesame"}).status_code == 303
+
+
+def test_many_addresses_take_no_memory():
+    guesses = Guesses()
+    for i in range(Guesses.MOST + 100):
+        guesses.wrong({"client": (f"10.{i >> 16}.{i >> 8 & 255}.{i & 255}", 1)})
+    assert len(guesses._wrong) == Guesses.MOST
+    for i in range(10):
+        guesses.wrong({"client": (f"2001:db8::{i}", 1)})
+    assert guesses.wait({"client": ("2001:db8::ffff", 1)}) > 1  # one machine, many addresses
+
+
+def test_no_more_listeners_than_are_allowed(samples, kept, tmp_path):
+    """All ask at once, before any stream has begun."""
+    import socket
+
+    from partwise.studio import start
+
+    shutil.copytree(kept, tmp_path / "p")
+    with start(samples, tmp_path / "p") as studio:
+        host, port = "127.0.0.1", int(re.search(r":(\d+)/", studio.url)[1])
+        opened = []
+
+        def ask():
+            line = socket.create_connection((host, port), timeout=20)
+            opened.append(line)
+            request = f"GET /api/events HTTP/1.1\r\nHost: {host}:{port}\r\nCookie: {cookie}\r\n\r\n"
+            line.sendall(request.encode())
+            statuses.append(int(line.recv(12).split()[1]))
+
+        cookie = cookie_of(studio)
+        statuses = []
+        threads = [threading.Thread(target=ask) for _ in range(150)]
+        [t.start() for t in threads]
+        [t.join() for t in threads]
+        assert statuses.count(200) == 100 and statuses.count(503) == 50
+        [line.close() for line in opened]
+        statuses.clear()
+        for _ in range(100):  # places that were left are free again
+            ask()
+            opened[-1].close()
+            if statuses[-1] == 200:
+                break
+            time.sleep(0.1)
+        assert statuses[-1] == 200
+
+
+class NoRedirect(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *args):
+        return None
+
+
+def cookie_of(studio):
+    """The cookie that the first visit brings."""
+    with pytest.raises(urllib.error.HTTPError) as welcome:
+        urllib.request.build_opener(NoRedirect).open(studio.url)
+    welcome.value.close()
+    return welcome.value.headers["set-cookie"].split(";")[0]
+
+
+def test_a_full_disk_is_a_sentence(client, desk, monkeypatch):
+    import errno
+
+    def full(*args):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("partwise.studio.journal.os.fsync", full)
+        answer = client.post("/api/label", json={"samples": [0], "label": "x"})
+        assert answer.status_code == 507
+        assert "not kept" in answer.json()["error"] and "No space" in answer.json()["error"]
+        assert client.post("/api/save", json={}).status_code == 507
+    assert not desk.labels
+    assert client.post("/api/label", json={"samples": [1], "label": "x"}).status_code == 200
+    again = Journal(desk.project.journal)
+    assert again.labels == {"s1": "x"}
+    again.close()
+
+
+def test_with_a_full_disk_the_studio_still_starts_and_says_so(samples, tmp_path, monkeypatch):
+    import errno
+
+    def full(*args, **kwargs):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    desk = Desk(samples, Project(tmp_path / "p", samples), Judge(samples))
+    told = []
+    desk.listener = lambda kind, content: told.append((kind, content))
+    monkeypatch.setattr(desk.project, "keep", full)
+    monkeypatch.setattr(desk.project, "keep_history", full)
+    desk.prepare()
+    assert desk.ready and any(k == "trouble" and "No space" in c["text"] for k, c in told)
+    for i in range(6):
+        desk.label([i], f"g{i % 3}", window="w")
+    desk.wait()
+    assert desk.state()["ready"] and len(desk.labels) == 6
+    desk.close()
+
+
+@pytest.mark.parametrize("how", ["missing", "damaged", "of other codes", "killed in between"])
+def test_wishes_about_parts_survive_lost_codes(desk, how):
+    """Names, a freeze, a merge, a name by the numbers after it: all that the journal says."""
+    for i in range(6):
+        desk.label([i], f"g{i % 3}", window="w")
+    desk.edit_part({"do": "name", "part": 5, "name": "five"}, window="w")
+    desk.edit_part({"do": "freeze", "part": 6}, window="w")
+    before = desk.project.codes.read_bytes()
+    desk.edit_part({"do": "merge", "part": 0, "with": 1}, window="w")
+    desk.wait()
+    desk.edit_part({"do": "name", "part": 3, "name": "three"}, window="w")
+    k = len(desk.judge.components)
+    names, frozen = dict(desk.judge.part_names), set(desk.judge.frozen)
+    assert names == {4: "five", 3: "three"} and frozen == {5}
+    codes, folder, samples = desk.project.codes, desk.project.folder, desk.samples
+    desk.close()
+    if how == "missing":
+        codes.unlink()
+    elif how == "damaged":
+        codes.write_bytes(codes.read_bytes()[:-100])
+    elif how == "of other codes":
+        codes.write_bytes(before)
+    for _ in range(2):  # and at the start after that
+        again = Desk(samples, Project(folder, samples), Judge(samples))
+        if how == "killed in between" and _ == 0:
+            again.project.keep = lambda *args, **kwargs: None
+        again.prepare()
+        again.wait()
+        assert len(again.judge.components) == k
+        assert again.judge.part_names == names and again.judge.frozen == frozen
+        again.close()
+
+
+def test_the_old_codes_stay_until_the_new_ones_are_there(desk, monkeypatch):
+    def fail(self, path):
+        raise OSError(28, "No space left on device")
+
+    codes = desk.project.codes.read_bytes()
+    monkeypatch.setattr(type(desk.judge.model), "save", fail)
+    with pytest.raises(OSError, match="No space"):
+        desk.judge.keep(desk.project.codes)
+    assert desk.project.codes.read_bytes() == codes
+
+
+def test_an_act_that_comes_again_is_done_once(client, desk):
+    words = {"samples": [0], "label": "x", "window": "w", "key": "w-1"}
+    for _ in range(3):
+        assert client.post("/api/label", json=words).status_code == 200
+    assert client.post("/api/label", json=words | {"samples": [1], "key": "w-2"}).status_code == 200
+    for _ in range(3):
+        answer = client.post("/api/undo", json={"window": "w", "of": "w-2", "key": "w-3"})
+        assert answer.status_code == 200 and answer.json()["undone"][0]["i"] == 1
+    assert desk.labels == {"s0": "x"} and len(desk.journal.acts) == 3
+
+
+def test_ones_own_acts_are_no_conflict_and_those_of_another_start_are_seen(desk):
+    client = TestClient(make_app(desk), base_url=f"http://{HOST}")
+    words = {"samples": [5], "window": "one", "seen": 0, "start": desk.start}
+    assert client.post("/api/label", json=words | {"label": "x"}).status_code == 200
+    assert client.post("/api/label", json=words | {"label": "y"}).status_code == 200
+    late = {"samples": [5], "window": "two", "seen": 99, "label": "z"}
+    assert client.post("/api/label", json=late | {"start": "another"}).status_code == 409
+    assert desk.labels == {"s5": "y"}
+
+
+def test_a_second_start_knows_open_windows(samples, kept, tmp_path):
+    from partwise.studio import start
+
+    shutil.copytree(kept, tmp_path / "p")
+    with start(samples, tmp_path / "p") as studio:
+        cookie = cookie_of(studio)
+        first = studio.url.split("?")[0]
+    with start(samples, tmp_path / "p") as studio:
+        assert studio.url.split("?")[0] == first and cookie not in studio.url
+        asked = urllib.request.Request(f"{first}api/state", headers={"Cookie": cookie})
+        with urllib.request.urlopen(asked) as answer:
+            assert answer.status == 200
+        shutil.copytree(kept, tmp_path / "q")
+        shutil.copy(tmp_path / "p" / ".door.json", tmp_path / "q")
+        with start(samples, tmp_path / "q") as other:  # the port is taken: another one
+            assert other.url.split("?")[0] != first
+    assert (tmp_path / "p" / ".door.json").stat().st_mode & 0o077 == 0
+    with start(samples, tmp_path / "p", password="new") as studio:  # is another key
+        at = studio.url.split("?")[0]
+        asked = urllib.request.Request(f"{at}api/state", headers={"Cookie": cookie})
+        with pytest.raises(urllib.error.HTTPError, match="403") as refused:
+            urllib.request.urlopen(asked)
+        refused.value.close()

@@ -12,6 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from partwise.io._disk import mapped, pieces
+from partwise.io.compressed import checked_csr
 
 SCALES = ("auto", "none", "unit", "range", "max", "std", "total", "log")
 
@@ -74,7 +75,10 @@ def check_matrix(X: Any, source: str | Path) -> Any:
     if isinstance(X, np.memmap):
         values = X
     elif sp.issparse(X):
-        X = sp.csr_array(X)
+        try:
+            X = checked_csr(X)
+        except ValueError as error:
+            raise ValueError(f"{source}: {error}") from None
         values = X.data
     else:
         X = values = np.asarray(X)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 #: Bytes that a file may unpack to, however small it is.
 FREE = 500_000_000
@@ -15,6 +18,10 @@ TIMES = 100
 
 class TooLarge(ValueError):
     """A file that would unpack to far more than it has."""
+
+
+class Elsewhere(ValueError):
+    """A file that names another one to read from."""
 
 
 def check_unpacked(path: Path, size: int) -> None:
@@ -34,13 +41,51 @@ def check_npz(path: Path) -> None:
             check_unpacked(path, sum(member.file_size for member in archive.infolist()))
 
 
+def check_shape(path: Path, shape: Iterable[int]) -> None:
+    """The same, for what a number a row and a column takes: in a sparse file they may take none."""
+    check_unpacked(path, 8 * sum(abs(int(length)) for length in shape))
+
+
+def check_mtx(path: Path) -> None:
+    """The same, for Matrix Market, whose second line says how much will come."""
+    import scipy.io
+
+    rows, columns, entries, layout, _, symmetry = scipy.io.mminfo(path)
+    if layout == "array":
+        check_unpacked(path, 8 * rows * columns)
+        return
+    times = 1 if symmetry == "general" else 2
+    check_unpacked(path, 8 * (rows + columns) + 16 * times * entries)
+
+
 def check_h5ad(path: Path) -> None:
-    """The same, for HDF5."""
+    """The same, for HDF5; and it must not take its contents from another file."""
     import h5py
 
     sizes: list[int] = []
+    outside: list[tuple[str, str]] = []  # raised later: h5py takes no error while it visits
+
+    def look(name: str, item: Any) -> None:
+        sizes.append(getattr(item, "nbytes", 0))
+        shape = item.attrs.get("shape", ())  # of a sparse matrix
+        sizes.append(8 * sum(abs(int(length)) for length in np.ravel(shape)))
+        if isinstance(item, h5py.Dataset):
+            outside.extend((name, other[0]) for other in item.external or ())
+            virtual = item.virtual_sources() if item.is_virtual else ()
+            outside.extend((name, v.file_name) for v in virtual if v.file_name != ".")  # this one
+
+    def follow(name: str, link: Any) -> None:
+        if isinstance(link, h5py.ExternalLink):
+            outside.append((name, link.filename))
+
     with h5py.File(path, "r") as file:
-        file.visititems(lambda name, item: sizes.append(getattr(item, "nbytes", 0)))
+        file.visititems_links(follow)
+        file.visititems(look)
+    for name, other in outside:
+        raise Elsewhere(
+            f"{path}: {name} lies in another file ({other}), which a .h5ad file may not name; if "
+            "you trust it, write it anew with anndata."
+        )
     check_unpacked(path, sum(sizes))
 
 

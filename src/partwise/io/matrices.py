@@ -22,7 +22,7 @@ from partwise.io._common import (
     shown,
 )
 from partwise.io._disk import streams
-from partwise.io.archives import TooLarge, check_h5ad
+from partwise.io.archives import Elsewhere, TooLarge, check_h5ad, check_mtx
 from partwise.io.images import array_thumbnails
 from partwise.io.samples import Samples
 
@@ -83,13 +83,16 @@ def _mtx(path: Path, options: Options) -> Samples:
     import scipy.io
 
     try:
+        check_mtx(path)
         X = scipy.io.mmread(path)
-    except OSError:
+    except (OSError, TooLarge):
         raise
     except Exception as error:
         raise ValueError(f"{path} is no Matrix Market file, or damaged ({error}).") from error
     by_columns = options.image_order == "columns"
-    return _plain(sp.csr_array(X), path, options.image_shape, by_columns=by_columns)
+    return _plain(
+        X if sp.issparse(X) else sp.csr_array(X), path, options.image_shape, by_columns=by_columns
+    )
 
 
 def _plain(
@@ -169,11 +172,14 @@ def _h5ad(path: Path, options: Options) -> Samples:
     try:
         check_h5ad(path)
         adata = anndata.read_h5ad(path)
-    except (FileNotFoundError, TooLarge):
+    except (FileNotFoundError, Elsewhere, TooLarge):
         raise
     except Exception as error:
         raise ValueError(f"{path} is no .h5ad file, or damaged ({error}).") from error
-    cells = from_anndata(adata, label_key=options.label_column, layer=options.layer)
+    try:
+        cells = from_anndata(adata, label_key=options.label_column, layer=options.layer)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
     notes = cells.notes
     if options.layer is None and cells.kind != "counts" and "counts" in adata.layers:
         notes += ("X holds no counts, the layer 'counts' may; --layer counts uses it.",)

@@ -13,6 +13,7 @@ from partwise.backends import back_end
 from partwise.backends.arrays import to_numpy
 from partwise.evaluation.groups import Groups, Head
 from partwise.evaluation.kmeans import Clustering
+from partwise.io.compressed import csr_of
 from partwise.knowledge.labels import Labels
 
 
@@ -145,9 +146,7 @@ class Decoder:
 
     def _sparse(self, content: Any) -> sp.csr_array:
         data, indices, indptr = (self.decode(content[key]) for key in ("data", "indices", "indptr"))
-        matrix = sp.csr_array((data, indices, indptr), shape=tuple(content["shape"]))
-        matrix.check_format(full_check=True)
-        return matrix
+        return csr_of(data, indices, indptr, content["shape"])
 
     def _objects(self, content: Any) -> np.ndarray:
         items = [self.decode(item) for item in content["items"]]

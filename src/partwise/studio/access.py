@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hmac
+import ipaddress
 import secrets
-from http.cookies import SimpleCookie
+import time
+from collections.abc import Callable, Iterator
 from urllib.parse import parse_qs
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -33,6 +35,55 @@ HEADERS = {
 }
 
 
+class Guesses:
+    """Wrong passwords by address: after a few each costs twice the wait, and nobody else waits."""
+
+    FREE, LONGEST, MOST = 5, 60.0, 10_000
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._wrong: dict[str, tuple[int, float]] = {}  # how many, and until when to wait
+
+    def wait(self, scope: Scope) -> float:
+        """Seconds until this address may try again."""
+        return max(0.0, self._wrong.get(_address(scope), (0, 0.0))[1] - self._clock())
+
+    def wrong(self, scope: Scope) -> None:
+        address = _address(scope)
+        times = self._wrong.pop(address, (0, 0.0))[0] + 1
+        if len(self._wrong) >= self.MOST:
+            del self._wrong[next(iter(self._wrong))]  # who was wrong longest ago
+        pause = 0.0 if times < self.FREE else min(2.0 ** (times - self.FREE), self.LONGEST)
+        self._wrong[address] = (times, self._clock() + pause)
+
+    def right(self, scope: Scope) -> None:
+        self._wrong.pop(_address(scope), None)
+
+
+def _address(scope: Scope) -> str:
+    """Where a request comes from; of IPv6 the network, since one machine has many addresses."""
+    name = str((scope.get("client") or ("",))[0])
+    if ":" not in name:
+        return name
+    try:
+        return str(ipaddress.ip_network((name.partition("%")[0], 64), strict=False))
+    except ValueError:
+        return name
+
+
+def _same(given: str, ours: str) -> bool:
+    return hmac.compare_digest(given.encode("utf-8", "replace"), ours.encode())
+
+
+def _cookies(headers: Headers, name: str) -> Iterator[str]:
+    """Values of a cookie among those of other programs on this machine, whatever they look like."""
+    for header in headers.getlist("cookie"):
+        for pair in header.split(";"):
+            key, _, value = pair.partition("=")
+            if key.strip() == name:
+                yield value.strip()
+
+
 class Guard:
     """Refuses every request of another host, another origin, without the cookie, or too large.
 
@@ -48,6 +99,9 @@ class Guard:
         None: a random one.
     password : str or None
         Asked for in place of the token.
+    secret : str or None
+        What the cookie is made of: with that of an earlier start, its windows stay known, as long
+        as the password is the same. None: a random one.
     """
 
     def __init__(
@@ -57,11 +111,13 @@ class Guard:
         *,
         token: str | None = None,
         password: str | None = None,
+        secret: str | None = None,
     ) -> None:
         self.app, self.hosts, self.password = app, hosts, password
         self.token = secrets.token_urlsafe(32) if token is None else token
-        self._cookie = secrets.token_urlsafe(32)
-        self._failures = 0
+        key = secrets.token_urlsafe(32) if secret is None else secret
+        self._cookie = hmac.new(key.encode(), (password or "").encode(), "sha256").hexdigest()
+        self._guesses = Guesses()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -100,13 +156,12 @@ class Guard:
             return PlainTextResponse("A request that writes must name its origin.", 403)
         if _length(headers) > MOST_BYTES:
             return PlainTextResponse(f"More than {MOST_BYTES:,} bytes.", 413)
-        cookie = SimpleCookie(headers.get("cookie", "")).get(self._name(host))
-        if cookie is not None and hmac.compare_digest(cookie.value.encode(), self._cookie.encode()):
+        if any(_same(value, self._cookie) for value in _cookies(headers, self._name(host))):
             return None
         if self.password is not None:
             return await self._ask(scope, receive, host)
         given = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
-        if scope["path"] == "/" and hmac.compare_digest(given.encode(), self.token.encode()):
+        if scope["path"] == "/" and _same(given, self.token):
             return self._welcome(host)
         return PlainTextResponse(
             "Open the address that `partwise studio` printed: it carries the key of this start.",
@@ -114,8 +169,12 @@ class Guard:
         )
 
     async def _ask(self, scope: Scope, receive: Receive, host: str) -> Response:
-        """The form for the password, or its check; guessing is slow."""
-        if scope["method"] == "POST" and scope["path"] == "/login" and self._failures < 20:
+        """The form for the password, or its check; guessing is slow, for whoever guesses."""
+        if scope["method"] == "POST" and scope["path"] == "/login":
+            wait = self._guesses.wait(scope)
+            if wait > 0:
+                text = f"Too many wrong passwords from here; wait {wait:.0f} seconds."
+                return PlainTextResponse(text, 429, {"Retry-After": f"{wait:.0f}"})
             body = b""
             more = True
             while more and len(body) < 10_000:
@@ -124,13 +183,12 @@ class Guard:
                 more = message.get("more_body", False)
             given = parse_qs(body.decode("utf-8", "replace")).get("password", [""])[0]
             assert self.password is not None
-            if hmac.compare_digest(given.encode(), self.password.encode()):
+            if _same(given, self.password):
+                self._guesses.right(scope)
                 return self._welcome(host)
-            self._failures += 1
+            self._guesses.wrong(scope)
         if scope["path"] not in ("/", "/login"):
             return PlainTextResponse("Log in first.", 403)
-        if self._failures >= 20:
-            return PlainTextResponse("Too many wrong passwords; start the studio again.", 403)
         page = (
             '<!doctype html><html lang="en"><meta name="viewport" content="width=device-width">'
             "<title>Partwise studio</title><main><h1>Partwise studio</h1>"

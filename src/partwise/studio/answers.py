@@ -79,8 +79,8 @@ class Judge:
         self.model.prepare(self.samples.X)
 
     def keep(self, path: Path) -> None:
-        """Write graph and codes to a file."""
-        path.unlink(missing_ok=True)
+        """Write graph and codes to a file, which is replaced only by a whole one."""
+        self._codes = None  # until then the file may have other codes, which no review may take
         self.model.save(path)
         self._codes = path
 
@@ -238,6 +238,6 @@ class Judge:
         for wish in edits:
             V, H, wishes = part_edits.edited(V, H, wish, wishes)
         model = part_edits.recoded(self.model, V, H, wishes, opinion)
-        self.model, self.wishes = model, wishes
+        self.model, self.wishes, self._codes = model, wishes, None
         del self._edits[: len(edits)]
         self.edition += 1

@@ -16,8 +16,9 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
-from partwise.studio.workspace import Conflict, Desk
+from partwise.studio.workspace import Conflict, Desk, NotReady
 
 #: Windows that may listen at the same time.
 MOST_LISTENERS = 100
@@ -52,23 +53,42 @@ class News:
                 queue.get_nowait()  # a sleeping window reads the newest when it wakes
             queue.put_nowait(text)
 
-    async def listen(self) -> AsyncIterator[str]:
+    def join(self) -> asyncio.Queue[str]:
+        """A place in the room, taken at once; `Listening` gives it back."""
         self._loop = asyncio.get_running_loop()
         queue: asyncio.Queue[str] = asyncio.Queue(maxsize=50)
         self._queues.add(queue)
-        try:
-            yield "event: hello\ndata: {}\n\n"
-            while True:
-                try:
-                    yield await asyncio.wait_for(queue.get(), 15)
-                except TimeoutError:
-                    yield ": still here\n\n"
-        finally:
-            self._queues.discard(queue)
+        return queue
+
+    def leave(self, queue: asyncio.Queue[str]) -> None:
+        self._queues.discard(queue)
+
+    @staticmethod
+    async def read(queue: asyncio.Queue[str]) -> AsyncIterator[str]:
+        yield "event: hello\ndata: {}\n\n"
+        while True:
+            try:
+                yield await asyncio.wait_for(queue.get(), 15)
+            except TimeoutError:
+                yield ": still here\n\n"
 
     @property
     def full(self) -> bool:
         return len(self._queues) >= MOST_LISTENERS
+
+
+class Listening(StreamingResponse):
+    """News for one window, whose place is free again however this ends."""
+
+    def __init__(self, news: News) -> None:
+        self._news, self._queue = news, news.join()
+        super().__init__(news.read(self._queue), media_type="text/event-stream")
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._news.leave(self._queue)
 
 
 def make_app(desk: Desk) -> Starlette:
@@ -87,20 +107,29 @@ def make_app(desk: Desk) -> Starlette:
                 return _json(await run_in_threadpool(work, words))
             except Conflict as error:
                 return JSONResponse({"error": str(error)}, 409)
+            except NotReady as error:
+                return JSONResponse({"error": str(error)}, 503)
+            except OSError as error:  # a full disk
+                return JSONResponse({"error": f"{error.strerror or error}."}, 507)
             except (ValueError, KeyError, IndexError) as error:
                 return JSONResponse({"error": str(error).strip("'")}, 400)
 
         return answer
 
+    def _seen(words: dict[str, Any]) -> int | None:
+        """The version that the page showed; one of an earlier start is before all of this one."""
+        seen = words.get("seen")
+        if seen is None or (isinstance(seen, int) and not isinstance(seen, bool)):
+            return seen if words.get("start", desk.start) == desk.start else 0
+        raise ValueError("seen must be the number of a version.")
+
     def label(words: dict[str, Any]) -> Any:
-        return desk.label(
-            _indices(words), _name(words), window=_window(words), seen=words.get("seen")
-        )
+        return desk.label(_indices(words), _name(words), seen=_seen(words), **_who(words))
 
     async def events(request: Request) -> Response:
         if news.full:
             return PlainTextResponse("Too many windows listen.", 503)
-        return StreamingResponse(news.listen(), media_type="text/event-stream")
+        return Listening(news)
 
     async def picture(request: Request) -> Response:
         what, number = request.path_params["what"], request.path_params["i"]
@@ -117,6 +146,8 @@ def make_app(desk: Desk) -> Starlette:
             raise HTTPException(404) from None
         except ValueError as error:
             return JSONResponse({"error": str(error)}, 400)
+        except OSError as error:
+            return JSONResponse({"error": f"{error.strerror or error}."}, 507)
         return Response(
             content,
             media_type=kind,
@@ -125,20 +156,22 @@ def make_app(desk: Desk) -> Starlette:
 
     posts: dict[str, Callable[[dict[str, Any]], Any]] = {
         "label": label,
-        "skip": lambda words: desk.skip(_indices(words), window=_window(words)),
-        "undo": lambda words: desk.undo(window=_window(words)),
-        "part": lambda words: desk.edit_part(words, window=_window(words)),
+        "skip": lambda words: desk.skip(_indices(words), **_who(words)),
+        "undo": lambda words: desk.undo(of=_text(words, "of"), **_who(words)),
+        "part": lambda words: desk.edit_part(words, window=_who(words)["window"]),
         "save": lambda words: desk.save_all(),
     }
     gets: dict[str, Callable[[dict[str, Any]], Any]] = {
         "state": lambda words: desk.state(),
         "answer": lambda words: desk.answer(),
         "points": lambda words: desk.points(),
-        "next": lambda words: desk.next(min(50, int(words.get("n", 9)))),
+        "next": lambda words: desk.next(min(50, _number(words, "n", 9))),
         "list": lambda words: desk.list(
-            words.get("class"), start=int(words.get("start", 0)), n=min(100, int(words["n"]))
+            words.get("class"),
+            start=_number(words, "start", 0),
+            n=min(100, _number(words, "n", 40)),
         ),
-        "sample": lambda words: desk.sample(int(words["i"])),
+        "sample": lambda words: desk.sample(_number(words, "i", 0)),
         "parts": lambda words: desk.parts(),
         "progress": lambda words: desk.progress(),
     }
@@ -164,7 +197,7 @@ async def _words(request: Request) -> dict[str, Any]:
         return dict(request.query_params)
     try:
         words = json.loads(await request.body() or b"{}")
-    except ValueError:
+    except (ValueError, RecursionError):
         raise ValueError("The request is no JSON.") from None
     if not isinstance(words, dict):
         raise ValueError("The request must be a JSON object.")
@@ -195,8 +228,27 @@ def _name(words: dict[str, Any]) -> str | None:
     return label
 
 
-def _window(words: dict[str, Any]) -> str:
-    return str(words.get("window", ""))[:40]
+def _who(words: dict[str, Any]) -> dict[str, Any]:
+    """The window that asks, and what it calls its act."""
+    return {"window": _text(words, "window") or "", "key": _text(words, "key")}
+
+
+def _text(words: dict[str, Any], name: str) -> str | None:
+    value = words.get(name)
+    if value is not None and not (isinstance(value, str) and value.isprintable()):
+        raise ValueError(f"{name} must be plain text.")
+    return None if value is None else value[:40]
+
+
+def _number(words: dict[str, Any], name: str, usual: int) -> int:
+    value = words.get(name, usual)
+    try:
+        number = int(value)
+    except (TypeError, ValueError):
+        number = -1
+    if number < 0:
+        raise ValueError(f"{name} must be a number from 0 on.")
+    return number
 
 
 def _json(content: Any) -> Response:

@@ -6,6 +6,7 @@ line without its end is cut off when the journal is opened again.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Iterable, Mapping
@@ -28,6 +29,7 @@ class Act:
     skipped: tuple[str, ...] = ()
     part: Mapping[str, Any] | None = None
     undoes: int | None = None
+    key: str | None = None  #: what the page called it: sent twice, it is done once
 
     def line(self) -> bytes:
         content = {
@@ -38,6 +40,7 @@ class Act:
             "skipped": list(self.skipped),
             "part": None if self.part is None else dict(self.part),
             "undoes": self.undoes,
+            "key": self.key,
         }
         kept = {name: value for name, value in content.items() if value not in (None, {}, [])}
         return json.dumps(kept, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
@@ -51,38 +54,47 @@ class Journal:
         self.acts: list[Act] = []
         self.labels: dict[str, str] = {}
         self.skipped: set[str] = set()
-        whole = _read(self.path, self._take)
-        self._file = self.path.open("ab")
-        if self._file.tell() > whole:
-            self._file.truncate(whole)  # a line that was never acknowledged
-            self._file.seek(whole)
+        self.keys: dict[str, Act] = {}
+        self._whole = _read(self.path, self._take)
+        # unbuffered: what a full disk refused must not be written later, under a number in use
+        self._file = self.path.open("ab", buffering=0)
+        self._cut()
 
-    def set(self, labels: Mapping[str, Label], *, window: str, undoes: int | None = None) -> Act:
+    def set(
+        self,
+        labels: Mapping[str, Label],
+        *,
+        window: str,
+        undoes: int | None = None,
+        key: str | None = None,
+    ) -> Act:
         """Label samples, or take their label away (None)."""
         before = {name: self.labels.get(name) for name in labels}
-        return self._add(window=window, labels=dict(labels), before=before, undoes=undoes)
+        return self._add(window=window, labels=dict(labels), before=before, undoes=undoes, key=key)
 
-    def skip(self, names: Iterable[str], *, window: str) -> Act:
+    def skip(self, names: Iterable[str], *, window: str, key: str | None = None) -> Act:
         """Never ask for these again."""
-        return self._add(window=window, skipped=tuple(names))
+        return self._add(window=window, skipped=tuple(names), key=key)
 
     def edit_part(self, wish: Mapping[str, Any], *, window: str) -> Act:
         """Remember what is to be done with a part."""
         return self._add(window=window, part=dict(wish))
 
-    def undo(self, window: str) -> Act | None:
-        """Take back the last act of a window; what others did since to the same samples stays."""
+    def undo(self, window: str, *, of: str | None = None, key: str | None = None) -> Act | None:
+        """Take back a window's last act, or the one that it called ``of``.
+
+        What others did since to the same samples stays.
+        """
         undone = {act.undoes for act in self.acts}
         for act in reversed(self.acts):
             mine = act.window == window and act.undoes is None and act.number not in undone
-            if not mine or not (act.labels or act.skipped):
+            if not mine or not (act.labels or act.skipped) or of not in (None, act.key):
                 continue
             if act.skipped:
-                return self._add(window=window, skipped=act.skipped, undoes=act.number)
+                return self._add(window=window, skipped=act.skipped, undoes=act.number, key=key)
             same = [name for name, label in act.labels.items() if self.labels.get(name) == label]
-            return self.set(
-                {name: act.before[name] for name in same}, window=window, undoes=act.number
-            )
+            before = {name: act.before[name] for name in same}
+            return self.set(before, window=window, undoes=act.number, key=key)
         return None
 
     def close(self) -> None:
@@ -90,14 +102,32 @@ class Journal:
 
     def _add(self, **content: Any) -> Act:
         act = Act(number=len(self.acts) + 1, **content)
-        self._file.write(act.line())
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        line = act.line()
+        self._cut()
+        try:
+            done = 0
+            while done < len(line):
+                done += self._file.write(line[done:]) or 0
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            with contextlib.suppress(OSError):  # else the next act, or the next start, cuts it
+                self._cut()
+            raise OSError(
+                error.errno, f"This was not kept, since it cannot be written ({error.strerror})"
+            ) from error
+        self._whole += len(line)
         self._take(act)
         return act
 
+    def _cut(self) -> None:
+        """Take off what was never acknowledged: a torn line, or one that the disk refused."""
+        if os.fstat(self._file.fileno()).st_size > self._whole:
+            self._file.truncate(self._whole)
+
     def _take(self, act: Act) -> None:
         self.acts.append(act)
+        if act.key is not None:
+            self.keys[act.key] = act
         for name, label in act.labels.items():
             if label is None:
                 self.labels.pop(name, None)

@@ -69,12 +69,15 @@ def checked(words: Mapping[str, Any], n_parts: int, classes: Sequence[str]) -> d
     wish: dict[str, Any] = {"do": what, "part": part}
     if what == "name":
         name = words.get("name")
-        if not isinstance(name, str) or not name.strip() or len(name) > MOST_NAME:
-            raise ValueError(f"A part's name has 1 to {MOST_NAME} characters.")
-        wish["name"] = " ".join(name.split())
+        name = " ".join(name.split()) if isinstance(name, str) else ""
+        if not name or len(name) > MOST_NAME or not name.isprintable():
+            raise ValueError(f"A part's name has 1 to {MOST_NAME} characters that can be printed.")
+        wish["name"] = name
     if what == "merge":
         other = words.get("with")
-        if not isinstance(other, int) or not 0 <= other < n_parts or other == part:
+        if not isinstance(other, int) or isinstance(other, bool):
+            other = -1
+        if not 0 <= other < n_parts or other == part:
             raise ValueError("A part is merged with another part.")
         wish["with"] = other
     if what == "forbid":

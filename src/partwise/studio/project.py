@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
+import secrets
+import zipfile
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +27,7 @@ JOURNAL = "journal.jsonl"
 MAP = "map.npz"
 CODES = "codes.partwise"
 PROGRESS = "progress.json"
+DOOR = ".door.json"
 FORMAT = 1
 
 
@@ -79,20 +83,28 @@ class Project:
         return self.folder / CODES
 
     def points(self) -> np.ndarray | None:
-        """The map of the kept codes; None where there is none that can be read."""
+        """The map of the kept codes; None where there is none that can be read, or of others."""
         try:
             with np.load(self.folder / MAP, allow_pickle=False) as file:
-                self.acts_in_codes = int(file["acts"])
-                self.wishes = json.loads(str(file["wishes"])) if "wishes" in file else {}
-                return np.asarray(file["points"], dtype=np.float32)
-        except (OSError, ValueError, KeyError, EOFError):
+                if "codes" in file and str(file["codes"]) != _digest(self.codes):
+                    return None  # killed between the two files
+                acts = int(file["acts"])
+                wishes = json.loads(str(file["wishes"])) if "wishes" in file else {}
+                points = np.asarray(file["points"], dtype=np.float32)
+        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
             return None
+        self.acts_in_codes, self.wishes = acts, wishes
+        return points
 
     def keep(self, points: np.ndarray, judge: Judge, *, acts: int) -> None:
-        """Keep codes and map for the next start; ``acts`` of the journal are in them."""
-        with whole_file(self.folder / MAP) as file:
-            np.savez(file, points=points, acts=acts, wishes=json.dumps(judge.wishes.content()))
+        """Keep codes and map for the next start; ``acts`` of the journal are in them.
+
+        The map names the codes that it is of, so that a kill in between is seen.
+        """
+        wishes = json.dumps(judge.wishes.content())
         judge.keep(self.codes)
+        with whole_file(self.folder / MAP) as file:
+            np.savez(file, points=points, acts=acts, wishes=wishes, codes=_digest(self.codes))
         self.acts_in_codes = acts
 
     def history(self) -> list[Point]:
@@ -107,6 +119,23 @@ class Project:
         content = json.dumps([asdict(point) for point in history])
         write_whole(self.folder / PROGRESS, content, force=True)
 
+    def door(self) -> tuple[str, int]:
+        """The secret of the cookies and the last port, so that open windows survive a restart."""
+        try:
+            found = json.loads((self.folder / DOOR).read_text(encoding="utf-8"))
+            secret, port = found["secret"], found["port"]
+            if isinstance(secret, str) and len(secret) >= 32 and isinstance(port, int):
+                return secret, port if 0 < port < 65536 else 0
+        except (OSError, ValueError, KeyError, TypeError):
+            pass
+        return secrets.token_urlsafe(32), 0
+
+    def keep_door(self, secret: str, port: int) -> None:
+        """For the next start; readable by nobody else. Without it, windows have to come anew."""
+        with contextlib.suppress(OSError), whole_file(self.folder / DOOR) as file:
+            os.chmod(file.name, 0o600)
+            file.write(json.dumps({"secret": secret, "port": port}).encode())
+
     def close(self) -> None:
         self._lock.close()
 
@@ -120,6 +149,11 @@ def fingerprint(samples: Samples) -> str:
         sums = np.asarray(sums.todense() if sp.issparse(sums) else sums, dtype=np.float64).ravel()
         digest.update(" ".join(f"{value:.5e}" for value in sums).encode())
     return digest.hexdigest()
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _lock(path: Path) -> Any:

@@ -74,7 +74,8 @@ def start(
     project : path
         The folder that keeps labels and codes.
     host, port
-        Where to listen; port 0 takes a free one. Any host but this machine needs a password.
+        Where to listen; port 0 takes the last one, so that open windows go on, or a free one. Any
+        host but this machine needs a password.
     password : str, optional
     seed : int, default=0
     labels : array-like of shape (n_samples,), default=None
@@ -89,20 +90,24 @@ def start(
             f"--host {host} lets others on the network see the samples and label them; it needs "
             "--password."
         )
-    desk = Desk(samples, Project(project, samples), Judge(samples, seed=seed))
+    kept = Project(project, samples)
+    desk = Desk(samples, kept, Judge(samples, seed=seed))
     if labels is not None:
         desk.begin_with(labels)
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listening = socket.socket(family)
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listening.bind((host, port))
-        listening.listen(128)  # who comes before the server is up waits
-    except OSError as error:
+    secret, last = kept.door()
+    listening = None
+    for wanted in dict.fromkeys((port or last, port)):  # where open windows look for it, first
+        try:
+            listening = _listen(host, wanted)
+            break
+        except OSError as error:
+            reason = error.strerror
+    if listening is None:
         desk.close()
-        raise ValueError(f"--port {port} on {host} cannot be used: {error.strerror}.") from None
+        raise ValueError(f"--port {port} on {host} cannot be used: {reason}.")
     port = listening.getsockname()[1]
-    guard = Guard(make_app(desk), _hosts(host, port), password=password)
+    kept.keep_door(secret, port)
+    guard = Guard(make_app(desk), _hosts(host, port), password=password, secret=secret)
     config = uvicorn.Config(guard, log_level="error", access_log=False, lifespan="off")
     server = uvicorn.Server(config)
     server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]  # not ours alone
@@ -112,6 +117,18 @@ def start(
     shown = socket.gethostname() if host in EVERYWHERE else f"[{host}]" if ":" in host else host
     query = "" if password else f"?token={guard.token}"
     return Studio(desk, server, thread, f"http://{shown}:{port}/{query}")
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    listening = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((host, port))
+        listening.listen(128)  # who comes before the server is up waits
+    except OSError:
+        listening.close()
+        raise
+    return listening
 
 
 def _hosts(host: str, port: int) -> set[str]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import base64
+import contextlib
+import secrets
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -30,6 +32,10 @@ class Conflict(ValueError):
     """Another window did something to the same sample meanwhile."""
 
 
+class NotReady(ValueError):
+    """Graph and codes are still being computed."""
+
+
 class Desk:
     """One project at work. All methods may be called from any thread.
 
@@ -48,7 +54,9 @@ class Desk:
         self.ready = False
         self._doing = "Reading"
         self._row = {name: i for i, name in enumerate(samples.ids)}
-        self._last_change: dict[int, int] = {}
+        #: Tells this start from others, which count their versions anew.
+        self.start = secrets.token_hex(8)
+        self._last_change: dict[int, tuple[int, str]] = {}  # version, window
         self._lock = threading.RLock()
         self._opinion = Opinion.none(samples.n_samples)
         self._queue: list[int] = []
@@ -66,13 +74,18 @@ class Desk:
         if points is None:
             self._tell("Computing the neighbour graph and the codes", None)
             self.judge.prepare()
-            self._keep_codes()
+            self._keep_codes(acts=0)  # what was asked for parts is not in them
         else:
             self._points = points
             self.judge.wishes = Wishes.kept(self.project.wishes)
             self.judge.history[:] = self.project.history()
         for act in self.journal.acts:
             if act.part is not None and act.number > self.project.acts_in_codes:
+                if self.judge.waiting:  # a later wish numbers parts as they were then
+                    self._tell("Computing the codes for what was asked of the parts", None)
+                    with self._lock:
+                        self._decide()
+                    self.judge.recode(self._opinion)
                 self.judge.take_wish(act.part)
         with self._lock:
             self._decide()
@@ -82,10 +95,20 @@ class Desk:
         if self.judge.waiting:
             self._worker.ask()
 
-    def _keep_codes(self) -> None:
+    def _keep_codes(self, *, acts: int) -> None:
+        """Codes and map for the next start; ``acts`` of the journal are in them."""
         self._tell("Laying out the map", None)
         self._points = presentation.lay_out_all(self.judge.codes)
-        self.project.keep(self._points, self.judge, acts=len(self.journal.acts))
+        with self._told("The codes"):
+            self.project.keep(self._points, self.judge, acts=acts)
+
+    @contextlib.contextmanager
+    def _told(self, what: str) -> Iterator[None]:
+        """What cannot be written is said, and work goes on: it can be computed again."""
+        try:
+            yield
+        except OSError as error:
+            self.listener("trouble", {"text": f"{what} could not be kept: {error.strerror}."})
 
     def _tell(self, text: str, share: float | None) -> None:
         self._doing = text
@@ -94,32 +117,61 @@ class Desk:
     # -- what a person does -------------------------------------------------------------------
 
     def label(
-        self, samples: list[int], label: Label, *, window: str, seen: int | None = None
+        self,
+        samples: list[int],
+        label: Label,
+        *,
+        window: str,
+        seen: int | None = None,
+        key: str | None = None,
     ) -> dict[str, Any]:
-        """Give samples a label, or take it away; on disk when this returns."""
+        """Give samples a label, or take it away; on disk when this returns.
+
+        ``seen`` is the version that the person had before the eyes, ``key`` what the page calls
+        this act: one that comes again, since its answer was lost, is not done again.
+        """
         with self._lock:
+            if self._is_done(key):
+                return self.answer()
             names = [self.samples.ids[i] for i in samples]
             for i, name in zip(samples, names):
-                since = self._last_change.get(i, 0)
+                since, by = self._last_change.get(i, (0, window))
                 other = self.journal.labels.get(name)
-                if seen is not None and since > seen and other != label:
+                if seen is not None and by != window and since > seen and other != label:
                     raise Conflict(f"{name} was labelled {other!r} in another window meanwhile.")
-            act = self.journal.set(dict.fromkeys(names, label), window=window)
+            act = self.journal.set(dict.fromkeys(names, label), window=window, key=key)
             return self._after(act)
 
-    def skip(self, samples: list[int], *, window: str) -> dict[str, Any]:
+    def skip(self, samples: list[int], *, window: str, key: str | None = None) -> dict[str, Any]:
         """Never ask for these again."""
         with self._lock:
+            if self._is_done(key):
+                return self.answer()
             names = [self.samples.ids[i] for i in samples]
-            return self._after(self.journal.skip(names, window=window))
+            return self._after(self.journal.skip(names, window=window, key=key))
 
-    def undo(self, *, window: str) -> dict[str, Any]:
-        """Take back this window's last act."""
+    def undo(self, *, window: str, of: str | None = None, key: str | None = None) -> dict[str, Any]:
+        """Take back this window's last act, or the one that it called ``of``."""
         with self._lock:
-            act = self.journal.undo(window)
-            if act is None:
+            if self._is_done(key):
+                act = self.journal.keys[str(key)]
+                return self.answer() | {"undone": self._undone(act)}
+            found = self.journal.undo(window, of=of, key=key)
+            if found is None:
                 raise ValueError("There is nothing of yours to undo.")
-            return self._after(act)
+            return self._after(found) | {"undone": self._undone(found)}
+
+    def _is_done(self, key: str | None) -> bool:
+        self._need_codes()
+        return key is not None and key in self.journal.keys
+
+    def _need_codes(self) -> None:
+        if not self.ready:
+            raise NotReady("The studio is still preparing; this was not done.")
+
+    def _undone(self, act: Act) -> list[dict[str, Any]]:
+        names = (*act.labels, *act.skipped)
+        return [self._brief(self._row[name]) for name in names[:AHEAD] if name in self._row]
 
     def begin_with(self, labels: Any) -> None:
         """Labels from elsewhere, where this project has none of its own."""
@@ -134,6 +186,7 @@ class Desk:
     def edit_part(self, words: Mapping[str, Any], *, window: str) -> dict[str, Any]:
         """Name, freeze, thaw, merge, split or forbid a part."""
         with self._lock:
+            self._need_codes()
             if self.judge.waiting:
                 raise ValueError(
                     "The codes are being computed anew and parts may get other numbers: wait until "
@@ -148,7 +201,8 @@ class Desk:
 
     def _after(self, act: Act) -> dict[str, Any]:
         for name in (*act.labels, *act.skipped):
-            self._last_change[self._row[name]] = self.version + 1
+            if name in self._row:
+                self._last_change[self._row[name]] = (self.version + 1, act.window)
         if act.labels:
             self._decide()
         else:
@@ -183,6 +237,7 @@ class Desk:
             counts = np.bincount(seen.names[seen.names >= 0], minlength=len(seen.classes))
             given = np.bincount(seen.names[seen.given], minlength=len(seen.classes))
             return {
+                "start": self.start,
                 "version": self.version,
                 "classes": seen.classes,
                 "counts": {
@@ -210,6 +265,7 @@ class Desk:
     def next(self, n: int) -> list[dict[str, Any]]:
         """The samples whose label would help most."""
         with self._lock:
+            self._need_codes()
             order = self._queue[:n] if n <= AHEAD else self._suggest(n)
             return [self._brief(i) for i in order]
 
@@ -238,6 +294,7 @@ class Desk:
         if not 0 <= i < self.samples.n_samples:
             raise ValueError(f"There is no sample {i}.")
         with self._lock:
+            self._need_codes()
             near = [self._brief(j) for j in self.judge.near(i)]
             because = self.judge.explain(i, self._opinion)
             return self._brief(i) | {"neighbours": near, "because": because}
@@ -257,14 +314,18 @@ class Desk:
     def picture(self, what: str, i: int) -> bytes | None:
         """A sample or a part as PNG; None where there is no such picture."""
         if what == "sample" and 0 <= i < self.samples.n_samples:
-            return presentation.sample_picture(self.samples, i)
-        if what == "part" and 0 <= i < len(self.judge.components):
+            try:
+                return presentation.sample_picture(self.samples, i)
+            except (OSError, ValueError):  # the file is gone, or another one now
+                return None
+        if what == "part" and self.ready and 0 <= i < len(self.judge.components):
             return presentation.part_picture(self.samples, self.judge.components[i])
         return None
 
     def parts(self) -> dict[str, Any]:
         """Every part: what it is, who uses it, and what was asked for."""
         with self._lock:
+            self._need_codes()
             parts = [
                 presentation.part(self.samples, self.judge, j, self._opinion)
                 for j in range(len(self.judge.components))
@@ -287,7 +348,8 @@ class Desk:
         found = self.judge.review(rows, classes)
         with self._lock:
             self._review_of = Review() if found is None else found.review
-            self.project.keep_history(self.judge.history)
+            with self._told("The curve of progress"):
+                self.project.keep_history(self.judge.history)
             if found is not None and self.judge.adopt(found):
                 self._decide()
         self.listener("answer", {"version": self.version})
@@ -300,12 +362,14 @@ class Desk:
 
     def _recode(self) -> None:
         """New codes for the wishes about parts, while the old ones serve."""
+        with self._lock:
+            acts = len(self.journal.acts)  # later wishes are not in the codes
         try:
             self.judge.recode(self._opinion)
         except ValueError as error:
             self.listener("trouble", {"text": str(error)})
             return
-        self._keep_codes()
+        self._keep_codes(acts=acts)
         with self._lock:
             self._decide()
         self.listener("codes", {"text": "The codes are new."})

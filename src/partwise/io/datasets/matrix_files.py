@@ -11,7 +11,8 @@ import numpy as np
 import scipy.io
 from scipy import sparse
 
-from partwise.io.archives import check_mat, check_npz
+from partwise.io.archives import check_mat, check_npz, check_shape
+from partwise.io.compressed import checked_csr, csr_of
 
 
 @dataclass(frozen=True)
@@ -108,7 +109,7 @@ def _read_npz(path: Path) -> dict[str, Any]:
         missing = {"data", "indices", "shape"} - parts.keys()
         if missing:
             raise ValueError(f"a sparse matrix also needs {', '.join(sorted(missing))}")
-        parts["X"] = _sparse(parts)
+        parts["X"] = _sparse(path, parts)
     elif "X" not in parts:
         raise ValueError(
             f"needs X, or data, indices, indptr and shape; it holds {', '.join(parts) or 'nothing'}"
@@ -127,22 +128,16 @@ def _load_arrays(path: Path) -> dict[str, Any]:
         return dict(archive)
 
 
-def _sparse(parts: dict[str, Any]) -> sparse.csr_array:
+def _sparse(path: Path, parts: dict[str, Any]) -> sparse.csr_array:
     data, indices, indptr = (parts.pop(key) for key in ("data", "indices", "indptr"))
-    shape = tuple(int(size) for size in parts.pop("shape"))
+    shape = np.ravel(parts.pop("shape"))
     layout = parts.pop("format", "csr")
     layout = layout.item() if isinstance(layout, np.ndarray) else layout
     layout = layout.decode("ascii") if isinstance(layout, bytes) else layout
-    makers = {"csr": sparse.csr_array, "csc": sparse.csc_array}
-    if layout not in makers:
+    if layout not in ("csr", "csc"):
         raise ValueError(f"sparse format {layout!r}; csr and csc are read")
-    # small unsigned indices save space on disk; scipy works with signed ones
-    wide = np.int32 if max(shape, default=0) < 2**31 and data.size < 2**31 else np.int64
-    matrix = makers[layout](
-        (data.astype(np.float64), indices.astype(wide), indptr.astype(wide)), shape=shape
-    )
-    matrix.check_format(full_check=True)
-    return matrix.tocsr()
+    check_shape(path, shape)
+    return csr_of(data, indices, indptr, shape, layout)
 
 
 def _read_mat(path: Path) -> dict[str, Any]:
@@ -157,6 +152,7 @@ def _read_mat(path: Path) -> dict[str, Any]:
     if "fea" not in found:
         held = ", ".join(name for name, _, _ in scipy.io.whosmat(path)) or "nothing"
         raise ValueError(f"needs fea (samples in rows) and, where known, gnd; it holds {held}")
+    check_shape(path, found["fea"].shape)
     parts = {"X": found["fea"]}
     if "gnd" in found:
         parts["y"] = np.ravel(found["gnd"])
@@ -175,7 +171,7 @@ def _parse(path: Path, parser: Callable[[], dict[str, Any]]) -> dict[str, Any]:
 
 def _as_samples(X) -> Any:
     if sparse.issparse(X):
-        X = sparse.csr_array(X)
+        X = checked_csr(X)
         values = X.data
     else:
         X = values = np.asarray(X)

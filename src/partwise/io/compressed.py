@@ -1,0 +1,60 @@
+"""Sparse matrices as files have them, checked before any compiled loop follows their indices."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+
+def csr_of(data: Any, indices: Any, indptr: Any, shape: Any, layout: str = "csr") -> sp.csr_array:
+    """A compressed matrix from its arrays, with no repeated entry, once they fit each other.
+
+    For whatever a file says: scipy's readers take it as it is, `check_format` looks no further
+    where ``indptr`` ends with 0, and compiled loops then read beside their arrays.
+    """
+    data, indices, indptr = np.asarray(data), np.asarray(indices), np.asarray(indptr)
+    size = tuple(int(length) for length in shape)
+    wrong = _misfit(data, indices, indptr, size if layout == "csr" else size[::-1])
+    if wrong:
+        raise ValueError(f"damaged sparse matrix: {wrong}.")
+    # small unsigned indices save space on disk; scipy works with signed ones
+    wide = np.int32 if max(*size, data.size) < 2**31 else np.int64
+    kind = sp.csr_array if layout == "csr" else sp.csc_array
+    X = kind((data, indices.astype(wide, copy=False), indptr.astype(wide, copy=False)), shape=size)
+    X = X.tocsr()
+    if not X.has_canonical_format:
+        X = X.copy()  # whose arrays may be the caller's
+        X.sum_duplicates()
+    return X
+
+
+def _misfit(data: Any, indices: Any, indptr: Any, size: tuple[int, ...]) -> str | None:
+    """What of a compressed matrix does not fit; ``size`` is (pointers, places)."""
+    if len(size) != 2 or not all(0 <= length < 2**62 for length in size):
+        return f"its shape is {size}"
+    if not data.ndim == indices.ndim == indptr.ndim == 1:
+        return "data, indices and indptr are not one-dimensional"
+    if indices.dtype.kind not in "iu" or indptr.dtype.kind not in "iu":
+        return f"its indices are {indices.dtype}, its indptr {indptr.dtype}, no whole numbers"
+    if indptr.size != size[0] + 1:
+        return f"indptr has {indptr.size} entries, not {size[0] + 1}"
+    if indices.size != data.size:
+        return f"{data.size} values but {indices.size} indices"
+    if indptr[0] != 0 or indptr[-1] != data.size:
+        return f"indptr goes from {indptr[0]} to {indptr[-1]}, not from 0 to {data.size}"
+    if not (indptr[1:] >= indptr[:-1]).all():
+        return "indptr falls"
+    if data.size and not 0 <= int(indices.min()) <= int(indices.max()) < size[1]:
+        return f"indices from {indices.min()} to {indices.max()} in {size[1]} places"
+    return None
+
+
+def checked_csr(X: Any) -> sp.csr_array:
+    """Any sparse matrix as CSR, once its arrays fit each other; they are not changed."""
+    if X.format in ("csr", "csc"):
+        return csr_of(X.data, X.indices, X.indptr, X.shape, X.format)
+    if X.format == "bsr":
+        X.check_format(full_check=True)
+    return sp.csr_array(sp.coo_array(X))  # which looks at its coordinates itself
