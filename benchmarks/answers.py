@@ -2,9 +2,9 @@
 
     python -m benchmarks.answers --data FOLDER [--sets bbc,orl] [--draws 5] [--jobs 2]
 
-Twenty public sets (3,000 samples drawn with seed 0 where there are more), 2, 5 and 10 labels a class
-where there are enough, and labels drawn at random, five times the number of classes in all; several
-draws of the labels; accuracy on the samples without a label.
+Twenty public sets (3,000 samples drawn with seed 0 where there are more), 2, 5 and 10 labels of a
+class where there are enough, and labels drawn at random, five times the number of classes in all;
+accuracy on the samples without a label.
 Results are kept in ``benchmarks/results/answers.json`` after every draw, so that a run can be
 interrupted and go on; the table is written to ``answers.md`` beside it. ``--first 100`` takes other
 draws than those of the table, ``--time`` measures the seconds of a fit and of a further label.
