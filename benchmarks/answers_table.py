@@ -52,7 +52,7 @@ def cells(store: dict[str, Any], kind: str) -> dict[tuple[str, int], list[Any]]:
 
 
 def mean(draws: list[Any], method: str, what: str = "accuracy") -> float:
-    values = [draw[method][what] for draw in draws if what in draw[method]]
+    values = [draw[method][what] for draw in draws if what in draw.get(method, {})]
     return float(np.mean(values)) if values else float("nan")
 
 

@@ -25,12 +25,14 @@ from sklearn.utils.extmath import randomized_svd
 from partwise.backends import as_data
 from partwise.backends.arrays import to_numpy
 from partwise.backends.numeric import Array
-from partwise.classify.preparation import Preparation, choose_preparation
+from partwise.classify.preparation import Preparation, choose_preparation, unpacked
 
 #: The preparation of an X that stays where it is: rows as they are, directions at unit length.
 ELSEWHERE = "as it is"
 #: Leading singular directions of the data that the plain heads see.
 DIRECTIONS = 100
+#: Entries of a dense array that are looked at together for the digests of its rows.
+BLOCK = 1 << 22
 #: Rounds and share of averaging with the neighbours.
 ROUNDS, SHARE = 2, 0.5
 
@@ -72,6 +74,7 @@ class Features:
         """
         if self.preparation.kind == ELSEWHERE:
             return self._new(X)
+        X = self._as_trained(X)
         seen = _find(row_marks(X), self.marks)
         fresh = np.flatnonzero(seen < 0)
         views = {name: Z[seen] for name, Z in self.views.items()}
@@ -91,6 +94,19 @@ class Features:
             )
             near = sp.csr_array(keep @ near + put @ theirs)
         return views, near, V
+
+    def _as_trained(self, X: Any) -> Any:
+        """Samples in the container that the training samples are in."""
+        if sp.issparse(X):
+            return sp.csr_array(X) if sp.issparse(self.P) else X.toarray()
+        return sp.csr_array(X) if sp.issparse(self.P) else X
+
+    @property
+    def order(self) -> Array:
+        """The samples in an order that their numbers give, whatever order they came in."""
+        if not self.marks.size:
+            return np.arange(len(self.plain))
+        return np.argsort(self.marks, kind="stable")
 
     def _new(self, X: Any) -> tuple[dict[str, Array], sp.csr_array, Array]:
         P, plain, XH = self._seen_by(X)
@@ -113,10 +129,17 @@ class Features:
         return P, plain, np.asarray(self.preparation.parts_input(P) @ self.H.T)
 
     def adjacency(self) -> sp.csr_array:
-        """D^-½ W D^-½ of the graph, in float32."""
-        degree = np.asarray(self.graph.sum(axis=1)).ravel()
+        """D^-½ W D^-½ of the graph, in float32, with the samples in their `order`."""
+        graph = sp.csr_array(self.graph)[self.order][:, self.order]
+        degree = np.asarray(graph.sum(axis=1)).ravel()
         root = sp.diags_array(1 / np.sqrt(np.maximum(degree, 1e-12)))
-        return sp.csr_array(root @ self.graph @ root).astype(np.float32)
+        return sp.csr_array(root @ graph @ root).astype(np.float32)
+
+    def _rearrange(self, rows: Array) -> None:
+        """The samples in another order."""
+        self.P, self.V, self.plain = self.P[rows], self.V[rows], self.plain[rows]
+        self.graph = sp.csr_array(sp.csr_array(self.graph)[rows][:, rows])
+        self.views = {name: Z[rows] for name, Z in self.views.items()}
 
     def _views(self, V: Array, plain: Array, smooth: Array) -> dict[str, Array]:
         rows = {
@@ -140,22 +163,29 @@ class Features:
 def build_features(
     X: Any, *, n_parts: int, n_neighbors: int, graph_reg: float, max_iter: int, seed: int
 ) -> Features:
-    """Graph, codes and views of checked samples."""
+    """Graph, codes and views of checked samples.
+
+    They are computed in the order of the rows' digests, so that the order in which samples came
+    changes nothing, not even the last digit.
+    """
     from partwise.estimators.gnmf import GNMF
     from partwise.knowledge.graph import neighbor_graph
 
     local = isinstance(X, np.ndarray) and not isinstance(X, np.memmap)
     if local or sp.issparse(X):
+        X = unpacked(X)
+        marks = row_marks(X)
+        order = np.argsort(marks, kind="stable")
         preparation = choose_preparation(X)
-        P = preparation.plain(X)
-        parts, marks = preparation.parts_input(P), row_marks(X)
+        P = preparation.plain(X[order])
+        parts = preparation.parts_input(P)
         directions = leading_directions(P, seed)
         plain = _unit(np.asarray(P @ directions), preparation)
     else:  # what comes here is narrow: the samples on a few directions, and their codes
         preparation, parts = Preparation(ELSEWHERE, False), X
         directions = leading_elsewhere(X, seed)
         P = plain = unit_rows(_products(X, directions))
-        marks = np.empty(0, np.uint64)
+        marks, order = np.empty(0, np.uint64), np.arange(len(P))
     n = P.shape[0]
     k = min(n_neighbors, n - 1)
     graph = neighbor_graph(P, k) if k > 0 else sp.csr_array((n, n))
@@ -171,6 +201,8 @@ def build_features(
         smooth = (1 - SHARE) * smooth + SHARE * (walk @ smooth)
     made = Features(preparation, P, graph, H, V, directions, plain, marks, k, graph_reg, *told)
     made.views = made._views(V, plain, smooth)
+    if marks.size:
+        made._rearrange(np.argsort(order))
     return made
 
 
@@ -232,13 +264,20 @@ def _unit(Z: Array, preparation: Preparation) -> Array:
 
 
 def row_marks(X: Any) -> Array:
-    """A 64-bit digest of every row."""
-    if sp.issparse(X):
-        ends = X.indptr
-        rows = (X.indices[a:b].tobytes() + X.data[a:b].tobytes() for a, b in pairwise(ends))
-    else:
-        rows = (row.tobytes() for row in X)
-    digests = (hashlib.blake2b(row, digest_size=8).digest() for row in rows)
+    """A 64-bit digest of every row: of where its values are not zero, and of these in float64.
+
+    So it does not matter whether a row comes dense or sparse, in float32 or float64.
+    """
+    step = max(BLOCK // max(X.shape[1], 1), 1)
+    digests = []
+    for start in range(0, X.shape[0], step):
+        block = sp.csr_array(X[start : start + step], dtype=np.float64, copy=sp.issparse(X))
+        block.sum_duplicates()
+        block.eliminate_zeros()
+        places = block.indices.astype(np.int64)
+        for a, b in pairwise(block.indptr):
+            row = places[a:b].tobytes() + block.data[a:b].tobytes()
+            digests.append(hashlib.blake2b(row, digest_size=8).digest())
     return np.frombuffer(b"".join(digests), dtype=np.uint64)
 
 

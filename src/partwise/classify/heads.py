@@ -87,21 +87,24 @@ def discriminant(Z: Array, y: Array, means: Array, spread: Array, n_classes: int
 
     Σ = (1 - g) S_w + g tr(S_w)/d I, S_w the pooled covariance within classes.
     """
-    Y = np.eye(n_classes, dtype=Z.dtype)[y]
+    dtype, Z = Z.dtype, Z.astype(np.float64)
+    Y = np.eye(n_classes)[y]
+    # a mean of n samples is off by n eps of their size, a square of what is left by its square
+    noise = (y.size * np.finfo(float).eps) ** 2 * float(np.sum(Z * Z))
     made = []
     for mine, all_but in zip(means, spread, strict=True):
         M, total = class_means(Z, Y, all_but)
         R = (Z - M[y]) * np.sqrt(all_but)[:, None]
         freedom = max(all_but.sum() - (total > 0).sum(), 1.0)
-        made.append(_gaussian(R.T @ R / freedom, class_means(Z, Y, mine)[0], SHRINK))
-    return Linear(*(np.stack(part).astype(Z.dtype) for part in zip(*made, strict=True)))
+        made.append(_gaussian(R.T @ R / freedom, class_means(Z, Y, mine)[0], SHRINK, noise))
+    return Linear(*(np.stack(part).astype(dtype) for part in zip(*made, strict=True)))
 
 
-def _gaussian(within: Array, M: Array, shrink: float) -> tuple[Array, Array]:
-    """A = Σ⁻¹Mᵀ and b = -½ diag(M Σ⁻¹ Mᵀ)."""
+def _gaussian(within: Array, M: Array, shrink: float, noise: float) -> tuple[Array, Array]:
+    """A = Σ⁻¹Mᵀ and b = -½ diag(M Σ⁻¹ Mᵀ); a trace up to ``noise`` is rounding."""
     d = within.shape[0]
     size = float(np.trace(within)) / d
-    if not size > 0:  # one label a class: nothing is known of the spread
+    if not size * d > noise:  # one label a class: nothing is known of the spread
         return M.T, -0.5 * (M * M).sum(axis=1)
     S = (1 - shrink) * within
     S[np.diag_indices(d)] += shrink * size
@@ -119,20 +122,22 @@ def mixture(
     ``start`` is (n_folds + 1, n, c).
     """
     n, c = Z.shape[0], start.shape[2]
-    Y = np.eye(c, dtype=Z.dtype)[y]
-    ZZ = Z.T @ Z
+    Y, wide = np.eye(c)[y], Z.astype(np.float64)
+    ZZ = wide.T @ wide
+    noise = n * np.finfo(float).eps * float(np.trace(ZZ)) / n  # what a difference of sums leaves
     fits: list[list[tuple[Array, Array]]] = []
     for P0, w in zip(start, weights, strict=True):
-        P, known, mine = P0.astype(Z.dtype), w > 0, []
+        P, known, mine = P0.astype(np.float64), w > 0, []
+        P /= P.sum(axis=1, keepdims=True)
         for turn in range(rounds):
             P[labelled[known]] = Y[known]
-            total = P.sum(axis=0) + 1e-6
-            M = (P.T @ Z) / total[:, None]
+            total = np.maximum(P.sum(axis=0), 1e-6)
+            M = (P.T @ wide) / total[:, None]
             within = (ZZ - (M.T * total) @ M) / n
-            A, b = _gaussian(within, M, SHRINK_ALL)
+            A, b = _gaussian(within, M, SHRINK_ALL, noise)
             mine.append((A, b))
             if turn + 1 < rounds:
-                P = softmax((A.T.astype(Z.dtype) @ Z.T).T + b.astype(Z.dtype))
+                P = softmax((A.T @ wide.T).T + b)
         fits.append([mine[0], mine[-1]])
     return [
         Linear(
@@ -151,26 +156,39 @@ def propagate(
     S = D^-½ W D^-½ is symmetric with norm one. Conjugate gradients on the largest α; the others
     are the same matrix plus a multiple of I, so that they share its products: their residuals
     are ζ times the first's (B. Jegerlehner, "Krylov space solvers for shifted linear systems").
+    A column that is solved leaves: in a small component the residual ends at zero, and nothing can
+    be divided by it; and what a label gives does not depend on which others came with it.
     """
     top, n = max(shares), S.shape[0]
+    solved = [np.zeros((columns.size, n), np.float32) for _ in shares]
+    open_ = np.arange(columns.size)
     R = np.zeros((columns.size, n), np.float32)
-    R[np.arange(columns.size), columns] = 1
+    R[open_, columns] = 1
     systems = [_Shifted(1 / share - 1 / top, R) for share in shares]
     D, old = R.copy(), np.ones((columns.size, 1), np.float32)
     step, ratio = np.ones_like(old), np.zeros_like(old)
     for _ in range(200):
         Q = D / top - (S @ D.T).T
-        before, step = step, old / np.maximum(_dots(D, Q), 1e-30)
+        before, step = step, old / _dots(D, Q)
         R = R - step * Q
         new = _dots(R, R)
-        ratio, last = new / np.maximum(old, 1e-30), ratio
+        ratio, last = new / old, ratio
         for system in systems:
             system.advance(R, step, before, ratio, last)
-        if (new <= tol**2).all():
-            break
         D, old = R + ratio * D, new
-    pairs = zip(systems, shares, strict=True)
-    return [np.maximum(system.F * ((1 - share) / share), 0) for system, share in pairs]
+        left = (new > tol**2).ravel()
+        if not left.all():
+            for F, system in zip(solved, systems, strict=True):
+                F[open_[~left]] = system.F[~left]
+                system.keep(left)
+            open_, R, D, old = open_[left], R[left], D[left], old[left]
+            step, ratio = step[left], ratio[left]
+        if not open_.size:
+            break
+    for F, system, share in zip(solved, systems, shares, strict=True):
+        F[open_] = system.F
+        np.maximum(F * ((1 - share) / share), 0, out=F)
+    return solved
 
 
 def _dots(A: Array, B: Array) -> Array:
@@ -178,20 +196,26 @@ def _dots(A: Array, B: Array) -> Array:
 
 
 class _Shifted:
-    """The solution F of (A + shift) F = E by the residuals of A F = E."""
+    """The solution F of (A + shift) F = E by the residuals of A F = E.
+
+    ``scale`` is ζ and ``fall`` its last factor, which stays between zero and one.
+    """
 
     def __init__(self, shift: float, E: Array) -> None:
         self.shift, self.F, self.D = np.float32(shift), np.zeros_like(E), E.copy()
-        self.scale = self.scale_before = np.ones((len(E), 1), np.float32)
+        self.scale = self.fall = np.ones((len(E), 1), np.float32)
 
     def advance(self, R: Array, step: Array, before: Array, ratio: Array, last: Array) -> None:
-        z, z0 = self.scale, self.scale_before
-        bottom = step * last * (z0 - z) + z0 * before * (1 + self.shift * step)
-        self.scale_before, self.scale = z, z * z0 * before / bottom
-        share = self.scale / np.maximum(z, 1e-30)
-        self.F += step * share * self.D
-        self.D *= ratio * share * share
+        bottom = step * last * (1 - self.fall) + before * (1 + self.shift * step)
+        self.fall = before / bottom
+        self.scale = self.scale * self.fall
+        self.F += step * self.fall * self.D
+        self.D *= ratio * self.fall * self.fall
         self.D += self.scale * R
+
+    def keep(self, rows: Array) -> None:
+        self.F, self.D = self.F[rows], self.D[rows]
+        self.scale, self.fall = self.scale[rows], self.fall[rows]
 
 
 def even_masses(G: Array, y: Array, means: Array, n_classes: int) -> Array:

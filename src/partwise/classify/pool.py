@@ -43,6 +43,7 @@ WORDS = {
     "far": "far",
     "near": "near",
 }
+FAILED = "left out: it gave scores that are not finite"
 
 
 class Candidate(NamedTuple):
@@ -78,6 +79,13 @@ class Head:
     @property
     def name(self) -> str:
         return f"{WORDS[self.kind]} {WORDS[self.view]}"
+
+    def take_classes(self, order: Array) -> None:
+        """The classes in another order."""
+        if self.A is not None and self.b is not None:
+            self.A, self.b = self.A[:, order], self.b[order]
+        if self.scores is not None:
+            self.scores = self.scores[:, order]
 
     def spread(self, near: sp.csr_array | None) -> Array:
         """(n, c) of the graph's scores; for new samples averaged over their neighbours."""
@@ -127,20 +135,21 @@ def mixture_of(
         mixed = mixed + _linear([pair for pair in pairs if pair[0].view == view], views[view])
     for head, weight in pairs:
         if head.A is None:
-            mixed = mixed + np.float32(weight) * head.spread(near)
+            mixed = mixed + weight * head.spread(near)
     return np.asarray(mixed, dtype=np.float64)
 
 
 def _linear(pairs: list[tuple[Head, Any]], Z: Array) -> Array:
     """Σ_h w_h p_h, (n, c), of linear heads that share a view, by one product for all of them."""
-    A = np.stack([head.heat * np.asarray(head.A).T for head, _ in pairs]).astype(Z.dtype)
-    b = np.stack([head.heat * np.asarray(head.b) for head, _ in pairs]).astype(Z.dtype)
+    A = np.stack([head.heat * np.asarray(head.A, dtype=float).T for head, _ in pairs])
+    b = np.stack([head.heat * np.asarray(head.b, dtype=float) for head, _ in pairs])
     h, c, d = A.shape
-    P = (A.reshape(h * c, d) @ Z.T).reshape(h, c, len(Z))
+    # in float64: a float32 product depends on how many rows there are
+    P = (A.reshape(h * c, d) @ Z.T.astype(float)).reshape(h, c, len(Z))
     P += b[:, :, None]
     P -= P.max(axis=1, keepdims=True)
     np.exp(P, out=P)
-    w = np.array([weight for _, weight in pairs], dtype=Z.dtype)
+    w = np.array([weight for _, weight in pairs], dtype=float)
     P *= w[:, None, None] / P.sum(axis=1, keepdims=True)
     return P.sum(axis=0).T
 
@@ -158,16 +167,32 @@ class Trial:
     weighed: Answer | None
     heads: list[Head] = field(default_factory=list)
     logs: list[Array] = field(default_factory=list)
+    failed: list[Head] = field(default_factory=list)
 
     def add(self, kind: str, view: str, raw: Array, **fitted: Any) -> None:
-        """A head by its scores (n_folds + 1, n, c) of the working samples."""
+        """A head by its scores (n_folds + 1, n, c) of the working samples.
+
+        One whose scores are not numbers is left out.
+        """
+        head = Head(kind, view, 1.0, **fitted)
         log_p = heads.log_softmax(raw)
+        if not np.isfinite(log_p).all():
+            self.failed.append(head)
+            return
         if self.weighed is None:
-            heat = temper(self._held_out(log_p), self.known)
+            head.heat = temper(self._held_out(log_p), self.known)
         else:
-            heat = self.weighed.heads[len(self.heads)].heat
-        self.logs.append(log_p if heat == 1 else heads.log_softmax(heat * log_p))
-        self.heads.append(Head(kind, view, heat, **fitted))
+            head.heat = self._as_weighed(head)[0]
+        self.logs.append(log_p if head.heat == 1 else heads.log_softmax(head.heat * log_p))
+        self.heads.append(head)
+
+    def _as_weighed(self, head: Head) -> tuple[float, float]:
+        """The temperature and the weight of the same head in the answer that was weighed."""
+        assert self.weighed is not None
+        for old, weight in zip(self.weighed.heads, self.weighed.weights, strict=True):
+            if (old.kind, old.view) == (head.kind, head.view):
+                return old.heat, float(weight)
+        return 1.0, 0.0
 
     def add_linear(self, kind: str, view: str, fit: Linear) -> None:
         self.add(kind, view, fit.scores(self.views[view]), A=fit.A[-1], b=fit.b[-1])
@@ -185,8 +210,15 @@ class Trial:
 
         EM for mixture weights with a pseudo-count of one a head: with few labels they stay even.
         """
+        if not self.heads:
+            names = ", ".join(head.name for head in self.failed)
+            raise ValueError(
+                f"There is no head left that gives finite scores (tried: {names}); look for values "
+                "of X that are far out of scale, or scale its columns."
+            )
         if self.weighed is not None:
-            w = self.weighed.weights[: len(self.heads)]
+            w = np.array([self._as_weighed(head)[1] for head in self.heads])
+            w = w if w.sum() > 0 else np.ones(len(w))
             return w / w.sum(), np.ones((0, self.n_classes))
         held = np.stack([np.exp(self._held_out(log_p)) for log_p in self.logs]).astype(float)
         known, w = self.known, np.full(len(held), 1.0 / len(held))
@@ -217,6 +249,8 @@ class Trial:
                 else float("nan")
             )
             rows.append(Candidate(head.name, right, loss, float(share), _why(share * len(w))))
+        nothing = float("nan")
+        rows += [Candidate(head.name, nothing, nothing, 0.0, FAILED) for head in self.failed]
         return Candidates(sorted(rows, key=lambda row: -row.weight))
 
 
@@ -240,20 +274,25 @@ def learn(
 ) -> tuple[Answer, Candidates, Array]:
     """Fit all heads in all folds, weigh them, let the answer teach more heads, weigh again.
 
-    ``labelled`` are rows of the samples and ``y`` their codes. ``memory`` keeps between calls what
+    ``labelled`` are rows of the samples and ``y`` their codes. All is computed in an order of the
+    samples, and of the classes, that the numbers give: that in which they came changes nothing.
+    ``memory`` keeps between calls what
     further labels can use: what propagation gave and the last coefficients. ``weighed`` is an
     answer whose weights and temperatures are taken over, with ``n_folds`` = 0: nothing is held
     out then. The last of what is returned are the probabilities of all samples.
     """
-    rng = np.random.RandomState(seed)
-    folds = make_folds(y, weights, n_folds, rng)
-    working = working_set(features.plain.shape[0], labelled, rng)
-    at = np.searchsorted(working, labelled)
-    views = {name: Z[working] for name, Z in features.views.items()}
+    place = _places(features.order)
+    by = np.argsort(place[labelled])
+    labelled, y, weights = _merged(features.marks, labelled[by], y[by], weights[by])
+    names, y = _by_first(y)
+    folds = make_folds(y, weights, n_folds, np.random.RandomState(seed))
+    working = working_set(place.size, place[labelled])
+    at, rows = np.searchsorted(working, place[labelled]), features.order[working]
+    views = {name: Z[rows] for name, Z in features.views.items()}
     trial = Trial(folds, labelled, at, y, n_classes, views, weighed)
     for kind, view in FIRST:
         if kind == "logistic":
-            trial.add_linear(kind, view, _logistic(trial, view, memory))
+            trial.add_linear(kind, view, _logistic(trial, view, memory, names))
         else:
             Z = views[view][at]
             fit = heads.discriminant(Z, y, folds.means, folds.spread, n_classes)
@@ -265,33 +304,74 @@ def learn(
         for kind, fit in zip(("self-taught", "self-taught more"), fits, strict=True):
             trial.add_linear(kind, view, fit)
     w, held = trial.weights()
-    if working.size == features.plain.shape[0]:
-        mixed = trial.mixed(w, slice(-1, None))[0].astype(np.float64)
+    back = _places(names)
+    for head in trial.heads:
+        head.take_classes(back)
+    if working.size == place.size:
+        mixed = trial.mixed(w, slice(-1, None))[0].astype(np.float64)[place][:, back]
     else:
         mixed = mixture_of(trial.heads, w, features.views)
     last = None if weighed is None else weighed.calibration
-    sure = calibrate(mixed, held, trial.known, y.size, last)
-    rows = labelled[folds.scored]
-    answer = Answer(trial.heads, w, sure, sure.apply(held), trial.known, rows)
+    known, scored = names[trial.known], labelled[folds.scored]
+    sure = calibrate(mixed, held[:, back], known, y.size, last)
+    answer = Answer(trial.heads, w, sure, sure.apply(held[:, back]), known, scored)
     return answer, trial.table(w), sure.apply(mixed)
 
 
-def working_set(n: int, labelled: Array, rng: np.random.RandomState) -> Array:
-    """All samples, or the labelled ones and a random part of the others; sorted."""
+def _places(order: Array) -> Array:
+    """Where each number is in a permutation."""
+    place = np.empty_like(order)
+    place[order] = np.arange(order.size)
+    return place
+
+
+def _merged(marks: Array, labelled: Array, y: Array, weights: Array) -> tuple[Array, Array, Array]:
+    """Copies of a sample with the same label as one of their summed weight.
+
+    A copy that is held out says nothing of how other samples will be named.
+    """
+    if not marks.size:
+        return labelled, y, weights
+    pairs = np.stack([marks[labelled], y.astype(np.uint64)])
+    _, first, which = np.unique(pairs, axis=1, return_index=True, return_inverse=True)
+    total = np.bincount(which.ravel(), weights)
+    keep = np.argsort(first)
+    first = first[keep]
+    return labelled[first], y[first], total[keep]
+
+
+def _by_first(y: Array) -> tuple[Array, Array]:
+    """Codes in the order in which they first come, and y in numbers of this order."""
+    codes, first = np.unique(y, return_index=True)
+    names = codes[np.argsort(first)]
+    return names, _places(names)[y]
+
+
+def working_set(n: int, labelled: Array) -> Array:
+    """All samples, or the labelled ones and the first of the others, sorted.
+
+    Samples are counted in the order of their digests, which is as good as a random one.
+    """
     if n <= WORKING:
         return np.arange(n)
-    return np.union1d(labelled, rng.choice(n, WORKING, replace=False))
+    return np.union1d(labelled, np.arange(WORKING))
 
 
-def _logistic(trial: Trial, view: str, memory: dict[str, Any]) -> Linear:
-    """All folds start from the last coefficients, where there are some for these classes."""
+def _logistic(trial: Trial, view: str, memory: dict[str, Any], names: Array) -> Linear:
+    """Where nothing is held out, it starts from the last coefficients for as many classes.
+
+    Elsewhere it starts from zero, so that the answer does not depend on earlier labels.
+    """
     Z = trial.views[view][trial.at]
-    shape = (trial.folds.n_folds + 1, Z.shape[1] + 1, trial.n_classes)
+    shape = (1, Z.shape[1] + 1, trial.n_classes)
     start = memory.get(f"logistic {view}")
     if start is not None:
-        start = np.broadcast_to(start, shape) if start.shape == shape[1:] else None
+        click = trial.folds.n_folds == 0 and start.shape == shape[1:]
+        start = start[:, names].reshape(shape) if click else None
     fit = heads.logistic(Z, trial.y, trial.folds.means, trial.n_classes, start)
-    memory[f"logistic {view}"] = np.vstack([fit.A[-1], fit.b[-1][None]]).astype(float)
+    last = np.vstack([fit.A[-1], fit.b[-1][None]]).astype(float)
+    if np.isfinite(last).all():
+        memory[f"logistic {view}"] = last[:, _places(names)]
     return fit
 
 
@@ -299,10 +379,11 @@ def _spread(trial: Trial, features: Features, working: Array, memory: dict[str, 
     """Labels spread over the graph; what was computed for earlier labels is kept."""
     known: dict[int, list[Array]] = memory.setdefault("spread", {})
     missing = np.array([i for i in trial.labelled.tolist() if i not in known], dtype=int)
+    place = _places(features.order)
     if missing.size:
         if "adjacency" not in memory:
             memory["adjacency"] = features.adjacency()
-        found = heads.propagate(memory["adjacency"], missing, tuple(SPREAD.values()))
+        found = heads.propagate(memory["adjacency"], place[missing], tuple(SPREAD.values()))
         for j, i in enumerate(missing.tolist()):
             known[i] = [F[j].copy() for F in found]
     means, c = trial.folds.means, trial.n_classes
@@ -314,4 +395,4 @@ def _spread(trial: Trial, features: Features, working: Array, memory: dict[str, 
             if working.size == G.shape[0]
             else heads.even_masses(G, trial.y, means[-1:], c)[0]
         )
-        trial.add("spreading", view, raw, scores=last)
+        trial.add("spreading", view, raw, scores=last[place])

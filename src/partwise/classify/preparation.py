@@ -65,6 +65,16 @@ class Preparation:
         return H[:, :p] - H[:, p:] if self.signed else H
 
 
+def unpacked(X: Any) -> Any:
+    """Dense where a sparse array saves nothing: a few columns, or most of its values not zero.
+
+    Then a table is prepared as a table, whatever container it comes in.
+    """
+    if sp.issparse(X) and (X.shape[1] < TABLE or 2 * X.nnz > X.shape[0] * X.shape[1]):
+        return X.toarray()
+    return X
+
+
 def choose_preparation(X: Any) -> Preparation:
     """The preparation for a checked X, from its numbers alone."""
     values = X.data if sp.issparse(X) else X
