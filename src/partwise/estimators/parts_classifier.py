@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import warnings
 from numbers import Integral, Real
 from typing import Any
 
@@ -22,7 +23,7 @@ from partwise.engine.data import back_end
 from partwise.engine.numeric import Array, blas_threads
 from partwise.estimators import _inputs, _validate
 from partwise.estimators.answers import pool
-from partwise.estimators.answers.calibration import Expected, expected
+from partwise.estimators.answers.calibration import Expected, check_probabilities, expected
 from partwise.estimators.answers.explain import Explained
 from partwise.estimators.answers.features import Features, build_features
 from partwise.knowledge.labels import Labels, encode_labels
@@ -233,6 +234,12 @@ class PartsClassifier(
                 "PartsClassifier needs at least one label, and every entry of y is unknown "
                 "(-1, None or NaN); GNMF finds clusters without labels."
             )
+        if names.size == 1 and _is_one(names[0]) and _holds_minus_one(y):
+            raise ValueError(
+                "y holds -1 and 1 alone, and -1 in y means unknown: every sample would be named 1. "
+                "Where -1 is a class, give it another number, such as np.where(y == -1, 0, y); "
+                "where it is unknown, give labels of a second class."
+            )
         return labels
 
     def _learn_features(self, X: Any, seed: int, original: Any) -> None:
@@ -268,9 +275,16 @@ class PartsClassifier(
         self, labels: Labels, weights: Array, seed: int, *, weigh: bool = True
     ) -> None:
         known = np.flatnonzero(labels.mask & (weights > 0))
+        if not known.size:
+            raise ValueError(
+                f"sample_weight is 0 for all {labels.n_labelled} labelled samples; give one of "
+                "them a weight above 0."
+            )
         y = labels.codes[known]
         found, y = np.unique(y, return_inverse=True)
-        self.classes_ = labels.classes[found]
+        classes = labels.classes[found]
+        if found.size == 1:
+            warnings.warn(_one_name(classes[0], known.size), UserWarning, stacklevel=3)
         features = self._features
         with blas_threads(features.plain.size * found.size):
             answer, candidates, p = pool.learn(
@@ -284,7 +298,11 @@ class PartsClassifier(
                 memory=self.__dict__.setdefault("_memory", {}),
                 weighed=None if weigh or "answer" not in self._state else self._answer,
             )
+        check_probabilities(answer.weights[None], "weights of the heads")
+        check_probabilities(answer.held_out, "probabilities of held-out labels")
+        check_probabilities(p, f"probabilities of {len(p)} samples")
         self._state |= {"answer": answer.state(), "candidates": [list(row) for row in candidates]}
+        self.classes_ = classes
         self.label_distributions_ = p
         self.transduction_ = self.classes_[p.argmax(axis=1)]
         self.transduction_[known] = self.classes_[y]
@@ -298,15 +316,18 @@ class PartsClassifier(
 
     @property
     def label_confidence_(self) -> Array:
-        """The probability of each training sample's name; one where it was given."""
+        """The probability of each training sample's name; one where it was given.
+
+        NaN for the others where all labels are of one class: nothing tells it from anything.
+        """
         check_is_fitted(self)
-        sure = self.label_distributions_.max(axis=1)
+        sure = _confidence(self.label_distributions_)
         sure[self._state["labelled"]] = 1.0
         return sure
 
     def predict_confidence(self, X: Any) -> Array:
-        """The probability of the class that `predict` gives."""
-        return self.predict_proba(X).max(axis=1)
+        """The probability of the class that `predict` gives; NaN where there is only one."""
+        return _confidence(self.predict_proba(X))
 
     @property
     def graph_(self) -> sp.csr_array:
@@ -349,7 +370,8 @@ class PartsClassifier(
         """Probabilities (n_samples, n_classes) of new samples, in the order of `classes_`."""
         check_is_fitted(self)
         views, near, _ = self._features.new(self._check_X(X, reset=False))
-        return self._answer.probabilities(views, near)
+        p = self._answer.probabilities(views, near)
+        return check_probabilities(p, f"probabilities of {len(p)} samples")
 
     def predict(self, X: Any) -> Array:
         """The most probable class of each new sample."""
@@ -383,6 +405,27 @@ class PartsClassifier(
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
+
+
+def _one_name(name: Any, n: int) -> str:
+    what = f"All {n} labels are {str(name)!r}" if n > 1 else f"The only label is {str(name)!r}"
+    return (
+        f"{what}, so every sample gets that name and how sure it is cannot be known: label samples "
+        "of a second class, too."
+    )
+
+
+def _is_one(name: Any) -> bool:
+    return isinstance(name, (int, float, np.number)) and not isinstance(name, bool) and name == 1
+
+
+def _holds_minus_one(y: Any) -> bool:
+    return any(isinstance(v, (int, float, np.number)) and v == -1 for v in np.ravel(y).tolist())
+
+
+def _confidence(p: Array) -> Array:
+    """The largest of each row; NaN where there is one column, which says nothing."""
+    return np.asarray(p.max(axis=1) if p.shape[1] > 1 else np.full(len(p), np.nan))
 
 
 def _is_local(X: Any) -> bool:

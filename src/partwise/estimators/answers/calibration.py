@@ -88,6 +88,21 @@ def calibrate(
     return made
 
 
+def check_probabilities(p: Array, what: str) -> Array:
+    """p as it came; an error where its rows are not probabilities, which has no first class."""
+    if not np.isfinite(p).all():
+        raise ValueError(
+            f"The {what} are not finite, so there is no answer; please report it, with the data if "
+            "you can. Samples that are scaled, or fewer columns, may do meanwhile."
+        )
+    sums = p.sum(axis=1)
+    # a row of c quotients, each rounded, and their sum: (c + 2) eps
+    worst = float(sums[np.abs(sums - 1).argmax()]) if len(p) else 1.0
+    if abs(worst - 1) > 4 * (p.shape[1] + 2) * np.finfo(p.dtype).eps or p.min(initial=0.0) < 0:
+        raise ValueError(f"The {what} add up to {worst:g} and not to 1; please report it.")
+    return p
+
+
 def tempered(mixed: Array, heat: float, doubt: float) -> Array:
     p = softmax(heat * np.log(np.maximum(mixed, 1e-12)))
     return (1 - doubt) * p + doubt / p.shape[1]
@@ -163,7 +178,7 @@ def _logit(p: Array) -> Array:
 def expected(p: Array, y: Array) -> Expected:
     """Share of right names and Wilson's interval."""
     n = y.size
-    if not n:
+    if not n or p.shape[1] < 2:
         return Expected(float("nan"), 0.0, 1.0)
     share, z = float(np.mean(p.argmax(axis=1) == y)), 1.96
     middle = (share + z * z / (2 * n)) / (1 + z * z / n)
