@@ -23,7 +23,7 @@ from partwise.engine.data import back_end
 from partwise.engine.numeric import Array, blas_threads
 from partwise.estimators import _inputs, _validate
 from partwise.estimators.answers import pool
-from partwise.estimators.answers.calibration import Expected, check_probabilities, expected
+from partwise.estimators.answers.calibration import Expected, check_probabilities, expected, recalls
 from partwise.estimators.answers.explain import Explained
 from partwise.estimators.answers.features import Features, build_features
 from partwise.knowledge.labels import Labels, encode_labels
@@ -32,6 +32,8 @@ from partwise.knowledge.labels import Labels, encode_labels
 PARTS = 30
 #: Bytes up to which a file on disk is read whole.
 IN_MEMORY = 200_000_000
+#: Samples on which the heads are compared with each other.
+JUDGED = 4000
 
 
 class PartsClassifier(
@@ -82,7 +84,10 @@ class PartsClassifier(
         What was tried: name, share of right held-out labels, their log loss, weight, why. It
         prints as a table.
     expected_accuracy_ : Expected
-        Share of right names among held-out labels, with a 95 % interval; else NaN.
+        Share of right names among the samples without a label, with a 95 % interval, if they are
+        of the labelled classes: ``accuracy, low, high``, NaN where no class has two labels. It
+        prints as a sentence, which says where the commonest name for all would do as well;
+        ``balanced`` counts classes alike.
     doubtful_labels_ : list of Doubt
         Given labels that the rest contradicts: sample, given, suggested, probability.
     embedding_ : ndarray of shape (n_samples, n_parts)
@@ -234,12 +239,6 @@ class PartsClassifier(
                 "PartsClassifier needs at least one label, and every entry of y is unknown "
                 "(-1, None or NaN); GNMF finds clusters without labels."
             )
-        if names.size == 1 and _is_one(names[0]) and _holds_minus_one(y):
-            raise ValueError(
-                "y holds -1 and 1 alone, and -1 in y means unknown: every sample would be named 1. "
-                "Where -1 is a class, give it another number, such as np.where(y == -1, 0, y); "
-                "where it is unknown, give labels of a second class."
-            )
         return labels
 
     def _learn_features(self, X: Any, seed: int, original: Any) -> None:
@@ -284,7 +283,8 @@ class PartsClassifier(
         found, y = np.unique(y, return_inverse=True)
         classes = labels.classes[found]
         if found.size == 1:
-            warnings.warn(_one_name(classes[0], known.size), UserWarning, stacklevel=3)
+            said = _one_name(classes[0], known.size, bool(labels.mask.all()))
+            warnings.warn(said, UserWarning, stacklevel=3)
         features = self._features
         with blas_threads(features.plain.size * found.size):
             answer, candidates, p = pool.learn(
@@ -330,6 +330,12 @@ class PartsClassifier(
         return _confidence(self.predict_proba(X))
 
     @property
+    def labelled_(self) -> Array:
+        """The samples whose label was given, and counted, as indices."""
+        check_is_fitted(self)
+        return np.asarray(self._state["labelled"])
+
+    @property
     def graph_(self) -> sp.csr_array:
         """The neighbour graph of the training samples."""
         check_is_fitted(self, "embedding_")
@@ -361,8 +367,39 @@ class PartsClassifier(
     @property
     def expected_accuracy_(self) -> Expected:
         check_is_fitted(self)
-        answer = self._answer
-        return expected(answer.held_out, answer.truth)
+        answer, p = self._answer, self.label_distributions_
+        if not answer.truth.size or p.shape[1] < 2:
+            return Expected(float("nan"), 0.0, 1.0)
+        given = np.zeros(len(p), dtype=bool)
+        given[self._state["labelled"]] = True
+        rest = ~given if not given.all() else given
+        shares = p[rest].mean(axis=0)
+        # labels that were drawn at random say more of large classes than unsure answers do
+        drawn = np.bincount(np.searchsorted(self.classes_, self.transduction_[given]))
+        common = int(np.maximum(shares, drawn / given.sum()).argmax())
+        return Expected(
+            *expected(*self._how_sure(rest)),
+            float(np.nanmean(recalls(p[rest]))),
+            float(max(shares[common], drawn[common] / given.sum())),
+            self.classes_[common],
+        )
+
+    def _how_sure(self, rest: Array) -> tuple[float, float, int, int]:
+        """What `expected` takes: of the samples in ``rest``, or of a part that stands for them."""
+        answer, features, p = self._answer, self._features, self.label_distributions_
+        rows = np.flatnonzero(rest)
+        if rows.size > JUDGED:  # by their digests, so that the order of samples says nothing
+            by = features.marks[rows] if features.marks.size else rows
+            rows = rows[np.argsort(by, kind="stable")[:JUDGED]]
+        views = {name: Z[rows] for name, Z in features.views.items()}
+        near = sp.csr_array((np.ones(rows.size), (np.arange(rows.size), rows)), (rows.size, len(p)))
+        names = p[rows].argmax(axis=1)
+        agreed = [
+            np.mean(pool.mixture_of([head], np.ones(1), views, near).argmax(axis=1) == names)
+            for head in answer.heads
+        ]
+        labels = len(self._state["labelled"])
+        return float(p[rest].max(axis=1).mean()), float(answer.weights @ agreed), labels, p.shape[1]
 
     # -- using ------------------------------------------------------------------------------
 
@@ -407,20 +444,19 @@ class PartsClassifier(
         return tags
 
 
-def _one_name(name: Any, n: int) -> str:
+def _one_name(name: Any, n: int, all_known: bool) -> str:
     what = f"All {n} labels are {str(name)!r}" if n > 1 else f"The only label is {str(name)!r}"
-    return (
+    said = (
         f"{what}, so every sample gets that name and how sure it is cannot be known: label samples "
         "of a second class, too."
     )
-
-
-def _is_one(name: Any) -> bool:
-    return isinstance(name, (int, float, np.number)) and not isinstance(name, bool) and name == 1
-
-
-def _holds_minus_one(y: Any) -> bool:
-    return any(isinstance(v, (int, float, np.number)) and v == -1 for v in np.ravel(y).tolist())
+    number = isinstance(name, (int, float, np.number)) and not isinstance(name, bool)
+    if number and name == 1 and not all_known:
+        said += (
+            " -1 in y means unknown: where it is your second class, give it another number, as "
+            "np.where(y == -1, 0, y) does."
+        )
+    return said
 
 
 def _confidence(p: Array) -> Array:
