@@ -1525,3 +1525,33 @@ def even_masses(G, y, c):
     H = H / H.sum(axis=1, keepdims=True)
     H = H / H.sum(axis=0, keepdims=True)
     return H / H.sum(axis=1, keepdims=True)
+
+
+# What a classifier says of itself
+# --------------------------------------------------------------------------------------------
+
+
+def expected_accuracy(p, heads, weights, n_labels, *, share, width, edge):
+    """logit(a) = c0 + (c1 + c2/√n) logit(sure) + (c3 + c4/√n) logit(agreement); ± exp(d · logs).
+
+    p (n, c) are probabilities of the samples without a label, ``heads`` (h, n) the class that each
+    head gives them.
+    """
+    sure = np.mean([max(row) for row in p])
+    agreed = 0.0
+    for head, weight in zip(heads, weights, strict=True):
+        agreed += weight * np.mean([int(np.argmax(row)) == c for row, c in zip(p, head)])
+    s, h = (np.log(v / (1 - v)) for v in np.clip([sure, agreed], edge, 1 - edge))
+    z = share[0] + (share[1] + share[2] / n_labels**0.5) * s
+    z += (share[3] + share[4] / n_labels**0.5) * h
+    half = np.exp(width[0] + width[1] * np.log(n_labels) + width[2] * np.log(n_labels / len(p[0])))
+    return tuple(1 / (1 + np.exp(-v)) for v in (z, z - half, z + half))
+
+
+def expected_balanced_accuracy(p):
+    """Mean over classes of Σ_i p_ic [c is named] / Σ_i p_ic."""
+    shares = []
+    for c in range(len(p[0])):
+        found = sum(row[c] for row in p if int(np.argmax(row)) == c)
+        shares.append(found / sum(row[c] for row in p))
+    return np.mean(shares)

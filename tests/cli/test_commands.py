@@ -116,7 +116,7 @@ def test_cluster_images(command, photo_folder, tmp_path):
     assert {path.name for path in out.iterdir()} == FILES
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
     found = rows(out / "assignments.csv")
-    assert list(found[0]) == ["id", "cluster", "confidence", "given_label"]
+    assert list(found[0]) == ["id", "cluster", "probability", "given_label"]
     assert len(found) == 90 and found[0]["id"].startswith("digit0/")
     truth = [row["id"].split("/")[0] for row in found]
     given = [row["given_label"] for row in found]
@@ -126,7 +126,7 @@ def test_cluster_images(command, photo_folder, tmp_path):
     V = np.load(out / "representation.npy", allow_pickle=False)
     assert np.array_equal(V, model.embedding_)
     confidence = model.label_confidence_
-    assert np.allclose([float(row["confidence"]) for row in found], confidence, atol=1e-4)
+    assert np.allclose([float(row["probability"]) for row in found], confidence, atol=1e-4)
     codes = rows(out / "representation.csv")
     assert np.allclose(float(codes[5]["part_2"]), V[5, 1], rtol=1e-5, atol=1e-9)
     summary = json.loads((out / "summary.json").read_text())

@@ -120,7 +120,7 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from partwise.cli import outputs
-from partwise.io import files
+from partwise.persistence import atomic as files
 out, swap, wanted = Path(sys.argv[1]), sys.argv[2] == "swap", int(sys.argv[3])
 if not swap:
     files._swap = lambda a, b: False

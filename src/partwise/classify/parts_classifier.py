@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import warnings
 from numbers import Integral, Real
 from typing import Any
 
@@ -21,7 +22,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from partwise.backends import back_end
 from partwise.backends.numeric import Array, blas_threads
 from partwise.classify import pool
-from partwise.classify.calibration import Expected, expected
+from partwise.classify.calibration import Expected, check_probabilities, expected, recalls
 from partwise.classify.explain import Explained
 from partwise.classify.features import Features, build_features
 from partwise.fitting import check_arrays, validation
@@ -31,6 +32,8 @@ from partwise.knowledge.labels import Labels, encode_labels
 PARTS = 30
 #: Bytes up to which a file on disk is read whole.
 IN_MEMORY = 200_000_000
+#: Samples on which the heads are compared with each other.
+JUDGED = 4000
 
 
 class PartsClassifier(
@@ -81,7 +84,10 @@ class PartsClassifier(
         What was tried: name, share of right held-out labels, their log loss, weight, why. It
         prints as a table.
     expected_accuracy_ : Expected
-        Share of right names among held-out labels, with a 95 % interval; else NaN.
+        Share of right names among the samples without a label, with a 95 % interval, if they are
+        of the labelled classes: ``accuracy, low, high``, NaN where no class has two labels. It
+        prints as a sentence, which says where the commonest name for all would do as well;
+        ``balanced`` counts classes alike.
     doubtful_labels_ : list of Doubt
         Given labels that the rest contradicts: sample, given, suggested, probability.
     embedding_ : ndarray of shape (n_samples, n_parts)
@@ -268,9 +274,17 @@ class PartsClassifier(
         self, labels: Labels, weights: Array, seed: int, *, weigh: bool = True
     ) -> None:
         known = np.flatnonzero(labels.mask & (weights > 0))
+        if not known.size:
+            raise ValueError(
+                f"sample_weight is 0 for all {labels.n_labelled} labelled samples; give one of "
+                "them a weight above 0."
+            )
         y = labels.codes[known]
         found, y = np.unique(y, return_inverse=True)
-        self.classes_ = labels.classes[found]
+        classes = labels.classes[found]
+        if found.size == 1:
+            said = _one_name(classes[0], known.size, bool(labels.mask.all()))
+            warnings.warn(said, UserWarning, stacklevel=3)
         features = self._features
         with blas_threads(features.plain.size * found.size):
             answer, candidates, p = pool.learn(
@@ -284,7 +298,11 @@ class PartsClassifier(
                 memory=self.__dict__.setdefault("_memory", {}),
                 weighed=None if weigh or "answer" not in self._state else self._answer,
             )
+        check_probabilities(answer.weights[None], "weights of the heads")
+        check_probabilities(answer.held_out, "probabilities of held-out labels")
+        check_probabilities(p, f"probabilities of {len(p)} samples")
         self._state |= {"answer": answer.state(), "candidates": [list(row) for row in candidates]}
+        self.classes_ = classes
         self.label_distributions_ = p
         self.transduction_ = self.classes_[p.argmax(axis=1)]
         self.transduction_[known] = self.classes_[y]
@@ -298,15 +316,24 @@ class PartsClassifier(
 
     @property
     def label_confidence_(self) -> Array:
-        """The probability of each training sample's name; one where it was given."""
+        """The probability of each training sample's name; one where it was given.
+
+        NaN for the others where all labels are of one class: nothing tells it from anything.
+        """
         check_is_fitted(self)
-        sure = self.label_distributions_.max(axis=1)
+        sure = _confidence(self.label_distributions_)
         sure[self._state["labelled"]] = 1.0
         return sure
 
     def predict_confidence(self, X: Any) -> Array:
-        """The probability of the class that `predict` gives."""
-        return self.predict_proba(X).max(axis=1)
+        """The probability of the class that `predict` gives; NaN where there is only one."""
+        return _confidence(self.predict_proba(X))
+
+    @property
+    def labelled_(self) -> Array:
+        """The samples whose label was given, and counted, as indices."""
+        check_is_fitted(self)
+        return np.asarray(self._state["labelled"])
 
     @property
     def graph_(self) -> sp.csr_array:
@@ -340,8 +367,39 @@ class PartsClassifier(
     @property
     def expected_accuracy_(self) -> Expected:
         check_is_fitted(self)
-        answer = self._answer
-        return expected(answer.held_out, answer.truth)
+        answer, p = self._answer, self.label_distributions_
+        if not answer.truth.size or p.shape[1] < 2:
+            return Expected(float("nan"), 0.0, 1.0)
+        given = np.zeros(len(p), dtype=bool)
+        given[self._state["labelled"]] = True
+        rest = ~given if not given.all() else given
+        shares = p[rest].mean(axis=0)
+        # labels that were drawn at random say more of large classes than unsure answers do
+        drawn = np.bincount(np.searchsorted(self.classes_, self.transduction_[given]))
+        common = int(np.maximum(shares, drawn / given.sum()).argmax())
+        return Expected(
+            *expected(*self._how_sure(rest)),
+            float(np.nanmean(recalls(p[rest]))),
+            float(max(shares[common], drawn[common] / given.sum())),
+            self.classes_[common],
+        )
+
+    def _how_sure(self, rest: Array) -> tuple[float, float, int, int]:
+        """What `expected` takes: of the samples in ``rest``, or of a part that stands for them."""
+        answer, features, p = self._answer, self._features, self.label_distributions_
+        rows = np.flatnonzero(rest)
+        if rows.size > JUDGED:  # by their digests, so that the order of samples says nothing
+            by = features.marks[rows] if features.marks.size else rows
+            rows = rows[np.argsort(by, kind="stable")[:JUDGED]]
+        views = {name: Z[rows] for name, Z in features.views.items()}
+        near = sp.csr_array((np.ones(rows.size), (np.arange(rows.size), rows)), (rows.size, len(p)))
+        names = p[rows].argmax(axis=1)
+        agreed = [
+            np.mean(pool.mixture_of([head], np.ones(1), views, near).argmax(axis=1) == names)
+            for head in answer.heads
+        ]
+        labels = len(self._state["labelled"])
+        return float(p[rest].max(axis=1).mean()), float(answer.weights @ agreed), labels, p.shape[1]
 
     # -- using ------------------------------------------------------------------------------
 
@@ -349,7 +407,8 @@ class PartsClassifier(
         """Probabilities (n_samples, n_classes) of new samples, in the order of `classes_`."""
         check_is_fitted(self)
         views, near, _ = self._features.new(self._check_X(X, reset=False))
-        return self._answer.probabilities(views, near)
+        p = self._answer.probabilities(views, near)
+        return check_probabilities(p, f"probabilities of {len(p)} samples")
 
     def predict(self, X: Any) -> Array:
         """The most probable class of each new sample."""
@@ -383,6 +442,26 @@ class PartsClassifier(
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
+
+
+def _one_name(name: Any, n: int, all_known: bool) -> str:
+    what = f"All {n} labels are {str(name)!r}" if n > 1 else f"The only label is {str(name)!r}"
+    said = (
+        f"{what}, so every sample gets that name and how sure it is cannot be known: label samples "
+        "of a second class, too."
+    )
+    number = isinstance(name, (int, float, np.number)) and not isinstance(name, bool)
+    if number and name == 1 and not all_known:
+        said += (
+            " -1 in y means unknown: where it is your second class, give it another number, as "
+            "np.where(y == -1, 0, y) does."
+        )
+    return said
+
+
+def _confidence(p: Array) -> Array:
+    """The largest of each row; NaN where there is one column, which says nothing."""
+    return np.asarray(p.max(axis=1) if p.shape[1] > 1 else np.full(len(p), np.nan))
 
 
 def _is_local(X: Any) -> bool:

@@ -12,15 +12,12 @@ def next_rows(found: dict[str, Any]) -> list[list[Any]]:
 
 def say_naming(found: dict[str, Any], console: Any) -> None:
     """The same on a terminal."""
+    console.print(f"Expected share of right names on the rest: {found['said']}")
     if found["expected"] is not None:
-        low, high = found["interval"]
         console.print(
-            f"Expected share of right names on the rest: {found['expected']:.2f} ({low:.2f} to "
-            f"{high:.2f}), since it names {found['agreed']} of {found['held_out']} given labels as "
-            "they are when they are held out."
+            f"With classes counted alike: {found['balanced']:.0%}. Of the {found['held_out']} "
+            f"given labels, held out in turn, {found['agreed']} were named as they are."
         )
-    else:
-        console.print("No class has two labels, so what to expect of the rest is unknown.")
     for row in found["odd_labels"]:
         console.print(
             f"Look again: {row['id']} was given {row['given']} and looks like {row['looks_like']} "

@@ -11,7 +11,7 @@ import numpy as np
 from rich.console import Console
 
 from partwise.cli import work
-from partwise.cli.cluster import assignment_rows, codes_text
+from partwise.cli.cluster import assignment_rows, codes_text, how_sure
 from partwise.cli.progress_bar import Bar
 from partwise.estimators import methods
 from partwise.io import Samples, read_samples
@@ -89,7 +89,8 @@ def run_predict(
         with work.as_notes(notes):
             names, confidence = _predicted(estimator, samples.X)
     rows = [row[:3] for row in assignment_rows(samples.ids, names, confidence, None)]
-    text = csv_text(["id", "cluster", "confidence"], rows)
+    sure = how_sure(estimator)
+    text = csv_text(["id", "cluster", sure], rows)
     notes = [*samples.notes, *notes]
     sizes = Counter(str(name) for name in names)
     summary: dict[str, Any] = {
@@ -104,7 +105,7 @@ def run_predict(
         write_whole(out, text, force=force)
     elif as_json:
         summary["assignments"] = [
-            {"id": a, "cluster": b, "confidence": float(c)} for a, b, c in rows
+            {"id": a, "cluster": b, sure: float(c) if c else None} for a, b, c in rows
         ]
     else:
         print(text, end="")
@@ -115,7 +116,8 @@ def _predicted(estimator: Any, X: Any) -> tuple[Any, Any]:
     """Names of new samples, and how sure they are."""
     if names_classes(estimator):
         p = estimator.predict_proba(X)
-        return estimator.classes_[p.argmax(axis=1)], p.max(axis=1)
+        sure = p.max(axis=1) if p.shape[1] > 1 else np.full(len(p), np.nan)
+        return estimator.classes_[p.argmax(axis=1)], sure
     V = np.asarray(estimator.transform(X))
     groups = estimator._groups
     return groups.predict(estimator.embedding_, V), groups.predict_confidence(

@@ -23,7 +23,7 @@ from partwise.cli.progress_bar import Bar, duration
 from partwise.estimators import methods
 from partwise.io.spreadsheets import csv_text
 from partwise.persistence.atomic import check_target, write_whole
-from partwise.view.class_names import naming
+from partwise.view.class_names import names_classes, naming
 from partwise.view.describe import about
 
 #: The representation as text only up to this many numbers.
@@ -135,8 +135,9 @@ def run_fit(
 def _summary(task: work.Task, fitted: work.Fitted, command: str) -> dict[str, Any]:
     samples, model = task.samples, fitted.model
     sizes = Counter(str(name) for name in model.labels_)
-    confidence = model.label_confidence_
     names = np.array([str(name) for name in model.labels_])
+    sure = how_sure(model)
+    means = _means(model, names)
     words = about(samples, names.tolist())
     return {
         "command": command,
@@ -158,7 +159,7 @@ def _summary(task: work.Task, fitted: work.Fitted, command: str) -> dict[str, An
             {
                 "name": name,
                 "size": sizes[name],
-                "confidence": round(float(confidence[names == name].mean()), 4),
+                sure: means[name],
                 **({"about": words[name]} if name in words else {}),
             }
             for name in sorted(sizes, key=_natural)
@@ -172,6 +173,27 @@ def _summary(task: work.Task, fitted: work.Fitted, command: str) -> dict[str, An
         "seconds": {"read": round(task.seconds, 3), "fit": round(fitted.seconds, 3)},
         "versions": versions(),
     }
+
+
+def how_sure(model: Any) -> str:
+    """What the number beside a name is called: of a class its probability."""
+    return "probability" if names_classes(model) else "confidence"
+
+
+def _means(model: Any, names: Any) -> dict[str, float | None]:
+    """Mean confidence of each cluster; of classes without the labels that were given.
+
+    None where nothing is left, or nothing is known.
+    """
+    sure = np.asarray(model.label_confidence_, dtype=float)
+    counted = np.isfinite(sure)
+    if names_classes(model):
+        counted[model.labelled_] = False
+    found: dict[str, float | None] = {}
+    for name in set(names.tolist()):
+        here = sure[(names == name) & counted]
+        found[name] = round(float(here.mean()), 4) if here.size else None
+    return found
 
 
 def chosen_rows(choice: Any) -> dict[str, Any]:
@@ -230,7 +252,7 @@ def assignment_rows(ids: list[str], names: Any, confidence: Any, given: Any) -> 
     """Rows of assignments.csv."""
     labels = [""] * len(ids) if given is None else ["" if v is None else v for v in given]
     return [
-        [name, str(cluster), f"{share:.4f}", label]
+        [name, str(cluster), "" if np.isnan(share) else f"{share:.4f}", label]
         for name, cluster, share, label in zip(ids, names, confidence, labels)
     ]
 
@@ -240,7 +262,7 @@ def _write_results(folder: Path, task: work.Task, fitted: work.Fitted) -> None:
     V = np.asarray(model.embedding_)
     confidence = model.label_confidence_
     rows = assignment_rows(ids, model.labels_, confidence, task.given)
-    heading = ["id", "cluster", "confidence", "given_label"]
+    heading = ["id", "cluster", how_sure(model), "given_label"]
     heading, rows = _with_words(heading, rows, about(task.samples, [row[1] for row in rows]))
     write_whole(folder / "assignments.csv", csv_text(heading, rows))
     np.save(folder / "representation.npy", V, allow_pickle=False)
@@ -314,13 +336,15 @@ def _say(summary: dict[str, Any], task: work.Task, errors: Console, *, as_json: 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("class" if summary["naming"] else "cluster")
     table.add_column("samples", justify="right")
-    table.add_column("confidence", justify="right")
+    what = "probability" if summary["naming"] else "confidence"
+    table.add_column(what, justify="right")
     told = any("about" in row for row in summary["clusters"])
     if told:
         table.add_column("about", overflow="fold")
     for row in summary["clusters"][:30]:
         words = [", ".join(row.get("about", ()))] if told else []
-        table.add_row(row["name"], f"{row['size']:,}", f"{row['confidence']:.2f}", *words)
+        sure = "-" if row[what] is None else f"{row[what]:.2f}"
+        table.add_row(row["name"], f"{row['size']:,}", sure, *words)
     console.print(table)
     if len(summary["clusters"]) > 30:
         console.print(f"and {len(summary['clusters']) - 30} more clusters")

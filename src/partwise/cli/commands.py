@@ -54,11 +54,11 @@ def cluster(
 ) -> None:
     """Group your own images, texts, table or cells, steered by the labels that you have.
 
-    Writes assignments.csv (id, cluster, confidence, given label), representation.npy and .csv,
-    model.partwise, report.html and summary.json, all or none. The confidence orders samples by how
-    clear they are: with labels by how much the likeliest name leads the next, without by
-    (b - a) / (b + a), where a and b are the distances to the closest two cluster centres. It is no
-    probability.
+    Writes assignments.csv, representation.npy and .csv, model.partwise, report.html and
+    summary.json, all or none. With labels, assignments.csv has the probability of each name, which
+    held-out labels calibrate: of names with 0.8 about four in five are right. Other clusters have a
+    confidence, which orders samples by how clear they are and is no probability: (b - a) / (b + a),
+    where a and b are the distances to the closest two cluster centres.
 
     Example: partwise cluster photos/ --labels labels.csv -k 10 --out out/
 
@@ -269,7 +269,7 @@ def predict(
     *,
     reading: dict[str, Any],
 ) -> None:
-    """Put new samples into a model's clusters: id, cluster, confidence.
+    """Put new samples into a model's clusters: id, cluster, probability (or confidence).
 
     Example: partwise predict out/model.partwise more-photos/ --out new.csv
     """

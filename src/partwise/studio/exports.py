@@ -22,13 +22,13 @@ def labels(desk: Desk) -> bytes:
 
 
 def assignments(desk: Desk) -> bytes:
-    """The name of every sample, its probability, and the label that was given."""
+    """The name of every sample, its probability, and the given label, in the command's columns."""
     seen, known = desk.opinion, desk.labels
     rows: list[list[Any]] = []
     for i, name in enumerate(desk.samples.ids):
         found = seen.classes[seen.names[i]] if seen.names[i] >= 0 else ""
         rows.append([name, found, f"{seen.sure[i]:.4f}", known.get(name, "")])
-    return csv_text(["id", "name", "probability", "given"], rows).encode()
+    return csv_text(["id", "cluster", "probability", "given_label"], rows).encode()
 
 
 def model(desk: Desk) -> bytes:

@@ -28,7 +28,8 @@ def naming(model: Any, ids: Sequence[str]) -> dict[str, Any] | None:
     classes = model.classes_
     rows, p, truth = model.held_out_
     right = p.argmax(axis=1) == truth
-    share, low, high = model.expected_accuracy_
+    expected = model.expected_accuracy_
+    share, low, high = expected
     own = p[np.arange(truth.size), truth]
     odd = [i for i in np.argsort(own, kind="stable") if p[i].max() >= SURE and not right[i]]
     return {
@@ -36,6 +37,8 @@ def naming(model: Any, ids: Sequence[str]) -> dict[str, Any] | None:
         "agreed": int(right.sum()),
         "expected": None if np.isnan(share) else round(share, 4),
         "interval": [round(low, 4), round(high, 4)],
+        "balanced": None if np.isnan(share) else round(expected.balanced, 4),
+        "said": str(expected),
         "odd_labels": [
             {
                 "id": ids[rows[i]],

@@ -76,7 +76,7 @@ def member(
         "id": dataset.ids[i],
         "cluster": cluster,
         "label": label,
-        "confidence": None if confidence is None else f"{confidence:.2f}",
+        "confidence": None if confidence is None or np.isnan(confidence) else f"{confidence:.2f}",
         "text": text,
         "image": thumbnails(i),
         "parts": parts,

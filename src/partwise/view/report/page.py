@@ -22,7 +22,7 @@ from partwise.evaluation.metrics import (
 from partwise.io.samples import Samples
 from partwise.knowledge.labels import encode_labels
 from partwise.persistence.atomic import write_whole
-from partwise.view.class_names import naming
+from partwise.view.class_names import names_classes, naming
 from partwise.view.describe import about, words_of_parts
 from partwise.view.report import charts, members
 from partwise.view.report.layout import lay_out
@@ -159,7 +159,7 @@ def report_page(
             parts=said[i],
         )
 
-    cards = _cards(clusters, names, confidence, known, V, describe)
+    cards = _cards(clusters, names, confidence, known, seen, V, describe)
     for card in cards:
         card["about"] = words.get(card["name"], [])
     ask = [describe(i) for i in members.to_label_next(clusters, confidence, known, dataset.texts)]
@@ -177,7 +177,7 @@ def report_page(
     if H is not None and not pictures:
         features = dataset.feature_names or [f"column {j + 1}" for j in range(H.shape[1])]
         figures["terms"] = charts.top_terms(H[:MAX_PARTS], features, part_titles)
-    scores = _scores(seen, known, clusters)
+    scores = _scores(seen, known, clusters, model)
     for score in scores:
         figures[score["chart"]] = charts.confusion(
             score.pop("table"), score["labels"], score["clusters"]
@@ -288,15 +288,22 @@ def _cards(
     names: Sequence[str],
     confidence: NDArray[np.float64] | None,
     known: Sequence[str | None] | None,
+    seen: Sequence[str | None] | None,
     V: NDArray[Any],
     describe: Any,
 ) -> list[dict[str, Any]]:
-    """One card a cluster, in the order of their names; pictures only for those that are shown."""
+    """One card a cluster, in the order of their names; pictures only for those that are shown.
+
+    Means and typical samples are of those that the model was given no label of: of the others it
+    repeats what it was told.
+    """
     column = np.asarray(clusters, dtype=object)
+    told = np.array([name is not None for name in seen or [None] * len(clusters)])
     cards = []
     for number, name in enumerate(names):
         here = np.flatnonzero(column == name)
-        typical, doubtful = members.typical_and_doubtful(here, confidence)
+        own = here[~told[here]]
+        typical, doubtful = members.typical_and_doubtful(own, confidence)
         mean = V[here].mean(axis=0)
         best = [int(j) for j in np.argsort(-mean, kind="stable")[:3] if mean[j] > 0]
         shown = number < members.MAX_CLUSTERS
@@ -305,7 +312,7 @@ def _cards(
                 "name": name,
                 "size": len(here),
                 "share": len(here) / len(clusters),
-                "confidence": None if confidence is None else float(confidence[here].mean()),
+                "confidence": _mean(confidence[own]) if confidence is not None else None,
                 "labels": members.composition(known[i] for i in here.tolist()) if known else [],
                 "parts": best,
                 "typical": [describe(int(i)) for i in typical] if shown else [],
@@ -316,26 +323,37 @@ def _cards(
 
 
 def _scores(
-    seen: Sequence[str | None] | None, known: Sequence[str | None] | None, clusters: Sequence[str]
+    seen: Sequence[str | None] | None,
+    known: Sequence[str | None] | None,
+    clusters: Sequence[str],
+    model: Any,
 ) -> list[dict[str, Any]]:
-    """Agreement with the labels that were hidden from the model, and with those it was given."""
+    """Agreement with the labels that were hidden from the model, and with those it was given.
+
+    A model that names classes repeats those it was given: there they are compared with the names
+    that it gave while they were held out.
+    """
     if known is None:
         return []
     shown = np.array([name is not None for name in seen or [None] * len(known)])
     given = np.array([name is not None for name in known])
-    groups = [("hidden", given & ~shown), ("seen", shown)]
+    groups = {"hidden": given & ~shown} | ({} if names_classes(model) else {"seen": shown})
+    pairs = {
+        key: [(str(known[i]), clusters[i]) for i in np.flatnonzero(mask).tolist()]
+        for key, mask in groups.items()
+    }
+    if names_classes(model):
+        names, (_, p, truth) = [str(name) for name in model.classes_], model.held_out_
+        pairs["held-out"] = [(names[a], names[b]) for a, b in zip(truth, p.argmax(axis=1))]
     return [
-        {"chart": f"confusion-{key}", "key": key, **_agreement(known, clusters, mask)}
-        for key, mask in groups
-        if mask.any()
+        {"chart": f"confusion-{key}", "key": key, **_agreement(found)}
+        for key, found in pairs.items()
+        if found
     ]
 
 
-def _agreement(
-    known: Sequence[str | None], clusters: Sequence[str], mask: NDArray[np.bool_]
-) -> dict[str, Any]:
-    y = [str(known[i]) for i in np.flatnonzero(mask).tolist()]
-    found = [clusters[i] for i in np.flatnonzero(mask).tolist()]
+def _agreement(pairs: Sequence[tuple[str, str]]) -> dict[str, Any]:
+    y, found = [a for a, _ in pairs], [b for _, b in pairs]
     labels = sorted(set(y), key=charts.natural)
     columns = members.cluster_order(found)
     # clusters that carry a label's name stand below it, the others after them

@@ -87,7 +87,7 @@
       }
       line(point.id, "b");
       if (point.text) line(point.text);
-      const margin = point.confidence === null ? "" : `, confidence ${point.confidence}`;
+      const margin = point.confidence === null ? "" : `, ${tip.dataset.sure} ${point.confidence}`;
       line(`cluster ${point.cluster}${margin}`);
       if (point.label !== null) line(`label ${point.label}`);
       line(`parts ${point.parts}`);

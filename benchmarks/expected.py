@@ -1,0 +1,262 @@
+"""How right `PartsClassifier.expected_accuracy_` is, and the constants behind it.
+
+    python -m benchmarks.expected --data FOLDER [--sets bbc,orl] [--draws 2] [--jobs 2] [--fit]
+
+Public sets (``--most`` samples drawn with seed 0 where there are more), 2, 5 and 10 labels a class:
+drawn evenly, at random, asked for as the studio does (`suggest`), and given to permuted samples, so
+that no name can be right but by chance. Numbers of every draw are kept in
+``results/expected.json``; a table of the mean error and of how many intervals hold the truth
+follows, for the sets that the constants were fitted to and for the others (every third, by
+name). ``--fit`` prints constants for `answers.calibration` from the first kind alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import warnings
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.answers import SETS, load
+
+RESULTS = Path(__file__).parent / "results" / "expected.json"
+BUNDLED = ("digits", "wine", "breast_cancer")
+WAYS = ("even", "random", "queue", "noise")
+BUDGETS = (2, 5, 10)
+#: More labels than this take long, and are enough by any measure.
+LABELS = 400
+#: What permuted labels count in the fit: they are rare.
+NOISE = 0.3
+
+
+def samples(folder: Path, name: str, most: int) -> tuple[Any, Any]:
+    """Samples, and codes of their classes."""
+    if name in BUNDLED:
+        import sklearn.datasets
+
+        X, y = getattr(sklearn.datasets, f"load_{name}")(return_X_y=True)
+    else:
+        SETS.setdefault(name, name)
+        X, y = load(folder, name)
+    rows = np.random.RandomState(0).permutation(len(y))[:most]
+    return X[rows], y[rows]
+
+
+def given(y: Any, way: str, m: int, seed: int) -> Any:
+    """Labels, -1 where there is none: m a class, at most half of it, or as many at random."""
+    rng = np.random.RandomState(seed)
+    known = np.full(y.size, -1)
+    if way == "random":
+        rows = rng.permutation(y.size)[: min(m * (y.max() + 1), y.size // 2)]
+    else:
+        mine = [rng.permutation(np.flatnonzero(y == c)) for c in np.unique(y)]
+        rows = np.concatenate([r[: min(m, max(r.size // 2, 1))] for r in mine])
+    known[rows] = y[rows]
+    return known
+
+
+def asked(model: Any, y: Any, seed: int) -> Any:
+    """Labels in the order in which they are asked for: yields after every budget."""
+    rng, c = np.random.RandomState(seed), int(y.max()) + 1
+    known = np.full(y.size, -1)
+    first = rng.choice(y.size, 3, replace=False)
+    known[first] = y[first]
+    for m in BUDGETS:
+        goal = min(m * c, y.size // 2)
+        while (missing := goal - int((known >= 0).sum())) > 0:
+            if np.unique(known[known >= 0]).size < 2:
+                rows = rng.choice(np.flatnonzero(known < 0), 1)
+            else:
+                model.relabel(known, weigh=False)
+                rows = model.suggest(min(max(c // 2, 3), missing))
+            known[rows] = y[rows]
+        yield m, known.copy()
+
+
+def judged(model: Any, known: Any, y: Any) -> dict[str, float] | None:
+    """What the model says of itself, and the truth."""
+    model.relabel(known)
+    rest = known < 0
+    if not model.held_out_[2].size:
+        return None
+    sure, agreement, n_labels, n_classes = model._how_sure(rest)
+    names, truth = model.transduction_[rest], y[rest]
+    said = model.expected_accuracy_
+    found = [np.mean(names[truth == c] == c) for c in np.unique(truth)]
+    rows, p, own = model.held_out_
+    return {
+        "sure": sure,
+        "agreement": agreement,
+        "labels": n_labels,
+        "classes": n_classes,
+        "held": float(np.mean(p.argmax(axis=1) == own)),
+        "held_out": int(rows.size),
+        "truth": float(np.mean(names == truth)),
+        "samples": int(rest.sum()),
+        "balanced_truth": float(np.mean(found)),
+        "balanced": said.balanced,
+        "commonest_truth": float(np.bincount(truth).max() / truth.size),
+        "commonest": said.commonest,
+    }
+
+
+def draw(folder: str, name: str, seed: int, most: int) -> dict[str, Any]:
+    """All ways and budgets of one set and one seed."""
+    from partwise import PartsClassifier
+
+    warnings.simplefilter("ignore")
+    X, y = samples(Path(folder), name, most)
+    model = PartsClassifier(warm_start=True).prepare(X)
+    found: dict[str, Any] = {}
+    for way in WAYS:
+        if way == "queue":
+            if y.max() < 30:  # the studio's page has no room for more classes
+                for m, known in asked(model, y, seed):
+                    if np.unique(known[known >= 0]).size < 2:
+                        continue
+                    found[f"{name}/{way}/{m}/{seed}"] = judged(model, known, y)
+            continue
+        truth = np.random.RandomState(seed).permutation(y) if way == "noise" else y
+        for m in BUDGETS:
+            known = given(truth, way, m, seed)
+            few = (known >= 0).sum() <= min(LABELS, 0.6 * y.size)
+            if few and np.unique(known[known >= 0]).size > 1:
+                found[f"{name}/{way}/{m}/{seed}"] = judged(model, known, truth)
+    return {key: value for key, value in found.items() if value is not None}
+
+
+# -- the constants -----------------------------------------------------------------------------
+
+
+def columns(rows: list[dict[str, Any]], *names: str) -> list[Any]:
+    return [np.array([row[name] for row in rows], dtype=float) for name in names]
+
+
+def logit(p: Any) -> Any:
+    from partwise.classify.calibration import EDGE
+
+    p = np.clip(p, EDGE, 1 - EDGE)
+    return np.log(p / (1 - p))
+
+
+def fit(rows: list[dict[str, Any]], counts: Any) -> tuple[Any, Any]:
+    """SHARE by least squares of the accuracy, WIDTH by likelihood, scaled to hold 95 % of rows."""
+    from scipy.optimize import minimize
+    from scipy.special import expit
+
+    sure, agreement, n, c, truth, rest = columns(
+        rows, "sure", "agreement", "labels", "classes", "truth", "samples"
+    )
+    few, s, h = 1 / np.sqrt(n), logit(sure), logit(agreement)
+    A = np.stack([np.ones_like(n), s, s * few, h, h * few], axis=1)
+    B = np.stack([np.ones_like(n), np.log(n), np.log(n / c)], axis=1)
+    w = counts / counts.sum()
+
+    def off(b: Any) -> float:
+        return float(w @ (expit(A @ b) - truth) ** 2 + 1e-5 * b @ b)
+
+    share = minimize(off, np.array([0, 1.0, 0, 0, 0])).x
+    # what is left of (right + ½)/(samples + 1), so that 100 % right is finite
+    left = np.abs(logit((truth * rest + 0.5) / (rest + 1)) - A @ share)
+
+    def unlikely(b: Any) -> float:
+        log_sd = B @ b
+        return float(w @ (log_sd + 0.5 * (left / np.exp(log_sd)) ** 2) + 1e-3 * b[1:] @ b[1:])
+
+    width = minimize(unlikely, np.zeros(3)).x
+    scaled = left / np.exp(B @ width)
+    order = np.argsort(scaled)
+    width[0] += np.log(scaled[order][np.searchsorted(np.cumsum(w[order]), 0.95)])
+    return share.round(2), width.round(2)
+
+
+def cells(store: dict[str, Any]) -> tuple[list[dict[str, Any]], Any, Any]:
+    """Rows with their set, way and budget; what each counts; which were kept from the fit."""
+    rows = []
+    for key, value in sorted(store.items()):
+        name, way, m, _ = key.split("/")
+        rows.append({**value, "set": name, "way": way, "m": int(m)})
+    names = sorted({row["set"] for row in rows})
+    kept = np.array([names.index(row["set"]) % 3 == 2 for row in rows])
+    same = [(row["set"], row["way"], row["m"]) for row in rows]
+    counts = [
+        (NOISE if way == "noise" else 1.0) / same.count((name, way, m)) for name, way, m in same
+    ]
+    return rows, np.array(counts), kept
+
+
+def table(rows: list[dict[str, Any]], kept: Any) -> str:
+    """Mean error and bias in points, and the share of intervals that hold the truth."""
+    from partwise.classify.calibration import expected
+
+    said = np.array(
+        [expected(*(row[k] for k in ("sure", "agreement", "labels", "classes"))) for row in rows]
+    )
+    truth, held, n = columns(rows, "truth", "held", "held_out")
+    z = 1.96**2
+    middle = (held + z / (2 * n)) / (1 + z / n)
+    half = np.sqrt(z * held * (1 - held) / n + z * z / (4 * n * n)) / (1 + z / n)
+    lines = ["| labels | sets | cells | error | bias | inside | width | held-out error | inside |"]
+    lines.append("|---|---|---:|---:|---:|---:|---:|---:|---:|")
+    for which, mask in (("fitted", ~kept), ("others", kept)):
+        for way in WAYS:
+            for m in (*BUDGETS, 0):
+                at = mask & np.array([r["way"] == way and r["m"] in (m, m or r["m"]) for r in rows])
+                if not at.any():
+                    continue
+                e, (_, low, high) = said[at, 0] - truth[at], said[at].T
+                inside = (low <= truth[at]) & (truth[at] <= high)
+                plain = np.abs(held - truth)[at]
+                binomial = (np.abs(truth - middle) <= half)[at]
+                lines.append(
+                    f"| {way} {m or 'all'} | {which} | {at.sum()} | {100 * np.abs(e).mean():.1f} | "
+                    f"{100 * e.mean():+.1f} | {100 * inside.mean():.0f} % | "
+                    f"{100 * (high - low).mean():.0f} | {100 * plain.mean():.1f} | "
+                    f"{100 * binomial.mean():.0f} % |"
+                )
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--data", default=os.environ.get("PARTWISE_DATA", "."), type=Path)
+    parser.add_argument("--sets", default="")
+    parser.add_argument("--draws", default=2, type=int)
+    parser.add_argument("--most", default=1500, type=int)
+    parser.add_argument("--jobs", default=1, type=int)
+    parser.add_argument("--out", default=RESULTS, type=Path)
+    parser.add_argument("--fit", action="store_true")
+    chosen = parser.parse_args()
+    few = sorted(path.stem for path in chosen.data.glob("few_*.npz"))
+    names = chosen.sets.split(",") if chosen.sets else sorted({*SETS, *few, *BUNDLED})
+    store = json.loads(chosen.out.read_text()) if chosen.out.exists() else {}
+    tasks = [
+        (str(chosen.data), name, seed, chosen.most)
+        for seed in range(chosen.draws)
+        for name in names
+        if not any(key.startswith(f"{name}/") and key.endswith(f"/{seed}") for key in store)
+    ]
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"):
+        os.environ[name] = "1"  # one core a process
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(chosen.jobs, mp_context=context) as workers:
+        for task, done in zip(tasks, workers.map(draw, *zip(*tasks, strict=True)) if tasks else ()):
+            store.update(done)
+            print(*task[1:3], "done", flush=True)
+            text = json.dumps(store, indent=0, sort_keys=True)
+            chosen.out.write_text(text + "\n", encoding="utf-8")
+    rows, counts, kept = cells(store)
+    if chosen.fit:
+        share, width = fit([row for row, k in zip(rows, kept) if not k], counts[~kept])
+        print(f"SHARE = {tuple(share.tolist())}\nWIDTH = {tuple(width.tolist())}")
+    print(table(rows, kept))
+
+
+if __name__ == "__main__":
+    main()
