@@ -132,7 +132,10 @@ TextColumn = Annotated[
 ]
 IdColumn = Annotated[
     str | None,
-    typer.Option(help="The column of a table that holds ids.", rich_help_panel=_READ),
+    typer.Option(
+        help="The column of a table that holds ids; none: rows are numbered from 0.",
+        rich_help_panel=_READ,
+    ),
 ]
 Columns = Annotated[
     str | None,

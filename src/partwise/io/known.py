@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import difflib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -171,6 +172,13 @@ def _columns(path: Path, heading: Sequence[str], samples: Samples) -> list[int]:
             f"{path}: no feature is called {_closest(unknown[:3], at)}"
             + (f", nor {len(unknown) - 3} others" if len(unknown) > 3 else "")
             + f"; the first line is the word name, then features of {samples.source}."
+        )
+    counts = Counter(str(name) for name in samples.feature_names)
+    shared = next((name for name in heading if counts[name] > 1), None)
+    if shared is not None:
+        raise ValueError(
+            f"{path}: {shared!r} is the name of {counts[shared]} features of "
+            f"{samples.source}, so that it does not say which is meant; name them apart there."
         )
     twice = next((name for name in heading if list(heading).count(name) > 1), None)
     if twice is not None:

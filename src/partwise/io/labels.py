@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import csv
+import unicodedata
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
 import numpy as np
 
+from partwise.io import images, texts
 from partwise.io._common import Options, shown
 from partwise.io.encoding import text_format
 from partwise.io.formulas import unquoted
 
+#: Samples that are files go by shorter names, too.
+FILES = images.SUFFIXES | texts.SUFFIXES
 SIMILAR = ("ask", "merge", "keep")
 
 
@@ -62,8 +66,11 @@ def labels_of(
     if "id" in first and "label" in first:
         id_at, label_at, width = first.index("id"), first.index("label"), len(first)
         rows = rows[1:]
-    elif unquoted(rows[0][1][0].strip()) not in position:
-        rows = rows[1:]  # a heading under other names
+    elif _is_heading(rows, position):
+        id_at = first.index("id") if len(first) == 2 and "id" in first else 0
+        label_at = 1 - id_at
+        notes += (f"{path.name}: its first line, {', '.join(rows[0][1])}, was taken as a heading.",)
+        rows = rows[1:]
     y = np.full(len(ids), None, dtype=object)
     unknown: list[tuple[int, str]] = []
     for line, row in rows:
@@ -72,7 +79,7 @@ def labels_of(
                 f"{path}, line {line}: {len(row)} fields, not {width}; each line is id,label."
             )
         name, label = (unquoted(row[at].strip()) for at in (id_at, label_at))
-        at = position.get(name)
+        at = _place(position, name)
         if at is None:
             unknown.append((line, name))
         elif label:
@@ -128,10 +135,12 @@ def read_links(path: str | Path, ids: Sequence[str]) -> dict[str, list[tuple[int
             raise ValueError(
                 f"{path}, line {line}: {','.join(row)!r} is not id,id,must or id,id,cannot."
             )
-        unknown = [(line, name) for name in cells[:2] if name not in position]
+        unknown = [(line, name) for name in cells[:2] if _place(position, name) is None]
         if unknown:
             raise ValueError(_no_such_id(path, unknown, len(rows), list(ids), position))
-        links[words[kind]].append((position[cells[0]], position[cells[1]]))
+        a, b = (_place(position, name) for name in cells[:2])
+        assert a is not None and b is not None
+        links[words[kind]].append((a, b))
     if not rows:
         raise ValueError(f"{path} holds no link.")
     return links
@@ -144,9 +153,13 @@ def _no_such_id(
 
     line, name = unknown[0]
     near = get_close_matches(name, list(known) if len(known) < 20_000 else ids[:20_000], 1)
-    if name.isdigit() and all(i.isdigit() for i in ids):  # numbers are close by their value
-        near = [min(ids, key=lambda i: abs(int(i) - int(name)))]
+    number = name.removesuffix(".0")
+    if number.isdigit() and all(i.isdigit() for i in ids):  # numbers are close by their value
+        near = [min(ids, key=lambda i: abs(int(i) - int(number)))]
+    near = [i for i in ids if i.casefold() == name.casefold()][:1] or near
     hint = f"; did you mean {near[0]!r}?" if near else f"; ids there look like {ids[0]!r}"
+    if number.isdigit() and int(number) == len(ids) and ids == [str(i) for i in range(len(ids))]:
+        hint = "; ids are row numbers here, and they are counted from 0."
     if sum(PurePosixPath(i).name == name or PurePosixPath(i).stem == name for i in ids) > 1:
         hint = "; several files have this name, give its folder"
     others = ""
@@ -154,7 +167,7 @@ def _no_such_id(
         lines = shown((at for at, _ in unknown[1:]), 4)
         others = f" ({len(unknown)} of its {count} ids are unknown, also on lines {lines})"
     skip = "" if len(unknown) == count else " (--skip-unknown leaves such lines out.)"
-    if not hint.endswith("?"):
+    if hint[-1] not in "?.":
         hint += "."
 
     return f"{path}, line {line}: no sample has the id {name!r}{others}{hint}{skip}"
@@ -203,16 +216,42 @@ def _rows(path: Path, options: Options) -> tuple[list[tuple[int, list[str]]], tu
     return rows, notes
 
 
+def _is_heading(rows: list[tuple[int, list[str]]], position: dict[str, int]) -> bool:
+    """Whether the first line names the columns, and is no label of an id that no sample has.
+
+    A label that comes again is no name of a column, and neither is a number or a file's name.
+    """
+    first = [unquoted(cell.strip()) for cell in rows[0][1]]
+    if _place(position, first[0]) is not None:
+        return False
+    if first[0].isdigit() or PurePosixPath(first[0]).suffix.lower() in FILES:
+        return False
+    others = {unquoted(row[1].strip()) for _, row in rows[1:] if len(row) > 1}
+    return len(first) < 2 or first[1] not in others
+
+
+def _composed(name: str) -> str:
+    """Letters with their accents as one sign: a Mac stores them as two in the names of files."""
+    return unicodedata.normalize("NFC", name)
+
+
 def _names(ids: Sequence[str]) -> dict[str, int]:
-    """Where each sample is, also by a shorter name that only it has."""
+    """Where each sample is; a file also by a shorter name that only it has."""
     position: dict[str, int] = {}
+    paths = [PurePosixPath(_composed(name)) for name in ids]
     for shorten in (lambda p: p.stem, lambda p: p.name):  # the last one wins
         short: dict[str, int] = {}
-        for at, name in enumerate(ids):
-            key = shorten(PurePosixPath(name))
-            short[key] = -1 if key in short else at
+        for at, path in enumerate(paths):
+            if path.suffix.lower() in FILES:  # "3.5" and "2019/12" have no shorter name
+                key = shorten(path)
+                short[key] = -1 if key in short else at
         position |= {key: at for key, at in short.items() if at >= 0}
+    position |= {_composed(name): at for at, name in enumerate(ids)}
     return position | {name: at for at, name in enumerate(ids)}
+
+
+def _place(position: dict[str, int], name: str) -> int | None:
+    return position.get(name, position.get(_composed(name)))
 
 
 def keep_share(y: np.ndarray, share: float, *, random_state: int | None = 0) -> np.ndarray:

@@ -74,8 +74,9 @@ def read_samples(
         Keep colours.
     text_column, id_column, label_column : str, optional
         Columns of a table; of ``.h5ad``, ``label_column`` is a column of ``obs``. A column that is
-        called id, Nr, customer_id, ... and differs in every row is found by itself; without one,
-        ids are row numbers from 0.
+        called id, Nr, customer_id, ... and differs in every row is found by itself, and so is the
+        index that pandas writes; without one, or with ``id_column="none"``, ids are row numbers
+        from 0. A column of ids with a blank or a repetition is an error.
     columns, exclude : sequence of str, optional
         The columns of a table that are used, or not used. ``Samples.columns`` says what each was
         taken for (number, date, yes/no, category, left out) and what was done to it.
@@ -180,7 +181,10 @@ def read_samples(
     if samples.n_samples == 1 and recipe is None:
         raise ValueError(f"{path} holds a single sample; a factorization needs more.")
     if labels is not None:
+        if samples.unjoinable:
+            raise ValueError(f"{labels} cannot be joined by id: {samples.unjoinable}")
         y, notes = labels_of(Path(labels), samples.ids, options, skip_unknown=skip_unknown)
+        notes += _by_number(samples, y, Path(labels))
         samples = replace(samples, y=y, notes=(*samples.notes, *notes))
     if samples.y is not None:
         source = str(path if labels is None else labels)
@@ -258,6 +262,18 @@ def _read_folder(folder: Path, options: Options, recipe: Mapping[str, Any] | Non
         samples = texts.read_text_files(folder, chosen, options, recipe)
     notes = images.left_out(folder, [f for f in files if f not in set(chosen)], kind)
     return replace(samples, y=_folder_labels(samples.ids), notes=samples.notes + notes)
+
+
+def _by_number(samples: Samples, y: np.ndarray, labels: Path) -> tuple[str, ...]:
+    """A note that shows the join where ids are row numbers, so that one that is off by one shows."""
+    if samples.ids[0] != "0" or samples.ids != [str(i) for i in range(samples.n_samples)]:
+        return ()
+    at = next(i for i, label in enumerate(y) if label is not None)
+    what = f", {samples.texts[at][:60]!r}" if samples.texts else ""
+    return (
+        f"The ids of {labels.name} were taken as row numbers from 0: {at}, labelled {y[at]!r}, is "
+        f"sample {at + 1} of {samples.n_samples}{what}.",
+    )
 
 
 def _folder_labels(ids: list[str]) -> np.ndarray | None:

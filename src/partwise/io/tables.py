@@ -23,10 +23,14 @@ from partwise.io.columns import Column, encode_columns, learn_columns, looks_lik
 from partwise.io.encoding import said, text_format
 from partwise.io.formulas import unquoted
 from partwise.io.numbers import decimal_sign
-from partwise.io.samples import Samples
+from partwise.io.samples import Samples, repeated
 from partwise.io.texts import text_samples
 from partwise.io.unpacked import TooLarge, check_unpacked
 
+#: What --id-column may be, beside a column: rows are numbered from 0.
+NUMBERED = "none"
+#: What pandas calls the column without a heading that its own files begin with.
+NAMELESS = "Unnamed: 0"
 MISSING = ("auto", "error", "median", "mean", "drop")
 
 
@@ -42,7 +46,7 @@ def read_table(path: Path, options: Options, recipe: Mapping[str, Any] | None) -
     frame, notes, usual = read_frame(path, options, text_column)
     if len(frame) == 1 and recipe is None:
         raise ValueError(f"{path} holds a single sample; a factorization needs more.")
-    frame, ids, id_column, found = _take_ids(frame, path, options, recipe)
+    frame, ids, id_column, found, unjoinable = _take_ids(frame, path, options, recipe)
     frame, y = _take_labels(frame, path, options)
     notes = (*found, *notes)
     if kind == "texts" and text_column is None:
@@ -53,7 +57,12 @@ def read_table(path: Path, options: Options, recipe: Mapping[str, Any] | None) -
         samples = _features(frame, ids, y, path, options, recipe, usual)
     options.step(1, 1, "reading the table")
     how = {"id_column": id_column} if recipe is None else {}
-    return replace(samples, notes=(*notes, *samples.notes), recipe={**samples.recipe, **how})
+    return replace(
+        samples,
+        notes=(*notes, *samples.notes),
+        recipe={**samples.recipe, **how},
+        unjoinable=unjoinable,
+    )
 
 
 # -- the file -------------------------------------------------------------------------------------
@@ -87,6 +96,8 @@ def read_frame(
         usual = "," if separator == ";" else "."
         texts = {options.id_column, options.label_column, text_column}
         as_text = {name: str for name in heading if name in texts or looks_like_id(name)}
+        if not heading[0].strip():
+            as_text[NAMELESS] = str
         how = {"sep": separator, "encoding": encoding, "index_col": False}
         try:
             head = pandas.read_csv(path, dtype=str, nrows=1000, **how)
@@ -139,31 +150,80 @@ def _column(frame: Any, name: str, path: Path, option: str) -> Any:
 
 def _take_ids(
     frame: Any, path: Path, options: Options, recipe: Mapping[str, Any] | None
-) -> tuple[Any, list[str], str | None, tuple[str, ...]]:
-    """Ids from --id-column, else from a column whose name and values say so, else row numbers."""
+) -> tuple[Any, list[str], str | None, tuple[str, ...], str]:
+    """Ids from --id-column, else from a column whose name and values say so, else row numbers.
+
+    Last comes why labels cannot be joined to such numbers. A column that is called id and has a
+    blank or a repetition is an error: row numbers in its place would look like it.
+    """
     name, notes = options.id_column, ()  # type: str | None, tuple[str, ...]
+    numbers = [str(i) for i in range(len(frame))]
+    if name == NUMBERED and name not in frame.columns:
+        return frame, numbers, None, (), ""
     if name is not None:
-        column = _column(frame, name, path, "--id-column")
-        if column.isna().any():
-            raise ValueError(f"{path}: the id column {name!r} has empty fields.")
+        _column(frame, name, path, "--id-column")
     elif recipe is not None and recipe.get("id_column") in frame.columns:
         name = recipe["id_column"]
     else:
-        found = [
-            c
-            for c in frame.columns
-            if looks_like_id(c)
-            and c not in (options.label_column, options.text_column, *options.columns)
-            and frame[c].is_unique
-            and not frame[c].isna().any()
-        ]
-        found.sort(key=lambda c: c.strip().lower() != "id")  # a column "id" before "Nr"
-        if not found:
-            return frame, [str(i) for i in range(len(frame))], None, ()
-        name = found[0]
-        notes = (f"The column {name!r} was taken as the samples' ids and left out.",)
+        taken = (options.label_column, options.text_column, *options.columns)
+        likely = [c for c in frame.columns if _called_id(frame, c) and c not in taken]
+        likely.sort(key=lambda c: c.strip().lower() != "id")  # a column "id" before "Nr"
+        sound = [c for c in likely if not _id_fault(frame, c)]
+        name = next(
+            (c for c in [*sound, *likely] if c in sound or _meant_as_ids(frame[c], c)), None
+        )
+        if name is None:
+            why = f"{_id_fault(frame, likely[0])}{_GO_ON}" if likely else ""
+            return frame, numbers, None, (), f"{path}: {why}" if why else ""
+        called = "without a heading" if name == NAMELESS else repr(name)
+        notes = (f"The column {called} was taken as the samples' ids and left out.",)
     assert name is not None
-    return frame.drop(columns=name), [str(v).strip() for v in frame[name]], name, notes
+    fault = _id_fault(frame, name)
+    if fault:
+        raise ValueError(f"{path}: {fault}{_GO_ON}")
+    return frame.drop(columns=name), _id_texts(frame[name]), name, notes, ""
+
+
+_GO_ON = (
+    "; mend it, name another column by --id-column, or number the rows from 0 by "
+    f"--id-column {NUMBERED}."
+)
+
+
+def _called_id(frame: Any, name: str) -> bool:
+    return looks_like_id(name) or (name == NAMELESS and name == frame.columns[0])
+
+
+def _meant_as_ids(column: Any, name: str) -> bool:
+    """Whether a column that repeats was still meant to tell the rows apart.
+
+    Always if it is called id; else if most of its values are its own, as a customer_id of a table
+    of orders is not, nor a number with a fraction.
+    """
+    if name.strip().lower() in ("id", "ids", "uuid"):
+        return True
+    if column.dtype.kind == "f" and (column.dropna() % 1 != 0).any():
+        return False
+    return int((~column.duplicated(keep=False) & column.notna()).sum()) > len(column) / 2
+
+
+def _id_texts(column: Any) -> list[str]:
+    """Ids as text; whole numbers that came as floats as whole numbers."""
+    whole = column.dtype.kind == "f" and not (column.dropna() % 1).any()
+    return [
+        "" if gap else str(int(value) if whole else value).strip()
+        for value, gap in zip(column, column.isna())
+    ]
+
+
+def _id_fault(frame: Any, name: str) -> str:
+    """What is wrong with a column of ids; "" if nothing is."""
+    ids = _id_texts(frame[name])
+    blank = [row for row, own in enumerate(ids, 1) if not own]
+    if blank:
+        more = f" and {len(blank) - 1} more" if len(blank) > 1 else ""
+        return f"the id column {name!r} is blank in row {blank[0]}{more}"
+    return f"in the column {name!r} {repeated(ids)}" if len(set(ids)) < len(ids) else ""
 
 
 def _take_labels(frame: Any, path: Path, options: Options) -> tuple[Any, np.ndarray | None]:
