@@ -57,6 +57,14 @@ def test_a_blank_id_is_named(letters):
         read_samples(path, text_column="Text", id_column="ID")
 
 
+def test_no_other_column_stands_in_for_a_damaged_one(tmp_path):
+    rows = "".join(f"{max(i, 1)},{40 - i},{i * i % 7},{i % 5}\n" for i in range(40))
+    path = table(tmp_path, "id,row,a,b\n" + rows, "t.csv")
+    with pytest.raises(ValueError, match=r"'id' the id '1'.*rows 1 and 2"):
+        read_samples(path)
+    assert read_samples(path, id_column="row").ids[0] == "40"
+
+
 def test_new_data_of_a_known_model_too(letters):
     recipe = read_samples(letters(range(30)), text_column="Text").recipe
     with pytest.raises(ValueError, match="'ID' is blank in row 2"):
@@ -168,5 +176,5 @@ def test_a_number_is_written_where_two_features_have_its_name(tmp_path):
 
 
 def test_samples_say_how_to_go_on():
-    with pytest.raises(ValueError, match="the id 'a' occurs more than once.*rows 1 and 3"):
+    with pytest.raises(ValueError, match=r"the id 'a' occurs more than once.*rows 1 and 3"):
         Samples(np.ones((3, 2)), ["a", "b", "a"], "table")

@@ -265,7 +265,7 @@ def _read_folder(folder: Path, options: Options, recipe: Mapping[str, Any] | Non
 
 
 def _by_number(samples: Samples, y: np.ndarray, labels: Path) -> tuple[str, ...]:
-    """A note that shows the join where ids are row numbers, so that one that is off by one shows."""
+    """A note that shows the join where ids are row numbers: one that is off by one is seen."""
     if samples.ids[0] != "0" or samples.ids != [str(i) for i in range(samples.n_samples)]:
         return ()
     at = next(i for i, label in enumerate(y) if label is not None)

@@ -29,7 +29,8 @@ from partwise.io.unpacked import TooLarge, check_unpacked
 
 #: What --id-column may be, beside a column: rows are numbered from 0.
 NUMBERED = "none"
-#: What pandas calls the column without a heading that its own files begin with.
+#: Columns that are meant as ids whatever they hold; what pandas calls the column without a heading that its own files begin with.
+IDS = ("id", "ids", "uuid")
 NAMELESS = "Unnamed: 0"
 MISSING = ("auto", "error", "median", "mean", "drop")
 
@@ -169,9 +170,9 @@ def _take_ids(
         likely = [c for c in frame.columns if _called_id(frame, c) and c not in taken]
         likely.sort(key=lambda c: c.strip().lower() != "id")  # a column "id" before "Nr"
         sound = [c for c in likely if not _id_fault(frame, c)]
-        name = next(
-            (c for c in [*sound, *likely] if c in sound or _meant_as_ids(frame[c], c)), None
-        )
+        # where a column "id" is damaged, no other one stands in for it
+        first = [c for c in likely if c in sound or c.strip().lower() in IDS]
+        name = next(iter([*first, *(c for c in likely if _mostly_own(frame[c]))]), None)
         if name is None:
             why = f"{_id_fault(frame, likely[0])}{_GO_ON}" if likely else ""
             return frame, numbers, None, (), f"{path}: {why}" if why else ""
@@ -194,14 +195,12 @@ def _called_id(frame: Any, name: str) -> bool:
     return looks_like_id(name) or (name == NAMELESS and name == frame.columns[0])
 
 
-def _meant_as_ids(column: Any, name: str) -> bool:
+def _mostly_own(column: Any) -> bool:
     """Whether a column that repeats was still meant to tell the rows apart.
 
-    Always if it is called id; else if most of its values are its own, as a customer_id of a table
-    of orders is not, nor a number with a fraction.
+    Most of its values occur once, as a customer_id in a table of orders does not; and it holds no
+    fractions.
     """
-    if name.strip().lower() in ("id", "ids", "uuid"):
-        return True
     if column.dtype.kind == "f" and (column.dropna() % 1 != 0).any():
         return False
     return int((~column.duplicated(keep=False) & column.notna()).sum()) > len(column) / 2
