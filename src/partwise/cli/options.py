@@ -229,6 +229,14 @@ SimilarLabels = Annotated[
         rich_help_panel=_LABEL,
     ),
 ]
+UnknownLabels = Annotated[
+    str,
+    typer.Option(
+        help='What the label "unknown", "?", "n/a", "unbekannt" is: ask (an error), drop (no '
+        "label), keep (a class).",
+        rich_help_panel=_LABEL,
+    ),
+]
 Transpose = Annotated[
     bool,
     typer.Option(
@@ -327,6 +335,7 @@ READING: dict[str, tuple[Any, Any]] = {
     "label_column": (LabelColumn, None),
     "skip_unknown": (SkipUnknown, False),
     "similar_labels": (SimilarLabels, "ask"),
+    "unknown_labels": (UnknownLabels, "ask"),
     "kind": (Kind, None),
     "size": (Size, None),
     "rgb": (Rgb, None),

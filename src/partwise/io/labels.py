@@ -18,10 +18,25 @@ from partwise.io.formulas import unquoted
 #: Samples that are files go by shorter names, too.
 FILES = images.SUFFIXES | texts.SUFFIXES
 SIMILAR = ("ask", "merge", "keep")
+UNKNOWN = ("ask", "drop", "keep")
+#: Labels that say that there is none.
+NO_LABEL = {
+    *("?", "??", "???", "-", "--", "–", "—", ".", "n/a", "na", "n.a.", "#n/a", "nan", "none"),
+    *("null", "nil", "unknown", "unk", "unlabeled", "unlabelled", "unsure", "undefined"),
+    *("unclear", "missing", "tbd", "todo", "k.a.", "unbekannt", "unklar", "inconnu"),
+    *("inconnue", "desconocido", "desconocida", "desconhecido", "sconosciuto", "onbekend"),
+    *("okänd", "ukjent", "неизвестно", "不明", "未知", "不详", "not sure", "no label"),
+    *("not labelled", "not labeled", "don't know", "keine angabe", "k. a."),
+}
 
 
 def read_labels(
-    path: str | Path, ids: Sequence[str], *, skip_unknown: bool = False, similar: str = "ask"
+    path: str | Path,
+    ids: Sequence[str],
+    *,
+    skip_unknown: bool = False,
+    similar: str = "ask",
+    unknown: str = "ask",
 ) -> np.ndarray:
     """Labels from a CSV file with the columns id and label, for samples with these ids.
 
@@ -38,6 +53,8 @@ def read_labels(
         Leave out lines whose id no sample has.
     similar : {"ask", "merge", "keep"}, default="ask"
         What "Block 2" beside "block2" is: an error, one label or two.
+    unknown : {"ask", "drop", "keep"}, default="ask"
+        What the label "unknown", "?", "n/a", "unbekannt" is: an error, no label or a class.
 
     Returns
     -------
@@ -48,15 +65,15 @@ def read_labels(
     ------
     ValueError
         A label for an id that no sample has, two labels for one id, a row without two fields,
-        labels that differ in case or spaces alone.
+        labels that differ in case or spaces alone, a label that says "unknown".
     """
     path = Path(path)
-    y, _ = labels_of(path, ids, Options(), skip_unknown=skip_unknown)
-    return check_labels(y, str(path), similar)
+    y, _ = labels_of(path, ids, Options(), skip_unknown=skip_unknown, unknown=unknown)
+    return check_labels(y, str(path), similar, unknown)
 
 
 def labels_of(
-    path: Path, ids: Sequence[str], options: Options, *, skip_unknown: bool
+    path: Path, ids: Sequence[str], options: Options, *, skip_unknown: bool, unknown: str = "ask"
 ) -> tuple[np.ndarray, tuple[str, ...]]:
     """Labels of a file, and notes on how it was read."""
     position = _names(ids)
@@ -72,7 +89,7 @@ def labels_of(
         notes += (f"{path.name}: its first line, {', '.join(rows[0][1])}, was taken as a heading.",)
         rows = rows[1:]
     y = np.full(len(ids), None, dtype=object)
-    unknown: list[tuple[int, str]] = []
+    strange: list[tuple[int, str]] = []
     for line, row in rows:
         if len(row) != width:
             raise ValueError(
@@ -81,19 +98,20 @@ def labels_of(
         name, label = (unquoted(row[at].strip()) for at in (id_at, label_at))
         at = _place(position, name)
         if at is None:
-            unknown.append((line, name))
-        elif label:
+            strange.append((line, name))
+        elif label and not (unknown == "drop" and says_unknown(label)):
             if y[at] not in (None, label):
+                check_labels(np.array([y[at], label], dtype=object), str(path), "keep", unknown)
                 raise ValueError(
                     f"{path}, line {line}: {name!r} has two labels, {y[at]!r} and {label!r}."
                 )
             y[at] = label
-    if unknown and not (skip_unknown and len(unknown) < len(rows)):
-        raise ValueError(_no_such_id(path, unknown, len(rows), list(ids), position))
-    if unknown:
-        lines = shown((line for line, _ in unknown), 5)
-        words = "1 id" if len(unknown) == 1 else f"{len(unknown)} ids"
-        verb, where = ("is", "line") if len(unknown) == 1 else ("are", "lines")
+    if strange and not (skip_unknown and len(strange) < len(rows)):
+        raise ValueError(_no_such_id(path, strange, len(rows), list(ids), position))
+    if strange:
+        lines = shown((line for line, _ in strange), 5)
+        words = "1 id" if len(strange) == 1 else f"{len(strange)} ids"
+        verb, where = ("is", "line") if len(strange) == 1 else ("are", "lines")
         notes += (f"{words} of {path.name} {verb} not in the data ({where} {lines}).",)
     if all(label is None for label in y):
         raise ValueError(f"{path} holds no label.")
@@ -173,8 +191,11 @@ def _no_such_id(
     return f"{path}, line {line}: no sample has the id {name!r}{others}{hint}{skip}"
 
 
-def check_labels(y: np.ndarray, source: str, similar: str = "ask") -> np.ndarray:
-    """Labels that differ in case or spaces alone: asked about, merged, or kept."""
+def check_labels(
+    y: np.ndarray, source: str, similar: str = "ask", unknown: str = "ask"
+) -> np.ndarray:
+    """Labels that say "unknown", or differ in case or spaces alone: asked about, or as told."""
+    y = _without_unknown(y, source, unknown)
     counts = Counter(label for label in y if label is not None)
     if "-1" in counts and len(counts) > 1 and any(not _is_integer(label) for label in counts):
         raise ValueError(
@@ -197,6 +218,27 @@ def check_labels(y: np.ndarray, source: str, similar: str = "ask") -> np.ndarray
         )
     same = {label: group[0] for group in twins for label in group}
     return np.array([same.get(label, label) for label in y], dtype=object)
+
+
+def says_unknown(label: str) -> bool:
+    """Whether a label says that there is none."""
+    return " ".join(label.split()).casefold() in NO_LABEL
+
+
+def _without_unknown(y: np.ndarray, source: str, unknown: str) -> np.ndarray:
+    counts = Counter(label for label in y if label is not None)
+    found = [label for label in counts if says_unknown(label)]
+    if not found or unknown == "keep":
+        return y
+    if unknown == "ask":
+        said = " and ".join(f"{label!r} ({counts[label]})" for label in found[:3])
+        raise ValueError(
+            f"{source}: is the label {said} the name of a class, or is it not known there? "
+            "--unknown-labels drop takes it as no label, --unknown-labels keep as a class."
+        )
+    if len(found) == len(counts):
+        raise ValueError(f"{source} holds no label but {shown(map(repr, found))}.")
+    return np.array([None if label in found else label for label in y], dtype=object)
 
 
 def _is_integer(label: str) -> bool:

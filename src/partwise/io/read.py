@@ -11,7 +11,7 @@ import numpy as np
 
 from partwise.io import images, texts
 from partwise.io._common import SCALES, Options, Step, silent
-from partwise.io.labels import SIMILAR, check_labels, labels_of
+from partwise.io.labels import SIMILAR, UNKNOWN, check_labels, labels_of
 from partwise.io.matrices import read_matrix, read_named
 from partwise.io.samples import Samples
 from partwise.io.tables import MISSING, read_table
@@ -46,6 +46,7 @@ def read_samples(
     missing: str = "auto",
     skip_unknown: bool = False,
     similar_labels: str = "ask",
+    unknown_labels: str = "ask",
     transpose: bool = False,
     image_shape: tuple[int, int] | None = None,
     image_order: str = "auto",
@@ -108,6 +109,8 @@ def read_samples(
         Leave out lines of the labels file whose id is not in the data, instead of refusing it.
     similar_labels : {"ask", "merge", "keep"}, default="ask"
         What "Block 2" beside "block2" is: an error that asks, one label or two.
+    unknown_labels : {"ask", "drop", "keep"}, default="ask"
+        What the label "unknown", "?", "n/a", "unbekannt" is: an error that asks, no label, a class.
     transpose : bool, default=False
         Samples are the columns of the matrix.
     image_shape : (height, width), optional
@@ -172,6 +175,7 @@ def read_samples(
         ("tokens", tokens, TOKENS),
         ("image_order", image_order, ORDERS),
         ("similar_labels", similar_labels, SIMILAR),
+        ("unknown_labels", unknown_labels, UNKNOWN),
     ):
         if value not in known:
             raise ValueError(f"{name}={value!r}; it can be {', '.join(map(str, known))}.")
@@ -183,16 +187,20 @@ def read_samples(
     if labels is not None:
         if samples.unjoinable:
             raise ValueError(f"{labels} cannot be joined by id: {samples.unjoinable}")
-        y, notes = labels_of(Path(labels), samples.ids, options, skip_unknown=skip_unknown)
+        told = {"skip_unknown": skip_unknown, "unknown": unknown_labels}
+        y, notes = labels_of(Path(labels), samples.ids, options, **told)
         notes += _by_number(samples, y, Path(labels))
         samples = replace(samples, y=y, notes=(*samples.notes, *notes))
     if samples.y is not None:
         source = str(path if labels is None else labels)
-        samples = replace(samples, y=check_labels(samples.y, source, similar_labels))
+        samples = replace(
+            samples, y=check_labels(samples.y, source, similar_labels, unknown_labels)
+        )
     default = {field.name: field.default for field in fields(Options)}
     changed: dict[str, Any] = {k: v for k, v in given.items() if v != default[k]}
     apart: tuple[tuple[str, Any, Any], ...] = (
         ("similar_labels", similar_labels, "ask"),
+        ("unknown_labels", unknown_labels, "ask"),
         ("skip_unknown", skip_unknown, False),
         ("labels", None if labels is None else str(labels), None),
     )

@@ -29,9 +29,15 @@ from partwise.io.unpacked import TooLarge, check_unpacked
 
 #: What --id-column may be, beside a column: rows are numbered from 0.
 NUMBERED = "none"
-#: Columns that are meant as ids whatever they hold; what pandas calls the column without a heading that its own files begin with.
+#: Columns that are meant as ids whatever they hold.
 IDS = ("id", "ids", "uuid")
+#: What pandas calls the column without a heading that its own files begin with.
 NAMELESS = "Unnamed: 0"
+#: What pandas takes for a gap.
+GAPS = (
+    *("", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN"),
+    *("<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null"),
+)
 MISSING = ("auto", "error", "median", "mean", "drop")
 
 
@@ -99,7 +105,14 @@ def read_frame(
         as_text = {name: str for name in heading if name in texts or looks_like_id(name)}
         if not heading[0].strip():
             as_text[NAMELESS] = str
-        how = {"sep": separator, "encoding": encoding, "index_col": False}
+        how = {
+            "sep": separator,
+            "encoding": encoding,
+            "index_col": False,
+            # "NA" and "null" are gaps among numbers, but names among ids, labels and texts
+            "keep_default_na": False,
+            "na_values": {name: GAPS for name in heading if name not in as_text},
+        }
         try:
             head = pandas.read_csv(path, dtype=str, nrows=1000, **how)
             everything = any(  # pandas takes "43.006" for 43 and a bit
