@@ -187,8 +187,9 @@ def read_samples(
     if labels is not None:
         if samples.unjoinable:
             raise ValueError(f"{labels} cannot be joined by id: {samples.unjoinable}")
-        told = {"skip_unknown": skip_unknown, "unknown": unknown_labels}
-        y, notes = labels_of(Path(labels), samples.ids, options, **told)
+        y, notes = labels_of(
+            Path(labels), samples.ids, options, skip_unknown=skip_unknown, unknown=unknown_labels
+        )
         notes += _by_number(samples, y, Path(labels))
         samples = replace(samples, y=y, notes=(*samples.notes, *notes))
     if samples.y is not None:
