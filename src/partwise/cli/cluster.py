@@ -247,6 +247,10 @@ def _write_results(folder: Path, task: work.Task, fitted: work.Fitted) -> None:
     if V.size <= MAX_TEXT:
         write_whole(folder / "representation.csv", codes_text(ids, V))
     registry.save(model, folder / "model.partwise", recipe=task.samples.recipe)
+    if task.samples.skipped:
+        skipped = csv_text(["id", "why"], task.samples.skipped)
+        write_whole(folder / "skipped.csv", skipped)
+        task.notes.append(f"skipped.csv lists the {len(task.samples.skipped)} that were left out.")
 
 
 def codes_text(ids: list[str], V: np.ndarray) -> str:

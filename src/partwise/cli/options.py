@@ -112,8 +112,8 @@ Kind = Annotated[
 Size = Annotated[
     str | None,
     typer.Option(
-        help="Resize images: 32, or height x width as 48x32. By default their own size, at most "
-        "64x64 pixels.",
+        help="Resize images: 32, or height x width as 48x32. By default their own size, or the "
+        "median of their sizes, at most 64x64 pixels.",
         rich_help_panel=_READ,
     ),
 ]
@@ -210,7 +210,16 @@ Missing = Annotated[
     str,
     typer.Option(
         help="Missing values in a table: auto and median (of the column), mean, drop (the row), "
-        "error.",
+        "error; empty texts are skipped, unless this is error.",
+        rich_help_panel=_READ,
+    ),
+]
+Strict = Annotated[
+    bool,
+    typer.Option(
+        "--strict",
+        help="Stop at a file that cannot be read, an empty text, images of different sizes; by "
+        "default they are skipped and listed in skipped.csv, or resized.",
         rich_help_panel=_READ,
     ),
 ]
@@ -350,6 +359,7 @@ READING: dict[str, tuple[Any, Any]] = {
     "scale": (Scale, "auto"),
     "missing": (Missing, "auto"),
     "transpose": (Transpose, False),
+    "strict": (Strict, False),
     "stop_words": (StopWords, "auto"),
     "tokens": (Tokens, "auto"),
     "ngrams": (Ngrams, None),
@@ -368,6 +378,7 @@ NEW = (
     "missing",
     "transpose",
     "layer",
+    "strict",
 )
 
 

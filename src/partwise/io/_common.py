@@ -48,6 +48,7 @@ class Options:
     image_order: str = "auto"
     layer: str | None = None
     genes: int | None = None
+    strict: bool = False
     step: Step = field(default=silent, compare=False)
 
 

@@ -73,23 +73,30 @@ def read_labels(
 
 
 def labels_of(
-    path: Path, ids: Sequence[str], options: Options, *, skip_unknown: bool, unknown: str = "ask"
+    path: Path,
+    ids: Sequence[str],
+    options: Options,
+    *,
+    skip_unknown: bool,
+    unknown: str = "ask",
+    skipped: Sequence[str] = (),
 ) -> tuple[np.ndarray, tuple[str, ...]]:
     """Labels of a file, and notes on how it was read."""
-    position = _names(ids)
+    position, gone = _names(ids), _names(skipped)
     rows, notes = _rows(path, options)
     first = [cell.strip().lower() for cell in rows[0][1]]
     id_at, label_at, width = 0, 1, 2
     if "id" in first and "label" in first:
         id_at, label_at, width = first.index("id"), first.index("label"), len(first)
         rows = rows[1:]
-    elif _is_heading(rows, position):
+    elif _is_heading(rows, position | gone):
         id_at = first.index("id") if len(first) == 2 and "id" in first else 0
         label_at = 1 - id_at
         notes += (f"{path.name}: its first line, {', '.join(rows[0][1])}, was taken as a heading.",)
         rows = rows[1:]
     y = np.full(len(ids), None, dtype=object)
     strange: list[tuple[int, str]] = []
+    lost: list[str] = []
     for line, row in rows:
         if len(row) != width:
             raise ValueError(
@@ -97,7 +104,9 @@ def labels_of(
             )
         name, label = (unquoted(row[at].strip()) for at in (id_at, label_at))
         at = _place(position, name)
-        if at is None:
+        if at is None and _place(gone, name) is not None:
+            lost.append(name)
+        elif at is None:
             strange.append((line, name))
         elif label and not (unknown == "drop" and says_unknown(label)):
             if y[at] not in (None, label):
@@ -113,6 +122,8 @@ def labels_of(
         words = "1 id" if len(strange) == 1 else f"{len(strange)} ids"
         verb, where = ("is", "line") if len(strange) == 1 else ("are", "lines")
         notes += (f"{words} of {path.name} {verb} not in the data ({where} {lines}).",)
+    if lost:
+        notes += (f"{len(lost)} labels of {path.name} are of samples skipped: {shown(lost)}.",)
     if all(label is None for label in y):
         raise ValueError(f"{path} holds no label.")
     return y, notes

@@ -20,6 +20,8 @@ TABLES = (".csv", ".tsv", ".parquet")
 MATRICES = (".npz", ".npy", ".mtx", ".mat", ".h5ad")
 KINDS = ("images", "texts", "table", "counts")
 ORDERS = ("auto", "rows", "columns")
+#: A folder of images may hold so many texts for each of them, as a note does, and the other way.
+STRAY = 0.2
 TOKENS = ("auto", "words", "characters")
 
 
@@ -52,6 +54,7 @@ def read_samples(
     image_order: str = "auto",
     layer: str | None = None,
     genes: int | None = None,
+    strict: bool = False,
     recipe: Mapping[str, Any] | None = None,
     step: Step = silent,
 ) -> Samples:
@@ -70,7 +73,8 @@ def read_samples(
     kind : {"images", "texts", "table", "counts"}, optional
         What the data is, where it does not show.
     size : (height, width), optional
-        Resize images. None: their own size if they share one, shrunk to at most 64 x 64 pixels.
+        Resize images. None: their own size if they share one, else the median of their heights and
+        widths, shrunk to at most 64 x 64 pixels.
     rgb : bool, default=False
         Keep colours.
     text_column, id_column, label_column : str, optional
@@ -104,7 +108,8 @@ def read_samples(
         counts; "none" for matrices with negative values.
     missing : {"auto", "error", "median", "mean", "drop"}, default="auto"
         Missing values in a table: fill with the column's median ("auto" too) or mean, refuse, or
-        drop the row. Columns that are empty in more than half of the rows are left out.
+        drop the row. Columns that are empty in more than half of the rows are left out. Texts that
+        are empty are skipped, unless "error" refuses them.
     skip_unknown : bool, default=False
         Leave out lines of the labels file whose id is not in the data, instead of refusing it.
     similar_labels : {"ask", "merge", "keep"}, default="ask"
@@ -123,6 +128,9 @@ def read_samples(
     genes : int, optional
         Keep that many genes of a ``.h5ad`` file with counts, those that vary most; 0 keeps all. By
         default 2,000 where there are more than 3,000.
+    strict : bool, default=False
+        Stop at the first file that cannot be read, an empty text or images of different sizes.
+        Otherwise such samples are listed in ``Samples.skipped``, and images are resized.
     recipe : mapping, optional
         ``Samples.recipe`` of other data: the same words, columns and sizes are used.
     step : callable, optional
@@ -167,6 +175,7 @@ def read_samples(
         "image_order": image_order,
         "layer": layer,
         "genes": genes,
+        "strict": strict,
     }
     for name, value, known in (
         ("kind", kind, (None, *KINDS)),
@@ -188,7 +197,12 @@ def read_samples(
         if samples.unjoinable:
             raise ValueError(f"{labels} cannot be joined by id: {samples.unjoinable}")
         y, notes = labels_of(
-            Path(labels), samples.ids, options, skip_unknown=skip_unknown, unknown=unknown_labels
+            Path(labels),
+            samples.ids,
+            options,
+            skip_unknown=skip_unknown,
+            unknown=unknown_labels,
+            skipped=[name for name, _ in samples.skipped],
         )
         notes += _by_number(samples, y, Path(labels))
         samples = replace(samples, y=y, notes=(*samples.notes, *notes))
@@ -254,12 +268,13 @@ def _read_folder(folder: Path, options: Options, recipe: Mapping[str, Any] | Non
     }
     kind = options.kind if recipe is None else recipe["kind"]
     if kind is None:
-        if found["images"] and found["texts"]:
+        stray = min(len(own) for own in found.values()) / max(1, *map(len, found.values()))
+        if stray > (0 if options.strict else STRAY):
             raise ValueError(
                 f"{folder} holds {len(found['images'])} images and {len(found['texts'])} texts; "
                 "--kind says which are meant."
             )
-        kind = "texts" if found["texts"] else "images"
+        kind = max(found, key=lambda name: len(found[name]))
     if recipe is not None and recipe["reader"] not in ("image files", "texts"):
         raise ValueError(f"{folder} is a folder, the model knows {recipe['reader']}.")
     if kind not in found or not found[kind]:
@@ -269,8 +284,16 @@ def _read_folder(folder: Path, options: Options, recipe: Mapping[str, Any] | Non
         samples = images.read_images(folder, chosen, options, recipe)
     else:
         samples = texts.read_text_files(folder, chosen, options, recipe)
-    notes = images.left_out(folder, [f for f in files if f not in set(chosen)], kind)
-    return replace(samples, y=_folder_labels(samples.ids), notes=samples.notes + notes)
+    used = set(chosen)
+    others = [file for file in files if file not in used]
+    notes = images.left_out(folder, others, kind)
+    left = [(file.relative_to(folder).as_posix(), f"is no {kind[:-1]}") for file in others]
+    return replace(
+        samples,
+        y=_folder_labels(samples.ids),
+        notes=samples.notes + notes,
+        skipped=(*samples.skipped, *left),
+    )
 
 
 def _by_number(samples: Samples, y: np.ndarray, labels: Path) -> tuple[str, ...]:

@@ -57,6 +57,11 @@ class Samples:
         What a person should know: columns that were left out, files that are no images.
     columns : tuple of (name, read as, what was done)
         For a table, every column, also those that were left out.
+    skipped : tuple of (id, why)
+        What the source has and could not be used: files that cannot be read, empty texts, rows
+        with gaps under ``missing="drop"``.
+    rows : ndarray of int or None
+        For a table of which rows were skipped, the row of each sample, counted from 0.
     unjoinable : str
         Why labels and links cannot be joined to these samples by id; "" where they can.
     """
@@ -75,6 +80,8 @@ class Samples:
     options: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     columns: tuple[tuple[str, str, str], ...] = ()
+    skipped: tuple[tuple[str, str], ...] = ()
+    rows: np.ndarray | None = None
     unjoinable: str = ""
 
     def __repr__(self) -> str:

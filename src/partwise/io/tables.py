@@ -308,7 +308,11 @@ def _features(
     if missing == "auto" and recipe is not None:
         missing = recipe.get("missing", "auto")
     values, rows, notes, fills = _fill(values, names, fills, path, missing, recipe)
+    skipped: tuple[tuple[str, str], ...] = ()
     if rows is not None:
+        kept = set(rows.tolist())
+        gone = [own for i, own in enumerate(ids) if i not in kept]
+        skipped = tuple((own, "a value is missing") for own in gone)
         ids = [ids[i] for i in rows]
         y = None if y is None else y[rows]
     X = check_matrix(values, path)
@@ -337,6 +341,8 @@ def _features(
         recipe=made,
         notes=notes,
         columns=tuple((column.name, column.read_as, column.done) for column in columns),
+        skipped=skipped,
+        rows=rows,
     )
 
 
