@@ -442,9 +442,9 @@ def test_bad_arrays(tmp_path, array, message):
 def test_unknown_files(tmp_path):
     with pytest.raises(FileNotFoundError, match="no file or folder"):
         read_samples(tmp_path / "gone.csv")
-    (tmp_path / "a.docx").write_text("x")
+    (tmp_path / "a.exe").write_text("x")
     with pytest.raises(ValueError, match=r"ends in \.csv"):
-        read_samples(tmp_path / "a.docx")
+        read_samples(tmp_path / "a.exe")
     with pytest.raises(ValueError, match="scale='huge'"):
         read_samples("digits", scale="huge")
 

@@ -19,8 +19,8 @@ Data = Annotated[
     str,
     typer.Argument(
         metavar="DATA",
-        help="A folder of images or .txt files; a .csv, .tsv, .parquet, .npz, .npy, .mtx, .mat "
-        "(fea, gnd) or .h5ad file; or a known data set, as digits.",
+        help="A folder of images or .txt files; a .csv, .tsv, .xlsx, .jsonl, .parquet, .npz, .npy, "
+        ".mtx, .mat (fea, gnd) or .h5ad file; or a known data set, as digits.",
         show_default=False,
     ),
 ]
@@ -158,6 +158,14 @@ Encoding = Annotated[
 Separator = Annotated[
     str | None,
     typer.Option(help="Between columns: a sign, or tab; found by default.", rich_help_panel=_READ),
+]
+Heading = Annotated[
+    str,
+    typer.Option(
+        help="Whether a table's first row names its columns: yes, no, or auto (unless it looks "
+        "like the others).",
+        rich_help_panel=_READ,
+    ),
 ]
 StopWords = Annotated[
     str,
@@ -356,6 +364,7 @@ READING: dict[str, tuple[Any, Any]] = {
     "exclude": (Exclude, None),
     "encoding": (Encoding, None),
     "separator": (Separator, None),
+    "heading": (Heading, "auto"),
     "scale": (Scale, "auto"),
     "missing": (Missing, "auto"),
     "transpose": (Transpose, False),
@@ -375,6 +384,7 @@ NEW = (
     "id_column",
     "encoding",
     "separator",
+    "heading",
     "missing",
     "transpose",
     "layer",

@@ -49,6 +49,7 @@ class Options:
     layer: str | None = None
     genes: int | None = None
     strict: bool = False
+    heading: str = "auto"
     step: Step = field(default=silent, compare=False)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import difflib
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -12,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from partwise.io.encoding import find_encoding, find_separator
+from partwise.io.encoding import csv_rows, find_encoding, find_separator
 from partwise.io.samples import Samples
 
 __all__ = ["NamedParts", "read_known", "read_topics", "seed_parts"]
@@ -130,9 +129,11 @@ def read_known(path: Path, samples: Samples) -> NamedParts:
     The first line names the features, in any order; features that it leaves out, and empty cells,
     are free. Where features have no names, there is a number for each, in their order.
     """
-    text = _text(path, "--known")
-    separator = find_separator(path, find_encoding(path))
-    lines = [row for row in csv.reader(text.splitlines(), delimiter=separator) if any(row)]
+    _text(path, "--known")
+    encoding = find_encoding(path)
+    encoding = "utf-8-sig" if encoding == "utf-8" else encoding
+    rows_ = csv_rows(path, encoding, find_separator(path, encoding))
+    lines = [row for _, row in rows_ if any(cell.strip() for cell in row)]
     if len(lines) < 2:
         raise ValueError(
             f"{path}: a line with the names of the features and one a part are needed."

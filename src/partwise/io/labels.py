@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import unicodedata
 from collections import Counter
@@ -12,8 +13,9 @@ import numpy as np
 
 from partwise.io import images, texts
 from partwise.io._common import Options, shown
-from partwise.io.encoding import text_format
+from partwise.io.encoding import csv_rows, text_format
 from partwise.io.formulas import unquoted
+from partwise.io.sheets import as_text, read_sheet
 
 #: Samples that are files go by shorter names, too.
 FILES = images.SUFFIXES | texts.SUFFIXES
@@ -257,11 +259,14 @@ def _is_integer(label: str) -> bool:
 
 
 def _rows(path: Path, options: Options) -> tuple[list[tuple[int, list[str]]], tuple[str, ...]]:
+    if path.suffix.lower() == ".xlsx":
+        held, notes = read_sheet(path)
+        rows = [(line, [as_text(cell) for cell in row]) for line, row in enumerate(held, 1)]
+        return [(line, row) for line, row in rows if any(row)], notes
     encoding, separator, notes = text_format(path, options)
     try:
-        with path.open(newline="", encoding=encoding) as file:
-            reader = csv.reader(file, delimiter=separator)
-            rows = [(reader.line_num, row) for row in reader if any(cell.strip() for cell in row)]
+        with contextlib.closing(csv_rows(path, encoding, separator)) as lines:
+            rows = [(line, row) for line, row in lines if any(cell.strip() for cell in row)]
     except (UnicodeError, csv.Error) as error:
         raise ValueError(f"{path} is no CSV file in {encoding} ({error}).") from error
     if not rows:

@@ -14,9 +14,16 @@ from partwise.io._common import SCALES, Options, Step, silent
 from partwise.io.labels import SIMILAR, UNKNOWN, check_labels, labels_of
 from partwise.io.matrices import read_matrix, read_named
 from partwise.io.samples import Samples
-from partwise.io.tables import MISSING, read_table
+from partwise.io.tables import HEADINGS, MISSING, read_table
 
-TABLES = (".csv", ".tsv", ".parquet")
+TABLES = (".csv", ".tsv", ".xlsx", ".jsonl", ".parquet")
+#: What people try as well, and what to do then.
+ELSE = {
+    **dict.fromkeys((".xls", ".ods", ".numbers"), "save it as .xlsx or .csv"),
+    ".json": "save it as .jsonl, an object a line, or as .csv",
+    **dict.fromkeys((".zip", ".gz", ".tar", ".tgz", ".7z", ".rar"), "unpack it"),
+    **dict.fromkeys((".docx", ".doc", ".odt", ".pdf", ".rtf"), "save it as .txt, in a folder"),
+}
 MATRICES = (".npz", ".npy", ".mtx", ".mat", ".h5ad")
 KINDS = ("images", "texts", "table", "counts")
 ORDERS = ("auto", "rows", "columns")
@@ -39,6 +46,7 @@ def read_samples(
     exclude: Sequence[str] = (),
     encoding: str | None = None,
     separator: str | None = None,
+    heading: str = "auto",
     stop_words: str = "auto",
     tokens: str = "auto",
     ngrams: tuple[int, int] | None = None,
@@ -63,9 +71,10 @@ def read_samples(
     Parameters
     ----------
     path : str or Path
-        A folder of images or of ``.txt`` files, with sub-folders or without; ``.csv``, ``.tsv`` or
-        ``.parquet``; ``.npz``, ``.npy``, ``.mtx``, ``.mat`` (``fea``, ``gnd``) or ``.h5ad``; or the
-        name of a data set that `partwise.datasets.load` knows. Samples are rows. A ``.npy`` file of
+        A folder of images or of ``.txt`` files, with sub-folders or without; ``.csv``, ``.tsv``,
+        ``.xlsx``, ``.jsonl`` or ``.parquet``; ``.npz``, ``.npy``, ``.mtx``, ``.mat`` (``fea``,
+        ``gnd``) or ``.h5ad``; or the name of a data set that `partwise.datasets.load` knows.
+        Samples are rows. A ``.npy`` file of
         100 MB or more is not loaded: X is a `numpy.memmap`, and unless ``scale="none"`` that of a
         scaled copy in the folder for temporary files, which goes when X does.
     labels : str or Path, optional
@@ -87,6 +96,9 @@ def read_samples(
         taken for (number, date, yes/no, category, left out) and what was done to it.
     encoding, separator : str, optional
         Of text files and tables, where what is found is wrong: "cp1252", ";", "tab".
+    heading : {"auto", "yes", "no"}, default="auto"
+        Whether the first row of a table names its columns. "auto": unless it looks like the others,
+        which is said; the columns are then called "column 1", "column 2", ...
     stop_words : str, default="auto"
         "auto": those of the texts' language, where it is one with a list; "off"; "frequent": words
         of more than a fifth of the texts; languages, as "german" or "english,french"; or a file
@@ -176,11 +188,13 @@ def read_samples(
         "layer": layer,
         "genes": genes,
         "strict": strict,
+        "heading": heading,
     }
     for name, value, known in (
         ("kind", kind, (None, *KINDS)),
         ("scale", scale, SCALES),
         ("missing", missing, MISSING),
+        ("heading", heading, HEADINGS),
         ("tokens", tokens, TOKENS),
         ("image_order", image_order, ORDERS),
         ("similar_labels", similar_labels, SIMILAR),
@@ -239,6 +253,8 @@ def _read(path: Path, options: Options, recipe: Mapping[str, Any] | None) -> Sam
         elif suffix in MATRICES:
             samples = read_matrix(path, options, recipe)
         else:
+            if suffix in ELSE:
+                raise ValueError(f"{path} cannot be read as it is; {ELSE[suffix]}.")
             raise ValueError(
                 f"{path}: a folder of images or texts, or a file that ends in "
                 f"{', '.join((*TABLES, *MATRICES))}, is expected."

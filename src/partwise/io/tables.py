@@ -1,9 +1,11 @@
-"""Tables: .csv, .tsv and .parquet, as features by column or as a column of texts."""
+"""Tables: .csv, .tsv, .xlsx, .jsonl and .parquet, as features by column or as a column of texts."""
 
 from __future__ import annotations
 
+import contextlib
 import csv
-from collections.abc import Mapping
+import itertools
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,10 +22,11 @@ from partwise.io._common import (
     shown,
 )
 from partwise.io.columns import Column, encode_columns, learn_columns, looks_like_id
-from partwise.io.encoding import said, text_format
+from partwise.io.encoding import csv_rows, named_separator, said, text_format
 from partwise.io.formulas import unquoted
-from partwise.io.numbers import decimal_sign
+from partwise.io.numbers import date_format, decimal_sign
 from partwise.io.samples import Samples, repeated
+from partwise.io.sheets import as_text, read_json_lines, read_sheet
 from partwise.io.texts import text_samples
 from partwise.io.unpacked import TooLarge, check_unpacked
 
@@ -33,6 +36,9 @@ NUMBERED = "none"
 IDS = ("id", "ids", "uuid")
 #: What pandas calls the column without a heading that its own files begin with.
 NAMELESS = "Unnamed: 0"
+HEADINGS = ("auto", "yes", "no")
+#: No column has a longer name.
+NAME_LENGTH = 100
 #: What pandas takes for a gap.
 GAPS = (
     *("", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN"),
@@ -50,7 +56,8 @@ def read_table(path: Path, options: Options, recipe: Mapping[str, Any] | None) -
     text_column = options.text_column
     if recipe is not None:
         text_column = text_column or recipe.get("text_column")
-    frame, notes, usual = read_frame(path, options, text_column)
+    known = [] if recipe is None else [spec["name"] for spec in recipe.get("columns", ())]
+    frame, notes, usual = read_frame(path, options, text_column, known)
     if len(frame) == 1 and recipe is None:
         raise ValueError(f"{path} holds a single sample; a factorization needs more.")
     frame, ids, id_column, found, unjoinable = _take_ids(frame, path, options, recipe)
@@ -76,9 +83,9 @@ def read_table(path: Path, options: Options, recipe: Mapping[str, Any] | None) -
 
 
 def read_frame(
-    path: Path, options: Options, text_column: str | None
+    path: Path, options: Options, text_column: str | None, known: Sequence[str] = ()
 ) -> tuple[Any, tuple[str, ...], str]:
-    """The table, notes on how it was read, and the usual decimal sign."""
+    """The table, notes on how it was read, and the usual decimal sign; `known` columns name one."""
     pandas = need("pandas", f"{path.suffix} files")
     notes: tuple[str, ...] = ()
     usual = "."
@@ -97,21 +104,40 @@ def read_frame(
             raise ValueError(f"{path} is no .parquet file, or damaged ({error}).") from error
         if not isinstance(frame.index, pandas.RangeIndex):
             frame = frame.reset_index(names=frame.index.name or "id")
+    elif path.suffix.lower() == ".xlsx":
+        rows, notes = read_sheet(path)
+        rows = [row for row in rows if any(as_text(cell) for cell in row)]
+        if not rows:
+            raise ValueError(f"{path} is empty.")
+        shown_rows = [[as_text(cell) for cell in row] for row in rows[:200]]
+        heading, found = _heading(path, shown_rows, options, known)
+        notes += found
+        frame = pandas.DataFrame(rows if found else rows[1:], columns=heading, dtype=object)
+        frame = frame.infer_objects()
+    elif path.suffix.lower() == ".jsonl":
+        frame = pandas.DataFrame(read_json_lines(path, options))
     else:
         encoding, separator, notes = text_format(path, options)
-        heading = _check_shape(path, separator, encoding)
+        rows_ = _check_shape(path, separator, encoding)
+        heading, found = _heading(path, rows_, options, known)
+        notes += found
         usual = "," if separator == ";" else "."
         texts = {options.id_column, options.label_column, text_column}
-        as_text = {name: str for name in heading if name in texts or looks_like_id(name)}
-        if not heading[0].strip():
-            as_text[NAMELESS] = str
+        as_str = {
+            name: str
+            for name in heading
+            if name in texts or looks_like_id(name) or name == NAMELESS
+        }
         how = {
             "sep": separator,
             "encoding": encoding,
             "index_col": False,
+            "header": None if found else 0,
+            "names": heading,
+            "skiprows": int(named_separator(path, encoding) is not None),
             # "NA" and "null" are gaps among numbers, but names among ids, labels and texts
             "keep_default_na": False,
-            "na_values": {name: GAPS for name in heading if name not in as_text},
+            "na_values": {name: GAPS for name in heading if name not in as_str},
         }
         try:
             head = pandas.read_csv(path, dtype=str, nrows=1000, **how)
@@ -119,7 +145,7 @@ def read_frame(
                 decimal_sign(head[name].dropna(), usual=usual) == "," for name in head.columns
             )
             frame = pandas.read_csv(
-                path, dtype=str if everything else as_text, low_memory=False, **how
+                path, dtype=str if everything else as_str, low_memory=False, **how
             )
         except (ValueError, csv.Error) as error:
             raise ValueError(f"{path} cannot be read as a table ({error}).") from error
@@ -127,33 +153,106 @@ def read_frame(
             if column.dtype.kind == "O":
                 frame[name] = column.map(unquoted, na_action="ignore")
     frame.columns = [str(column) for column in frame.columns]
+    frame, found = _without_empty(frame)
+    notes += found
     if not len(frame):
         raise ValueError(f"{path} has no rows.")
     return frame, notes, usual
 
 
-def _check_shape(path: Path, delimiter: str, encoding: str) -> list[str]:
-    """The heading; every row has as many fields, where pandas would fill or shift a ragged one."""
+def _check_shape(path: Path, delimiter: str, encoding: str) -> list[list[str]]:
+    """The first rows; all have as many fields, where pandas would fill or shift a ragged one."""
+    first: list[list[str]] = []
     try:
-        with path.open(newline="", encoding=encoding) as file:
-            reader = csv.reader(file, delimiter=delimiter)
-            heading = next(reader, None)
-            if not heading:
-                raise ValueError(f"{path} is empty.")
-            for row in reader:
-                if row and len(row) != len(heading):
+        with contextlib.closing(csv_rows(path, encoding, delimiter)) as lines:
+            for line, row in lines:
+                if row and first and len(row) != len(first[0]):
                     raise ValueError(
-                        f"{path}, line {reader.line_num}: {len(row)} fields, but the heading has "
-                        f"{len(heading)}."
+                        f"{path}, line {line}: {len(row)} fields, but the heading has "
+                        f"{len(first[0])}."
                     )
+                if row and len(first) < 200:
+                    first.append(row)
     except (UnicodeError, csv.Error) as error:
         raise ValueError(
             f"{path} is no table of text in {said(encoding)} ({error}); --encoding names another."
         ) from error
-    twice = sorted({name for name in heading if heading.count(name) > 1})
+    if not first:
+        raise ValueError(f"{path} is empty.")
+    return first
+
+
+def _heading(
+    path: Path, rows: list[list[str]], options: Options, known: Sequence[str]
+) -> tuple[list[str], tuple[str, ...]]:
+    """Names of the columns, and a note where the first row is no heading."""
+    first = rows[0]
+    asked = (options.id_column, options.label_column, options.text_column)
+    named = {*asked, *options.columns, *options.exclude, *known} & set(first)
+    if options.heading == "no" or (
+        options.heading == "auto" and not named and _is_data(first, rows[1:])
+    ):
+        names = [f"column {j + 1}" for j in range(len(first))]
+        said_so = (
+            f"{path.name} has no heading, so its columns are called {names[0]} to {names[-1]}; "
+            "--heading yes takes the first row as one."
+        )
+        return names, (said_so,)
+    names = [name if name.strip() else f"Unnamed: {j}" for j, name in enumerate(first)]
+    twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise ValueError(f"{path}: the column {twice[0]!r} occurs more than once.")
-    return heading
+    return names, ()
+
+
+def _is_data(first: list[str], rows: list[list[str]]) -> bool:
+    """Whether a table's first row is one of its samples.
+
+    Its cells come again below, are numbers among numbers or dates among dates, or as long as no
+    name is. Years and running numbers do name columns, and so does a row with a blank.
+    """
+    cells = [cell.strip() for cell in first]
+    if not rows or not all(cells):
+        return False
+    numbers = []
+    for j, cell in enumerate(cells):
+        below = [own for row in rows if (own := row[j].strip())]
+        if cell in below and not cell.isdigit():
+            return True
+        if len(cell) > NAME_LENGTH or (date_format([cell]) and date_format(below)):
+            return True
+        signs = decimal_sign([cell]), decimal_sign(below)
+        if all(signs):
+            numbers.append(cell)
+    if not all(number.isdigit() for number in numbers):
+        return True
+    values = [int(number) for number in numbers]
+    steps = {b - a for a, b in itertools.pairwise(values)}
+    years = all(1900 <= value <= 2100 for value in values)
+    return bool(values) and not years and not (len(steps) == 1 and steps <= {1, 5, 10})
+
+
+def _without_empty(frame: Any) -> tuple[Any, tuple[str, ...]]:
+    """A table without the empty rows and nameless empty columns that spreadsheets add."""
+    blank = frame.isna()
+    for name in frame.columns:
+        if frame[name].dtype.kind == "O":
+            texts = frame[name].map(lambda v: isinstance(v, str) and not v.strip())
+            blank[name] |= texts.astype(bool)
+    columns = [
+        name
+        for name in frame.columns
+        if not (name.startswith("Unnamed: ") and bool(blank[name].all()))
+    ]
+    empty = blank.all(axis=1) if len(columns) > 1 else blank.any(axis=1) & False
+    notes: tuple[str, ...] = ()
+    if empty.any():
+        count = int(empty.sum())
+        notes = (
+            f"{count} empty rows were left out." if count > 1 else "An empty row was left out.",
+        )
+        frame = frame[~empty].reset_index(drop=True)
+    return frame[columns], notes
 
 
 def _column(frame: Any, name: str, path: Path, option: str) -> Any:
