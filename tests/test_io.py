@@ -301,7 +301,7 @@ def test_missing_values(tmp_path, pandas):
         ("a,b\n1,2\n3,4\n", {"id_column": "c"}, "no column 'c'"),
         ("a,b\n1,2\n3,4\n", {"text_column": "c"}, "no column 'c'"),
         ("a,b\n1,2\n1,4\n", {"id_column": "a"}, "the id '1' occurs more than once"),
-        ("a,b\n1,2\n1,inf\n", {}, "must be finite"),
+        ("a,b\n1,2\n2,inf\n3,1\n", {"missing": "error"}, "1 values are missing"),
         ("a,b\n1,2\n", {}, "a single sample"),
         (
             "t,b\nhello you,2\n,3\n",

@@ -21,7 +21,14 @@ from partwise.io._common import (
     need,
     shown,
 )
-from partwise.io.columns import Column, encode_columns, learn_columns, looks_like_id
+from partwise.io.columns import (
+    Column,
+    encode_columns,
+    is_code,
+    learn_columns,
+    looks_like_id,
+    strange_values,
+)
 from partwise.io.encoding import csv_rows, named_separator, said, text_format
 from partwise.io.formulas import unquoted
 from partwise.io.numbers import date_format, decimal_sign
@@ -56,8 +63,8 @@ def read_table(path: Path, options: Options, recipe: Mapping[str, Any] | None) -
     text_column = options.text_column
     if recipe is not None:
         text_column = text_column or recipe.get("text_column")
-    known = [] if recipe is None else [spec["name"] for spec in recipe.get("columns", ())]
-    frame, notes, usual = read_frame(path, options, text_column, known)
+    specs = () if recipe is None else recipe.get("columns", ())
+    frame, notes, usual = read_frame(path, options, text_column, specs)
     if len(frame) == 1 and recipe is None:
         raise ValueError(f"{path} holds a single sample; a factorization needs more.")
     frame, ids, id_column, found, unjoinable = _take_ids(frame, path, options, recipe)
@@ -83,9 +90,14 @@ def read_table(path: Path, options: Options, recipe: Mapping[str, Any] | None) -
 
 
 def read_frame(
-    path: Path, options: Options, text_column: str | None, known: Sequence[str] = ()
+    path: Path,
+    options: Options,
+    text_column: str | None,
+    specs: Sequence[Mapping[str, Any]] = (),
 ) -> tuple[Any, tuple[str, ...], str]:
-    """The table, notes on how it was read, and the usual decimal sign; `known` columns name one."""
+    """The table, notes on how it was read, and the usual decimal sign; `specs` of a known model."""
+    known = [str(spec["name"]) for spec in specs]
+    as_category = [str(spec["name"]) for spec in specs if spec["as"] == "category"]
     pandas = need("pandas", f"{path.suffix} files")
     notes: tuple[str, ...] = ()
     usual = "."
@@ -118,7 +130,7 @@ def read_frame(
         frame = pandas.DataFrame(read_json_lines(path, options))
     else:
         encoding, separator, notes = text_format(path, options)
-        rows_ = _check_shape(path, separator, encoding)
+        rows_, codes = _check_shape(path, separator, encoding)
         heading, found = _heading(path, rows_, options, known)
         notes += found
         usual = "," if separator == ";" else "."
@@ -128,6 +140,7 @@ def read_frame(
             for name in heading
             if name in texts or looks_like_id(name) or name == NAMELESS
         }
+        coded = {heading[j]: str for j in codes} | dict.fromkeys(as_category, str)
         how = {
             "sep": separator,
             "encoding": encoding,
@@ -145,7 +158,7 @@ def read_frame(
                 decimal_sign(head[name].dropna(), usual=usual) == "," for name in head.columns
             )
             frame = pandas.read_csv(
-                path, dtype=str if everything else as_str, low_memory=False, **how
+                path, dtype=str if everything else coded | as_str, low_memory=False, **how
             )
         except (ValueError, csv.Error) as error:
             raise ValueError(f"{path} cannot be read as a table ({error}).") from error
@@ -160,9 +173,13 @@ def read_frame(
     return frame, notes, usual
 
 
-def _check_shape(path: Path, delimiter: str, encoding: str) -> list[list[str]]:
-    """The first rows; all have as many fields, where pandas would fill or shift a ragged one."""
+def _check_shape(path: Path, delimiter: str, encoding: str) -> tuple[list[list[str]], set[int]]:
+    """The first rows, and which columns have codes as 01067.
+
+    All rows have as many fields, where pandas would fill or shift a ragged one.
+    """
     first: list[list[str]] = []
+    codes: set[int] = set()
     try:
         with contextlib.closing(csv_rows(path, encoding, delimiter)) as lines:
             for line, row in lines:
@@ -171,6 +188,7 @@ def _check_shape(path: Path, delimiter: str, encoding: str) -> list[list[str]]:
                         f"{path}, line {line}: {len(row)} fields, but the heading has "
                         f"{len(first[0])}."
                     )
+                codes |= {j for j, cell in enumerate(row) if cell[:1] == "0" and is_code(cell)}
                 if row and len(first) < 200:
                     first.append(row)
     except (UnicodeError, csv.Error) as error:
@@ -179,7 +197,7 @@ def _check_shape(path: Path, delimiter: str, encoding: str) -> list[list[str]]:
         ) from error
     if not first:
         raise ValueError(f"{path} is empty.")
-    return first
+    return first, codes
 
 
 def _heading(
@@ -399,6 +417,7 @@ def _features(
         gone = [spec["name"] for spec in specs if spec["name"] not in frame.columns]
         if gone:
             raise ValueError(f"{path} lacks columns that the model knows: {shown(gone, 8)}.")
+    strange = () if recipe is None else strange_values(frame, specs)
     try:
         values, names, fills = encode_columns(frame, specs)
     except ValueError as error:
@@ -407,6 +426,7 @@ def _features(
     if missing == "auto" and recipe is not None:
         missing = recipe.get("missing", "auto")
     values, rows, notes, fills = _fill(values, names, fills, path, missing, recipe)
+    notes = (*strange, *notes)
     skipped: tuple[tuple[str, str], ...] = ()
     if rows is not None:
         kept = set(rows.tolist())
