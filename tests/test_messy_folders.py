@@ -194,3 +194,24 @@ def test_rows_with_gaps_are_dropped_in_cluster_and_predict(command, tmp_path):
     assert len(found) == 40 and found["r4"]["cluster"] == ""
     code, text, err = command("predict", out / "model.partwise", path, "--missing", "median")
     assert code == 0 and "r4,," not in text
+
+
+def test_one_list_of_what_to_label_next_with_the_sample(command, mails, tmp_path):
+    """The page had two lists that differed, one of them without the texts."""
+    out = tmp_path / "out"
+    given = ("--text-column", "body", "--label-column", "topic", "--max-iter", "60")
+    code, _, err = command("cluster", mails, *given, "--out", out)
+    assert code == 0, err
+    page = (out / "report.html").read_text(encoding="utf-8")
+    assert page.count("label next") == 1 and "Label these next" not in page
+    listed = rows(out / "label_next.csv")
+    texts = {row["id"]: row["body"] for row in rows(mails)}
+    assert listed and all(row["text"] == texts[row["id"]] for row in listed)
+    section = page.split("What to label next")[1].split("</article>")[0]
+    assert [row["id"] for row in listed] == [
+        line.split("<")[0].split(",")[0].strip()
+        for line in section.split('<span class="quiet">')[1:]
+    ]
+    assert all(
+        row["text"] in section and f"perhaps {row['looks_like']}" in section for row in listed
+    )

@@ -116,3 +116,35 @@ def test_infinity_is_a_gap(tmp_path, value):
 def test_text_among_numbers_is_said(tmp_path):
     text = "a,b\n" + rows(lambda i: "12 kg" if i == 5 else i, lambda i: i * i % 11)
     assert "'12 kg'" in column(read_samples(write(tmp_path, text)), "a")[1]
+
+
+# -- cells ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def cells(tmp_path):
+    """Counts in .raw, logarithms in X, two cells without any count."""
+    anndata = pytest.importorskip("anndata", reason=".h5ad needs anndata")
+    rng = np.random.default_rng(0)
+    counts = rng.poisson(2.0, (30, 12)).astype(np.float32)
+    counts[[4, 9]] = 0
+    whole = anndata.AnnData(counts)
+    whole.obs_names = [f"cell{i}" for i in range(30)]
+    whole.var_names = [f"g{j}" for j in range(12)]
+    adata = whole[:, :8].copy()
+    adata.X = np.log1p(adata.X)
+    adata.raw = whole
+    adata.write_h5ad(tmp_path / "c.h5ad")
+    return tmp_path / "c.h5ad"
+
+
+def test_counts_in_raw_are_found_and_used_when_asked(cells):
+    assert any("--layer raw" in note for note in read_samples(cells).notes)
+    raw = read_samples(cells, layer="raw", scale="none")
+    assert raw.kind == "counts" and raw.X.shape == (30, 12) and raw.feature_names[-1] == "g11"
+    assert not any("--layer raw" in note for note in raw.notes)
+
+
+def test_cells_without_counts_are_said(cells):
+    said = next(note for note in read_samples(cells).notes if "zero" in note)
+    assert "cell4, cell9" in said and "2 of the 30 cells" in said

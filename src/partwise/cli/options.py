@@ -277,7 +277,7 @@ ImageOrder = Annotated[
 
 Layer = Annotated[
     str | None,
-    typer.Option(help="The layer to use instead of X.", rich_help_panel=_CELL),
+    typer.Option(help="The layer to use instead of X; raw: of .raw.", rich_help_panel=_CELL),
 ]
 Genes = Annotated[
     int | None,

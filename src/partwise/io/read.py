@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from partwise.io import images, texts
-from partwise.io._common import SCALES, Options, Step, silent
+from partwise.io._common import SCALES, Options, Step, shown, silent
 from partwise.io.labels import SIMILAR, UNKNOWN, check_labels, labels_of
 from partwise.io.matrices import read_matrix, read_named
 from partwise.io.samples import Samples
@@ -207,6 +207,7 @@ def read_samples(
     samples = _read(path, options, recipe)
     if samples.n_samples == 1 and recipe is None:
         raise ValueError(f"{path} holds a single sample; a factorization needs more.")
+    samples = replace(samples, notes=(*samples.notes, *_zero_rows(samples)))
     if labels is not None:
         if samples.unjoinable:
             raise ValueError(f"{labels} cannot be joined by id: {samples.unjoinable}")
@@ -309,6 +310,24 @@ def _read_folder(folder: Path, options: Options, recipe: Mapping[str, Any] | Non
         y=_folder_labels(samples.ids),
         notes=samples.notes + notes,
         skipped=(*samples.skipped, *left),
+    )
+
+
+def _zero_rows(samples: Samples) -> tuple[str, ...]:
+    """A note on samples of a matrix that hold nothing, which no method can tell apart."""
+    if samples.recipe.get("reader") not in ("a matrix", "image files"):
+        return ()
+    if isinstance(samples.X, np.memmap):  # to look would be to read it once more
+        return ()
+    zero = np.flatnonzero(np.asarray(abs(samples.X).sum(axis=1)).ravel() == 0).tolist()
+    if not zero:
+        return ()
+    kind = "cells" if samples.source.lower().endswith(".h5ad") else "samples"
+    verb = "is" if len(zero) == 1 else "are"
+    names = shown(samples.ids[i] for i in zero)
+    return (
+        f"{len(zero)} of the {samples.n_samples} {kind} {verb} all zero ({names}): whatever name "
+        "they get says nothing.",
     )
 
 
