@@ -67,6 +67,7 @@ LAYERS = [
         "io.matrices",
         "io.read",
         "io.samples",
+        "io.sheets",
         "io.tables",
         "io.texts",
     },

@@ -48,6 +48,8 @@ class Options:
     image_order: str = "auto"
     layer: str | None = None
     genes: int | None = None
+    strict: bool = False
+    heading: str = "auto"
     step: Step = field(default=silent, compare=False)
 
 
