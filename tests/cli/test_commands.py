@@ -19,7 +19,7 @@ from partwise.estimators import methods
 from partwise.evaluation.metrics import clustering_accuracy
 from partwise.persistence import atomic
 
-FILES = outputs.FILES - {"report.html"}
+FILES = outputs.FILES - {"report.html", "skipped.csv"}
 QUICK = ("--no-report", "--max-iter", "60")
 
 
@@ -266,9 +266,9 @@ def test_bad_images(refused, photo_folder, tmp_path):
     for name, size in (("a", 8), ("b", 8), ("c", 9)):
         image.new("L", (size, size), 100).save(folder / f"{name}.png")
     out = tmp_path / "out"
-    assert "differ in size" in refused("cluster", folder, "-k", "2", "--out", out)
+    assert "differ in size" in refused("cluster", folder, "-k", "2", "--out", out, "--strict")
     (folder / "c.png").write_bytes(b"no image")
-    assert "c.png cannot be read" in refused("cluster", folder, "-k", "2", "--out", out)
+    assert "c.png cannot be read" in refused("cluster", folder, "-k", "2", "--out", out, "--strict")
     assert "--size takes" in refused("cluster", folder, "-k", "2", "--size", "big", "--out", out)
     (folder / "c.png").unlink()
     assert "more than the 2 samples" in refused("cluster", folder, "-k", "3", "--out", out)
@@ -284,7 +284,8 @@ def test_bad_tables_and_texts(refused, tmp_path):
     texts.mkdir()
     (texts / "a.txt").write_text("words and words")
     (texts / "b.txt").write_text("")
-    assert "'b.txt' is empty" in refused("cluster", texts, *out)
+    assert "'b.txt' is empty" in refused("cluster", texts, *out, "--strict")
+    assert "single text that is not empty ('a.txt')" in refused("cluster", texts, *out)
     assert "no file or folder" in refused("cluster", tmp_path / "gone", *out)
 
 

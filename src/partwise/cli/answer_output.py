@@ -5,9 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 
-def next_rows(found: dict[str, Any]) -> list[list[Any]]:
-    """Rows of label_next.csv."""
-    return [[row["id"], row["looks_like"], row["probability"]] for row in found["label_next"]]
+def next_rows(found: dict[str, Any], samples: Any) -> tuple[list[str], list[list[Any]]]:
+    """Heading and rows of label_next.csv, with the text of each where there is one."""
+    heading = ["id", "looks_like", "probability"]
+    rows = [[row[name] for name in heading] for row in found["label_next"]]
+    if samples.texts is None:
+        return heading, rows
+    texts = dict(zip(samples.ids, samples.texts))
+    return [*heading, "text"], [[*row, texts[row[0]]] for row in rows]
 
 
 def say_naming(found: dict[str, Any], console: Any) -> None:

@@ -90,7 +90,7 @@ def run_predict(
             names, confidence = _predicted(estimator, samples.X)
     rows = [row[:3] for row in assignment_rows(samples.ids, names, confidence, None)]
     sure = how_sure(estimator)
-    text = csv_text(["id", "cluster", sure], rows)
+    text = csv_text(*_with_skipped(["id", "cluster", sure], rows, samples))
     notes = [*samples.notes, *notes]
     sizes = Counter(str(name) for name in names)
     summary: dict[str, Any] = {
@@ -101,6 +101,8 @@ def run_predict(
         "notes": notes,
         "out": None if out is None else str(out),
     }
+    if samples.skipped:
+        summary["skipped"] = [{"id": name, "why": why} for name, why in samples.skipped]
     if out is not None:
         write_whole(out, text, force=force)
     elif as_json:
@@ -110,6 +112,22 @@ def run_predict(
     else:
         print(text, end="")
     _say(summary, f"{samples.n_samples} samples in {len(sizes)} clusters.", notes, as_json)
+
+
+def _with_skipped(
+    heading: list[str], rows: list[list[Any]], samples: Samples
+) -> tuple[list[str], list[list[Any]]]:
+    """Rows in the order of the source, also those of samples that were skipped, with the reason."""
+    if not samples.skipped:
+        return heading, rows
+    blank = [[name, *([""] * (len(heading) - 1)), why] for name, why in samples.skipped]
+    rows = [[*row, ""] for row in rows]
+    if samples.rows is not None:
+        placed = dict(zip(samples.rows.tolist(), rows))
+        rest = iter(blank)
+        n = len(rows) + len(blank)
+        return [*heading, "skipped"], [placed[i] if i in placed else next(rest) for i in range(n)]
+    return [*heading, "skipped"], [*rows, *blank]
 
 
 def _predicted(estimator: Any, X: Any) -> tuple[Any, Any]:

@@ -58,6 +58,8 @@ def run_cluster(
     check_folder(out, force=force)
     if write_back and not data.lower().endswith(".h5ad"):
         raise ValueError(f"--write-back is for a .h5ad file, not {data}.")
+    if write_back and reading.get("layer") == "raw":
+        raise ValueError("--write-back does not go with --layer raw, whose genes are others.")
     errors = Console(stderr=True)
     with Bar(errors) as bar:
         share: dict[str, Any] = {"label_share": label_share, "seed": seed, "method": method}
@@ -77,8 +79,7 @@ def run_cluster(
                 summary["stability"] = {"mean": stable.mean, "lowest": stable.low}
             _write_results(folder, task, fitted)
             if named:
-                heading = ["id", "looks_like", "probability"]
-                text = csv_text(heading, next_rows(summary["naming"]))
+                text = csv_text(*next_rows(summary["naming"], task.samples))
                 write_whole(folder / "label_next.csv", text)
             if report:
                 bar.start("writing the report")
@@ -269,6 +270,10 @@ def _write_results(folder: Path, task: work.Task, fitted: work.Fitted) -> None:
     if V.size <= MAX_TEXT:
         write_whole(folder / "representation.csv", codes_text(ids, V))
     methods.save(model, folder / "model.partwise", recipe=task.samples.recipe)
+    if task.samples.skipped:
+        skipped = csv_text(["id", "why"], task.samples.skipped)
+        write_whole(folder / "skipped.csv", skipped)
+        task.notes.append(f"skipped.csv lists the {len(task.samples.skipped)} that were left out.")
 
 
 def codes_text(ids: list[str], V: np.ndarray) -> str:
@@ -322,10 +327,11 @@ def _say(summary: dict[str, Any], task: work.Task, errors: Console, *, as_json: 
         return
     console = Console(highlight=False, markup=False, soft_wrap=True)
     kind = {"table": "rows", "counts": "samples"}.get(summary["kind"], summary["kind"])
-    if summary["source"].endswith(".h5ad"):
-        kind = "cells"
+    of = {"texts": "words"}.get(summary["kind"], "features")
+    if summary["source"].lower().endswith(".h5ad"):
+        kind, of = "cells", "genes"
     console.print(
-        f"{summary['samples']:,} {kind}, {summary['features']:,} features. {summary['preparation']}"
+        f"{summary['samples']:,} {kind}, {summary['features']:,} {of}. {summary['preparation']}"
     )
     work.say_columns(summary["columns"], console)
     if task.choice is not None:

@@ -19,6 +19,8 @@ def know(
     """Parts of --known and --seed-words, among the task's settings; -k, or how many they are."""
     samples = task.samples
     if links is not None:
+        if samples.unjoinable:
+            raise ValueError(f"{links} cannot be joined by id: {samples.unjoinable}")
         task.links = read_links(links, samples.ids)
         counts = (len(task.links[name]) for name in ("must_link", "cannot_link"))
         task.notes.append("{} must-links and {} cannot-links.".format(*counts))

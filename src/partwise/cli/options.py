@@ -19,8 +19,8 @@ Data = Annotated[
     str,
     typer.Argument(
         metavar="DATA",
-        help="A folder of images or .txt files; a .csv, .tsv, .parquet, .npz, .npy, .mtx, .mat "
-        "(fea, gnd) or .h5ad file; or a known data set, as digits.",
+        help="A folder of images or .txt files; a .csv, .tsv, .xlsx, .jsonl, .parquet, .npz, .npy, "
+        ".mtx, .mat (fea, gnd) or .h5ad file; or a known data set, as digits.",
         show_default=False,
     ),
 ]
@@ -112,8 +112,8 @@ Kind = Annotated[
 Size = Annotated[
     str | None,
     typer.Option(
-        help="Resize images: 32, or height x width as 48x32. By default their own size, at most "
-        "64x64 pixels.",
+        help="Resize images: 32, or height x width as 48x32. By default their own size, or the "
+        "median of their sizes, at most 64x64 pixels.",
         rich_help_panel=_READ,
     ),
 ]
@@ -132,7 +132,10 @@ TextColumn = Annotated[
 ]
 IdColumn = Annotated[
     str | None,
-    typer.Option(help="The column of a table that holds ids.", rich_help_panel=_READ),
+    typer.Option(
+        help="The column of a table that holds ids; none: rows are numbered from 0.",
+        rich_help_panel=_READ,
+    ),
 ]
 Columns = Annotated[
     str | None,
@@ -155,6 +158,14 @@ Encoding = Annotated[
 Separator = Annotated[
     str | None,
     typer.Option(help="Between columns: a sign, or tab; found by default.", rich_help_panel=_READ),
+]
+Heading = Annotated[
+    str,
+    typer.Option(
+        help="Whether a table's first row names its columns: yes, no, or auto (unless it looks "
+        "like the others).",
+        rich_help_panel=_READ,
+    ),
 ]
 StopWords = Annotated[
     str,
@@ -207,7 +218,16 @@ Missing = Annotated[
     str,
     typer.Option(
         help="Missing values in a table: auto and median (of the column), mean, drop (the row), "
-        "error.",
+        "error; empty texts are skipped, unless this is error.",
+        rich_help_panel=_READ,
+    ),
+]
+Strict = Annotated[
+    bool,
+    typer.Option(
+        "--strict",
+        help="Stop at a file that cannot be read, an empty text, images of different sizes; by "
+        "default they are skipped and listed in skipped.csv, or resized.",
         rich_help_panel=_READ,
     ),
 ]
@@ -223,6 +243,14 @@ SimilarLabels = Annotated[
     str,
     typer.Option(
         help='What "Block 2" beside "block2" is: ask (an error), merge, keep.',
+        rich_help_panel=_LABEL,
+    ),
+]
+UnknownLabels = Annotated[
+    str,
+    typer.Option(
+        help='What the label "unknown", "?", "n/a", "unbekannt" is: ask (an error), drop (no '
+        "label), keep (a class).",
         rich_help_panel=_LABEL,
     ),
 ]
@@ -249,7 +277,7 @@ ImageOrder = Annotated[
 
 Layer = Annotated[
     str | None,
-    typer.Option(help="The layer to use instead of X.", rich_help_panel=_CELL),
+    typer.Option(help="The layer to use instead of X; raw: of .raw.", rich_help_panel=_CELL),
 ]
 Genes = Annotated[
     int | None,
@@ -324,6 +352,7 @@ READING: dict[str, tuple[Any, Any]] = {
     "label_column": (LabelColumn, None),
     "skip_unknown": (SkipUnknown, False),
     "similar_labels": (SimilarLabels, "ask"),
+    "unknown_labels": (UnknownLabels, "ask"),
     "kind": (Kind, None),
     "size": (Size, None),
     "rgb": (Rgb, None),
@@ -335,9 +364,11 @@ READING: dict[str, tuple[Any, Any]] = {
     "exclude": (Exclude, None),
     "encoding": (Encoding, None),
     "separator": (Separator, None),
+    "heading": (Heading, "auto"),
     "scale": (Scale, "auto"),
     "missing": (Missing, "auto"),
     "transpose": (Transpose, False),
+    "strict": (Strict, False),
     "stop_words": (StopWords, "auto"),
     "tokens": (Tokens, "auto"),
     "ngrams": (Ngrams, None),
@@ -353,9 +384,11 @@ NEW = (
     "id_column",
     "encoding",
     "separator",
+    "heading",
     "missing",
     "transpose",
     "layer",
+    "strict",
 )
 
 

@@ -17,6 +17,7 @@ FILES = {
     "representation.csv",
     "model.partwise",
     "report.html",
+    "skipped.csv",
     "summary.json",
 }
 

@@ -12,7 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from partwise.io._disk import mapped, pieces
-from partwise.io.compressed import checked_csr
+from partwise.persistence.compressed import checked_csr
 
 SCALES = ("auto", "none", "unit", "range", "max", "std", "total", "log")
 
@@ -49,6 +49,8 @@ class Options:
     image_order: str = "auto"
     layer: str | None = None
     genes: int | None = None
+    strict: bool = False
+    heading: str = "auto"
     step: Step = field(default=silent, compare=False)
 
 

@@ -20,7 +20,7 @@ def from_anndata(adata: Any, *, label_key: str | None = None, layer: str | None 
     label_key : str, optional
         The column of ``obs`` with the labels; missing ones are unknown.
     layer : str, optional
-        The layer to use instead of ``X``.
+        The layer to use instead of ``X``; "raw" is ``adata.raw``.
 
     Returns
     -------
@@ -38,11 +38,14 @@ def from_anndata(adata: Any, *, label_key: str | None = None, layer: str | None 
     """
     from partwise.io._common import is_counts
 
+    source = adata
+    if layer == "raw" and layer not in adata.layers and adata.raw is not None:
+        source, layer = adata.raw, None
     if layer is not None and layer not in adata.layers:
         raise ValueError(
             f"adata has no layer {layer!r}; it has {', '.join(adata.layers) or 'none'}."
         )
-    values = adata.X if layer is None else adata.layers[layer]
+    values = source.X if layer is None else adata.layers[layer]
     if values is None:
         raise ValueError("adata has no X; name a layer.")
     X = check_matrix(values, "adata")
@@ -60,7 +63,7 @@ def from_anndata(adata: Any, *, label_key: str | None = None, layer: str | None 
         X,
         [str(name) for name in adata.obs_names],
         "counts" if is_counts(X) else "table",
-        feature_names=[str(name) for name in adata.var_names],
+        feature_names=[str(name) for name in source.var_names],
         y=y,
         source="AnnData",
         preparation="Values as they are.",

@@ -7,6 +7,7 @@ squared distance of at most about one, whatever its unit and however many values
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -24,6 +25,8 @@ ID_NAMES |= {"编号", "序号", "番号", "№"}
 MAX_VALUES = 30
 MAX_GAPS = 0.5
 LONG = 40
+#: Numbers that people write where they have none.
+MISSING_CODES = (-99, -999, -9999, -99999, -999999, 999, 9999, 99999, 999999)
 LOW, HIGH = 0.05, 0.95
 #: Values beyond the robust range are cut here, so that a single one cannot stretch a part.
 TOP = 2.0
@@ -83,7 +86,7 @@ def _learn(column: Any, name: str, common: str, ranged: bool) -> Column:
     if not known or gaps > MAX_GAPS:
         return left_out(f"empty in {gaps:.0%} of the rows")
     values = set(known)
-    if len(values) == 1:
+    if len({folded(value) for value in values}) == 1:
         return left_out(f"always {shown(values)}")
     low = {value.lower() for value in values}
     if low <= YES | NO | {"1.0", "0.0"} and low & (YES | {"1.0"}) and low & (NO | {"0.0"}):
@@ -94,19 +97,45 @@ def _learn(column: Any, name: str, common: str, ranged: bool) -> Column:
         if _numbers_rows(column, name):
             return left_out("numbers the rows")
         return _number(name, np.asarray(column, dtype=np.float64), None, ranged)
-    sign = decimal_sign(known, usual=common)
+    codes = next((value for value in known if is_code(value)), None)
+    sign = decimal_sign(known, usual=common) if codes is None else None
     if sign is not None:
         plain = not any("," in value or value.count(".") > 1 for value in known)
-        found = _number(name, to_numbers(column, sign), sign, ranged)
+        numbers = to_numbers(column, sign)
+        found = _number(name, numbers, sign, ranged)
         # how they are written is worth a word only where it is not plain
-        return replace(found, done=found.done.partition("; ")[2]) if plain else found
+        found = replace(found, done=found.done.partition("; ")[2]) if plain else found
+        odd = [v for v, gap in zip(known, np.isnan(to_numbers(known, sign))) if gap]
+        return _more(found, f"{_rows(len(odd))} as {odd[0]!r} taken as missing" if odd else "")
     form = date_format(known)
     if form is not None:
         return _date(name, column, form, ranged)
     repeated = len(values) < len(known) and len(values) <= max(2, len(known) / 2)
+    if codes is not None:
+        if not repeated:
+            return left_out(f"codes with a leading zero, as {codes}; --id-column takes them as ids")
+        return _more(_category(name, known), f"codes with a leading zero, as {codes}")
     if not repeated or np.mean([len(v) for v in values]) > LONG:
         return left_out(f"text with {len(values)} values; --text-column reads such a column")
     return _category(name, known)
+
+
+def is_code(value: str) -> bool:
+    """Whether digits are a code and no number: a zip code or a part's number, as 01067."""
+    return len(value) > 1 and value[0] == "0" and value.isdigit()
+
+
+def folded(value: str) -> str:
+    """A category without what people type by accident: case, and spaces."""
+    return " ".join(value.split()).casefold()
+
+
+def _more(column: Column, words: str) -> Column:
+    return replace(column, done=f"{column.done}; {words}") if words else column
+
+
+def _rows(count: int) -> str:
+    return f"{count} row" if count == 1 else f"{count} rows"
 
 
 def looks_like_id(name: str) -> bool:
@@ -140,25 +169,54 @@ def _robust(values: np.ndarray) -> tuple[float, float]:
 
 def _scaled(name: str, kind: str, values: np.ndarray, spec: dict[str, Any], words: str) -> Column:
     low, high = _robust(values)
-    beyond = np.nanmean(values > low + TOP * (high - low))
     done = f"{words} to 0 and 1"
-    if beyond > 0:
-        done += f", cut at {TOP:g} ({max(beyond, 0.001):.1%} of the rows)"
+    for end, beyond in (
+        (f"{TOP:g}", np.nanmean(values > low + TOP * (high - low))),
+        ("0", np.nanmean(values < low - (high - low))),  # the lowest 5 % lie below in any case
+    ):
+        if beyond > 0:
+            done += f", cut at {end} ({max(beyond, 0.001):.1%} of the rows)"
     made = {"name": name, "as": kind, "low": low, "high": high, **spec}
     made["fill"] = float(np.nanmedian(_range(values, made)))
     return Column(name, kind, done, made)
 
 
 def _number(name: str, values: np.ndarray, sign: str | None, ranged: bool) -> Column:
-    if np.isinf(values).any():
-        raise ValueError(f"the column {name!r} must be finite, got infinity.")
+    values, words, gaps = _without_codes(values)
+    if not np.isfinite(values).any():
+        return Column(name, "left out", f"nothing but {words}")
     style = {None: "", ".": "written as 1,234.5; ", ",": "written as 1.234,5; "}[sign]
-    odd = {"sign": sign} if sign else {}
+    odd = {**({"sign": sign} if sign else {}), **({"gaps": gaps} if gaps else {})}
     if not ranged:
         made = {"name": name, "as": "number", "fill": float(np.nanmedian(values)), **odd}
-        return Column(name, "number", f"{style}as it is", made)
+        return _more(Column(name, "number", f"{style}as it is", made), words)
     low, high = _robust(values)
-    return _scaled(name, "number", values, odd, f"{style}{low:,.6g} and {high:,.6g}")
+    found = _scaled(name, "number", values, odd, f"{style}{low:,.6g} and {high:,.6g}")
+    return _more(found, words)
+
+
+def _without_codes(values: np.ndarray) -> tuple[np.ndarray, str, list[float]]:
+    """Numbers with NaN for those that stand for nothing, what to say, and which these are.
+
+    -999 and the like, where they end a column whose other values lie far from them; infinity.
+    """
+    said: list[str] = []
+    codes: list[float] = []
+    infinite = np.isinf(values)
+    if infinite.any():
+        said.append(f"{_rows(int(infinite.sum()))} with an infinite value taken as missing")
+        values = np.where(infinite, np.nan, values)
+    for code in MISSING_CODES:
+        here = values == code
+        others = values[~here & np.isfinite(values)]
+        if not here.any() or not others.size:
+            continue
+        low, high = others.min(), others.max()
+        far = max(2 * (high - low), 50.0)  # and a code for ages lies that far from 0 to 49
+        if code < low - far or (code > high + far and here.sum() > 1) or (code < 0 <= low):
+            said.append(f"{code:g} ({_rows(int(here.sum()))}) taken as missing")
+            values, codes = np.where(here, np.nan, values), [*codes, float(code)]
+    return values, ", ".join(said), codes
 
 
 def _date(name: str, column: Any, form: str | None, ranged: bool) -> Column:
@@ -169,9 +227,11 @@ def _date(name: str, column: Any, form: str | None, ranged: bool) -> Column:
 
 
 def _category(name: str, known: Sequence[str]) -> Column:
-    counts: dict[str, int] = {}
+    spelt: dict[str, Counter[str]] = {}
     for value in known:
-        counts[value] = counts.get(value, 0) + 1
+        spelt.setdefault(folded(value), Counter())[value] += 1
+    names = {key: max(own, key=lambda v: (own[v], v)) for key, own in spelt.items()}
+    counts = {names[key]: own.total() for key, own in spelt.items()}
     kept = sorted(counts, key=lambda value: (-counts[value], value))
     rest = kept[MAX_VALUES:]
     kept = sorted(kept[:MAX_VALUES])
@@ -179,6 +239,10 @@ def _category(name: str, known: Sequence[str]) -> Column:
     done = f"one feature for each of {len(kept)} values"
     if rest:
         done += f"; {len(rest)} rarer ones count as none of them"
+    merged = [f"{v!r} is {names[key]!r}" for key, own in spelt.items() for v in own]
+    merged = [text for text in merged if text.split(" is ")[0] != text.split(" is ")[1]]
+    if merged:
+        done += f"; {shown(merged)}"
     spec = {"name": name, "as": "category", "values": kept, "fill": shares}
     return Column(name, "category", done, spec)
 
@@ -210,13 +274,14 @@ def _encode(column: Any, spec: Mapping[str, Any]) -> tuple[np.ndarray, list[str]
     if kind == "category":
         values = list(spec["values"])
         block = np.zeros((len(column), len(values)))
-        at = {value: j for j, value in enumerate(values)}
+        at = {folded(value): j for j, value in enumerate(values)}
+        at |= {value: j for j, value in enumerate(values)}
         for i, (value, gap) in enumerate(zip(column, column.isna())):
-            text = str(value).strip()
+            text = plain_text(value)
             if gap or text.lower() in NOTHING:
                 block[i] = np.nan
-            elif text in at:
-                block[i, at[text]] = 1
+            elif (j := at.get(text, at.get(folded(text)))) is not None:
+                block[i, j] = 1
         return block, [f"{name} = {value}" for value in values]
     if kind == "yes/no":
         words = [None if gap else str(v).strip().lower() for v, gap in zip(column, column.isna())]
@@ -231,4 +296,43 @@ def _encode(column: Any, spec: Mapping[str, Any]) -> tuple[np.ndarray, list[str]
             raise ValueError(f"the model knows numbers in {name}, here is text.")
     else:
         numbers_ = np.asarray(column, dtype=np.float64)
+    numbers_ = np.where(
+        np.isinf(numbers_) | np.isin(numbers_, spec.get("gaps", ())), np.nan, numbers_
+    )
     return (_range(numbers_, spec) if "low" in spec else numbers_)[:, None], [name]
+
+
+def plain_text(value: Any) -> str:
+    """A cell as text; a whole number that a gap in its column made a fraction without its point."""
+    whole = isinstance(value, float) and value.is_integer()
+    return str(int(value) if whole else value).strip()
+
+
+def strange_values(frame: Any, specs: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    """Notes on values of new rows that a model has not seen the like of."""
+    notes = []
+    for spec in specs:
+        name, column = str(spec["name"]), frame[spec["name"]]
+        if spec["as"] == "category":
+            known = {folded(value) for value in spec["values"]}
+            texts = [plain_text(v) for v, gap in zip(column, column.isna()) if not gap]
+            new = Counter(t for t in texts if t.lower() not in NOTHING and folded(t) not in known)
+            if new:
+                said = [f"{text[:60]!r} ({_rows(count)})" for text, count in new.most_common()]
+                notes.append(
+                    f"The column {name!r} has values that the model does not know, which count as "
+                    f"none of its own: {shown(said)}."
+                )
+        elif spec["as"] == "number" and "low" in spec:
+            values = to_numbers(column, spec.get("sign", ".")) if _is_text(column) else column
+            values = np.asarray(values, dtype=np.float64)
+            width = spec["high"] - spec["low"]
+            far = (values < spec["low"] - width) | (values > spec["low"] + TOP * width)
+            far &= np.isfinite(values) & ~np.isin(values, spec.get("gaps", ()))
+            if far.any():
+                said = [f"{value:g}" for value in np.unique(values[far])]
+                notes.append(
+                    f"The column {name!r} has {int(far.sum())} values far from those that the "
+                    f"model knows ({shown(said)}), which were cut."
+                )
+    return tuple(notes)

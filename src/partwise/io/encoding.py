@@ -9,9 +9,11 @@ in Latin-1 as Big5; short texts with few letters beyond ASCII are what people br
 from __future__ import annotations
 
 import codecs
+import contextlib
 import csv
+import re
 import unicodedata
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from functools import lru_cache
 from pathlib import Path
 
@@ -47,6 +49,7 @@ NAMES = {
     "utf-16": "UTF-16",
     "utf-32": "UTF-32",
 }
+_SEP_LINE = re.compile(r'"?sep=(.)"?', re.I)
 SEPARATORS = (",", ";", "\t", "|")
 SEPARATOR_NAMES = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "vertical bars"}
 #: Bytes of lines beyond ASCII that are looked at; more change nothing.
@@ -234,17 +237,49 @@ def _common(codec: str) -> Callable[[str], bool]:
 # -- separators -----------------------------------------------------------------------------------
 
 
+def named_separator(path: Path, encoding: str) -> str | None:
+    """The sign that a first line ``sep=;`` names, as Excel writes and reads it; None without."""
+    with path.open(encoding=encoding) as file:
+        try:
+            found = _SEP_LINE.fullmatch(file.readline(20).rstrip("\r\n"))
+        except UnicodeError:  # the reader that follows says so
+            return None
+    return found[1] if found else None
+
+
+def csv_rows(
+    path: Path, encoding: str, separator: str
+) -> Generator[tuple[int, list[str]], None, None]:
+    """The rows of a file, each with the number of its last line, without a line ``sep=;``.
+
+    Cells may be of any length: csv refuses those of more than 131,072 characters.
+    """
+    before = csv.field_size_limit(2**31 - 1)  # the limit is one for the whole program
+    try:
+        with path.open(newline="", encoding=encoding) as file:
+            reader = csv.reader(file, delimiter=separator)
+            first = named_separator(path, encoding) is not None
+            for row in reader:
+                if not first:
+                    yield reader.line_num, row
+                first = False
+    finally:
+        csv.field_size_limit(before)
+
+
 def find_separator(path: Path, encoding: str) -> str:
     """The sign that cuts most of the first lines into as many fields as the heading has."""
+    named = named_separator(path, encoding)
+    if named is not None:
+        return named
     usual = "\t" if path.suffix.lower() == ".tsv" else ","
     best, found = (0.0, 0), usual
     for sign in (usual, *(s for s in SEPARATORS if s != usual)):
-        with path.open(newline="", encoding=encoding) as file:
-            reader = csv.reader(file, delimiter=sign)
-            try:
-                rows = [row for row, _ in zip(reader, range(200)) if row]
-            except (csv.Error, UnicodeError):  # the reader that follows says so
-                continue
+        try:
+            with contextlib.closing(csv_rows(path, encoding, sign)) as lines:
+                rows = [row for (_, row), _ in zip(lines, range(200)) if row]
+        except (csv.Error, UnicodeError):  # the reader that follows says so
+            continue
         if not rows or len(rows[0]) < 2:
             continue
         width = len(rows[0])
@@ -268,6 +303,6 @@ def text_format(path: Path, options: Options) -> tuple[str, str, tuple[str, ...]
     if options.encoding is None and encoding != "utf-8-sig":
         said_so.append(f"as {said(encoding)}")
     if options.separator is None and separator != usual:
-        said_so.append(f"with {SEPARATOR_NAMES[separator]} between columns")
+        said_so.append(f"with {SEPARATOR_NAMES.get(separator, separator)} between columns")
     notes = (f"{path.name} was read {' '.join(said_so)}.",) if said_so else ()
     return encoding, separator, notes

@@ -26,28 +26,42 @@ def read_images(
     folder: Path, files: Sequence[Path], options: Options, recipe: Mapping[str, Any] | None
 ) -> Samples:
     """Every image of a folder, grey or RGB, in one size, rows of length one."""
-    size, rgb, chosen = options.size, options.rgb, options.size is not None
+    size, rgb = options.size, options.rgb
+    notes: tuple[str, ...] = ()
     if recipe is not None:
         height, width = (int(side) for side in recipe["size"])
-        size, rgb, chosen = (height, width), bool(recipe["rgb"]), True
-    sizes: dict[tuple[int, int], Path] = {}
-    rows, coloured, turned = [], 0, 0
+        size, rgb = (height, width), bool(recipe["rgb"])
+    if size is None:
+        size, notes = _common_size(folder, files, options)
+    sizes: set[tuple[int, int]] = set()
+    rows, kept, coloured, turned = [], [], 0, 0  # type: list[np.ndarray], list[Path], int, int
+    skipped: list[tuple[str, str]] = []
     for done, file in enumerate(files):
         options.step(done, len(files), "reading images")
-        image = _open(file)
-        sizes.setdefault((image.height, image.width), file)
-        if not chosen and len(sizes) > 1:
-            (a, first), (b, other) = list(sizes.items())[:2]
-            raise ValueError(
-                f"{folder}: images differ in size ({first.name} is {_said(a)}, {other.name} "
-                f"{_said(b)}, height x width); --size 32 brings all to 32x32."
-            )
-        size = size or _default_size(image.height, image.width)
+        try:
+            image = _open(file)
+        except ValueError as error:
+            if options.strict:
+                raise
+            skipped.append((file.relative_to(folder).as_posix(), _reason(error)))
+            continue
+        sizes.add((image.height, image.width))
         coloured += not rgb and _has_colour(image)
         turned += image.info[TURNED]
         rows.append(_pixels(image, size, rgb))
+        kept.append(file)
     options.step(len(files), len(files), "reading images")
-    assert size is not None
+    if not rows:
+        raise ValueError(
+            f"{folder}: none of the {len(files)} images can be read; {skipped[0][0]} "
+            f"{skipped[0][1]}."
+        )
+    if skipped:
+        notes += (
+            f"{len(skipped)} of {len(files)} images cannot be read and were skipped: "
+            f"{shown(name for name, _ in skipped)}; --strict stops there.",
+        )
+    files = kept
     X = np.stack(rows)
     made: dict[str, Any] = {
         "kind": "images",
@@ -57,11 +71,10 @@ def read_images(
     }
     scale = "unit" if options.scale == "auto" else options.scale
     made |= learn_scale(X, scale) if recipe is None else dict(recipe)
-    resized = set(sizes) != {tuple(size)}
+    resized = sizes != {tuple(size)}
     colour = "RGB" if rgb else "grey"
-    notes: tuple[str, ...] = ()
     if turned:
-        notes = (f"{turned} of {len(files)} images were turned upright, as their cameras noted.",)
+        notes += (f"{turned} of {len(files)} images were turned upright, as their cameras noted.",)
     if coloured and recipe is None:
         part = "all" if coloured == len(files) else f"{coloured} of {len(files)}"
         notes += (f"The colours of {part} images were dropped; --rgb keeps them.",)
@@ -76,11 +89,56 @@ def read_images(
         f"{SCALE_WORDS[made['scale']]}.",
         recipe=made,
         notes=notes,
+        skipped=tuple(skipped),
     )
 
 
 def _said(size: Sequence[int]) -> str:
     return f"{size[0]}x{size[1]}"
+
+
+def _reason(error: ValueError) -> str:
+    """Why an image was skipped, without its name, which stands beside it."""
+    return str(error).partition("cannot be read")[1] + str(error).rpartition("as an image")[2][:-1]
+
+
+def _common_size(
+    folder: Path, files: Sequence[Path], options: Options
+) -> tuple[tuple[int, int], tuple[str, ...]]:
+    """One size for all images, and what to say where they differ: the medians of both sides."""
+    sizes = {file: size for file in files if (size := _size(file)) is not None}
+    if not sizes:
+        return (1, 1), ()  # none can be read, which the reader says
+    every = sorted(set(sizes.values()))
+    if len(every) == 1:
+        return _default_size(*every[0]), ()
+    if options.strict:
+        first, other = (next(f for f, size in sizes.items() if size == s) for s in every[:2])
+        raise ValueError(
+            f"{folder}: images differ in size ({first.name} is {_said(every[0])}, {other.name} "
+            f"{_said(every[1])}, height x width); --size 32 brings all to 32x32."
+        )
+    heights, widths = np.array(list(sizes.values())).T
+    size = _default_size(int(np.median(heights)), int(np.median(widths)))
+    note = (
+        f"The images differ in size ({_said((heights.min(), widths.min()))} to "
+        f"{_said((heights.max(), widths.max()))}, height x width), so all were resized to "
+        f"{_said(size)}; --size 32 brings them to 32x32."
+    )
+    return size, (note,)
+
+
+def _size(file: Path) -> tuple[int, int] | None:
+    """Height and width of an image as it is seen, from its head alone; None if it has none."""
+    image_module = need("PIL.Image", "images", "pillow")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            with image_module.open(file, formats=FORMATS) as image:
+                sides = image.height, image.width
+                return sides[::-1] if image.getexif().get(0x0112, 1) > 4 else sides
+    except Exception:  # the reader that follows says why
+        return None
 
 
 def _default_size(height: int, width: int) -> tuple[int, int]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import csv
 import difflib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from partwise.io.encoding import find_encoding, find_separator
+from partwise.io.encoding import csv_rows, find_encoding, find_separator
 from partwise.io.samples import Samples
 
 __all__ = ["NamedParts", "read_known", "read_topics", "seed_parts"]
@@ -129,9 +129,11 @@ def read_known(path: Path, samples: Samples) -> NamedParts:
     The first line names the features, in any order; features that it leaves out, and empty cells,
     are free. Where features have no names, there is a number for each, in their order.
     """
-    text = _text(path, "--known")
-    separator = find_separator(path, find_encoding(path))
-    lines = [row for row in csv.reader(text.splitlines(), delimiter=separator) if any(row)]
+    _text(path, "--known")
+    encoding = find_encoding(path)
+    encoding = "utf-8-sig" if encoding == "utf-8" else encoding
+    rows_ = csv_rows(path, encoding, find_separator(path, encoding))
+    lines = [row for _, row in rows_ if any(cell.strip() for cell in row)]
     if len(lines) < 2:
         raise ValueError(
             f"{path}: a line with the names of the features and one a part are needed."
@@ -171,6 +173,13 @@ def _columns(path: Path, heading: Sequence[str], samples: Samples) -> list[int]:
             f"{path}: no feature is called {_closest(unknown[:3], at)}"
             + (f", nor {len(unknown) - 3} others" if len(unknown) > 3 else "")
             + f"; the first line is the word name, then features of {samples.source}."
+        )
+    counts = Counter(str(name) for name in samples.feature_names)
+    shared = next((name for name in heading if counts[name] > 1), None)
+    if shared is not None:
+        raise ValueError(
+            f"{path}: {shared!r} is the name of {counts[shared]} features of "
+            f"{samples.source}, so that it does not say which is meant; name them apart there."
         )
     twice = next((name for name in heading if list(heading).count(name) > 1), None)
     if twice is not None:

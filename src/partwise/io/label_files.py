@@ -2,22 +2,43 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
+import unicodedata
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
 import numpy as np
 
+from partwise.io import images, texts
 from partwise.io._common import Options, shown
-from partwise.io.encoding import text_format
+from partwise.io.encoding import csv_rows, text_format
+from partwise.io.sheets import as_text, read_sheet
 from partwise.io.spreadsheets import unquoted
 
+#: Samples that are files go by shorter names, too.
+FILES = images.SUFFIXES | texts.SUFFIXES
 SIMILAR = ("ask", "merge", "keep")
+UNKNOWN = ("ask", "drop", "keep")
+#: Labels that say that there is none.
+NO_LABEL = {
+    *("?", "??", "???", "-", "--", "–", "—", ".", "n/a", "na", "n.a.", "#n/a", "nan", "none"),
+    *("null", "nil", "unknown", "unk", "unlabeled", "unlabelled", "unsure", "undefined"),
+    *("unclear", "missing", "tbd", "todo", "k.a.", "unbekannt", "unklar", "inconnu"),
+    *("inconnue", "desconocido", "desconocida", "desconhecido", "sconosciuto", "onbekend"),
+    *("okänd", "ukjent", "неизвестно", "不明", "未知", "不详", "not sure", "no label"),
+    *("not labelled", "not labeled", "don't know", "keine angabe", "k. a."),
+}
 
 
 def read_labels(
-    path: str | Path, ids: Sequence[str], *, skip_unknown: bool = False, similar: str = "ask"
+    path: str | Path,
+    ids: Sequence[str],
+    *,
+    skip_unknown: bool = False,
+    similar: str = "ask",
+    unknown: str = "ask",
 ) -> np.ndarray:
     """Labels from a CSV file with the columns id and label, for samples with these ids.
 
@@ -34,6 +55,8 @@ def read_labels(
         Leave out lines whose id no sample has.
     similar : {"ask", "merge", "keep"}, default="ask"
         What "Block 2" beside "block2" is: an error, one label or two.
+    unknown : {"ask", "drop", "keep"}, default="ask"
+        What the label "unknown", "?", "n/a", "unbekannt" is: an error, no label or a class.
 
     Returns
     -------
@@ -44,50 +67,65 @@ def read_labels(
     ------
     ValueError
         A label for an id that no sample has, two labels for one id, a row without two fields,
-        labels that differ in case or spaces alone.
+        labels that differ in case or spaces alone, a label that says "unknown".
     """
     path = Path(path)
-    y, _ = labels_of(path, ids, Options(), skip_unknown=skip_unknown)
-    return check_labels(y, str(path), similar)
+    y, _ = labels_of(path, ids, Options(), skip_unknown=skip_unknown, unknown=unknown)
+    return check_labels(y, str(path), similar, unknown)
 
 
 def labels_of(
-    path: Path, ids: Sequence[str], options: Options, *, skip_unknown: bool
+    path: Path,
+    ids: Sequence[str],
+    options: Options,
+    *,
+    skip_unknown: bool,
+    unknown: str = "ask",
+    skipped: Sequence[str] = (),
 ) -> tuple[np.ndarray, tuple[str, ...]]:
     """Labels of a file, and notes on how it was read."""
-    position = _names(ids)
+    position, gone = _names(ids), _names(skipped)
     rows, notes = _rows(path, options)
     first = [cell.strip().lower() for cell in rows[0][1]]
     id_at, label_at, width = 0, 1, 2
     if "id" in first and "label" in first:
         id_at, label_at, width = first.index("id"), first.index("label"), len(first)
         rows = rows[1:]
-    elif unquoted(rows[0][1][0].strip()) not in position:
-        rows = rows[1:]  # a heading under other names
+    elif _is_heading(rows, position | gone):
+        id_at = first.index("id") if len(first) == 2 and "id" in first else 0
+        label_at = 1 - id_at
+        notes += (f"{path.name}: its first line, {', '.join(rows[0][1])}, was taken as a heading.",)
+        rows = rows[1:]
     y = np.full(len(ids), None, dtype=object)
-    unknown: list[tuple[int, str]] = []
+    strange: list[tuple[int, str]] = []
+    lost: list[str] = []
     for line, row in rows:
         if len(row) != width:
             raise ValueError(
                 f"{path}, line {line}: {len(row)} fields, not {width}; each line is id,label."
             )
         name, label = (unquoted(row[at].strip()) for at in (id_at, label_at))
-        at = position.get(name)
-        if at is None:
-            unknown.append((line, name))
-        elif label:
+        at = _place(position, name)
+        if at is None and _place(gone, name) is not None:
+            lost.append(name)
+        elif at is None:
+            strange.append((line, name))
+        elif label and not (unknown == "drop" and says_unknown(label)):
             if y[at] not in (None, label):
+                check_labels(np.array([y[at], label], dtype=object), str(path), "keep", unknown)
                 raise ValueError(
                     f"{path}, line {line}: {name!r} has two labels, {y[at]!r} and {label!r}."
                 )
             y[at] = label
-    if unknown and not (skip_unknown and len(unknown) < len(rows)):
-        raise ValueError(_no_such_id(path, unknown, len(rows), list(ids), position))
-    if unknown:
-        lines = shown((line for line, _ in unknown), 5)
-        words = "1 id" if len(unknown) == 1 else f"{len(unknown)} ids"
-        verb, where = ("is", "line") if len(unknown) == 1 else ("are", "lines")
+    if strange and not (skip_unknown and len(strange) < len(rows)):
+        raise ValueError(_no_such_id(path, strange, len(rows), list(ids), position))
+    if strange:
+        lines = shown((line for line, _ in strange), 5)
+        words = "1 id" if len(strange) == 1 else f"{len(strange)} ids"
+        verb, where = ("is", "line") if len(strange) == 1 else ("are", "lines")
         notes += (f"{words} of {path.name} {verb} not in the data ({where} {lines}).",)
+    if lost:
+        notes += (f"{len(lost)} labels of {path.name} are of samples skipped: {shown(lost)}.",)
     if all(label is None for label in y):
         raise ValueError(f"{path} holds no label.")
     return y, notes
@@ -128,10 +166,12 @@ def read_links(path: str | Path, ids: Sequence[str]) -> dict[str, list[tuple[int
             raise ValueError(
                 f"{path}, line {line}: {','.join(row)!r} is not id,id,must or id,id,cannot."
             )
-        unknown = [(line, name) for name in cells[:2] if name not in position]
+        unknown = [(line, name) for name in cells[:2] if _place(position, name) is None]
         if unknown:
             raise ValueError(_no_such_id(path, unknown, len(rows), list(ids), position))
-        links[words[kind]].append((position[cells[0]], position[cells[1]]))
+        a, b = (_place(position, name) for name in cells[:2])
+        assert a is not None and b is not None
+        links[words[kind]].append((a, b))
     if not rows:
         raise ValueError(f"{path} holds no link.")
     return links
@@ -144,9 +184,13 @@ def _no_such_id(
 
     line, name = unknown[0]
     near = get_close_matches(name, list(known) if len(known) < 20_000 else ids[:20_000], 1)
-    if name.isdigit() and all(i.isdigit() for i in ids):  # numbers are close by their value
-        near = [min(ids, key=lambda i: abs(int(i) - int(name)))]
+    number = name.removesuffix(".0")
+    if number.isdigit() and all(i.isdigit() for i in ids):  # numbers are close by their value
+        near = [min(ids, key=lambda i: abs(int(i) - int(number)))]
+    near = [i for i in ids if i.casefold() == name.casefold()][:1] or near
     hint = f"; did you mean {near[0]!r}?" if near else f"; ids there look like {ids[0]!r}"
+    if number.isdigit() and int(number) == len(ids) and ids == [str(i) for i in range(len(ids))]:
+        hint = "; ids are row numbers here, and they are counted from 0."
     if sum(PurePosixPath(i).name == name or PurePosixPath(i).stem == name for i in ids) > 1:
         hint = "; several files have this name, give its folder"
     others = ""
@@ -154,14 +198,17 @@ def _no_such_id(
         lines = shown((at for at, _ in unknown[1:]), 4)
         others = f" ({len(unknown)} of its {count} ids are unknown, also on lines {lines})"
     skip = "" if len(unknown) == count else " (--skip-unknown leaves such lines out.)"
-    if not hint.endswith("?"):
+    if hint[-1] not in "?.":
         hint += "."
 
     return f"{path}, line {line}: no sample has the id {name!r}{others}{hint}{skip}"
 
 
-def check_labels(y: np.ndarray, source: str, similar: str = "ask") -> np.ndarray:
-    """Labels that differ in case or spaces alone: asked about, merged, or kept."""
+def check_labels(
+    y: np.ndarray, source: str, similar: str = "ask", unknown: str = "ask"
+) -> np.ndarray:
+    """Labels that say "unknown", or differ in case or spaces alone: asked about, or as told."""
+    y = _without_unknown(y, source, unknown)
     counts = Counter(label for label in y if label is not None)
     if "-1" in counts and len(counts) > 1 and any(not _is_integer(label) for label in counts):
         raise ValueError(
@@ -186,16 +233,40 @@ def check_labels(y: np.ndarray, source: str, similar: str = "ask") -> np.ndarray
     return np.array([same.get(label, label) for label in y], dtype=object)
 
 
+def says_unknown(label: str) -> bool:
+    """Whether a label says that there is none."""
+    return " ".join(label.split()).casefold() in NO_LABEL
+
+
+def _without_unknown(y: np.ndarray, source: str, unknown: str) -> np.ndarray:
+    counts = Counter(label for label in y if label is not None)
+    found = [label for label in counts if says_unknown(label)]
+    if not found or unknown == "keep":
+        return y
+    if unknown == "ask":
+        said = " and ".join(f"{label!r} ({counts[label]})" for label in found[:3])
+        raise ValueError(
+            f"{source}: is the label {said} the name of a class, or is it not known there? "
+            "--unknown-labels drop takes it as no label, --unknown-labels keep as a class."
+        )
+    if len(found) == len(counts):
+        raise ValueError(f"{source} holds no label but {shown(map(repr, found))}.")
+    return np.array([None if label in found else label for label in y], dtype=object)
+
+
 def _is_integer(label: str) -> bool:
     return label.lstrip("+-").isdigit()
 
 
 def _rows(path: Path, options: Options) -> tuple[list[tuple[int, list[str]]], tuple[str, ...]]:
+    if path.suffix.lower() == ".xlsx":
+        held, notes = read_sheet(path)
+        rows = [(line, [as_text(cell) for cell in row]) for line, row in enumerate(held, 1)]
+        return [(line, row) for line, row in rows if any(row)], notes
     encoding, separator, notes = text_format(path, options)
     try:
-        with path.open(newline="", encoding=encoding) as file:
-            reader = csv.reader(file, delimiter=separator)
-            rows = [(reader.line_num, row) for row in reader if any(cell.strip() for cell in row)]
+        with contextlib.closing(csv_rows(path, encoding, separator)) as lines:
+            rows = [(line, row) for line, row in lines if any(cell.strip() for cell in row)]
     except (UnicodeError, csv.Error) as error:
         raise ValueError(f"{path} is no CSV file in {encoding} ({error}).") from error
     if not rows:
@@ -203,16 +274,42 @@ def _rows(path: Path, options: Options) -> tuple[list[tuple[int, list[str]]], tu
     return rows, notes
 
 
+def _is_heading(rows: list[tuple[int, list[str]]], position: dict[str, int]) -> bool:
+    """Whether the first line names the columns, and is no label of an id that no sample has.
+
+    A label that comes again is no name of a column, and neither is a number or a file's name.
+    """
+    first = [unquoted(cell.strip()) for cell in rows[0][1]]
+    if _place(position, first[0]) is not None:
+        return False
+    if first[0].isdigit() or PurePosixPath(first[0]).suffix.lower() in FILES:
+        return False
+    others = {unquoted(row[1].strip()) for _, row in rows[1:] if len(row) > 1}
+    return len(first) < 2 or first[1] not in others
+
+
+def _composed(name: str) -> str:
+    """Letters with their accents as one sign: a Mac stores them as two in the names of files."""
+    return unicodedata.normalize("NFC", name)
+
+
 def _names(ids: Sequence[str]) -> dict[str, int]:
-    """Where each sample is, also by a shorter name that only it has."""
+    """Where each sample is; a file also by a shorter name that only it has."""
     position: dict[str, int] = {}
+    paths = [PurePosixPath(_composed(name)) for name in ids]
     for shorten in (lambda p: p.stem, lambda p: p.name):  # the last one wins
         short: dict[str, int] = {}
-        for at, name in enumerate(ids):
-            key = shorten(PurePosixPath(name))
-            short[key] = -1 if key in short else at
+        for at, path in enumerate(paths):
+            if path.suffix.lower() in FILES:  # "3.5" and "2019/12" have no shorter name
+                key = shorten(path)
+                short[key] = -1 if key in short else at
         position |= {key: at for key, at in short.items() if at >= 0}
+    position |= {_composed(name): at for at, name in enumerate(ids)}
     return position | {name: at for at, name in enumerate(ids)}
+
+
+def _place(position: dict[str, int], name: str) -> int | None:
+    return position.get(name, position.get(_composed(name)))
 
 
 def keep_share(y: np.ndarray, share: float, *, random_state: int | None = 0) -> np.ndarray:

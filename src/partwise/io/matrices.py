@@ -183,6 +183,9 @@ def _h5ad(path: Path, options: Options) -> Samples:
     notes = cells.notes
     if options.layer is None and cells.kind != "counts" and "counts" in adata.layers:
         notes += ("X holds no counts, the layer 'counts' may; --layer counts uses it.",)
+    elif options.layer is None and cells.kind != "counts" and adata.raw is not None:
+        held = "holds" if is_counts(check_matrix(adata.raw.X, path)) else "may hold"
+        notes += (f"X holds no counts, .raw {held} them; --layer raw uses it.",)
     return replace(cells, source=str(path), notes=notes)
 
 

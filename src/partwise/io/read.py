@@ -10,16 +10,25 @@ from typing import Any
 import numpy as np
 
 from partwise.io import images, texts
-from partwise.io._common import SCALES, Options, Step, silent
-from partwise.io.label_files import SIMILAR, check_labels, labels_of
+from partwise.io._common import SCALES, Options, Step, shown, silent
+from partwise.io.label_files import SIMILAR, UNKNOWN, check_labels, labels_of
 from partwise.io.matrices import read_matrix, read_named
 from partwise.io.samples import Samples
-from partwise.io.tables import MISSING, read_table
+from partwise.io.tables import HEADINGS, MISSING, read_table
 
-TABLES = (".csv", ".tsv", ".parquet")
+TABLES = (".csv", ".tsv", ".xlsx", ".jsonl", ".parquet")
+#: What people try as well, and what to do then.
+ELSE = {
+    **dict.fromkeys((".xls", ".ods", ".numbers"), "save it as .xlsx or .csv"),
+    ".json": "save it as .jsonl, an object a line, or as .csv",
+    **dict.fromkeys((".zip", ".gz", ".tar", ".tgz", ".7z", ".rar"), "unpack it"),
+    **dict.fromkeys((".docx", ".doc", ".odt", ".pdf", ".rtf"), "save it as .txt, in a folder"),
+}
 MATRICES = (".npz", ".npy", ".mtx", ".mat", ".h5ad")
 KINDS = ("images", "texts", "table", "counts")
 ORDERS = ("auto", "rows", "columns")
+#: A folder of images may hold so many texts for each of them, as a note does, and the other way.
+STRAY = 0.2
 TOKENS = ("auto", "words", "characters")
 
 
@@ -37,6 +46,7 @@ def read_samples(
     exclude: Sequence[str] = (),
     encoding: str | None = None,
     separator: str | None = None,
+    heading: str = "auto",
     stop_words: str = "auto",
     tokens: str = "auto",
     ngrams: tuple[int, int] | None = None,
@@ -46,11 +56,13 @@ def read_samples(
     missing: str = "auto",
     skip_unknown: bool = False,
     similar_labels: str = "ask",
+    unknown_labels: str = "ask",
     transpose: bool = False,
     image_shape: tuple[int, int] | None = None,
     image_order: str = "auto",
     layer: str | None = None,
     genes: int | None = None,
+    strict: bool = False,
     recipe: Mapping[str, Any] | None = None,
     step: Step = silent,
 ) -> Samples:
@@ -59,9 +71,10 @@ def read_samples(
     Parameters
     ----------
     path : str or Path
-        A folder of images or of ``.txt`` files, with sub-folders or without; ``.csv``, ``.tsv`` or
-        ``.parquet``; ``.npz``, ``.npy``, ``.mtx``, ``.mat`` (``fea``, ``gnd``) or ``.h5ad``; or the
-        name of a data set that `partwise.datasets.load` knows. Samples are rows. A ``.npy`` file of
+        A folder of images or of ``.txt`` files, with sub-folders or without; ``.csv``, ``.tsv``,
+        ``.xlsx``, ``.jsonl`` or ``.parquet``; ``.npz``, ``.npy``, ``.mtx``, ``.mat`` (``fea``,
+        ``gnd``) or ``.h5ad``; or the name of a data set that `partwise.datasets.load` knows.
+        Samples are rows. A ``.npy`` file of
         100 MB or more is not loaded: X is a `numpy.memmap`, and unless ``scale="none"`` that of a
         scaled copy in the folder for temporary files, which goes when X does.
     labels : str or Path, optional
@@ -69,18 +82,23 @@ def read_samples(
     kind : {"images", "texts", "table", "counts"}, optional
         What the data is, where it does not show.
     size : (height, width), optional
-        Resize images. None: their own size if they share one, shrunk to at most 64 x 64 pixels.
+        Resize images. None: their own size if they share one, else the median of their heights and
+        widths, shrunk to at most 64 x 64 pixels.
     rgb : bool, default=False
         Keep colours.
     text_column, id_column, label_column : str, optional
         Columns of a table; of ``.h5ad``, ``label_column`` is a column of ``obs``. A column that is
-        called id, Nr, customer_id, ... and differs in every row is found by itself; without one,
-        ids are row numbers from 0.
+        called id, Nr, customer_id, ... and differs in every row is found by itself, and so is the
+        index that pandas writes; without one, or with ``id_column="none"``, ids are row numbers
+        from 0. A column of ids with a blank or a repetition is an error.
     columns, exclude : sequence of str, optional
         The columns of a table that are used, or not used. ``Samples.columns`` says what each was
         taken for (number, date, yes/no, category, left out) and what was done to it.
     encoding, separator : str, optional
         Of text files and tables, where what is found is wrong: "cp1252", ";", "tab".
+    heading : {"auto", "yes", "no"}, default="auto"
+        Whether the first row of a table names its columns. "auto": unless it looks like the others,
+        which is said; the columns are then called "column 1", "column 2", ...
     stop_words : str, default="auto"
         "auto": those of the texts' language, where it is one with a list; "off"; "frequent": words
         of more than a fifth of the texts; languages, as "german" or "english,french"; or a file
@@ -102,11 +120,14 @@ def read_samples(
         counts; "none" for matrices with negative values.
     missing : {"auto", "error", "median", "mean", "drop"}, default="auto"
         Missing values in a table: fill with the column's median ("auto" too) or mean, refuse, or
-        drop the row. Columns that are empty in more than half of the rows are left out.
+        drop the row. Columns that are empty in more than half of the rows are left out. Texts that
+        are empty are skipped, unless "error" refuses them.
     skip_unknown : bool, default=False
         Leave out lines of the labels file whose id is not in the data, instead of refusing it.
     similar_labels : {"ask", "merge", "keep"}, default="ask"
         What "Block 2" beside "block2" is: an error that asks, one label or two.
+    unknown_labels : {"ask", "drop", "keep"}, default="ask"
+        What the label "unknown", "?", "n/a", "unbekannt" is: an error that asks, no label, a class.
     transpose : bool, default=False
         Samples are the columns of the matrix.
     image_shape : (height, width), optional
@@ -119,6 +140,9 @@ def read_samples(
     genes : int, optional
         Keep that many genes of a ``.h5ad`` file with counts, those that vary most; 0 keeps all. By
         default 2,000 where there are more than 3,000.
+    strict : bool, default=False
+        Stop at the first file that cannot be read, an empty text or images of different sizes.
+        Otherwise such samples are listed in ``Samples.skipped``, and images are resized.
     recipe : mapping, optional
         ``Samples.recipe`` of other data: the same words, columns and sizes are used.
     step : callable, optional
@@ -163,14 +187,18 @@ def read_samples(
         "image_order": image_order,
         "layer": layer,
         "genes": genes,
+        "strict": strict,
+        "heading": heading,
     }
     for name, value, known in (
         ("kind", kind, (None, *KINDS)),
         ("scale", scale, SCALES),
         ("missing", missing, MISSING),
+        ("heading", heading, HEADINGS),
         ("tokens", tokens, TOKENS),
         ("image_order", image_order, ORDERS),
         ("similar_labels", similar_labels, SIMILAR),
+        ("unknown_labels", unknown_labels, UNKNOWN),
     ):
         if value not in known:
             raise ValueError(f"{name}={value!r}; it can be {', '.join(map(str, known))}.")
@@ -179,16 +207,30 @@ def read_samples(
     samples = _read(path, options, recipe)
     if samples.n_samples == 1 and recipe is None:
         raise ValueError(f"{path} holds a single sample; a factorization needs more.")
+    samples = replace(samples, notes=(*samples.notes, *_zero_rows(samples)))
     if labels is not None:
-        y, notes = labels_of(Path(labels), samples.ids, options, skip_unknown=skip_unknown)
+        if samples.unjoinable:
+            raise ValueError(f"{labels} cannot be joined by id: {samples.unjoinable}")
+        y, notes = labels_of(
+            Path(labels),
+            samples.ids,
+            options,
+            skip_unknown=skip_unknown,
+            unknown=unknown_labels,
+            skipped=[name for name, _ in samples.skipped],
+        )
+        notes += _by_number(samples, y, Path(labels))
         samples = replace(samples, y=y, notes=(*samples.notes, *notes))
     if samples.y is not None:
         source = str(path if labels is None else labels)
-        samples = replace(samples, y=check_labels(samples.y, source, similar_labels))
+        samples = replace(
+            samples, y=check_labels(samples.y, source, similar_labels, unknown_labels)
+        )
     default = {field.name: field.default for field in fields(Options)}
     changed: dict[str, Any] = {k: v for k, v in given.items() if v != default[k]}
     apart: tuple[tuple[str, Any, Any], ...] = (
         ("similar_labels", similar_labels, "ask"),
+        ("unknown_labels", unknown_labels, "ask"),
         ("skip_unknown", skip_unknown, False),
         ("labels", None if labels is None else str(labels), None),
     )
@@ -212,6 +254,8 @@ def _read(path: Path, options: Options, recipe: Mapping[str, Any] | None) -> Sam
         elif suffix in MATRICES:
             samples = read_matrix(path, options, recipe)
         else:
+            if suffix in ELSE:
+                raise ValueError(f"{path} cannot be read as it is; {ELSE[suffix]}.")
             raise ValueError(
                 f"{path}: a folder of images or texts, or a file that ends in "
                 f"{', '.join((*TABLES, *MATRICES))}, is expected."
@@ -241,12 +285,13 @@ def _read_folder(folder: Path, options: Options, recipe: Mapping[str, Any] | Non
     }
     kind = options.kind if recipe is None else recipe["kind"]
     if kind is None:
-        if found["images"] and found["texts"]:
+        stray = min(len(own) for own in found.values()) / max(1, *map(len, found.values()))
+        if stray > (0 if options.strict else STRAY):
             raise ValueError(
                 f"{folder} holds {len(found['images'])} images and {len(found['texts'])} texts; "
                 "--kind says which are meant."
             )
-        kind = "texts" if found["texts"] else "images"
+        kind = max(found, key=lambda name: len(found[name]))
     if recipe is not None and recipe["reader"] not in ("image files", "texts"):
         raise ValueError(f"{folder} is a folder, the model knows {recipe['reader']}.")
     if kind not in found or not found[kind]:
@@ -256,8 +301,46 @@ def _read_folder(folder: Path, options: Options, recipe: Mapping[str, Any] | Non
         samples = images.read_images(folder, chosen, options, recipe)
     else:
         samples = texts.read_text_files(folder, chosen, options, recipe)
-    notes = images.left_out(folder, [f for f in files if f not in set(chosen)], kind)
-    return replace(samples, y=_folder_labels(samples.ids), notes=samples.notes + notes)
+    used = set(chosen)
+    others = [file for file in files if file not in used]
+    notes = images.left_out(folder, others, kind)
+    left = [(file.relative_to(folder).as_posix(), f"is no {kind[:-1]}") for file in others]
+    return replace(
+        samples,
+        y=_folder_labels(samples.ids),
+        notes=samples.notes + notes,
+        skipped=(*samples.skipped, *left),
+    )
+
+
+def _zero_rows(samples: Samples) -> tuple[str, ...]:
+    """A note on samples of a matrix that hold nothing, which no method can tell apart."""
+    if samples.recipe.get("reader") not in ("a matrix", "image files"):
+        return ()
+    if isinstance(samples.X, np.memmap):  # to look would be to read it once more
+        return ()
+    zero = np.flatnonzero(np.asarray(abs(samples.X).sum(axis=1)).ravel() == 0).tolist()
+    if not zero:
+        return ()
+    kind = "cells" if samples.source.lower().endswith(".h5ad") else "samples"
+    verb = "is" if len(zero) == 1 else "are"
+    names = shown(samples.ids[i] for i in zero)
+    return (
+        f"{len(zero)} of the {samples.n_samples} {kind} {verb} all zero ({names}): whatever name "
+        "they get says nothing.",
+    )
+
+
+def _by_number(samples: Samples, y: np.ndarray, labels: Path) -> tuple[str, ...]:
+    """A note that shows the join where ids are row numbers: one that is off by one is seen."""
+    if samples.ids[0] != "0" or samples.ids != [str(i) for i in range(samples.n_samples)]:
+        return ()
+    at = next(i for i, label in enumerate(y) if label is not None)
+    what = f", {samples.texts[at][:60]!r}" if samples.texts else ""
+    return (
+        f"The ids of {labels.name} were taken as row numbers from 0: {at}, labelled {y[at]!r}, is "
+        f"sample {at + 1} of {samples.n_samples}{what}.",
+    )
 
 
 def _folder_labels(ids: list[str]) -> np.ndarray | None:

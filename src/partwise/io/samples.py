@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+
+
+def repeated(ids: Sequence[str]) -> str:
+    """What to say of the first id that several samples have; "" if none is."""
+    first: dict[str, int] = {}
+    counts = Counter(ids)
+    for row, name in enumerate(ids, 1):
+        if counts[name] > 1 and first.setdefault(name, row) < row:
+            others = sum(count > 1 for count in counts.values()) - 1
+            more = f", and {others} other ids" if others > 1 else ", and another id" * others
+            return f"the id {name!r} occurs more than once (rows {first[name]} and {row}{more})"
+    return ""
 
 
 @dataclass(frozen=True, repr=False)
@@ -44,6 +57,13 @@ class Samples:
         What a person should know: columns that were left out, files that are no images.
     columns : tuple of (name, read as, what was done)
         For a table, every column, also those that were left out.
+    skipped : tuple of (id, why)
+        What the source has and could not be used: files that cannot be read, empty texts, rows
+        with gaps under ``missing="drop"``.
+    rows : ndarray of int or None
+        For a table of which rows were skipped, the row of each sample, counted from 0.
+    unjoinable : str
+        Why labels and links cannot be joined to these samples by id; "" where they can.
     """
 
     X: Any
@@ -60,6 +80,9 @@ class Samples:
     options: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     columns: tuple[tuple[str, str, str], ...] = ()
+    skipped: tuple[tuple[str, str], ...] = ()
+    rows: np.ndarray | None = None
+    unjoinable: str = ""
 
     def __repr__(self) -> str:
         n, p = self.X.shape
@@ -75,8 +98,7 @@ class Samples:
             if value is not None and len(value) != size:
                 raise ValueError(f"{name} has {len(value)} entries, X has shape {self.X.shape}.")
         if len(set(self.ids)) != n:
-            twice = next(i for i in self.ids if self.ids.count(i) > 1)
-            raise ValueError(f"{self.source}: the id {twice!r} occurs more than once.")
+            raise ValueError(f"{self.source}: {repeated(self.ids)}; give each sample its own.")
 
     @property
     def n_samples(self) -> int:

@@ -1,9 +1,11 @@
-"""Tables: .csv, .tsv and .parquet, as features by column or as a column of texts."""
+"""Tables: .csv, .tsv, .xlsx, .jsonl and .parquet, as features by column or as a column of texts."""
 
 from __future__ import annotations
 
+import contextlib
 import csv
-from collections.abc import Mapping
+import itertools
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,13 +22,35 @@ from partwise.io._common import (
     shown,
 )
 from partwise.io.archives import TooLarge, check_unpacked
-from partwise.io.columns import Column, encode_columns, learn_columns, looks_like_id
-from partwise.io.encoding import said, text_format
-from partwise.io.numbers import decimal_sign
-from partwise.io.samples import Samples
+from partwise.io.columns import (
+    Column,
+    encode_columns,
+    is_code,
+    learn_columns,
+    looks_like_id,
+    strange_values,
+)
+from partwise.io.encoding import csv_rows, named_separator, said, text_format
+from partwise.io.numbers import date_format, decimal_sign
+from partwise.io.samples import Samples, repeated
+from partwise.io.sheets import as_text, read_json_lines, read_sheet
 from partwise.io.spreadsheets import unquoted
 from partwise.io.texts import text_samples
 
+#: What --id-column may be, beside a column: rows are numbered from 0.
+NUMBERED = "none"
+#: Columns that are meant as ids whatever they hold.
+IDS = ("id", "ids", "uuid")
+#: What pandas calls the column without a heading that its own files begin with.
+NAMELESS = "Unnamed: 0"
+HEADINGS = ("auto", "yes", "no")
+#: No column has a longer name.
+NAME_LENGTH = 100
+#: What pandas takes for a gap.
+GAPS = (
+    *("", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN"),
+    *("<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null"),
+)
 MISSING = ("auto", "error", "median", "mean", "drop")
 
 
@@ -39,10 +63,11 @@ def read_table(path: Path, options: Options, recipe: Mapping[str, Any] | None) -
     text_column = options.text_column
     if recipe is not None:
         text_column = text_column or recipe.get("text_column")
-    frame, notes, usual = read_frame(path, options, text_column)
+    specs = () if recipe is None else recipe.get("columns", ())
+    frame, notes, usual = read_frame(path, options, text_column, specs)
     if len(frame) == 1 and recipe is None:
         raise ValueError(f"{path} holds a single sample; a factorization needs more.")
-    frame, ids, id_column, found = _take_ids(frame, path, options, recipe)
+    frame, ids, id_column, found, unjoinable = _take_ids(frame, path, options, recipe)
     frame, y = _take_labels(frame, path, options)
     notes = (*found, *notes)
     if kind == "texts" and text_column is None:
@@ -53,16 +78,26 @@ def read_table(path: Path, options: Options, recipe: Mapping[str, Any] | None) -
         samples = _features(frame, ids, y, path, options, recipe, usual)
     options.step(1, 1, "reading the table")
     how = {"id_column": id_column} if recipe is None else {}
-    return replace(samples, notes=(*notes, *samples.notes), recipe={**samples.recipe, **how})
+    return replace(
+        samples,
+        notes=(*notes, *samples.notes),
+        recipe={**samples.recipe, **how},
+        unjoinable=unjoinable,
+    )
 
 
 # -- the file -------------------------------------------------------------------------------------
 
 
 def read_frame(
-    path: Path, options: Options, text_column: str | None
+    path: Path,
+    options: Options,
+    text_column: str | None,
+    specs: Sequence[Mapping[str, Any]] = (),
 ) -> tuple[Any, tuple[str, ...], str]:
-    """The table, notes on how it was read, and the usual decimal sign."""
+    """The table, notes on how it was read, and the usual decimal sign; `specs` of a known model."""
+    known = [str(spec["name"]) for spec in specs]
+    as_category = [str(spec["name"]) for spec in specs if spec["as"] == "category"]
     pandas = need("pandas", f"{path.suffix} files")
     notes: tuple[str, ...] = ()
     usual = "."
@@ -81,20 +116,49 @@ def read_frame(
             raise ValueError(f"{path} is no .parquet file, or damaged ({error}).") from error
         if not isinstance(frame.index, pandas.RangeIndex):
             frame = frame.reset_index(names=frame.index.name or "id")
+    elif path.suffix.lower() == ".xlsx":
+        rows, notes = read_sheet(path)
+        rows = [row for row in rows if any(as_text(cell) for cell in row)]
+        if not rows:
+            raise ValueError(f"{path} is empty.")
+        shown_rows = [[as_text(cell) for cell in row] for row in rows[:200]]
+        heading, found = _heading(path, shown_rows, options, known)
+        notes += found
+        frame = pandas.DataFrame(rows if found else rows[1:], columns=heading, dtype=object)
+        frame = frame.infer_objects()
+    elif path.suffix.lower() == ".jsonl":
+        frame = pandas.DataFrame(read_json_lines(path, options))
     else:
         encoding, separator, notes = text_format(path, options)
-        heading = _check_shape(path, separator, encoding)
+        rows_, codes = _check_shape(path, separator, encoding)
+        heading, found = _heading(path, rows_, options, known)
+        notes += found
         usual = "," if separator == ";" else "."
         texts = {options.id_column, options.label_column, text_column}
-        as_text = {name: str for name in heading if name in texts or looks_like_id(name)}
-        how = {"sep": separator, "encoding": encoding, "index_col": False}
+        as_str = {
+            name: str
+            for name in heading
+            if name in texts or looks_like_id(name) or name == NAMELESS
+        }
+        coded = {heading[j]: str for j in codes} | dict.fromkeys(as_category, str)
+        how = {
+            "sep": separator,
+            "encoding": encoding,
+            "index_col": False,
+            "header": None if found else 0,
+            "names": heading,
+            "skiprows": int(named_separator(path, encoding) is not None),
+            # "NA" and "null" are gaps among numbers, but names among ids, labels and texts
+            "keep_default_na": False,
+            "na_values": {name: GAPS for name in heading if name not in as_str},
+        }
         try:
             head = pandas.read_csv(path, dtype=str, nrows=1000, **how)
             everything = any(  # pandas takes "43.006" for 43 and a bit
                 decimal_sign(head[name].dropna(), usual=usual) == "," for name in head.columns
             )
             frame = pandas.read_csv(
-                path, dtype=str if everything else as_text, low_memory=False, **how
+                path, dtype=str if everything else coded | as_str, low_memory=False, **how
             )
         except (ValueError, csv.Error) as error:
             raise ValueError(f"{path} cannot be read as a table ({error}).") from error
@@ -102,33 +166,111 @@ def read_frame(
             if column.dtype.kind == "O":
                 frame[name] = column.map(unquoted, na_action="ignore")
     frame.columns = [str(column) for column in frame.columns]
+    frame, found = _without_empty(frame)
+    notes += found
     if not len(frame):
         raise ValueError(f"{path} has no rows.")
     return frame, notes, usual
 
 
-def _check_shape(path: Path, delimiter: str, encoding: str) -> list[str]:
-    """The heading; every row has as many fields, where pandas would fill or shift a ragged one."""
+def _check_shape(path: Path, delimiter: str, encoding: str) -> tuple[list[list[str]], set[int]]:
+    """The first rows, and which columns have codes as 01067.
+
+    All rows have as many fields, where pandas would fill or shift a ragged one.
+    """
+    first: list[list[str]] = []
+    codes: set[int] = set()
     try:
-        with path.open(newline="", encoding=encoding) as file:
-            reader = csv.reader(file, delimiter=delimiter)
-            heading = next(reader, None)
-            if not heading:
-                raise ValueError(f"{path} is empty.")
-            for row in reader:
-                if row and len(row) != len(heading):
+        with contextlib.closing(csv_rows(path, encoding, delimiter)) as lines:
+            for line, row in lines:
+                if row and first and len(row) != len(first[0]):
                     raise ValueError(
-                        f"{path}, line {reader.line_num}: {len(row)} fields, but the heading has "
-                        f"{len(heading)}."
+                        f"{path}, line {line}: {len(row)} fields, but the heading has "
+                        f"{len(first[0])}."
                     )
+                codes |= {j for j, cell in enumerate(row) if cell[:1] == "0" and is_code(cell)}
+                if row and len(first) < 200:
+                    first.append(row)
     except (UnicodeError, csv.Error) as error:
         raise ValueError(
             f"{path} is no table of text in {said(encoding)} ({error}); --encoding names another."
         ) from error
-    twice = sorted({name for name in heading if heading.count(name) > 1})
+    if not first:
+        raise ValueError(f"{path} is empty.")
+    return first, codes
+
+
+def _heading(
+    path: Path, rows: list[list[str]], options: Options, known: Sequence[str]
+) -> tuple[list[str], tuple[str, ...]]:
+    """Names of the columns, and a note where the first row is no heading."""
+    first = rows[0]
+    asked = (options.id_column, options.label_column, options.text_column)
+    named = {*asked, *options.columns, *options.exclude, *known} & set(first)
+    if options.heading == "no" or (
+        options.heading == "auto" and not named and _is_data(first, rows[1:])
+    ):
+        names = [f"column {j + 1}" for j in range(len(first))]
+        said_so = (
+            f"{path.name} has no heading, so its columns are called {names[0]} to {names[-1]}; "
+            "--heading yes takes the first row as one."
+        )
+        return names, (said_so,)
+    names = [name if name.strip() else f"Unnamed: {j}" for j, name in enumerate(first)]
+    twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise ValueError(f"{path}: the column {twice[0]!r} occurs more than once.")
-    return heading
+    return names, ()
+
+
+def _is_data(first: list[str], rows: list[list[str]]) -> bool:
+    """Whether a table's first row is one of its samples.
+
+    Its cells come again below, are numbers among numbers or dates among dates, or as long as no
+    name is. Years and running numbers do name columns, and so does a row with a blank.
+    """
+    cells = [cell.strip() for cell in first]
+    if not rows or not all(cells):
+        return False
+    numbers = []
+    for j, cell in enumerate(cells):
+        below = [own for row in rows if (own := row[j].strip())]
+        if cell in below and not cell.isdigit():
+            return True
+        if len(cell) > NAME_LENGTH or (date_format([cell]) and date_format(below)):
+            return True
+        signs = decimal_sign([cell]), decimal_sign(below)
+        if all(signs):
+            numbers.append(cell)
+    if not all(number.isdigit() for number in numbers):
+        return True
+    values = [int(number) for number in numbers]
+    steps = {b - a for a, b in itertools.pairwise(values)}
+    years = all(1900 <= value <= 2100 for value in values)
+    return bool(values) and not years and not (len(steps) == 1 and steps <= {1, 5, 10})
+
+
+def _without_empty(frame: Any) -> tuple[Any, tuple[str, ...]]:
+    """A table without the empty rows and nameless empty columns that spreadsheets add."""
+    blank = frame.isna()
+    for name in frame.columns:
+        if frame[name].dtype.kind == "O":
+            texts = frame[name].map(lambda v: isinstance(v, str) and not v.strip())
+            blank[name] |= texts.astype(bool)
+    columns = [
+        name
+        for name in frame.columns
+        if not (name.startswith("Unnamed: ") and bool(blank[name].all()))
+    ]
+    empty = blank.all(axis=1) if len(columns) > 1 else blank.any(axis=1) & False
+    notes: tuple[str, ...] = ()
+    if empty.any():
+        count = int(empty.sum())
+        notes = (
+            f"{count} empty rows were left out." if count > 1 else "An empty row was left out.",
+        )
+        frame = frame[~empty].reset_index(drop=True)
+    return frame[columns], notes
 
 
 def _column(frame: Any, name: str, path: Path, option: str) -> Any:
@@ -139,31 +281,78 @@ def _column(frame: Any, name: str, path: Path, option: str) -> Any:
 
 def _take_ids(
     frame: Any, path: Path, options: Options, recipe: Mapping[str, Any] | None
-) -> tuple[Any, list[str], str | None, tuple[str, ...]]:
-    """Ids from --id-column, else from a column whose name and values say so, else row numbers."""
+) -> tuple[Any, list[str], str | None, tuple[str, ...], str]:
+    """Ids from --id-column, else from a column whose name and values say so, else row numbers.
+
+    Last comes why labels cannot be joined to such numbers. A column that is called id and has a
+    blank or a repetition is an error: row numbers in its place would look like it.
+    """
     name, notes = options.id_column, ()  # type: str | None, tuple[str, ...]
+    numbers = [str(i) for i in range(len(frame))]
+    if name == NUMBERED and name not in frame.columns:
+        return frame, numbers, None, (), ""
     if name is not None:
-        column = _column(frame, name, path, "--id-column")
-        if column.isna().any():
-            raise ValueError(f"{path}: the id column {name!r} has empty fields.")
+        _column(frame, name, path, "--id-column")
     elif recipe is not None and recipe.get("id_column") in frame.columns:
         name = recipe["id_column"]
     else:
-        found = [
-            c
-            for c in frame.columns
-            if looks_like_id(c)
-            and c not in (options.label_column, options.text_column, *options.columns)
-            and frame[c].is_unique
-            and not frame[c].isna().any()
-        ]
-        found.sort(key=lambda c: c.strip().lower() != "id")  # a column "id" before "Nr"
-        if not found:
-            return frame, [str(i) for i in range(len(frame))], None, ()
-        name = found[0]
-        notes = (f"The column {name!r} was taken as the samples' ids and left out.",)
+        taken = (options.label_column, options.text_column, *options.columns)
+        likely = [c for c in frame.columns if _called_id(frame, c) and c not in taken]
+        likely.sort(key=lambda c: c.strip().lower() != "id")  # a column "id" before "Nr"
+        sound = [c for c in likely if not _id_fault(frame, c)]
+        # where a column "id" is damaged, no other one stands in for it
+        first = [c for c in likely if c in sound or c.strip().lower() in IDS]
+        name = next(iter([*first, *(c for c in likely if _mostly_own(frame[c]))]), None)
+        if name is None:
+            why = f"{_id_fault(frame, likely[0])}{_GO_ON}" if likely else ""
+            return frame, numbers, None, (), f"{path}: {why}" if why else ""
+        called = "without a heading" if name == NAMELESS else repr(name)
+        notes = (f"The column {called} was taken as the samples' ids and left out.",)
     assert name is not None
-    return frame.drop(columns=name), [str(v).strip() for v in frame[name]], name, notes
+    fault = _id_fault(frame, name)
+    if fault:
+        raise ValueError(f"{path}: {fault}{_GO_ON}")
+    return frame.drop(columns=name), _id_texts(frame[name]), name, notes, ""
+
+
+_GO_ON = (
+    "; mend it, name another column by --id-column, or number the rows from 0 by "
+    f"--id-column {NUMBERED}."
+)
+
+
+def _called_id(frame: Any, name: str) -> bool:
+    return looks_like_id(name) or (name == NAMELESS and name == frame.columns[0])
+
+
+def _mostly_own(column: Any) -> bool:
+    """Whether a column that repeats was still meant to tell the rows apart.
+
+    Most of its values occur once, as a customer_id in a table of orders does not; and it holds no
+    fractions.
+    """
+    if column.dtype.kind == "f" and (column.dropna() % 1 != 0).any():
+        return False
+    return int((~column.duplicated(keep=False) & column.notna()).sum()) > len(column) / 2
+
+
+def _id_texts(column: Any) -> list[str]:
+    """Ids as text; whole numbers that came as floats as whole numbers."""
+    whole = column.dtype.kind == "f" and not (column.dropna() % 1).any()
+    return [
+        "" if gap else str(int(value) if whole else value).strip()
+        for value, gap in zip(column, column.isna())
+    ]
+
+
+def _id_fault(frame: Any, name: str) -> str:
+    """What is wrong with a column of ids; "" if nothing is."""
+    ids = _id_texts(frame[name])
+    blank = [row for row, own in enumerate(ids, 1) if not own]
+    if blank:
+        more = f" and {len(blank) - 1} more" if len(blank) > 1 else ""
+        return f"the id column {name!r} is blank in row {blank[0]}{more}"
+    return f"in the column {name!r} {repeated(ids)}" if len(set(ids)) < len(ids) else ""
 
 
 def _take_labels(frame: Any, path: Path, options: Options) -> tuple[Any, np.ndarray | None]:
@@ -228,6 +417,7 @@ def _features(
         gone = [spec["name"] for spec in specs if spec["name"] not in frame.columns]
         if gone:
             raise ValueError(f"{path} lacks columns that the model knows: {shown(gone, 8)}.")
+    strange = () if recipe is None else strange_values(frame, specs)
     try:
         values, names, fills = encode_columns(frame, specs)
     except ValueError as error:
@@ -236,7 +426,12 @@ def _features(
     if missing == "auto" and recipe is not None:
         missing = recipe.get("missing", "auto")
     values, rows, notes, fills = _fill(values, names, fills, path, missing, recipe)
+    notes = (*strange, *notes)
+    skipped: tuple[tuple[str, str], ...] = ()
     if rows is not None:
+        kept = set(rows.tolist())
+        gone = [own for i, own in enumerate(ids) if i not in kept]
+        skipped = tuple((own, "a value is missing") for own in gone)
         ids = [ids[i] for i in rows]
         y = None if y is None else y[rows]
     X = check_matrix(values, path)
@@ -265,6 +460,8 @@ def _features(
         recipe=made,
         notes=notes,
         columns=tuple((column.name, column.read_as, column.done) for column in columns),
+        skipped=skipped,
+        rows=rows,
     )
 
 

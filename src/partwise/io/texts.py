@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,18 +25,22 @@ def read_text_files(
 ) -> Samples:
     """Every text file of a folder."""
     texts, odd = [], {}  # type: list[str], dict[str, int]
+    kept: list[Path] = []
+    skipped: list[tuple[str, str]] = []
+    first = ValueError(f"{folder} holds no texts.")
     for done, file in enumerate(files):
         options.step(done, len(files), "reading texts")
-        data = file.read_bytes()
-        if options.encoding:
-            try:
-                texts.append(data.decode(check_encoding(options.encoding)))
-            except UnicodeDecodeError as error:
-                raise ValueError(f"{file} is no text in {options.encoding} ({error}).") from error
+        try:
+            text, encoding = _read(file, options)
+        except ValueError as error:
+            if options.strict or len(files) == 1:
+                raise
+            skipped.append((file.relative_to(folder).as_posix(), "is no text"))
+            first = error if len(skipped) == 1 else first
             continue
-        text, encoding = decode(data, str(file))
         texts.append(text)
-        if not encoding.startswith("utf-8"):
+        kept.append(file)
+        if options.encoding is None and not encoding.startswith("utf-8"):
             odd[encoding] = odd.get(encoding, 0) + 1
     options.step(len(files), len(files), "reading texts")
     notes = tuple(
@@ -43,8 +48,28 @@ def read_text_files(
         f"{'was' if count == 1 else 'were'} read as {said(encoding)}."
         for encoding, count in odd.items()
     )
-    ids = [file.relative_to(folder).as_posix() for file in files]
-    return text_samples(texts, ids, str(folder), options, recipe, notes=notes)
+    if not texts:
+        raise first
+    if skipped:
+        notes += (
+            f"{len(skipped)} of {len(files)} files are no text and were skipped: "
+            f"{shown(name for name, _ in skipped)}; --strict stops there.",
+        )
+    ids = [file.relative_to(folder).as_posix() for file in kept]
+    samples = text_samples(texts, ids, str(folder), options, recipe, notes=notes)
+    return replace(samples, rows=None, skipped=tuple(sorted([*samples.skipped, *skipped])))
+
+
+def _read(file: Path, options: Options) -> tuple[str, str]:
+    """A text and its encoding."""
+    data = file.read_bytes()
+    if options.encoding is None:
+        return decode(data, str(file))
+    encoding = check_encoding(options.encoding)
+    try:
+        return data.decode(encoding), encoding
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{file} is no text in {options.encoding} ({error}).") from error
 
 
 def text_samples(
@@ -61,12 +86,23 @@ def text_samples(
 
     The vocabulary leaves out stop words, words of a single text, of more than half of all texts,
     and the rarest beyond 20,000; a recipe brings the vocabulary and weights of the texts that a
-    model has seen.
+    model has seen. Empty texts are skipped.
     """
-    empty = [name for name, text in zip(ids, texts) if not text.strip()]
+    written = np.array([bool(text.strip()) for text in texts])
+    empty = [name for name, there in zip(ids, written) if not there]
     if empty:
         more = f" and {len(empty) - 1} more" if len(empty) > 1 else ""
-        raise ValueError(f"{source}: the text {empty[0]!r} is empty{more}; leave it out.")
+        if options.strict or options.missing == "error" or not written.any():
+            raise ValueError(f"{source}: the text {empty[0]!r} is empty{more}; leave it out.")
+        notes += (
+            f"{len(empty)} of {len(texts)} texts {'are' if more else 'is'} empty and "
+            f"{'were' if more else 'was'} skipped: {shown(empty)}; --missing error stops there.",
+        )
+        y = None if y is None else y[written]
+        ids = [name for name, there in zip(ids, written) if there]
+        texts = [text for text, there in zip(texts, written) if there]
+        if len(texts) == 1 and recipe is None:
+            raise ValueError(f"{source} holds a single text that is not empty ({ids[0]!r}).")
     words = ""
     if recipe is None:
         made, words = learn_words(texts, source, options)
@@ -94,6 +130,8 @@ def text_samples(
         f"{', ' + words if words else ''}, each scaled to length one.",
         recipe=made,
         notes=notes,
+        skipped=tuple((name, "the text is empty") for name in empty),
+        rows=np.flatnonzero(written) if empty else None,
     )
 
 

@@ -162,7 +162,13 @@ def report_page(
     cards = _cards(clusters, names, confidence, known, seen, V, describe)
     for card in cards:
         card["about"] = words.get(card["name"], [])
-    ask = [describe(i) for i in members.to_label_next(clusters, confidence, known, dataset.texts)]
+    named = naming(model, dataset.ids)
+    if named is None:
+        asked = members.to_label_next(clusters, confidence, known, dataset.texts)
+    else:  # the model's own list, which label_next.csv has too
+        at = {own: i for i, own in enumerate(dataset.ids)}
+        asked = [at[row["id"]] for row in named["label_next"]]
+    ask = [describe(i) for i in asked]
     layout = lay_out(V, clusters)
     points = [describe(int(i)) for i in layout.shown]
     figures: dict[str, Any] = {
@@ -217,7 +223,7 @@ def report_page(
         has_labels=known is not None,
         has_confidence=confidence is not None,
         scores=scores,
-        naming=naming(model, dataset.ids),
+        naming=named,
         stability=stability,
         choice=None if choice is None else _choice(choice),
         model=model,

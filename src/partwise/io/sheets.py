@@ -1,0 +1,65 @@
+"""Workbooks (.xlsx) and lines of JSON (.jsonl), as rows of cells."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from pathlib import Path
+from typing import Any
+
+from partwise.io._common import Options, need
+from partwise.io.archives import TooLarge, check_unpacked
+from partwise.io.encoding import check_encoding, find_encoding
+
+
+def read_sheet(path: Path) -> tuple[list[list[Any]], tuple[str, ...]]:
+    """The cells of a workbook's first sheet, None where empty, and a note where it has more."""
+    openpyxl = need("openpyxl", ".xlsx files", extra="excel")
+    try:
+        with zipfile.ZipFile(path) as archive:
+            check_unpacked(path, sum(member.file_size for member in archive.infolist()))
+        book = openpyxl.load_workbook(path, read_only=True, data_only=True)
+        try:
+            sheet = book.worksheets[0]
+            rows = [list(row) for row in sheet.iter_rows(values_only=True)]
+            names = [own.title for own in book.worksheets]
+        finally:
+            book.close()
+    except (FileNotFoundError, PermissionError, TooLarge):
+        raise
+    except Exception as error:  # a damaged archive brings out nearly anything
+        raise ValueError(f"{path} is no .xlsx file, or damaged ({error}).") from error
+    width = max((len(row) for row in rows), default=0)
+    rows = [[*row, *[None] * (width - len(row))] for row in rows]
+    notes = (f"{path.name} has {len(names)} sheets; {names[0]!r}, the first, was read.",)
+    return rows, notes if len(names) > 1 else ()
+
+
+def as_text(cell: Any) -> str:
+    """A cell as it is seen: whole numbers without a point, nothing where it is empty."""
+    if cell is None:
+        return ""
+    whole = isinstance(cell, float) and cell.is_integer()
+    return str(int(cell) if whole else cell).strip()
+
+
+def read_json_lines(path: Path, options: Options) -> list[dict[str, Any]]:
+    """An object a line; what is nested stays as it is written."""
+    encoding = check_encoding(options.encoding) if options.encoding else find_encoding(path)
+    records = []
+    with path.open(encoding="utf-8-sig" if encoding == "utf-8" else encoding) as file:
+        for number, line in enumerate(file, 1):
+            if not line.strip():
+                continue
+            try:
+                record = json.loads(line)
+            except ValueError as error:
+                raise ValueError(f"{path}, line {number}: no JSON ({error}).") from error
+            if not isinstance(record, dict):
+                raise ValueError(
+                    f'{path}, line {number}: each line is an object, as {{"id": 1, "text": "..."}}.'
+                )
+            records.append(
+                {k: json.dumps(v) if isinstance(v, (dict, list)) else v for k, v in record.items()}
+            )
+    return records
