@@ -17,7 +17,7 @@ import scipy.sparse as sp
 
 from partwise.engine.data import blocks
 from partwise.engine.data.dense import DenseData
-from partwise.engine.data.sparse import SparseData, cut_rows, multiply, sampled_values, solve_rows
+from partwise.engine.data.sparse import SparseData, multiply, sampled_values, solve_rows
 from partwise.engine.numeric import Array, dot64
 
 #: How far, of its length, a factor may have moved from a fill that serves the other half-step too.
@@ -113,7 +113,6 @@ class _Sampled(Filling):
     def __init__(self, places: Any) -> None:
         super().__init__()
         self.places = places
-        self._cuts: dict[int, tuple[Array, int]] = {}
         self._point: tuple[Array, Array, Array] | None = None
         self._before: tuple[Array, Array, Array] | None = None
 
@@ -121,11 +120,8 @@ class _Sampled(Filling):
         """V Uᵀ at the places; the last ones are kept, since a loop asks twice for some."""
         point = self._point
         if point is None or point[0] is not V or point[1] is not U:
-            k = V.shape[1]
-            if k not in self._cuts:
-                self._cuts[k] = cut_rows(self.places, 20 * k)
             self._before = self._point
-            self._point = point = V, U, sampled_values(self.places, self._cuts[k], V, U)
+            self._point = point = V, U, sampled_values(self.places, V, U)
         return point[2]
 
     def _squares(self, values: Array) -> float:
