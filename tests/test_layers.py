@@ -20,6 +20,7 @@ LAYERS = [
         "engine.numeric",
         "engine.rows",
         "engine.sweeps",
+        "engine.threads",
         "engine.data",
         "engine.kernels",
         "engine.kernels_torch",
