@@ -7,6 +7,7 @@ from unittest.mock import MagicMock
 import numpy as np
 import pytest
 
+from partwise.engine import threads
 from partwise.io import datasets
 
 
@@ -78,3 +79,15 @@ def orl(dataset):
 @pytest.fixture
 def rng():
     return np.random.default_rng(0)
+
+
+@pytest.fixture
+def use_threads(monkeypatch):
+    """``use_threads(3)``: as on so many cores, and as if starting a thread cost nothing."""
+
+    def use(count):
+        monkeypatch.setattr(threads, "allowed", lambda: count)
+        monkeypatch.setattr(threads, "costs", lambda: threads.Costs(1e-30, 1.0))
+        monkeypatch.setattr(threads, "LITTLE", 0.0)
+
+    return use

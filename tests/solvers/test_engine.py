@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -10,7 +9,7 @@ from scipy.optimize import brentq, nnls
 
 import partwise
 import reference
-from partwise.backends import SMALL_SPARSE, as_data, numeric
+from partwise.backends import SMALL_SPARSE, as_data
 from partwise.backends.numpy import blocks, dense, kernels
 from partwise.backends.numpy.dense import LINE, DenseData, lined
 from partwise.backends.numpy.sparse import SparseData
@@ -74,10 +73,9 @@ def block_size(request, monkeypatch):
         monkeypatch.setattr(blocks, "BLOCK_ENTRIES", request.param)
 
 
-@pytest.fixture(params=[False, True], ids=["serial", "threads"])
-def threads(request, monkeypatch):
-    if request.param:
-        monkeypatch.setattr(numeric, "THREAD_WORK", 0)
+@pytest.fixture(params=[1, 3], ids=["serial", "threads"])
+def threads(request, use_threads):
+    use_threads(request.param)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -389,13 +387,13 @@ class TestNewton:
         logs = np.where(X > 0, X * np.log(np.where(X > 0, Y, 1)), 0).sum(axis=1)
         np.testing.assert_allclose(xlogy, logs, rtol=SUMS[dtype], atol=SUMS[dtype])
 
-    def test_parallel_is_serial(self, rng, kind, ridge, dtype, monkeypatch):
+    def test_parallel_is_serial(self, rng, kind, ridge, dtype, use_threads):
         problem = newton_problem(rng, dtype, ridge=ridge)
         serial = run_newton(kind, *problem, 2)
-        monkeypatch.setattr(numeric, "THREAD_WORK", 0)
+        use_threads(3)
         parallel = run_newton(kind, *problem, 2)
-        assert_same(serial[0], parallel[0])
-        assert_same(serial[1], parallel[1])
+        np.testing.assert_array_equal(serial[0], parallel[0])
+        np.testing.assert_array_equal(serial[1], parallel[1])
 
 
 def test_rough_newton_is_newton_in_single_precision(rng, monkeypatch):
@@ -443,8 +441,8 @@ def test_rows_of_a_graph_take_turns(rng, n, groups, width, dtype):
     args = (W.indptr, W.indices, W.data.astype(dtype), dtype(0.7), blocks, 2, 0.0)
     got, threads = Z.copy(), Z.copy()
     kernels.hals_graph(got, C, G, d, r, *args)
-    kernels.hals_graph_parallel(threads, C, G, d, r, *args)
-    assert_same(got, threads)
+    kernels.hals_graph(threads, C, G, d, r, *args, 3)
+    np.testing.assert_array_equal(got, threads)
     want, dense = Z.astype(float), W.toarray()
     for _ in range(2):
         for b in range(blocks):
@@ -481,10 +479,10 @@ def test_rows_that_take_turns_go_down_and_end_where_bounds_do(rng):
 
 
 @pytest.mark.parametrize("same", [True, False])
-@pytest.mark.parametrize("work", [np.inf, 0])
+@pytest.mark.parametrize("count", [1, 3])
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_columns_of_a_graph_are_solved(rng, dtype, work, same, monkeypatch):
-    monkeypatch.setattr(numeric, "THREAD_WORK", work)
+def test_columns_of_a_graph_are_solved(rng, dtype, count, same, use_threads):
+    use_threads(count)
     W = sp.csr_array(graph_of(rng, 40))
     degrees = W.sum(axis=1)
     b, c = rng.random((40, 1 if same else K)) + 0.1, rng.random((40, K))
@@ -503,17 +501,17 @@ def test_columns_of_a_graph_are_solved(rng, dtype, work, same, monkeypatch):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_sparse_kl_pass_in_threads_is_the_serial_one(rng, dtype, monkeypatch):
+def test_sparse_kl_pass_in_threads_is_the_serial_one(rng, dtype, use_threads):
     """TestProducts holds both to the formula."""
     X = zeros_in(rng, 50, 30, dtype=dtype)
     V, U = factors(rng, 50, 30, 6, dtype)
     results = []
-    for work in (np.inf, 0):
-        monkeypatch.setattr(numeric, "THREAD_WORK", work)
+    for count in (1, 3):
+        use_threads(count)
         data = SparseData(sp.csr_array(X))
         results.append((*data.kl_dot(V, U), data.kl_tdot(V, U)))
     for serial, parallel in zip(*results):
-        assert_same(serial, parallel)
+        np.testing.assert_array_equal(serial, parallel)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -541,32 +539,26 @@ def test_products_of_a_large_array_with_few_columns(rng, monkeypatch, dtype, ord
         np.testing.assert_array_equal(one, three)
 
 
-def test_row_kernels_do_not_depend_on_the_number_of_threads(rng, monkeypatch):
-    if numba.config.NUMBA_NUM_THREADS < 2:
-        pytest.skip("one core: nothing to compare")
-    monkeypatch.setattr(numeric, "THREAD_WORK", 0)
+def test_row_kernels_do_not_depend_on_the_number_of_threads(rng, use_threads):
     X = zeros_in(rng, 300, 40)
     V, U = factors(rng, 300, 40, 6)
     cost, ridge = U.sum(axis=0)[None, :], np.zeros((1, 1))
     results = []
-    before = numba.get_num_threads()
-    try:
-        for count in (1, 2):
-            numba.set_num_threads(count)
-            sparse, full = SparseData(sp.csr_array(X)), DenseData(X)
-            sub = Quadratic(X @ U, U.T @ U, sweeps=5)
-            results.append(
-                [
-                    hals(sub, V),
-                    *sparse.kl_dot(V, U),
-                    *sparse.kl_newton(V, U, cost, ridge, 1, False, transposed=False),
-                    *full.kl_newton(V, U, cost, ridge, 1, False, transposed=False),
-                ]
-            )
-    finally:
-        numba.set_num_threads(before)
-    for one, two in zip(*results):
-        assert_same(one, two)
+    for count in (1, 2, 7):
+        use_threads(count)
+        sparse, full = SparseData(sp.csr_array(X)), DenseData(X)
+        sub = Quadratic(X @ U, U.T @ U, sweeps=5)
+        results.append(
+            [
+                hals(sub, V),
+                *sparse.kl_dot(V, U),
+                *sparse.kl_newton(V, U, cost, ridge, 1, False, transposed=False),
+                *full.kl_newton(V, U, cost, ridge, 1, False, transposed=False),
+            ]
+        )
+    for one, *others in zip(*results):
+        for other in others:
+            np.testing.assert_array_equal(one, other)
 
 
 # --------------------------------------------------------------------------------------------

@@ -22,6 +22,8 @@ try:
 except ImportError:  # scikit-learn carries a copy
     from sklearn.externals import array_api_compat as compat  # type: ignore[no-redef]
 
+from partwise.engine.threads import by_entry, each, one_blas_thread, pieces, threads_for
+
 #: An array in code that uses more of it than `StandardArray` has, by its kind.
 Array = Any
 
@@ -220,9 +222,14 @@ def extrapolate(new: Array, old: Array, weight: float) -> Array:
 
 @extrapolate.register
 def _(new: np.ndarray, old: Array, weight: float) -> Array:
-    out = new - old
-    out *= weight
-    out += new
+    out = np.empty_like(new, subok=False)
+
+    def run(rows: slice) -> None:
+        np.subtract(new[rows], old[rows], out=out[rows])
+        out[rows] *= weight
+        out[rows] += new[rows]
+
+    by_entry(run, out, 3)
     return out
 
 
@@ -234,7 +241,8 @@ def clip_at_zero(out: Array) -> Array:
 
 @clip_at_zero.register
 def _(out: np.ndarray) -> Array:
-    return np.maximum(out, 0, out=out)
+    by_entry(lambda rows: np.maximum(out[rows], 0, out=out[rows]), out)
+    return out
 
 
 def side_by_side(parts: Sequence[Array]) -> Array:
@@ -291,3 +299,37 @@ def signs(left: Array) -> Array:
 def own(V: Array) -> Array:
     """A copy that the caller may write into, where arrays can be written to."""
     return namespace(V).asarray(V, copy=True)
+
+
+@own.register
+def _(V: np.ndarray) -> Array:
+    out = np.empty_like(V, subok=False)
+    by_entry(lambda rows: np.copyto(out[rows], V[rows]), out)
+    return out
+
+
+@singledispatch
+def gram(F: Array) -> Array:
+    """FᵀF."""
+    return F.T @ F
+
+
+#: Into how many pieces sums over the rows of a tall array are cut, and entries of the least one.
+PIECES, LEAST = 16, 1 << 16
+
+
+@gram.register
+def _(F: np.ndarray) -> Array:
+    n, k = F.shape
+    parts = pieces(n, max(1, LEAST // max(1, k)), PIECES)
+    if len(parts) == 1:
+        return F.T @ F
+    sums = np.empty((len(parts), k, k), F.dtype)
+
+    def run(number: int, part: tuple[int, int]) -> None:
+        rows = F[slice(*part)]
+        np.matmul(rows.T, rows, out=sums[number])
+
+    with one_blas_thread:
+        each(run, list(enumerate(parts)), threads_for(float(n) * k * k))
+    return sums.sum(axis=0)

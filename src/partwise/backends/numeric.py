@@ -1,66 +1,20 @@
-"""One place for floors, float64 sums and the choice between one thread and several."""
+"""One place for floors and float64 sums."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
 from functools import cache, singledispatch
-from threading import Lock
 from typing import Any
 
 import numpy as np
 
-from partwise.backends.arrays import Array, largest, namespace, numpy_dtype, sum64
-
-#: Multiply-adds below which starting threads costs more than it saves; measured on two cores.
-THREAD_WORK = 5e7
-
-
-#: Multiply-adds of a product with X below which one BLAS thread is faster than waking the others.
-BLAS_WORK = 2e8
-
-
-@cache
-def _pools() -> Any:
-    from threadpoolctl import ThreadpoolController
-
-    return ThreadpoolController()
-
-
-class _OneThread:
-    """BLAS on one thread for as long as anyone is inside.
-
-    The number is the process's: a thread that put back what it had found would put back the limit
-    of another. So the first one in sets it, and the last one out restores it.
-    """
-
-    def __init__(self) -> None:
-        self.lock, self.inside = Lock(), 0
-        self.limit: Any = None
-
-    def __enter__(self) -> None:
-        with self.lock:
-            if not self.inside:
-                self.limit = _pools().limit(limits=1, user_api="blas")
-            self.inside += 1
-
-    def __exit__(self, *error: object) -> None:
-        with self.lock:
-            self.inside -= 1
-            if not self.inside and self.limit is not None:
-                self.limit.restore_original_limits()
-
-
-one_blas_thread = _OneThread()
-
-
-@contextmanager
-def blas_threads(work: float) -> Iterator[None]:
-    """One BLAS thread while products with X have less than BLAS_WORK multiply-adds."""
-    with nullcontext() if work >= BLAS_WORK else one_blas_thread:
-        yield
+from partwise.backends.arrays import LEAST, PIECES, Array, largest, namespace, numpy_dtype, sum64
+from partwise.engine.threads import PASS, each, pieces
+from partwise.engine.threads import blas_threads as blas_threads
+from partwise.engine.threads import in_threads as in_threads
+from partwise.engine.threads import one_blas_thread as one_blas_thread
+from partwise.engine.threads import threads_for as threads_for
 
 
 @cache
@@ -97,8 +51,27 @@ def dot64(a: Array, b: Array) -> float:
 
 @dot64.register
 def _(a: np.ndarray, b: Array) -> float:
-    # not BLAS: waking its threads costs more than the sum
-    return float(np.einsum("ij,ij->", a, b, dtype=np.float64, casting="unsafe"))
+    b = np.broadcast_to(b, a.shape)
+
+    # not BLAS, which sums in the precision of the factors
+    def share(lo: int, hi: int) -> float:
+        return float(np.einsum("ij,ij->", a[lo:hi], b[lo:hi], dtype=np.float64, casting="unsafe"))
+
+    return summed(share, *a.shape)
+
+
+def summed(share: Callable[[int, int], float], n: int, k: int, work: float = PASS) -> float:
+    """Σ share(lo, hi) over pieces of n rows of k entries, in order; ``work`` is for one entry."""
+    parts = pieces(n, max(1, LEAST // max(1, k)), PIECES)
+    if len(parts) == 1:
+        return share(0, n)
+    shares = np.empty(len(parts))
+
+    def run(number: int, part: tuple[int, int]) -> None:
+        shares[number] = share(*part)
+
+    each(run, list(enumerate(parts)), threads_for(work * n * k))
+    return float(shares.sum())
 
 
 @singledispatch
@@ -134,34 +107,3 @@ def _(leads: np.ndarray, numerator: Array, denominator: Array) -> Array:
     out = np.zeros_like(numerator)
     np.divide(numerator, denominator, out=out, where=denominator >= floor(denominator.dtype))
     return out
-
-
-def threads_for(work: float) -> int:
-    """How many numba threads ``work`` multiply-adds deserve."""
-    if work < THREAD_WORK:
-        return 1
-    import numba
-
-    return int(numba.get_num_threads())
-
-
-def in_threads(run: Callable[[int, int], None], n: int, block: int, threads: int) -> None:
-    """run(lo, hi) for runs of rows that are multiples of ``block``, in Python's threads.
-
-    For kernels that let go of the interpreter's lock: what numba makes of a parallel loop takes
-    several times as long to compile.
-    """
-    if threads == 1 or n <= block:
-        run(0, n)
-        return
-    step = block * -(-n // (4 * threads * block))
-    with ThreadPoolExecutor(threads) as pool:
-        for done in [pool.submit(run, lo, min(n, lo + step)) for lo in range(0, n, step)]:
-            done.result()
-
-
-def chunk_bounds(sizes_before: Array, chunks: int) -> Array:
-    """Cut rows into ``chunks`` runs of about equal work; sizes_before is a running sum (n + 1)."""
-    targets = np.linspace(0, sizes_before[-1], chunks + 1)
-    bounds = np.searchsorted(sizes_before, targets[1:-1])
-    return np.unique(np.concatenate([[0], bounds, [len(sizes_before) - 1]])).astype(np.int64)

@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 
 from partwise.backends.arrays import Array, float64, namespace, ones, spread
-from partwise.backends.numeric import inner64, threads_for
+from partwise.backends.numeric import inner64, summed
+from partwise.engine.threads import PASS, threads_for
 
 ROWS = 64  # rows of a block of the compiled kernel, whose share ``enough`` is
 #: From this width on, rows that move on after FEW + k/4 sweeps end by pivoting, MANY entries at a
@@ -102,9 +103,10 @@ def _(
     arrays = (W.indptr, W.indices, W.data.astype(Z.dtype, copy=False), Z.dtype.type(scale))
     blocks = -(-n // (GROUPS * kernels.LANES))  # of a group; full ones, idle lanes cost as much
     groups = -(-n // (blocks * kernels.LANES)) if blocks else 1
-    threads = threads_for(float(n) * k * k * rounds)
-    run = kernels.hals_graph if threads == 1 else kernels.hals_graph_parallel
-    run(Z, C, G, d, np.ascontiguousarray(r, Z.dtype), *arrays, groups, rounds, stop)
+    # twice a group all wait for each other
+    threads = threads_for(float(n) * k * k / (2 * groups))
+    ridge = np.ascontiguousarray(r, Z.dtype)
+    kernels.hals_graph(Z, C, G, d, ridge, *arrays, groups, rounds, stop, threads)
     return Z
 
 
@@ -279,3 +281,15 @@ def quadratic_change(new: Array, old: Array, C: Array, G: Array, d: Array | None
         slope -= c
         total = total + inner64(slope, Z - Z0)
     return total
+
+
+@quadratic_change.register
+def _(new: np.ndarray, old: Array, C: Array, G: Array, d: Array | None) -> float:
+    (n, k), C = new.shape, np.broadcast_to(C, new.shape)
+    plain = quadratic_change.dispatch(object)
+
+    def share(lo: int, hi: int) -> float:
+        own = None if d is None else d[lo:hi]
+        return float(plain(new[lo:hi], old[lo:hi], C[lo:hi], G, own))
+
+    return summed(share, n, k, 5 * PASS + k)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from partwise.backends.numeric import Array, blas_threads
+from partwise.backends.numeric import Array, one_blas_thread
 from partwise.fitting.checking import check
 from partwise.fitting.description import (
     Checked,
@@ -55,7 +55,7 @@ def fit(estimator: Any, X: Any, y: Any = None, **given: Any) -> Array:
         checked = check(estimator, what, X, handed)
         problem = state(what, checked)
         progress = Progress(estimator, checked.X, y, len(problem.starts))
-        with blas_threads(problem.work):
+        with one_blas_thread:  # products with X are cut for threads of ours
             keeper = checkpoint(estimator, what, problem, handed)
             found = solve(what, problem, progress, keeper)
             V = publish(estimator, what, checked, problem, found)
@@ -78,7 +78,7 @@ def every_start(
         checked = check(estimator, what, X, Given(y, **given))
         problem = state(what, checked)
         progress = Progress(estimator, checked.X, y, len(problem.starts))
-        with blas_threads(problem.work):
+        with one_blas_thread:
             for end in solutions(problem, progress):
                 yield factors(checked, problem, end.Z, end.U)
 

@@ -205,12 +205,6 @@ class Problem:
     knowledge: Knowledge
     known: Known | None = None
 
-    @property
-    def work(self) -> float:
-        """Multiply-adds of a product with X."""
-        data = self.model.data
-        return data.density * data.shape[0] * data.shape[1] * self.k
-
 
 @dataclass(frozen=True, eq=False)
 class Found:

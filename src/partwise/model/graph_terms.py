@@ -9,8 +9,9 @@ import numpy as np
 
 from partwise.backends import arrays
 from partwise.backends.arrays import namespace, spread, to_numpy
-from partwise.backends.numeric import Array, dot64, floor, inner64, ratio, threads_for
+from partwise.backends.numeric import Array, dot64, floor, inner64, ratio
 from partwise.backends.numpy.sparse import laplacian, multiply
+from partwise.engine.threads import in_threads, threads_for
 from partwise.model.terms import Bound, Place, Term
 
 
@@ -352,8 +353,8 @@ class GraphDivergence(OnGraph):
         z = tiles(Z, 0)
         taken = np.zeros(width, dtype=np.int64)
         threads = threads_for(10.0 * (W.nnz + 5 * n) * k)
-        run = kernels.graph_solve_parallel if threads > 1 else kernels.graph_solve
         arrays = (W.indptr, W.indices, W.data.astype(Z.dtype, copy=False), Z.dtype.type(scale))
-        run(*arrays, tiles(diagonal, 1), tiles(c, 0), z, goal, most, taken)
+        args = (*arrays, tiles(diagonal, 1), tiles(c, 0), z, goal, most, taken)
+        in_threads(lambda lo, hi: kernels.graph_solve(*args, lo, hi), width, 1, threads)
         self.cg_iterations = max(self.cg_iterations, int(taken.max(initial=0)))
         return np.maximum(z.transpose(1, 0, 2).reshape(n, -1)[:, :k], 0)

@@ -15,6 +15,7 @@ from partwise.backends.arrays import StandardArray as Array
 from partwise.backends.arrays import (
     column_blocks,
     column_sums64,
+    gram,
     namespace,
     side_by_side,
 )
@@ -168,7 +169,7 @@ class Frobenius(Loss):
 
 def _gram(seen: Seen, side: str, F: Array) -> Array:
     if side == "V" or seen.d is None:
-        return F.T @ F
+        return gram(F)
     return F.T @ (F * seen.d[:, None] if seen.mixing is None else seen.mixing @ F)
 
 

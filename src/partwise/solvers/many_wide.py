@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from partwise.backends.data_matrix import InNumpy
-from partwise.backends.numeric import Array, threads_for
+from partwise.backends.numeric import Array
+from partwise.engine.threads import in_threads, threads_for
 from partwise.model.factor_model import FactorModel
 from partwise.model.kkt import misfit
 from partwise.model.losses import Frobenius
@@ -100,10 +101,10 @@ class Side:
         R, k, _ = G.shape
         grams = np.zeros((kernels.PIECES, R, k, k))
         changes = np.zeros((kernels.PIECES, R, 2))
-        many = threads_for(float(self.Z.size) * k * (self.sweeps + 1)) > 1
-        run = kernels.half_steps_parallel if many else kernels.half_steps
+        threads = threads_for(float(self.Z.size) * k * (self.sweeps + 1))
         C, G = np.ascontiguousarray(C), np.ascontiguousarray(G)
-        run(self.Z, C, G, self.old, weights, self.spare, grams, changes, self.sweeps, STOP)
+        args = (self.Z, C, G, self.old, weights, self.spare, grams, changes, self.sweeps, STOP)
+        in_threads(lambda lo, hi: kernels.half_steps(*args, lo, hi), kernels.PIECES, 1, threads)
         self.Z, self.spare = self.spare, self.Z
         gram = grams.sum(axis=0)
         self.gram = (gram + np.tril(gram, -1).transpose(0, 2, 1)).astype(G.dtype)

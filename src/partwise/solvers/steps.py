@@ -177,7 +177,7 @@ def _hals(
     if exact and _is_plain(sub, Z) and nearly_collinear(sub.G):
         C, r, _ = bounded(sub, sub.terms, Z)
         return solve_rows(Z, C, sub.G, sub.d, r, 2000, 1e-9)
-    Z = Z.copy() if isinstance(Z, np.ndarray) else Z
+    Z = arrays.own(Z) if isinstance(Z, np.ndarray) else Z
     graph = _taking_turns(sub.terms) if order is None and sub.held is None else None
     if graph is not None:
         C, r, _ = bounded(sub, [term for term in sub.terms if term is not graph], Z)

@@ -7,9 +7,19 @@ from typing import Any
 
 import numpy as np
 
+from partwise.backends.arrays import Array
 from partwise.backends.data_matrix import InNumpy
-from partwise.backends.numeric import Array, floor, in_threads, threads_for
+from partwise.backends.numeric import floor
 from partwise.backends.numpy import blocks
+from partwise.engine.threads import (
+    PASS,
+    add_in_order,
+    each,
+    in_threads,
+    one_blas_thread,
+    pieces,
+    threads_for,
+)
 
 #: Multiply-adds of a second-order sweep from which single precision pays.
 ROUGH_WORK = 5e6
@@ -36,6 +46,49 @@ def _many_registers() -> bool:
     from llvmlite.binding import get_host_cpu_features
 
     return bool(get_host_cpu_features().get("avx512f", False))
+
+
+#: Into how many pieces BLAS's products with X are cut, at most; the least rows of one of X B and
+#: columns of one of XᵀB; the least rows of XᵀB that have a sum of their own.
+PIECES, LEAST, RUN = 64, 192, 1024
+
+
+def product(X: Array, B: Array) -> Array:
+    """X B of a large X, in threads; X may be the transpose of how it lies in memory."""
+    found = narrow_product(X, B)
+    if found is not None:
+        return found
+    threads = threads_for(float(X.size) * B.shape[1])
+    with one_blas_thread:
+        return (_product if X.flags.c_contiguous else _transposed)(X, B, threads)
+
+
+def _product(X: Array, B: Array, threads: int) -> Array:
+    out = np.empty((len(X), B.shape[1]), np.result_type(X, B))
+    parts = pieces(len(X), LEAST, PIECES)
+    each(lambda lo, hi: np.matmul(X[lo:hi], B, out=out[lo:hi]), parts, threads)
+    return out
+
+
+def _transposed(X: Array, B: Array, threads: int) -> Array:
+    """`_product` of X as Fortran keeps it: BLAS is up to twice as fast with it on the right."""
+    p, k = len(X), B.shape[1]
+    runs = pieces(len(B), RUN, PIECES // 2)
+    parts = pieces(p, LEAST, max(1, PIECES // (2 * len(runs))))
+    sums = np.empty((len(runs), k, p), np.result_type(X, B))
+
+    def run(number: int, rows: tuple[int, int], columns: tuple[int, int]) -> None:
+        (top, bottom), (lo, hi) = rows, columns
+        np.matmul(B.T[:, top:bottom], X.T[top:bottom, lo:hi], out=sums[number, :, lo:hi])
+
+    each(run, [(r, rows, part) for r, rows in enumerate(runs) for part in parts], threads)
+    out = np.empty((p, k), sums.dtype)
+
+    def add(lo: int, hi: int) -> None:
+        out[lo:hi] = sums[:, :, lo:hi].sum(axis=0).T
+
+    in_threads(add, p, 16, threads_for(PASS * sums.size))
+    return out
 
 
 def narrow_product(X: Array, B: Array) -> Array | None:
@@ -93,20 +146,42 @@ class DenseData(InNumpy):
     def _blocks(self) -> Any:
         return ((rows, self.X[rows]) for rows in blocks.row_blocks(*self.shape))
 
-    def _by_row(self, function: Any) -> Array:
+    def _by_row(self, function: Any, work: float = 10.0) -> Array:
+        """function(rows, block) for each block of rows; ``work`` is for one entry of X."""
         out = np.empty(self.shape[0], dtype=np.float64)
-        for rows, X in self._blocks():
+
+        def run(rows: slice, X: Array) -> None:
             out[rows] = function(rows, X)
+
+        self._each_block(run, work)
+        return out
+
+    def _each_block(self, run: Any, work: float) -> None:
+        """run(rows, block) for each block of rows, in the threads that it deserves."""
+        with one_blas_thread:
+            each(run, self._blocks(), self._threads(work))
+
+    def _threads(self, work: float) -> int:
+        """Threads for ``work`` multiply-adds on each entry; no more than there are blocks."""
+        n, p = self.shape
+        return min(threads_for(work * n * p), max(1, -(-n * p // blocks.BLOCK_ENTRIES)))
+
+    def _summed(self, make: Any, out: Array, work: float) -> Array:
+        """out with make(rows, block) of all blocks added, in their order."""
+
+        def add(part: Array) -> None:
+            nonlocal out
+            out += part
+
+        with one_blas_thread:
+            add_in_order(make, add, self._blocks(), self._threads(work))
         return out
 
     def dot(self, U: Array) -> Array:
-        found = narrow_product(self.X, U)
-        return self.X @ U if found is None else found
+        return product(self.X, U)
 
     def tdot(self, V: Array) -> Array:
-        found = narrow_product(self.X.T, V)
-        # BLAS is up to twice as fast where X is the right operand
-        return np.ascontiguousarray((V.T @ self.X).T) if found is None else found
+        return product(self.X.T, V)
 
     def row_sq_norms(self) -> Array:
         return self._squares
@@ -119,10 +194,10 @@ class DenseData(InNumpy):
         )
 
     def row_sums(self) -> Array:
-        return self.X.sum(axis=1, dtype=np.float64)
+        return self._by_row(lambda _, X: X.sum(axis=1, dtype=np.float64))
 
     def row_xlogx(self) -> Array:
-        return self._by_row(lambda _, X: blocks.xlogx(X))
+        return self._by_row(lambda _, X: blocks.xlogx(X), 100.0)
 
     def row_sq_residuals(self, V: Array, U: Array) -> Array:
         def squares(rows: slice, X: Array) -> Array:
@@ -130,7 +205,7 @@ class DenseData(InNumpy):
             Y -= X
             return blocks.row_squares(Y)
 
-        return self._by_row(squares)
+        return self._by_row(squares, 10.0 + U.shape[1])
 
     def row_divergences(self, V: Array, U: Array) -> Array:
         U = U.astype(np.float64)
@@ -142,10 +217,10 @@ class DenseData(InNumpy):
             np.log(np.maximum(Y, self._low, out=Y), out=Y)
             return sums - np.einsum("ij,ij->i", X, Y)
 
-        return self._by_row(divergences)
+        return self._by_row(divergences, 200.0 + U.shape[1])
 
     def row_powers(self, beta: float) -> Array:
-        return self._by_row(lambda _, X: blocks.powers(X, beta))
+        return self._by_row(lambda _, X: blocks.powers(X, beta), 200.0)
 
     def weighted(self, weights: Array | None, index: Array | None, n_rows: int) -> DenseData:
         X = self.X if weights is None else self.X * weights[:, None].astype(self.dtype)
@@ -158,23 +233,33 @@ class DenseData(InNumpy):
     def kl_dot(self, V: Array, U: Array) -> tuple[Array, Array]:
         out = np.empty((self.shape[0], U.shape[1]), dtype=self.dtype)
         xlogy = np.empty(self.shape[0])
-        for rows, X in self._blocks():
-            out[rows], xlogy[rows] = blocks.kl_rows(X, V[rows], U, self._low)
+        low = self._low
+
+        def run(rows: slice, X: Array) -> None:
+            out[rows], xlogy[rows] = blocks.kl_rows(X, V[rows], U, low)
+
+        self._each_block(run, 100.0 + 2 * U.shape[1])
         return out, xlogy
 
     def kl_tdot(self, V: Array, U: Array) -> Array:
-        out = np.zeros_like(U)
-        for rows, X in self._blocks():
-            out += blocks.kl_ratio(X, V[rows], U, self._low)[0].T @ V[rows]
-        return out
+        low = self._low
+
+        def share(rows: slice, X: Array) -> Array:
+            return blocks.kl_ratio(X, V[rows], U, low)[0].T @ V[rows]
+
+        return self._summed(share, np.zeros_like(U), 20.0 + 2 * U.shape[1])
 
     def kl_tdot_log(self, V: Array, U: Array) -> tuple[Array, float]:
-        out, total = np.zeros_like(U), 0.0
-        for rows, X in self._blocks():
-            R, Y = blocks.kl_ratio(X, V[rows], U, self._low)
-            out += R.T @ V[rows]
-            total += float(blocks.log_sums(X, Y, V[rows], U).sum())
-        return out, total
+        low, totals = self._low, np.empty(self.shape[0])
+
+        def share(rows: slice, X: Array) -> Array:
+            R, Y = blocks.kl_ratio(X, V[rows], U, low)
+            out = R.T @ V[rows]
+            totals[rows] = blocks.log_sums(X, Y, V[rows], U)
+            return out
+
+        out = self._summed(share, np.zeros_like(U), 100.0 + 2 * U.shape[1])
+        return out, float(totals.sum())
 
     def kl_newton(
         self,
@@ -206,43 +291,50 @@ class DenseData(InNumpy):
                 here = np.ascontiguousarray(X[rows], dtype)  # one layout: compiled once
                 kernels.newton_dense(here, Z[rows], basis, *prices, sweeps, dtype.type(low), room)
 
-        in_threads(run, len(Z), 1, threads_for(20.0 * X.size * Z.shape[1]))
+        in_threads(run, len(Z), 1, threads_for(20.0 * X.size * Z.shape[1]), uneven=True)
         if not transposed:
             return Z, np.zeros(0)
-        return Z, sum(blocks.xlogy(X, V[rows], Z, self._low) for rows, X in self._blocks())
+        floor_, xlogy = self._low, np.zeros(len(Z))
+        work = 100.0 + Z.shape[1]
+        return Z, self._summed(lambda rows, X: blocks.xlogy(X, V[rows], Z, floor_), xlogy, work)
 
     def times_dot(self, V: Array, U: Array) -> Array:
         out = np.empty((self.shape[0], U.shape[1]), dtype=self.dtype)
-        for rows, X in self._blocks():
-            np.matmul(X * (V[rows] @ U.T), U, out=out[rows])
+        self._each_block(
+            lambda rows, X: np.matmul(X * (V[rows] @ U.T), U, out=out[rows]), 10.0 + 2 * U.shape[1]
+        )
         return out
 
     def times_tdot(self, V: Array, U: Array) -> Array:
-        out = np.zeros_like(U, order="C")
-        for rows, X in self._blocks():
-            out += (X * (V[rows] @ U.T)).T @ V[rows]
-        return out
+        def share(rows: slice, X: Array) -> Array:
+            return (X * (V[rows] @ U.T)).T @ V[rows]
+
+        return self._summed(share, np.zeros_like(U, order="C"), 10.0 + 2 * U.shape[1])
 
     def times_squares(self, V: Array, U: Array) -> Array:
         def squares(rows: slice, X: Array) -> Array:
             Y = V[rows] @ U.T
             return np.einsum("ij,ij,ij->i", X, Y, Y, dtype=np.float64, casting="unsafe")
 
-        return self._by_row(squares)
+        return self._by_row(squares, 10.0 + U.shape[1])
 
     def beta_dot(self, V: Array, U: Array, beta: float) -> tuple[Array, Array, Array]:
         num = np.empty((self.shape[0], U.shape[1]), dtype=self.dtype)
         den, loss = np.empty_like(num), np.empty(self.shape[0])
-        for rows, X in self._blocks():
+
+        def run(rows: slice, X: Array) -> None:
             up, down, Y = blocks.beta_parts(X, V[rows], U, beta)
             num[rows], den[rows] = up @ U, down @ U
             loss[rows] = blocks.beta_divergence(X, Y, beta)
+
+        self._each_block(run, 500.0 + 3 * U.shape[1])
         return num, den, loss
 
     def beta_tdot(self, V: Array, U: Array, beta: float) -> tuple[Array, Array]:
-        num, den = np.zeros_like(U), np.zeros_like(U)
-        for rows, X in self._blocks():
+        def share(rows: slice, X: Array) -> Array:
             up, down, _ = blocks.beta_parts(X, V[rows], U, beta)
-            num += up.T @ V[rows]
-            den += down.T @ V[rows]
+            return np.stack([up.T @ V[rows], down.T @ V[rows]])
+
+        both = np.zeros((2, *U.shape), U.dtype)
+        num, den = self._summed(share, both, 400.0 + 3 * U.shape[1])
         return num, den

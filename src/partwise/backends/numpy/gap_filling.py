@@ -18,13 +18,7 @@ import scipy.sparse as sp
 from partwise.backends.numeric import Array, dot64
 from partwise.backends.numpy import blocks
 from partwise.backends.numpy.dense import DenseData
-from partwise.backends.numpy.sparse import (
-    SparseData,
-    cut_rows,
-    multiply,
-    sampled_values,
-    solve_rows,
-)
+from partwise.backends.numpy.sparse import SparseData, multiply, sampled_values, solve_rows
 
 #: How far, of its length, a factor may have moved from a fill that serves the other half-step too.
 #: Far from a start what is old in the gaps would throw the other factor off.
@@ -119,7 +113,6 @@ class _Sampled(Filling):
     def __init__(self, places: Any) -> None:
         super().__init__()
         self.places = places
-        self._cuts: dict[int, tuple[Array, int]] = {}
         self._point: tuple[Array, Array, Array] | None = None
         self._before: tuple[Array, Array, Array] | None = None
 
@@ -127,11 +120,8 @@ class _Sampled(Filling):
         """V Uᵀ at the places; the last ones are kept, since a loop asks twice for some."""
         point = self._point
         if point is None or point[0] is not V or point[1] is not U:
-            k = V.shape[1]
-            if k not in self._cuts:
-                self._cuts[k] = cut_rows(self.places, 20 * k)
             self._before = self._point
-            self._point = point = V, U, sampled_values(self.places, self._cuts[k], V, U)
+            self._point = point = V, U, sampled_values(self.places, V, U)
         return point[2]
 
     def _squares(self, values: Array) -> float:

@@ -88,15 +88,12 @@ class MemmapData(DenseData):
 
     def dot(self, U: Array) -> Array:
         out = np.empty((self.shape[0], U.shape[1]), dtype=self.dtype)
-        for rows, X in self._blocks():
-            np.matmul(X, U, out=out[rows])
+        self._each_block(lambda rows, X: np.matmul(X, U, out=out[rows]), U.shape[1])
         return out
 
     def tdot(self, V: Array) -> Array:
         out = np.zeros((self.shape[1], V.shape[1]), dtype=self.dtype)
-        for rows, X in self._blocks():
-            out += X.T @ V[rows]
-        return out
+        return self._summed(lambda rows, X: X.T @ V[rows], out, V.shape[1])
 
     def row_sums(self) -> Array:
         return self._by_row(lambda _, X: X.sum(axis=1, dtype=np.float64))

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
-from partwise.backends.numeric import Array, chunk_bounds, in_threads, threads_for
+from partwise.backends.arrays import Array
 from partwise.backends.numpy import blocks
 from partwise.backends.numpy.dense import DenseData
+from partwise.engine.threads import each, threads_for
 
-#: Columns from which on a compiled product is faster than scipy's in one thread, too.
-WIDE = 16
+#: Columns from which on a compiled product is faster than scipy's, and multiply-adds, a
+#: millisecond of them, from which on it is worth to have one compiled.
+WIDE, SMALL = 16, 1_000_000
 
 
 class SparseData(DenseData):
@@ -108,10 +111,8 @@ class SparseData(DenseData):
         X, Z, B = (self._XT, U, V) if transposed else (self.X, V, U)
         Z, B = Z.copy(), np.ascontiguousarray(B)
         xlogy = np.empty(Z.shape[0])
-        bounds, threads = cut_rows(X, 40 * Z.shape[1])
-        run = kernels.newton_rows_parallel if threads > 1 else kernels.newton_rows
-        args = (cost, ridge, sweeps, xlogy, transposed, bounds, self._low)
-        run(X.indptr, X.indices, X.data, Z, B, *args)
+        args = (Z, B, cost, ridge, sweeps, xlogy, transposed, self._low)
+        by_rows(kernels.newton_rows, X, (X.indptr, X.indices, X.data, *args), 40 * Z.shape[1])
         return Z, xlogy
 
     def times_dot(self, V: Array, U: Array) -> Array:
@@ -128,22 +129,20 @@ class SparseData(DenseData):
 def _sampled(name: str, X: Any, V: Array, U: Array, out: Array) -> Array:
     from partwise.backends.numpy.kernels import sampled
 
-    bounds, threads = cut_rows(X, 20 * V.shape[1])
-    run = getattr(sampled, name + ("_parallel" if threads > 1 else ""))
     V, U = np.ascontiguousarray(V), np.ascontiguousarray(U)
-    run(X.indptr, X.indices, X.data, V, U, out, bounds)
+    run = getattr(sampled, name)
+    by_rows(run, X, (X.indptr, X.indices, X.data, V, U, out), 20 * V.shape[1])
     return out
 
 
-def sampled_values(places: Any, cut: tuple[Array, int], V: Array, U: Array) -> Array:
-    """The entries of VUᵀ at the places of a CSR matrix, in its order; ``cut`` by `cut_rows`."""
+def sampled_values(places: Any, V: Array, U: Array) -> Array:
+    """The entries of VUᵀ at the places of a CSR matrix, in its order."""
     from partwise.backends.numpy.kernels import sampled
 
     out = np.empty(places.nnz, dtype=V.dtype)
-    bounds, threads = cut
-    run = sampled.value_rows_parallel if threads > 1 else sampled.value_rows
     V, U = np.ascontiguousarray(V), np.ascontiguousarray(U)
-    run(places.indptr, places.indices, V, U, out, bounds)
+    args = (places.indptr, places.indices, V, U, out)
+    by_rows(sampled.value_rows, places, args, 20 * V.shape[1])
     return out
 
 
@@ -155,38 +154,43 @@ def solve_rows(
     from partwise.backends.numpy.kernels import sampled
 
     k = Z.shape[1]
-    bounds, _ = cut_rows(places, 5 * k * k)
     U, C = (np.ascontiguousarray(a, Z.dtype) for a in (U, C))
     G, r = (np.ascontiguousarray(a, np.float64) for a in (G, r))
     d = np.ones(1) if d is None else np.asarray(d, np.float64)
     Z = np.array(Z, order="C")
-    args = (U, G, d, sign, Z, C, r, 2000, stop, enough, bounds)
-    sampled.solve_rows(places.indptr, places.indices, places.data, *args)
+    args = (places.indptr, places.indices, places.data, U, G, d, sign, Z, C, r, 2000, stop, enough)
+    by_rows(sampled.solve_rows, places, args, 5 * k * k)
     return Z
 
 
-def cut_rows(X: Any, work: int) -> tuple[Array, int]:
-    """Row bounds with about equal numbers of non-zeros, and how many threads they deserve.
+def by_rows(kernel: Any, X: Any, args: tuple[Any, ...], work: int) -> None:
+    """kernel(*args, lo, hi) on runs of rows of CSR X, in the threads that it deserves.
 
     ``work`` is for one non-zero, in multiply-adds of a dense sweep: gathers and logarithms cost
     ten of them each.
     """
     threads = threads_for(float(X.nnz) * work)
-    cost = np.asarray(X.indptr, dtype=np.int64) + np.arange(X.shape[0] + 1)
-    return chunk_bounds(cost, 8 * threads), threads
+    cuts = equal_runs(X, 1 if threads == 1 else 4 * threads)
+    each(lambda lo, hi: kernel(*args, lo, hi), itertools.pairwise(cuts), threads)
+
+
+def equal_runs(X: Any, count: int) -> Array:
+    """Where to cut rows into at most ``count`` runs of about equal numbers of non-zeros."""
+    if count == 1:
+        return [0, X.shape[0]]
+    bounds = np.searchsorted(X.indptr, np.linspace(0, X.nnz, count + 1)[1:-1]).tolist()
+    return sorted({0, *bounds, X.shape[0]})
 
 
 def multiply(X: Any, B: Array) -> Array:
     """X @ B for CSR, in threads where that pays."""
     B = np.ascontiguousarray(B)
-    threads = threads_for(10.0 * X.nnz * B.shape[1])
-    if threads == 1 and B.shape[1] < WIDE:
+    if B.shape[1] < WIDE and X.nnz * B.shape[1] < SMALL:
         return X @ B
     from partwise.backends.numpy import kernels
 
     out = np.empty((X.shape[0], B.shape[1]), dtype=X.dtype)
-    entries = (X.indptr, X.indices, X.data)
-    in_threads(lambda lo, hi: kernels.spmm(*entries, B, out, lo, hi), X.shape[0], 1, threads)
+    by_rows(kernels.spmm, X, (X.indptr, X.indices, X.data, B, out), 10 * B.shape[1])
     return out
 
 
@@ -197,8 +201,7 @@ def laplacian(W: Any, Z: Array) -> Array:
     Z = np.ascontiguousarray(Z)
     out = np.empty_like(Z)
     edges = (W.indptr, W.indices, W.data.astype(Z.dtype, copy=False))
-    threads = threads_for(10.0 * W.nnz * Z.shape[1])
-    in_threads(lambda lo, hi: kernels.laplacian(*edges, Z, out, lo, hi), len(Z), 1, threads)
+    by_rows(kernels.laplacian, W, (*edges, Z, out), 10 * Z.shape[1])
     return out
 
 
@@ -207,8 +210,7 @@ def _kl_pass(X: Any, V: Array, U: Array, low: Any, *, want_log: bool) -> tuple[A
 
     out = np.empty((X.shape[0], V.shape[1]), dtype=X.dtype)
     xlogy = np.empty(X.shape[0])
-    bounds, threads = cut_rows(X, 20 * V.shape[1])
-    run = kernels.kl_rows_parallel if threads > 1 else kernels.kl_rows
     V, U = np.ascontiguousarray(V), np.ascontiguousarray(U)
-    run(X.indptr, X.indices, X.data, V, U, out, xlogy, want_log, bounds, low)
+    args = (X.indptr, X.indices, X.data, V, U, out, xlogy, want_log, low)
+    by_rows(kernels.kl_rows, X, args, 20 * V.shape[1])
     return out, xlogy

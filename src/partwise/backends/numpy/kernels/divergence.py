@@ -19,8 +19,12 @@ def _model(v, u, tiny):
     return y
 
 
-@nb.njit(**HELPER)
-def _kl_rows_range(indptr, indices, x, V, U, out, xlogy, want_log, lo, hi, tiny):
+@nb.njit(**OPTIONS)
+def kl_rows(indptr, indices, x, V, U, out, xlogy, want_log, tiny, lo, hi):
+    """out = (X / VUᵀ) U and xlogy_i = Σ_j x_ij log(VUᵀ)_ij over the non-zeros of rows lo to hi.
+
+    One pass; nothing of size nnz x k is stored.
+    """
     k = V.shape[1]
     single = V.itemsize == 4
     acc = np.zeros(k, V.dtype)
@@ -40,25 +44,6 @@ def _kl_rows_range(indptr, indices, x, V, U, out, xlogy, want_log, lo, hi, tiny)
                 s += x[e] * math.log(_model(v, u, tiny) if single else np.float64(y))
         out[i] = acc
         xlogy[i] = s
-
-
-@nb.njit(parallel=True, **OPTIONS)
-def kl_rows_parallel(indptr, indices, x, V, U, out, xlogy, want_log, bounds, tiny):
-    """out = (X / VUᵀ) U and xlogy_i = Σ_j x_ij log(VUᵀ)_ij over the non-zeros, one pass.
-
-    ``bounds`` cuts the rows into chunks of about equal numbers of non-zeros. Nothing of size
-    nnz x k is stored.
-    """
-    for b in nb.prange(bounds.shape[0] - 1):
-        _kl_rows_range(
-            indptr, indices, x, V, U, out, xlogy, want_log, bounds[b], bounds[b + 1], tiny
-        )
-
-
-@nb.njit(**OPTIONS)
-def kl_rows(indptr, indices, x, V, U, out, xlogy, want_log, bounds, tiny):
-    """`kl_rows_parallel` in one thread."""
-    _kl_rows_range(indptr, indices, x, V, U, out, xlogy, want_log, bounds[0], bounds[-1], tiny)
 
 
 @nb.njit(**HELPER)
@@ -138,8 +123,13 @@ def _spread(ridge, i, out):
         out[j] = ridge[at, 0 if ridge.shape[1] == 1 else j]
 
 
-@nb.njit(**HELPER)
-def _newton_range(indptr, indices, data, Z, U, cost, ridge, sweeps, xlogy, want_log, lo, hi, tiny):
+@nb.njit(**OPTIONS)
+def newton_rows(indptr, indices, data, Z, U, cost, ridge, sweeps, xlogy, want_log, tiny, lo, hi):
+    """Newton coordinate sweeps for KL on rows lo to hi of Z, in place; see `_newton_row`.
+
+    ``cost`` (1 or n, k) is the linear cost d_i Σ_j u_jk plus penalties, ``ridge`` (1 or n, 1 or k)
+    their curvature; ``xlogy`` receives Σ_j x_ij log y_ij after the step.
+    """
     k = Z.shape[1]
     single = Z.itemsize == 4
     width = 0
@@ -180,53 +170,6 @@ def _newton_range(indptr, indices, data, Z, U, cost, ridge, sweeps, xlogy, want_
                 else:
                     s += x[e] * math.log(max(y[e], tiny))
         xlogy[i] = s
-
-
-@nb.njit(parallel=True, **OPTIONS)
-def newton_rows_parallel(
-    indptr, indices, data, Z, U, cost, ridge, sweeps, xlogy, want_log, bounds, tiny
-):
-    """Newton coordinate sweeps for KL on each row of Z, in place; see `_newton_row`.
-
-    ``cost`` (1 or n, k) is the linear cost d_i Σ_j u_jk plus penalties, ``ridge`` (1 or n, 1 or k)
-    their curvature; ``xlogy`` receives Σ_j x_ij log y_ij after the step.
-    """
-    for b in nb.prange(bounds.shape[0] - 1):
-        _newton_range(
-            indptr,
-            indices,
-            data,
-            Z,
-            U,
-            cost,
-            ridge,
-            sweeps,
-            xlogy,
-            want_log,
-            bounds[b],
-            bounds[b + 1],
-            tiny,
-        )
-
-
-@nb.njit(**OPTIONS)
-def newton_rows(indptr, indices, data, Z, U, cost, ridge, sweeps, xlogy, want_log, bounds, tiny):
-    """`newton_rows_parallel` in one thread."""
-    _newton_range(
-        indptr,
-        indices,
-        data,
-        Z,
-        U,
-        cost,
-        ridge,
-        sweeps,
-        xlogy,
-        want_log,
-        bounds[0],
-        bounds[-1],
-        tiny,
-    )
 
 
 @nb.njit(**OPTIONS)

@@ -5,13 +5,18 @@ Rows are swept LANES at a time, one SIMD lane each.
 
 from __future__ import annotations
 
+import os
 from threading import local
+from typing import Any
 
 import numba as nb
 import numpy as np
+from llvmlite import ir
+from numba.core import cgutils, types
+from numba.extending import intrinsic
 
-from partwise.backends.numeric import in_threads
 from partwise.backends.numpy.kernels._options import HELPER, OPTIONS
+from partwise.engine.threads import each, in_threads
 
 LANES = 64  # rows swept together, one SIMD lane each; 64 measured best for float32 and float64
 
@@ -99,26 +104,82 @@ def _follow(Z, G, groups, group, first, z, c, own, g):
     return moved
 
 
-@nb.njit(**HELPER)
+def _atomic_add(typing, counters, at, value):
+    """counters[at] += value in one piece, whatever other threads do; returns what it was."""
+
+    def generate(context, builder, signature, args):
+        array = context.make_array(signature.args[0])(context, builder, args[0])
+        place = cgutils.get_item_pointer(
+            context, builder, signature.args[0], array, [args[1]], wraparound=False
+        )
+        return builder.atomic_rmw("add", place, args[2], "seq_cst")
+
+    return types.int64(counters, types.intp, types.int64), generate
+
+
+def _yield(typing):
+    """Give the core to a thread that waits for one."""
+
+    def generate(context, builder, signature, args):
+        if os.name == "posix":
+            kind = ir.FunctionType(ir.IntType(32), [])
+            builder.call(cgutils.get_or_insert_function(builder.module, kind, "sched_yield"), [])
+        return context.get_dummy_value()
+
+    return types.void(), generate
+
+
+_add: Any = intrinsic(_atomic_add)
+_let_others: Any = intrinsic(_yield)
+
+
+@nb.njit(**OPTIONS)
 def _hals_graph(
-    Z, C, G, d, r, indptr, indices, weights, scale, groups, rounds, stop, z, c, own, g, near
-):
-    first = 0.0
+    Z, C, G, d, r, indptr, indices, weights, scale, groups, rounds, stop, z, c, own, g, near, far,
+    begun, ended,
+):  # fmt: skip
+    """`hals_graph` for whoever comes: any number of threads may be in here together.
+
+    Each takes the next block that nobody has ``begun`` and goes on when all of a phase have
+    ``ended``, so one that never comes, or late, holds up nobody. ``far`` (rounds, groups, blocks)
+    says how far each block moved; summed in order, it is the same for all.
+    """
+    blocks = z.shape[0]
+    first, phase = 0.0, 0
     for done in range(rounds):
+        for group in range(groups):
+            while True:
+                b = _add(begun, phase, 1)
+                if b >= blocks:
+                    break
+                args = (groups, group, b * LANES, z[b], c[b], own[b], near[b])
+                _pull(Z, C, d, r, indptr, indices, weights, scale, *args)
+                _add(ended, phase, 1)
+            while _add(ended, phase, 0) < blocks:
+                _let_others()
+            phase += 1
+            while True:
+                b = _add(begun, phase, 1)
+                if b >= blocks:
+                    break
+                far[done, group, b] = _follow(
+                    Z, G, groups, group, b * LANES, z[b], c[b], own[b], g[b]
+                )
+                _add(ended, phase, 1)
+            while _add(ended, phase, 0) < blocks:
+                _let_others()
+            phase += 1
         moved = 0.0
         for group in range(groups):
-            for b in range(z.shape[0]):
-                args = (groups, group, b * LANES, z[b], c[b], own[b], near)
-                _pull(Z, C, d, r, indptr, indices, weights, scale, *args)
-            for b in range(z.shape[0]):
-                moved += _follow(Z, G, groups, group, b * LANES, z[b], c[b], own[b], g)
+            for b in range(blocks):
+                moved += far[done, group, b]
         if done == 0:
             first = moved
         if moved <= stop * stop * first:
             break
 
 
-def hals_graph(Z, C, G, d, r, indptr, indices, weights, scale, groups, rounds, stop):
+def hals_graph(Z, C, G, d, r, indptr, indices, weights, scale, groups, rounds, stop, threads=1):
     """`hals_rows` with scale/2 tr(ZᵀLZ) added, L the Laplacian of a CSR graph; in place.
 
     Row i belongs to group i mod ``groups``: rows of a group lie far apart, since neighbours in the
@@ -129,35 +190,18 @@ def hals_graph(Z, C, G, d, r, indptr, indices, weights, scale, groups, rounds, s
     blocks = ((n + groups - 1) // groups + LANES - 1) // LANES
     z, c = np.zeros((blocks, k, LANES), Z.dtype), np.zeros((blocks, k, LANES), Z.dtype)
     own = np.zeros((blocks, 1 + 2 * r.shape[1], LANES), Z.dtype)
-    g, near = np.zeros(LANES, Z.dtype), np.zeros(k, Z.dtype)
-    graph = (indptr, indices, weights, scale, groups, rounds, stop)
-    _hals_graph(Z, C, G, d, r, *graph, z, c, own, g, near)
-
-
-@nb.njit(parallel=True, **OPTIONS)
-def hals_graph_parallel(Z, C, G, d, r, indptr, indices, weights, scale, groups, rounds, stop):
-    """`hals_graph` with the blocks of a group in threads."""
-    n, k = Z.shape
-    blocks = ((n + groups - 1) // groups + LANES - 1) // LANES
-    z, c = np.zeros((blocks, k, LANES), Z.dtype), np.zeros((blocks, k, LANES), Z.dtype)
-    own = np.zeros((blocks, 1 + 2 * r.shape[1], LANES), Z.dtype)
     g, near = np.zeros((blocks, LANES), Z.dtype), np.zeros((blocks, k), Z.dtype)
-    far = np.zeros(blocks)
-    first = 0.0
-    for done in range(rounds):
-        moved = 0.0
-        for group in range(groups):
-            for b in nb.prange(blocks):
-                args = (groups, group, b * LANES, z[b], c[b], own[b], near[b])
-                _pull(Z, C, d, r, indptr, indices, weights, scale, *args)
-            for b in nb.prange(blocks):
-                far[b] = _follow(Z, G, groups, group, b * LANES, z[b], c[b], own[b], g[b])
-            for b in range(blocks):
-                moved += far[b]
-        if done == 0:
-            first = moved
-        if moved <= stop * stop * first:
-            break
+    far, count = np.zeros((rounds, groups, blocks)), np.zeros((2, 2 * rounds * groups), np.int64)
+    graph = (indptr, indices, weights, scale, groups, rounds, stop)
+    args = (Z, C, G, d, r, *graph, z, c, own, g, near, far, count[0], count[1])
+    over: list[bool] = []
+
+    def run():
+        if not over:
+            _hals_graph(*args)
+            over.append(True)
+
+    each(run, [()] * min(threads, blocks), threads)
 
 
 @nb.njit(**OPTIONS)

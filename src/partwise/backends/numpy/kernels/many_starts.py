@@ -142,8 +142,10 @@ def _half_steps_piece(Z, C, G, old, weights, beyond, grams, changes, sweeps, sto
 
 
 @nb.njit(**OPTIONS)
-def half_steps(Z, C, G, old, weights, beyond, grams, changes, sweeps, stop):
+def half_steps(Z, C, G, old, weights, beyond, grams, changes, sweeps, stop, first, last):
     """Every run one half-step from Z, and ``weights`` times as far again from ``old``.
+
+    Pieces first to last, of PIECES; each has sums of its own.
 
     Parameters
     ----------
@@ -162,17 +164,7 @@ def half_steps(Z, C, G, old, weights, beyond, grams, changes, sweeps, stop):
         ``beyond``.
     """
     size = (old.shape[0] + PIECES - 1) // PIECES
-    for p in range(PIECES):
-        bounds = min(old.shape[0], p * size), min(old.shape[0], (p + 1) * size)
-        args = (Z, C, G, old, weights, beyond, grams[p], changes[p], sweeps, stop)
-        _half_steps_piece(*args, bounds[0], bounds[1])
-
-
-@nb.njit(parallel=True, **OPTIONS)
-def half_steps_parallel(Z, C, G, old, weights, beyond, grams, changes, sweeps, stop):
-    """`half_steps` with the pieces in threads."""
-    size = (old.shape[0] + PIECES - 1) // PIECES
-    for p in nb.prange(PIECES):
+    for p in range(first, last):
         bounds = min(old.shape[0], p * size), min(old.shape[0], (p + 1) * size)
         args = (Z, C, G, old, weights, beyond, grams[p], changes[p], sweeps, stop)
         _half_steps_piece(*args, bounds[0], bounds[1])

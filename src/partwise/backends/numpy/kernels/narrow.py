@@ -11,14 +11,14 @@ from __future__ import annotations
 import numba as nb
 import numpy as np
 
-from partwise.backends.numeric import in_threads
 from partwise.backends.numpy.kernels._options import OPTIONS
+from partwise.engine.threads import in_threads
 
 ROWS, COLUMNS = 5, 5  # 25 sums and what they are made of fit the 32 registers of AVX-512
 TILE = 2048
 DEEP = 6  # rows at a time of Xᵀ V
 PIECE = 105 * DEEP
-RUNS, LEAST = 16, 84  # runs of rows that have a sum of their own for Xᵀ V; blocks of the least run
+RUNS, LEAST = 32, 84  # runs of rows that have a sum of their own for Xᵀ V; blocks of the least run
 
 
 @nb.njit(**OPTIONS)
@@ -130,7 +130,7 @@ def narrow_dot(X, U, threads=1):
     wide, whole = k + -k % COLUMNS, n - n % ROWS
     B = _filled(U.T, wide, len(U))
     out = np.empty((whole + ROWS, wide), X.dtype)
-    in_threads(lambda lo, hi: _dot(X, B, out, lo, hi), whole, ROWS, threads)
+    in_threads(lambda lo, hi: _dot(X, B, out, lo, hi), whole, ROWS, threads, uneven=True)
     if whole < n:
         _dot(_filled(X[whole:], ROWS, X.shape[1]), B, out[whole:], 0, ROWS)
     return np.ascontiguousarray(out[:n, :k])
@@ -141,8 +141,7 @@ def narrow_tdot(X, V, threads=1):
     (n, p), k = X.shape, V.shape[1]
     wide, whole = k + -k % COLUMNS, n - n % DEEP
     V = _filled(V, n, wide)
-    runs = min(RUNS, max(4, (n + p) // p))  # their sums are no larger than a few factors
-    size = DEEP * max(LEAST, -(-n // (DEEP * runs)))
+    size = DEEP * max(LEAST, -(-n // (DEEP * RUNS)))
     sums = np.zeros((-(-n // size), wide, p), X.dtype)
 
     def run(first, last):
@@ -155,8 +154,14 @@ def narrow_tdot(X, V, threads=1):
                 if not own:
                     sums[b] += part
 
-    in_threads(run, len(sums), 1, threads)
-    total = sums.sum(axis=0)
+    in_threads(run, len(sums), 1, threads, uneven=True)
+    total, out = np.empty((wide, p), X.dtype), np.empty((p, k), X.dtype)
+
+    def add(lo, hi):
+        total[:, lo:hi] = sums[:, :, lo:hi].sum(axis=0)
+
+    in_threads(add, p, 16, threads)
     if whole < n:
         _tdot(_filled(X[whole:], DEEP, p), _filled(V[whole:], DEEP, wide), total, 0, DEEP)
-    return np.ascontiguousarray(total[:k].T)
+    out[:] = total[:k].T
+    return out

@@ -10,8 +10,8 @@ from __future__ import annotations
 import numba as nb
 import numpy as np
 
-from partwise.backends.numeric import in_threads
 from partwise.backends.numpy.kernels._options import HELPER
+from partwise.engine.threads import in_threads
 
 ROUNDS = 60  # solves of a row before it is given up
 
@@ -116,4 +116,4 @@ def pivot_rows(Z, C, G, d, r, low, found, threads=1):
         room = np.empty((k, k)), np.empty((3, k)), np.empty(k, np.int64), np.empty(k, np.bool_)
         _pivot_range(Z, C, G, d, r, low, found, lo, hi, *room)
 
-    in_threads(run, len(Z), 1, threads)
+    in_threads(run, len(Z), 1, threads, uneven=True)

@@ -72,23 +72,14 @@ def _conjugate_gradient(indptr, indices, weights, scale, diagonal, c, z, goal, m
     return most
 
 
-@nb.njit(parallel=True, **OPTIONS)
-def graph_solve_parallel(indptr, indices, weights, scale, diagonal, c, z, goal, most, taken):
-    """`graph_solve` with the tiles in threads."""
-    for j in nb.prange(z.shape[0]):
-        taken[j] = _conjugate_gradient(
-            indptr, indices, weights, scale, diagonal[j], c[j], z[j], goal, most
-        )
-
-
 @nb.njit(**OPTIONS)
-def graph_solve(indptr, indices, weights, scale, diagonal, c, z, goal, most, taken):
-    """(diag(diagonal) - scale W) z = c for each column of each tile of z, (tiles, n, TILE).
+def graph_solve(indptr, indices, weights, scale, diagonal, c, z, goal, most, taken, lo, hi):
+    """(diag(diagonal) - scale W) z = c for each column of tiles lo to hi of z, (tiles, n, TILE).
 
     In place, by conjugate gradients with the diagonal as preconditioner, to the relative residual
     ``goal``; ``taken`` receives how many iterations a tile took.
     """
-    for j in range(z.shape[0]):
+    for j in range(lo, hi):
         taken[j] = _conjugate_gradient(
             indptr, indices, weights, scale, diagonal[j], c[j], z[j], goal, most
         )

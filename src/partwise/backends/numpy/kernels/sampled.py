@@ -9,8 +9,9 @@ from partwise.backends.numpy.kernels._options import HELPER, OPTIONS
 from partwise.backends.numpy.kernels.pivot import _pivot_range
 
 
-@nb.njit(**HELPER)
-def _times_range(indptr, indices, x, V, U, out, lo, hi):
+@nb.njit(**OPTIONS)
+def times_rows(indptr, indices, x, V, U, out, lo, hi):
+    """out = (X ∘ VUᵀ) U over the non-zeros of rows lo to hi of X."""
     k = V.shape[1]
     acc = np.empty(k, dtype=V.dtype)
     for i in range(lo, hi):
@@ -28,20 +29,8 @@ def _times_range(indptr, indices, x, V, U, out, lo, hi):
 
 
 @nb.njit(**OPTIONS)
-def times_rows(indptr, indices, x, V, U, out, bounds):
-    """out = (X ∘ VUᵀ) U over the non-zeros of X."""
-    _times_range(indptr, indices, x, V, U, out, bounds[0], bounds[-1])
-
-
-@nb.njit(parallel=True, **OPTIONS)
-def times_rows_parallel(indptr, indices, x, V, U, out, bounds):
-    """`times_rows` in threads; ``bounds`` cuts the rows into chunks of about equal work."""
-    for b in nb.prange(bounds.shape[0] - 1):
-        _times_range(indptr, indices, x, V, U, out, bounds[b], bounds[b + 1])
-
-
-@nb.njit(**HELPER)
-def _squares_range(indptr, indices, x, V, U, out, lo, hi):
+def square_rows(indptr, indices, x, V, U, out, lo, hi):
+    """out_i = Σ_j x_ij (VUᵀ)_ij² over the non-zeros of rows lo to hi of X."""
     k = V.shape[1]
     for i in range(lo, hi):
         v = V[i]
@@ -56,20 +45,8 @@ def _squares_range(indptr, indices, x, V, U, out, lo, hi):
 
 
 @nb.njit(**OPTIONS)
-def square_rows(indptr, indices, x, V, U, out, bounds):
-    """out_i = Σ_j x_ij (VUᵀ)_ij² over the non-zeros of X."""
-    _squares_range(indptr, indices, x, V, U, out, bounds[0], bounds[-1])
-
-
-@nb.njit(parallel=True, **OPTIONS)
-def square_rows_parallel(indptr, indices, x, V, U, out, bounds):
-    """`square_rows` in threads."""
-    for b in nb.prange(bounds.shape[0] - 1):
-        _squares_range(indptr, indices, x, V, U, out, bounds[b], bounds[b + 1])
-
-
-@nb.njit(**HELPER)
-def _values_range(indptr, indices, V, U, out, lo, hi):
+def value_rows(indptr, indices, V, U, out, lo, hi):
+    """out = the entries of VUᵀ at the non-zeros of rows lo to hi of a sparse matrix."""
     k = V.shape[1]
     for i in range(lo, hi):
         v = V[i]
@@ -79,19 +56,6 @@ def _values_range(indptr, indices, V, U, out, lo, hi):
             for other in range(1, k):
                 y += v[other] * u[other]
             out[e] = y
-
-
-@nb.njit(**OPTIONS)
-def value_rows(indptr, indices, V, U, out, bounds):
-    """out = the entries of VUᵀ at the non-zeros of a sparse matrix."""
-    _values_range(indptr, indices, V, U, out, bounds[0], bounds[-1])
-
-
-@nb.njit(parallel=True, **OPTIONS)
-def value_rows_parallel(indptr, indices, V, U, out, bounds):
-    """`value_rows` in threads."""
-    for b in nb.prange(bounds.shape[0] - 1):
-        _values_range(indptr, indices, V, U, out, bounds[b], bounds[b + 1])
 
 
 @nb.njit(**OPTIONS)
@@ -154,8 +118,13 @@ def _descend_row(z, c, H, least, r, sweeps, stop, enough):
     return False
 
 
-@nb.njit(**HELPER)
-def _solve_range(indptr, indices, e, U, G, d, sign, Z, C, r, sweeps, stop, enough, lo, hi):
+@nb.njit(**OPTIONS)
+def solve_rows(indptr, indices, e, U, G, d, sign, Z, C, r, sweeps, stop, enough, lo, hi):
+    """Rows lo to hi of Z to their minimisers, with a Hessian of its own each, in place.
+
+    Row i: ½ zᵀHz + ½ r·z² - cᵀz over z >= 0, H = d G + sign Σ e_ij u_j u_jᵀ over its places.
+    d has length 1 or n, r has 1 or n rows and 1 or k columns.
+    """
     k = G.shape[0]
     H, L = np.empty((k, k)), np.empty((k, k))
     end, drawn, least = np.empty((1, k)), np.empty((1, k)), np.empty(k)
@@ -179,15 +148,3 @@ def _solve_range(indptr, indices, e, U, G, d, sign, Z, C, r, sweeps, stop, enoug
                 _descend_row(z, c, H, least, ri, sweeps, stop, enough)
         for j in range(k):
             Z[i, j] = z[j]
-
-
-@nb.njit(parallel=True, **OPTIONS)
-def solve_rows(indptr, indices, e, U, G, d, sign, Z, C, r, sweeps, stop, enough, bounds):
-    """Every row of Z to its minimiser, with a Hessian of its own, in place.
-
-    Row i: ½ zᵀHz + ½ r·z² - cᵀz over z >= 0, H = d G + sign Σ e_ij u_j u_jᵀ over its places.
-    d has length 1 or n, r has 1 or n rows and 1 or k columns.
-    """
-    for b in nb.prange(bounds.shape[0] - 1):
-        args = (sweeps, stop, enough, bounds[b], bounds[b + 1])
-        _solve_range(indptr, indices, e, U, G, d, sign, Z, C, r, *args)

@@ -1,0 +1,322 @@
+"""One pool of threads for every kernel and every product, for as long as the process lives.
+
+Kernels and BLAS let go of the interpreter's lock, so threads of Python serve them: nothing has to
+be compiled twice, and any thread or fork of the user's may call them at any time, which the pools
+of OpenMP and of numba's work queue forbid. BLAS runs on one thread in each of ours: two pools would
+wait for the same cores.
+
+Work is cut by shape alone and each piece is computed as one thread would do it, so the number of
+threads changes no digit of a result; only how many pieces a thread takes follows from it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from functools import cache
+from queue import SimpleQueue
+from threading import Condition, Lock, Thread
+from typing import Any, NamedTuple
+
+import numpy as np
+
+# -- how many ----------------------------------------------------------------------------------
+
+
+@cache
+def _pools() -> Any:
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController().select(user_api="blas")
+
+
+def _blas_limit() -> int:
+    """Threads that BLAS may use, by its variables or by threadpoolctl; many where it is not known.
+
+    A library that cannot be asked says None.
+    """
+    told = [pool.num_threads for pool in _pools().lib_controllers]
+    return min((n for n in told if n), default=1 << 20)
+
+
+class _OneThread:
+    """BLAS on one thread for as long as anyone is inside.
+
+    The number is the process's: a thread that put back what it had found would put back the limit
+    of another. So the first one in sets it, and the last one out restores it.
+    """
+
+    def __init__(self) -> None:
+        self.lock, self.inside = Lock(), 0
+        self.limit: Any = None
+        self.before = 1  # what BLAS was allowed
+
+    def __enter__(self) -> None:
+        with self.lock:
+            if not self.inside:
+                self.before = _blas_limit()
+                self.limit = _pools().limit(limits=1, user_api="blas")
+            self.inside += 1
+
+    def __exit__(self, *error: object) -> None:
+        with self.lock:
+            self.inside -= 1
+            if not self.inside and self.limit is not None:
+                self.limit.restore_original_limits()
+
+
+one_blas_thread = _OneThread()
+
+
+@contextmanager
+def blas_threads(work: float) -> Iterator[None]:
+    """One BLAS thread for products of so few multiply-adds that others would not be worth it."""
+    with one_blas_thread if threads_for(work) == 1 else nullcontext():
+        yield
+
+
+def _by_variable() -> int:
+    """OMP_NUM_THREADS, whose first number is that of the outermost level."""
+    first = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
+    return int(first) if first.isdigit() and int(first) else 1 << 20
+
+
+def _numba_limit() -> int:
+    """NUMBA_NUM_THREADS, the cores there are unless it is set, or what `set_num_threads` said.
+
+    Asking numba starts its threads, so it is asked only if somebody has used them.
+    """
+    numba = sys.modules.get("numba")
+    if numba is None:
+        told = os.environ.get("NUMBA_NUM_THREADS", "")
+        return int(told) if told.isdigit() and int(told) else cores()
+    parallel = sys.modules.get("numba.np.ufunc.parallel")
+    begun = getattr(parallel, "_is_initialized", False)
+    return int(numba.get_num_threads() if begun else numba.config.NUMBA_NUM_THREADS)
+
+
+def cores() -> int:
+    """Those that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def allowed() -> int:
+    """Threads that we may use: no more than numba, OMP_NUM_THREADS or a limit on BLAS allow."""
+    blas = one_blas_thread.before if one_blas_thread.inside else _blas_limit()
+    return max(1, min(_numba_limit(), _by_variable(), blas))
+
+
+class Costs(NamedTuple):
+    """What work costs on this machine, in seconds."""
+
+    start: float  # one more thread that takes part
+    step: float  # one multiply-add
+
+
+#: Multiply-adds that no machine takes longer for than for waking a thread.
+LITTLE = 20_000.0
+
+
+@cache
+def costs() -> Costs:
+    """Measured once a process, in some milliseconds; no digit of a result follows from it."""
+    threads, x = max(2, allowed()), np.ones(1 << 15)
+    rooms = [np.empty_like(x) for _ in range(threads)]
+
+    def least(work: Callable[[], Any], times: int) -> float:
+        found = []
+        for _ in range(times):
+            begin = time.perf_counter()
+            work()
+            found.append(time.perf_counter() - begin)
+        return min(found)
+
+    def one(number: int) -> None:
+        for _ in range(4):
+            np.sqrt(x, out=rooms[number])
+
+    tasks = [(number,) for number in range(threads)]
+    together = least(lambda: each(one, tasks, threads), 8)
+    start = (together - least(lambda: one(0), 8)) / (threads - 1)
+    return Costs(max(start, 1e-6), least(lambda: np.einsum("i,i->", x, x), 8) / len(x))
+
+
+def threads_for(work: float) -> int:
+    """How many threads ``work`` multiply-adds deserve: T that makes work/T and T starts least."""
+    if work < LITTLE or allowed() == 1:
+        return 1
+    cost = costs()
+    return max(1, min(allowed(), int((work * cost.step / cost.start) ** 0.5)))
+
+
+# -- the pool ----------------------------------------------------------------------------------
+
+
+class _Region:
+    """Tasks that whoever comes takes, one after the other; the caller takes what nobody does."""
+
+    def __init__(self, run: Callable[..., Any], tasks: Iterable[tuple[Any, ...]]) -> None:
+        self.run, self.tasks = run, iter(tasks)
+        self.changed, self.taken = Condition(Lock()), 0  # tasks that somebody is at
+        self.error: BaseException | None = None
+
+    def _next(self, held: int) -> tuple[Any, ...] | None:
+        """The next task for who held one before, or none; after an error there are none."""
+        with self.changed:
+            self.taken -= held
+            if self.error is None:
+                try:
+                    task = next(self.tasks)
+                    self.taken += 1
+                    return task
+                except StopIteration:
+                    pass
+                except BaseException as error:
+                    self.error = error
+            self.tasks = iter(())
+            if not self.taken:
+                self.changed.notify_all()
+            return None
+
+    def help(self) -> None:
+        """Take tasks until there are none."""
+        task = self._next(0)
+        while task is not None:
+            try:
+                self.run(*task)
+            except BaseException as error:
+                self.error = self.error or error
+            task = self._next(1)
+
+    def finish(self) -> None:
+        """`help`, then wait for the others."""
+        self.help()
+        with self.changed:
+            while self.taken:
+                self.changed.wait()
+        if self.error is not None:
+            raise self.error
+
+
+class _Pool:
+    """Threads that wait for regions. Who calls always takes part, so none waits for a free one."""
+
+    def __init__(self) -> None:
+        self.queue: SimpleQueue[_Region] = SimpleQueue()
+        self.lock, self.size, self.callers = Lock(), 0, 0
+
+    def work(self) -> None:
+        while True:
+            region = self.queue.get()
+            region.help()
+            del region  # or its arrays would live until the next one
+
+    def do(self, region: _Region, threads: int) -> None:
+        with self.lock:
+            self.callers += 1
+            helpers = threads - self.callers  # callers side by side share what one alone would have
+            while self.size < helpers:
+                Thread(target=self.work, name="partwise", daemon=True).start()
+                self.size += 1
+        try:
+            for _ in range(helpers):
+                self.queue.put(region)
+            region.finish()
+        finally:
+            with self.lock:
+                self.callers -= 1
+            region.run = _nothing  # helpers that come too late hold no arrays
+
+
+def _nothing(*_: Any) -> None: ...
+
+
+_pool = _Pool()
+
+
+def _after_fork() -> None:
+    """A child has none of its parent's threads, and locks as some thread left them."""
+    global _pool
+    _pool = _Pool()
+    one_blas_thread.lock = Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+def each(run: Callable[..., Any], tasks: Iterable[tuple[Any, ...]], threads: int) -> None:
+    """run(*task) for each task, in at most so many threads; they are made as they are taken."""
+    if isinstance(tasks, Sequence):
+        threads = min(threads, len(tasks))
+    if threads > 1:
+        _pool.do(_Region(run, tasks), threads)
+        return
+    for task in tasks:
+        run(*task)
+
+
+def add_in_order(
+    make: Callable[..., Any],
+    add: Callable[[Any], None],
+    tasks: Iterable[tuple[Any, ...]],
+    threads: int,
+) -> None:
+    """add(make(*task)) for each task: made in threads, added one by one in the order of tasks."""
+    turn, at, failed = Condition(), 0, False
+
+    def one(number: int, task: tuple[Any, ...]) -> None:
+        nonlocal at, failed
+        try:
+            made = make(*task)
+            with turn:
+                turn.wait_for(lambda: failed or at == number)
+                if not failed:
+                    add(made)
+                    at += 1
+                    turn.notify_all()
+        except BaseException:
+            with turn:
+                failed = True  # nobody waits for what will not come
+                turn.notify_all()
+            raise
+
+    each(one, enumerate(tasks), threads)
+
+
+def in_threads(
+    run: Callable[[int, int], Any], n: int, block: int, threads: int, *, uneven: bool = False
+) -> None:
+    """run(lo, hi) for runs of rows that are multiples of ``block``.
+
+    One for each thread, or four where rows differ in what they cost, or other work has the cores.
+    """
+    if threads == 1 or n <= block:
+        run(0, n)
+        return
+    blocks, count = -(-n // block), threads * (4 if uneven else 1)
+    cuts = [block * (blocks * t // count) for t in range(count)] + [n]
+    each(run, [(lo, hi) for lo, hi in itertools.pairwise(cuts) if lo < hi], threads)
+
+
+#: Multiply-adds that an entry is worth on its way from memory and back.
+PASS = 20.0
+
+
+def by_entry(run: Callable[[slice], Any], a: Any, passes: int = 1) -> None:
+    """run(rows) for runs of rows of a tall array: what it does to an entry knows of no other."""
+    threads = threads_for(PASS * passes * a.size)
+    in_threads(lambda lo, hi: run(slice(lo, hi)), len(a), 1, threads)
+
+
+def pieces(n: int, least: int, most: int) -> list[tuple[int, int]]:
+    """n rows cut into at most ``most`` runs of ``least`` rows or more; threads have no say."""
+    count = max(1, min(most, n // least))
+    cuts = [n * t // count for t in range(count + 1)]
+    return list(itertools.pairwise(cuts))
