@@ -7,7 +7,7 @@ from unittest.mock import MagicMock
 import numpy as np
 import pytest
 
-from partwise.engine import threads
+from partwise.backends import threads
 from partwise.io import datasets
 
 
