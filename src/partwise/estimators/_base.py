@@ -8,9 +8,9 @@ from os import PathLike
 from typing import Any
 
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
+from partwise._sklearn import Interval, StrOptions
 from partwise.engine.losses import NAMES
 from partwise.engine.numeric import Array
 from partwise.engine.solvers.init import INITS

@@ -6,8 +6,7 @@ from dataclasses import replace
 from numbers import Real
 from typing import Any
 
-from sklearn.utils._param_validation import Interval, StrOptions
-
+from partwise._sklearn import Interval, StrOptions
 from partwise.engine.arrays import numpy_dtype, own
 from partwise.engine.numeric import Array
 from partwise.estimators import _validate

@@ -6,8 +6,7 @@ from dataclasses import replace
 from numbers import Integral, Real
 from typing import Any
 
-from sklearn.utils._param_validation import Interval, StrOptions
-
+from partwise._sklearn import Interval, StrOptions
 from partwise.estimators._constrained import ConstrainedFactorizer
 from partwise.estimators._docs import documented
 from partwise.estimators.fitting import Description

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 from sklearn.utils import check_random_state
-from sklearn.utils._param_validation import Interval, StrOptions
 
+from partwise._sklearn import Interval, StrOptions
 from partwise.engine.arrays import own
 from partwise.engine.numeric import Array
 from partwise.engine.solvers.loop import Solution

@@ -8,8 +8,7 @@ from functools import partial
 from numbers import Real
 from typing import Any
 
-from sklearn.utils._param_validation import Interval, StrOptions
-
+from partwise._sklearn import Interval, StrOptions
 from partwise.engine.numeric import Array
 from partwise.engine.sparseness import project_columns
 from partwise.estimators._docs import documented
