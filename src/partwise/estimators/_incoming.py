@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.utils.validation import _check_n_features
 
+from partwise._sklearn import check_n_features
 from partwise.backends import as_data
 from partwise.backends.batches import Batch, InMemory, RowSource, row_source
 from partwise.backends.numeric import Array
@@ -32,7 +32,7 @@ def source_of(estimator: Factorizer, X: Any, *, reset: bool) -> RowSource:
         return InMemory(sp.csr_array(X) if sp.issparse(X) else X)
     if 0 in source.shape:
         raise ValueError(f"X must have samples and features, got shape {source.shape}.")
-    _check_n_features(estimator, X, reset=reset)
+    check_n_features(estimator, X, reset=reset)
     if reset and hasattr(estimator, "feature_names_in_"):
         del estimator.feature_names_in_
     return source

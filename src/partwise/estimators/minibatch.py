@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
-from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
+from partwise._sklearn import Interval, StrOptions
 from partwise.backends import as_data
 from partwise.backends.batches import InMemory, row_source
 from partwise.backends.numeric import Array, blas_threads

@@ -82,9 +82,11 @@ def _npy(path: Path, options: Options) -> Samples:
 def _mtx(path: Path, options: Options) -> Samples:
     import scipy.io
 
+    from partwise.io.datasets.matrix_files import sparse_arrays
+
     try:
-        X = scipy.io.mmread(path)
-    except OSError:
+        X = scipy.io.mmread(path, **sparse_arrays(scipy.io.mmread))
+    except (OSError, Warning):  # a warning that somebody made an error is none of the file's
         raise
     except Exception as error:
         raise ValueError(f"{path} is no Matrix Market file, or damaged ({error}).") from error
@@ -169,7 +171,7 @@ def _h5ad(path: Path, options: Options) -> Samples:
     try:
         check_h5ad(path)
         adata = anndata.read_h5ad(path)
-    except (FileNotFoundError, TooLarge):
+    except (FileNotFoundError, TooLarge, Warning):
         raise
     except Exception as error:
         raise ValueError(f"{path} is no .h5ad file, or damaged ({error}).") from error
