@@ -21,7 +21,8 @@ import sys
 import time
 import tomllib
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -164,21 +165,25 @@ def run(kind: Kind, piece: tuple[str, str], folder: Path, extra: list[str]) -> d
         return {"counts": {} if none else {"error": 1}, "bad": bad, "skips": {}}
 
 
-def run_kind(kind: Kind, options: argparse.Namespace) -> dict[str, Any]:
-    """All pieces of a row, and their sum."""
+def run_kind(kind: Kind, options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """All pieces of a row, and after each their sum so far."""
     folder = BUILD / "runs" / kind.name
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    begun, total, bad, skips = time.monotonic(), Counter(), [], Counter()
+    begun = time.monotonic()
+    total: Counter[str] = Counter()
+    skips: Counter[str] = Counter()
+    bad: list[str] = []
     todo = pieces(kind, options.files, options.jobs, options.whole)
     with ThreadPoolExecutor(options.jobs) as pool:
-        for one in pool.map(lambda piece: run(kind, piece, folder, options.pytest), todo):
+        running = [pool.submit(run, kind, piece, folder, options.pytest) for piece in todo]
+        for one in (done.result() for done in as_completed(running)):
             total.update(one["counts"])
             skips.update(one["skips"])
             bad += one["bad"]
-    seconds = time.monotonic() - begun
-    return {"kind": kind.name, "files": len({path for path, _ in todo}), "seconds": round(seconds),
-            "counts": dict(total), "bad": bad, "skips": dict(skips)}  # fmt: skip
+            yield {"kind": kind.name, "files": len({path for path, _ in todo}), "bad": bad,
+                   "counts": dict(total), "skips": dict(skips),
+                   "seconds": round(time.monotonic() - begun)}  # fmt: skip
 
 
 def table(rows: list[dict[str, Any]]) -> str:
@@ -213,16 +218,18 @@ def main() -> int:
     unknown = set(only) - {kind.name for kind in rows}
     if unknown:
         parser.error(f"no such row here: {', '.join(sorted(unknown))}; --list names them")
-    found = []
+    found: dict[str, dict[str, Any]] = {}
     for kind in rows:
-        if not only or kind.name in only:
-            found.append(run_kind(kind, options))
-            BUILD.mkdir(parents=True, exist_ok=True)
-            (BUILD / "table.md").write_text(table(found), encoding="utf-8")
-            (BUILD / "table.json").write_text(json.dumps(found, indent=1), encoding="utf-8")
-            print(table(found[-1:]).split("\n", 2)[2], end="", flush=True)
-    print("\n" + table(found))
-    return int(any(row["bad"] for row in found))
+        if only and kind.name not in only:
+            continue
+        for row in run_kind(kind, options):
+            found[kind.name] = row
+            done = list(found.values())
+            (BUILD / "table.md").write_text(table(done), encoding="utf-8")
+            (BUILD / "table.json").write_text(json.dumps(done, indent=1), encoding="utf-8")
+        print(table(list(found.values())[-1:]).split("\n", 2)[2], end="", flush=True)
+    print("\n" + table(list(found.values())))
+    return int(any(row["bad"] for row in found.values()))
 
 
 # -- the plugin -----------------------------------------------------------------------------------

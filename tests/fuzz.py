@@ -156,7 +156,8 @@ def draw_labels(rng: np.random.Generator, n: int) -> Any:
     if kind == "float":
         return np.where(known, codes + 0.5, np.nan)
     if kind == "date":
-        return np.where(known, np.datetime64("2020-01-01") + codes, np.datetime64("NaT"))
+        days = np.datetime64("2020-01-01") + codes.astype("m8[D]")
+        return np.where(known, days, np.datetime64("NaT", "D"))
     names = [True, False, True] if kind == "bool" else ["a", "b", "ü"]
     return np.array([names[c] if k else None for c, k in zip(codes, known)], dtype=object)
 

@@ -13,7 +13,7 @@ ROOT = Path(partwise.__file__).parent
 # packages of `DEEP` each module has a place of its own.
 DEEP = {"persistence"}
 LAYERS = [
-    {"_lazy", "_versions", "persistence.atomic", "persistence.compressed"},
+    {"_lazy", "_sklearn", "_versions", "persistence.atomic", "persistence.compressed"},
     {"backends"},  # arrays of every kind, and all that touches X
     {"knowledge"},  # labels, graphs, links
     {"model"},  # the objective and its two subproblems
@@ -105,6 +105,30 @@ def test_imports_run_downwards(file):
         if LAYER[other] > LAYER[part]
     ]
     assert not upwards
+
+
+def private_of_scikit_learn(text):
+    """Lines of a file that import what scikit-learn does not call public."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "sklearn":
+            parts = [*node.module.split("."), *(alias.name for alias in node.names)]
+        elif isinstance(node, ast.Import):
+            parts = [
+                p for a in node.names for p in a.name.split(".") if a.name.startswith("sklearn")
+            ]
+        else:
+            continue
+        if any(part.startswith("_") for part in parts):
+            yield node.lineno
+
+
+def test_private_names_of_scikit_learn_are_in_one_file():
+    text = "import sklearn.base\nimport sklearn.utils._x\nfrom sklearn.base import a, _b\n"
+    assert list(private_of_scikit_learn(text)) == [2, 3]
+    tests = Path(__file__).parent.glob("*.py")
+    texts = {file.name: file.read_text("utf-8") for file in (*FILES, *tests)}
+    found = [name for name, text in texts.items() if list(private_of_scikit_learn(text))]
+    assert found == ["_sklearn.py"]
 
 
 def test_no_cycle_within_a_layer():

@@ -1,13 +1,16 @@
 """Reading a person's own data: every format, and every way in which a file can be wrong."""
 
+import functools
 import io
 import sys
+import warnings
 
 import numpy as np
 import pytest
 import scipy.io
 import scipy.sparse as sp
 
+import partwise
 from partwise.io import Samples, from_anndata, keep_share, read_labels, read_samples, to_anndata
 from partwise.io.datasets import tfidf, unit_rows
 from partwise.io.genes import variable_genes
@@ -655,3 +658,52 @@ def test_cells_by_their_most_variable_genes_and_back(adata, tmp_path):
     assert np.allclose(back.varm["partwise_parts"][used], model.components_.T)
     assert set(back.uns["partwise"]["markers"]["part 1"]) <= set(samples.feature_names)
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["c.h5ad", "g.h5ad", "n.h5ad"]
+
+
+@pytest.mark.parametrize(
+    ("package", "name", "suffix"),
+    [
+        ("scipy.io", "mmread", ".mtx"),
+        ("scipy.io", "loadmat", ".mat"),
+        ("anndata", "read_h5ad", ".h5ad"),
+        ("pandas", "read_parquet", ".parquet"),
+        ("PIL.ImageOps", "exif_transpose", ".png"),
+        ("zipfile", "ZipFile", ".partwise"),
+    ],
+)
+def test_a_warning_of_a_package_does_not_make_a_file_damaged(
+    tmp_path, monkeypatch, package, name, suffix
+):
+    """Warnings may be errors where partwise runs; they say nothing of the file."""
+    module = pytest.importorskip(package)
+    if suffix == ".parquet":
+        pytest.importorskip("pyarrow", reason=".parquet needs pyarrow")
+    path = tmp_path / f"x{suffix}"
+    matrix = sp.csr_array(np.arange(12.0).reshape(4, 3))
+    if suffix == ".mtx":
+        module.mmwrite(path, matrix)
+    elif suffix == ".mat":
+        module.savemat(path, {"fea": matrix.toarray()})
+    elif suffix == ".h5ad":
+        module.AnnData(matrix.toarray()).write_h5ad(path)
+    elif suffix == ".parquet":
+        module.DataFrame(matrix.toarray(), columns=list("abc")).to_parquet(path)
+    elif suffix == ".png":
+        pytest.importorskip("PIL.Image").new("L", (4, 3), 7).save(path)
+        pytest.importorskip("PIL.Image").new("L", (4, 3), 9).save(tmp_path / "y.png")
+    else:
+        partwise.NMF(2, max_iter=3, tol=0).fit(matrix).save(path)
+    read = partwise.load if suffix == ".partwise" else read_samples
+    path = tmp_path if suffix == ".png" else path
+    true = getattr(module, name)
+
+    @functools.wraps(true)
+    def announced(*given, **options):
+        warnings.warn("the next version will do it otherwise", DeprecationWarning, stacklevel=2)
+        return true(*given, **options)
+
+    monkeypatch.setattr(module, name, announced)
+    with pytest.raises(DeprecationWarning, match="otherwise"):
+        read(path)
+    with pytest.warns(DeprecationWarning, match="otherwise"):
+        read(path)

@@ -397,7 +397,7 @@ def test_the_scale_of_sample_weights_means_nothing(scale, loss):
 
 
 def test_a_component_of_the_graph_without_weight():
-    graph = sp.block_diag([np.ones((7, 7)) - np.eye(7)] * 2).tocsr()
+    graph = sp.block_diag([sp.csr_array(np.ones((7, 7)) - np.eye(7))] * 2, "csr")
     weights = np.r_[np.ones(7), np.zeros(7)]
     model = ConstrainedNMF(K, graph_reg=1.0, beta_loss="kullback-leibler", max_iter=20, tol=0)
     model.fit(X, graph=graph, sample_weight=weights)

@@ -16,9 +16,9 @@ from sklearn.base import (
     TransformerMixin,
 )
 from sklearn.utils import check_random_state, column_or_1d
-from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from partwise._sklearn import Interval, StrOptions
 from partwise.backends import back_end
 from partwise.backends.numeric import Array, blas_threads
 from partwise.classify import pool

@@ -8,9 +8,9 @@ from os import PathLike
 from typing import Any
 
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
+from partwise._sklearn import Interval, StrOptions
 from partwise.backends.numeric import Array
 from partwise.fitting import Description, validation
 from partwise.fitting.callbacks import CallbackSupportMixin

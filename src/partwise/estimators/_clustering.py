@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from sklearn.base import ClusterMixin
 from sklearn.utils import ClassifierTags
-from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import check_is_fitted
 
+from partwise._sklearn import Interval
 from partwise.backends.arrays import own, to_numpy
 from partwise.backends.numeric import Array
 from partwise.estimators._base import Factorizer

@@ -5,8 +5,7 @@ from __future__ import annotations
 from numbers import Integral, Real
 from typing import Any
 
-from sklearn.utils._param_validation import Interval, StrOptions
-
+from partwise._sklearn import Interval, StrOptions
 from partwise.backends.arrays import own
 from partwise.backends.numeric import Array
 from partwise.estimators._clustering import GroupedFactorizer

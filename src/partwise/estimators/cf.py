@@ -7,9 +7,9 @@ from dataclasses import replace
 from numbers import Real
 from typing import Any
 
-from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
+from partwise._sklearn import Interval, StrOptions
 from partwise.backends.arrays import own
 from partwise.backends.numeric import Array
 from partwise.estimators._clustering import GroupedFactorizer

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from numbers import Real
 from typing import Any
 
-from sklearn.utils._param_validation import Interval, StrOptions
-
+from partwise._sklearn import Interval, StrOptions
 from partwise.estimators._docstrings import documented
 from partwise.estimators._labelled import (
     CLASS_CONSTRAINTS,

@@ -5,8 +5,7 @@ from __future__ import annotations
 from numbers import Real
 from typing import Any
 
-from sklearn.utils._param_validation import Interval, StrOptions
-
+from partwise._sklearn import Interval, StrOptions
 from partwise.estimators._docstrings import documented
 from partwise.estimators._labelled import (
     GRAPH_CONSTRAINTS,

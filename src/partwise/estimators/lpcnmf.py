@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from sklearn.utils._param_validation import StrOptions
-
+from partwise._sklearn import StrOptions
 from partwise.estimators._docstrings import documented
 from partwise.estimators._labelled import GRAPH_CONSTRAINTS, GraphFactorizer
 from partwise.fitting import Description

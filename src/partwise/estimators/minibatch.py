@@ -14,9 +14,9 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
-from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.validation import _check_n_features, check_is_fitted
+from sklearn.utils.validation import check_is_fitted
 
+from partwise._sklearn import Interval, StrOptions, check_n_features
 from partwise.backends import as_data
 from partwise.backends.batches import Batch, InMemory, RowSource, row_source
 from partwise.backends.numeric import Array, blas_threads
@@ -413,7 +413,7 @@ def source_of(estimator: Factorizer, X: Any, *, reset: bool) -> RowSource:
         return InMemory(sp.csr_array(X) if sp.issparse(X) else X)
     if 0 in source.shape:
         raise ValueError(f"X must have samples and features, got shape {source.shape}.")
-    _check_n_features(estimator, X, reset=reset)
+    check_n_features(estimator, X, reset=reset)
     if reset and hasattr(estimator, "feature_names_in_"):
         del estimator.feature_names_in_
     return source

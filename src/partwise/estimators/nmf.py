@@ -6,8 +6,7 @@ from dataclasses import replace
 from numbers import Real
 from typing import Any
 
-from sklearn.utils._param_validation import Interval, StrOptions
-
+from partwise._sklearn import Interval, StrOptions
 from partwise.backends.arrays import numpy_dtype, own
 from partwise.backends.numeric import Array
 from partwise.estimators._base import Factorizer

@@ -6,8 +6,7 @@ from dataclasses import replace
 from numbers import Integral, Real
 from typing import Any
 
-from sklearn.utils._param_validation import Interval, StrOptions
-
+from partwise._sklearn import Interval, StrOptions
 from partwise.estimators._docstrings import documented
 from partwise.estimators._labelled import ConstrainedFactorizer
 from partwise.fitting import Description

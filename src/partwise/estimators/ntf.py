@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 from sklearn.utils import check_random_state
-from sklearn.utils._param_validation import Interval, StrOptions
 
+from partwise._sklearn import Interval, StrOptions
 from partwise.backends.arrays import own
 from partwise.backends.numeric import Array
 from partwise.estimators._clustering import GroupedFactorizer

@@ -8,8 +8,7 @@ from functools import partial
 from numbers import Real
 from typing import Any
 
-from sklearn.utils._param_validation import Interval, StrOptions
-
+from partwise._sklearn import Interval, StrOptions
 from partwise.backends.numeric import Array
 from partwise.estimators._clustering import GroupedFactorizer
 from partwise.estimators._docstrings import documented

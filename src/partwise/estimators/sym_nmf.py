@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 from sklearn.utils import check_random_state
-from sklearn.utils._param_validation import StrOptions
 
+from partwise._sklearn import StrOptions
 from partwise.backends.arrays import own
 from partwise.backends.numeric import Array
 from partwise.estimators._clustering import GroupedFactorizer

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import numpy as np
-from sklearn.utils.validation import _check_n_features
 
+from partwise._sklearn import check_n_features
 from partwise.backends import back_end
 from partwise.backends.arrays import Array, to_numpy
 from partwise.backends.data_matrix import Swept
@@ -81,7 +81,7 @@ def _shape(estimator: Any, X: Any, reset: bool) -> None:
         raise ValueError(f"Expected 2D array, got {len(X.shape)}D array instead.")
     if 0 in X.shape:
         raise ValueError(f"X must have samples and features, got shape {tuple(X.shape)}.")
-    _check_n_features(estimator, X, reset=reset)
+    check_n_features(estimator, X, reset=reset)
     if reset and hasattr(estimator, "feature_names_in_"):
         del estimator.feature_names_in_
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 from sklearn.utils import check_array
-from sklearn.utils.validation import _check_sample_weight
 
+from partwise._sklearn import check_sample_weight
 from partwise.backends.arrays import to_numpy
 from partwise.backends.numeric import Array
 
@@ -137,7 +137,7 @@ def check_weights(sample_weight: Any, X: Any) -> Array | None:
     if sample_weight is None:
         return None
     like = np.broadcast_to(np.zeros(1, X.dtype), X.shape)  # all it needs is a shape
-    weights = _check_sample_weight(sample_weight, like, dtype=np.float64, ensure_non_negative=True)
+    weights = check_sample_weight(sample_weight, like, dtype=np.float64, ensure_non_negative=True)
     if not weights.any():
         raise ValueError("sample_weight must not be all zero.")
     return weights

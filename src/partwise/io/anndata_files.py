@@ -42,9 +42,8 @@ def from_anndata(adata: Any, *, label_key: str | None = None, layer: str | None 
     if layer == "raw" and layer not in adata.layers and adata.raw is not None:
         source, layer = adata.raw, None
     if layer is not None and layer not in adata.layers:
-        raise ValueError(
-            f"adata has no layer {layer!r}; it has {', '.join(adata.layers) or 'none'}."
-        )
+        names = ", ".join(name for name in adata.layers if name is not None)  # None: X, since 0.13
+        raise ValueError(f"adata has no layer {layer!r}; it has {names or 'none'}.")
     values = source.X if layer is None else adata.layers[layer]
     if values is None:
         raise ValueError("adata has no X; name a layer.")

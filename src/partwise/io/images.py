@@ -153,13 +153,16 @@ def _open(file: Path) -> Any:
     ops = need("PIL.ImageOps", "images", "pillow")
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("error")  # an image of absurd size warns before it is read
+            # an image of absurd size warns before it is read; no other warning makes it unreadable
+            warnings.simplefilter("error", image_module.DecompressionBombWarning)
             with image_module.open(file, formats=FORMATS) as image:
                 image.load()
                 upright = ops.exif_transpose(image)
                 upright.info[TURNED] = image.getexif().get(0x0112, 1) > 1  # Orientation
                 return upright
     except Exception as error:  # a damaged file brings out nearly anything
+        if isinstance(error, Warning) and "DecompressionBomb" not in type(error).__name__:
+            raise
         reason = "" if type(error).__name__ == "UnidentifiedImageError" else f" ({error})"
         raise ValueError(f"{file} cannot be read as an image{reason}.") from error
 

@@ -82,10 +82,12 @@ def _npy(path: Path, options: Options) -> Samples:
 def _mtx(path: Path, options: Options) -> Samples:
     import scipy.io
 
+    from partwise.io.datasets.matrix_files import sparse_arrays
+
     try:
         check_mtx(path)
-        X = scipy.io.mmread(path)
-    except (OSError, TooLarge):
+        X = scipy.io.mmread(path, **sparse_arrays(scipy.io.mmread))
+    except (OSError, TooLarge, Warning):  # a warning that somebody made an error is none of it
         raise
     except Exception as error:
         raise ValueError(f"{path} is no Matrix Market file, or damaged ({error}).") from error
@@ -172,7 +174,7 @@ def _h5ad(path: Path, options: Options) -> Samples:
     try:
         check_h5ad(path)
         adata = anndata.read_h5ad(path)
-    except (FileNotFoundError, Elsewhere, TooLarge):
+    except (FileNotFoundError, Elsewhere, TooLarge, Warning):
         raise
     except Exception as error:
         raise ValueError(f"{path} is no .h5ad file, or damaged ({error}).") from error

@@ -110,7 +110,7 @@ def read_frame(
                 held = file.metadata
                 check_unpacked(path, 8 * held.num_rows * held.num_columns)
             frame = pandas.read_parquet(path)
-        except (OSError, TooLarge):
+        except (OSError, TooLarge, Warning):
             raise
         except Exception as error:
             raise ValueError(f"{path} is no .parquet file, or damaged ({error}).") from error

@@ -164,6 +164,8 @@ def _read(file: BinaryIO, path: Path, known: Known) -> tuple[Any, dict[str, Any]
         raise PersistError(f"{path}: {error}") from None
     except zipfile.BadZipFile as error:
         raise PersistError(f"{path}: no partwise model, or cut short ({error}).") from None
+    except Warning:  # that somebody made an error: none of the file's
+        raise
     except Exception as error:  # whatever else it brings out, as OSError from a negative place
         reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise PersistError(f"{path}: damaged, or no partwise model ({reason}).") from error

@@ -121,4 +121,5 @@ def match_parts(parts: Any, reference: Any, *, names: Any = None, threshold: flo
         if cosine[row, column] >= threshold:
             match[row] = names[column]
     closest = [names[at] for at in cosine.argmax(axis=1)]
-    return pd.DataFrame({"closest": closest, "cosine": cosine.max(axis=1), "match": match})
+    partners = pd.Series(match, dtype=object)  # else pandas makes NaN of None
+    return pd.DataFrame({"closest": closest, "cosine": cosine.max(axis=1), "match": partners})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -143,7 +144,7 @@ def _sparse(path: Path, parts: dict[str, Any]) -> sparse.csr_array:
 def _read_mat(path: Path) -> dict[str, Any]:
     check_mat(path)
     try:
-        found = _parse(path, lambda: scipy.io.loadmat(path, variable_names=["fea", "gnd"]))
+        found = _parse(path, lambda: _load_mat(path))
     except NotImplementedError as error:
         raise ValueError(
             "MATLAB 7.3 files are not read; in MATLAB, save it again with "
@@ -159,12 +160,22 @@ def _read_mat(path: Path) -> dict[str, Any]:
     return parts
 
 
+def sparse_arrays(reader: Callable[..., Any]) -> dict[str, bool]:
+    """The option of scipy's readers for sparse arrays, where they have it: matrices are to go."""
+    return {"spmatrix": False} if "spmatrix" in inspect.signature(reader).parameters else {}
+
+
+def _load_mat(path: Path) -> dict[str, Any]:
+    kind = sparse_arrays(scipy.io.loadmat)
+    return scipy.io.loadmat(path, variable_names=["fea", "gnd"], **kind)
+
+
 def _parse(path: Path, parser: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     """Run a file parser; whatever it stumbles over becomes one ValueError."""
     try:
         return parser()
-    except (NotImplementedError, MemoryError, FileNotFoundError, PermissionError):
-        raise
+    except (NotImplementedError, MemoryError, FileNotFoundError, PermissionError, Warning):
+        raise  # a warning that somebody made an error is none of the file's
     except Exception as error:  # damaged files bring out zlib, struct, zip, EOF, type errors...
         raise ValueError(f"damaged, or not a {path.suffix} file ({_one_line(error)})") from error
 
