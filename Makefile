@@ -41,6 +41,7 @@ test: lint
 
 test-long: .venv/.test
 	$(BIN)/python -m pytest -n 2 -m long $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n 2 -m "hypothesis and not long" --hypothesis-profile=new $(PYTEST_ARGS)
 
 test-oldest: $(OLDEST)/.test
 	$(OLDEST)/bin/python -m pytest -n 2 -m "not long" $(PYTEST_ARGS)

@@ -18,8 +18,14 @@ from partwise.engine.subproblems import Quadratic
 from partwise.estimators import choice, fitting
 from partwise.estimators._progress import Progress
 from partwise.estimators.choice import _decide, cophenetic_correlation
-from partwise.estimators.consensus import local_density, over_deviation, unit_rows
+from partwise.estimators.consensus import (
+    group_silhouettes,
+    local_density,
+    over_deviation,
+    unit_rows,
+)
 from partwise.estimators.fitting import solving
+from partwise.metrics import hold_out
 
 
 def planted(n=60, p=40, k=3, *, noise=0.05, seed=0):
@@ -298,6 +304,33 @@ def test_the_smallest_number_within_one_standard_error_is_the_answer():
     assert found.k == 4
     assert found.good == [4, 6]
     np.testing.assert_allclose(found.excess[1], [above.mean(), above.std(ddof=1) / np.sqrt(3)])
+
+
+def test_stability_is_a_number_however_few_parts_differ():
+    """By hand: silhouettes are 0 where groups are single parts, or where all parts are one."""
+    same = np.tile(np.eye(1, 4), (6, 1))
+    np.testing.assert_array_equal(group_silhouettes(same, np.zeros(6, int), 2), [0, 0])
+    np.testing.assert_array_equal(group_silhouettes(np.eye(2, 4), np.array([0, 1]), 2), [0, 0])
+    three = np.repeat(np.eye(2, 4), 3, axis=0)
+    np.testing.assert_allclose(group_silhouettes(three, np.repeat([0, 2], 3), 3), [1, 0, 1])
+    assert np.isnan(group_silhouettes(same, np.zeros(6, int), 1)).all()
+
+
+@pytest.mark.parametrize("kind", [np.asarray, sp.csr_array])
+@pytest.mark.parametrize("shape", [(2, 2), (3, 3), (2, 9)])
+def test_a_number_of_parts_for_very_few_samples(kind, shape):
+    """Of nine entries a tenth is none: one is hidden all the same, and every sign is a number."""
+    X = np.random.default_rng(0).random(shape) + 0.1
+    X[-1] = 2 * X[0]  # one part
+    found = choose_k(kind(X), [1, 2, 3], n_splits=3, n_runs=2, random_state=0)
+    assert np.isfinite(found.errors).all() and found.k in (1, 2, 3)
+    assert np.isfinite(found.stability[1:]).all() and np.isfinite(found.cophenetic[1:]).all()
+    assert "nan" not in found.table() and found.table().splitlines()[1].split()[4] == "-"
+    for number in range(20):
+        held = hold_out(kind(X), 0.01, random_state=number)
+        assert 1 <= len(held.values) <= X.size - max(shape)
+    with pytest.raises(ValueError, match="one sample or one feature"):
+        choose_k(kind(X[:1]), [1], n_splits=2, n_runs=0, random_state=0)
 
 
 def test_cophenetic_correlation_is_one_where_runs_agree_and_less_elsewhere():
