@@ -3,6 +3,7 @@
 #   make demo        learn parts of the digits, print a table, write partwise-demo.html
 #   make test        ruff, mypy and the tests        make test-long   the long tests alone
 #   make test-oldest the tests on the lowest versions that pyproject.toml names
+#   make mutate      whether the tests notice small wrong changes, a sample of them
 #   make bench       quick benchmarks                make bench-full  all of them
 #   make docs        the documentation, in build/docs
 #   make lint        ruff and mypy                   make format      let ruff rewrite the files
@@ -12,6 +13,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 PYTEST_ARGS ?=
+MUTATE_ARGS ?=
 BENCH_ARGS ?=
 OLDEST ?= .venv-oldest
 
@@ -28,10 +30,10 @@ demo test test-long test-oldest: export OMP_WAIT_POLICY = passive
 demo test test-long test-oldest: export OPENBLAS_THREAD_TIMEOUT = 4
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-long test-oldest bench bench-full docs lint format clean
+.PHONY: help demo test test-long mutate test-oldest bench bench-full docs lint format clean
 
 help:
-	@sed -n '3,9s/^# *//p' Makefile
+	@sed -n '3,10s/^# *//p' Makefile
 
 demo: .venv/.core
 	@$(BIN)/partwise demo --force
@@ -41,6 +43,11 @@ test: lint
 
 test-long: .venv/.test
 	$(BIN)/python -m pytest -n 2 -m long $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n 2 -m "hypothesis and not long" --hypothesis-profile=new $(PYTEST_ARGS)
+
+# small wrong changes that the tests have to notice; goes on where it was stopped
+mutate: .venv/.test
+	$(BIN)/python tests/mutate.py $(MUTATE_ARGS)
 
 test-oldest: $(OLDEST)/.test
 	$(OLDEST)/bin/python -m pytest -n 2 -m "not long" $(PYTEST_ARGS)

@@ -2,8 +2,15 @@
 
 import numpy as np
 import pytest
+from hypothesis import settings
 
 from partwise.io import datasets
+
+# the same examples in every run of `make test`; `make test-long` takes others each time, and
+# prints the line that replays one that fails
+settings.register_profile("same", derandomize=True)
+settings.register_profile("new", derandomize=False, print_blob=True)
+settings.load_profile("same")
 
 
 @pytest.fixture(scope="session")
