@@ -4,6 +4,7 @@
 #   make test        ruff, mypy and the tests        make test-long   the long tests alone
 #   make test-oldest the tests on the lowest versions that pyproject.toml names
 #   make test-anywhere the tests as other processors, Pythons, threads; build/anywhere/table.md
+#   make mutate      whether the tests notice small wrong changes, a sample of them
 #   make bench       quick benchmarks                make bench-full  all of them
 #   make docs        the documentation, in build/docs
 #   make lint        ruff and mypy                   make format      let ruff rewrite the files
@@ -13,6 +14,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 PYTEST_ARGS ?=
+MUTATE_ARGS ?=
 BENCH_ARGS ?=
 ANYWHERE_ARGS ?=
 OLDEST ?= .venv-oldest
@@ -30,10 +32,10 @@ demo test test-long test-oldest test-anywhere: export OMP_WAIT_POLICY = passive
 demo test test-long test-oldest test-anywhere: export OPENBLAS_THREAD_TIMEOUT = 4
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-long test-oldest test-anywhere bench bench-full docs lint format clean
+.PHONY: help demo test test-long mutate test-oldest test-anywhere bench bench-full docs lint format clean
 
 help:
-	@sed -n '3,10s/^# *//p' Makefile
+	@sed -n '3,11s/^# *//p' Makefile
 
 demo: .venv/.core
 	@$(BIN)/partwise demo --force
@@ -43,6 +45,11 @@ test: lint
 
 test-long: .venv/.test
 	$(BIN)/python -m pytest -n 2 -m long $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n 2 -m "hypothesis and not long" --hypothesis-profile=new $(PYTEST_ARGS)
+
+# small wrong changes that the tests have to notice; goes on where it was stopped
+mutate: .venv/.test
+	$(BIN)/python tests/mutate.py $(MUTATE_ARGS)
 
 test-oldest: $(OLDEST)/.test
 	$(OLDEST)/bin/python -m pytest -n 2 -m "not long" $(PYTEST_ARGS)

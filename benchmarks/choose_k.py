@@ -1,6 +1,7 @@
 """Share of planted numbers of parts that `choose_k` finds, beside other answers, and what it costs.
 
     python -m benchmarks.choose_k --jobs 16 --out results/       # the grid
+    python -m benchmarks.choose_k --off                          # smaller and noisier than the grid
     python -m benchmarks.choose_k --cost                         # beside fitting scikit-learn
 
 What is planted is E X = Y, a product of ``rank`` parts. The grid, fixed before anything was looked
@@ -180,6 +181,25 @@ def table(rows: list[dict[str, Any]]) -> str:
 ANSWERS = ("ours", "cophenetic", "elbow", "bi-cross-validation")
 
 
+def off_grid() -> str:
+    """Where it ends: sets of 100 x 60 at signal-to-noise ratios of 10, 3 and 1, 16 each."""
+    from partwise import choose_k
+
+    lines = ["| ratio | exact | within one | answers (rank: answers) |", "|---|---|---|---|"]
+    cells = list(itertools.product((3, 5), ("counts", "gaussian"), (False, True), (200, 201)))
+    for ratio in (10.0, 3.0, 1.0):
+        told: dict[int, list[int]] = {}
+        for rank, noise, correlated, seed in cells:
+            X = made(rank, noise, correlated, seed, ratio=ratio, shape=(100, 60))
+            found = choose_k(X, range(1, 16), n_runs=0, random_state=0)
+            told.setdefault(rank, []).append(found.k)
+        off = np.array([abs(k - rank) for rank, ks in told.items() for k in ks])
+        said = "; ".join(f"{rank}: {' '.join(map(str, sorted(ks)))}" for rank, ks in told.items())
+        exact, near = int((off == 0).sum()), int((off <= 1).sum())
+        lines.append(f"| {ratio:g} | {exact} of {len(off)} | {near} of {len(off)} | {said} |")
+    return "\n".join(lines)
+
+
 def cost() -> str:
     """Seconds of the whole choice, and of scikit-learn's NMF once at each candidate."""
     from sklearn.decomposition import NMF
@@ -211,10 +231,14 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--out", type=Path, default=None)
     parser.add_argument("--cost", action="store_true")
+    parser.add_argument("--off", action="store_true")
     parser.add_argument("--some", type=int, default=1, help="every so many of the sets")
     given = parser.parse_args()
     if given.cost:
         print(cost())
+        return
+    if given.off:
+        print(off_grid())
         return
     cells = sets()[:: given.some]
     cells.sort(key=lambda cell: -cell["rank"])  # the long ones first

@@ -6,9 +6,16 @@ from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
+from hypothesis import settings
 
 from partwise.backends import threads
 from partwise.io import datasets
+
+# the same examples in every run of `make test`; `make test-long` takes others each time, and
+# prints the line that replays one that fails
+settings.register_profile("same", derandomize=True)
+settings.register_profile("new", derandomize=False, print_blob=True)
+settings.load_profile("same")
 
 
 def _without_hypothesis():

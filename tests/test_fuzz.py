@@ -1,21 +1,59 @@
-"""Random fits: a few hundred in `make test`, ten thousand in `make test-long`."""
+"""Random fits: a few hundred in `make test`, ten thousand and more in `make test-long`.
+
+Where PARTWISE_FUZZ_DAY names a day, as 2026-11-16 (`.ci/run` names today), some are of numbers that
+follow from it: every day brings fits that nobody has seen. A failure prints the line that replays
+it.
+"""
+
+import datetime
+import os
 
 import pytest
 
 import fuzz
+import fuzz_classifier
 
 #: Fits of `make test`; the long run goes on where they end.
 QUICK, ALL, BLOCK = 240, 10_000, 40
 
 
-def check(first):
-    lines = fuzz.failures(first, BLOCK)
+#: Those of `PartsClassifier` and of all else that fits, in `make test` and in the long run.
+NAMED, NAMED_LONG, REST, REST_LONG = 60, 1000, 40, 2000
+#: New ones each day, of every kind.
+FRESH = 12
+
+
+#: The day whose numbers they are.
+DAY = os.environ.get("PARTWISE_FUZZ_DAY")
+
+
+def check(first, count=BLOCK):
+    lines = fuzz.failures(first, count)
     assert not lines, "\n" + "\n".join(lines)
 
 
 @pytest.mark.parametrize("first", range(0, QUICK, BLOCK))
 def test_random_fits(first):
     check(first)
+
+
+@pytest.mark.parametrize("first", range(0, NAMED, 20))
+def test_random_fits_of_the_classifier(first):
+    check(fuzz.CLASSIFIER + first, 20)
+
+
+@pytest.mark.parametrize("first", range(0, REST, 20))
+def test_random_fits_of_all_else(first):
+    check(fuzz.OTHERS + first, 20)
+
+
+@pytest.mark.skipif(not DAY, reason="PARTWISE_FUZZ_DAY names no day; .ci/run does")
+@pytest.mark.parametrize("base", [0, fuzz.NEWER, fuzz.CLASSIFIER, fuzz.OTHERS])
+def test_fits_that_nobody_has_seen(base):
+    """Far beyond the numbers of the long run, below those of the next kind."""
+    first = base + 100_000 + (datetime.date.fromisoformat(DAY).toordinal() * FRESH) % 800_000
+    print(f"python tests/fuzz.py {first} {FRESH}")
+    check(first, FRESH)
 
 
 #: What the first runs found: values of float32 below zero, SparseNMF off its constraints, overflow
@@ -46,7 +84,13 @@ def test_what_was_found_stays_cured():
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    "first", [*range(QUICK, ALL, BLOCK), *range(fuzz.NEWER, fuzz.NEWER + 2000, BLOCK)]
+    "first",
+    [
+        *range(QUICK, ALL, BLOCK),
+        *range(fuzz.NEWER, fuzz.NEWER + 2000, BLOCK),
+        *range(fuzz.CLASSIFIER + NAMED, fuzz.CLASSIFIER + NAMED_LONG, BLOCK),
+        *range(fuzz.OTHERS + REST, fuzz.OTHERS + REST_LONG, BLOCK),
+    ],
 )
 def test_very_many_random_fits(first):
     check(first)
@@ -79,3 +123,37 @@ def test_the_checks_see_wrong_fits(monkeypatch, flaw):
     numbers = [i for i in range(60) if fuzz.draw(i).broken is None and fuzz.draw(i).scale == 1]
     found = [i for i in numbers if fuzz.failure(i)]
     assert seen and set(seen) <= set(found)
+
+
+def test_the_checks_of_the_classifier_see_wrong_answers(monkeypatch):
+    """Answers that are spoiled in one way each are found out."""
+    number = next(
+        i
+        for i in range(fuzz.CLASSIFIER, fuzz.CLASSIFIER + 50)
+        if len(set(fuzz.draw(i).y)) > 2 and fuzz_classifier.run(i) == "ok"
+    )
+    case = fuzz.draw(number)
+
+    def half(model):
+        model.label_distributions_ = 0.5 * model.label_distributions_
+
+    def nan(model):
+        model.label_distributions_[0] = float("nan")
+
+    def rename(model):
+        model.transduction_ = model.transduction_[::-1] + 1
+
+    def turn(model):
+        model.label_distributions_ = model.label_distributions_[:, ::-1]
+
+    for spoil, check in (
+        (half, fuzz_classifier.check_answer),
+        (nan, fuzz_classifier.check_answer),
+        (rename, fuzz_classifier.check_answer),
+        (turn, fuzz_classifier.check_warm_start),
+        (turn, fuzz_classifier.check_order),
+    ):
+        model = fuzz_classifier.fit(case)
+        spoil(model)
+        with pytest.raises(AssertionError):
+            check(case, model)

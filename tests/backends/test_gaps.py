@@ -373,7 +373,7 @@ def test_a_guess_of_what_fills_the_gaps_is_counted_as_one(make, monkeypatch):
         data.half("U", V, U0).above(U1)
 
 
-@settings(max_examples=12, deadline=None, derandomize=True)
+@settings(max_examples=12, deadline=None)
 @given(
     loss=st.sampled_from(LOSSES),
     share=st.sampled_from(SHARES),

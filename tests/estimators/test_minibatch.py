@@ -253,3 +253,57 @@ def test_what_has_no_rows_is_refused(tmp_path):
     made.write_h5ad(tmp_path / "x.h5ad")
     with pytest.raises(ValueError, match="stored by columns"):
         MiniBatchNMF(2).fit(anndata.read_h5ad(tmp_path / "x.h5ad", backed="r").X)
+
+
+# -- what restarts and limits promise -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("most", [2, 30])
+def test_fresh_restarts_forget_the_codes_of_the_last_pass(monkeypatch, most):
+    """Where codes begin, and how many sweeps they get: a constant has more of them to go."""
+    X, begins = planted(60, 12, 3), []
+    solve = engine.Online.codes
+
+    def codes(self, model, V, sweeps):
+        begins.append((V is None, sweeps))
+        return solve(self, model, V, sweeps)
+
+    monkeypatch.setattr(engine.Online, "codes", codes)
+    given = {"batch_size": 20, "max_iter": 3, "tol": 0, "max_no_improvement": None}
+    given["fresh_restarts_max_iter"] = most
+    MiniBatchNMF(3, random_state=0, **given).fit(X)
+    # three batches a pass: only the first pass has no codes to begin with
+    assert sum(constant for constant, _ in begins) == 3
+    assert all(sweeps == most for constant, sweeps in begins if constant)
+    begins.clear()
+    MiniBatchNMF(3, random_state=0, fresh_restarts=True, **given).fit(X)
+    assert sum(constant for constant, _ in begins) == 9
+    assert all(sweeps == most for constant, sweeps in begins if constant)
+
+
+def test_few_sweeps_from_a_constant_make_poor_parts():
+    X = planted()
+    given = {"batch_size": 50, "max_iter": 1, "tol": 0, "random_state": 0, "beta_loss": KL}
+    ends = [
+        MiniBatchNMF(4, fresh_restarts=True, fresh_restarts_max_iter=most, **given)
+        .fit(X)
+        .objective_
+        for most in (1, 100)
+    ]
+    assert ends[1] < ends[0]
+
+
+def test_codes_of_new_samples_end_where_they_are_told():
+    """Under KL: one iteration is far from the minimum, a thousand are at it."""
+    X = planted()
+    model = MiniBatchNMF(4, beta_loss=KL, random_state=0, max_iter=3, batch_size=100).fit(X)
+    U = model.components_.T
+
+    def value(most):
+        V = np.asarray(model.set_params(transform_max_iter=most).transform(X))
+        return reference.objective_kl(X, V, U)
+
+    few, some, many = value(1), value(20), value(1000)
+    assert few > some * (1 + 1e-3) and some >= many * (1 - 1e-9)
+    assert value(None) == pytest.approx(value(200))  # the default is 200, or max_iter if more
+    assert model.set_params(max_iter=1000) and value(None) == pytest.approx(many)

@@ -24,7 +24,7 @@ NUMBERS = st.floats(-1e3, 1e3).map(lambda x: round(x, 6))
 V0 = 0.1 + rng.random((N, K))
 
 
-@settings(deadline=None, derandomize=True, max_examples=80)
+@settings(deadline=None, max_examples=80)
 @given(NUMBERS, NUMBERS, st.integers(-8, 8))
 def test_the_least_point_of_a_quartic(a, b, power):
     """Against all real roots of its derivative, at any scale."""

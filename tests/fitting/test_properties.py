@@ -27,11 +27,9 @@ SOLVER_LOSS = [
     ("newton", KL), ("mu", KL), ("mu", 0.5), ("mu", 1.5), ("mu", 3.0),
 ]  # fmt: skip
 
-# Time is never asserted; derandomised, so that a run can be repeated; not shrunk, since the arrays
-# are small and a shrink of fits takes minutes.
+# Time is never asserted; not shrunk, since the arrays are small and a shrink of fits takes minutes.
 common = settings(
     deadline=None,
-    derandomize=True,
     phases=(Phase.explicit, Phase.generate),
     max_examples=45,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],

@@ -177,3 +177,21 @@ def test_new_samples_are_filled_as_those_of_the_model_were(tmp_path, how):
     used = filled if filled is not None else np.median(known)
     assert told.X[4, 0] == used  # what the model knows, whatever was typed; and the note says so
     assert f"their column's {how if how != 'drop' else 'median'}" in str(told.notes)
+
+
+def test_ids_are_text_whatever_they_look_like(tmp_path):
+    """007 is not 7, in a column that is an id by its name and in one that is said to be."""
+    path = tmp_path / "t.csv"
+    path.write_text("id,nr,a,b\n" + "".join(f"00{i},0{i},{i + 1},{9 - i}\n" for i in range(9)))
+    assert read_samples(path).ids[:2] == ["000", "001"]
+    assert read_samples(path, id_column="nr").ids[:2] == ["00", "01"]
+
+
+def test_texts_in_a_table_are_in_a_column(tmp_path):
+    path = tmp_path / "t.csv"
+    words = ["old house", "new house", "old ship"] * 3
+    path.write_text("a,b\n" + "".join(f"red wine,{some}\n" for some in words))
+    with pytest.raises(ValueError, match="--text-column says which column holds the texts"):
+        read_samples(path, kind="texts")
+    found = read_samples(path, kind="texts", text_column="b", max_df=1.0, min_df=1)
+    assert found.kind == "texts" and not any("wine" in word for word in found.feature_names)

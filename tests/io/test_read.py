@@ -484,9 +484,11 @@ IDS = ["a/1.png", "a/2.png", "b/1.png", "b/3.png"]
         ("a/1.png,x\nb/3.png,y\n", ["x", None, None, "y"]),
         ("file,what\n2.png,x\n3,y\n", [None, "x", None, "y"]),
         ("label,who,id\nx,me,2.png\n,me,3.png\n", [None, "x", None, None]),
+        ("id,class\n2.png,x\n", [None, "x", None, None]),
+        ("name,label\n2.png,x\n", [None, "x", None, None]),
         ("id,label\n2.png,x\na/2.png,x\n\n", [None, "x", None, None]),
     ],
-    ids=["heading", "no heading", "short names", "other columns", "twice the same"],
+    ids=["heading", "no heading", "short names", "other columns", "no label", "no id", "twice"],
 )
 def test_labels_by_id(tmp_path, text, expected):
     assert read_labels(table(tmp_path, text), IDS).tolist() == expected

@@ -83,7 +83,7 @@ def test_classes_are_numbers_or_columns_and_those_that_nobody_has_are_left_out()
     np.testing.assert_allclose(rounded.sum(), 1, rtol=1e-15)
 
 
-@settings(deadline=None, derandomize=True, max_examples=20)
+@settings(deadline=None, max_examples=20)
 @given(
     hnp.arrays(
         np.float64, st.tuples(st.integers(1, 9), st.integers(2, 5)), elements=st.floats(0, 1)

@@ -1,5 +1,6 @@
 """Many starts at once, parts that come back, and how many there are."""
 
+import warnings
 from functools import partial
 
 import numpy as np
@@ -13,10 +14,17 @@ from partwise.backends import as_data
 from partwise.backends.numpy import kernels
 from partwise.fitting import solving
 from partwise.fitting.progress import Progress
+from partwise.metrics import hold_out
 from partwise.model.kkt import kkt_residual
 from partwise.model.subproblems import Quadratic
 from partwise.selection import rank
-from partwise.selection.consensus import local_density, over_deviation, unit_rows
+from partwise.selection.consensus import (
+    group_silhouettes,
+    local_density,
+    over_deviation,
+    runs,
+    unit_rows,
+)
 from partwise.selection.rank import _decide, cophenetic_correlation
 from partwise.solvers import many_starts, many_wide
 from partwise.solvers.loop import alternate
@@ -225,6 +233,27 @@ def test_features_are_divided_by_their_deviation(kind, offset):
     np.testing.assert_array_equal(found[:, 4:], X[:, 4:])
 
 
+@pytest.mark.parametrize("neighbors", [1, 2, 7, 50])
+def test_density_is_the_mean_distance_to_the_nearest(neighbors):
+    pooled = unit_rows(np.random.default_rng(0).random((20, 5)))
+    d = np.linalg.norm(pooled[:, None] - pooled, axis=2)
+    naive = [np.sort(np.delete(row, i))[:neighbors].mean() for i, row in enumerate(d)]
+    # distances are roots of 2 - 2 cos: half of the digits
+    np.testing.assert_allclose(local_density(pooled, neighbors), naive, atol=1e-7)
+
+
+@pytest.mark.parametrize("make", [NMF, partial(GNMF, n_neighbors=3), CF])
+def test_every_run_has_a_start_of_its_own(make):
+    """After one iteration no two runs are where another is."""
+    X, _, _ = planted(n=30)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = runs(make(max_iter=1, tol=0), X, 3, 4, np.random.RandomState(0))
+    for i, (H, V) in enumerate(found):
+        assert H.shape == (3, 40) and V.shape == (30, 3)
+        assert all(np.abs(H - other).max() > 1e-3 for other, _ in found[:i])
+
+
 @pytest.mark.parametrize("make", [CNMF, CF, partial(NMF, beta_loss="kullback-leibler")])
 def test_any_estimator_is_the_base(make):
     X, H, V = planted(n=50)
@@ -300,6 +329,33 @@ def test_the_smallest_number_within_one_standard_error_is_the_answer():
     assert found.k == 4
     assert found.good == [4, 6]
     np.testing.assert_allclose(found.excess[1], [above.mean(), above.std(ddof=1) / np.sqrt(3)])
+
+
+def test_stability_is_a_number_however_few_parts_differ():
+    """By hand: silhouettes are 0 where groups are single parts, or where all parts are one."""
+    same = np.tile(np.eye(1, 4), (6, 1))
+    np.testing.assert_array_equal(group_silhouettes(same, np.zeros(6, int), 2), [0, 0])
+    np.testing.assert_array_equal(group_silhouettes(np.eye(2, 4), np.array([0, 1]), 2), [0, 0])
+    three = np.repeat(np.eye(2, 4), 3, axis=0)
+    np.testing.assert_allclose(group_silhouettes(three, np.repeat([0, 2], 3), 3), [1, 0, 1])
+    assert np.isnan(group_silhouettes(same, np.zeros(6, int), 1)).all()
+
+
+@pytest.mark.parametrize("kind", [np.asarray, sp.csr_array])
+@pytest.mark.parametrize("shape", [(2, 2), (3, 3), (2, 9)])
+def test_a_number_of_parts_for_very_few_samples(kind, shape):
+    """Of nine entries a tenth is none: one is hidden all the same, and every sign is a number."""
+    X = np.random.default_rng(0).random(shape) + 0.1
+    X[-1] = 2 * X[0]  # one part
+    found = choose_k(kind(X), [1, 2, 3], n_splits=3, n_runs=2, random_state=0)
+    assert np.isfinite(found.errors).all() and found.k in (1, 2, 3)
+    assert np.isfinite(found.stability[1:]).all() and np.isfinite(found.cophenetic[1:]).all()
+    assert "nan" not in found.table() and found.table().splitlines()[1].split()[4] == "-"
+    for number in range(20):
+        held = hold_out(kind(X), 0.01, random_state=number)
+        assert 1 <= len(held.values) <= X.size - max(shape)
+    with pytest.raises(ValueError, match="one sample or one feature"):
+        choose_k(kind(X[:1]), [1], n_splits=2, n_runs=0, random_state=0)
 
 
 def test_cophenetic_correlation_is_one_where_runs_agree_and_less_elsewhere():

@@ -145,6 +145,8 @@ def test_pairs_tell_which_number_is_right():
     assert found.errors[0].mean() == pytest.approx(naive)
     with pytest.raises(ValueError, match=r"labels \(y\) or pairs"):
         select(X, GNMF(), {"n_components": [2, 3]}, y=y, **links)
+    plain = select(X, NMF(random_state=0), {"n_components": [1, 3]}, **links, random_state=0)
+    assert plain.best == {"n_components": 3}  # NMF has no clusters: as many as parts are made
 
 
 def test_without_labels_hidden_entries_tell():

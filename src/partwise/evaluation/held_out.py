@@ -51,7 +51,10 @@ class HeldOut:
         V = np.asarray(to_numpy(model.embedding_), dtype=np.float64)
         H = np.asarray(to_numpy(model.inverse_transform(np.eye(V.shape[1]))), dtype=np.float64)
         if not len(self.values):
-            raise ValueError("nothing is hidden; give a larger share.")
+            raise ValueError(
+                "nothing is hidden: with one sample or one feature every entry is needed, and "
+                "elsewhere a share this small hides none; give a larger share."
+            )
         B, total = np.ascontiguousarray(H.T), 0.0
         divergence = getattr(model, "beta_loss", "frobenius") in ("kullback-leibler", 1)
         low = max(1e-6 * float(self.values.mean(dtype=np.float64)), 1e-300)
@@ -109,6 +112,8 @@ def hold_out(X: Any, share: float = 0.1, *, random_state: Any = None) -> HeldOut
         hidden = rng.uniform(size=X.shape) < share
         hidden[np.arange(X.shape[0]), rng.randint(X.shape[1], size=X.shape[0])] = False
         hidden[rng.randint(X.shape[0], size=X.shape[1]), np.arange(X.shape[1])] = False
+        if min(X.shape) > 1 and not hidden.any():  # of so few entries one at least
+            hidden[rng.randint(X.shape[0]), rng.randint(X.shape[1])] = True
         rows, columns = np.nonzero(hidden)
         return HeldOut(np.where(hidden, np.nan, X), rows, columns, X[rows, columns])
     return _from_sparse(sp.csr_array(X), share, rng)
@@ -121,6 +126,8 @@ def _from_sparse(X: sp.csr_array, share: float, rng: np.random.RandomState) -> H
     stored = X.tocoo()
     where = stored.coords[0].astype(np.int64) * p + stored.coords[1]
     pick = rng.uniform(size=X.nnz) < share
+    if X.nnz and min(n, p) > 1 and not pick.any():
+        pick[rng.randint(X.nnz)] = True
     wanted = min(int(pick.sum()), (n * p - X.nnz) // 2)
     if n * p <= PIECE:
         drawn = np.arange(n * p)
@@ -135,6 +142,8 @@ def _from_sparse(X: sp.csr_array, share: float, rng: np.random.RandomState) -> H
     full = (np.bincount(rows, minlength=n)[rows] < p) & (
         np.bincount(columns, minlength=p)[columns] < n
     )
+    if min(n, p) > 1 and not full.any():
+        full[:1] = True
     rows, columns, values = rows[full], columns[full], values[full]
     rest = np.isin(where, rows * p + columns, invert=True)
     data = np.concatenate([stored.data[rest], np.full(len(rows), np.nan, X.dtype)])

@@ -266,11 +266,17 @@ def distances_of_unit(pooled: Array) -> Array:
 
 
 def group_silhouettes(pooled: Array, groups: Array, k: int) -> Array:
-    """Mean silhouette of each group; NaN for a single group."""
-    if not 1 < k < len(pooled):
-        return np.full(k, np.nan)
+    """Mean silhouette of each group; NaN for k = 1, where there is nothing to be told from.
+
+    Zero, as for a group of one, where fewer groups than two have parts, or every part is alone.
+    """
+    if k == 1:
+        return np.full(1, np.nan)
+    found = np.unique(groups).size
+    if not 1 < found < len(pooled):
+        return np.zeros(k)
     scores = silhouette_samples(pooled, groups)
-    return np.array([scores[groups == j].mean() for j in range(k)])
+    return np.array([scores[groups == j].mean() if (groups == j).any() else 0.0 for j in range(k)])
 
 
 def _codes(X: Any, H: Array, loss: Any) -> Array:

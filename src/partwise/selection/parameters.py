@@ -248,7 +248,8 @@ def _by_links(
                 warnings.simplefilter("ignore", ConvergenceWarning)
                 fitted = clone(model).fit(X)
             V = unit_rows(fitted.embedding_)
-            clusters = linked_clusters(V, fitted.n_clusters_, nothing, random_state=0)
+            k = getattr(fitted, "n_clusters_", fitted.n_components_)
+            clusters = linked_clusters(V, k, nothing, random_state=0)
             same = [clusters[some[:, 0]] == clusters[some[:, 1]] for some in pairs]
             broken[key] = np.concatenate([~same[0], same[1]])
         hit = broken[key] & (fold == number)

@@ -68,9 +68,10 @@ class Choice:
         for row, k in enumerate(self.numbers):
             mark = "<-" if k == self.k else "good" if k in self.good else ""
             above, error = self.excess[row]
+            stable, alike = _sign(self.stability[row]), _sign(self.cophenetic[row])
             lines.append(
                 f"{k:4d} {self.errors[row].mean():11.5g} {above:11.2g} {error:8.1g} "
-                f"{self.stability[row]:10.3f} {self.cophenetic[row]:11.3f}  {mark}".rstrip()
+                f"{stable:>10} {alike:>11}  {mark}".rstrip()
             )
         return "\n".join(lines)
 
@@ -185,6 +186,11 @@ def choose_k(
     return _decide(tried, errors, signs)
 
 
+def _sign(value: float) -> str:
+    """A dash for one part, which has no other to be told from, and where there were no runs."""
+    return "-" if np.isnan(value) else f"{value:.3f}"
+
+
 def _worse(errors: Array, patience: int) -> bool:
     """Whether the last ``patience`` rows are all clearly worse than the best, before them."""
     if len(errors) <= patience:
@@ -215,7 +221,7 @@ def _signs(
         found = runs(model, X, k, n_runs, rng)
     pooled = unit_rows(np.concatenate([H for H, _ in found]))
     groups = KMeans(k, n_init=3, random_state=rng).fit_predict(pooled)
-    stable = float(np.nanmean(group_silhouettes(pooled, groups, k)))
+    stable = float(np.mean(group_silhouettes(pooled, groups, k)))
     some = rng.permutation(X.shape[0])[:COMPARED]
     return stable, cophenetic_correlation(
         [V[some].argmax(axis=1) for _, V in found if V is not None]

@@ -1,0 +1,257 @@
+"""Random fits of `PartsClassifier`; `tests/fuzz.py` runs them by their numbers.
+
+What is checked: nothing warns; whatever a person reads is finite and adds up; labelled samples keep
+their label; the order of samples and the names of classes change nothing; a fit that began with
+other labels (`warm_start`) is one that did not; the same seed and a saved model give the same.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import warnings
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+
+import partwise
+from partwise import PartsClassifier
+
+#: What a fit may warn of, and refuse.
+EXPECTED_WARNINGS = ("class", "label", "n_neighbors")
+REFUSED = ("at least one label", "y holds -1 and 1 alone", "too large for", "too small for")
+#: Scores are products in single precision, of some tens, times an inverse temperature of up to 20:
+#: what the order of a sum changes in them, and so in a probability.
+ROUNDING = 1000 * float(np.finfo(np.float32).eps)
+
+
+@dataclass
+class Case:
+    number: int
+    params: dict[str, Any]
+    X: Any
+    y: np.ndarray
+    truth: np.ndarray
+    words: list[str] = field(default_factory=list)
+    weight: np.ndarray | None = None
+    #: Whether no two distances are alike: then neighbours do not depend on the order of samples.
+    generic: bool = True
+
+    def __str__(self) -> str:
+        n, p = self.X.shape
+        settings = ", ".join(f"{key}={value!r}" for key, value in self.params.items())
+        classes, labels = len(set(self.y[self.y >= 0])), int((self.y >= 0).sum())
+        told = f"{labels} labels of {classes} classes"
+        return f"PartsClassifier({settings}) on {n}x{p} {' '.join(self.words)} with {told}"
+
+
+# -- drawing --------------------------------------------------------------------------------------
+
+
+def draw(number: int) -> Case:
+    """The case of a number."""
+    rng = np.random.default_rng([20261, number])
+    n, p = int(rng.integers(3, 51)), int(rng.choice([1, 2, 5, 12, 60, 120]))
+    c = int(min(n, rng.choice([1, 2, 2, 3, 5, 10, n])))
+    if rng.random() < 0.02:
+        n, c, p = 400, 200, 20
+    truth = np.concatenate([np.arange(c), rng.integers(c, size=n - c)])
+    if rng.random() < 0.2:  # nearly all of one class
+        truth[c:] = np.where(rng.random(n - c) < 0.95, 0, truth[c:])
+    case = Case(number, draw_params(rng), None, truth, truth)
+    case.X = draw_samples(case, rng, n, p)
+    case.y = draw_labels(case, rng, c)
+    if rng.random() < 0.25:
+        case.weight = rng.random(n) + 0.1
+        if rng.random() < 0.4:
+            case.weight[rng.random(n) < 0.3] = 0.0
+            case.weight[np.flatnonzero(case.y >= 0)[:1]] = 1.0
+        case.weight *= float(rng.choice([1, 1e-9, 1e9]))
+        case.words.append("weights")
+    return case
+
+
+def draw_params(rng: np.random.Generator) -> dict[str, Any]:
+    return {
+        "n_parts": ["auto", "auto", 1, 3, 20][int(rng.integers(5))],
+        "graph_reg": float(rng.choice([0.0, 1.0, 1.0, 100.0])),
+        "n_neighbors": int(rng.choice([1, 3, 5, 5, 60])),
+        "n_folds": int(rng.choice([2, 5, 5, 10])),
+        "max_iter": int(rng.choice([5, 30])),
+        "random_state": int(rng.integers(100)),
+    }
+
+
+def draw_samples(case: Case, rng: np.random.Generator, n: int, p: int) -> Any:
+    """Classes around centres, and what people's data has besides."""
+    kind = str(rng.choice(["spread", "parts", "counts", "signed", "0/1", "noise"]))
+    centres = rng.gamma(0.5, size=(int(case.truth.max()) + 1, p))
+    X = centres[case.truth] * (1 + 0.2 * rng.standard_normal((n, p))) ** 2
+    if kind == "parts":
+        X = X * rng.gamma(2.0, size=(n, 1))
+    elif kind == "counts":
+        X = rng.poisson(2 * X).astype(float)
+    elif kind == "signed":
+        X = X - centres.mean(axis=0) + 0.1 * rng.standard_normal((n, p))
+    elif kind == "0/1":
+        X = (X > np.median(X)).astype(float)
+    elif kind == "noise":
+        X = rng.random((n, p))
+    case.words.append(kind)
+    case.generic = kind not in ("counts", "0/1") and p > 1
+    if rng.random() < 0.2:
+        X[rng.integers(n, size=n // 2)] = X[rng.integers(n)]
+        case.words.append("duplicates")
+        case.generic = False
+    if rng.random() < 0.2:  # alone in the graph, or nearly
+        X[rng.integers(n)] *= 1e6
+        case.words.append("isolated")
+    if rng.random() < 0.2:
+        X[rng.integers(n, size=1 + n // 10)] = 0.0
+        case.words.append("zero rows")
+        case.generic = False
+    if rng.random() < 0.2:
+        X[:, rng.integers(p)] = 7.0
+        case.words.append("constant column")
+    if rng.random() < 0.25:
+        scale = float(10.0 ** rng.integers(-12, 13))
+        X, _ = X * scale, case.words.append(f"x {scale:g}")
+    if rng.random() < 0.25:
+        X = X.astype(np.float32)
+        case.words.append("float32")
+    if rng.random() < 0.3:
+        X = sp.csr_array(X)
+        case.words.append("csr")
+    return X
+
+
+def draw_labels(case: Case, rng: np.random.Generator, c: int) -> np.ndarray:
+    n, truth = len(case.truth), case.truth
+    how = str(rng.choice(["one a class", "some", "all", "at random"]))
+    case.words.append(how)
+    if how == "all":
+        return truth.copy()
+    known = rng.random(n) < 0.3
+    if how != "at random":
+        known[:c] = True  # one of each class
+    if how == "one a class":
+        known[c:] = False
+    known[rng.integers(n)] = True
+    return np.where(known, truth, -1)
+
+
+# -- checking -------------------------------------------------------------------------------------
+
+
+def fit(case: Case, **params: Any) -> PartsClassifier:
+    return PartsClassifier(**case.params, **params).fit(case.X, case.y, case.weight)
+
+
+def run(number: int) -> str:
+    """One case: "ok" or "refused"; AssertionError, or whatever a fit brought out, otherwise."""
+    case = draw(number)
+    with tempfile.TemporaryDirectory() as name, warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        for words in EXPECTED_WARNINGS:
+            warnings.filterwarnings("ignore", f".*{words}", UserWarning)
+        # numpy's products of small float32 matrices raise this flag at random, see `fuzz.run`
+        warnings.filterwarnings("ignore", "invalid value encountered in matmul", RuntimeWarning)
+        try:
+            model = fit(case)
+        except ValueError as error:
+            assert any(words in str(error) for words in REFUSED), f"was refused: {error}"
+            return "refused"
+        check_answer(case, model)
+        check_new_samples(case, model)
+        check_same(case, model, Path(name))
+        check_warm_start(case, model)
+        check_order(case, model)
+    return "ok"
+
+
+def check_answer(case: Case, model: PartsClassifier) -> None:
+    n, known = case.X.shape[0], case.y >= 0
+    if case.weight is not None:
+        known = known & (case.weight > 0)
+    p = model.label_distributions_
+    check_probabilities(p, (n, model.classes_.size))
+    assert set(model.classes_) == set(case.y[known]), "other classes than those of the labels"
+    assert (model.transduction_[known] == case.y[known]).all(), "a label was changed"
+    rest = ~known
+    best = model.classes_[p.argmax(axis=1)]
+    assert (model.transduction_[rest] == best[rest]).all(), "a name is not the most probable one"
+    assert np.isfinite(model.embedding_).all() and model.embedding_.min() >= 0
+    assert np.isfinite(model.components_).all() and np.isfinite(model.objective_)
+    shares = np.array([row.weight for row in model.candidates_])
+    assert (shares >= 0).all() and abs(shares.sum() - 1) < 1e-6, f"weights {shares}"
+    right, low, high = model.expected_accuracy_
+    assert 0 <= low <= high <= 1, (low, high)
+    assert np.isnan(right) or 0 <= right <= 1, right
+    assert all(np.isfinite(doubt.probability) for doubt in model.doubtful_labels_)
+
+
+def check_probabilities(p: np.ndarray, shape: tuple[int, int]) -> None:
+    assert p.shape == shape, p.shape
+    assert np.isfinite(p).all(), "probabilities are not finite"
+    assert p.min() >= 0 and abs(p.sum(axis=1) - 1).max() < 1e-6, "they do not add up to one"
+
+
+def check_new_samples(case: Case, model: PartsClassifier) -> None:
+    """Of every kind: those of the fit, others, zeros, none like any."""
+    X = case.X.toarray() if sp.issparse(case.X) else case.X
+    size = np.abs(X).max() or 1
+    far = np.zeros_like(X[:1])
+    far[0, -1] = 100 * size
+    new = np.vstack([X[:3], 0.5 * (X[:2] + X[1:3]), np.zeros_like(X[:1]), far])
+    for form in (new, sp.csr_array(new)) if sp.issparse(case.X) else (new,):
+        check_probabilities(model.predict_proba(form), (7, model.classes_.size))
+        codes = model.transform(form)
+        assert np.isfinite(codes).all() and codes.min() >= 0, "codes of new samples"
+    assert model.predict(new).shape == (7,)
+    if "isolated" in case.words:  # the others differ by less than single precision can tell
+        return
+    # copies of a row have different neighbours, and only one of them can be found again
+    _, first, copies = np.unique(X, axis=0, return_index=True, return_counts=True)
+    alone = first[copies == 1]
+    again = model.predict_proba(case.X)[alone]
+    off = abs(again - model.label_distributions_[alone]).max(initial=0.0)
+    assert off <= ROUNDING, f"training samples come back otherwise, by {off:.2g}"
+
+
+def check_same(case: Case, model: PartsClassifier, folder: Path) -> None:
+    again = clone(model).fit(case.X, case.y, case.weight)
+    assert np.array_equal(again.label_distributions_, model.label_distributions_), "another fit"
+    loaded = partwise.load(model.save(folder / "m.partwise"))
+    assert np.array_equal(loaded.predict_proba(case.X), model.predict_proba(case.X)), "a saved one"
+    assert loaded.classes_.tolist() == model.classes_.tolist()
+
+
+def check_warm_start(case: Case, model: PartsClassifier) -> None:
+    """Half of the labels first, then all."""
+    half = np.where(np.arange(case.y.size) % 2 == 0, case.y, -1)
+    usable = half >= 0 if case.weight is None else (half >= 0) & (case.weight > 0)
+    if not usable.any():
+        return
+    warm = PartsClassifier(**case.params, warm_start=True).fit(case.X, half, case.weight)
+    warm.fit(case.X, case.y, case.weight)
+    off = abs(warm.label_distributions_ - model.label_distributions_).max()
+    assert off <= ROUNDING, f"a warm start differs from a cold one by {off:.2g}"
+
+
+def check_order(case: Case, model: PartsClassifier) -> None:
+    """Samples in another order, classes by other names, and both."""
+    rng = np.random.default_rng(case.number)
+    order = rng.permutation(case.X.shape[0]) if case.generic else np.arange(case.X.shape[0])
+    names = rng.permutation(int(case.y.max()) + 1)
+    y = np.where(case.y >= 0, names[case.y], -1)
+    weight = None if case.weight is None else case.weight[order]
+    again = PartsClassifier(**case.params).fit(case.X[order], y[order], weight)
+    columns = np.searchsorted(again.classes_, names[model.classes_])
+    off = abs(again.label_distributions_[:, columns] - model.label_distributions_[order]).max()
+    what = "order of samples and classes" if case.generic else "order of classes"
+    assert off <= ROUNDING, f"the {what} changes a probability by {off:.2g}"

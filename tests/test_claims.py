@@ -1,0 +1,172 @@
+"""Numbers in README and the guide are those of the result pages, and pages those of their JSON."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
+if not RESULTS.exists():
+    pytest.skip("there are no result pages beside the tests", allow_module_level=True)
+
+sys.path.insert(0, str(ROOT))
+from benchmarks import answers_table, pages  # noqa: E402
+
+
+def read(name):
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def rows(text, first):
+    """Cells of the table lines that begin with this cell, without stars, signs and units."""
+    found = []
+    for line in text.splitlines():
+        cells = [cell.strip().strip("*") for cell in line.strip().strip("|").split("|")]
+        if line.lstrip().startswith("|") and cells[0] == first:
+            found.append(cells)
+    assert found, f"no row {first!r}"
+    return found
+
+
+def number(text):
+    return float(re.search(r"[-+]?\d[\d,]*\.?\d*", text).group().replace(",", ""))
+
+
+def is_rounded(said, seen):
+    """Whether ``said`` is ``seen`` to the digits that it has."""
+    digits = len(re.search(r"\d+(?:\.(\d+))?", said).group(1) or "")
+    return abs(number(said) - seen) <= 0.5 * 10**-digits + 1e-9
+
+
+@pytest.mark.parametrize("page", sorted(RESULTS.glob("*.md")), ids=lambda page: page.stem)
+def test_every_page_has_its_numbers_as_json(page):
+    found = json.loads(page.with_suffix(".json").read_text())
+    if found.get("made_by") == pages.MADE:
+        again = "python -m benchmarks.pages writes it again"
+        assert found == pages.content(page.read_text()), again
+
+
+def test_a_page_is_taken_apart():
+    text = (
+        "# T\n\nRun `python -m benchmarks.x 7`: 1.5 of 2,000.\n\n| a | b |\n|---|---|\n| 1 | 2 |\n"
+    )
+    found = pages.content(text + "\n```\n3 and 4\n```\n")
+    assert found["title"] == "T" and found["commands"] == ["python -m benchmarks.x 7"]
+    assert found["tables"] == [{"head": ["a", "b"], "rows": [["1", "2"]]}]
+    assert found["listings"] == [["3 and 4"]]
+    assert [s["numbers"] for s in found["sentences"]] == [[1.5, 2000.0]]
+
+
+# -- names from a few labels -------------------------------------------------------------------
+
+
+SETS = {"BBC news": "bbc", "20 news groups": "news20", "worm neurons": "worm"}
+SETS["COIL20 pictures"] = "coil20"
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_right_names_in_readme_are_those_of_the_answers_page(name):
+    page = read("benchmarks/results/answers.md")
+    head = next(line for line in page.splitlines() if line.startswith("| set | labels a class |"))
+    columns = [cell.strip() for cell in head.strip("|").split("|")]
+    found = next(row for row in rows(page, SETS[name]) if row[1] == "2")
+    ours, logistic, best = rows(read("README.md"), name)[0][1:4]
+    assert is_rounded(ours, number(found[columns.index("ours")]))
+    assert is_rounded(best, number(found[columns.index("best baseline")]))
+    assert is_rounded(logistic, number(found[columns.index("logistic")]))
+
+
+def test_the_answers_page_is_that_of_its_runs():
+    store = json.loads((RESULTS / "answers.json").read_text())
+    page = read("benchmarks/results/answers.md")
+    assert answers_table.accuracy(store).strip() in page
+    assert answers_table.new_samples(store).strip() in page
+
+
+def test_the_mean_gain_in_readme_is_that_of_the_answers_page():
+    page = " ".join(read("benchmarks/results/answers.md").split())
+    told = re.search(r"hindsight: \*\*\+?(-?[\d.]+)\*\* points over (\d+) cells; the least is "
+                     r"(-?[\d.]+)", page)  # fmt: skip
+    sentence = (
+        r"Over all (\d+) rows the mean gain over that best is ([\d.]+) points; the least is "
+        r"(?:a loss of )?([\d.]+)"
+    )
+    said = re.search(sentence, " ".join(read("README.md").split()))
+    assert said and told
+    assert int(said[1]) == int(told[2])
+    assert is_rounded(said[2], float(told[1])) and is_rounded(said[3], abs(float(told[3])))
+
+
+# -- speed -------------------------------------------------------------------------------------
+
+#: Rows of README's table of speed, and those of bench.md that each of their numbers is from.
+SPEED = {
+    "ORL, k=40": ["orl_32x32 k=40"],
+    "COIL20, k=20": ["coil20 k=20"],
+    "COIL20 float32, k=20": ["coil20 float32 k=20"],
+    "PIE, k=68, 100, 200": ["pie_pose27 k=68", "pie_pose27 k=100", "pie_pose27 k=200"],
+    "TDT2 tf-idf, k=30": ["tdt2_top30 tf-idf k=30"],
+    "dense 20,000 x 2,000 float32, k=20": ["dense 20,000 x 2,000 float32 k=20"],
+    "TDT2 counts, KL, k=10": ["tdt2_top30 counts KL k=10"],
+    "worm neurons, KL, k=10": ["worm_neuron_sc counts KL k=10"],
+    "COIL20, KL, k=20": ["coil20 KL k=20"],
+    "PIE, KL, k=68": ["pie_pose27 KL k=68"],
+}
+
+
+@pytest.mark.parametrize("name", SPEED)
+def test_speed_in_readme_is_that_of_the_bench_page(name):
+    page = read("benchmarks/results/bench.md")
+    goal, seen = rows(read("README.md"), name)[0][1:3]
+    for said, row in zip(seen.split(", "), SPEED[name], strict=True):
+        found = rows(page, row)[0]
+        assert number(found[1]) == number(goal), row
+        assert is_rounded(said, number(found[2])), (said, found)
+
+
+# -- the guide ---------------------------------------------------------------------------------
+
+
+def test_how_often_choose_k_is_right():
+    page, guide = read("benchmarks/results/choose_k.md"), read("docs/guide/how_many.rst")
+    names = {
+        "`choose_k`": "ours",
+        "highest cophenetic correlation": "cophenetic, highest",
+        "elbow of the error": "elbow",
+        "bi-cross-validation, one s.e.": "bi-cross-validation, one s.e.",
+    }
+    for said, measured in names.items():
+        line = next(line for line in guide.splitlines() if line.strip().startswith(said))
+        pairs = re.findall(r"(\d+), (\d+)", line.split(said)[1])
+        cells = rows(page, measured)[0]
+        assert [f"{a} / {b}" for a, b in pairs] == [cells[1], cells[4], cells[5]], said
+
+
+def test_pairs_and_doubts_of_the_guide():
+    page, guide = read("benchmarks/results/links.md"), read("docs/guide/links.rst")
+    for name in ("orl", "coil20"):
+        part = page[page.index(f"{name}: without pairs") :]
+        lines = {int(n): rest for n, rest in re.findall(r"^ +(\d+) pairs \((.*)$", part, re.M)[:4]}
+        told = [line.split() for line in guide.splitlines() if line.startswith(name.upper())]
+        assert f"none: {number(re.search(r'k-means [0-9.]+', part).group()[8:])}" in guide
+        in_fit = re.findall(r"([\d.]+) ± ([\d.]+)", " ".join(told[1]))
+        chosen = re.findall(r"([\d.]+) ± ([\d.]+)", " ".join(told[2]))
+        peers = re.findall(r"([\d.]+), ([\d.]+)", " ".join(told[3]))
+        for place, (_, rest) in enumerate(sorted(lines.items())):
+            means = re.findall(r"([\d.]+) \+- ([\d.]+)", rest)
+            assert means[:2] == [in_fit[place], chosen[place]], (name, place)
+            assert (means[2][0], means[3][0]) == peers[place], (name, place)
+    measured = {row[0]: row[1:] for row in map(_cells, page.splitlines()) if row[0].isdigit()}
+    said = re.findall(r"^(?:all )?(\d+)(?: a class)? +([\d.]+) +([\d.]+)$", guide, re.M)
+    assert len(said) == 4
+    for count, precision, recall in said:
+        assert measured[count][0].startswith(precision) and measured[count][1].startswith(recall)
+
+
+def _cells(line):
+    return [cell.strip() for cell in line.strip().strip("|").split("|")]
