@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # an editor knows every class; at run time each is imported w
     from partwise.estimators.nmfdc import NMFDC, NSNMF
     from partwise.estimators.ntf import NTF
     from partwise.estimators.parts_classifier import PartsClassifier
-    from partwise.estimators.registry import load
+    from partwise.estimators.registry import load, register
     from partwise.estimators.selection import Selection, select
     from partwise.estimators.semi_nmf import SemiNMF
     from partwise.estimators.signatures import match_parts, refit
@@ -39,6 +39,7 @@ _NAMES = {
     "consensus": "partwise.estimators.consensus",
     "non_negative_factorization": "partwise.estimators.nmf",
     "load": "partwise.estimators.registry",
+    "register": "partwise.estimators.registry",
     "match_parts": "partwise.estimators.signatures",
     "refit": "partwise.estimators.signatures",
     "Selection": "partwise.estimators.selection",
@@ -78,6 +79,7 @@ __all__ = [
     "non_negative_factorization",
     "plot",
     "refit",
+    "register",
     "report",
     "select",
     "terms",
