@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # an editor knows every class; at run time each is imported w
     from partwise.estimators.constrained import ConstrainedNMF
     from partwise.estimators.gnmf import GNMF, SemiGNMF
     from partwise.estimators.lpcnmf import LpCNMF
-    from partwise.estimators.methods import load
+    from partwise.estimators.methods import load, register
     from partwise.estimators.minibatch import MiniBatchNMF
     from partwise.estimators.nmf import NMF, non_negative_factorization
     from partwise.estimators.nmfdc import NMFDC, NSNMF
@@ -39,6 +39,7 @@ _NAMES = {
     "consensus": "partwise.selection.consensus",
     "non_negative_factorization": "partwise.estimators.nmf",
     "load": "partwise.estimators.methods",
+    "register": "partwise.estimators.methods",
     "match_parts": "partwise.selection.signatures",
     "refit": "partwise.selection.signatures",
     "Selection": "partwise.selection.parameters",
@@ -78,6 +79,7 @@ __all__ = [
     "non_negative_factorization",
     "plot",
     "refit",
+    "register",
     "report",
     "select",
     "terms",

@@ -24,7 +24,7 @@ from partwise.model.maps import SharedRows
 from partwise.model.terms import Guest, Linear, Ridge
 from partwise.solvers.loop import Settings, alternate
 from partwise.solvers.steps import STEPS, check_step, make_step
-from partwise.terms import Term
+from partwise.terms import Term, check_term
 
 rng = np.random.default_rng(0)
 N, P, K = 14, 9, 3
@@ -220,6 +220,124 @@ def test_a_term_needs_a_gradient():
         class Half(Term):
             def value(self, Z):
                 return 0.0
+
+
+# -- a term of one's own, looked at before a fit ---------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [*TERMS, "divergence", "rough", "vague"])
+def test_terms_that_are_right_pass(name):
+    more = {
+        "divergence": GraphDivergence(Neighbors(sp.csr_array(W)), W.sum(axis=1), 0.8),
+        "rough": Rough(),
+        "vague": Vague(),
+    }
+    for seed in range(5):
+        check_term({**TERMS, **more}[name], (N, K), random_state=seed)
+
+
+class Forgets(Chain):
+    couples = False
+
+
+class WrongDegree(Chain):
+    degree = 1
+
+
+class WrongSlope(Chain):
+    def gradient(self, Z):
+        slope = super().gradient(Z)
+        slope[0] = 0  # as if the chain began at the second row
+        return slope
+
+
+class WrongSign(Soft):
+    def gradient(self, Z):
+        return -super().gradient(Z)
+
+
+class TooSmall(Chain):
+    """μ is no bound of a Hessian whose largest eigenvalue is nearly 4 μ; random steps miss it."""
+
+    def lipschitz(self):
+        return 3.0 * self.weight
+
+
+class WrongBound(Ridge):
+    def bound(self, Z):
+        return super().bound(Z)._replace(ridge=0.9 * self.weight)
+
+
+class NotQuadratic(Soft):
+    quadratic = True
+
+
+class NotExact(Soft):
+    exact = True
+
+
+class WrongSplit(Soft):
+    def split(self, Z):
+        return np.zeros((1, 1)), 2 * self.gradient(Z)
+
+
+class NegativeSplit(Soft):
+    def split(self, Z):
+        return -self.gradient(Z), np.zeros((1, 1))
+
+
+class Writes(Soft):
+    def value(self, Z):
+        Z += 1
+        return super().value(Z)
+
+
+class WrongShape(Soft):
+    def gradient(self, Z):
+        return super().gradient(Z).T
+
+
+class Endless(Soft):
+    def gradient(self, Z):
+        return np.where(Z > 0, super().gradient(Z), np.inf)
+
+
+class ManyValues(Soft):
+    def value(self, Z):
+        return np.sqrt(1 + Z**2)
+
+
+@pytest.mark.parametrize(
+    "term, words",
+    [
+        (Forgets(), "couples is False, but the gradient of a row depends on other rows"),
+        (WrongDegree(), "degree is 1, but the value of 2 Z"),
+        (WrongSlope(), "gradient is not that of value"),
+        (WrongSign(), "gradient is not that of value"),
+        (TooSmall(), "below the value|lipschitz is 2.4, and the value curves more"),
+        (WrongBound(np.ones((1, 1))), "bound has another slope"),
+        (NotQuadratic(), "quadratic is True"),
+        (NotExact(), "exact is True, but the bound changes"),
+        (WrongSplit(), "split is not the gradient"),
+        (NegativeSplit(), "split has a negative half"),
+        (Writes(), "it writes to Z"),
+        (WrongShape(), "gradient has shape"),
+        (Endless(), "gradient is not finite where Z is zero"),
+        (ManyValues(), "not one finite number"),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Term) else "",
+)
+def test_each_mistake_has_its_sentence(term, words):
+    for seed in range(5):
+        with pytest.raises(ValueError, match=f"^{type(term).__name__}: .*({words})"):
+            check_term(term, (N, K), random_state=seed)
+
+
+def test_what_is_no_term_and_what_does_not_fit_is_said():
+    with pytest.raises(TypeError, match="got int"):
+        check_term(3, (N, K))
+    with pytest.raises(ValueError, match="weight of Ridge has shape"):
+        check_term(Ridge(3 * BY_ROW), (N + 1, K))
 
 
 # -- in the estimator ------------------------------------------------------------------------------

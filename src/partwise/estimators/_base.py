@@ -47,7 +47,10 @@ class Factorizer(
         "cannot_link_reg": [Interval(Real, 0, None, closed="left")],
     }
 
-    device: str | None = None  # the estimators that take it set it in their constructor
+    # for estimators that have no such parameter; those that do set it in their constructor
+    verbose: int = 0
+    max_iter: int = Description.max_iter
+    device: str | None = None
     missing_values: float | None = None
 
     def _describe(self) -> Description:

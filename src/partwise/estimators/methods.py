@@ -10,13 +10,55 @@ from typing import Any
 from partwise.estimators import ESTIMATORS
 from partwise.persistence import model_files
 
-__all__ = ["estimator_class", "load", "read", "save"]
+__all__ = ["estimator_class", "load", "read", "register", "save"]
+
+#: Classes of others, by name.
+_REGISTERED: dict[str, type] = {}
+
+
+def register(cls: type) -> type:
+    """Let model files name an estimator of your own; also as a decorator.
+
+    A file holds no code, only the name of a class, and `load` looks for it among the estimators of
+    this package and those that were registered in the same process. So whoever loads the model
+    imports your module first.
+
+    Parameters
+    ----------
+    cls : type
+        A subclass of an estimator or of a base of estimators, whose constructor can be called
+        without arguments. Its fitted attributes are those of this package's estimators.
+
+    Returns
+    -------
+    type
+        The class itself.
+
+    Examples
+    --------
+    >>> import partwise
+    >>> @partwise.register
+    ... class SmoothNMF(partwise.NSNMF):
+    ...     pass
+    >>> SmoothNMF().save  # doctest: +ELLIPSIS
+    <bound method ...>
+    """
+    from partwise.estimators._base import Factorizer
+
+    if not (isinstance(cls, type) and issubclass(cls, Factorizer)):
+        raise TypeError(f"register takes a subclass of an estimator of partwise, got {cls!r}.")
+    if cls.__name__ in ESTIMATORS:
+        raise ValueError(
+            f"an estimator of partwise is called {cls.__name__}; give your class another name."
+        )
+    _REGISTERED[cls.__name__] = cls
+    return cls
 
 
 def estimator_class(name: Any) -> Any:
-    """The estimator with a name; None for all else."""
+    """The estimator with a name, ours or registered; None for all else."""
     if not isinstance(name, str) or name not in ESTIMATORS:
-        return None
+        return _REGISTERED.get(name) if isinstance(name, str) else None
     return getattr(importlib.import_module(ESTIMATORS[name]), name)
 
 

@@ -375,3 +375,203 @@ class UnitLength(Term):
         if self.norm == 1:
             return np.inf
         return sum(arrays.largest(p.first) + arrays.largest(p.second) for p in self.prices)
+
+
+# -- a term of one's own, looked at before a fit ---------------------------------------------------
+
+
+def check_term(term: Term, shape: tuple[int, int], *, random_state: int = 0) -> None:
+    """Compare what a term says of itself with its value; raise with all that does not agree.
+
+    A fit trusts its terms: a wrong gradient or too small a bound ends as "no further progress", and
+    a term that joins rows without saying so codes new samples wrongly. Here the gradient is held
+    against finite differences of `Term.value`, `Term.split`, `Term.bound` and `Term.lipschitz`
+    against the gradient and the value, also in the direction in which the value curves most, and
+    `couples`, `degree`, `quadratic` and `exact` against what they promise.
+
+    Parameters
+    ----------
+    term : Term
+    shape : (int, int)
+        Rows and columns of a factor that the term is for: (n_samples, k) for ``terms``,
+        (n_features, k) for ``basis_terms``. Two rows at least, or nothing can be joined.
+    random_state : int, default=0
+        Of the points at which the term is looked at.
+
+    Raises
+    ------
+    TypeError
+        It is no `Term`.
+    ValueError
+        What it says does not agree, one sentence for each thing.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from partwise.terms import Term, check_term
+    >>> class Chain(Term):
+    ...     couples = True  # rows that follow each other are drawn together
+    ...     degree = 2
+    ...     def value(self, Z):
+    ...         return 0.5 * (np.diff(Z, axis=0) ** 2).sum()
+    ...     def gradient(self, Z):
+    ...         steps = np.diff(Z, axis=0, prepend=Z[:1], append=Z[-1:])
+    ...         return steps[:-1] - steps[1:]
+    ...     def lipschitz(self):
+    ...         return 4.0
+    >>> check_term(Chain(), (20, 3))
+    >>> Chain.couples = False
+    >>> check_term(Chain(), (20, 3))
+    Traceback (most recent call last):
+    ...
+    ValueError: Chain: couples is False, but the gradient of a row depends on other rows.
+    """
+    if not isinstance(term, Term):
+        raise TypeError(f"term must be a partwise.terms.Term, got {type(term).__name__}.")
+    term.check(shape, "term")
+    rng = np.random.default_rng(random_state)
+    looks = _Looks(term, [rng.gamma(1.0, size=shape) + 0.05 for _ in range(3)], rng)
+    found = looks.plain()
+    if not found:  # the rest would only repeat it
+        found = [word for look in (looks.joined, looks.shape, looks.bounded) for word in look()]
+    if found:
+        raise ValueError(f"{term.name}: " + "; ".join(found) + ".")
+
+
+class _Looks:
+    """What `check_term` looks at, each a list of what is wrong.
+
+    A central difference over h has errors of about h² and eps/h, relative to the value: some 1e-9
+    with h the cube root of eps. Agreement to 1e-5 is far above that, and far below a mistake.
+    """
+
+    near = 1e-5
+
+    def __init__(self, term: Term, points: list[Any], rng: np.random.Generator) -> None:
+        self.term, self.points, self.rng = term, points, rng
+
+    def _slope(self, Z: Any) -> Any:
+        return np.broadcast_to(np.asarray(self.term.gradient(Z), dtype=float), Z.shape)
+
+    def _along(self, Z: Any, direction: Any) -> float:
+        h = np.cbrt(np.finfo(float).eps)
+        ahead, behind = (self.term.value(Z + s * h * direction) for s in (1, -1))
+        return (ahead - behind) / (2 * h)
+
+    def plain(self) -> list[str]:
+        """Value and gradient: finite, of the right shape, of each other, and Z left as it was."""
+        term, found = self.term, []
+        zeros = self.points[0] * (self.rng.random(self.points[0].shape) < 0.5)
+        for Z in (*self.points, zeros):
+            before = Z.copy()
+            value, gradient = term.value(Z), np.asarray(term.gradient(Z), dtype=float)
+            if not np.array_equal(Z, before):
+                return ["it writes to Z"]
+            if np.ndim(value) != 0 or not np.isfinite(value):
+                what = f"of shape {np.shape(value)}" if np.ndim(value) else repr(value)
+                return [f"value is {what}, and not one finite number"]
+            try:
+                gradient = np.broadcast_to(gradient, Z.shape)
+            except ValueError:
+                return [f"gradient has shape {gradient.shape}, which does not broadcast {Z.shape}"]
+            if not np.isfinite(gradient).all():
+                return ["gradient is not finite" + (" where Z is zero" if Z is zeros else "")]
+        for Z in self.points:
+            gradient, size = self._slope(Z), abs(term.value(Z))
+            for _ in range(5):
+                direction = 0.02 * self.rng.standard_normal(Z.shape)
+                said, seen = float((gradient * direction).sum()), self._along(Z, direction)
+                scale = float(np.linalg.norm(gradient) * np.linalg.norm(direction))
+                if abs(said - seen) > self.near * scale + 1e-9 * size:
+                    return [
+                        f"gradient is not that of value: along a direction it says {said:.6g}, "
+                        f"finite differences of value {seen:.6g}"
+                    ]
+            neg, pos = (np.broadcast_to(np.asarray(part), Z.shape) for part in term.split(Z))
+            if min(neg.min(), pos.min()) < 0:
+                found = ["split has a negative half"]
+            elif np.abs(pos - neg - gradient).max() > self.near * np.abs(gradient).max():
+                found = ["split is not the gradient: pos - neg differs from it"]
+        return found
+
+    def joined(self) -> list[str]:
+        """Whether a row's gradient hears of other rows; those that `by_row` has are its own."""
+        Z = self.points[0]
+        if self.term.couples or len(Z) < 2:
+            return []
+        gradient = self._slope(Z)
+        for row in {0, len(Z) // 2, len(Z) - 1}:
+            moved = Z.copy()
+            moved[row] *= 2
+            apart = np.delete(self._slope(moved) - gradient, row, axis=0)
+            if np.abs(apart).max() > 1e-9 * np.abs(gradient).max():
+                return ["couples is False, but the gradient of a row depends on other rows"]
+        return []
+
+    def shape(self) -> list[str]:
+        """Degree, and whether it is a polynomial of degree two."""
+        term, found, Z = self.term, [], self.points[0]
+        at = [term.value(s * Z) for s in (0.5, 1.0, 2.0)]
+        if term.degree is not None:
+            wanted = [at[1] * s**term.degree for s in (0.5, 1.0, 2.0)]
+            if not np.allclose(at, wanted, rtol=self.near, atol=1e-9 * max(map(abs, at))):
+                found.append(
+                    f"degree is {term.degree}, but the value of 2 Z is {at[2]:.6g} and not "
+                    f"{wanted[2]:.6g}"
+                )
+        if term.quadratic:
+            line = [term.value(Z + s * (self.points[1] - Z)) for s in (0, 1 / 3, 2 / 3, 1)]
+            third = line[3] - 3 * line[2] + 3 * line[1] - line[0]
+            if abs(third) > self.near * max(map(abs, line)):
+                found.append("quadratic is True, but the value has more than a square in it")
+        return found
+
+    def bounded(self) -> list[str]:
+        """The bound and `lipschitz`: they touch at Z and are nowhere below, as far as was seen."""
+        term, found = self.term, []
+        if "bound" in term.offers:
+            for Z in self.points:
+                linear, ridge = term.bound(Z).about_zero(Z)
+                ridge = np.broadcast_to(np.asarray(ridge, dtype=float), Z.shape)
+                slope = linear + ridge * Z
+                if np.abs(slope - self._slope(Z)).max() > self.near * np.abs(slope).max():
+                    found.append("bound has another slope at Z than gradient")
+                elif self._passed(Z, ridge):
+                    found.append("bound is below the value at some points")
+                if found:
+                    break
+            one, other = (term.bound(Z).about_zero(Z) for Z in self.points[:2])
+            pairs: Any = zip(one, other, strict=True)
+            if term.exact and not all(np.allclose(a, b, rtol=self.near) for a, b in pairs):
+                found.append("exact is True, but the bound changes with Z")
+        if "lipschitz" in term.offers and not found:
+            most = term.lipschitz()
+            if any(self._passed(Z, np.full(Z.shape, most)) for Z in self.points):
+                found.append(f"lipschitz is {most:.6g}, and the value curves more than that")
+        return found
+
+    def _passed(self, Z: Any, ridge: Any) -> bool:
+        """Whether the value is above value(Z) + ⟨gradient, d⟩ + ½ Σ ridge d² somewhere."""
+        value, gradient = self.term.value(Z), self._slope(Z)
+        low = 1e-9 * max(1e-300, ridge.max())
+        root = 1 / np.sqrt(np.maximum(ridge, low))
+        steep = self.rng.standard_normal(Z.shape)
+        h = np.cbrt(np.finfo(float).eps)
+        for _ in range(30):  # the direction that curves most, in units of the ridge
+            steep /= np.linalg.norm(steep)
+            ahead, behind = (self._slope(np.maximum(Z + s * h * root * steep, 0)) for s in (1, -1))
+            bent = root * (ahead - behind)
+            if not bent.any():
+                break
+            steep = bent
+        steep = root * steep
+        random = [other - Z for other in self.points if other is not Z]
+        for direction in (steep, -steep, *random):
+            direction = direction * (0.5 * Z.mean() / max(1e-300, np.abs(direction).max()))
+            for length in (0.1, 1.0, 4.0):
+                step = np.maximum(Z + length * direction, 0) - Z
+                above = float((gradient * step).sum() + 0.5 * (ridge * step * step).sum())
+                parts = abs(value), float(np.abs(gradient * step).sum()), abs(above)
+                if self.term.value(Z + step) - value - above > 1e-9 * max(parts):
+                    return True
+        return False

@@ -118,7 +118,10 @@ def save(
     path = check_target(path, force=True)
     name = type(model).__name__
     if type(model) is not known(name):
-        raise PersistError(f"{name} is not an estimator of partwise; those can be saved.")
+        raise PersistError(
+            f"{name} is not an estimator of partwise, so that no file can name it; of a class of "
+            "your own call partwise.register(cls) first, where it is saved and where it is loaded."
+        )
     encoder = Encoder()
     parameters = model.get_params(deep=False)
     if "_groups" in vars(model):  # here, since another machine may find other clusters
@@ -315,7 +318,10 @@ def _array(name: str, data: bytes, entry: dict[str, Any]) -> np.ndarray:
 def _build(content: dict[str, Any], decoder: Decoder, known: Known) -> Any:
     cls: Any = known(content.get("class"))
     if cls is None:
-        raise PersistError(f"{str(content.get('class'))[:60]!r} is not an estimator of partwise.")
+        raise PersistError(
+            f"{str(content.get('class'))[:60]!r} is not an estimator of partwise, nor was it "
+            "given to partwise.register here; import the module that has it."
+        )
     given = {k: v for k, v in content["parameters"].items() if k not in NOT_KEPT}
     parameters = {k: decoder.decode(v) for k, v in given.items()}
     unknown = parameters.keys() - cls().get_params().keys()

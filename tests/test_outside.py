@@ -1,0 +1,76 @@
+"""What others write by CONTRIBUTING's walks: an estimator of few words fits, is saved and loads."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+
+import partwise
+from partwise.estimators._labelled import ConstrainedFactorizer, GraphFactorizer
+from partwise.persistence.model_files import PersistError
+
+rng = np.random.default_rng(0)
+X = rng.random((30, 3)) @ rng.random((3, 12)) + 0.05 * rng.random((30, 12))
+Y = np.r_[0, 0, 1, 1, 2, 2, np.full(24, -1)]
+
+
+class FewWords(ConstrainedFactorizer):
+    """All that the walk asks for: parameters that matter, and what is no parameter."""
+
+    def __init__(self, n_components=3, *, random_state=None):
+        self.n_components = n_components
+        self.random_state = random_state
+
+    def _describe(self):
+        return replace(super()._describe(), hard_labels=True)
+
+
+class OnGraph(GraphFactorizer):
+    def __init__(self, n_components=3, *, graph_reg=0.1, random_state=None):
+        self.n_components = n_components
+        self.graph_reg = graph_reg
+        self.random_state = random_state
+
+
+@pytest.mark.parametrize("kind", [FewWords, OnGraph], ids=lambda kind: kind.__name__)
+def test_an_estimator_of_few_words_fits(kind):
+    model = clone(kind(random_state=0)).fit(X, Y)
+    assert model.status_.startswith("converged")
+    assert (np.diff(model.objective_history_) <= 0).all()
+    assert model.transform(X[:4]).shape == (4, 3) and len(model.predict(X[:4])) == 4
+    assert np.isfinite(model.score(X))
+
+
+def test_it_is_cnmf_where_it_says_what_cnmf_says():
+    mine, theirs = (kind(3, random_state=0).fit(X, Y) for kind in (FewWords, partwise.CNMF))
+    assert np.array_equal(mine.components_, theirs.components_)
+
+
+def test_a_file_names_a_class_that_is_registered(tmp_path):
+    model = FewWords(random_state=0).fit(X, Y)
+    path = tmp_path / "mine.partwise"
+    with pytest.raises(PersistError, match=r"FewWords.*partwise\.register"):
+        model.save(path)
+    assert not path.exists()
+    assert partwise.register(FewWords) is FewWords  # so that it is a decorator, too
+    try:
+        again = partwise.load(model.save(path))
+        assert type(again) is FewWords
+        assert np.array_equal(again.transform(X), model.transform(X))
+    finally:
+        from partwise.estimators import methods
+
+        methods._REGISTERED.clear()
+    with pytest.raises(PersistError, match=r"'FewWords'.*register"):
+        partwise.load(path)  # as in a process that knows nothing of it
+
+
+def test_what_is_no_estimator_or_takes_a_name_of_ours_is_not_registered():
+    with pytest.raises(TypeError, match="int"):
+        partwise.register(int)
+    other = type("NMF", (FewWords,), {})
+    with pytest.raises(ValueError, match="NMF"):
+        partwise.register(other)
