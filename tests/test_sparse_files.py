@@ -10,7 +10,7 @@ import scipy.sparse as sp
 
 from partwise import io as pio
 from partwise.io import datasets
-from partwise.io.compressed import checked_csr, csr_of
+from partwise.persistence.compressed import checked_csr, csr_of
 
 
 def parts(layout="csr"):

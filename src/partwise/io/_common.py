@@ -12,7 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from partwise.io._disk import mapped, pieces
-from partwise.io.compressed import checked_csr
+from partwise.persistence.compressed import checked_csr
 
 SCALES = ("auto", "none", "unit", "range", "max", "std", "total", "log")
 

@@ -15,6 +15,7 @@ from partwise.io.label_files import SIMILAR, check_labels, labels_of
 from partwise.io.matrices import read_matrix, read_named
 from partwise.io.samples import Samples
 from partwise.io.tables import MISSING, read_table
+from partwise.persistence.atomic import check_name, listed
 
 TABLES = (".csv", ".tsv", ".parquet")
 MATRICES = (".npz", ".npy", ".mtx", ".mat", ".h5ad")
@@ -176,6 +177,7 @@ def read_samples(
             raise ValueError(f"{name}={value!r}; it can be {', '.join(map(str, known))}.")
     options = Options(**given, step=step)  # type: ignore[arg-type]
     path = Path(path)
+    check_name(path)
     samples = _read(path, options, recipe)
     if samples.n_samples == 1 and recipe is None:
         raise ValueError(f"{path} holds a single sample; a factorization needs more.")
@@ -229,12 +231,7 @@ def _read(path: Path, options: Options, recipe: Mapping[str, Any] | None) -> Sam
 
 def _read_folder(folder: Path, options: Options, recipe: Mapping[str, Any] | None) -> Samples:
     """All images, or all texts, of a folder and its sub-folders."""
-    files = sorted(
-        file
-        for file in folder.rglob("*")
-        if file.is_file()
-        and not any(part.startswith(".") for part in file.relative_to(folder).parts)
-    )
+    files, strange = listed(folder)
     found = {
         "images": [file for file in files if file.suffix.lower() in images.SUFFIXES],
         "texts": [file for file in files if file.suffix.lower() in texts.SUFFIXES],
@@ -257,7 +254,7 @@ def _read_folder(folder: Path, options: Options, recipe: Mapping[str, Any] | Non
     else:
         samples = texts.read_text_files(folder, chosen, options, recipe)
     notes = images.left_out(folder, [f for f in files if f not in set(chosen)], kind)
-    return replace(samples, y=_folder_labels(samples.ids), notes=samples.notes + notes)
+    return replace(samples, y=_folder_labels(samples.ids), notes=samples.notes + notes + strange)
 
 
 def _folder_labels(ids: list[str]) -> np.ndarray | None:

@@ -13,8 +13,8 @@ from partwise.backends import back_end
 from partwise.backends.arrays import to_numpy
 from partwise.evaluation.groups import Groups, Head
 from partwise.evaluation.kmeans import Clustering
-from partwise.io.compressed import csr_of
 from partwise.knowledge.labels import Labels
+from partwise.persistence.compressed import csr_of
 
 
 class PersistError(ValueError):

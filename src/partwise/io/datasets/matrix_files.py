@@ -12,7 +12,7 @@ import scipy.io
 from scipy import sparse
 
 from partwise.io.archives import check_mat, check_npz, check_shape
-from partwise.io.compressed import checked_csr, csr_of
+from partwise.persistence.compressed import checked_csr, csr_of
 
 
 @dataclass(frozen=True)
