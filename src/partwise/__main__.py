@@ -1,6 +1,16 @@
-"""`python -m partwise`, the command."""
+"""The command, also as `python -m partwise`."""
 
-from partwise.cli import main
+from __future__ import annotations
+
+
+def main() -> None:
+    """Run the command; Ctrl-C while it is still being imported ends it without a traceback."""
+    try:
+        from partwise.cli import main as command
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None
+    command()
+
 
 if __name__ == "__main__":
     main()

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import os
 import subprocess
 import sys
 
@@ -141,3 +142,117 @@ def test_the_command_writes_no_formula(tmp_path):
         assert "'=name3," in text and "\n=" not in text
     codes = pio.read_samples(out / "representation.csv", id_column="id")
     assert codes.ids[3] == "=name3" and codes.X.shape == (12, 2)
+
+
+# -- names and links -------------------------------------------------------------------------------
+
+
+def texts(folder, *names):
+    folder.mkdir(exist_ok=True)
+    for i, name in enumerate(names):
+        words = ("apples and pears", "pears and plums", "plums and apples", "apples")[i]
+        (folder / name).write_text(f"{words} in the old garden", encoding="utf-8")
+
+
+def test_a_link_out_of_a_folder_is_left_out_and_named(tmp_path):
+    texts(tmp_path / "in", "a.txt", "b.txt", "c.txt")
+    (tmp_path / "secret.txt").write_text("the key of the house", encoding="utf-8")
+    (tmp_path / "in" / "d.txt").symlink_to(tmp_path / "secret.txt")
+    (tmp_path / "in" / "e.txt").symlink_to(tmp_path / "in" / "a.txt")  # inside: as any file
+    found = pio.read_samples(tmp_path / "in")
+    assert found.ids == ["a.txt", "b.txt", "c.txt", "e.txt"]
+    assert "key" not in (found.feature_names or []) and "house" not in " ".join(found.texts)
+    assert any("d.txt -> " in note and "secret.txt" in note for note in found.notes)
+    (tmp_path / "whole").symlink_to(tmp_path / "in")  # the folder itself may be one
+    assert pio.read_samples(tmp_path / "whole").n_samples == 4
+
+
+def test_a_folder_of_links_says_what_it_is(tmp_path):
+    texts(tmp_path / "real", "a.txt", "b.txt")
+    (tmp_path / "in").mkdir()
+    for name in ("a.txt", "b.txt"):
+        (tmp_path / "in" / name).symlink_to(tmp_path / "real" / name)
+    with pytest.raises(ValueError, match=r"links out of the folder: a\.txt -> "):
+        pio.read_samples(tmp_path / "in")
+
+
+def test_a_name_that_is_no_text_is_left_out_and_named(tmp_path):
+    texts(tmp_path / "in", "a.txt", "b.txt", "c.txt")
+    odd = os.fsdecode(b"caf\xe9.txt")
+    try:
+        texts(tmp_path / "in", odd)
+    except OSError:
+        pytest.skip("this file system takes no such name")
+    found = pio.read_samples(tmp_path / "in")
+    assert found.ids == ["a.txt", "b.txt", "c.txt"]
+    note = next(note for note in found.notes if "UTF-8" in note)
+    assert r"caf\udce9.txt" in note and note.encode()
+
+
+def test_a_file_whose_name_is_no_text_is_named(tmp_path):
+    path = tmp_path / os.fsdecode(b"caf\xe9.npz")
+    try:
+        np.savez(path, X=np.ones((3, 2)))
+    except OSError:
+        pytest.skip("this file system takes no such name")
+    with pytest.raises(ValueError, match=r"caf\\udce9\.npz.*not UTF-8; rename it"):
+        pio.read_samples(path)
+
+
+def test_ctrl_c_while_the_command_is_imported(tmp_path):
+    (tmp_path / "typer.py").write_text("raise KeyboardInterrupt")
+    env = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), *filter(None, sys.path)])}
+    run = subprocess.run(
+        [sys.executable, "-m", "partwise", "--help"], env=env, capture_output=True, text=True
+    )
+    assert (run.returncode, run.stdout, run.stderr) == (130, "", "")
+
+
+# -- the folder of cnmf ----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def cnmf(tmp_path):
+    import partwise
+
+    X = np.random.default_rng(0).gamma(1.0, size=(30, 12))
+    pio.write_cnmf(partwise.consensus(X, 3, n_runs=5), tmp_path, "run")
+    return tmp_path
+
+
+def reshaped(path):
+    with np.load(path) as file:
+        whole = dict(file)
+    np.savez(path, **whole | {"data": whole["data"][:, :-1]})
+
+
+def with_nan(path):
+    with np.load(path) as file:
+        whole = dict(file)
+    whole["data"][0, 0] = np.nan
+    np.savez(path, **whole)
+
+
+CNMF = {
+    "cut short": ("spectra.k_3.merged.df.npz", lambda p: p.write_bytes(p.read_bytes()[:-50])),
+    "no zip": ("spectra.k_3.merged.df.npz", lambda p: p.write_bytes(b"x" * 90)),
+    "columns": ("spectra.k_3.merged.df.npz", reshaped),
+    "nan": ("local_density_cache.k_3.merged.df.npz", with_nan),
+    "text": (
+        "usages.k_3.dt_0_5.consensus.txt",
+        lambda p: p.write_text(p.read_text().replace(".", "x", 1)),
+    ),
+    "line": ("usages.k_3.dt_0_5.consensus.txt", lambda p: p.write_text(p.read_text() + "a\t1\n")),
+    "bytes": ("usages.k_3.dt_0_5.consensus.txt", lambda p: p.write_bytes(b"\xff\xfe" * 9)),
+    "empty": ("usages.k_3.dt_0_5.consensus.txt", lambda p: p.write_bytes(b"")),
+}
+
+
+@pytest.mark.parametrize("how", CNMF)
+def test_a_damaged_cnmf_folder_names_its_file(cnmf, how):
+    name, damage = CNMF[how]
+    path = next(cnmf.rglob(f"run.{name}"))
+    assert pio.read_cnmf(cnmf, "run", 3)[0].spectra.shape == (3, 12)
+    damage(path)
+    with pytest.raises(ValueError, match=r"run\.|run: "):
+        pio.read_cnmf(cnmf, "run", 3)

@@ -457,3 +457,76 @@ def test_a_file_that_is_not_there(tmp_path):
         partwise.load(tmp_path / "gone.partwise")
     with pytest.raises(OSError):
         partwise.load(tmp_path)
+
+
+# -- forged classifiers ----------------------------------------------------------------------------
+
+
+def nested(value, where=()):
+    """Every array inside of dicts and lists, with the way to it."""
+    items = value.items() if isinstance(value, dict) else enumerate(value)
+    for key, item in items:
+        if isinstance(item, (dict, list)):
+            yield from nested(item, (*where, key))
+        elif isinstance(item, np.ndarray) or sp.issparse(item):
+            yield (*where, key), item
+
+
+def put(state, where, value):
+    """A copy of the nested state with one array replaced."""
+    state = dict(state) if isinstance(state, dict) else list(state)
+    state[where[0]] = value if len(where) == 1 else put(state[where[0]], where[1:], value)
+    return state
+
+
+def forgeries(array):
+    if sp.issparse(array):
+        yield "rows", array[:-1]
+        yield "columns", array[:, :-1]
+        if array.nnz:
+            bad = array.copy()
+            bad.data[0] = np.nan
+            yield "nan", bad
+        return
+    if array.shape[0] > 1:
+        yield "rows", array[:-1]
+    if array.ndim == 2 and array.shape[1] > 1:
+        yield "columns", np.ascontiguousarray(array[:, :-1])
+    if array.dtype.kind == "f" and array.size:
+        for name, number in (("nan", np.nan), ("inf", np.inf)):
+            bad = array.copy()
+            bad.flat[array.size // 2] = number
+            yield name, bad
+    if array.dtype.kind == "i" and array.size:
+        yield "far", array + 10_000
+        yield "negative", array - 10_000
+
+
+@pytest.mark.parametrize("kind", ["table", "counts", "codes"])
+def test_a_forged_classifier_fails_when_it_is_loaded(tmp_path, kind):
+    rng = np.random.default_rng(0)
+    group = np.arange(48) % 3
+    if kind == "counts":
+        X = sp.csr_array(rng.poisson(0.2 + (rng.random((3, 60)) > 0.7)[group]).astype(float))
+    else:
+        X = rng.uniform(size=(48, 8)) + np.eye(3, 8)[group]
+    model = partwise.PartsClassifier(n_parts=4)
+    if kind == "codes":  # what the studio keeps: no label yet
+        model.prepare(X)
+    else:
+        model.fit(X, np.where(np.arange(48) < 15, group, -1))
+    path = tmp_path / "m.partwise"
+    model.save(path)
+    partwise.load(path)
+    tried, state = 0, model._state
+    for where, array in nested(state):
+        for name, forged in forgeries(array):
+            if (where, name) == (("labelled",), "rows"):
+                continue  # one sample fewer that is known to have a label
+            model._state = put(state, where, forged)
+            model.save(path)
+            with pytest.raises(partwise.persistence.model_files.PersistError, match="classifier"):
+                partwise.load(path)
+                pytest.fail(f"{where} {name}")
+            tried += 1
+    assert tried > (30 if kind == "codes" else 60)

@@ -19,6 +19,22 @@ pytest.importorskip("starlette", reason="the studio needs starlette and uvicorn"
 pytestmark = pytest.mark.browser
 
 START = "from partwise.cli import main; main()"
+#: The same, with every answer to what a person does two seconds late.
+LATE = (
+    """
+import asyncio
+from partwise.studio.access import Guard
+at_once = Guard.__call__
+async def late(self, scope, receive, send):
+    async def waiting(message):
+        if message["type"] == "http.response.start" and scope["method"] == "POST":
+            await asyncio.sleep(2)
+        await send(message)
+    await at_once(self, scope, receive, waiting)
+Guard.__call__ = late
+"""
+    + START
+)
 
 
 @pytest.fixture(scope="module")
@@ -47,17 +63,37 @@ def serve(digits, tmp_path):
     """``serve()`` starts ``partwise studio`` on 150 digits and gives (process, address)."""
     chosen = np.flatnonzero(digits.y < 4)[:150]
     np.savez(tmp_path / "digits.npz", X=digits.X[chosen] / 16.0)
+    yield from serving(tmp_path, ["digits.npz", "--image-shape", "8x8"], digits.y[chosen])
+
+
+@pytest.fixture
+def serve_texts(tmp_path):
+    """The same on 120 short texts of four kinds."""
+    rng = np.random.default_rng(0)
+    words = [
+        "goal team match league",
+        "court judge law appeal",
+        "cell gene protein",
+        "rain wind sun",
+    ]
+    truth = np.arange(120) % 4
+    rows = [
+        f'{i},"{" ".join(rng.choice(words[t].split(), 6))} and so on"' for i, t in enumerate(truth)
+    ]
+    (tmp_path / "texts.csv").write_text("id,text\n" + "\n".join(rows) + "\n", encoding="utf-8")
+    yield from serving(tmp_path, ["texts.csv", "--text-column", "text"], truth)
+
+
+def serving(folder, arguments, truth):
     started = []
 
-    def start():
-        command = [sys.executable, "-c", START, "studio", "digits.npz", "--image-shape", "8x8"]
-        process = subprocess.Popen(
-            [*command, "--no-browser"], cwd=tmp_path, stdout=subprocess.PIPE, text=True
-        )
+    def start(code=START):
+        command = [sys.executable, "-c", code, "studio", *arguments, "--no-browser"]
+        process = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, text=True)
         started.append(process)
         return process, process.stdout.readline().strip()
 
-    start.truth = digits.y[chosen]
+    start.truth = truth
     yield start
     for process in started:
         process.kill()
@@ -83,7 +119,7 @@ class Person:
     """What a person can do with the page."""
 
     def __init__(self, browser, truth):
-        self.browser, self.truth = browser, truth
+        self.browser, self.truth, self.given = browser, truth, []
 
     def find(self, name):
         return self.browser.find_element("id", name)
@@ -110,6 +146,7 @@ class Person:
         before, here = self.labels(), self.sample()
         self.keys("/")
         self.keys(f"digit {self.truth[here]}", Keys.ENTER)
+        self.given.append(here)
         wait_for(lambda: self.labels() == before + 1)
 
     def lasso(self):
@@ -145,16 +182,19 @@ def test_a_person_at_work(browser, serve, tmp_path):
         person.label_by_keyboard()
     wait_for(lambda: int(browser.execute_script("return document.body.dataset.painted")) > 5)
     # undo, and again
-    person.keys("u")
-    wait_for(lambda: person.labels() == 9)
-    person.label_by_keyboard()
-    # a new class whose name begins another's: the arrows choose it; then it is taken back
     from selenium.webdriver.common.keys import Keys
 
+    last = person.sample()
+    undone = person.given[-1]
+    person.keys(Keys.ARROW_LEFT)
+    wait_for(lambda: person.labels() == 9)
+    assert person.sample() == undone != last  # back at the sample whose label was taken away
+    person.label_by_keyboard()
+    # a new class whose name begins another's: Enter takes what was typed; then it is taken back
     person.keys("/")
-    person.keys("digit", Keys.ARROW_UP, Keys.ENTER)
+    person.keys("digit", Keys.ENTER)
     wait_for(lambda: "digit (" in person.find("legend").text)
-    person.keys("u")
+    person.keys(Keys.ARROW_LEFT)
     wait_for(lambda: "digit (" not in person.find("legend").text and person.labels() == 10)
     # a lasso around the map, then let go: labelling them all would leave nothing to ask for
     assert person.lasso() > 100
@@ -187,6 +227,98 @@ def test_a_person_at_work(browser, serve, tmp_path):
     lost = [entry for entry in person.errors() if "ERR_CONNECTION" not in entry["message"]]
     lost = [entry for entry in lost if "ERR_INCOMPLETE" not in entry["message"]]  # the kill
     assert not lost
+
+
+def journal_labels(folder):
+    """Labels by sample, as the journal adds them up; and the number of its lines."""
+    from partwise.studio.journal import Journal
+
+    path = next(Path(folder).glob("*-studio/journal.jsonl"))
+    copy = Path(folder) / "journal-copy.jsonl"
+    shutil.copy(path, copy)  # a studio has it open
+    journal = Journal(copy)
+    journal.close()
+    return {int(name): label for name, label in journal.labels.items()}, len(journal.acts)
+
+
+#: Names that begin with what once were keys of their own, or with each other.
+NAMES = {"photos": ["sound", "unix", "so", "u"], "texts": ["7", "3D", "sports", "sport"]}
+
+
+def test_letters_and_digits_are_typed(browser, serve_texts, tmp_path):
+    from selenium.webdriver.common.keys import Keys
+
+    _, url = serve_texts()
+    person, given = Person(browser, serve_texts.truth), {}
+    person.open(url)
+    for name in ("sound", "unix", "s", "u", "so", "7", "3D", "1", "sound", "U", "S", "7"):
+        here = given_here = person.sample()
+        person.keys(name, Keys.ENTER)
+        given[given_here] = name
+        wait_for(lambda: person.sample() not in (None, here))  # noqa: B023
+    wait_for(lambda: person.find("saved").text == "Saved")
+    # a class that was written otherwise is the class that is there
+    given = {i: {"U": "u", "S": "s"}.get(name, name) for i, name in given.items()}
+    assert journal_labels(tmp_path)[0] == given
+    person.keys(Keys.ARROW_RIGHT)  # skips
+    wait_for(lambda: journal_labels(tmp_path)[1] == 13)
+    assert journal_labels(tmp_path)[0] == given
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("kind", ["photos", "texts"])
+def test_thirty_labels_while_the_server_comes_and_goes(browser, request, kind, tmp_path):
+    """Answers are two seconds late; the server is killed once and stopped once. Nothing is lost."""
+    from selenium.webdriver.common.keys import Keys
+
+    serve = request.getfixturevalue("serve" if kind == "photos" else "serve_texts")
+    names = NAMES[kind]
+    process, url = serve(LATE)
+    person, given = Person(browser, serve.truth), {}
+    person.open(url)
+    acts = 0
+    while len(given) < 30:
+        here = person.sample()
+        if here is None:  # the cards are used up while nothing comes
+            time.sleep(0.2)
+            assert "Every sample" not in person.find("cardName").text
+            continue
+        assert here not in given  # no card comes back
+        name = names[serve.truth[here]]
+        person.keys(*name)  # key by key, with news coming in between
+        assert person.sample() == here  # and the card stays
+        person.keys(Keys.ENTER)
+        given[here] = name
+        acts += 1
+        if len(given) in (7, 19):  # the last label is taken back, and given again
+            wait_for(lambda: person.sample() != here)  # noqa: B023
+            person.keys(Keys.ARROW_LEFT)
+            assert wait_for(lambda: person.sample() == here)  # noqa: B023
+            del given[here]
+        if len(given) == 10 and process is not None:
+            os.kill(process.pid, signal.SIGKILL if kind == "photos" else signal.SIGINT)
+            process.wait(20)
+            process, down = None, time.monotonic()
+        if process is None and "does not answer" in person.find("trouble").text:
+            assert person.find("trouble").is_displayed()
+            assert "not saved yet" in person.find("saved").text
+        if process is None and down is not None and time.monotonic() - down > 6:
+            second, again = serve(LATE)
+            assert again.split("?")[0] == url.split("?")[0]  # the same door
+            down = None
+    wait_for(lambda: person.find("saved").text == "Saved", 120)
+    assert not person.find("trouble").is_displayed()
+    found, _ = journal_labels(tmp_path)
+    assert found == given
+    assert all(names[serve.truth[i]] == label for i, label in found.items())
+    # and the server knows the same after another kill
+    second.kill()
+    second.wait()
+    wait_for(lambda: person.find("trouble").is_displayed(), 30)
+    serve(LATE)
+    wait_for(lambda: not person.find("trouble").is_displayed(), 60)
+    wait_for(lambda: person.labels() == 30)
 
 
 @pytest.mark.long

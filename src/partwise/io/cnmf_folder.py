@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from partwise.backends.arrays import Array
+from partwise.io.archives import check_npz
 from partwise.persistence.atomic import write_whole
 from partwise.selection.consensus import Consensus, group_silhouettes, unit_rows
 
@@ -104,6 +105,16 @@ def read_cnmf(
     hidden = home / "cnmf_tmp"
     pooled = unit_rows(_data(hidden / f"{name}.spectra.k_{k}.merged.df.npz"))
     density = _data(hidden / f"{name}.local_density_cache.k_{k}.merged.df.npz").ravel()
+    fits = {
+        "spectra": spectra.shape[0] == k,
+        "usages": usages.shape[1] == k,
+        "gene_spectra_tpm": parts.shape[0] == k,
+        f"spectra.k_{k}.merged": pooled.shape[1] == spectra.shape[1],
+        f"local_density_cache.k_{k}.merged": density.size == len(pooled),
+    }
+    for what, right in fits.items():
+        if not right:
+            raise ValueError(f"{home}: {what} does not fit the other tables of k={k}.")
     nearest = (pooled @ unit_rows(spectra).T).argmax(axis=1)
     groups = np.where(density < density_threshold, nearest, -1)
     kept = groups >= 0
@@ -146,11 +157,30 @@ def _quoted(names: list[str]) -> list[str]:
 
 
 def _table(path: Path) -> tuple[Array, list[str], list[str]]:
-    with path.open(encoding="utf-8", newline="") as file:
-        head, *rows = csv.reader(file, delimiter="\t")
-    return np.array([row[1:] for row in rows], dtype=np.float64), [r[0] for r in rows], head[1:]
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            head, *rows = csv.reader(file, delimiter="\t")
+        values = np.array([row[1:] for row in rows], dtype=np.float64)
+    except (ValueError, csv.Error) as error:  # no number, lines of several lengths, no text
+        raise ValueError(f"{path} is no table of numbers, or damaged ({error}).") from error
+    return _sound(values, path, len(head) - 1), [row[0] for row in rows], head[1:]
 
 
 def _data(path: Path) -> Array:
-    with np.load(path, allow_pickle=False) as file:
-        return np.asarray(file["data"], dtype=np.float64)
+    check_npz(path)
+    try:
+        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
+            values = np.asarray(file["data"], dtype=np.float64)
+    except OSError:
+        raise
+    except Exception as error:  # zip, zlib, struct, EOF
+        raise ValueError(f"{path} is no table of cnmf, or damaged ({error}).") from error
+    return _sound(values, path)
+
+
+def _sound(values: Array, path: Path, columns: int | None = None) -> Array:
+    if values.ndim != 2 or columns not in (None, values.shape[-1]):
+        raise ValueError(f"{path} must be a table, got shape {values.shape}.")
+    if not np.isfinite(values).all():
+        raise ValueError(f"{path} holds NaN or infinity.")
+    return values

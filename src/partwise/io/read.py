@@ -15,6 +15,7 @@ from partwise.io.label_files import SIMILAR, UNKNOWN, check_labels, labels_of
 from partwise.io.matrices import read_matrix, read_named
 from partwise.io.samples import Samples
 from partwise.io.tables import HEADINGS, MISSING, read_table
+from partwise.persistence.atomic import check_name, listed
 
 TABLES = (".csv", ".tsv", ".xlsx", ".jsonl", ".parquet")
 #: What people try as well, and what to do then.
@@ -204,6 +205,7 @@ def read_samples(
             raise ValueError(f"{name}={value!r}; it can be {', '.join(map(str, known))}.")
     options = Options(**given, step=step)  # type: ignore[arg-type]
     path = Path(path)
+    check_name(path)
     samples = _read(path, options, recipe)
     if samples.n_samples == 1 and recipe is None:
         raise ValueError(f"{path} holds a single sample; a factorization needs more.")
@@ -273,12 +275,7 @@ def _read(path: Path, options: Options, recipe: Mapping[str, Any] | None) -> Sam
 
 def _read_folder(folder: Path, options: Options, recipe: Mapping[str, Any] | None) -> Samples:
     """All images, or all texts, of a folder and its sub-folders."""
-    files = sorted(
-        file
-        for file in folder.rglob("*")
-        if file.is_file()
-        and not any(part.startswith(".") for part in file.relative_to(folder).parts)
-    )
+    files, strange = listed(folder)
     found = {
         "images": [file for file in files if file.suffix.lower() in images.SUFFIXES],
         "texts": [file for file in files if file.suffix.lower() in texts.SUFFIXES],
@@ -308,7 +305,7 @@ def _read_folder(folder: Path, options: Options, recipe: Mapping[str, Any] | Non
     return replace(
         samples,
         y=_folder_labels(samples.ids),
-        notes=samples.notes + notes,
+        notes=samples.notes + notes + strange,
         skipped=(*samples.skipped, *left),
     )
 

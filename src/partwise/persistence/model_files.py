@@ -28,6 +28,7 @@ import io
 import json
 import os
 import re
+import warnings
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -364,9 +365,84 @@ def _check_shapes(model: Any) -> None:
     kept = fitted.get("_neighborhood")
     if kept is not None:
         _check_neighborhood(kept, fitted)
+    if "features" in (fitted.get("_state") or ()):
+        _check_classifier(model)
     X = fitted.get("_X_fit")
     if X is not None and not (sp.issparse(X) or isinstance(X, np.ndarray)):
         raise PersistError("the training samples are no matrix.")
+
+
+def _check_classifier(model: Any) -> None:
+    """Numbers are finite, arrays have a row a sample and a column a class, and one answer adds up.
+
+    What the heads are made of is theirs to know: a sample that is asked about finds what does not
+    fit, here and not on the first new one.
+    """
+    try:
+        right = _is_classifier(model)
+    except Exception:  # whatever a forged shape brings out
+        right = False
+    if not right:
+        raise PersistError("the codes or the heads of the classifier do not fit each other.")
+
+
+def _is_classifier(model: Any) -> bool:
+    fitted, state = vars(model), model._state
+    features, n = state["features"], len(fitted["embedding_"])
+    by_sample = [features["P"], features["graph"], features["V"], features["plain"]]
+    by_sample += features["views"].values()
+    by_sample += [features["marks"]] if len(features["marks"]) else []
+    rows, n_classes = [state.get("labelled", ())], 0
+    if "answer" in state:
+        answer, p, classes = state["answer"], fitted["label_distributions_"], fitted["classes_"]
+        held, truth, n_classes = answer["held_out"], answer["truth"], len(classes)
+        rows.append(answer["rows"])
+        by_sample += [p, fitted["transduction_"]]
+        by_sample += [h["scores"] for h in answer["heads"] if h.get("scores") is not None]
+        agree = (
+            p.shape[1] == n_classes
+            and _add_up(p)
+            and np.isin(fitted["transduction_"], classes).all()
+            and len(held) == len(truth) == len(answer["rows"])
+            and (not len(held) or held.shape[1] == n_classes)
+            and _within(truth, n_classes)
+        )
+        if not agree:
+            return False
+    sized = all(part.shape[0] == n for part in by_sample) and features["graph"].shape == (n, n)
+    if not (sized and _all_finite(state) and all(_within(at, n) for at in rows)):
+        return False
+    row: Any = np.ones((1, fitted["n_features_in_"]))
+    if sp.issparse(features["P"]):
+        row = sp.csr_array(row)
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        if n_classes:
+            return _add_up(model.predict_proba(row))
+        return _all_finite(model._features.new(row)[0])
+
+
+def _within(numbers: Any, n: int) -> bool:
+    """Whether all are from 0 to n - 1."""
+    return not len(numbers) or bool(0 <= np.min(numbers) <= np.max(numbers) < n)
+
+
+def _add_up(p: Any) -> bool:
+    """Whether rows are probabilities; thousands of classes in float32 add up to 1e-3 at worst."""
+    return bool(_all_finite(p) and p.min() >= 0 and np.allclose(p.sum(axis=1), 1, atol=1e-3))
+
+
+def _all_finite(value: Any) -> bool:
+    """Whether no number in nested lists, dicts and arrays is NaN or infinite."""
+    if isinstance(value, dict):
+        return all(map(_all_finite, value.values()))
+    if isinstance(value, (list, tuple)):
+        return all(map(_all_finite, value))
+    if sp.issparse(value):
+        value = value.data
+    if isinstance(value, (float, np.ndarray)) and np.asarray(value).dtype.kind == "f":
+        return bool(np.isfinite(value).all())
+    return True
 
 
 def _check_groups(groups: Any, V: Any, k: Any) -> None:

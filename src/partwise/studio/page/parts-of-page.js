@@ -25,10 +25,17 @@ export async function get(name, words = {}) {
 }
 
 export async function post(name, words) {
-  return check(await fetch(`/api/${name}`, {
-    method: "POST", headers: { "Content-Type": "application/json" },
-    body: JSON.stringify({ window: win, ...words }),
-  }));
+  let answer;
+  try {
+    answer = await fetch(`/api/${name}`, {
+      method: "POST", headers: { "Content-Type": "application/json" },
+      body: JSON.stringify({ window: win, ...words }),
+    });
+  } catch (error) {
+    say("The studio does not answer: this was not done.");
+    throw error;
+  }
+  return check(answer);
 }
 
 async function check(answer) {

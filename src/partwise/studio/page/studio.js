@@ -1,22 +1,27 @@
 // The studio's page: one place holds what is known, each view draws from it.
-import { $, NONE, ask, colour, dot, get, make, own, percent, post, say, showSample, unpack, win } from "./parts-of-page.js";
+import { $, NONE, ask, colour, dot, get, make, own, percent, say, showSample, unpack, win } from "./parts-of-page.js";
+import { add, cancel, connected, pending } from "./acts.js";
 import { drawList, setUpList } from "./list.js";
 import { drawParts } from "./parts.js";
 import { drawProgress } from "./progress.js";
 
-export const known = { classes: [], counts: {}, names: null, sure: null, given: null, queue: [], chosen: [], version: 0, points: null };
+export const known = { classes: [], counts: {}, names: null, sure: null, given: null, queue: [], chosen: [], start: "", version: 0, points: null };
 const dark = matchMedia("(prefers-color-scheme: dark)");
 const frame = $("map");
-let frameReady = false, matches = [], options = [], pointed = -1;
+let frameReady = false, matches = [], options = [], pointed = -1, drawn = "";
+const order = []; // classes as this window met them: their numbers never move under the fingers
+const handled = new Set(); // samples that this window labelled or skipped: they do not come back
+const acts = []; // what this window did, for undo
 
 const tell = message => frame.contentWindow.postMessage(message, location.origin);
 
 // ---- the answer, and the map's colours ----------------------------------------------------------
 
 export function take(answer) {
-  if (!answer || answer.version < known.version) return;
+  if (!answer) return;
+  if (answer.start === known.start && answer.version < known.version) return; // another start counts anew
   Object.assign(known, {
-    version: answer.version, classes: answer.classes, counts: answer.counts,
+    start: answer.start, version: answer.version, classes: answer.classes, counts: answer.counts,
     names: unpack(answer.names, Int16Array), sure: unpack(answer.sure, Uint8Array), given: unpack(answer.given, Uint8Array),
   });
   if (answer.queue) known.queue = keepShown(answer.queue);
@@ -27,13 +32,31 @@ export function take(answer) {
   paint();
 }
 
-// The sample before a person's eyes stays there, whatever came meanwhile, until it has a label.
+// The card before a person's eyes stays as it is, whatever came meanwhile, until it has a label; a suggestion may come, none may change.
 function keepShown(queue) {
-  const shown = known.queue[0];
-  if (!shown || known.given[shown.i]) return queue;
-  const name = known.names[shown.i];
-  const fresh = { ...shown, suggestion: name < 0 ? null : known.classes[name], sure: known.sure[shown.i] / 255 };
-  return [fresh, ...queue.filter(sample => sample.i !== shown.i)];
+  const fresh = queue.filter(sample => !handled.has(sample.i)), shown = known.queue[0];
+  if (!shown) return fresh;
+  if (!shown.suggestion) Object.assign(shown, suggestionFor(shown.i));
+  return [shown, ...fresh.filter(sample => sample.i !== shown.i)];
+}
+
+function suggestionFor(i) {
+  const name = known.names[i];
+  return name < 0 || known.given[i] ? {} : { suggestion: known.classes[name], sure: known.sure[i] / 255 };
+}
+
+// More cards than an answer brings, where those of the last ones are still under way.
+let refilling = false;
+async function refill() {
+  if (refilling || known.queue.length > 2 || !pending()) return;
+  refilling = true;
+  try {
+    const found = await get("next", { n: Math.min(50, 9 + pending()) });
+    const there = new Set(known.queue.map(sample => sample.i));
+    known.queue.push(...found.filter(sample => !handled.has(sample.i) && !there.has(sample.i)));
+    drawCard();
+  } catch { /* the next answer brings some */ }
+  refilling = false;
 }
 
 const LEVELS = 4; // shades of doubt
@@ -70,7 +93,7 @@ function drawLegend() {
 
 function drawCard() {
   const [first, ...rest] = known.queue;
-  $("cardName").textContent = first ? first.id : "Every sample has a label or was skipped.";
+  $("cardName").textContent = first ? first.id : pending() ? "Waiting for the next samples …" : "Every sample has a label or was skipped.";
   $("cardBody").replaceChildren(...(first ? [showSample(first, { large: true })] : []));
   $("suggestion").replaceChildren(...(first?.suggestion ? [own(first.suggestion), `? ${percent(first.sure)}`] : []));
   $("coming").replaceChildren(...rest.map((sample, at) => {
@@ -82,20 +105,29 @@ function drawCard() {
   }));
 }
 
-// The classes that fit what was typed, and the new one that it may name; Enter takes the one pointed at.
+// What was typed comes first, as the class of that name or a new one, and Enter takes it; then the classes that hold it.
 function drawClasses() {
   const typed = $("filter").value.trim(), wanted = typed.toLowerCase(), begins = name => name.toLowerCase().startsWith(wanted);
-  matches = known.classes.filter(name => name.toLowerCase().includes(wanted)).sort((a, b) => begins(b) - begins(a)).slice(0, 200);
-  options = matches.map((name, at) => option(name, at, dot(known.classes.indexOf(name)), at < 9 ? make("kbd", { "aria-hidden": "true" }, String(at + 1)) : null));
-  if (typed && !known.classes.some(name => name.toLowerCase() === wanted)) options.push(option(typed, options.length, "New class: "));
+  const same = name => name.toLowerCase() === wanted;
+  order.push(...known.classes.filter(name => !order.includes(name)));
+  matches = order.filter(name => name.toLowerCase().includes(wanted))
+    .sort((a, b) => (b === typed) - (a === typed) || same(b) - same(a) || begins(b) - begins(a)).slice(0, 200);
+  const numbers = !typed && digitsChoose(), aim = options[pointed]?.value;
+  options = matches.map((name, at) => option(name, at, dot(known.classes.indexOf(name)), numbers && at < 9 ? make("kbd", { "aria-hidden": "true" }, String(at + 1)) : null));
+  if (typed && !matches.some(same)) options.unshift(option(typed, options.length, "New class: "));
+  const stays = typed === drawn ? options.findIndex(one => one.value === aim) : -1; // chosen by the arrows before news came
   $("classes").replaceChildren(...options);
-  point(!typed ? -1 : matches.length && begins(matches[0]) ? 0 : options.length - 1);
+  drawn = typed;
+  point(stays >= 0 ? stays : typed ? 0 : -1);
 }
+
+// Digits choose where no class begins with one: there they are typed, as letters are.
+const digitsChoose = () => !order.some(name => /^\p{Nd}/u.test(name));
 
 function option(name, at, before, after = null) {
   const text = make("span", { dir: "auto", class: "name", title: name });
   text.textContent = name;
-  return make("button", { role: "option", id: `class-${at}`, "aria-selected": "false", onclick: () => label(name) }, before, text, after);
+  return make("button", { role: "option", value: name, id: `class-${at}`, "aria-selected": "false", onclick: () => label(name) }, before, text, after);
 }
 
 function point(at) {
@@ -106,51 +138,92 @@ function point(at) {
   if (at < 0) $("filter").removeAttribute("aria-activedescendant"); else $("filter").setAttribute("aria-activedescendant", `class-${at}`);
 }
 
-export async function send(name, words) {
-  const answer = await post(name, words);
-  take(answer);
-  performance.mark(`answer-${answer.version}`);
-  return answer;
+// Do something to samples: the page goes on at once, and the act is sent until the studio has it.
+function perform(name, words, cards = []) {
+  const act = add(name, words), entry = { act, cards, samples: words.samples ?? [] };
+  if (name !== "undo") { acts.push(entry); for (const i of entry.samples) handled.add(i); }
+  refill();
+  return act.done.then(answer => {
+    if (!answer) forget(entry);
+    take(answer);
+    if (answer) performance.mark(`answer-${answer.version}`);
+    else get("answer").then(take).catch(() => {});
+    if (!known.queue.length) drawCard();
+    return answer;
+  });
 }
 
-let busy = Promise.resolve();
+// It was refused, or taken back before it was sent.
+function forget(entry) {
+  const at = acts.indexOf(entry);
+  if (at >= 0) acts.splice(at, 1);
+  for (const i of entry.samples) handled.delete(i);
+}
+
 export function label(name, samples = null) {
-  const chosen = samples ?? (known.queue[0] ? [known.queue[0].i] : []);
-  if (!name?.trim() || !chosen.length) return busy;
+  const first = samples ? null : known.queue[0];
+  const chosen = samples ?? (first ? [first.i] : []);
+  if (!name?.trim() || !chosen.length) return Promise.resolve();
+  const wanted = name.trim().replace(/\s+/g, " ");
+  if (!order.includes(wanted)) order.push(wanted);
   $("filter").value = "";
-  if (!samples) { known.queue.shift(); drawCard(); } // the next is there at once
-  busy = busy.then(() => send("label", { samples: chosen, label: name, seen: known.version }))
-    .catch(() => get("answer").then(take));
-  return busy;
+  if (first) next();
+  drawClasses();
+  return perform("label", { samples: chosen, label: wanted, seen: known.version, start: known.start }, first ? [first] : []);
 }
 
-function act(name, words = {}) {
-  busy = busy.then(() => send(name, words)).catch(() => get("answer").then(take));
-  return busy;
+// The next card is there at once, with the suggestion of now.
+function next() {
+  known.queue.shift();
+  if (known.queue[0] && known.names) Object.assign(known.queue[0], suggestionFor(known.queue[0].i));
+  drawCard();
+  tell({ act: "mark", at: place() });
 }
 
-const skip = () => { const first = known.queue.shift(); drawCard(); if (first) act("skip", { samples: [first.i] }); };
+function skip() {
+  const first = known.queue[0];
+  if (!first) return;
+  next();
+  perform("skip", { samples: [first.i] }, [first]);
+}
+
+// Back to the sample whose label is taken back; without one of this window's, the studio says which that was.
+function undo() {
+  const last = acts.at(-1);
+  if (!last) { perform("undo", {}).then(answer => !acts.length && comeBack(answer?.undone?.[0])); return; }
+  acts.pop();
+  for (const i of last.samples) handled.delete(i);
+  if (!cancel(last.act)) perform("undo", { of: last.act.key });
+  comeBack(last.cards[0]);
+}
+
+function comeBack(card) {
+  if (!card) return;
+  known.queue = [card, ...known.queue.filter(sample => sample.i !== card.i)];
+  drawCard();
+  tell({ act: "mark", at: place() });
+}
+
 const accept = () => known.queue[0]?.suggestion && label(known.queue[0].suggestion);
 
+// Letters are always typed: a class may begin with any of them. What acts is no letter.
 function keys(event) {
-  const typing = event.target.closest("input, textarea, select, dialog, details");
-  if (event.ctrlKey || event.metaKey || event.altKey) return;
-  if (event.target === $("filter")) {
-    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
-    if (step && options.length) { event.preventDefault(); point((Math.max(pointed, step < 0 ? 0 : -1) + step + options.length) % options.length); }
-    else if (event.key === "Enter") { event.preventDefault(); if (pointed >= 0) options[pointed].click(); else accept(); $("card").focus(); }
-    else if (event.key === "Escape") { $("filter").value = ""; drawClasses(); $("card").focus(); }
-    else if (/^[1-9]$/.test(event.key) && !$("filter").value && matches[event.key - 1]) { event.preventDefault(); label(matches[event.key - 1]); }
-    return;
-  }
-  if (typing || $("label").hidden) return;
+  if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing) return;
+  const field = $("filter"), inField = event.target === field, empty = !field.value;
+  if (!inField && (event.target.closest("input, textarea, select, dialog, details, [role=tab]") || $("label").hidden)) return;
+  const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
   const onButton = event.target.closest("button, a, summary");
-  if (/^[1-9]$/.test(event.key)) { if (matches[event.key - 1]) { event.preventDefault(); label(matches[event.key - 1]); } }
-  else if (event.key === "Enter" && !onButton) { event.preventDefault(); accept(); }
-  else if (event.key === "s" || event.key === "S") skip();
-  else if (event.key === "u" || event.key === "U") act("undo");
-  else if (event.key === "/") { event.preventDefault(); $("filter").focus(); }
-  else if (event.key.length === 1 && event.key.trim()) $("filter").focus(); // the letter lands in the field
+  const chosen = empty && /^[1-9]$/.test(event.key) && digitsChoose() ? matches[event.key - 1] : null;
+  const does = act => { event.preventDefault(); if (!event.repeat) act(); };
+  if (inField && step && options.length) { event.preventDefault(); point((Math.max(pointed, step < 0 ? 0 : -1) + step + options.length) % options.length); }
+  else if (event.key === "Enter" && !onButton) does(() => { if (inField && pointed >= 0) options[pointed].click(); else if (empty) accept(); $("card").focus(); });
+  else if (inField && event.key === "Escape") { field.value = ""; drawClasses(); $("card").focus(); }
+  else if (event.key === "ArrowRight" && empty) does(skip);
+  else if (event.key === "ArrowLeft" && empty) does(undo);
+  else if (chosen) does(() => label(chosen));
+  else if (inField) return;
+  else if (event.key === "/") { event.preventDefault(); field.focus(); }
+  else if ((event.key.length === 1 && event.key.trim()) || event.key === "Dead" || event.key === "Process") field.focus(); // it lands in the field
 }
 
 // ---- the map ------------------------------------------------------------------------------------
@@ -240,38 +313,50 @@ function tabKeys(event) {
   $(`tab-${view}`).focus();
 }
 
+let begun = false;
 async function begin() {
-  const state = await get("state");
-  $("source").textContent = state.source;
-  document.title = `${state.source} – Partwise studio`;
-  $("wait").hidden = state.ready;
-  if (!state.ready) { $("waitText").textContent = state.doing; return; }
-  await Promise.all([loadPoints(), get("answer").then(take)]);
-  if (!$("progress").hidden) drawProgress(dark.matches);
-  $("card").focus();
+  try {
+    const state = await get("state");
+    $("source").textContent = state.source;
+    document.title = `${state.source} – Partwise studio`;
+    $("wait").hidden = state.ready;
+    if (!state.ready) { $("waitText").textContent = state.doing; return; }
+    await Promise.all([loadPoints(), get("answer").then(take)]);
+    if (!$("progress").hidden) drawProgress(dark.matches);
+    if (!begun) $("card").focus();
+    begun = true;
+  } catch { /* the stream of news says when the studio is there again */ }
 }
 
-const news = new EventSource("/api/events");
-news.addEventListener("doing", event => {
-  const { text, share } = JSON.parse(event.data);
-  $("wait").hidden = false;
-  $("waitText").textContent = text;
-  if (share == null) $("waitBar").removeAttribute("value"); else $("waitBar").value = share;
-});
-news.addEventListener("ready", begin);
-news.addEventListener("answer", async event => {
-  const { version, by } = JSON.parse(event.data);
-  if (by !== win && version > known.version) take(await get("answer")); // this window's own act brings its answer itself
-});
-news.addEventListener("progress", () => { if (!$("progress").hidden) drawProgress(dark.matches); });
-news.addEventListener("codes", async event => { $("partsNews").textContent = JSON.parse(event.data).text; await loadPoints(); take(await get("answer")); if (!$("parts").hidden) drawParts(); });
-news.addEventListener("trouble", event => say(JSON.parse(event.data).text));
+// The news; a stream that was refused, or ended with the studio, is asked for again.
+const NEWS = {
+  hello: () => { connected(true); begin(); },
+  doing: ({ text, share }) => {
+    $("wait").hidden = false;
+    $("waitText").textContent = text;
+    if (share == null) $("waitBar").removeAttribute("value"); else $("waitBar").value = share;
+  },
+  ready: begin,
+  answer: async ({ version, by }) => { if (by !== win && version > known.version) take(await get("answer")); }, // this window's own act brings its answer itself
+  progress: () => { if (!$("progress").hidden) drawProgress(dark.matches); },
+  codes: async ({ text }) => { $("partsNews").textContent = text; await loadPoints(); take(await get("answer")); if (!$("parts").hidden) drawParts(); },
+  trouble: ({ text }) => say(text),
+};
+function listen() {
+  const news = new EventSource("/api/events");
+  for (const [kind, act] of Object.entries(NEWS)) news.addEventListener(kind, event => act(JSON.parse(event.data)));
+  news.addEventListener("error", () => {
+    connected(false);
+    if (!begun) begin();
+    if (news.readyState === EventSource.CLOSED) setTimeout(listen, 2000);
+  });
+}
 
 for (const name of VIEWS) { $(`tab-${name}`).addEventListener("click", () => show(name)); $(`tab-${name}`).addEventListener("keydown", tabKeys); }
 $("skip").addEventListener("click", skip);
-$("undo").addEventListener("click", () => act("undo"));
+$("undo").addEventListener("click", undo);
 $("filter").addEventListener("input", drawClasses);
 document.addEventListener("keydown", keys);
 dark.addEventListener("change", () => { drawMap(); drawLegend(); });
 setUpList();
-begin();
+listen();
