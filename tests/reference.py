@@ -1502,3 +1502,34 @@ def expected_balanced_accuracy(p):
         found = sum(row[c] for row in p if int(np.argmax(row)) == c)
         shares.append(found / sum(row[c] for row in p))
     return np.mean(shares)
+
+
+def outlyingness(codes, graph, labelled, y, *, share, floors):
+    """How far samples are from all labelled ones, among labelled ones that were held out.
+
+    Two distances: log(1 - cosine) of the codes to the nearest label, and -log of what reaches the
+    sample from all labels over the graph, (1 - α)(I - αS)⁻¹. Each is centred and scaled by labels
+    of classes with another label, which do not count themselves; their mean is placed in the
+    predictive t distribution of the same number of those labels.
+    """
+    from scipy.stats import t as student
+
+    n = len(codes)
+    unit = codes / np.maximum(np.linalg.norm(codes, axis=1, keepdims=True), 1e-12)
+    root = 1 / np.sqrt(np.maximum(graph.sum(axis=1), 1e-12))
+    S = root[:, None] * graph * root
+    G = (1 - share) * np.linalg.inv(np.eye(n) - share * S)
+
+    def distances(i, told):
+        nearest = min(max(1 - unit[i] @ unit[j], 0) for j in told)
+        return np.array(
+            [np.log(nearest + floors[0]), -np.log(sum(G[i, j] for j in told) + floors[1])]
+        )
+
+    held = [i for i, c in zip(labelled, y) if np.sum(y == c) > 1]
+    own = np.array([distances(i, [j for j in labelled if j != i]) for i in held])
+    middle, spread = own.mean(axis=0), own.std(axis=0)
+    own = ((own - middle) / spread).mean(axis=1)
+    score = np.array([((distances(i, labelled) - middle) / spread).mean() for i in range(n)])
+    m = len(own)
+    return student.cdf((score - own.mean()) / (own.std(ddof=1) * np.sqrt(1 + 1 / m)), m - 1)

@@ -10,7 +10,7 @@ from sklearn.datasets import load_breast_cancer, load_digits, load_wine
 
 import reference
 from partwise import PartsClassifier
-from partwise.estimators.answers import calibration, pool
+from partwise.estimators.answers import calibration, outlying, pool
 
 
 @pytest.fixture(scope="module")
@@ -254,3 +254,67 @@ def test_the_report_shows_held_out_labels_and_typical_samples_without_one(digits
     for card in typical:
         listed = re.findall(r"s(\d+)\.", card.split("</div>")[0])
         assert listed and not set(map(int, listed)) & set(rows.tolist())
+
+
+# -- none of these --------------------------------------------------------------------------------
+
+
+def test_outlyingness_is_the_formula(digits):
+    X, _, known = digits
+    X, known = X[:120], known[:120]
+    model = PartsClassifier(max_iter=30).fit(X, known)
+    labelled = np.flatnonzero(known >= 0)
+    naive = reference.outlyingness(
+        model._features.views["codes"].astype(float),
+        model.graph_.toarray(),
+        labelled,
+        known[labelled],
+        share=outlying.SHARE,
+        floors=(outlying.CLOSE, outlying.LITTLE),
+    )
+    rest = known < 0
+    # propagation runs in float32 to a residual of 1e-4, on masses down to 1e-6
+    np.testing.assert_allclose(model.outlyingness()[rest], naive[rest], atol=0.02)
+
+
+def test_samples_of_classes_without_a_label_are_found(digits):
+    """Labels of three classes of five: the others are found, few of the three are."""
+    X, y, _ = digits
+    known = drawn(y, 50, 1, even=True)
+    known[known > 2] = -1
+    model = PartsClassifier(max_iter=30).fit(X, known)
+    rest, other = known < 0, y > 2
+    far = model.outlyingness()
+    assert far.shape == (300,) and ((far >= 0) & (far <= 1)).all()
+    assert (far[rest & other] > 0.95).mean() > 0.7
+    assert (far[rest & ~other] > 0.95).mean() < 0.12  # 5 % by its own count, of 150 samples
+    assert model.others_found_ > 0.5  # classes of the labels, held out in turn
+    # new samples, and the same ones again
+    np.testing.assert_allclose(model.outlyingness(X), far, atol=1e-6)
+    half = np.arange(300) % 2 == 0
+    less = PartsClassifier(max_iter=30).fit(X[half], known[half])
+    new = less.outlyingness(X[~half])
+    assert (new[other[~half]] > 0.95).mean() > 0.5
+    names = less.predict(X[~half], other=0.95)
+    assert ((names == -1) == (new > 0.95)).all()
+    np.testing.assert_array_equal(names[names >= 0], less.predict(X[~half])[names >= 0])
+
+
+def test_none_of_these_is_written_as_an_unknown_label_is(digits):
+    X, _, known = digits
+    words = np.array([None if c < 0 else "abcde"[c] for c in known], dtype=object)
+    model = PartsClassifier(max_iter=30).fit(X, words)
+    names = model.predict(np.vstack([X[-3:], 16 - X[:3]]), other=0.5)
+    assert names.dtype == object and set(names.tolist()) <= {None, *"abcde"}
+    for wrong in (0, 1, 1.5, "auto"):
+        with pytest.raises(ValueError, match="'other' parameter of predict"):
+            model.predict(X[:2], other=wrong)
+
+
+def test_none_of_these_needs_two_labels_of_a_class(digits):
+    X, y, _ = digits
+    alone = np.full(y.size, -1)
+    alone[[np.flatnonzero(y == c)[0] for c in range(3)]] = [0, 1, 2]
+    model = PartsClassifier(max_iter=30).fit(X, alone)
+    with pytest.raises(ValueError, match="needs three labels whose class has another"):
+        model.outlyingness()

@@ -26,6 +26,7 @@ from partwise.estimators.answers import pool
 from partwise.estimators.answers.calibration import Expected, check_probabilities, expected, recalls
 from partwise.estimators.answers.explain import Explained
 from partwise.estimators.answers.features import Features, build_features
+from partwise.estimators.answers.outlying import Outlying, measure
 from partwise.knowledge.labels import Labels, encode_labels
 
 #: Parts where there are samples enough; the number of classes need not be known.
@@ -90,6 +91,8 @@ class PartsClassifier(
         ``balanced`` counts classes alike.
     doubtful_labels_ : list of Doubt
         Given labels that the rest contradicts: sample, given, suggested, probability.
+    others_found_ : float
+        Share of labels that `outlyingness` tells from the other classes when theirs is held out.
     embedding_ : ndarray of shape (n_samples, n_parts)
         The codes V.
     components_ : ndarray of shape (n_parts, n_features)
@@ -410,10 +413,76 @@ class PartsClassifier(
         p = self._answer.probabilities(views, near)
         return check_probabilities(p, f"probabilities of {len(p)} samples")
 
-    def predict(self, X: Any) -> Array:
-        """The most probable class of each new sample."""
-        best = self.predict_proba(X).argmax(axis=1)
-        return self.classes_[best]
+    def predict(self, X: Any, other: Any = None) -> Array:
+        """The most probable class of each new sample.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+        other : float, default=None
+            Samples whose `outlyingness` is above this get none of the classes, but what stands for
+            an unknown label in y: -1 where classes are numbers, else None. With 0.95 about 5 % of
+            the samples that do belong to a class lose its name.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+        """
+        names = self.classes_[self.predict_proba(X).argmax(axis=1)]
+        if other is None:
+            return names
+        if not (isinstance(other, (int, float)) and 0 < other < 1):
+            raise ValueError(
+                f"The 'other' parameter of predict must be None or a number between 0 and 1, got "
+                f"{other!r}; 0.95 gives up about 5 % of the samples that belong to a class."
+            )
+        number = names.dtype.kind in "if"
+        names = names if number else names.astype(object)
+        names[self.outlyingness(X) > other] = -1 if number else None
+        return names
+
+    def outlyingness(self, X: Any = None) -> Array:
+        """How far samples are from everything that was labelled, in [0, 1]: none of these classes?
+
+        The share of samples of the labelled classes that should be nearer to the labels, by the
+        labels themselves, each held out in turn: 0.95 and more is to be expected of one in twenty
+        samples that do belong. It needs three labels whose class has another one.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features), default=None
+            New samples; those of the fit where None.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+        """
+        check_is_fitted(self)
+        measured = self._outlying
+        if X is None:
+            return measured.score(self._features.views["codes"])
+        views, near, _ = self._features.new(self._check_X(X, reset=False))
+        return measured.score(views["codes"], near)
+
+    @property
+    def others_found_(self) -> float:
+        """Share of labels whose `outlyingness` is above 0.95 while their class is held out."""
+        check_is_fitted(self)
+        return self._outlying.found
+
+    @property
+    def _outlying(self) -> Outlying:
+        """Of the labels of now; kept as long as they are the same."""
+        labelled, features = self._state["labelled"], self._features
+        memory = self.__dict__.setdefault("_memory", {})
+        last = memory.get("outlying")
+        names = self.transduction_[labelled]
+        if last is None or not (np.array_equal(last[0], labelled) and (last[1] == names).all()):
+            y = np.unique(names, return_inverse=True)[1]
+            with blas_threads(features.plain.size):
+                made = measure(features.views["codes"], features.graph, labelled, y)
+            last = memory["outlying"] = (labelled, names, made)
+        return last[2]
 
     def transform(self, X: Any) -> Array:
         """Codes of new samples: V >= 0 with the parts fixed and close to those of neighbours."""
