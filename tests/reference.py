@@ -1479,7 +1479,7 @@ def damped_newton(X, Z, B, cost, ridge, sweeps, hold=0.01):
 
 
 def expected_accuracy(p, heads, weights, n_labels, *, share, width, edge):
-    """logit(a) = c0 + (c1 + c2/√n) logit(sure) + (c3 + c4/√n) logit(agreement); ± exp(d · logs).
+    """logit(a) = c0 + (c1 + c2/√n) logit(sure) + (c3 + c4/√n) logit(agreement); ∓ exp(d · logs).
 
     p (n, c) are probabilities of the samples without a label, ``heads`` (h, n) the class that each
     head gives them.
@@ -1491,8 +1491,10 @@ def expected_accuracy(p, heads, weights, n_labels, *, share, width, edge):
     s, h = (np.log(v / (1 - v)) for v in np.clip([sure, agreed], edge, 1 - edge))
     z = share[0] + (share[1] + share[2] / n_labels**0.5) * s
     z += (share[3] + share[4] / n_labels**0.5) * h
-    half = np.exp(width[0] + width[1] * np.log(n_labels) + width[2] * np.log(n_labels / len(p[0])))
-    return tuple(1 / (1 + np.exp(-v)) for v in (z, z - half, z + half))
+    more = n_labels ** width[2] * (n_labels / len(p[0])) ** width[3]
+    ends = z, z - np.exp(width[0]) * more, z + np.exp(width[1]) * more
+    middle, low, high = (1 / (1 + np.exp(-v)) for v in ends)
+    return middle, max(low - edge, 0), min(high + edge, 1)
 
 
 def expected_balanced_accuracy(p):

@@ -112,7 +112,7 @@ def drawn(y, n, seed, *, even):
 @pytest.mark.filterwarnings("ignore:.*so every sample gets that name")
 @pytest.mark.parametrize("way", ["even", "random", "queue"])
 def test_expected_accuracy_is_near_the_truth_however_labels_were_chosen(way):
-    """Held-out labels alone are 12 points off in the mean with the queue's, which are hard ones."""
+    """Held-out labels alone are 14 points off in the mean with those that `suggest` asks for."""
     errors, inside = [], []
     for load in (load_digits, load_wine, load_breast_cancer):
         X, y = (a[:500] for a in load(return_X_y=True))
@@ -128,7 +128,7 @@ def test_expected_accuracy_is_near_the_truth_however_labels_were_chosen(way):
             errors.append(abs(share - truth))
             inside.append(low <= truth <= high)
     assert np.mean(errors) < 0.05
-    assert sum(inside) >= 8  # of nine; 95 in 100 are outside twice in one case of thirteen
+    assert sum(inside) >= 7  # of nine; of intervals that hold 95 %, one run in 120 has fewer
 
 
 def test_expected_accuracy_is_the_formula(digits, fitted):

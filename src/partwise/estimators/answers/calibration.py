@@ -24,10 +24,10 @@ ROUNDS = 3
 #: The logit of the share of right names, in `expected`: a constant, the logit of the mean
 #: probability, the same over √labels, the logit of the heads' agreement, the same over √labels.
 SHARE = (-1.22, 0.63, -0.86, 0.74, 0.18)
-#: The log of half the width of its 95 % interval: a constant, log labels, log labels a class. All
-#: by `python -m benchmarks.expected --fit`, on two thirds of the sets.
-WIDTH = (0.6, -0.03, -0.29)
-#: Shares are taken between this and one less this before their logit is.
+#: The log of how far its 95 % interval reaches: constants for below and above, log labels, log
+#: labels a class. All by `python -m benchmarks.expected --fit`, on two thirds of the sets.
+WIDTH = (0.73, 0.48, -0.03, -0.29)
+#: Shares are taken between this and one less this before their logit is; ends reach as much beyond.
 EDGE = 0.005
 
 
@@ -261,9 +261,10 @@ def expected(
     """
     s, h, few = _edged(sure), _edged(agreement), 1 / np.sqrt(n_labels)
     z = float(np.dot(SHARE, [1, s, s * few, h, h * few]))
-    half = float(np.exp(np.dot(WIDTH, [1, np.log(n_labels), np.log(n_labels / n_classes)])))
-    middle, low, high = (float(_sigmoid(np.float64(v))) for v in (z, z - half, z + half))
-    return middle, low, high
+    more = np.dot(WIDTH[2:], [np.log(n_labels), np.log(n_labels / n_classes)])
+    ends = z, z - np.exp(WIDTH[0] + more), z + np.exp(WIDTH[1] + more)
+    middle, low, high = (float(_sigmoid(np.float64(end))) for end in ends)
+    return middle, max(low - EDGE, 0.0), min(high + EDGE, 1.0)
 
 
 def _edged(share: float) -> float:
