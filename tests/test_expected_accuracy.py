@@ -318,3 +318,52 @@ def test_none_of_these_needs_two_labels_of_a_class(digits):
     model = PartsClassifier(max_iter=30).fit(X, alone)
     with pytest.raises(ValueError, match="needs three labels whose class has another"):
         model.outlyingness()
+
+
+# -- skewed classes -------------------------------------------------------------------------------
+
+
+def skewed():
+    """Two overlapping classes, nine in ten samples of the first; four labels of each."""
+    rng = np.random.default_rng(0)
+    y = np.repeat([0, 1], [540, 60])
+    X = rng.standard_normal((600, 4)) + 1.2 * y[:, None]
+    known = np.full(600, -1)
+    known[[0, 1, 2, 3, 540, 541, 542, 543]] = [0, 0, 0, 0, 1, 1, 1, 1]
+    return X, y, known
+
+
+def test_priors_trade_accuracy_for_balanced_accuracy():
+    X, y, known = skewed()
+    found = {}
+    for name, priors in (("uniform", "uniform"), ("estimated", "estimated"), ("known", [0.9, 0.1])):
+        model = PartsClassifier(max_iter=30, priors=priors).fit(X, known)
+        names, rest = model.transduction_, known < 0
+        right = (names == y)[rest]
+        found[name] = right.mean(), np.mean([right[y[rest] == c].mean() for c in (0, 1)])
+    assert found["known"][0] > found["estimated"][0] >= found["uniform"][0]
+    assert found["uniform"][1] > found["known"][1]
+
+
+def test_given_priors_multiply_what_uniform_ones_give():
+    """p(c | x) with shares π is p(c | x) with even ones, times π, over the sum."""
+    p = np.random.default_rng(0).dirichlet(np.ones(3), 50)
+    even = calibration.calibrate(p, p[:0], np.empty(0, int), 6, None, np.full(3, 1 / 3))
+    given = calibration.calibrate(p, p[:0], np.empty(0, int), 6, None, np.array([0.2, 0.3, 0.5]))
+    naive = even.apply(p) * [0.2, 0.3, 0.5]
+    naive /= naive.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(given.apply(p), naive, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "priors, message",
+    [
+        ([0.5, 0.5], "a share for each of the 5 classes, got 2"),
+        ([0.5, 0.5, 0, -0.1, 0.1], "above 0"),
+        ("even", "'priors' parameter"),
+    ],
+)
+def test_priors_are_checked(digits, priors, message):
+    X, _, known = digits
+    with pytest.raises(ValueError, match=message):
+        PartsClassifier(max_iter=30, priors=priors).fit(X, known)

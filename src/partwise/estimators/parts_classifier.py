@@ -66,6 +66,12 @@ class PartsClassifier(
         Neighbours of a sample in the graph.
     n_folds : int, default=5
         Folds of the cross-validation over labels.
+    priors : {"estimated", "uniform"} or array-like of shape (n_classes,), default="estimated"
+        How common the classes are among all samples, which labels do not tell: they are given
+        where people looked. "estimated" takes it from the answers, as far as these are sure, for
+        most right names among the samples at hand. "uniform" counts classes alike, for balanced
+        accuracy: small classes are found more often, and large ones lose some. Shares that you
+        know go in the order of the sorted classes.
     max_iter : int, default=100
         Iterations of the factorization.
     warm_start : bool, default=False
@@ -118,6 +124,7 @@ class PartsClassifier(
         "graph_reg": [Interval(Real, 0, None, closed="left")],
         "n_neighbors": [Interval(Integral, 1, None, closed="left")],
         "n_folds": [Interval(Integral, 2, None, closed="left")],
+        "priors": [StrOptions({"estimated", "uniform"}), "array-like"],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
         "warm_start": ["boolean"],
         "random_state": ["random_state"],
@@ -132,6 +139,7 @@ class PartsClassifier(
         graph_reg: float = 1.0,
         n_neighbors: int = 5,
         n_folds: int = 5,
+        priors: Any = "estimated",
         max_iter: int = 100,
         warm_start: bool = False,
         random_state: Any = 0,
@@ -140,6 +148,7 @@ class PartsClassifier(
         self.graph_reg = graph_reg
         self.n_neighbors = n_neighbors
         self.n_folds = n_folds
+        self.priors = priors
         self.max_iter = max_iter
         self.warm_start = warm_start
         self.random_state = random_state
@@ -205,6 +214,20 @@ class PartsClassifier(
         labels = self._check_y(y, len(self.embedding_))
         self._learn_names(labels, np.ones(len(self.embedding_)), self._seed(), weigh=weigh)
         return self
+
+    def _shares(self, n_classes: int) -> Array | None:
+        """Shares of the classes that add up to one; None where they are estimated."""
+        if isinstance(self.priors, str):
+            return np.full(n_classes, 1 / n_classes) if self.priors == "uniform" else None
+        shares = np.asarray(self.priors, dtype=float)
+        if shares.shape != (n_classes,):
+            raise ValueError(
+                f"priors must hold a share for each of the {n_classes} classes, got {shares.size}; "
+                "they go in the order of the sorted classes."
+            )
+        if not (np.isfinite(shares).all() and (shares > 0).all()):
+            raise ValueError(f"priors must be above 0, got {shares.tolist()}.")
+        return shares / shares.sum()
 
     def _seed(self) -> int:
         return int(check_random_state(self.random_state).randint(2**31 - 1))
@@ -300,6 +323,7 @@ class PartsClassifier(
                 seed=seed,
                 memory=self.__dict__.setdefault("_memory", {}),
                 weighed=None if weigh or "answer" not in self._state else self._answer,
+                priors=self._shares(found.size),
             )
         check_probabilities(answer.weights[None], "weights of the heads")
         check_probabilities(answer.held_out, "probabilities of held-out labels")

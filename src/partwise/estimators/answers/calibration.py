@@ -135,16 +135,26 @@ class Calibration:
 
 
 def calibrate(
-    mixed: Array, held: Array, known: Array, n_labels: int, last: Calibration | None
+    mixed: Array,
+    held: Array,
+    known: Array,
+    n_labels: int,
+    last: Calibration | None,
+    priors: Array | None = None,
 ) -> Calibration:
     """The calibration of a mixture (n, c), from its probabilities of held-out labels.
 
-    With ``last`` only the tilt is new.
+    With ``last`` only the tilt is new. ``priors`` are shares of the classes (c,), estimated from
+    the answers where None.
     """
+
+    def tilt_of(p: Array) -> Array:
+        return class_tilt(p) if priors is None else p.shape[1] * priors
+
     c = mixed.shape[1]
     doubt = 1.0 / (n_labels + 2)
     if last is not None:
-        tilt = class_tilt(tempered(mixed, last.heat, last.doubt))
+        tilt = tilt_of(tempered(mixed, last.heat, last.doubt))
         return Calibration(last.heat, doubt, tilt, last.slope, last.shift)
     heat = 1.0
     if known.size:
@@ -153,7 +163,7 @@ def calibrate(
         # a prior on log heat, worth one label
         cost = [-np.log(q).sum() + np.log(h) ** 2 for q, h in zip(p, MIXED_HEATS, strict=True)]
         heat = float(MIXED_HEATS[int(np.argmin(cost))])
-    made = Calibration(heat, doubt, class_tilt(tempered(mixed, heat, doubt)))
+    made = Calibration(heat, doubt, tilt_of(tempered(mixed, heat, doubt)))
     if known.size and c > 1:
         p = made.tilted(held)
         made.slope, made.shift = bend(p.max(axis=1), p.argmax(axis=1) == known)
