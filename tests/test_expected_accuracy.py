@@ -11,6 +11,7 @@ from sklearn.datasets import load_breast_cancer, load_digits, load_wine
 import reference
 from partwise import PartsClassifier
 from partwise.estimators.answers import calibration, outlying, pool
+from partwise.knowledge import doubts
 
 
 @pytest.fixture(scope="module")
@@ -367,3 +368,52 @@ def test_priors_are_checked(digits, priors, message):
     X, _, known = digits
     with pytest.raises(ValueError, match=message):
         PartsClassifier(max_iter=30, priors=priors).fit(X, known)
+
+
+# -- labels that look wrong -----------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore:.*so every sample gets that name")
+def test_labels_that_were_asked_for_are_hard_and_not_wrong():
+    """`suggest` asks for doubtful samples: that the rest contradicts their labels says little."""
+    X, y = (a[:600] for a in load_digits(return_X_y=True))
+    model = PartsClassifier(max_iter=30, warm_start=True).prepare(X)
+    listed = given = 0
+    for seed in range(3):
+        model.relabel(asked(model, y, 80, seed))
+        listed, given = listed + len(model.doubtful_labels_), given + 80
+    assert listed <= 0.015 * given  # 8 of 240 by the share of contradicted labels alone
+
+
+def test_errors_are_counted_where_the_rest_is_as_sure():
+    """Hard labels, contradicted in half of the cases, beside a rest that is sure: no errors."""
+    rng = np.random.default_rng(0)
+    hard = np.full((20, 2), 0.4)
+    hard[:, 1] = 0.6
+    easy = np.full((20, 2), 0.02)
+    easy[:, 0] = 0.98
+    given = np.r_[rng.permutation(np.repeat([0, 1], 10)), np.zeros(20, dtype=int)]
+    p, rest = np.vstack([hard, easy]), np.tile([[0.98, 0.02], [0.95, 0.05]], (50, 1))
+    assert doubts.error_share(p, given) == 0.25
+    assert doubts.error_share(p, given, rest) == pytest.approx(0.5 / 25)
+    wrong = given.copy()
+    wrong[20:26] = 1
+    assert doubts.error_share(p, wrong, rest) == pytest.approx(6.5 / 25)
+    rows, classes = np.arange(40), np.array(["a", "b"])
+    assert doubts.doubts(rows, p, given, classes, rest) == []
+    found = doubts.doubts(rows, p, wrong, classes, rest)
+    assert sorted(doubt.sample for doubt in found) == [20, 21, 22, 23, 24, 25]
+
+
+def test_the_summary_says_when_many_samples_are_none_of_these(digits):
+    X, y, _ = digits
+    known = drawn(y, 50, 1, even=True)
+    given = np.array([None if c < 0 or c > 2 else f"digit {c}" for c in known], dtype=object)
+    model, summary = summary_of(X, given)
+    far = summary["naming"]["none_of_these"]
+    beyond = (model.outlyingness() > 0.95) & np.array([v is None for v in given])
+    assert far["samples"] == beyond.sum() and "perhaps they are none of these" in far["said"]
+    assert len(far["farthest"]) == 10 and all(beyond[int(name)] for name in far["farthest"])
+    assert far["found"] == pytest.approx(model.others_found_, abs=1e-4)
+    _, whole = summary_of(X, np.array([f"digit {c}" for c in y], dtype=object))
+    assert whole["naming"]["none_of_these"]["said"] == ""
