@@ -237,13 +237,15 @@ def learn(
     seed: int,
     memory: dict[str, Any],
     weighed: Answer | None = None,
+    priors: Array | None = None,
 ) -> tuple[Answer, Candidates, Array]:
     """Fit all heads in all folds, weigh them, let the answer teach more heads, weigh again.
 
     ``labelled`` are rows of the samples and ``y`` their codes. ``memory`` keeps between calls what
     further labels can use: what propagation gave and the last coefficients. ``weighed`` is an
     answer whose weights and temperatures are taken over, with ``n_folds`` = 0: nothing is held
-    out then. The last of what is returned are the probabilities of all samples.
+    out then. ``priors`` are the shares of the classes, where they are known. The last of what is
+    returned are the probabilities of all samples.
     """
     rng = np.random.RandomState(seed)
     folds = make_folds(y, weights, n_folds, rng)
@@ -270,7 +272,7 @@ def learn(
     else:
         mixed = mixture_of(trial.heads, w, features.views)
     last = None if weighed is None else weighed.calibration
-    sure = calibrate(mixed, held, trial.known, y.size, last)
+    sure = calibrate(mixed, held, trial.known, y.size, last, priors)
     rows = labelled[folds.scored]
     answer = Answer(trial.heads, w, sure, sure.apply(held), trial.known, rows)
     return answer, trial.table(w), sure.apply(mixed)
