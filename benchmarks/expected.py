@@ -146,7 +146,10 @@ def logit(p: Any) -> Any:
 
 
 def fit(rows: list[dict[str, Any]], counts: Any) -> tuple[Any, Any]:
-    """SHARE by least squares of the accuracy, WIDTH by likelihood, scaled to hold 95 % of rows."""
+    """SHARE by least squares of the accuracy, WIDTH by likelihood, scaled to hold 95 % of rows.
+
+    Below and above are scaled apart, to leave out 2.5 % each.
+    """
     from scipy.optimize import minimize
     from scipy.special import expit
 
@@ -163,7 +166,7 @@ def fit(rows: list[dict[str, Any]], counts: Any) -> tuple[Any, Any]:
 
     share = minimize(off, np.array([0, 1.0, 0, 0, 0])).x
     # what is left of (right + ½)/(samples + 1), so that 100 % right is finite
-    left = np.abs(logit((truth * rest + 0.5) / (rest + 1)) - A @ share)
+    left = logit((truth * rest + 0.5) / (rest + 1)) - A @ share
 
     def unlikely(b: Any) -> float:
         log_sd = B @ b
@@ -172,8 +175,9 @@ def fit(rows: list[dict[str, Any]], counts: Any) -> tuple[Any, Any]:
     width = minimize(unlikely, np.zeros(3)).x
     scaled = left / np.exp(B @ width)
     order = np.argsort(scaled)
-    width[0] += np.log(scaled[order][np.searchsorted(np.cumsum(w[order]), 0.95)])
-    return share.round(2), width.round(2)
+    below, above = scaled[order][np.searchsorted(np.cumsum(w[order]), [0.025, 0.975])]
+    ends = width[0] + np.log([-below, above])
+    return share.round(2), np.array([*ends, *width[1:]]).round(2)
 
 
 def cells(store: dict[str, Any]) -> tuple[list[dict[str, Any]], Any, Any]:

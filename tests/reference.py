@@ -1532,7 +1532,7 @@ def even_masses(G, y, c):
 
 
 def expected_accuracy(p, heads, weights, n_labels, *, share, width, edge):
-    """logit(a) = c0 + (c1 + c2/√n) logit(sure) + (c3 + c4/√n) logit(agreement); ± exp(d · logs).
+    """logit(a) = c0 + (c1 + c2/√n) logit(sure) + (c3 + c4/√n) logit(agreement); ∓ exp(d · logs).
 
     p (n, c) are probabilities of the samples without a label, ``heads`` (h, n) the class that each
     head gives them.
@@ -1544,8 +1544,10 @@ def expected_accuracy(p, heads, weights, n_labels, *, share, width, edge):
     s, h = (np.log(v / (1 - v)) for v in np.clip([sure, agreed], edge, 1 - edge))
     z = share[0] + (share[1] + share[2] / n_labels**0.5) * s
     z += (share[3] + share[4] / n_labels**0.5) * h
-    half = np.exp(width[0] + width[1] * np.log(n_labels) + width[2] * np.log(n_labels / len(p[0])))
-    return tuple(1 / (1 + np.exp(-v)) for v in (z, z - half, z + half))
+    more = n_labels ** width[2] * (n_labels / len(p[0])) ** width[3]
+    ends = z, z - np.exp(width[0]) * more, z + np.exp(width[1]) * more
+    middle, low, high = (1 / (1 + np.exp(-v)) for v in ends)
+    return middle, max(low - edge, 0), min(high + edge, 1)
 
 
 def expected_balanced_accuracy(p):
@@ -1555,3 +1557,34 @@ def expected_balanced_accuracy(p):
         found = sum(row[c] for row in p if int(np.argmax(row)) == c)
         shares.append(found / sum(row[c] for row in p))
     return np.mean(shares)
+
+
+def outlyingness(codes, graph, labelled, y, *, share, floors):
+    """How far samples are from all labelled ones, among labelled ones that were held out.
+
+    Two distances: log(1 - cosine) of the codes to the nearest label, and -log of what reaches the
+    sample from all labels over the graph, (1 - α)(I - αS)⁻¹. Each is centred and scaled by labels
+    of classes with another label, which do not count themselves; their mean is placed in the
+    predictive t distribution of the same number of those labels.
+    """
+    from scipy.stats import t as student
+
+    n = len(codes)
+    unit = codes / np.maximum(np.linalg.norm(codes, axis=1, keepdims=True), 1e-12)
+    root = 1 / np.sqrt(np.maximum(graph.sum(axis=1), 1e-12))
+    S = root[:, None] * graph * root
+    G = (1 - share) * np.linalg.inv(np.eye(n) - share * S)
+
+    def distances(i, told):
+        nearest = min(max(1 - unit[i] @ unit[j], 0) for j in told)
+        return np.array(
+            [np.log(nearest + floors[0]), -np.log(sum(G[i, j] for j in told) + floors[1])]
+        )
+
+    held = [i for i, c in zip(labelled, y) if np.sum(y == c) > 1]
+    own = np.array([distances(i, [j for j in labelled if j != i]) for i in held])
+    middle, spread = own.mean(axis=0), own.std(axis=0)
+    own = ((own - middle) / spread).mean(axis=1)
+    score = np.array([((distances(i, labelled) - middle) / spread).mean() for i in range(n)])
+    m = len(own)
+    return student.cdf((score - own.mean()) / (own.std(ddof=1) * np.sqrt(1 + 1 / m)), m - 1)

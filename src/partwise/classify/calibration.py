@@ -23,11 +23,11 @@ ROUNDS = 3
 
 #: The logit of the share of right names, in `expected`: a constant, the logit of the mean
 #: probability, the same over √labels, the logit of the heads' agreement, the same over √labels.
-SHARE = (-1.04, 0.58, -0.96, 0.68, 0.34)
-#: The log of half the width of its 95 % interval: a constant, log labels, log labels a class. All
-#: by `python -m benchmarks.expected --fit`, on two thirds of the sets.
-WIDTH = (0.11, -0.1, -0.1)
-#: Shares are taken between this and one less this before their logit is.
+SHARE = (-1.22, 0.63, -0.86, 0.74, 0.18)
+#: The log of how far its 95 % interval reaches: constants for below and above, log labels, log
+#: labels a class. All by `python -m benchmarks.expected --fit`, on two thirds of the sets.
+WIDTH = (0.73, 0.48, -0.03, -0.29)
+#: Shares are taken between this and one less this before their logit is; ends reach as much beyond.
 EDGE = 0.005
 
 
@@ -135,16 +135,26 @@ class Calibration:
 
 
 def calibrate(
-    mixed: Array, held: Array, known: Array, n_labels: int, last: Calibration | None
+    mixed: Array,
+    held: Array,
+    known: Array,
+    n_labels: int,
+    last: Calibration | None,
+    priors: Array | None = None,
 ) -> Calibration:
     """The calibration of a mixture (n, c), from its probabilities of held-out labels.
 
-    With ``last`` only the tilt is new.
+    With ``last`` only the tilt is new. ``priors`` are shares of the classes (c,), estimated from
+    the answers where None.
     """
+
+    def tilt_of(p: Array) -> Array:
+        return class_tilt(p) if priors is None else p.shape[1] * priors
+
     c = mixed.shape[1]
     doubt = 1.0 / (n_labels + 2)
     if last is not None:
-        tilt = class_tilt(tempered(mixed, last.heat, last.doubt))
+        tilt = tilt_of(tempered(mixed, last.heat, last.doubt))
         return Calibration(last.heat, doubt, tilt, last.slope, last.shift)
     heat = 1.0
     if known.size:
@@ -153,7 +163,7 @@ def calibrate(
         # a prior on log heat, worth one label
         cost = [-np.log(q).sum() + np.log(h) ** 2 for q, h in zip(p, MIXED_HEATS, strict=True)]
         heat = float(MIXED_HEATS[int(np.argmin(cost))])
-    made = Calibration(heat, doubt, class_tilt(tempered(mixed, heat, doubt)))
+    made = Calibration(heat, doubt, tilt_of(tempered(mixed, heat, doubt)))
     if known.size and c > 1:
         p = made.tilted(held)
         made.slope, made.shift = bend(p.max(axis=1), p.argmax(axis=1) == known)
@@ -261,9 +271,10 @@ def expected(
     """
     s, h, few = _edged(sure), _edged(agreement), 1 / np.sqrt(n_labels)
     z = float(np.dot(SHARE, [1, s, s * few, h, h * few]))
-    half = float(np.exp(np.dot(WIDTH, [1, np.log(n_labels), np.log(n_labels / n_classes)])))
-    middle, low, high = (float(_sigmoid(np.float64(v))) for v in (z, z - half, z + half))
-    return middle, low, high
+    more = np.dot(WIDTH[2:], [np.log(n_labels), np.log(n_labels / n_classes)])
+    ends = z, z - np.exp(WIDTH[0] + more), z + np.exp(WIDTH[1] + more)
+    middle, low, high = (float(_sigmoid(np.float64(end))) for end in ends)
+    return middle, max(low - EDGE, 0.0), min(high + EDGE, 1.0)
 
 
 def _edged(share: float) -> float:

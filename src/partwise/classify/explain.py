@@ -136,12 +136,14 @@ class Explained:
         """Given labels that the rest contradicts, the most doubtful first.
 
         Each labelled sample is judged by heads that did not see its label, and listed where that
-        is more likely wrong than right, given how many labels contradict the rest. Empty where no
+        is more likely wrong than right, given how many labels contradict the rest where it is
+        sure: labels that `suggest` asked for are hard ones, and hard is not wrong. Empty where no
         class has two labels.
         """
         check_is_fitted(self)
         answer = self._answer
-        return doubts(answer.rows, answer.held_out, answer.truth, self.classes_)
+        rest = np.delete(self.label_distributions_, self._state["labelled"], axis=0)
+        return doubts(answer.rows, answer.held_out, answer.truth, self.classes_, rest)
 
     def suggest(self, n: int = 10, *, exclude: Any = ()) -> Array:
         """Training samples to label next, as indices: those whose label settles most doubt.

@@ -25,6 +25,7 @@ from partwise.classify import pool
 from partwise.classify.calibration import Expected, check_probabilities, expected, recalls
 from partwise.classify.explain import Explained
 from partwise.classify.features import Features, build_features
+from partwise.classify.outlying import Outlying, measure
 from partwise.fitting import check_arrays, validation
 from partwise.knowledge.labels import Labels, encode_labels
 
@@ -65,6 +66,12 @@ class PartsClassifier(
         Neighbours of a sample in the graph.
     n_folds : int, default=5
         Folds of the cross-validation over labels.
+    priors : {"estimated", "uniform"} or array-like of shape (n_classes,), default="estimated"
+        How common the classes are among all samples, which labels do not tell: they are given
+        where people looked. "estimated" takes it from the answers, as far as these are sure, for
+        most right names among the samples at hand. "uniform" counts classes alike, for balanced
+        accuracy: small classes are found more often, and large ones lose some. Shares that you
+        know go in the order of the sorted classes.
     max_iter : int, default=100
         Iterations of the factorization.
     warm_start : bool, default=False
@@ -90,6 +97,8 @@ class PartsClassifier(
         ``balanced`` counts classes alike.
     doubtful_labels_ : list of Doubt
         Given labels that the rest contradicts: sample, given, suggested, probability.
+    others_found_ : float
+        Share of labels that `outlyingness` tells from the other classes when theirs is held out.
     embedding_ : ndarray of shape (n_samples, n_parts)
         The codes V.
     components_ : ndarray of shape (n_parts, n_features)
@@ -115,6 +124,7 @@ class PartsClassifier(
         "graph_reg": [Interval(Real, 0, None, closed="left")],
         "n_neighbors": [Interval(Integral, 1, None, closed="left")],
         "n_folds": [Interval(Integral, 2, None, closed="left")],
+        "priors": [StrOptions({"estimated", "uniform"}), "array-like"],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
         "warm_start": ["boolean"],
         "random_state": ["random_state"],
@@ -129,6 +139,7 @@ class PartsClassifier(
         graph_reg: float = 1.0,
         n_neighbors: int = 5,
         n_folds: int = 5,
+        priors: Any = "estimated",
         max_iter: int = 100,
         warm_start: bool = False,
         random_state: Any = 0,
@@ -137,6 +148,7 @@ class PartsClassifier(
         self.graph_reg = graph_reg
         self.n_neighbors = n_neighbors
         self.n_folds = n_folds
+        self.priors = priors
         self.max_iter = max_iter
         self.warm_start = warm_start
         self.random_state = random_state
@@ -202,6 +214,20 @@ class PartsClassifier(
         labels = self._check_y(y, len(self.embedding_))
         self._learn_names(labels, np.ones(len(self.embedding_)), self._seed(), weigh=weigh)
         return self
+
+    def _shares(self, n_classes: int) -> Array | None:
+        """Shares of the classes that add up to one; None where they are estimated."""
+        if isinstance(self.priors, str):
+            return np.full(n_classes, 1 / n_classes) if self.priors == "uniform" else None
+        shares = np.asarray(self.priors, dtype=float)
+        if shares.shape != (n_classes,):
+            raise ValueError(
+                f"priors must hold a share for each of the {n_classes} classes, got {shares.size}; "
+                "they go in the order of the sorted classes."
+            )
+        if not (np.isfinite(shares).all() and (shares > 0).all()):
+            raise ValueError(f"priors must be above 0, got {shares.tolist()}.")
+        return shares / shares.sum()
 
     def _seed(self) -> int:
         return int(check_random_state(self.random_state).randint(2**31 - 1))
@@ -297,6 +323,7 @@ class PartsClassifier(
                 seed=seed,
                 memory=self.__dict__.setdefault("_memory", {}),
                 weighed=None if weigh or "answer" not in self._state else self._answer,
+                priors=self._shares(found.size),
             )
         check_probabilities(answer.weights[None], "weights of the heads")
         check_probabilities(answer.held_out, "probabilities of held-out labels")
@@ -410,10 +437,76 @@ class PartsClassifier(
         p = self._answer.probabilities(views, near)
         return check_probabilities(p, f"probabilities of {len(p)} samples")
 
-    def predict(self, X: Any) -> Array:
-        """The most probable class of each new sample."""
-        best = self.predict_proba(X).argmax(axis=1)
-        return self.classes_[best]
+    def predict(self, X: Any, other: Any = None) -> Array:
+        """The most probable class of each new sample.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+        other : float, default=None
+            Samples whose `outlyingness` is above this get none of the classes, but what stands for
+            an unknown label in y: -1 where classes are numbers, else None. With 0.95 about 5 % of
+            the samples that do belong to a class lose its name.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+        """
+        names = self.classes_[self.predict_proba(X).argmax(axis=1)]
+        if other is None:
+            return names
+        if not (isinstance(other, (int, float)) and 0 < other < 1):
+            raise ValueError(
+                f"The 'other' parameter of predict must be None or a number between 0 and 1, got "
+                f"{other!r}; 0.95 gives up about 5 % of the samples that belong to a class."
+            )
+        number = names.dtype.kind in "if"
+        names = names if number else names.astype(object)
+        names[self.outlyingness(X) > other] = -1 if number else None
+        return names
+
+    def outlyingness(self, X: Any = None) -> Array:
+        """How far samples are from everything that was labelled, in [0, 1]: none of these classes?
+
+        The share of samples of the labelled classes that should be nearer to the labels, by the
+        labels themselves, each held out in turn: 0.95 and more is to be expected of one in twenty
+        samples that do belong. It needs three labels whose class has another one.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features), default=None
+            New samples; those of the fit where None.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+        """
+        check_is_fitted(self)
+        measured = self._outlying
+        if X is None:
+            return measured.score(self._features.views["codes"])
+        views, near, _ = self._features.new(self._check_X(X, reset=False))
+        return measured.score(views["codes"], near)
+
+    @property
+    def others_found_(self) -> float:
+        """Share of labels whose `outlyingness` is above 0.95 while their class is held out."""
+        check_is_fitted(self)
+        return self._outlying.found
+
+    @property
+    def _outlying(self) -> Outlying:
+        """Of the labels of now; kept as long as they are the same."""
+        labelled, features = self._state["labelled"], self._features
+        memory = self.__dict__.setdefault("_memory", {})
+        last = memory.get("outlying")
+        names = self.transduction_[labelled]
+        if last is None or not (np.array_equal(last[0], labelled) and (last[1] == names).all()):
+            y = np.unique(names, return_inverse=True)[1]
+            with blas_threads(features.plain.size):
+                made = measure(features.views["codes"], features.graph, labelled, y)
+            last = memory["outlying"] = (labelled, names, made)
+        return last[2]
 
     def transform(self, X: Any) -> Array:
         """Codes of new samples: V >= 0 with the parts fixed and close to those of neighbours."""

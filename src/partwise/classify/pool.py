@@ -271,6 +271,7 @@ def learn(
     seed: int,
     memory: dict[str, Any],
     weighed: Answer | None = None,
+    priors: Array | None = None,
 ) -> tuple[Answer, Candidates, Array]:
     """Fit all heads in all folds, weigh them, let the answer teach more heads, weigh again.
 
@@ -279,7 +280,8 @@ def learn(
     ``memory`` keeps between calls what
     further labels can use: what propagation gave and the last coefficients. ``weighed`` is an
     answer whose weights and temperatures are taken over, with ``n_folds`` = 0: nothing is held
-    out then. The last of what is returned are the probabilities of all samples.
+    out then. ``priors`` are the shares of the classes, where they are known. The last of what is
+    returned are the probabilities of all samples.
     """
     place = _places(features.order)
     by = np.argsort(place[labelled])
@@ -313,7 +315,7 @@ def learn(
         mixed = mixture_of(trial.heads, w, features.views)
     last = None if weighed is None else weighed.calibration
     known, scored = names[trial.known], labelled[folds.scored]
-    sure = calibrate(mixed, held[:, back], known, y.size, last)
+    sure = calibrate(mixed, held[:, back], known, y.size, last, priors)
     answer = Answer(trial.heads, w, sure, sure.apply(held[:, back]), known, scored)
     return answer, trial.table(w), sure.apply(mixed)
 

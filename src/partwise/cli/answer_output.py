@@ -23,10 +23,14 @@ def say_naming(found: dict[str, Any], console: Any) -> None:
             f"With classes counted alike: {found['balanced']:.0%}. Of the {found['held_out']} "
             f"given labels, held out in turn, {found['agreed']} were named as they are."
         )
+    far = found["none_of_these"]
+    if far is not None and far["said"]:
+        ids = ", ".join(str(name) for name in far["farthest"][:5])
+        console.print(f"{far['said']} The farthest: {ids}.")
     for row in found["odd_labels"]:
         console.print(
             f"Look again: {row['id']} was given {row['given']} and looks like {row['looks_like']} "
-            f"({row['probability']:.2f})."
+            f"(wrong with probability {row['probability']:.2f})."
         )
     if found["label_next"]:
         ids = ", ".join(str(row["id"]) for row in found["label_next"][:5])

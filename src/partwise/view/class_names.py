@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
-#: Samples to label next, and labels that look wrong, as many as are listed.
-NEXT, ODD = 10, 5
-#: A given label is called odd where another class was this probable when it was held out.
-SURE = 0.9
+#: Samples to label next, labels that look wrong, and samples far from all labels, as are listed.
+NEXT, ODD, FAR = 10, 5, 10
+#: Samples are far where so many of the labelled classes should be nearer; more than twice as many
+#: as that lets expect are said.
+BEYOND = 0.95
 
 
 def names_classes(model: Any) -> bool:
@@ -25,13 +26,10 @@ def naming(model: Any, ids: Sequence[str]) -> dict[str, Any] | None:
     """
     if not names_classes(model):
         return None
-    classes = model.classes_
-    rows, p, truth = model.held_out_
+    _, p, truth = model.held_out_
     right = p.argmax(axis=1) == truth
     expected = model.expected_accuracy_
     share, low, high = expected
-    own = p[np.arange(truth.size), truth]
-    odd = [i for i in np.argsort(own, kind="stable") if p[i].max() >= SURE and not right[i]]
     return {
         "held_out": int(truth.size),
         "agreed": int(right.sum()),
@@ -41,13 +39,14 @@ def naming(model: Any, ids: Sequence[str]) -> dict[str, Any] | None:
         "said": str(expected),
         "odd_labels": [
             {
-                "id": ids[rows[i]],
-                "given": str(classes[truth[i]]),
-                "looks_like": str(classes[int(p[i].argmax())]),
-                "probability": round(float(p[i].max()), 4),
+                "id": ids[doubt.sample],
+                "given": str(doubt.given),
+                "looks_like": str(doubt.suggested),
+                "probability": round(doubt.probability, 4),
             }
-            for i in odd[:ODD]
+            for doubt in model.doubtful_labels_[:ODD]
         ],
+        "none_of_these": _far(model, ids),
         "label_next": [
             {
                 "id": ids[i],
@@ -57,4 +56,27 @@ def naming(model: Any, ids: Sequence[str]) -> dict[str, Any] | None:
             for i in model.suggest(NEXT)
         ],
         "candidates": [row._asdict() for row in model.candidates_],
+    }
+
+
+def _far(model: Any, ids: Sequence[str]) -> dict[str, Any] | None:
+    """Samples that are far from everything labelled; None where too few labels can tell."""
+    try:
+        far, found = model.outlyingness(), model.others_found_
+    except ValueError:
+        return None
+    far[model.labelled_] = 0
+    beyond = far > BEYOND
+    rest = len(far) - len(model.labelled_)
+    order = np.argsort(-far, kind="stable")[: int(beyond.sum())]
+    many = beyond.sum() > 2 * (1 - BEYOND) * rest
+    said = (
+        f"{int(beyond.sum())} of {rest} samples are farther from every label than {BEYOND:.0%} of "
+        "samples of these classes should be: perhaps they are none of these."
+    )
+    return {
+        "samples": int(beyond.sum()),
+        "found": None if np.isnan(found) else round(found, 4),
+        "said": said if many else "",
+        "farthest": [ids[i] for i in order[:FAR]],
     }

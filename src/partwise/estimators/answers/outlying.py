@@ -1,0 +1,121 @@
+"""None of these: how far a sample is from everything that was labelled.
+
+Two distances that no class enters: in the codes, log(1 - cosine) to the nearest label; over the
+neighbour graph, -log of what reaches a sample from all labels. Both are measured in units of the
+labels themselves: each label whose class has another one is held out, and its distances to the
+rest are how far samples of the labelled classes are. A class held out in turn says how many
+samples of other classes are farther.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse as sp
+from scipy.stats import t as student
+
+from partwise.backends.numeric import Array
+from partwise.classify import heads
+from partwise.classify.features import unit_rows
+
+#: How far labels spread over the graph.
+SHARE = 0.9
+#: What is added before a logarithm: to 1 - cosine, and to what reaches a sample.
+CLOSE, LITTLE = 1e-3, 1e-6
+#: Labels that spread at once, for memory.
+BLOCK = 256
+#: Labels that must be held out before they say how far samples are.
+FEWEST = 3
+
+
+@dataclass
+class Outlying:
+    """Labels, what they reach, and how far they are from each other.
+
+    Attributes
+    ----------
+    told : array of shape (n_labelled, k)
+        Codes of the labelled samples, at length one.
+    reach : array of shape (n_samples,)
+        What reaches each training sample from all labels.
+    middle, spread : arrays of shape (2,)
+        Mean and deviation of the two distances of labels that were held out.
+    typical, deviation : float
+        The same of the mean of both, in these units; ``held`` is of how many.
+    found : float
+        Share of labels beyond 95 % of the others when their class is held out; NaN for one class.
+    """
+
+    told: Array
+    reach: Array
+    middle: Array
+    spread: Array
+    typical: float
+    deviation: float
+    held: int
+    found: float
+
+    def score(self, codes: Array, near: sp.csr_array | None = None) -> Array:
+        """Share of samples of the labelled classes that are nearer to the labels, in [0, 1]."""
+        cosine = unit_rows(np.asarray(codes, dtype=float)) @ self.told.T
+        reach = self.reach if near is None else near @ self.reach
+        return self._placed(_distances(cosine.max(axis=1), reach))
+
+    def _placed(self, distances: Array) -> Array:
+        """Where distances (n, 2) lie in the predictive distribution of another label's."""
+        score = ((distances - self.middle) / self.spread).mean(axis=1)
+        width = self.deviation * np.sqrt(1 + 1 / self.held)
+        return np.asarray(student.cdf((score - self.typical) / width, self.held - 1))
+
+
+def measure(codes: Array, graph: sp.csr_array, labelled: Array, y: Array) -> Outlying:
+    """How far labelled samples are from each other; y are codes of their classes."""
+    told = unit_rows(np.asarray(codes[labelled], dtype=float))
+    cosine = told @ told.T
+    reach, among = _reach(graph, labelled)
+    same = y[:, None] == y
+    once = same.sum(axis=1) == 1
+    if np.sum(~once) < FEWEST:
+        raise ValueError(
+            "outlyingness needs three labels whose class has another one, got "
+            f"{np.sum(~once)}: how far samples of a class are from each other is not known yet."
+        )
+    apart = _held_out(cosine, among, np.eye(y.size, dtype=bool))[~once]
+    middle, spread = apart.mean(axis=0), _positive(apart.std(axis=0))
+    score = ((apart - middle) / spread).mean(axis=1)
+    typical, deviation = float(score.mean()), float(_positive(score.std(ddof=1)))
+    made = Outlying(told, reach, middle, spread, typical, deviation, int(score.size), float("nan"))
+    if not same.all():
+        made.found = float(np.mean(made._placed(_held_out(cosine, among, same)) > 0.95))
+    return made
+
+
+def _held_out(cosine: Array, among: Array, hidden: Array) -> Array:
+    """Distances (m, 2) of labels to those that are not ``hidden`` (m, m) from them."""
+    return _distances(
+        np.where(hidden, -1.0, cosine).max(axis=1), np.where(hidden, 0.0, among).sum(axis=0)
+    )
+
+
+def _distances(cosine: Array, reach: Array) -> Array:
+    closeness = np.log(np.maximum(1 - cosine, 0) + CLOSE)
+    return np.stack([closeness, -np.log(np.maximum(reach, 0) + LITTLE)], axis=1)
+
+
+def _reach(graph: sp.csr_array, labelled: Array) -> tuple[Array, Array]:
+    """What labels give to every sample in sum (n,), and to each other one by one (m, m)."""
+    degree = np.asarray(graph.sum(axis=1)).ravel()
+    root = sp.diags_array(1 / np.sqrt(np.maximum(degree, 1e-12)))
+    S = sp.csr_array(root @ graph @ root).astype(np.float32)
+    total, among = np.zeros(S.shape[0]), []
+    for first in range(0, labelled.size, BLOCK):
+        G = heads.propagate(S, labelled[first : first + BLOCK], (SHARE,))[0]
+        total += G.sum(axis=0, dtype=float)
+        among.append(G[:, labelled].astype(float))
+    return total, np.vstack(among)
+
+
+def _positive(deviation: Array) -> Array:
+    """A deviation of zero (labels on copies of one sample) still separates nothing from it."""
+    return np.maximum(deviation, 1e-6)
