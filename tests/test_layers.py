@@ -70,6 +70,7 @@ LAYERS = [
         "io.sheets",
         "io.tables",
         "io.texts",
+        "io.write_back",
     },
     {"view"},
     {"cluster", "datasets", "graph", "metrics", "plot", "report", "terms"},  # public names

@@ -292,8 +292,19 @@ WriteBack = Annotated[
     bool,
     typer.Option(
         "--write-back",
-        help="Write clusters, codes and parts into DATA: obs, obsm, varm and uns of partwise.",
-        rich_help_panel=_CELL,
+        help="Of a table: named.csv (or .parquet, .jsonl) with its own columns and, for each row, "
+        "name, probability, second name and whether it is doubtful. Into a .h5ad file: clusters, "
+        "codes and parts, as obs, obsm, varm and uns of partwise.",
+    ),
+]
+
+
+WriteBackNew = Annotated[
+    bool,
+    typer.Option(
+        "--write-back",
+        help="NEW is a table: --out gets its own columns, and after them name, probability, second "
+        "name and whether it is doubtful.",
     ),
 ]
 

@@ -43,6 +43,8 @@ NUMBERED = "none"
 IDS = ("id", "ids", "uuid")
 #: What pandas calls the column without a heading that its own files begin with.
 NAMELESS = "Unnamed: 0"
+#: How the columns that --write-back adds begin: what we said before is nothing to learn from.
+OURS = "partwise_"
 HEADINGS = ("auto", "yes", "no")
 #: No column has a longer name.
 NAME_LENGTH = 100
@@ -70,6 +72,10 @@ def read_table(path: Path, options: Options, recipe: Mapping[str, Any] | None) -
     frame, ids, id_column, found, unjoinable = _take_ids(frame, path, options, recipe)
     frame, y = _take_labels(frame, path, options)
     notes = (*found, *notes)
+    ours = [c for c in frame.columns if c.startswith(OURS) and c not in options.columns]
+    if ours and recipe is None and text_column not in ours:
+        frame = frame.drop(columns=ours)
+        notes += (f"Columns of an earlier answer were left out: {shown(ours, 8)}.",)
     if kind == "texts" and text_column is None:
         raise ValueError(f"{path}: --text-column says which column holds the texts.")
     if text_column is not None and kind in (None, "texts"):
@@ -122,7 +128,7 @@ def read_frame(
         if not rows:
             raise ValueError(f"{path} is empty.")
         shown_rows = [[as_text(cell) for cell in row] for row in rows[:200]]
-        heading, found = _heading(path, shown_rows, options, known)
+        heading, found = find_heading(path, shown_rows, options, known)
         notes += found
         frame = pandas.DataFrame(rows if found else rows[1:], columns=heading, dtype=object)
         frame = frame.infer_objects()
@@ -131,7 +137,7 @@ def read_frame(
     else:
         encoding, separator, notes = text_format(path, options)
         rows_, codes = _check_shape(path, separator, encoding)
-        heading, found = _heading(path, rows_, options, known)
+        heading, found = find_heading(path, rows_, options, known)
         notes += found
         usual = "," if separator == ";" else "."
         texts = {options.id_column, options.label_column, text_column}
@@ -200,7 +206,7 @@ def _check_shape(path: Path, delimiter: str, encoding: str) -> tuple[list[list[s
     return first, codes
 
 
-def _heading(
+def find_heading(
     path: Path, rows: list[list[str]], options: Options, known: Sequence[str]
 ) -> tuple[list[str], tuple[str, ...]]:
     """Names of the columns, and a note where the first row is no heading."""
