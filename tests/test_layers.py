@@ -70,6 +70,7 @@ LAYERS = [
         "io.sheets",
         "io.tables",
         "io.texts",
+        "io.vectors",
         "io.write_back",
     },
     {"view"},

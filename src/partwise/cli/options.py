@@ -254,6 +254,14 @@ UnknownLabels = Annotated[
         rich_help_panel=_LABEL,
     ),
 ]
+Features = Annotated[
+    Path | None,
+    typer.Option(
+        help="Vectors of your own network for texts or photos, in the place of words and pixels: "
+        ".npz (X, ids), .parquet or .csv with a column of ids, or .npy in the samples' order.",
+        rich_help_panel=_READ,
+    ),
+]
 Transpose = Annotated[
     bool,
     typer.Option(
@@ -380,6 +388,7 @@ READING: dict[str, tuple[Any, Any]] = {
     "missing": (Missing, "auto"),
     "transpose": (Transpose, False),
     "strict": (Strict, False),
+    "features": (Features, None),
     "stop_words": (StopWords, "auto"),
     "tokens": (Tokens, "auto"),
     "ngrams": (Ngrams, None),
@@ -400,6 +409,7 @@ NEW = (
     "transpose",
     "layer",
     "strict",
+    "features",
 )
 
 
