@@ -125,7 +125,7 @@ def labels_of(
         verb, where = ("is", "line") if len(strange) == 1 else ("are", "lines")
         notes += (f"{words} of {path.name} {verb} not in the data ({where} {lines}).",)
     if lost:
-        notes += (f"{len(lost)} labels of {path.name} are of samples skipped: {shown(lost)}.",)
+        notes += (f"Skipped samples that have a label in {path.name}: {shown(lost, 8)}.",)
     if all(label is None for label in y):
         raise ValueError(f"{path} holds no label.")
     return y, notes

@@ -52,7 +52,7 @@ def read_json_lines(path: Path, options: Options, *, nested: bool = False) -> li
             if not line.strip():
                 continue
             try:
-                record = json.loads(line)
+                record = json.loads(line.strip())
             except ValueError as error:
                 raise ValueError(f"{path}, line {number}: no JSON ({error}).") from error
             if not isinstance(record, dict):

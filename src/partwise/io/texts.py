@@ -52,7 +52,7 @@ def read_text_files(
         raise first
     if skipped:
         notes += (
-            f"{len(skipped)} of {len(files)} files are no text and were skipped: "
+            f"No text and skipped: {len(skipped)} of {len(files)} files, "
             f"{shown(name for name, _ in skipped)}; --strict stops there.",
         )
     ids = [file.relative_to(folder).as_posix() for file in kept]
