@@ -70,6 +70,8 @@ LAYERS = [
         "io.sheets",
         "io.tables",
         "io.texts",
+        "io.vectors",
+        "io.write_back",
     },
     {"view"},
     {"cluster", "datasets", "graph", "metrics", "plot", "report", "terms"},  # public names

@@ -55,7 +55,8 @@ def cluster(
     """Group your own images, texts, table or cells, steered by the labels that you have.
 
     Writes assignments.csv (id, cluster, confidence, given label), representation.npy and .csv,
-    model.partwise, report.html and summary.json, all or none. The confidence orders samples by how
+    model.partwise, report.html and summary.json, all or none; skipped.csv where something could not
+    be used. The confidence orders samples by how
     clear they are: with labels by how much the likeliest name leads the next, without by
     (b - a) / (b + a), where a and b are the distances to the closest two cluster centres. It is no
     probability.
@@ -264,6 +265,7 @@ def predict(
     out: Annotated[
         Path | None, typer.Option(help="A .csv file; by default, standard output.")
     ] = None,
+    write_back: o.WriteBackNew = False,
     force: o.Force = False,
     as_json: o.Json = False,
     *,
@@ -275,7 +277,9 @@ def predict(
     """
     from partwise.cli.apply import run_predict
 
-    run_predict(model, new, out=out, force=force, as_json=as_json, reading=reading)
+    run_predict(
+        model, new, out=out, write_back=write_back, force=force, as_json=as_json, reading=reading
+    )
 
 
 def methods(as_json: o.Json = False) -> None:
