@@ -51,6 +51,15 @@ def outcome():
     return demonstration.run(dataset=replace(digits, X=digits.X[:300], y=digits.y[:300]))
 
 
+def replayed(outcome):
+    def run(step, seen):
+        for row in outcome.results:
+            seen(row)
+        return outcome
+
+    return run
+
+
 class Page(HTMLParser):
     """Tags, texts, and whatever the page would fetch."""
 
@@ -111,7 +120,7 @@ def test_datasets(command, tmp_path, monkeypatch):
 
 
 def test_demo_prints_a_table_and_writes_a_page(command, outcome, tmp_path, monkeypatch):
-    monkeypatch.setattr(demonstration, "run", lambda step: outcome)
+    monkeypatch.setattr(demonstration, "run", replayed(outcome))
     path = tmp_path / "page.html"
     code, out, err = command("demo", "--out", path)
     assert (code, err.strip()) == (0, "")  # rich 13 ends a status with an empty line
@@ -129,13 +138,47 @@ def test_demo_prints_a_table_and_writes_a_page(command, outcome, tmp_path, monke
     assert not re.search(r"url\(|@import|<script|<link", html)
 
 
+def test_demo_begins_with_the_classifier_and_says_why_pixels_beat_parts(
+    outcome, command, tmp_path, monkeypatch
+):
+    assert outcome.results[0].name == "PartsClassifier"
+    monkeypatch.setattr(demonstration, "run", replayed(outcome))
+    _, out, _ = command("demo", "--out", tmp_path / "page.html")
+    rows = {row.name: row for row in outcome.results}
+    if rows["k-means on pixels"].accuracy > rows["NMF"].accuracy:
+        assert "k-means on pixels beats plain NMF here" in out and outcome.why in out
+    better = replace(rows["NMF"], accuracy=1.0)
+    none = replace(outcome, results=(rows["k-means on pixels"], better))
+    assert none.why == ""
+
+
+def test_demo_shows_each_row_as_it_comes_when_piped_and_leaves_the_processor_to_others(
+    command, tmp_path, monkeypatch, capsys
+):
+    from threadpoolctl import threadpool_info
+
+    first, second = demonstration.METHODS[1:3]
+    shown, threads = [], []
+
+    def make(k, seed):
+        shown.append(capsys.readouterr().out)
+        threads.extend(p["num_threads"] for p in threadpool_info() if p["user_api"] == "blas")
+        return second.make(k, seed)
+
+    monkeypatch.setattr(demonstration, "METHODS", (first, replace(second, make=make)))
+    code, out, err = command("demo", "--out", tmp_path / "page.html")
+    assert code == 0, err
+    assert first.name in shown[0] and second.name in out
+    assert threads and set(threads) == {1}
+
+
 def test_durations_are_said_as_people_do():
     said = [progress_bar.duration(s) for s in (4.21, 59.99, 60, 204.4, 7500)]
     assert said == ["4.2 s", "60.0 s", "1 min 0 s", "3 min 24 s", "2 h 5 min"]
 
 
 def test_demo_as_json(command, outcome, tmp_path, monkeypatch):
-    monkeypatch.setattr(demonstration, "run", lambda step: outcome)
+    monkeypatch.setattr(demonstration, "run", replayed(outcome))
     code, out, _ = command("demo", "--json", "--out", tmp_path / "demo.html")
     told = json.loads(out)
     assert code == 0 and Path(told["page"]).exists()

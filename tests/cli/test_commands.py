@@ -19,7 +19,7 @@ from partwise.estimators import methods
 from partwise.evaluation.metrics import clustering_accuracy
 from partwise.persistence import atomic
 
-FILES = outputs.FILES - {"report.html", "skipped.csv"}
+FILES = {n for n in outputs.FILES if not n.startswith(("report.", "skipped.", "named."))}
 QUICK = ("--no-report", "--max-iter", "60")
 
 

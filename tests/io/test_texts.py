@@ -74,3 +74,47 @@ def test_writing_without_spaces_is_cut_by_characters(tmp_path):
     assert cut("อากาศ") == ["อาก", "ากา", "กาศ"]  # three letters of Thai
     stops = {"tokens": "characters", "ngrams": (2, 2), "stop_words": ["的"]}
     assert cutter(stops)("これは電池") == ["は電", "電池"]  # hiragana alone is grammar
+
+
+ENGLISH = [
+    "The parcel has not come and I am still waiting for it to be sent",
+    "It came with the post but there was nothing in the box",
+    "My bill is too high and I cannot pay all of it at once",
+    "Where is the bill for the parcel that you have sent to me",
+]
+FRENCH = [
+    "Le colis n'est pas encore venu et je ne sais pas où il est",
+    "Il est venu avec la poste mais il n'y avait rien dans la boîte",
+    "La facture est trop chère et je ne peux pas la payer pour vous",
+    "Où est la facture pour le colis que vous avez envoyé à mon adresse",
+]
+
+
+def found_languages(texts):
+    return find_stop_words(texts, "auto", characters=False)[1]
+
+
+def test_one_long_text_does_not_decide_for_all():
+    """Words of a book in English among German letters: the letters are what is read."""
+    book = " ".join(ENGLISH * 500)
+    assert found_languages([book, *(GERMAN * 5)]) == "without German stop words"
+    assert found_languages([*(GERMAN * 5), book]) == "without German stop words"
+
+
+def test_every_language_that_has_a_share_is_found():
+    texts = [*(ENGLISH * 12), *(GERMAN * 6), *(FRENCH * 2)]
+    assert found_languages(texts) == "without English, German and French stop words"
+    lists = stop_lists()
+    stops = set(find_stop_words(texts, "auto", characters=False)[0])
+    assert stops == lists["english"] | lists["german"] | lists["french"]
+
+
+def test_a_neighbouring_language_is_not_found():
+    spanish = [
+        "El paquete no ha llegado y lo estoy esperando en mi casa",
+        "Llegó con el correo, pero no había nada en la caja",
+        "La factura es muy alta y no la puedo pagar este mes",
+        "Dónde está la factura de todo lo que me han enviado",
+    ]
+    assert found_languages(spanish * 8) == "without Spanish stop words"
+    assert found_languages(["ship harbour sail wave", "cloud wind storm rain"] * 20) == ""

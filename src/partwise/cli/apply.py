@@ -11,11 +11,12 @@ import numpy as np
 from rich.console import Console
 
 from partwise.cli import work
-from partwise.cli.cluster import assignment_rows, codes_text, how_sure
+from partwise.cli.cluster import assignment_rows, codes_text, how_sure, own_columns, predicted
 from partwise.cli.progress_bar import Bar
 from partwise.estimators import methods
 from partwise.io import Samples, read_samples
 from partwise.io.spreadsheets import csv_text
+from partwise.io.write_back import SUFFIXES, named_table
 from partwise.persistence.atomic import check_target, write_whole
 from partwise.view.class_names import names_classes
 
@@ -75,9 +76,18 @@ def run_transform(
 
 
 def run_predict(
-    model: Path, new: str, *, out: Path | None, force: bool, as_json: bool, reading: dict[str, Any]
+    model: Path,
+    new: str,
+    *,
+    out: Path | None,
+    write_back: bool = False,
+    force: bool,
+    as_json: bool,
+    reading: dict[str, Any],
 ) -> None:
     """Clusters of new samples: a CSV file, or standard output."""
+    if write_back and (out is None or Path(new).suffix.lower() not in SUFFIXES):
+        raise ValueError("--write-back is for a table, and needs --out FILE.")
     if out is not None:
         check_target(out, force=force)
     errors, notes = Console(stderr=True), []  # type: Console, list[str]
@@ -87,10 +97,12 @@ def run_predict(
             raise ValueError(f"{model} holds a {type(estimator).__name__}, which has no clusters.")
         bar.start("predicting")
         with work.as_notes(notes):
-            names, confidence = _predicted(estimator, samples.X)
+            names, confidence = predicted(estimator, samples.X)
     rows = [row[:3] for row in assignment_rows(samples.ids, names, confidence, None)]
-    sure = how_sure(estimator)
-    text = csv_text(*_with_skipped(["id", "cluster", sure], rows, samples))
+    heading = ["id", "cluster", how_sure(estimator)]
+    text: str | bytes = csv_text(*_with_skipped(heading, rows, samples))
+    if write_back:
+        text = named_table(samples, own_columns(estimator, samples.X, new=True))
     notes = [*samples.notes, *notes]
     sizes = Counter(str(name) for name in names)
     summary: dict[str, Any] = {
@@ -128,19 +140,6 @@ def _with_skipped(
         n = len(rows) + len(blank)
         return [*heading, "skipped"], [placed[i] if i in placed else next(rest) for i in range(n)]
     return [*heading, "skipped"], [*rows, *blank]
-
-
-def _predicted(estimator: Any, X: Any) -> tuple[Any, Any]:
-    """Names of new samples, and how sure they are."""
-    if names_classes(estimator):
-        p = estimator.predict_proba(X)
-        sure = p.max(axis=1) if p.shape[1] > 1 else np.full(len(p), np.nan)
-        return estimator.classes_[p.argmax(axis=1)], sure
-    V = np.asarray(estimator.transform(X))
-    groups = estimator._groups
-    return groups.predict(estimator.embedding_, V), groups.predict_confidence(
-        estimator.embedding_, V
-    )
 
 
 def _say(summary: dict[str, Any], line: str, notes: list[str], as_json: bool) -> None:

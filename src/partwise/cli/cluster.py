@@ -22,6 +22,7 @@ from partwise.cli.outputs import check_folder, whole_folder
 from partwise.cli.progress_bar import Bar, duration
 from partwise.estimators import methods
 from partwise.io.spreadsheets import csv_text
+from partwise.io.write_back import SUFFIXES, named_table
 from partwise.persistence.atomic import check_target, write_whole
 from partwise.view.class_names import names_classes, naming
 from partwise.view.describe import about
@@ -56,8 +57,9 @@ def run_cluster(
     """Everything that `cluster` does; its folder appears at the very end."""
     began = time.perf_counter()
     check_folder(out, force=force)
-    if write_back and not data.lower().endswith(".h5ad"):
-        raise ValueError(f"--write-back is for a .h5ad file, not {data}.")
+    kind = Path(data).suffix.lower()
+    if write_back and kind not in (".h5ad", *SUFFIXES):
+        raise ValueError(f"--write-back is for a table or a .h5ad file, not {data}.")
     if write_back and reading.get("layer") == "raw":
         raise ValueError("--write-back does not go with --layer raw, whose genes are others.")
     errors = Console(stderr=True)
@@ -81,6 +83,10 @@ def run_cluster(
             if named:
                 text = csv_text(*next_rows(summary["naming"], task.samples))
                 write_whole(folder / "label_next.csv", text)
+            if write_back and kind in SUFFIXES:
+                table = named_table(task.samples, own_columns(model, task.samples.X))
+                write_whole(folder / f"named{SUFFIXES[kind]}", table)
+                task.notes.append(f"named{SUFFIXES[kind]} is {data} with its names.")
             if report:
                 bar.start("writing the report")
                 _write_report(folder / "report.html", task, fitted, command, stable)
@@ -89,7 +95,7 @@ def run_cluster(
             summary["files"] = sorted([*(f.name for f in folder.iterdir()), "summary.json"])
             _write_json(folder / "summary.json", summary)
     summary["out"] = str(out)
-    if write_back:
+    if write_back and kind == ".h5ad":
         work.write_back(task, model)
     _say(summary, task, errors, as_json=as_json)
 
@@ -247,6 +253,50 @@ def _with_words(
     if not words:
         return heading, rows
     return [*heading, "about"], [[*row, ", ".join(words.get(row[1], ()))] for row in rows]
+
+
+def own_columns(model: Any, X: Any, *, new: bool = False) -> dict[str, list[Any]]:
+    """Columns for a person's own table: what each row is, how surely, and what else it may be.
+
+    A name is doubtful where it is more likely wrong than right: its probability is below a half,
+    or it was given and the rest contradicts it.
+    """
+    if not names_classes(model):
+        names, confidence = predicted(model, X) if new else (model.labels_, model.label_confidence_)
+        return {
+            "partwise_cluster": [str(name) for name in names],
+            "partwise_confidence": [round(float(value), 4) for value in confidence],
+        }
+    p = model.predict_proba(X) if new else model.label_distributions_
+    names = model.classes_[p.argmax(axis=1)] if new else model.transduction_
+    at = {name: j for j, name in enumerate(model.classes_.tolist())}
+    first = np.array([at[name] for name in names.tolist()])
+    own = p[np.arange(len(p)), first]
+    others = p.copy()
+    others[np.arange(len(p)), first] = -1
+    second = model.classes_[others.argmax(axis=1)]
+    doubtful = own < 0.5
+    if not new:
+        doubtful[[doubt.sample for doubt in model.doubtful_labels_]] = True
+    return {
+        "partwise_name": [str(name) for name in names],
+        "partwise_probability": [round(float(value), 4) for value in own],
+        "partwise_second": [str(name) for name in second],
+        "partwise_doubtful": ["yes" if value else "no" for value in doubtful],
+    }
+
+
+def predicted(estimator: Any, X: Any) -> tuple[Any, Any]:
+    """Names of new samples, and how sure they are."""
+    if names_classes(estimator):
+        p = estimator.predict_proba(X)
+        sure = p.max(axis=1) if p.shape[1] > 1 else np.full(len(p), np.nan)
+        return estimator.classes_[p.argmax(axis=1)], sure
+    V = np.asarray(estimator.transform(X))
+    groups = estimator._groups
+    return groups.predict(estimator.embedding_, V), groups.predict_confidence(
+        estimator.embedding_, V
+    )
 
 
 def assignment_rows(ids: list[str], names: Any, confidence: Any, given: Any) -> list[list[Any]]:

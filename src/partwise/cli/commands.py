@@ -55,10 +55,11 @@ def cluster(
     """Group your own images, texts, table or cells, steered by the labels that you have.
 
     Writes assignments.csv, representation.npy and .csv, model.partwise, report.html and
-    summary.json, all or none. With labels, assignments.csv has the probability of each name, which
-    held-out labels calibrate: of names with 0.8 about four in five are right. Other clusters have a
-    confidence, which orders samples by how clear they are and is no probability: (b - a) / (b + a),
-    where a and b are the distances to the closest two cluster centres.
+    summary.json, all or none; skipped.csv where something could not be used. With labels,
+    assignments.csv has the probability of each name, which held-out labels calibrate: of names with
+    0.8 about four in five are right. Other clusters have a confidence, which orders samples by how
+    clear they are and is no probability: (b - a) / (b + a), where a and b are the distances to the
+    closest two cluster centres.
 
     Example: partwise cluster photos/ --labels labels.csv -k 10 --out out/
 
@@ -264,6 +265,7 @@ def predict(
     out: Annotated[
         Path | None, typer.Option(help="A .csv file; by default, standard output.")
     ] = None,
+    write_back: o.WriteBackNew = False,
     force: o.Force = False,
     as_json: o.Json = False,
     *,
@@ -275,7 +277,9 @@ def predict(
     """
     from partwise.cli.apply import run_predict
 
-    run_predict(model, new, out=out, force=force, as_json=as_json, reading=reading)
+    run_predict(
+        model, new, out=out, write_back=write_back, force=force, as_json=as_json, reading=reading
+    )
 
 
 def methods(as_json: o.Json = False) -> None:

@@ -14,6 +14,8 @@ from rich.table import Table
 from partwise.cli import demonstration
 from partwise.persistence.atomic import check_target, write_whole
 
+PLAIN = "{:<22}{:>7}{:>7}{:>9}"
+
 
 def run(out: Path, *, force: bool, as_json: bool = False) -> None:
     check_target(out, force=force)
@@ -31,15 +33,29 @@ def run(out: Path, *, force: bool, as_json: bool = False) -> None:
         def step(done: int, name: str) -> None:
             progress.update(task, completed=done, description=name)
 
-        outcome = demonstration.run(step=step)
+        piped = not (as_json or Console().is_terminal)
+        if piped:
+            print(PLAIN.format("method", "AC", "NMI", "seconds"), flush=True)
+        outcome = demonstration.run(step=step, seen=_line if piped else lambda row: None)
     write_whole(out, demonstration.page(outcome), force=force)
     if as_json:
         print(json.dumps(_summary(outcome, out), indent=2))
         return
     console = Console()
-    console.print(_table(outcome))
+    if console.is_terminal:
+        console.print(_table(outcome))
+    else:
+        console = Console(soft_wrap=True)
     console.print(outcome.scored, style="dim", highlight=False)
+    if outcome.why:
+        console.print(outcome.why, style="dim", highlight=False)
     console.print(f"Wrote {out}", highlight=False, soft_wrap=True)
+
+
+def _line(row: demonstration.Result) -> None:
+    """A row as it comes, where no terminal shows the progress."""
+    numbers = (f"{row.accuracy:.3f}", f"{row.nmi:.3f}", f"{row.seconds:.2f}")
+    print(PLAIN.format(row.name, *numbers), flush=True)
 
 
 def _summary(outcome: demonstration.Outcome, out: Path) -> dict[str, Any]:

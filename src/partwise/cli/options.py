@@ -254,6 +254,14 @@ UnknownLabels = Annotated[
         rich_help_panel=_LABEL,
     ),
 ]
+Features = Annotated[
+    Path | None,
+    typer.Option(
+        help="Vectors of your own network for texts or photos, in the place of words and pixels: "
+        ".npz (X, ids), .parquet or .csv with a column of ids, or .npy in the samples' order.",
+        rich_help_panel=_READ,
+    ),
+]
 Transpose = Annotated[
     bool,
     typer.Option(
@@ -292,8 +300,19 @@ WriteBack = Annotated[
     bool,
     typer.Option(
         "--write-back",
-        help="Write clusters, codes and parts into DATA: obs, obsm, varm and uns of partwise.",
-        rich_help_panel=_CELL,
+        help="Of a table: named.csv (or .parquet, .jsonl) with its own columns and, for each row, "
+        "name, probability, second name and whether it is doubtful. Into a .h5ad file: clusters, "
+        "codes and parts, as obs, obsm, varm and uns of partwise.",
+    ),
+]
+
+
+WriteBackNew = Annotated[
+    bool,
+    typer.Option(
+        "--write-back",
+        help="NEW is a table: --out gets its own columns, and after them name, probability, second "
+        "name and whether it is doubtful.",
     ),
 ]
 
@@ -369,6 +388,7 @@ READING: dict[str, tuple[Any, Any]] = {
     "missing": (Missing, "auto"),
     "transpose": (Transpose, False),
     "strict": (Strict, False),
+    "features": (Features, None),
     "stop_words": (StopWords, "auto"),
     "tokens": (Tokens, "auto"),
     "ngrams": (Ngrams, None),
@@ -389,6 +409,7 @@ NEW = (
     "transpose",
     "layer",
     "strict",
+    "features",
 )
 
 

@@ -18,6 +18,7 @@ FILES = {
     "model.partwise",
     "report.html",
     "skipped.csv",
+    *(f"named{suffix}" for suffix in (".csv", ".tsv", ".jsonl", ".parquet")),
     "summary.json",
 }
 

@@ -51,6 +51,7 @@ class Options:
     genes: int | None = None
     strict: bool = False
     heading: str = "auto"
+    vectors: bool = False
     step: Step = field(default=silent, compare=False)
 
 

@@ -58,7 +58,8 @@ def read_images(
         )
     if skipped:
         notes += (
-            f"{len(skipped)} of {len(files)} images cannot be read and were skipped: "
+            f"{len(skipped)} of {len(files)} images cannot be read and "
+            f"{'was' if len(skipped) == 1 else 'were'} skipped: "
             f"{shown(name for name, _ in skipped)}; --strict stops there.",
         )
     files = kept
@@ -240,5 +241,6 @@ def left_out(folder: Path, files: Sequence[Path], kind: str) -> tuple[str, ...]:
     if not files:
         return ()
     names = shown(file.relative_to(folder).as_posix() for file in files)
-    verb = "is" if len(files) == 1 else "are"
-    return (f"{len(files)} of the files {verb} no {kind} and left out: {names}.",)
+    if len(files) == 1:
+        return (f"1 of the files is no {kind[:-1]} and was left out: {names}.",)
+    return (f"{len(files)} of the files are no {kind} and were left out: {names}.",)

@@ -84,7 +84,7 @@ def labels_of(
     skipped: Sequence[str] = (),
 ) -> tuple[np.ndarray, tuple[str, ...]]:
     """Labels of a file, and notes on how it was read."""
-    position, gone = _names(ids), _names(skipped)
+    position, gone = find_names(ids), find_names(skipped)
     rows, notes = _rows(path, options)
     first = [cell.strip().lower() for cell in rows[0][1]]
     id_at, label_at, width = 0, 1, 2
@@ -105,8 +105,8 @@ def labels_of(
                 f"{path}, line {line}: {len(row)} fields, not {width}; each line is id,label."
             )
         name, label = (unquoted(row[at].strip()) for at in (id_at, label_at))
-        at = _place(position, name)
-        if at is None and _place(gone, name) is not None:
+        at = place(position, name)
+        if at is None and place(gone, name) is not None:
             lost.append(name)
         elif at is None:
             strange.append((line, name))
@@ -125,7 +125,7 @@ def labels_of(
         verb, where = ("is", "line") if len(strange) == 1 else ("are", "lines")
         notes += (f"{words} of {path.name} {verb} not in the data ({where} {lines}).",)
     if lost:
-        notes += (f"{len(lost)} labels of {path.name} are of samples skipped: {shown(lost)}.",)
+        notes += (f"Skipped samples that have a label in {path.name}: {shown(lost, 8)}.",)
     if all(label is None for label in y):
         raise ValueError(f"{path} holds no label.")
     return y, notes
@@ -153,7 +153,7 @@ def read_links(path: str | Path, ids: Sequence[str]) -> dict[str, list[tuple[int
         An id that no sample has, or a line that is not two ids and must or cannot.
     """
     path = Path(path)
-    position = _names(ids)
+    position = find_names(ids)
     rows, _ = _rows(path, Options())
     words = {"must": "must_link", "cannot": "cannot_link"}
     if rows[0][1][-1].strip().lower() not in words:
@@ -166,10 +166,10 @@ def read_links(path: str | Path, ids: Sequence[str]) -> dict[str, list[tuple[int
             raise ValueError(
                 f"{path}, line {line}: {','.join(row)!r} is not id,id,must or id,id,cannot."
             )
-        unknown = [(line, name) for name in cells[:2] if _place(position, name) is None]
+        unknown = [(line, name) for name in cells[:2] if place(position, name) is None]
         if unknown:
             raise ValueError(_no_such_id(path, unknown, len(rows), list(ids), position))
-        a, b = (_place(position, name) for name in cells[:2])
+        a, b = (place(position, name) for name in cells[:2])
         assert a is not None and b is not None
         links[words[kind]].append((a, b))
     if not rows:
@@ -280,7 +280,7 @@ def _is_heading(rows: list[tuple[int, list[str]]], position: dict[str, int]) -> 
     A label that comes again is no name of a column, and neither is a number or a file's name.
     """
     first = [unquoted(cell.strip()) for cell in rows[0][1]]
-    if _place(position, first[0]) is not None:
+    if place(position, first[0]) is not None:
         return False
     if first[0].isdigit() or PurePosixPath(first[0]).suffix.lower() in FILES:
         return False
@@ -293,7 +293,7 @@ def _composed(name: str) -> str:
     return unicodedata.normalize("NFC", name)
 
 
-def _names(ids: Sequence[str]) -> dict[str, int]:
+def find_names(ids: Sequence[str]) -> dict[str, int]:
     """Where each sample is; a file also by a shorter name that only it has."""
     position: dict[str, int] = {}
     paths = [PurePosixPath(_composed(name)) for name in ids]
@@ -308,7 +308,8 @@ def _names(ids: Sequence[str]) -> dict[str, int]:
     return position | {name: at for at, name in enumerate(ids)}
 
 
-def _place(position: dict[str, int], name: str) -> int | None:
+def place(position: dict[str, int], name: str) -> int | None:
+    """Where the sample of that name is; None where there is none."""
     return position.get(name, position.get(_composed(name)))
 
 

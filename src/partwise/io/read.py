@@ -15,6 +15,7 @@ from partwise.io.label_files import SIMILAR, UNKNOWN, check_labels, labels_of
 from partwise.io.matrices import read_matrix, read_named
 from partwise.io.samples import Samples
 from partwise.io.tables import HEADINGS, MISSING, read_table
+from partwise.io.vectors import with_vectors
 from partwise.persistence.atomic import check_name, listed
 
 TABLES = (".csv", ".tsv", ".xlsx", ".jsonl", ".parquet")
@@ -64,6 +65,7 @@ def read_samples(
     layer: str | None = None,
     genes: int | None = None,
     strict: bool = False,
+    features: str | Path | None = None,
     recipe: Mapping[str, Any] | None = None,
     step: Step = silent,
 ) -> Samples:
@@ -144,6 +146,11 @@ def read_samples(
     strict : bool, default=False
         Stop at the first file that cannot be read, an empty text or images of different sizes.
         Otherwise such samples are listed in ``Samples.skipped``, and images are resized.
+    features : str or Path, optional
+        Vectors that a network of your own made of the texts or photos, used in the place of words
+        and pixels, which are still shown: ``.npz`` with X and ids; ``.parquet`` or ``.csv`` with a
+        column of ids and one for each number, or one of lists; or ``.npy``, in the order of the
+        samples. They may have signs.
     recipe : mapping, optional
         ``Samples.recipe`` of other data: the same words, columns and sizes are used.
     step : callable, optional
@@ -203,10 +210,10 @@ def read_samples(
     ):
         if value not in known:
             raise ValueError(f"{name}={value!r}; it can be {', '.join(map(str, known))}.")
-    options = Options(**given, step=step)  # type: ignore[arg-type]
+    options = Options(**given, vectors=features is not None, step=step)  # type: ignore[arg-type]
     path = Path(path)
     check_name(path)
-    samples = _read(path, options, recipe)
+    samples = _read_both(path, features, options, recipe)
     if samples.n_samples == 1 and recipe is None:
         raise ValueError(f"{path} holds a single sample; a factorization needs more.")
     samples = replace(samples, notes=(*samples.notes, *_zero_rows(samples)))
@@ -235,11 +242,27 @@ def read_samples(
         ("unknown_labels", unknown_labels, "ask"),
         ("skip_unknown", skip_unknown, False),
         ("labels", None if labels is None else str(labels), None),
+        ("features", None if features is None else str(features), None),
     )
     for name, value, usual in apart:
         if value != usual:
             changed = {name: value, **changed}
     return replace(samples, options=changed)
+
+
+def _read_both(
+    path: Path, features: str | Path | None, options: Options, recipe: Mapping[str, Any] | None
+) -> Samples:
+    """Samples, and vectors in the place of what they hold where there are some."""
+    by_vectors = recipe is not None and recipe["reader"] == "vectors"
+    if features is None:
+        if by_vectors:
+            raise ValueError(f"{path}: the model was fitted to vectors; --features brings some.")
+        return _read(path, options, recipe)
+    if recipe is not None and not by_vectors:
+        raise ValueError(f"--features {features}: the model was fitted without vectors.")
+    samples = _read(path, options, None if recipe is None else recipe["base"])
+    return with_vectors(samples, Path(features), options, recipe)
 
 
 def _read(path: Path, options: Options, recipe: Mapping[str, Any] | None) -> Samples:

@@ -43,8 +43,8 @@ def as_text(cell: Any) -> str:
     return str(int(cell) if whole else cell).strip()
 
 
-def read_json_lines(path: Path, options: Options) -> list[dict[str, Any]]:
-    """An object a line; what is nested stays as it is written."""
+def read_json_lines(path: Path, options: Options, *, nested: bool = False) -> list[dict[str, Any]]:
+    """An object a line; what is nested as it is written, or as it is."""
     encoding = check_encoding(options.encoding) if options.encoding else find_encoding(path)
     records = []
     with path.open(encoding="utf-8-sig" if encoding == "utf-8" else encoding) as file:
@@ -52,14 +52,15 @@ def read_json_lines(path: Path, options: Options) -> list[dict[str, Any]]:
             if not line.strip():
                 continue
             try:
-                record = json.loads(line)
+                record = json.loads(line.strip())
             except ValueError as error:
                 raise ValueError(f"{path}, line {number}: no JSON ({error}).") from error
             if not isinstance(record, dict):
                 raise ValueError(
                     f'{path}, line {number}: each line is an object, as {{"id": 1, "text": "..."}}.'
                 )
-            records.append(
-                {k: json.dumps(v) if isinstance(v, (dict, list)) else v for k, v in record.items()}
-            )
+            if not nested:
+                inner = {k: v for k, v in record.items() if isinstance(v, (dict, list))}
+                record |= {k: json.dumps(v) for k, v in inner.items()}
+            records.append(record)
     return records

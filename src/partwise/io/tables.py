@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import csv
 import itertools
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -43,6 +44,8 @@ NUMBERED = "none"
 IDS = ("id", "ids", "uuid")
 #: What pandas calls the column without a heading that its own files begin with.
 NAMELESS = "Unnamed: 0"
+#: How the columns that --write-back adds begin: what we said before is nothing to learn from.
+OURS = "partwise_"
 HEADINGS = ("auto", "yes", "no")
 #: No column has a longer name.
 NAME_LENGTH = 100
@@ -70,6 +73,10 @@ def read_table(path: Path, options: Options, recipe: Mapping[str, Any] | None) -
     frame, ids, id_column, found, unjoinable = _take_ids(frame, path, options, recipe)
     frame, y = _take_labels(frame, path, options)
     notes = (*found, *notes)
+    ours = [c for c in frame.columns if c.startswith(OURS) and c not in options.columns]
+    if ours and recipe is None and text_column not in ours:
+        frame = frame.drop(columns=ours)
+        notes += (f"Columns of an earlier answer were left out: {shown(ours, 8)}.",)
     if kind == "texts" and text_column is None:
         raise ValueError(f"{path}: --text-column says which column holds the texts.")
     if text_column is not None and kind in (None, "texts"):
@@ -122,7 +129,7 @@ def read_frame(
         if not rows:
             raise ValueError(f"{path} is empty.")
         shown_rows = [[as_text(cell) for cell in row] for row in rows[:200]]
-        heading, found = _heading(path, shown_rows, options, known)
+        heading, found = find_heading(path, shown_rows, options, known)
         notes += found
         frame = pandas.DataFrame(rows if found else rows[1:], columns=heading, dtype=object)
         frame = frame.infer_objects()
@@ -130,9 +137,9 @@ def read_frame(
         frame = pandas.DataFrame(read_json_lines(path, options))
     else:
         encoding, separator, notes = text_format(path, options)
-        rows_, codes = _check_shape(path, separator, encoding)
-        heading, found = _heading(path, rows_, options, known)
-        notes += found
+        rows_, codes, lost = _check_shape(path, separator, encoding)
+        heading, found = find_heading(path, rows_, options, known)
+        notes += (*found, *lost)
         usual = "," if separator == ";" else "."
         texts = {options.id_column, options.label_column, text_column}
         as_str = {
@@ -161,6 +168,12 @@ def read_frame(
                 path, dtype=str if everything else coded | as_str, low_memory=False, **how
             )
         except (ValueError, csv.Error) as error:
+            opened = re.search(r"EOF inside string starting at row (\d+)", str(error))
+            if opened:
+                raise ValueError(
+                    f"{path}: a quote opens in row {opened[1]} and never closes; close it, or "
+                    "write it twice where it belongs to the text."
+                ) from error
             raise ValueError(f"{path} cannot be read as a table ({error}).") from error
         for name, column in frame.items():
             if column.dtype.kind == "O":
@@ -173,13 +186,16 @@ def read_frame(
     return frame, notes, usual
 
 
-def _check_shape(path: Path, delimiter: str, encoding: str) -> tuple[list[list[str]], set[int]]:
-    """The first rows, and which columns have codes as 01067.
+def _check_shape(
+    path: Path, delimiter: str, encoding: str
+) -> tuple[list[list[str]], set[int], tuple[str, ...]]:
+    """The first rows, which columns have codes as 01067, and a note where rows may be lost.
 
     All rows have as many fields, where pandas would fill or shift a ragged one.
     """
     first: list[list[str]] = []
     codes: set[int] = set()
+    swallowed: list[int] = []
     try:
         with contextlib.closing(csv_rows(path, encoding, delimiter)) as lines:
             for line, row in lines:
@@ -189,6 +205,14 @@ def _check_shape(path: Path, delimiter: str, encoding: str) -> tuple[list[list[s
                         f"{len(first[0])}."
                     )
                 codes |= {j for j, cell in enumerate(row) if cell[:1] == "0" and is_code(cell)}
+                for cell in row:
+                    if "\0" in cell:
+                        raise ValueError(
+                            f"{path}, line {line}: a cell holds a zero byte, at which it would be "
+                            "cut; save the table again without it."
+                        )
+                    if "\n" in cell and _swallows_rows(cell, delimiter, len(row)):
+                        swallowed.append(line)
                 if row and len(first) < 200:
                     first.append(row)
     except (UnicodeError, csv.Error) as error:
@@ -197,10 +221,24 @@ def _check_shape(path: Path, delimiter: str, encoding: str) -> tuple[list[list[s
         ) from error
     if not first:
         raise ValueError(f"{path} is empty.")
-    return first, codes
+    notes = tuple(
+        f"A cell of {path.name} that ends in line {line} spans lines that look like rows; is a "
+        "quote left open there?"
+        for line in swallowed[:1]
+    )
+    return first, codes, notes
 
 
-def _heading(
+def _swallows_rows(cell: str, delimiter: str, width: int) -> bool:
+    """Whether a cell of several lines holds what may be rows, as after a quote that was left open.
+
+    All of its lines but the ends have as many separators as a row.
+    """
+    inner = cell.splitlines()[1:-1]
+    return width > 1 and bool(inner) and all(own.count(delimiter) == width - 1 for own in inner)
+
+
+def find_heading(
     path: Path, rows: list[list[str]], options: Options, known: Sequence[str]
 ) -> tuple[list[str], tuple[str, ...]]:
     """Names of the columns, and a note where the first row is no heading."""
@@ -506,7 +544,7 @@ def _fill(
         whole = np.flatnonzero(~holes.any(axis=1))
         if not whole.size:
             raise ValueError(f"{path}: every row has a missing value; --missing median fills them.")
-        return values[whole], whole, (f"{rows} rows with missing values were left out.",), fills
+        return values[whole], whole, (_dropped(rows),), fills
     # new samples are filled with what the model knows, whatever was asked for
     asked = missing if recipe is None else recipe.get("missing", missing)
     what = "mean" if asked == "mean" else "median"
@@ -515,3 +553,10 @@ def _fill(
         "(a category's shares); --missing drop leaves such rows out."
     )
     return np.where(holes, fills, values), None, (note,), fills
+
+
+def _dropped(rows: int) -> str:
+    what = (
+        "1 row with a missing value was" if rows == 1 else f"{rows} rows with missing values were"
+    )
+    return f"{what} left out."

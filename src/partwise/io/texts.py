@@ -52,7 +52,7 @@ def read_text_files(
         raise first
     if skipped:
         notes += (
-            f"{len(skipped)} of {len(files)} files are no text and were skipped: "
+            f"No text and skipped: {len(skipped)} of {len(files)} files, "
             f"{shown(name for name, _ in skipped)}; --strict stops there.",
         )
     ids = [file.relative_to(folder).as_posix() for file in kept]
@@ -104,13 +104,24 @@ def text_samples(
         if len(texts) == 1 and recipe is None:
             raise ValueError(f"{source} holds a single text that is not empty ({ids[0]!r}).")
     words = ""
-    if recipe is None:
+    made: dict[str, Any]
+    if options.vectors:  # which come in the place of words
+        made = {
+            "kind": "texts",
+            "reader": "texts",
+            "scale": "none",
+            "words": [""],
+            "idf": np.ones(1),
+        }
+    elif recipe is None:
         made, words = learn_words(texts, source, options)
     else:
         made = dict(recipe)
-    X = weigh(texts, made)
+    X = sp.csr_array((len(texts), 1)) if options.vectors else weigh(texts, made)
     bare = np.flatnonzero(np.asarray(X.sum(axis=1)).ravel() == 0)
-    if bare.size == len(texts):
+    if options.vectors:
+        bare = bare[:0]
+    elif bare.size == len(texts):
         raise ValueError(f"{source}: no text has a word of the vocabulary.")
     if bare.size:
         notes += (

@@ -10,9 +10,13 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-#: A language is recognised if this share of all words are stop words of it. In ordinary prose it
-#: is 0.35 to 0.5, in headlines about 0.2; in a neighbouring language below 0.1.
+#: A text's language is recognised if this share of its words are stop words of it. In ordinary
+#: prose it is 0.35 to 0.5, in headlines about 0.2; in a neighbouring language below 0.1.
 RECOGNISED = 0.12
+#: The beginning of a text says what it is written in: characters.
+TEXT_BEGINS = 3000
+#: A language brings its stop words if this share of the texts is written in it.
+HAS_A_SHARE = 0.05
 #: "frequent": words of more than this share of the texts are stop words.
 FREQUENT = 0.2
 UNSPACED = 0.3  #: share of letters in such a script from which on texts are cut by characters
@@ -75,7 +79,9 @@ def find_stop_words(texts: Sequence[str], asked: str, *, characters: bool) -> tu
         found = _languages(texts)
         if found:
             words = sorted(set().union(*(lists[name] for name in found)))
-            return words, f"without {' and '.join(n.capitalize() for n in found)} stop words"
+            *some, last = (name.capitalize() for name in found)
+            named = f"{', '.join(some)} and {last}" if some else last
+            return words, f"without {named} stop words"
         return [], ""  # max_df alone: in few topics the words that matter are frequent, too
     seen = Counter(word for text in texts for word in set(words_of(text)))
     limit = FREQUENT * len(texts)
@@ -83,20 +89,24 @@ def find_stop_words(texts: Sequence[str], asked: str, *, characters: bool) -> tu
     return common, f"without {len(common)} words that more than {FREQUENT:.0%} of the texts share"
 
 
-def _languages(texts: Sequence[str], most: int = 20_000) -> list[str]:
-    """The languages of the texts, by how many of their words are stop words of each."""
-    counts: Counter[str] = Counter()
-    for text in texts[:: max(1, len(texts) // 2000)]:
-        counts.update(words_of(text))
-        if counts.total() > 10 * most:
-            break
-    total = max(counts.total(), 1)
-    shares = {
-        name: sum(counts[word] for word in words) / total for name, words in stop_lists().items()
-    }
-    top = max(shares.values())
-    # one language, or two that are both well there (a bilingual office)
-    return [name for name, share in shares.items() if share >= max(RECOGNISED, 0.8 * top)]
+def _languages(texts: Sequence[str]) -> list[str]:
+    """The languages of the texts, each text counting as one, however long it is.
+
+    A text is in the language whose stop words are most of its words, if they are enough and lead
+    those of the next language; a language counts if enough of the texts are in it.
+    """
+    some = texts[:: max(1, len(texts) // 2000)]
+    lists = stop_lists()
+    found: Counter[str] = Counter()
+    for text in some:
+        words = words_of(text[:TEXT_BEGINS])
+        counts = {name: sum(word in stops for word in words) for name, stops in lists.items()}
+        (first, most), (_, next_) = Counter(counts).most_common(2)
+        if words and most >= RECOGNISED * len(words) and most > next_:
+            found[first] += 1
+    if found.total() < HAS_A_SHARE * len(some):
+        return []
+    return [name for name in lists if found[name] >= max(HAS_A_SHARE * found.total(), 1)]
 
 
 def _own(path: str) -> tuple[list[str], str]:

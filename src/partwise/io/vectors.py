@@ -1,0 +1,234 @@
+"""Vectors that somebody's own network made of texts or photos, in the place of words and pixels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import numpy as np
+
+from partwise.io._common import SCALE_WORDS, Options, apply_scale, learn_scale, shown
+from partwise.io.archives import check_npz
+from partwise.io.columns import looks_like_id, plain_text
+from partwise.io.label_files import find_names, place
+from partwise.io.samples import Samples, repeated
+from partwise.io.tables import read_frame
+
+#: What a column of ids may be called in a table of vectors, beside "id" and the like.
+ID_NAMES = {"file", "filename", "file_name", "path", "filepath", "name", "image", "text_id"}
+TABLES = (".parquet", ".csv", ".tsv", ".jsonl", ".xlsx")
+
+
+def with_vectors(
+    samples: Samples, path: Path, options: Options, recipe: Mapping[str, Any] | None
+) -> Samples:
+    """Samples whose rows of X are vectors of a file, by id, or in their order where it has none."""
+    V, ids = _read(path)
+    if recipe is not None and recipe["features"] != V.shape[1]:
+        raise ValueError(
+            f"{path} has {V.shape[1]} numbers a vector, the model {recipe['features']}."
+        )
+    at, notes = _by_order(samples, V, path) if ids is None else _by_id(samples, ids, path)
+    skipped, kept = [], []
+    for i, name in enumerate(samples.ids):
+        row = at[i]
+        if row < 0 or not np.isfinite(V[row]).all():
+            skipped.append((name, "has no vector" if row < 0 else "its vector has gaps"))
+        else:
+            kept.append(i)
+    if skipped and options.strict:
+        raise ValueError(f"{path}: {skipped[0][0]!r} {skipped[0][1]}.")
+    if skipped:
+        notes += (
+            f"{len(skipped)} of {samples.n_samples} samples have no vector in {path.name} and were "
+            f"skipped: {shown(name for name, _ in skipped)}.",
+        )
+    X = V[[at[i] for i in kept]]
+    scale = "unit" if options.scale == "auto" else options.scale
+    made = (
+        {
+            "kind": samples.kind,
+            "reader": "vectors",
+            "features": int(X.shape[1]),
+            "base": dict(samples.recipe),
+            **learn_scale(X, scale),
+        }
+        if recipe is None
+        else dict(recipe)
+    )
+    rows = np.arange(samples.n_samples) if samples.rows is None else samples.rows
+    whole = not skipped and samples.rows is None
+    return replace(
+        samples,
+        X=apply_scale(X, made),
+        ids=[samples.ids[i] for i in kept],
+        feature_names=None,
+        image_shape=None,
+        thumbnails=_thumbnails(samples.thumbnails, kept),
+        texts=None if samples.texts is None else [samples.texts[i] for i in kept],
+        y=None if samples.y is None else samples.y[kept],
+        preparation=f"Vectors of {path.name}, {X.shape[1]} numbers each; "
+        f"{SCALE_WORDS[made['scale']]}.",
+        recipe=made,
+        notes=(*samples.notes, *notes),
+        columns=(),
+        skipped=_in_order(samples, skipped, rows, kept),
+        rows=None if whole or not _is_table(samples) else rows[kept],
+    )
+
+
+def _is_table(samples: Samples) -> bool:
+    return Path(samples.source).is_file()
+
+
+def _in_order(
+    samples: Samples, skipped: list[tuple[str, str]], rows: np.ndarray, kept: list[int]
+) -> tuple[tuple[str, str], ...]:
+    """All that was skipped, in the order of the source where that is a table."""
+    if not _is_table(samples) or not skipped or not samples.skipped:
+        return (*samples.skipped, *skipped)
+    known = set(rows.tolist())
+    n = len(known) + len(samples.skipped)
+    before = [row for row in range(n) if row not in known]
+    here = set(kept)
+    gone = [int(rows[i]) for i in range(samples.n_samples) if i not in here]
+    placed = dict(zip([*before, *gone], [*samples.skipped, *skipped]))
+    return tuple(placed[row] for row in sorted(placed))
+
+
+def _thumbnails(
+    whole: Callable[[int], bytes] | None, kept: list[int]
+) -> Callable[[int], bytes] | None:
+    return None if whole is None else lambda i: whole(kept[i])
+
+
+# -- the join -------------------------------------------------------------------------------------
+
+
+def _by_order(samples: Samples, V: np.ndarray, path: Path) -> tuple[list[int], tuple[str, ...]]:
+    """The i-th vector is that of the i-th sample of the source."""
+    table = _is_table(samples)
+    n = samples.n_samples + (len(samples.skipped) if table else 0)
+    more = "; a .npz with X and ids, or .parquet with a column id, says which vector is whose"
+    if len(V) != n:
+        raise ValueError(f"{path} has {len(V)} vectors and {samples.source} {n} samples{more}.")
+    if samples.skipped and not table:
+        raise ValueError(
+            f"{path} has no ids, and {samples.source} holds files that were skipped "
+            f"({shown(name for name, _ in samples.skipped)}){more}."
+        )
+    at = list(range(n)) if samples.rows is None else samples.rows.tolist()
+    note = (
+        f"{path.name} has no ids: its vectors were taken in the order of the samples, the first "
+        f"for {samples.ids[0]!r}, the last for {samples.ids[-1]!r}."
+    )
+    return at, (note,)
+
+
+def _by_id(samples: Samples, ids: Sequence[str], path: Path) -> tuple[list[int], tuple[str, ...]]:
+    """The vector with a sample's id; an id may be a longer path than the sample's."""
+    if samples.unjoinable:
+        raise ValueError(f"{path} cannot be joined by id: {samples.unjoinable}")
+    blank = next((row for row, name in enumerate(ids, 1) if not name), None)
+    if blank is not None:
+        raise ValueError(f"{path}: the id of vector {blank} is blank.")
+    if len(set(ids)) < len(ids):
+        raise ValueError(f"{path}: {repeated(ids)}; one vector a sample is needed.")
+    position = find_names(samples.ids)
+    own = set(samples.ids)
+    at = [-1] * samples.n_samples
+    strange = []
+    for row, name in enumerate(ids):
+        sample = place(position, name)
+        if sample is None:
+            parts = PurePosixPath(name.replace("\\", "/")).parts
+            tails = ("/".join(parts[k:]) for k in range(1, len(parts)))
+            sample = next((position[tail] for tail in tails if tail in own), None)
+        if sample is None:
+            strange.append(name)
+        elif at[sample] >= 0:
+            raise ValueError(
+                f"{path}: {ids[at[sample]]!r} and {name!r} are both the sample "
+                f"{samples.ids[sample]!r}."
+            )
+        else:
+            at[sample] = row
+    if len(strange) == len(ids):
+        raise ValueError(
+            f"{path}: none of its {len(ids)} ids, as {ids[0]!r}, is that of a sample, as "
+            f"{samples.ids[0]!r}."
+        )
+    note = f"{len(strange)} vectors of {path.name} are of no sample: {shown(strange)}."
+    return at, (note,) if strange else ()
+
+
+# -- the file -------------------------------------------------------------------------------------
+
+
+def _read(path: Path) -> tuple[np.ndarray, list[str] | None]:
+    """Vectors, and their ids where the file has them."""
+    suffix = path.suffix.lower()
+    if not path.is_file():
+        raise ValueError(f"--features {path}: there is no such file.")
+    ids: Any = None
+    if suffix in (".npy", ".npz"):
+        V, ids = _arrays(path)
+    elif suffix in TABLES:
+        V, ids = _table(path)
+    else:
+        raise ValueError(f"--features {path}: .npy, .npz, .parquet or .csv is expected.")
+    if V.ndim != 2 or V.dtype.kind not in "buif":
+        raise ValueError(
+            f"{path}: vectors are a 2-D array of numbers, got shape {V.shape} of {V.dtype}."
+        )
+    if ids is not None and len(ids) != len(V):
+        raise ValueError(f"{path} has {len(V)} vectors and {len(ids)} ids.")
+    V = V if V.dtype in (np.float32, np.float64) else V.astype(np.float64)
+    return V, None if ids is None else [plain_text(name) for name in ids]
+
+
+def _arrays(path: Path) -> tuple[np.ndarray, Any]:
+    try:
+        check_npz(path)
+        held = np.load(path, allow_pickle=False)
+        if isinstance(held, np.ndarray):
+            return held, None
+        with held:
+            arrays = {name: held[name] for name in held.files}
+    except (OSError, ValueError, EOFError) as error:
+        raise ValueError(f"{path} cannot be read ({error}).") from error
+    ids = arrays.pop("ids", arrays.pop("id", None))
+    named = [name for name in ("X", "vectors", "embeddings", "features") if name in arrays]
+    if not named and len(arrays) != 1:
+        raise ValueError(f"{path}: X and ids are expected, it has {shown(arrays, 8)}.")
+    return arrays[named[0] if named else next(iter(arrays))], None if ids is None else ids.tolist()
+
+
+def _table(path: Path) -> tuple[np.ndarray, Any]:
+    from pandas.api.types import is_numeric_dtype
+
+    frame, _, _ = read_frame(path, Options(), None)
+    likely = [c for c in frame.columns if looks_like_id(c) or c.strip().lower() in ID_NAMES]
+    likely += [
+        c for c in frame.columns if not is_numeric_dtype(frame[c]) and not _is_list(frame[c])
+    ]
+    ids = None
+    if likely:
+        column = frame[likely[0]]
+        ids = ["" if gap else v for v, gap in zip(column, column.isna())]
+        frame = frame.drop(columns=likely[0])
+    if frame.shape[1] == 1 and _is_list(frame.iloc[:, 0]):
+        try:
+            return np.stack([np.asarray(v, dtype=np.float64) for v in frame.iloc[:, 0]]), ids
+        except ValueError as error:
+            raise ValueError(f"{path}: vectors differ in length ({error}).") from error
+    odd = [c for c in frame.columns if not is_numeric_dtype(frame[c])]
+    if odd or not frame.shape[1]:
+        raise ValueError(f"{path}: vectors are numbers, but {shown(odd or ['nothing'])} is not.")
+    return frame.to_numpy(dtype=np.float64), ids
+
+
+def _is_list(column: Any) -> bool:
+    return isinstance(column.iloc[0], (list, tuple, np.ndarray))

@@ -1,0 +1,124 @@
+"""A person's own table with columns of ours at its end, as bytes of a file of the same kind."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from partwise.io._common import Options
+from partwise.io.encoding import csv_rows, text_format
+from partwise.io.samples import Samples
+from partwise.io.sheets import as_text, read_json_lines, read_sheet
+from partwise.io.spreadsheets import quoted
+from partwise.io.tables import find_heading
+
+#: Kinds of tables, and what each is written as.
+SUFFIXES = {".csv": ".csv", ".tsv": ".tsv", ".xlsx": ".csv", ".jsonl": ".jsonl"}
+SUFFIXES[".parquet"] = ".parquet"
+
+
+def named_table(samples: Samples, columns: Mapping[str, Sequence[Any]]) -> bytes:
+    """The table that samples came from, every cell as it was, and new columns after its own.
+
+    Parameters
+    ----------
+    samples : Samples
+        Read from a table.
+    columns : mapping of str to sequence
+        A value for each sample. Rows that were skipped get none.
+
+    Returns
+    -------
+    bytes
+        A file of the kind that `SUFFIXES` has for that of the table; text in its own encoding
+        and with its own separator.
+    """
+    path = Path(samples.source)
+    held = {field.name for field in fields(Options)}
+    options = Options(**{k: v for k, v in samples.options.items() if k in held})
+    n = samples.n_samples + len(samples.skipped)
+    at = range(n) if samples.rows is None else samples.rows.tolist()
+    whole: dict[str, list[Any]] = {name: [None] * n for name in columns}
+    for name, values in columns.items():
+        for row, value in zip(at, values, strict=True):
+            whole[name][row] = value
+    suffix = path.suffix.lower()
+    if suffix == ".parquet":
+        return _parquet(path, whole, n)
+    if suffix == ".jsonl":
+        return _json_lines(path, whole, n, options)
+    return _text(path, whole, n, options, samples)
+
+
+def _check(path: Path, n: int, held: int) -> None:
+    if n != held:
+        raise ValueError(f"{path} had {n} rows when it was read and has {held} now.")
+
+
+def _parquet(path: Path, columns: dict[str, list[Any]], n: int) -> bytes:
+    import pyarrow
+    from pyarrow import parquet
+
+    table = parquet.read_table(path)
+    _check(path, n, table.num_rows)
+    for name, values in columns.items():
+        if name in table.column_names:
+            table = table.drop_columns([name])
+        table = table.append_column(name, pyarrow.array(values))
+    buffer = io.BytesIO()
+    parquet.write_table(table, buffer)
+    return buffer.getvalue()
+
+
+def _json_lines(path: Path, columns: dict[str, list[Any]], n: int, options: Options) -> bytes:
+    records = read_json_lines(path, options, nested=True)
+    _check(path, n, len(records))
+    lines = [
+        json.dumps(
+            {**record, **{name: own[i] for name, own in columns.items()}}, ensure_ascii=False
+        )
+        for i, record in enumerate(records)
+    ]
+    return ("\n".join(lines) + "\n").encode("utf-8")
+
+
+def _text(
+    path: Path, columns: dict[str, list[Any]], n: int, options: Options, samples: Samples
+) -> bytes:
+    if path.suffix.lower() == ".xlsx":
+        cells = read_sheet(path)[0]
+        rows, encoding, separator = [[as_text(c) for c in row] for row in cells], "utf-8-sig", ","
+    else:
+        encoding, separator, _ = text_format(path, options)
+        rows = [row for _, row in csv_rows(path, encoding, separator) if row]
+    filled = [row for row in rows if any(cell.strip() for cell in row)]
+    known = [str(spec["name"]) for spec in samples.recipe.get("columns", ())]
+    heading, found = find_heading(path, filled[:200], options, known)
+    if not found:
+        heading = rows.pop(rows.index(filled[0]))
+    kept = [j for j, name in enumerate(heading) if name not in columns]
+    one = len(heading) == 1  # there an empty row is an empty value
+    _check(path, n, sum(one or any(cell.strip() for cell in row) for row in rows))
+    buffer = io.StringIO(newline="")
+    writer = csv.writer(buffer, delimiter=separator)
+    writer.writerow([*(heading[j] for j in kept), *columns])
+    at = iter(range(n))
+    for row in rows:
+        new: list[Any] = [""] * len(columns)
+        if one or any(cell.strip() for cell in row):
+            i = next(at)
+            new = ["" if own[i] is None else quoted(own[i]) for own in columns.values()]
+        writer.writerow([*(row[j] for j in kept), *new])
+    text = buffer.getvalue()
+    with_mark = path.suffix.lower() != ".xlsx" and path.read_bytes()[:3] == b"\xef\xbb\xbf"
+    if encoding == "utf-8-sig" and not with_mark and path.suffix.lower() != ".xlsx":
+        encoding = "utf-8"
+    try:
+        return text.encode(encoding)
+    except UnicodeEncodeError:  # a name that the table's own encoding has no letters for
+        return text.encode("utf-8-sig")

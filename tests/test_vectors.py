@@ -1,0 +1,155 @@
+"""--features: vectors of somebody's own network for texts and photos, joined by id."""
+
+import csv
+
+import numpy as np
+import pytest
+
+from partwise import cli
+from partwise.io import read_samples
+
+QUICK = ("--no-report", "--max-iter", "60")
+
+
+@pytest.fixture
+def command(capsys):
+    def run(*arguments):
+        with pytest.raises(SystemExit) as end:
+            cli.main([str(argument) for argument in arguments])
+        output = capsys.readouterr()
+        return (end.value.code or 0), output.out, output.err
+
+    return run
+
+
+@pytest.fixture
+def stamps(tmp_path):
+    """Forty pictures of noise, and vectors with signs that say which of two kinds each is."""
+    image = pytest.importorskip("PIL.Image", reason="images need pillow")
+    rng = np.random.default_rng(0)
+    folder = tmp_path / "stamps"
+    folder.mkdir()
+    kind = rng.integers(0, 2, 40)
+    V = rng.normal(0, 0.4, (40, 16))
+    V[:, :8] += np.where(kind, 1, -1)[:, None]
+    for i in range(40):
+        picture = image.fromarray(rng.integers(0, 255, (12, 12)).astype(np.uint8))
+        picture.save(folder / f"s{i:02d}.png")
+    labels = tmp_path / "labels.csv"
+    labels.write_text("".join(f"s{i:02d}.png,{'ab'[kind[i]]}\n" for i in range(10)))
+    return folder, V, kind, labels
+
+
+def rows(path):
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def test_photos_by_vectors_in_any_order(command, stamps, tmp_path):
+    folder, V, kind, labels = stamps
+    order = np.random.default_rng(1).permutation(40)
+    ids = np.array([f"{folder}/s{i:02d}.png" for i in order])
+    np.savez(tmp_path / "v.npz", X=V[order], ids=ids)
+    out = tmp_path / "out"
+    given = ("cluster", folder, "--labels", labels, "--features", tmp_path / "v.npz")
+    code, text, err = command(*given, "--out", out, "--max-iter", "60")
+    assert code == 0, err
+    found = {row["id"]: row["cluster"] for row in rows(out / "assignments.csv")}
+    assert found == {f"s{i:02d}.png": "ab"[kind[i]] for i in range(40)}
+    assert "v.npz" in text and "data:image" in (out / "report.html").read_text(encoding="utf-8")
+    told = ("predict", out / "model.partwise", folder)
+    code, text, err = command(*told, "--features", tmp_path / "v.npz")
+    assert code == 0, err
+    again = {row["id"]: row["cluster"] for row in csv.DictReader(text.splitlines())}
+    assert again == found
+    code, _, err = command(*told)
+    assert code == 2 and "--features" in err
+
+
+def test_vectors_without_ids_go_by_order_and_it_is_said(stamps, tmp_path):
+    folder, V, _, _ = stamps
+    np.save(tmp_path / "v.npy", V)
+    samples = read_samples(folder, features=tmp_path / "v.npy")
+    assert np.allclose(samples.X, V / np.linalg.norm(V, axis=1, keepdims=True))
+    assert samples.kind == "images" and samples.thumbnails(3) and samples.image_shape is None
+    said = next(note for note in samples.notes if "v.npy" in note)
+    assert "order" in said and "s00.png" in said and "s39.png" in said
+    np.save(tmp_path / "v.npy", V[:-1])
+    with pytest.raises(ValueError, match=r"39 vectors.*40 samples.*\.npz.*or \.parquet"):
+        read_samples(folder, features=tmp_path / "v.npy")
+    np.save(tmp_path / "v.npy", V)
+    (folder / "s05.png").write_text("damaged")
+    with pytest.raises(ValueError, match="ids"):  # whether they count it nobody knows
+        read_samples(folder, features=tmp_path / "v.npy")
+
+
+@pytest.mark.parametrize("form", ["columns", "lists", "csv"])
+def test_texts_by_vectors_of_a_table(tmp_path, form):
+    pandas = pytest.importorskip("pandas")
+    rng = np.random.default_rng(0)
+    V = rng.normal(size=(30, 4))
+    texts = pandas.DataFrame(
+        {"id": range(30), "body": [f"a text {i}" if i != 4 else "" for i in range(30)]}
+    )
+    texts.to_csv(tmp_path / "t.csv", index=False)
+    order = rng.permutation(30)
+    frame = pandas.DataFrame({"id": order})
+    if form == "lists":
+        frame["embedding"] = list(V[order])
+    else:
+        for j in range(4):
+            frame[f"d{j}"] = V[order, j]
+    path = tmp_path / ("v.csv" if form == "csv" else "v.parquet")
+    if form == "csv":
+        frame.to_csv(path, index=False)
+    else:
+        pytest.importorskip("pyarrow", reason=".parquet needs pyarrow")
+        frame.to_parquet(path)
+    samples = read_samples(tmp_path / "t.csv", text_column="body", features=path, scale="none")
+    kept = [i for i in range(30) if i != 4]
+    assert samples.ids == [str(i) for i in kept] and np.allclose(samples.X, V[kept])
+    assert samples.texts[0] == "a text 0"
+
+
+def test_rows_of_a_table_by_order_where_a_text_is_empty(tmp_path):
+    V = np.random.default_rng(0).normal(size=(6, 3))
+    (tmp_path / "t.csv").write_text(
+        "id,body\n" + "".join(f"{i},{'' if i == 2 else 'x y'}\n" for i in range(6))
+    )
+    np.save(tmp_path / "v.npy", V)
+    samples = read_samples(
+        tmp_path / "t.csv", text_column="body", features=tmp_path / "v.npy", scale="none"
+    )
+    assert samples.ids == ["0", "1", "3", "4", "5"] and np.array_equal(
+        samples.X, V[[0, 1, 3, 4, 5]]
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda V, ids: (V, [*ids[:-1], ids[0]]), "'s00.png' occurs more than once"),
+        (lambda V, ids: (V, [f"other{i}" for i in range(40)]), "none of its 40 ids"),
+        (lambda V, ids: (V[:, 0], ids), "2-D"),
+        (lambda V, ids: (V[:10], ids), "10 vectors and 40 ids"),
+        (lambda V, ids: (V.astype(str), ids), "numbers"),
+    ],
+)
+def test_vectors_that_cannot_be_joined(stamps, tmp_path, change, message):
+    folder, V, _, _ = stamps
+    X, ids = change(V, [f"s{i:02d}.png" for i in range(40)])
+    np.savez(tmp_path / "v.npz", X=X, ids=np.array(ids))
+    with pytest.raises(ValueError, match=message):
+        read_samples(folder, features=tmp_path / "v.npz")
+
+
+def test_samples_without_a_vector_are_skipped_and_listed(stamps, tmp_path):
+    folder, V, _, _ = stamps
+    V[7] = np.nan
+    ids = np.array([f"s{i:02d}.png" for i in range(39)] + ["gone.png"])
+    np.savez(tmp_path / "v.npz", X=V, ids=ids)
+    samples = read_samples(folder, features=tmp_path / "v.npz")
+    assert {name for name, _ in samples.skipped} == {"s07.png", "s39.png"}
+    assert samples.n_samples == 38 and any("gone.png" in note for note in samples.notes)
+    with pytest.raises(ValueError, match=r"s07\.png|s39\.png"):
+        read_samples(folder, features=tmp_path / "v.npz", strict=True)
