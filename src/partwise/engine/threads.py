@@ -210,18 +210,23 @@ class _Pool:
     def __init__(self) -> None:
         self.queue: SimpleQueue[_Region] = SimpleQueue()
         self.lock, self.size, self.callers = Lock(), 0, 0
+        self.called = 0  # threads that were called and have not come back
 
     def work(self) -> None:
         while True:
             region = self.queue.get()
             region.help()
             del region  # or its arrays would live until the next one
+            with self.lock:
+                self.called -= 1
 
     def do(self, region: _Region, threads: int) -> None:
         with self.lock:
             self.callers += 1
-            helpers = threads - self.callers  # callers side by side share what one alone would have
-            while self.size < helpers:
+            # callers side by side share what one alone would have
+            helpers = max(0, threads - self.callers - self.called)
+            self.called += helpers
+            while self.size < self.called:
                 Thread(target=self.work, name="partwise", daemon=True).start()
                 self.size += 1
         try:
