@@ -374,3 +374,22 @@ def test_an_end_of_the_process_waits_for_nobody():
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30)
     assert run.returncode == 0 and run.stdout.strip() == "done" and not run.stderr
+
+
+def test_a_package_that_is_half_imported_is_not_asked(monkeypatch):
+    """As another thread leaves it in the middle of its import."""
+    monkeypatch.setitem(sys.modules, "numba.np.ufunc.parallel", type(sys)("parallel"))
+    monkeypatch.setitem(sys.modules, "numba", type(sys)("numba"))
+    monkeypatch.setenv("NUMBA_NUM_THREADS", "1")
+    assert threads.allowed() == 1
+    monkeypatch.delenv("NUMBA_NUM_THREADS")
+    assert threads.allowed() >= 1
+
+
+def test_what_numba_was_told_is_obeyed():
+    code = (
+        "import numba; numba.set_num_threads(1)\n"
+        "from partwise.engine.threads import allowed; print(allowed())"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert run.stdout.strip() == "1", run.stderr

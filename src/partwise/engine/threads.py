@@ -90,13 +90,11 @@ def _numba_limit() -> int:
 
     Asking numba starts its threads, so it is asked only if somebody has used them.
     """
-    numba = sys.modules.get("numba")
-    if numba is None:
-        told = os.environ.get("NUMBA_NUM_THREADS", "")
-        return int(told) if told.isdigit() and int(told) else cores()
     parallel = sys.modules.get("numba.np.ufunc.parallel")
-    begun = getattr(parallel, "_is_initialized", False)
-    return int(numba.get_num_threads() if begun else numba.config.NUMBA_NUM_THREADS)
+    if getattr(parallel, "_is_initialized", False):
+        return int(sys.modules["numba"].get_num_threads())
+    told = os.environ.get("NUMBA_NUM_THREADS", "")
+    return int(told) if told.isdigit() and int(told) else cores()
 
 
 def cores() -> int:
