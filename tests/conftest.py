@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from partwise.engine import threads
+from partwise.backends import threads
 from partwise.io import datasets
 
 

@@ -22,7 +22,7 @@ try:
 except ImportError:  # scikit-learn carries a copy
     from sklearn.externals import array_api_compat as compat  # type: ignore[no-redef]
 
-from partwise.engine.threads import by_entry, each, one_blas_thread, pieces, threads_for
+from partwise.backends.threads import by_entry, each, one_blas_thread, pieces, threads_for
 
 #: An array in code that uses more of it than `StandardArray` has, by its kind.
 Array = Any

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from partwise.backends.arrays import LEAST, PIECES, Array, largest, namespace, numpy_dtype, sum64
-from partwise.engine.threads import PASS, each, pieces
-from partwise.engine.threads import blas_threads as blas_threads
-from partwise.engine.threads import in_threads as in_threads
-from partwise.engine.threads import one_blas_thread as one_blas_thread
-from partwise.engine.threads import threads_for as threads_for
+from partwise.backends.threads import PASS, each, pieces
+from partwise.backends.threads import blas_threads as blas_threads
+from partwise.backends.threads import in_threads as in_threads
+from partwise.backends.threads import one_blas_thread as one_blas_thread
+from partwise.backends.threads import threads_for as threads_for
 
 
 @cache

@@ -18,7 +18,7 @@ import numpy as np
 
 from partwise.backends.arrays import Array, float64, namespace, ones, spread
 from partwise.backends.numeric import inner64, summed
-from partwise.engine.threads import PASS, threads_for
+from partwise.backends.threads import PASS, threads_for
 
 ROWS = 64  # rows of a block of the compiled kernel, whose share ``enough`` is
 #: From this width on, rows that move on after FEW + k/4 sweeps end by pivoting, MANY entries at a

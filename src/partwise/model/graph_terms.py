@@ -11,7 +11,7 @@ from partwise.backends import arrays
 from partwise.backends.arrays import namespace, spread, to_numpy
 from partwise.backends.numeric import Array, dot64, floor, inner64, ratio
 from partwise.backends.numpy.sparse import laplacian, multiply
-from partwise.engine.threads import in_threads, threads_for
+from partwise.backends.threads import in_threads, threads_for
 from partwise.model.terms import Bound, Place, Term
 
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from partwise.backends.data_matrix import InNumpy
 from partwise.backends.numeric import Array
-from partwise.engine.threads import in_threads, threads_for
+from partwise.backends.threads import in_threads, threads_for
 from partwise.model.factor_model import FactorModel
 from partwise.model.kkt import misfit
 from partwise.model.losses import Frobenius

@@ -11,7 +11,7 @@ from partwise.backends.arrays import Array
 from partwise.backends.data_matrix import InNumpy
 from partwise.backends.numeric import floor
 from partwise.backends.numpy import blocks
-from partwise.engine.threads import (
+from partwise.backends.threads import (
     PASS,
     add_in_order,
     each,

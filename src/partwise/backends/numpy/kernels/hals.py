@@ -16,7 +16,7 @@ from numba.core import cgutils, types
 from numba.extending import intrinsic
 
 from partwise.backends.numpy.kernels._options import HELPER, OPTIONS
-from partwise.engine.threads import each, in_threads
+from partwise.backends.threads import each, in_threads
 
 LANES = 64  # rows swept together, one SIMD lane each; 64 measured best for float32 and float64
 

@@ -12,7 +12,7 @@ import numba as nb
 import numpy as np
 
 from partwise.backends.numpy.kernels._options import OPTIONS
-from partwise.engine.threads import in_threads
+from partwise.backends.threads import in_threads
 
 ROWS, COLUMNS = 5, 5  # 25 sums and what they are made of fit the 32 registers of AVX-512
 TILE = 2048

@@ -11,7 +11,7 @@ import numba as nb
 import numpy as np
 
 from partwise.backends.numpy.kernels._options import HELPER
-from partwise.engine.threads import in_threads
+from partwise.backends.threads import in_threads
 
 ROUNDS = 60  # solves of a row before it is given up
 
