@@ -90,13 +90,11 @@ def _numba_limit() -> int:
 
     Asking numba starts its threads, so it is asked only if somebody has used them.
     """
-    numba = sys.modules.get("numba")
-    if numba is None:
-        told = os.environ.get("NUMBA_NUM_THREADS", "")
-        return int(told) if told.isdigit() and int(told) else cores()
     parallel = sys.modules.get("numba.np.ufunc.parallel")
-    begun = getattr(parallel, "_is_initialized", False)
-    return int(numba.get_num_threads() if begun else numba.config.NUMBA_NUM_THREADS)
+    if getattr(parallel, "_is_initialized", False):
+        return int(sys.modules["numba"].get_num_threads())
+    told = os.environ.get("NUMBA_NUM_THREADS", "")
+    return int(told) if told.isdigit() and int(told) else cores()
 
 
 def cores() -> int:
@@ -210,18 +208,23 @@ class _Pool:
     def __init__(self) -> None:
         self.queue: SimpleQueue[_Region] = SimpleQueue()
         self.lock, self.size, self.callers = Lock(), 0, 0
+        self.called = 0  # threads that were called and have not come back
 
     def work(self) -> None:
         while True:
             region = self.queue.get()
             region.help()
             del region  # or its arrays would live until the next one
+            with self.lock:
+                self.called -= 1
 
     def do(self, region: _Region, threads: int) -> None:
         with self.lock:
             self.callers += 1
-            helpers = threads - self.callers  # callers side by side share what one alone would have
-            while self.size < helpers:
+            # callers side by side share what one alone would have
+            helpers = max(0, threads - self.callers - self.called)
+            self.called += helpers
+            while self.size < self.called:
                 Thread(target=self.work, name="partwise", daemon=True).start()
                 self.size += 1
         try:

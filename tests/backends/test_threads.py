@@ -1,0 +1,395 @@
+"""One pool of threads: what it computes, what it obeys, and who may use it from where."""
+
+import multiprocessing
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import joblib
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from sklearn.model_selection import GridSearchCV
+from threadpoolctl import threadpool_limits
+
+import partwise
+from partwise.backends import threads
+from partwise.backends.numpy.dense import DenseData
+from partwise.backends.threads import add_in_order, each, in_threads, one_blas_thread, pieces
+
+KL = "kullback-leibler"
+rng = np.random.default_rng(0)
+DENSE = rng.gamma(0.5, 1, (700, 450))
+SPARSE = sp.csr_array(DENSE * (DENSE > 1))
+GRAPH = sp.csr_array(np.abs(np.subtract.outer(np.arange(700), np.arange(700))) == 1).astype(float)
+
+
+def fit(X=DENSE, **options):
+    return partwise.NMF(5, init="random", random_state=0, tol=0, max_iter=8, **options).fit(X)
+
+
+def working():
+    return [t for t in threading.enumerate() if t.name == "partwise"]
+
+
+# -- what it computes --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [1, 2, 7])
+@pytest.mark.parametrize("n, block", [(0, 1), (1, 1), (100, 1), (100, 64), (103, 5)])
+@pytest.mark.parametrize("uneven", [False, True])
+def test_every_row_is_done_once(n, block, count, uneven):
+    done = np.zeros(n, int)
+    begins = []
+
+    def run(lo, hi):
+        begins.append(lo)
+        done[lo:hi] += 1
+
+    in_threads(run, n, block, count, uneven=uneven)
+    assert (done == 1).all()
+    assert all(lo % block == 0 for lo in begins)
+
+
+def test_pieces_cover_the_rows_and_are_not_small():
+    for n in (0, 1, 191, 192, 1000, 100_000):
+        parts = pieces(n, 192, 64)
+        assert [lo for lo, _ in parts] == [0, *(hi for _, hi in parts[:-1])] and parts[-1][1] == n
+        assert len(parts) == 1 or min(hi - lo for lo, hi in parts) >= 192
+
+
+def test_results_are_added_in_order():
+    added = []
+
+    def make(i):
+        time.sleep(0.002 * (i % 3))
+        return i
+
+    add_in_order(make, added.append, ((i,) for i in range(30)), 5)
+    assert added == list(range(30))
+
+
+def test_tasks_are_made_as_they_are_taken():
+    """X may be larger than memory: no more blocks at a time than threads."""
+    here, most, lock = 0, 0, threading.Lock()
+
+    def tasks():
+        nonlocal here, most
+        for _ in range(40):
+            with lock:
+                here += 1
+                most = max(most, here)
+            yield (1,)
+
+    def run(_):
+        nonlocal here
+        time.sleep(0.001)
+        with lock:
+            here -= 1
+
+    each(run, tasks(), 3)
+    assert here == 0 and most <= 4
+
+
+def test_an_error_ends_the_work_and_is_raised():
+    seen = []
+
+    def run(i):
+        seen.append(i)
+        if i == 3:
+            raise ZeroDivisionError("the third")
+
+    with pytest.raises(ZeroDivisionError, match="the third"):
+        each(run, [(i,) for i in range(1000)], 4)
+    assert len(seen) < 1000
+    with pytest.raises(ZeroDivisionError):
+        add_in_order(lambda i: 1 // (i - 5), lambda _: None, ((i,) for i in range(50)), 4)
+
+    def broken():
+        yield (1,)
+        raise OSError("no such file")
+
+    with pytest.raises(OSError, match="no such file"):
+        each(lambda i: None, broken(), 4)
+
+
+CASES = {
+    "dense": lambda: fit(),
+    "dense32": lambda: fit(DENSE.astype(np.float32)),
+    "sparse": lambda: fit(SPARSE),
+    "dense KL": lambda: fit(beta_loss=KL, solver="auto"),
+    "dense KL mu": lambda: fit(beta_loss=KL, solver="mu"),
+    "dense IS mu": lambda: fit(DENSE + 0.1, beta_loss="itakura-saito", solver="mu"),
+    "sparse KL": lambda: fit(SPARSE, beta_loss=KL, solver="auto"),
+    "many starts": lambda: fit(n_init=4),
+    "graph": lambda: partwise.GNMF(5, random_state=0, tol=0, max_iter=8).fit(DENSE, graph=GRAPH),
+    "gaps": lambda: fit(np.where(DENSE > 3, np.nan, DENSE), missing_values=np.nan),
+    "wide": lambda: partwise.NMF(40, random_state=0, tol=0, max_iter=4).fit(DENSE),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_number_of_threads_changes_no_digit(case, use_threads):
+    found = []
+    for count in (1, 2, 5):
+        use_threads(count)
+        model = CASES[case]()
+        found.append((model.embedding_, model.components_, model.objective_history_))
+    for other in found[1:]:
+        for one, two in zip(found[0], other, strict=True):
+            np.testing.assert_array_equal(one, two)
+
+
+def test_products_do_not_depend_on_blas_threads():
+    X = rng.random((3000, 500))
+    U, V = rng.random((500, 7)), rng.random((3000, 7))
+    found = []
+    for count in (1, 2):
+        with threadpool_limits(count, user_api="blas"):
+            data = DenseData(X)
+            found.append((data.dot(U), data.tdot(V)))
+    for one, two in zip(*found, strict=True):
+        np.testing.assert_array_equal(one, two)
+
+
+# -- what it obeys -----------------------------------------------------------------------------
+
+
+def told(**env):
+    """What `allowed` says in a fresh process with these variables."""
+    code = "from partwise.backends.threads import allowed; print(allowed())"
+    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
+    clean = {k: v for k, v in os.environ.items() if k not in names}
+    run = subprocess.run([sys.executable, "-c", code], env=clean | env, capture_output=True)
+    assert run.returncode == 0, run.stderr.decode()
+    return int(run.stdout)
+
+
+def test_variables_are_obeyed():
+    cores = told()
+    assert cores == min(threads.cores(), cores)
+    assert told(OMP_NUM_THREADS="1") == 1
+    assert told(OMP_NUM_THREADS="1,4") == 1
+    assert told(NUMBA_NUM_THREADS="1") == 1
+    assert told(OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS="1") == 1
+
+
+def test_limits_of_threadpoolctl_are_obeyed(monkeypatch):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr(threads, "_numba_limit", lambda: 8)
+    with threadpool_limits(3):
+        assert threads.allowed() == 3
+        with one_blas_thread:
+            assert threads.allowed() == 3, "our own limit on BLAS is none on us"
+        with threadpool_limits(1):
+            assert threads.allowed() == 1
+
+
+def test_work_deserves_threads_by_what_they_cost(monkeypatch):
+    monkeypatch.setattr(threads, "allowed", lambda: 16)
+    monkeypatch.setattr(threads, "costs", lambda: threads.Costs(start=1e-5, step=1e-10))
+    assert threads.threads_for(1e4) == 1
+    assert threads.threads_for(1e6) == 3  # √(1e-4/1e-5): 33 µs of work and 30 of starts each
+    assert threads.threads_for(1e9) == 16
+
+
+def test_costs_are_sane_and_kept():
+    cost = threads.costs()
+    assert 1e-7 < cost.start < 1 and 1e-12 < cost.step < 1e-5
+    assert threads.costs() is cost
+
+
+def test_threads_stay_and_let_go_of_what_they_worked_on():
+    import gc
+    import weakref
+
+    class Big:
+        pass
+
+    big = Big()
+    gone = weakref.ref(big)
+    each(lambda i, big=big: time.sleep(0.001), [(i,) for i in range(8)], 3)
+    before = len(working())
+    del big
+    for _ in range(20):
+        each(lambda i: time.sleep(0.0005), [(i,) for i in range(4)], 3)
+    gc.collect()
+    assert gone() is None
+    assert len(working()) == before >= 2
+
+
+# -- who may use it from where -----------------------------------------------------------------
+
+
+@pytest.fixture
+def four(use_threads):
+    """As on four cores; what one fit is, for comparison."""
+    use_threads(4)
+    return fit().components_
+
+
+def test_callers_share_the_threads_that_one_would_have(use_threads):
+    """A user's own pool: no deadlock, and no more threads at work than one alone would use."""
+    use_threads(4)
+    busy, most, lock = 0, 0, threading.Lock()
+
+    def run(_):
+        nonlocal busy, most
+        with lock:
+            busy += 1
+            most = max(most, busy)
+        time.sleep(0.002)
+        with lock:
+            busy -= 1
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda _: each(run, [(i,) for i in range(16)], 4), range(8)))
+    assert most <= 4 + 3  # four callers at most, and the three threads that one of them has
+
+
+def test_a_task_may_have_tasks_of_its_own(use_threads):
+    use_threads(4)
+    done = []
+    each(lambda i: each(lambda j: done.append((i, j)), [(j,) for j in range(4)], 4),
+         [(i,) for i in range(4)], 4)  # fmt: skip
+    assert sorted(done) == [(i, j) for i in range(4) for j in range(4)]
+
+
+def test_fits_in_a_users_threads(four):
+    with ThreadPoolExecutor(4) as pool:
+        for found in pool.map(lambda _: fit().components_, range(8)):
+            np.testing.assert_array_equal(found, four)
+
+
+def test_fits_in_threads_of_joblib(four):
+    run = joblib.Parallel(n_jobs=4, backend="threading")
+    for found in run(joblib.delayed(lambda: fit().components_)() for _ in range(8)):
+        np.testing.assert_array_equal(found, four)
+
+
+def in_a_worker():
+    from partwise.backends.threads import allowed
+
+    return fit().components_, allowed()
+
+
+def test_fits_in_processes_of_joblib(four):
+    """Its workers are told how many threads are theirs, so that all have the cores between them."""
+    found = joblib.Parallel(n_jobs=2)(joblib.delayed(in_a_worker)() for _ in range(3))
+    for components, allowed in found:
+        np.testing.assert_array_equal(components, four)
+        assert allowed <= max(1, threads.cores() // 2)
+
+
+def test_a_grid_search(four):
+    search = GridSearchCV(
+        partwise.NMF(init="random", random_state=0, tol=0, max_iter=3),
+        {"n_components": [2, 5]}, cv=2, n_jobs=2, scoring=lambda model, X, y=None: 0.0,
+    )  # fmt: skip
+    search.fit(DENSE)
+    assert search.best_estimator_.components_.shape[1] == DENSE.shape[1]
+
+
+def test_fits_in_tasks_of_dask(four):
+    dask = pytest.importorskip("dask")
+    found = dask.compute(*[dask.delayed(lambda: fit().components_)() for _ in range(6)],
+                         scheduler="threads", num_workers=3)  # fmt: skip
+    for components in found:
+        np.testing.assert_array_equal(components, four)
+
+
+@pytest.mark.long
+def test_fits_on_workers_of_dask():
+    distributed = pytest.importorskip("distributed")
+    with (
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=2, processes=True, dashboard_address=None
+        ) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        found = client.gather([client.submit(in_a_worker, pure=False) for _ in range(4)])
+    for components, allowed in found:
+        np.testing.assert_array_equal(components, found[0][0])
+        assert allowed == 1, "dask sets OMP_NUM_THREADS=1 for its workers"
+
+
+def _child(queue):
+    queue.put(fit().components_)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_fork_after_a_fit_fits(four):
+    """The child has none of the parent's threads, and makes its own."""
+    context = multiprocessing.get_context("fork")
+    queue = context.Queue()
+    child = context.Process(target=_child, args=(queue,))
+    child.start()
+    found = queue.get(timeout=60)
+    child.join(60)
+    assert child.exitcode == 0
+    np.testing.assert_array_equal(found, four)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_fork_while_another_thread_fits():
+    """Locks are as some thread left them; in a fresh process, since it forks beside threads."""
+    code = textwrap.dedent(
+        """
+        import os, sys, threading, warnings
+        warnings.simplefilter("ignore")
+        import numpy as np, partwise
+        from partwise.engine import threads
+        threads.allowed = lambda: 4
+        threads.costs = lambda: threads.Costs(1e-30, 1.0)
+        X = np.random.default_rng(0).random((700, 450))
+        def fit():
+            return partwise.NMF(5, init="random", random_state=0, tol=0, max_iter=20).fit(X)
+        want = fit().components_
+        beside = threading.Thread(target=lambda: [fit() for _ in range(6)])
+        beside.start()
+        for _ in range(3):
+            child = os.fork()
+            if not child:
+                os._exit(0 if (fit().components_ == want).all() else 1)
+            assert os.waitpid(child, 0)[1] == 0
+        beside.join()
+        print("done")
+        """
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert run.stdout.strip() == "done", run.stderr
+
+
+def test_an_end_of_the_process_waits_for_nobody():
+    code = (
+        "from partwise.backends.threads import each\n"
+        "import time\n"
+        "each(lambda i: time.sleep(0.001), [(i,) for i in range(8)], 4)\n"
+        "print('done')"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30)
+    assert run.returncode == 0 and run.stdout.strip() == "done" and not run.stderr
+
+
+def test_a_package_that_is_half_imported_is_not_asked(monkeypatch):
+    """As another thread leaves it in the middle of its import."""
+    monkeypatch.setitem(sys.modules, "numba.np.ufunc.parallel", type(sys)("parallel"))
+    monkeypatch.setitem(sys.modules, "numba", type(sys)("numba"))
+    monkeypatch.setenv("NUMBA_NUM_THREADS", "1")
+    assert threads.allowed() == 1
+    monkeypatch.delenv("NUMBA_NUM_THREADS")
+    assert threads.allowed() >= 1
+
+
+def test_what_numba_was_told_is_obeyed():
+    code = (
+        "import numba; numba.set_num_threads(1)\n"
+        "from partwise.backends.threads import allowed; print(allowed())"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert run.stdout.strip() == "1", run.stderr
