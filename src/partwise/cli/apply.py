@@ -119,7 +119,7 @@ def run_predict(
         write_whole(out, text, force=force)
     elif as_json:
         summary["assignments"] = [
-            {"id": a, "cluster": b, sure: float(c) if c else None} for a, b, c in rows
+            {"id": a, "cluster": b, heading[2]: float(c) if c else None} for a, b, c in rows
         ]
     else:
         print(text, end="")
