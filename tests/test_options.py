@@ -13,7 +13,7 @@ import typer
 
 import partwise
 from partwise import cli
-from partwise.estimators import methods
+from partwise.estimators import saving
 from partwise.papers import command as papers
 from partwise.papers.protocol import load_protocol
 from partwise.papers.trials import cells
@@ -42,7 +42,7 @@ def fit(command, tmp_path):
         out = tmp_path / "m.partwise"
         code, text, err = command("fit", data, "--out", out, *QUICK, *options)
         assert code == 0, err
-        return json.loads(text), *methods.read(out)
+        return json.loads(text), *saving.read(out)
 
     return run
 

@@ -61,9 +61,7 @@ def test_a_file_names_a_class_that_is_registered(tmp_path):
         assert type(again) is FewWords
         assert np.array_equal(again.transform(X), model.transform(X))
     finally:
-        from partwise.estimators import methods
-
-        methods._REGISTERED.clear()
+        saving._REGISTERED.clear()
     with pytest.raises(PersistError, match=r"'FewWords'.*register"):
         partwise.load(path)  # as in a process that knows nothing of it
 

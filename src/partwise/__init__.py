@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from partwise._lazy import lazy
 from partwise._versions import __version__
-from partwise.estimators import ESTIMATORS
+from partwise.estimators.methods import ESTIMATORS
 
 if TYPE_CHECKING:  # an editor knows every class; at run time each is imported when it is used
     from partwise import cluster, datasets, graph, io, metrics, plot, report, terms
@@ -17,11 +17,11 @@ if TYPE_CHECKING:  # an editor knows every class; at run time each is imported w
     from partwise.estimators.constrained import ConstrainedNMF
     from partwise.estimators.gnmf import GNMF, SemiGNMF
     from partwise.estimators.lpcnmf import LpCNMF
-    from partwise.estimators.methods import load, register
     from partwise.estimators.minibatch import MiniBatchNMF
     from partwise.estimators.nmf import NMF, non_negative_factorization
     from partwise.estimators.nmfdc import NMFDC, NSNMF
     from partwise.estimators.ntf import NTF
+    from partwise.estimators.saving import load, register
     from partwise.estimators.semi_nmf import SemiNMF
     from partwise.estimators.sparse_nmf import SparseNMF
     from partwise.estimators.sym_nmf import SymNMF
@@ -38,8 +38,8 @@ _NAMES = {
     "Consensus": "partwise.selection.consensus",
     "consensus": "partwise.selection.consensus",
     "non_negative_factorization": "partwise.estimators.nmf",
-    "load": "partwise.estimators.methods",
-    "register": "partwise.estimators.methods",
+    "load": "partwise.estimators.saving",
+    "register": "partwise.estimators.saving",
     "match_parts": "partwise.selection.signatures",
     "refit": "partwise.selection.signatures",
     "Selection": "partwise.selection.parameters",

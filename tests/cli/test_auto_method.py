@@ -9,11 +9,11 @@ from partwise.cli.auto_method import (
     ALIKE,
     CLASS_SIZE,
     GRAPH_SAMPLES,
-    METHODS,
     Profile,
     choose,
     profile,
 )
+from partwise.estimators.methods import METHODS
 
 SOME = {"n_labelled": 20, "n_classes": 10, "least_labels": 2}
 

@@ -15,7 +15,7 @@ from sklearn.datasets import load_digits, load_iris
 import partwise
 from partwise import cli
 from partwise.cli import outputs, work
-from partwise.estimators import methods
+from partwise.estimators import saving
 from partwise.evaluation.metrics import clustering_accuracy
 from partwise.persistence import atomic
 
@@ -230,7 +230,7 @@ def test_a_failure_leaves_nothing(command, iris, tmp_path, monkeypatch, error):
     def fail(*arguments, **keys):
         raise error
 
-    monkeypatch.setattr(methods, "save", fail)
+    monkeypatch.setattr(saving, "save", fail)
     code, _, err = command("cluster", iris, "-k", "3", "--out", tmp_path / "out", *QUICK)
     assert code == (130 if isinstance(error, KeyboardInterrupt) else 2)
     assert "Traceback" not in err and [p.name for p in tmp_path.iterdir()] == ["iris.csv"]
@@ -387,7 +387,7 @@ def test_in_steps(command, refused, iris, tmp_path):
     fit = (*fit, "--scale", "max")
     assert command(*fit)[0] == 0
     assert "--force" in refused(*fit)
-    kept, recipe = methods.read(model)
+    kept, recipe = saving.read(model)
     assert [spec["name"] for spec in recipe["columns"]] == ["a", "b", "c", "d"]
     few = tmp_path / "few.csv"
     few.write_text("".join(iris.read_text().splitlines(keepends=True)[:5]))

@@ -18,7 +18,7 @@ from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 
 import partwise
-from partwise.estimators import methods
+from partwise.estimators import saving
 from partwise.persistence.model_files import PersistError
 
 X, Y = load_digits(n_class=3, return_X_y=True)
@@ -147,7 +147,7 @@ def test_the_file_is_what_the_documentation_says(saved):
 def test_recipe_travels_with_the_model(tmp_path):
     recipe = {"words": ["a", "b"], "idf": np.array([1.0, 2.0]), "size": (3, 4), "rate": np.nan}
     model = partwise.NMF(2, **QUICK).fit(X)
-    again = methods.read(methods.save(model, tmp_path / "m.partwise", recipe=recipe))[1]
+    again = saving.read(saving.save(model, tmp_path / "m.partwise", recipe=recipe))[1]
     assert again.keys() == recipe.keys() and all(same(recipe[k], again[k]) for k in recipe)
 
 
@@ -176,7 +176,7 @@ def test_what_cannot_be_saved_is_refused_and_leaves_nothing(tmp_path):
     with pytest.raises(PersistError, match="function as kernel"):
         model.save(path)
     with pytest.raises(PersistError, match="not an estimator of partwise"):
-        methods.save(LogisticRegression(), path)
+        saving.save(LogisticRegression(), path)
     model = partwise.NMF(2, **QUICK).fit(X)
     model.extra_ = object()
     with pytest.raises(PersistError, match=r"NMF\.extra_ is no attribute"):

@@ -13,7 +13,7 @@ from rich.console import Console
 from partwise.cli import work
 from partwise.cli.cluster import assignment_rows, codes_text, how_sure, own_columns, predicted
 from partwise.cli.progress_bar import Bar
-from partwise.estimators import methods
+from partwise.estimators import saving
 from partwise.io import Samples, read_samples
 from partwise.io.spreadsheets import csv_text
 from partwise.io.write_back import SUFFIXES, named_table
@@ -25,7 +25,7 @@ CODES = (".csv", ".npy")
 
 def _load(model: Path, new: str, bar: Bar, reading: dict[str, Any]) -> tuple[Any, Samples]:
     bar.start("loading the model")
-    estimator, recipe = methods.read(model)
+    estimator, recipe = saving.read(model)
     if recipe is None:
         raise ValueError(
             f"{model} was not written by partwise cluster or fit: how its data was prepared is "

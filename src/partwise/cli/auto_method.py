@@ -1,9 +1,8 @@
-"""Which method for which data: the list of the command's methods, and ``--method auto``."""
+"""``--method auto``: which method for which data."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,96 +22,6 @@ ALIKE = 0.3
 #: Samples a class below which five neighbours reach into other classes: on ORL (10 a class) a graph
 #: costs 8 to 13 points, however alike the labelled samples are.
 CLASS_SIZE = 15
-
-
-@dataclass(frozen=True)
-class Method:
-    """A name on the command line, the estimator behind it, and when to use it."""
-
-    name: str
-    estimator: str
-    when: str
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    uses_labels: bool = False
-    signed: bool = False
-    images: bool = False
-    square: bool = False
-
-    @property
-    def names(self) -> bool:
-        """Whether it names samples by their class, instead of forming clusters."""
-        return self.estimator == "PartsClassifier"
-
-    def make(self, n_components: int | None, *, n_clusters: int, seed: int, **more: Any) -> Any:
-        """The estimator."""
-        import partwise
-
-        if self.names:
-            return partwise.PartsClassifier(n_components or "auto", random_state=seed, **more)
-        settings = {"n_clusters": n_clusters, "random_state": seed, **self.settings, **more}
-        return getattr(partwise, self.estimator)(n_components, **settings)
-
-
-KL = {"beta_loss": "kullback-leibler"}
-
-METHODS: dict[str, Method] = {
-    method.name: method
-    for method in (
-        Method(
-            "classify",
-            "PartsClassifier",
-            "a label or more a class; names for all samples, with probabilities",
-            uses_labels=True,
-            signed=True,
-        ),
-        Method("nmf", "ConstrainedNMF", "no labels; the plain parts, fastest of all"),
-        Method("nmf-kl", "ConstrainedNMF", "no labels; counts, by Kullback-Leibler", KL),
-        Method(
-            "nmf-robust",
-            "ConstrainedNMF",
-            "no labels; some samples are outliers",
-            {"beta_loss": "l21"},
-        ),
-        Method("nsnmf", "NSNMF", "no labels; small, separate parts"),
-        Method(
-            "sparse-nmf",
-            "SparseNMF",
-            "no labels; parts of a given sparseness",
-            {"sparseness_H": 0.6},
-        ),
-        # λ = 1 instead of the paper's 100: over seven sets the mean accuracy is 0.77 and not 0.74,
-        # and small classes (Yale, ORL) suffer less where the graph is wrong
-        Method("gnmf", "GNMF", "no labels; neighbours belong together", {"graph_reg": 1.0}),
-        Method("cf", "CF", "negative values; parts are mixtures of samples", signed=True),
-        Method("lcf", "LCF", "negative values; parts are nearby samples", signed=True),
-        Method(
-            "seminmf",
-            "SemiNMF",
-            "negative values; parts may have them too, neighbours belong together",
-            {"graph_reg": 1.0},
-            signed=True,
-        ),
-        Method(
-            "symnmf", "SymNMF", "no labels; a square table of similarities or a graph", square=True
-        ),
-        Method("ntf", "NTF", "no labels; grey images, parts with rows and columns", images=True),
-        Method("cnmf", "CNMF", "several labels a class, all of them right", {}, True),
-        Method("nmfdc", "NMFDC", "several labels a class; small, separate parts", {}, True),
-        Method(
-            "cdnmf", "CDNMF", "a label or more a class; each class gets its own parts", {}, True
-        ),
-        Method("cdnmf-kl", "CDNMF", "a label or more a class; counts", KL, True),
-        Method("lpcnmf", "LpCNMF", "a label or more a class, spread over neighbours", {}, True),
-        Method("semignmf", "SemiGNMF", "labels join the neighbour graph", {}, True),
-        Method(
-            "combined",
-            "ConstrainedNMF",
-            "a label or more a class, and neighbours belong together",
-            {"class_reg": 1.0, "graph_reg": 1.0},
-            True,
-        ),
-    )
-}
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from partwise.cli.answer_output import next_rows, say_naming
 from partwise.cli.known_options import know
 from partwise.cli.outputs import check_folder, whole_folder
 from partwise.cli.progress_bar import Bar, duration
-from partwise.estimators import methods
+from partwise.estimators import saving
 from partwise.io.spreadsheets import csv_text
 from partwise.io.write_back import SUFFIXES, named_table
 from partwise.persistence.atomic import check_target, write_whole
@@ -131,7 +131,7 @@ def run_fit(
         )
         fitted = work.fit(task, model, name, reason, bar)
         check_target(out, force=force)
-        methods.save(fitted.model, out, recipe=task.samples.recipe)
+        saving.save(fitted.model, out, recipe=task.samples.recipe)
     summary = {**_summary(task, fitted, command), "notes": task.notes, "out": str(out)}
     _say(summary, task, errors, as_json=as_json)
 
@@ -319,7 +319,7 @@ def _write_results(folder: Path, task: work.Task, fitted: work.Fitted) -> None:
     np.save(folder / "representation.npy", V, allow_pickle=False)
     if V.size <= MAX_TEXT:
         write_whole(folder / "representation.csv", codes_text(ids, V))
-    methods.save(model, folder / "model.partwise", recipe=task.samples.recipe)
+    saving.save(model, folder / "model.partwise", recipe=task.samples.recipe)
     if task.samples.skipped:
         skipped = csv_text(["id", "why"], task.samples.skipped)
         write_whole(folder / "skipped.csv", skipped)

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from partwise.cli import work
-from partwise.cli.auto_method import METHODS, choose, profile
+from partwise.cli.auto_method import choose, profile
 from partwise.cli.progress_bar import Bar
 from partwise.cli.scoring import (
     BASELINES,
@@ -24,6 +24,7 @@ from partwise.cli.scoring import (
     runner,
     too_close,
 )
+from partwise.estimators.methods import METHODS
 from partwise.io.spreadsheets import csv_text
 from partwise.persistence.atomic import check_target, write_whole
 

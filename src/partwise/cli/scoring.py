@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from partwise.cli import work
+from partwise.estimators.methods import METHODS
 from partwise.evaluation.held_out import label_folds
 
 #: Folds of a cross-validation over given labels.
@@ -17,8 +18,6 @@ FOLDS = 5
 PATIENCE = 180.0
 #: What a user would pick instead: always beside ours.
 BASELINES = ("logistic-regression", "linear-svc", "label-spreading")
-#: Ours that may take minutes, or that labels cannot steer: only if asked for.
-LEFT_OUT = {"cf", "lcf", "ntf", "nmf", "nmf-kl", "nsnmf", "sparse-nmf", "gnmf"}
 
 
 class Rounds:
@@ -71,8 +70,8 @@ class Rounds:
 
 
 def default_methods(names: list[str]) -> list[str]:
-    """Ours that use labels, the best first, and what a user would pick instead."""
-    ours = [name for name in names if name not in LEFT_OUT and name != "k-means"]
+    """Ours that labels steer, the best first, and what a user would pick instead."""
+    ours = [name for name in names if name in METHODS and METHODS[name].uses_labels]
     return [*ours[:1], *BASELINES, *ours[1:]]
 
 

@@ -11,16 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from partwise.cli.auto_method import METHODS, Method, choose, profile
+from partwise.cli.auto_method import choose, profile
 from partwise.cli.progress_bar import Bar
+from partwise.estimators.methods import METHODS, Method
 from partwise.io import Samples, keep_share, read_samples
-
-#: Estimators that need the samples in memory.
-LOADING = ("CF", "LCF", "NTF", "SemiNMF", "SymNMF")
-#: Estimators whose `fit` takes links.
-LINKED = (
-    "NMF", "GNMF", "SemiGNMF", "CNMF", "CDNMF", "NMFDC", "NSNMF", "ConstrainedNMF", "SemiNMF",
-)  # fmt: skip
 
 
 @dataclass
@@ -202,8 +196,8 @@ def build(
         choice = choose(looked, k if whole else looked.n_samples + 1)
         name, reason = choice.method, choice.reason
     method = find_method(name)
-    if task.links and method.estimator not in LINKED:
-        able = [m.name for m in METHODS.values() if m.estimator in LINKED]
+    if task.links and not method.links:
+        able = [m.name for m in METHODS.values() if m.links]
         raise ValueError(f"--method {name} takes no --links; {', '.join(able)} do.")
     if method.uses_labels and not task.n_labelled:
         raise ValueError(
@@ -221,8 +215,8 @@ def build(
         if samples.image_shape is None or len(samples.image_shape) != 2 or samples.is_sparse:
             raise ValueError(f"--method {name} is for grey images.")
         more["image_shape"] = samples.image_shape
-    if isinstance(samples.X, np.memmap) and method.estimator in LOADING:
-        able = [m.name for m in METHODS.values() if m.estimator not in LOADING]
+    if isinstance(samples.X, np.memmap) and method.in_memory:
+        able = [m.name for m in METHODS.values() if not m.in_memory]
         task.notes.append(
             f"{name} loads the whole matrix ({samples.X.nbytes / 1e9:.1f} GB); "
             f"{', '.join(able)} read it by blocks."

@@ -109,9 +109,9 @@ class Factorizer(
 
     def save(self, path: Any) -> Any:
         """Write the model to a file, for `partwise.load`: JSON and arrays, no pickle."""
-        from partwise.estimators import methods
+        from partwise.estimators import saving
 
-        return methods.save(self, path)
+        return saving.save(self, path)
 
     @property
     def _n_features_out(self) -> int:

@@ -1,0 +1,103 @@
+"""The estimators by name, and their files; their format is in `persistence.model_files`."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from partwise.estimators.methods import ESTIMATORS
+from partwise.persistence import model_files
+
+__all__ = ["estimator_class", "load", "read", "register", "save"]
+
+#: Classes of others, by name.
+_REGISTERED: dict[str, type] = {}
+
+
+def register(cls: type) -> type:
+    """Let model files name an estimator of your own; also as a decorator.
+
+    A file holds no code, only the name of a class, and `load` looks for it among the estimators of
+    this package and those that were registered in the same process. So whoever loads the model
+    imports your module first.
+
+    Parameters
+    ----------
+    cls : type
+        A subclass of an estimator or of a base of estimators, whose constructor can be called
+        without arguments. Its fitted attributes are those of this package's estimators.
+
+    Returns
+    -------
+    type
+        The class itself.
+
+    Examples
+    --------
+    >>> import partwise
+    >>> @partwise.register
+    ... class SmoothNMF(partwise.NSNMF):
+    ...     pass
+    >>> SmoothNMF().save  # doctest: +ELLIPSIS
+    <bound method ...>
+    """
+    from partwise.estimators._base import Factorizer
+
+    if not (isinstance(cls, type) and issubclass(cls, Factorizer)):
+        raise TypeError(f"register takes a subclass of an estimator of partwise, got {cls!r}.")
+    if cls.__name__ in ESTIMATORS:
+        raise ValueError(
+            f"an estimator of partwise is called {cls.__name__}; give your class another name."
+        )
+    _REGISTERED[cls.__name__] = cls
+    return cls
+
+
+def estimator_class(name: Any) -> Any:
+    """The estimator with a name, ours or registered; None for all else."""
+    if not isinstance(name, str) or name not in ESTIMATORS:
+        return _REGISTERED.get(name) if isinstance(name, str) else None
+    return getattr(importlib.import_module(ESTIMATORS[name]), name)
+
+
+def save(model: Any, path: str | Path, *, recipe: Mapping[str, Any] | None = None) -> Path:
+    """Write a model to a file; see `partwise.persistence.model_files.save`."""
+    return model_files.save(model, path, estimator_class, recipe=recipe)
+
+
+def read(path: str | Path) -> tuple[Any, dict[str, Any] | None]:
+    """The model of a file, and the recipe that was saved with it, or None."""
+    return model_files.read(path, estimator_class)
+
+
+def load(path: str | Path) -> Any:
+    """Read a model that `save` wrote.
+
+    Parameters
+    ----------
+    path : str or Path
+
+    Returns
+    -------
+    estimator
+        As it was saved: ``transform`` and ``predict`` give the same numbers.
+
+    Raises
+    ------
+    PersistError
+        The file is damaged, no model, or of a newer version of partwise.
+
+    Examples
+    --------
+    >>> import os, tempfile, numpy as np, partwise
+    >>> X = np.random.default_rng(0).random((20, 6))
+    >>> model = partwise.NMF(2, random_state=0).fit(X)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = model.save(os.path.join(folder, "m.partwise"))
+    ...     again = partwise.load(path)
+    >>> bool((again.transform(X) == model.transform(X)).all())
+    True
+    """
+    return read(path)[0]
