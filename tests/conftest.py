@@ -1,9 +1,15 @@
 """Fixtures that bring data. Sets that are not on this machine skip their tests, with a reason."""
 
+import os
 import re
 import sys
 from unittest.mock import MagicMock
 
+if int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", 1)) > 1:  # read when numpy and numba are loaded
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"):
+        os.environ.setdefault(name, "2")  # two show what threads change; each worker has a core
+
+import joblib
 import numpy as np
 import pytest
 
@@ -36,6 +42,12 @@ except ImportError:
 
 #: What the command and its page read and draw with. The engine goes without, and so do its tests.
 COMMAND = {"jinja2", "matplotlib", "pandas", "PIL", "plotly", "rich", "typer"}
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers():
+    """``-n auto``: the cores that this process may use, also in a container."""
+    return joblib.cpu_count()
 
 
 @pytest.hookimpl(wrapper=True)
