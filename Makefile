@@ -13,6 +13,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 PYTEST_ARGS ?=
+# as many processes as cores; WORKERS= runs the tests in one
+WORKERS ?= -n auto --dist worksteal
 BENCH_ARGS ?=
 ANYWHERE_ARGS ?=
 OLDEST ?= .venv-oldest
@@ -39,13 +41,13 @@ demo: .venv/.core
 	@$(BIN)/partwise demo --force
 
 test: lint
-	$(BIN)/python -m pytest -n 2 -m "not long" $(PYTEST_ARGS)
+	$(BIN)/python -m pytest $(WORKERS) -m "not long" $(PYTEST_ARGS)
 
 test-long: .venv/.test
-	$(BIN)/python -m pytest -n 2 -m long $(PYTEST_ARGS)
+	$(BIN)/python -m pytest $(WORKERS) -m long $(PYTEST_ARGS)
 
 test-oldest: $(OLDEST)/.test
-	$(OLDEST)/bin/python -m pytest -n 2 -m "not long" $(PYTEST_ARGS)
+	$(OLDEST)/bin/python -m pytest $(WORKERS) -m "not long" $(PYTEST_ARGS)
 
 # ANYWHERE_ARGS="--only haswell,core" runs some rows of the table, --list names them.
 test-anywhere: .venv/.test $(OLDEST)/.test
