@@ -15,6 +15,8 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 PYTEST_ARGS ?=
 MUTATE_ARGS ?=
+# as many processes as cores; WORKERS= runs the tests in one
+WORKERS ?= -n auto --dist worksteal
 BENCH_ARGS ?=
 ANYWHERE_ARGS ?=
 OLDEST ?= .venv-oldest
@@ -41,18 +43,18 @@ demo: .venv/.core
 	@$(BIN)/partwise demo --force
 
 test: lint
-	$(BIN)/python -m pytest -n 2 -m "not long" $(PYTEST_ARGS)
+	$(BIN)/python -m pytest $(WORKERS) -m "not long" $(PYTEST_ARGS)
 
 test-long: .venv/.test
-	$(BIN)/python -m pytest -n 2 -m long $(PYTEST_ARGS)
-	$(BIN)/python -m pytest -n 2 -m "hypothesis and not long" --hypothesis-profile=new $(PYTEST_ARGS)
+	$(BIN)/python -m pytest $(WORKERS) -m long $(PYTEST_ARGS)
+	$(BIN)/python -m pytest $(WORKERS) -m "hypothesis and not long" --hypothesis-profile=new $(PYTEST_ARGS)
 
 # small wrong changes that the tests have to notice; goes on where it was stopped
 mutate: .venv/.test
 	$(BIN)/python tests/mutate.py $(MUTATE_ARGS)
 
 test-oldest: $(OLDEST)/.test
-	$(OLDEST)/bin/python -m pytest -n 2 -m "not long" $(PYTEST_ARGS)
+	$(OLDEST)/bin/python -m pytest $(WORKERS) -m "not long" $(PYTEST_ARGS)
 
 # ANYWHERE_ARGS="--only haswell,core" runs some rows of the table, --list names them.
 test-anywhere: .venv/.test $(OLDEST)/.test

@@ -1,9 +1,16 @@
 """Fixtures that bring data. Sets that are not on this machine skip their tests, with a reason."""
 
+import importlib.util
+import os
 import re
 import sys
 from unittest.mock import MagicMock
 
+if int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", 1)) > 1:  # read when numpy and numba are loaded
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"):
+        os.environ.setdefault(name, "2")  # two show what threads change; each worker has a core
+
+import joblib
 import numpy as np
 import pytest
 from hypothesis import settings
@@ -36,6 +43,9 @@ def _without_hypothesis():
         sys.modules[f"hypothesis{name}"] = stand_in
 
 
+if importlib.util.find_spec("array_api_compat") is None:
+    sys.modules["torch"] = None  # tensors need both: their tests skip
+
 try:
     import hypothesis  # noqa: F401
 except ImportError:
@@ -44,6 +54,12 @@ except ImportError:
 
 #: What the command and its page read and draw with. The engine goes without, and so do its tests.
 COMMAND = {"jinja2", "matplotlib", "pandas", "PIL", "plotly", "rich", "typer"}
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers():
+    """``-n auto``: the cores that this process may use, also in a container."""
+    return joblib.cpu_count()
 
 
 @pytest.hookimpl(wrapper=True)

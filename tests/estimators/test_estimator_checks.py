@@ -136,6 +136,11 @@ def expected_failures(estimator: Any) -> dict[str, str]:
     return expected
 
 
+def skip_without_packages(estimator: Any) -> None:
+    if isinstance(estimator, partwise.NTF):
+        pytest.importorskip("tensorly", reason="tensorly is not installed: partwise[tensor]")
+
+
 # What the checks do on purpose: few iterations, no labels, one label a class, few neighbours.
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.filterwarnings("ignore:.*was given no label")
@@ -145,8 +150,7 @@ def expected_failures(estimator: Any) -> dict[str, str]:
 @pytest.mark.filterwarnings("ignore:.* parts for .* classes")
 @parametrized(ESTIMATORS)
 def test_scikit_learn_checks(estimator: Any, check: Any) -> None:
-    if isinstance(estimator, partwise.NTF):
-        pytest.importorskip("tensorly", reason="tensorly is not installed: partwise[tensor]")
+    skip_without_packages(estimator)
     check(estimator)
 
 
@@ -164,6 +168,7 @@ GROUPED = [e for e in ESTIMATORS if isinstance(e, ClusterMixin)]
 @pytest.mark.parametrize("estimator", GROUPED, ids=str)
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_clusterers_become_classifiers_with_labels(estimator):
+    skip_without_packages(estimator)
     X, truth = make_blobs([20] * 3, 6, center_box=(5, 15), cluster_std=0.3, random_state=0)
     if estimator.__sklearn_tags__().input_tags.pairwise:
         X = X @ X.T

@@ -1,15 +1,18 @@
 """Models in files: what comes back, and what a damaged or hostile file can do (nothing)."""
 
+import base64
 import datetime as dt
 import hashlib
 import io
 import json
+import lzma
 import os
 import pickle
 import threading
 import zipfile
 from dataclasses import is_dataclass
 from decimal import Decimal
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -530,3 +533,18 @@ def test_a_forged_classifier_fails_when_it_is_loaded(tmp_path, kind):
                 pytest.fail(f"{where} {name}")
             tried += 1
     assert tried > (30 if kind == "codes" else 60)
+
+
+def test_a_model_that_version_0_2_wrote_is_read(tmp_path):
+    """CDNMF of six samples, written by the code of then: a zip, packed by lzma, in base 85."""
+    text = (Path(__file__).parent / "model_0.2.0.b85").read_text(encoding="ascii")
+    file = tmp_path / "old.partwise"
+    file.write_bytes(lzma.decompress(base64.b85decode("".join(text.split()))))
+    model = partwise.load(file)
+    assert type(model) is partwise.CDNMF and model.classes_.tolist() == ["a", "b"]
+    samples = np.array([[3, 1, 0, 0], [2, 1, 0, 1], [0, 0, 4, 2], [0, 0, 1, 1.0]])
+    assert model.predict(samples).tolist() == ["a", "a", "b", "b"]
+    # what it printed then; codes end within 1e-9 of their minimum
+    then = [[3.1266770358303844, 0.0], [2.2964816991346457, 0.3807122968516874]]
+    np.testing.assert_allclose(model.transform(samples[:2]), then, rtol=1e-6)
+    assert model.objective_ == 0.8599453868970173

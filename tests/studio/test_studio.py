@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 
 pytest.importorskip("starlette", reason="the studio needs starlette and uvicorn")
+pytest.importorskip("uvicorn", reason="the studio needs starlette and uvicorn")
+pytest.importorskip("httpx", reason="starlette's test client needs httpx")
 
 from starlette.testclient import TestClient
 

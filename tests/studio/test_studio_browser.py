@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 pytest.importorskip("starlette", reason="the studio needs starlette and uvicorn")
+pytest.importorskip("uvicorn", reason="the studio needs starlette and uvicorn")
 pytestmark = pytest.mark.browser
 
 START = "from partwise.cli import main; main()"
