@@ -487,7 +487,7 @@ def main() -> None:
         raise SystemExit(
             f"no such module: {gone or given.modules}; TESTS in {__file__} lists them."
         )
-    TESTS.update({name: given.tests for name in modules} if given.tests else {})
+    TESTS.update(dict.fromkeys(modules, given.tests) if given.tests else {})
     chosen = sample(modules, given.n, given.seed)
     if given.list:
         for mutant in chosen:
