@@ -155,6 +155,62 @@ def test_it_is_looked_at_every_so_many_iterations(rng, every, monkeypatch):
     assert never.n_iter == 60 and not never.converged
 
 
+@pytest.mark.parametrize("order", ["VU", "UV"])
+@pytest.mark.parametrize("tol", [1e-9, 2.0])
+def test_an_iteration_tells_the_residual_where_it_begins(rng, order, tol):
+    """Of its first half; of both where the first is below tol, which 2 always is."""
+    model, V, U = small_model(rng)
+    settings = Settings(max_iter=5, tol=tol, order=order, extrapolate=False)
+    at = loop.begin(model, V, U, settings)
+    first, second = tuple(order)
+    rho = misfit(at.value, model.size, model.least, tol)
+    wanted = kkt_residual(model.subproblem(first, V, U), at.y[first], rho)
+    told = loop.answered(model, loop.advance(model, at, hals, settings, True))
+    if tol > 1:
+        moved = {**{"V": V, "U": U}, first: at.x[first]}
+        half = model.subproblem(second, moved["V"], moved["U"])
+        wanted = max(wanted, kkt_residual(half, moved[second], rho))
+    assert told == pytest.approx(wanted, rel=1e-12)
+    assert loop.answered(model, loop.advance(model, at, hals, settings, False)) == np.inf
+
+
+def test_what_an_iteration_gained_says_how_the_next_is_measured(rng, monkeypatch):
+    model, V, U = small_model(rng)
+    falls, ahead = [], loop._look_ahead
+
+    def hear(model, at, sub, new, fall, settings):
+        ahead(model, at, sub, new, fall, settings)
+        falls.append(fall)
+        assert at.fine == (fall <= 1e4 * model.eps * model.size)  # in float64
+
+    monkeypatch.setattr(loop, "_look_ahead", hear)
+    start = model.value(V, U)
+    found = alternate(model, V, U, hals, Settings(max_iter=8, tol=0, extrapolate=False))
+    np.testing.assert_allclose(falls, -np.diff([start, *found.history]), atol=1e-12 * start)
+
+
+class Exact:
+    """A model that knows its objective."""
+
+    least, size = 1e-6, 100.0
+
+    def __init__(self, exact):
+        self.exact = exact
+
+    def exact_value(self, V, U, about):
+        return self.exact
+
+
+def test_the_history_is_shifted_to_where_it_ends():
+    at = state(history=[3.0, 2.0, 1.5])
+    at.value = 1.5
+    loop.anchor(Exact(1.25), at)
+    assert at.history == [2.75, 1.75, 1.25] and (at.value, at.anchor) == (1.25, 1.25)
+    loop.anchor(Exact(1e-5), at)  # below the least misfit there is nothing to be relative to
+    assert at.value == 1e-5 and at.anchor == 0.0
+    assert min(at.history) >= 1e-5 and min(at.history) == pytest.approx(1e-5, rel=1e-9)
+
+
 def test_a_callback_ends_the_loop(rng):
     model, V, U = small_model(rng)
     seen = []
@@ -310,6 +366,9 @@ def test_what_a_term_offers_and_what_comes_from_its_gradient(rng):
     np.testing.assert_allclose(ridge, 1)
     for term in (Quartic(), Bowl(), Ridge(np.full((1, 2), 0.7)), Linear(np.full((4, 1), 0.3))):
         assert term.change(new, Z) == pytest.approx(term.value(new) - term.value(Z))
+    assert (
+        Linear(np.ones((1, 1))).lipschitz() == 0 and Ridge(np.full((1, 2), 0.7)).lipschitz() == 0.7
+    )
     assert Bowl().name == "Bowl" and not Bowl().of_samples
     assert Ridge(np.ones((4, 1))).of_samples and not Ridge(np.ones((1, 2))).of_samples
     with pytest.raises(ValueError, match=r"weight of Ridge has shape \(3, 1\)"):
@@ -332,6 +391,9 @@ def test_a_guest_on_shared_rows_obeys_the_chain_rule(rng):
     np.testing.assert_allclose(pos - neg, numeric, atol=1e-7)
     assert guest.lipschitz() == 3  # the largest class has three samples
     assert guest.offers == Bowl().offers and guest.name == "Bowl"
+    assert guest.quadratic and guest.degree is None and not guest.exact and not guest.couples
+    ridge = Guest(Ridge(np.ones((1, 1))), rows)
+    assert ridge.degree == 2 and ridge.exact and ridge.quadratic
     linear, ridge = guest.bound(Z).about_zero(Z)
     np.testing.assert_allclose(linear + ridge * Z, numeric, atol=1e-7)
 
