@@ -476,6 +476,7 @@ def main() -> None:
     parser.add_argument("modules", nargs="*", help="the ends of names in TESTS; all by default")
     parser.add_argument("-n", type=int, default=14, help="mutants of each module")
     parser.add_argument("--seed", type=int, default=0, help="of the draw")
+    parser.add_argument("--tests", nargs="+", help="test files to meet instead of those of TESTS")
     parser.add_argument("--list", action="store_true", help="show them and stop")
     parser.add_argument("--fresh", action="store_true", help="forget what was seen before")
     given = parser.parse_args()
@@ -486,6 +487,7 @@ def main() -> None:
         raise SystemExit(
             f"no such module: {gone or given.modules}; TESTS in {__file__} lists them."
         )
+    TESTS.update(dict.fromkeys(modules, given.tests) if given.tests else {})
     chosen = sample(modules, given.n, given.seed)
     if given.list:
         for mutant in chosen:

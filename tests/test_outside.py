@@ -9,6 +9,7 @@ import pytest
 from sklearn.base import clone
 
 import partwise
+from partwise.estimators import saving
 from partwise.estimators._labelled import ConstrainedFactorizer, GraphFactorizer
 from partwise.persistence.model_files import PersistError
 

@@ -1,0 +1,407 @@
+"""The loop piece by piece, and what models and terms say of lengths, by naive formulas.
+
+`test_engine.py` holds that fits descend; a schedule or a rule of stopping may be wrong and still
+descend, so they are compared here with what their docstrings say.
+"""
+
+import numpy as np
+import pytest
+
+from partwise.backends import as_data
+from partwise.knowledge.labels import SharedRows, encode_labels
+from partwise.model.factor_model import FactorModel, column_lengths, unit_columns
+from partwise.model.kkt import kkt_residual, misfit
+from partwise.model.losses import Frobenius, KullbackLeibler
+from partwise.model.terms import Guest, Linear, Price, Ridge, Term, UnitLength
+from partwise.solvers import loop
+from partwise.solvers.loop import Settings, alternate
+from partwise.solvers.state import State
+from partwise.solvers.steps import make_step, mu
+
+hals = make_step("hals")
+
+
+def state(**fields):
+    x = {"V": np.ones((2, 1)), "U": np.ones((3, 1))}
+    return State(dict(x), dict(x), dict(x), 1.0, **fields)
+
+
+def plain(**fields):
+    return Settings(max_iter=10, tol=1e-4, **fields)
+
+
+# -- which step, how far beyond ----------------------------------------------------------------
+
+
+def test_the_step_is_the_one_that_the_settings_name():
+    rough, safe = make_step("hals"), make_step("nesterov")
+    settings = plain(warmup=2, rough=rough, safe=safe)
+    falling = [10.0, 5.0]  # half of it in the last iteration
+    for n, failures, history, wanted in (
+        (0, 0, [], mu),
+        (1, 3, falling, mu),  # warming up comes first
+        (2, 0, falling, rough),
+        (2, 1, falling, hals),  # after a failure the exact one
+        (2, 3, falling, safe),
+        (9, 0, [1.0, 1.0 - 0.9e-5], hals),  # near the end the exact one
+        (9, 0, [1.0, 1.0 - 1.1e-5], rough),
+    ):
+        at = state(n=n, failures=failures, history=history)
+        assert loop._move(at, hals, settings) is wanted, (n, failures)
+    assert loop._move(state(n=5, failures=3), hals, plain(safe=None)) is hals
+
+
+def test_extrapolation_waits_for_the_warm_up_and_ends_after_two_failures():
+    settings = plain(warmup=2)
+    for n, failures, wanted in ((1, 0, 0.0), (2, 0, 0.4), (2, 1, 0.4), (2, 2, 0.0), (2, 3, 0.0)):
+        assert loop._weight(state(n=n, failures=failures, weight=0.4), settings) == wanted
+
+
+def test_beyond_is_the_last_move_again_and_never_below_zero():
+    new, old = np.array([[1.0, 0.1, 2.0]]), np.array([[0.5, 1.0, 2.0]])
+    naive = new + 0.5 * (new - old)
+    np.testing.assert_allclose(loop._beyond(new, old, 0.5, plain()), np.maximum(naive, 0))
+    kept = loop._beyond(new, old, 0.5, plain(keep=0.3))
+    np.testing.assert_allclose(kept, np.maximum(naive, 0.3 * new))
+    assert loop._beyond(new, old, 0.0, plain()) is new
+
+
+def small_model(rng, **kw):
+    X = rng.uniform(size=(8, 6))
+    return (
+        FactorModel(as_data(X), Frobenius(), **kw),
+        rng.uniform(size=(8, 2)),
+        rng.uniform(size=(6, 2)),
+    )
+
+
+def test_weights_grow_by_a_twentieth_and_fall_by_a_third(rng):
+    """Ang & Gillis: γ = 1.05, its ceiling 1.01, η = 1.5."""
+    model, V, U = small_model(rng)
+    at = State({"V": V, "U": U}, {}, {"V": V, "U": U}, 1.0, weight=0.5, ceiling=0.51)
+    loop._accept(model, at, {"V": V, "U": U}, V, 0.5, plain())
+    assert at.weight == pytest.approx(0.51) and at.ceiling == pytest.approx(0.51 * 1.01)
+    at.weight, at.ceiling = 0.5, 1.0
+    loop._accept(model, at, {"V": V, "U": U}, V, 0.5, plain())
+    assert at.weight == pytest.approx(0.525) and at.ceiling == 1.0
+    at.weight = 0.01
+    loop._accept(model, at, {"V": V, "U": U}, V, 0.01, plain())
+    assert at.weight == pytest.approx(0.105)  # from a tenth on
+    at.weight, at.ceiling = 0.6, 0.9
+    loop._take_back(at, plain())
+    assert (at.weight, at.ceiling) == (pytest.approx(0.4), 0.6)
+    assert at.failures == 1 and at.ahead == 0 and at.fine
+    assert at.y["V"] is at.x["V"] and at.old["U"] is at.x["U"]
+    for wanted in (2, 3, 6):  # past the last resort nothing is left
+        loop._take_back(at, plain())
+        assert at.failures == wanted
+    assert loop._stuck(at)
+    once = state()
+    loop._take_back(once, plain(extrapolate=False))
+    assert once.failures == 3 and not loop._stuck(once) and once.weight == 0
+
+
+# -- stopping ----------------------------------------------------------------------------------
+
+
+class Sized:
+    least, size = 1e-6, 100.0
+
+
+def test_the_fall_is_that_of_ten_iterations_over_where_it_is():
+    history = [100.0 - i for i in range(30)]
+    assert loop._fallen(Sized, state(history=history[:10]), 1e-4) == np.inf
+    assert loop._fallen(Sized, state(history=history[:11]), 1e-4) == pytest.approx(10 / 90)
+    assert loop._fallen(Sized, state(history=history), 1e-4) == pytest.approx(10 / 71)
+    # of a nearly perfect fit relative to the least misfit, or tol² of the size
+    tiny = [1e-6 * (20 - i) for i in range(20)]
+    assert loop._fallen(Sized, state(history=tiny), 1e-4) == pytest.approx(1e-5 / 1e-4)
+    assert loop._fallen(Sized, state(history=tiny), 0.1) == pytest.approx(1e-5 / 1.0)
+
+
+def test_change_is_the_larger_of_both_factors():
+    old = {"V": np.array([[3.0, 4.0]]), "U": np.array([[1.0], [0.0]])}
+    new = {"V": np.array([[3.0, 4.5]]), "U": np.array([[1.0], [0.3]])}
+    assert loop._change(new, old) == pytest.approx(0.3)
+    new["U"] = old["U"]
+    assert loop._change(new, old) == pytest.approx(0.1)
+
+
+def test_the_residual_is_the_worse_of_both_halves(rng):
+    model, V, U = small_model(rng)
+    x, value = {"V": V, "U": U}, model.value(V, U)
+    rho = misfit(value, model.size, model.least, 1e-4)
+    both = [kkt_residual(model.subproblem(side, V, U), x[side], rho) for side in "VU"]
+    assert both[0] != both[1]
+    assert loop.residual_at(model, x, value, 1e-4) == max(both)
+
+
+@pytest.mark.parametrize("every", [1, 5, 7])
+def test_it_is_looked_at_every_so_many_iterations(rng, every, monkeypatch):
+    """It stops at a multiple, once residual and fall of ten iterations are below tol."""
+    model, V, U = small_model(rng)
+    found = alternate(model, V, U, hals, Settings(max_iter=500, tol=1e-3, check_every=every))
+    assert found.converged and found.n_iter % every == 0 and found.n_iter == len(found.history) > 10
+    fall = found.history[-11] - found.history[-1]
+    assert fall <= 1e-3 * found.history[-1] * (1 + 1e-9)
+    x = {"V": found.Z, "U": found.U}
+    assert loop.residual_at(model, x, found.history[-1], 1e-3) <= 1e-3
+    assert found.status == (
+        f"converged: relative KKT residual at most 0.001 after {found.n_iter} iterations"
+    )
+    short = alternate(model, V, U, hals, Settings(max_iter=3, tol=1e-12))
+    assert not short.converged and short.status == "stopped at max_iter=3, above tol=1e-12"
+    never = alternate(model, V, U, hals, Settings(max_iter=60, tol=0))
+    assert never.n_iter == 60 and not never.converged
+
+
+@pytest.mark.parametrize("order", ["VU", "UV"])
+@pytest.mark.parametrize("tol", [1e-9, 2.0])
+def test_an_iteration_tells_the_residual_where_it_begins(rng, order, tol):
+    """Of its first half; of both where the first is below tol, which 2 always is."""
+    model, V, U = small_model(rng)
+    settings = Settings(max_iter=5, tol=tol, order=order, extrapolate=False)
+    at = loop.begin(model, V, U, settings)
+    first, second = tuple(order)
+    rho = misfit(at.value, model.size, model.least, tol)
+    wanted = kkt_residual(model.subproblem(first, V, U), at.y[first], rho)
+    told = loop.answered(model, loop.advance(model, at, hals, settings, True))
+    if tol > 1:
+        moved = {**{"V": V, "U": U}, first: at.x[first]}
+        half = model.subproblem(second, moved["V"], moved["U"])
+        wanted = max(wanted, kkt_residual(half, moved[second], rho))
+    assert told == pytest.approx(wanted, rel=1e-12)
+    assert loop.answered(model, loop.advance(model, at, hals, settings, False)) == np.inf
+
+
+def test_what_an_iteration_gained_says_how_the_next_is_measured(rng, monkeypatch):
+    model, V, U = small_model(rng)
+    falls, ahead = [], loop._look_ahead
+
+    def hear(model, at, sub, new, fall, settings):
+        ahead(model, at, sub, new, fall, settings)
+        falls.append(fall)
+        assert at.fine == (fall <= 1e4 * model.eps * model.size)  # in float64
+
+    monkeypatch.setattr(loop, "_look_ahead", hear)
+    start = model.value(V, U)
+    found = alternate(model, V, U, hals, Settings(max_iter=8, tol=0, extrapolate=False))
+    np.testing.assert_allclose(falls, -np.diff([start, *found.history]), atol=1e-12 * start)
+
+
+class Exact:
+    """A model that knows its objective."""
+
+    least, size = 1e-6, 100.0
+
+    def __init__(self, exact):
+        self.exact = exact
+
+    def exact_value(self, V, U, about):
+        return self.exact
+
+
+def test_the_history_is_shifted_to_where_it_ends():
+    at = state(history=[3.0, 2.0, 1.5])
+    at.value = 1.5
+    loop.anchor(Exact(1.25), at)
+    assert at.history == [2.75, 1.75, 1.25] and (at.value, at.anchor) == (1.25, 1.25)
+    loop.anchor(Exact(1e-5), at)  # below the least misfit there is nothing to be relative to
+    assert at.value == 1e-5 and at.anchor == 0.0
+    assert min(at.history) >= 1e-5 and min(at.history) == pytest.approx(1e-5, rel=1e-9)
+
+
+def test_a_callback_ends_the_loop(rng):
+    model, V, U = small_model(rng)
+    seen = []
+
+    def hear(n, solution):
+        seen.append((n, solution.n_iter, len(solution.history)))
+        return n == 4
+
+    found = alternate(model, V, U, hals, plain(), hear)
+    assert seen == [(n, n, n) for n in range(1, 5)] and found.n_iter == 4
+    assert found.status == "stopped by a callback after 4 iterations"
+
+
+# -- lengths, scales, weights of a model -------------------------------------------------------
+
+
+@pytest.mark.parametrize("norm", [1, 2])
+def test_lengths_of_columns_and_their_mean(rng, norm):
+    U = rng.uniform(size=(6, 3))
+    naive = np.array([u.sum() if norm == 1 else np.sqrt(u @ u) for u in U.T])
+    np.testing.assert_allclose(column_lengths(U, norm), naive)
+    mean = naive.mean() if norm == 1 else np.sqrt((naive**2).mean())
+    np.testing.assert_allclose(column_lengths(U, norm, common=True), np.full(3, mean))
+    U[:, 1] = 0
+    Z, unit = unit_columns(np.ones((2, 3)), U, norm)
+    np.testing.assert_allclose(column_lengths(unit, norm), 1)
+    np.testing.assert_allclose(unit[:, 1], unit[0, 1])  # a column of zeros is a constant one
+    np.testing.assert_allclose(Z[0], [naive[0], 0, naive[2]])
+    np.testing.assert_allclose(Z @ unit.T, np.ones((2, 3)) @ U.T)
+
+
+@pytest.mark.parametrize("delta", [0.0, 0.4])
+def test_the_scale_of_a_start_is_the_one_that_fits_best(rng, delta):
+    model, V, U = small_model(rng, unit=True, smoothing=delta)
+    fitted = model.fit_scale(V, U)
+    scale = fitted[0, 0] / V[0, 0]
+    np.testing.assert_allclose(fitted, scale * V)
+    X, Y = model.data.whole() if hasattr(model.data, "whole") else model.data.X, V @ model.S(U).T
+    assert scale == pytest.approx((np.asarray(X) * Y).sum() / (Y * Y).sum())
+    free, V, U = small_model(rng)
+    assert free.fit_scale(V, U) is V and free.fit_scale(V, U, anyway=True) is not V
+
+
+def test_a_start_of_shared_rows_is_their_weighted_mean(rng):
+    labels = np.array([0, 0, 1, -1, 1, 1, -1, 0])
+    gamma = np.array([1.0, 3, 0, 2, 0, 0, 5, 4])  # a class without weight: its plain mean
+    rows = SharedRows(encode_labels(labels, 8), 8)
+    model, V, _ = small_model(rng, rows=rows, weights=gamma)
+    Z = model.reduce(V)
+    for r in range(rows.n_rows):
+        mine = rows.index == r
+        w = gamma[mine] if gamma[mine].sum() > 0 else np.ones(mine.sum())
+        np.testing.assert_allclose(Z[r], (w[:, None] * V[mine]).sum(axis=0) / w.sum())
+
+
+def test_known_parts_keep_their_length(rng):
+    held = np.full((6, 2), np.nan)
+    held[:, 1] = 3.0
+    model, V, U = small_model(rng, unit=True, held=held)
+    _, U = model.feasible(V, U)
+    np.testing.assert_allclose(U[:, 1], 3.0)
+    assert np.linalg.norm(U[:, 0]) == pytest.approx(1)
+    np.testing.assert_allclose(model.lengths(2 * U), [2, 1])  # nothing is counted of a known part
+
+
+# -- the price of length -----------------------------------------------------------------------
+
+
+def price(first, second):
+    first, second = np.array(first), np.array(second)
+    return Price(
+        first, second, lambda length: float((first * length + 0.5 * second * length**2).sum())
+    )
+
+
+@pytest.mark.parametrize("norm", [1, 2])
+@pytest.mark.parametrize(
+    "first, second",
+    [
+        ([1.0, 0.5], [0.0, 0.0]),
+        ([0.0, 0.0], [2.0, 1.0]),
+        ([1.0, 2.0], [0.5, 3.0]),
+        ([-1.0, 1.0], [0.0, 2.0]),
+    ],
+)
+def test_the_bound_of_lengths_touches_and_is_nowhere_below(rng, norm, first, second):
+    term = UnitLength([price(first, second)], lambda U: column_lengths(U, norm), norm)
+    U = rng.uniform(0.1, 1, size=(5, 2))
+    U /= column_lengths(U, norm)
+    slope, ridge, _ = term.bound(U)
+
+    def bound(A):
+        return float((slope * A).sum() + 0.5 * (ridge * A * A).sum())
+
+    offset = term.value(U) - bound(U)
+    for _ in range(200):
+        A = np.maximum(U + rng.choice([0.01, 0.3, 2.0]) * rng.standard_normal(U.shape), 0)
+        assert bound(A) + offset >= term.value(A) - 1e-9 * (1 + abs(term.value(A)))
+    step, numeric = 1e-6, np.zeros_like(U)
+    for index in np.ndindex(U.shape):
+        E = np.zeros_like(U)
+        E[index] = step
+        numeric[index] = (term.value(U + E) - term.value(U - E)) / (2 * step)
+    np.testing.assert_allclose(term.gradient(U), numeric, atol=1e-6)
+    if norm == 2:
+        assert term.lipschitz() == pytest.approx(max(first) + max(second))
+    counted = UnitLength(term.prices, term.lengths, norm, np.array([0, 1]))
+    slope = np.broadcast_to(counted.gradient(U), U.shape)
+    np.testing.assert_array_equal(slope[:, 0], 0)
+    np.testing.assert_allclose(slope[:, 1], numeric[:, 1], atol=1e-6)
+
+
+# -- terms of one's own ------------------------------------------------------------------------
+
+
+class Quartic(Term):
+    """Σ z⁴: no number bounds its Hessian."""
+
+    def value(self, Z):
+        return float((Z**4).sum())
+
+    def gradient(self, Z):
+        return 4 * Z**3
+
+
+class Bowl(Term):
+    """½ ‖Z - 2‖²."""
+
+    quadratic = True
+
+    def value(self, Z):
+        return 0.5 * float(((Z - 2) ** 2).sum())
+
+    def gradient(self, Z):
+        return Z - 2
+
+    def lipschitz(self):
+        return 1.0
+
+
+def test_what_a_term_offers_and_what_comes_from_its_gradient(rng):
+    Z, new = rng.uniform(0.1, 3, size=(4, 2)), rng.uniform(0.1, 3, size=(4, 2))
+    assert Quartic().offers == {"split"} and Bowl().offers == {"split", "bound", "lipschitz"}
+    assert Linear(np.ones((1, 1))).offers == {"split", "bound", "lipschitz"}
+    neg, pos = Quartic().split(Z)
+    np.testing.assert_allclose(pos, 4 * Z**3)
+    np.testing.assert_array_equal(neg, 0)
+    neg, pos = Bowl().split(Z)  # with the bound on both sides: z + max(-2, 0) and 2
+    np.testing.assert_allclose(pos, Z)
+    np.testing.assert_allclose(neg, 2)
+    linear, ridge = Bowl().bound(Z).about_zero(Z)
+    np.testing.assert_allclose(linear, -2)
+    np.testing.assert_allclose(ridge, 1)
+    for term in (Quartic(), Bowl(), Ridge(np.full((1, 2), 0.7)), Linear(np.full((4, 1), 0.3))):
+        assert term.change(new, Z) == pytest.approx(term.value(new) - term.value(Z))
+    assert (
+        Linear(np.ones((1, 1))).lipschitz() == 0 and Ridge(np.full((1, 2), 0.7)).lipschitz() == 0.7
+    )
+    assert Bowl().name == "Bowl" and not Bowl().of_samples
+    assert Ridge(np.ones((4, 1))).of_samples and not Ridge(np.ones((1, 2))).of_samples
+    with pytest.raises(ValueError, match=r"weight of Ridge has shape \(3, 1\)"):
+        Ridge(np.ones((3, 1))).check((4, 2), "terms_V")
+    Ridge(np.ones((4, 2))).check((4, 2), "terms_V")
+
+
+def test_a_guest_on_shared_rows_obeys_the_chain_rule(rng):
+    labels = np.array([0, 0, 1, -1, 1, 1])
+    rows = SharedRows(encode_labels(labels, 6), 6)
+    guest, Z = Guest(Bowl(), rows), rng.uniform(0, 3, size=(rows.n_rows, 2))
+    assert guest.value(Z) == pytest.approx(Bowl().value(Z[rows.index]))
+    step, numeric = 1e-6, np.zeros_like(Z)
+    for index in np.ndindex(Z.shape):
+        E = np.zeros_like(Z)
+        E[index] = step
+        numeric[index] = (guest.value(Z + E) - guest.value(Z - E)) / (2 * step)
+    np.testing.assert_allclose(guest.gradient(Z), numeric, atol=1e-7)
+    neg, pos = guest.split(Z)
+    np.testing.assert_allclose(pos - neg, numeric, atol=1e-7)
+    assert guest.lipschitz() == 3  # the largest class has three samples
+    assert guest.offers == Bowl().offers and guest.name == "Bowl"
+    assert guest.quadratic and guest.degree is None and not guest.exact and not guest.couples
+    ridge = Guest(Ridge(np.ones((1, 1))), rows)
+    assert ridge.degree == 2 and ridge.exact and ridge.quadratic
+    linear, ridge = guest.bound(Z).about_zero(Z)
+    np.testing.assert_allclose(linear + ridge * Z, numeric, atol=1e-7)
+
+
+def test_unit_sums_under_kullback_leibler(rng):
+    model = FactorModel(as_data(rng.uniform(size=(8, 6))), KullbackLeibler(), unit=True)
+    U = rng.uniform(size=(6, 2))
+    np.testing.assert_allclose(model.lengths(U), U.sum(axis=0))
+    Z, unit = model.normalize(np.ones((8, 2)), U)
+    np.testing.assert_allclose(unit.sum(axis=0), 1)
+    np.testing.assert_allclose(Z[0], U.sum(axis=0))
