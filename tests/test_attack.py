@@ -13,11 +13,13 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 
 import numpy as np
 import pytest
 import scipy.io
 import scipy.sparse as sp
+from sklearn.exceptions import ConvergenceWarning
 
 from partwise import io as pio
 
@@ -47,7 +49,9 @@ def write(path, X, layout="csr"):
     elif path.suffix == ".partwise":
         import partwise
 
-        partwise.GNMF(3, max_iter=5, random_state=0).fit(X).save(path)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            partwise.GNMF(3, max_iter=5, random_state=0).fit(X).save(path)
     else:
         anndata = pytest.importorskip("anndata", reason="needs anndata")
         kind = {"csr": sp.csr_matrix, "csc": sp.csc_matrix}[layout]
@@ -73,12 +77,12 @@ def torn(rng, data):
     return bytes(data)
 
 
-def misfit(rng, X):
+def misfit(rng, X, ways=(0, 1, 2, 3, 4)):
     """CSR arrays with an index or a pointer that cannot be, and nothing else wrong."""
     p = {"data": X.data.copy(), "indices": X.indices.copy(), "indptr": X.indptr.copy()}
     at = int(rng.integers(1, X.indptr.size - 1))
     far = int(rng.choice([X.shape[1], X.shape[1] + 9, 2**30, -1, -(2**31)]))
-    how = rng.integers(5)
+    how = rng.choice(ways)
     if how == 0:
         p["indices"][rng.integers(X.nnz)] = far
     elif how == 1:
@@ -196,7 +200,8 @@ def test_indices_that_cannot_be_in_mat(tmp_path):
     assert all(whole.count(part) == 1 for part in arrays)
     paths = []
     for number in range(FILES):
-        p = misfit(np.random.default_rng(number), sp.csr_array(X.T))
+        # pointers that end early are no damage there: MATLAB keeps room for more entries
+        p = misfit(np.random.default_rng(number), sp.csr_array(X.T), (0, 1, 2, 4))
         data = whole
         for old, name in zip(arrays, ("indices", "indptr")):
             data = data.replace(old, p[name].astype("<i4").tobytes())
@@ -290,6 +295,7 @@ def test_a_full_disk_and_files_that_are_replaced(small_disk):
     from partwise import NMF, load
     from partwise.io.files import write_whole
 
+    warnings.simplefilter("ignore", ConvergenceWarning)
     X = matrix().toarray()
     model = NMF(2, max_iter=5, random_state=0).fit(X)
     model.save(small_disk / "m.partwise")
