@@ -348,3 +348,55 @@ def test_a_link_inside_of_an_h5ad_is_no_other_file(cells):
     with h5py.File(cells, "r+") as file:
         file["layers"]["same"] = h5py.SoftLink("/X")
     assert pio.read_samples(cells, layer="same", scale="none").X.sum() == 24
+
+
+# -- MATLAB's elements ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("at", range(3), ids=["indices", "indptr", "data"])
+def test_an_element_of_a_type_that_there_is_not(tmp_path, at):
+    """scipy looks such a type up beside its table, and the process ends."""
+    p = parts("csc")
+    data = mat_bytes(p)
+    sizes = [4 * p["indices"].size, 4 * p["indptr"].size, 8 * p["data"].size]
+    kinds = [5, 5, 9]
+    tag = np.array([kinds[at], sizes[at]], "<i4").tobytes()
+    assert data.count(tag) == 1
+    (tmp_path / "x.mat").write_bytes(data.replace(tag, np.array([204, sizes[at]], "<i4").tobytes()))
+    with pytest.raises(ValueError, match=r"x\.mat: damaged.*type 204"):
+        datasets.read(tmp_path / "x.mat")
+
+
+def test_an_element_that_is_longer_than_its_variable(tmp_path):
+    p = parts("csc")
+    tag = np.array([9, 8 * p["data"].size], "<i4").tobytes()
+    data = mat_bytes(p).replace(tag, np.array([9, 2**31 - 1], "<i4").tobytes())
+    (tmp_path / "x.mat").write_bytes(data)
+    with pytest.raises(ValueError, match=r"x\.mat: damaged.*claims"):
+        datasets.read(tmp_path / "x.mat")
+
+
+@pytest.mark.parametrize("compressed", [True, False])
+def test_matlab_files_of_all_kinds_are_read(tmp_path, compressed):
+    values = np.arange(12.0).reshape(4, 3)
+    for kind in (np.float64, np.float32, np.uint8, np.int16, np.uint64, bool):
+        content = {"fea": values.astype(kind), "gnd": np.array([[1], [1], [2], [2]], np.uint8)}
+        content |= {"other": {"a": "text", "b": [1, 2]}, "words": np.array(["x", "y"], object)}
+        scipy.io.savemat(tmp_path / "x.mat", content, do_compression=compressed)
+        found = datasets.read(tmp_path / "x.mat")
+        assert np.array_equal(found.X, values.astype(kind).astype(float))
+        assert found.y.tolist() == [0, 0, 1, 1]
+    scipy.io.savemat(tmp_path / "x.mat", {"fea": {"a": 1}}, do_compression=compressed)
+    with pytest.raises(ValueError, match="fea must be a matrix of real numbers"):
+        datasets.read(tmp_path / "x.mat")
+
+
+@pytest.mark.parametrize("at", [140, 200, -5])
+def test_a_compressed_variable_that_cannot_be_unpacked(tmp_path, at):
+    path = tmp_path / "x.mat"
+    scipy.io.savemat(path, {"fea": sp.csc_matrix(np.eye(30))}, do_compression=True)
+    data = bytearray(path.read_bytes())
+    data[at] ^= 255
+    path.write_bytes(data)
+    with pytest.raises(ValueError, match=r"x\.mat: damaged"):
+        datasets.read(path)

@@ -64,7 +64,8 @@ def _npy(path: Path, options: Options) -> Samples:
             with path.open("rb") as file:
                 array = np.load(file, allow_pickle=False)
     except (ValueError, EOFError) as error:
-        raise ValueError(f"{path} is no .npy file of numbers, or damaged ({error}).") from error
+        reason = str(error)[:200]
+        raise ValueError(f"{path} is no .npy file of numbers, or damaged ({reason}).") from error
     if not isinstance(array, np.ndarray):
         raise ValueError(f"{path} is an archive; call it .npz.")
     shape = options.image_shape
@@ -90,7 +91,8 @@ def _mtx(path: Path, options: Options) -> Samples:
     except (OSError, TooLarge, Warning):  # a warning that somebody made an error is none of it
         raise
     except Exception as error:
-        raise ValueError(f"{path} is no Matrix Market file, or damaged ({error}).") from error
+        reason = str(error)[:200]
+        raise ValueError(f"{path} is no Matrix Market file, or damaged ({reason}).") from error
     by_columns = options.image_order == "columns"
     return _plain(
         X if sp.issparse(X) else sp.csr_array(X), path, options.image_shape, by_columns=by_columns
@@ -177,7 +179,7 @@ def _h5ad(path: Path, options: Options) -> Samples:
     except (FileNotFoundError, Elsewhere, TooLarge, Warning):
         raise
     except Exception as error:
-        raise ValueError(f"{path} is no .h5ad file, or damaged ({error}).") from error
+        raise ValueError(f"{path} is no .h5ad file, or damaged ({str(error)[:200]}).") from error
     try:
         cells = from_anndata(adata, label_key=options.label_column, layer=options.layer)
     except ValueError as error:

@@ -12,7 +12,7 @@ import numpy as np
 import scipy.io
 from scipy import sparse
 
-from partwise.io.archives import check_mat, check_npz, check_shape
+from partwise.io.archives import check_mat, check_mat_types, check_npz, check_shape
 from partwise.persistence.compressed import checked_csr, csr_of
 
 
@@ -143,8 +143,10 @@ def _sparse(path: Path, parts: dict[str, Any]) -> sparse.csr_array:
 
 def _read_mat(path: Path) -> dict[str, Any]:
     check_mat(path)
+    names = ["fea", "gnd"]
+    check_mat_types(path, names)
     try:
-        found = _parse(path, lambda: _load_mat(path))
+        found = _parse(path, lambda: _load_mat(path, names))
     except NotImplementedError as error:
         raise ValueError(
             "MATLAB 7.3 files are not read; in MATLAB, save it again with "
@@ -165,19 +167,19 @@ def sparse_arrays(reader: Callable[..., Any]) -> dict[str, bool]:
     return {"spmatrix": False} if "spmatrix" in inspect.signature(reader).parameters else {}
 
 
-def _load_mat(path: Path) -> dict[str, Any]:
-    kind = sparse_arrays(scipy.io.loadmat)
-    return scipy.io.loadmat(path, variable_names=["fea", "gnd"], **kind)
+def _load_mat(path: Path, names: Any) -> dict[str, Any]:
+    return scipy.io.loadmat(path, variable_names=names, **sparse_arrays(scipy.io.loadmat))
 
 
-def _parse(path: Path, parser: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+def _parse(path: Path, parser: Callable[[], Any]) -> Any:
     """Run a file parser; whatever it stumbles over becomes one ValueError."""
     try:
         return parser()
     except (NotImplementedError, MemoryError, FileNotFoundError, PermissionError, Warning):
         raise  # a warning that somebody made an error is none of the file's
     except Exception as error:  # damaged files bring out zlib, struct, zip, EOF, type errors...
-        raise ValueError(f"damaged, or not a {path.suffix} file ({_one_line(error)})") from error
+        reason = _one_line(error)[:200]
+        raise ValueError(f"damaged, or not a {path.suffix} file ({reason})") from error
 
 
 def _as_samples(X) -> Any:
