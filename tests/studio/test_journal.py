@@ -1,6 +1,5 @@
 """What a person did stays on disk, whatever happens; and what a review may say of it."""
 
-import numpy as np
 import pytest
 
 from partwise.studio.journal import Journal
@@ -59,22 +58,6 @@ def test_a_damaged_journal_names_its_line(tmp_path):
     (tmp_path / "j").write_bytes(lines[0] + b"{}\n" + lines[2])
     with pytest.raises(ValueError, match="line 2"):
         Journal(tmp_path / "j")
-
-
-def test_what_to_expect_is_not_what_doubtful_labels_show():
-    """Held-out labels are right as often as they are sure; all samples are surer than those."""
-    from partwise.studio.reviews import expected
-
-    rng = np.random.default_rng(0)
-    sure = rng.uniform(0.5, 0.8, size=400)  # doubtful
-    right = rng.uniform(size=400) < sure
-    p = np.column_stack([sure, 1 - sure])
-    truth = np.where(right, 0, 1)
-    everyone = np.tile([0.95, 0.05], (1000, 1))
-    share, low, high = expected(p, truth, everyone)
-    assert right.mean() < 0.7 and low < 0.95 < high and abs(share - 0.95) < 0.05
-    sure_ones = np.tile([0.999, 0.001], (20, 1))  # twenty of twenty do not show a hundred per cent
-    assert expected(sure_ones, np.zeros(20, dtype=int), everyone)[1] <= 20 / (20 + 1.96**2)
 
 
 def test_classes_that_were_not_met_count_as_wrong():
