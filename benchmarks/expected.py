@@ -186,8 +186,8 @@ def cells(store: dict[str, Any]) -> tuple[list[dict[str, Any]], Any, Any]:
     for key, value in sorted(store.items()):
         name, way, m, _ = key.split("/")
         rows.append({**value, "set": name, "way": way, "m": int(m)})
-    names = sorted({row["set"] for row in rows})
-    kept = np.array([names.index(row["set"]) % 3 == 2 for row in rows])
+    names = sorted({row["set"].removeprefix("few_") for row in rows})
+    kept = np.array([names.index(row["set"].removeprefix("few_")) % 3 == 2 for row in rows])
     same = [(row["set"], row["way"], row["m"]) for row in rows]
     counts = [
         (NOISE if way == "noise" else 1.0) / same.count((name, way, m)) for name, way, m in same
@@ -237,7 +237,7 @@ def main() -> None:
     parser.add_argument("--out", default=RESULTS, type=Path)
     parser.add_argument("--fit", action="store_true")
     chosen = parser.parse_args()
-    few = sorted(path.stem for path in chosen.data.glob("few_*.npz"))
+    few = {path.stem for path in chosen.data.glob("few_*.npz")} - set(SETS.values())
     names = chosen.sets.split(",") if chosen.sets else sorted({*SETS, *few, *BUNDLED})
     store = json.loads(chosen.out.read_text()) if chosen.out.exists() else {}
     tasks = [

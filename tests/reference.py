@@ -1531,16 +1531,12 @@ def even_masses(G, y, c):
 # --------------------------------------------------------------------------------------------
 
 
-def expected_accuracy(p, heads, weights, n_labels, *, share, width, edge):
+def expected_accuracy(p, agreed, n_labels, *, share, width, edge):
     """logit(a) = c0 + (c1 + c2/√n) logit(sure) + (c3 + c4/√n) logit(agreement); ∓ exp(d · logs).
 
-    p (n, c) are probabilities of the samples without a label, ``heads`` (h, n) the class that each
-    head gives them.
+    p (n, c) are probabilities of the samples without a label, ``agreed`` the agreement of heads.
     """
     sure = np.mean([max(row) for row in p])
-    agreed = 0.0
-    for head, weight in zip(heads, weights, strict=True):
-        agreed += weight * np.mean([int(np.argmax(row)) == c for row, c in zip(p, head)])
     s, h = (np.log(v / (1 - v)) for v in np.clip([sure, agreed], edge, 1 - edge))
     z = share[0] + (share[1] + share[2] / n_labels**0.5) * s
     z += (share[3] + share[4] / n_labels**0.5) * h

@@ -4,7 +4,6 @@ import errno
 import subprocess
 import sys
 
-import numpy as np
 import pytest
 
 from partwise.studio.journal import Journal
@@ -133,22 +132,6 @@ def test_a_line_of_another_number_is_no_line_of_this_journal(tmp_path, number):
     (tmp_path / "j").write_bytes(lines[0] + wrong + lines[2])
     with pytest.raises(ValueError, match=rf"line 2: .*\(number {number}\)"):
         Journal(tmp_path / "j")
-
-
-def test_what_to_expect_is_not_what_doubtful_labels_show():
-    """Held-out labels are right as often as they are sure; all samples are surer than those."""
-    from partwise.studio.reviews import expected
-
-    rng = np.random.default_rng(0)
-    sure = rng.uniform(0.5, 0.8, size=400)  # doubtful
-    right = rng.uniform(size=400) < sure
-    p = np.column_stack([sure, 1 - sure])
-    truth = np.where(right, 0, 1)
-    everyone = np.tile([0.95, 0.05], (1000, 1))
-    share, low, high = expected(p, truth, everyone)
-    assert right.mean() < 0.7 and low < 0.95 < high and abs(share - 0.95) < 0.05
-    sure_ones = np.tile([0.999, 0.001], (20, 1))  # twenty of twenty do not show a hundred per cent
-    assert expected(sure_ones, np.zeros(20, dtype=int), everyone)[1] <= 20 / (20 + 1.96**2)
 
 
 def test_classes_that_were_not_met_count_as_wrong():

@@ -33,8 +33,6 @@ from partwise.knowledge.labels import Labels, encode_labels
 PARTS = 30
 #: Bytes up to which a file on disk is read whole.
 IN_MEMORY = 200_000_000
-#: Samples on which the heads are compared with each other.
-JUDGED = 4000
 
 
 class PartsClassifier(
@@ -395,7 +393,7 @@ class PartsClassifier(
     def expected_accuracy_(self) -> Expected:
         check_is_fitted(self)
         answer, p = self._answer, self.label_distributions_
-        if not answer.truth.size or p.shape[1] < 2:
+        if not answer.truth.size or p.shape[1] < 2 or np.isnan(answer.agreement):
             return Expected(float("nan"), 0.0, 1.0)
         given = np.zeros(len(p), dtype=bool)
         given[self._state["labelled"]] = True
@@ -412,21 +410,9 @@ class PartsClassifier(
         )
 
     def _how_sure(self, rest: Array) -> tuple[float, float, int, int]:
-        """What `expected` takes: of the samples in ``rest``, or of a part that stands for them."""
-        answer, features, p = self._answer, self._features, self.label_distributions_
-        rows = np.flatnonzero(rest)
-        if rows.size > JUDGED:  # by their digests, so that the order of samples says nothing
-            by = features.marks[rows] if features.marks.size else rows
-            rows = rows[np.argsort(by, kind="stable")[:JUDGED]]
-        views = {name: Z[rows] for name, Z in features.views.items()}
-        near = sp.csr_array((np.ones(rows.size), (np.arange(rows.size), rows)), (rows.size, len(p)))
-        names = p[rows].argmax(axis=1)
-        agreed = [
-            np.mean(pool.mixture_of([head], np.ones(1), views, near).argmax(axis=1) == names)
-            for head in answer.heads
-        ]
-        labels = len(self._state["labelled"])
-        return float(p[rest].max(axis=1).mean()), float(answer.weights @ agreed), labels, p.shape[1]
+        """What `expected` takes, of the samples in ``rest``."""
+        p, labels = self.label_distributions_, len(self._state["labelled"])
+        return float(p[rest].max(axis=1).mean()), self._answer.agreement, labels, p.shape[1]
 
     # -- using ------------------------------------------------------------------------------
 
@@ -485,8 +471,9 @@ class PartsClassifier(
         measured = self._outlying
         if X is None:
             return measured.score(self._features.views["codes"])
-        views, near, _ = self._features.new(self._check_X(X, reset=False))
-        return measured.score(views["codes"], near)
+        made: Any = self._features.new(self._check_X(X, reset=False))
+        views, near = made[:2]
+        return measured.score(views["codes"], near[""] if isinstance(near, dict) else near)
 
     @property
     def others_found_(self) -> float:

@@ -99,7 +99,8 @@ class Answer:
     """Heads with their weights, and how sure their mixture may be.
 
     ``held_out`` are its probabilities of labels that were held out, ``truth`` their codes, and
-    ``rows`` the samples that they are of.
+    ``rows`` the samples that they are of. ``agreement`` is how far the heads give samples without
+    a label the same names; NaN where the weights were taken over.
     """
 
     heads: list[Head]
@@ -108,6 +109,7 @@ class Answer:
     held_out: Array
     truth: Array
     rows: Array
+    agreement: float = float("nan")
 
     def state(self) -> dict[str, Any]:
         """Arrays, numbers and text, for `from_state`."""
@@ -238,6 +240,15 @@ class Trial:
             total = total + np.float32(share) * np.exp(log_p[folds])
         return total
 
+    def agreement(self, w: Array) -> float:
+        """Σ_h w_h (share of working samples without a label that get the mixture's name from h)."""
+        names = self.mixed(w, slice(-1, None))[0].argmax(axis=1)
+        rest = np.ones(names.size, dtype=bool)
+        rest[self.at] = False
+        rest = rest if rest.any() else ~rest
+        same = [np.mean(log_p[-1].argmax(axis=1)[rest] == names[rest]) for log_p in self.logs]
+        return float(w @ same)
+
     def table(self, w: Array) -> Candidates:
         rows, y = [], self.known
         for head, share, log_p in zip(self.heads, w, self.logs, strict=True):
@@ -316,7 +327,8 @@ def learn(
     last = None if weighed is None else weighed.calibration
     known, scored = names[trial.known], labelled[folds.scored]
     sure = calibrate(mixed, held[:, back], known, y.size, last, priors)
-    answer = Answer(trial.heads, w, sure, sure.apply(held[:, back]), known, scored)
+    agreement = trial.agreement(w) if weighed is None else float("nan")
+    answer = Answer(trial.heads, w, sure, sure.apply(held[:, back]), known, scored, agreement)
     return answer, trial.table(w), sure.apply(mixed)
 
 

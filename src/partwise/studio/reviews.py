@@ -9,9 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.special import expit
 
-from partwise.backends.numeric import Array
 from partwise.classify import query
 from partwise.classify.explain import Explanation
 from partwise.classify.parts_classifier import PartsClassifier
@@ -21,7 +19,6 @@ from partwise.knowledge.labels import Labels
 AHEAD = 20
 #: Points below which that gain is not worth the labels.
 ENOUGH = 0.5
-BOOTSTRAPS = 100
 PARTS = 3
 
 
@@ -85,9 +82,8 @@ def review(model: PartsClassifier, history: list[Point], labels: Mapping[int, st
     rows, p, truth = model.held_out_
     if not len(rows):
         return Review(text="Each class needs two labels before the answer can be judged.")
-    now = with_unseen(
-        len(labels), expected(p, truth, model.label_distributions_), list(labels.values())
-    )
+    expected = model.expected_accuracy_
+    now = with_unseen(len(labels), expected, list(labels.values()))
     history[:] = sorted([q for q in history if q.labels != now.labels] + [now], key=_number)
     right = p.argmax(axis=1) == truth
     classes = [str(name) for name in model.classes_]
@@ -105,10 +101,10 @@ def review(model: PartsClassifier, history: list[Point], labels: Mapping[int, st
     once = sum(count == 1 for count in Counter(labels.values()).values())
     more = f"{once} classes were met once: there may be others, as the lower end allows for. "
     text = (
-        f"{said} {more if once else ''}{_forecast(model, right.mean(), labels)} Of the labels that "
-        f"were held out in turn {right.mean():.0%} were found; the queue asks for doubtful "
-        "samples, so the share among all samples is taken from how often samples as sure as they "
-        "are were right."
+        f"{said} {more if once else ''}{f'{expected.caution} ' if expected.caution else ''}"
+        f"{_forecast(model, right.mean(), labels)} Of the labels that were held out in turn "
+        f"{right.mean():.0%} were found; the queue asks for doubtful samples, so the share among "
+        "all samples is taken from how sure the answer is of them."
     )
     return Review(said, text, list(history), shares, wrong)
 
@@ -126,41 +122,6 @@ def with_unseen(n: int, found: tuple[float, float, float], names: list[str]) -> 
 
 def _number(point: Point) -> int:
     return point.labels
-
-
-def expected(p: Array, truth: Array, everyone: Array) -> tuple[float, float, float]:
-    """Share of right names among all samples, with a 95 % interval.
-
-    Held-out labels are harder than other samples, since the queue asks for doubtful ones. So they
-    only teach how often an answer is right that is so sure, log-odds(right) = a + b log-odds(p),
-    held near a = 0, b = 1 where they are few; that is averaged over all samples. The interval is
-    the bootstrap's, and Wilson's where all of them were right.
-    """
-    sure, right = _log_odds(p.max(axis=1)), (p.argmax(axis=1) == truth).astype(float)
-    all_sure = _log_odds(everyone.max(axis=1))
-    rng, n = np.random.default_rng(0), len(truth)
-    B = np.vstack([np.ones_like(all_sure), all_sure])
-    draws = [np.arange(n), *(rng.integers(n, size=n) for _ in range(BOOTSTRAPS))]
-    shares = [float(expit(_line(sure[rows], right[rows]) @ B).mean()) for rows in draws]
-    low, high = np.quantile(shares[1:], [0.025, 0.975])
-    if right.all():  # no draw differs then; what n right ones of n show is Wilson's
-        low = min(low, n / (n + 1.96**2))
-    return shares[0], min(float(low), shares[0]), max(float(high), shares[0])
-
-
-def _log_odds(p: Array) -> Array:
-    return np.asarray(np.log(np.clip(p, 1e-4, 1 - 1e-4)) - np.log(1 - np.clip(p, 1e-4, 1 - 1e-4)))
-
-
-def _line(sure: Array, right: Array) -> Array:
-    """a and b by Newton's method, with a prior worth two labels around (0, 1)."""
-    prior, at = np.array([0.0, 1.0]), np.array([0.0, 1.0])
-    A = np.column_stack([np.ones_like(sure), sure])
-    for _ in range(20):
-        q = expit(A @ at)
-        slope = A.T @ (right - q) - 0.5 * (at - prior)
-        at = at + np.linalg.solve(A.T @ (A * (q * (1 - q))[:, None]) + 0.5 * np.eye(2), slope)
-    return at
 
 
 def _forecast(model: PartsClassifier, share: float, labels: Mapping[int, str]) -> str:
