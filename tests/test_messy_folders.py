@@ -87,6 +87,15 @@ def test_all_damaged(tmp_path):
         read_samples(tmp_path)
 
 
+def test_all_but_one_damaged(photos):
+    for i in range(1, 24):
+        (photos / f"{i:02d}.png").unlink()
+    with pytest.raises(
+        ValueError, match=r"single sample \(cut\.png, fake\.jpg, notes\.txt skipped"
+    ):
+        read_samples(photos)
+
+
 def test_as_many_texts_as_images_are_asked_about(photos):
     for i in range(24):
         (photos / f"{i:02d}.txt").write_text("a caption")

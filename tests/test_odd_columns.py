@@ -148,3 +148,30 @@ def test_counts_in_raw_are_found_and_used_when_asked(cells):
 def test_cells_without_counts_are_said(cells):
     said = next(note for note in read_samples(cells).notes if "zero" in note)
     assert "cell4, cell9" in said and "2 of the 30 cells" in said
+
+
+def test_two_cells_of_one_name_are_named(cells):
+    anndata = pytest.importorskip("anndata", reason=".h5ad needs anndata")
+    adata = anndata.read_h5ad(cells)
+    adata.obs_names = ["cell1", *adata.obs_names[1:]]
+    adata.write_h5ad(cells)
+    with pytest.raises(ValueError, match=r"'cell1' occurs more than once.*obs_names_make_unique"):
+        read_samples(cells)
+
+
+def test_two_genes_of_one_name_are_kept_apart(cells, tmp_path):
+    """By name the parts of one were those of the other, in write-back and in predict."""
+    anndata = pytest.importorskip("anndata", reason=".h5ad needs anndata")
+    from partwise import NMF
+    from partwise.io import to_anndata
+
+    adata = anndata.read_h5ad(cells)
+    adata.var_names = ["g1", *adata.var_names[1:]]
+    adata.write_h5ad(cells)
+    samples = read_samples(cells, scale="none")
+    assert len(set(samples.feature_names)) == 8 and samples.feature_names[:2] == ["g1", "g1-1"]
+    assert any("'g1'" in note or "g1" in note for note in samples.notes)
+    model = NMF(2, random_state=0, tol=1e-2).fit(samples.X)
+    found = to_anndata(adata, model, genes=samples.feature_names)
+    assert np.array_equal(found.varm["partwise_parts"], model.components_.T)
+    assert found.var["partwise_used"].all()

@@ -30,7 +30,7 @@ def test_a_png_that_holds_eps_starts_no_program(tmp_path, monkeypatch):
     image.new("L", (8, 8), 100).save(tmp_path / "a.png")
     (tmp_path / "b.png").write_bytes(EPS)
     with pytest.raises(ValueError, match=r"b\.png cannot be read as an image"):
-        pio.read_samples(tmp_path)
+        pio.read_samples(tmp_path, strict=True)
     assert not called
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from partwise.io._common import check_matrix
-from partwise.io.samples import Samples
+from partwise.io._common import check_matrix, shown
+from partwise.io.samples import Samples, repeated
 
 
 def from_anndata(adata: Any, *, label_key: str | None = None, layer: str | None = None) -> Samples:
@@ -58,15 +59,51 @@ def from_anndata(adata: Any, *, label_key: str | None = None, layer: str | None 
             [None if unknown else str(v) for v, unknown in zip(column, column.isna())],
             dtype=object,
         )
+    ids = [str(name) for name in adata.obs_names]
+    if len(set(ids)) < len(ids):
+        raise ValueError(f"{repeated(ids)}; adata.obs_names_make_unique() gives each cell its own.")
+    genes, notes = _own_names(source.var_names)
     return Samples(
         X,
-        [str(name) for name in adata.obs_names],
+        ids,
         "counts" if is_counts(X) else "table",
-        feature_names=[str(name) for name in source.var_names],
+        feature_names=genes,
+        notes=notes,
         y=y,
         source="AnnData",
         preparation="Values as they are.",
     )
+
+
+def read_quietly(path: Any) -> Any:
+    """`anndata.read_h5ad` without its warning on names that repeat, of which we say more."""
+    import warnings
+
+    import anndata
+
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*names are not unique")
+        return anndata.read_h5ad(path)
+
+
+def _own_names(names: Any) -> tuple[list[str], tuple[str, ...]]:
+    """A name for each gene, as anndata makes them unique, and a note where some were not."""
+    given = [str(name) for name in names]
+    twice = [name for name, count in Counter(given).items() if count > 1]
+    if not twice:
+        return given, ()
+    taken, unique = set(given), []  # type: set[str], list[str]
+    seen: Counter[str] = Counter()
+    for name in given:
+        own = name
+        while seen[name] and own in taken:
+            own = f"{name}-{seen[name]}"
+            seen[name] += 1
+        seen[name] = max(seen[name], 1)
+        taken.add(own)
+        unique.append(own)
+    note = f"{len(twice)} names are of several genes ({shown(twice)}), which got numbers, as "
+    return unique, (f"{note}{next(b for a, b in zip(given, unique) if a != b)}.",)
 
 
 def to_anndata(adata: Any, model: Any, *, genes: Sequence[str] | None = None) -> Any:
@@ -97,7 +134,7 @@ def to_anndata(adata: Any, model: Any, *, genes: Sequence[str] | None = None) ->
             f"the model was fitted to {V.shape[0]} samples, adata has {adata.n_obs} cells."
         )
     H = getattr(model, "components_", None)
-    names = [str(name) for name in adata.var_names]
+    names, _ = _own_names(adata.var_names)
     if H is not None and genes is not None:
         at = {name: j for j, name in enumerate(names)}
         gone = [name for name in genes if name not in at]
@@ -138,9 +175,7 @@ def write_back(path: str, model: Any, genes: Sequence[str] | None) -> None:
     import os
     import tempfile
 
-    import anndata
-
-    adata = to_anndata(anndata.read_h5ad(path), model, genes=genes)
+    adata = to_anndata(read_quietly(path), model, genes=genes)
     place, name = os.path.split(os.path.abspath(path))
     handle, part = tempfile.mkstemp(prefix=f".{name}.", suffix=".part", dir=place)
     os.close(handle)

@@ -31,7 +31,9 @@ def read_images(
     if recipe is not None:
         height, width = (int(side) for side in recipe["size"])
         size, rgb = (height, width), bool(recipe["rgb"])
-    if size is None:
+    if options.vectors:  # which come in the place of pixels
+        size = (8, 8)
+    elif size is None:
         size, notes = _common_size(folder, files, options)
     sizes: set[tuple[int, int]] = set()
     rows, kept, coloured, turned = [], [], 0, 0  # type: list[np.ndarray], list[Path], int, int
@@ -76,7 +78,7 @@ def read_images(
     colour = "RGB" if rgb else "grey"
     if turned:
         notes += (f"{turned} of {len(files)} images were turned upright, as their cameras noted.",)
-    if coloured and recipe is None:
+    if coloured and recipe is None and not options.vectors:
         part = "all" if coloured == len(files) else f"{coloured} of {len(files)}"
         notes += (f"The colours of {part} images were dropped; --rgb keeps them.",)
     return Samples(

@@ -170,12 +170,12 @@ def _by_rows(X: Any, shape: tuple[int, ...]) -> Any:
 
 
 def _h5ad(path: Path, options: Options) -> Samples:
-    from partwise.io.anndata_files import from_anndata
+    from partwise.io.anndata_files import from_anndata, read_quietly
 
-    anndata = need("anndata", ".h5ad files", extra="cells")
+    need("anndata", ".h5ad files", extra="cells")
     try:
         check_h5ad(path)
-        adata = anndata.read_h5ad(path)
+        adata = read_quietly(path)
     except (FileNotFoundError, Elsewhere, TooLarge, Warning):
         raise
     except Exception as error:

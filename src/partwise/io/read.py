@@ -215,7 +215,8 @@ def read_samples(
     check_name(path)
     samples = _read_both(path, features, options, recipe)
     if samples.n_samples == 1 and recipe is None:
-        raise ValueError(f"{path} holds a single sample; a factorization needs more.")
+        lost = f" ({shown(name for name, _ in samples.skipped)} skipped)" if samples.skipped else ""
+        raise ValueError(f"{path} holds a single sample{lost}; a factorization needs more.")
     samples = replace(samples, notes=(*samples.notes, *_zero_rows(samples)))
     if labels is not None:
         if samples.unjoinable:

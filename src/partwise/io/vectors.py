@@ -136,18 +136,18 @@ def _by_id(samples: Samples, ids: Sequence[str], path: Path) -> tuple[list[int],
         raise ValueError(f"{path}: the id of vector {blank} is blank.")
     if len(set(ids)) < len(ids):
         raise ValueError(f"{path}: {repeated(ids)}; one vector a sample is needed.")
-    position = find_names(samples.ids)
+    position, gone = find_names(samples.ids), find_names([name for name, _ in samples.skipped])
     own = set(samples.ids)
     at = [-1] * samples.n_samples
     strange = []
     for row, name in enumerate(ids):
         sample = place(position, name)
+        parts = PurePosixPath(name.replace("\\", "/")).parts
+        tails = [name, *("/".join(parts[k:]) for k in range(1, len(parts)))]
         if sample is None:
-            parts = PurePosixPath(name.replace("\\", "/")).parts
-            tails = ("/".join(parts[k:]) for k in range(1, len(parts)))
             sample = next((position[tail] for tail in tails if tail in own), None)
         if sample is None:
-            strange.append(name)
+            strange += [name] * all(place(gone, tail) is None for tail in tails)
         elif at[sample] >= 0:
             raise ValueError(
                 f"{path}: {ids[at[sample]]!r} and {name!r} are both the sample "
@@ -155,12 +155,12 @@ def _by_id(samples: Samples, ids: Sequence[str], path: Path) -> tuple[list[int],
             )
         else:
             at[sample] = row
-    if len(strange) == len(ids):
+    if not any(row >= 0 for row in at):
         raise ValueError(
             f"{path}: none of its {len(ids)} ids, as {ids[0]!r}, is that of a sample, as "
             f"{samples.ids[0]!r}."
         )
-    note = f"{len(strange)} vectors of {path.name} are of no sample: {shown(strange)}."
+    note = f"Vectors of {path.name} that are of no sample: {shown(strange)}."
     return at, (note,) if strange else ()
 
 
