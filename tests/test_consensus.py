@@ -247,6 +247,7 @@ def test_every_run_has_a_start_of_its_own(make):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         found = runs(make(max_iter=1, tol=0), X, 3, 4, np.random.RandomState(0))
+        found += runs(make(max_iter=1, tol=0), X, 3, 2, np.random.RandomState(1))
     for i, (H, V) in enumerate(found):
         assert H.shape == (3, 40) and V.shape == (30, 3)
         assert all(np.abs(H - other).max() > 1e-3 for other, _ in found[:i])
