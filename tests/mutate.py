@@ -68,7 +68,7 @@ TESTS = {
     "partwise.estimators.answers.asking": _ANSWERS,
     "partwise.estimators.consensus": ["test_consensus"],
     "partwise.studio.journal": ["test_studio_journal"],
-    "partwise.io.labels": ["test_io", "test_hostile_data", "test_links"],
+    "partwise.io.labels": ["test_io", "test_hostile_data"],
     "partwise.io.tables": ["test_columns", "test_io", "test_hostile_data"],
     "partwise.engine.solvers.loop": _ENGINE,
     "partwise.engine.problem": _ENGINE,

@@ -240,7 +240,7 @@ def test_density_is_the_mean_distance_to_the_nearest(neighbors):
     np.testing.assert_allclose(local_density(pooled, neighbors), naive, atol=1e-7)
 
 
-@pytest.mark.parametrize("make", [NMF, partial(GNMF, n_neighbors=3), CF])
+@pytest.mark.parametrize("make", [NMF, partial(GNMF, n_neighbors=3), partial(CF, init="random")])
 def test_every_run_has_a_start_of_its_own(make):
     """After one iteration no two runs are where another is."""
     X, _, _ = planted(n=30)
