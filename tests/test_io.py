@@ -16,9 +16,9 @@ from partwise.io import (
     read_samples,
     to_anndata,
 )
-from partwise.io.labels import read_links
 from partwise.io.cells import variable_genes
 from partwise.io.datasets import tfidf, unit_rows
+from partwise.io.labels import read_links
 
 WORDS = {
     "sea": ["wave", "salt", "tide", "ship", "sail", "harbour", "fish", "anchor"],
