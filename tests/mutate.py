@@ -68,7 +68,7 @@ TESTS = {
     "partwise.classify.query": _ANSWERS,
     "partwise.selection.consensus": ["test_consensus"],
     "partwise.studio.journal": ["test_studio_journal"],
-    "partwise.io.label_files": ["test_io", "test_hostile_data", "test_links"],
+    "partwise.io.label_files": ["test_io", "test_hostile_data"],
     "partwise.io.tables": ["test_columns", "test_io", "test_hostile_data"],
     "partwise.solvers.loop": _ENGINE,
     "partwise.model.factor_model": _ENGINE,

@@ -147,6 +147,13 @@ def test_how_often_choose_k_is_right():
         assert [f"{a} / {b}" for a, b in pairs] == [cells[1], cells[4], cells[5]], said
 
 
+def test_where_choose_k_ends():
+    page, guide = read("benchmarks/results/choose_k.md"), read("docs/guide/how_many.rst")
+    sentence = r"in (\d+ of 16) sets at a ratio of 10, in (\d+ of 16) at 3 and in (\d+ of 16) at 1"
+    said = re.search(sentence, " ".join(guide.split()))
+    assert said and list(said.groups()) == [rows(page, ratio)[0][1] for ratio in ("10", "3", "1")]
+
+
 def test_pairs_and_doubts_of_the_guide():
     page, guide = read("benchmarks/results/links.md"), read("docs/guide/links.rst")
     for name in ("orl", "coil20"):

@@ -14,6 +14,7 @@ import partwise
 from partwise.io import Samples, from_anndata, keep_share, read_labels, read_samples, to_anndata
 from partwise.io.datasets import tfidf, unit_rows
 from partwise.io.genes import variable_genes
+from partwise.io.label_files import read_links
 
 WORDS = {
     "sea": ["wave", "salt", "tide", "ship", "sail", "harbour", "fish", "anchor"],
@@ -530,6 +531,29 @@ def test_labels_files_that_are_told_what_to_do(tmp_path):
     (tmp_path / "bad.csv").write_text("id,label\nx,a\ny,b\n")
     with pytest.raises(ValueError, match="2 of its 2 ids"):  # nothing fits: no id is meant
         read_labels(tmp_path / "bad.csv", IDS, skip_unknown=True)
+
+
+@pytest.mark.parametrize("heading", ["", "one,other,kind\n"])
+def test_links_by_id(tmp_path, heading):
+    text = heading + "a/1.png,2.png,must\nb/1.png,3,Cannot\na/2.png,b/3.png,cannot\n"
+    found = read_links(table(tmp_path, text), IDS)
+    assert found == {"must_link": [(0, 1)], "cannot_link": [(2, 3), (1, 3)]}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("2.png,3,must\n2.png,3,perhaps\n", "line 2: '2.png,3,perhaps' is not id,id,must"),
+        ("2.png,3,must\n2.png,must\n", "line 2: '2.png,must' is not id,id,must"),
+        ("2.png,3,x,must\n", "line 1: '2.png,3,x,must' is not id,id,must"),
+        ("2.png,3,must\n2.png,9.png,must\n", "line 2: no sample has the id '9.png'"),
+        ("9.png,2.png,must\n", "line 1: no sample has the id '9.png'"),
+        ("one,other,kind\n", "holds no link"),
+    ],
+)
+def test_bad_links(tmp_path, text, message):
+    with pytest.raises(ValueError, match=message):
+        read_links(table(tmp_path, text), IDS)
 
 
 def test_keep_share_keeps_at_least_one_a_class():
