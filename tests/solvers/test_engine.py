@@ -300,14 +300,12 @@ def slow_newton(X, Z, B, cost, ridge, sweeps):
     ridge = np.broadcast_to(ridge, Z.shape)
     for i in range(len(Z)):
         for _ in range(sweeps):
-            y = B @ Z[i]
-            begun = B.T @ np.divide(X[i], y, out=np.zeros_like(y), where=X[i] > 0)
             for j in range(Z.shape[1]):
                 y = B @ Z[i]
                 t = np.divide(B[:, j], y, out=np.zeros_like(y), where=X[i] > 0)
                 N, h = X[i] @ t, X[i] @ t**2
                 old, a = Z[i, j], cost[i, j]
-                if old == 0 and begun[j] <= a:
+                if old == 0 and N <= a:
                     continue
                 if h > 0:  # the larger root of (a + ridge z)(q + z) = p
                     p, q = N**2 / h, max(N / h - old, 0.0)

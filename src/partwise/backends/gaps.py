@@ -16,11 +16,14 @@ from typing import Any
 import numpy as np
 
 from partwise.backends import arrays
-from partwise.backends.arrays import Array
+from partwise.backends.arrays import Array, namespace
 from partwise.backends.data_matrix import DataMatrix, Swept
 from partwise.backends.numeric import dot64, ratio
 from partwise.backends.numpy.dense import DenseData
 from partwise.backends.numpy.gap_filling import Fill, Filling, filling
+
+#: Of its row's ceiling, what a weight that was computed as a difference is unsure by.
+EPS = {"float32": 1e-6, "float64": 1e-14}
 
 
 class Lack:
@@ -73,12 +76,33 @@ class Lack:
         return self._rows(F).sum(axis=0)[None, :] - out if self.seen else out
 
     def sums(self, side: str, factor: Array, scaled: Array) -> Array:
-        """`dot` ("V") or `tdot` ("U") of ``scaled``, made once for each ``factor``."""
+        """w B ("V") or wᵀF ("U") of ``scaled``, made once for each ``factor``."""
         kept = self._last.get(side)
         if kept is None or kept[0] is not factor:
-            kept = factor, self.dot(scaled) if side == "V" else self.tdot(scaled)
+            kept = factor, self._seen_sums(side, scaled)
             self._last[side] = kept
         return kept[1]
+
+    def _seen_sums(self, side: str, B: Array) -> Array:
+        """Of entries of B that only gaps use nothing is left: in float64 where that cancels."""
+        if self.seen:
+            return self.entries.dot(B) if side == "V" else self.entries.tdot(B)
+        whole = self._whole(side, B)
+        left = whole - (self.dot(B) if side == "V" else self.tdot(B))
+        if isinstance(B, np.ndarray) and B.itemsize == 4 and bool((left < 1e-3 * whole).any()):
+            from partwise.backends.numpy.float64_products import double_products
+
+            entries, B = double_products(self.entries), B.astype(np.float64)
+            less = entries.dot(B) if side == "V" else entries.tdot(B)
+            left = (self._whole(side, B) - less).astype(left.dtype)
+        return namespace(left).maximum(left, 0)
+
+    def _whole(self, side: str, B: Array) -> Array:
+        """What the sums would be without gaps."""
+        if side == "U":
+            return self._rows(B).sum(axis=0)[None, :]
+        sums = B.sum(axis=0)[None, :]
+        return sums if self.d is None else self.d[:, None] * sums
 
     @cached_property
     def seen_columns(self) -> Array:
@@ -156,9 +180,9 @@ class MaskedData(Beside):
 
     def row_sq_residuals(self, V: Array, U: Array) -> Array:
         """Σ_j w_ij (x_ij - y_ij)²."""
-        lack, entries = self.lack, self.lack.entries
-        if self.moments is None and isinstance(self.base, DenseData):
-            return _seen_residuals(self.base, entries, lack.seen, V, U)
+        lack = self.lack
+        if isinstance(self.base, DenseData):
+            return _seen_residuals(self.base, lack, V, U)
         missing = arrays.float64((lack.fill_dot(V, U) * V).sum(axis=1))
         if self.moments is None:
             return self.base.row_sq_residuals(V, U) - missing
@@ -217,6 +241,26 @@ class HalfSeen:
         lack = self.data.lack
         return lack.fill_dot(Z, self.F) if self.side == "V" else lack.fill_tdot(self.F, Z)
 
+    def modelled(self, Z: Array, pull: Array) -> Array:
+        """Products with F of what the model has where entries were seen, of ``pull`` everywhere.
+
+        Nothing holds the model in gaps: where it is far larger there, the difference is made in
+        float64, or it would be rounding, and a multiplicative step that divides by it would rise.
+        """
+        lack, F = self.data.lack, self.F
+        if lack.seen:
+            return self._times(Z, F)
+        pos = pull - self._times(Z, F)
+        if isinstance(Z, np.ndarray) and Z.itemsize == 4 and bool((pos < 1e-3 * pull).any()):
+            Z, F = Z.astype(np.float64), F.astype(np.float64)
+            whole = lack._rows(Z) @ (F.T @ F) if self.side == "V" else Z @ (F.T @ lack._rows(F))
+            pos = (whole - self._times(Z, F)).astype(pos.dtype)
+        return pos
+
+    def _times(self, Z: Array, F: Array) -> Array:
+        entries = self.data.lack.entries
+        return entries.times_dot(Z, F) if self.side == "V" else entries.times_tdot(F, Z)
+
     def _squares(self, Z: Array) -> float:
         """Σ E ∘ Y²."""
         lack = self.data.lack
@@ -272,12 +316,15 @@ class HalfFilled(HalfSeen):
         return 0.5 * self.filling.apart(self.fill, V, U)
 
 
-def _seen_residuals(base: DenseData, entries: Any, seen: bool, V: Array, U: Array) -> Array:
-    """Squared residuals of seen entries by row, without those of gaps ever being made."""
-    out = np.empty(base.shape[0])
-    for (rows, X), (_, E) in zip(base._blocks(), entries._blocks(), strict=True):
-        R = (X - V[rows] @ U.T) * (E if seen else 1 - E)
-        out[rows] = np.square(R, dtype=np.float64).sum(axis=1)
+def _seen_residuals(base: DenseData, lack: Lack, V: Array, U: Array) -> Array:
+    """Σ_j w (x - y)² by row: what the model has in gaps, however large, never enters."""
+    out, blocks = np.empty(base.shape[0]), lack.entries._blocks()  # type: ignore[attr-defined]
+    for (rows, wX), (_, E) in zip(base._blocks(), blocks, strict=True):
+        d = 1.0 if lack.d is None else lack.d[rows, None]
+        w = np.asarray(E if lack.seen else d - E, dtype=np.float64)
+        w = np.where(w > EPS[wX.dtype.name] * d, w, 0)  # d - E of a gap is rounding
+        R = wX - w * (V[rows] @ U.T)
+        out[rows] = np.divide(R * R, w, out=np.zeros_like(R), where=w > 0).sum(axis=1)
     return out
 
 

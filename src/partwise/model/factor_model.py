@@ -264,6 +264,8 @@ class FactorModel:
         """
         # sums over X have errors of about eps times its size: a millionth of the value at most
         cancels = np.inf if self.loss.careful else 1e6 * self.eps * self.size
+        if self.R.lack is not None and self.eps > 1e-10:
+            cancels = np.inf  # what the model has in gaps may be far larger than X
         value = about if about <= 0.5 * cancels else self.value(Z, U)
         if value <= cancels:
             loss = self.loss.exact(self.data, self.weights, self.expand(Z), self.S(U))

@@ -16,7 +16,6 @@ from partwise.backends.arrays import (
     column_blocks,
     column_sums64,
     gram,
-    namespace,
     side_by_side,
 )
 from partwise.backends.numeric import dot64
@@ -217,24 +216,21 @@ class KullbackLeibler(Loss):
         elif last is None:
             product, xlogy = seen.R.kl_dot(Z, seen.S(U))
             last = seen.last.keep(Z, U, float(xlogy.sum()), product)
-        sum_y = float(column_sums64(Z, seen.d) @ column_sums64(seen.S(U)))
-        if seen.R.lack is not None:
-            at = U if side == "V" else Z
-            sum_y -= dot64(at, self._lacking(seen, side, Z, U))
+        if seen.R.lack is None:
+            sum_y = float(column_sums64(Z, seen.d) @ column_sums64(seen.S(U)))
+        else:
+            sum_y = dot64(U if side == "V" else Z, self._seen_sums(seen, side, Z, U))
         return seen.constant + sum_y - last.total
 
-    def _lacking(self, seen: Seen, side: str, Z: Array, U: Array) -> Array:
-        """What gaps take off the cost of the factor that is not ``side``: E B or EᵀF."""
+    def _seen_sums(self, seen: Seen, side: str, Z: Array, U: Array) -> Array:
+        """What the factor that is not ``side`` costs where entries have gaps: w B or wᵀF."""
         lack = seen.R.lack
         assert lack is not None
         return lack.sums("U", Z, seen.S(Z)) if side == "V" else lack.sums("V", U, seen.S(U))
 
     def _seen_cost(self, seen: Seen, side: str, Z: Array, U: Array, cost: Array) -> Array:
         """The cost of the factor that is not ``side``, row by row where entries have gaps."""
-        if seen.R.lack is None:
-            return cost
-        less = cost - self._lacking(seen, side, Z, U)
-        return namespace(less).maximum(less, 0)
+        return cost if seen.R.lack is None else self._seen_sums(seen, side, Z, U)
 
     def subproblem(self, seen: Seen, side: str, Z: Array, U: Array, half: Half) -> Divergence:
         return self._codes(seen, Z, U, half) if side == "V" else self._basis(seen, Z, U, half)

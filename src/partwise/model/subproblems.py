@@ -46,6 +46,8 @@ class Subproblem(ABC):
         Whether the factor may have signs: a quadratic's minimum is then a linear solve.
     held : array of Z's shape or None
         One where an entry does not move, else zero; `project` brings back what it is.
+    size : float
+        The largest of the sums that the last `value` was a difference of, beside that of X.
     """
 
     kind: str
@@ -58,6 +60,7 @@ class Subproblem(ABC):
     free: bool = False
     project: Callable[[Array], Array] | None = None
     held: Array | None = None
+    size: float = 0.0
 
     @abstractmethod
     def split(self, Z: Array) -> tuple[Array, Array]:
@@ -172,8 +175,8 @@ class Gaps(Protocol):
         """Products of X with its gaps filled."""
         ...
 
-    def lacking(self, Z: Array) -> Array:
-        """Products of what the model has in the gaps at Z."""
+    def modelled(self, Z: Array, pull: Array) -> Array:
+        """Products of what the model has at Z where entries were seen, of ``pull`` everywhere."""
         ...
 
     def gain(self, Z: Array) -> float:
@@ -284,7 +287,8 @@ class Filled(Quadratic):
 
     def value(self, Z: Array) -> float:
         weighted = Z if self.d is None else Z * self.d[:, None]
-        total = 0.5 * dot64(weighted.T @ Z, self.G) - self.gaps.gain(Z) + self.constant
+        self.size = 0.5 * dot64(weighted.T @ Z, self.G)
+        total = self.size - self.gaps.gain(Z) + self.constant
         if self.others is not None:
             total += self.others()
         return total + sum(term.value(Z) for term in self.terms)
@@ -304,7 +308,7 @@ class Filled(Quadratic):
 
     def halves(self, Z: Array) -> tuple[Array, Array]:
         """What was seen, against what the model says there."""
-        pos = self._pull(Z) - self.gaps.lacking(Z)
+        pos = self.gaps.modelled(Z, self._pull(Z))
         return self.gaps.given, namespace(pos).maximum(pos, 0)
 
     def split(self, Z: Array) -> tuple[Array, Array]:

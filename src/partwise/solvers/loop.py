@@ -222,10 +222,12 @@ def advance(model: Any, state: State, step: Step, settings: Settings, look: bool
             _go_on(model, state, sub, new, z[first], weight, fall, settings)
         if by_change and state.value < 1e5 * model.eps * state.anchor:
             anchor(model, state)
-        elif not settings.guard and state.value < 3e5 * model.eps * model.size:
+        elif not settings.guard and state.value < 3e5 * model.eps * max(model.size, sub.size):
             # the value is a difference of three sums, each of which rounds to eps of this size:
-            # they are 1e-5 of it by now, and the history tells the truth
-            state.value = model.exact_value(state.x["V"], state.x["U"])
+            # they are 1e-5 of it by now, and the history tells the truth. What the model has in
+            # gaps is in two of them, and may be far larger than X
+            about = 0.0 if sub.size > model.size else np.inf
+            state.value = model.exact_value(state.x["V"], state.x["U"], about)
     state.history.append(float(state.value))
     return residual
 

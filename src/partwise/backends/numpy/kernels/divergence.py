@@ -9,6 +9,8 @@ import numpy as np
 
 from partwise.backends.numpy.kernels._options import HELPER, OPTIONS
 
+TINY = 1e-300
+
 
 @nb.njit(**HELPER)
 def _model(v, u, tiny):
@@ -62,7 +64,7 @@ def _hyperbola(N, h, a, ridge, old):
 
 
 @nb.njit(**HELPER)
-def _newton_row(x, y, inv, r, begun, B, m, z, a, ridge, sweeps):
+def _newton_row(x, y, inv, r, B, m, z, a, ridge, sweeps):
     """One-dimensional second-order steps on f(z) = Σ_j (a_j + ½ ridge_j z_j) z_j - Σ_e x_e log y_e.
 
     y = B z, inv = 1/y and r = x/y are kept up to date, so that a division is paid for only where a
@@ -71,9 +73,6 @@ def _newton_row(x, y, inv, r, begun, B, m, z, a, ridge, sweeps):
     p/(q + z) that has N's value and slope, and z moves to the root of the model. Because 1/N is
     concave in z, the root is never right of the minimiser, and from the right it is nearer to it
     than Newton's step.
-
-    A coordinate at zero moves if r as the sweep has ``begun`` says so: `newton_dense`, which takes
-    the same steps, has no other.
     """
     k = z.shape[0]
     one = z.dtype.type(1)
@@ -81,15 +80,13 @@ def _newton_row(x, y, inv, r, begun, B, m, z, a, ridge, sweeps):
         inv[e] = one / y[e]
         r[e] = x[e] * inv[e]
     for _ in range(sweeps):
-        for e in range(m):
-            begun[e] = r[e]
         for j in range(k):
             b = B[j]
             old = z[j]
             if old == 0.0:
                 N = 0.0
                 for e in range(m):
-                    N += begun[e] * b[e]
+                    N += r[e] * b[e]
                 if N <= a[j]:
                     continue
             N, h = 0.0, 0.0
@@ -140,7 +137,6 @@ def newton_rows(indptr, indices, data, Z, U, cost, ridge, sweeps, xlogy, want_lo
     x = np.empty(width, Z.dtype)
     inv = np.empty(width, Z.dtype)
     r = np.empty(width, Z.dtype)
-    begun = np.empty(width, Z.dtype)
     a = np.empty(k, np.float64)
     price = np.empty(k, np.float64)
     for i in range(lo, hi):
@@ -161,7 +157,7 @@ def newton_rows(indptr, indices, data, Z, U, cost, ridge, sweeps, xlogy, want_lo
         for other in range(k):
             a[other] = cost[0 if cost.shape[0] == 1 else i, other]
         _spread(ridge, i, price)
-        _newton_row(x, y, inv, r, begun, B, m, z, a, price, sweeps)
+        _newton_row(x, y, inv, r, B, m, z, a, price, sweeps)
         s = 0.0
         if want_log:
             for e in range(m):
@@ -178,8 +174,10 @@ def newton_dense(X, Z, B, cost, ridge, sweeps, low, room):
 
     B is the basis as (k, p or more), contiguous: a change of y and the sums for the next coordinate
     share one pass, in the precision of B, which may be lower than that of Z. That pass writes y
-    alone, since loads and stores cost as much as the division. So x/y is not kept up to date, and a
-    coordinate at zero is judged by what it was when the sweep began.
+    alone, since loads and stores cost as much as the division. So x/y is not kept up to date: of a
+    coordinate at zero N is known as the sweep began. Since then y fell to no less than the share
+    ``left`` anywhere (a coordinate that fell to a share of itself took no more of any y), so N is
+    at most 1/left as large: mostly enough to see that it stays, else a pass tells.
 
     ``room`` (3, p or more) is room to work in. It and B are best laid out by `lined`.
     """
@@ -203,15 +201,26 @@ def newton_dense(X, Z, B, cost, ridge, sweeps, low, room):
                 t = max(y[e] + change * last[e], low)
                 y[e] = t
                 r[e] = x[e] / t
-            change = zero
+            change, left = zero, 1.0
             for j in range(k):
                 b, old, a = B[j], z[j], cost[paid, j]
                 if old == 0.0:
                     N = zero
                     for e in range(m):
                         N += r[e] * b[e]
-                    if N <= a:
+                    if N <= a * left:
                         continue
+                    if change != 0 or left < 1.0:
+                        N, left = zero, 1.0
+                        for e in range(m):
+                            t = max(y[e] + change * last[e], low)
+                            y[e] = t
+                            q = x[e] / t
+                            r[e] = q
+                            N += q * b[e]
+                        change = zero
+                        if N <= a:
+                            continue
                 N, h = zero, zero
                 for e in range(m):
                     t = max(y[e] + change * last[e], low)
@@ -228,5 +237,7 @@ def newton_dense(X, Z, B, cost, ridge, sweeps, low, room):
                         alone += (x[e] > 0) & (part * b[e] >= near * y[e])
                     # it is nearly all there is at some e: shrink, do not leave log 0
                     new = 0.1 * old if alone else 0.0
+                # new / old or one; a branch that is as often taken as not would cost more
+                left *= (min(new, old) + TINY) / (old + TINY)
                 change, last = B.dtype.type(new - old), b
                 z[j] = new

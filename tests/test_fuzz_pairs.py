@@ -1,0 +1,35 @@
+"""Random fits of every pair of things that a person can know: some in `make test`, all in long."""
+
+import pytest
+
+import fuzz_pairs
+
+#: Each pair once; the long run has three thousand.
+QUICK, ALL, BLOCK = len(fuzz_pairs.PAIRS), 3000, 50
+
+#: What the first runs found: parts with farther to go once codes were solved to the end.
+FOUND = (149, 153)
+
+
+def test_what_was_found_stays_cured():
+    lines = [line for number in FOUND if (line := fuzz_pairs.failure(number))]
+    assert not lines, "\n" + "\n".join(lines)
+
+
+@pytest.mark.parametrize("first", range(0, QUICK, 13))
+def test_every_pair(first):
+    lines = fuzz_pairs.failures(first, 13)
+    assert not lines, "\n" + "\n".join(lines)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("first", range(QUICK, ALL, BLOCK))
+def test_many_pairs(first):
+    lines = fuzz_pairs.failures(first, BLOCK)
+    assert not lines, "\n" + "\n".join(lines)
+
+
+def test_a_failure_prints_the_line_that_replays_it(monkeypatch):
+    number = next(n for n in range(20) if fuzz_pairs.run(fuzz_pairs.draw(n)) is not None)
+    monkeypatch.setattr(fuzz_pairs, "check", lambda case, model: 1 / 0)
+    assert fuzz_pairs.failure(number).startswith(f"python tests/fuzz_pairs.py {number}  # Zero")
