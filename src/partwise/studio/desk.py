@@ -302,7 +302,11 @@ class Desk:
     def list(
         self, name: str | None, *, start: int, n: int, search: str = ""
     ) -> list[dict[str, Any]]:
-        """Samples of a class, or all, the most doubtful first; those whose id or text has words."""
+        """Samples of a class, or all, the most doubtful first.
+
+        With ``search``, those that have all of its words in their id or in what is kept of their
+        text, which is its beginning.
+        """
         with self._lock:
             seen = self._opinion
             order = np.argsort(np.where(seen.given, 2, seen.sure), kind="stable")

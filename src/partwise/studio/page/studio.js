@@ -94,7 +94,8 @@ function drawLegend() {
 function drawCard() {
   const [first, ...rest] = known.queue;
   $("cardName").textContent = first ? first.id : pending() ? "Waiting for the next samples …" : "Every sample has a label or was skipped.";
-  $("cardBody").replaceChildren(...(first ? [showSample(first, { large: true })] : []));
+  if ($("cardBody").dataset.i !== String(first?.i)) $("cardBody").replaceChildren(...(first ? [showSample(first, { large: true })] : [])); // else it stays, as far as it was read
+  $("cardBody").dataset.i = String(first?.i);
   $("suggestion").replaceChildren(...(first?.suggestion ? [own(first.suggestion), `? ${percent(first.sure)}`] : []));
   $("coming").replaceChildren(...rest.map((sample, at) => {
     const inner = sample.picture ? make("img", { src: sample.picture, alt: "" }) : make("span", { dir: "auto" });
