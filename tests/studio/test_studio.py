@@ -754,3 +754,53 @@ def test_a_second_start_knows_open_windows(samples, kept, tmp_path):
         with pytest.raises(urllib.error.HTTPError, match="403") as refused:
             urllib.request.urlopen(asked)
         refused.value.close()
+
+
+# classes at the desk
+
+
+def test_classes_are_renamed_merged_and_deleted(client, desk):
+    for i in range(9):
+        desk.label([i], f"g{i % 3}", window="w")
+    desk.edit_part({"do": "forbid", "part": 2, "class": "g0"}, window="w")
+    desk.wait()
+    words = {"class": "g0", "to": " new  name ", "window": "w", "key": "w-1"}
+    for _ in range(2):  # one that comes again is done once
+        assert client.post("/api/rename", json=words).json()["classes"] == ["g1", "g2", "new name"]
+    assert desk.labels["s0"] == "new name" and desk.judge.wishes.forbidden == {(2, "new name")}
+    folder, samples = desk.project.folder, desk.samples
+    client.post("/api/rename", json={"class": "g1", "to": "g2", "window": "w"})  # merged
+    assert desk.answer()["classes"] == ["g2", "new name"] and len(desk.labels) == 9
+    client.post("/api/undo", json={"window": "w"})
+    assert desk.labels["s1"] == "g1"
+    client.post("/api/rename", json={"class": "g1", "to": None, "window": "w"})  # deleted
+    assert desk.answer()["classes"] == ["g2", "new name"] and len(desk.labels) == 6
+    assert client.post("/api/rename", json={"class": "g1", "to": "x"}).status_code == 400
+    assert client.post("/api/rename", json={"class": "g2", "to": "g2"}).status_code == 400
+    assert client.post("/api/rename", json={"class": ["g2"], "to": "x"}).status_code == 400
+    labels = desk.labels
+    desk.close()
+    again = Desk(samples, Project(folder, samples), Judge(samples))
+    again.prepare()
+    again.wait()
+    assert again.labels == labels and again.judge.wishes.forbidden == {(2, "new name")}
+    again.undo(window="w")
+    assert again.labels["s1"] == "g1"
+    again.close()
+
+
+def test_the_list_is_searched_by_id_and_text(tmp_path):
+    texts = [f"Apples and {'PEARS' if i % 2 else 'plums'} {i}" for i in range(60)]
+    samples = made(texts=texts)[0]
+    desk = Desk(samples, Project(tmp_path / "p", samples), Judge(samples))
+    client = TestClient(make_app(desk), base_url=f"http://{HOST}")
+    desk.prepare()
+
+    def ids(search, **more):
+        return [
+            row["id"] for row in client.get("/api/list", params={"search": search, **more}).json()
+        ]
+
+    assert len(ids("pears", n=100)) == 30 and len(ids("", n=100)) == 60
+    assert ids("s17") == ["s17"] and ids("PLUMS s17") == [] and ids("pears s17") == ["s17"]
+    desk.close()

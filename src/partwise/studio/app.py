@@ -156,6 +156,9 @@ def make_app(desk: Desk) -> Starlette:
 
     posts: dict[str, Callable[[dict[str, Any]], Any]] = {
         "label": label,
+        "rename": lambda words: desk.rename(
+            _text(words, "class", MOST_NAME) or "", _name(words, "to"), **_who(words)
+        ),
         "skip": lambda words: desk.skip(_indices(words), **_who(words)),
         "undo": lambda words: desk.undo(of=_text(words, "of"), **_who(words)),
         "part": lambda words: desk.edit_part(words, window=_who(words)["window"]),
@@ -170,6 +173,7 @@ def make_app(desk: Desk) -> Starlette:
             words.get("class"),
             start=_number(words, "start", 0),
             n=min(100, _number(words, "n", 40)),
+            search=str(words.get("search", ""))[:MOST_NAME],
         ),
         "sample": lambda words: desk.sample(_number(words, "i", 0)),
         "parts": lambda words: desk.parts(),
@@ -213,9 +217,9 @@ def _indices(words: dict[str, Any]) -> list[int]:
     return samples
 
 
-def _name(words: dict[str, Any]) -> str | None:
+def _name(words: dict[str, Any], key: str = "label") -> str | None:
     """The class's name; None takes a label away."""
-    label = words.get("label")
+    label = words.get(key)
     if label is None:
         return None
     if not isinstance(label, str) or not label.strip():
@@ -233,11 +237,11 @@ def _who(words: dict[str, Any]) -> dict[str, Any]:
     return {"window": _text(words, "window") or "", "key": _text(words, "key")}
 
 
-def _text(words: dict[str, Any], name: str) -> str | None:
+def _text(words: dict[str, Any], name: str, most: int = 40) -> str | None:
     value = words.get(name)
     if value is not None and not (isinstance(value, str) and value.isprintable()):
         raise ValueError(f"{name} must be plain text.")
-    return None if value is None else value[:40]
+    return None if value is None else value[:most]
 
 
 def _number(words: dict[str, Any], name: str, usual: int) -> int:

@@ -29,6 +29,7 @@ class Act:
     skipped: tuple[str, ...] = ()
     part: Mapping[str, Any] | None = None
     undoes: int | None = None
+    renamed: tuple[str, str] | None = None  #: a class's name before and after
     key: str | None = None  #: what the page called it: sent twice, it is done once
 
     def line(self) -> bytes:
@@ -40,6 +41,7 @@ class Act:
             "skipped": list(self.skipped),
             "part": None if self.part is None else dict(self.part),
             "undoes": self.undoes,
+            "renamed": None if self.renamed is None else list(self.renamed),
             "key": self.key,
         }
         kept = {name: value for name, value in content.items() if value not in (None, {}, [])}
@@ -71,6 +73,13 @@ class Journal:
         """Label samples, or take their label away (None)."""
         before = {name: self.labels.get(name) for name in labels}
         return self._add(window=window, labels=dict(labels), before=before, undoes=undoes, key=key)
+
+    def rename(self, old: str, new: Label, *, window: str, key: str | None = None) -> Act:
+        """Give all labels of a class another name, or take them away (None)."""
+        before = {name: label for name, label in self.labels.items() if label == old}
+        pair = None if new is None else (old, new)
+        labels = dict.fromkeys(before, new)
+        return self._add(window=window, labels=labels, before=before, renamed=pair, key=key)
 
     def skip(self, names: Iterable[str], *, window: str, key: str | None = None) -> Act:
         """Never ask for these again."""
@@ -153,6 +162,8 @@ def _read(path: Path, take: Any) -> int:
             if content["number"] != number:
                 raise ValueError(f"number {content['number']}")
             content["skipped"] = tuple(content.get("skipped", ()))
+            if "renamed" in content:
+                content["renamed"] = tuple(map(str, content["renamed"]))
             take(Act(**content))
         except (ValueError, KeyError, TypeError) as error:
             if number == len(lines):

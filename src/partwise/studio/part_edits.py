@@ -50,6 +50,11 @@ class Wishes:
             {(int(j), str(name)) for j, name in content.get("forbidden", ())},
         )
 
+    def renamed(self, old: str, new: str) -> Wishes:
+        """The same wishes after a class got another name."""
+        forbidden = {(j, new if name == old else name) for j, name in self.forbidden}
+        return Wishes(self.names, self.frozen, forbidden)
+
     def moved(self, where: Mapping[int, int]) -> Wishes:
         """The same wishes after parts were renumbered; those of a part that is gone are gone."""
         return Wishes(

@@ -7,7 +7,7 @@ import contextlib
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -87,6 +87,8 @@ class Desk:
                         self._decide()
                     self.judge.recode(self._opinion)
                 self.judge.take_wish(act.part)
+            if act.number > self.project.acts_in_codes:
+                self._follow(act)
         with self._lock:
             self._decide()
             self.ready = True
@@ -142,6 +144,33 @@ class Desk:
             act = self.journal.set(dict.fromkeys(names, label), window=window, key=key)
             return self._after(act)
 
+    def rename(
+        self, name: str, to: Label, *, window: str, key: str | None = None
+    ) -> dict[str, Any]:
+        """Give a class another name; one that is there takes its samples in; None deletes it."""
+        with self._lock:
+            if self._is_done(key):
+                return self.answer()
+            if name not in self._classes():
+                raise ValueError(f"There is no class {name!r}.")
+            if to == name:
+                raise ValueError(f"The class is called {name!r} already.")
+            if self.judge.waiting:
+                raise ValueError("The codes are being computed anew: wait until they are there.")
+            act = self.journal.rename(name, to, window=window, key=key)
+            self._follow(act)
+            return self._after(act)
+
+    def _follow(self, act: Act) -> None:
+        """What was forbidden for a class stays so under its new name, and back again."""
+        pair = act.renamed
+        if pair is None and act.undoes is not None:
+            undone = self.journal.acts[act.undoes - 1].renamed
+            if undone is not None and undone[1] not in self._classes():  # else it was a merge
+                pair = (undone[1], undone[0])
+        if pair is not None:
+            self.judge.wishes = self.judge.wishes.renamed(*pair)
+
     def skip(self, samples: list[int], *, window: str, key: str | None = None) -> dict[str, Any]:
         """Never ask for these again."""
         with self._lock:
@@ -159,6 +188,7 @@ class Desk:
             found = self.journal.undo(window, of=of, key=key)
             if found is None:
                 raise ValueError("There is nothing of yours to undo.")
+            self._follow(found)
             return self._after(found) | {"undone": self._undone(found)}
 
     def _is_done(self, key: str | None) -> bool:
@@ -269,8 +299,14 @@ class Desk:
             order = self._queue[:n] if n <= AHEAD else self._suggest(n)
             return [self._brief(i) for i in order]
 
-    def list(self, name: str | None, *, start: int, n: int) -> list[dict[str, Any]]:
-        """Samples of a class, or all, the most doubtful first."""
+    def list(
+        self, name: str | None, *, start: int, n: int, search: str = ""
+    ) -> list[dict[str, Any]]:
+        """Samples of a class, or all, the most doubtful first.
+
+        With ``search``, those that have all of its words in their id or in what is kept of their
+        text, which is its beginning.
+        """
         with self._lock:
             seen = self._opinion
             order = np.argsort(np.where(seen.given, 2, seen.sure), kind="stable")
@@ -278,7 +314,15 @@ class Desk:
                 if name not in seen.classes:
                     raise ValueError(f"There is no class {name!r}.")
                 order = order[seen.names[order] == seen.classes.index(name)]
+            wanted = search.casefold().split()
+            if wanted:
+                order = order[[self._has(int(i), wanted) for i in order]]
             return [self._brief(int(i)) for i in order[start : start + n]]
+
+    def _has(self, i: int, wanted: Sequence[str]) -> bool:
+        texts = self.samples.texts
+        text = f"{self.samples.ids[i]} {'' if texts is None else texts[i]}".casefold()
+        return all(word in text for word in wanted)
 
     def _brief(self, i: int) -> dict[str, Any]:
         seen = self._opinion

@@ -94,7 +94,8 @@ function drawLegend() {
 function drawCard() {
   const [first, ...rest] = known.queue;
   $("cardName").textContent = first ? first.id : pending() ? "Waiting for the next samples …" : "Every sample has a label or was skipped.";
-  $("cardBody").replaceChildren(...(first ? [showSample(first, { large: true })] : []));
+  if ($("cardBody").dataset.i !== String(first?.i)) $("cardBody").replaceChildren(...(first ? [showSample(first, { large: true })] : [])); // else it stays, as far as it was read
+  $("cardBody").dataset.i = String(first?.i);
   $("suggestion").replaceChildren(...(first?.suggestion ? [own(first.suggestion), `? ${percent(first.sure)}`] : []));
   $("coming").replaceChildren(...rest.map((sample, at) => {
     const inner = sample.picture ? make("img", { src: sample.picture, alt: "" }) : make("span", { dir: "auto" });
@@ -109,6 +110,7 @@ function drawCard() {
 function drawClasses() {
   const typed = $("filter").value.trim(), wanted = typed.toLowerCase(), begins = name => name.toLowerCase().startsWith(wanted);
   const same = name => name.toLowerCase() === wanted;
+  if (!pending()) order.splice(0, order.length, ...order.filter(name => known.classes.includes(name))); // gone: renamed, deleted, undone
   order.push(...known.classes.filter(name => !order.includes(name)));
   matches = order.filter(name => name.toLowerCase().includes(wanted))
     .sort((a, b) => (b === typed) - (a === typed) || same(b) - same(a) || begins(b) - begins(a)).slice(0, 200);
@@ -141,7 +143,8 @@ function point(at) {
 // Do something to samples: the page goes on at once, and the act is sent until the studio has it.
 function perform(name, words, cards = []) {
   const act = add(name, words), entry = { act, cards, samples: words.samples ?? [] };
-  if (name !== "undo") { acts.push(entry); for (const i of entry.samples) handled.add(i); }
+  if (name !== "undo") acts.push(entry);
+  for (const i of entry.samples) if (words.label === null) handled.delete(i); else handled.add(i);
   refill();
   return act.done.then(answer => {
     if (!answer) forget(entry);
@@ -171,6 +174,9 @@ export function label(name, samples = null) {
   drawClasses();
   return perform("label", { samples: chosen, label: wanted, seen: known.version, start: known.start }, first ? [first] : []);
 }
+
+export const unlabel = samples => perform("label", { samples, label: null, seen: known.version, start: known.start });
+export const rename = (name, to) => perform("rename", { class: name, to });
 
 // The next card is there at once, with the suggestion of now.
 function next() {
@@ -284,6 +290,7 @@ export async function showDetail(i) {
     make("button", { onclick: async () => { const name = await ask("Label this sample", "Class", sample.suggestion ?? "", known.classes); if (name) label(name, [i]); } }, "Label"),
     make("button", { onclick: async () => { const group = [i, ...sample.neighbours.map(other => other.i)];
       const name = await ask(`Label this and its ${sample.neighbours.length} neighbours`, "Class", sample.suggestion ?? "", known.classes); if (name) label(name, group); } }, "Label it and its neighbours"),
+    sample.given ? make("button", { onclick: () => unlabel([i]).then(() => showDetail(i)) }, "Take the label back") : null,
     make("button", { onclick: () => { $("detail").hidden = true; } }, "Close")));
   $("detail").hidden = false;
   $("detail").scrollIntoView({ block: "nearest" });
