@@ -285,7 +285,8 @@ def fit(task: Task, model: Any, name: str, reason: str, bar: Bar) -> Fitted:
     finally:
         done()
     _regroup(task, model)
-    task.notes += same_parts(getattr(model, "components_", None))
+    if not hasattr(model, "predict_proba"):  # a classifier's parts are not for looking at alone
+        task.notes += same_parts(getattr(model, "components_", None))
     seconds, computing = time.perf_counter() - began, time.process_time() - used
     return Fitted(model, name, reason, seconds, min(seconds, computing))
 
