@@ -146,6 +146,14 @@ def test_the_first_line_of_labels_is_not_lost(tmp_path):
     assert read_labels(turned, ids)[1:3].tolist() == ["cat", "dog"]
 
 
+def test_the_first_line_of_links_is_not_lost(tmp_path):
+    ids = list("abcd")
+    with pytest.raises(ValueError, match=r"line 1: 'a,b,musst' is not id,id,must"):
+        read_links(table(tmp_path, "a,b,musst\nc,d,must\n"), ids)
+    links = read_links(table(tmp_path, "one,other,what\na,b,must\nc,d,cannot\n"), ids)
+    assert links == {"must_link": [(0, 1)], "cannot_link": [(2, 3)]}
+
+
 def test_letters_with_accents_are_one_however_they_are_stored(tmp_path):
     """A Mac writes the name of a file in two pieces, a spreadsheet in one."""
     two, one = (unicodedata.normalize(form, "Grün.png") for form in ("NFD", "NFC"))

@@ -175,3 +175,12 @@ def test_two_genes_of_one_name_are_kept_apart(cells, tmp_path):
     found = to_anndata(adata, model, genes=samples.feature_names)
     assert np.array_equal(found.varm["partwise_parts"], model.components_.T)
     assert found.var["partwise_used"].all()
+
+
+def test_parts_that_are_nearly_the_same_are_said():
+    from partwise.cli.work import same_parts
+
+    H = np.array([[1.0, 0, 2], [0, 3, 0], [2.01, 0, 4], [0, 0, 0], [0, 0, 0]])
+    (said,) = same_parts(H)
+    assert "Parts 1 and 3 are nearly the same" in said and "pairs" not in said
+    assert same_parts(np.eye(3)) == [] and same_parts(None) == []

@@ -177,6 +177,23 @@ def test_clusters_without_labels(command, tmp_path):
     assert all(row["partwise_cluster"] == listed.get(row["id"], "") for row in found)
 
 
+def test_a_given_label_is_doubtful_only_where_the_rest_contradicts_it(command, tmp_path):
+    heading, rows = table()
+    for i in range(12, 40):
+        rows[i][3] = ("sea", "sky")[i % 2]
+    rows[20][3] = "sky"  # wrong: its text is of the sea
+    path = tmp_path / "mails.csv"
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows([heading, *rows])
+    out = tmp_path / "out"
+    code, _, err = command("cluster", path, *GIVEN, "--write-back", "--out", out)
+    assert code == 0, err
+    with (out / "named.csv").open(newline="") as file:
+        found = list(csv.DictReader(file))
+    assert [row["id"] for row in found if row["partwise_doubtful"] == "yes"] == ["020"]
+    assert found[20]["partwise_name"] == "sky" and float(found[20]["partwise_probability"]) < 0.5
+
+
 def test_for_what_it_is(command, tmp_path):
     code, _, err = command("cluster", "digits", "--write-back", "--out", tmp_path / "out")
     assert code == 2 and "--write-back is for" in err

@@ -84,7 +84,9 @@ def run_cluster(
                 text = csv_text(*next_rows(summary["naming"], task.samples))
                 write_whole(folder / "label_next.csv", text)
             if write_back and kind in SUFFIXES:
-                table = named_table(task.samples, own_columns(model, task.samples.X))
+                table = named_table(
+                    task.samples, own_columns(model, task.samples.X, given=task.given)
+                )
                 write_whole(folder / f"named{SUFFIXES[kind]}", table)
                 task.notes.append(f"named{SUFFIXES[kind]} is {data} with its names.")
             if report:
@@ -255,7 +257,9 @@ def _with_words(
     return [*heading, "about"], [[*row, ", ".join(words.get(row[1], ()))] for row in rows]
 
 
-def own_columns(model: Any, X: Any, *, new: bool = False) -> dict[str, list[Any]]:
+def own_columns(
+    model: Any, X: Any, *, given: Any = None, new: bool = False
+) -> dict[str, list[Any]]:
     """Columns for a person's own table: what each row is, how surely, and what else it may be.
 
     A name is doubtful where it is more likely wrong than right: its probability is below a half,
@@ -277,6 +281,8 @@ def own_columns(model: Any, X: Any, *, new: bool = False) -> dict[str, list[Any]
     second = model.classes_[others.argmax(axis=1)]
     doubtful = own < 0.5
     if not new:
+        if given is not None:
+            doubtful &= np.array([label is None for label in given])
         doubtful[[doubt.sample for doubt in model.doubtful_labels_]] = True
     return {
         "partwise_name": [str(name) for name in names],

@@ -24,6 +24,8 @@ def know(
         task.links = read_links(links, samples.ids)
         counts = (len(task.links[name]) for name in ("must_link", "cannot_link"))
         task.notes.append("{} must-links and {} cannot-links.".format(*counts))
+        if samples.ids == [str(i) for i in range(samples.n_samples)]:
+            task.notes.append(f"The ids of {links.name} were taken as row numbers from 0.")
     for path, read, setting in (
         (known, read_known, "fixed_components"),
         (seed_words, read_topics, "seed_components"),

@@ -17,6 +17,10 @@ from partwise.estimators.methods import METHODS, Method
 from partwise.io import Samples, keep_share, read_samples
 
 
+#: Two parts with a larger cosine are nearly the same.
+SAME = 0.98
+
+
 @dataclass
 class Task:
     """Data that was read, and the labels that a model may see."""
@@ -275,8 +279,29 @@ def fit(task: Task, model: Any, name: str, reason: str, bar: Bar) -> Fitted:
     finally:
         done()
     _regroup(task, model)
+    if not hasattr(model, "predict_proba"):  # a classifier's parts are not for looking at alone
+        task.notes += same_parts(getattr(model, "components_", None))
     seconds, computing = time.perf_counter() - began, time.process_time() - used
     return Fitted(model, name, reason, seconds, min(seconds, computing))
+
+
+def same_parts(H: Any) -> list[str]:
+    """A note where two parts are nearly the same, as where there are more than the data has."""
+    if H is None or len(H) < 2:
+        return []
+    H = np.asarray(H, dtype=np.float64)
+    lengths = np.linalg.norm(H, axis=1)
+    U = H / np.where(lengths > 0, lengths, 1)[:, None]
+    likeness = np.triu(U @ U.T, 1)
+    pairs = np.argwhere(likeness > SAME)
+    if not len(pairs):
+        return []
+    a, b = max(pairs.tolist(), key=lambda pair: likeness[tuple(pair)])
+    more = f", and {len(pairs) - 1} more pairs" if len(pairs) > 1 else ""
+    return [
+        f"Parts {a + 1} and {b + 1} are nearly the same (cosine {likeness[a, b]:.3f}{more}); fewer "
+        "parts would tell as much."
+    ]
 
 
 def _regroup(task: Task, model: Any) -> None:

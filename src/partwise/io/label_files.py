@@ -156,7 +156,8 @@ def read_links(path: str | Path, ids: Sequence[str]) -> dict[str, list[tuple[int
     position = find_names(ids)
     rows, _ = _rows(path, Options())
     words = {"must": "must_link", "cannot": "cannot_link"}
-    if rows[0][1][-1].strip().lower() not in words:
+    first = [unquoted(cell.strip()) for cell in rows[0][1]]
+    if first[-1].lower() not in words and all(place(position, name) is None for name in first[:2]):
         rows = rows[1:]  # a heading
     links: dict[str, list[tuple[int, int]]] = {"must_link": [], "cannot_link": []}
     for line, row in rows:

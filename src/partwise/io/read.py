@@ -340,7 +340,9 @@ def _zero_rows(samples: Samples) -> tuple[str, ...]:
         return ()
     if isinstance(samples.X, np.memmap):  # to look would be to read it once more
         return ()
-    zero = np.flatnonzero(np.asarray(abs(samples.X).sum(axis=1)).ravel() == 0).tolist()
+    X = samples.X
+    held = np.diff(X.indptr) > 0 if samples.is_sparse else X.any(axis=1)
+    zero = np.flatnonzero(~held).tolist()
     if not zero:
         return ()
     kind = "cells" if samples.source.lower().endswith(".h5ad") else "samples"
