@@ -7,7 +7,8 @@ drawn evenly, at random, asked for as the studio does (`suggest`), and given to 
 that no name can be right but by chance. Numbers of every draw are kept in
 ``results/expected.json``; a table of the mean error and of how many intervals hold the truth
 follows, for the sets that the constants were fitted to and for the others (every third, by
-name). ``--fit`` prints constants for `answers.calibration` from the first kind alone.
+name). ``--fit`` prints constants for `answers.calibration` from the first kind alone. ``--others``
+gives labels of half of the classes and counts which samples of the others `outlyingness` finds.
 """
 
 from __future__ import annotations
@@ -131,6 +132,44 @@ def draw(folder: str, name: str, seed: int, most: int) -> dict[str, Any]:
     return {key: value for key, value in found.items() if value is not None}
 
 
+def half_labelled(folder: str, name: str, seed: int, most: int) -> dict[str, float]:
+    """Five labels a class of half of the classes: who is called none of these."""
+    from partwise import PartsClassifier
+
+    warnings.simplefilter("ignore")
+    X, y = samples(Path(folder), name, most)
+    known = given(y, "even", 5, seed)
+    use = np.random.RandomState(seed).permutation(y.max() + 1)[: (y.max() + 2) // 2]
+    known[~np.isin(known, use)] = -1
+    model = PartsClassifier().fit(X, known)
+    rest = known < 0
+    far, other = model.outlyingness()[rest], ~np.isin(y[rest], use)
+    return {
+        "found": float(np.mean(far[other] > 0.95)),
+        "false": float(np.mean(far[~other] > 0.95)),
+        "at_5": float(np.mean(far[other] > np.quantile(far[~other], 0.95))),
+        "foretold": model.others_found_,
+    }
+
+
+def others(tasks: list[tuple[str, str, int, int]], workers: Any) -> str:
+    """A table of the mean over draws for each set of four classes or more."""
+    tasks = [t for t in tasks if samples(Path(t[0]), t[1], t[3])[1].max() >= 3]
+    found: dict[str, list[dict[str, float]]] = {}
+    for task, row in zip(tasks, workers.map(half_labelled, *zip(*tasks, strict=True))):
+        found.setdefault(task[1], []).append(row)
+    lines = ["| set | found | false alarms | found at 5 % false alarms | foretold |"]
+    lines.append("|---|---:|---:|---:|---:|")
+    means = {
+        name: [float(np.mean([row[key] for row in rows])) for key in rows[0]]
+        for name, rows in sorted(found.items())
+    }
+    means["mean"] = np.mean(list(means.values()), axis=0).tolist()
+    for name, row in means.items():
+        lines.append(f"| {name} | " + " | ".join(f"{100 * v:.0f} %" for v in row) + " |")
+    return "\n".join(lines)
+
+
 # -- the constants -----------------------------------------------------------------------------
 
 
@@ -236,6 +275,7 @@ def main() -> None:
     parser.add_argument("--jobs", default=1, type=int)
     parser.add_argument("--out", default=RESULTS, type=Path)
     parser.add_argument("--fit", action="store_true")
+    parser.add_argument("--others", action="store_true", help="none of these, instead")
     chosen = parser.parse_args()
     few = {path.stem for path in chosen.data.glob("few_*.npz")} - set(SETS.values())
     names = chosen.sets.split(",") if chosen.sets else sorted({*SETS, *few, *BUNDLED})
@@ -244,12 +284,16 @@ def main() -> None:
         (str(chosen.data), name, seed, chosen.most)
         for seed in range(chosen.draws)
         for name in names
-        if not any(key.startswith(f"{name}/") and key.endswith(f"/{seed}") for key in store)
+        if chosen.others
+        or not any(key.startswith(f"{name}/") and key.endswith(f"/{seed}") for key in store)
     ]
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"):
         os.environ[name] = "1"  # one core a process
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(chosen.jobs, mp_context=context) as workers:
+        if chosen.others:
+            print(others(tasks, workers))
+            return
         for task, done in zip(tasks, workers.map(draw, *zip(*tasks, strict=True)) if tasks else ()):
             store.update(done)
             print(*task[1:3], "done", flush=True)

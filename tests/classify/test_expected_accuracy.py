@@ -137,9 +137,12 @@ def test_expected_accuracy_is_the_formula(digits, fitted):
     rest = known < 0
     p = fitted.label_distributions_[rest]
     answer, views = fitted._answer, fitted._features.views
-    mixed = pool.mixture_of(answer.heads, answer.weights, views)[rest]
-    heads = [pool.mixture_of([h], np.ones(1), views)[rest].argmax(axis=1) for h in answer.heads]
-    agreed = sum(w * np.mean(h == mixed.argmax(axis=1)) for h, w in zip(heads, answer.weights))
+    asked = [h.kind in pool.AGREEING and h.view in {**views, **pool.SPREAD} for h in answer.heads]
+    heads = [h for h, mine in zip(answer.heads, asked, strict=True) if mine]
+    weights = answer.weights[asked] / answer.weights[asked].sum()
+    mixed = pool.mixture_of(heads, weights, views)[rest].argmax(axis=1)
+    each = [pool.mixture_of([h], np.ones(1), views)[rest].argmax(axis=1) for h in heads]
+    agreed = sum(w * np.mean(names == mixed) for names, w in zip(each, weights, strict=True))
     # a head's product in float32 may turn ties: one sample in 280
     assert answer.agreement == pytest.approx(agreed, abs=1 / 280)
     naive = reference.expected_accuracy(

@@ -86,7 +86,7 @@ class Expected(_Interval):
 
     def __str__(self) -> str:
         if np.isnan(self.accuracy):
-            return "What to expect is unknown: two classes need two labels each at least."
+            return "What to expect is unknown: give labels of two classes, and two of one at least."
         said = (
             f"About {self.accuracy:.0%} right names ({self.low:.0%} to {self.high:.0%}), if no "
             "other class occurs."

@@ -30,6 +30,8 @@ FIRST = (
     ("discriminant", "both"),
 )
 SECOND = ("plain", "both")
+#: Kinds of heads whose agreement says how right an answer is.
+AGREEING = ("logistic", "discriminant", "spreading", "self-taught", "self-taught more")
 WORDS = {
     "logistic": "logistic regression on",
     "discriminant": "Gaussian classes on",
@@ -241,7 +243,17 @@ class Trial:
         return total
 
     def agreement(self, w: Array) -> float:
-        """Σ_h w_h (share of working samples without a label that get the mixture's name from h)."""
+        """How far heads give working samples without a label the name of their own mixture.
+
+        Of `AGREEING` alone, on the views of the first preparation: what it means for the share of
+        right names (`calibration.SHARE`) must not change with every head that is added.
+        """
+        asked = [
+            head.kind in AGREEING and head.view in (*SPREAD, *(view for _, view in FIRST))
+            for head in self.heads
+        ]
+        w = np.where(asked, w, 0) if any(asked) else w
+        w = w / w.sum()
         names = self.mixed(w, slice(-1, None))[0].argmax(axis=1)
         rest = np.ones(names.size, dtype=bool)
         rest[self.at] = False

@@ -17,10 +17,17 @@ def next_rows(found: dict[str, Any], samples: Any) -> tuple[list[str], list[list
 
 def say_naming(found: dict[str, Any], console: Any) -> None:
     """The same on a terminal."""
-    console.print(f"Expected share of right names on the rest: {found['said']}")
-    if found["expected"] is not None:
+    if found["expected"] is None:
+        console.print(found["said"])
+    else:
+        low, high = found["interval"]
+        said = (
+            f"Expected share of right names on the rest: {found['expected']:.2f} ({low:.2f} to "
+            f"{high:.2f}), if no other class occurs. {found['caution']}"
+        )
+        console.print(said.rstrip())
         console.print(
-            f"With classes counted alike: {found['balanced']:.0%}. Of the {found['held_out']} "
+            f"With classes counted alike: {found['balanced']:.2f}. Of the {found['held_out']} "
             f"given labels, held out in turn, {found['agreed']} were named as they are."
         )
     far = found["none_of_these"]

@@ -37,6 +37,7 @@ def naming(model: Any, ids: Sequence[str]) -> dict[str, Any] | None:
         "interval": [round(low, 4), round(high, 4)],
         "balanced": None if np.isnan(share) else round(expected.balanced, 4),
         "said": str(expected),
+        "caution": expected.caution,
         "odd_labels": [
             {
                 "id": ids[doubt.sample],
