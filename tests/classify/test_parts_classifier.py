@@ -6,6 +6,7 @@ import pickle
 import numpy as np
 import pytest
 import scipy.sparse as sp
+import scipy.special
 from sklearn.base import clone
 from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
@@ -13,7 +14,7 @@ from sklearn.semi_supervised import LabelSpreading
 
 import partwise
 from partwise import PartsClassifier
-from partwise.classify import features, folds, heads, parts_classifier, preparation
+from partwise.classify import features, folds, heads, parts_classifier, preparation, trees
 
 
 @pytest.fixture(scope="module")
@@ -220,11 +221,17 @@ def test_labels_to_give_next_teach_more_than_random_ones(digits):
     assert np.mean(gained[::2]) > np.mean(gained[1::2])
 
 
-def test_doubtful_ones_are_wrong_more_often(digits, fitted):
-    _, y, _ = digits
-    order = fitted.doubtful()
-    wrong = fitted.transduction_[order] != y[order]
-    assert wrong[:50].mean() > 3 * max(wrong[50:].mean(), 0.01)
+def test_doubtful_ones_are_wrong_more_often(digits):
+    X, y, _ = digits
+    model, wrong = PartsClassifier(max_iter=20, warm_start=True), []
+    for seed in range(4):
+        rng, known = np.random.RandomState(seed), np.full(y.size, -1)
+        for c in range(6):
+            known[rng.permutation(np.flatnonzero(y == c))[:3]] = c
+        order = model.fit(X, known).doubtful()
+        wrong.append(model.transduction_[order] != y[order])
+    wrong = np.array(wrong)
+    assert wrong[:, :50].mean() > 3 * max(wrong[:, 50:].mean(), 0.01)
 
 
 def test_explanations_name_parts_and_columns():
@@ -548,3 +555,61 @@ def test_a_row_alone_is_answered_as_among_others(digits, fitted):
     p = fitted.predict_proba(new)
     for i in (0, 17, 39):
         np.testing.assert_allclose(fitted.predict_proba(new[i : i + 1])[0], p[i], rtol=1e-9)
+
+
+def test_trees_by_arrays_are_scikit_learns():
+    X, y = load_digits(n_class=4, return_X_y=True)
+    grown = trees.grow(X[:60], y[:60], np.ones(60), 5, 0, 20)
+    p = grown.forest.predict_proba(X)  # leaves are pure, so that shares are votes
+    assert (grown.arrays["left"][grown.arrays["feature"] >= 0] > 0).all()
+    shares = trees.log_shares(grown.arrays, X)
+    np.testing.assert_array_equal(shares, grown.log_votes(X))
+    naive = np.hstack([p * 20, np.zeros((len(X), 1))])  # a class without a label
+    np.testing.assert_allclose(shares, np.log((naive + 0.1) / 20.5), atol=1e-12)
+
+
+def test_least_squares_on_all_columns_by_hand():
+    rng = np.random.default_rng(0)
+    P, y, at = rng.random((20, 30)), np.array([0, 1, 2, 0, 1, 2, 0]), np.arange(7)
+    weights = np.vstack([np.ones(7), np.where(at == 3, 0, 1)])
+    for data in (P, sp.csr_array(P)):
+        raw, last = heads.ridge(data, at, y, weights, 3)
+        Z = P - P.mean(axis=0)
+        size = np.mean(np.sum(Z[:7] ** 2, axis=1))
+        for w, scores in zip(weights, raw, strict=True):
+            known = w > 0
+            even = w[known] / np.bincount(y[known])[y[known]]
+            D = np.diag(heads.RIDGE * size * even.mean() / even)
+            inner = np.linalg.inv(Z[:7][known] @ Z[:7][known].T + D)
+            A = Z[:7][known].T @ inner @ (np.eye(3)[y[known]] - 1 / 3)
+            np.testing.assert_allclose(scores, Z @ A, atol=1e-9)
+        np.testing.assert_allclose(P @ last.A[0] + last.b[0], raw[-1], atol=1e-9)
+
+
+def test_ranks_are_of_the_training_samples():
+    X = np.array([[0.0, 5.0], [0.0, 7.0], [1.0, 1.0], [3.0, 2.0]])
+    ranks = preparation.other_preparations(X, preparation.choose_preparation(X))["ranks"]
+    below = np.array([[1.0, 2.5], [1.0, 3.5], [2.5, 0.5], [3.5, 1.5]]) / 4  # ties count by half
+    naive = scipy.special.ndtri(below)
+    np.testing.assert_allclose(ranks.plain(X), naive - naive.mean(axis=0), atol=1e-12)
+    far = ranks.plain(np.array([[-9.0, 99.0]]))
+    assert np.isfinite(far).all()
+
+
+def test_other_preparations_are_seen_where_the_first_is_blind():
+    """Classes differ in small columns beside large ones that say nothing; and by an outlier."""
+    rng = np.random.default_rng(0)
+    y = np.repeat([0, 1, 2], 60)
+    X = rng.random((180, 60)) + 1
+    X[:, 30:] *= 0.01
+    X[:, 30:] += 0.01 * np.eye(3)[y].repeat(10, axis=1)
+    known = np.where(np.arange(180) % 60 < 5, y, -1)
+    model = PartsClassifier(max_iter=20).fit(X, known)
+    assert model.preparation_ == "unit rows" and list(model._features.others) == [
+        "columns",
+        "ranks",
+    ]
+    assert np.mean(model.transduction_ == y) > 0.95
+    assert "(columns)" in str(model.candidates_) and "(ranks)" in str(model.candidates_)
+    held = X + 1e-9
+    assert np.mean(model.predict(held) == y) > 0.95

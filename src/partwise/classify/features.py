@@ -1,6 +1,7 @@
 """Representations of samples that no label has touched: computed once, kept, used by every head.
 
-Four views of the same samples, each centred and scaled so that the mean squared length is one:
+Four views of the same samples, each centred and scaled so that the mean squared length is one; and
+``plain`` and ``smooth`` again, with a graph of their own, for each other preparation:
 
 ====== =======================================================================================
 codes  rows of GNMF's V at unit length: ½‖P - VUᵀ‖² + λ/2 tr(VᵀLV), V, U >= 0
@@ -25,7 +26,12 @@ from sklearn.utils.extmath import randomized_svd
 from partwise.backends import as_data
 from partwise.backends.arrays import to_numpy
 from partwise.backends.numeric import Array
-from partwise.classify.preparation import Preparation, choose_preparation, unpacked
+from partwise.classify.preparation import (
+    Preparation,
+    choose_preparation,
+    other_preparations,
+    unpacked,
+)
 
 #: The preparation of an X that stays where it is: rows as they are, directions at unit length.
 ELSEWHERE = "as it is"
@@ -57,24 +63,52 @@ class Features:
     shift: dict[str, Array] = field(default_factory=dict)
     scale: dict[str, float] = field(default_factory=dict)
     views: dict[str, Array] = field(default_factory=dict)
+    others: dict[str, Features] = field(default_factory=dict)
 
     def state(self) -> dict[str, Any]:
         """Arrays, numbers and text, for `from_state`."""
-        return {**vars(self), "preparation": vars(self.preparation)}
+        others = {name: mine.state() for name, mine in self.others.items()}
+        return {**vars(self), "preparation": vars(self.preparation), "others": others}
 
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> Features:
-        return cls(**{**state, "preparation": Preparation(**state["preparation"])})
+        others = {name: cls.from_state(mine) for name, mine in state.get("others", {}).items()}
+        preparation = Preparation(**state["preparation"])
+        return cls(**{**state, "preparation": preparation, "others": others})
 
-    def new(self, X: Any) -> tuple[dict[str, Array], sp.csr_array, Array]:
-        """The views of samples, their neighbours (rows sum to one), and their codes.
+    @property
+    def looks(self) -> dict[str, Features]:
+        """These, and those of the other preparations, by how the names of their views begin."""
+        return {"": self} | {f"{name}: ": mine for name, mine in self.others.items()}
+
+    @property
+    def all_views(self) -> dict[str, Array]:
+        """The views of all preparations, and the prepared data themselves as "whole"."""
+        made: dict[str, Array] = {}
+        for start, mine in self.looks.items():
+            made |= {start + name: Z for name, Z in mine.views.items()}
+            made[start + "whole"] = mine.P
+        return made
+
+    def new(self, X: Any) -> tuple[dict[str, Array], dict[str, sp.csr_array], Array]:
+        """`all_views` of samples, their neighbours (rows sum to one), and their codes.
 
         A training sample that comes again keeps what it had; others are coded by the parts and
         by their nearest training samples.
         """
         if self.preparation.kind == ELSEWHERE:
-            return self._new(X)
+            views, near, V = self._new(X)
+            return {**views, "whole": views["plain"]}, {"": near}, V
         X = self._as_trained(X)
+        views, nears, codes = {}, {}, {}
+        for start, mine in self.looks.items():
+            made, nears[start], codes[start] = mine._coded(X)
+            views |= {start + name: Z for name, Z in made.items()}
+            whole = mine.preparation.plain(X)
+            views[start + "whole"] = whole if sp.issparse(whole) else whole.astype(mine.P.dtype)
+        return views, nears, codes[""]
+
+    def _coded(self, X: Any) -> tuple[dict[str, Array], sp.csr_array, Array]:
         seen = _find(row_marks(X), self.marks)
         fresh = np.flatnonzero(seen < 0)
         views = {name: Z[seen] for name, Z in self.views.items()}
@@ -96,10 +130,10 @@ class Features:
         return views, near, V
 
     def _as_trained(self, X: Any) -> Any:
-        """Samples in the container that the training samples are in."""
-        if sp.issparse(X):
-            return sp.csr_array(X) if sp.issparse(self.P) else X.toarray()
-        return sp.csr_array(X) if sp.issparse(self.P) else X
+        """Samples in the container, and of the type, that the training samples have."""
+        if sp.issparse(self.P):
+            return sp.csr_array(X, dtype=self.P.dtype)
+        return np.ascontiguousarray(X.toarray() if sp.issparse(X) else X, dtype=self.P.dtype)
 
     @property
     def order(self) -> Array:
@@ -111,7 +145,7 @@ class Features:
     def _new(self, X: Any) -> tuple[dict[str, Array], sp.csr_array, Array]:
         P, plain, XH = self._seen_by(X)
         near = neighbors_of(P, self.P, self.n_neighbors)
-        V = code_rows(XH, self.H, self.V, near, self.graph_reg)
+        V = code_rows(XH, self.H, self.V, near, self.graph_reg) if len(self.H) else XH
         smooth, known = plain, self.plain
         walk = row_stochastic(self.graph)
         for _ in range(ROUNDS):
@@ -125,7 +159,11 @@ class Features:
             plain = unit_rows(_products(X, self.directions))
             return plain, plain, _products(X, self.H.T)
         P = self.preparation.plain(X)
+        if not sp.issparse(P):
+            P = P.astype(self.P.dtype)
         plain = _unit(np.asarray(P @ self.directions), self.preparation)
+        if not len(self.H):
+            return P, plain, np.zeros((len(plain), 0))
         return P, plain, np.asarray(self.preparation.parts_input(P) @ self.H.T)
 
     def adjacency(self) -> sp.csr_array:
@@ -142,12 +180,11 @@ class Features:
         self.views = {name: Z[rows] for name, Z in self.views.items()}
 
     def _views(self, V: Array, plain: Array, smooth: Array) -> dict[str, Array]:
-        rows = {
-            "codes": unit_rows(V),
-            "plain": plain,
-            "smooth": _unit(smooth, self.preparation),
-        }
+        rows = {"plain": plain, "smooth": _unit(smooth, self.preparation)}
         views = {name: self._standard(name, Z) for name, Z in rows.items()}
+        if not V.shape[1]:
+            return views
+        views["codes"] = self._standard("codes", unit_rows(V))
         views["both"] = self._standard("both", np.hstack([views["codes"], views["plain"]]))
         return views
 
@@ -163,34 +200,62 @@ class Features:
 def build_features(
     X: Any, *, n_parts: int, n_neighbors: int, graph_reg: float, max_iter: int, seed: int
 ) -> Features:
-    """Graph, codes and views of checked samples.
+    """Graph, codes and views of checked samples; for other preparations all but the codes.
 
     They are computed in the order of the rows' digests, so that the order in which samples came
     changes nothing, not even the last digit.
     """
     from partwise.estimators.gnmf import GNMF
+
+    model = GNMF(n_parts, graph_reg=graph_reg, max_iter=max_iter, tol=1e-4, random_state=seed)
+    if not (sp.issparse(X) or (isinstance(X, np.ndarray) and not isinstance(X, np.memmap))):
+        # what comes here is narrow: the samples on a few directions, and their codes
+        directions = leading_elsewhere(X, seed)
+        plain = unit_rows(_products(X, directions))
+        graph, k = _graph(plain, n_neighbors)
+        there, codes = Preparation(ELSEWHERE, False), _factorize(model, X, graph)
+        return _made(there, plain, graph, k, directions, plain, model, codes)
+    X = unpacked(X)
+    marks = row_marks(X)
+    order = np.argsort(marks, kind="stable")
+    X = X[order]
+    preparation = choose_preparation(X)
+    made: list[Features] = []
+    for each in (preparation, *other_preparations(X, preparation).values()):
+        P = each.plain(X)
+        if made and not sp.issparse(P):
+            P = P.astype(np.float32)  # it is kept, and one of several
+        directions = leading_directions(P, seed)
+        plain = _unit(np.asarray(P @ directions), each)
+        graph, k = _graph(P, n_neighbors)
+        coded = None if made else _factorize(model, each.parts_input(P), graph)
+        made.append(_made(each, P, graph, k, directions, plain, model, coded))
+        made[-1].marks = marks
+        made[-1]._rearrange(np.argsort(order))
+    made[0].others = {mine.preparation.kind: mine for mine in made[1:]}
+    return made[0]
+
+
+def _graph(P: Any, n_neighbors: int) -> tuple[sp.csr_array, int]:
     from partwise.knowledge.graph import neighbor_graph
 
-    local = isinstance(X, np.ndarray) and not isinstance(X, np.memmap)
-    if local or sp.issparse(X):
-        X = unpacked(X)
-        marks = row_marks(X)
-        order = np.argsort(marks, kind="stable")
-        preparation = choose_preparation(X)
-        P = preparation.plain(X[order])
-        parts = preparation.parts_input(P)
-        directions = leading_directions(P, seed)
-        plain = _unit(np.asarray(P @ directions), preparation)
-    else:  # what comes here is narrow: the samples on a few directions, and their codes
-        preparation, parts = Preparation(ELSEWHERE, False), X
-        directions = leading_elsewhere(X, seed)
-        P = plain = unit_rows(_products(X, directions))
-        marks, order = np.empty(0, np.uint64), np.arange(len(P))
     n = P.shape[0]
     k = min(n_neighbors, n - 1)
-    graph = neighbor_graph(P, k) if k > 0 else sp.csr_array((n, n))
-    model = GNMF(n_parts, graph_reg=graph_reg, max_iter=max_iter, tol=1e-4, random_state=seed)
-    V, H = _factorize(model, parts, graph)
+    return neighbor_graph(P, k) if k > 0 else sp.csr_array((n, n)), k
+
+
+def _made(
+    preparation: Preparation,
+    P: Any,
+    graph: sp.csr_array,
+    k: int,
+    directions: Array,
+    plain: Array,
+    model: Any,
+    coded: tuple[Array, Array] | None,
+) -> Features:
+    """Features with their views; without codes where there are none."""
+    V, H = coded or (np.zeros((len(plain), 0)), np.zeros((0, P.shape[1])))
     told = (
         int(getattr(model, "n_iter_", 1)),
         str(getattr(model, "status_", "")),
@@ -199,10 +264,9 @@ def build_features(
     smooth, walk = plain, row_stochastic(graph)
     for _ in range(ROUNDS):
         smooth = (1 - SHARE) * smooth + SHARE * (walk @ smooth)
-    made = Features(preparation, P, graph, H, V, directions, plain, marks, k, graph_reg, *told)
+    marks, reg = np.empty(0, np.uint64), float(model.graph_reg)
+    made = Features(preparation, P, graph, H, V, directions, plain, marks, k, reg, *told)
     made.views = made._views(V, plain, smooth)
-    if marks.size:
-        made._rearrange(np.argsort(order))
     return made
 
 
@@ -216,19 +280,23 @@ def _factorize(model: Any, P: Any, graph: sp.csr_array) -> tuple[Array, Array]:
     values = P.data if sp.issparse(P) else P
     if isinstance(values, np.ndarray) and not values.any():
         return np.zeros((P.shape[0], k)), np.zeros((k, P.shape[1]))
+    if isinstance(P, np.ndarray) and not isinstance(P, np.memmap):
+        P = P.astype(np.float32)  # codes need no last digit
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # codes need no last digit
+        warnings.simplefilter("ignore", ConvergenceWarning)
         model.fit(P, graph=graph)
-    return np.asarray(to_numpy(model.embedding_)), np.asarray(to_numpy(model.components_))
+    found = (np.asarray(to_numpy(model.embedding_)), np.asarray(to_numpy(model.components_)))
+    return found[0].astype(np.float64), found[1].astype(np.float64)
 
 
 def leading_directions(P: Any, seed: int) -> Array:
     """Right singular vectors (p, d) of the prepared data, the largest first."""
     d = min(DIRECTIONS, *P.shape)
     if not sp.issparse(P) and min(P.shape) <= 2 * DIRECTIONS:
-        return np.ascontiguousarray(np.linalg.svd(P, full_matrices=False)[2][:d].T)
-    Vt = randomized_svd(P, d, n_iter=4, random_state=seed)[2]
-    return np.ascontiguousarray(Vt.T)
+        Vt = np.linalg.svd(P, full_matrices=False)[2][:d]
+    else:
+        Vt = randomized_svd(P, d, n_iter=4, random_state=seed)[2]
+    return np.ascontiguousarray(Vt.T, dtype=np.float64)
 
 
 def leading_elsewhere(X: Any, seed: int) -> Array:
@@ -260,7 +328,7 @@ def unit_rows(Z: Array) -> Array:
 
 def _unit(Z: Array, preparation: Preparation) -> Array:
     """In a table the length of a row says something; else rows have length one."""
-    return Z if preparation.kind == "columns" else unit_rows(Z)
+    return Z if preparation.table else unit_rows(Z)
 
 
 def row_marks(X: Any) -> Array:

@@ -8,6 +8,7 @@ looked, which says little of how common a class is.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -17,6 +18,8 @@ from partwise.backends.numeric import Array
 
 #: Inverse strength of the ridge in logistic regression; samples have mean squared length one.
 STRENGTH = 10.0
+#: λ of least squares on all columns, where samples have mean squared length one.
+RIDGE = 1e-3
 #: Share of the sphere in the covariance within classes: of labels alone, and of all samples.
 SHRINK, SHRINK_ALL = 0.2, 0.1
 
@@ -98,6 +101,34 @@ def discriminant(Z: Array, y: Array, means: Array, spread: Array, n_classes: int
         freedom = max(all_but.sum() - (total > 0).sum(), 1.0)
         made.append(_gaussian(R.T @ R / freedom, class_means(Z, Y, mine)[0], SHRINK, noise))
     return Linear(*(np.stack(part).astype(dtype) for part in zip(*made, strict=True)))
+
+
+def ridge(P: Any, at: Array, y: Array, weights: Array, n_classes: int) -> tuple[Array, Linear]:
+    """Least squares on all columns of P, dense or sparse, and not on a few directions alone.
+
+    argmin Σ_i w_i ‖A'(x_i - m) - (e_y - 1/c)‖² + λ‖A‖², classes counted alike, m the mean of P. A
+    lies in the span of the labelled rows, so that only products with these are needed. Returns
+    scores (n_folds + 1, n, c) and the coefficients of the last row of weights, (1, p, c).
+    """
+    mine = P[at]
+    middle = np.asarray(P.mean(axis=0), dtype=float).ravel()
+    G = P @ mine.T
+    G = np.asarray(G.toarray() if sp.issparse(G) else G, dtype=float)
+    far = np.asarray(P @ middle, dtype=float)
+    G += middle @ middle - far[:, None] - far[at][None]
+    size = max(float(np.mean(G[at, np.arange(y.size)])), np.finfo(float).tiny)
+    Y = np.eye(n_classes)[y]
+    scores, last = [], np.zeros((y.size, n_classes))
+    for w in weights:
+        known = np.flatnonzero(w > 0)
+        even = w[known] / (w[known] @ Y[known])[y[known]]
+        inner = G[np.ix_(at[known], known)] / size
+        inner[np.diag_indices(known.size)] += RIDGE * even.mean() / even
+        last = np.zeros((y.size, n_classes))
+        last[known] = np.linalg.solve(inner, Y[known] - 1 / n_classes) / size
+        scores.append(G @ last)
+    A = np.asarray(mine.T @ last, dtype=float) - np.outer(middle, last.sum(axis=0))
+    return np.stack(scores), Linear(A[None], -(middle @ A)[None])
 
 
 def _gaussian(within: Array, M: Array, shrink: float, noise: float) -> tuple[Array, Array]:

@@ -9,11 +9,11 @@ import numpy as np
 import scipy.sparse as sp
 
 from partwise.backends.numeric import Array
-from partwise.classify import heads
+from partwise.classify import heads, trees
 from partwise.classify.calibration import WORST, Calibration, calibrate, temper
 from partwise.classify.features import Features
 from partwise.classify.folds import Folds, make_folds
-from partwise.classify.heads import Linear
+from partwise.classify.heads import Linear, softmax
 
 #: How far a label spreads over the graph: to its cluster, to its surroundings.
 SPREAD = {"far": 0.99, "near": 0.9}
@@ -32,12 +32,22 @@ FIRST = (
 SECOND = ("plain", "both")
 #: Kinds of heads whose agreement says how right an answer is.
 AGREEING = ("logistic", "discriminant", "spreading", "self-taught", "self-taught more")
+#: The same for each other preparation.
+FIRST_OTHER = (("logistic", "plain"), ("logistic", "smooth"), ("discriminant", "plain"))
+SECOND_OTHER = ("plain",)
+#: Trees of a forest, and of those that see but a part of the labels.
+TREES, FEWER = 100, 40
+#: What the heads together count beside the labels, in labels: with few of them they stay even.
+TRUST = 5.0
 WORDS = {
     "logistic": "logistic regression on",
     "discriminant": "Gaussian classes on",
     "self-taught": "Gaussian classes, taught by the first answer, on",
     "self-taught more": "Gaussian classes, taught three times, on",
     "spreading": "labels spread over the graph,",
+    "ridge": "least squares on",
+    "trees": "100 random trees on",
+    "whole": "all columns",
     "codes": "the codes",
     "plain": "the data itself",
     "both": "codes and data",
@@ -77,10 +87,22 @@ class Head:
     A: Array | None = None
     b: Array | None = None
     scores: Array | None = None
+    forest: dict[str, Array] | None = None
+
+    @property
+    def look(self) -> str:
+        """How the view's name begins: "" for the first preparation."""
+        return self.view[: self.view.rfind(": ") + 2] if ": " in self.view else ""
 
     @property
     def name(self) -> str:
-        return f"{WORDS[self.kind]} {WORDS[self.view]}"
+        name = f"{WORDS[self.kind]} {WORDS[self.view.removeprefix(self.look)]}"
+        return f"{name} ({self.look[:-2]})" if self.look else name
+
+    @property
+    def beside(self) -> bool:
+        """Whether a click leaves it as it is."""
+        return self.kind in ("trees", "ridge") or bool(self.look)
 
     def take_classes(self, order: Array) -> None:
         """The classes in another order."""
@@ -88,12 +110,14 @@ class Head:
             self.A, self.b = self.A[:, order], self.b[order]
         if self.scores is not None:
             self.scores = self.scores[:, order]
+        if self.forest is not None:
+            self.forest = {**self.forest, "name": _places(order)[self.forest["name"]]}
 
-    def spread(self, near: sp.csr_array | None) -> Array:
+    def spread(self, near: dict[str, sp.csr_array] | None) -> Array:
         """(n, c) of the graph's scores; for new samples averaged over their neighbours."""
         assert self.scores is not None
         p = heads.softmax(self.heat * self.scores)
-        return p if near is None else near @ p
+        return p if near is None else near[self.look] @ p
 
 
 @dataclass
@@ -124,38 +148,59 @@ class Answer:
         sure = Calibration(**state["calibration"])
         return cls(**{**state, "heads": made, "calibration": sure})
 
-    def probabilities(self, views: dict[str, Array], near: sp.csr_array | None = None) -> Array:
+    def probabilities(
+        self, views: dict[str, Array], near: dict[str, sp.csr_array] | None = None
+    ) -> Array:
         """(n, c) of the training samples, or of new ones with their neighbours ``near``."""
         return self.calibration.apply(mixture_of(self.heads, self.weights, views, near))
 
 
 def mixture_of(
-    heads: list[Head], weights: Array, views: dict[str, Array], near: sp.csr_array | None = None
+    heads: list[Head],
+    weights: Array,
+    views: dict[str, Array],
+    near: dict[str, sp.csr_array] | None = None,
 ) -> Array:
     """Σ_h w_h p_h, (n, c)."""
-    pairs = list(zip(heads, weights, strict=True))
+    pairs = [pair for pair in zip(heads, weights, strict=True) if pair[1] > 0]
     mixed: Any = 0.0
-    for view in dict.fromkeys(head.view for head, _ in pairs if head.A is not None):
-        mixed = mixed + _linear([pair for pair in pairs if pair[0].view == view], views[view])
+    linear = [pair for pair in pairs if pair[0].A is not None]
+    for view in dict.fromkeys(head.view for head, _ in linear):
+        mixed = mixed + _linear([pair for pair in linear if pair[0].view == view], views[view])
     for head, weight in pairs:
-        if head.A is None:
+        if head.forest is not None:
+            log_p = trees.log_shares(head.forest, views[head.view])
+            mixed = mixed + weight * softmax(head.heat * log_p)
+        elif head.A is None:
             mixed = mixed + weight * head.spread(near)
     return np.asarray(mixed, dtype=np.float64)
 
 
-def _linear(pairs: list[tuple[Head, Any]], Z: Array) -> Array:
+def _linear(pairs: list[tuple[Head, Any]], Z: Any) -> Array:
     """Σ_h w_h p_h, (n, c), of linear heads that share a view, by one product for all of them."""
     A = np.stack([head.heat * np.asarray(head.A, dtype=float).T for head, _ in pairs])
     b = np.stack([head.heat * np.asarray(head.b, dtype=float) for head, _ in pairs])
     h, c, d = A.shape
     # in float64: a float32 product depends on how many rows there are
-    P = (A.reshape(h * c, d) @ Z.T.astype(float)).reshape(h, c, len(Z))
+    P = (Z.astype(float) @ A.reshape(h * c, d).T).T.reshape(h, c, Z.shape[0])
     P += b[:, :, None]
     P -= P.max(axis=1, keepdims=True)
     np.exp(P, out=P)
     w = np.array([weight for _, weight in pairs], dtype=float)
     P *= w[:, None, None] / P.sum(axis=1, keepdims=True)
     return P.sum(axis=0).T
+
+
+class Gathered(dict[str, Any]):
+    """Some rows of views, taken when they are asked for."""
+
+    def __init__(self, views: dict[str, Any], rows: Array) -> None:
+        super().__init__()
+        self.views, self.rows = views, rows
+
+    def __missing__(self, name: str) -> Any:
+        self[name] = self.views[name][self.rows]
+        return self[name]
 
 
 @dataclass
@@ -209,36 +254,37 @@ class Trial:
     def _held_out(self, log_p: Array) -> Array:
         return self.folds.held_out(log_p, self.at)
 
-    def weights(self) -> tuple[Array, Array]:
+    def weights(self, some: slice = slice(None)) -> tuple[Array, Array]:
         """Weights that maximise Σ log Σ_h w_h p_h(y_i) over held-out labels, and the mixture there.
 
-        EM for mixture weights with a pseudo-count of one a head: with few labels they stay even.
+        EM for mixture weights with pseudo-counts that add up to `TRUST`: with few labels they stay
+        even. Of all heads or some.
         """
-        if not self.heads:
+        if not self.heads[some]:
             names = ", ".join(head.name for head in self.failed)
             raise ValueError(
                 f"There is no head left that gives finite scores (tried: {names}); look for values "
                 "of X that are far out of scale, or scale its columns."
             )
         if self.weighed is not None:
-            w = np.array([self._as_weighed(head)[1] for head in self.heads])
+            w = np.array([self._as_weighed(head)[1] for head in self.heads[some]])
             w = w if w.sum() > 0 else np.ones(len(w))
             return w / w.sum(), np.ones((0, self.n_classes))
-        held = np.stack([np.exp(self._held_out(log_p)) for log_p in self.logs]).astype(float)
+        held = np.stack([np.exp(self._held_out(log_p)) for log_p in self.logs[some]]).astype(float)
         known, w = self.known, np.full(len(held), 1.0 / len(held))
         if known.size:
             q = np.maximum(held[:, np.arange(known.size), known].T, 1e-6)
             for _ in range(200):
                 r = q * w
                 r /= r.sum(axis=1, keepdims=True)
-                w = r.sum(axis=0) + 1.0
+                w = r.sum(axis=0) + TRUST / len(w)
                 w /= w.sum()
         return w, np.maximum(np.tensordot(w, held, axes=1), 1e-12)
 
-    def mixed(self, w: Array, folds: slice = slice(None)) -> Array:
+    def mixed(self, w: Array, folds: slice = slice(None), some: slice = slice(None)) -> Array:
         """The mixture (n_folds + 1, n, c) of the working samples, or some folds of it."""
         total: Any = 0.0
-        for share, log_p in zip(w, self.logs, strict=True):
+        for share, log_p in zip(w, self.logs[some], strict=True):
             total = total + np.float32(share) * np.exp(log_p[folds])
         return total
 
@@ -261,9 +307,19 @@ class Trial:
         same = [np.mean(log_p[-1].argmax(axis=1)[rest] == names[rest]) for log_p in self.logs]
         return float(w @ same)
 
-    def table(self, w: Array) -> Candidates:
-        rows, y = [], self.known
-        for head, share, log_p in zip(self.heads, w, self.logs, strict=True):
+    def mixed_last(self, w: Array, some: list[int]) -> Array:
+        """What some heads add to the mixture of the working samples, fitted to all labels."""
+        total = np.zeros(self.logs[0].shape[1:])
+        for j in some:
+            total += w[j] * np.exp(self.logs[j][-1])
+        return total
+
+    def table(self, made: list[Head], w: Array) -> Candidates:
+        """All heads with their weights; those that a click left as they are have no new score."""
+        rows, y, nothing = [], self.known, float("nan")
+        for head, share in zip(made[len(self.logs) :], w[len(self.logs) :], strict=True):
+            rows.append(Candidate(head.name, nothing, nothing, float(share), "as it was"))
+        for head, share, log_p in zip(self.heads, w, self.logs, strict=False):
             held = self._held_out(log_p)
             right = float(np.mean(held.argmax(axis=1) == y)) if y.size else float("nan")
             loss = (
@@ -272,7 +328,6 @@ class Trial:
                 else float("nan")
             )
             rows.append(Candidate(head.name, right, loss, float(share), _why(share * len(w))))
-        nothing = float("nan")
         rows += [Candidate(head.name, nothing, nothing, 0.0, FAILED) for head in self.failed]
         return Candidates(sorted(rows, key=lambda row: -row.weight))
 
@@ -313,35 +368,120 @@ def learn(
     folds = make_folds(y, weights, n_folds, np.random.RandomState(seed))
     working = working_set(place.size, place[labelled])
     at, rows = np.searchsorted(working, place[labelled]), features.order[working]
-    views = {name: Z[rows] for name, Z in features.views.items()}
+    views = Gathered(features.all_views, rows)
     trial = Trial(folds, labelled, at, y, n_classes, views, weighed)
-    for kind, view in FIRST:
-        if kind == "logistic":
-            trial.add_linear(kind, view, _logistic(trial, view, memory, names))
-        else:
-            Z = views[view][at]
-            fit = heads.discriminant(Z, y, folds.means, folds.spread, n_classes)
-            trial.add_linear(kind, view, fit)
-    _spread(trial, features, working, memory)
-    start = trial.mixed(trial.weights()[0])
-    for view in SECOND:
-        fits = heads.mixture(views[view], at, y, folds.means, start, ROUNDS)
-        for kind, fit in zip(("self-taught", "self-taught more"), fits, strict=True):
-            trial.add_linear(kind, view, fit)
+    click = n_folds == 0
+    for start, mine in features.looks.items():
+        if not (start and click):
+            _one_preparation(trial, start, mine, working, memory, names)
+    if not click:
+        _beside(trial, features, seed)
     w, held = trial.weights()
+    agreement = trial.agreement(w) if weighed is None else float("nan")
     back = _places(names)
     for head in trial.heads:
         head.take_classes(back)
-    if working.size == place.size:
-        mixed = trial.mixed(w, slice(-1, None))[0].astype(np.float64)[place][:, back]
-    else:
-        mixed = mixture_of(trial.heads, w, features.views)
+
+    def all_samples(some: list[int]) -> Array:
+        """What some heads add to the mixture, of all samples, with the classes as they came."""
+        if working.size == place.size:
+            return trial.mixed_last(w, some)[place][:, back]
+        chosen = [trial.heads[j] for j in some]
+        return mixture_of(chosen, w[some], features.all_views)
+
+    numbers, made = range(len(w)), trial.heads
+    mixed = all_samples([j for j in numbers if not made[j].beside])
+    some = [j for j in numbers if made[j].beside]
+    if some:
+        chosen = [made[j] for j in some]
+        kept = Beside(chosen, w[some], all_samples(some), labelled, names[y])
+        mixed, memory["beside"] = mixed + kept.mixed, kept
+    elif click and weighed is not None and "beside" in memory:
+        kept = memory["beside"]
+        if kept.fits(labelled, names[y], n_classes):
+            left = 1 - kept.weights.sum()
+            mixed, made = left * mixed + kept.mixed, [*made, *kept.heads]
+            w = np.append(left * w, kept.weights)
     last = None if weighed is None else weighed.calibration
     known, scored = names[trial.known], labelled[folds.scored]
     sure = calibrate(mixed, held[:, back], known, y.size, last, priors)
-    agreement = trial.agreement(w) if weighed is None else float("nan")
-    answer = Answer(trial.heads, w, sure, sure.apply(held[:, back]), known, scored, agreement)
-    return answer, trial.table(w), sure.apply(mixed)
+    answer = Answer(made, w, sure, sure.apply(held[:, back]), known, scored, agreement)
+    return answer, trial.table(made, w), sure.apply(mixed)
+
+
+class Beside(NamedTuple):
+    """Heads that a click leaves as they are, what they add to the mixture, and their labels."""
+
+    heads: list[Head]
+    weights: Array
+    mixed: Array
+    labelled: Array
+    codes: Array
+
+    def fits(self, labelled: Array, codes: Array, n_classes: int) -> bool:
+        """Whether all classes are there, and labels that were given before are the same now."""
+        _, old, new = np.intersect1d(self.labelled, labelled, return_indices=True)
+        same = bool((self.codes[old] == codes[new]).all())
+        return same and np.unique(codes[new]).size == n_classes == self.mixed.shape[1]
+
+
+def _one_preparation(
+    trial: Trial,
+    start: str,
+    features: Features,
+    working: Array,
+    memory: dict[str, Any],
+    names: Array,
+) -> None:
+    """All heads on the views of one preparation, and those that their answer teaches."""
+    began, folds, y, c = len(trial.heads), trial.folds, trial.y, trial.n_classes
+    for kind, name in FIRST_OTHER if start else FIRST:
+        view = start + name
+        if kind == "logistic":
+            trial.add_linear(kind, view, _logistic(trial, view, memory, names))
+        else:
+            Z = trial.views[view][trial.at]
+            fit = heads.discriminant(Z, y, folds.means, folds.spread, c)
+            trial.add_linear(kind, view, fit)
+    _spread(trial, start, features, working, memory)
+    own = slice(began, len(trial.heads))
+    if not trial.heads[own]:
+        return
+    first = trial.mixed(trial.weights(own)[0], some=own)
+    for name in SECOND_OTHER if start else SECOND:
+        Z = trial.views[start + name]
+        fits = heads.mixture(Z, trial.at, y, folds.means, first, ROUNDS)
+        for kind, fit in zip(("self-taught", "self-taught more"), fits, strict=True):
+            trial.add_linear(kind, start + name, fit)
+
+
+def _beside(trial: Trial, features: Features, seed: int) -> None:
+    """Heads on all columns: least squares; trees, on codes and directions where X is sparse."""
+    y, c, folds = trial.y, trial.n_classes, trial.folds
+    for start in features.looks:
+        view = f"{start}whole"
+        raw, last = heads.ridge(trial.views[view], trial.at, y, folds.means, c)
+        trial.add("ridge", view, raw, A=last.A[0], b=last.b[0])
+    view = _tree_view(features)
+    Z = trial.views[view]
+    raw = np.zeros((folds.n_folds + 1, len(Z), c))
+    for f in range(folds.n_folds):  # of samples without a label nothing is asked here
+        mine = trial.at[folds.fold == f]
+        known = folds.means[f] > 0
+        if mine.size and known.any():
+            few = trees.grow(Z[trial.at[known]], y[known], folds.means[f, known], c, seed, FEWER)
+            raw[f, mine] = few.log_votes(Z[mine])
+    grown = trees.grow(Z[trial.at], y, folds.means[-1], c, seed, TREES)
+    raw[-1] = grown.log_votes(Z)
+    trial.add("trees", view, raw, forest=grown.arrays)
+
+
+def _tree_view(features: Features) -> str:
+    """All columns on a scale of their own, where X is dense: trees ask for one at a time."""
+    for start, mine in features.looks.items():
+        if mine.preparation.table:
+            return f"{start}whole"
+    return "both"
 
 
 def _places(order: Array) -> Array:
@@ -401,15 +541,17 @@ def _logistic(trial: Trial, view: str, memory: dict[str, Any], names: Array) -> 
     return fit
 
 
-def _spread(trial: Trial, features: Features, working: Array, memory: dict[str, Any]) -> None:
+def _spread(
+    trial: Trial, start: str, features: Features, working: Array, memory: dict[str, Any]
+) -> None:
     """Labels spread over the graph; what was computed for earlier labels is kept."""
-    known: dict[int, list[Array]] = memory.setdefault("spread", {})
+    known: dict[int, list[Array]] = memory.setdefault(f"{start}spread", {})
     missing = np.array([i for i in trial.labelled.tolist() if i not in known], dtype=int)
     place = _places(features.order)
     if missing.size:
-        if "adjacency" not in memory:
-            memory["adjacency"] = features.adjacency()
-        found = heads.propagate(memory["adjacency"], place[missing], tuple(SPREAD.values()))
+        if f"{start}adjacency" not in memory:
+            memory[f"{start}adjacency"] = features.adjacency()
+        found = heads.propagate(memory[f"{start}adjacency"], place[missing], tuple(SPREAD.values()))
         for j, i in enumerate(missing.tolist()):
             known[i] = [F[j].copy() for F in found]
     means, c = trial.folds.means, trial.n_classes
@@ -421,4 +563,4 @@ def _spread(trial: Trial, features: Features, working: Array, memory: dict[str, 
             if working.size == G.shape[0]
             else heads.even_masses(G, trial.y, means[-1:], c)[0]
         )
-        trial.add("spreading", view, raw, scores=last[place])
+        trial.add("spreading", start + view, raw, scores=last[place])

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from scipy.special import ndtri
 from sklearn.preprocessing import normalize
 
 from partwise.backends.numeric import Array
@@ -22,15 +23,21 @@ UNITS = 0.2
 SPARSE = 0.9
 #: log(1 + x) where it at least halves a skewness beyond this.
 SKEW = 1.5
+#: Values of a column that ranks go by.
+KNOTS = 512
+#: Beyond so many samples, or values in a dense array, one preparation must do.
+MANY, LARGE = 10_000, 50_000_000
 
 
 @dataclass
 class Preparation:
     """How samples are brought to the scale on which they are compared.
 
-    ``kind`` is "tf-idf" (counts), "unit rows" (images, spectra, expression, embeddings) or
-    "columns" (tables: every column centred and divided by its spread); the last two after
-    log(1 + x) where ``log``.
+    ``kind`` is "tf-idf" (counts), "log counts" (the same, all words alike), "unit rows" (images,
+    spectra, expression, embeddings), "columns" (tables: every column centred and divided by its
+    spread), "centred" (all divided by one) or "ranks" (every column as normal quantiles of its
+    ranks among ``knots``, values of the training samples in order); log(1 + x) comes first where
+    ``log``.
     """
 
     kind: str
@@ -38,16 +45,26 @@ class Preparation:
     log: bool = False
     center: Array | None = None
     scale: Array | None = None
+    knots: Array | None = None
+
+    @property
+    def table(self) -> bool:
+        """Whether the length of a row says something."""
+        return self.kind in ("columns", "centred", "ranks")
 
     def plain(self, X: Any) -> Any:
         """Samples as the linear heads and the graph see them."""
-        if self.kind == "tf-idf":
+        if self.kind in ("tf-idf", "log counts"):
             X = sp.csr_array(X, copy=True)
             X.data = 1.0 + np.log(X.data, out=np.zeros_like(X.data), where=X.data > 0)
+            if self.kind == "log counts":
+                return normalize(X, copy=False)
             return normalize(X.multiply(self.scale[None, :]).tocsr(), copy=False)  # type: ignore[index]
+        if self.kind == "ranks":
+            return normal_ranks(X, self.knots) - self.center
         if self.log:
             X = np.log1p(np.maximum(X, 0))
-        if self.kind == "columns":
+        if self.table:
             return (X - self.center) / self.scale
         return normalize(X, copy=True)
 
@@ -93,6 +110,44 @@ def choose_preparation(X: Any) -> Preparation:
     log = not signed and _skewed(X)
     if X.shape[1] >= max(TABLE, min(X.shape[0], WIDE)):
         return Preparation("unit rows", signed, log)
+    return _columns(X, log)
+
+
+def other_preparations(X: Any, first: Preparation) -> dict[str, Preparation]:
+    """Other looks at the same numbers; which of them serves, only labels can tell.
+
+    Columns that count alike where rows were scaled, their own spreads where columns already do,
+    and ranks, which no outlier moves; for counts all words alike. None for sparse values that are
+    no counts, and for very many samples or values.
+    """
+    if X.shape[0] > MANY or X.shape[0] * X.shape[1] > LARGE * (100 if sp.issparse(X) else 1):
+        return {}
+    if first.kind == "tf-idf":
+        return {"log counts": Preparation("log counts", False)}
+    if sp.issparse(X):
+        return {}
+    made = _columns(X, first.log)
+    if first.kind == "columns":
+        spread = np.sqrt(np.mean(np.square(made.scale, dtype=float)))  # type: ignore[arg-type]
+        made = Preparation("centred", True, first.log, made.center, np.full(X.shape[1], spread))
+    knots = np.sort(X, axis=0)
+    if len(knots) > KNOTS:
+        knots = knots[np.linspace(0, len(knots) - 1, KNOTS).round().astype(int)]
+    center = normal_ranks(knots, knots).mean(axis=0)
+    return {made.kind: made, "ranks": Preparation("ranks", True, center=center, knots=knots)}
+
+
+def normal_ranks(X: Array, knots: Array) -> Array:
+    """Normal quantiles of the shares of knots below each value; equal ones count by half."""
+    below = np.empty(X.shape)
+    for j in range(X.shape[1]):
+        ordered = knots[:, j]
+        below[:, j] = np.searchsorted(ordered, X[:, j]) + np.searchsorted(ordered, X[:, j], "right")
+    k = len(knots)
+    return np.asarray(ndtri(np.clip(below / (2 * k), 0.5 / k, 1 - 0.5 / k)))
+
+
+def _columns(X: Array, log: bool) -> Preparation:
     Z = np.log1p(X) if log else X
     center, spread = Z.mean(axis=0), Z.std(axis=0)
     flat = spread <= 1e-9 * np.maximum(np.abs(center), 1e-300)

@@ -16,7 +16,6 @@ from partwise.cli.progress_bar import Bar
 from partwise.estimators.methods import METHODS, Method
 from partwise.io import Samples, keep_share, read_samples
 
-
 #: Two parts with a larger cosine are nearly the same.
 SAME = 0.98
 

@@ -1,0 +1,88 @@
+"""Extremely randomised trees as arrays: grown by scikit-learn, kept without pickle.
+
+Each leaf votes for one class; new samples walk down all trees at once.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from partwise.backends.numeric import Array
+
+#: New samples that walk together.
+BLOCK = 1000
+
+
+@dataclass
+class Grown:
+    """A forest of scikit-learn, and the same as arrays."""
+
+    forest: Any
+    arrays: dict[str, Array]
+
+    def log_votes(self, X: Array) -> Array:
+        return log_votes(self.arrays, np.asarray(self.forest.apply(X)) + self.arrays["roots"])
+
+
+def grow(X: Array, y: Array, weights: Array, n_classes: int, seed: int, n_trees: int) -> Grown:
+    """Trees that classify the rows of X; classes count alike, whatever their number of samples.
+
+    In the arrays, ``feature`` is -1 in leaves, ``name`` is the class of a leaf, ``roots`` where the
+    trees begin, and ``classes`` all that there are.
+    """
+    from sklearn.ensemble import ExtraTreesClassifier
+
+    even = weights / np.bincount(y, weights)[y]
+    forest = ExtraTreesClassifier(n_trees, random_state=seed)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The number of unique classes", UserWarning)
+        forest.fit(X, y, sample_weight=even)
+    found = [tree.tree_ for tree in forest.estimators_]
+    roots = np.cumsum([0] + [tree.node_count for tree in found[:-1]])
+    pairs = list(zip(found, roots, strict=True))
+    names = [forest.classes_[tree.value[:, 0].argmax(axis=1)] for tree in found]
+    arrays = {
+        "roots": roots,
+        "feature": np.concatenate([np.maximum(tree.feature, -1) for tree in found]),
+        "threshold": np.concatenate([tree.threshold for tree in found]),
+        "left": np.concatenate([tree.children_left + root for tree, root in pairs]),
+        "right": np.concatenate([tree.children_right + root for tree, root in pairs]),
+        "name": np.concatenate(names).astype(np.int64),
+        "classes": np.arange(n_classes),
+    }
+    return Grown(forest, arrays)
+
+
+def log_votes(made: dict[str, Array], at: Array) -> Array:
+    """Log of the share of votes for each class, (n, c), with half a vote spread over all.
+
+    ``at`` (n, n_trees) are the leaves of the samples.
+    """
+    (n, trees), c = at.shape, made["classes"].size
+    flat = made["name"][at] + c * np.arange(n)[:, None]
+    votes = np.bincount(flat.ravel(), minlength=n * c).reshape(n, c)
+    return np.asarray(np.log((votes + 0.5 / c) / (trees + 0.5)))
+
+
+def walk(made: dict[str, Array], X: Array) -> Array:
+    """The leaves of samples, by the arrays alone."""
+    X = X.astype(np.float32)  # as scikit-learn compares
+    node = np.repeat(made["roots"][None], len(X), axis=0)
+    rows = np.arange(len(X))[:, None]
+    while True:
+        feature = made["feature"][node]
+        inner = feature >= 0
+        if not inner.any():
+            return node
+        below = X[rows, feature] <= made["threshold"][node]
+        node = np.where(inner, np.where(below, made["left"][node], made["right"][node]), node)
+
+
+def log_shares(made: dict[str, Array], X: Array) -> Array:
+    """`log_votes` of samples that the forest has not seen."""
+    starts = range(0, max(len(X), 1), BLOCK)
+    return np.concatenate([log_votes(made, walk(made, X[i : i + BLOCK])) for i in starts])
