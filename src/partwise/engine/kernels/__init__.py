@@ -22,6 +22,7 @@ from partwise.engine.kernels.divergence import (
 )
 from partwise.engine.kernels.hals import (
     LANES,
+    change_rows,
     hals_graph,
     hals_rows,
 )
@@ -32,6 +33,7 @@ from partwise.engine.kernels.products import (
     laplacian,
     spmm,
 )
+from partwise.engine.kernels.watch import watch
 from partwise.engine.kernels.wide import (
     PIECES,
     half_steps,
@@ -43,6 +45,7 @@ __all__ = [
     "OPTIONS",
     "PIECES",
     "TILE",
+    "change_rows",
     "graph_solve",
     "half_steps",
     "hals_graph",
@@ -54,4 +57,5 @@ __all__ = [
     "pivot_rows",
     "residual_norms",
     "spmm",
+    "watch",
 ]

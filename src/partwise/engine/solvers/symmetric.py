@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from partwise.engine.data.dense import product
+from partwise.engine.data.sparse import multiply
 from partwise.engine.numeric import Array, dot64
 from partwise.engine.residual import kkt_residual, misfit
 from partwise.engine.solvers.loop import LOOK_BACK, Solution
@@ -33,7 +35,7 @@ class Symmetric:
 
     def product(self, V: Array) -> Array:
         """S V."""
-        return np.asarray(self.S @ V)
+        return multiply(self.S, V) if sp.issparse(self.S) else product(self.S, V)
 
     def value(self, V: Array) -> float:
         """½‖S - VVᵀ‖²."""
