@@ -164,9 +164,10 @@ class Process:
         return answer
 
     def close(self) -> None:
-        assert self.running.stdin is not None
+        assert self.running.stdin is not None and self.running.stdout is not None
         self.running.stdin.close()
         self.running.wait(10)
+        self.running.stdout.close()
 
 
 # -- the measurement ---------------------------------------------------------------------------
