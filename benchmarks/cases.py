@@ -49,11 +49,11 @@ class Case:
 
 
 def start(X: Any, k: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """The one start of all contestants: scikit-learn's "random", positive, in X's dtype."""
-    rng = np.random.default_rng(seed)
-    scale = np.sqrt(X.mean() / k)
-    W, H = (np.abs(rng.standard_normal(s)) + 1e-3 for s in ((X.shape[0], k), (k, X.shape[1])))
-    return (scale * W).astype(X.dtype), (scale * H).astype(X.dtype)
+    """The one start of all contestants: where scikit-learn's ``init="random"`` begins."""
+    from sklearn.decomposition._nmf import _initialize_nmf
+
+    W, H = _initialize_nmf(X, k, init="random", random_state=seed)
+    return np.ascontiguousarray(W, X.dtype), np.ascontiguousarray(H, X.dtype)
 
 
 # -- data --------------------------------------------------------------------------------------

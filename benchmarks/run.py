@@ -4,6 +4,7 @@ python -m benchmarks.run                     what `make bench` runs
 python -m benchmarks.run --full --resume     what `make bench-full` runs
 python -m benchmarks.run --cases orl tdt2-kl --out build/bench
 python -m benchmarks.run --cases orl --quick      the harness on a little data
+python -m benchmarks.run --threads 1,2,4,8,16      time against threads (`threads.py`)
 """
 
 from __future__ import annotations
@@ -49,9 +50,21 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--before", type=Path, help="bench.json of other code, to compare with")
     parser.add_argument("--list", action="store_true", help="print the parts and end")
     parser.add_argument(
-        "--threads", type=int, default=available_cores(), help="for every contestant alike"
+        "--threads",
+        type=thread_counts,
+        default=[available_cores()],
+        metavar="N[,N...]",
+        help="for every contestant alike; several: time against threads, and nothing else",
     )
     return parser.parse_args(arguments)
+
+
+def thread_counts(words: str) -> list[int]:
+    """Numbers with commas between them."""
+    counts = [int(word) for word in words.split(",")]
+    if not counts or min(counts) < 1:
+        raise ValueError(f"--threads takes numbers from 1 on, got {words!r}")
+    return counts
 
 
 def chosen(names: list[str] | None, settings: Settings) -> list[str]:
@@ -105,7 +118,12 @@ def peer_versions(python: Path | None) -> dict[str, Any]:
 
 def main(arguments: list[str] | None = None) -> None:
     given = parse(arguments)
-    set_threads(given.threads)
+    if len(given.threads) > 1:
+        from benchmarks import threads
+
+        threads.run(given.threads, given.out, names=given.cases)
+        return
+    set_threads(given.threads[0])
     settings = SIZES["full" if given.full else "quick" if given.quick else "bench"]
     names = chosen(given.cases, settings)
     if given.list:

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 sys.path.insert(0, str(Path(__file__).parents[1]))
 pytest.importorskip("benchmarks.race", reason="the benchmarks are not in this copy")
 
-from benchmarks import cases, clock, graphs, peers, plots, race, report, rows, run, store
+from benchmarks import cases, clock, graphs, peers, plots, race, report, rows, run, store, threads
 from benchmarks.objective import frobenius, kullback_leibler
 from benchmarks.settings import SIZES
 from benchmarks.workers import ContestantError, Worker, save_problem
@@ -280,3 +280,59 @@ def test_worker_protocol(tmp_path, rng):
     ended = pytest.raises(ContestantError, match="ended")
     with Worker(sys.executable, script=tmp_path / "absent.py") as worker, ended:
         worker.ask("versions", names=[])
+
+
+# -- time against threads ----------------------------------------------------------------------
+
+
+class Answering:
+    """A worker whose fits cost a tenth of a second and so much an iteration."""
+
+    def __init__(self, each):
+        self.each, self.asked = each, []
+
+    def ask(self, do, **order):
+        self.asked.append(order["iterations"])
+        return {"seconds": 0.1 + self.each * order["iterations"]}
+
+
+def test_a_long_fit_is_extrapolated_from_two_short_ones():
+    row = threads.Row("r", "r", "r", 3, 200, 2.0)
+    slow = Answering(0.05)
+    assert threads.theirs_takes(slow, row, None) == pytest.approx(10.1)
+    assert slow.asked == [2, 12]
+    quick = Answering(0.001)
+    assert threads.theirs_takes(quick, row, 0.3) == pytest.approx(0.3)
+    assert quick.asked == [200]
+
+
+def test_iterations_to_a_target():
+    assert threads.steps_to([5.0, 3.0, 2.0], 3.0) == 2
+    assert threads.steps_to([5.0, 3.0, 2.0], 1.0) is None
+
+
+def test_thread_counts_on_the_command_line():
+    assert run.parse(["--threads", "1,2,16"]).threads == [1, 2, 16]
+    assert run.parse(["--threads", "3"]).threads == [3]
+    for wrong in ("0", "a", "1,,2"):
+        with pytest.raises(SystemExit):
+            run.parse(["--threads", wrong])
+
+
+@pytest.mark.long
+def test_a_page_a_processor(tmp_path, monkeypatch):
+    X = np.random.default_rng(0).random((60, 40))
+    row = threads.Row("tiny", "tiny data", "tiny", 3, 4, 1e9)
+    monkeypatch.setattr(threads, "ROWS", [row])
+    monkeypatch.setattr(threads, "make", lambda data: X)
+    found = threads.run([1, 2], tmp_path, runs=1, seeds=2)
+    (page,), (numbers,), (_,) = (
+        list(tmp_path.glob(f"threads-*.{s}")) for s in ("md", "json", "svg")
+    )
+    stored = json.loads(numbers.read_text())
+    entry = stored["rows"]["tiny"]
+    assert len(entry["steps"]) == 2 and set(entry["times"]) == {"1", "2"}
+    assert found["rows"]["tiny"]["times"][2]["ours"] > 0
+    text = page.read_text()
+    assert "| tiny data |" in text and "**" in text, "a row below its goal is bold"
+    assert stored["machine"]["processor"] in text

@@ -1254,7 +1254,7 @@ def test_products_of_a_whole_fit(solver, loss, per_iteration, init, monkeypatch)
             assert grown <= 4  # the last V solve looks at its residual every five sweeps
             continue
         # the value is summed once more where the last V solve halves it
-        assert abs(grown - 10 * per_iteration.get(name, 0)) <= (name == "tdot"), name
+        assert abs(grown - 10 * per_iteration.get(name, 0)) <= (name == "dot"), name
 
 
 def test_without_scikit_learns_callbacks_a_fit_runs_and_set_callbacks_says_why():

@@ -22,7 +22,7 @@ try:
 except ImportError:  # scikit-learn carries a copy
     from sklearn.externals import array_api_compat as compat  # type: ignore[no-redef]
 
-from partwise.backends.threads import by_entry, each, one_blas_thread, pieces, threads_for
+from partwise.backends.threads import PASS, by_entry, each, one_blas_thread, pieces, threads_for
 
 #: An array in code that uses more of it than `StandardArray` has, by its kind.
 Array = Any
@@ -306,6 +306,24 @@ def _(V: np.ndarray) -> Array:
     out = np.empty_like(V, subok=False)
     by_entry(lambda rows: np.copyto(out[rows], V[rows]), out)
     return out
+
+
+def limits(a: np.ndarray) -> tuple[float, float]:
+    """The least and the largest entry, NaN where there is one; in one pass, without a copy."""
+    if not a.size:
+        return 0.0, 0.0
+    if a.flags.f_contiguous:
+        a = a.T
+    found = np.empty((2, 4 * PIECES))
+    parts = pieces(len(a), max(1, LEAST * len(a) // a.size), found.shape[1])
+    run = 1 + LEAST * len(a) // a.size  # rows that stay in the cache for the second look
+
+    def look(number: int, part: tuple[int, int]) -> None:
+        blocks = [a[at : min(at + run, part[1])] for at in range(*part, run)]
+        found[:, number] = np.min([b.min() for b in blocks]), np.max([b.max() for b in blocks])
+
+    each(look, list(enumerate(parts)), threads_for(PASS * a.size))
+    return float(found[0, : len(parts)].min()), float(found[1, : len(parts)].max())
 
 
 @singledispatch

@@ -26,6 +26,8 @@ ROWS = 64  # rows of a block of the compiled kernel, whose share ``enough`` is
 PIVOT, FEW, MANY = 32, 10, 500_000
 #: Groups of rows that take turns under a graph, at most: a row sees where most neighbours are.
 GROUPS = 32
+#: Multiply-adds of a change of the objective that are worth a kernel of its own.
+CHANGE = 2_000_000
 #: The least eigenvalue of the cosines between parts that are nearly collinear: sweeps take about
 #: its inverse, and below the first of these numbers it is rounding.
 COLLINEAR = (1e-12, 1e-3)
@@ -285,11 +287,11 @@ def quadratic_change(new: Array, old: Array, C: Array, G: Array, d: Array | None
 
 @quadratic_change.register
 def _(new: np.ndarray, old: Array, C: Array, G: Array, d: Array | None) -> float:
-    (n, k), C = new.shape, np.broadcast_to(C, new.shape)
-    plain = quadratic_change.dispatch(object)
+    n, k = new.shape
+    if n * k * k < CHANGE:
+        return quadratic_change.dispatch(object)(new, old, C, G, d)
+    from partwise.backends.numpy import kernels
 
-    def share(lo: int, hi: int) -> float:
-        own = None if d is None else d[lo:hi]
-        return float(plain(new[lo:hi], old[lo:hi], C[lo:hi], G, own))
-
-    return summed(share, n, k, 5 * PASS + k)
+    new, old, C, G = (np.ascontiguousarray(a, new.dtype) for a in (new, old, C, G))
+    d = ones(new, 1) if d is None else np.asarray(d, new.dtype)
+    return summed(lambda lo, hi: kernels.change_rows(new, old, C, G, d, lo, hi), n, k, PASS + k)

@@ -18,7 +18,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import cache
-from queue import SimpleQueue
 from threading import Condition, Lock, Thread
 from typing import Any, NamedTuple
 
@@ -118,7 +117,7 @@ class Costs(NamedTuple):
 
 
 #: Multiply-adds that no machine takes longer for than for waking a thread.
-LITTLE = 20_000.0
+LITTLE = 100_000.0
 
 
 @cache
@@ -142,7 +141,10 @@ def costs() -> Costs:
     tasks = [(number,) for number in range(threads)]
     together = least(lambda: each(one, tasks, threads), 8)
     start = (together - least(lambda: one(0), 8)) / (threads - 1)
-    return Costs(max(start, 1e-6), least(lambda: np.einsum("i,i->", x, x), 8) / len(x))
+    block = np.ones((96, 96))
+    with one_blas_thread:
+        step = least(lambda: block @ block, 8) / 96**3
+    return Costs(max(start, 1e-6), 2 * step)  # kernels do about half as many as BLAS
 
 
 def threads_for(work: float) -> int:
@@ -202,34 +204,66 @@ class _Region:
             raise self.error
 
 
-class _Pool:
-    """Threads that wait for regions. Who calls always takes part, so none waits for a free one."""
+class _Worker:
+    """A thread that waits for regions; ``place`` is its own in the pool's flags."""
 
-    def __init__(self) -> None:
-        self.queue: SimpleQueue[_Region] = SimpleQueue()
-        self.lock, self.size, self.callers = Lock(), 0, 0
-        self.called = 0  # threads that were called and have not come back
+    def __init__(self, pool: _Pool, place: int) -> None:
+        self.pool, self.place = pool, place
+        self.called = Lock()
+        self.called.acquire()
+        self.region: _Region | None = None
+        Thread(target=self.work, name="partwise", daemon=True).start()
+
+    def call(self, region: _Region) -> None:
+        self.region = region
+        self.pool.flags[self.place] += 1
+        self.called.release()
 
     def work(self) -> None:
+        calls = 0
         while True:
-            region = self.queue.get()
+            _watch(self.pool.flags, self.place, calls)
+            self.called.acquire()
+            calls += 1
+            region, self.region = self.region, None
+            assert region is not None
             region.help()
             del region  # or its arrays would live until the next one
-            with self.lock:
-                self.called -= 1
+            with self.pool.lock:
+                self.pool.idle.append(self)
+
+
+def _watch(flags: Any, place: int, calls: int) -> None:
+    """Look for a call for a moment before sleeping: a core that sleeps takes 50 µs to wake."""
+    kernels = sys.modules.get("partwise.backends.numpy.kernels.watch")
+    if SPIN and kernels is not None:
+        kernels.watch(flags, place, calls, SPIN)
+
+
+SPIN = int(os.environ.get("PARTWISE_SPIN", "0"))
+
+
+class _Pool:
+    """Who calls always takes part, so none waits for a thread that is free."""
+
+    def __init__(self) -> None:
+        self.lock, self.size, self.callers = Lock(), 0, 0
+        self.idle: list[_Worker] = []
+        self.flags = np.zeros(8 * 1024, np.int64)  # a cache line each
 
     def do(self, region: _Region, threads: int) -> None:
         with self.lock:
             self.callers += 1
             # callers side by side share what one alone would have
-            helpers = max(0, threads - self.callers - self.called)
-            self.called += helpers
-            while self.size < self.called:
-                Thread(target=self.work, name="partwise", daemon=True).start()
+            busy = self.size - len(self.idle)
+            helpers = max(0, min(threads - self.callers - busy, 1023))
+            while len(self.idle) < helpers:
+                self.idle.append(_Worker(self, 8 * self.size))
                 self.size += 1
+            called = [self.idle.pop() for _ in range(helpers)]
         try:
-            for _ in range(helpers):
-                self.queue.put(region)
+            for worker in called:
+                worker.call(region)
             region.finish()
         finally:
             with self.lock:
@@ -298,18 +332,19 @@ def in_threads(
 ) -> None:
     """run(lo, hi) for runs of rows that are multiples of ``block``.
 
-    One for each thread, or four where rows differ in what they cost, or other work has the cores.
+    One for each thread, or two where rows differ in what they cost. No more: a thread that comes
+    for its next run waits for the interpreter, which on a virtual machine takes 50 µs.
     """
     if threads == 1 or n <= block:
         run(0, n)
         return
-    blocks, count = -(-n // block), threads * (4 if uneven else 1)
+    blocks, count = -(-n // block), threads * (2 if uneven else 1)
     cuts = [block * (blocks * t // count) for t in range(count)] + [n]
     each(run, [(lo, hi) for lo, hi in itertools.pairwise(cuts) if lo < hi], threads)
 
 
 #: Multiply-adds that an entry is worth on its way from memory and back.
-PASS = 20.0
+PASS = 4.0
 
 
 def by_entry(run: Callable[[slice], Any], a: Any, passes: int = 1) -> None:

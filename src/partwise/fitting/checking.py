@@ -7,10 +7,11 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from sklearn.utils import assert_all_finite
 from sklearn.utils.validation import validate_data
 
 from partwise.backends import DataMatrix, as_data
-from partwise.backends.arrays import to_numpy
+from partwise.backends.arrays import limits, to_numpy
 from partwise.backends.numeric import Array
 from partwise.fitting import check_arrays, check_gaps, validation
 from partwise.fitting.description import Checked, Description, Given, Knowledge
@@ -160,15 +161,19 @@ def check_matrix(
             if entry_weight is None:
                 return special
             return check_gaps.weighed(X, special, entry_weight, what.missing_values)
+    whole = True if what.missing_values is None else "allow-nan"
+    ours = whole is True and isinstance(X, np.ndarray) and X.dtype in (np.float64, np.float32)
     with check_gaps.naming_the_setting(estimator):
         X = validate_data(
             estimator,
             X,
             accept_sparse=False if what.dense else ("csr", "csc"),
             dtype=[np.float64, np.float32],
-            ensure_all_finite=True if what.missing_values is None else "allow-nan",
+            ensure_all_finite=False if ours else whole,
             reset=reset,
         )
+        if ours and not np.isfinite(limits(X)).all():  # in threads; the words are scikit-learn's
+            assert_all_finite(X, estimator_name=what.whom, input_name="X")
     return X if what.signed else _non_negative(what, X, entry_weight)
 
 

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from sklearn.utils import check_array
 
 from partwise._sklearn import check_sample_weight
-from partwise.backends.arrays import to_numpy
+from partwise.backends.arrays import limits, to_numpy
 from partwise.backends.numeric import Array
 
 _OURS = ("partwise.", "sklearn.")
@@ -29,14 +29,14 @@ def warn(message: str, category: type[Warning] = UserWarning) -> None:
 def check_finite(X: Any) -> None:
     """Raise where X has NaN or infinity."""
     values = X.data if sp.issparse(X) else X
-    if values.size and not np.isfinite([values.min(), values.max()]).all():  # no array like X
+    if not np.isfinite(limits(values)).all():
         raise ValueError("Input X contains NaN or infinity beside its missing values.")
 
 
 def check_non_negative(X: Any, whom: str) -> None:
     """Raise where X has a negative entry, and say where."""
     values = X.data if sp.issparse(X) else X
-    if values.size == 0 or not values.min() < 0:
+    if not limits(values)[0] < 0:
         return
     if sp.issparse(X):
         X = X.tocoo()
@@ -71,7 +71,7 @@ def extreme_factor(X: Any) -> float:
     values = X.data if sp.issparse(X) else X
     if not isinstance(values, np.ndarray) or isinstance(values, np.memmap) or not values.size:
         return 1.0
-    peak = max(float(values.max()), -float(values.min()))  # no copy of X
+    peak = max(np.abs(limits(values)))
     limit = 1e60 if values.dtype == np.float64 else 1e9
     if peak <= 0 or 1 / limit <= peak <= limit:
         return 1.0

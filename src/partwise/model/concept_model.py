@@ -12,6 +12,7 @@ import numpy as np
 
 from partwise.backends import DataMatrix
 from partwise.backends.numeric import Array, dot64
+from partwise.backends.numpy.dense import product
 from partwise.model.kkt import LEAST_MISFIT
 from partwise.model.subproblems import Quadratic, Subproblem
 from partwise.model.terms import Linear, Term
@@ -69,15 +70,15 @@ class DenseGram:
         self.noise = 256 * float(np.finfo(K.dtype).eps)  # all but two of the digits of CᵀKC
 
     def dot(self, C: Array) -> Array:
-        return self.K @ C
+        return product(self.K, C)
 
     def plus_dot(self, C: Array) -> Array:
-        return self.positive @ C
+        return product(self.positive, C)
 
     def minus_dot(self, C: Array) -> Array:
         if not self.signed:
             return np.zeros((1, 1), C.dtype)
-        return self.positive @ C - self.K @ C
+        return product(self.positive, C) - product(self.K, C)
 
     def diagonal(self) -> Array:
         return np.diag(self.K)

@@ -47,6 +47,12 @@ class LastPass:
         last = self.at(Z, U)
         return last.product if last is not None and last.side == side else None
 
+    def taken(self, Z: Array, U: Array, side: str) -> list[Any] | None:
+        """`product` alone in a list, which is then forgotten: it is as large as a factor."""
+        found = self.product(Z, U, side)
+        self._last = None
+        return None if found is None else [found]
+
     def rescale(self, old: tuple[Array, Array], new: tuple[Array, Array], lengths: Array) -> None:
         """Lengths have moved from U to Z: Y is the same, (X/Y) B shrinks and (X/Y)ᵀ F grows."""
         last = self.at(*old)

@@ -133,7 +133,13 @@ class Frobenius(Loss):
         return 0.5 * _total(data.row_sq_residuals(V, B), weights)
 
     def value(self, seen: Seen, Z: Array, U: Array) -> float:
-        return self.subproblem(seen, "U", Z, U, Half()).value(U)
+        """The loss; its product with X is kept for the step on V that may come next."""
+        if seen.R.lack is not None or seen.mixing is not None:
+            return self.subproblem(seen, "U", Z, U, Half()).value(U)
+        sub = self.subproblem(seen, "V", Z, U, Half())
+        value = sub.value(Z)
+        seen.last.keep(Z, U, value, sub.C)
+        return value
 
     def subproblem(self, seen: Seen, side: str, Z: Array, U: Array, half: Half) -> Quadratic:
         return self.subproblems(seen, side, [(Z, U)], [half])[0]
@@ -148,8 +154,10 @@ class Frobenius(Loss):
                 self._filled(seen, side, F, at[0 if side == "V" else 1], half)
                 for F, at, half in zip(fixed, points, halves, strict=True)
             ]
-        product = seen.R.dot if side == "V" else seen.R.tdot
-        Cs = column_blocks(product(side_by_side(fixed)), [F.shape[1] for F in fixed])
+        Cs = None if len(points) > 1 else seen.last.taken(*points[0], side)
+        if Cs is None:
+            product = seen.R.dot if side == "V" else seen.R.tdot
+            Cs = column_blocks(product(side_by_side(fixed)), [F.shape[1] for F in fixed])
         if side == "V" and seen.mixing is not None:
             return [
                 Mixed(C, _gram(seen, side, F), seen.mixing, Z, **beside_products(seen, side, half))

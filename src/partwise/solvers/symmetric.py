@@ -9,6 +9,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from partwise.backends.numeric import Array, dot64
+from partwise.backends.numpy.dense import product
+from partwise.backends.numpy.sparse import multiply
 from partwise.model.kkt import kkt_residual, misfit
 from partwise.model.subproblems import Quadratic
 from partwise.solvers.loop import LOOK_BACK, Solution, shifted
@@ -33,7 +35,7 @@ class Symmetric:
 
     def product(self, V: Array) -> Array:
         """S V."""
-        return np.asarray(self.S @ V)
+        return multiply(self.S, V) if sp.issparse(self.S) else product(self.S, V)
 
     def value(self, V: Array) -> float:
         """½‖S - VVᵀ‖²."""

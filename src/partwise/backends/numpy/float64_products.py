@@ -16,6 +16,7 @@ from partwise.backends.numeric import Array
 from partwise.backends.numpy import blocks
 from partwise.backends.numpy.dense import DenseData
 from partwise.backends.numpy.sparse import SparseData
+from partwise.backends.threads import one_blas_thread
 
 #: Rows that `beyond_mean` looks at, at least; more where they are short.
 LOOKED_AT = 20
@@ -40,14 +41,12 @@ class DoubleDense(FromSingle, DenseData):  # type: ignore[misc]
 
     def dot(self, U: Array) -> Array:
         out = np.empty((self.shape[0], U.shape[1]))
-        for rows, X in self._blocks():
-            np.matmul(X, U, out=out[rows])
+        self._each_block(lambda rows, X: np.matmul(X, U, out=out[rows]), U.shape[1])
         return out
 
     def tdot(self, V: Array) -> Array:
         out = np.zeros((V.shape[1], self.shape[1]))
-        for rows, X in self._blocks():
-            out += V[rows].T @ X
+        out = self._summed(lambda rows, X: V[rows].T @ X, out, V.shape[1])
         return np.ascontiguousarray(out.T)
 
 
@@ -126,9 +125,10 @@ def beyond_mean(data: DataMatrix) -> float:
     X = X[:: -(-n // rows)]
     mean = np.asarray(X.mean(axis=0, dtype=np.float64)).ravel()
     along, whole = 0.0, 0.0
-    for part in [X] if sp.issparse(X) else (X[rows] for rows in blocks.row_blocks(*X.shape)):
-        part = part.astype(np.float64)
-        codes, values = part @ mean, part.data if sp.issparse(part) else part.ravel()
-        along, whole = along + float(codes @ codes), whole + float(values @ values)
+    with one_blas_thread:  # too little to wake others for
+        for part in [X] if sp.issparse(X) else (X[rows] for rows in blocks.row_blocks(*X.shape)):
+            part = part.astype(np.float64)
+            codes, values = part @ mean, part.data if sp.issparse(part) else part.ravel()
+            along, whole = along + float(codes @ codes), whole + float(values @ values)
     whole *= float(mean @ mean)
     return 1 - along / whole if whole > 0 else 1.0

@@ -170,7 +170,7 @@ def by_rows(kernel: Any, X: Any, args: tuple[Any, ...], work: int) -> None:
     ten of them each.
     """
     threads = threads_for(float(X.nnz) * work)
-    cuts = equal_runs(X, 1 if threads == 1 else 4 * threads)
+    cuts = equal_runs(X, 1 if threads == 1 else 2 * threads)
     each(lambda lo, hi: kernel(*args, lo, hi), itertools.pairwise(cuts), threads)
 
 

@@ -11,10 +11,8 @@ X may be a memmap: its rows are read by blocks, and no more than a few blocks ar
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -22,8 +20,8 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
-from partwise.backends.numeric import one_blas_thread
 from partwise.backends.numpy.memmap import forget
+from partwise.backends.threads import allowed, each, one_blas_thread
 from partwise.knowledge.graph._compiled import kernels
 from partwise.knowledge.graph._rows import (
     BLOCK,
@@ -261,14 +259,9 @@ def readonly(a: NDArray[Any]) -> NDArray[Any]:
 
 
 def in_threads(work: Callable[..., None], tasks: list[tuple[int, int]]) -> None:
-    """work(*task) for each task, on as many threads as BLAS may use, with BLAS itself on one.
+    """work(*task) for each task, on as many threads as we may use, with BLAS itself on one.
 
     Threads of our own keep compiled loops and BLAS from waiting for each other's pools.
     """
-    from threadpoolctl import threadpool_info
-
-    pools = [pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"]
-    threads = min(len(tasks), max(pools, default=os.cpu_count() or 1))
-    with one_blas_thread, ThreadPoolExecutor(threads) as pool:
-        for _ in pool.map(lambda task: work(*task), tasks):
-            pass
+    with one_blas_thread:
+        each(work, tasks, allowed())

@@ -22,6 +22,7 @@ from partwise.backends.numpy.kernels.divergence import (
 )
 from partwise.backends.numpy.kernels.hals import (
     LANES,
+    change_rows,
     hals_graph,
     hals_rows,
 )
@@ -37,12 +38,14 @@ from partwise.backends.numpy.kernels.products import (
     laplacian,
     spmm,
 )
+from partwise.backends.numpy.kernels.watch import watch
 
 __all__ = [
     "LANES",
     "OPTIONS",
     "PIECES",
     "TILE",
+    "change_rows",
     "graph_solve",
     "half_steps",
     "hals_graph",
@@ -54,4 +57,5 @@ __all__ = [
     "pivot_rows",
     "residual_norms",
     "spmm",
+    "watch",
 ]

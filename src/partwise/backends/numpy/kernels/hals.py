@@ -264,6 +264,31 @@ def _hals_range(Z, C, G, own, rs, e0, es, sweeps, stop, enough, lo, hi, z, c, g)
                 Z[start + t, j] = z[j, t]
 
 
+@nb.njit(**OPTIONS)
+def change_rows(new, old, C, G, d, lo, hi):
+    """By how much rows lo to hi of ½ d zᵀGz - cᵀz are higher at new than at old, in float64.
+
+    That is ⟨½ d G (new + old) - c, new - old⟩. d has length 1 or n, C 1 or n rows.
+    """
+    k = new.shape[1]
+    half = new.dtype.type(0.5)
+    slope = np.empty(k, new.dtype)
+    total = 0.0
+    for i in range(lo, hi):
+        own, c = half * d[i if d.shape[0] > 1 else 0], C[i if C.shape[0] > 1 else 0]
+        for j in range(k):
+            slope[j] = 0
+        for other in range(k):
+            twice, g = new[i, other] + old[i, other], G[other]
+            for j in range(k):
+                slope[j] += twice * g[j]
+        row = 0.0
+        for j in range(k):
+            row += np.float64(own * slope[j] - c[j]) * np.float64(new[i, j] - old[i, j])
+        total += row
+    return total
+
+
 _kept = local()
 
 
