@@ -131,7 +131,10 @@ def _em(sub: Divergence, Z: Array) -> Array:
         return Z * (q if power == 1 else q**power)
     if beta == 1:
         c = Z * sub.product
-        return ratio(2 * c, b + namespace(Z).sqrt(b * b + 4 * r * c))
+        root = namespace(Z).sqrt(b * b + 4 * r * c)
+        # two ways to write it: where a term pulls away from zero (b < 0) the first one cancels
+        pulled = (b < 0) & (r > 0)
+        return namespace(Z).where(pulled, ratio(root - b, spread(2 * r, Z)), ratio(2 * c, b + root))
     return Z * _ridge_root(sub.product, b, r * Z, beta)
 
 
