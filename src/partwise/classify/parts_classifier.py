@@ -438,7 +438,8 @@ class PartsClassifier(
         -------
         ndarray of shape (n_samples,)
         """
-        names = self.classes_[self.predict_proba(X).argmax(axis=1)]
+        best = self.predict_proba(X).argmax(axis=1)
+        names = self.classes_[best]
         if other is None:
             return names
         if not (isinstance(other, (int, float)) and 0 < other < 1):
