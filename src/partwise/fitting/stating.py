@@ -20,7 +20,7 @@ from partwise.model.factor_model import FactorModel
 from partwise.model.graph_terms import GraphDivergence
 from partwise.solvers.loop import Settings
 from partwise.solvers.projected import projected
-from partwise.solvers.steps import Step, make_step, mu, mu_lin, shuffled
+from partwise.solvers.steps import Step, make_step, mu, mu_lin, parts_alone, shuffled
 
 #: Share of ‖X‖² beyond multiples of its mean below which parts are nearly one direction: their
 #: products cancel, in float32 to nothing. And the curvature of a graph beside parts of length one
@@ -118,6 +118,8 @@ def settings_for(what: Description, solver: str, model: FactorModel) -> Settings
     newton = solver == "newton"
     informed = model.rows is not None or bool(model.terms["V"])  # else it is plain NMF
     stationary = not any(isinstance(term, GraphDivergence) for term in model.terms["V"])
+    # GNMF (21) is no descent: beside a part that is known it goes on rising
+    watched = not stationary and not what.printed
     # the paper of NMF-DC has no extrapolation between iterations
     inner = what.inner_iter is not None and solver == "nesterov"
     order = what.paper_order if solver == "mu" and informed else "VU"
@@ -131,14 +133,14 @@ def settings_for(what: Description, solver: str, model: FactorModel) -> Settings
         extrapolate=not (
             by_hand or inner or what.project or what.free_parts or (newton and model.R.curved)
         ),
-        guard=not by_hand,
+        guard=not by_hand or watched,
         stationary=stationary and not what.project,
         warmup=3 if newton else 0,
         rough=make_step("newton", rough=True) if newton and not model.R.curved else None,
         # without sweeps for a factor "newton" is multiplicative there, and must not meet zero
         keep=0.1 if newton and model.newton_sides != "VU" else 0.0,
         # a multiplicative update would leave the constraint set: no last resort but to stay
-        safe=None if what.project else mu,
+        safe=None if what.project else parts_alone if watched else mu,
     )
 
 

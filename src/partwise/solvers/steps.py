@@ -259,8 +259,14 @@ def _newton(sub: Divergence, Z: Array, *, sweeps: int = 2, rough: bool = False) 
     return sub.newton(Z, arrays.float64(cost), arrays.float64(ridge), sweeps, rough)
 
 
+def _parts_alone(sub: Subproblem, Z: Array) -> Array:
+    """`mu`, but for a factor whose rule is no descent: that stays where it is."""
+    return Z if any("solve" in term.offers for term in sub.terms) else _mu(sub, Z)
+
+
 mu = Step("mu", _mu, {"frobenius": ("split",), "divergence": ("bound", "solve")})
 mu_lin = Step("mu", _mu_lin, {"frobenius": ("split",), "divergence": ("split",)})
+parts_alone = Step("mu", _parts_alone, mu.needs)
 hals = Step("hals", _hals, {"frobenius": ("bound",)})
 nesterov = Step("nesterov", _nesterov, {"frobenius": ("lipschitz",)})
 newton = Step("newton", _newton, {"divergence": ("bound",)}, betas=(1.0,))
