@@ -221,7 +221,7 @@ def whole(folder: Path, name: str, seed: int, m: int) -> dict[str, Any]:
     model = PartsClassifier().fit(X, known)
     p = np.zeros((y.size, y.max() + 1))
     p[:, model.classes_] = model.label_distributions_
-    ours = scored(model.transduction_, p, y, rest)
+    ours: dict[str, Any] = scored(model.transduction_, p, y, rest)
     ours |= {
         "seconds": round(time.perf_counter() - began, 3),
         "expected": list(model.expected_accuracy_)[:3],
