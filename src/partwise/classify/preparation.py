@@ -175,9 +175,10 @@ def _skewed(X: Array) -> bool:
 
 def _skewness(Z: Array) -> float:
     """Median over the columns of |skewness|."""
-    Z = Z - Z.mean(axis=0)
+    Z = Z.astype(np.float64)
+    Z -= Z.mean(axis=0)
     spread = Z.std(axis=0)
     keep = spread > 0
     if not keep.any():
         return 0.0
-    return float(np.median(np.abs((Z[:, keep] ** 3).mean(axis=0) / spread[keep] ** 3)))
+    return float(np.median(np.abs(((Z[:, keep] / spread[keep]) ** 3).mean(axis=0))))
