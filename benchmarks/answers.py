@@ -206,49 +206,44 @@ def calibration(p: Any, y: Any, rest: Any) -> list[list[float]]:
 # -- jobs --------------------------------------------------------------------------------------
 
 
-def whole(folder: Path, name: str, seed: int) -> dict[str, Any]:
-    """One draw of the labels of one set, all budgets."""
+def whole(folder: Path, name: str, seed: int, m: int) -> dict[str, Any]:
+    """One draw of the labels of one set."""
     import numpy as np
 
     from partwise import PartsClassifier
 
     X, y = load(folder, name)
-    model = PartsClassifier(warm_start=True)
-    found: dict[str, Any] = {}
-    for m in budgets(y, 2):
-        known = draw(y, m, seed)
-        rest = np.flatnonzero(known < 0)
-        began = time.perf_counter()
-        model.fit(X, known)
-        p = np.zeros((y.size, y.max() + 1))
-        p[:, model.classes_] = model.label_distributions_
-        ours = scored(model.transduction_, p, y, rest)
-        ours |= {
-            "seconds": round(time.perf_counter() - began, 3),
-            "expected": list(model.expected_accuracy_)[:3],
-            "calibration": calibration(p, y, rest),
-        }
-        found[f"whole/{name}/{m}/{seed}"] = {"PartsClassifier": ours}
-    return found
+    if m not in budgets(y, 2):
+        return {}
+    known = draw(y, m, seed)
+    rest = np.flatnonzero(known < 0)
+    began = time.perf_counter()
+    model = PartsClassifier().fit(X, known)
+    p = np.zeros((y.size, y.max() + 1))
+    p[:, model.classes_] = model.label_distributions_
+    ours: dict[str, Any] = scored(model.transduction_, p, y, rest)
+    ours |= {
+        "seconds": round(time.perf_counter() - began, 3),
+        "expected": list(model.expected_accuracy_)[:3],
+        "calibration": calibration(p, y, rest),
+    }
+    return {f"whole/{name}/{m}/{seed}": {"PartsClassifier": ours}}
 
 
-def others(folder: Path, name: str, seed: int) -> dict[str, Any]:
+def others(folder: Path, name: str, seed: int, m: int) -> dict[str, Any]:
     """The same of the baselines."""
     import numpy as np
 
     X, y = load(folder, name)
-    made = baselines(X)
-    found: dict[str, Any] = {}
-    for m in budgets(y, 2):
-        known = draw(y, m, seed)
-        rest = np.flatnonzero(known < 0)
-        found[f"whole/{name}/{m}/{seed}"] = {
-            label: scored(*run(known), y, rest) for label, run in made.items()
-        }
-    return found
+    if m not in budgets(y, 2):
+        return {}
+    known = draw(y, m, seed)
+    rest = np.flatnonzero(known < 0)
+    cell = {label: scored(*run(known), y, rest) for label, run in baselines(X).items()}
+    return {f"whole/{name}/{m}/{seed}": cell}
 
 
-def halves(folder: Path, name: str, seed: int) -> dict[str, Any]:
+def halves(folder: Path, name: str, seed: int, m: int) -> dict[str, Any]:
     """Half of the samples kept out of the fit: names of the others, and names of these."""
     import numpy as np
 
@@ -260,23 +255,22 @@ def halves(folder: Path, name: str, seed: int) -> dict[str, Any]:
     for c in np.unique(y):
         mine = rng.permutation(np.flatnonzero(y == c))
         inside[mine[: (mine.size + 1) // 2]] = True
-    model = PartsClassifier(warm_start=True)
-    found: dict[str, Any] = {}
-    for m in budgets(y[inside], 2)[:-1]:
-        known = draw(y[inside], m, seed)
-        rest = known < 0
-        model.fit(X[inside], known)
-        found[f"halves/{name}/{m}/{seed}"] = {
-            "transduction": float(np.mean(model.transduction_[rest] == y[inside][rest])),
-            "new": float(np.mean(model.predict(X[~inside]) == y[~inside])),
-        }
-    return found
+    if m == RANDOM or m not in budgets(y[inside], 2):
+        return {}
+    known = draw(y[inside], m, seed)
+    rest = known < 0
+    model = PartsClassifier().fit(X[inside], known)
+    found = {
+        "transduction": float(np.mean(model.transduction_[rest] == y[inside][rest])),
+        "new": float(np.mean(model.predict(X[~inside]) == y[~inside])),
+    }
+    return {f"halves/{name}/{m}/{seed}": found}
 
 
-def job(kind: str, folder: str, name: str, seed: int) -> dict[str, Any]:
+def job(kind: str, folder: str, name: str, seed: int, m: int) -> dict[str, Any]:
     warnings.simplefilter("ignore")
     run = {"whole": whole, "others": others, "halves": halves}[kind]
-    return run(Path(folder), name, seed)
+    return run(Path(folder), name, seed, m)
 
 
 def timed(folder: Path, draws: int = 5) -> dict[str, Any]:
@@ -339,26 +333,24 @@ def main() -> None:
     print(given.out.with_suffix(".md").read_text())
 
 
-def _is_there(store: dict[str, Any], kind: str, name: str, seed: int) -> bool:
-    found = store.get(f"{'halves' if kind == 'halves' else 'whole'}/{name}/2/{seed}", {})
+def _is_there(store: dict[str, Any], kind: str, name: str, seed: int, m: int) -> bool:
+    found = store.get(f"{'halves' if kind == 'halves' else 'whole'}/{name}/{m}/{seed}", {})
     return {"whole": "PartsClassifier", "others": "LDA", "halves": "new"}[kind] in found
 
 
 def _run_all(given: Any, store: dict[str, Any], keep: Callable[[dict[str, Any]], None]) -> None:
-    names = given.sets.split(",")
-    kinds = given.kinds.split(",")
-    seeds = range(given.first, given.first + given.draws)
     tasks = [
-        (kind, str(given.data), name, seed)
-        for kind in kinds
-        for seed in seeds
-        for name in names
-        if not _is_there(store, kind, name, seed)
+        (kind, str(given.data), name, seed, m)
+        for kind in given.kinds.split(",")
+        for seed in range(given.first, given.first + given.draws)
+        for m in (*BUDGETS[::-1], RANDOM)
+        for name in given.sets.split(",")
+        if not _is_there(store, kind, name, seed, m)
     ]
     if given.jobs == 1:
         for task in tasks:
             keep(job(*task))
-            print(*task[::2], task[3], "done", flush=True)
+            print(*task[::2], *task[3:], "done", flush=True)
         return
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ[name] = "1"  # one core a process

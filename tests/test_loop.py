@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from partwise.backends import as_data
-from partwise.knowledge.labels import SharedRows, encode_labels
+from partwise.knowledge.labels import encode_labels
 from partwise.model.factor_model import FactorModel, column_lengths, unit_columns
 from partwise.model.kkt import kkt_residual, misfit
 from partwise.model.losses import Frobenius, KullbackLeibler
+from partwise.model.maps import SharedRows
 from partwise.model.terms import Guest, Linear, Price, Ridge, Term, UnitLength
 from partwise.solvers import loop
 from partwise.solvers.loop import Settings, alternate
@@ -257,7 +258,7 @@ def test_the_scale_of_a_start_is_the_one_that_fits_best(rng, delta):
 def test_a_start_of_shared_rows_is_their_weighted_mean(rng):
     labels = np.array([0, 0, 1, -1, 1, 1, -1, 0])
     gamma = np.array([1.0, 3, 0, 2, 0, 0, 5, 4])  # a class without weight: its plain mean
-    rows = SharedRows(encode_labels(labels, 8), 8)
+    rows = SharedRows(encode_labels(labels, 8).codes, 8)
     model, V, _ = small_model(rng, rows=rows, weights=gamma)
     Z = model.reduce(V)
     for r in range(rows.n_rows):
@@ -378,7 +379,7 @@ def test_what_a_term_offers_and_what_comes_from_its_gradient(rng):
 
 def test_a_guest_on_shared_rows_obeys_the_chain_rule(rng):
     labels = np.array([0, 0, 1, -1, 1, 1])
-    rows = SharedRows(encode_labels(labels, 6), 6)
+    rows = SharedRows(encode_labels(labels, 6).codes, 6)
     guest, Z = Guest(Bowl(), rows), rng.uniform(0, 3, size=(rows.n_rows, 2))
     assert guest.value(Z) == pytest.approx(Bowl().value(Z[rows.index]))
     step, numeric = 1e-6, np.zeros_like(Z)

@@ -343,7 +343,7 @@ def test_a_fork_while_another_thread_fits():
         import os, sys, threading, warnings
         warnings.simplefilter("ignore")
         import numpy as np, partwise
-        from partwise.engine import threads
+        from partwise.backends import threads
         threads.allowed = lambda: 4
         threads.costs = lambda: threads.Costs(1e-30, 1.0)
         X = np.random.default_rng(0).random((700, 450))

@@ -613,3 +613,39 @@ def test_other_preparations_are_seen_where_the_first_is_blind():
     assert "(columns)" in str(model.candidates_) and "(ranks)" in str(model.candidates_)
     held = X + 1e-9
     assert np.mean(model.predict(held) == y) > 0.95
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_random_samples_give_numbers(seed):
+    """Zero rows, constant columns, copies, all labelled, every scale and container."""
+    rng = np.random.default_rng(seed)
+    n, p, c = int(rng.integers(3, 40)), int(rng.integers(1, 70)), int(rng.integers(2, 6))
+    y = np.append([0, 1], rng.integers(0, c, n - 2))
+    X = [
+        rng.standard_normal((n, p)) + y[:, None],
+        rng.poisson(0.3 + y[:, None], (n, p)).astype(float),
+        np.exp(3 * rng.standard_normal((n, p))),
+        np.ones((n, p)),
+    ][seed % 4]
+    if seed % 3 == 0:
+        X[rng.integers(0, n, 2)] = 0
+        X[:, rng.integers(0, p)] = 7
+    if seed % 5 == 0:
+        X, y = np.vstack([X, X[: n // 2]]), np.append(y, y[: n // 2])
+    X = (X * 10.0 ** rng.integers(-12, 13)).astype(np.float32 if seed % 7 == 0 else np.float64)
+    data = sp.csr_matrix(X) if seed % 6 == 1 else X
+    known = np.full(y.size, -1)
+    given = np.append([0, 1], rng.permutation(y.size)[: int(rng.integers(0, y.size + 1))])
+    known[given] = y[given]
+    weight = rng.uniform(0.1, 1, y.size)
+    model = PartsClassifier(max_iter=5).fit(data, known, sample_weight=weight)
+    probabilities = model.label_distributions_
+    for q in (probabilities, model.predict_proba(data)):
+        assert np.isfinite(q).all()
+        np.testing.assert_allclose(q.sum(axis=1), 1, atol=1e-9)
+    assert (model.transduction_[given] == y[given]).all()
+    assert np.isfinite([row.weight for row in model.candidates_]).all()
+    order = rng.permutation(y.size)
+    again = PartsClassifier(max_iter=5).fit(data[order], known[order], sample_weight=weight[order])
+    if len(np.unique(X, axis=0)) == len(X):  # which of two copies is met first is left open
+        np.testing.assert_allclose(again.label_distributions_, probabilities[order], atol=1e-9)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import warnings
 from numbers import Integral, Real
 from typing import Any
@@ -315,7 +316,7 @@ class PartsClassifier(
                 features,
                 known,
                 y,
-                weights[known] / weights[known].mean(),
+                weights[known] * (known.size / math.fsum(weights[known])),  # in any order
                 found.size,
                 n_folds=self.n_folds if weigh else 0,
                 seed=seed,

@@ -175,7 +175,8 @@ def _skewed(X: Array) -> bool:
 
 def _skewness(Z: Array) -> float:
     """Median over the columns of |skewness|."""
-    Z = Z - Z.mean(axis=0, dtype=np.float64)
+    Z = Z.astype(np.float64)
+    Z -= Z.mean(axis=0)
     spread = Z.std(axis=0)
     keep = spread > 0
     if not keep.any():
