@@ -105,8 +105,7 @@ def _(
     arrays = (W.indptr, W.indices, W.data.astype(Z.dtype, copy=False), Z.dtype.type(scale))
     blocks = -(-n // (GROUPS * kernels.LANES))  # of a group; full ones, idle lanes cost as much
     groups = -(-n // (blocks * kernels.LANES)) if blocks else 1
-    # twice a group all wait for each other
-    threads = threads_for(float(n) * k * k / (2 * groups))
+    threads = threads_for(float(n) * k * k * rounds)
     ridge = np.ascontiguousarray(r, Z.dtype)
     kernels.hals_graph(Z, C, G, d, ridge, *arrays, groups, rounds, stop, threads)
     return Z
