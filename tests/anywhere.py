@@ -33,16 +33,16 @@ BUILD = ROOT / "build" / "anywhere"
 COUNTS, SHARE = "ANYWHERE_COUNTS", "ANYWHERE_SHARE"
 #: The files whose numbers depend on the processor and on the number of threads.
 NUMBERS = (
-    "backends", "choose", "concepts", "consensus", "convergence", "cupy", "curvature",
-    "dask_chunks", "disk", "engine", "estimator_checks", "every_backend", "gaps", "graph",
-    "known_parts", "labels_in_methods", "limits", "links", "methods", "minibatch",
+    "backends", "choose", "cf", "consensus", "convergence", "cupy_data", "curvature",
+    "dask_data", "memmap", "engine", "estimator_checks", "every_estimator", "gaps", "graph",
+    "fixed_parts", "labels_in_methods", "limits", "links", "methods", "minibatch",
     "new_samples", "nmf", "parts_classifier", "probabilities", "properties", "reference",
-    "robust", "semi_nmf", "sparse_nmf_ntf", "sym_nmf", "terms",
+    "l21", "semi_nmf", "sparse_nmf_ntf", "sym_nmf", "terms",
 )  # fmt: skip
 #: Files that take longest: in how many shares they run where there are processors for them.
 SHARES = {"estimator_checks": 8, "engine": 6, "nmf": 6, "sklearn_suite": 2, "methods": 4,
-          "backends": 3, "every_backend": 3, "graph": 3, "consensus": 3, "commands": 3,
-          "convergence": 2, "reference": 2, "experiments_runner": 2}  # fmt: skip
+          "backends": 3, "every_estimator": 3, "graph": 3, "consensus": 3, "commands": 3,
+          "convergence": 2, "reference": 2, "runner": 2}  # fmt: skip
 OUTCOMES = ("passed", "failed", "error", "skipped", "xfailed", "xpassed")
 
 
@@ -130,7 +130,9 @@ def environment(name: str, python: str, extras: tuple[str, ...]) -> str:
 
 def pieces(kind: Kind, files: list[str], jobs: int, whole: bool) -> list[tuple[str, str]]:
     """Test files, and the share of each that one process runs; the longest first."""
-    names = [path.stem.removeprefix("test_") for path in sorted((ROOT / "tests").glob("test_*.py"))]
+    there = sorted((ROOT / "tests").rglob("test_*.py"))
+    paths = {path.stem.removeprefix("test_"): path.relative_to(ROOT).as_posix() for path in there}
+    names = list(paths)
     if files:
         names = [name for name in names if name in files]
     elif not (whole or kind.whole):
@@ -138,7 +140,7 @@ def pieces(kind: Kind, files: list[str], jobs: int, whole: bool) -> list[tuple[s
     found = []
     for name in sorted(names, key=lambda name: (-SHARES.get(name, 0), name)):
         n = SHARES.get(name, 1) if jobs > 4 else 1
-        found += [(f"tests/test_{name}.py", f"{i}/{n}") for i in range(n)]
+        found += [(paths[name], f"{i}/{n}") for i in range(n)]
     if not files and (whole or kind.whole):
         found.append(("src", "0/1"))
     return found

@@ -48,14 +48,15 @@ LEFT = ("survived", "unreached")
 #: The share that has to be noticed.
 WANTED = 0.9
 
-_ANSWERS = ["test_calibration", "test_parts_classifier", "test_asking"]
+_ANSWERS = ["test_calibration", "test_parts_classifier", "test_expected_accuracy", "test_query"]
 _ENGINE = [
     "test_engine",
     "test_terms",
     "test_gaps",
     "test_convergence",
     "test_limits",
-    "test_robust",
+    "test_l21",
+    "test_loop",
 ]
 #: Which test files know a module.
 TESTS = {
@@ -67,14 +68,19 @@ TESTS = {
     "partwise.classify.preparation": _ANSWERS,
     "partwise.classify.query": _ANSWERS,
     "partwise.selection.consensus": ["test_consensus"],
-    "partwise.studio.journal": ["test_studio_journal"],
-    "partwise.io.label_files": ["test_io", "test_hostile_data"],
-    "partwise.io.tables": ["test_columns", "test_io", "test_hostile_data"],
+    "partwise.studio.journal": ["test_journal"],
+    "partwise.io.label_files": ["test_read", "test_ids", "test_archives"],
+    "partwise.io.tables": ["test_columns", "test_messy_tables", "test_read", "test_archives"],
     "partwise.solvers.loop": _ENGINE,
     "partwise.model.factor_model": _ENGINE,
     "partwise.model.terms": _ENGINE,
     "partwise.model.losses": _ENGINE,
 }
+
+
+def test_file(name: str) -> Path:
+    """The file of tests of that name, in whatever folder."""
+    return next(HERE.rglob(f"{name}.py"))
 
 
 def path_of(module: str) -> Path:
@@ -343,7 +349,7 @@ class Reach:
 def reach(module: str) -> dict[str, Any]:
     """The tests of a module with their seconds, and those that reach each line."""
     modules = [other for other in TESTS if TESTS[other] == TESTS[module]]
-    there = [HERE / f"{name}.py" for name in TESTS[module]]
+    there = [test_file(name) for name in TESTS[module]]
     mark = digest(*there, *map(path_of, modules))
     kept = FOLDER / f"reach-{TESTS[module][0]}.json"
     if kept.exists():
@@ -503,7 +509,7 @@ def main() -> None:
     for number, mutant in enumerate(chosen, 1):
         module = mutant["module"]
         source = digest(path_of(module))
-        last, tests = old.get(key(mutant), {}), digest(*(HERE / f"{t}.py" for t in TESTS[module]))
+        last, tests = old.get(key(mutant), {}), digest(*(test_file(t) for t in TESTS[module]))
         # what was noticed is tried again if the module changed, the others also if the tests did
         same = last.get("of") == source and (last["end"] not in LEFT or last["tests"] == tests)
         if not same:

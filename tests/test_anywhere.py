@@ -8,7 +8,7 @@ import anywhere
 
 
 def test_files_that_are_named_exist():
-    names = {path.stem for path in (anywhere.ROOT / "tests").glob("test_*.py")}
+    names = {path.stem for path in (anywhere.ROOT / "tests").rglob("test_*.py")}
     assert {f"test_{name}" for name in (*anywhere.NUMBERS, *anywhere.SHARES)} <= names
 
 

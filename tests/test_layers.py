@@ -125,7 +125,7 @@ def private_of_scikit_learn(text):
 def test_private_names_of_scikit_learn_are_in_one_file():
     text = "import sklearn.base\nimport sklearn.utils._x\nfrom sklearn.base import a, _b\n"
     assert list(private_of_scikit_learn(text)) == [2, 3]
-    tests = Path(__file__).parent.glob("*.py")
+    tests = Path(__file__).parent.rglob("*.py")
     texts = {file.name: file.read_text("utf-8") for file in (*FILES, *tests)}
     found = [name for name, text in texts.items() if list(private_of_scikit_learn(text))]
     assert found == ["_sklearn.py"]

@@ -1268,8 +1268,8 @@ found = importlib.util.find_spec
 importlib.util.find_spec = lambda name, *a: None if name == "sklearn.callback" else found(name, *a)
 import numpy as np
 from partwise import NMF
-from partwise.estimators import _callbacks
-assert not _callbacks.AVAILABLE
+from partwise.fitting import callbacks
+assert not callbacks.AVAILABLE
 model = NMF(2, max_iter=5, tol=0, random_state=0).set_callbacks()
 assert model.fit(np.random.default_rng(0).random((9, 5))).n_iter_ == 5
 try:

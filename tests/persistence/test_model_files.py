@@ -493,7 +493,7 @@ def forgeries(array):
         return
     if array.shape[0] > 1:
         yield "rows", array[:-1]
-    if array.ndim == 2 and array.shape[1] > 1:
+    if array.ndim == 2 and array.shape[1] > 1 and array.size:
         yield "columns", np.ascontiguousarray(array[:, :-1])
     if array.dtype.kind == "f" and array.size:
         for name, number in (("nan", np.nan), ("inf", np.inf)):
@@ -526,6 +526,8 @@ def test_a_forged_classifier_fails_when_it_is_loaded(tmp_path, kind):
         for name, forged in forgeries(array):
             if (where, name) == (("labelled",), "rows"):
                 continue  # one sample fewer that is known to have a label
+            if (where[-1], name) in (("knots", "rows"), ("roots", "rows")):
+                continue  # ranks among one value fewer, one tree fewer
             model._state = put(state, where, forged)
             model.save(path)
             with pytest.raises(partwise.persistence.model_files.PersistError, match="classifier"):

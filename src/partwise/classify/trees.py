@@ -82,7 +82,29 @@ def walk(made: dict[str, Array], X: Array) -> Array:
         node = np.where(inner, np.where(below, made["left"][node], made["right"][node]), node)
 
 
+def check(made: dict[str, Array], n_features: int) -> None:
+    """Raise where a file holds no forest: a walk could leave its arrays, or never end."""
+    nodes = np.arange(made["feature"].size)
+    inner = made["feature"] >= 0
+    sound = (
+        all(made[key].shape == nodes.shape for key in ("threshold", "left", "right", "name"))
+        and bool(np.isfinite(made["threshold"]).all())
+        and bool((made["feature"] < n_features).all() and (made["feature"] >= -1).all())
+        and bool(
+            np.isin(made["roots"], nodes).all() and np.isin(made["name"], made["classes"]).all()
+        )
+        and all(  # children come after their parents
+            bool((nodes[inner] < side).all() and (side < nodes.size).all())
+            for side in (made["left"][inner], made["right"][inner])
+        )
+        and bool((made["classes"] == np.arange(made["classes"].size)).all())
+    )
+    if not sound:
+        raise ValueError("the trees of the model are damaged.")
+
+
 def log_shares(made: dict[str, Array], X: Array) -> Array:
     """`log_votes` of samples that the forest has not seen."""
+    check(made, X.shape[1])
     starts = range(0, max(len(X), 1), BLOCK)
     return np.concatenate([log_votes(made, walk(made, X[i : i + BLOCK])) for i in starts])

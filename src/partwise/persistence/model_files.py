@@ -388,11 +388,12 @@ def _check_classifier(model: Any) -> None:
 
 def _is_classifier(model: Any) -> bool:
     fitted, state = vars(model), model._state
-    features, n = state["features"], len(fitted["embedding_"])
-    by_sample = [features["P"], features["graph"], features["V"], features["plain"]]
-    by_sample += features["views"].values()
-    by_sample += [features["marks"]] if len(features["marks"]) else []
-    rows, n_classes = [state.get("labelled", ())], 0
+    n, rows, n_classes = len(fitted["embedding_"]), [state.get("labelled", ())], 0
+    looks = [state["features"], *state["features"].get("others", {}).values()]
+    by_sample = []
+    for look in looks:
+        by_sample += [look["P"], look["graph"], look["V"], look["plain"], *look["views"].values()]
+        by_sample += [look["marks"]] if len(look["marks"]) else []
     if "answer" in state:
         answer, p, classes = state["answer"], fitted["label_distributions_"], fitted["classes_"]
         held, truth, n_classes = answer["held_out"], answer["truth"], len(classes)
@@ -409,11 +410,14 @@ def _is_classifier(model: Any) -> bool:
         )
         if not agree:
             return False
-    sized = all(part.shape[0] == n for part in by_sample) and features["graph"].shape == (n, n)
-    if not (sized and _all_finite(state) and all(_within(at, n) for at in rows)):
+    sized = all(part.shape[0] == n for part in by_sample)
+    sized = sized and all(look["graph"].shape == (n, n) for look in looks)
+    # what was tried may have no score, and heads that were not weighed no agreement
+    told = {**state, "candidates": [], "answer": {**state.get("answer", {}), "agreement": 0.0}}
+    if not (sized and _all_finite(told) and all(_within(at, n) for at in rows)):
         return False
     row: Any = np.ones((1, fitted["n_features_in_"]))
-    if sp.issparse(features["P"]):
+    if sp.issparse(looks[0]["P"]):
         row = sp.csr_array(row)
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
