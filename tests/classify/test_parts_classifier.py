@@ -395,7 +395,7 @@ def one_label_a_class(y):
 def test_propagation_from_samples_that_nothing_is_joined_to():
     """Conjugate gradients end exactly in components of one, two and three samples."""
     ring = np.roll(np.eye(40), 1, axis=0) + np.roll(np.eye(40), -1, axis=0)  # takes longest
-    W = sp.block_diag([np.zeros((1, 1)), np.ones((2, 2)) - np.eye(2), ring])
+    W = sp.block_diag([sp.csr_array(np.zeros((1, 1))), np.ones((2, 2)) - np.eye(2), ring])
     degree = np.maximum(np.asarray(W.sum(axis=1)).ravel(), 1e-12)
     S = sp.csr_array(sp.diags_array(degree**-0.5) @ W @ sp.diags_array(degree**-0.5))
     shares = (0.99, 0.9, 0.5)

@@ -339,3 +339,21 @@ def test_reproduce_one_reading(command, monkeypatch, tmp_path):
     assert 0 < len(small) < len(every)
     code, _, err = command(*args, "--reading", "nobody")
     assert code == 2 and "no reading 'nobody' of gnmf/table3; there are: first, authors" in err
+
+
+def test_labels_that_say_unknown_are_dropped_or_a_class(fit, command, tmp_path):
+    rows = [[f"r{i}", i % 2 + 0.01 * i, 1 - i % 2] for i in range(12)]
+    data = table(tmp_path / "t.csv", ["id", "a", "b"], rows)
+    labels = [[f"r{i}", "?" if i > 3 else "xy"[i % 2]] for i in range(6)]
+    given = ("--labels", table(tmp_path / "l.csv", ["id", "label"], labels))
+    code, _, err = command("fit", data, "--out", tmp_path / "m", *QUICK, *given)
+    assert code == 2 and "--unknown-labels drop" in err
+    assert fit(data, *given, "--unknown-labels", "drop")[0]["labels"] == 4
+    assert fit(data, *given, "--unknown-labels", "keep", "-k", "3")[0]["labels"] == 6
+
+
+def test_a_first_row_is_a_heading_or_a_sample(fit, tmp_path):
+    rows = [[i % 2 + 0.01 * i, 1 - i % 2] for i in range(12)]
+    data = table(tmp_path / "t.csv", [0.5, 0.6], rows)
+    assert fit(data, "--heading", "yes")[0]["samples"] == 12
+    assert fit(data, "--heading", "no")[0]["samples"] == 13

@@ -576,9 +576,9 @@ def test_keep_share_is_the_nearest_number():
 
 
 def test_a_whole_name_is_meant_before_one_without_suffix(tmp_path):
-    """one.tar is a file, and what is left of one.tar.gz without its last suffix."""
-    ids = ["a/one.tar.gz", "b/one.tar", "c/two.txt"]
-    text = "id,label\none.tar,x\none.tar.gz,y\ntwo,z\n"
+    """one.png is a file, and what is left of one.png.txt without its last suffix."""
+    ids = ["a/one.png.txt", "b/one.png", "c/two.txt"]
+    text = "id,label\none.png,x\none.png.txt,y\ntwo,z\n"
     assert read_labels(table(tmp_path, text), ids).tolist() == ["y", "x", "z"]
 
 
