@@ -651,3 +651,16 @@ def test_random_samples_give_numbers(seed):
     again = PartsClassifier(max_iter=5).fit(data[order], known[order], sample_weight=weight[order])
     if len(np.unique(X, axis=0)) == len(X):  # which of two copies is met first is left open
         np.testing.assert_allclose(again.label_distributions_, probabilities[order], atol=1e-9)
+
+
+def test_counts_by_the_spread_of_their_columns():
+    rng = np.random.default_rng(0)
+    counts = rng.poisson(0.1, (50, 60)).astype(float)
+    counts[:, 3] = 3  # no spread, but for rounding
+    made = prepare.other_preparations(
+        sp.csr_array(counts), prepare.choose_preparation(sp.csr_array(counts))
+    )
+    assert list(made) == ["log counts", "scaled"]
+    spread = counts.std(axis=0)
+    naive = counts / np.where(spread > 1e-9, spread, np.inf) / np.sqrt(60)
+    np.testing.assert_allclose(made["scaled"].plain(counts).toarray(), naive, atol=1e-9)
