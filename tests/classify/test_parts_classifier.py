@@ -560,7 +560,8 @@ def test_a_row_alone_is_answered_as_among_others(digits, fitted):
 def test_trees_by_arrays_are_scikit_learns():
     X, y = load_digits(n_class=4, return_X_y=True)
     grown = trees.grow(X[:60], y[:60], np.ones(60), 5, 0, 20)
-    p = grown.forest.predict_proba(X)  # leaves are pure, so that shares are votes
+    # leaves are pure, so that shares are votes
+    p = sum(tree.predict(X.astype(np.float32)).reshape(len(X), 4) for tree in grown.trees) / 20
     assert (grown.arrays["left"][grown.arrays["feature"] >= 0] > 0).all()
     shares = trees.log_shares(grown.arrays, X)
     np.testing.assert_array_equal(shares, grown.log_votes(X))
@@ -649,3 +650,16 @@ def test_random_samples_give_numbers(seed):
     again = PartsClassifier(max_iter=5).fit(data[order], known[order], sample_weight=weight[order])
     if len(np.unique(X, axis=0)) == len(X):  # which of two copies is met first is left open
         np.testing.assert_allclose(again.label_distributions_, probabilities[order], atol=1e-9)
+
+
+def test_counts_by_the_spread_of_their_columns():
+    rng = np.random.default_rng(0)
+    counts = rng.poisson(0.1, (50, 60)).astype(float)
+    counts[:, 3] = 3  # no spread, but for rounding
+    made = preparation.other_preparations(
+        sp.csr_array(counts), preparation.choose_preparation(sp.csr_array(counts))
+    )
+    assert list(made) == ["log counts", "scaled"]
+    spread = counts.std(axis=0)
+    naive = counts / np.where(spread > 1e-9, spread, np.inf) / np.sqrt(60)
+    np.testing.assert_allclose(made["scaled"].plain(counts).toarray(), naive, atol=1e-9)

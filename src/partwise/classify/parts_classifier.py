@@ -50,10 +50,13 @@ class PartsClassifier(
 
     Left of the labels, P is X prepared by what its numbers are (counts, images, tables), L the
     Laplacian of its neighbour graph, and V the codes: none of this knows a label, so all samples
-    are treated alike, and a new class needs no new codes. Right of them, heads (logistic
-    regression, Gaussian classes, labels spread over the graph) look at the codes, the data and
-    both; the weights w_h maximise the likelihood of labels that were held out, and so do the
-    temperatures that make probabilities out of scores. `candidates_` shows what was tried.
+    are treated alike, and a new class needs no new codes. Up to 10,000 samples are prepared in
+    other ways too (columns that count alike, ranks, counts without weights of words), each with a
+    graph of its own. Right of the labels, heads (logistic regression, Gaussian classes, labels
+    spread over the graph, least squares, trees) look at the codes, the data and both; the weights
+    w_h maximise the likelihood of labels that were held out, and so do the temperatures that make
+    probabilities out of scores. `candidates_` shows what was tried. Classes count alike in all
+    heads; answers then lean to the classes that are found more often, as far as they are sure.
 
     Parameters
     ----------
@@ -87,8 +90,9 @@ class PartsClassifier(
     label_distributions_ : ndarray of shape (n_samples, n_classes)
         Probabilities of the training samples, as if none were labelled.
     candidates_ : list of Candidate
-        What was tried: name, share of right held-out labels, their log loss, weight, why. It
-        prints as a table.
+        What was tried: name (with the preparation, where it is not the first), share of right
+        held-out labels, their log loss, weight, why; a head that failed has weight zero and says
+        so. It prints as a table.
     expected_accuracy_ : Expected
         Share of right names among the samples without a label, with a 95 % interval, if they are
         of the labelled classes: ``accuracy, low, high``, NaN where no class has two labels. It

@@ -479,7 +479,7 @@ def _beside(trial: Trial, features: Features, seed: int) -> None:
 def _tree_view(features: Features) -> str:
     """All columns on a scale of their own, where X is dense: trees ask for one at a time."""
     for start, mine in features.looks.items():
-        if mine.preparation.table:
+        if mine.preparation.table and not sp.issparse(mine.P):
             return f"{start}whole"
     return "both"
 

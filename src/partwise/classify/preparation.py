@@ -33,8 +33,9 @@ MANY, LARGE = 10_000, 50_000_000
 class Preparation:
     """How samples are brought to the scale on which they are compared.
 
-    ``kind`` is "tf-idf" (counts), "log counts" (the same, all words alike), "unit rows" (images,
-    spectra, expression, embeddings), "columns" (tables: every column centred and divided by its
+    ``kind`` is "tf-idf" (counts), "log counts" (the same, all words alike), "scaled" (counts, each
+    column divided by its spread), "unit rows" (images, spectra, expression, embeddings), "columns"
+    (tables: every column centred and divided by its
     spread), "centred" (all divided by one) or "ranks" (every column as normal quantiles of its
     ranks among ``knots``, values of the training samples in order); log(1 + x) comes first where
     ``log``.
@@ -50,10 +51,12 @@ class Preparation:
     @property
     def table(self) -> bool:
         """Whether the length of a row says something."""
-        return self.kind in ("columns", "centred", "ranks")
+        return self.kind in ("columns", "centred", "ranks", "scaled")
 
     def plain(self, X: Any) -> Any:
         """Samples as the linear heads and the graph see them."""
+        if self.kind == "scaled":
+            return sp.csr_array(sp.csr_array(X).multiply(self.scale[None, :]))  # type: ignore[index]
         if self.kind in ("tf-idf", "log counts"):
             X = sp.csr_array(X, copy=True)
             X.data = 1.0 + np.log(X.data, out=np.zeros_like(X.data), where=X.data > 0)
@@ -117,13 +120,14 @@ def other_preparations(X: Any, first: Preparation) -> dict[str, Preparation]:
     """Other looks at the same numbers; which of them serves, only labels can tell.
 
     Columns that count alike where rows were scaled, their own spreads where columns already do,
-    and ranks, which no outlier moves; for counts all words alike. None for sparse values that are
-    no counts, and for very many samples or values.
+    and ranks, which no outlier moves; for counts all words alike, and rows that keep their length.
+    None for sparse values that are no counts, and for very many samples or values.
     """
     if X.shape[0] > MANY or X.shape[0] * X.shape[1] > LARGE * (100 if sp.issparse(X) else 1):
         return {}
     if first.kind == "tf-idf":
-        return {"log counts": Preparation("log counts", False)}
+        alike = Preparation("log counts", False)
+        return {"log counts": alike, "scaled": Preparation("scaled", False, scale=_inverse(X))}
     if sp.issparse(X):
         return {}
     made = _columns(X, first.log)
@@ -145,6 +149,15 @@ def normal_ranks(X: Array, knots: Array) -> Array:
         below[:, j] = np.searchsorted(ordered, X[:, j]) + np.searchsorted(ordered, X[:, j], "right")
     k = len(knots)
     return np.asarray(ndtri(np.clip(below / (2 * k), 0.5 / k, 1 - 0.5 / k)))
+
+
+def _inverse(X: Any) -> Array:
+    """One over the spread of each column of counts, so that rows have mean squared length one."""
+    middle = np.asarray(X.mean(axis=0), dtype=float).ravel()
+    square = np.asarray(sp.csr_array(X).power(2).mean(axis=0), dtype=float).ravel()
+    variance = square - middle**2
+    varies = variance > X.shape[0] * np.finfo(float).eps * square  # beyond what rounding leaves
+    return np.where(varies, 1 / np.sqrt(X.shape[1] * np.where(varies, variance, 1)), 0)
 
 
 def _columns(X: Array, log: bool) -> Preparation:

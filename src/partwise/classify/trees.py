@@ -5,7 +5,6 @@ Each leaf votes for one class; new samples walk down all trees at once.
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,32 +18,40 @@ BLOCK = 1000
 
 @dataclass
 class Grown:
-    """A forest of scikit-learn, and the same as arrays."""
+    """Trees of scikit-learn, and the same as arrays."""
 
-    forest: Any
+    trees: list[Any]
     arrays: dict[str, Array]
 
     def log_votes(self, X: Array) -> Array:
-        return log_votes(self.arrays, np.asarray(self.forest.apply(X)) + self.arrays["roots"])
+        X = np.ascontiguousarray(X, dtype=np.float32)
+        leaves = np.stack([tree.apply(X) for tree in self.trees], axis=1)
+        return log_votes(self.arrays, leaves + self.arrays["roots"])
 
 
 def grow(X: Array, y: Array, weights: Array, n_classes: int, seed: int, n_trees: int) -> Grown:
     """Trees that classify the rows of X; classes count alike, whatever their number of samples.
 
     In the arrays, ``feature`` is -1 in leaves, ``name`` is the class of a leaf, ``roots`` where the
-    trees begin, and ``classes`` all that there are.
+    trees begin, and ``classes`` all that there are. One tree after the other, not scikit-learn's
+    forest: that sets the filters of warnings for each of them, which is not safe among threads.
     """
-    from sklearn.ensemble import ExtraTreesClassifier
+    from sklearn.tree import ExtraTreeClassifier
 
     even = weights / np.bincount(y, weights)[y]
-    forest = ExtraTreesClassifier(n_trees, random_state=seed)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "The number of unique classes", UserWarning)
-        forest.fit(X, y, sample_weight=even)
-    found = [tree.tree_ for tree in forest.estimators_]
+    X = np.ascontiguousarray(X, dtype=np.float32)
+    if 2 * np.unique(y).size > y.size:
+        # so many classes are taken for a regression, with a warning; each sample twice is the same
+        X, y, even = X.repeat(2, axis=0), y.repeat(2), even.repeat(2)
+    rng = np.random.RandomState(seed)
+    found, names = [], []
+    for number in rng.randint(2**31 - 1, size=n_trees):
+        tree = ExtraTreeClassifier(random_state=int(number))
+        tree.fit(X, y, sample_weight=even, check_input=False)
+        found.append(tree.tree_)
+        names.append(tree.classes_[tree.tree_.value[:, 0].argmax(axis=1)])
     roots = np.cumsum([0] + [tree.node_count for tree in found[:-1]])
     pairs = list(zip(found, roots, strict=True))
-    names = [forest.classes_[tree.value[:, 0].argmax(axis=1)] for tree in found]
     arrays = {
         "roots": roots,
         "feature": np.concatenate([np.maximum(tree.feature, -1) for tree in found]),
@@ -54,7 +61,7 @@ def grow(X: Array, y: Array, weights: Array, n_classes: int, seed: int, n_trees:
         "name": np.concatenate(names).astype(np.int64),
         "classes": np.arange(n_classes),
     }
-    return Grown(forest, arrays)
+    return Grown(found, arrays)
 
 
 def log_votes(made: dict[str, Array], at: Array) -> Array:
