@@ -71,7 +71,13 @@ class DoubleProducts(Beside):
         self.row_sums = base.row_sums
 
     def _blocks(self) -> Iterator[tuple[slice, Any]]:
-        return ((rows, float64(X)) for rows, X in self.base._blocks())  # type: ignore[attr-defined]
+        base: Any = self.base
+        # two of them, and the base's own, are there at a time: an eighth of that, twice as wide
+        step = max(1, blocks.BLOCK_ENTRIES // 8 * getattr(base, "block_scale", 1) // self.shape[1])
+        for rows, X in base._blocks():
+            for at in range(0, X.shape[0], step):
+                part = float64(X[at : at + step])
+                yield slice(rows.start + at, rows.start + at + part.shape[0]), part
 
     def dot(self, U: Array) -> Array:
         parts = [X @ U for _, X in self._blocks()]
