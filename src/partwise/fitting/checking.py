@@ -164,6 +164,8 @@ def check_matrix(
     whole = True if what.missing_values is None else "allow-nan"
     ours = whole is True and isinstance(X, np.ndarray) and X.dtype in (np.float64, np.float32)
     with check_gaps.naming_the_setting(estimator):
+        if ours and X.ndim == 2 and not np.isfinite(limits(X)).all():  # in threads
+            assert_all_finite(X, estimator_name=what.whom, input_name="X")
         X = validate_data(
             estimator,
             X,
@@ -172,8 +174,6 @@ def check_matrix(
             ensure_all_finite=False if ours else whole,
             reset=reset,
         )
-        if ours and not np.isfinite(limits(X)).all():  # in threads; the words are scikit-learn's
-            assert_all_finite(X, estimator_name=what.whom, input_name="X")
     return X if what.signed else _non_negative(what, X, entry_weight)
 
 
