@@ -33,7 +33,6 @@ from partwise.engine.kernels.products import (
     laplacian,
     spmm,
 )
-from partwise.engine.kernels.watch import watch
 from partwise.engine.kernels.wide import (
     PIECES,
     half_steps,
@@ -57,5 +56,4 @@ __all__ = [
     "pivot_rows",
     "residual_norms",
     "spmm",
-    "watch",
 ]
