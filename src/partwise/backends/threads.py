@@ -205,10 +205,10 @@ class _Region:
 
 
 class _Worker:
-    """A thread that waits for regions; ``place`` is its own in the pool's flags."""
+    """A thread that waits to be called."""
 
-    def __init__(self, pool: _Pool, place: int) -> None:
-        self.pool, self.place = pool, place
+    def __init__(self, pool: _Pool) -> None:
+        self.pool = pool
         self.called = Lock()
         self.called.acquire()
         self.region: _Region | None = None
@@ -216,15 +216,11 @@ class _Worker:
 
     def call(self, region: _Region) -> None:
         self.region = region
-        self.pool.flags[self.place] += 1
         self.called.release()
 
     def work(self) -> None:
-        calls = 0
         while True:
-            _watch(self.pool.flags, self.place, calls)
             self.called.acquire()
-            calls += 1
             region, self.region = self.region, None
             assert region is not None
             region.help()
@@ -233,32 +229,21 @@ class _Worker:
                 self.pool.idle.append(self)
 
 
-def _watch(flags: Any, place: int, calls: int) -> None:
-    """Look for a call for a moment before sleeping: a core that sleeps takes 50 µs to wake."""
-    kernels = sys.modules.get("partwise.backends.numpy.kernels.watch")
-    if SPIN and kernels is not None:
-        kernels.watch(flags, place, calls, SPIN)
-
-
-SPIN = int(os.environ.get("PARTWISE_SPIN", "0"))
-
-
 class _Pool:
     """Who calls always takes part, so none waits for a thread that is free."""
 
     def __init__(self) -> None:
         self.lock, self.size, self.callers = Lock(), 0, 0
         self.idle: list[_Worker] = []
-        self.flags = np.zeros(8 * 1024, np.int64)  # a cache line each
 
     def do(self, region: _Region, threads: int) -> None:
         with self.lock:
             self.callers += 1
             # callers side by side share what one alone would have
             busy = self.size - len(self.idle)
-            helpers = max(0, min(threads - self.callers - busy, 1023))
+            helpers = max(0, threads - self.callers - busy)
             while len(self.idle) < helpers:
-                self.idle.append(_Worker(self, 8 * self.size))
+                self.idle.append(_Worker(self))
                 self.size += 1
             called = [self.idle.pop() for _ in range(helpers)]
         try:

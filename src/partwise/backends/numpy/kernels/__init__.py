@@ -38,7 +38,6 @@ from partwise.backends.numpy.kernels.products import (
     laplacian,
     spmm,
 )
-from partwise.backends.numpy.kernels.watch import watch
 
 __all__ = [
     "LANES",
@@ -57,5 +56,4 @@ __all__ = [
     "pivot_rows",
     "residual_norms",
     "spmm",
-    "watch",
 ]
