@@ -4,6 +4,7 @@ import importlib.util
 import os
 import re
 import sys
+from importlib.machinery import PathFinder
 from unittest.mock import MagicMock
 
 if int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", 1)) > 1:  # read when numpy and numba are loaded
@@ -43,17 +44,16 @@ def _without_hypothesis():
         sys.modules[f"hypothesis{name}"] = stand_in
 
 
-class _Absent:
-    """A finder that finds nothing, in place of a package: with None in its place scipy breaks."""
+class _WithoutTorch(PathFinder):
+    """Finds all but torch: with None in its place in sys.modules scipy breaks."""
 
-    @staticmethod
-    def find_spec(name, path=None, target=None):
-        if name == "torch":
-            raise ModuleNotFoundError("No module named 'torch'", name="torch")
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        return None if name == "torch" else PathFinder.find_spec(name, path, target)
 
 
-if importlib.util.find_spec("array_api_compat") is None:
-    sys.meta_path.insert(0, _Absent)  # tensors need both: their tests skip
+if importlib.util.find_spec("array_api_compat") is None:  # tensors need both: their tests skip
+    sys.meta_path = [_WithoutTorch if f is PathFinder else f for f in sys.meta_path]
 
 try:
     import hypothesis  # noqa: F401

@@ -128,7 +128,8 @@ def test_expected_accuracy_is_near_the_truth_however_labels_were_chosen(way):
             share, low, high = model.expected_accuracy_
             errors.append(abs(share - truth))
             inside.append(low <= truth <= high)
-    assert np.mean(errors) < 0.05
+    # 0.05 over many sets and draws; the mean of nine has a standard error of 0.017
+    assert np.mean(errors) < 0.085
     assert sum(inside) >= 7  # of nine; of intervals that hold 95 %, one run in 120 has fewer
 
 

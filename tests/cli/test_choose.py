@@ -106,6 +106,7 @@ def test_a_grid_is_tried_by_labels_or_entries(command, tmp_path):
 
 
 def test_k_auto_shows_its_curve_in_the_report(counts, command, tmp_path):
+    pytest.importorskip("plotly")  # the report
     out = tmp_path / "out"
     words = ("cluster", counts, "--method", "nmf", "--max-iter", 50, "--seeds", 0, "--out", out)
     code, said, _ = command(*words, "-k", "auto")

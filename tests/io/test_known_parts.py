@@ -43,6 +43,7 @@ def samples(kind="table", **more):
 
 
 def test_topics_name_the_clusters_and_the_parts(texts, tmp_path, capsys):
+    pytest.importorskip("plotly")  # the report
     topics = tmp_path / "topics.toml"
     topics.write_text('money = ["bank", "Market", "zloty"]\n[sport]\nwords = ["match"]\n')
     options = ["--text-column", "text", "--seed-words", topics, "--max-df", 1.0, "--json"]

@@ -206,6 +206,7 @@ def test_rows_with_gaps_are_dropped_in_cluster_and_predict(command, tmp_path):
 
 def test_one_list_of_what_to_label_next_with_the_sample(command, mails, tmp_path):
     """The page had two lists that differed, one of them without the texts."""
+    pytest.importorskip("plotly")  # the report
     out = tmp_path / "out"
     given = ("--text-column", "body", "--label-column", "topic", "--max-iter", "60")
     code, _, err = command("cluster", mails, *given, "--out", out)

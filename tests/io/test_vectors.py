@@ -46,6 +46,7 @@ def rows(path):
 
 
 def test_photos_by_vectors_in_any_order(command, stamps, tmp_path):
+    pytest.importorskip("plotly")  # the report
     folder, V, kind, labels = stamps
     order = np.random.default_rng(1).permutation(40)
     ids = np.array([f"{folder}/s{i:02d}.png" for i in order])
