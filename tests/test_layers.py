@@ -148,3 +148,24 @@ def test_no_cycle_within_a_layer():
         assert ready, f"a cycle among {sorted(edges)}"
         settled |= ready
         edges = {part: needs for part, needs in edges.items() if part not in ready}
+
+
+def test_the_map_of_contributing_is_the_disk():
+    text = (ROOT.parents[1] / "CONTRIBUTING.md").read_text("utf-8")
+    _, _, listed = text.partition("    src/partwise/\n")
+    lines = listed.partition("\n\n")[0].splitlines()
+    names, folder = set(), ""
+    for line in lines:
+        indent, first = len(line) - len(line.lstrip()), line.split()[0]
+        if first.endswith("/"):
+            folder = first if indent == 6 else folder
+            names.add(first if indent == 6 else folder + first)
+    on_disk = {
+        f.relative_to(ROOT).as_posix() + "/"
+        for f in ROOT.rglob("*")
+        if (f / "__init__.py").exists()
+    }
+    small = {"backends/numpy/kernels/", "knowledge/graph/", "io/datasets/", "view/report/"}
+    assert names == on_disk - small
+    for file in lines[-1].split()[:7]:
+        assert (ROOT / file).is_file()
