@@ -13,6 +13,7 @@ import joblib
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from joblib.externals.loky import get_reusable_executor
 from sklearn.model_selection import GridSearchCV
 from threadpoolctl import threadpool_limits
 
@@ -159,11 +160,13 @@ def test_products_do_not_depend_on_blas_threads():
 # -- what it obeys -----------------------------------------------------------------------------
 
 
+VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
+
+
 def told(**env):
     """What `allowed` says in a fresh process with these variables."""
     code = "from partwise.backends.threads import allowed; print(allowed())"
-    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
-    clean = {k: v for k, v in os.environ.items() if k not in names}
+    clean = {k: v for k, v in os.environ.items() if k not in VARIABLES}
     run = subprocess.run([sys.executable, "-c", code], env=clean | env, capture_output=True)
     assert run.returncode == 0, run.stderr.decode()
     return int(run.stdout)
@@ -179,7 +182,8 @@ def test_variables_are_obeyed():
 
 
 def test_limits_of_threadpoolctl_are_obeyed(monkeypatch):
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(threads, "_numba_limit", lambda: 8)
     with threadpool_limits(3):
         assert threads.allowed() == 3
@@ -277,8 +281,11 @@ def in_a_worker():
     return fit().components_, allowed()
 
 
-def test_fits_in_processes_of_joblib(four):
+def test_fits_in_processes_of_joblib(four, monkeypatch):
     """Its workers are told how many threads are theirs, so that all have the cores between them."""
+    for name in VARIABLES:  # what is set already, joblib leaves alone
+        monkeypatch.delenv(name, raising=False)
+    get_reusable_executor(kill_workers=True).shutdown(wait=True)
     found = joblib.Parallel(n_jobs=2)(joblib.delayed(in_a_worker)() for _ in range(3))
     for components, allowed in found:
         np.testing.assert_array_equal(components, four)
@@ -303,8 +310,10 @@ def test_fits_in_tasks_of_dask(four):
 
 
 @pytest.mark.long
-def test_fits_on_workers_of_dask():
+def test_fits_on_workers_of_dask(monkeypatch):
     distributed = pytest.importorskip("distributed")
+    for name in VARIABLES:  # what is set already, Dask leaves alone
+        monkeypatch.delenv(name, raising=False)
     with (
         distributed.LocalCluster(
             n_workers=2, threads_per_worker=2, processes=True, dashboard_address=None
