@@ -351,8 +351,23 @@ def test_a_fork_after_a_fit_fits(four):
     np.testing.assert_array_equal(found, four)
 
 
-# long: on busy cores a child still waits for ever now and then; fork after a fit, not beside one
-@pytest.mark.long
+def test_a_cached_property_is_computed_beside_that_of_another_object():
+    """The lock of Python 3.11's own is one for all objects, and a fork finds it taken for ever."""
+    both = threading.Barrier(2, timeout=10)
+
+    class Data:
+        @threads.cached_property
+        def size(self):
+            both.wait()
+            return [1]
+
+    one, other = Data(), Data()
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(lambda data: data.size, (one, other))) == [[1], [1]]
+    assert one.size is one.size is not other.size
+    assert isinstance(Data.size, threads.cached_property)
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 def test_a_fork_while_another_thread_fits():
     """Locks are as some thread left them; in a fresh process, since it forks beside threads."""

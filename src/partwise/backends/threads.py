@@ -19,9 +19,27 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import cache
 from threading import Condition, Lock, Thread
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+
+if TYPE_CHECKING or sys.version_info >= (3, 12):
+    from functools import cached_property
+else:
+    import functools
+
+    class cached_property(functools.cached_property):
+        """Without the lock of Python 3.11: one for all objects, held while a value is computed.
+
+        Fits side by side would wait for each other, and a fork in the meantime for ever.
+        """
+
+        def __get__(self, instance, owner=None):
+            if instance is None:
+                return self
+            value = instance.__dict__[self.attrname] = self.func(instance)
+            return value
+
 
 # -- how many ----------------------------------------------------------------------------------
 

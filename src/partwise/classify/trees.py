@@ -36,7 +36,7 @@ def grow(X: Array, y: Array, weights: Array, n_classes: int, seed: int, n_trees:
     trees begin, and ``classes`` all that there are. One tree after the other, not scikit-learn's
     forest: that sets the filters of warnings for each of them, which is not safe among threads.
     """
-    from sklearn import config_context
+    from sklearn import config_context  # type: ignore[attr-defined]
     from sklearn.tree import ExtraTreeClassifier
 
     even = weights / np.bincount(y, weights)[y]

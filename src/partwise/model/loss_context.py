@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, NamedTuple
 
 from partwise.backends import DataMatrix
 from partwise.backends.arrays import StandardArray as Array
 from partwise.backends.arrays import spread
 from partwise.backends.numeric import ratio
+from partwise.backends.threads import cached_property
 from partwise.model.maps import Smoothing
 from partwise.model.terms import Term
 
