@@ -8,8 +8,7 @@ from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 
-from partwise.backends.arrays import StandardArray as Array
-from partwise.backends.arrays import to_numpy
+from partwise.backends.arrays import Array, to_numpy
 from partwise.backends.numeric import floor
 
 #: What an error for NaN adds: the setting that takes it.

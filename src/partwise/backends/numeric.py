@@ -9,12 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from partwise.backends.arrays import LEAST, PIECES, Array, largest, namespace, numpy_dtype, sum64
-from partwise.backends.threads import PASS, each, pieces
-from partwise.backends.threads import blas_threads as blas_threads
-from partwise.backends.threads import in_threads as in_threads
-from partwise.backends.threads import one_blas_thread as one_blas_thread
-from partwise.backends.threads import threads_for as threads_for
+from partwise.backends.arrays import LEAST, PIECES, AnyArray, largest, namespace, numpy_dtype, sum64
+from partwise.backends.threads import PASS, each, pieces, threads_for
 
 
 @cache
@@ -44,13 +40,13 @@ def floor(dtype: Any) -> float:
 
 
 @singledispatch
-def dot64(a: Array, b: Array) -> float:
+def dot64(a: AnyArray, b: AnyArray) -> float:
     """⟨a, b⟩ summed in float64 whatever the dtype of the factors."""
     return sum64(a * b)
 
 
 @dot64.register
-def _(a: np.ndarray, b: Array) -> float:
+def _(a: np.ndarray, b: AnyArray) -> float:
     b = np.broadcast_to(b, a.shape)
 
     # not BLAS, which sums in the precision of the factors
@@ -75,12 +71,12 @@ def summed(share: Callable[[int, int], float], n: int, k: int, work: float = PAS
 
 
 @singledispatch
-def inner64(a: Array, b: Array) -> float:
+def inner64(a: AnyArray, b: AnyArray) -> float:
     """`dot64`; on a device an array of no dimension, which nobody has waited for yet."""
     return dot64(a, b)
 
 
-def norm64(a: Array) -> float:
+def norm64(a: AnyArray) -> float:
     """‖a‖_F, summed in float64; neither squares that overflow nor such that vanish lose it."""
     squares = dot64(a, a)
     if 1e-280 < squares < 1e280:
@@ -89,21 +85,21 @@ def norm64(a: Array) -> float:
     return peak * float(np.sqrt(dot64(a / peak, a / peak))) if 0 < peak < np.inf else peak
 
 
-def ratio(numerator: Array, denominator: Array) -> Array:
+def ratio(numerator: AnyArray, denominator: AnyArray) -> AnyArray:
     """numerator / denominator with 0 where the denominator is below the floor."""
     leads = denominator if isinstance(numerator, np.ndarray) else numerator
     return ratio_of(leads, numerator, denominator)
 
 
 @singledispatch
-def ratio_of(leads: Array, numerator: Array, denominator: Array) -> Array:
+def ratio_of(leads: AnyArray, numerator: AnyArray, denominator: AnyArray) -> AnyArray:
     """`ratio` by the kind of ``leads``, the one of both that is not numpy's if either is not."""
     low, xp = floor(denominator.dtype), namespace(leads)
     return xp.where(denominator < low, 0.0, numerator / xp.maximum(denominator, low))
 
 
 @ratio_of.register
-def _(leads: np.ndarray, numerator: Array, denominator: Array) -> Array:
+def _(leads: np.ndarray, numerator: AnyArray, denominator: AnyArray) -> AnyArray:
     out = np.zeros_like(numerator)
     np.divide(numerator, denominator, out=out, where=denominator >= floor(denominator.dtype))
     return out

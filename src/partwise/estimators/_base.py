@@ -11,7 +11,7 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils.validation import check_is_fitted
 
 from partwise._sklearn import Interval, StrOptions
-from partwise.backends.numeric import Array
+from partwise.backends.arrays import AnyArray
 from partwise.fitting import Description, validation
 from partwise.fitting.callbacks import CallbackSupportMixin
 from partwise.fitting.new_samples import code
@@ -58,7 +58,7 @@ class Factorizer(
         names = [f.name for f in fields(Description) if hasattr(self, f.name)]
         return Description(type(self).__name__, **{name: getattr(self, name) for name in names})
 
-    def transform(self, X: Any) -> Array:
+    def transform(self, X: Any) -> AnyArray:
         """Code new samples: V >= 0 with the basis fixed.
 
         Parameters
@@ -72,12 +72,12 @@ class Factorizer(
         """
         return self._plain_transform(X)
 
-    def _plain_transform(self, X: Any, graph: Any = None) -> Array:
+    def _plain_transform(self, X: Any, graph: Any = None) -> AnyArray:
         """`transform` without the wrapping of set_output."""
         check_is_fitted(self)
         return code(self, X, graph).codes
 
-    def inverse_transform(self, X: Any) -> Array:
+    def inverse_transform(self, X: Any) -> AnyArray:
         """V back to the samples' space: V S H.
 
         Parameters

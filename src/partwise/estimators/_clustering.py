@@ -12,8 +12,7 @@ from sklearn.utils import ClassifierTags
 from sklearn.utils.validation import check_is_fitted
 
 from partwise._sklearn import Interval
-from partwise.backends.arrays import own, to_numpy
-from partwise.backends.numeric import Array
+from partwise.backends.arrays import AnyArray, own, to_numpy
 from partwise.estimators._base import Factorizer
 from partwise.evaluation.groups import Groups
 from partwise.evaluation.kmeans import Clustering
@@ -35,12 +34,12 @@ class Grouped(ClusterMixin):
         return self._groups
 
     @property
-    def labels_(self) -> Array:
+    def labels_(self) -> AnyArray:
         """The class of each training sample, or its cluster where there are no labels."""
         return self._asked("labels_").names(self.embedding_)
 
     @property
-    def label_confidence_(self) -> Array:
+    def label_confidence_(self) -> AnyArray:
         """How clear `labels_` are, in [0, 1]."""
         return self._asked("label_confidence_").confidence(self.embedding_)
 
@@ -59,7 +58,7 @@ class Grouped(ClusterMixin):
         return self._asked("clustering_").clustering(self.embedding_)
 
     @property
-    def cluster_labels_(self) -> Array:
+    def cluster_labels_(self) -> AnyArray:
         """The cluster of each training sample: `clustering_.labels`."""
         return self._asked("cluster_labels_").clustering(self.embedding_).labels
 
@@ -69,7 +68,7 @@ class Grouped(ClusterMixin):
         return int(self._asked("n_clusters_").clustering(self.embedding_).centers.shape[0])
 
     @property
-    def component_classes_(self) -> Array:
+    def component_classes_(self) -> AnyArray:
         """The class of each part: the one it was made for, or the one that uses it most."""
         found = self._asked("component_classes_").part_classes(self.embedding_)
         if found is None:
@@ -82,11 +81,11 @@ class Grouped(ClusterMixin):
             tags.estimator_type, tags.classifier_tags = "classifier", ClassifierTags()
         return tags
 
-    def fit_predict(self, X: Any, y: Any = None, **fit_params: Any) -> Array:
+    def fit_predict(self, X: Any, y: Any = None, **fit_params: Any) -> AnyArray:
         """`fit`, and return `labels_`."""
         return self.fit(X, y, **fit_params).labels_  # type: ignore[attr-defined]
 
-    def predict(self, X: Any) -> Array:
+    def predict(self, X: Any) -> AnyArray:
         """The class of each new sample, or its cluster where the fit had no labels.
 
         New samples are coded as `transform` does. With labels of two classes or more, logistic
@@ -95,11 +94,11 @@ class Grouped(ClusterMixin):
         """
         return self._predict(X)
 
-    def _predict(self, X: Any, **given: Any) -> Array:
+    def _predict(self, X: Any, **given: Any) -> AnyArray:
         new = self._codes_here(X, **given)
         return self._groups.predict(self.embedding_, new)
 
-    def predict_confidence(self, X: Any) -> Array:
+    def predict_confidence(self, X: Any) -> AnyArray:
         """How clear `predict` is about each new sample, in [0, 1]; no probability.
 
         With labels by how much the likeliest class leads the next; without, the margin
@@ -107,11 +106,11 @@ class Grouped(ClusterMixin):
         """
         return self._predict_confidence(X)
 
-    def _predict_confidence(self, X: Any, **given: Any) -> Array:
+    def _predict_confidence(self, X: Any, **given: Any) -> AnyArray:
         new = self._codes_here(X, **given)
         return self._groups.predict_confidence(self.embedding_, new)
 
-    def _codes_here(self, X: Any, **given: Any) -> Array:
+    def _codes_here(self, X: Any, **given: Any) -> AnyArray:
         """`transform` as an ndarray."""
         check_is_fitted(self)
         return np.asarray(to_numpy(self._plain_transform(X, **given)))
@@ -157,6 +156,6 @@ class GroupedFactorizer(Grouped, Factorizer):
     @with_callbacks
     def fit_transform(
         self, X: Any, y: Any = None, W: Any = None, H: Any = None, *, sample_weight: Any = None
-    ) -> Array:
+    ) -> AnyArray:
         """`fit`, and return the codes of the training samples."""
         return own(fit(self, X, y, W=W, H=H, sample_weight=sample_weight))

@@ -6,8 +6,7 @@ from numbers import Integral, Real
 from typing import Any
 
 from partwise._sklearn import Interval, StrOptions
-from partwise.backends.arrays import own
-from partwise.backends.numeric import Array
+from partwise.backends.arrays import AnyArray, own
 from partwise.estimators._clustering import GroupedFactorizer
 from partwise.fitting import fit
 from partwise.fitting.callbacks import with_callbacks
@@ -87,7 +86,7 @@ class ConstrainedFactorizer(GroupedFactorizer):
         entry_weight: Any = None,
         must_link: Any = None,
         cannot_link: Any = None,
-    ) -> Array:
+    ) -> AnyArray:
         """`fit`, and return the codes of the training samples."""
         given = {"W": W, "H": H, "sample_weight": sample_weight, "entry_weight": entry_weight}
         given |= {"must_link": must_link, "cannot_link": cannot_link}
@@ -154,13 +153,13 @@ class GraphFactorizer(ConstrainedFactorizer):
         entry_weight: Any = None,
         must_link: Any = None,
         cannot_link: Any = None,
-    ) -> Array:
+    ) -> AnyArray:
         """`fit`, and return the codes of the training samples."""
         given = {"W": W, "H": H, "sample_weight": sample_weight, "entry_weight": entry_weight}
         given |= {"must_link": must_link, "cannot_link": cannot_link}
         return own(fit(self, X, y, graph=graph, **given))
 
-    def transform(self, X: Any, *, graph: Any = None) -> Array:
+    def transform(self, X: Any, *, graph: Any = None) -> AnyArray:
         r"""Code new samples beside their neighbours, with the basis fixed.
 
         .. math:: \min_{v\ge0}\ \tfrac12\|x - USv\|^2
@@ -190,14 +189,14 @@ class GraphFactorizer(ConstrainedFactorizer):
         """
         return self._plain_transform(X, graph=graph)
 
-    def predict(self, X: Any, *, graph: Any = None) -> Array:
+    def predict(self, X: Any, *, graph: Any = None) -> AnyArray:
         """The class of each new sample, or its cluster where the fit had no labels.
 
         As in `CNMF`; ``graph`` as in `transform`.
         """
         return self._predict(X, graph=graph)
 
-    def predict_confidence(self, X: Any, *, graph: Any = None) -> Array:
+    def predict_confidence(self, X: Any, *, graph: Any = None) -> AnyArray:
         """How clear `predict` is about each new sample, in [0, 1]; as in `CNMF`."""
         return self._predict_confidence(X, graph=graph)
 

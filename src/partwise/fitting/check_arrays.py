@@ -12,7 +12,7 @@ import numpy as np
 
 from partwise._sklearn import check_n_features
 from partwise.backends import back_end
-from partwise.backends.arrays import Array, to_numpy
+from partwise.backends.arrays import AnyArray, to_numpy
 from partwise.backends.data_matrix import Swept
 from partwise.backends.numpy import memmap
 from partwise.backends.numpy.memmap import check_memmap
@@ -104,6 +104,6 @@ def searchable(X: Any) -> tuple[Any, Literal["exact", "approximate"]]:
     return to_numpy(X), "exact"
 
 
-def plain(a: Any) -> Array:
+def plain(a: Any) -> AnyArray:
     """Labels, weights and starts as ndarrays, wherever they come from."""
     return a if back_end(a) is None else to_numpy(a)

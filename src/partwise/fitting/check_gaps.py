@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from sklearn.utils import check_array
 
 from partwise.backends import DataMatrix, as_data, back_end
-from partwise.backends.arrays import Array, to_numpy
+from partwise.backends.arrays import AnyArray, to_numpy
 from partwise.backends.gaps import Lack, MaskedData
 from partwise.backends.numpy import memmap
 from partwise.backends.numpy.blocks import row_blocks
@@ -82,7 +82,7 @@ def masked(base: DataMatrix, places: DataMatrix, *, seen: bool) -> Any:
     return MaskedData(base, Lack(places, seen=seen))
 
 
-def is_missing(values: Array, missing_values: float) -> Array:
+def is_missing(values: AnyArray, missing_values: float) -> AnyArray:
     """Where values stand for an entry that was not seen."""
     return np.isnan(values) if np.isnan(missing_values) else values == missing_values
 
@@ -116,7 +116,7 @@ def without_gaps(X: Any, missing_values: float | None) -> tuple[Any, Any, bool]:
     return _some(X, ~hidden & (X.data != 0)), places, False
 
 
-def _some(X: Any, kept: Array) -> Any:
+def _some(X: Any, kept: AnyArray) -> Any:
     """The entries of a CSR matrix that are kept."""
     before = np.zeros(len(kept) + 1, dtype=X.indptr.dtype)  # the type of indices stays
     np.cumsum(kept, out=before[1:])
@@ -168,7 +168,7 @@ def _wrapped(places: Any, dtype: Any, wrap: Callable[[Any], DataMatrix]) -> Data
     return SparseData(places) if sp.issparse(places) and wrap is as_data else wrap(places)
 
 
-def _count(places: Any) -> Array:
+def _count(places: Any) -> AnyArray:
     if sp.issparse(places):
         return np.diff(places.indptr)
     return np.count_nonzero(places, axis=1)
@@ -197,7 +197,7 @@ def _times(X: Any, W: Any) -> Any:
     return out if sp.issparse(X) or not sp.issparse(W) else out.toarray()
 
 
-def _other(places: Any) -> Array:
+def _other(places: Any) -> AnyArray:
     """Seen places from hidden ones."""
     return 1.0 - (places.toarray() if sp.issparse(places) else places)
 
@@ -223,7 +223,7 @@ def _weighed(X: Any, W: Any, wrap: Callable[[Any], DataMatrix]) -> MaskedData:
     return MaskedData(data, lack, tuple(data.rows(m) for m in moments))  # type: ignore[arg-type]
 
 
-def _check_rows(weight: Array) -> None:
+def _check_rows(weight: AnyArray) -> None:
     empty = np.flatnonzero(weight == 0)
     if empty.size:
         more = f" and {empty.size - 1} others" if empty.size > 1 else ""

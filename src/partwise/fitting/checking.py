@@ -11,8 +11,7 @@ from sklearn.utils import assert_all_finite
 from sklearn.utils.validation import validate_data
 
 from partwise.backends import DataMatrix, as_data
-from partwise.backends.arrays import limits, to_numpy
-from partwise.backends.numeric import Array
+from partwise.backends.arrays import AnyArray, limits, to_numpy
 from partwise.fitting import check_arrays, check_gaps, validation
 from partwise.fitting.description import Checked, Description, Given, Knowledge
 from partwise.fitting.validation import warn
@@ -307,7 +306,7 @@ def n_parts(what: Description, p: int, H: Any, knowledge: Knowledge) -> int:
 
 def check_weights(
     what: Description, data: DataMatrix, sample_weight: Any, *, plain: bool
-) -> tuple[Array | None, float]:
+) -> tuple[AnyArray | None, float]:
     """Weights of the samples, None where all count once, and what they were divided by."""
     weights = validation.check_weights(sample_weight, data)
     if what.sample_weighting == "ncw":

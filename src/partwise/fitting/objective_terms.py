@@ -8,7 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from partwise.backends import DataMatrix
-from partwise.backends.numeric import Array
+from partwise.backends.arrays import AnyArray
 from partwise.fitting.description import Description, Knowledge
 from partwise.knowledge.graph import semi_supervised_graph
 from partwise.knowledge.labels import Labels
@@ -81,7 +81,7 @@ def terms_on_parts(what: Description, data: DataMatrix, k: int) -> list[Term]:
 
 
 def elastic_net(
-    alpha: float, l1_ratio: float, dtype: Any, counts: Array | float = 1.0
+    alpha: float, l1_ratio: float, dtype: Any, counts: AnyArray | float = 1.0
 ) -> list[Term]:
     """α ℓ ‖Z‖₁ + ½ α (1 - ℓ) ‖Z‖² as terms, rows counted ``counts`` times; none where α is 0."""
     terms: list[Term] = []
@@ -92,13 +92,13 @@ def elastic_net(
     return terms
 
 
-def component_owners(n_classes: int, k: int, per_class: int) -> Array:
+def component_owners(n_classes: int, k: int, per_class: int) -> AnyArray:
     """Class of each component, in order, ``per_class`` each; -1 for those beyond all classes."""
     owner = np.arange(k) // per_class
     return np.where(owner < n_classes, owner, -1)
 
 
-def class_cost(labels: Labels, k: int, per_class: int) -> Array:
+def class_cost(labels: Labels, k: int, per_class: int) -> AnyArray:
     """cdNMF's D (n, k): 1 where a labelled sample would use another class's component.
 
     Of a label in doubt, the probability that it is another class's. A class that has no component
@@ -112,7 +112,7 @@ def class_cost(labels: Labels, k: int, per_class: int) -> Array:
 
 def graph_operator(
     W: sp.csr_array, labels: Labels | None, label_weight: float | None, rows: Any, dtype: Any
-) -> tuple[Neighbors, Array]:
+) -> tuple[Neighbors, AnyArray]:
     """Z -> W Z and the degrees, with label cliques implicit and rows shared where they are.
 
     With ``label_weight``, samples of one label are joined by that weight, samples of different

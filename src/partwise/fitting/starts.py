@@ -9,8 +9,7 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from partwise.backends import DataMatrix
-from partwise.backends.arrays import to_numpy
-from partwise.backends.numeric import Array
+from partwise.backends.arrays import AnyArray, to_numpy
 from partwise.fitting import check_arrays, validation
 from partwise.fitting.description import Checked, Description
 from partwise.fitting.fixed_parts import Known
@@ -22,9 +21,9 @@ from partwise.solvers.many_starts import Start
 from partwise.solvers.steps import Step
 
 #: What makes V, U and the random numbers that are left for the way down.
-Make = Callable[[], tuple[Array, Array, np.random.RandomState]]
+Make = Callable[[], tuple[AnyArray, AnyArray, np.random.RandomState]]
 #: What makes V and U from random numbers; whether it is the first of several starts.
-One = Callable[[np.random.RandomState, bool], tuple[Array, Array]]
+One = Callable[[np.random.RandomState, bool], tuple[AnyArray, AnyArray]]
 
 
 def starts(
@@ -42,7 +41,7 @@ def starts(
     by_svd = what.init is not None and what.init.startswith("nndsvd")
     may_run_away = by_svd and lack is not None and not lack.nothing
 
-    def begin(make: Make) -> tuple[Array, Array, Step]:
+    def begin(make: Make) -> tuple[AnyArray, AnyArray, Step]:
         V, U, rng = make()
         if what.printed:
             if not model.S.delta:
@@ -73,7 +72,7 @@ def factors(what: Description, checked: Checked) -> list[Make]:
             RuntimeWarning,
         )
 
-    def one(child: np.random.RandomState, first: bool) -> tuple[Array, Array]:
+    def one(child: np.random.RandomState, first: bool) -> tuple[AnyArray, AnyArray]:
         # a deterministic start is worth trying once; the others are random
         named = name if first or name == "kmeans" else "random"
         return init.start(data, k, named, child, checked.weights)
@@ -86,7 +85,7 @@ def _each(n_init: int, rng: np.random.RandomState, one: One) -> list[Make]:
     if n_init == 1:
         return [lambda: (*one(rng, True), rng)]
 
-    def make(number: int, seed: int) -> tuple[Array, Array, np.random.RandomState]:
+    def make(number: int, seed: int) -> tuple[AnyArray, AnyArray, np.random.RandomState]:
         child = np.random.RandomState(seed)
         return *one(child, number == 0), child
 
@@ -94,7 +93,7 @@ def _each(n_init: int, rng: np.random.RandomState, one: One) -> list[Make]:
     return [partial(make, number, seed) for number, seed in enumerate(seeds)]
 
 
-def _uniform(data: DataMatrix, k: int, rng: np.random.RandomState) -> tuple[Array, Array]:
+def _uniform(data: DataMatrix, k: int, rng: np.random.RandomState) -> tuple[AnyArray, AnyArray]:
     """The authors' start: uniform numbers, whatever the scale of X."""
     n, p = data.shape
     U = rng.uniform(size=(p, k)).astype(data.dtype)
@@ -102,7 +101,7 @@ def _uniform(data: DataMatrix, k: int, rng: np.random.RandomState) -> tuple[Arra
     return data.rows(V), data.small(U)
 
 
-def _custom(what: Description, checked: Checked) -> tuple[Array, Array]:
+def _custom(what: Description, checked: Checked) -> tuple[AnyArray, AnyArray]:
     """The user's own V and U."""
     if checked.W is None or checked.H is None:
         raise ValueError("init='custom' needs both W and H.")
@@ -127,7 +126,7 @@ def init_name(what: Description, data: DataMatrix, k: int) -> str:
     return what.init
 
 
-def in_order_of_classes(model: FactorModel, V: Array, U: Array) -> tuple[Array, Array]:
+def in_order_of_classes(model: FactorModel, V: AnyArray, U: AnyArray) -> tuple[AnyArray, AnyArray]:
     """The start with its components in the order in which the class cost ⟨D, V⟩ is least.
 
     All else in the objective is the same for any order. Without this a component may begin as

@@ -11,8 +11,7 @@ import scipy.sparse as sp
 from sklearn.utils import check_array
 
 from partwise._sklearn import check_sample_weight
-from partwise.backends.arrays import limits, to_numpy
-from partwise.backends.numeric import Array
+from partwise.backends.arrays import AnyArray, limits, to_numpy
 
 _OURS = ("partwise.", "sklearn.")
 SIGNED = "SemiNMF, CF and LCF take signed data"
@@ -114,7 +113,7 @@ def check_factor(factor: float, beta: float, whom: str) -> None:
 
 def check_start(
     Z: Any, shape: tuple[int, int], dtype: Any, name: str, whom: str, *, zeros: bool = False
-) -> Array:
+) -> AnyArray:
     """A custom start: shape, dtype, non-negative, not all zero."""
     Z = check_array(Z, dtype=[np.float64, np.float32], input_name=name)
     for axis, word in enumerate(("first", "second")):
@@ -132,7 +131,7 @@ def check_start(
     return Z
 
 
-def check_weights(sample_weight: Any, X: Any) -> Array | None:
+def check_weights(sample_weight: Any, X: Any) -> AnyArray | None:
     """Sample weights >= 0, not all zero, in float64."""
     if sample_weight is None:
         return None
@@ -156,13 +155,13 @@ def check_codes(V: Any, k: int) -> Any:
     return V
 
 
-def tame_weights(weights: Array) -> tuple[Array, float]:
+def tame_weights(weights: AnyArray) -> tuple[AnyArray, float]:
     """Weights over their mean where that is extreme, and the mean: their scale means nothing."""
     scale = float(weights.mean(where=weights > 0))
     return (weights, 1.0) if 1e-3 <= scale <= 1e3 else (weights / scale, scale)
 
 
-def ncw_weights(data: Any) -> Array:
+def ncw_weights(data: Any) -> AnyArray:
     """Normalized-cut weights γ_i ∝ 1 / (x_iᵀ Σ_l x_l) (Xu et al. 2003); 0 for a zero sample.
 
     Their mean is one, so that the loss keeps its size beside a penalty.

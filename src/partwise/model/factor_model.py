@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from partwise.backends import DataMatrix, arrays
-from partwise.backends.arrays import StandardArray as Array
-from partwise.backends.arrays import namespace, spread
+from partwise.backends.arrays import Array, namespace, spread
 from partwise.backends.mixed_rows import MixedData
 from partwise.backends.numeric import floor, ratio
 from partwise.model.kkt import LEAST_MISFIT

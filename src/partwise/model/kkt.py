@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from partwise.backends.arrays import StandardArray as Array
-from partwise.backends.arrays import cast, namespace, spread
+from partwise.backends.arrays import Array, cast, namespace, spread
 from partwise.backends.numeric import norm64, ratio
 from partwise.backends.sweeps import row_runs
 from partwise.model.subproblems import Subproblem

@@ -8,8 +8,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from partwise.backends import DataMatrix
-from partwise.backends.arrays import StandardArray as Array
-from partwise.backends.arrays import spread
+from partwise.backends.arrays import Array, spread
 from partwise.backends.numeric import ratio
 from partwise.model.maps import Smoothing
 from partwise.model.terms import Term

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from partwise.backends import DataMatrix
-from partwise.backends.arrays import StandardArray as Array
 from partwise.backends.arrays import (
+    Array,
     column_blocks,
     column_sums64,
     gram,

@@ -7,8 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from partwise.backends import arrays
-from partwise.backends.arrays import StandardArray as Array
-from partwise.backends.arrays import namespace
+from partwise.backends.arrays import Array, namespace
 from partwise.backends.numeric import dot64, inner64
 from partwise.backends.sweeps import quadratic_change
 from partwise.model.terms import Term

@@ -13,8 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from partwise.backends.arrays import StandardArray as Array
-from partwise.backends.arrays import clip_at_zero, coming, extrapolate, namespace
+from partwise.backends.arrays import Array, clip_at_zero, coming, extrapolate, namespace
 from partwise.backends.numeric import norm64
 from partwise.model.kkt import kkt_residual, misfit
 from partwise.model.subproblems import Subproblem

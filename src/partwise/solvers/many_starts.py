@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from typing import Any
 
-from partwise.backends.arrays import StandardArray as Array
-from partwise.backends.arrays import numpy_dtype
+from partwise.backends.arrays import Array, numpy_dtype
 from partwise.solvers import many_wide
 from partwise.solvers.loop import Asking, Request, Settings, Solution, alternating
 from partwise.solvers.steps import Step

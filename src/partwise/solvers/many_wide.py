@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from partwise.backends.arrays import AnyArray
 from partwise.backends.data_matrix import InNumpy
-from partwise.backends.numeric import Array
 from partwise.backends.threads import in_threads, threads_for
 from partwise.model.factor_model import FactorModel
 from partwise.model.kkt import misfit
@@ -35,7 +35,7 @@ from partwise.solvers.loop import (
 from partwise.solvers.steps import Step, hals, mu
 
 #: A start: its factors, and the step that moves them.
-Begun = tuple[Array, Array, Step]
+Begun = tuple[AnyArray, AnyArray, Step]
 
 #: Bytes of the arrays that a half-step walks through: more are fetched from memory anew each time.
 CACHE = 6 * 2**20
@@ -79,18 +79,18 @@ class Side:
         What the next half-step writes to.
     """
 
-    Z: Array
-    old: Array
-    gram: Array
+    Z: AnyArray
+    old: AnyArray
+    gram: AnyArray
     sweeps: int
-    spare: Array
+    spare: AnyArray
 
     @classmethod
-    def of(cls, factors: Sequence[Array], sweeps: int) -> Side:
+    def of(cls, factors: Sequence[AnyArray], sweeps: int) -> Side:
         Z = np.ascontiguousarray(np.concatenate(factors, axis=1))
         return cls(Z, blocked(Z), np.stack([F.T @ F for F in factors]), sweeps, np.empty_like(Z))
 
-    def step(self, C: Array, G: Array, weights: Array) -> NDArray[np.float64]:
+    def step(self, C: AnyArray, G: AnyArray, weights: AnyArray) -> NDArray[np.float64]:
         """A half-step with Hessians G, and by how much the objective changed.
 
         That is (R, 2): up to where the sweeps end, and from there to where the next ones begin.
@@ -110,7 +110,7 @@ class Side:
         self.gram = (gram + np.tril(gram, -1).transpose(0, 2, 1)).astype(G.dtype)
         return changes.sum(axis=0)
 
-    def take_back(self, r: int, x: Array) -> None:
+    def take_back(self, r: int, x: AnyArray) -> None:
         """Begin start r again from x, with nothing to point away from."""
         own = columns(r, x.shape[1])
         self.Z[:, own], self.old[:, own], self.gram[r] = x, blocked(x), x.T @ x
@@ -134,7 +134,7 @@ def columns(r: int, k: int) -> slice:
     return slice(r * k, (r + 1) * k)
 
 
-def blocked(Z: Array) -> Array:
+def blocked(Z: AnyArray) -> AnyArray:
     """Z in blocks of LANES rows, each transposed; the last one is filled with zeros."""
     from partwise.backends.numpy import kernels
 
@@ -145,7 +145,7 @@ def blocked(Z: Array) -> Array:
     return np.ascontiguousarray(filled.reshape(blocks, -1, wide).transpose(0, 2, 1))
 
 
-def unblocked(old: Array, n: int) -> Array:
+def unblocked(old: AnyArray, n: int) -> AnyArray:
     """`blocked` the other way."""
     return np.ascontiguousarray(old.transpose(0, 2, 1).reshape(-1, old.shape[1])[:n])
 
@@ -235,7 +235,9 @@ class Wide:
             history.append(float(now))
         return residual
 
-    def accept(self, value: NDArray[np.float64], ahead: NDArray[np.float64], before: Array) -> None:
+    def accept(
+        self, value: NDArray[np.float64], ahead: NDArray[np.float64], before: AnyArray
+    ) -> None:
         """Report the new factors, except where the objective rose: there begin again from the last.
 
         Their U is ``before``, in blocks; their V is where its half-step began.
@@ -255,7 +257,7 @@ class Wide:
         for r in np.flatnonzero(good & low).tolist():
             self.sum_again(r)
 
-    def point(self, r: int) -> tuple[Array, Array]:
+    def point(self, r: int) -> tuple[AnyArray, AnyArray]:
         """The reported factors of start r."""
         own = columns(r, self.k)
         U = unblocked(self.U.old[:, own], self.model.data.shape[1])
@@ -271,7 +273,7 @@ class Wide:
     # -- stopping ---------------------------------------------------------------------------------
 
     def residual(
-        self, Z: Array, C: Array, G: Array, value: NDArray[np.float64]
+        self, Z: AnyArray, C: AnyArray, G: AnyArray, value: NDArray[np.float64]
     ) -> NDArray[np.float64]:
         """The KKT residual of one factor of all starts; `residual.kkt_residual`."""
         from partwise.backends.numpy import kernels
@@ -346,6 +348,6 @@ class Wide:
         self.history = [history for history, on in zip(self.history, runs, strict=True) if on]
 
 
-def _value(model: FactorModel, V: Array, U: Array) -> float:
+def _value(model: FactorModel, V: AnyArray, U: AnyArray) -> float:
     value = model.value(V, U)
     return model.exact_value(V, U) if value <= 100 * model.eps * model.size else value

@@ -21,8 +21,7 @@ from typing import Any
 import numpy as np
 
 from partwise.backends import arrays
-from partwise.backends.arrays import StandardArray as Array
-from partwise.backends.arrays import namespace, none, spread
+from partwise.backends.arrays import Array, namespace, none, spread
 from partwise.backends.curvature import damped_step
 from partwise.backends.numeric import floor, ratio
 from partwise.backends.sweeps import nearly_collinear, solve_rows, sweep_graph, sweep_rows
