@@ -10,9 +10,9 @@ import pytest
 from partwise.backends import as_data
 from partwise.knowledge.labels import encode_labels
 from partwise.model.factor_model import FactorModel, column_lengths, unit_columns
-from partwise.model.kkt import kkt_residual, misfit
 from partwise.model.losses import Frobenius, KullbackLeibler
 from partwise.model.maps import SharedRows
+from partwise.model.subproblems import kkt_residual, misfit
 from partwise.model.terms import Guest, Linear, Price, Ridge, Term, UnitLength
 from partwise.solvers import loop
 from partwise.solvers.loop import Settings, alternate

@@ -16,9 +16,8 @@ from typing import Any
 import numpy as np
 
 from partwise.backends import arrays
-from partwise.backends.arrays import AnyArray, namespace
+from partwise.backends.arrays import AnyArray, dot64, namespace, ratio
 from partwise.backends.data_matrix import DataMatrix, Swept
-from partwise.backends.numeric import dot64, ratio
 from partwise.backends.numpy.dense import DenseData
 from partwise.backends.numpy.gap_filling import Fill, Filling, filling
 

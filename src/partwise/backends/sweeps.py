@@ -16,8 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from partwise.backends.arrays import AnyArray, float64, namespace, ones, spread
-from partwise.backends.numeric import inner64, summed
+from partwise.backends.arrays import AnyArray, float64, inner64, namespace, ones, spread, summed
 from partwise.backends.threads import PASS, threads_for
 
 ROWS = 64  # rows of a block of the compiled kernel, whose share ``enough`` is
@@ -34,7 +33,8 @@ COLLINEAR = (1e-12, 1e-3)
 
 
 def sweep_rows(
-    Z: AnyArray, C: AnyArray, G: AnyArray, d: AnyArray | None, r: AnyArray, sweeps: int, stop: float,
+    Z: AnyArray, C: AnyArray, G: AnyArray, d: AnyArray | None, r: AnyArray, sweeps: int,
+    stop: float,
     order: AnyArray | None = None, enough: float = 0.0, near: AnyArray | None = None,
 ) -> AnyArray:  # fmt: skip
     """The new Z after at most ``sweeps`` sweeps; an ndarray is written to.
@@ -98,7 +98,8 @@ def sweep_graph(
 
 @sweep_graph.register
 def _(
-    Z: np.ndarray, C: AnyArray, G: AnyArray, d: AnyArray | None, r: AnyArray, term: Any, rounds: int,
+    Z: np.ndarray, C: AnyArray, G: AnyArray, d: AnyArray | None, r: AnyArray, term: Any,
+    rounds: int,
     stop: float,
 ) -> AnyArray:  # fmt: skip
     """In place; rows take turns."""
@@ -120,7 +121,8 @@ def _(
 
 @singledispatch
 def sweep(
-    Z: AnyArray, C: AnyArray, G: AnyArray, d: AnyArray | None, r: AnyArray, e: AnyArray, sweeps: int, stop: float,
+    Z: AnyArray, C: AnyArray, G: AnyArray, d: AnyArray | None, r: AnyArray, e: AnyArray,
+    sweeps: int, stop: float,
     enough: float,
 ) -> AnyArray:  # fmt: skip
     """`sweep_rows` by the kind of Z; e >= r is the curvature of a step."""
@@ -129,7 +131,8 @@ def sweep(
 
 @sweep.register
 def _(
-    Z: np.ndarray, C: AnyArray, G: AnyArray, d: AnyArray | None, r: AnyArray, e: AnyArray, sweeps: int,
+    Z: np.ndarray, C: AnyArray, G: AnyArray, d: AnyArray | None, r: AnyArray, e: AnyArray,
+    sweeps: int,
     stop: float, enough: float,
 ) -> AnyArray:  # fmt: skip
     k = Z.shape[1]
@@ -183,7 +186,8 @@ def solve_rows(
 
 
 def _descend(
-    Z: AnyArray, C: AnyArray, G: AnyArray, d: AnyArray, r: AnyArray, e: AnyArray, sweeps: int, stop: float,
+    Z: AnyArray, C: AnyArray, G: AnyArray, d: AnyArray, r: AnyArray, e: AnyArray, sweeps: int,
+    stop: float,
     enough: float,
 ) -> None:  # fmt: skip
     """Coordinate descent in place, in as many threads as it deserves."""
@@ -195,7 +199,8 @@ def _descend(
 
 
 def _pivot(
-    Z: AnyArray, C: AnyArray, G: AnyArray, d: AnyArray, r: AnyArray, rows: AnyArray, sweeps: int, stop: float,
+    Z: AnyArray, C: AnyArray, G: AnyArray, d: AnyArray, r: AnyArray, rows: AnyArray, sweeps: int,
+    stop: float,
     enough: float, ridge: float = 0.0,
 ) -> None:  # fmt: skip
     """These rows to their minimisers, by pivoting or else by all the sweeps; in place.
@@ -225,7 +230,8 @@ def _pivot(
 
 
 def sweep_columns(
-    Z: AnyArray, C: AnyArray, G: AnyArray, d: AnyArray | None, r: AnyArray, e: AnyArray, sweeps: int, stop: float,
+    Z: AnyArray, C: AnyArray, G: AnyArray, d: AnyArray | None, r: AnyArray, e: AnyArray,
+    sweeps: int, stop: float,
     enough: float,
 ) -> AnyArray:  # fmt: skip
     """`sweep` with all rows at once, one operation after the other; Z stays as it is."""

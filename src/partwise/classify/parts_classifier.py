@@ -28,7 +28,7 @@ from partwise.classify.calibration import Expected, check_probabilities, expecte
 from partwise.classify.explain import Explained
 from partwise.classify.features import Features, build_features
 from partwise.classify.outlying import Outlying, measure
-from partwise.fitting import check_arrays, validation
+from partwise.fitting import checking
 from partwise.knowledge.labels import Labels, encode_labels
 
 #: Parts where there are samples enough; the number of classes need not be known.
@@ -177,7 +177,7 @@ class PartsClassifier(
         self._validate_params()
         original, X = X, self._check_X(X, reset=True)
         labels = self._check_y(y, X.shape[0])
-        given = validation.check_weights(check_arrays.plain(sample_weight), X)
+        given = checking.check_sample_weights(checking.as_ndarray(sample_weight), X)
         weights = np.ones(X.shape[0]) if given is None else given
         seed = self._seed()
         self._learn_features(X, seed, original)
@@ -239,7 +239,7 @@ class PartsClassifier(
     def _check_X(self, X: Any, *, reset: bool) -> Any:
         on_disk = isinstance(X, np.memmap) and X.nbytes > IN_MEMORY
         if on_disk or back_end(X) is not None:
-            special = check_arrays.check_special(self, X, reset=reset, beta=2.0)
+            special = checking.check_special(self, X, reset=reset, beta=2.0)
             if special is not None:  # a Dask array comes back wrapped; GNMF takes it as it was
                 return X if hasattr(special, "tdot") else special
         X = validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=reset)
@@ -253,7 +253,7 @@ class PartsClassifier(
                 "PartsClassifier requires y to be passed, but the target y is None; give -1 or "
                 "None for the samples whose label is unknown."
             )
-        y = check_arrays.plain(y)
+        y = checking.as_ndarray(y)
         if getattr(y, "ndim", 1) == 2 and np.shape(y)[1] == 1:
             y = column_or_1d(y, warn=True)
         labels = encode_labels(y, n)

@@ -11,9 +11,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from partwise._sklearn import Interval, StrOptions
 from partwise.backends.arrays import AnyArray, own
-from partwise.estimators._clustering import GroupedFactorizer
+from partwise.estimators._base import GroupedFactorizer
 from partwise.estimators._docstrings import documented
-from partwise.fitting import Description, validation
+from partwise.fitting import Description, checking
 from partwise.fitting.callbacks import with_callbacks
 from partwise.fitting.checking import check_matrix
 from partwise.fitting.concept_fitting import code_start, fit_concepts, new_codes
@@ -196,7 +196,7 @@ class CF(GroupedFactorizer):
         check_is_fitted(self)
         if self.kernel != "linear":
             raise ValueError(f"kernel={self.kernel!r} has no components to go back with.")
-        return validation.check_codes(X, self._n_features_out) @ self.components_
+        return checking.check_codes(X, self._n_features_out) @ self.components_
 
     def score(self, X: Any, y: Any = None) -> float:
         """Minus the objective per sample, for model selection (higher is better)."""

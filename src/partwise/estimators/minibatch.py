@@ -22,13 +22,12 @@ from partwise.backends.arrays import AnyArray
 from partwise.backends.batches import Batch, InMemory, RowSource, row_source
 from partwise.backends.threads import blas_threads
 from partwise.estimators._base import LOSS, Factorizer
-from partwise.fitting import Description, Knowledge, check_arrays, described, validation
+from partwise.fitting import Description, Knowledge, checking, described
 from partwise.fitting.callbacks import with_callbacks
 from partwise.fitting.checking import check_matrix, n_parts, solver_name, tame
 from partwise.fitting.new_samples import code_model, solve_new
-from partwise.fitting.objective_terms import elastic_net
 from partwise.fitting.progress import Progress, all_or_nothing
-from partwise.fitting.starts import init_name
+from partwise.fitting.stating import elastic_net, init_name
 from partwise.knowledge.labels import encode_labels
 from partwise.model.factor_model import FactorModel
 from partwise.model.losses import NAMES, beta_of, make_loss
@@ -284,8 +283,8 @@ class MiniBatchNMF(Factorizer):
             online = online_of(self, first_parts(self, sample.X, k, H, rng))
             passes = Passes(self, source, online, codes, rng)
             if self.init == "custom" and W is not None:
-                passes.V[:] = validation.check_start(
-                    check_arrays.plain(W), passes.V.shape, source.dtype, "W", type(self).__name__
+                passes.V[:] = checking.check_start(
+                    checking.as_ndarray(W), passes.V.shape, source.dtype, "W", type(self).__name__
                 )
             status = passes.run(progress(0))
             self._finish(passes, status, factor)
@@ -424,16 +423,16 @@ def checked(estimator: Any, batches: Iterator[Batch]) -> Iterator[Batch]:
     """The batches of a first pass, refused where they hold what NMF cannot."""
     name, beta = type(estimator).__name__, beta_of(estimator.beta_loss)
     for rows, X in batches:
-        validation.check_finite(X)
-        validation.check_non_negative(X, name)
+        checking.check_finite(X)
+        checking.check_non_negative(X, name)
         if beta <= 0 and X.min() == 0:
-            raise ValueError(check_arrays.ZEROS)
+            raise ValueError(checking.ZEROS)
         yield Batch(rows, X)
 
 
 def class_codes(estimator: Any, y: Any, n: int) -> AnyArray | None:
     """The place in ``classes_`` of each label; -1: none. New classes are appended."""
-    labels = encode_labels(check_arrays.plain(y), n) if estimator.hard_labels else None
+    labels = encode_labels(checking.as_ndarray(y), n) if estimator.hard_labels else None
     if labels is None:
         return None
     known: list[Any] = getattr(estimator, "classes_", np.zeros(0)).tolist()
@@ -453,8 +452,8 @@ def first_parts(
     if name == "custom":
         if H is None:
             raise ValueError("init='custom' needs H.")
-        H = validation.check_start(
-            check_arrays.plain(H), (k, data.shape[1]), data.dtype, "H", type(estimator).__name__
+        H = checking.check_start(
+            checking.as_ndarray(H), (k, data.shape[1]), data.dtype, "H", type(estimator).__name__
         )
         return np.ascontiguousarray(H.T)
     return starts.start(data, k, name, rng)[1]

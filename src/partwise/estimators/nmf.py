@@ -9,7 +9,7 @@ from typing import Any
 from partwise._sklearn import Interval, StrOptions
 from partwise.backends.arrays import AnyArray, numpy_dtype, own
 from partwise.estimators._base import Factorizer
-from partwise.fitting import Knowledge, described, fit, validation
+from partwise.fitting import Knowledge, checking, described, fit
 from partwise.fitting.callbacks import with_callbacks
 from partwise.fitting.checking import check_matrix, n_parts
 
@@ -266,9 +266,9 @@ class NMF(Factorizer):
             raise ValueError("update_H=False needs H.")
         dtype = numpy_dtype(X.dtype)
         k = n_parts(replace(what, init="custom"), X.shape[1], H, Knowledge())
-        H = validation.check_start(H, (k, X.shape[1]), dtype, "H", "NMF", zeros=True)
+        H = checking.check_start(H, (k, X.shape[1]), dtype, "H", "NMF", zeros=True)
         if W is not None:
-            validation.warn(
+            checking.warn(
                 "When update_H=False, the provided initial W is not used.", RuntimeWarning
             )
         self.components_ = H

@@ -11,7 +11,7 @@ from sklearn.utils import check_random_state
 
 from partwise._sklearn import Interval, StrOptions
 from partwise.backends.arrays import AnyArray, own
-from partwise.estimators._clustering import GroupedFactorizer
+from partwise.estimators._base import GroupedFactorizer
 from partwise.estimators._docstrings import documented
 from partwise.fitting import (
     Checked,

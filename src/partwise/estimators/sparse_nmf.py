@@ -10,7 +10,7 @@ from typing import Any
 
 from partwise._sklearn import Interval, StrOptions
 from partwise.backends.arrays import AnyArray
-from partwise.estimators._clustering import GroupedFactorizer
+from partwise.estimators._base import GroupedFactorizer
 from partwise.estimators._docstrings import documented
 from partwise.fitting import Description
 from partwise.model.sparseness import project_columns

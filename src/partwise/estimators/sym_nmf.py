@@ -12,9 +12,9 @@ from sklearn.utils import check_random_state
 
 from partwise._sklearn import StrOptions
 from partwise.backends.arrays import AnyArray, own
-from partwise.estimators._clustering import GroupedFactorizer
+from partwise.estimators._base import GroupedFactorizer
 from partwise.estimators._docstrings import documented
-from partwise.fitting import Checked, Description, Found, Given, check, described, validation
+from partwise.fitting import Checked, Description, Found, Given, check, checking, described
 from partwise.fitting.callbacks import with_callbacks
 from partwise.fitting.progress import Progress, all_or_nothing
 from partwise.fitting.publishing import publish_ending, publish_groups
@@ -158,10 +158,10 @@ class SymNMF(GroupedFactorizer):
         if what.init == "custom":
             if checked.W is None:
                 raise ValueError("init='custom' needs W.")
-            yield validation.check_start(checked.W, (n, k), S.dtype, "W", what.whom)
+            yield checking.check_start(checked.W, (n, k), S.dtype, "W", what.whom)
             return
         if checked.W is not None:
-            validation.warn(
+            checking.warn(
                 "When init!='custom', provided W is ignored. Set init='custom' to use it.",
                 RuntimeWarning,
             )

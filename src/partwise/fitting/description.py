@@ -14,7 +14,7 @@ import scipy.sparse as sp
 from partwise.backends import DataMatrix
 from partwise.backends.arrays import AnyArray
 from partwise.fitting.fixed_parts import Known
-from partwise.knowledge.graph.neighborhood import Neighborhood
+from partwise.knowledge.graph import Neighborhood
 from partwise.knowledge.labels import Labels
 from partwise.knowledge.links import Links
 from partwise.model.factor_model import FactorModel

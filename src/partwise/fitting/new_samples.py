@@ -13,13 +13,12 @@ from partwise.backends import DataMatrix
 from partwise.backends.arrays import AnyArray, to_numpy
 from partwise.backends.numpy.float64_products import in_double
 from partwise.backends.sweeps import nearly_collinear
-from partwise.fitting import check_arrays
+from partwise.fitting import checking
 from partwise.fitting.checking import check_matrix, solver_for, tame
 from partwise.fitting.description import Description, Knowledge
 from partwise.fitting.progress import full_device
 from partwise.fitting.stating import objective, step_for
-from partwise.knowledge.graph import check_edges
-from partwise.knowledge.graph.neighborhood import Neighborhood
+from partwise.knowledge.graph import Neighborhood, check_edges
 from partwise.model.factor_model import FactorModel
 from partwise.model.graph_terms import Anchored, AnchoredDivergence
 from partwise.model.l21 import RowLengths
@@ -107,7 +106,7 @@ def _edges(what: Description, neighbors: Neighborhood, X: Any, graph: Any) -> sp
         )
     if neighbors.directions is not None:
         return neighbors.edges(X, what.n_neighbors, what.weighting)
-    samples, method = check_arrays.searchable(X)
+    samples, method = checking.searchable(X)
     if method == "approximate":
         raise ValueError(
             "new samples of a Dask array are searched for neighbours on its cluster, where a "

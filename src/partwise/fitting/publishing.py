@@ -10,6 +10,7 @@ import scipy.sparse as sp
 from partwise.backends import as_data
 from partwise.backends.arrays import AnyArray, contiguous, to_numpy
 from partwise.evaluation.groups import Groups
+from partwise.fitting.checking import warn
 from partwise.fitting.description import (
     Checked,
     Description,
@@ -18,8 +19,7 @@ from partwise.fitting.description import (
     Problem,
 )
 from partwise.fitting.new_samples import code_model, solve_new
-from partwise.fitting.objective_terms import component_owners
-from partwise.fitting.validation import warn
+from partwise.fitting.stating import component_owners
 from partwise.model.graph_terms import GraphDivergence
 from partwise.model.l21 import RowLengths
 

@@ -9,10 +9,9 @@ from typing import Any, Protocol
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from partwise.backends.arrays import AnyArray, cast, namespace
-from partwise.backends.numeric import inner64
+from partwise.backends.arrays import AnyArray, cast, inner64, namespace
+from partwise.fitting.checking import warn
 from partwise.fitting.description import Description, Found, Problem
-from partwise.fitting.validation import warn
 from partwise.model.factor_model import FactorModel, unit_columns
 from partwise.model.subproblems import Subproblem
 from partwise.solvers.checkpoint import Checkpoint

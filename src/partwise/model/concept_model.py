@@ -11,11 +11,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from partwise.backends import DataMatrix
-from partwise.backends.arrays import AnyArray
-from partwise.backends.numeric import dot64
+from partwise.backends.arrays import AnyArray, dot64
 from partwise.backends.numpy.dense import product
-from partwise.model.kkt import LEAST_MISFIT
-from partwise.model.subproblems import Quadratic, Subproblem
+from partwise.model.subproblems import LEAST_MISFIT, Quadratic, Subproblem
 from partwise.model.terms import Linear, Term
 
 

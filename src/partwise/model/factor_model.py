@@ -10,14 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from partwise.backends import DataMatrix, arrays
-from partwise.backends.arrays import Array, namespace, spread
+from partwise.backends.arrays import Array, floor, namespace, ratio, spread
 from partwise.backends.mixed_rows import MixedData
-from partwise.backends.numeric import floor, ratio
-from partwise.model.kkt import LEAST_MISFIT
-from partwise.model.loss_context import Half, Samples, Seen
-from partwise.model.losses import Loss
+from partwise.model.losses import Half, Loss, Samples, Seen
 from partwise.model.maps import MixedRows, SharedRows, Smoothing
-from partwise.model.subproblems import Subproblem
+from partwise.model.subproblems import LEAST_MISFIT, Subproblem
 from partwise.model.terms import Place, Price, Term, UnitLength
 
 

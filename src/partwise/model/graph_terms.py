@@ -8,8 +8,16 @@ from typing import Any, Protocol
 import numpy as np
 
 from partwise.backends import arrays
-from partwise.backends.arrays import AnyArray, namespace, spread, to_numpy
-from partwise.backends.numeric import dot64, floor, inner64, ratio
+from partwise.backends.arrays import (
+    AnyArray,
+    dot64,
+    floor,
+    inner64,
+    namespace,
+    ratio,
+    spread,
+    to_numpy,
+)
 from partwise.backends.numpy.sparse import laplacian, multiply
 from partwise.backends.threads import in_threads, threads_for
 from partwise.model.terms import Bound, Place, Term

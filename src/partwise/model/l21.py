@@ -8,8 +8,7 @@ from typing import Any
 
 from partwise.backends import DataMatrix, arrays
 from partwise.backends.arrays import Array, namespace
-from partwise.model.loss_context import Half, Samples, Seen
-from partwise.model.losses import Frobenius, beside_products
+from partwise.model.losses import Frobenius, Half, Samples, Seen, beside_products
 from partwise.model.subproblems import Quadratic
 
 #: ε as a share of the mean length of a sample.

@@ -14,8 +14,7 @@ from sklearn.metrics import silhouette_samples
 from sklearn.utils import check_array, check_random_state
 
 from partwise.backends import as_data, back_end
-from partwise.backends.arrays import AnyArray, float64, numpy_dtype, to_numpy
-from partwise.backends.numeric import ratio
+from partwise.backends.arrays import AnyArray, float64, numpy_dtype, ratio, to_numpy
 from partwise.estimators._base import Factorizer
 from partwise.estimators.cf import CF
 from partwise.estimators.nmf import NMF, non_negative_factorization

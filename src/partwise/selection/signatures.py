@@ -8,8 +8,7 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 from sklearn.utils import check_array
 
-from partwise.backends.arrays import AnyArray
-from partwise.backends.numeric import ratio
+from partwise.backends.arrays import AnyArray, ratio
 from partwise.estimators.nmf import non_negative_factorization
 from partwise.selection.consensus import unit_rows
 

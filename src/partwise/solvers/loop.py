@@ -13,10 +13,8 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from partwise.backends.arrays import Array, clip_at_zero, coming, extrapolate, namespace
-from partwise.backends.numeric import norm64
-from partwise.model.kkt import kkt_residual, misfit
-from partwise.model.subproblems import Subproblem
+from partwise.backends.arrays import Array, clip_at_zero, coming, extrapolate, namespace, norm64
+from partwise.model.subproblems import Subproblem, kkt_residual, misfit
 from partwise.solvers.checkpoint import Checkpoint
 from partwise.solvers.state import Point, State
 from partwise.solvers.steps import Step, mu

@@ -20,8 +20,8 @@ from partwise.backends.arrays import AnyArray
 from partwise.backends.data_matrix import InNumpy
 from partwise.backends.threads import in_threads, threads_for
 from partwise.model.factor_model import FactorModel
-from partwise.model.kkt import misfit
 from partwise.model.losses import Frobenius
+from partwise.model.subproblems import misfit
 from partwise.solvers.loop import (
     LOOK_BACK,
     PLAIN,

@@ -18,8 +18,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from partwise.backends import DataMatrix, as_data
-from partwise.backends.arrays import AnyArray, to_numpy
-from partwise.backends.numeric import ratio
+from partwise.backends.arrays import AnyArray, ratio, to_numpy
 from partwise.model.factor_model import FactorModel
 from partwise.model.losses import KullbackLeibler, Loss
 from partwise.model.subproblems import Divergence, Quadratic, Subproblem

@@ -8,12 +8,10 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from partwise.backends.arrays import AnyArray
-from partwise.backends.numeric import dot64
+from partwise.backends.arrays import AnyArray, dot64
 from partwise.backends.numpy.dense import product
 from partwise.backends.numpy.sparse import multiply
-from partwise.model.kkt import kkt_residual, misfit
-from partwise.model.subproblems import Quadratic
+from partwise.model.subproblems import Quadratic, kkt_residual, misfit
 from partwise.solvers.loop import LOOK_BACK, Solution, shifted
 
 #: ½‖S - VVᵀ‖² over ½‖S‖² below which a fit counts as perfect: the sums have no more digits.

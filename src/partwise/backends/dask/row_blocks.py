@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
-from partwise.backends import arrays, numeric, sweeps
+from partwise.backends import arrays, sweeps
 from partwise.backends.arrays import AnyArray
 
 
@@ -251,14 +251,14 @@ def _(Y: Rows) -> AnyArray:
     return Q.settle()
 
 
-@numeric.dot64.register
+@arrays.dot64.register
 def _(a: Rows, b: Any) -> float:
     return float(a.reduce(_dot64, a, b))
 
 
-@numeric.ratio_of.register
+@arrays.ratio_of.register
 def _(leads: Rows, numerator: Any, denominator: Any) -> AnyArray:
-    return leads.map(numeric.ratio, numerator, denominator)
+    return leads.map(arrays.ratio, numerator, denominator)
 
 
 @sweeps.sweep.register
@@ -371,7 +371,7 @@ def _matmul_rows(a: AnyArray, b: AnyArray) -> AnyArray:
 
 
 def _dot64(a: AnyArray, b: AnyArray) -> float:
-    return numeric.dot64(a, np.broadcast_to(b, a.shape))
+    return arrays.dot64(a, np.broadcast_to(b, a.shape))
 
 
 def _sweep(

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from partwise.backends.arrays import AnyArray
-from partwise.backends.numeric import floor
+from partwise.backends.arrays import AnyArray, floor
 
 #: Entries of a temporary block: half a million float64 are 4 MB, which stay in the cache.
 BLOCK_ENTRIES = 500_000

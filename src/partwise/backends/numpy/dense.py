@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from partwise.backends.arrays import AnyArray
+from partwise.backends.arrays import AnyArray, floor
 from partwise.backends.data_matrix import InNumpy
-from partwise.backends.numeric import floor
 from partwise.backends.numpy import blocks
 from partwise.backends.threads import (
     PASS,

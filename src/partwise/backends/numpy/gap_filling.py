@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from partwise.backends.arrays import AnyArray
-from partwise.backends.numeric import dot64
+from partwise.backends.arrays import AnyArray, dot64
 from partwise.backends.numpy import blocks
 from partwise.backends.numpy.dense import DenseData
 from partwise.backends.numpy.sparse import SparseData, multiply, sampled_values, solve_rows
@@ -92,7 +91,8 @@ class Filling(ABC):
 
     @abstractmethod
     def solve(
-        self, Z: AnyArray, U: AnyArray, C: AnyArray, G: AnyArray, d: AnyArray | None, r: AnyArray, stop: float,
+        self, Z: AnyArray, U: AnyArray, C: AnyArray, G: AnyArray, d: AnyArray | None,
+        r: AnyArray, stop: float,
         enough: float,
     ) -> AnyArray:  # fmt: skip
         """The best codes with U fixed, row by row, from Z: with C, what seen entries draw to."""
@@ -132,7 +132,8 @@ class _Sampled(Filling):
     sign = -1.0  # of the places' own part in a row's Hessian: E is taken off d UᵀU
 
     def solve(
-        self, Z: AnyArray, U: AnyArray, C: AnyArray, G: AnyArray, d: AnyArray | None, r: AnyArray, stop: float,
+        self, Z: AnyArray, U: AnyArray, C: AnyArray, G: AnyArray, d: AnyArray | None,
+        r: AnyArray, stop: float,
         enough: float,
     ) -> AnyArray:  # fmt: skip
         G = G if self.sign < 0 else np.zeros_like(G)
@@ -288,7 +289,8 @@ class _Dense(Filling):
         return self.X.T @ V
 
     def solve(
-        self, Z: AnyArray, U: AnyArray, C: AnyArray, G: AnyArray, d: AnyArray | None, r: AnyArray, stop: float,
+        self, Z: AnyArray, U: AnyArray, C: AnyArray, G: AnyArray, d: AnyArray | None,
+        r: AnyArray, stop: float,
         enough: float,
     ) -> AnyArray:  # fmt: skip
         out = np.empty_like(Z)

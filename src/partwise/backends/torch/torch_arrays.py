@@ -8,7 +8,7 @@ from typing import Any
 import scipy.sparse as sp
 import torch
 
-from partwise.backends import arrays, curvature, numeric, sweeps
+from partwise.backends import arrays, curvature, sweeps
 from partwise.backends.arrays import AnyArray
 from partwise.backends.torch import triton_dispatch
 
@@ -66,7 +66,7 @@ def _(wide: torch.Tensor, begin: int, end: int) -> AnyArray:
     return some if wide.is_cuda and wide.stride(0) == 1 else some.contiguous()
 
 
-@numeric.inner64.register
+@arrays.inner64.register
 def _(a: torch.Tensor, b: AnyArray) -> AnyArray:
     return (a * b).sum(dtype=torch.float64)
 
@@ -99,7 +99,8 @@ def _(out: torch.Tensor) -> AnyArray:
 
 @sweeps.sweep.register
 def _(
-    Z: torch.Tensor, C: AnyArray, G: AnyArray, d: AnyArray | None, r: AnyArray, e: AnyArray, times: int,
+    Z: torch.Tensor, C: AnyArray, G: AnyArray, d: AnyArray | None, r: AnyArray, e: AnyArray,
+    times: int,
     stop: float, enough: float,
 ) -> AnyArray:  # fmt: skip
     if r.shape[1] == 1 and e.shape[1] == 1:  # the kernel has one number a row
@@ -113,7 +114,8 @@ def _(
 
 @sweeps.sweep_graph.register
 def _(
-    Z: torch.Tensor, C: AnyArray, G: AnyArray, d: AnyArray | None, r: AnyArray, term: Any, rounds: int,
+    Z: torch.Tensor, C: AnyArray, G: AnyArray, d: AnyArray | None, r: AnyArray, term: Any,
+    rounds: int,
     stop: float,
 ) -> AnyArray | None:  # fmt: skip
     W, weight = term.edges
