@@ -13,7 +13,7 @@ import numpy as np
 from partwise.backends import DataMatrix
 from partwise.backends.arrays import AnyArray, dot64
 from partwise.backends.numpy.dense import product
-from partwise.model.subproblems import LEAST_MISFIT, Quadratic, Subproblem
+from partwise.model.subproblems import LEAST_MISFIT, Model, Quadratic, Subproblem
 from partwise.model.terms import Linear, Term
 
 
@@ -153,7 +153,7 @@ class Codes(Quadratic):
         return neg, pos
 
 
-class ConceptModel:
+class ConceptModel(Model):
     """Objective and the two subproblems ("V" is V, "U" is C) of CF and LCF."""
 
     unit = False

@@ -14,7 +14,7 @@ from partwise.backends.arrays import Array, floor, namespace, ratio, spread
 from partwise.backends.mixed_rows import MixedData
 from partwise.model.losses import Half, Loss, Samples, Seen
 from partwise.model.maps import MixedRows, SharedRows, Smoothing
-from partwise.model.subproblems import LEAST_MISFIT, Subproblem
+from partwise.model.subproblems import LEAST_MISFIT, Model, Subproblem
 from partwise.model.terms import Place, Price, Term, UnitLength
 
 
@@ -39,7 +39,7 @@ class Held:
         return namespace(U).where(self.known > 0, self.values, U)
 
 
-class FactorModel:
+class FactorModel(Model):
     """loss(X, A Z S Uᵀ) + terms_V(Z) + terms_U(U), Z >= 0, U >= 0.
 
     Parameters

@@ -88,6 +88,51 @@ class Subproblem(ABC):
         raise NotImplementedError
 
 
+class Model(Protocol):
+    """What the loop asks of a model: the problem in each factor, and the objective.
+
+    Attributes
+    ----------
+    eps, size, least : float
+        Rounding of its dtype, the loss of V = 0, and the share of it that is a perfect fit.
+    unit : bool
+        Whether columns of U have length one.
+    """
+
+    eps: float
+    size: float
+    least: float
+    unit: bool
+
+    @abstractmethod
+    def subproblem(self, side: str, Z: Array, U: Array, /) -> Subproblem:
+        """The problem in one factor, "V" or "U", at this point."""
+
+    @abstractmethod
+    def value(self, Z: Array, U: Array, /) -> float:
+        """The objective."""
+
+    @abstractmethod
+    def exact_value(self, Z: Array, U: Array, /, about: float = np.inf) -> float:
+        """The objective where it is ``about`` so large, with no more rounding than that allows."""
+
+    @abstractmethod
+    def normalize(self, Z: Array, U: Array, /) -> tuple[Array, Array]:
+        """The same product with columns of U of length one, where ``unit``."""
+
+    @abstractmethod
+    def feasible(self, Z: Array, U: Array, /) -> tuple[Array, Array]:
+        """A start that keeps the constraints, which no step leaves."""
+
+    def lengths(self, U: Array, /) -> Array:
+        """Lengths of the columns of U, where ``unit``."""
+        return namespace(U).ones(U.shape[1])
+
+    def expect(self, side: str, Z: Array, U: Array, /) -> None:
+        """A hint that this subproblem is asked for next."""
+        return None
+
+
 class Quadratic(Subproblem):
     """½ Σ_i d_i z_iᵀ G z_i - ⟨C, Z⟩ + terms(Z), Z >= 0.
 

@@ -22,16 +22,16 @@ from partwise.backends.threads import in_threads, threads_for
 from partwise.model.factor_model import FactorModel
 from partwise.model.losses import Frobenius
 from partwise.model.subproblems import misfit
+from partwise.solvers import momentum
 from partwise.solvers.loop import (
     LOOK_BACK,
-    PLAIN,
-    SAFE,
     Settings,
     Solution,
     alternate,
     joined,
     shifted,
 )
+from partwise.solvers.momentum import PLAIN, SAFE
 from partwise.solvers.steps import Step, hals, mu
 
 #: A start: its factors, and the step that moves them.
@@ -204,7 +204,14 @@ class Wide:
         V = Side.of([V for V, _, _ in begun], model.sweeps["V"])
         U = Side.of([U for _, U, _ in begun], model.sweeps["U"])
         value = np.array([_value(model, V, U) for V, U, _ in begun])
-        each = (first + np.arange(R), value, np.zeros(R), value.copy(), np.full(R, 0.5), np.ones(R))
+        each = (
+            first + np.arange(R),
+            value,
+            np.zeros(R),
+            value.copy(),
+            np.full(R, momentum.FIRST),
+            np.ones(R),
+        )
         new = dict(zip(EACH, (*each, np.zeros(R, int)), strict=True))
         if not len(self.numbers):
             self.V, self.U, self.k = V, U, begun[0][1].shape[1]
@@ -245,10 +252,10 @@ class Wide:
         good = value <= self.value
         self.value, self.ahead = np.where(good, value, self.value), np.where(good, ahead, 0.0)
         self.failures = np.where(good, 0, self.failures + 1)
-        self.ceiling = np.where(good, self.ceiling, self.weight)
-        grown = np.minimum(self.ceiling, 1.05 * np.maximum(self.weight, 0.1))
-        self.weight = np.where(good, grown, self.weight / 1.5)
-        self.ceiling = np.where(good, np.minimum(1.0, 1.01 * self.ceiling), self.ceiling)
+        grown, shrunk = momentum.grown(self.weight, self.ceiling), momentum.shrunk(self.weight)
+        self.weight, self.ceiling = (
+            np.where(good, *both) for both in zip(grown, shrunk, strict=True)
+        )
         for r in np.flatnonzero(~good).tolist():
             own = columns(r, self.k)
             self.V.take_back(r, self.V.spare[:, own])
@@ -275,7 +282,7 @@ class Wide:
     def residual(
         self, Z: AnyArray, C: AnyArray, G: AnyArray, value: NDArray[np.float64]
     ) -> NDArray[np.float64]:
-        """The KKT residual of one factor of all starts; `residual.kkt_residual`."""
+        """The KKT residual of one factor of all starts; `subproblems.kkt_residual`."""
         from partwise.backends.numpy import kernels
 
         model, tol = self.model, self.settings.tol
