@@ -12,7 +12,6 @@ from sklearn.metrics import adjusted_rand_score
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import partwise
-from partwise.classify import pool
 
 KL = "kullback-leibler"
 SHORT: dict[str, Any] = {"max_iter": 20}
@@ -150,11 +149,8 @@ def skip_without_packages(estimator: Any) -> None:
 @pytest.mark.filterwarnings("ignore:n_neighbors")
 @pytest.mark.filterwarnings("ignore:.* parts for .* classes")
 @parametrized(ESTIMATORS)
-def test_scikit_learn_checks(estimator: Any, check: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scikit_learn_checks(estimator: Any, check: Any, few_trees: None) -> None:
     skip_without_packages(estimator)
-    if isinstance(estimator, partwise.PartsClassifier):  # trees take most of the time
-        monkeypatch.setattr(pool, "TREES", 10)
-        monkeypatch.setattr(pool, "FEWER", 4)
     check(estimator)
 
 

@@ -506,7 +506,7 @@ def forgeries(array):
 
 
 @pytest.mark.parametrize("kind", ["table", "counts", "codes"])
-def test_a_forged_classifier_fails_when_it_is_loaded(tmp_path, kind):
+def test_a_forged_classifier_fails_when_it_is_loaded(tmp_path, kind, few_trees):
     rng = np.random.default_rng(0)
     group = np.arange(48) % 3
     if kind == "counts":
