@@ -214,6 +214,7 @@ class Trial:
     n_classes: int
     views: dict[str, Array]
     weighed: Answer | None
+    coded: tuple[str, ...] = ("",)
     heads: list[Head] = field(default_factory=list)
     logs: list[Array] = field(default_factory=list)
     failed: list[Head] = field(default_factory=list)
@@ -291,11 +292,15 @@ class Trial:
     def agreement(self, w: Array) -> float:
         """How far heads give working samples without a label the name of their own mixture.
 
-        Of `AGREEING` alone, on the views of the first preparation: what it means for the share of
-        right names (`calibration.SHARE`) must not change with every head that is added.
+        Of `AGREEING` alone, on the views of the first preparation of an array: what it means for
+        the share of right names (`calibration.SHARE`) must not change with every head that is
+        added.
         """
+        views = (*SPREAD, *(view for _, view in FIRST))
         asked = [
-            head.kind in AGREEING and head.view in (*SPREAD, *(view for _, view in FIRST))
+            head.kind in AGREEING
+            and head.look in self.coded
+            and head.view.removeprefix(head.look) in views
             for head in self.heads
         ]
         w = np.where(asked, w, 0) if any(asked) else w
@@ -369,7 +374,8 @@ def learn(
     working = working_set(place.size, place[labelled])
     at, rows = np.searchsorted(working, place[labelled]), features.order[working]
     views = Gathered(features.all_views, rows)
-    trial = Trial(folds, labelled, at, y, n_classes, views, weighed)
+    coded = tuple(start for start, mine in features.looks.items() if "codes" in mine.views)
+    trial = Trial(folds, labelled, at, y, n_classes, views, weighed, coded)
     click = n_folds == 0
     for start, mine in features.looks.items():
         if not (start and click):
@@ -435,7 +441,8 @@ def _one_preparation(
 ) -> None:
     """All heads on the views of one preparation, and those that their answer teaches."""
     began, folds, y, c = len(trial.heads), trial.folds, trial.y, trial.n_classes
-    for kind, name in FIRST_OTHER if start else FIRST:
+    coded = start in trial.coded
+    for kind, name in FIRST if coded else FIRST_OTHER:
         view = start + name
         if kind == "logistic":
             trial.add_linear(kind, view, _logistic(trial, view, memory, names))
@@ -448,7 +455,7 @@ def _one_preparation(
     if not trial.heads[own]:
         return
     first = trial.mixed(trial.weights(own)[0], some=own)
-    for name in SECOND_OTHER if start else SECOND:
+    for name in SECOND if coded else SECOND_OTHER:
         Z = trial.views[start + name]
         fits = heads.mixture(Z, trial.at, y, folds.means, first, ROUNDS)
         for kind, fit in zip(("self-taught", "self-taught more"), fits, strict=True):
@@ -462,26 +469,28 @@ def _beside(trial: Trial, features: Features, seed: int) -> None:
         view = f"{start}whole"
         raw, last = heads.ridge(trial.views[view], trial.at, y, folds.means, c)
         trial.add("ridge", view, raw, A=last.A[0], b=last.b[0])
-    view = _tree_view(features)
-    Z = trial.views[view]
-    raw = np.zeros((folds.n_folds + 1, len(Z), c))
-    for f in range(folds.n_folds):  # of samples without a label nothing is asked here
-        mine = trial.at[folds.fold == f]
-        known = folds.means[f] > 0
-        if mine.size and known.any():
-            few = trees.grow(Z[trial.at[known]], y[known], folds.means[f, known], c, seed, FEWER)
-            raw[f, mine] = few.log_votes(Z[mine])
-    grown = trees.grow(Z[trial.at], y, folds.means[-1], c, seed, TREES)
-    raw[-1] = grown.log_votes(Z)
-    trial.add("trees", view, raw, forest=grown.arrays)
+    for view in _tree_views(features):
+        Z = trial.views[view]
+        raw = np.zeros((folds.n_folds + 1, len(Z), c))
+        for f in range(folds.n_folds):  # of samples without a label nothing is asked here
+            mine = trial.at[folds.fold == f]
+            known = folds.means[f] > 0
+            if mine.size and known.any():
+                told = Z[trial.at[known]], y[known], folds.means[f, known]
+                raw[f, mine] = trees.grow(*told, c, seed, FEWER).log_votes(Z[mine])
+        grown = trees.grow(Z[trial.at], y, folds.means[-1], c, seed, TREES)
+        raw[-1] = grown.log_votes(Z)
+        trial.add("trees", view, raw, forest=grown.arrays)
 
 
-def _tree_view(features: Features) -> str:
-    """All columns on a scale of their own, where X is dense: trees ask for one at a time."""
+def _tree_views(features: Features) -> list[str]:
+    """All columns on a scale of their own, where an array is dense: trees ask for one at a time."""
+    found: dict[str, str] = {}
     for start, mine in features.looks.items():
         if mine.preparation.table and not sp.issparse(mine.P):
-            return f"{start}whole"
-    return "both"
+            found.setdefault(mine.source, f"{start}whole")
+    coded = {mine.source: start for start, mine in features.looks.items() if "codes" in mine.views}
+    return [found.get(source, f"{start}both") for source, start in coded.items()]
 
 
 def _places(order: Array) -> Array:
