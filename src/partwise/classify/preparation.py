@@ -150,6 +150,8 @@ def other_preparations(X: Any, first: Preparation) -> dict[str, Preparation]:
     center = normal_ranks(knots, knots).mean(axis=0)
     found = {made.kind: made, "ranks": Preparation("ranks", True, center=center, knots=knots)}
     for kind, width in ordered.looks(X).items():
+        if kind == "edges":
+            del found[made.kind]  # they take out the light, and more
         found[kind] = Preparation(kind, kind != "edges", width=width)
         if kind == "frequencies":
             found[kind].center = ordered.frequencies(X).mean(axis=0)
