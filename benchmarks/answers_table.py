@@ -200,12 +200,13 @@ def two_views(store: dict[str, Any]) -> str:
     first, second, both = np.array(made).T
     middle = f"{first.mean():.1f} and {second.mean():.1f} alone, {both.mean():.1f} with both"
     over = both - np.maximum(first, second)
+    below = f"more than a point below it in {int((over < -1).sum())} of {over.size}"
     return (
         "## Two views\n\n`fit(X, y, also=[Z])`: random halves of the columns; words and 50 "
         "singular directions of their tf-idf; pixels and the strengths of low frequencies.\n\n"
         + "\n".join(rows)
         + f"\n\nMean {middle}; {over.mean():+.1f} over the better of the two, the least "
-        f"{over.min():+.1f}, more than a point below it in {int((over < -1).sum())} of {over.size}.\n"
+        f"{over.min():+.1f}, {below}.\n"
     )
 
 
