@@ -15,6 +15,7 @@ smooth ``plain`` averaged twice with the mean of the neighbours in the graph
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -28,6 +29,7 @@ from partwise.backends import as_data
 from partwise.backends.arrays import to_numpy
 from partwise.backends.numeric import Array
 from partwise.classify.preparation import (
+    MANY,
     Preparation,
     choose_preparation,
     other_preparations,
@@ -38,6 +40,8 @@ from partwise.classify.preparation import (
 ELSEWHERE = "as it is"
 #: Parts where there are samples enough; the number of classes need not be known.
 PARTS = 30
+#: Samples up to which neighbours are searched among all.
+EXACT = 100_000
 #: Leading singular directions of the data that the plain heads see.
 DIRECTIONS = 100
 #: Entries of a dense array that are looked at together for the digests of its rows.
@@ -236,7 +240,7 @@ def build_features(
         # what comes here is narrow: the samples on a few directions, and their codes
         directions = leading_elsewhere(X, seed)
         plain = unit_rows(_products(X, directions))
-        graph, k = _graph(plain, n_neighbors)
+        graph, k = _graph(plain, n_neighbors, seed)
         there, codes = Preparation(ELSEWHERE, False), _factorize(model, X, graph)
         return _made(there, plain, graph, k, directions, plain, model, codes)
     arrays = {name: unpacked(Z) for name, Z in {"": X, **(also or {})}.items()}
@@ -248,13 +252,12 @@ def build_features(
         Z, model.n_components = Z[order], parts(*Z.shape)
         preparation = choose_preparation(Z)
         for each in (preparation, *other_preparations(Z, preparation).values()):
-            P = each.plain(Z)
-            if made and not sp.issparse(P):
+            P, main = each.plain(Z), each is preparation
+            if not (main or sp.issparse(P)):
                 P = P.astype(np.float32)  # it is kept, and one of several
             directions = leading_directions(P, seed)
             plain = _unit(np.asarray(P @ directions), each)
-            graph, k = _graph(P, n_neighbors)
-            main = each is preparation
+            graph, k = _graph(plain if Z.shape[0] > MANY else P, n_neighbors, seed)
             coded = _factorize(model, each.parts_input(P), graph) if main else None
             mine = _made(each, P, graph, k, directions, plain, model, coded)
             mine.marks, mine.source = marks, source
@@ -265,12 +268,17 @@ def build_features(
     return first
 
 
-def _graph(P: Any, n_neighbors: int) -> tuple[sp.csr_array, int]:
+def _graph(P: Any, n_neighbors: int, seed: int) -> tuple[sp.csr_array, int]:
+    """Of samples, or of a few directions of very many; approximate, where that is installed."""
     from partwise.knowledge.graph import neighbor_graph
 
     n = P.shape[0]
     k = min(n_neighbors, n - 1)
-    return neighbor_graph(P, k) if k > 0 else sp.csr_array((n, n)), k
+    if k <= 0:
+        return sp.csr_array((n, n)), k
+    if n <= EXACT or importlib.util.find_spec("pynndescent") is None:
+        return neighbor_graph(P.astype(np.float32) if n > MANY else P, k), k
+    return neighbor_graph(P, k, method="approximate", random_state=seed), k
 
 
 def _made(

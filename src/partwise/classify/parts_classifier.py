@@ -22,7 +22,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from partwise._sklearn import Interval, StrOptions
 from partwise.backends import back_end
-from partwise.backends.numeric import Array, blas_threads
+from partwise.backends.numeric import Array, blas_threads, threads_for
+from partwise.backends.threads import each, pieces
 from partwise.classify import pool
 from partwise.classify.calibration import Expected, check_probabilities, expected, recalls
 from partwise.classify.explain import Explained
@@ -31,6 +32,8 @@ from partwise.classify.outlying import Outlying, measure
 from partwise.fitting import check_arrays, validation
 from partwise.knowledge.labels import Labels, encode_labels
 
+#: Bytes of X that a thread digests at a time.
+PIECE = 1 << 22
 #: Bytes up to which a file on disk is read whole.
 IN_MEMORY = 200_000_000
 
@@ -74,8 +77,8 @@ class PartsClassifier(
         most right names among the samples at hand. "uniform" counts classes alike, for balanced
         accuracy: small classes are found more often, and large ones lose some. Shares that you
         know go in the order of the sorted classes.
-    max_iter : int, default=100
-        Iterations of the factorization.
+    max_iter : int, default=30
+        Iterations of the factorization; more make no difference to the names.
     warm_start : bool, default=False
         Keep the graph and the codes as long as X is the same: then another label costs
         milliseconds.
@@ -143,7 +146,7 @@ class PartsClassifier(
         n_neighbors: int = 5,
         n_folds: int = 5,
         priors: Any = "estimated",
-        max_iter: int = 100,
+        max_iter: int = 30,
         warm_start: bool = False,
         random_state: Any = 0,
     ) -> None:
@@ -619,7 +622,14 @@ def _fingerprint(X: Any) -> str:
     if not _is_local(X):
         return f"{type(X).__name__} {tuple(X.shape)}"
     digest = hashlib.blake2b(str((X.shape, X.dtype)).encode())
-    parts = (X.data, X.indices, X.indptr) if sp.issparse(X) else (X,)
-    for part in parts:
-        digest.update(np.ascontiguousarray(part).data)
+    for part in (X.data, X.indices, X.indptr) if sp.issparse(X) else (X,):
+        flat = np.ascontiguousarray(part).reshape(-1).view(np.uint8)
+        cuts = pieces(flat.size, PIECE, flat.size)
+        found = [b""] * len(cuts)
+
+        def run(number: int, lo: int, hi: int, flat: Array = flat, found: Any = found) -> None:
+            found[number] = hashlib.blake2b(flat[lo:hi].data).digest()
+
+        each(run, [(k, *cut) for k, cut in enumerate(cuts)], threads_for(flat.size))
+        digest.update(b"".join(found))
     return digest.hexdigest()

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from partwise.backends.numeric import Array
+from partwise.backends.numeric import Array, one_blas_thread, threads_for
+from partwise.backends.threads import each, pieces
 from partwise.classify import heads, trees
 from partwise.classify.calibration import WORST, Calibration, calibrate, temper
 from partwise.classify.features import Features
@@ -36,7 +37,11 @@ AGREEING = ("logistic", "discriminant", "spreading", "self-taught", "self-taught
 FIRST_OTHER = (("logistic", "plain"), ("logistic", "smooth"), ("discriminant", "plain"))
 SECOND_OTHER = ("plain",)
 #: Trees of a forest, and of those that see but a part of the labels.
-TREES, FEWER = 100, 40
+TREES, FEWER = 60, 20
+#: Samples times labels that spread over the graph together, for memory.
+SPREADING = 20_000_000
+#: Samples that are named together, for memory.
+ROWS = 1000
 #: What the heads together count beside the labels, in labels: with few of them they stay even.
 TRUST = 5.0
 WORDS = {
@@ -46,7 +51,7 @@ WORDS = {
     "self-taught more": "Gaussian classes, taught three times, on",
     "spreading": "labels spread over the graph,",
     "ridge": "least squares on",
-    "trees": "100 random trees on",
+    "trees": "random trees on",
     "whole": "all columns",
     "codes": "the codes",
     "plain": "the data itself",
@@ -161,19 +166,39 @@ def mixture_of(
     views: dict[str, Array],
     near: dict[str, sp.csr_array] | None = None,
 ) -> Array:
-    """Σ_h w_h p_h, (n, c)."""
+    """Σ_h w_h p_h, (n, c), in threads."""
     pairs = [pair for pair in zip(heads, weights, strict=True) if pair[1] > 0]
-    mixed: Any = 0.0
+    mixed = sum(weight * head.spread(near) for head, weight in pairs if head.scores is not None)
+    pairs = [pair for pair in pairs if pair[0].scores is None]
+    asked = {head.view: views[head.view] for head, _ in pairs}
+    for head, _ in pairs:
+        if head.forest is not None:
+            trees.check(head.forest, asked[head.view].shape[1])
+    if not pairs:
+        return np.asarray(mixed, dtype=np.float64)
+    n = next(iter(asked.values())).shape[0]
+    columns = sum(Z.shape[1] for Z in asked.values())
+    found = []
+
+    def run(number: int, rows: tuple[int, int]) -> None:
+        found.append((number, _mixed(pairs, {name: Z[slice(*rows)] for name, Z in asked.items()})))
+
+    with one_blas_thread:
+        each(run, list(enumerate(pieces(n, ROWS, n))), threads_for(float(n) * columns * 50))
+    return mixed + np.concatenate([part for _, part in sorted(found, key=lambda pair: pair[0])])
+
+
+def _mixed(pairs: list[tuple[Head, Any]], views: dict[str, Array]) -> Array:
+    """The same of heads that need no neighbours."""
+    total: Any = 0.0
     linear = [pair for pair in pairs if pair[0].A is not None]
     for view in dict.fromkeys(head.view for head, _ in linear):
-        mixed = mixed + _linear([pair for pair in linear if pair[0].view == view], views[view])
+        total = total + _linear([pair for pair in linear if pair[0].view == view], views[view])
     for head, weight in pairs:
         if head.forest is not None:
             log_p = trees.log_shares(head.forest, views[head.view])
-            mixed = mixed + weight * softmax(head.heat * log_p)
-        elif head.A is None:
-            mixed = mixed + weight * head.spread(near)
-    return np.asarray(mixed, dtype=np.float64)
+            total = total + weight * softmax(head.heat * log_p)
+    return np.asarray(total, dtype=np.float64)
 
 
 def _linear(pairs: list[tuple[Head, Any]], Z: Any) -> Array:
@@ -560,9 +585,11 @@ def _spread(
     if missing.size:
         if f"{start}adjacency" not in memory:
             memory[f"{start}adjacency"] = features.adjacency()
-        found = heads.propagate(memory[f"{start}adjacency"], place[missing], tuple(SPREAD.values()))
-        for j, i in enumerate(missing.tolist()):
-            known[i] = [F[j].copy() for F in found]
+        step = max(SPREADING // place.size, 1)
+        for some in np.split(missing, range(step, missing.size, step)):
+            shares = tuple(SPREAD.values())
+            found = heads.propagate(memory[f"{start}adjacency"], place[some], shares)
+            known |= {i: [F[j].copy() for F in found] for j, i in enumerate(some.tolist())}
     means, c = trial.folds.means, trial.n_classes
     for which, view in enumerate(SPREAD):
         G = np.stack([known[i][which] for i in trial.labelled.tolist()]).T
