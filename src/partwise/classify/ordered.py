@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from partwise.backends.numeric import Array
+from partwise.backends.arrays import AnyArray
 
 #: A series: neighbours correlate so much in the mean, and there are so many columns.
 NEIGHBORS, FEWEST = 0.7, 20
@@ -26,7 +26,7 @@ FLOOR = 1e-2
 SAMPLES, BLOCK = 500, 250
 
 
-def looks(X: Array) -> dict[str, int]:
+def looks(X: AnyArray) -> dict[str, int]:
     """Kinds of descriptions that fit the order of the columns of X, with the width of a picture."""
     Z = _standard(X)
     width = picture_width(Z)
@@ -37,7 +37,7 @@ def looks(X: Array) -> dict[str, int]:
     return {"differences": 0} | ({"frequencies": 0} if X.shape[1] >= WAVES else {})
 
 
-def picture_width(Z: Array) -> int:
+def picture_width(Z: AnyArray) -> int:
     """Columns of the pictures that rows of Z are, row by row or column by column; 0 for none.
 
     A pixel is like the one beside it and the one below it, and less like one half a row away.
@@ -53,7 +53,7 @@ def picture_width(Z: Array) -> int:
     return best[1]
 
 
-def _standard(X: Array) -> Array:
+def _standard(X: AnyArray) -> AnyArray:
     """Some samples with columns of mean zero and unit length; a constant one is zero."""
     Z = np.asarray(X[:: max(len(X) // SAMPLES, 1)], dtype=float)
     Z = Z - Z.mean(axis=0)
@@ -63,19 +63,19 @@ def _standard(X: Array) -> Array:
     return np.asarray(Z / np.where(length > 0, length, 1))
 
 
-def _correlation(Z: Array, lag: int) -> float:
+def _correlation(Z: AnyArray, lag: int) -> float:
     """Mean correlation of columns that are ``lag`` apart, of those that vary."""
     varies = Z.any(axis=0)
     both = varies[lag:] & varies[:-lag]
     return float(np.sum(Z[:, lag:] * Z[:, :-lag])) / both.sum() if both.any() else 0.0
 
 
-def differences(X: Array) -> Array:
+def differences(X: AnyArray) -> AnyArray:
     """From each column to the next."""
     return np.diff(X, axis=1)
 
 
-def frequencies(X: Array) -> Array:
+def frequencies(X: AnyArray) -> AnyArray:
     """Log strength of each frequency, in units of the sample's own: when a series begins is gone.
 
     A sample that is constant up to rounding has none.
@@ -90,7 +90,7 @@ def frequencies(X: Array) -> Array:
     return np.log(np.where(power > rounding, F / np.maximum(power, rounding), 0) + FLOOR)
 
 
-def edges(X: Array, width: int) -> Array:
+def edges(X: AnyArray, width: int) -> AnyArray:
     """Histograms of the directions of edges in windows, each scaled with three neighbours.
 
     After N. Dalal and B. Triggs, "Histograms of oriented gradients": strengths of edges in
