@@ -188,6 +188,7 @@ def scored(names: Any, p: Any, y: Any, rest: Any) -> dict[str, float]:
 
     found = {"accuracy": float(np.mean(names[rest] == y[rest]))}
     if p is not None:
+        p = np.pad(p, ((0, 0), (0, max(y.max() + 1 - p.shape[1], 0))))  # classes without a label
         mine = np.nan_to_num(p)[rest, y[rest]]
         found["log_loss"] = float(-np.log(np.clip(mine, 1e-12, 1)).mean())
     return found
