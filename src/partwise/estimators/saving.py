@@ -5,18 +5,19 @@ from __future__ import annotations
 import importlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from partwise.estimators.methods import ESTIMATORS
 from partwise.persistence import model_files
 
 __all__ = ["estimator_class", "load", "read", "register", "save"]
 
+Class = TypeVar("Class")
 #: Classes of others, by name.
 _REGISTERED: dict[str, type] = {}
 
 
-def register(cls: type) -> type:
+def register(cls: Class) -> Class:
     """Let model files name an estimator of your own; also as a decorator.
 
     A file holds no code, only the name of a class, and `load` looks for it among the estimators of
