@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from partwise._sklearn import Interval, StrOptions
 from partwise.backends.numeric import Array
+from partwise.estimators._docstrings import documented
 from partwise.fitting import Description, validation
 from partwise.fitting.callbacks import CallbackSupportMixin
 from partwise.fitting.new_samples import code
@@ -23,6 +24,7 @@ from partwise.solvers.steps import STEPS
 LOSS = [StrOptions(set(NAMES)), Interval(Real, None, None, closed="neither")]
 
 
+@documented
 class Factorizer(
     ClassNamePrefixFeaturesOutMixin, TransformerMixin, CallbackSupportMixin, BaseEstimator
 ):

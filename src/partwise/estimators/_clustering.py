@@ -15,6 +15,7 @@ from partwise._sklearn import Interval
 from partwise.backends.arrays import own, to_numpy
 from partwise.backends.numeric import Array
 from partwise.estimators._base import Factorizer
+from partwise.estimators._docstrings import documented
 from partwise.evaluation.groups import Groups
 from partwise.evaluation.kmeans import Clustering
 from partwise.fitting import Description, fit
@@ -22,6 +23,7 @@ from partwise.fitting.callbacks import with_callbacks
 from partwise.knowledge.doubts import Doubt
 
 
+@documented
 class Grouped(ClusterMixin):
     """Mixin: clusters of `embedding_` and, with labels, class decisions; made when asked for."""
 
@@ -117,6 +119,7 @@ class Grouped(ClusterMixin):
         return np.asarray(to_numpy(self._plain_transform(X, **given)))
 
 
+@documented
 class GroupedFactorizer(Grouped, Factorizer):
     """Base of the estimators that take labels, be it only to say what the groups are."""
 

@@ -9,6 +9,7 @@ from partwise._sklearn import Interval, StrOptions
 from partwise.backends.arrays import own
 from partwise.backends.numeric import Array
 from partwise.estimators._clustering import GroupedFactorizer
+from partwise.estimators._docstrings import documented
 from partwise.fitting import fit
 from partwise.fitting.callbacks import with_callbacks
 
@@ -25,6 +26,7 @@ CLASS_CONSTRAINTS: dict[str, Any] = {
 }
 
 
+@documented
 class ConstrainedFactorizer(GroupedFactorizer):
     """Base of the estimators that take labels."""
 
@@ -94,6 +96,7 @@ class ConstrainedFactorizer(GroupedFactorizer):
         return own(fit(self, X, y, **given))
 
 
+@documented
 class GraphFactorizer(ConstrainedFactorizer):
     """Base of the estimators that take a graph and sample weights."""
 

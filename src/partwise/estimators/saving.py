@@ -17,7 +17,7 @@ Class = TypeVar("Class")
 _REGISTERED: dict[str, type] = {}
 
 
-def register(cls: Class) -> Class:
+def register(model: Class) -> Class:
     """Let model files name an estimator of your own; also as a decorator.
 
     A file holds no code, only the name of a class, and `load` looks for it among the estimators of
@@ -26,7 +26,7 @@ def register(cls: Class) -> Class:
 
     Parameters
     ----------
-    cls : type
+    model : type
         A subclass of an estimator or of a base of estimators, whose constructor can be called
         without arguments. Its fitted attributes are those of this package's estimators.
 
@@ -46,14 +46,14 @@ def register(cls: Class) -> Class:
     """
     from partwise.estimators._base import Factorizer
 
-    if not (isinstance(cls, type) and issubclass(cls, Factorizer)):
-        raise TypeError(f"register takes a subclass of an estimator of partwise, got {cls!r}.")
-    if cls.__name__ in ESTIMATORS:
+    if not (isinstance(model, type) and issubclass(model, Factorizer)):
+        raise TypeError(f"register takes a subclass of an estimator of partwise, got {model!r}.")
+    if model.__name__ in ESTIMATORS:
         raise ValueError(
-            f"an estimator of partwise is called {cls.__name__}; give your class another name."
+            f"an estimator of partwise is called {model.__name__}; give your class another name."
         )
-    _REGISTERED[cls.__name__] = cls
-    return cls
+    _REGISTERED[model.__name__] = model
+    return model
 
 
 def estimator_class(name: Any) -> Any:

@@ -27,7 +27,7 @@ def repeated(ids: Sequence[str]) -> str:
 class Samples:
     """Samples ready for a factorization, and what is known about each.
 
-    Attributes
+    Parameters
     ----------
     X : ndarray, numpy.memmap or scipy.sparse.csr_array of shape (n_samples, n_features)
     ids : list of str
@@ -64,6 +64,15 @@ class Samples:
         For a table of which rows were skipped, the row of each sample, counted from 0.
     unjoinable : str
         Why labels and links cannot be joined to these samples by id; "" where they can.
+
+    Examples
+    --------
+    >>> from partwise.io import read_samples
+    >>> samples = read_samples("digits")
+    >>> samples
+    Samples('digits': 1,797 images, 64 features, 1,797 labels)
+    >>> samples.n_samples, samples.is_sparse
+    (1797, False)
     """
 
     X: Any
@@ -102,8 +111,10 @@ class Samples:
 
     @property
     def n_samples(self) -> int:
+        """Rows of X."""
         return int(self.X.shape[0])
 
     @property
     def is_sparse(self) -> bool:
+        """Whether X is a sparse matrix."""
         return bool(sp.issparse(self.X))
