@@ -67,7 +67,8 @@ def with_vectors(
         feature_names=None,
         image_shape=None,
         thumbnails=_thumbnails(samples.thumbnails, kept),
-        texts=None if samples.texts is None else [samples.texts[i] for i in kept],
+        texts=_some(samples.texts, kept),
+        whole_texts=_some(samples.whole_texts, kept),
         y=None if samples.y is None else samples.y[kept],
         preparation=f"Vectors of {path.name}, {X.shape[1]} numbers each; "
         f"{SCALE_WORDS[made['scale']]}.",
@@ -98,10 +99,12 @@ def _in_order(
     return tuple(placed[row] for row in sorted(placed))
 
 
-def _thumbnails(
-    whole: Callable[[int], bytes] | None, kept: list[int]
-) -> Callable[[int], bytes] | None:
-    return None if whole is None else lambda i: whole(kept[i])
+def _thumbnails(whole: Callable[..., bytes] | None, kept: list[int]) -> Callable[..., bytes] | None:
+    return None if whole is None else lambda i, *side: whole(kept[i], *side)
+
+
+def _some(texts: Sequence[str] | None, kept: list[int]) -> list[str] | None:
+    return None if texts is None else [texts[i] for i in kept]
 
 
 # -- the join -------------------------------------------------------------------------------------
