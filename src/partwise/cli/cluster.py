@@ -329,7 +329,7 @@ def _write_results(folder: Path, task: work.Task, fitted: work.Fitted) -> None:
     if task.samples.skipped:
         skipped = csv_text(["id", "why"], task.samples.skipped)
         write_whole(folder / "skipped.csv", skipped)
-        task.notes.append(f"skipped.csv lists the {len(task.samples.skipped)} that were left out.")
+        task.notes.append(f"What was left out is in skipped.csv ({len(task.samples.skipped)}).")
 
 
 def codes_text(ids: list[str], V: np.ndarray) -> str:
