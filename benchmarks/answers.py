@@ -188,6 +188,7 @@ def scored(names: Any, p: Any, y: Any, rest: Any) -> dict[str, float]:
 
     found = {"accuracy": float(np.mean(names[rest] == y[rest]))}
     if p is not None:
+        p = np.pad(p, ((0, 0), (0, max(y.max() + 1 - p.shape[1], 0))))  # classes without a label
         mine = np.nan_to_num(p)[rest, y[rest]]
         found["log_loss"] = float(-np.log(np.clip(mine, 1e-12, 1)).mean())
     return found
@@ -267,9 +268,54 @@ def halves(folder: Path, name: str, seed: int, m: int) -> dict[str, Any]:
     return {f"halves/{name}/{m}/{seed}": found}
 
 
+def pairs(X: Any) -> dict[str, tuple[Any, Any]]:
+    """Two views of the same samples: halves of the columns; another description beside them."""
+    import numpy as np
+    import scipy.sparse as sp
+    from sklearn.decomposition import TruncatedSVD
+
+    from partwise.classify.ordered import looks
+    from partwise.datasets import tfidf
+
+    mixed = np.random.RandomState(0).permutation(X.shape[1])
+    half = mixed.size // 2
+    made = {"halves": (X[:, mixed[:half]], X[:, mixed[half:]])}
+    if sp.issparse(X):
+        embedded = TruncatedSVD(50, random_state=0).fit_transform(sp.csr_matrix(tfidf(X)))
+        return made | {"words, directions": (X, embedded)}
+    width = looks(X).get("edges")
+    if width:
+        waves = np.abs(np.fft.fft2(X.reshape(len(X), -1, width)))[:, : width // 4, : width // 4]
+        return made | {"pixels, waves": (X, waves.reshape(len(X), -1))}
+    return made
+
+
+def views(folder: Path, name: str, seed: int, m: int) -> dict[str, Any]:
+    """Accuracy with each of two views alone, and with both."""
+    import numpy as np
+
+    from partwise import PartsClassifier
+
+    X, y = load(folder, name)
+    if m not in budgets(y, 2):
+        return {}
+    known = draw(y, m, seed)
+    rest = known < 0
+    found = {}
+    for title, (A, B) in pairs(X).items():
+        fits = {"first": (A, None), "second": (B, None), "both": (A, [B])}
+        found[f"views/{name}/{m}/{seed}/{title}"] = {
+            which: float(
+                np.mean(PartsClassifier().fit(Z, known, also=also).transduction_[rest] == y[rest])
+            )
+            for which, (Z, also) in fits.items()
+        }
+    return found
+
+
 def job(kind: str, folder: str, name: str, seed: int, m: int) -> dict[str, Any]:
     warnings.simplefilter("ignore")
-    run = {"whole": whole, "others": others, "halves": halves}[kind]
+    run = {"whole": whole, "others": others, "halves": halves, "views": views}[kind]
     return run(Path(folder), name, seed, m)
 
 
@@ -310,7 +356,7 @@ def main() -> None:
     parser.add_argument("--first", default=0, type=int, help="seed of the first draw")
     parser.add_argument("--jobs", default=1, type=int)
     parser.add_argument("--out", default=RESULTS, type=Path)
-    parser.add_argument("--kinds", default="whole,others,halves", help="of whole, others, halves")
+    parser.add_argument("--kinds", default="whole,others,halves,views", help="some of these")
     parser.add_argument("--time", action="store_true", help="only the seconds, alone on a machine")
     given = parser.parse_args()
     from benchmarks.answers_table import write_table
@@ -334,6 +380,8 @@ def main() -> None:
 
 
 def _is_there(store: dict[str, Any], kind: str, name: str, seed: int, m: int) -> bool:
+    if kind == "views":
+        return f"views/{name}/{m}/{seed}/halves" in store
     found = store.get(f"{'halves' if kind == 'halves' else 'whole'}/{name}/{m}/{seed}", {})
     return {"whole": "PartsClassifier", "others": "LDA", "halves": "new"}[kind] in found
 

@@ -55,7 +55,8 @@ Made by `python -m benchmarks.answers --data FOLDER`.
 
 def write_table(store: dict[str, Any], path: Path) -> None:
     """All that is in the store, as markdown."""
-    parts = [HEAD, accuracy(store), new_samples(store), calibrated(store), seconds(store)]
+    parts = [accuracy(store), new_samples(store), two_views(store), calibrated(store)]
+    parts = [HEAD, *parts, seconds(store)]
     path.write_text("\n".join(part for part in parts if part) + "\n", encoding="utf-8")
 
 
@@ -176,6 +177,36 @@ def new_samples(store: dict[str, Any]) -> str:
         "## New samples\n\nHalf of each set is kept out of `fit`; `predict` on it beside the names "
         "of the other half.\n\n" + "\n".join(rows) + "\n\n"
         f"Mean difference {np.mean(gaps):+.2f} points, the least {np.min(gaps):+.1f}.\n"
+    )
+
+
+def two_views(store: dict[str, Any]) -> str:
+    """Per cent right with each of two views alone and with both, mean over draws."""
+    found: dict[tuple[str, str, int], list[Any]] = defaultdict(list)
+    for key, value in store.items():
+        if key.startswith("views/"):
+            _, name, budget, _, title = key.split("/")
+            found[title, name, int(budget)].append(value)
+    if not found:
+        return ""
+    rows = ["| views | set | labels a class | first | second | both | over the better |"]
+    rows.append("|---|---|---:|---:|---:|---:|---:|")
+    made = []
+    for (title, name, m), draws in sorted(found.items()):
+        each = [100 * float(np.mean([d[w] for d in draws])) for w in ("first", "second", "both")]
+        made.append(each)
+        line = [title, name, labels(m), *(f"{v:.1f}" for v in each)]
+        rows.append("| " + " | ".join([*line, f"{each[2] - max(each[:2]):+.1f}"]) + " |")
+    first, second, both = np.array(made).T
+    middle = f"{first.mean():.1f} and {second.mean():.1f} alone, {both.mean():.1f} with both"
+    over = both - np.maximum(first, second)
+    below = f"more than a point below it in {int((over < -1).sum())} of {over.size}"
+    return (
+        "## Two views\n\n`fit(X, y, also=[Z])`: random halves of the columns; words and 50 "
+        "singular directions of their tf-idf; pixels and the strengths of low frequencies.\n\n"
+        + "\n".join(rows)
+        + f"\n\nMean {middle}; {over.mean():+.1f} over the better of the two, the least "
+        f"{over.min():+.1f}, {below}.\n"
     )
 
 

@@ -1584,3 +1584,32 @@ def outlyingness(codes, graph, labelled, y, *, share, floors):
     score = np.array([((distances(i, labelled) - middle) / spread).mean() for i in range(n)])
     m = len(own)
     return student.cdf((score - own.mean()) / (own.std(ddof=1) * np.sqrt(1 + 1 / m)), m - 1)
+
+
+def edge_histograms(picture, directions, side):
+    """Histograms of oriented gradients, pixel by pixel; blocks of two by two windows."""
+    height, width = picture.shape
+    rows, columns = height // side, width // side
+    windows = np.zeros((rows, columns, directions))
+    for i in range(rows * side):
+        for j in range(columns * side):
+            down = picture[i + 1, j] - picture[i - 1, j] if 0 < i < height - 1 else 0.0
+            across = picture[i, j + 1] - picture[i, j - 1] if 0 < j < width - 1 else 0.0
+            turn = np.arctan2(down, across) / (2 * np.pi) * directions % directions
+            share, k = turn - int(turn), int(turn)
+            strength = np.hypot(down, across)
+            windows[i // side, j // side, k % directions] += (1 - share) * strength
+            windows[i // side, j // side, (k + 1) % directions] += share * strength
+    faint = 1e-3 * (windows**2).sum(axis=2).mean()
+    blocks = [
+        [
+            [
+                windows[i + a, j + b] / np.sqrt((windows[i : i + 2, j : j + 2] ** 2).sum() + faint)
+                for j in range(columns - 1)
+            ]
+            for i in range(rows - 1)
+        ]
+        for a in (0, 1)
+        for b in (0, 1)
+    ]
+    return np.ravel(blocks)

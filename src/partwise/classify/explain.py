@@ -114,7 +114,7 @@ class Explained:
     n_features_in_: int
     _state: dict[str, Any]
     _memory: dict[str, Any]
-    _check_X: Any
+    _new: Any
 
     @property
     def _features(self) -> Features:
@@ -246,7 +246,7 @@ class Explained:
             code, p = self.embedding_[row], self.label_distributions_[row]
             return unit_rows(code[None])[0], p, f"sample {row}"
         X = sample if sp.issparse(sample) else np.reshape(np.asarray(sample), (1, -1))
-        views, near, V = self._features.new(self._check_X(X, reset=False))
+        views, near, V = self._new(X, None)
         return unit_rows(V)[0], self._answer.probabilities(views, near)[0], "new sample"
 
     def _column_names(self, given: Any) -> list[str]:
