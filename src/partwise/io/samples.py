@@ -45,6 +45,8 @@ class Samples:
         The beginning of each text, about 300 characters.
     whole_texts : sequence of str or None
         The texts themselves.
+    also : ndarray of shape (n_samples, m) or None
+        Vectors beside X, for ``PartsClassifier.fit(X, y, also=[...])``.
     y : ndarray of object or None
         Every label that the source has, as text, and None where it has none; None without any.
         What a model may see of them is the caller's choice: see `partwise.io.keep_share`.
@@ -86,6 +88,7 @@ class Samples:
     thumbnails: Callable[..., bytes] | None = None
     texts: list[str] | None = None
     whole_texts: Sequence[str] | None = None
+    also: np.ndarray | None = None
     y: np.ndarray | None = None
     source: str = ""
     preparation: str = ""
