@@ -29,6 +29,7 @@ from partwise.classify.calibration import Expected, check_probabilities, expecte
 from partwise.classify.explain import Explained
 from partwise.classify.features import Features, build_features
 from partwise.classify.outlying import Outlying, measure
+from partwise.estimators._docstrings import documented
 from partwise.fitting import checking
 from partwise.knowledge.labels import Labels, encode_labels
 
@@ -38,6 +39,7 @@ PIECE = 1 << 22
 IN_MEMORY = 200_000_000
 
 
+@documented
 class PartsClassifier(
     Explained,
     ClassNamePrefixFeaturesOutMixin,
@@ -442,11 +444,13 @@ class PartsClassifier(
 
     @property
     def candidates_(self) -> pool.Candidates:
+        """What was weighed: heads and views, with their weights."""
         check_is_fitted(self)
         return pool.Candidates(pool.Candidate(*row) for row in self._state["candidates"])
 
     @property
     def expected_accuracy_(self) -> Expected:
+        """The share of right names to expect, with an interval; it prints as a sentence."""
         check_is_fitted(self)
         answer, p = self._answer, self.label_distributions_
         if not answer.truth.size or p.shape[1] < 2 or np.isnan(answer.agreement):
@@ -514,7 +518,7 @@ class PartsClassifier(
         return names
 
     def outlyingness(self, X: Any = None, *, also: Any = None) -> AnyArray:
-        """How far samples are from everything that was labelled, in [0, 1]: none of these classes?
+        """How far samples are from everything that was labelled, in [0, 1].
 
         The share of samples of the labelled classes that should be nearer to the labels, by the
         labels themselves, each held out in turn: 0.95 and more is to be expected of one in twenty

@@ -111,7 +111,11 @@ def chosen(
         raise ValueError("a number of parts is chosen for data in memory; say -k yourself.")
     most = min(X.shape)
     if numbers is not None and numbers[-1] > most:
-        raise ValueError(f"--range goes to {numbers[-1]}, and X of shape {X.shape} has {most}.")
+        of = f"{X.shape[0]:,} samples of {X.shape[1]:,} features have at most {most} parts"
+        if numbers[0] > most:
+            raise ValueError(f"--range begins at {numbers[0]}, and {of}.")
+        task.notes.append(f"{of}, so --range ends there.")
+        numbers = range(numbers[0], most + 1)
     return choose_k(
         X, numbers, estimator=_model(method), n_splits=splits, n_runs=runs, random_state=seed,
         results=results, progress=progress,

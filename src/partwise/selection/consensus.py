@@ -33,7 +33,7 @@ PIECE = 2**24
 class Consensus:
     """What `consensus` found; k parts in the order of how much they are used.
 
-    Attributes
+    Parameters
     ----------
     parts : ndarray of shape (k, n_features)
         In the units of X, fitted to it with the usages fixed.
@@ -50,6 +50,15 @@ class Consensus:
     groups : ndarray of shape (n_runs k,)
         The part that each belongs to; -1: removed as an outlier.
     density_threshold : float
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from partwise import consensus
+    >>> X = np.random.default_rng(0).random((40, 2)) @ np.random.default_rng(1).random((2, 20))
+    >>> found = consensus(X, 2, n_runs=5, random_state=0)
+    >>> found.usages.shape, found.pooled.shape
+    ((40, 2), (10, 20))
     """
 
     parts: AnyArray
