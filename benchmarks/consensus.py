@@ -101,12 +101,12 @@ def one(given: dict[str, Any], k: int) -> int:
 
     from partwise import consensus, io
     from partwise.io.cnmf_folder import _text
-    from partwise.selection.consensus import _parts
+    from partwise.selection.consensus import parts_of
 
     tpm, mean, deviation = given["tpm"], given["mean"], given["deviation"]
     found = consensus(given["X"], k, n_runs=RUNS, random_state=k)
     V = found.usages
-    parts = _parts(tpm, V / V.sum(axis=1, keepdims=True), "frobenius")
+    parts = parts_of(tpm, V / V.sum(axis=1, keepdims=True), "frobenius")
     centred = (V.T @ tpm - np.outer(V.sum(axis=0), mean)) / np.maximum(deviation, 1e-6)
     score = np.linalg.lstsq(V.T @ V, centred, rcond=None)[0]
     home = io.write_cnmf(
