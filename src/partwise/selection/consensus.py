@@ -146,9 +146,10 @@ def consensus(
         found = runs(model, single, k, n_runs, rng, codes=False, y=y)
     else:
         found = _runs_of_draws(model, X, k, n_runs, rng, bootstrap, unit_variance, y)
+    pooled = np.concatenate([H for H, _ in found])
     return from_runs(
-        np.concatenate([H for H, _ in found]), seen, k, lambda V: parts_of(X, V, loss), n_runs=n_runs,
-        density_threshold=density_threshold, neighborhood=neighborhood, loss=loss, rng=rng,
+        pooled, seen, k, lambda V: parts_of(X, V, loss), n_runs=n_runs, neighborhood=neighborhood,
+        density_threshold=density_threshold, loss=loss, rng=rng,
     )  # fmt: skip
 
 
@@ -241,7 +242,7 @@ def _runs_of_draws(
 
 def over_deviation(X: Any) -> Any:
     """X with each feature divided by its standard deviation; constant ones stay."""
-    mean, squares = _moments(X)
+    mean, squares = feature_moments(X)
     variance = squares - mean**2
     spread = variance > 1e-12 * mean**2
     scale = np.where(spread, 1 / np.sqrt(np.where(spread, variance, 1)), 1)
@@ -251,7 +252,7 @@ def over_deviation(X: Any) -> Any:
     return sp.csr_array(X @ sp.diags_array(scale)) if sp.issparse(X) else X * scale
 
 
-def _moments(X: Any) -> tuple[Array, Array]:
+def feature_moments(X: Any) -> tuple[Array, Array]:
     """Mean and mean square of each feature, in float64."""
     if sp.issparse(X):
         both = X.mean(axis=0, dtype=np.float64), X.multiply(X).mean(axis=0, dtype=np.float64)
@@ -270,6 +271,13 @@ def unit_rows(H: Array) -> Array:
     """Rows at length one; zeros stay."""
     length = np.linalg.norm(H, axis=1, keepdims=True)
     return ratio(H, np.broadcast_to(length, H.shape))
+
+
+def stability_of(pooled: Array, k: int, rng: np.random.RandomState) -> float:
+    """Mean silhouette of the parts of all runs in k groups, outliers and all; NaN for k = 1."""
+    pooled = unit_rows(pooled.astype(np.float64, copy=False))
+    groups = KMeans(k, n_init=3, random_state=rng).fit_predict(pooled)
+    return float(np.mean(group_silhouettes(pooled, groups, k)))
 
 
 def over_sums(H: Array) -> Array:

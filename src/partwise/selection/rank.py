@@ -13,13 +13,12 @@ import numpy as np
 from scipy.cluster.hierarchy import average, cophenet
 from scipy.spatial.distance import squareform
 from sklearn.base import clone
-from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_array, check_random_state
 
 from partwise.backends.numeric import Array
 from partwise.estimators.nmf import NMF
-from partwise.selection.consensus import group_silhouettes, runs, unit_rows
+from partwise.selection.consensus import runs, stability_of
 from partwise.selection.parameters import by_entries, check_count, within_one
 from partwise.selection.search_log import Ledger, Progress
 
@@ -219,9 +218,7 @@ def _signs(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         found = runs(model, X, k, n_runs, rng)
-    pooled = unit_rows(np.concatenate([H for H, _ in found]))
-    groups = KMeans(k, n_init=3, random_state=rng).fit_predict(pooled)
-    stable = float(np.mean(group_silhouettes(pooled, groups, k)))
+    stable = stability_of(np.concatenate([H for H, _ in found]), k, rng)
     some = rng.permutation(X.shape[0])[:COMPARED]
     return stable, cophenetic_correlation(
         [V[some].argmax(axis=1) for _, V in found if V is not None]

@@ -1,0 +1,1 @@
+"""Counts of cells: programmes, places, samples, in the terms of AnnData."""
