@@ -64,7 +64,7 @@ def run_consensus(
     command: str,
 ) -> None:
     """Everything that `consensus` does; each run is on disk before the next ends."""
-    began = time.perf_counter()
+    clock = Stages()
     theirs = CnmfFolder(Path(data)) if (Path(data) / "cnmf_tmp").is_dir() else None
     out = out or (theirs.home if theirs is not None else Path("programmes"))
     folder = CnmfFolder(out)
@@ -82,6 +82,7 @@ def run_consensus(
             _claim(folder, prepared, settings, data, force=force)
         if place is not None:
             prepared = on_device(prepared, place)
+        clock.end("reading")
         model = model_of_runs(loss, max_iter)
         missing = {k: _missing(folder, k, runs) for k in numbers}
         bar.start("how long it will take")
@@ -91,12 +92,15 @@ def run_consensus(
             if as_json:
                 print(json.dumps(asked, indent=2))
             return
+        clock.end("estimate")
         notes = list(prepared.notes)
         if not going_on:
             bar.start("writing the counts")
             notes += _hand_over(folder, prepared, numbers, runs, seed, loss, counts)
         try:
+            clock.end("counts for cnmf")
             _run(folder, prepared, missing, runs, model, seed, bar, done)
+            clock.end("runs")
             found = []
             for number, k in enumerate(numbers):
                 bar.step(number, len(numbers), "what comes back")
@@ -109,6 +113,7 @@ def run_consensus(
                 "from there.", highlight=False,
             )  # fmt: skip
             raise SystemExit(130) from None
+        clock.end("what comes back")
         bar.start("writing the report")
         source = f"{len(prepared.cells):,} cells, {len(prepared.kept):,} of {len(prepared.genes):,}"
         summary = {
@@ -121,11 +126,28 @@ def run_consensus(
             "device": place or "cpu",
             "estimate": {name: asked[name] for name in ("seconds", "bytes")},
             "numbers": [_facts(one) for one in found],
-            "seconds": round(time.perf_counter() - began, 3),
+            "stages": clock.seconds,
+            "seconds": round(sum(clock.seconds.values()), 3),
             "notes": notes,
         }
+        if place is not None and "cuda" in place:
+            import torch
+
+            summary["device_GB"] = round(torch.cuda.max_memory_allocated(place) / 2**30, 2)
         _write(folder, found, summary, f"{source} genes. Data: {data}.", report=report)
     _say(found, summary, out, errors, as_json=as_json)
+
+
+class Stages:
+    """Seconds of each stage, one after the other."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._last = time.perf_counter()
+
+    def end(self, name: str) -> None:
+        now = time.perf_counter()
+        self.seconds[name], self._last = round(now - self._last, 3), now
 
 
 # -- reading --------------------------------------------------------------------------------------

@@ -120,8 +120,8 @@ def check_places(
     if gone.size:
         first = f"row {gone[0]}" if names is None else f"{names[gone[0]]!r} (row {gone[0]})"
         raise ValueError(
-            f"{source}: {gone.size} of {len(at)} samples have no place, the first is {first}; leave "
-            "them out, or give them one."
+            f"{source}: {gone.size} of {len(at)} samples have no place, the first is {first}; "
+            "leave them out, or give them one."
         )
     return at
 
@@ -197,9 +197,10 @@ def morans_i(values: ArrayLike, graph: Any) -> NDArray[np.float64]:
     Examples
     --------
     >>> from partwise.graph import morans_i, pixel_places, spatial_graph
-    >>> W = spatial_graph(pixel_places((8, 8)), 4)
-    >>> morans_i([[float(x < 4), float(x % 2)] for x, _ in pixel_places((8, 8))], W).round(1).tolist()
-    [0.8, -0.2]
+    >>> at = pixel_places((8, 8))
+    >>> halves_and_stripes = [[float(x < 4), float(x % 2)] for x, _ in at]
+    >>> morans_i(halves_and_stripes, spatial_graph(at, 4)).round(1).tolist()
+    [0.9, -0.2]
     """
     V = np.asarray(values, dtype=np.float64)
     V = V[:, None] if V.ndim == 1 else V
