@@ -2,7 +2,7 @@
 
     python -m benchmarks.many_cells --cells 1000000 --genes 2000 --numbers 5-15 --runs 100
 
-Counts (Poisson, ten programmes, uint8) are made and written as .npy first, which is not counted. Prints
+Counts (Poisson, ten programmes, uint8) are made and written as .npy first, uncounted. Prints
 the seconds of the whole command in a process of its own, those of its stages, and the most memory.
 """
 

@@ -323,7 +323,7 @@ def memory_of(prepared: Prepared, k: int) -> float:
     n, p = prepared.seen.shape
     held = size(prepared.seen) + size(prepared.tpm)
     starts = group_size(as_data(prepared.seen), k)
-    return 2e8 + held + 8 * 4.0 * (n + p) * k * starts
+    return 5e8 + held + 8 * 4.0 * (n + p) * k * starts
 
 
 def seconds_of(
