@@ -1,1 +1,21 @@
-"""Counts of cells: programmes, places, samples, in the terms of AnnData."""
+"""Counts of cells: functions that take and fill an AnnData."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from partwise._lazy import lazy
+
+if TYPE_CHECKING:
+    from partwise.cells.annotated import (
+        classify,
+        consensus,
+        factorize,
+        project,
+        score_markers,
+        spatial_graph,
+    )
+
+__all__ = ["classify", "consensus", "factorize", "project", "score_markers", "spatial_graph"]
+
+__getattr__, __dir__ = lazy(__name__, dict.fromkeys(__all__, "partwise.cells.annotated"))

@@ -81,6 +81,11 @@ class Programmes:
     error : float
         ‖X' - V S‖² of what the runs saw, with the spectra S.
     genes : list of str
+    per_run : int
+        Parts of each run; k, but for runs of several samples.
+    samples : ndarray of shape (k, n_samples) or None
+        With runs for each sample: the share of a sample's runs that found the programme.
+    sample_names : list of str
     """
 
     found: Consensus
@@ -88,10 +93,20 @@ class Programmes:
     stability: float
     error: float
     genes: list[str]
+    per_run: int
+    samples: Array | None = None
+    sample_names: Sequence[str] = ()
 
     @property
     def k(self) -> int:
         return len(self.scores)
+
+    @property
+    def in_samples(self) -> NDArray[np.int64]:
+        """In how many samples each programme comes back: in half of their runs or more."""
+        if self.samples is None:
+            raise AttributeError("the runs were not made for each sample (sample_key).")
+        return (self.samples >= 0.5).sum(axis=1)
 
     def top_genes(self, most: int = 20) -> list[list[str]]:
         """The genes with the highest scores of each programme."""
@@ -205,8 +220,8 @@ def on_device(prepared: Prepared, device: str) -> Prepared:
             return torch.from_numpy(np.ascontiguousarray(dense, dtype=np.float32)).to(device)
         if 8.0 * X.nnz >= room:
             return None
-        arrays = (torch.from_numpy(np.asarray(a)) for a in (X.indptr, X.indices, X.data))
-        return torch.sparse_csr_tensor(*arrays, size=X.shape).to(device)
+        starts, columns, values = map(torch.from_numpy, (X.indptr, X.indices, X.data))
+        return torch.sparse_csr_tensor(starts, columns, values, X.shape).to(device)
 
     free = float(torch.cuda.mem_get_info(device)[0]) if "cuda" in device else 2.0**34
     seen = moved(prepared.seen, 0.5 * free)
@@ -245,12 +260,18 @@ def programmes_of(
     pooled: Array,
     k: int,
     *,
+    per_run: int | None = None,
+    n_runs: int | None = None,
     density_threshold: float = 0.5,
     neighborhood: float = 0.3,
     loss: str = "frobenius",
     seed: int = 0,
 ) -> Programmes:
-    """What the runs of one k have in common, for all genes; cNMF's steps in its order."""
+    """What the runs of one k have in common, for all genes; cNMF's steps in its order.
+
+    ``n_runs`` is the number in which a part may be expected to come back; all by default.
+    """
+    per_run = k if per_run is None else per_run
     rng = np.random.RandomState((seed + k) % 2**32)
     tables: dict[str, Any] = {}
 
@@ -260,14 +281,55 @@ def programmes_of(
         return parts_of(prepared.tpm, over_sums(V), loss)
 
     found = from_runs(
-        pooled, prepared.seen, k, for_all_genes, n_runs=len(pooled) // k, neighborhood=neighborhood,
-        density_threshold=density_threshold, loss=loss, rng=rng,
+        pooled, prepared.seen, k, for_all_genes, n_runs=n_runs or len(pooled) // per_run,
+        neighborhood=neighborhood, density_threshold=density_threshold, loss=loss, rng=rng,
     )  # fmt: skip
     error = squared_error(prepared.seen, tables["first"], found.spectra)
     usages = _usages(prepared, found.parts, loss)
     stable = stability_of(pooled, k, rng)
     found = replace(found, usages=usages)
-    return Programmes(found, tables["scores"], stable, error, prepared.genes)
+    return Programmes(found, tables["scores"], stable, error, prepared.genes, per_run)
+
+
+def across_samples(
+    prepared: Prepared,
+    samples: Any,
+    k: int,
+    *,
+    n_runs: int,
+    model: Any,
+    n_programmes: int | None = None,
+    seed: int = 0,
+    **common: Any,
+) -> Programmes:
+    """Programmes of several donors or batches: runs for each, pooled, and grouped.
+
+    A part that one sample alone has comes back in its own runs, and is kept; ``samples`` tells it
+    from one that all have. ``n_programmes`` groups are made, ``k`` by default.
+    """
+    names = np.asarray(samples).astype(str)
+    if names.shape != (len(prepared.cells),):
+        raise ValueError(f"samples must name the sample of each of {len(prepared.cells)} cells.")
+    every, codes = np.unique(names, return_inverse=True)
+    small = [str(name) for j, name in enumerate(every) if (codes == j).sum() <= k]
+    if small or len(every) < 2:
+        what = f"{shown(small)}: too few cells for k={k}" if small else f"only {str(every[0])!r}"
+        raise ValueError(f"programmes across samples need two samples or more; {what}.")
+    pooled = []
+    for j in range(len(every)):
+        own = prepared.seen[np.flatnonzero(codes == j)]
+        found = each_run(own, k, n_runs, model=model, seed=seed + j, only=range(n_runs))
+        pooled += [H for _, H in found]
+    groups = n_programmes or k
+    one = programmes_of(
+        prepared, np.concatenate(pooled), groups, per_run=k, n_runs=n_runs, seed=seed, **common
+    )
+    run = np.arange(len(one.found.groups)) // k
+    share = np.zeros((groups, len(every)))
+    for group in range(groups):
+        runs = np.unique(run[one.found.groups == group])
+        share[group] = np.bincount(runs // n_runs, minlength=len(every)) / n_runs
+    return replace(one, samples=share, sample_names=[str(name) for name in every])
 
 
 def _scores(prepared: Prepared, V: Array) -> Array:
@@ -352,6 +414,7 @@ def seconds_of(
 __all__ = [
     "Prepared",
     "Programmes",
+    "across_samples",
     "each_run",
     "memory_of",
     "model_of_runs",

@@ -198,9 +198,18 @@ class Features:
 
 
 def build_features(
-    X: Any, *, n_parts: int, n_neighbors: int, graph_reg: float, max_iter: int, seed: int
+    X: Any,
+    *,
+    n_parts: int,
+    n_neighbors: int,
+    graph_reg: float,
+    max_iter: int,
+    seed: int,
+    given: sp.csr_array | None = None,
 ) -> Features:
     """Graph, codes and views of checked samples; for other preparations all but the codes.
+
+    A graph that is ``given`` takes the place of each preparation's own.
 
     They are computed in the order of the rows' digests, so that the order in which samples came
     changes nothing, not even the last digit.
@@ -212,13 +221,14 @@ def build_features(
         # what comes here is narrow: the samples on a few directions, and their codes
         directions = leading_elsewhere(X, seed)
         plain = unit_rows(_products(X, directions))
-        graph, k = _graph(plain, n_neighbors)
+        graph, k = _graph(plain, n_neighbors, given)
         there, codes = Preparation(ELSEWHERE, False), _factorize(model, X, graph)
         return _made(there, plain, graph, k, directions, plain, model, codes)
     X = unpacked(X)
     marks = row_marks(X)
     order = np.argsort(marks, kind="stable")
     X = X[order]
+    given = None if given is None else sp.csr_array(given[order][:, order])
     preparation = choose_preparation(X)
     made: list[Features] = []
     for each in (preparation, *other_preparations(X, preparation).values()):
@@ -227,7 +237,7 @@ def build_features(
             P = P.astype(np.float32)  # it is kept, and one of several
         directions = leading_directions(P, seed)
         plain = _unit(np.asarray(P @ directions), each)
-        graph, k = _graph(P, n_neighbors)
+        graph, k = _graph(P, n_neighbors, given)
         coded = None if made else _factorize(model, each.parts_input(P), graph)
         made.append(_made(each, P, graph, k, directions, plain, model, coded))
         made[-1].marks = marks
@@ -236,11 +246,13 @@ def build_features(
     return made[0]
 
 
-def _graph(P: Any, n_neighbors: int) -> tuple[sp.csr_array, int]:
+def _graph(P: Any, n_neighbors: int, given: sp.csr_array | None = None) -> tuple[sp.csr_array, int]:
     from partwise.knowledge.graph import neighbor_graph
 
     n = P.shape[0]
     k = min(n_neighbors, n - 1)
+    if given is not None:
+        return given, k
     return neighbor_graph(P, k) if k > 0 else sp.csr_array((n, n)), k
 
 

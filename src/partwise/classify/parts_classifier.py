@@ -28,6 +28,7 @@ from partwise.classify.explain import Explained
 from partwise.classify.features import Features, build_features
 from partwise.classify.outlying import Outlying, measure
 from partwise.fitting import check_arrays, validation
+from partwise.knowledge.graph import check_graph
 from partwise.knowledge.labels import Labels, encode_labels
 
 #: Parts where there are samples enough; the number of classes need not be known.
@@ -158,7 +159,9 @@ class PartsClassifier(
 
     # -- fitting ----------------------------------------------------------------------------
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> PartsClassifier:
+    def fit(
+        self, X: Any, y: Any, sample_weight: Any = None, *, graph: Any = None
+    ) -> PartsClassifier:
         """Learn codes from all samples and names from those that have one.
 
         Parameters
@@ -168,6 +171,9 @@ class PartsClassifier(
             Labels of any kind; -1, None or NaN where unknown.
         sample_weight : array-like of shape (n_samples,), default=None
             How much the label of a sample counts.
+        graph : sparse matrix of shape (n_samples, n_samples), default=None
+            A symmetric non-negative graph in the place of the neighbours in X: of places
+            (`graph.spatial_graph`), or both joined. New samples have theirs in X.
 
         Returns
         -------
@@ -179,23 +185,25 @@ class PartsClassifier(
         given = validation.check_weights(check_arrays.plain(sample_weight), X)
         weights = np.ones(X.shape[0]) if given is None else given
         seed = self._seed()
-        self._learn_features(X, seed, original)
+        self._learn_features(X, seed, original, graph)
         self._learn_names(labels, weights, seed)
         return self
 
-    def prepare(self, X: Any) -> PartsClassifier:
+    def prepare(self, X: Any, *, graph: Any = None) -> PartsClassifier:
         """Learn graph and codes alone, which need no label; `relabel` then gives names.
 
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
+        graph : sparse matrix of shape (n_samples, n_samples), default=None
+            As in `fit`.
 
         Returns
         -------
         self
         """
         self._validate_params()
-        self._learn_features(self._check_X(X, reset=True), self._seed(), X)
+        self._learn_features(self._check_X(X, reset=True), self._seed(), X, graph)
         return self
 
     def relabel(self, y: Any, *, weigh: bool = True) -> PartsClassifier:
@@ -270,10 +278,12 @@ class PartsClassifier(
             )
         return labels
 
-    def _learn_features(self, X: Any, seed: int, original: Any) -> None:
+    def _learn_features(self, X: Any, seed: int, original: Any, graph: Any = None) -> None:
         """Graph and codes; with ``warm_start`` those of the last X, if it is the same."""
         settings = (self.n_parts, self.graph_reg, self.n_neighbors, self.max_iter, seed)
-        mark = f"{_fingerprint(X)} {settings}"
+        given = None if graph is None else check_graph(graph, X.shape[0])
+        own = "" if given is None else _fingerprint(given)
+        mark = f"{_fingerprint(X)} {settings}{own}"
         last = self.__dict__.get("_memory", {}).get("X")  # it is not in a model file
         same = getattr(self, "_state", {}).get("mark") == mark
         if self.warm_start and same and (_is_local(X) or last is original):
@@ -289,6 +299,7 @@ class PartsClassifier(
             graph_reg=self.graph_reg,
             max_iter=self.max_iter,
             seed=seed,
+            given=given,
         )
         self._state: dict[str, Any] = {"mark": mark, "features": features.state()}
         self._memory: dict[str, Any] = {"X": None if _is_local(X) else original}

@@ -19,6 +19,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_array, check_random_state
 
 from partwise.backends.arrays import to_numpy
+from partwise.backends.batches import refuse_anndata
 from partwise.backends.numeric import Array
 from partwise.evaluation.groups import unit_rows
 from partwise.evaluation.held_out import HeldOut, hold_out, label_folds
@@ -147,6 +148,7 @@ def select(
     >>> found.by, found.best
     ('labels', {'graph_reg': 10})
     """
+    refuse_anndata(X)
     points = _points(grid, estimator)
     check_count("n_splits", n_splits, 2)
     labels = encode_labels(y, X.shape[0])

@@ -16,6 +16,7 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_array, check_random_state
 
+from partwise.backends.batches import refuse_anndata
 from partwise.backends.numeric import Array
 from partwise.estimators.nmf import NMF
 from partwise.selection.consensus import runs, stability_of
@@ -145,6 +146,7 @@ def choose_k(
     >>> choose_k(X, range(1, 6), n_runs=0, random_state=0).k
     3
     """
+    refuse_anndata(X)
     X = check_array(X, accept_sparse="csr", dtype=[np.float64, np.float32])
     large = X.shape[0] * X.shape[1] >= LARGE
     if n_splits is None:

@@ -63,8 +63,8 @@ def programme_rows(one: Any) -> list[dict[str, Any]]:
     found, rows = one.found, []
     total = found.usages.sum(axis=1, keepdims=True)
     share = np.divide(found.usages, total, out=np.zeros_like(found.usages), where=total > 0)
-    runs = len(found.pooled) // one.k
-    run_of = np.repeat(np.arange(runs), one.k)
+    runs = len(found.pooled) // one.per_run
+    run_of = np.arange(len(found.pooled)) // one.per_run
     for j, genes in enumerate(one.top_genes(12)):
         rows.append(
             {
