@@ -14,7 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.base import clone
 
-from partwise.backends.arrays import Array, to_numpy
+from partwise.backends.arrays import AnyArray, to_numpy
 from partwise.cells import programmes as steps
 from partwise.classify.parts_classifier import PartsClassifier
 from partwise.estimators.gnmf import GNMF
@@ -258,7 +258,7 @@ def project(
     key: str = "parts",
     key_added: str | None = None,
     least: float = 0.5,
-) -> Array:
+) -> AnyArray:
     """The usages of known programmes in other cells, with the programmes held as they are.
 
     Genes are matched by name. What a `consensus` found is fitted to transcripts per million of the
@@ -452,7 +452,7 @@ def spatial_graph(
 
 
 def _fill(
-    adata: Any, key: str, V: Array, H: Array | None, layer: str | None, said: dict[str, Any]
+    adata: Any, key: str, V: AnyArray, H: AnyArray | None, layer: str | None, said: dict[str, Any]
 ) -> None:
     """Codes, parts and what made them."""
     adata.obsm[f"X_{key}"] = V

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 
 from partwise.backends import as_data, back_end
-from partwise.backends.arrays import Array, to_numpy
+from partwise.backends.arrays import AnyArray, to_numpy
 from partwise.estimators.nmf import NMF
 from partwise.evaluation.resampling import check_counts
 from partwise.fitting import every_start
@@ -54,8 +54,8 @@ class Prepared:
 
     seen: Any
     tpm: Any
-    mean: Array
-    deviation: Array
+    mean: AnyArray
+    deviation: AnyArray
     kept: NDArray[np.int64]
     cells: list[str]
     genes: list[str]
@@ -89,12 +89,12 @@ class Programmes:
     """
 
     found: Consensus
-    scores: Array
+    scores: AnyArray
     stability: float
     error: float
     genes: list[str]
     per_run: int
-    samples: Array | None = None
+    samples: AnyArray | None = None
     sample_names: Sequence[str] = ()
 
     @property
@@ -170,12 +170,12 @@ def prepare(
     )  # fmt: skip
 
 
-def _moments(X: Any) -> tuple[Array, Array]:
+def _moments(X: Any) -> tuple[AnyArray, AnyArray]:
     mean, squares = feature_moments(X)
     return mean, np.maximum(squares - mean**2, 0)
 
 
-def times(X: Any, scale: Array) -> Any:
+def times(X: Any, scale: AnyArray) -> Any:
     """X with each column times a number, in float32, where X is."""
     scale = scale.astype(np.float32)
     if back_end(X) is not None:
@@ -242,7 +242,7 @@ def model_of_runs(loss: str = "frobenius", max_iter: int = 200) -> NMF:
 
 def each_run(
     X: Any, k: int, n_runs: int, *, model: Any, seed: int, only: Sequence[int]
-) -> Iterator[tuple[int, Array]]:
+) -> Iterator[tuple[int, AnyArray]]:
     """(number, parts) of the runs that are asked for, as they end.
 
     A run's start depends on seed, k and its number alone, so what was stopped goes on as if it had
@@ -257,7 +257,7 @@ def each_run(
 
 def programmes_of(
     prepared: Prepared,
-    pooled: Array,
+    pooled: AnyArray,
     k: int,
     *,
     per_run: int | None = None,
@@ -275,7 +275,7 @@ def programmes_of(
     rng = np.random.RandomState((seed + k) % 2**32)
     tables: dict[str, Any] = {}
 
-    def for_all_genes(V: Array) -> Array:
+    def for_all_genes(V: AnyArray) -> AnyArray:
         tables["first"] = V
         tables["scores"] = _scores(prepared, V)
         return parts_of(prepared.tpm, over_sums(V), loss)
@@ -332,7 +332,7 @@ def across_samples(
     return replace(one, samples=share, sample_names=[str(name) for name in every])
 
 
-def _scores(prepared: Prepared, V: Array) -> Array:
+def _scores(prepared: Prepared, V: AnyArray) -> AnyArray:
     """Coefficients of the regression of each gene's z-scores on the usages."""
     data = as_data(prepared.tpm)
     V = V.astype(np.float64)
@@ -343,7 +343,7 @@ def _scores(prepared: Prepared, V: Array) -> Array:
     return np.linalg.lstsq(V.T @ V, centred, rcond=None)[0]
 
 
-def _usages(prepared: Prepared, parts: Array, loss: str) -> Array:
+def _usages(prepared: Prepared, parts: AnyArray, loss: str) -> AnyArray:
     """Codes of the kept genes, each over its deviation, with the programmes in these units."""
     kept = prepared.kept
     deviation = np.where(prepared.deviation > 0, prepared.deviation, 1)
@@ -360,7 +360,7 @@ def _usages(prepared: Prepared, parts: Array, loss: str) -> Array:
     return to_numpy(solve_quadratic(sub, start, 1e-4, squares))
 
 
-def squared_error(X: Any, V: Array, H: Array) -> float:
+def squared_error(X: Any, V: AnyArray, H: AnyArray) -> float:
     """‖X - V H‖² from products with X."""
     data = as_data(X)
     sums = to_numpy(data.tdot(data.rows(V.astype(data.dtype)))).T.astype(np.float64)

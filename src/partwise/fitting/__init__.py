@@ -11,7 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from partwise.backends.numeric import Array, one_blas_thread
+from partwise.backends.arrays import AnyArray
+from partwise.backends.threads import one_blas_thread
 from partwise.fitting.checking import check
 from partwise.fitting.description import (
     Checked,
@@ -45,7 +46,7 @@ __all__ = [
 ]
 
 
-def fit(estimator: Any, X: Any, y: Any = None, **given: Any) -> Array:
+def fit(estimator: Any, X: Any, y: Any = None, **given: Any) -> AnyArray:
     """Fit an estimator and return V; an error or an interrupt leaves it as it was.
 
     ``given`` are the fields of `Given`.
@@ -72,7 +73,7 @@ def described(estimator: Any) -> Description:
 
 def every_start(
     estimator: Any, X: Any, y: Any = None, *, only: Sequence[int] | None = None, **given: Any
-) -> Iterator[tuple[Array, Array]]:
+) -> Iterator[tuple[AnyArray, AnyArray]]:
     """(V, H) where each start of a fit ends, one by one, in place of attributes for the best.
 
     ``only``: the numbers of the starts that are wanted; each has a seed of its own.

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from partwise.backends.arrays import Array
+from partwise.backends.arrays import AnyArray
 from partwise.io.archives import check_npz
 from partwise.persistence.atomic import beside, write_whole
 from partwise.selection.consensus import Consensus, group_silhouettes, unit_rows
@@ -61,10 +61,10 @@ class CnmfFolder:
         ends = [file.name.removesuffix(".df.npz").rpartition("_")[2] for file in found]
         return sorted(int(end) for end in ends if end.isdigit())
 
-    def write_run(self, k: int, number: int, H: Array, genes: list[str]) -> None:
+    def write_run(self, k: int, number: int, H: AnyArray, genes: list[str]) -> None:
         self._write(f"spectra.k_{k}.iter_{number}", H, _numbers(k), genes)
 
-    def pool(self, k: int, genes: list[str]) -> Array:
+    def pool(self, k: int, genes: list[str]) -> AnyArray:
         """The parts of all runs of one k: (runs k, genes), written as cnmf's ``combine`` does.
 
         Where only the table of all is there, that.
@@ -83,14 +83,14 @@ class CnmfFolder:
         self._write(f"spectra.k_{k}.merged", pooled, _topics(numbers, k), genes)
         return pooled
 
-    def _write(self, kind: str, data: Array, index: list[str], columns: list[str]) -> None:
+    def _write(self, kind: str, data: AnyArray, index: list[str], columns: list[str]) -> None:
         write_whole(self.path(f"{kind}.df.npz"), _npz(data, index, columns), force=True)
 
     # -- what the runs see --------------------------------------------------------------------
 
     def write_prepared(
         self, numbers: Sequence[int], n_runs: int, *, seed: int, loss: str, genes: list[str],
-        kept: list[str], mean: Array, deviation: Array,
+        kept: list[str], mean: AnyArray, deviation: AnyArray,
     ) -> None:  # fmt: skip
         """Everything that cnmf keeps of its ``prepare`` but the counts themselves."""
         self.make()
@@ -109,7 +109,7 @@ class CnmfFolder:
         text = "\n".join(kept)
         write_whole(self.home / f"{self.name}.overdispersed_genes.txt", text, force=True)
 
-    def write_stats(self, rows: Array) -> None:
+    def write_stats(self, rows: AnyArray) -> None:
         """What cnmf's ``k_selection_plot`` keeps: k, threshold, stability and error of each."""
         heads = ["k", "local_density_threshold", "silhouette", "prediction_error"]
         content = _npz(rows, [str(i) for i in range(len(rows))], heads, start=0)
@@ -155,7 +155,7 @@ def write_cnmf(
     samples: Sequence[str] | None = None,
     features: Sequence[str] | None = None,
     genes: Sequence[str] | None = None,
-    scores: Array | None = None,
+    scores: AnyArray | None = None,
     force: bool = False,
 ) -> Path:
     """Write a consensus under the names that ``cnmf`` gives its files.
@@ -284,19 +284,19 @@ def _literal(name: str) -> str:
     return glob.escape(name)
 
 
-def _npz(data: Array, index: list[str], columns: list[str], start: int = 1) -> bytes:
+def _npz(data: AnyArray, index: list[str], columns: list[str], start: int = 1) -> bytes:
     """A ``.df.npz`` file; numbers of parts and rows as numbers, as cnmf has them."""
     file = io.BytesIO()
     np.savez(file, data=data, index=_keys(index, start), columns=_keys(columns))
     return file.getvalue()
 
 
-def _keys(names: list[str], start: int = 1) -> Array:
+def _keys(names: list[str], start: int = 1) -> AnyArray:
     count = range(start, start + len(names))
     return np.array(count) if names == [str(j) for j in count] else np.array(names)
 
 
-def _text(data: Array, index: list[str], columns: list[str]) -> str:
+def _text(data: AnyArray, index: list[str], columns: list[str]) -> str:
     """A table with nine digits of each number, a third of the time of all seventeen."""
     rows = data.tolist()
     form = "\t%.9g" * len(columns) + "\n"
@@ -310,7 +310,7 @@ def _quoted(names: list[str]) -> list[str]:
     return ['"' + n.replace('"', '""') + '"' if odd & set(n) else n for n in names]
 
 
-def _table(path: Path) -> tuple[Array, list[str], list[str]]:
+def _table(path: Path) -> tuple[AnyArray, list[str], list[str]]:
     try:
         with path.open(encoding="utf-8", newline="") as file:
             head, *rows = csv.reader(file, delimiter="\t")
@@ -320,7 +320,7 @@ def _table(path: Path) -> tuple[Array, list[str], list[str]]:
     return _sound(values, path, len(head) - 1), [row[0] for row in rows], head[1:]
 
 
-def _data(path: Path) -> Array:
+def _data(path: Path) -> AnyArray:
     check_npz(path)
     try:
         with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
@@ -332,7 +332,7 @@ def _data(path: Path) -> Array:
     return _sound(values, path)
 
 
-def _sound(values: Array, path: Path, columns: int | None = None) -> Array:
+def _sound(values: AnyArray, path: Path, columns: int | None = None) -> AnyArray:
     if values.ndim != 2 or columns not in (None, values.shape[-1]):
         raise ValueError(f"{path} must be a table, got shape {values.shape}.")
     if not np.isfinite(values).all():

@@ -15,8 +15,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from partwise.backends.arrays import to_numpy
-from partwise.backends.numeric import Array
+from partwise.backends.arrays import AnyArray, to_numpy
 from partwise.estimators.nmf import NMF
 from partwise.evaluation.resampling import KINDS, check_counts, resample
 from partwise.model.losses import beta_of
@@ -39,12 +38,12 @@ class Intervals:
     n_draws : int
     """
 
-    parts: Array
-    parts_low: Array
-    parts_high: Array
-    codes: Array
-    codes_low: Array
-    codes_high: Array
+    parts: AnyArray
+    parts_low: AnyArray
+    parts_high: AnyArray
+    codes: AnyArray
+    codes_low: AnyArray
+    codes_high: AnyArray
     level: float
     n_draws: int
 
@@ -132,8 +131,8 @@ def bootstrap_intervals(
 
 
 def _one_draw(
-    X: Any, model: Any, V: Array, H: Array, draw: str, rng: np.random.RandomState
-) -> Array:
+    X: Any, model: Any, V: AnyArray, H: AnyArray, draw: str, rng: np.random.RandomState
+) -> AnyArray:
     """The parts of a fit to data drawn anew, in the order and at the sums of H."""
     n = X.shape[0]
     again, weight = clone(model).set_params(init="custom", n_init=1), None
@@ -165,18 +164,18 @@ class _Moments:
     def __init__(self, shape: tuple[int, ...]) -> None:
         self.n, self.mean, self.squares = 0, np.zeros(shape), np.zeros(shape)
 
-    def add(self, a: Array) -> None:
+    def add(self, a: AnyArray) -> None:
         self.n += 1
         step = a - self.mean
         self.mean += step / self.n
         self.squares += step * (a - self.mean)
 
     @property
-    def deviation(self) -> Array:
+    def deviation(self) -> AnyArray:
         return np.sqrt(self.squares / max(self.n - 1, 1))
 
 
-def _curvature(X: Any, V: Array, H: Array, beta: float) -> tuple[Array, Array]:
+def _curvature(X: Any, V: AnyArray, H: AnyArray, beta: float) -> tuple[AnyArray, AnyArray]:
     """Standard errors of parts with the codes held, and of codes with the parts held.
 
     Kullback-Leibler: the inverse of Σ x/μ² v vᵀ + diag(g/1.5)², where g > 0 is the slope at an
@@ -210,7 +209,7 @@ def _curvature(X: Any, V: Array, H: Array, beta: float) -> tuple[Array, Array]:
     return of_parts, of_codes
 
 
-def _roots(information: Array, slope: Array | float = 0.0) -> Array:
+def _roots(information: AnyArray, slope: AnyArray | float = 0.0) -> AnyArray:
     """√ of the diagonals of the inverses; without any information about an entry, 0."""
     own = np.diagonal(information, axis1=-2, axis2=-1) + (np.maximum(slope, 0) / 1.5) ** 2
     root = np.sqrt(np.where(own > 0, own, 1))
