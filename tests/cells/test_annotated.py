@@ -172,6 +172,37 @@ def test_in_how_many_samples_a_programme_comes_back():
         cells.consensus(adata, 3, n_runs=4, sample_key="all")
 
 
+@pytest.mark.parametrize("kind", [np.asarray, sp.csr_matrix])
+def test_batches_have_parts_of_their_own(kind):
+    rng = np.random.default_rng(0)
+    _, H, V = planted(n=120, p=40)
+    batch = np.arange(120) % 2
+    X = V @ H * 1000 * np.where(batch[:, None] == 1, rng.lognormal(0, 1, 40), 1.0)
+    X[batch == 1] += 300 * rng.gamma(4, 0.25, (60, 1)) * rng.dirichlet(np.full(40, 0.2))
+    adata = anndata.AnnData(kind(X))
+    adata.obs["batch"] = np.array(["a", "b"])[batch]
+    model = cells.integrate(adata, "batch", 3, max_iter=500)
+    own = adata.obsm["X_parts_batch"]
+    assert own.shape == (120, 2) and adata.obsm["X_parts"].shape == (120, 3)
+    # a cell has nothing of the part of the other batch
+    assert (
+        not own[batch == 0, 1].any() and not own[batch == 1, 0].any() and own[batch == 1, 1].any()
+    )
+    cells.factorize(adata, 3, key_added="plain", random_state=0)
+
+    def apart(name):  # cells of both batches with the same shares of programmes
+        Z = adata.obsm[name] / np.linalg.norm(adata.obsm[name], axis=1, keepdims=True)
+        main = V.argmax(axis=1)
+        means = [[Z[(batch == b) & (main == j)].mean(axis=0) for j in range(3)] for b in (0, 1)]
+        return np.linalg.norm(np.subtract(*means), axis=1).mean()
+
+    assert apart("X_parts") < 0.5 * apart("X_plain")
+    assert model.components_.shape == (5, 40)
+    adata.obs["one"] = "x"
+    with pytest.raises(ValueError, match="names one batch, 'x'"):
+        cells.integrate(adata, "one", 3)
+
+
 def test_graph_of_places_comes_from_obsm_or_columns(tmp_path):
     adata, _, V = planted()
     adata.obsm["spatial"] = V[:, :2]

@@ -11,11 +11,20 @@ if TYPE_CHECKING:
         classify,
         consensus,
         factorize,
+        integrate,
         project,
         score_markers,
         spatial_graph,
     )
 
-__all__ = ["classify", "consensus", "factorize", "project", "score_markers", "spatial_graph"]
+__all__ = [
+    "classify",
+    "consensus",
+    "factorize",
+    "integrate",
+    "project",
+    "score_markers",
+    "spatial_graph",
+]
 
 __getattr__, __dir__ = lazy(__name__, dict.fromkeys(__all__, "partwise.cells.annotated"))

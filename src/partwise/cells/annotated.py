@@ -17,6 +17,7 @@ from sklearn.base import clone
 from partwise.backends.arrays import AnyArray, to_numpy
 from partwise.cells import programmes as steps
 from partwise.classify.parts_classifier import PartsClassifier
+from partwise.estimators.constrained import ConstrainedNMF
 from partwise.estimators.gnmf import GNMF
 from partwise.estimators.nmf import NMF
 from partwise.io._common import check_matrix, shown
@@ -194,6 +195,104 @@ def consensus(
     adata.var[f"{key_added}_deviation"] = prepared.deviation
     adata.uns[key_added]["markers"] = _numbered(one.top_genes(20))
     return one
+
+
+def integrate(
+    adata: Any,
+    batch_key: str,
+    n_components: int = 20,
+    *,
+    own: int = 1,
+    scale: bool = True,
+    layer: str | None = None,
+    key_added: str = "parts",
+    **parameters: Any,
+) -> Any:
+    r"""Parts that all batches share, beside parts that each batch has to itself.
+
+    .. math:: \min_{V, B, W, H \ge 0} \sum_i \tfrac12 \|X_i - V_i W - B_i H_i\|^2
+
+    over the batches i: `ConstrainedNMF` with the batch as label and a cost that keeps cells off the
+    parts of other batches. The codes V of the shared parts are what cells of different batches can
+    be compared by.
+
+    Integrative NMF (LIGER) is another model, X_i ≈ V_i (W + H_i): there a batch bends each shared
+    part, with the same codes. Here what a batch adds has codes of its own. That a batch measures
+    some genes more strongly is taken out first (``scale``), as LIGER does as well.
+
+    Parameters
+    ----------
+    adata : AnnData
+        Changed in place. Values are taken as they are.
+    batch_key : str
+        A column of ``obs``.
+    n_components : int, default=20
+        Shared parts.
+    own : int, default=1
+        Parts of each batch.
+    scale : bool, default=True
+        Divide each gene by its root mean square in each batch.
+    layer : str, default=None
+    key_added : str, default="parts"
+    **parameters
+        Of `ConstrainedNMF`.
+
+    Returns
+    -------
+    model : ConstrainedNMF
+        Its first parts are those of the batches. ``obsm["X_parts"]`` holds the codes of the shared
+        parts, ``obsm["X_parts_batch"]`` the others, ``varm["parts"]`` the shared parts.
+    """
+    names = _column(adata, batch_key).to_numpy()
+    batches = sorted(set(names))
+    if len(batches) < 2:
+        raise ValueError(
+            f"adata.obs[{batch_key!r}] names one batch, {batches[0]!r}; two are needed."
+        )
+    X = from_anndata(adata, layer=layer).X
+    X = sp.csr_array(X) if sp.issparse(X) else X
+    if scale:
+        X = _alike(X, names, batches)
+    length = np.sqrt(
+        np.asarray((X * X).sum(axis=1) if not sp.issparse(X) else X.power(2).sum(axis=1))
+    )
+    alone = own * len(batches)
+    settings = {"tol": 1e-3, "random_state": 0, **parameters}
+    model = ConstrainedNMF(
+        n_components=n_components + alone, components_per_class=own,
+        # a part of length one gains a code at most the length of its sample: more than that is off
+        class_reg=4.0 * float(length.max()), **settings,
+    )  # fmt: skip
+    model.fit(X, names)
+    V, H = (np.asarray(to_numpy(a)) for a in (model.embedding_, model.components_))
+    said = {
+        "method": "integrate",
+        "parameters": {
+            "batch_key": batch_key,
+            "own": own,
+            "scale": scale,
+            "beta_loss": "frobenius",
+        },
+        "batches": batches,
+    }
+    _fill(adata, key_added, np.ascontiguousarray(V[:, alone:]), H[alone:], layer, said)
+    adata.obsm[f"X_{key_added}_batch"] = np.ascontiguousarray(V[:, :alone])
+    return model
+
+
+def _alike(X: Any, names: Any, batches: Sequence[str]) -> Any:
+    """Each gene over its root mean square in each batch; genes that a batch lacks stay zero."""
+    blocks, order = [], []
+    for batch in batches:
+        at = np.flatnonzero(names == batch)
+        block = X[at]
+        squares = block.power(2) if sp.issparse(block) else np.square(block)
+        mean = np.asarray(squares.mean(axis=0), dtype=np.float64).ravel()
+        scale = np.divide(1, np.sqrt(mean), out=np.zeros_like(mean), where=mean > 0)
+        blocks.append(block @ sp.diags_array(scale) if sp.issparse(block) else block * scale)
+        order.append(at)
+    stacked = sp.vstack(blocks, format="csr") if sp.issparse(X) else np.concatenate(blocks)
+    return stacked[np.argsort(np.concatenate(order), kind="stable")]
 
 
 def classify(
