@@ -34,6 +34,7 @@ NAMES = (
     *(f"gnmf/fig{n}" for n in range(1, 8)),
     *(f"nmfdc/table{n}" for n in range(1, 10)),
     *(f"nmfdc/fig{n}" for n in (1, 2, 3, 4, 5, 7)),
+    "nmfdc/time1",  # what the running times of its tables come to
     *(f"cdnmf/{n}" for n in ("table1", "table2", "table3")),
     *(f"cdnmf/fig{n}" for n in range(1, 6)),
     "partwise/table1",
@@ -255,12 +256,10 @@ def test_every_classifier_names_all_samples(digits, classifier):
         ("cnmf/table1", "3.4 points", True),
         ("cnmf/table2", "2.0 points", False),
         ("lcf/table2", "4.41 points", True),
-        ("lcf/table3", "at every k", False),
         ("gnmf/table3", "NMF outperforms PCA on COIL20", False),
         ("gnmf/table4", "always results in the best accuracy", False),
         ("gnmf/table5", "always results in the best accuracy", True),
         ("nmfdc/table2", "NMF-DC has the highest accuracy (at every c)", False),
-        ("nmfdc/table2", "smallest running time", True),
         ("cdnmf/table1", "all the way", False),
     ],
 )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import os
 import time
 import warnings
 from collections.abc import Callable
@@ -25,6 +26,9 @@ from partwise.papers.protocol import Method
 from partwise.papers.sampling import Sample
 
 Array = NDArray[np.float64]
+#: A torch device for large fits, in float64 like the rest: the same numbers, sooner.
+DEVICE = "PARTWISE_PAPERS_DEVICE"
+WORTH_MOVING = 4e6  # multiplications of an iteration; stored entries count for ten others
 
 
 class MethodUnavailable(ImportError):
@@ -172,6 +176,8 @@ def fit_estimator(task: Task, name: str, params: dict[str, Any]) -> Fitted:
     settings["n_components"] = k
     shared = task.method.start == "shared"
     accepted = inspect.signature(cls).parameters
+    if "device" in accepted and getattr(X, "nnz", X.size / 10) * k > WORTH_MOVING:
+        settings["device"] = os.environ.get(DEVICE) or None
     if "random_state" in accepted:
         settings["random_state"] = task.seed
     call: dict[str, Any] = {}
