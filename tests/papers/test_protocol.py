@@ -22,7 +22,7 @@ from partwise.papers.sampling import UNLABELLED, data_found, draw, load_data
 from partwise.papers.scores import scores
 from partwise.papers.static_tables import PLAIN
 from partwise.papers.summary import paired_test, summarise
-from partwise.papers.synthetic import classes100, gaussians
+from partwise.papers.synthetic import classes100, gaussians, noisy100
 from partwise.papers.tables import slip_sentences
 from partwise.papers.transcription import average_mismatches, listed_slips
 from partwise.papers.trials import Selection, cells
@@ -226,6 +226,10 @@ def test_made_data():
     gaps = np.linalg.norm(X[some][:, None] - X[some], axis=2)
     same = y[some][:, None] == y[some]
     assert gaps[same].max() < gaps[~same].min()
+    noisy = noisy100()[0][some]
+    gaps = np.linalg.norm(noisy[:, None] - noisy, axis=2)
+    off = ~np.eye(len(noisy), dtype=bool)
+    assert gaps[same & off].mean() < gaps[~same].mean() < gaps[same].max()
 
 
 # Naming --------------------------------------------------------------------------------------
