@@ -114,7 +114,8 @@ def _script(protocol: Protocol, summaries: Summaries, entry: Any) -> list[Block]
 
 def identities(protocol: Protocol) -> frozenset[str]:
     """The methods that are another one with one label a class, to rounding, as computed now."""
-    listed = [e for e in load_protocol(protocol.root).evidence if e["type"] == "identity"]
+    own = load_protocol(protocol.runs_of).evidence if protocol.runs_of else protocol.evidence
+    listed = [e for e in own if e["type"] == "identity"]
     return frozenset(e["method"] for e in listed if _two_fits(protocol, e)[0] <= ROUNDING)
 
 

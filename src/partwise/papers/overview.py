@@ -82,8 +82,8 @@ def first_screen(told: list[Told]) -> list[Block]:
     blocks.append(Grid(header, [*rows, _total(told)] if len(rows) > 1 else rows))
     blocks.append(
         "Claims are the parts of the sentences, a table or figure each. Averages are those of "
-        "printed tables on the papers' own data, with as many labels as print states; each table declares "
-        "how it is read."
+        "printed tables on the papers' own data, with as many labels as print states; each table "
+        "declares how it is read."
     )
     picture = scatter_picture(told)
     if picture is not None:
