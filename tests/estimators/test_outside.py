@@ -10,7 +10,7 @@ from sklearn.base import clone
 
 import partwise
 from partwise.estimators import saving
-from partwise.estimators._labelled import ConstrainedFactorizer, GraphFactorizer
+from partwise.estimators._base import ConstrainedFactorizer, GraphFactorizer
 from partwise.persistence.model_files import PersistError
 
 rng = np.random.default_rng(0)

@@ -12,7 +12,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 import partwise
 from methods import make_problem
-from partwise.backends.numeric import blas_threads
+from partwise.backends.threads import blas_threads
 
 q = make_problem(0, n=60, p=40)
 

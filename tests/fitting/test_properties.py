@@ -17,9 +17,8 @@ from partwise import NMF
 from partwise.backends.numpy import blocks
 from partwise.backends.numpy.dense import DenseData
 from partwise.backends.numpy.sparse import SparseData
-from partwise.model.kkt import kkt_residual
 from partwise.model.losses import beta_of
-from partwise.model.subproblems import Quadratic
+from partwise.model.subproblems import Quadratic, kkt_residual
 
 KL = "kullback-leibler"
 SOLVER_LOSS = [

@@ -14,8 +14,8 @@ from partwise.backends import as_data
 from partwise.evaluation import linkage
 from partwise.evaluation.linkage import linked_clusters
 from partwise.fitting import Description, Knowledge
-from partwise.fitting.objective_terms import shared_rows, terms_on_codes
-from partwise.knowledge.graph.neighborhood import Neighborhood
+from partwise.fitting.stating import shared_rows, terms_on_codes
+from partwise.knowledge.graph import Neighborhood
 from partwise.knowledge.labels import encode_labels
 from partwise.knowledge.links import check_links
 from partwise.model.factor_model import FactorModel

@@ -16,9 +16,8 @@ import reference
 from methods import FROBENIUS, KL, LOSSES, assert_close, make_problem, rise
 from partwise import CDNMF, CNMF, GNMF, NMFDC, ConstrainedNMF, LpCNMF, SemiGNMF
 from partwise.backends import as_data
-from partwise.fitting.objective_terms import class_cost
-from partwise.knowledge.labels import encode_labels
-from partwise.knowledge.probabilities import propagate, read_labels
+from partwise.fitting.stating import class_cost
+from partwise.knowledge.labels import encode_labels, propagate, read_labels
 from partwise.model.factor_model import FactorModel
 from partwise.model.losses import make_loss
 from partwise.model.maps import MixedRows, SharedRows

@@ -15,8 +15,7 @@ from partwise.backends.numpy import kernels
 from partwise.fitting import solving
 from partwise.fitting.progress import Progress
 from partwise.metrics import hold_out
-from partwise.model.kkt import kkt_residual
-from partwise.model.subproblems import Quadratic
+from partwise.model.subproblems import Quadratic, kkt_residual
 from partwise.selection import rank
 from partwise.selection.consensus import (
     group_silhouettes,

@@ -16,7 +16,7 @@ from partwise.backends import as_data
 from partwise.backends.numpy.blocks import row_squares
 from partwise.backends.numpy.dense import DenseData
 from partwise.evaluation.metrics import sparseness
-from partwise.fitting.objective_terms import graph_operator
+from partwise.fitting.stating import graph_operator
 from partwise.knowledge.graph import neighbor_graph
 from partwise.knowledge.labels import Labels
 from partwise.model.factor_model import FactorModel

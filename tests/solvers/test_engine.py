@@ -17,10 +17,9 @@ from partwise.backends.sweeps import sweep_rows
 from partwise.knowledge.labels import encode_labels
 from partwise.model.factor_model import FactorModel, unit_columns
 from partwise.model.graph_terms import Graph, GraphDivergence, Neighbors
-from partwise.model.kkt import kkt_residual
 from partwise.model.losses import Beta, Frobenius, KullbackLeibler
 from partwise.model.maps import SharedRows
-from partwise.model.subproblems import Divergence, Quadratic
+from partwise.model.subproblems import Divergence, Quadratic, kkt_residual
 from partwise.model.terms import Linear, Ridge
 from partwise.solvers import init, loop, many_wide
 from partwise.solvers.codes import solve_codes

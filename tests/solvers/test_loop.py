@@ -10,9 +10,9 @@ import pytest
 from partwise.backends import as_data
 from partwise.knowledge.labels import encode_labels
 from partwise.model.factor_model import FactorModel, column_lengths, unit_columns
-from partwise.model.kkt import kkt_residual, misfit
 from partwise.model.losses import Frobenius, KullbackLeibler
 from partwise.model.maps import SharedRows
+from partwise.model.subproblems import kkt_residual, misfit
 from partwise.model.terms import Guest, Linear, Price, Ridge, Term, UnitLength
 from partwise.solvers import loop
 from partwise.solvers.loop import Settings, alternate
@@ -166,23 +166,24 @@ def test_an_iteration_tells_the_residual_where_it_begins(rng, order, tol):
     first, second = tuple(order)
     rho = misfit(at.value, model.size, model.least, tol)
     wanted = kkt_residual(model.subproblem(first, V, U), at.y[first], rho)
-    told = loop.answered(model, loop.advance(model, at, hals, settings, True))
+    after, told = loop.answered(model, loop.advance(model, at, hals, settings, True))
     if tol > 1:
-        moved = {**{"V": V, "U": U}, first: at.x[first]}
+        moved = {**{"V": V, "U": U}, first: after.x[first]}
         half = model.subproblem(second, moved["V"], moved["U"])
         wanted = max(wanted, kkt_residual(half, moved[second], rho))
     assert told == pytest.approx(wanted, rel=1e-12)
-    assert loop.answered(model, loop.advance(model, at, hals, settings, False)) == np.inf
+    assert loop.answered(model, loop.advance(model, after, hals, settings, False))[1] == np.inf
 
 
 def test_what_an_iteration_gained_says_how_the_next_is_measured(rng, monkeypatch):
     model, V, U = small_model(rng)
     falls, ahead = [], loop._look_ahead
 
-    def hear(model, at, sub, new, fall, settings):
-        ahead(model, at, sub, new, fall, settings)
+    def hear(model, at, moved, fall, settings):
+        after = ahead(model, at, moved, fall, settings)
         falls.append(fall)
-        assert at.fine == (fall <= 1e4 * model.eps * model.size)  # in float64
+        assert after.fine == (fall <= 1e4 * model.eps * model.size)  # in float64
+        return after
 
     monkeypatch.setattr(loop, "_look_ahead", hear)
     start = model.value(V, U)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from partwise.backends.arrays import (
-    Array,
+    AnyArray,
     cast,
     contiguous,
     float64,
@@ -34,13 +34,13 @@ GPU_BLOCKS = 32
 class Csr(NamedTuple):
     """The three arrays of a CSR matrix."""
 
-    indptr: Array
-    indices: Array
-    values: Array
+    indptr: AnyArray
+    indices: AnyArray
+    values: AnyArray
     shape: tuple[int, int]
 
     @property
-    def row_of(self) -> Array:
+    def row_of(self) -> AnyArray:
         """The row of each non-zero."""
         xp = namespace(self.values)
         at = xp.arange(self.values.shape[0], dtype=self.indptr.dtype, device=self.indptr.device)
@@ -69,7 +69,7 @@ class Neighbors:
     def edges(self) -> Csr | None:
         return self.parts if self.codes is None else None
 
-    def __call__(self, Z: Array) -> Array:
+    def __call__(self, Z: AnyArray) -> AnyArray:
         out = self.data.multiply(self.W, Z)
         if self.codes is not None:
             own = Z[self.mask]
@@ -77,7 +77,7 @@ class Neighbors:
             out[self.mask] += float(self.weight) * (sums[self.codes] - own)
         return out
 
-    def laplacian(self, Z: Array) -> Array:
+    def laplacian(self, Z: AnyArray) -> AnyArray:
         """(D - W) Z by differences, or at least in double precision."""
         if self.here is not None:
             return self.data.rows(self.here.laplacian(to_numpy(Z)))
@@ -98,7 +98,7 @@ class Neighbors:
         return self.data.csr(self.parts._replace(values=float64(self.parts.values)))
 
     @cached_property
-    def _degrees(self) -> Array:
+    def _degrees(self) -> AnyArray:
         return self.data.sums(self.parts.row_of, float64(self.parts.values), self.parts.shape[0])
 
 
@@ -107,7 +107,7 @@ class OnDevice(Swept):
 
     newton_sides, curved = "VU", True
     shape: tuple[int, int]
-    like: Array  # a dense array of the library, on the device
+    like: AnyArray  # a dense array of the library, on the device
     back: bool  # results return as ndarrays
 
     @property
@@ -118,42 +118,42 @@ class OnDevice(Swept):
     def newton_pays(self, k: int) -> bool:
         return False  # curvature takes k/2 times a multiplicative step's arithmetic
 
-    def differences(self, W: Csr, Z: Array) -> Array | None:
+    def differences(self, W: Csr, Z: AnyArray) -> AnyArray | None:
         """Σ_j w_ij (z_i - z_j) by row, where a kernel has it."""
         return None
 
     # -- what the standard has no name for ----------------------------------------------------
 
     @abstractmethod
-    def sums(self, index: Array, values: Array, n_rows: int) -> Array:
+    def sums(self, index: AnyArray, values: AnyArray, n_rows: int) -> AnyArray:
         """(n_rows, ...): the sums of the entries of ``values`` that ``index`` sends to each row."""
 
     @abstractmethod
     def csr(self, parts: Csr) -> Any:
         """A sparse matrix with ``@``."""
 
-    def multiply(self, W: Any, Z: Array) -> Array:
+    def multiply(self, W: Any, Z: AnyArray) -> AnyArray:
         """W Z for a matrix that `csr` made."""
         return W @ Z
 
     # -- placement ------------------------------------------------------------------------------
 
-    def rows(self, a: Array) -> Array:
+    def rows(self, a: AnyArray) -> AnyArray:
         if namespace(a) is np:
             a = namespace(self.like).asarray(a, device=self.like.device)
         return a
 
-    def small(self, a: Array) -> Array:
+    def small(self, a: AnyArray) -> AnyArray:
         return contiguous(self.rows(a))
 
-    def constant_rows(self, row: Array) -> Array:
+    def constant_rows(self, row: AnyArray) -> AnyArray:
         row = self.rows(row)
         return namespace(row).tile(row[None, :], (self.shape[0], 1))
 
-    def operator(self, neighbors: Any) -> Callable[[Array], Array]:
+    def operator(self, neighbors: Any) -> Callable[[AnyArray], AnyArray]:
         return Neighbors(neighbors, self)
 
-    def mean_rows(self, shared: Any, V: Array) -> Array:
+    def mean_rows(self, shared: Any, V: AnyArray) -> AnyArray:
         index = self.rows(shared.index)
         counts = cast(self.rows(shared.counts), V.dtype)[:, None]
         last = np.zeros(shared.n_rows, dtype=np.int64)
@@ -163,10 +163,10 @@ class OnDevice(Swept):
         mean = some + self.sums(index, V - some[index], shared.n_rows) / counts
         return namespace(V).maximum(mean, 0)
 
-    def expand_rows(self, shared: Any, Z: Array) -> Array:
+    def expand_rows(self, shared: Any, Z: AnyArray) -> AnyArray:
         return Z[self.rows(shared.index)]
 
-    def result(self, a: Array) -> Array:
+    def result(self, a: AnyArray) -> AnyArray:
         return to_numpy(a) if self.back else contiguous(a)
 
 
@@ -179,7 +179,7 @@ class DeviceDense(OnDevice):
         self.X, self.back = X, back
 
     @property
-    def like(self) -> Array:  # type: ignore[override]
+    def like(self) -> AnyArray:  # type: ignore[override]
         return self.X
 
     @property
@@ -197,34 +197,36 @@ class DeviceDense(OnDevice):
         """Another matrix of this kind."""
         return type(self)(X, back=self.back)
 
-    def _blocks(self) -> Iterator[tuple[slice, Array]]:
+    def _blocks(self) -> Iterator[tuple[slice, AnyArray]]:
         n, p = self.shape
         return ((rows, self.X[rows]) for rows in row_blocks(n, max(1, p // self.block_scale)))
 
-    def dot(self, U: Array) -> Array:
+    def dot(self, U: AnyArray) -> AnyArray:
         return self.X @ U
 
-    def tdot(self, V: Array) -> Array:
+    def tdot(self, V: AnyArray) -> AnyArray:
         return self.X.T @ V
 
-    def _by_row(self, function: Callable[[slice, Array], Array]) -> Array:
+    def _by_row(self, function: Callable[[slice, AnyArray], AnyArray]) -> AnyArray:
         parts = [function(rows, X) for rows, X in self._blocks()]
         return namespace(parts[0]).concat(parts)
 
-    def row_sq_norms(self) -> Array:
+    def row_sq_norms(self) -> AnyArray:
         return self._by_row(lambda _, X: (float64(X) ** 2).sum(axis=1))
 
-    def row_sums(self) -> Array:
+    def row_sums(self) -> AnyArray:
         xp = namespace(self.X)
         return xp.sum(self.X, axis=1, dtype=xp.float64)
 
-    def row_xlogx(self) -> Array:
+    def row_xlogx(self) -> AnyArray:
         return self._by_row(lambda _, X: xlogx(X).sum(axis=1))
 
-    def row_sq_residuals(self, V: Array, U: Array) -> Array:
+    def row_sq_residuals(self, V: AnyArray, U: AnyArray) -> AnyArray:
         return self._by_row(lambda rows, X: (float64(X - V[rows] @ U.T) ** 2).sum(axis=1))
 
-    def weighted(self, weights: Array | None, index: Array | None, n_rows: int) -> DeviceDense:
+    def weighted(
+        self, weights: AnyArray | None, index: AnyArray | None, n_rows: int
+    ) -> DeviceDense:
         X = self.X
         if weights is not None:
             X = X * cast(self.rows(weights), X.dtype)[:, None]
@@ -235,11 +237,11 @@ class DeviceDense(OnDevice):
     def _low(self) -> float:
         return self.model_floor(self.row_sums(), self.shape[1])
 
-    def _modelled(self, V: Array, U: Array) -> Array:
+    def _modelled(self, V: AnyArray, U: AnyArray) -> AnyArray:
         Y = V @ U.T
         return namespace(Y).maximum(Y, self._low)
 
-    def kl_dot(self, V: Array, U: Array) -> tuple[Array, Array]:
+    def kl_dot(self, V: AnyArray, U: AnyArray) -> tuple[AnyArray, AnyArray]:
         xp, out, logs = namespace(U), [], []
         for rows, X in self._blocks():
             Y = self._modelled(V[rows], U)
@@ -247,29 +249,29 @@ class DeviceDense(OnDevice):
             logs.append(xp.sum(X * xp.log(Y), axis=1, dtype=xp.float64))
         return xp.concat(out), xp.concat(logs)
 
-    def kl_tdot(self, V: Array, U: Array) -> Array:
+    def kl_tdot(self, V: AnyArray, U: AnyArray) -> AnyArray:
         out = namespace(U).zeros_like(U)
         for rows, X in self._blocks():
             out += (X / self._modelled(V[rows], U)).T @ V[rows]
         return out
 
-    def times_dot(self, V: Array, U: Array) -> Array:
+    def times_dot(self, V: AnyArray, U: AnyArray) -> AnyArray:
         parts = [(X * (V[rows] @ U.T)) @ U for rows, X in self._blocks()]
         return namespace(U).concat(parts)
 
-    def times_tdot(self, V: Array, U: Array) -> Array:
+    def times_tdot(self, V: AnyArray, U: AnyArray) -> AnyArray:
         out = namespace(U).zeros_like(U)
         for rows, X in self._blocks():
             out += (X * (V[rows] @ U.T)).T @ V[rows]
         return out
 
-    def times_squares(self, V: Array, U: Array) -> Array:
+    def times_squares(self, V: AnyArray, U: AnyArray) -> AnyArray:
         return self._by_row(lambda rows, X: float64(X * (V[rows] @ U.T) ** 2).sum(axis=1))
 
-    def kl_newton(self, *args: Any, **kwargs: Any) -> tuple[Array, Array]:
+    def kl_newton(self, *args: Any, **kwargs: Any) -> tuple[AnyArray, AnyArray]:
         raise NotImplementedError("no sweeps over rows on a device; `curved` says so")
 
-    def kl_curvature(self, V: Array, U: Array, transposed: bool) -> Array:
+    def kl_curvature(self, V: AnyArray, U: AnyArray, transposed: bool) -> AnyArray:
         bends = ((rows, X, self._modelled(V[rows], U)) for rows, X in self._blocks())
         if not transposed:
             pairs = of_pairs(U)
@@ -279,10 +281,12 @@ class DeviceDense(OnDevice):
             total = total + (X / Y / Y).T @ of_pairs(V[rows])
         return total
 
-    def beta_dot(self, V: Array, U: Array, beta: float) -> tuple[Array, Array, Array]:
+    def beta_dot(
+        self, V: AnyArray, U: AnyArray, beta: float
+    ) -> tuple[AnyArray, AnyArray, AnyArray]:
         raise NotImplementedError("refused before any work is done")
 
-    def beta_tdot(self, V: Array, U: Array, beta: float) -> tuple[Array, Array]:
+    def beta_tdot(self, V: AnyArray, U: AnyArray, beta: float) -> tuple[AnyArray, AnyArray]:
         raise NotImplementedError("refused before any work is done")
 
 
@@ -292,7 +296,7 @@ class DeviceSparse(DeviceDense):
     parts: Csr
 
     @property
-    def like(self) -> Array:  # type: ignore[override]
+    def like(self) -> AnyArray:  # type: ignore[override]
         return self.parts.values
 
     @property
@@ -304,11 +308,11 @@ class DeviceSparse(DeviceDense):
         return self.parts.values.shape[0] / max(1, self.shape[0] * self.shape[1])
 
     @cached_property
-    def _row_of(self) -> Array:
+    def _row_of(self) -> AnyArray:
         return self.parts.row_of
 
     @cached_property
-    def _by_column(self) -> Array:
+    def _by_column(self) -> AnyArray:
         """Position in X of each non-zero of Xᵀ."""
         return namespace(self.like).argsort(self.parts.indices, stable=True)
 
@@ -325,25 +329,25 @@ class DeviceSparse(DeviceDense):
     def _XT(self) -> Any:
         return self.csr(self._XT_parts)
 
-    def dot(self, U: Array) -> Array:
+    def dot(self, U: AnyArray) -> AnyArray:
         return self.multiply(self.X, U)
 
-    def tdot(self, V: Array) -> Array:
+    def tdot(self, V: AnyArray) -> AnyArray:
         return self.multiply(self._XT, V)
 
-    def _sums(self, values: Array) -> Array:
+    def _sums(self, values: AnyArray) -> AnyArray:
         return self.sums(self._row_of, float64(values), self.shape[0])
 
-    def row_sq_norms(self) -> Array:
+    def row_sq_norms(self) -> AnyArray:
         return self._sums(float64(self.parts.values) ** 2)
 
-    def row_sums(self) -> Array:
+    def row_sums(self) -> AnyArray:
         return self._sums(self.parts.values)
 
-    def row_xlogx(self) -> Array:
+    def row_xlogx(self) -> AnyArray:
         return self._sums(xlogx(self.parts.values))
 
-    def row_sq_residuals(self, V: Array, U: Array) -> Array:
+    def row_sq_residuals(self, V: AnyArray, U: AnyArray) -> AnyArray:
         indptr, indices, values, (n, p) = self.parts
         out = []
         for rows in row_blocks(n, max(1, p // self.block_scale)):
@@ -353,7 +357,9 @@ class DeviceSparse(DeviceDense):
             out.append((float64(Y) ** 2).sum(axis=1))
         return namespace(values).concat(out)
 
-    def weighted(self, weights: Array | None, index: Array | None, n_rows: int) -> DeviceDense:
+    def weighted(
+        self, weights: AnyArray | None, index: AnyArray | None, n_rows: int
+    ) -> DeviceDense:
         indptr, indices, x, (n, p) = self.parts
         if weights is not None:
             x = x * cast(self.rows(weights), x.dtype)[self._row_of]
@@ -367,11 +373,11 @@ class DeviceSparse(DeviceDense):
         made = self.made(self.csr(Csr(starts, cast(places % p, indices.dtype), x, (n_rows, p))))
         return made.weighing(weights, n)
 
-    def _modelled(self, V: Array, U: Array) -> Array:
+    def _modelled(self, V: AnyArray, U: AnyArray) -> AnyArray:
         y = self._at_entries(V, U)
         return namespace(y).maximum(y, self._low)
 
-    def _at_entries(self, V: Array, U: Array) -> Array:
+    def _at_entries(self, V: AnyArray, U: AnyArray) -> AnyArray:
         """VUᵀ at the non-zeros, in pieces so that nothing of size nnz x k is stored."""
         xp, columns = namespace(U), self.parts.indices
         y = xp.empty_like(self.parts.values)
@@ -381,16 +387,16 @@ class DeviceSparse(DeviceDense):
             y[lo:hi] = (V[self._row_of[lo:hi]] * U[columns[lo:hi]]).sum(axis=1)
         return y
 
-    def kl_dot(self, V: Array, U: Array) -> tuple[Array, Array]:
+    def kl_dot(self, V: AnyArray, U: AnyArray) -> tuple[AnyArray, AnyArray]:
         y, x = self._modelled(V, U), self.parts.values
         R = self.csr(self.parts._replace(values=x / y))
         return self.multiply(R, U), self._sums(x * namespace(y).log(y))
 
-    def kl_tdot(self, V: Array, U: Array) -> Array:
+    def kl_tdot(self, V: AnyArray, U: AnyArray) -> AnyArray:
         values = (self.parts.values / self._modelled(V, U))[self._by_column]
         return self.multiply(self.csr(self._XT_parts._replace(values=values)), V)
 
-    def kl_curvature(self, V: Array, U: Array, transposed: bool) -> Array:
+    def kl_curvature(self, V: AnyArray, U: AnyArray, transposed: bool) -> AnyArray:
         Y = self._modelled(V, U)
         values = self.parts.values / Y / Y
         if not transposed:
@@ -398,29 +404,29 @@ class DeviceSparse(DeviceDense):
         parts = self._XT_parts._replace(values=values[self._by_column])
         return self.multiply(self.csr(parts), of_pairs(V))
 
-    def times_dot(self, V: Array, U: Array) -> Array:
+    def times_dot(self, V: AnyArray, U: AnyArray) -> AnyArray:
         values = self.parts.values * self._at_entries(V, U)
         return self.multiply(self.csr(self.parts._replace(values=values)), U)
 
-    def times_tdot(self, V: Array, U: Array) -> Array:
+    def times_tdot(self, V: AnyArray, U: AnyArray) -> AnyArray:
         values = (self.parts.values * self._at_entries(V, U))[self._by_column]
         return self.multiply(self.csr(self._XT_parts._replace(values=values)), V)
 
-    def times_squares(self, V: Array, U: Array) -> Array:
+    def times_squares(self, V: AnyArray, U: AnyArray) -> AnyArray:
         return self._sums(self.parts.values * self._at_entries(V, U) ** 2)
 
 
 class _DoubleSparse(DoubleProducts):
     """Products in float64 of a CSR matrix in float32: its values are copied for one of them."""
 
-    def _product(self, parts: Csr, factor: Array) -> Array:
+    def _product(self, parts: Csr, factor: AnyArray) -> AnyArray:
         base: Any = self.base
         return base.multiply(base.csr(parts._replace(values=float64(parts.values))), factor)
 
-    def dot(self, U: Array) -> Array:
+    def dot(self, U: AnyArray) -> AnyArray:
         return self._product(self.base.parts, U)  # type: ignore[attr-defined]
 
-    def tdot(self, V: Array) -> Array:
+    def tdot(self, V: AnyArray) -> AnyArray:
         return self._product(self.base._XT_parts, V)  # type: ignore[attr-defined]
 
 
@@ -429,13 +435,13 @@ def _(data: DeviceSparse) -> Any:
     return data if data.dtype == np.float64 else _DoubleSparse(data)
 
 
-def xlogx(X: Array) -> Array:
+def xlogx(X: AnyArray) -> AnyArray:
     """x log x in float64, 0 log 0 = 0."""
     X, xp = float64(X), namespace(X)
     return X * xp.log(xp.where(X > 0, X, 1.0))
 
 
-def check_values(values: Array, place: Callable[[int], tuple[int, int]], whom: str) -> None:
+def check_values(values: AnyArray, place: Callable[[int], tuple[int, int]], whom: str) -> None:
     """Raise where an entry is NaN, infinite or negative; ``place`` is where the i-th lies."""
     xp = namespace(values)
     if not values.shape[0] or (float(xp.min(values)) >= 0 and float(xp.max(values)) < np.inf):
@@ -455,7 +461,7 @@ def check_values(values: Array, place: Callable[[int], tuple[int, int]], whom: s
     )
 
 
-def check_dense(X: Array, whom: str) -> None:
+def check_dense(X: AnyArray, whom: str) -> None:
     check_values(X, lambda at: divmod(at, X.shape[1]), whom)
 
 

@@ -10,6 +10,7 @@ below, the others' in the file of their back end.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from functools import cache, singledispatch
 from types import ModuleType
@@ -17,18 +18,20 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from partwise.backends.threads import PASS, each, pieces, threads_for
+
 try:
     import array_api_compat as compat
 except ImportError:  # scikit-learn carries a copy
     from sklearn.externals import array_api_compat as compat  # type: ignore[no-redef]
 
-from partwise.backends.threads import PASS, by_entry, each, one_blas_thread, pieces, threads_for
+from partwise.backends.threads import by_entry, one_blas_thread
 
-#: An array in code that uses more of it than `StandardArray` has, by its kind.
-Array = Any
+#: An array in code that uses more of it than `Array` has, by its kind.
+AnyArray = Any
 
 
-class StandardArray(Protocol):
+class Array(Protocol):
     """What losses, terms and the loop use of an array, whatever its kind."""
 
     @property
@@ -44,9 +47,9 @@ class StandardArray(Protocol):
     def device(self) -> Any: ...
 
     @property
-    def T(self) -> StandardArray: ...
+    def T(self) -> Array: ...
 
-    def __getitem__(self, key: Any, /) -> StandardArray: ...
+    def __getitem__(self, key: Any, /) -> Array: ...
 
     def __setitem__(self, key: Any, value: Any, /) -> None: ...
 
@@ -58,43 +61,43 @@ class StandardArray(Protocol):
 
     def __bool__(self) -> bool: ...
 
-    def __neg__(self) -> StandardArray: ...
+    def __neg__(self) -> Array: ...
 
-    def __invert__(self) -> StandardArray: ...
+    def __invert__(self) -> Array: ...
 
-    def __add__(self, other: Any, /) -> StandardArray: ...
+    def __add__(self, other: Any, /) -> Array: ...
 
-    def __radd__(self, other: Any, /) -> StandardArray: ...
+    def __radd__(self, other: Any, /) -> Array: ...
 
-    def __sub__(self, other: Any, /) -> StandardArray: ...
+    def __sub__(self, other: Any, /) -> Array: ...
 
-    def __rsub__(self, other: Any, /) -> StandardArray: ...
+    def __rsub__(self, other: Any, /) -> Array: ...
 
-    def __mul__(self, other: Any, /) -> StandardArray: ...
+    def __mul__(self, other: Any, /) -> Array: ...
 
-    def __rmul__(self, other: Any, /) -> StandardArray: ...
+    def __rmul__(self, other: Any, /) -> Array: ...
 
-    def __truediv__(self, other: Any, /) -> StandardArray: ...
+    def __truediv__(self, other: Any, /) -> Array: ...
 
-    def __rtruediv__(self, other: Any, /) -> StandardArray: ...
+    def __rtruediv__(self, other: Any, /) -> Array: ...
 
-    def __pow__(self, other: Any, /) -> StandardArray: ...
+    def __pow__(self, other: Any, /) -> Array: ...
 
-    def __matmul__(self, other: Any, /) -> StandardArray: ...
+    def __matmul__(self, other: Any, /) -> Array: ...
 
-    def __lt__(self, other: Any, /) -> StandardArray: ...
+    def __lt__(self, other: Any, /) -> Array: ...
 
-    def __le__(self, other: Any, /) -> StandardArray: ...
+    def __le__(self, other: Any, /) -> Array: ...
 
-    def __gt__(self, other: Any, /) -> StandardArray: ...
+    def __gt__(self, other: Any, /) -> Array: ...
 
-    def __ge__(self, other: Any, /) -> StandardArray: ...
+    def __ge__(self, other: Any, /) -> Array: ...
 
-    def sum(self, *, axis: int | None = None) -> StandardArray: ...
+    def sum(self, *, axis: int | None = None) -> Array: ...
 
-    def mean(self, *, axis: int | None = None, keepdims: bool = False) -> StandardArray: ...
+    def mean(self, *, axis: int | None = None, keepdims: bool = False) -> Array: ...
 
-    def max(self) -> StandardArray: ...
+    def max(self) -> Array: ...
 
     def any(self) -> Any: ...
 
@@ -107,7 +110,7 @@ NO_MEMORY = "use float32, a smaller n_components, or leave X on disk as a numpy.
 _namespaces: dict[type, ModuleType] = {np.ndarray: np}
 
 
-def namespace(Z: Array) -> ModuleType:
+def namespace(Z: AnyArray) -> ModuleType:
     """The functions for arrays of Z's kind, by their names in the array API standard."""
     found = _namespaces.get(type(Z))
     if found is None:
@@ -139,71 +142,71 @@ def to_numpy(a: Any) -> Any:
     return np.asarray(compat.to_device(a, "cpu"))
 
 
-def none(Z: Array, ndim: int = 2) -> Array:
+def none(Z: AnyArray, ndim: int = 2) -> AnyArray:
     """A zero of shape (1, 1) or (1,), in the dtype and place of Z."""
     return namespace(Z).zeros((1,) * ndim, dtype=Z.dtype, device=Z.device)
 
 
-def ones(Z: Array, n: int) -> Array:
+def ones(Z: AnyArray, n: int) -> AnyArray:
     """n ones in the dtype and place of Z."""
     return namespace(Z).ones(n, dtype=Z.dtype, device=Z.device)
 
 
-def spread(part: Array, Z: Array) -> Array:
+def spread(part: AnyArray, Z: AnyArray) -> AnyArray:
     """``part`` broadcast to the shape of Z."""
     return spread_over(Z, part)
 
 
 @singledispatch
-def spread_over(Z: Array, part: Array) -> Array:
+def spread_over(Z: AnyArray, part: AnyArray) -> AnyArray:
     return namespace(Z).broadcast_to(part, Z.shape)
 
 
-def cast(a: Array, dtype: Any) -> Array:
+def cast(a: AnyArray, dtype: Any) -> AnyArray:
     """``a`` with a dtype of numpy or of its own library, where it is; no copy without need."""
     xp = namespace(a)
     return xp.astype(a, getattr(xp, numpy_dtype(dtype).name), copy=False)
 
 
-def float64(a: Array) -> Array:
+def float64(a: AnyArray) -> AnyArray:
     """``a`` in double precision."""
     return cast(a, np.float64)
 
 
 @singledispatch
-def contiguous(a: Array) -> Array:
+def contiguous(a: AnyArray) -> AnyArray:
     """``a`` in C order, where its library knows of orders: the standard does not."""
     return a
 
 
 @contiguous.register
-def _(a: np.ndarray) -> Array:
+def _(a: np.ndarray) -> AnyArray:
     return np.ascontiguousarray(a)
 
 
-def largest(a: Array) -> float:
+def largest(a: AnyArray) -> float:
     """max(a, 0)."""
     return max(0.0, float(namespace(a).max(a))) if a.shape[0] else 0.0
 
 
-def sum64(a: Array) -> float:
+def sum64(a: AnyArray) -> float:
     """Σ a in float64."""
     xp = namespace(a)
     return float(xp.sum(a, dtype=xp.float64))
 
 
-def column_sums64(Z: Array, d: Array | None = None) -> Array:
+def column_sums64(Z: AnyArray, d: AnyArray | None = None) -> AnyArray:
     """Σ_i d_i z_i in float64."""
     xp = namespace(Z)
     return xp.sum(Z, axis=0, dtype=xp.float64) if d is None else float64(d) @ float64(Z)
 
 
-def vdot(a: Array, b: Array) -> float:
+def vdot(a: AnyArray, b: AnyArray) -> float:
     """⟨a, b⟩ in the arrays' own precision."""
     return float((a * b).sum())
 
 
-def spectral_norm(G: Array) -> float:
+def spectral_norm(G: AnyArray) -> float:
     """‖G‖₂ of a small matrix."""
     return float(np.linalg.norm(to_numpy(G), 2))
 
@@ -215,13 +218,13 @@ def coming(value: Any) -> Callable[[], float] | None:
 
 
 @singledispatch
-def extrapolate(new: Array, old: Array, weight: float) -> Array:
+def extrapolate(new: AnyArray, old: AnyArray, weight: float) -> AnyArray:
     """new + weight (new - old), in few passes."""
     return new + weight * (new - old)
 
 
 @extrapolate.register
-def _(new: np.ndarray, old: Array, weight: float) -> Array:
+def _(new: np.ndarray, old: AnyArray, weight: float) -> AnyArray:
     out = np.empty_like(new, subok=False)
 
     def run(rows: slice) -> None:
@@ -234,33 +237,33 @@ def _(new: np.ndarray, old: Array, weight: float) -> Array:
 
 
 @singledispatch
-def clip_at_zero(out: Array) -> Array:
+def clip_at_zero(out: AnyArray) -> AnyArray:
     """max(out, 0), in place where that is possible."""
     return namespace(out).maximum(out, 0)
 
 
 @clip_at_zero.register
-def _(out: np.ndarray) -> Array:
+def _(out: np.ndarray) -> AnyArray:
     by_entry(lambda rows: np.maximum(out[rows], 0, out=out[rows]), out)
     return out
 
 
-def side_by_side(parts: Sequence[Array]) -> Array:
+def side_by_side(parts: Sequence[AnyArray]) -> AnyArray:
     """Factors with the same rows as one wide factor."""
     return parts[0] if len(parts) == 1 else joined(*parts)
 
 
 @singledispatch
-def joined(first: Array, *others: Array) -> Array:
+def joined(first: AnyArray, *others: AnyArray) -> AnyArray:
     return namespace(first).concat([first, *others], axis=1)
 
 
 @joined.register
-def _(first: np.ndarray, *others: Array) -> Array:  # concat is numpy 2's name
+def _(first: np.ndarray, *others: AnyArray) -> AnyArray:  # concat is numpy 2's name
     return np.concatenate([first, *others], axis=1)
 
 
-def column_blocks(wide: Array, widths: Sequence[int]) -> list[Array]:
+def column_blocks(wide: AnyArray, widths: Sequence[int]) -> list[AnyArray]:
     """A wide factor cut again, each block in memory of its own."""
     if len(widths) == 1:
         return [wide]
@@ -270,24 +273,24 @@ def column_blocks(wide: Array, widths: Sequence[int]) -> list[Array]:
 
 
 @singledispatch
-def cut(wide: Array, begin: int, end: int) -> Array:
+def cut(wide: AnyArray, begin: int, end: int) -> AnyArray:
     """Some columns, as one array in memory."""
     return contiguous(wide[:, begin:end])
 
 
 @singledispatch
-def made(a: Array) -> Array:
+def made(a: AnyArray) -> AnyArray:
     """``a`` with its values computed, for kinds that put that off."""
     return a
 
 
 @singledispatch
-def orthonormal(Y: Array) -> Array:
+def orthonormal(Y: AnyArray) -> AnyArray:
     """An orthonormal basis of the columns of a tall Y."""
     return namespace(Y).linalg.qr(Y)[0]
 
 
-def signs(left: Array) -> Array:
+def signs(left: AnyArray) -> AnyArray:
     """The sign of the entry largest in size of each column."""
     xp = namespace(left)
     high, low = xp.max(left, axis=0), xp.min(left, axis=0)
@@ -296,13 +299,13 @@ def signs(left: Array) -> Array:
 
 
 @singledispatch
-def own(V: Array) -> Array:
+def own(V: AnyArray) -> AnyArray:
     """A copy that the caller may write into, where arrays can be written to."""
     return namespace(V).asarray(V, copy=True)
 
 
 @own.register
-def _(V: np.ndarray) -> Array:
+def _(V: np.ndarray) -> AnyArray:
     out = np.empty_like(V, subok=False)
     by_entry(lambda rows: np.copyto(out[rows], V[rows]), out)
     return out
@@ -327,7 +330,7 @@ def limits(a: np.ndarray) -> tuple[float, float]:
 
 
 @singledispatch
-def gram(F: Array) -> Array:
+def gram(F: AnyArray) -> AnyArray:
     """FᵀF."""
     return F.T @ F
 
@@ -337,7 +340,7 @@ PIECES, LEAST = 16, 1 << 16
 
 
 @gram.register
-def _(F: np.ndarray) -> Array:
+def _(F: np.ndarray) -> AnyArray:
     n, k = F.shape
     parts = pieces(n, max(1, LEAST // max(1, k)), PIECES)
     if len(parts) == 1:
@@ -351,3 +354,95 @@ def _(F: np.ndarray) -> Array:
     with one_blas_thread:
         each(run, list(enumerate(parts)), threads_for(float(n) * k * k))
     return sums.sum(axis=0)
+
+
+@cache
+def compiled_code_is_kept() -> bool:
+    """Whether numba finds a folder to keep compiled code in; a warning, once, where it does not."""
+    import numba
+
+    try:
+        numba.njit(cache=True)(_nothing)
+    except RuntimeError:
+        warnings.warn(
+            "compiled code cannot be kept, so each process compiles it again: neither partwise's "
+            "folder nor the home folder can be written to; NUMBA_CACHE_DIR may name another one.",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        return False
+    return True
+
+
+def _nothing() -> None: ...
+
+
+def floor(dtype: Any) -> float:
+    """Smallest number a denominator may have; numerators have no floor."""
+    return float(np.finfo(numpy_dtype(dtype)).tiny)
+
+
+@singledispatch
+def dot64(a: AnyArray, b: AnyArray) -> float:
+    """⟨a, b⟩ summed in float64 whatever the dtype of the factors."""
+    return sum64(a * b)
+
+
+@dot64.register
+def _(a: np.ndarray, b: AnyArray) -> float:
+    b = np.broadcast_to(b, a.shape)
+
+    # not BLAS, which sums in the precision of the factors
+    def share(lo: int, hi: int) -> float:
+        return float(np.einsum("ij,ij->", a[lo:hi], b[lo:hi], dtype=np.float64, casting="unsafe"))
+
+    return summed(share, *a.shape)
+
+
+def summed(share: Callable[[int, int], float], n: int, k: int, work: float = PASS) -> float:
+    """Σ share(lo, hi) over pieces of n rows of k entries, in order; ``work`` is for one entry."""
+    parts = pieces(n, max(1, LEAST // max(1, k)), PIECES)
+    if len(parts) == 1:
+        return share(0, n)
+    shares = np.empty(len(parts))
+
+    def run(number: int, part: tuple[int, int]) -> None:
+        shares[number] = share(*part)
+
+    each(run, list(enumerate(parts)), threads_for(work * n * k))
+    return float(shares.sum())
+
+
+@singledispatch
+def inner64(a: AnyArray, b: AnyArray) -> float:
+    """`dot64`; on a device an array of no dimension, which nobody has waited for yet."""
+    return dot64(a, b)
+
+
+def norm64(a: AnyArray) -> float:
+    """‖a‖_F, summed in float64; neither squares that overflow nor such that vanish lose it."""
+    squares = dot64(a, a)
+    if 1e-280 < squares < 1e280:
+        return float(np.sqrt(squares))
+    peak = largest(abs(a))
+    return peak * float(np.sqrt(dot64(a / peak, a / peak))) if 0 < peak < np.inf else peak
+
+
+def ratio(numerator: AnyArray, denominator: AnyArray) -> AnyArray:
+    """numerator / denominator with 0 where the denominator is below the floor."""
+    leads = denominator if isinstance(numerator, np.ndarray) else numerator
+    return ratio_of(leads, numerator, denominator)
+
+
+@singledispatch
+def ratio_of(leads: AnyArray, numerator: AnyArray, denominator: AnyArray) -> AnyArray:
+    """`ratio` by the kind of ``leads``, the one of both that is not numpy's if either is not."""
+    low, xp = floor(denominator.dtype), namespace(leads)
+    return xp.where(denominator < low, 0.0, numerator / xp.maximum(denominator, low))
+
+
+@ratio_of.register
+def _(leads: np.ndarray, numerator: AnyArray, denominator: AnyArray) -> AnyArray:
+    out = np.zeros_like(numerator)
+    np.divide(numerator, denominator, out=out, where=denominator >= floor(denominator.dtype))
+    return out

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from partwise.backends.numeric import Array
+from partwise.backends.arrays import AnyArray
 from partwise.backends.numpy.memmap import _check_length, forget
 
 #: Entries that are read at once where the store has no say, and that are mixed at a time.
@@ -22,7 +22,7 @@ RUN_ENTRIES, POOL_ENTRIES = 2**18, 2**22
 class Batch(NamedTuple):
     """Some samples and where they are."""
 
-    rows: Array
+    rows: AnyArray
     X: Any
 
 
@@ -40,7 +40,7 @@ class RowSource:
     """
 
     def __init__(
-        self, shape: tuple[int, int], dtype: Any, read: Callable[[int, int], Any], bounds: Array
+        self, shape: tuple[int, int], dtype: Any, read: Callable[[int, int], Any], bounds: AnyArray
     ) -> None:
         self.shape, self._read, self.bounds = shape, read, bounds
         dtype = np.dtype(dtype)
@@ -123,14 +123,14 @@ def _joined(pool: list[Batch]) -> Batch:
     return Batch(rows, sp.vstack(parts, "csr") if sp.issparse(parts[0]) else np.concatenate(parts))
 
 
-def _runs(n: int, p: int, unit: int = 1) -> Array:
+def _runs(n: int, p: int, unit: int = 1) -> AnyArray:
     """Bounds of runs of rows of about RUN_ENTRIES entries, whole multiples of the store's unit."""
     step = max(1, RUN_ENTRIES // max(1, p * unit)) * unit
     return np.append(np.arange(0, n, step), n)
 
 
 def _memmap(X: np.memmap) -> RowSource:
-    def read(start: int, stop: int) -> Array:
+    def read(start: int, stop: int) -> AnyArray:
         _check_length(X, start)
         block = np.array(X[start:stop])
         forget(X)

@@ -25,7 +25,7 @@ from partwise.backends.array_api import (
     check_csr,
     check_dense,
 )
-from partwise.backends.arrays import NO_MEMORY, Array, cast
+from partwise.backends.arrays import NO_MEMORY, AnyArray, cast
 from partwise.backends.data_matrix import BackEnd, DataMatrix
 
 #: Arrays lie transposed, (k, n), so that neighbouring threads read neighbouring numbers.
@@ -72,9 +72,10 @@ def _kernel(dtype: str) -> Any:
 
 @sweeps.sweep.register
 def _(
-    Z: cupy.ndarray, C: Array, G: Array, d: Array | None, r: Array, e: Array, times: int,
+    Z: cupy.ndarray, C: AnyArray, G: AnyArray, d: AnyArray | None, r: AnyArray, e: AnyArray,
+    times: int,
     stop: float, enough: float,
-) -> Array:  # fmt: skip
+) -> AnyArray:  # fmt: skip
     n, k = Z.shape
     dtype = Z.dtype
     new = cupy.array(Z.T, order="C", copy=True)
@@ -101,7 +102,7 @@ def _(a: cusparse.spmatrix) -> Any:
 
 
 @arrays.contiguous.register
-def _(a: cupy.ndarray) -> Array:
+def _(a: cupy.ndarray) -> AnyArray:
     return cupy.ascontiguousarray(a)
 
 
@@ -119,7 +120,7 @@ class OnCupy:
 
     block_scale = GPU_BLOCKS
 
-    def sums(self, index: Array, values: Array, n_rows: int) -> Array:
+    def sums(self, index: AnyArray, values: AnyArray, n_rows: int) -> AnyArray:
         out = cupy.zeros((n_rows, *values.shape[1:]), dtype=values.dtype)
         cupy.add.at(out, index, values)
         return out
@@ -130,22 +131,22 @@ class OnCupy:
         indices, indptr = (cast(a, np.int32) for a in (indices, indptr))
         return cusparse.csr_matrix((values, indices, indptr), shape=shape)
 
-    def multiply(self, W: Any, Z: Array) -> Array:
+    def multiply(self, W: Any, Z: AnyArray) -> AnyArray:
         return W @ cupy.ascontiguousarray(Z)
 
-    def dot(self, U: Array) -> Array:
+    def dot(self, U: AnyArray) -> AnyArray:
         with memory_errors("X U"):
             return super().dot(U)  # type: ignore[misc]
 
-    def tdot(self, V: Array) -> Array:
+    def tdot(self, V: AnyArray) -> AnyArray:
         with memory_errors("Xᵀ V"):
             return super().tdot(V)  # type: ignore[misc]
 
-    def kl_dot(self, V: Array, U: Array) -> tuple[Array, Array]:
+    def kl_dot(self, V: AnyArray, U: AnyArray) -> tuple[AnyArray, AnyArray]:
         with memory_errors("X / VUᵀ"):
             return super().kl_dot(V, U)  # type: ignore[misc]
 
-    def kl_tdot(self, V: Array, U: Array) -> Array:
+    def kl_tdot(self, V: AnyArray, U: AnyArray) -> AnyArray:
         with memory_errors("X / VUᵀ"):
             return super().kl_tdot(V, U)  # type: ignore[misc]
 

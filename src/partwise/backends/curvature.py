@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from partwise.backends.arrays import Array, cast, namespace, spread
+from partwise.backends.arrays import AnyArray, cast, namespace, spread
 
 #: Share of H's diagonal that holds a coordinate where it is: rounded sums may be indefinite.
 HOLD = 0.01
@@ -30,15 +30,15 @@ def places(k: int) -> NDArray[Any]:
     return high * (high + 1) // 2 + low
 
 
-def of_pairs(B: Array) -> Array:
+def of_pairs(B: AnyArray) -> AnyArray:
     """(p, k(k+1)/2): b_ja b_jb for each pair of columns."""
     return namespace(B).concat([B[:, : b + 1] * B[:, b : b + 1] for b in range(B.shape[1])], axis=1)
 
 
 @singledispatch
 def damped_step(
-    Z: Array, product: Array, H: Array, cost: Array, ridge: Array, sweeps: int
-) -> Array:
+    Z: AnyArray, product: AnyArray, H: AnyArray, cost: AnyArray, ridge: AnyArray, sweeps: int
+) -> AnyArray:
     """Part of the way to the quadratic model's minimum, row by row.
 
     ``product`` is (X/Y) B at Z, so that ⟨z, product⟩ is the row's sum of X.

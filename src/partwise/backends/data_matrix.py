@@ -8,9 +8,7 @@ from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 
-from partwise.backends.arrays import StandardArray as Array
-from partwise.backends.arrays import to_numpy
-from partwise.backends.numeric import floor
+from partwise.backends.arrays import Array, floor, to_numpy
 
 #: What an error for NaN adds: the setting that takes it.
 GAPS = "missing_values=np.nan takes entries that were not measured."

@@ -16,9 +16,8 @@ from typing import Any
 import numpy as np
 
 from partwise.backends import arrays
-from partwise.backends.arrays import Array, namespace
+from partwise.backends.arrays import AnyArray, dot64, namespace, ratio
 from partwise.backends.data_matrix import DataMatrix, Swept
-from partwise.backends.numeric import dot64, ratio
 from partwise.backends.numpy.dense import DenseData
 from partwise.backends.numpy.gap_filling import Fill, Filling, filling
 
@@ -39,16 +38,16 @@ class Lack:
         The ceiling of each row; None means ones.
     """
 
-    def __init__(self, entries: DataMatrix, *, seen: bool, d: Array | None = None) -> None:
+    def __init__(self, entries: DataMatrix, *, seen: bool, d: AnyArray | None = None) -> None:
         self.entries, self.seen, self.d = entries, seen, d
-        self._last: dict[str, tuple[Array, Array]] = {}
+        self._last: dict[str, tuple[AnyArray, AnyArray]] = {}
 
     @property
     def nothing(self) -> bool:
         """Whether every entry has all the weight of its row."""
         return not self.seen and float(self.entries.row_sums().sum()) == 0
 
-    def weighted(self, weights: Array | None, index: Array | None, n_rows: int) -> Lack:
+    def weighted(self, weights: AnyArray | None, index: AnyArray | None, n_rows: int) -> Lack:
         """AᵀΓE."""
         n = self.entries.shape[0]
         d = np.ones(n) if self.d is None else arrays.to_numpy(self.d)
@@ -59,10 +58,10 @@ class Lack:
         d = entries.rows(d.astype(self.entries.dtype))
         return Lack(entries, seen=self.seen, d=d)
 
-    def _rows(self, Z: Array) -> Array:
+    def _rows(self, Z: AnyArray) -> AnyArray:
         return Z if self.d is None else Z * self.d[:, None]
 
-    def dot(self, B: Array) -> Array:
+    def dot(self, B: AnyArray) -> AnyArray:
         """E B, (n, k)."""
         out = self.entries.dot(B)
         if not self.seen:
@@ -70,12 +69,12 @@ class Lack:
         sums = B.sum(axis=0)[None, :]
         return (sums if self.d is None else self.d[:, None] * sums) - out
 
-    def tdot(self, F: Array) -> Array:
+    def tdot(self, F: AnyArray) -> AnyArray:
         """EᵀF, (p, k)."""
         out = self.entries.tdot(F)
         return self._rows(F).sum(axis=0)[None, :] - out if self.seen else out
 
-    def sums(self, side: str, factor: Array, scaled: Array) -> Array:
+    def sums(self, side: str, factor: AnyArray, scaled: AnyArray) -> AnyArray:
         """w B ("V") or wᵀF ("U") of ``scaled``, made once for each ``factor``."""
         kept = self._last.get(side)
         if kept is None or kept[0] is not factor:
@@ -83,7 +82,7 @@ class Lack:
             self._last[side] = kept
         return kept[1]
 
-    def _seen_sums(self, side: str, B: Array) -> Array:
+    def _seen_sums(self, side: str, B: AnyArray) -> AnyArray:
         """Of entries of B that only gaps use nothing is left: in float64 where that cancels."""
         if self.seen:
             return self.entries.dot(B) if side == "V" else self.entries.tdot(B)
@@ -97,7 +96,7 @@ class Lack:
             left = (self._whole(side, B) - less).astype(left.dtype)
         return namespace(left).maximum(left, 0)
 
-    def _whole(self, side: str, B: Array) -> Array:
+    def _whole(self, side: str, B: AnyArray) -> AnyArray:
         """What the sums would be without gaps."""
         if side == "U":
             return self._rows(B).sum(axis=0)[None, :]
@@ -105,24 +104,24 @@ class Lack:
         return sums if self.d is None else self.d[:, None] * sums
 
     @cached_property
-    def seen_columns(self) -> Array:
+    def seen_columns(self) -> AnyArray:
         """(p, 1): one where a feature was seen in some sample, else zero."""
         every = self.entries.constant_rows(np.ones(1, self.entries.dtype))
         most = self._rows(every).sum(axis=0)[None, :]
         left = most - self.tdot(every)
         return arrays.cast(left > 1e-6 * most, self.entries.dtype)  # a sum's rounding is no sample
 
-    def fill_dot(self, V: Array, B: Array) -> Array:
+    def fill_dot(self, V: AnyArray, B: AnyArray) -> AnyArray:
         """(E ∘ VBᵀ) B."""
         out = self.entries.times_dot(V, B)
         return self._rows(V) @ (B.T @ B) - out if self.seen else out
 
-    def fill_tdot(self, F: Array, U: Array) -> Array:
+    def fill_tdot(self, F: AnyArray, U: AnyArray) -> AnyArray:
         """(E ∘ FUᵀ)ᵀ F."""
         out = self.entries.times_tdot(F, U)
         return U @ (F.T @ self._rows(F)) - out if self.seen else out
 
-    def squares(self, V: Array, B: Array) -> float:
+    def squares(self, V: AnyArray, B: AnyArray) -> float:
         """Σ E ∘ (VBᵀ)²."""
         out = float(self.entries.times_squares(V, B).sum())
         return arrays.vdot(self._rows(V) @ (B.T @ B), V) - out if self.seen else out
@@ -159,7 +158,7 @@ class MaskedData(Beside):
     lack: Lack
 
     def __init__(
-        self, base: DataMatrix, lack: Lack, moments: tuple[Array, Array] | None = None
+        self, base: DataMatrix, lack: Lack, moments: tuple[AnyArray, AnyArray] | None = None
     ) -> None:
         super().__init__(base)
         self.lack, self.moments = lack, moments
@@ -168,17 +167,17 @@ class MaskedData(Beside):
         self.kl_tdot_log = base.kl_tdot_log  # type: ignore[method-assign]
         self.kl_curvature = base.kl_curvature  # type: ignore[method-assign]
 
-    def weighted(self, weights: Array | None, index: Array | None, n_rows: int) -> MaskedData:
+    def weighted(self, weights: AnyArray | None, index: AnyArray | None, n_rows: int) -> MaskedData:
         base = self.base.weighted(weights, index, n_rows)
         return MaskedData(base, self.lack.weighted(weights, index, n_rows))
 
-    def row_sq_norms(self) -> Array:
+    def row_sq_norms(self) -> AnyArray:
         return self.base.row_sq_norms() if self.moments is None else self.moments[0]
 
-    def row_xlogx(self) -> Array:
+    def row_xlogx(self) -> AnyArray:
         return self.base.row_xlogx() if self.moments is None else self.moments[1]
 
-    def row_sq_residuals(self, V: Array, U: Array) -> Array:
+    def row_sq_residuals(self, V: AnyArray, U: AnyArray) -> AnyArray:
         """Σ_j w_ij (x_ij - y_ij)²."""
         lack = self.lack
         if isinstance(self.base, DenseData):
@@ -190,7 +189,7 @@ class MaskedData(Beside):
         return self.moments[0] + arrays.float64(every.sum(axis=1)) - missing
 
     @cached_property
-    def means(self) -> tuple[Array, Array]:
+    def means(self) -> tuple[AnyArray, AnyArray]:
         """a (n, 1) and b (p, 1): abᵀ has about the means of rows and columns where seen."""
         p = self.shape[1]
         one = self.small(np.ones((p, 1), self.dtype))
@@ -210,7 +209,7 @@ class MaskedData(Beside):
         lack = self.lack
         return filling(self.base, lack.entries, seen=lack.seen, d=lack.d)
 
-    def half(self, side: str, F: Array, at: Array) -> HalfSeen:
+    def half(self, side: str, F: AnyArray, at: AnyArray) -> HalfSeen:
         """What a step on ``side`` from ``at`` sees of a squared loss; F is the other factor."""
         return (HalfSeen if self._filling is None else HalfFilled)(self, side, F, at)
 
@@ -228,20 +227,20 @@ class HalfSeen:
         The factor that moves, where the step begins: the gaps are filled with what it says.
     """
 
-    def __init__(self, data: MaskedData, side: str, F: Array, at: Array) -> None:
+    def __init__(self, data: MaskedData, side: str, F: AnyArray, at: AnyArray) -> None:
         self.data, self.side, self.F, self.at = data, side, F, at
 
     @cached_property
-    def given(self) -> Array:
+    def given(self) -> AnyArray:
         """Products of what was seen with F."""
         return self.data.dot(self.F) if self.side == "V" else self.data.tdot(self.F)
 
-    def lacking(self, Z: Array) -> Array:
+    def lacking(self, Z: AnyArray) -> AnyArray:
         """Products with F of what the model has in the gaps at Z."""
         lack = self.data.lack
         return lack.fill_dot(Z, self.F) if self.side == "V" else lack.fill_tdot(self.F, Z)
 
-    def modelled(self, Z: Array, pull: Array) -> Array:
+    def modelled(self, Z: AnyArray, pull: AnyArray) -> AnyArray:
         """Products with F of what the model has where entries were seen, of ``pull`` everywhere.
 
         Nothing holds the model in gaps: where it is far larger there, the difference is made in
@@ -257,28 +256,28 @@ class HalfSeen:
             pos = (whole - self._times(Z, F)).astype(pos.dtype)
         return pos
 
-    def _times(self, Z: Array, F: Array) -> Array:
+    def _times(self, Z: AnyArray, F: AnyArray) -> AnyArray:
         entries = self.data.lack.entries
         return entries.times_dot(Z, F) if self.side == "V" else entries.times_tdot(F, Z)
 
-    def _squares(self, Z: Array) -> float:
+    def _squares(self, Z: AnyArray) -> float:
         """Σ E ∘ Y²."""
         lack = self.data.lack
         return lack.squares(Z, self.F) if self.side == "V" else lack.squares(self.F, Z)
 
-    def gain(self, Z: Array) -> float:
+    def gain(self, Z: AnyArray) -> float:
         """⟨w ∘ X, Y⟩ + ½ Σ E Y²: what the loss of Y is below ½ Σ w x² + ½ Σ d y²."""
         return dot64(self.given, Z) + 0.5 * self._squares(Z)
 
     @cached_property
-    def drawn(self) -> Array:
+    def drawn(self) -> AnyArray:
         """Products of the filled X with F."""
         return self.given + self.lacking(self.at)
 
     #: The minimiser with F fixed, row by row, where it can be had: Z, C, G, d, r, stop, enough
-    solve: Callable[..., Array] | None = None
+    solve: Callable[..., AnyArray] | None = None
 
-    def above(self, Z: Array) -> float:
+    def above(self, Z: AnyArray) -> float:
         """How far ½ ‖filled X - Y‖² is above the loss at Z."""
         return 0.0 if Z is self.at else 0.5 * self._squares(Z - self.at)
 
@@ -286,14 +285,14 @@ class HalfSeen:
 class HalfFilled(HalfSeen):
     """The same where both half-steps share a filling."""
 
-    def __init__(self, data: MaskedData, side: str, F: Array, at: Array) -> None:
+    def __init__(self, data: MaskedData, side: str, F: AnyArray, at: AnyArray) -> None:
         super().__init__(data, side, F, at)
         assert data._filling is not None
         self.filling = data._filling
         if side == "V":
             self.solve = partial(self.filling.solve, U=F)
 
-    def _pair(self, Z: Array) -> tuple[Array, Array]:
+    def _pair(self, Z: AnyArray) -> tuple[AnyArray, AnyArray]:
         return (Z, self.F) if self.side == "V" else (self.F, Z)
 
     @cached_property
@@ -301,22 +300,22 @@ class HalfFilled(HalfSeen):
         return self.filling.at(self.side, *self._pair(self.at))
 
     @cached_property
-    def drawn(self) -> Array:
+    def drawn(self) -> AnyArray:
         return self.filling.product(self.fill, self.side, self.F)
 
-    def gain(self, Z: Array) -> float:
+    def gain(self, Z: AnyArray) -> float:
         if "drawn" not in self.__dict__:  # a multiplicative step: nothing was filled
             return super().gain(Z)
         return dot64(self.drawn, Z) - 0.5 * self.fill.size + self.above(Z)
 
-    def above(self, Z: Array) -> float:
+    def above(self, Z: AnyArray) -> float:
         V, U = self._pair(Z)
         if self.fill.exact and V is self.fill.V and U is self.fill.U:
             return 0.0
         return 0.5 * self.filling.apart(self.fill, V, U)
 
 
-def _seen_residuals(base: DenseData, lack: Lack, V: Array, U: Array) -> Array:
+def _seen_residuals(base: DenseData, lack: Lack, V: AnyArray, U: AnyArray) -> AnyArray:
     """Σ_j w (x - y)² by row: what the model has in gaps, however large, never enters."""
     out, blocks = np.empty(base.shape[0]), lack.entries._blocks()  # type: ignore[attr-defined]
     for (rows, wX), (_, E) in zip(base._blocks(), blocks, strict=True):
@@ -332,26 +331,26 @@ class FilledData(Beside):
     """(w ∘ X + E ∘ abᵀ) / d: gaps filled with what rows and columns have on average."""
 
     def __init__(
-        self, base: DataMatrix, fill: Lack, a: Array, b: Array, *, over: Array | None
+        self, base: DataMatrix, fill: Lack, a: AnyArray, b: AnyArray, *, over: AnyArray | None
     ) -> None:
         super().__init__(base)
         self.fill, self.a, self.b, self.over = fill, a, b, over
 
-    def _over(self, out: Array) -> Array:
+    def _over(self, out: AnyArray) -> AnyArray:
         return out if self.over is None else out / self.over[:, None]
 
-    def dot(self, U: Array) -> Array:
+    def dot(self, U: AnyArray) -> AnyArray:
         return self._over(self.base.dot(U) + self.a * self.fill.dot(self.b * U))
 
-    def tdot(self, V: Array) -> Array:
+    def tdot(self, V: AnyArray) -> AnyArray:
         V = self._over(V)
         return self.base.tdot(V) + self.b * self.fill.tdot(self.a * V)
 
-    def row_sums(self) -> Array:
+    def row_sums(self) -> AnyArray:
         ones = self.small(np.ones((self.shape[1], 1), self.dtype))
         return arrays.float64(self.dot(ones)[:, 0])
 
-    def weighted(self, weights: Array | None, index: Array | None, n_rows: int) -> FilledData:
+    def weighted(self, weights: AnyArray | None, index: AnyArray | None, n_rows: int) -> FilledData:
         base = self.base.weighted(weights, index, n_rows)
         fill = self.fill.weighted(weights, index, n_rows)
         return FilledData(base, fill, self.a, self.b, over=self.over)

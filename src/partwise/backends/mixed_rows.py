@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from partwise.backends.arrays import Array
+from partwise.backends.arrays import AnyArray
 from partwise.backends.data_matrix import DataMatrix, InNumpy
 
 
@@ -26,18 +26,18 @@ class MixedData(InNumpy):
         self.shape, self.dtype = (rows.n_rows, data.shape[1]), data.dtype
         self.density = data.density
 
-    def row_sums(self) -> Array:
+    def row_sums(self) -> AnyArray:
         return self.data.row_sums()
 
-    def dot(self, U: Array) -> Array:
+    def dot(self, U: AnyArray) -> AnyArray:
         return self.mixed.reduce(self.data.dot(U))
 
-    def tdot(self, V: Array) -> Array:
+    def tdot(self, V: AnyArray) -> AnyArray:
         return self.data.tdot(self.mixed.expand(V))
 
-    def kl_dot(self, V: Array, U: Array) -> tuple[Array, Array]:
+    def kl_dot(self, V: AnyArray, U: AnyArray) -> tuple[AnyArray, AnyArray]:
         product, logs = self.data.kl_dot(self.mixed.expand(V), U)
         return self.mixed.reduce(product), logs
 
-    def kl_tdot(self, V: Array, U: Array) -> Array:
+    def kl_tdot(self, V: AnyArray, U: AnyArray) -> AnyArray:
         return self.data.kl_tdot(self.mixed.expand(V), U)

@@ -16,8 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from partwise.backends.arrays import Array, float64, namespace, ones, spread
-from partwise.backends.numeric import inner64, summed
+from partwise.backends.arrays import AnyArray, float64, inner64, namespace, ones, spread, summed
 from partwise.backends.threads import PASS, threads_for
 
 ROWS = 64  # rows of a block of the compiled kernel, whose share ``enough`` is
@@ -34,9 +33,10 @@ COLLINEAR = (1e-12, 1e-3)
 
 
 def sweep_rows(
-    Z: Array, C: Array, G: Array, d: Array | None, r: Array, sweeps: int, stop: float,
-    order: Array | None = None, enough: float = 0.0, near: Array | None = None,
-) -> Array:  # fmt: skip
+    Z: AnyArray, C: AnyArray, G: AnyArray, d: AnyArray | None, r: AnyArray, sweeps: int,
+    stop: float,
+    order: AnyArray | None = None, enough: float = 0.0, near: AnyArray | None = None,
+) -> AnyArray:  # fmt: skip
     """The new Z after at most ``sweeps`` sweeps; an ndarray is written to.
 
     Parameters
@@ -70,7 +70,7 @@ def sweep_rows(
     return sweep(Z[:, order], C, G, d, r, e, sweeps, stop, enough)[:, back]
 
 
-def join_ridge(G: Array, d: Array | None, r: Array) -> tuple[Array, Array]:
+def join_ridge(G: AnyArray, d: AnyArray | None, r: AnyArray) -> tuple[AnyArray, AnyArray]:
     """A ridge with one number a column is part of the Hessian, where all rows have the same."""
     if d is not None or r.shape[0] != 1 or r.shape[1] == 1:
         return G, r
@@ -80,8 +80,15 @@ def join_ridge(G: Array, d: Array | None, r: Array) -> tuple[Array, Array]:
 
 @singledispatch
 def sweep_graph(
-    Z: Array, C: Array, G: Array, d: Array | None, r: Array, term: Any, rounds: int, stop: float
-) -> Array | None:
+    Z: AnyArray,
+    C: AnyArray,
+    G: AnyArray,
+    d: AnyArray | None,
+    r: AnyArray,
+    term: Any,
+    rounds: int,
+    stop: float,
+) -> AnyArray | None:
     """Sweeps under a `Graph` whose ``edges`` are at hand, each of which sees where rows have gone.
 
     None where this kind of array has none: then the term's bound is renewed between sweeps.
@@ -91,9 +98,10 @@ def sweep_graph(
 
 @sweep_graph.register
 def _(
-    Z: np.ndarray, C: Array, G: Array, d: Array | None, r: Array, term: Any, rounds: int,
+    Z: np.ndarray, C: AnyArray, G: AnyArray, d: AnyArray | None, r: AnyArray, term: Any,
+    rounds: int,
     stop: float,
-) -> Array:  # fmt: skip
+) -> AnyArray:  # fmt: skip
     """In place; rows take turns."""
     from partwise.backends.numpy import kernels
 
@@ -113,18 +121,20 @@ def _(
 
 @singledispatch
 def sweep(
-    Z: Array, C: Array, G: Array, d: Array | None, r: Array, e: Array, sweeps: int, stop: float,
+    Z: AnyArray, C: AnyArray, G: AnyArray, d: AnyArray | None, r: AnyArray, e: AnyArray,
+    sweeps: int, stop: float,
     enough: float,
-) -> Array:  # fmt: skip
+) -> AnyArray:  # fmt: skip
     """`sweep_rows` by the kind of Z; e >= r is the curvature of a step."""
     return sweep_columns(Z, C, G, d, r, e, sweeps, stop, enough)
 
 
 @sweep.register
 def _(
-    Z: np.ndarray, C: Array, G: Array, d: Array | None, r: Array, e: Array, sweeps: int,
+    Z: np.ndarray, C: AnyArray, G: AnyArray, d: AnyArray | None, r: AnyArray, e: AnyArray,
+    sweeps: int,
     stop: float, enough: float,
-) -> Array:  # fmt: skip
+) -> AnyArray:  # fmt: skip
     k = Z.shape[1]
     Z = np.ascontiguousarray(Z)
     C = C if C.shape == Z.shape else np.broadcast_to(C, Z.shape)
@@ -150,7 +160,7 @@ def _(
     return Z
 
 
-def nearly_collinear(G: Array) -> bool:
+def nearly_collinear(G: AnyArray) -> bool:
     """Whether parts with these products are almost, but not quite, dependent."""
     lengths = np.sqrt(np.diag(G))
     if not lengths.all():
@@ -160,8 +170,8 @@ def nearly_collinear(G: Array) -> bool:
 
 
 def solve_rows(
-    Z: Array, C: Array, G: Array, d: Array | None, r: Array, sweeps: int, stop: float
-) -> Array:
+    Z: AnyArray, C: AnyArray, G: AnyArray, d: AnyArray | None, r: AnyArray, sweeps: int, stop: float
+) -> AnyArray:
     """A new Z, an ndarray, at its minimum however badly conditioned G is.
 
     Where G is singular, so that there are many minima, it ends by ``sweeps`` sweeps.
@@ -176,7 +186,8 @@ def solve_rows(
 
 
 def _descend(
-    Z: Array, C: Array, G: Array, d: Array, r: Array, e: Array, sweeps: int, stop: float,
+    Z: AnyArray, C: AnyArray, G: AnyArray, d: AnyArray, r: AnyArray, e: AnyArray, sweeps: int,
+    stop: float,
     enough: float,
 ) -> None:  # fmt: skip
     """Coordinate descent in place, in as many threads as it deserves."""
@@ -188,7 +199,8 @@ def _descend(
 
 
 def _pivot(
-    Z: Array, C: Array, G: Array, d: Array, r: Array, rows: Array, sweeps: int, stop: float,
+    Z: AnyArray, C: AnyArray, G: AnyArray, d: AnyArray, r: AnyArray, rows: AnyArray, sweeps: int,
+    stop: float,
     enough: float, ridge: float = 0.0,
 ) -> None:  # fmt: skip
     """These rows to their minimisers, by pivoting or else by all the sweeps; in place.
@@ -218,9 +230,10 @@ def _pivot(
 
 
 def sweep_columns(
-    Z: Array, C: Array, G: Array, d: Array | None, r: Array, e: Array, sweeps: int, stop: float,
+    Z: AnyArray, C: AnyArray, G: AnyArray, d: AnyArray | None, r: AnyArray, e: AnyArray,
+    sweeps: int, stop: float,
     enough: float,
-) -> Array:  # fmt: skip
+) -> AnyArray:  # fmt: skip
     """`sweep` with all rows at once, one operation after the other; Z stays as it is."""
     xp = namespace(Z)
     z, c = xp.asarray(Z.T, copy=True), spread(C, Z).T
@@ -272,7 +285,9 @@ def row_runs(*arrays: Any) -> Iterator[tuple[Any, ...]]:
 
 
 @singledispatch
-def quadratic_change(new: Array, old: Array, C: Array, G: Array, d: Array | None) -> Any:
+def quadratic_change(
+    new: AnyArray, old: AnyArray, C: AnyArray, G: AnyArray, d: AnyArray | None
+) -> Any:
     """By how much ½ Σ_i d_i z_iᵀ G z_i - ⟨C, Z⟩ is higher at new than at old."""
     total, half = 0.0, 0.5 * G
     for Z, Z0, c, weights in row_runs(new, old, C, d):
@@ -285,7 +300,7 @@ def quadratic_change(new: Array, old: Array, C: Array, G: Array, d: Array | None
 
 
 @quadratic_change.register
-def _(new: np.ndarray, old: Array, C: Array, G: Array, d: Array | None) -> float:
+def _(new: np.ndarray, old: AnyArray, C: AnyArray, G: AnyArray, d: AnyArray | None) -> float:
     n, k = new.shape
     if n * k * k < CHANGE:
         return quadratic_change.dispatch(object)(new, old, C, G, d)

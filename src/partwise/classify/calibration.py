@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from partwise.backends.numeric import Array
+from partwise.backends.arrays import AnyArray
 from partwise.classify.heads import log_softmax, softmax
 
 #: Inverse temperatures that are tried for a head, and for the mixture.
@@ -118,15 +118,15 @@ class Calibration:
 
     heat: float
     doubt: float
-    tilt: Array
+    tilt: AnyArray
     slope: float = 1.0
     shift: float = 0.0
 
-    def tilted(self, mixed: Array) -> Array:
+    def tilted(self, mixed: AnyArray) -> AnyArray:
         p = tempered(mixed, self.heat, self.doubt) * self.tilt
         return p / p.sum(axis=1, keepdims=True)
 
-    def apply(self, mixed: Array) -> Array:
+    def apply(self, mixed: AnyArray) -> AnyArray:
         p = self.tilted(mixed)
         if (self.slope, self.shift) == (1.0, 0.0) or not len(p) or p.shape[1] < 2:
             return p
@@ -140,12 +140,12 @@ class Calibration:
 
 
 def calibrate(
-    mixed: Array,
-    held: Array,
-    known: Array,
+    mixed: AnyArray,
+    held: AnyArray,
+    known: AnyArray,
     n_labels: int,
     last: Calibration | None,
-    priors: Array | None = None,
+    priors: AnyArray | None = None,
 ) -> Calibration:
     """The calibration of a mixture (n, c), from its probabilities of held-out labels.
 
@@ -153,7 +153,7 @@ def calibrate(
     the answers where None.
     """
 
-    def tilt_of(p: Array) -> Array:
+    def tilt_of(p: AnyArray) -> AnyArray:
         return class_tilt(p) if priors is None else p.shape[1] * priors
 
     c = mixed.shape[1]
@@ -175,7 +175,7 @@ def calibrate(
     return made
 
 
-def check_probabilities(p: Array, what: str) -> Array:
+def check_probabilities(p: AnyArray, what: str) -> AnyArray:
     """p as it came; an error where its rows are not probabilities, which has no first class."""
     if not np.isfinite(p).all():
         raise ValueError(
@@ -190,12 +190,12 @@ def check_probabilities(p: Array, what: str) -> Array:
     return p
 
 
-def tempered(mixed: Array, heat: float, doubt: float) -> Array:
+def tempered(mixed: AnyArray, heat: float, doubt: float) -> AnyArray:
     p = softmax(heat * np.log(np.maximum(mixed, 1e-12)))
     return (1 - doubt) * p + doubt / p.shape[1]
 
 
-def class_tilt(p: Array) -> Array:
+def class_tilt(p: AnyArray) -> AnyArray:
     """How much more probable each class is than one of c equal ones, from the answers themselves.
 
     p (n, c) are answers that count classes alike. The share of each class in them, estimated by a
@@ -212,7 +212,7 @@ def class_tilt(p: Array) -> Array:
     return tilt
 
 
-def bend(sure: Array, right: Array) -> tuple[float, float]:
+def bend(sure: AnyArray, right: AnyArray) -> tuple[float, float]:
     """Slope and shift of the logit of confidence.
 
     The mean confidence goes half of the way to the share of right ones: that share is of few
@@ -229,7 +229,7 @@ def bend(sure: Array, right: Array) -> tuple[float, float]:
     return best[1:]
 
 
-def _shift(z: Array, mean: float) -> float:
+def _shift(z: AnyArray, mean: float) -> float:
     """The number that, added to z, gives sigmoids with this mean."""
     low, high = -20.0, 20.0
     for _ in range(30):
@@ -241,7 +241,7 @@ def _shift(z: Array, mean: float) -> float:
     return (low + high) / 2
 
 
-def temper(log_p: Array, y: Array) -> float:
+def temper(log_p: AnyArray, y: AnyArray) -> float:
     """The inverse temperature of a head with the least log loss on held-out labels."""
     if not y.size:
         return 1.0
@@ -253,11 +253,11 @@ def temper(log_p: Array, y: Array) -> float:
     return float(HEATS[int(np.argmin(losses))])
 
 
-def _sigmoid(z: Array) -> Array:
+def _sigmoid(z: AnyArray) -> AnyArray:
     return 1 / (1 + np.exp(-z))
 
 
-def _logit(p: Array) -> Array:
+def _logit(p: AnyArray) -> AnyArray:
     p = np.clip(p, 1e-6, 1 - 1e-6)
     return np.log(p / (1 - p))
 
@@ -286,7 +286,7 @@ def _edged(share: float) -> float:
     return float(_logit(np.clip(np.float64(share), EDGE, 1 - EDGE)))
 
 
-def recalls(p: Array) -> Array:
+def recalls(p: AnyArray) -> AnyArray:
     """Share of each class that is found, if p (n, c) are the probabilities; NaN where none is."""
     best = p.argmax(axis=1)
     found = np.bincount(best, p[np.arange(len(p)), best], minlength=p.shape[1])

@@ -9,7 +9,8 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.utils.validation import check_is_fitted
 
-from partwise.backends.numeric import Array, blas_threads
+from partwise.backends.arrays import AnyArray
+from partwise.backends.threads import blas_threads
 from partwise.classify import query
 from partwise.classify.features import Features, unit_rows
 from partwise.classify.pool import Answer
@@ -66,7 +67,7 @@ class Explanation:
         return "\n".join(lines)
 
 
-def linear_picture(codes: Array, p: Array) -> tuple[Array, Array, float]:
+def linear_picture(codes: AnyArray, p: AnyArray) -> tuple[AnyArray, AnyArray, float]:
     """Log-odds of all classes as a sum over parts, by ridge regression on the answers.
 
     Returns the effects (k, c) of a unit of each part, the mean codes, and the fidelity.
@@ -82,7 +83,7 @@ def linear_picture(codes: Array, p: Array) -> tuple[Array, Array, float]:
     return B, middle, float(np.mean(again == p.argmax(axis=1)))
 
 
-def strongest_features(components: Array, names: list[str], n: int) -> list[tuple[str, ...]]:
+def strongest_features(components: AnyArray, names: list[str], n: int) -> list[tuple[str, ...]]:
     """For each part the features with the largest weights; "low ..." where they are negative."""
     found = []
     for row in components:
@@ -92,7 +93,7 @@ def strongest_features(components: Array, names: list[str], n: int) -> list[tupl
     return found
 
 
-def evidence(effects: Array, words: list[tuple[str, ...]], n: int) -> tuple[list, list]:
+def evidence(effects: AnyArray, words: list[tuple[str, ...]], n: int) -> tuple[list, list]:
     """The n parts that speak most for, and most against."""
     order = np.argsort(-effects, kind="stable")
     rows = [Evidence(int(k), float(effects[k]), words[k]) for k in order]
@@ -105,11 +106,11 @@ def evidence(effects: Array, words: list[tuple[str, ...]], n: int) -> tuple[list
 class Explained:
     """The part of `PartsClassifier` that says why, and what to ask next."""
 
-    classes_: Array
-    label_distributions_: Array
-    embedding_: Array
-    transduction_: Array
-    components_: Array
+    classes_: AnyArray
+    label_distributions_: AnyArray
+    embedding_: AnyArray
+    transduction_: AnyArray
+    components_: AnyArray
     n_features_in_: int
     _state: dict[str, Any]
     _memory: dict[str, Any]
@@ -123,7 +124,7 @@ class Explained:
     def _answer(self) -> Answer:
         raise NotImplementedError
 
-    def doubtful(self) -> Array:
+    def doubtful(self) -> AnyArray:
         """Unlabelled training samples, the most doubtful first, as indices."""
         check_is_fitted(self)
         top = np.sort(self.label_distributions_, axis=1)
@@ -145,7 +146,7 @@ class Explained:
         rest = np.delete(self.label_distributions_, self._state["labelled"], axis=0)
         return doubts(answer.rows, answer.held_out, answer.truth, self.classes_, rest)
 
-    def suggest(self, n: int = 10, *, exclude: Any = ()) -> Array:
+    def suggest(self, n: int = 10, *, exclude: Any = ()) -> AnyArray:
         """Training samples to label next, as indices: those whose label settles most doubt.
 
         After `prepare` alone, without a label, they are typical and unlike each other.
@@ -171,7 +172,7 @@ class Explained:
         doubt = new + (1 - new) * query.margins(self.label_distributions_)
         return self._ask(doubt, closed, n)
 
-    def _ask(self, doubt: Array, closed: Array, n: int) -> Array:
+    def _ask(self, doubt: AnyArray, closed: AnyArray, n: int) -> AnyArray:
         """`asking.label_next`, in a space that is kept as long as the codes are."""
         memory = self.__dict__.setdefault("_memory", {})
         with blas_threads(self._features.plain.size):
@@ -233,7 +234,7 @@ class Explained:
             raise ValueError(f"There is no class {name!r}; classes_ are {known}.")
         return int(at[0])
 
-    def _one_sample(self, sample: Any) -> tuple[Array, Array, str]:
+    def _one_sample(self, sample: Any) -> tuple[AnyArray, AnyArray, str]:
         """Code at unit length, probabilities and what to call it."""
         if np.ndim(sample) == 0 and not sp.issparse(sample):
             row = int(sample)

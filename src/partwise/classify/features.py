@@ -24,8 +24,7 @@ from sklearn.neighbors import NearestNeighbors
 from sklearn.utils.extmath import randomized_svd
 
 from partwise.backends import as_data
-from partwise.backends.arrays import to_numpy
-from partwise.backends.numeric import Array
+from partwise.backends.arrays import AnyArray, to_numpy
 from partwise.classify.preparation import (
     Preparation,
     choose_preparation,
@@ -50,19 +49,19 @@ class Features:
     preparation: Preparation
     P: Any
     graph: sp.csr_array
-    H: Array
-    V: Array
-    directions: Array
-    plain: Array
-    marks: Array
+    H: AnyArray
+    V: AnyArray
+    directions: AnyArray
+    plain: AnyArray
+    marks: AnyArray
     n_neighbors: int
     graph_reg: float
     n_iter: int
     status: str
     objective: float
-    shift: dict[str, Array] = field(default_factory=dict)
+    shift: dict[str, AnyArray] = field(default_factory=dict)
     scale: dict[str, float] = field(default_factory=dict)
-    views: dict[str, Array] = field(default_factory=dict)
+    views: dict[str, AnyArray] = field(default_factory=dict)
     others: dict[str, Features] = field(default_factory=dict)
 
     def state(self) -> dict[str, Any]:
@@ -82,15 +81,15 @@ class Features:
         return {"": self} | {f"{name}: ": mine for name, mine in self.others.items()}
 
     @property
-    def all_views(self) -> dict[str, Array]:
+    def all_views(self) -> dict[str, AnyArray]:
         """The views of all preparations, and the prepared data themselves as "whole"."""
-        made: dict[str, Array] = {}
+        made: dict[str, AnyArray] = {}
         for start, mine in self.looks.items():
             made |= {start + name: Z for name, Z in mine.views.items()}
             made[start + "whole"] = mine.P
         return made
 
-    def new(self, X: Any) -> tuple[dict[str, Array], dict[str, sp.csr_array], Array]:
+    def new(self, X: Any) -> tuple[dict[str, AnyArray], dict[str, sp.csr_array], AnyArray]:
         """`all_views` of samples, their neighbours (rows sum to one), and their codes.
 
         A training sample that comes again keeps what it had; others are coded by the parts and
@@ -108,7 +107,7 @@ class Features:
             views[start + "whole"] = whole if sp.issparse(whole) else whole.astype(mine.P.dtype)
         return views, nears, codes[""]
 
-    def _coded(self, X: Any) -> tuple[dict[str, Array], sp.csr_array, Array]:
+    def _coded(self, X: Any) -> tuple[dict[str, AnyArray], sp.csr_array, AnyArray]:
         seen = _find(row_marks(X), self.marks)
         fresh = np.flatnonzero(seen < 0)
         views = {name: Z[seen] for name, Z in self.views.items()}
@@ -136,13 +135,13 @@ class Features:
         return np.ascontiguousarray(X.toarray() if sp.issparse(X) else X, dtype=self.P.dtype)
 
     @property
-    def order(self) -> Array:
+    def order(self) -> AnyArray:
         """The samples in an order that their numbers give, whatever order they came in."""
         if not self.marks.size:
             return np.arange(len(self.plain))
         return np.argsort(self.marks, kind="stable")
 
-    def _new(self, X: Any) -> tuple[dict[str, Array], sp.csr_array, Array]:
+    def _new(self, X: Any) -> tuple[dict[str, AnyArray], sp.csr_array, AnyArray]:
         P, plain, XH = self._seen_by(X)
         near = neighbors_of(P, self.P, self.n_neighbors)
         V = code_rows(XH, self.H, self.V, near, self.graph_reg) if len(self.H) else XH
@@ -153,7 +152,7 @@ class Features:
             known = (1 - SHARE) * known + SHARE * (walk @ known)
         return self._views(V, plain, smooth), near, V
 
-    def _seen_by(self, X: Any) -> tuple[Any, Array, Array]:
+    def _seen_by(self, X: Any) -> tuple[Any, AnyArray, AnyArray]:
         """Where neighbours are looked for, the plain view, and the products with the parts."""
         if self.preparation.kind == ELSEWHERE:
             plain = unit_rows(_products(X, self.directions))
@@ -173,13 +172,13 @@ class Features:
         root = sp.diags_array(1 / np.sqrt(np.maximum(degree, 1e-12)))
         return sp.csr_array(root @ graph @ root).astype(np.float32)
 
-    def _rearrange(self, rows: Array) -> None:
+    def _rearrange(self, rows: AnyArray) -> None:
         """The samples in another order."""
         self.P, self.V, self.plain = self.P[rows], self.V[rows], self.plain[rows]
         self.graph = sp.csr_array(sp.csr_array(self.graph)[rows][:, rows])
         self.views = {name: Z[rows] for name, Z in self.views.items()}
 
-    def _views(self, V: Array, plain: Array, smooth: Array) -> dict[str, Array]:
+    def _views(self, V: AnyArray, plain: AnyArray, smooth: AnyArray) -> dict[str, AnyArray]:
         rows = {"plain": plain, "smooth": _unit(smooth, self.preparation)}
         views = {name: self._standard(name, Z) for name, Z in rows.items()}
         if not V.shape[1]:
@@ -188,7 +187,7 @@ class Features:
         views["both"] = self._standard("both", np.hstack([views["codes"], views["plain"]]))
         return views
 
-    def _standard(self, name: str, Z: Array) -> Array:
+    def _standard(self, name: str, Z: AnyArray) -> AnyArray:
         """Centred, with mean squared length one on the training samples."""
         if name not in self.scale:
             self.shift[name] = Z.mean(axis=0)
@@ -249,10 +248,10 @@ def _made(
     P: Any,
     graph: sp.csr_array,
     k: int,
-    directions: Array,
-    plain: Array,
+    directions: AnyArray,
+    plain: AnyArray,
     model: Any,
-    coded: tuple[Array, Array] | None,
+    coded: tuple[AnyArray, AnyArray] | None,
 ) -> Features:
     """Features with their views; without codes where there are none."""
     V, H = coded or (np.zeros((len(plain), 0)), np.zeros((0, P.shape[1])))
@@ -270,7 +269,7 @@ def _made(
     return made
 
 
-def _factorize(model: Any, P: Any, graph: sp.csr_array) -> tuple[Array, Array]:
+def _factorize(model: Any, P: Any, graph: sp.csr_array) -> tuple[AnyArray, AnyArray]:
     """V and H; zeros for data without a value, which has no parts."""
     import warnings
 
@@ -289,7 +288,7 @@ def _factorize(model: Any, P: Any, graph: sp.csr_array) -> tuple[Array, Array]:
     return found[0].astype(np.float64), found[1].astype(np.float64)
 
 
-def leading_directions(P: Any, seed: int) -> Array:
+def leading_directions(P: Any, seed: int) -> AnyArray:
     """Right singular vectors (p, d) of the prepared data, the largest first."""
     d = min(DIRECTIONS, *P.shape)
     if not sp.issparse(P) and min(P.shape) <= 2 * DIRECTIONS:
@@ -299,7 +298,7 @@ def leading_directions(P: Any, seed: int) -> Array:
     return np.ascontiguousarray(Vt.T, dtype=np.float64)
 
 
-def leading_elsewhere(X: Any, seed: int) -> Array:
+def leading_elsewhere(X: Any, seed: int) -> AnyArray:
     """The same for an X on disk, on a device or on a cluster: four passes of products."""
     p = X.shape[1]
     Q = np.random.RandomState(seed).standard_normal((p, min(DIRECTIONS, *X.shape)))
@@ -310,28 +309,28 @@ def leading_elsewhere(X: Any, seed: int) -> Array:
     return Q
 
 
-def _products(X: Any, U: Array) -> Array:
+def _products(X: Any, U: AnyArray) -> AnyArray:
     """X U as an array here."""
     data = as_data(X)
     return np.asarray(to_numpy(data.dot(_small(data, U))), dtype=np.float64)
 
 
-def _small(data: Any, U: Array) -> Any:
+def _small(data: Any, U: AnyArray) -> Any:
     return data.small(np.ascontiguousarray(U, dtype=data.dtype))
 
 
-def unit_rows(Z: Array) -> Array:
+def unit_rows(Z: AnyArray) -> AnyArray:
     """Rows at length one; a zero row stays zero."""
     length = np.sqrt(np.sum(Z * Z, axis=1, keepdims=True))
     return Z / np.where(length > 0, length, 1)
 
 
-def _unit(Z: Array, preparation: Preparation) -> Array:
+def _unit(Z: AnyArray, preparation: Preparation) -> AnyArray:
     """In a table the length of a row says something; else rows have length one."""
     return Z if preparation.table else unit_rows(Z)
 
 
-def row_marks(X: Any) -> Array:
+def row_marks(X: Any) -> AnyArray:
     """A 64-bit digest of every row: of where its values are not zero, and of these in float64.
 
     So it does not matter whether a row comes dense or sparse, in float32 or float64.
@@ -349,7 +348,7 @@ def row_marks(X: Any) -> Array:
     return np.frombuffer(b"".join(digests), dtype=np.uint64)
 
 
-def _find(marks: Array, known: Array) -> Array:
+def _find(marks: AnyArray, known: AnyArray) -> AnyArray:
     """Where each mark is first found among the known ones; -1 where it is not."""
     if not known.size:
         return np.full(marks.size, -1)
@@ -379,8 +378,8 @@ def neighbors_of(P: Any, training: Any, k: int) -> sp.csr_array:
 
 
 def code_rows(
-    XH: Array, H: Array, V: Array, near: sp.csr_array, graph_reg: float, sweeps: int = 100
-) -> Array:
+    XH: AnyArray, H: AnyArray, V: AnyArray, near: sp.csr_array, graph_reg: float, sweeps: int = 100
+) -> AnyArray:
     """argmin_{v>=0} ½‖x - Uv‖² + λ/2 Σ_j w_j ‖v - v_j‖² over the neighbours, w_j = 1.
 
     Coordinate descent on (UᵀU + λ Σw I); rows are independent, so it is exact.

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from partwise.backends.numeric import Array
+from partwise.backends.arrays import AnyArray
 
 
 @dataclass
@@ -27,20 +27,20 @@ class Folds:
         the fit to all labels.
     """
 
-    fold: Array
-    means: Array
-    spread: Array
+    fold: AnyArray
+    means: AnyArray
+    spread: AnyArray
 
     @property
     def n_folds(self) -> int:
         return self.means.shape[0] - 1
 
     @property
-    def scored(self) -> Array:
+    def scored(self) -> AnyArray:
         """Labels that are held out once."""
         return self.fold >= 0
 
-    def held_out(self, scores: Array, labelled: Array) -> Array:
+    def held_out(self, scores: AnyArray, labelled: AnyArray) -> AnyArray:
         """Rows of the scored labels from the fold in which they were held out.
 
         ``scores`` is (n_folds + 1, n, c), ``labelled`` the rows of the labels in it.
@@ -49,7 +49,7 @@ class Folds:
         return scores[self.fold[keep], labelled[keep]]
 
 
-def make_folds(y: Array, weights: Array, n_folds: int, rng: np.random.RandomState) -> Folds:
+def make_folds(y: AnyArray, weights: AnyArray, n_folds: int, rng: np.random.RandomState) -> Folds:
     """Folds for codes ``y`` (0 .. c-1) of the labelled samples; none where ``n_folds`` is 0."""
     n, c = y.size, int(y.max()) + 1
     fold, place = np.full(n, -1), 0

@@ -14,7 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.optimize import minimize
 
-from partwise.backends.numeric import Array
+from partwise.backends.arrays import AnyArray
 
 #: Inverse strength of the ridge in logistic regression; samples have mean squared length one.
 STRENGTH = 10.0
@@ -31,15 +31,15 @@ class Linear:
     Scores lie in memory class by class: sums and maxima over a few classes are then fast.
     """
 
-    A: Array
-    b: Array
+    A: AnyArray
+    b: AnyArray
 
-    def scores(self, Z: Array) -> Array:
+    def scores(self, Z: AnyArray) -> AnyArray:
         """(n_folds + 1, n, c)"""
         return np.matmul(self.A.swapaxes(1, 2), Z.T).swapaxes(1, 2) + self.b[:, None, :]
 
 
-def class_means(Z: Array, Y: Array, weights: Array) -> tuple[Array, Array]:
+def class_means(Z: AnyArray, Y: AnyArray, weights: AnyArray) -> tuple[AnyArray, AnyArray]:
     """Means (c, d) and summed weights (c,) of classes; Y is (n, c)."""
     W = Y * weights[:, None]
     total = W.sum(axis=0)
@@ -47,7 +47,7 @@ def class_means(Z: Array, Y: Array, weights: Array) -> tuple[Array, Array]:
 
 
 def logistic(
-    Z: Array, y: Array, weights: Array, n_classes: int, start: Array | None = None
+    Z: AnyArray, y: AnyArray, weights: AnyArray, n_classes: int, start: AnyArray | None = None
 ) -> Linear:
     """argmin ½‖A‖² + C Σ_i w_i log-loss_i, classes counted alike, for every row of ``weights``.
 
@@ -64,7 +64,7 @@ def logistic(
     ridge[-1] = 1e-3  # the intercept is all but free
     rows = np.arange(n)
 
-    def value(flat: Array) -> tuple[float, Array]:
+    def value(flat: AnyArray) -> tuple[float, AnyArray]:
         B = flat.astype(Z.dtype).reshape(f, d + 1, n_classes)
         S = np.matmul(Z1, B)
         S -= S.max(axis=2, keepdims=True)
@@ -85,7 +85,9 @@ def logistic(
     return Linear(B[:, :-1], B[:, -1])
 
 
-def discriminant(Z: Array, y: Array, means: Array, spread: Array, n_classes: int) -> Linear:
+def discriminant(
+    Z: AnyArray, y: AnyArray, means: AnyArray, spread: AnyArray, n_classes: int
+) -> Linear:
     """Gaussian classes of one covariance, from the labels: log-densities up to a constant.
 
     Σ = (1 - g) S_w + g tr(S_w)/d I, S_w the pooled covariance within classes.
@@ -103,7 +105,9 @@ def discriminant(Z: Array, y: Array, means: Array, spread: Array, n_classes: int
     return Linear(*(np.stack(part).astype(dtype) for part in zip(*made, strict=True)))
 
 
-def ridge(P: Any, at: Array, y: Array, weights: Array, n_classes: int) -> tuple[Array, Linear]:
+def ridge(
+    P: Any, at: AnyArray, y: AnyArray, weights: AnyArray, n_classes: int
+) -> tuple[AnyArray, Linear]:
     """Least squares on all columns of P, dense or sparse, and not on a few directions alone.
 
     argmin Σ_i w_i ‖A'(x_i - m) - (e_y - 1/c)‖² + λ‖A‖², classes counted alike, m the mean of P. A
@@ -134,7 +138,9 @@ def ridge(P: Any, at: Array, y: Array, weights: Array, n_classes: int) -> tuple[
     return np.stack(scores), Linear(A[None], -(middle @ A)[None])
 
 
-def _gaussian(within: Array, M: Array, shrink: float, noise: float) -> tuple[Array, Array]:
+def _gaussian(
+    within: AnyArray, M: AnyArray, shrink: float, noise: float
+) -> tuple[AnyArray, AnyArray]:
     """A = Σ⁻¹Mᵀ and b = -½ diag(M Σ⁻¹ Mᵀ); a trace up to ``noise`` is rounding."""
     d = within.shape[0]
     size = float(np.trace(within)) / d
@@ -147,7 +153,7 @@ def _gaussian(within: Array, M: Array, shrink: float, noise: float) -> tuple[Arr
 
 
 def mixture(
-    Z: Array, labelled: Array, y: Array, weights: Array, start: Array, rounds: int
+    Z: AnyArray, labelled: AnyArray, y: AnyArray, weights: AnyArray, start: AnyArray, rounds: int
 ) -> list[Linear]:
     """The same Gaussian classes, from all samples: EM from the probabilities in ``start``.
 
@@ -159,7 +165,7 @@ def mixture(
     Y, wide = np.eye(c)[y], Z.astype(np.float64)
     ZZ = wide.T @ wide
     noise = n * np.finfo(float).eps * float(np.trace(ZZ)) / n  # what a difference of sums leaves
-    fits: list[list[tuple[Array, Array]]] = []
+    fits: list[list[tuple[AnyArray, AnyArray]]] = []
     for P0, w in zip(start, weights, strict=True):
         P, known, mine = P0.astype(np.float64), w > 0, []
         P /= P.sum(axis=1, keepdims=True)
@@ -183,8 +189,8 @@ def mixture(
 
 
 def propagate(
-    S: sp.csr_array, columns: Array, shares: tuple[float, ...], tol: float = 1e-4
-) -> list[Array]:
+    S: sp.csr_array, columns: AnyArray, shares: tuple[float, ...], tol: float = 1e-4
+) -> list[AnyArray]:
     """(1 - α)(I - αS)⁻¹ E for the unit vectors of ``columns``, (n_columns, n) for each share α.
 
     S = D^-½ W D^-½ is symmetric with norm one. Conjugate gradients on the largest α; the others
@@ -225,7 +231,7 @@ def propagate(
     return solved
 
 
-def _dots(A: Array, B: Array) -> Array:
+def _dots(A: AnyArray, B: AnyArray) -> AnyArray:
     return np.einsum("ij,ij->i", A, B)[:, None]
 
 
@@ -235,11 +241,13 @@ class _Shifted:
     ``scale`` is ζ and ``fall`` its last factor, which stays between zero and one.
     """
 
-    def __init__(self, shift: float, E: Array) -> None:
+    def __init__(self, shift: float, E: AnyArray) -> None:
         self.shift, self.F, self.D = np.float32(shift), np.zeros_like(E), E.copy()
         self.scale = self.fall = np.ones((len(E), 1), np.float32)
 
-    def advance(self, R: Array, step: Array, before: Array, ratio: Array, last: Array) -> None:
+    def advance(
+        self, R: AnyArray, step: AnyArray, before: AnyArray, ratio: AnyArray, last: AnyArray
+    ) -> None:
         bottom = step * last * (1 - self.fall) + before * (1 + self.shift * step)
         self.fall = before / bottom
         self.scale = self.scale * self.fall
@@ -247,12 +255,12 @@ class _Shifted:
         self.D *= ratio * self.fall * self.fall
         self.D += self.scale * R
 
-    def keep(self, rows: Array) -> None:
+    def keep(self, rows: AnyArray) -> None:
         self.F, self.D = self.F[rows], self.D[rows]
         self.scale, self.fall = self.scale[rows], self.fall[rows]
 
 
-def even_masses(G: Array, y: Array, means: Array, n_classes: int) -> Array:
+def even_masses(G: AnyArray, y: AnyArray, means: AnyArray, n_classes: int) -> AnyArray:
     """Scores of propagation: log of class shares after classes got the same mass, all folds.
 
     G (n, n_labelled) is what reaches each sample from each label.
@@ -269,14 +277,14 @@ def even_masses(G: Array, y: Array, means: Array, n_classes: int) -> Array:
     return np.stack(out).swapaxes(1, 2)
 
 
-def softmax(S: Array) -> Array:
+def softmax(S: AnyArray) -> AnyArray:
     """exp(S) over its sum along the last axis."""
     E = np.exp(S - S.max(axis=-1, keepdims=True))
     E /= E.sum(axis=-1, keepdims=True)
     return E
 
 
-def log_softmax(S: Array) -> Array:
+def log_softmax(S: AnyArray) -> AnyArray:
     S = S - S.max(axis=-1, keepdims=True)
     S -= np.log(np.exp(S).sum(axis=-1, keepdims=True))
     return S

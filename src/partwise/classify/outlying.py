@@ -15,7 +15,7 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.stats import t as student
 
-from partwise.backends.numeric import Array
+from partwise.backends.arrays import AnyArray
 from partwise.classify import heads
 from partwise.classify.features import unit_rows
 
@@ -47,29 +47,29 @@ class Outlying:
         Share of labels beyond 95 % of the others when their class is held out; NaN for one class.
     """
 
-    told: Array
-    reach: Array
-    middle: Array
-    spread: Array
+    told: AnyArray
+    reach: AnyArray
+    middle: AnyArray
+    spread: AnyArray
     typical: float
     deviation: float
     held: int
     found: float
 
-    def score(self, codes: Array, near: sp.csr_array | None = None) -> Array:
+    def score(self, codes: AnyArray, near: sp.csr_array | None = None) -> AnyArray:
         """Share of samples of the labelled classes that are nearer to the labels, in [0, 1]."""
         cosine = unit_rows(np.asarray(codes, dtype=float)) @ self.told.T
         reach = self.reach if near is None else near @ self.reach
         return self._placed(_distances(cosine.max(axis=1), reach))
 
-    def _placed(self, distances: Array) -> Array:
+    def _placed(self, distances: AnyArray) -> AnyArray:
         """Where distances (n, 2) lie in the predictive distribution of another label's."""
         score = ((distances - self.middle) / self.spread).mean(axis=1)
         width = self.deviation * np.sqrt(1 + 1 / self.held)
         return np.asarray(student.cdf((score - self.typical) / width, self.held - 1))
 
 
-def measure(codes: Array, graph: sp.csr_array, labelled: Array, y: Array) -> Outlying:
+def measure(codes: AnyArray, graph: sp.csr_array, labelled: AnyArray, y: AnyArray) -> Outlying:
     """How far labelled samples are from each other; y are codes of their classes."""
     told = unit_rows(np.asarray(codes[labelled], dtype=float))
     cosine = told @ told.T
@@ -91,19 +91,19 @@ def measure(codes: Array, graph: sp.csr_array, labelled: Array, y: Array) -> Out
     return made
 
 
-def _held_out(cosine: Array, among: Array, hidden: Array) -> Array:
+def _held_out(cosine: AnyArray, among: AnyArray, hidden: AnyArray) -> AnyArray:
     """Distances (m, 2) of labels to those that are not ``hidden`` (m, m) from them."""
     return _distances(
         np.where(hidden, -1.0, cosine).max(axis=1), np.where(hidden, 0.0, among).sum(axis=0)
     )
 
 
-def _distances(cosine: Array, reach: Array) -> Array:
+def _distances(cosine: AnyArray, reach: AnyArray) -> AnyArray:
     closeness = np.log(np.maximum(1 - cosine, 0) + CLOSE)
     return np.stack([closeness, -np.log(np.maximum(reach, 0) + LITTLE)], axis=1)
 
 
-def _reach(graph: sp.csr_array, labelled: Array) -> tuple[Array, Array]:
+def _reach(graph: sp.csr_array, labelled: AnyArray) -> tuple[AnyArray, AnyArray]:
     """What labels give to every sample in sum (n,), and to each other one by one (m, m)."""
     degree = np.asarray(graph.sum(axis=1)).ravel()
     root = sp.diags_array(1 / np.sqrt(np.maximum(degree, 1e-12)))
@@ -116,6 +116,6 @@ def _reach(graph: sp.csr_array, labelled: Array) -> tuple[Array, Array]:
     return total, np.vstack(among)
 
 
-def _positive(deviation: Array) -> Array:
+def _positive(deviation: AnyArray) -> AnyArray:
     """A deviation of zero (labels on copies of one sample) still separates nothing from it."""
     return np.maximum(deviation, 1e-6)

@@ -21,13 +21,14 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from partwise._sklearn import Interval, StrOptions
 from partwise.backends import back_end
-from partwise.backends.numeric import Array, blas_threads
+from partwise.backends.arrays import AnyArray
+from partwise.backends.threads import blas_threads
 from partwise.classify import pool
 from partwise.classify.calibration import Expected, check_probabilities, expected, recalls
 from partwise.classify.explain import Explained
 from partwise.classify.features import Features, build_features
 from partwise.classify.outlying import Outlying, measure
-from partwise.fitting import check_arrays, validation
+from partwise.fitting import checking
 from partwise.knowledge.labels import Labels, encode_labels
 
 #: Parts where there are samples enough; the number of classes need not be known.
@@ -176,7 +177,7 @@ class PartsClassifier(
         self._validate_params()
         original, X = X, self._check_X(X, reset=True)
         labels = self._check_y(y, X.shape[0])
-        given = validation.check_weights(check_arrays.plain(sample_weight), X)
+        given = checking.check_sample_weights(checking.as_ndarray(sample_weight), X)
         weights = np.ones(X.shape[0]) if given is None else given
         seed = self._seed()
         self._learn_features(X, seed, original)
@@ -218,7 +219,7 @@ class PartsClassifier(
         self._learn_names(labels, np.ones(len(self.embedding_)), self._seed(), weigh=weigh)
         return self
 
-    def _shares(self, n_classes: int) -> Array | None:
+    def _shares(self, n_classes: int) -> AnyArray | None:
         """Shares of the classes that add up to one; None where they are estimated."""
         if isinstance(self.priors, str):
             return np.full(n_classes, 1 / n_classes) if self.priors == "uniform" else None
@@ -238,7 +239,7 @@ class PartsClassifier(
     def _check_X(self, X: Any, *, reset: bool) -> Any:
         on_disk = isinstance(X, np.memmap) and X.nbytes > IN_MEMORY
         if on_disk or back_end(X) is not None:
-            special = check_arrays.check_special(self, X, reset=reset, beta=2.0)
+            special = checking.check_special(self, X, reset=reset, beta=2.0)
             if special is not None:  # a Dask array comes back wrapped; GNMF takes it as it was
                 return X if hasattr(special, "tdot") else special
         X = validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=reset)
@@ -252,7 +253,7 @@ class PartsClassifier(
                 "PartsClassifier requires y to be passed, but the target y is None; give -1 or "
                 "None for the samples whose label is unknown."
             )
-        y = check_arrays.plain(y)
+        y = checking.as_ndarray(y)
         if getattr(y, "ndim", 1) == 2 and np.shape(y)[1] == 1:
             y = column_or_1d(y, warn=True)
         labels = encode_labels(y, n)
@@ -300,7 +301,7 @@ class PartsClassifier(
         self.components_ = features.preparation.components(features.H)
 
     def _learn_names(
-        self, labels: Labels, weights: Array, seed: int, *, weigh: bool = True
+        self, labels: Labels, weights: AnyArray, seed: int, *, weigh: bool = True
     ) -> None:
         known = np.flatnonzero(labels.mask & (weights > 0))
         if not known.size:
@@ -339,13 +340,13 @@ class PartsClassifier(
         self._state["labelled"] = known
 
     @property
-    def labels_(self) -> Array:
+    def labels_(self) -> AnyArray:
         """`transduction_`, under the name that the other estimators have."""
         check_is_fitted(self)
         return self.transduction_
 
     @property
-    def label_confidence_(self) -> Array:
+    def label_confidence_(self) -> AnyArray:
         """The probability of each training sample's name; one where it was given.
 
         NaN for the others where all labels are of one class: nothing tells it from anything.
@@ -355,12 +356,12 @@ class PartsClassifier(
         sure[self._state["labelled"]] = 1.0
         return sure
 
-    def predict_confidence(self, X: Any) -> Array:
+    def predict_confidence(self, X: Any) -> AnyArray:
         """The probability of the class that `predict` gives; NaN where there is only one."""
         return _confidence(self.predict_proba(X))
 
     @property
-    def labelled_(self) -> Array:
+    def labelled_(self) -> AnyArray:
         """The samples whose label was given, and counted, as indices."""
         check_is_fitted(self)
         return np.asarray(self._state["labelled"])
@@ -372,7 +373,7 @@ class PartsClassifier(
         return self._features.graph
 
     @property
-    def held_out_(self) -> tuple[Array, Array, Array]:
+    def held_out_(self) -> tuple[AnyArray, AnyArray, AnyArray]:
         """Labelled samples that were held out once, their probabilities then, and their classes.
 
         As indices of samples, (m, n_classes) probabilities and positions in `classes_`.
@@ -414,21 +415,21 @@ class PartsClassifier(
             self.classes_[common],
         )
 
-    def _how_sure(self, rest: Array) -> tuple[float, float, int, int]:
+    def _how_sure(self, rest: AnyArray) -> tuple[float, float, int, int]:
         """What `expected` takes, of the samples in ``rest``."""
         p, labels = self.label_distributions_, len(self._state["labelled"])
         return float(p[rest].max(axis=1).mean()), self._answer.agreement, labels, p.shape[1]
 
     # -- using ------------------------------------------------------------------------------
 
-    def predict_proba(self, X: Any) -> Array:
+    def predict_proba(self, X: Any) -> AnyArray:
         """Probabilities (n_samples, n_classes) of new samples, in the order of `classes_`."""
         check_is_fitted(self)
         views, near, _ = self._features.new(self._check_X(X, reset=False))
         p = self._answer.probabilities(views, near)
         return check_probabilities(p, f"probabilities of {len(p)} samples")
 
-    def predict(self, X: Any, other: Any = None) -> Array:
+    def predict(self, X: Any, other: Any = None) -> AnyArray:
         """The most probable class of each new sample.
 
         Parameters
@@ -457,7 +458,7 @@ class PartsClassifier(
         names[self.outlyingness(X) > other] = -1 if number else None
         return names
 
-    def outlyingness(self, X: Any = None) -> Array:
+    def outlyingness(self, X: Any = None) -> AnyArray:
         """How far samples are from everything that was labelled, in [0, 1]: none of these classes?
 
         The share of samples of the labelled classes that should be nearer to the labels, by the
@@ -501,16 +502,16 @@ class PartsClassifier(
             last = memory["outlying"] = (labelled, names, made)
         return last[2]
 
-    def transform(self, X: Any) -> Array:
+    def transform(self, X: Any) -> AnyArray:
         """Codes of new samples: V >= 0 with the parts fixed and close to those of neighbours."""
         check_is_fitted(self)
         return self._features.new(self._check_X(X, reset=False))[2]
 
-    def fit_predict(self, X: Any, y: Any, sample_weight: Any = None) -> Array:
+    def fit_predict(self, X: Any, y: Any, sample_weight: Any = None) -> AnyArray:
         """`fit`, and return `transduction_`."""
         return self.fit(X, y, sample_weight).transduction_
 
-    def fit_transform(self, X: Any, y: Any = None, sample_weight: Any = None) -> Array:
+    def fit_transform(self, X: Any, y: Any = None, sample_weight: Any = None) -> AnyArray:
         """`fit`, and return `embedding_`."""
         return self.fit(X, y, sample_weight).embedding_
 
@@ -545,7 +546,7 @@ def _one_name(name: Any, n: int, all_known: bool) -> str:
     return said
 
 
-def _confidence(p: Array) -> Array:
+def _confidence(p: AnyArray) -> AnyArray:
     """The largest of each row; NaN where there is one column, which says nothing."""
     return np.asarray(p.max(axis=1) if p.shape[1] > 1 else np.full(len(p), np.nan))
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from partwise.backends.numeric import Array
+from partwise.backends.arrays import AnyArray
 from partwise.classify import heads, trees
 from partwise.classify.calibration import WORST, Calibration, calibrate, temper
 from partwise.classify.features import Features
@@ -84,10 +84,10 @@ class Head:
     kind: str
     view: str
     heat: float
-    A: Array | None = None
-    b: Array | None = None
-    scores: Array | None = None
-    forest: dict[str, Array] | None = None
+    A: AnyArray | None = None
+    b: AnyArray | None = None
+    scores: AnyArray | None = None
+    forest: dict[str, AnyArray] | None = None
 
     @property
     def look(self) -> str:
@@ -104,7 +104,7 @@ class Head:
         """Whether a click leaves it as it is."""
         return self.kind in ("trees", "ridge") or bool(self.look)
 
-    def take_classes(self, order: Array) -> None:
+    def take_classes(self, order: AnyArray) -> None:
         """The classes in another order."""
         if self.A is not None and self.b is not None:
             self.A, self.b = self.A[:, order], self.b[order]
@@ -113,7 +113,7 @@ class Head:
         if self.forest is not None:
             self.forest = {**self.forest, "name": _places(order)[self.forest["name"]]}
 
-    def spread(self, near: dict[str, sp.csr_array] | None) -> Array:
+    def spread(self, near: dict[str, sp.csr_array] | None) -> AnyArray:
         """(n, c) of the graph's scores; for new samples averaged over their neighbours."""
         assert self.scores is not None
         p = heads.softmax(self.heat * self.scores)
@@ -130,11 +130,11 @@ class Answer:
     """
 
     heads: list[Head]
-    weights: Array
+    weights: AnyArray
     calibration: Calibration
-    held_out: Array
-    truth: Array
-    rows: Array
+    held_out: AnyArray
+    truth: AnyArray
+    rows: AnyArray
     agreement: float = float("nan")
 
     def state(self) -> dict[str, Any]:
@@ -149,18 +149,18 @@ class Answer:
         return cls(**{**state, "heads": made, "calibration": sure})
 
     def probabilities(
-        self, views: dict[str, Array], near: dict[str, sp.csr_array] | None = None
-    ) -> Array:
+        self, views: dict[str, AnyArray], near: dict[str, sp.csr_array] | None = None
+    ) -> AnyArray:
         """(n, c) of the training samples, or of new ones with their neighbours ``near``."""
         return self.calibration.apply(mixture_of(self.heads, self.weights, views, near))
 
 
 def mixture_of(
     heads: list[Head],
-    weights: Array,
-    views: dict[str, Array],
+    weights: AnyArray,
+    views: dict[str, AnyArray],
     near: dict[str, sp.csr_array] | None = None,
-) -> Array:
+) -> AnyArray:
     """Σ_h w_h p_h, (n, c)."""
     pairs = [pair for pair in zip(heads, weights, strict=True) if pair[1] > 0]
     mixed: Any = 0.0
@@ -176,7 +176,7 @@ def mixture_of(
     return np.asarray(mixed, dtype=np.float64)
 
 
-def _linear(pairs: list[tuple[Head, Any]], Z: Any) -> Array:
+def _linear(pairs: list[tuple[Head, Any]], Z: Any) -> AnyArray:
     """Σ_h w_h p_h, (n, c), of linear heads that share a view, by one product for all of them."""
     A = np.stack([head.heat * np.asarray(head.A, dtype=float).T for head, _ in pairs])
     b = np.stack([head.heat * np.asarray(head.b, dtype=float) for head, _ in pairs])
@@ -194,7 +194,7 @@ def _linear(pairs: list[tuple[Head, Any]], Z: Any) -> Array:
 class Gathered(dict[str, Any]):
     """Some rows of views, taken when they are asked for."""
 
-    def __init__(self, views: dict[str, Any], rows: Array) -> None:
+    def __init__(self, views: dict[str, Any], rows: AnyArray) -> None:
         super().__init__()
         self.views, self.rows = views, rows
 
@@ -208,17 +208,17 @@ class Trial:
     """The labels in folds, the samples on which folds are computed, and what was tried on them."""
 
     folds: Folds
-    labelled: Array
-    at: Array
-    y: Array
+    labelled: AnyArray
+    at: AnyArray
+    y: AnyArray
     n_classes: int
-    views: dict[str, Array]
+    views: dict[str, AnyArray]
     weighed: Answer | None
     heads: list[Head] = field(default_factory=list)
-    logs: list[Array] = field(default_factory=list)
+    logs: list[AnyArray] = field(default_factory=list)
     failed: list[Head] = field(default_factory=list)
 
-    def add(self, kind: str, view: str, raw: Array, **fitted: Any) -> None:
+    def add(self, kind: str, view: str, raw: AnyArray, **fitted: Any) -> None:
         """A head by its scores (n_folds + 1, n, c) of the working samples.
 
         One whose scores are not numbers is left out.
@@ -247,14 +247,14 @@ class Trial:
         self.add(kind, view, fit.scores(self.views[view]), A=fit.A[-1], b=fit.b[-1])
 
     @property
-    def known(self) -> Array:
+    def known(self) -> AnyArray:
         """Codes of the labels that are held out once."""
         return self.y[self.folds.scored]
 
-    def _held_out(self, log_p: Array) -> Array:
+    def _held_out(self, log_p: AnyArray) -> AnyArray:
         return self.folds.held_out(log_p, self.at)
 
-    def weights(self, some: slice = slice(None)) -> tuple[Array, Array]:
+    def weights(self, some: slice = slice(None)) -> tuple[AnyArray, AnyArray]:
         """Weights that maximise Σ log Σ_h w_h p_h(y_i) over held-out labels, and the mixture there.
 
         EM for mixture weights with pseudo-counts that add up to `TRUST`: with few labels they stay
@@ -281,14 +281,14 @@ class Trial:
                 w /= w.sum()
         return w, np.maximum(np.tensordot(w, held, axes=1), 1e-12)
 
-    def mixed(self, w: Array, folds: slice = slice(None), some: slice = slice(None)) -> Array:
+    def mixed(self, w: AnyArray, folds: slice = slice(None), some: slice = slice(None)) -> AnyArray:
         """The mixture (n_folds + 1, n, c) of the working samples, or some folds of it."""
         total: Any = 0.0
         for share, log_p in zip(w, self.logs[some], strict=True):
             total = total + np.float32(share) * np.exp(log_p[folds])
         return total
 
-    def agreement(self, w: Array) -> float:
+    def agreement(self, w: AnyArray) -> float:
         """How far heads give working samples without a label the name of their own mixture.
 
         Of `AGREEING` alone, on the views of the first preparation: what it means for the share of
@@ -307,14 +307,14 @@ class Trial:
         same = [np.mean(log_p[-1].argmax(axis=1)[rest] == names[rest]) for log_p in self.logs]
         return float(w @ same)
 
-    def mixed_last(self, w: Array, some: list[int]) -> Array:
+    def mixed_last(self, w: AnyArray, some: list[int]) -> AnyArray:
         """What some heads add to the mixture of the working samples, fitted to all labels."""
         total = np.zeros(self.logs[0].shape[1:])
         for j in some:
             total += w[j] * np.exp(self.logs[j][-1])
         return total
 
-    def table(self, made: list[Head], w: Array) -> Candidates:
+    def table(self, made: list[Head], w: AnyArray) -> Candidates:
         """All heads with their weights; those that a click left as they are have no new score."""
         rows, y, nothing = [], self.known, float("nan")
         for head, share in zip(made[len(self.logs) :], w[len(self.logs) :], strict=True):
@@ -340,17 +340,17 @@ def _why(times: float) -> str:
 
 def learn(
     features: Features,
-    labelled: Array,
-    y: Array,
-    weights: Array,
+    labelled: AnyArray,
+    y: AnyArray,
+    weights: AnyArray,
     n_classes: int,
     *,
     n_folds: int,
     seed: int,
     memory: dict[str, Any],
     weighed: Answer | None = None,
-    priors: Array | None = None,
-) -> tuple[Answer, Candidates, Array]:
+    priors: AnyArray | None = None,
+) -> tuple[Answer, Candidates, AnyArray]:
     """Fit all heads in all folds, weigh them, let the answer teach more heads, weigh again.
 
     ``labelled`` are rows of the samples and ``y`` their codes. All is computed in an order of the
@@ -382,7 +382,7 @@ def learn(
     for head in trial.heads:
         head.take_classes(back)
 
-    def all_samples(some: list[int]) -> Array:
+    def all_samples(some: list[int]) -> AnyArray:
         """What some heads add to the mixture, of all samples, with the classes as they came."""
         if working.size == place.size:
             return trial.mixed_last(w, some)[place][:, back]
@@ -413,12 +413,12 @@ class Beside(NamedTuple):
     """Heads that a click leaves as they are, what they add to the mixture, and their labels."""
 
     heads: list[Head]
-    weights: Array
-    mixed: Array
-    labelled: Array
-    codes: Array
+    weights: AnyArray
+    mixed: AnyArray
+    labelled: AnyArray
+    codes: AnyArray
 
-    def fits(self, labelled: Array, codes: Array, n_classes: int) -> bool:
+    def fits(self, labelled: AnyArray, codes: AnyArray, n_classes: int) -> bool:
         """Whether all classes are there, and labels that were given before are the same now."""
         _, old, new = np.intersect1d(self.labelled, labelled, return_indices=True)
         same = bool((self.codes[old] == codes[new]).all())
@@ -429,9 +429,9 @@ def _one_preparation(
     trial: Trial,
     start: str,
     features: Features,
-    working: Array,
+    working: AnyArray,
     memory: dict[str, Any],
-    names: Array,
+    names: AnyArray,
 ) -> None:
     """All heads on the views of one preparation, and those that their answer teaches."""
     began, folds, y, c = len(trial.heads), trial.folds, trial.y, trial.n_classes
@@ -484,14 +484,16 @@ def _tree_view(features: Features) -> str:
     return "both"
 
 
-def _places(order: Array) -> Array:
+def _places(order: AnyArray) -> AnyArray:
     """Where each number is in a permutation."""
     place = np.empty_like(order)
     place[order] = np.arange(order.size)
     return place
 
 
-def _merged(marks: Array, labelled: Array, y: Array, weights: Array) -> tuple[Array, Array, Array]:
+def _merged(
+    marks: AnyArray, labelled: AnyArray, y: AnyArray, weights: AnyArray
+) -> tuple[AnyArray, AnyArray, AnyArray]:
     """Copies of a sample with the same label as one of their summed weight.
 
     A copy that is held out says nothing of how other samples will be named.
@@ -506,14 +508,14 @@ def _merged(marks: Array, labelled: Array, y: Array, weights: Array) -> tuple[Ar
     return labelled[first], y[first], total[keep]
 
 
-def _by_first(y: Array) -> tuple[Array, Array]:
+def _by_first(y: AnyArray) -> tuple[AnyArray, AnyArray]:
     """Codes in the order in which they first come, and y in numbers of this order."""
     codes, first = np.unique(y, return_index=True)
     names = codes[np.argsort(first)]
     return names, _places(names)[y]
 
 
-def working_set(n: int, labelled: Array) -> Array:
+def working_set(n: int, labelled: AnyArray) -> AnyArray:
     """All samples, or the labelled ones and the first of the others, sorted.
 
     Samples are counted in the order of their digests, which is as good as a random one.
@@ -523,7 +525,7 @@ def working_set(n: int, labelled: Array) -> Array:
     return np.union1d(labelled, np.arange(WORKING))
 
 
-def _logistic(trial: Trial, view: str, memory: dict[str, Any], names: Array) -> Linear:
+def _logistic(trial: Trial, view: str, memory: dict[str, Any], names: AnyArray) -> Linear:
     """Where nothing is held out, it starts from the last coefficients for as many classes.
 
     Elsewhere it starts from zero, so that the answer does not depend on earlier labels.
@@ -542,10 +544,10 @@ def _logistic(trial: Trial, view: str, memory: dict[str, Any], names: Array) -> 
 
 
 def _spread(
-    trial: Trial, start: str, features: Features, working: Array, memory: dict[str, Any]
+    trial: Trial, start: str, features: Features, working: AnyArray, memory: dict[str, Any]
 ) -> None:
     """Labels spread over the graph; what was computed for earlier labels is kept."""
-    known: dict[int, list[Array]] = memory.setdefault(f"{start}spread", {})
+    known: dict[int, list[AnyArray]] = memory.setdefault(f"{start}spread", {})
     missing = np.array([i for i in trial.labelled.tolist() if i not in known], dtype=int)
     place = _places(features.order)
     if missing.size:

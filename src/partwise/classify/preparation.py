@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from scipy.special import ndtri
 from sklearn.preprocessing import normalize
 
-from partwise.backends.numeric import Array
+from partwise.backends.arrays import AnyArray
 
 #: Fewer features than this are a table: the length of a row says something there.
 TABLE = 50
@@ -44,9 +44,9 @@ class Preparation:
     kind: str
     signed: bool
     log: bool = False
-    center: Array | None = None
-    scale: Array | None = None
-    knots: Array | None = None
+    center: AnyArray | None = None
+    scale: AnyArray | None = None
+    knots: AnyArray | None = None
 
     @property
     def table(self) -> bool:
@@ -79,7 +79,7 @@ class Preparation:
             return sp.csr_array(sp.hstack([plain.maximum(0), (-plain).maximum(0)]))
         return np.hstack([np.maximum(plain, 0), np.maximum(-plain, 0)])
 
-    def components(self, H: Array) -> Array:
+    def components(self, H: AnyArray) -> AnyArray:
         """Parts over the columns of X: high sides minus low sides where it is signed."""
         p = H.shape[1] // 2
         return H[:, :p] - H[:, p:] if self.signed else H
@@ -141,7 +141,7 @@ def other_preparations(X: Any, first: Preparation) -> dict[str, Preparation]:
     return {made.kind: made, "ranks": Preparation("ranks", True, center=center, knots=knots)}
 
 
-def normal_ranks(X: Array, knots: Array) -> Array:
+def normal_ranks(X: AnyArray, knots: AnyArray) -> AnyArray:
     """Normal quantiles of the shares of knots below each value; equal ones count by half."""
     below = np.empty(X.shape)
     for j in range(X.shape[1]):
@@ -151,7 +151,7 @@ def normal_ranks(X: Array, knots: Array) -> Array:
     return np.asarray(ndtri(np.clip(below / (2 * k), 0.5 / k, 1 - 0.5 / k)))
 
 
-def _inverse(X: Any) -> Array:
+def _inverse(X: Any) -> AnyArray:
     """One over the spread of each column of counts, so that rows have mean squared length one."""
     middle = np.asarray(X.mean(axis=0), dtype=float).ravel()
     square = np.asarray(sp.csr_array(X).power(2).mean(axis=0), dtype=float).ravel()
@@ -160,33 +160,33 @@ def _inverse(X: Any) -> Array:
     return np.where(varies, 1 / np.sqrt(X.shape[1] * np.where(varies, variance, 1)), 0)
 
 
-def _columns(X: Array, log: bool) -> Preparation:
+def _columns(X: AnyArray, log: bool) -> Preparation:
     Z = np.log1p(X) if log else X
     center, spread = Z.mean(axis=0), Z.std(axis=0)
     flat = spread <= 1e-9 * np.maximum(np.abs(center), 1e-300)
     return Preparation("columns", True, log, center, np.where(flat, 1, spread).astype(X.dtype))
 
 
-def _one_unit(X: Array) -> bool:
+def _one_unit(X: AnyArray) -> bool:
     """Whether columns that vary at all have values of one size, as pixels do."""
     reach = np.maximum(np.abs(X.max(axis=0)), np.abs(X.min(axis=0)))[X.max(axis=0) > X.min(axis=0)]
     return reach.size > 0 and bool(np.median(reach) >= UNITS * reach.max())
 
 
-def _whole(values: Array) -> bool:
+def _whole(values: AnyArray) -> bool:
     """Whether all are whole numbers; the first ones decide where they are not."""
     head = values.ravel()[:1000]
     return bool((head == np.rint(head)).all() and (values == np.rint(values)).all())
 
 
-def _skewed(X: Array) -> bool:
+def _skewed(X: AnyArray) -> bool:
     """Whether log(1 + x) makes the columns much more symmetric."""
     columns = X[:, :: max(X.shape[1] // 500, 1)]
     raw, logged = (_skewness(Z) for Z in (columns, np.log1p(columns)))
     return raw > SKEW and logged < raw / 2
 
 
-def _skewness(Z: Array) -> float:
+def _skewness(Z: AnyArray) -> float:
     """Median over the columns of |skewness|."""
     Z = Z.astype(np.float64)
     Z -= Z.mean(axis=0)

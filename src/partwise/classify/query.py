@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from partwise.backends.numeric import Array
+from partwise.backends.arrays import AnyArray
 from partwise.classify.features import unit_rows
 
 #: Samples whose doubt counts, those that may be asked for, and those of them looked at closely.
@@ -37,16 +37,16 @@ class Space:
         Median squared distance from a witness to its 0th, 1st, ... nearest witness.
     """
 
-    Z: Array
-    order: Array
-    reach: Array
+    Z: AnyArray
+    order: AnyArray
+    reach: AnyArray
 
     @property
-    def witnesses(self) -> Array:
+    def witnesses(self) -> AnyArray:
         return self.order[:WITNESSES]
 
 
-def make_space(view: Array, seed: int = 0) -> Space:
+def make_space(view: AnyArray, seed: int = 0) -> Space:
     """Samples on their principal axes, each divided by the root of its deviation.
 
     Half of the way to whitening: a few strong directions (light in pictures, length in texts) say
@@ -63,11 +63,11 @@ def make_space(view: Array, seed: int = 0) -> Space:
     return Space(Z, order, reach)
 
 
-def _distances(A: Array, B: Array) -> Array:
+def _distances(A: AnyArray, B: AnyArray) -> AnyArray:
     return np.maximum(2 - 2 * (A @ B.T), 0)
 
 
-def margins(p: Array) -> Array:
+def margins(p: AnyArray) -> AnyArray:
     """One minus the distance between the two best classes' probabilities, for each row."""
     if p.shape[1] < 2:
         return np.ones(len(p))
@@ -75,7 +75,7 @@ def margins(p: Array) -> Array:
     return np.asarray(1 - (top[:, -1] - top[:, -2]))
 
 
-def unseen(y: Array) -> float:
+def unseen(y: AnyArray) -> float:
     """Probability that the next label is of a new class: the share of classes met once (Good 1953).
 
     ``y`` are the labels so far.
@@ -86,7 +86,7 @@ def unseen(y: Array) -> float:
     return float((counts == 1).sum() / len(y))
 
 
-def label_next(space: Space, doubt: Array, closed: Array, n: int) -> Array:
+def label_next(space: Space, doubt: AnyArray, closed: AnyArray, n: int) -> AnyArray:
     """At most n samples to ask for, the most useful first.
 
     Parameters
@@ -112,14 +112,14 @@ def label_next(space: Space, doubt: Array, closed: Array, n: int) -> Array:
     return able[_greedy(kernel, _covered(space.Z[W], told, width), weights, count)]
 
 
-def _covered(Z: Array, told: Array, width: float) -> Array:
+def _covered(Z: AnyArray, told: AnyArray, width: float) -> AnyArray:
     """How far the closest of those that were told speaks for each row of Z."""
     if not len(told):
         return np.zeros(len(Z), Z.dtype)
     return np.asarray(np.exp(_distances(Z, told).min(axis=1) / -width))
 
 
-def _greedy(kernel: Array, covered: Array, weights: Array, n: int) -> Array:
+def _greedy(kernel: AnyArray, covered: AnyArray, weights: AnyArray, n: int) -> AnyArray:
     """Rows of the kernel that cover most, one after the other.
 
     A gain only falls as others are picked, so that only the best of the old gains is looked at

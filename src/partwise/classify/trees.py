@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from partwise.backends.numeric import Array
+from partwise.backends.arrays import AnyArray
 
 #: New samples that walk together.
 BLOCK = 1000
@@ -21,15 +21,17 @@ class Grown:
     """Trees of scikit-learn, and the same as arrays."""
 
     trees: list[Any]
-    arrays: dict[str, Array]
+    arrays: dict[str, AnyArray]
 
-    def log_votes(self, X: Array) -> Array:
+    def log_votes(self, X: AnyArray) -> AnyArray:
         X = np.ascontiguousarray(X, dtype=np.float32)
         leaves = np.stack([tree.apply(X) for tree in self.trees], axis=1)
         return log_votes(self.arrays, leaves + self.arrays["roots"])
 
 
-def grow(X: Array, y: Array, weights: Array, n_classes: int, seed: int, n_trees: int) -> Grown:
+def grow(
+    X: AnyArray, y: AnyArray, weights: AnyArray, n_classes: int, seed: int, n_trees: int
+) -> Grown:
     """Trees that classify the rows of X; classes count alike, whatever their number of samples.
 
     In the arrays, ``feature`` is -1 in leaves, ``name`` is the class of a leaf, ``roots`` where the
@@ -64,7 +66,7 @@ def grow(X: Array, y: Array, weights: Array, n_classes: int, seed: int, n_trees:
     return Grown(found, arrays)
 
 
-def log_votes(made: dict[str, Array], at: Array) -> Array:
+def log_votes(made: dict[str, AnyArray], at: AnyArray) -> AnyArray:
     """Log of the share of votes for each class, (n, c), with half a vote spread over all.
 
     ``at`` (n, n_trees) are the leaves of the samples.
@@ -75,7 +77,7 @@ def log_votes(made: dict[str, Array], at: Array) -> Array:
     return np.asarray(np.log((votes + 0.5 / c) / (trees + 0.5)))
 
 
-def walk(made: dict[str, Array], X: Array) -> Array:
+def walk(made: dict[str, AnyArray], X: AnyArray) -> AnyArray:
     """The leaves of samples, by the arrays alone."""
     X = X.astype(np.float32)  # as scikit-learn compares
     node = np.repeat(made["roots"][None], len(X), axis=0)
@@ -89,7 +91,7 @@ def walk(made: dict[str, Array], X: Array) -> Array:
         node = np.where(inner, np.where(below, made["left"][node], made["right"][node]), node)
 
 
-def check(made: dict[str, Array], n_features: int) -> None:
+def check(made: dict[str, AnyArray], n_features: int) -> None:
     """Raise where a file holds no forest: a walk could leave its arrays, or never end."""
     nodes = np.arange(made["feature"].size)
     inner = made["feature"] >= 0
@@ -110,7 +112,7 @@ def check(made: dict[str, Array], n_features: int) -> None:
         raise ValueError("the trees of the model are damaged.")
 
 
-def log_shares(made: dict[str, Array], X: Array) -> Array:
+def log_shares(made: dict[str, AnyArray], X: AnyArray) -> AnyArray:
     """`log_votes` of samples that the forest has not seen."""
     check(made, X.shape[1])
     starts = range(0, max(len(X), 1), BLOCK)

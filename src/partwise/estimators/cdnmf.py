@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from partwise.estimators._docstrings import documented
-from partwise.estimators._labelled import (
+from partwise.estimators._base import (
     CLASS_CONSTRAINTS,
     SCALE_CONSTRAINTS,
     ConstrainedFactorizer,
 )
+from partwise.estimators._docstrings import documented
 
 
 @documented

@@ -10,11 +10,10 @@ from typing import Any
 from sklearn.utils.validation import check_is_fitted
 
 from partwise._sklearn import Interval, StrOptions
-from partwise.backends.arrays import own
-from partwise.backends.numeric import Array
-from partwise.estimators._clustering import GroupedFactorizer
+from partwise.backends.arrays import AnyArray, own
+from partwise.estimators._base import GroupedFactorizer
 from partwise.estimators._docstrings import documented
-from partwise.fitting import Description, validation
+from partwise.fitting import Description, checking
 from partwise.fitting.callbacks import with_callbacks
 from partwise.fitting.checking import check_matrix
 from partwise.fitting.concept_fitting import code_start, fit_concepts, new_codes
@@ -162,23 +161,23 @@ class CF(GroupedFactorizer):
     @with_callbacks
     def fit_transform(  # type: ignore[override]
         self, X: Any, y: Any = None, W: Any = None, C: Any = None
-    ) -> Array:
+    ) -> AnyArray:
         """`fit`, and return the codes of the training samples."""
         return own(fit_concepts(self, self._kernel(), X, y, W=W, C=C))
 
     # -- using ----------------------------------------------------------------------------------
 
-    def _plain_transform(self, X: Any, graph: Any = None) -> Array:
+    def _plain_transform(self, X: Any, graph: Any = None) -> AnyArray:
         return self._coded(X)[1]
 
-    def _coded(self, X: Any) -> tuple[Codes, Array]:
+    def _coded(self, X: Any) -> tuple[Codes, AnyArray]:
         """The problem of new samples, and its solution."""
         check_is_fitted(self)
         X = check_matrix(self, self._describe(), X, reset=False)
         sub = new_codes(self, self._kernel(), X)
         return sub, solve_exactly(sub, code_start(sub))
 
-    def transform(self, X: Any) -> Array:
+    def transform(self, X: Any) -> AnyArray:
         """Code new samples: V >= 0 with the concepts fixed.
 
         Parameters
@@ -192,12 +191,12 @@ class CF(GroupedFactorizer):
         """
         return self._plain_transform(X)
 
-    def inverse_transform(self, X: Any) -> Array:
+    def inverse_transform(self, X: Any) -> AnyArray:
         """V back to the samples' space: V Uᵀ; for a linear kernel only."""
         check_is_fitted(self)
         if self.kernel != "linear":
             raise ValueError(f"kernel={self.kernel!r} has no components to go back with.")
-        return validation.check_codes(X, self._n_features_out) @ self.components_
+        return checking.check_codes(X, self._n_features_out) @ self.components_
 
     def score(self, X: Any, y: Any = None) -> float:
         """Minus the objective per sample, for model selection (higher is better)."""

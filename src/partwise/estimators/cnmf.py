@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from partwise.estimators._base import ConstrainedFactorizer
 from partwise.estimators._docstrings import documented
-from partwise.estimators._labelled import ConstrainedFactorizer
 from partwise.fitting import Description
 
 

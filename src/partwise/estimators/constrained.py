@@ -7,13 +7,13 @@ from numbers import Real
 from typing import Any
 
 from partwise._sklearn import Interval, StrOptions
-from partwise.estimators._docstrings import documented
-from partwise.estimators._labelled import (
+from partwise.estimators._base import (
     CLASS_CONSTRAINTS,
     GRAPH_CONSTRAINTS,
     SCALE_CONSTRAINTS,
     GraphFactorizer,
 )
+from partwise.estimators._docstrings import documented
 from partwise.model.terms import Term
 
 

@@ -6,12 +6,12 @@ from numbers import Real
 from typing import Any
 
 from partwise._sklearn import Interval, StrOptions
-from partwise.estimators._docstrings import documented
-from partwise.estimators._labelled import (
+from partwise.estimators._base import (
     GRAPH_CONSTRAINTS,
     SCALE_CONSTRAINTS,
     GraphFactorizer,
 )
+from partwise.estimators._docstrings import documented
 
 
 @documented

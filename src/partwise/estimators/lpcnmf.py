@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from partwise._sklearn import StrOptions
+from partwise.estimators._base import GRAPH_CONSTRAINTS, GraphFactorizer
 from partwise.estimators._docstrings import documented
-from partwise.estimators._labelled import GRAPH_CONSTRAINTS, GraphFactorizer
 from partwise.fitting import Description
 
 #: Parameters of the others that it does without.

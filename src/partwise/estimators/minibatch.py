@@ -18,16 +18,16 @@ from sklearn.utils.validation import check_is_fitted
 
 from partwise._sklearn import Interval, StrOptions, check_n_features
 from partwise.backends import as_data
+from partwise.backends.arrays import AnyArray
 from partwise.backends.batches import Batch, InMemory, RowSource, row_source
-from partwise.backends.numeric import Array, blas_threads
+from partwise.backends.threads import blas_threads
 from partwise.estimators._base import LOSS, Factorizer
-from partwise.fitting import Description, Knowledge, check_arrays, described, validation
+from partwise.fitting import Description, Knowledge, checking, described
 from partwise.fitting.callbacks import with_callbacks
 from partwise.fitting.checking import check_matrix, n_parts, solver_name, tame
 from partwise.fitting.new_samples import code_model, solve_new
-from partwise.fitting.objective_terms import elastic_net
 from partwise.fitting.progress import Progress, all_or_nothing
-from partwise.fitting.starts import init_name
+from partwise.fitting.stating import elastic_net, init_name
 from partwise.knowledge.labels import encode_labels
 from partwise.model.factor_model import FactorModel
 from partwise.model.losses import NAMES, beta_of, make_loss
@@ -229,7 +229,7 @@ class MiniBatchNMF(Factorizer):
         what = super()._describe()
         return replace(what, local=True, hard_labels=False, shuffle=False, max_iter=most)
 
-    def _codes(self, data: Any) -> tuple[FactorModel, Array]:
+    def _codes(self, data: Any) -> tuple[FactorModel, AnyArray]:
         """The problem of some samples with the parts as they are, and its solution."""
         what = self._describe()
         model = code_model(self, what, data, None, None)
@@ -259,12 +259,12 @@ class MiniBatchNMF(Factorizer):
         return self
 
     @with_callbacks
-    def fit_transform(self, X: Any, y: Any = None, W: Any = None, H: Any = None) -> Array:
+    def fit_transform(self, X: Any, y: Any = None, W: Any = None, H: Any = None) -> AnyArray:
         """Learn the parts of X and return its codes; parameters as in `fit`."""
         with all_or_nothing(self):
             return self._fit_passes(X, y, W, H).copy()
 
-    def _fit_passes(self, X: Any, y: Any, W: Any, H: Any) -> Array:
+    def _fit_passes(self, X: Any, y: Any, W: Any, H: Any) -> AnyArray:
         what = described(self)
         source = source_of(self, X, reset=True)
         factor = 1.0
@@ -283,8 +283,8 @@ class MiniBatchNMF(Factorizer):
             online = online_of(self, first_parts(self, sample.X, k, H, rng))
             passes = Passes(self, source, online, codes, rng)
             if self.init == "custom" and W is not None:
-                passes.V[:] = validation.check_start(
-                    check_arrays.plain(W), passes.V.shape, source.dtype, "W", type(self).__name__
+                passes.V[:] = checking.check_start(
+                    checking.as_ndarray(W), passes.V.shape, source.dtype, "W", type(self).__name__
                 )
             status = passes.run(progress(0))
             self._finish(passes, status, factor)
@@ -382,7 +382,7 @@ class MiniBatchNMF(Factorizer):
             online.go_on(self._state)
         return online
 
-    def transform(self, X: Any) -> Array:
+    def transform(self, X: Any) -> AnyArray:
         """Code new samples: V >= 0 with the parts fixed.
 
         Parameters
@@ -423,16 +423,16 @@ def checked(estimator: Any, batches: Iterator[Batch]) -> Iterator[Batch]:
     """The batches of a first pass, refused where they hold what NMF cannot."""
     name, beta = type(estimator).__name__, beta_of(estimator.beta_loss)
     for rows, X in batches:
-        validation.check_finite(X)
-        validation.check_non_negative(X, name)
+        checking.check_finite(X)
+        checking.check_non_negative(X, name)
         if beta <= 0 and X.min() == 0:
-            raise ValueError(check_arrays.ZEROS)
+            raise ValueError(checking.ZEROS)
         yield Batch(rows, X)
 
 
-def class_codes(estimator: Any, y: Any, n: int) -> Array | None:
+def class_codes(estimator: Any, y: Any, n: int) -> AnyArray | None:
     """The place in ``classes_`` of each label; -1: none. New classes are appended."""
-    labels = encode_labels(check_arrays.plain(y), n) if estimator.hard_labels else None
+    labels = encode_labels(checking.as_ndarray(y), n) if estimator.hard_labels else None
     if labels is None:
         return None
     known: list[Any] = getattr(estimator, "classes_", np.zeros(0)).tolist()
@@ -445,21 +445,21 @@ def class_codes(estimator: Any, y: Any, n: int) -> Array | None:
 
 def first_parts(
     estimator: Factorizer, sample: Any, k: int, H: Any, rng: np.random.RandomState
-) -> Array:
+) -> AnyArray:
     """The first U, from some samples."""
     data = as_data(sample)
     name = init_name(estimator._describe(), data, k)
     if name == "custom":
         if H is None:
             raise ValueError("init='custom' needs H.")
-        H = validation.check_start(
-            check_arrays.plain(H), (k, data.shape[1]), data.dtype, "H", type(estimator).__name__
+        H = checking.check_start(
+            checking.as_ndarray(H), (k, data.shape[1]), data.dtype, "H", type(estimator).__name__
         )
         return np.ascontiguousarray(H.T)
     return starts.start(data, k, name, rng)[1]
 
 
-def online_of(estimator: Any, U: Array) -> Online:
+def online_of(estimator: Any, U: AnyArray) -> Online:
     """What learns from batches, from these parts on; penalties are for rows that count so often."""
     on_U = estimator.alpha_W if estimator.alpha_H == "same" else float(estimator.alpha_H)
     terms_V, terms_U = (
@@ -471,8 +471,8 @@ def online_of(estimator: Any, U: Array) -> Online:
 
 
 def meet(
-    online: Online, batch: Batch, codes: Array | None, among: int | None, sweeps: int,
-    V: Array | None = None, at: Array | None = None, fresh: bool = False,
+    online: Online, batch: Batch, codes: AnyArray | None, among: int | None, sweeps: int,
+    V: AnyArray | None = None, at: AnyArray | None = None, fresh: bool = False,
 ) -> float:  # fmt: skip
     """Learn from a batch; the sum of its objective with the parts as they were.
 
@@ -524,7 +524,7 @@ class Passes:
     """
 
     def __init__(
-        self, estimator: Any, source: RowSource, online: Online, codes: Array | None, rng: Any
+        self, estimator: Any, source: RowSource, online: Online, codes: AnyArray | None, rng: Any
     ) -> None:
         self.estimator, self.source, self.online, self.codes = estimator, source, online, codes
         self.rng = rng if estimator.shuffle else None
@@ -568,7 +568,7 @@ class Passes:
     def _solution(self) -> Solution:
         return Solution(self.V, self.online.U, self.history, self.n_iter)
 
-    def _enough(self, before: Array, cost: float, size: int) -> str:
+    def _enough(self, before: AnyArray, cost: float, size: int) -> str:
         """Why to stop after this batch: scikit-learn's two rules, over a whole pass at least."""
         if self.steps == 1:
             return ""

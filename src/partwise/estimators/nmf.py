@@ -7,10 +7,9 @@ from numbers import Real
 from typing import Any
 
 from partwise._sklearn import Interval, StrOptions
-from partwise.backends.arrays import numpy_dtype, own
-from partwise.backends.numeric import Array
+from partwise.backends.arrays import AnyArray, numpy_dtype, own
 from partwise.estimators._base import Factorizer
-from partwise.fitting import Knowledge, described, fit, validation
+from partwise.fitting import Knowledge, checking, described, fit
 from partwise.fitting.callbacks import with_callbacks
 from partwise.fitting.checking import check_matrix, n_parts
 
@@ -253,13 +252,13 @@ class NMF(Factorizer):
         entry_weight: Any = None,
         must_link: Any = None,
         cannot_link: Any = None,
-    ) -> Array:
+    ) -> AnyArray:
         """Learn the parts of X and return W, its codes; parameters as in `fit`."""
         given = {"W": W, "H": H, "sample_weight": sample_weight, "entry_weight": entry_weight}
         given |= {"must_link": must_link, "cannot_link": cannot_link}
         return own(fit(self, X, y, **given))
 
-    def _fit_codes(self, X: Any, W: Any, H: Any) -> tuple[Array, Array, int]:
+    def _fit_codes(self, X: Any, W: Any, H: Any) -> tuple[AnyArray, AnyArray, int]:
         """W for a given H."""
         what = described(self)
         X = check_matrix(self, what, X, reset=True)
@@ -267,9 +266,9 @@ class NMF(Factorizer):
             raise ValueError("update_H=False needs H.")
         dtype = numpy_dtype(X.dtype)
         k = n_parts(replace(what, init="custom"), X.shape[1], H, Knowledge())
-        H = validation.check_start(H, (k, X.shape[1]), dtype, "H", "NMF", zeros=True)
+        H = checking.check_start(H, (k, X.shape[1]), dtype, "H", "NMF", zeros=True)
         if W is not None:
-            validation.warn(
+            checking.warn(
                 "When update_H=False, the provided initial W is not used.", RuntimeWarning
             )
         self.components_ = H
@@ -294,7 +293,7 @@ def non_negative_factorization(
     random_state: Any = None,
     verbose: int = 0,
     shuffle: bool = False,
-) -> tuple[Array, Array, int]:
+) -> tuple[AnyArray, AnyArray, int]:
     """`NMF` as a function, in place of :func:`sklearn.decomposition.non_negative_factorization`.
 
     Parameters are those of `NMF`; with ``update_H=False`` the given H is kept and only W is

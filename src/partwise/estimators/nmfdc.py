@@ -7,8 +7,8 @@ from numbers import Integral, Real
 from typing import Any
 
 from partwise._sklearn import Interval, StrOptions
+from partwise.estimators._base import ConstrainedFactorizer
 from partwise.estimators._docstrings import documented
-from partwise.estimators._labelled import ConstrainedFactorizer
 from partwise.fitting import Description
 
 

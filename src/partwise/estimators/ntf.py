@@ -10,9 +10,8 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from partwise._sklearn import Interval, StrOptions
-from partwise.backends.arrays import own
-from partwise.backends.numeric import Array
-from partwise.estimators._clustering import GroupedFactorizer
+from partwise.backends.arrays import AnyArray, own
+from partwise.estimators._base import GroupedFactorizer
 from partwise.estimators._docstrings import documented
 from partwise.fitting import (
     Checked,
@@ -137,11 +136,11 @@ class NTF(GroupedFactorizer):
         return self
 
     @with_callbacks
-    def fit_transform(self, X: Any, y: Any = None) -> Array:  # type: ignore[override]
+    def fit_transform(self, X: Any, y: Any = None) -> AnyArray:  # type: ignore[override]
         """`fit`, and return the codes of the training samples."""
         return own(self._fit(X, y))
 
-    def _fit(self, X: Any, y: Any) -> Array:
+    def _fit(self, X: Any, y: Any) -> AnyArray:
         """As `fitting.fit`, with tensorly in the place of the loop."""
         try:
             import tensorly.decomposition  # noqa: F401

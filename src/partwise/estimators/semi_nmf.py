@@ -7,12 +7,12 @@ from numbers import Real
 from typing import Any
 
 from partwise._sklearn import Interval, StrOptions
-from partwise.estimators._docstrings import documented
-from partwise.estimators._labelled import (
+from partwise.estimators._base import (
     CLASS_CONSTRAINTS,
     GRAPH_CONSTRAINTS,
     GraphFactorizer,
 )
+from partwise.estimators._docstrings import documented
 from partwise.fitting import Description
 
 #: Parameters of the others that it does without.

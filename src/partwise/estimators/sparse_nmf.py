@@ -9,8 +9,8 @@ from numbers import Real
 from typing import Any
 
 from partwise._sklearn import Interval, StrOptions
-from partwise.backends.numeric import Array
-from partwise.estimators._clustering import GroupedFactorizer
+from partwise.backends.arrays import AnyArray
+from partwise.estimators._base import GroupedFactorizer
 from partwise.estimators._docstrings import documented
 from partwise.fitting import Description
 from partwise.model.sparseness import project_columns
@@ -99,7 +99,7 @@ class SparseNMF(GroupedFactorizer):
         self.verbose = verbose
 
     def _describe(self) -> Description:
-        project: dict[str, Callable[[Array], Array]] = {}
+        project: dict[str, Callable[[AnyArray], AnyArray]] = {}
         if self.sparseness_W is not None:
             project["V"] = partial(project_columns, sparseness=self.sparseness_W, unit=False)
         if self.sparseness_H is not None:

@@ -11,11 +11,10 @@ import scipy.sparse as sp
 from sklearn.utils import check_random_state
 
 from partwise._sklearn import StrOptions
-from partwise.backends.arrays import own
-from partwise.backends.numeric import Array
-from partwise.estimators._clustering import GroupedFactorizer
+from partwise.backends.arrays import AnyArray, own
+from partwise.estimators._base import GroupedFactorizer
 from partwise.estimators._docstrings import documented
-from partwise.fitting import Checked, Description, Found, Given, check, described, validation
+from partwise.fitting import Checked, Description, Found, Given, check, checking, described
 from partwise.fitting.callbacks import with_callbacks
 from partwise.fitting.progress import Progress, all_or_nothing
 from partwise.fitting.publishing import publish_ending, publish_groups
@@ -133,11 +132,11 @@ class SymNMF(GroupedFactorizer):
         return self
 
     @with_callbacks
-    def fit_transform(self, X: Any, y: Any = None, *, W: Any = None) -> Array:  # type: ignore[override]
+    def fit_transform(self, X: Any, y: Any = None, *, W: Any = None) -> AnyArray:  # type: ignore[override]
         """`fit`, and return V."""
         return own(self._fit(X, y, W))
 
-    def _fit(self, X: Any, y: Any, W: Any) -> Array:
+    def _fit(self, X: Any, y: Any, W: Any) -> AnyArray:
         """As `fitting.fit`, with one factor in the place of two."""
         with all_or_nothing(self):
             what = described(self)
@@ -154,15 +153,15 @@ class SymNMF(GroupedFactorizer):
             progress.finish()
         return V
 
-    def _starts(self, what: Description, checked: Checked, S: Any) -> Iterator[Array]:
+    def _starts(self, what: Description, checked: Checked, S: Any) -> Iterator[AnyArray]:
         n, k = S.shape[0], checked.k
         if what.init == "custom":
             if checked.W is None:
                 raise ValueError("init='custom' needs W.")
-            yield validation.check_start(checked.W, (n, k), S.dtype, "W", what.whom)
+            yield checking.check_start(checked.W, (n, k), S.dtype, "W", what.whom)
             return
         if checked.W is not None:
-            validation.warn(
+            checking.warn(
                 "When init!='custom', provided W is ignored. Set init='custom' to use it.",
                 RuntimeWarning,
             )
@@ -172,7 +171,7 @@ class SymNMF(GroupedFactorizer):
 
     def _publish(
         self, what: Description, checked: Checked, model: Symmetric, solution: Solution
-    ) -> Array:
+    ) -> AnyArray:
         V, value, factor = solution.Z, solution.history[-1], checked.factor
         residual = model.residual(V, value, what.tol)
         V = (V * np.sqrt(factor)).astype(model.S.dtype)

@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.utils import check_array, check_random_state
 
-from partwise.backends.arrays import Array, to_numpy
+from partwise.backends.arrays import AnyArray, to_numpy
 
 #: Entries of the model made at a time.
 PIECE = 1_000_000
@@ -30,9 +30,9 @@ class HeldOut:
     """
 
     X: Any
-    rows: Array
-    columns: Array
-    values: Array
+    rows: AnyArray
+    columns: AnyArray
+    values: AnyArray
 
     def error(self, model: Any) -> float:
         """The model's loss at the hidden entries, mean over them.
@@ -154,7 +154,7 @@ def _from_sparse(X: sp.csr_array, share: float, rng: np.random.RandomState) -> H
     return HeldOut(sp.csr_array((data, at), shape=X.shape), rows, columns, values)
 
 
-def label_folds(codes: Array, n_folds: int, rng: np.random.RandomState) -> Array:
+def label_folds(codes: AnyArray, n_folds: int, rng: np.random.RandomState) -> AnyArray:
     """The fold in which each label is hidden, every class spread over them.
 
     The only label of a class is never hidden: -1. Folds are numbered without gaps.

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from partwise.backends.numeric import Array
+from partwise.backends.arrays import AnyArray
 
 KINDS = ("poisson", "multinomial")
 
@@ -41,6 +41,6 @@ def resample(X: Any, kind: str, rng: np.random.RandomState) -> Any:
     return drawn
 
 
-def _shared_out(row: Array, rng: np.random.RandomState) -> Array:
+def _shared_out(row: AnyArray, rng: np.random.RandomState) -> AnyArray:
     total = float(row.sum(dtype=np.float64))
     return rng.multinomial(int(total), row.astype(np.float64) / total) if total > 0 else row

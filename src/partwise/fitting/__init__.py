@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from partwise.backends.numeric import Array, one_blas_thread
+from partwise.backends.arrays import AnyArray
+from partwise.backends.threads import one_blas_thread
 from partwise.fitting.checking import check
 from partwise.fitting.description import (
     Checked,
@@ -44,7 +45,7 @@ __all__ = [
 ]
 
 
-def fit(estimator: Any, X: Any, y: Any = None, **given: Any) -> Array:
+def fit(estimator: Any, X: Any, y: Any = None, **given: Any) -> AnyArray:
     """Fit an estimator and return V; an error or an interrupt leaves it as it was.
 
     ``given`` are the fields of `Given`.
@@ -71,7 +72,7 @@ def described(estimator: Any) -> Description:
 
 def every_start(
     estimator: Any, X: Any, y: Any = None, **given: Any
-) -> Iterator[tuple[Array, Array]]:
+) -> Iterator[tuple[AnyArray, AnyArray]]:
     """(V, H) where each start of a fit ends, one by one, in place of attributes for the best."""
     with all_or_nothing(estimator):
         what = described(estimator)

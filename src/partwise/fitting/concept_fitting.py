@@ -13,8 +13,8 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
 from partwise.backends import as_data
-from partwise.backends.numeric import Array, ratio
-from partwise.fitting import described, validation
+from partwise.backends.arrays import AnyArray, ratio
+from partwise.fitting import checking, described
 from partwise.fitting.checking import check
 from partwise.fitting.description import Checked, Description, Found, Given
 from partwise.fitting.progress import Progress, all_or_nothing
@@ -35,12 +35,12 @@ class ConceptProblem:
     kernel: Kernel
     solver: str
     settings: Settings
-    starts: Sequence[Callable[[], tuple[Array, Array]]]
+    starts: Sequence[Callable[[], tuple[AnyArray, AnyArray]]]
 
 
 def fit_concepts(
     estimator: Any, kernel: Kernel, X: Any, y: Any = None, *, W: Any = None, C: Any = None
-) -> Array:
+) -> AnyArray:
     """As `fitting.fit`, with the problem of concepts."""
     with all_or_nothing(estimator):
         what = described(estimator)
@@ -62,17 +62,17 @@ def state_concepts(
     """The problem that kernel and locality make of the samples."""
     solver = "nesterov" if what.solver == "auto" else what.solver
     if kernel.kind == "linear":
-        validation.check_squares(checked.X, what.whom)
+        checking.check_squares(checked.X, what.whom)
     plain = solver == "mu"  # as printed
     model = ConceptModel(kernel.gram(checked.X), locality, balance=not plain, sweeps=4)
-    validation.check_scale(model.constant, True, what.whom)
+    checking.check_scale(model.constant, True, what.whom)
     settings = Settings(
         max_iter=what.max_iter, tol=what.tol, order="UV", extrapolate=not plain, guard=not plain
     )
     return ConceptProblem(model, kernel, solver, settings, starts(what, checked))
 
 
-def starts(what: Description, checked: Checked) -> list[Callable[[], tuple[Array, Array]]]:
+def starts(what: Description, checked: Checked) -> list[Callable[[], tuple[AnyArray, AnyArray]]]:
     """What makes V and C of each start."""
     X, k, W, H = checked.X, checked.k, checked.W, checked.H
     rng = check_random_state(what.random_state)
@@ -80,11 +80,11 @@ def starts(what: Description, checked: Checked) -> list[Callable[[], tuple[Array
         if W is None or H is None:
             raise ValueError("init='custom' needs both W and C.")
         shape = (X.shape[0], k)
-        V0 = validation.check_start(W, shape, X.dtype, "W", what.whom)
-        C0 = validation.check_start(H.T, shape, X.dtype, "C", what.whom)
+        V0 = checking.check_start(W, shape, X.dtype, "W", what.whom)
+        C0 = checking.check_start(H.T, shape, X.dtype, "C", what.whom)
         return [lambda: (V0.copy(), C0.copy())]
     if W is not None or H is not None:
-        validation.warn(
+        checking.warn(
             "When init!='custom', provided W or C are ignored. Set init='custom' to use them.",
             RuntimeWarning,
         )
@@ -93,12 +93,12 @@ def starts(what: Description, checked: Checked) -> list[Callable[[], tuple[Array
     return [partial(make, X, k, seed) for seed in seeds]
 
 
-def _random(X: Any, k: int, seed: int) -> tuple[Array, Array]:
+def _random(X: Any, k: int, seed: int) -> tuple[AnyArray, AnyArray]:
     V, C = np.random.RandomState(seed).uniform(size=(2, X.shape[0], k)).astype(X.dtype)
     return V, C / C.sum(axis=0)
 
 
-def _from_clusters(X: Any, k: int, seed: int) -> tuple[Array, Array]:
+def _from_clusters(X: Any, k: int, seed: int) -> tuple[AnyArray, AnyArray]:
     """Memberships of a k-means: V with 0.2 elsewhere, C the averages of the clusters.
 
     For a kernel the clusters of the samples stand in for those of their images, and for a
@@ -163,7 +163,7 @@ def _run(problem: ConceptProblem, number: int, report: Report) -> Solution:
 
 def publish_concepts(
     estimator: Any, what: Description, checked: Checked, problem: ConceptProblem, found: Found
-) -> Array:
+) -> AnyArray:
     """Set the attributes; returns V."""
     X, model, C = checked.X, problem.model, found.U
     publish_groups(estimator, what, checked.knowledge, checked.k)
@@ -187,7 +187,7 @@ def publish_concepts(
 # -- new samples --------------------------------------------------------------------------------
 
 
-def code_start(sub: Codes) -> Array:
+def code_start(sub: Codes) -> AnyArray:
     """Where the codes of samples begin."""
     k, G = sub.C.shape[1], np.asarray(sub.G)
     lengths = np.broadcast_to(np.diag(G), sub.C.shape)

@@ -12,9 +12,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from partwise.backends import DataMatrix
-from partwise.backends.numeric import Array
+from partwise.backends.arrays import AnyArray
 from partwise.fitting.fixed_parts import Known
-from partwise.knowledge.graph.neighborhood import Neighborhood
+from partwise.knowledge.graph import Neighborhood
 from partwise.knowledge.labels import Labels
 from partwise.knowledge.links import Links
 from partwise.model.factor_model import FactorModel
@@ -66,7 +66,7 @@ class Description:
     terms: Sequence[Term] | None = None
     basis_terms: Sequence[Term] | None = None
     #: For "V" or "U" the projection to a set that the factor of the training data stays in.
-    project: Mapping[str, Callable[[Array], Array]] = field(default_factory=dict)
+    project: Mapping[str, Callable[[AnyArray], AnyArray]] = field(default_factory=dict)
     #: "unit" where a penalty on V alone needs parts of length one, "paper": as it is printed.
     scale: str = "free"
     sample_weighting: str | None = None
@@ -186,7 +186,7 @@ class Checked:
     k: int
     solver: str
     knowledge: Knowledge
-    weights: Array | None = None  # of the samples, over ``weight_scale``
+    weights: AnyArray | None = None  # of the samples, over ``weight_scale``
     W: Any = None
     H: Any = None
     factor: float = 1.0  # where the values of X are extreme
@@ -210,8 +210,8 @@ class Problem:
 class Found:
     """The factors of the best start, solved to the end."""
 
-    Z: Array
-    U: Array
+    Z: AnyArray
+    U: AnyArray
     objective: float
     residual: float
     solution: Solution

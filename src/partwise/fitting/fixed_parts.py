@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.utils import check_array
 
 from partwise.backends import DataMatrix
-from partwise.backends.arrays import Array, namespace, to_numpy
+from partwise.backends.arrays import AnyArray, namespace, to_numpy
 from partwise.model.factor_model import column_lengths
 
 #: What a start has where a seed is zero, of the seed's mean: a multiplicative step cannot leave 0.
@@ -58,13 +58,15 @@ class Known:
             self.scale = np.where(lengths > 0, lengths, 1).astype(dtype)
 
     @property
-    def held(self) -> Array | None:
+    def held(self) -> AnyArray | None:
         """What a model holds of U, at length one where parts are held at it; NaN where free."""
         if np.isnan(self.H).all():
             return None
         return np.ascontiguousarray((self.H / self.scale[:, None] / self.root).T)
 
-    def start(self, data: DataMatrix, V: Array, U: Array, *, custom: bool) -> tuple[Array, Array]:
+    def start(
+        self, data: DataMatrix, V: AnyArray, U: AnyArray, *, custom: bool
+    ) -> tuple[AnyArray, AnyArray]:
         """A start at the seeds; codes that a user gave are for fixed parts as they were given."""
         seeds = self.seeds / self.root
         if not np.isnan(seeds).all():
@@ -76,7 +78,7 @@ class Known:
             V = V * data.small(self.scale)
         return V, U
 
-    def finish(self, data: DataMatrix, V: Array, H: Array) -> tuple[Array, Array]:
+    def finish(self, data: DataMatrix, V: AnyArray, H: AnyArray) -> tuple[AnyArray, AnyArray]:
         """Codes and parts as a user gets them: what was fixed as it was given, to the last bit."""
         if np.isnan(self.H).all():
             return V, H
@@ -86,7 +88,7 @@ class Known:
         return V / scale, H
 
 
-def _check(values: Any, name: str, p: int, dtype: Any) -> Array:
+def _check(values: Any, name: str, p: int, dtype: Any) -> AnyArray:
     """Parts (m, p) >= 0, NaN where free; none where there are none."""
     if values is None:
         return np.empty((0, p), dtype=dtype)

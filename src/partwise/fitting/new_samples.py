@@ -10,17 +10,15 @@ import scipy.sparse as sp
 from sklearn.utils import check_random_state
 
 from partwise.backends import DataMatrix
-from partwise.backends.arrays import to_numpy
-from partwise.backends.numeric import Array
+from partwise.backends.arrays import AnyArray, to_numpy
 from partwise.backends.numpy.float64_products import in_double
 from partwise.backends.sweeps import nearly_collinear
-from partwise.fitting import check_arrays
+from partwise.fitting import checking
 from partwise.fitting.checking import check_matrix, solver_for, tame
 from partwise.fitting.description import Description, Knowledge
 from partwise.fitting.progress import full_device
 from partwise.fitting.stating import objective, step_for
-from partwise.knowledge.graph import check_edges
-from partwise.knowledge.graph.neighborhood import Neighborhood
+from partwise.knowledge.graph import Neighborhood, check_edges
 from partwise.model.factor_model import FactorModel
 from partwise.model.graph_terms import Anchored, AnchoredDivergence
 from partwise.model.l21 import RowLengths
@@ -32,12 +30,12 @@ class Coded:
     """The model of new samples, their codes beside parts, and what X was divided by."""
 
     model: FactorModel
-    Z: Array
-    U: Array
+    Z: AnyArray
+    U: AnyArray
     factor: float = 1.0
 
     @property
-    def codes(self) -> Array:
+    def codes(self) -> AnyArray:
         """V as the user gets it."""
         codes = self.model.data.result(self.Z)
         return codes if self.factor == 1 else codes * codes.dtype.type(np.sqrt(self.factor))
@@ -83,7 +81,7 @@ def code_model(
 
 def solve_new(
     estimator: Any, what: Description, model: FactorModel, factor: float
-) -> tuple[Array, Array]:
+) -> tuple[AnyArray, AnyArray]:
     """V, and the parts U beside it: where the data is, in its dtype, over the root of factor."""
     data, solver = model.data, solver_for(what, model.data)
     H = to_numpy(estimator.components_).astype(data.dtype, copy=False)
@@ -108,7 +106,7 @@ def _edges(what: Description, neighbors: Neighborhood, X: Any, graph: Any) -> sp
         )
     if neighbors.directions is not None:
         return neighbors.edges(X, what.n_neighbors, what.weighting)
-    samples, method = check_arrays.searchable(X)
+    samples, method = checking.searchable(X)
     if method == "approximate":
         raise ValueError(
             "new samples of a Dask array are searched for neighbours on its cluster, where a "

@@ -8,9 +8,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from partwise.backends import as_data
-from partwise.backends.arrays import contiguous, to_numpy
-from partwise.backends.numeric import Array
+from partwise.backends.arrays import AnyArray, contiguous, to_numpy
 from partwise.evaluation.groups import Groups
+from partwise.fitting.checking import warn
 from partwise.fitting.description import (
     Checked,
     Description,
@@ -19,15 +19,14 @@ from partwise.fitting.description import (
     Problem,
 )
 from partwise.fitting.new_samples import code_model, solve_new
-from partwise.fitting.objective_terms import component_owners
-from partwise.fitting.validation import warn
+from partwise.fitting.stating import component_owners
 from partwise.model.graph_terms import GraphDivergence
 from partwise.model.l21 import RowLengths
 
 
 def publish(
     estimator: Any, what: Description, checked: Checked, problem: Problem, found: Found
-) -> Array:
+) -> AnyArray:
     """Set the attributes; returns V."""
     vars(estimator).pop("_neighborhood", None)
     if problem.knowledge.neighbors is not None and what.graph_reg:
@@ -45,7 +44,7 @@ def publish(
     return V
 
 
-def publish_factors(estimator: Any, checked: Checked, problem: Problem, found: Found) -> Array:
+def publish_factors(estimator: Any, checked: Checked, problem: Problem, found: Found) -> AnyArray:
     """Codes, parts and objective in the units of X and of the sample weights."""
     model, Z, U = problem.model, found.Z, found.U
     loss = found.objective - model.penalty("V", Z, U) - model.penalty("U", Z, U)
@@ -62,7 +61,9 @@ def publish_factors(estimator: Any, checked: Checked, problem: Problem, found: F
     return V
 
 
-def factors(checked: Checked, problem: Problem, Z: Array, U: Array) -> tuple[Array, Array]:
+def factors(
+    checked: Checked, problem: Problem, Z: AnyArray, U: AnyArray
+) -> tuple[AnyArray, AnyArray]:
     """V and H = Uᵀ as a user gets them."""
     data = problem.model.data
     V, H = problem.model.expand(Z), contiguous(U.T)
@@ -125,7 +126,7 @@ def _refine_groups(estimator: Any, what: Description, checked: Checked, problem:
 
 def _as_if_unlabelled(
     estimator: Any, what: Description, checked: Checked, problem: Problem
-) -> Array:
+) -> AnyArray:
     """Codes of the labelled samples by `transform`, which does not look at their labels.
 
     A label bends a sample's code away from those of its class that have none, and what is

@@ -10,8 +10,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from partwise.backends import as_data
-from partwise.backends.numeric import Array
-from partwise.fitting.validation import warn
+from partwise.backends.arrays import AnyArray
+from partwise.fitting.checking import warn
 from partwise.model.concept_model import DenseGram, Gram, LinearGram
 
 KERNELS = {"linear", "rbf", "poly", "cosine", "precomputed"}
@@ -26,7 +26,7 @@ class Kernel:
     kind: str | Callable[..., Any]
     gamma: float | None = None
 
-    def matrix(self, X: Any, Y: Any) -> Array:
+    def matrix(self, X: Any, Y: Any) -> AnyArray:
         """k(x, y) for all pairs."""
         from sklearn.metrics.pairwise import pairwise_kernels
 
@@ -41,7 +41,7 @@ class Kernel:
         K = pairwise_kernels(X, Y, metric=self.kind, **gamma)
         return np.asarray(K, dtype=X.dtype)
 
-    def diagonal(self, X: Any) -> Array:
+    def diagonal(self, X: Any) -> AnyArray:
         """k(x, x)."""
         rows = [self.matrix(X[i : i + 1], X[i : i + 1])[0, 0] for i in range(X.shape[0])]
         return np.asarray(rows, dtype=X.dtype)
@@ -72,7 +72,7 @@ class Kernel:
         )
 
 
-def _checked(K: Array, what: str) -> Array:
+def _checked(K: AnyArray, what: str) -> AnyArray:
     """K itself, if it can be a kernel: symmetric, and k(x, y)² <= k(x, x) k(y, y)."""
     own = np.sqrt(np.maximum(np.diag(K), 0))
     if not (np.diag(K) >= 0).all():

@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
+from sklearn.utils import check_random_state
 
 from partwise.backends import DataMatrix
+from partwise.backends.arrays import AnyArray, to_numpy
 from partwise.backends.numpy.float64_products import beyond_mean, in_double
-from partwise.fitting import check_arrays, validation
+from partwise.fitting import checking
+from partwise.fitting.checking import warn
 from partwise.fitting.description import Checked, Description, Knowledge, Problem
 from partwise.fitting.fixed_parts import Known
-from partwise.fitting.objective_terms import shared_rows, terms_on_codes, terms_on_parts
-from partwise.fitting.starts import starts
-from partwise.knowledge.graph.neighborhood import learn_neighborhood
-from partwise.knowledge.probabilities import propagate
-from partwise.model.factor_model import FactorModel
-from partwise.model.graph_terms import GraphDivergence
+from partwise.knowledge.graph import learn_neighborhood, semi_supervised_graph
+from partwise.knowledge.labels import Labels, propagate
+from partwise.model.factor_model import FactorModel, column_lengths, unit_columns
+from partwise.model.graph_terms import CannotLink, Graph, GraphDivergence, Neighbors
+from partwise.model.maps import MixedRows, SharedRows
+from partwise.model.terms import Guest, Linear, Ridge, Term
+from partwise.solvers import init
 from partwise.solvers.loop import Settings
+from partwise.solvers.many_starts import Start
 from partwise.solvers.projected import projected
 from partwise.solvers.steps import Step, make_step, mu, mu_lin, parts_alone, shuffled
 
@@ -51,7 +59,7 @@ def state(what: Description, checked: Checked) -> Problem:
     )
     if model.loss.beta == 2:
         has_values = model.constant == 0 and bool(model.R.row_sums().any())
-        validation.check_scale(model.constant, has_values, what.whom)
+        checking.check_scale(model.constant, has_values, what.whom)
     settings = settings_for(what, solver, model)
     makes = starts(what, checked, model, known, lambda rng: step_for(what, solver, rng, alike))
     return Problem(model, k, solver, settings, makes, knowledge, known)
@@ -62,7 +70,7 @@ def with_graph(what: Description, checked: Checked) -> Knowledge:
     knowledge, labels = checked.knowledge, checked.knowledge.labels
     spread = what.propagate and labels is not None and labels.n_labelled > 0
     if knowledge.neighbors is None and (what.graph_reg or spread):
-        samples, method = check_arrays.searchable(checked.X)
+        samples, method = checking.searchable(checked.X)
         how = (what.n_neighbors, what.weighting, what.bandwidth, method)
         knowledge = replace(knowledge, neighbors=learn_neighborhood(samples, *how, what.seed))
     if spread and labels is not None and knowledge.graph is not None:
@@ -157,3 +165,251 @@ def step_for(
     if solver == "nesterov" and what.inner_iter is not None:
         return make_step("nesterov", inner_iter=what.inner_iter)
     return make_step(solver, exact=True) if solver == "hals" and alike else make_step(solver)
+
+
+def shared_rows(what: Description, knowledge: Knowledge, n: int) -> SharedRows | MixedRows | None:
+    """The map A of hard labels and hard must-links; None where it is the identity."""
+    labels = knowledge.labels if what.hard_labels else None
+    links = knowledge.links
+    if labels is not None and labels.shares is not None:
+        return MixedRows(labels.shares)
+    if links is not None and len(links.must) and what.must_link_reg is None:
+        labels = links.groups(labels)
+    if labels is None:
+        return None
+    rows = SharedRows(labels.codes, n)
+    return None if rows.is_identity else rows
+
+
+def terms_on_codes(
+    what: Description,
+    data: DataMatrix,
+    k: int,
+    knowledge: Knowledge,
+    rows: SharedRows | MixedRows | None,
+    *,
+    new: bool,
+) -> list[Term]:
+    """What the objective has on V, written for Z; for ``new`` samples what can be."""
+    counts = np.ones(1) if rows is None else rows.counts
+    labels, frobenius = knowledge.labels, what.beta == 2
+    terms = elastic_net(what.alpha_W * data.shape[1], what.l1_ratio, data.dtype, counts[:, None])
+    if what.class_weight and labels is not None and labels.n_labelled:
+        # cdNMF (10), (23): the printed λ is halved under ½‖·‖² and γ stays whole under KL
+        weight = 0.5 * what.class_weight if frobenius else what.class_weight
+        D = weight * class_cost(labels, k, what.components_per_class)
+        terms.append(Linear((D if rows is None else rows.reduce(D)).astype(data.dtype)))
+    graph, links = knowledge.graph if what.graph_reg else None, knowledge.links
+    soft = what.must_link_reg if links is not None and len(links.must) else None
+    if graph is not None:
+        if soft and links is not None:  # one graph: its rows can take turns
+            graph = graph + links.must_graph * (soft / what.graph_reg)
+        # GNMF (6): λ tr(VᵀLV) beside ‖·‖² is λ/2 tr(VᵀLV) beside ½‖·‖², which Graph has
+        parts = graph_operator(graph, labels, what.label_weight, rows, data.dtype)
+        terms.append((Graph if frobenius else GraphDivergence)(*parts, what.graph_reg))
+    elif soft and links is not None:
+        terms.append(Graph(*graph_operator(links.must_graph, None, None, rows, data.dtype), soft))
+    if links is not None and len(links.cannot) and what.cannot_link_reg:
+        parts = graph_operator(links.cannot_graph, None, None, rows, data.dtype)
+        terms.append(CannotLink(*parts, what.cannot_link_reg))
+    for i, term in enumerate(what.terms or ()):
+        if not (new and term.of_samples):
+            term.check((data.shape[0], k), f"terms[{i}]")
+            # through V = A Z by the chain rule
+            terms.append(term if rows is None else Guest(term, rows))
+    return terms
+
+
+def terms_on_parts(what: Description, data: DataMatrix, k: int) -> list[Term]:
+    """What the objective has on U."""
+    n, p = data.shape
+    terms = elastic_net(what.basis_alpha * n, what.l1_ratio, data.dtype)
+    for i, term in enumerate(what.basis_terms or ()):
+        term.check((p, k), f"basis_terms[{i}]")
+        terms.append(term)
+    return terms
+
+
+def elastic_net(
+    alpha: float, l1_ratio: float, dtype: Any, counts: AnyArray | float = 1.0
+) -> list[Term]:
+    """α ℓ ‖Z‖₁ + ½ α (1 - ℓ) ‖Z‖² as terms, rows counted ``counts`` times; none where α is 0."""
+    terms: list[Term] = []
+    if alpha * l1_ratio > 0:
+        terms.append(Linear((np.ones((1, 1)) * alpha * l1_ratio * counts).astype(dtype)))
+    if alpha * (1 - l1_ratio) > 0:
+        terms.append(Ridge((np.ones((1, 1)) * alpha * (1 - l1_ratio) * counts).astype(dtype)))
+    return terms
+
+
+def component_owners(n_classes: int, k: int, per_class: int) -> AnyArray:
+    """Class of each component, in order, ``per_class`` each; -1 for those beyond all classes."""
+    owner = np.arange(k) // per_class
+    return np.where(owner < n_classes, owner, -1)
+
+
+def class_cost(labels: Labels, k: int, per_class: int) -> AnyArray:
+    """cdNMF's D (n, k): 1 where a labelled sample would use another class's component.
+
+    Of a label in doubt, the probability that it is another class's. A class that has no component
+    of its own (k too small) costs nothing.
+    """
+    owner = component_owners(labels.n_classes, k, per_class)
+    classes = np.arange(labels.n_classes)
+    other = (owner[None, :] >= 0) & (owner[None, :] != classes[:, None])
+    return labels.probabilities @ (other & np.isin(classes, owner)[:, None])
+
+
+def graph_operator(
+    W: sp.csr_array, labels: Labels | None, label_weight: float | None, rows: Any, dtype: Any
+) -> tuple[Neighbors, AnyArray]:
+    """Z -> W Z and the degrees, with label cliques implicit and rows shared where they are.
+
+    With ``label_weight``, samples of one label are joined by that weight, samples of different
+    labels by none; the clique of a class is its sum minus the sample itself.
+    """
+    W = sp.csr_array(W).astype(dtype)
+    clique = label_weight is not None and labels is not None and labels.n_labelled > 0
+    if clique:
+        assert labels is not None
+        W = semi_supervised_graph(W, labels).astype(dtype)
+    degrees = np.asarray(W.sum(axis=1)).ravel().astype(dtype)
+    if rows is not None:  # AᵀWA; a clique inside one shared row costs nothing
+        coo = W.tocoo()
+        r, c = rows.index[coo.coords[0]], rows.index[coo.coords[1]]
+        W = sp.csr_array((coo.data, (r, c)), shape=(rows.n_rows, rows.n_rows))
+        return Neighbors(W), rows.reduce(degrees).astype(dtype)
+    if not clique:
+        return Neighbors(W), degrees
+    assert labels is not None and label_weight is not None
+    mask, codes, weight = labels.mask, labels.codes[labels.mask], dtype.type(label_weight)
+    members = sp.csr_array(
+        (np.ones(codes.size, dtype=dtype), (codes, np.flatnonzero(mask))),
+        shape=(labels.n_classes, mask.size),
+    )
+    degrees = degrees.copy()
+    degrees[mask] += weight * (labels.counts[codes] - 1).astype(dtype)
+    return Neighbors(W, members, mask, codes, weight), degrees
+
+
+#: What makes V, U and the random numbers that are left for the way down.
+Make = Callable[[], tuple[AnyArray, AnyArray, np.random.RandomState]]
+#: What makes V and U from random numbers; whether it is the first of several starts.
+One = Callable[[np.random.RandomState, bool], tuple[AnyArray, AnyArray]]
+
+
+def starts(
+    what: Description,
+    checked: Checked,
+    model: FactorModel,
+    known: Known | None,
+    step: Callable[[np.random.RandomState], Step],
+) -> list[Start]:
+    """What makes the factors of each start, fitted to the model, and the step that moves them."""
+
+    # what stands for NNDSVD's zeros has the scale of X, not of V or U: entries in gaps would be
+    # as far off as that makes them, and the first parts would follow
+    lack = model.data.lack
+    by_svd = what.init is not None and what.init.startswith("nndsvd")
+    may_run_away = by_svd and lack is not None and not lack.nothing
+
+    def begin(make: Make) -> tuple[AnyArray, AnyArray, Step]:
+        V, U, rng = make()
+        if what.printed:
+            if not model.S.delta:
+                V, U = unit_columns(V, U, model.loss.unit_norm)
+            return model.reduce(V), U, step(rng)
+        if what.init != "custom":
+            V, U = in_order_of_classes(model, V, U)
+        if known is not None:
+            V, U = known.start(model.data, V, U, custom=what.init == "custom")
+        return model.reduce(model.fit_scale(V, U, anyway=may_run_away)), U, step(rng)
+
+    return [partial(begin, make) for make in factors(what, checked)]
+
+
+def factors(what: Description, checked: Checked) -> list[Make]:
+    """V and U of each start, whatever the model."""
+    data, k = checked.data, checked.k
+    rng = check_random_state(what.random_state)
+    if what.printed and what.init in (None, "random"):
+        return _each(what.n_init, rng, lambda child, first: _uniform(data, k, child))
+    name = init_name(what, data, k)
+    if name == "custom":
+        V, U = _custom(what, checked)
+        return [lambda: (data.rows(V.copy()), data.small(np.ascontiguousarray(U)), rng)]
+    if checked.W is not None or checked.H is not None:
+        warn(
+            "When init!='custom', provided W or H are ignored. Set init='custom' to use them.",
+            RuntimeWarning,
+        )
+
+    def one(child: np.random.RandomState, first: bool) -> tuple[AnyArray, AnyArray]:
+        # a deterministic start is worth trying once; the others are random
+        named = name if first or name == "kmeans" else "random"
+        return init.start(data, k, named, child, checked.weights)
+
+    return _each(what.n_init, rng, one)
+
+
+def _each(n_init: int, rng: np.random.RandomState, one: One) -> list[Make]:
+    """The starts with random numbers of their own; a single one has those of the estimator."""
+    if n_init == 1:
+        return [lambda: (*one(rng, True), rng)]
+
+    def make(number: int, seed: int) -> tuple[AnyArray, AnyArray, np.random.RandomState]:
+        child = np.random.RandomState(seed)
+        return *one(child, number == 0), child
+
+    seeds = rng.randint(np.iinfo(np.int32).max, size=n_init)
+    return [partial(make, number, seed) for number, seed in enumerate(seeds)]
+
+
+def _uniform(data: DataMatrix, k: int, rng: np.random.RandomState) -> tuple[AnyArray, AnyArray]:
+    """The authors' start: uniform numbers, whatever the scale of X."""
+    n, p = data.shape
+    U = rng.uniform(size=(p, k)).astype(data.dtype)
+    V = rng.uniform(size=(n, k)).astype(data.dtype)
+    return data.rows(V), data.small(U)
+
+
+def _custom(what: Description, checked: Checked) -> tuple[AnyArray, AnyArray]:
+    """The user's own V and U."""
+    if checked.W is None or checked.H is None:
+        raise ValueError("init='custom' needs both W and H.")
+    (n, p), k, data = checked.data.shape, checked.k, checked.data
+    W, H = checking.as_ndarray(checked.W), checking.as_ndarray(checked.H)
+    V = checking.check_start(W, (n, k), data.given, "W", what.whom)
+    U = checking.check_start(H, (k, p), data.given, "H", what.whom).T
+    return V.astype(data.dtype, copy=False), U.astype(data.dtype, copy=False)
+
+
+def init_name(what: Description, data: DataMatrix, k: int) -> str:
+    """The kind of start that ``init`` means for this X."""
+    most = min(data.shape)
+    if what.init is None:
+        # an SVD of what fills the gaps is a start from which hidden entries run away
+        whole = data.lack is None or data.lack.nothing
+        return "nndsvda" if k <= most and whole else "random"
+    if what.init.startswith("nndsvd") and k > most:
+        raise ValueError(
+            f"init = '{what.init}' can only be used when n_components <= min(n_samples, n_features)"
+        )
+    return what.init
+
+
+def in_order_of_classes(model: FactorModel, V: AnyArray, U: AnyArray) -> tuple[AnyArray, AnyArray]:
+    """The start with its components in the order in which the class cost ⟨D, V⟩ is least.
+
+    All else in the objective is the same for any order. Without this a component may begin as
+    another class's part, and a strong cost then holds it there.
+    """
+    costs = [t.cost for t in model.terms["V"] if isinstance(t, Linear) and min(t.cost.shape) > 1]
+    if not costs:
+        return V, U
+    from scipy.optimize import linear_sum_assignment
+
+    Z = to_numpy(model.reduce(V)) * to_numpy(column_lengths(U, model.loss.unit_norm))
+    order = linear_sum_assignment(to_numpy(costs[0]).T @ Z)[1]
+    turn = model.data.small(np.eye(len(order), dtype=Z.dtype)[:, order])
+    return V @ turn, U @ turn

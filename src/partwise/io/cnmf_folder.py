@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from partwise.backends.arrays import Array
+from partwise.backends.arrays import AnyArray
 from partwise.io.archives import check_npz
 from partwise.persistence.atomic import write_whole
 from partwise.selection.consensus import Consensus, group_silhouettes, unit_rows
@@ -136,13 +136,13 @@ def _names(given: Sequence[str] | None, n: int, what: str) -> list[str]:
     return names
 
 
-def _keys(names: list[str]) -> Array:
+def _keys(names: list[str]) -> AnyArray:
     """Numbers of parts as numbers, as cnmf has them."""
     numbers = [str(j + 1) for j in range(len(names))]
     return np.arange(1, len(names) + 1) if names == numbers else np.array(names)
 
 
-def _text(data: Array, index: list[str], columns: list[str]) -> str:
+def _text(data: AnyArray, index: list[str], columns: list[str]) -> str:
     """A table with nine digits of each number, a third of the time of all seventeen."""
     rows = data.tolist()
     form = "\t%.9g" * len(columns) + "\n"
@@ -156,7 +156,7 @@ def _quoted(names: list[str]) -> list[str]:
     return ['"' + n.replace('"', '""') + '"' if odd & set(n) else n for n in names]
 
 
-def _table(path: Path) -> tuple[Array, list[str], list[str]]:
+def _table(path: Path) -> tuple[AnyArray, list[str], list[str]]:
     try:
         with path.open(encoding="utf-8", newline="") as file:
             head, *rows = csv.reader(file, delimiter="\t")
@@ -166,7 +166,7 @@ def _table(path: Path) -> tuple[Array, list[str], list[str]]:
     return _sound(values, path, len(head) - 1), [row[0] for row in rows], head[1:]
 
 
-def _data(path: Path) -> Array:
+def _data(path: Path) -> AnyArray:
     check_npz(path)
     try:
         with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
@@ -178,7 +178,7 @@ def _data(path: Path) -> Array:
     return _sound(values, path)
 
 
-def _sound(values: Array, path: Path, columns: int | None = None) -> Array:
+def _sound(values: AnyArray, path: Path, columns: int | None = None) -> AnyArray:
     if values.ndim != 2 or columns not in (None, values.shape[-1]):
         raise ValueError(f"{path} must be a table, got shape {values.shape}.")
     if not np.isfinite(values).all():

@@ -11,10 +11,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from partwise.backends import DataMatrix
-from partwise.backends.numeric import Array, dot64
+from partwise.backends.arrays import AnyArray, dot64
 from partwise.backends.numpy.dense import product
-from partwise.model.kkt import LEAST_MISFIT
-from partwise.model.subproblems import Quadratic, Subproblem
+from partwise.model.subproblems import LEAST_MISFIT, Model, Quadratic, Subproblem
 from partwise.model.terms import Linear, Term
 
 
@@ -24,13 +23,13 @@ class Gram(Protocol):
     signed: bool
     noise: float  # squared length of a concept that cancelled, relative to its samples' together
 
-    def dot(self, C: Array) -> Array: ...
+    def dot(self, C: AnyArray) -> AnyArray: ...
 
-    def plus_dot(self, C: Array) -> Array: ...
+    def plus_dot(self, C: AnyArray) -> AnyArray: ...
 
-    def minus_dot(self, C: Array) -> Array: ...
+    def minus_dot(self, C: AnyArray) -> AnyArray: ...
 
-    def diagonal(self) -> Array: ...
+    def diagonal(self) -> AnyArray: ...
 
 
 class LinearGram:
@@ -41,46 +40,46 @@ class LinearGram:
         self.signed = negative is not None
         self.noise = float(np.finfo(data.dtype).eps)  # half the digits of XᵀC
 
-    def dot(self, C: Array) -> Array:
+    def dot(self, C: AnyArray) -> AnyArray:
         return self.data.dot(self.data.tdot(C))
 
-    def plus_dot(self, C: Array) -> Array:
+    def plus_dot(self, C: AnyArray) -> AnyArray:
         if self.positive is None or self.negative is None:
             return self.dot(C)
         plus, minus = self.positive, self.negative
         return plus.dot(plus.tdot(C)) + minus.dot(minus.tdot(C))
 
-    def minus_dot(self, C: Array) -> Array:
+    def minus_dot(self, C: AnyArray) -> AnyArray:
         if self.positive is None or self.negative is None:
             return np.zeros((1, 1), C.dtype)
         plus, minus = self.positive, self.negative
         return plus.dot(minus.tdot(C)) + minus.dot(plus.tdot(C))
 
-    def diagonal(self) -> Array:
+    def diagonal(self) -> AnyArray:
         return np.asarray(self.data.row_sq_norms(), dtype=self.data.dtype)
 
 
 class DenseGram:
     """A kernel matrix that has been computed."""
 
-    def __init__(self, K: Array) -> None:
+    def __init__(self, K: AnyArray) -> None:
         self.K = K
         self.signed = bool((K < 0).any())
         self.positive = np.maximum(K, 0) if self.signed else K
         self.noise = 256 * float(np.finfo(K.dtype).eps)  # all but two of the digits of CᵀKC
 
-    def dot(self, C: Array) -> Array:
+    def dot(self, C: AnyArray) -> AnyArray:
         return product(self.K, C)
 
-    def plus_dot(self, C: Array) -> Array:
+    def plus_dot(self, C: AnyArray) -> AnyArray:
         return product(self.positive, C)
 
-    def minus_dot(self, C: Array) -> Array:
+    def minus_dot(self, C: AnyArray) -> AnyArray:
         if not self.signed:
             return np.zeros((1, 1), C.dtype)
         return product(self.positive, C) - product(self.K, C)
 
-    def diagonal(self) -> Array:
+    def diagonal(self) -> AnyArray:
         return np.diag(self.K)
 
 
@@ -94,14 +93,14 @@ class Weights(Subproblem):
     kind = "frobenius"
     descends = True
 
-    def __init__(self, model: ConceptModel, V: Array, H: Array) -> None:
+    def __init__(self, model: ConceptModel, V: AnyArray, H: AnyArray) -> None:
         self.model, self.V, self.H = model, V, H
         self.factor = 1 + model.locality
         self.exponent = 0.5 if model.gram.signed else 1.0
         lam, a = model.locality, model.a
         self.constant = model.constant + 0.5 * lam * float(a @ V.sum(axis=1))
 
-    def split(self, C: Array) -> tuple[Array, Array]:
+    def split(self, C: AnyArray) -> tuple[AnyArray, AnyArray]:
         gram = self.model.gram
         if not gram.signed:
             return self.factor * gram.dot(self.V), self.model.product(C) @ self.H
@@ -110,11 +109,11 @@ class Weights(Subproblem):
         pos = self.factor * gram.minus_dot(self.V) + gram.plus_dot(CH)
         return neg, pos
 
-    def value(self, C: Array) -> float:
+    def value(self, C: AnyArray) -> float:
         KC = self.model.product(C)
         return 0.5 * dot64(KC, C @ self.H) - self.factor * dot64(KC, self.V) + self.constant
 
-    def descend(self, C: Array, steps: int) -> Array:
+    def descend(self, C: AnyArray, steps: int) -> AnyArray:
         """Accelerated projected gradients; K times an extrapolated point is extrapolated too."""
         size = self.model.bound(C.shape[0], C.dtype) * float(np.linalg.norm(self.H, 2))
         if size == 0:
@@ -141,20 +140,20 @@ class Codes(Quadratic):
         if parts is not None:
             self.exponent = 0.5
 
-    def halves(self, Z: Array) -> tuple[Array, Array]:
+    def halves(self, Z: AnyArray) -> tuple[AnyArray, AnyArray]:
         if self.parts is None:
             return super().halves(Z)
         plus, minus, G_plus, G_minus = self.parts
         return plus + Z @ G_minus, minus + Z @ G_plus
 
-    def split(self, Z: Array) -> tuple[Array, Array]:
+    def split(self, Z: AnyArray) -> tuple[AnyArray, AnyArray]:
         neg, pos = self.halves(Z)
         for term in self.terms:
             pos = pos + term.split(Z)[1]
         return neg, pos
 
 
-class ConceptModel:
+class ConceptModel(Model):
     """Objective and the two subproblems ("V" is V, "U" is C) of CF and LCF."""
 
     unit = False
@@ -171,7 +170,7 @@ class ConceptModel:
         self.least = LEAST_MISFIT["frobenius"]
         self.sweeps = sweeps  # on V
         self._bound: float | None = None
-        self._known: tuple[Array, Array] | None = None
+        self._known: tuple[AnyArray, AnyArray] | None = None
 
     def bound(self, n: int, dtype: Any) -> float:
         """‖K‖₂ from a few power steps, with room above."""
@@ -184,7 +183,7 @@ class ConceptModel:
             self._bound = 1.05 * size
         return self._bound
 
-    def product(self, C: Array) -> Array:
+    def product(self, C: AnyArray) -> AnyArray:
         """K C, remembered for the last C; zero for a concept whose samples cancel.
 
         Of such a concept, the mean of centred samples say, rounding is all that is left. Lengths
@@ -198,17 +197,17 @@ class ConceptModel:
             self._known = (C, KC)
         return self._known[1]
 
-    def subproblem(self, side: str, V: Array, C: Array) -> Weights | Codes:
+    def subproblem(self, side: str, V: AnyArray, C: AnyArray) -> Weights | Codes:
         """The problem in V or, for "U", in C."""
         return self.codes(C) if side == "V" else self.weights(V)
 
-    def weights(self, V: Array) -> Weights:
+    def weights(self, V: AnyArray) -> Weights:
         """The problem in C."""
         H = V.T @ V
         H[np.diag_indices_from(H)] += self.locality * V.sum(axis=0)
         return Weights(self, V, H)
 
-    def codes(self, C: Array) -> Codes:
+    def codes(self, C: AnyArray) -> Codes:
         """The problem in V."""
         lam = self.locality
         KC = self.product(C)
@@ -219,13 +218,13 @@ class ConceptModel:
             parts = ((1 + lam) * plus, (1 + lam) * minus, C.T @ plus, C.T @ minus)
         return code_problem(self.a, KC, G, lam, sweeps=self.sweeps, parts=parts)
 
-    def value(self, V: Array, C: Array) -> float:
+    def value(self, V: AnyArray, C: AnyArray) -> float:
         return self.codes(C).value(V)
 
-    def exact_value(self, V: Array, C: Array, about: float = np.inf) -> float:
+    def exact_value(self, V: AnyArray, C: AnyArray, about: float = np.inf) -> float:
         return self.value(V, C)
 
-    def normalize(self, V: Array, C: Array) -> tuple[Array, Array]:
+    def normalize(self, V: AnyArray, C: AnyArray) -> tuple[AnyArray, AnyArray]:
         """Basis vectors of length one, if asked for and V and C share a free scale.
 
         One long column of V would shorten the gradient steps of all columns of C.
@@ -241,7 +240,7 @@ class ConceptModel:
 
     feasible = normalize
 
-    def fit_scale(self, V: Array, C: Array) -> Array:
+    def fit_scale(self, V: AnyArray, C: AnyArray) -> AnyArray:
         """V times the scalar that fits X best."""
         KC = self.product(C)
         fit, size = dot64(KC, V), dot64(V.T @ V, C.T @ KC)
@@ -249,7 +248,7 @@ class ConceptModel:
 
 
 def code_problem(
-    a: Array, KC: Array, G: Array, locality: float, *, sweeps: int = 1, parts: Any = None
+    a: AnyArray, KC: AnyArray, G: AnyArray, locality: float, *, sweeps: int = 1, parts: Any = None
 ) -> Codes:
     """The subproblem in V for samples with ‖x‖² = a and products KC = X U, G = UᵀU."""
     terms: list[Term] = []

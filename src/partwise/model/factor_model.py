@@ -10,15 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from partwise.backends import DataMatrix, arrays
-from partwise.backends.arrays import StandardArray as Array
-from partwise.backends.arrays import namespace, spread
+from partwise.backends.arrays import Array, floor, namespace, ratio, spread
 from partwise.backends.mixed_rows import MixedData
-from partwise.backends.numeric import floor, ratio
-from partwise.model.kkt import LEAST_MISFIT
-from partwise.model.loss_context import Half, Samples, Seen
-from partwise.model.losses import Loss
+from partwise.model.losses import Half, Loss, Samples, Seen
 from partwise.model.maps import MixedRows, SharedRows, Smoothing
-from partwise.model.subproblems import Subproblem
+from partwise.model.subproblems import LEAST_MISFIT, Model, Subproblem
 from partwise.model.terms import Place, Price, Term, UnitLength
 
 
@@ -43,7 +39,7 @@ class Held:
         return namespace(U).where(self.known > 0, self.values, U)
 
 
-class FactorModel:
+class FactorModel(Model):
     """loss(X, A Z S Uᵀ) + terms_V(Z) + terms_U(U), Z >= 0, U >= 0.
 
     Parameters

@@ -8,8 +8,16 @@ from typing import Any, Protocol
 import numpy as np
 
 from partwise.backends import arrays
-from partwise.backends.arrays import namespace, spread, to_numpy
-from partwise.backends.numeric import Array, dot64, floor, inner64, ratio
+from partwise.backends.arrays import (
+    AnyArray,
+    dot64,
+    floor,
+    inner64,
+    namespace,
+    ratio,
+    spread,
+    to_numpy,
+)
 from partwise.backends.numpy.sparse import laplacian, multiply
 from partwise.backends.threads import in_threads, threads_for
 from partwise.model.terms import Bound, Place, Term
@@ -19,7 +27,7 @@ class Operator(Protocol):
     """A graph as two products with a factor, wherever that lives."""
 
     @property
-    def gathered(self) -> tuple[Operator, Callable[[Array], Array]] | None:
+    def gathered(self) -> tuple[Operator, Callable[[AnyArray], AnyArray]] | None:
         """Where rows lie elsewhere, what multiplies in memory and what sends rows back."""
         ...
 
@@ -28,11 +36,11 @@ class Operator(Protocol):
         """W as CSR, where Z is and where it says all; None elsewhere."""
         ...
 
-    def __call__(self, Z: Array) -> Array:
+    def __call__(self, Z: AnyArray) -> AnyArray:
         """W Z."""
         ...
 
-    def laplacian(self, Z: Array) -> Array:
+    def laplacian(self, Z: AnyArray) -> AnyArray:
         """(D - W) Z, without the cancellation of D Z - W Z."""
         ...
 
@@ -46,7 +54,12 @@ class Neighbors:
     """
 
     def __init__(
-        self, W: Any, members: Any = None, mask: Array = None, codes: Array = None, weight: Any = 0
+        self,
+        W: Any,
+        members: Any = None,
+        mask: AnyArray = None,
+        codes: AnyArray = None,
+        weight: Any = 0,
     ) -> None:
         self.W, self.members, self.mask, self.codes, self.weight = W, members, mask, codes, weight
         self.gathered = None
@@ -55,13 +68,13 @@ class Neighbors:
     def edges(self) -> Any | None:
         return self.W if self.members is None else None
 
-    def __call__(self, Z: Array) -> Array:
+    def __call__(self, Z: AnyArray) -> AnyArray:
         out = multiply(self.W, Z)
         if self.members is not None:
             out[self.mask] += self.weight * ((self.members @ Z)[self.codes] - Z[self.mask])
         return out
 
-    def laplacian(self, Z: Array) -> Array:
+    def laplacian(self, Z: AnyArray) -> AnyArray:
         out = laplacian(self.W, Z)
         if self.members is not None:
             counts = np.asarray(self.members.sum(axis=1), dtype=np.float64).reshape(-1, 1)
@@ -82,12 +95,12 @@ class OnGraph(Term):
 
     couples = anywhere = True
 
-    def __init__(self, neighbors: Operator, degrees: Array, weight: float) -> None:
+    def __init__(self, neighbors: Operator, degrees: AnyArray, weight: float) -> None:
         self.neighbors = neighbors
         self.degrees = degrees
         self.weight = weight
 
-    def gradient(self, Z: Array) -> Array:
+    def gradient(self, Z: AnyArray) -> AnyArray:
         raise NotImplementedError
 
     def placed(self, place: Place) -> Any:
@@ -105,19 +118,19 @@ class Graph(OnGraph):
     degree = 2
     quadratic = True
 
-    def value(self, Z: Array) -> float:
+    def value(self, Z: AnyArray) -> float:
         return 0.5 * self.weight * dot64(self.neighbors.laplacian(Z), Z)
 
-    def change(self, new: Array, old: Array) -> float:
+    def change(self, new: AnyArray, old: AnyArray) -> float:
         return 0.5 * self.weight * inner64(self.neighbors.laplacian(new + old), new - old)
 
-    def gradient(self, Z: Array) -> Array:
+    def gradient(self, Z: AnyArray) -> AnyArray:
         return self.weight * self.neighbors.laplacian(Z)
 
-    def split(self, Z: Array) -> tuple[Array, Array]:
+    def split(self, Z: AnyArray) -> tuple[AnyArray, AnyArray]:
         return self.weight * self.neighbors(Z), self.weight * self.degrees[:, None] * Z
 
-    def bound(self, Z: Array) -> Bound:
+    def bound(self, Z: AnyArray) -> Bound:
         # L ≼ 2D
         return Bound(self.gradient(Z), 2.0 * self.weight * self.degrees[:, None], around=True)
 
@@ -144,16 +157,16 @@ class CannotLink(OnGraph):
         """From a symmetric sparse C."""
         return cls(Neighbors(C), np.asarray(C.sum(axis=1)).ravel(), weight)
 
-    def value(self, Z: Array) -> float:
+    def value(self, Z: AnyArray) -> float:
         return 0.5 * self.weight * dot64(self.neighbors(Z), Z)
 
-    def gradient(self, Z: Array) -> Array:
+    def gradient(self, Z: AnyArray) -> AnyArray:
         return self.weight * self.neighbors(Z)
 
-    def split(self, Z: Array) -> tuple[Array, Array]:
+    def split(self, Z: AnyArray) -> tuple[AnyArray, AnyArray]:
         return arrays.none(Z), self.gradient(Z)
 
-    def bound(self, Z: Array) -> Bound:
+    def bound(self, Z: AnyArray) -> Bound:
         return Bound(self.gradient(Z), self.weight * self.degrees[:, None], around=True)
 
 
@@ -166,11 +179,11 @@ class Anchored(Term):
     exact = anywhere = True
     by_row = ("pull", "weight")
 
-    def __init__(self, pull: Array, weight: Array, constant: float) -> None:
+    def __init__(self, pull: AnyArray, weight: AnyArray, constant: float) -> None:
         self.pull, self.weight, self.constant = pull, weight, constant
 
     @classmethod
-    def to(cls, W: Any, A: Array, scale: float) -> Any:
+    def to(cls, W: Any, A: AnyArray, scale: float) -> Any:
         """From W (n, m), the rows A (m, k) and λ."""
         scale = A.dtype.type(scale)
         weight = scale * np.asarray(W.sum(axis=1), dtype=A.dtype).reshape(-1, 1)
@@ -178,17 +191,17 @@ class Anchored(Term):
         return cls(scale * (W @ A), weight, float(scale) * float(sums @ cls.alone(A)))
 
     @staticmethod
-    def alone(A: Array) -> Array:
+    def alone(A: AnyArray) -> AnyArray:
         """What each row of A adds by itself."""
         return 0.5 * (A.astype(np.float64) ** 2).sum(axis=1)
 
-    def value(self, Z: Array) -> float:
+    def value(self, Z: AnyArray) -> float:
         return 0.5 * dot64(Z * self.weight, Z) - dot64(self.pull, Z) + self.constant
 
-    def split(self, Z: Array) -> tuple[Array, Array]:
+    def split(self, Z: AnyArray) -> tuple[AnyArray, AnyArray]:
         return self.pull, Z * self.weight
 
-    def bound(self, Z: Array) -> Bound:
+    def bound(self, Z: AnyArray) -> Bound:
         return Bound(-self.pull, self.weight)
 
     def lipschitz(self) -> float:
@@ -205,19 +218,19 @@ class AnchoredDivergence(Anchored):
     offers = frozenset({"split", "solve"})
 
     @staticmethod
-    def alone(A: Array) -> Array:
+    def alone(A: AnyArray) -> AnyArray:
         A = A.astype(np.float64)
         return (A * np.log(np.maximum(A, np.finfo(np.float64).tiny)) - A).sum(axis=1)
 
-    def value(self, Z: Array) -> float:
+    def value(self, Z: AnyArray) -> float:
         xp = namespace(Z)
         log = xp.log(xp.maximum(Z, floor(Z.dtype)))
         return arrays.sum64(Z * self.weight) - dot64(self.pull, log) + self.constant
 
-    def split(self, Z: Array) -> tuple[Array, Array]:
+    def split(self, Z: AnyArray) -> tuple[AnyArray, AnyArray]:
         return ratio(self.pull, Z), spread(self.weight, Z)
 
-    def solve(self, b: Array, ridge: Array, c: Array, Z: Array) -> Array:
+    def solve(self, b: AnyArray, ridge: AnyArray, c: AnyArray, Z: AnyArray) -> AnyArray:
         """z >= 0 with (b + weight + ridge z) z = c + pull."""
         b, c = b + self.weight, c + self.pull
         if not ridge.any():
@@ -240,24 +253,24 @@ class GraphDivergence(OnGraph):
     degree = 1
     offers = frozenset({"split", "solve"})  # no bound: it is not convex, nor its rule a descent
 
-    def __init__(self, neighbors: Operator, degrees: Array, weight: float) -> None:
+    def __init__(self, neighbors: Operator, degrees: AnyArray, weight: float) -> None:
         super().__init__(neighbors, degrees, weight)
         self.cg_iterations = 0  # the most that one solve took
         self._known: Any = None  # the diagonal of the matrix that is factored, and its factors
 
-    def _log(self, Z: Array) -> Array:
+    def _log(self, Z: AnyArray) -> AnyArray:
         xp = namespace(Z)
         return xp.log(xp.maximum(Z, floor(Z.dtype)))
 
-    def value(self, Z: Array) -> float:
+    def value(self, Z: AnyArray) -> float:
         return 0.5 * self.weight * dot64(self.neighbors.laplacian(self._log(Z)), Z)
 
-    def gradient(self, Z: Array) -> Array:
+    def gradient(self, Z: AnyArray) -> AnyArray:
         # (D Z - W Z) / Z from differences: among neighbours that agree it is not rounding
         laplacian = self.neighbors.laplacian
         return 0.5 * self.weight * (laplacian(self._log(Z)) + ratio(laplacian(Z), Z))
 
-    def solve(self, b: Array, ridge: Array, c: Array, Z: Array) -> Array:
+    def solve(self, b: AnyArray, ridge: AnyArray, c: AnyArray, Z: AnyArray) -> AnyArray:
         """z >= 0 with (b + ridge z + λL) z = c, started at Z."""
         if self.neighbors.gathered is not None:  # W Z brings the rows here: once is enough
             return self._solve_here(*self.neighbors.gathered, b, ridge, c, Z)
@@ -266,14 +279,16 @@ class GraphDivergence(OnGraph):
         return Z
 
     def _solve_here(
-        self, neighbors: Operator, place: Callable[[Array], Array], *given: Array
-    ) -> Array:
+        self, neighbors: Operator, place: Callable[[AnyArray], AnyArray], *given: AnyArray
+    ) -> AnyArray:
         here = GraphDivergence(neighbors, to_numpy(self.degrees), self.weight)
         Z = here.solve(*(to_numpy(a) for a in given))
         self.cg_iterations = max(self.cg_iterations, here.cg_iterations)
         return place(Z)
 
-    def _conjugate_gradient(self, b: Array, c: Array, Z: Array, most: int = 500) -> Array:
+    def _conjugate_gradient(
+        self, b: AnyArray, c: AnyArray, Z: AnyArray, most: int = 500
+    ) -> AnyArray:
         """Jacobi-preconditioned CG, on all columns at once where they are not arrays in memory.
 
         The system is linear: Z is brought near one, whose squares neither vanish nor overflow.
@@ -292,7 +307,7 @@ class GraphDivergence(OnGraph):
                 return np.maximum(factors.solve(c.astype(np.float64)).astype(Z.dtype), 0)
             return self._by_column(edges, diagonal, c, Z, goal, most)
 
-        def multiply(P: Array) -> Array:
+        def multiply(P: AnyArray) -> AnyArray:
             return diagonal * P - self.weight * self.neighbors(P)
 
         residual = c - multiply(Z)
@@ -314,7 +329,7 @@ class GraphDivergence(OnGraph):
             self.cg_iterations = max(self.cg_iterations, n)
         return namespace(Z).maximum(Z, 0)
 
-    def _factors(self, edges: tuple[Any, float], b: Array) -> Any:
+    def _factors(self, edges: tuple[Any, float], b: AnyArray) -> Any:
         """LU factors of the matrix where all columns have the same, kept while it is the same.
 
         Under the unit constraint it never changes: one factorization for the whole fit, where
@@ -337,15 +352,21 @@ class GraphDivergence(OnGraph):
         return self._known[1]
 
     def _by_column(
-        self, edges: tuple[Any, float], diagonal: Array, c: Array, Z: Array, goal: float, most: int
-    ) -> Array:
+        self,
+        edges: tuple[Any, float],
+        diagonal: AnyArray,
+        c: AnyArray,
+        Z: AnyArray,
+        goal: float,
+        most: int,
+    ) -> AnyArray:
         from partwise.backends.numpy import kernels
 
         W, scale = edges
         n, k = Z.shape
         width = -(-k // kernels.TILE)
 
-        def tiles(a: Array, rest: float) -> Array:
+        def tiles(a: AnyArray, rest: float) -> AnyArray:
             wide = np.full((n, width * kernels.TILE), rest, dtype=Z.dtype)
             wide[:, :k] = a
             return np.ascontiguousarray(wide.reshape(n, width, -1).transpose(1, 0, 2))

@@ -7,10 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from partwise.backends import DataMatrix, arrays
-from partwise.backends.arrays import StandardArray as Array
-from partwise.backends.arrays import namespace
-from partwise.model.loss_context import Half, Samples, Seen
-from partwise.model.losses import Frobenius, beside_products
+from partwise.backends.arrays import Array, namespace
+from partwise.model.losses import Frobenius, Half, Samples, Seen, beside_products
 from partwise.model.subproblems import Quadratic
 
 #: ε as a share of the mean length of a sample.

@@ -8,7 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from partwise.backends.arrays import StandardArray as Array
+from partwise.backends.arrays import Array
 
 
 class Smoothing:

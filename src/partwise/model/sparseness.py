@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from partwise.backends.numeric import Array
+from partwise.backends.arrays import AnyArray
 
 
-def project_sparse(x: Array, sparseness: float) -> Array:
+def project_sparse(x: AnyArray, sparseness: float) -> AnyArray:
     """The unit vector s >= 0 of the given sparseness with the largest ⟨x, s⟩.
 
     sparseness = (√n - ‖s‖₁/‖s‖₂)/(√n - 1), so ‖s‖₁ is given once ‖s‖₂ = 1. Hoyer (2004): move to
@@ -44,7 +44,7 @@ def project_sparse(x: Array, sparseness: float) -> Array:
     return np.maximum(s, 0).astype(x.dtype)
 
 
-def project_columns(Z: Array, sparseness: float, *, unit: bool) -> Array:
+def project_columns(Z: AnyArray, sparseness: float, *, unit: bool) -> AnyArray:
     """Each column to the nearest one of that sparseness: of length one, or of any length."""
     out = np.empty_like(Z)
     for j in range(Z.shape[1]):

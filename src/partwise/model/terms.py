@@ -17,9 +17,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 import numpy as np
 
 from partwise.backends import arrays
-from partwise.backends.arrays import StandardArray as Array
-from partwise.backends.arrays import namespace, to_numpy
-from partwise.backends.numeric import dot64, inner64
+from partwise.backends.arrays import Array, dot64, inner64, namespace, to_numpy
 
 
 class Bound(NamedTuple):

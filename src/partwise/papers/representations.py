@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from partwise.backends import as_data
+from partwise.fitting.checking import ncw_weights
 from partwise.fitting.solving import TRIAL_ITER
-from partwise.fitting.validation import ncw_weights
 from partwise.papers.protocol import Method
 from partwise.papers.sampling import Sample
 

@@ -14,8 +14,7 @@ from sklearn.metrics import silhouette_samples
 from sklearn.utils import check_array, check_random_state
 
 from partwise.backends import as_data, back_end
-from partwise.backends.arrays import float64, numpy_dtype, to_numpy
-from partwise.backends.numeric import Array, ratio
+from partwise.backends.arrays import AnyArray, float64, numpy_dtype, ratio, to_numpy
 from partwise.estimators._base import Factorizer
 from partwise.estimators.ansnmf import AnsNMF
 from partwise.estimators.cf import CF
@@ -54,13 +53,13 @@ class Consensus:
     density_threshold : float
     """
 
-    parts: Array
-    usages: Array
-    spectra: Array
-    stability: Array
-    pooled: Array
-    density: Array
-    groups: Array
+    parts: AnyArray
+    usages: AnyArray
+    spectra: AnyArray
+    stability: AnyArray
+    pooled: AnyArray
+    density: AnyArray
+    groups: AnyArray
     density_threshold: float
 
 
@@ -181,7 +180,7 @@ def runs(
     *,
     codes: bool = True,
     **given: Any,
-) -> list[tuple[Array, Array | None]]:
+) -> list[tuple[AnyArray, AnyArray | None]]:
     """(parts, codes) of each of many runs from random starts, side by side where that is done.
 
     Without ``codes`` those are None: on a device they are as large as X and stay there.
@@ -195,7 +194,7 @@ def runs(
         model.set_params(n_init=n_runs, random_state=rng.randint(2**31 - 1))
         ends = every_start(model, X, **given)
         return [(to_numpy(H), to_numpy(V) if codes else None) for V, H in ends]
-    found: list[tuple[Array, Array | None]] = []
+    found: list[tuple[AnyArray, AnyArray | None]] = []
     for seed in rng.randint(2**31 - 1, size=n_runs):
         one = clone(model).set_params(random_state=int(seed)).fit(X, **given)
         found.append((to_numpy(one.components_), to_numpy(one.embedding_)))
@@ -205,7 +204,7 @@ def runs(
 def _runs_of_draws(
     model: Any, X: Any, k: int, n_runs: int, rng: np.random.RandomState, kind: str,
     unit_variance: bool, y: Any,
-) -> list[tuple[Array, Array | None]]:  # fmt: skip
+) -> list[tuple[AnyArray, AnyArray | None]]:  # fmt: skip
     """Runs that each see the counts drawn anew."""
     if back_end(X) is not None:
         raise ValueError("bootstrap needs X as a numpy or scipy array.")
@@ -230,7 +229,7 @@ def over_deviation(X: Any) -> Any:
     return sp.csr_array(X @ sp.diags_array(scale)) if sp.issparse(X) else X * scale
 
 
-def _moments(X: Any) -> tuple[Array, Array]:
+def _moments(X: Any) -> tuple[AnyArray, AnyArray]:
     """Mean and mean square of each feature, in float64."""
     if sp.issparse(X):
         both = X.mean(axis=0, dtype=np.float64), X.multiply(X).mean(axis=0, dtype=np.float64)
@@ -245,13 +244,13 @@ def _moments(X: Any) -> tuple[Array, Array]:
     return total[0] / n, total[1] / n
 
 
-def unit_rows(H: Array) -> Array:
+def unit_rows(H: AnyArray) -> AnyArray:
     """Rows at length one; zeros stay."""
     length = np.linalg.norm(H, axis=1, keepdims=True)
     return ratio(H, np.broadcast_to(length, H.shape))
 
 
-def local_density(pooled: Array, neighbors: int) -> Array:
+def local_density(pooled: AnyArray, neighbors: int) -> AnyArray:
     """Mean distance of each row to its nearest others; infinite for a row of zeros."""
     distances = distances_of_unit(pooled)
     np.fill_diagonal(distances, np.inf)
@@ -261,12 +260,12 @@ def local_density(pooled: Array, neighbors: int) -> Array:
     return density
 
 
-def distances_of_unit(pooled: Array) -> Array:
+def distances_of_unit(pooled: AnyArray) -> AnyArray:
     """Euclidean distances between rows of length one."""
     return np.sqrt(np.maximum(2 - 2 * pooled @ pooled.T, 0))
 
 
-def group_silhouettes(pooled: Array, groups: Array, k: int) -> Array:
+def group_silhouettes(pooled: AnyArray, groups: AnyArray, k: int) -> AnyArray:
     """Mean silhouette of each group; NaN for k = 1, where there is nothing to be told from.
 
     Zero, as for a group of one, where fewer groups than two have parts, or every part is alone.
@@ -280,13 +279,13 @@ def group_silhouettes(pooled: Array, groups: Array, k: int) -> Array:
     return np.array([scores[groups == j].mean() if (groups == j).any() else 0.0 for j in range(k)])
 
 
-def _codes(X: Any, H: Array, loss: Any) -> Array:
+def _codes(X: Any, H: AnyArray, loss: Any) -> AnyArray:
     """The V >= 0 that fits X ≈ V H best."""
     H = np.ascontiguousarray(H, dtype=numpy_dtype(X.dtype))
     return non_negative_factorization(X, H=H, update_H=False, beta_loss=loss)[0]
 
 
-def _parts(X: Any, V: Array, loss: Any) -> Array:
+def _parts(X: Any, V: AnyArray, loss: Any) -> AnyArray:
     """The H >= 0 that fits X ≈ V H best, k-by-p."""
     if beta_of(loss) != 2:
         turned = X.T if back_end(X) is None else X.T.contiguous()

@@ -18,8 +18,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_array, check_random_state
 
-from partwise.backends.arrays import to_numpy
-from partwise.backends.numeric import Array
+from partwise.backends.arrays import AnyArray, to_numpy
 from partwise.evaluation.groups import unit_rows
 from partwise.evaluation.held_out import HeldOut, hold_out, label_folds
 from partwise.evaluation.linkage import linked_clusters
@@ -58,8 +57,8 @@ class Selection:
     best: dict[str, Any]
     good: list[dict[str, Any]]
     grid: list[dict[str, Any]]
-    errors: Array
-    excess: Array
+    errors: AnyArray
+    excess: AnyArray
     by: str
 
     def table(self) -> str:
@@ -179,7 +178,7 @@ def select(
     return Selection(points[lowest], good, points, errors, excess, by)
 
 
-def within_one(errors: Array) -> tuple[int, Array, Array]:
+def within_one(errors: AnyArray) -> tuple[int, AnyArray, AnyArray]:
     """The row of lowest mean, excess over it with its standard error, and who is that close."""
     best = int(errors.mean(axis=1).argmin())
     above = errors - errors[best]
@@ -238,7 +237,7 @@ def _by_links(
     weight = np.concatenate([np.full(len(some), 1 / len(some)) for some in pairs if len(some)])
     weight /= weight.sum()
     fold = np.concatenate([rng.permutation(len(some)) % n_splits for some in pairs])
-    broken: dict[str, Array] = {}
+    broken: dict[str, AnyArray] = {}
     nothing = Links(links.must[:0], links.cannot[:0], links.n_samples)
 
     def trial(model: Any, number: int) -> float:

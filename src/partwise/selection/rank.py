@@ -17,7 +17,7 @@ from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_array, check_random_state
 
-from partwise.backends.numeric import Array
+from partwise.backends.arrays import AnyArray
 from partwise.estimators.nmf import NMF
 from partwise.selection.consensus import group_silhouettes, runs, unit_rows
 from partwise.selection.parameters import by_entries, check_count, within_one
@@ -56,11 +56,11 @@ class Choice:
 
     k: int
     good: list[int]
-    numbers: Array
-    errors: Array
-    excess: Array
-    stability: Array
-    cophenetic: Array
+    numbers: AnyArray
+    errors: AnyArray
+    excess: AnyArray
+    stability: AnyArray
+    cophenetic: AnyArray
 
     def table(self) -> str:
         """A line for each number: error, excess with its standard error, and the other signs."""
@@ -191,7 +191,7 @@ def _sign(value: float) -> str:
     return "-" if np.isnan(value) else f"{value:.3f}"
 
 
-def _worse(errors: Array, patience: int) -> bool:
+def _worse(errors: AnyArray, patience: int) -> bool:
     """Whether the last ``patience`` rows are all clearly worse than the best, before them."""
     if len(errors) <= patience:
         return False
@@ -199,7 +199,7 @@ def _worse(errors: Array, patience: int) -> bool:
     return best < len(errors) - patience and not near[-patience:].any()
 
 
-def _decide(tried: Array, errors: Array, signs: Array) -> Choice:
+def _decide(tried: AnyArray, errors: AnyArray, signs: AnyArray) -> Choice:
     """The one-standard-error rule on differences in the same splits."""
     _, excess, near = within_one(errors)
     good = [int(k) for k in tried[near]]
@@ -228,7 +228,7 @@ def _signs(
     )
 
 
-def cophenetic_correlation(clusterings: list[Array]) -> float:
+def cophenetic_correlation(clusterings: list[AnyArray]) -> float:
     """How well a tree tells how often two samples share a cluster; 1 where all runs agree."""
     together = np.mean([labels[:, None] == labels for labels in clusterings], axis=0)
     apart = squareform(1 - together, checks=False)
@@ -237,7 +237,7 @@ def cophenetic_correlation(clusterings: list[Array]) -> float:
     return float(cophenet(average(apart), apart)[0])
 
 
-def _check(numbers: Iterable[Any], n_splits: Any, n_runs: Any, patience: Any) -> Array:
+def _check(numbers: Iterable[Any], n_splits: Any, n_runs: Any, patience: Any) -> AnyArray:
     """The numbers to try, in order."""
     tried = list(numbers)
     if not tried or not all(isinstance(k, Integral) and int(k) >= 1 for k in tried):

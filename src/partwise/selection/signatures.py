@@ -8,14 +8,14 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 from sklearn.utils import check_array
 
-from partwise.backends.numeric import Array, ratio
+from partwise.backends.arrays import AnyArray, ratio
 from partwise.estimators.nmf import non_negative_factorization
 from partwise.selection.consensus import unit_rows
 
 
 def refit(
     X: Any, parts: Any, *, threshold: float = 0.05, beta_loss: str | float = "frobenius"
-) -> Array:
+) -> AnyArray:
     r"""Codes with few parts a sample: small ones are left out, and the others fitted again.
 
     Solves :math:`\min_{v \ge 0} d_\beta(x, v H)` for each sample (non-negative least squares by
@@ -67,7 +67,9 @@ def refit(
     return V
 
 
-def _solve(X: Any, H: Array, used: Array, V: Array, rows: Array, beta_loss: Any) -> None:
+def _solve(
+    X: Any, H: AnyArray, used: AnyArray, V: AnyArray, rows: AnyArray, beta_loss: Any
+) -> None:
     """The codes of these samples with the parts that each may use; all of one pattern at once."""
     patterns, which = np.unique(used[rows], axis=0, return_inverse=True)
     for number, pattern in enumerate(patterns):

@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from partwise.backends import DataMatrix
-from partwise.backends.arrays import to_numpy
-from partwise.backends.numeric import Array
+from partwise.backends.arrays import AnyArray, to_numpy
 from partwise.persistence.atomic import sweep, whole_file
 from partwise.solvers.state import State
 
@@ -34,9 +33,11 @@ class Identity(NamedTuple):
     """
 
     exact: dict[str, str]
-    close: dict[str, tuple[Array, float]]
+    close: dict[str, tuple[AnyArray, float]]
 
-    def differences(self, exact: Mapping[str, str], close: Mapping[str, Array | None]) -> list[str]:
+    def differences(
+        self, exact: Mapping[str, str], close: Mapping[str, AnyArray | None]
+    ) -> list[str]:
         """What another identity says differently, in words."""
         found = []
         for name in sorted({*self.exact, *exact}):
@@ -50,7 +51,7 @@ class Identity(NamedTuple):
         return found
 
 
-def _agree(was: Array, now: Array, room: float) -> bool:
+def _agree(was: AnyArray, now: AnyArray, room: float) -> bool:
     if was.shape != now.shape:
         return False
     most = np.abs(was).max(initial=0.0)
@@ -105,7 +106,7 @@ def describe(value: Any) -> str:
     return f"{type(value).__name__} {describe(dict(parts))}"
 
 
-def _hash(*arrays: Array) -> str:
+def _hash(*arrays: AnyArray) -> str:
     digest = hashlib.sha256()
     for array in arrays:
         if array.dtype == object:
@@ -157,16 +158,16 @@ class Checkpoint:
             )
         return State(**self._placed(saved, contents))
 
-    def _read(self, saved: dict[str, Array], name: str) -> Any:
+    def _read(self, saved: dict[str, AnyArray], name: str) -> Any:
         """A field as it was saved: a number, a list, or the names of two arrays."""
         if name in saved:
             return saved[name].tolist()
         return {side: str(saved[f"{name}.{side}"]) for side in "VU"}
 
-    def _placed(self, saved: dict[str, Array], contents: dict[str, Any]) -> dict[str, Any]:
+    def _placed(self, saved: dict[str, AnyArray], contents: dict[str, Any]) -> dict[str, Any]:
         """The fields with their arrays; what was one array is one again."""
         place = {"V": self.data.rows, "U": self.data.small}
-        arrays: dict[str, Array] = {}
+        arrays: dict[str, AnyArray] = {}
         for name, point in contents.items():
             if isinstance(point, dict):
                 for side, key in point.items():

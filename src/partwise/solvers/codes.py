@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 
 from partwise.backends import arrays
-from partwise.backends.arrays import StandardArray as Array
+from partwise.backends.arrays import Array
 from partwise.backends.sweeps import nearly_collinear, solve_rows, sweep_rows
 from partwise.model.factor_model import FactorModel
-from partwise.model.kkt import kkt_residual
-from partwise.model.subproblems import Filled, Quadratic, Subproblem
+from partwise.model.subproblems import Filled, Quadratic, Subproblem, kkt_residual
 from partwise.solvers.steps import Step, bounded, hals
 
 

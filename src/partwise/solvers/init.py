@@ -9,16 +9,15 @@ import numpy as np
 import scipy.sparse as sp
 
 from partwise.backends import DataMatrix
-from partwise.backends.arrays import cast, namespace, orthonormal, signs, to_numpy
-from partwise.backends.numeric import Array
+from partwise.backends.arrays import AnyArray, cast, namespace, orthonormal, signs, to_numpy
 from partwise.backends.numpy.float64_products import double_products
 
 INITS = ("random", "nndsvd", "nndsvda", "nndsvdar", "kmeans", "custom")
 
 
 def start(
-    data: DataMatrix, k: int, init: str, rng: np.random.RandomState, weights: Array | None = None
-) -> tuple[Array, Array]:
+    data: DataMatrix, k: int, init: str, rng: np.random.RandomState, weights: AnyArray | None = None
+) -> tuple[AnyArray, AnyArray]:
     """(V, U) >= 0 of shapes (n, k), (p, k) in the dtype of the data.
 
     A sample of weight 2 starts like two equal samples, so that weights mean repetition.
@@ -45,7 +44,9 @@ def start(
     return cast(V, dtype), cast(U, dtype)
 
 
-def _filled(data: DataMatrix, V: Array, U: Array, init: str, mean: float) -> tuple[Array, Array]:
+def _filled(
+    data: DataMatrix, V: AnyArray, U: AnyArray, init: str, mean: float
+) -> tuple[AnyArray, AnyArray]:
     """NNDSVD's zeros filled, for factors that are not ndarrays."""
     if init == "nndsvdar":
         raise ValueError(
@@ -56,7 +57,7 @@ def _filled(data: DataMatrix, V: Array, U: Array, init: str, mean: float) -> tup
     return cast(V, data.dtype), cast(U, data.dtype)
 
 
-def _mean(data: DataMatrix, weights: Array | None) -> float:
+def _mean(data: DataMatrix, weights: AnyArray | None) -> float:
     sums = data.row_sums()
     if not isinstance(sums, np.ndarray):
         if weights is None:
@@ -67,7 +68,7 @@ def _mean(data: DataMatrix, weights: Array | None) -> float:
 
 def _random(
     data: DataMatrix, k: int, rng: np.random.RandomState, mean: float
-) -> tuple[Array, Array]:
+) -> tuple[AnyArray, AnyArray]:
     """Half-normal parts, and codes that are uniform noise drawn from the sample itself.
 
     The noise is the fraction of a large random projection of the sample: different for any two
@@ -86,8 +87,8 @@ def _random(
 
 
 def _svd(
-    data: DataMatrix, k: int, rng: np.random.RandomState, weights: Array | None
-) -> tuple[Array, Array, Array]:
+    data: DataMatrix, k: int, rng: np.random.RandomState, weights: AnyArray | None
+) -> tuple[AnyArray, AnyArray, AnyArray]:
     """Randomised truncated SVD (Halko, Martinsson & Tropp 2011) from products with X alone.
 
     With weights, that of Γ^½ X, and the rows of the left vectors divided by Γ^½ again.
@@ -112,8 +113,8 @@ def _svd(
 
 
 def _nndsvd(
-    data: DataMatrix, k: int, rng: np.random.RandomState, weights: Array | None
-) -> tuple[Array, Array]:
+    data: DataMatrix, k: int, rng: np.random.RandomState, weights: AnyArray | None
+) -> tuple[AnyArray, AnyArray]:
     """Boutsidis & Gallopoulos (2008): the larger signed part of each singular pair."""
     left, s, right = _svd(data, k, rng, weights)
     root = 1.0 if weights is None else np.sqrt(weights)
@@ -138,8 +139,8 @@ def _nndsvd(
 
 
 def _nndsvd_elsewhere(
-    data: DataMatrix, left: Array, s: Array, right: Array, root: Any
-) -> tuple[Array, Array]:
+    data: DataMatrix, left: AnyArray, s: AnyArray, right: AnyArray, root: Any
+) -> tuple[AnyArray, AnyArray]:
     """The same for tensors and distributed rows: all columns at once."""
     norms = {}
     for sign in (1, -1):
@@ -164,7 +165,7 @@ def _nndsvd_elsewhere(
     return factors[0], factors[1]
 
 
-def _kmeans(data: Any, k: int, rng: np.random.RandomState) -> tuple[Array, Array]:
+def _kmeans(data: Any, k: int, rng: np.random.RandomState) -> tuple[AnyArray, AnyArray]:
     """Centres as parts, membership + 0.2 as codes, as is usual for CF and convex NMF."""
     from sklearn.cluster import KMeans
     from sklearn.exceptions import ConvergenceWarning

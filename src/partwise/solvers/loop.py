@@ -1,32 +1,29 @@
 """The one loop: two half-steps an iteration, extrapolation with restart, guard, stopping.
 
 All that changes from one iteration to the next is in a `State`; `advance` moves one start by one
-iteration and knows of no other. It is a generator: it yields a `Request` for each subproblem that
-it needs and is sent it, so that who runs it can make those of many starts at once (see `batch`).
+iteration (both steps, where the next begins, what the objective is) and knows of no other. It is a
+generator: it yields a `Request` for each subproblem that it needs and is sent it, so that who runs
+it can make those of many starts at once (see `many_starts`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from partwise.backends.arrays import StandardArray as Array
-from partwise.backends.arrays import clip_at_zero, coming, extrapolate, namespace
-from partwise.backends.numeric import norm64
-from partwise.model.kkt import kkt_residual, misfit
-from partwise.model.subproblems import Subproblem
+from partwise.backends.arrays import Array, clip_at_zero, coming, extrapolate, namespace, norm64
+from partwise.model.subproblems import Model, Subproblem, kkt_residual, misfit
+from partwise.solvers import momentum
 from partwise.solvers.checkpoint import Checkpoint
+from partwise.solvers.momentum import PLAIN, SAFE
 from partwise.solvers.state import Point, State
 from partwise.solvers.steps import Step, mu
 
 #: Iterations over which "converged" wants a relative fall of at most tol.
 LOOK_BACK = 10
-#: Failures in a row after which a step is tried without extrapolation, and after which it is mu.
-PLAIN, SAFE = 2, 3
-
 
 T = TypeVar("T")
 
@@ -40,7 +37,7 @@ class Request(NamedTuple):
 
 
 #: What yields requests and is sent their subproblems, until it returns a T.
-Asking = Generator[Request, Any, T]
+Asking = Generator[Request, Subproblem, T]
 
 
 @dataclass
@@ -104,7 +101,7 @@ class Settings:
 
 
 def alternate(
-    model: Any,
+    model: Model,
     Z: Array,
     U: Array,
     step: Step,
@@ -121,7 +118,7 @@ def alternate(
     return answered(model, alternating(model, Z, U, step, settings, on_iteration, keeper))
 
 
-def answered(model: Any, asking: Asking[T]) -> T:
+def answered(model: Model, asking: Asking[T]) -> T:
     """What ``asking`` returns, each of its requests answered by the model alone."""
     try:
         request = next(asking)
@@ -132,7 +129,7 @@ def answered(model: Any, asking: Asking[T]) -> T:
 
 
 def alternating(
-    model: Any,
+    model: Model,
     Z: Array,
     U: Array,
     step: Step,
@@ -148,7 +145,7 @@ def alternating(
     while not solution.status and state.n < settings.max_iter:
         look = settings.tol > 0 and (state.n + 1) % settings.check_every == 0
         before = state.x
-        residual = yield from advance(model, state, step, settings, look)
+        state, residual = yield from advance(model, state, step, settings, look)
         solution.Z, solution.U, solution.n_iter = state.x["V"], state.x["U"], state.n
         if keeper is not None and state.n % keeper.every == 0:
             state.ahead = float(state.ahead)
@@ -170,7 +167,7 @@ def alternating(
     return solution
 
 
-def begin(model: Any, Z: Array, U: Array, settings: Settings) -> State:
+def begin(model: Model, Z: Array, U: Array, settings: Settings) -> State:
     """The state before the first iteration."""
     x = dict(zip("VU", model.feasible(Z, U), strict=True))
     value = np.inf
@@ -178,12 +175,50 @@ def begin(model: Any, Z: Array, U: Array, settings: Settings) -> State:
         value = model.value(x["V"], x["U"])
         if value <= 100 * model.eps * model.size:
             value = model.exact_value(x["V"], x["U"])
-    weight = 0.5 if settings.extrapolate else 0.0
+    weight = momentum.FIRST if settings.extrapolate else 0.0
     return State(x, dict(x), dict(x), value, anchor=value, weight=weight)
 
 
-def advance(model: Any, state: State, step: Step, settings: Settings, look: bool) -> Asking[float]:
-    """One iteration; returns the KKT residual between its half-steps if it is to ``look``."""
+class Moved(NamedTuple):
+    """Both factors after an iteration, before anything is decided."""
+
+    new: Point  # where the steps ended
+    first: Array  # the first factor beyond its step: where the second began
+    sub: Subproblem  # of the second factor
+    weight: float
+    value: Array | float  # the objective there; on a device it may still be on its way
+    by_change: bool  # whether that was added up from what the half-steps changed
+    residual: float  # KKT, between the half-steps, if it was asked for
+
+
+def advance(
+    model: Model, state: State, step: Step, settings: Settings, look: bool
+) -> Asking[tuple[State, float]]:
+    """One iteration: the state after it, and the KKT residual on the way if it is to ``look``."""
+    moved = yield from _both_steps(model, state, step, settings, look)
+    wait = coming(moved.value)
+    # a device goes on as if the value were lower, which it mostly is, while its number comes here;
+    # only X waits for it
+    ahead = None
+    if wait is not None and moved.by_change and model.eps > 1e-10:
+        ahead = _look_ahead(model, state, moved, 0.0, settings)
+        model.expect(settings.order[0], ahead.y["V"], ahead.y["U"])
+    value = float(moved.value) if wait is None else wait()  # the one wait in an iteration
+    if settings.guard and not value <= state.value:
+        _take_back(state, settings)
+    else:
+        fall = state.value - value
+        state = ahead or _look_ahead(model, state, moved, fall, settings)
+        _judge_value(model, state, moved, value, settings)
+    state.n += 1
+    state.history.append(float(state.value))
+    return state, moved.residual
+
+
+def _both_steps(
+    model: Model, state: State, step: Step, settings: Settings, look: bool
+) -> Asking[Moved]:
+    """Move both factors, the first of them on beyond its step."""
     first, second = tuple(settings.order)
     move, weight = _move(state, step, settings), _weight(state, settings)
     rho = misfit(state.value, model.size, model.least, settings.tol) if look else 1.0
@@ -196,7 +231,7 @@ def advance(model: Any, state: State, step: Step, settings: Settings, look: bool
     value = state.value + state.ahead
     if by_change:
         value += sub.change(z[first], y[first])
-    sub = None  # its product is as large as the factor: gone before the next array is made
+    del sub  # its product is as large as the factor: gone before the next array is made
     if first == "U":
         z["V"], z["U"] = model.normalize(z["V"], z["U"])
     sub = yield Request(second, z["V"], z["U"])
@@ -204,45 +239,27 @@ def advance(model: Any, state: State, step: Step, settings: Settings, look: bool
         residual = max(residual, kkt_residual(sub, z[second], rho))
     new[second] = move(sub, z[second])
     value = value + sub.change(new[second], z[second]) if by_change else sub.value(new[second])
-    state.n += 1
-    before, wait = replace(state), coming(value)
-    # a device goes on as if the value were lower, which it mostly is, while its number comes here;
-    # only X waits for it
-    guess = wait is not None and by_change and model.eps > 1e-10
-    if guess:
-        _go_on(model, state, sub, new, z[first], weight, 0.0, settings)
-        model.expect(first, state.y["V"], state.y["U"])
-    value = float(value) if wait is None else wait()  # the one wait for a device in an iteration
-    if settings.guard and not value <= before.value:
-        vars(state).update(vars(before))
-        _take_back(state, settings)
-    else:
-        fall, state.value, state.failures = before.value - value, value, 0
-        if not guess:
-            _go_on(model, state, sub, new, z[first], weight, fall, settings)
-        if by_change and state.value < 1e5 * model.eps * state.anchor:
-            anchor(model, state)
-        elif not settings.guard and state.value < 3e5 * model.eps * max(model.size, sub.size):
-            # the value is a difference of three sums, each of which rounds to eps of this size:
-            # they are 1e-5 of it by now, and the history tells the truth. What the model has in
-            # gaps is in two of them, and may be far larger than X
-            about = 0.0 if sub.size > model.size else np.inf
-            state.value = model.exact_value(state.x["V"], state.x["U"], about)
-    state.history.append(float(state.value))
-    return residual
+    return Moved(new, z[first], sub, weight, value, by_change, residual)
 
 
-def _go_on(
-    model: Any, state: State, sub: Any, new: Point, moved: Array, weight: float, fall: float,
-    settings: Settings,
-) -> None:  # fmt: skip
-    """Accept an iteration that gained ``fall``, and look where the next one begins."""
-    _accept(model, state, new, moved, weight, settings)
-    _look_ahead(model, state, sub, new, fall, settings)
+def _judge_value(
+    model: Model, state: State, moved: Moved, value: float, settings: Settings
+) -> None:
+    """Report an objective that did not rise, summed from the factors where rounding shows."""
+    state.value, state.failures = value, 0
+    sub = moved.sub
+    if moved.by_change and value < 1e5 * model.eps * state.anchor:
+        anchor(model, state)
+    elif not settings.guard and value < 3e5 * model.eps * max(model.size, sub.size):
+        # the value is a difference of three sums, each of which rounds to eps of this size:
+        # they are 1e-5 of it by now, and the history tells the truth. What the model has in
+        # gaps is in two of them, and may be far larger than X
+        about = 0.0 if sub.size > model.size else np.inf
+        state.value = model.exact_value(state.x["V"], state.x["U"], about)
 
 
 def _accept(
-    model: Any, state: State, new: Point, moved: Array, weight: float, settings: Settings
+    model: Model, state: State, new: Point, moved: Array, weight: float, settings: Settings
 ) -> None:
     """Report the point that ``new[second]`` ends, and begin the next iteration beyond it.
 
@@ -257,28 +274,26 @@ def _accept(
         y["U"] = model.normalize(y["V"], y["U"])[1]
     state.x, state.y, state.old = x, y, {first: new[first], second: x[second]}
     if settings.extrapolate:
-        state.weight = min(state.ceiling, 1.05 * max(state.weight, 0.1))
-        state.ceiling = min(1.0, 1.01 * state.ceiling)
+        state.weight, state.ceiling = map(float, momentum.grown(state.weight, state.ceiling))
 
 
-def _look_ahead(
-    model: Any, state: State, sub: Any, new: Point, fall: float, settings: Settings
-) -> None:
-    """By how much the objective is higher where the next iteration begins.
+def _look_ahead(model: Model, state: State, moved: Moved, fall: float, settings: Settings) -> State:
+    """The state after an iteration that gained ``fall``: accepted, and where the next begins.
 
-    ``sub`` is the subproblem of the second factor.
-
-    Measured only where it is needed: a difference of two values, which is cheaper, has an error of
-    about eps ½‖X‖², and in float64 will do while an iteration gains far more than that.
+    By how much the objective is higher there is measured only where it is needed: a difference of
+    two values, which is cheaper, has an error of about eps ½‖X‖², and in float64 will do while an
+    iteration gains far more than that.
     """
-    second = settings.order[1]
+    state, second = replace(state), settings.order[1]
+    _accept(model, state, moved.new, moved.first, moved.weight, settings)
     state.ahead = 0.0
     state.fine = model.eps > 1e-10 or fall <= 1e4 * model.eps * model.size
-    measured = settings.guard and sub.measures_change and state.fine
+    measured = settings.guard and moved.sub.measures_change and state.fine
     if measured and state.y[second] is not state.x[second]:
         # sub knows the first factor as it was before lengths moved into it
-        back = model.lengths(new["U"]) if second == "U" and model.unit else 1
-        state.ahead = sub.change(state.y[second] * back, new[second])
+        back = model.lengths(moved.new["U"]) if second == "U" and model.unit else 1
+        state.ahead = moved.sub.change(state.y[second] * back, moved.new[second])
+    return state
 
 
 def _take_back(state: State, settings: Settings) -> None:
@@ -286,8 +301,7 @@ def _take_back(state: State, settings: Settings) -> None:
     state.failures += 1 if settings.extrapolate and state.failures < SAFE else SAFE
     state.y, state.old, state.ahead, state.fine = dict(state.x), dict(state.x), 0.0, True
     if settings.extrapolate:
-        state.ceiling = state.weight
-        state.weight /= 1.5
+        state.weight, state.ceiling = momentum.shrunk(state.weight)
 
 
 def _move(state: State, step: Step, settings: Settings) -> Step:
@@ -325,7 +339,7 @@ def _near(history: list[float]) -> bool:
 
 
 def residual_at(
-    model: Any, x: Point, value: float, tol: float = 0.0, codes: Subproblem | None = None
+    model: Model, x: Point, value: float, tol: float = 0.0, codes: Subproblem | None = None
 ) -> float:
     """The KKT residual of both halves at x, where the objective is ``value``.
 
@@ -335,7 +349,7 @@ def residual_at(
 
 
 def _residual(
-    model: Any, x: Point, value: float, tol: float, codes: Subproblem | None = None
+    model: Model, x: Point, value: float, tol: float, codes: Subproblem | None = None
 ) -> Asking[float]:
     rho, worst = misfit(value, model.size, model.least, tol), 0.0
     for side in "VU":
@@ -345,7 +359,7 @@ def _residual(
     return worst
 
 
-def _fallen(model: Any, state: State, tol: float) -> float:
+def _fallen(model: Model, state: State, tol: float) -> float:
     """How far the objective fell in the last iterations, relative to where it is.
 
     Where ‖X - Y‖ is below tol ‖X‖ it is relative to that: a perfect fit falls for ever.
@@ -381,7 +395,7 @@ def _judge(solution: Solution, residual: float, stuck: bool, settings: Settings)
         )
 
 
-def anchor(model: Any, state: State) -> None:
+def anchor(model: Model, state: State) -> None:
     """Take the objective from the factors again, and shift the history to end there.
 
     It is added up from the decreases of the half-steps. Each is exact to its own last bits, but

@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from typing import Any
 
-from partwise.backends.arrays import StandardArray as Array
-from partwise.backends.arrays import numpy_dtype
+from partwise.backends.arrays import Array, numpy_dtype
+from partwise.model.factor_model import FactorModel
+from partwise.model.subproblems import Subproblem
 from partwise.solvers import many_wide
 from partwise.solvers.loop import Asking, Request, Settings, Solution, alternating
 from partwise.solvers.steps import Step
@@ -29,7 +30,9 @@ ARRAYS = 8
 ROOM = 2**28
 
 
-def solve_many(model: Any, starts: Sequence[Start], settings: Settings) -> Iterator[Solution]:
+def solve_many(
+    model: FactorModel, starts: Sequence[Start], settings: Settings
+) -> Iterator[Solution]:
     """The solution of each start, in their order; as many at once as `group_size` says."""
     rest = list(starts)
     while rest:
@@ -55,7 +58,7 @@ def group_size(data: Any, k: int) -> int:
 
 
 def _together(
-    model: Any, begun: Sequence[tuple[Array, Array, Step]], settings: Settings
+    model: FactorModel, begun: Sequence[tuple[Array, Array, Step]], settings: Settings
 ) -> list[Solution]:
     """Run the loops in step: each asks for a subproblem, all of a side are made at once."""
     runs: list[Asking[Solution]] = [alternating(model, *start, settings) for start in begun]
@@ -73,7 +76,7 @@ def _together(
     return [solutions[number] for number in range(len(runs))]
 
 
-def _answer(model: Any, asked: dict[int, Request]) -> dict[int, Any]:
+def _answer(model: FactorModel, asked: dict[int, Request]) -> dict[int, Subproblem]:
     """Subproblems of one side for all who wait for one; the others wait for the next turn.
 
     The loops ask for both sides in turn, so all soon ask for the same.

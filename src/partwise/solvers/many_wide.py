@@ -16,26 +16,26 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from partwise.backends.arrays import AnyArray
 from partwise.backends.data_matrix import InNumpy
-from partwise.backends.numeric import Array
 from partwise.backends.threads import in_threads, threads_for
 from partwise.model.factor_model import FactorModel
-from partwise.model.kkt import misfit
 from partwise.model.losses import Frobenius
+from partwise.model.subproblems import misfit
+from partwise.solvers import momentum
 from partwise.solvers.loop import (
     LOOK_BACK,
-    PLAIN,
-    SAFE,
     Settings,
     Solution,
     alternate,
     joined,
     shifted,
 )
+from partwise.solvers.momentum import PLAIN, SAFE
 from partwise.solvers.steps import Step, hals, mu
 
 #: A start: its factors, and the step that moves them.
-Begun = tuple[Array, Array, Step]
+Begun = tuple[AnyArray, AnyArray, Step]
 
 #: Bytes of the arrays that a half-step walks through: more are fetched from memory anew each time.
 CACHE = 6 * 2**20
@@ -79,18 +79,18 @@ class Side:
         What the next half-step writes to.
     """
 
-    Z: Array
-    old: Array
-    gram: Array
+    Z: AnyArray
+    old: AnyArray
+    gram: AnyArray
     sweeps: int
-    spare: Array
+    spare: AnyArray
 
     @classmethod
-    def of(cls, factors: Sequence[Array], sweeps: int) -> Side:
+    def of(cls, factors: Sequence[AnyArray], sweeps: int) -> Side:
         Z = np.ascontiguousarray(np.concatenate(factors, axis=1))
         return cls(Z, blocked(Z), np.stack([F.T @ F for F in factors]), sweeps, np.empty_like(Z))
 
-    def step(self, C: Array, G: Array, weights: Array) -> NDArray[np.float64]:
+    def step(self, C: AnyArray, G: AnyArray, weights: AnyArray) -> NDArray[np.float64]:
         """A half-step with Hessians G, and by how much the objective changed.
 
         That is (R, 2): up to where the sweeps end, and from there to where the next ones begin.
@@ -110,7 +110,7 @@ class Side:
         self.gram = (gram + np.tril(gram, -1).transpose(0, 2, 1)).astype(G.dtype)
         return changes.sum(axis=0)
 
-    def take_back(self, r: int, x: Array) -> None:
+    def take_back(self, r: int, x: AnyArray) -> None:
         """Begin start r again from x, with nothing to point away from."""
         own = columns(r, x.shape[1])
         self.Z[:, own], self.old[:, own], self.gram[r] = x, blocked(x), x.T @ x
@@ -134,7 +134,7 @@ def columns(r: int, k: int) -> slice:
     return slice(r * k, (r + 1) * k)
 
 
-def blocked(Z: Array) -> Array:
+def blocked(Z: AnyArray) -> AnyArray:
     """Z in blocks of LANES rows, each transposed; the last one is filled with zeros."""
     from partwise.backends.numpy import kernels
 
@@ -145,7 +145,7 @@ def blocked(Z: Array) -> Array:
     return np.ascontiguousarray(filled.reshape(blocks, -1, wide).transpose(0, 2, 1))
 
 
-def unblocked(old: Array, n: int) -> Array:
+def unblocked(old: AnyArray, n: int) -> AnyArray:
     """`blocked` the other way."""
     return np.ascontiguousarray(old.transpose(0, 2, 1).reshape(-1, old.shape[1])[:n])
 
@@ -204,7 +204,14 @@ class Wide:
         V = Side.of([V for V, _, _ in begun], model.sweeps["V"])
         U = Side.of([U for _, U, _ in begun], model.sweeps["U"])
         value = np.array([_value(model, V, U) for V, U, _ in begun])
-        each = (first + np.arange(R), value, np.zeros(R), value.copy(), np.full(R, 0.5), np.ones(R))
+        each = (
+            first + np.arange(R),
+            value,
+            np.zeros(R),
+            value.copy(),
+            np.full(R, momentum.FIRST),
+            np.ones(R),
+        )
         new = dict(zip(EACH, (*each, np.zeros(R, int)), strict=True))
         if not len(self.numbers):
             self.V, self.U, self.k = V, U, begun[0][1].shape[1]
@@ -235,7 +242,9 @@ class Wide:
             history.append(float(now))
         return residual
 
-    def accept(self, value: NDArray[np.float64], ahead: NDArray[np.float64], before: Array) -> None:
+    def accept(
+        self, value: NDArray[np.float64], ahead: NDArray[np.float64], before: AnyArray
+    ) -> None:
         """Report the new factors, except where the objective rose: there begin again from the last.
 
         Their U is ``before``, in blocks; their V is where its half-step began.
@@ -243,10 +252,10 @@ class Wide:
         good = value <= self.value
         self.value, self.ahead = np.where(good, value, self.value), np.where(good, ahead, 0.0)
         self.failures = np.where(good, 0, self.failures + 1)
-        self.ceiling = np.where(good, self.ceiling, self.weight)
-        grown = np.minimum(self.ceiling, 1.05 * np.maximum(self.weight, 0.1))
-        self.weight = np.where(good, grown, self.weight / 1.5)
-        self.ceiling = np.where(good, np.minimum(1.0, 1.01 * self.ceiling), self.ceiling)
+        grown, shrunk = momentum.grown(self.weight, self.ceiling), momentum.shrunk(self.weight)
+        self.weight, self.ceiling = (
+            np.where(good, *both) for both in zip(grown, shrunk, strict=True)
+        )
         for r in np.flatnonzero(~good).tolist():
             own = columns(r, self.k)
             self.V.take_back(r, self.V.spare[:, own])
@@ -255,7 +264,7 @@ class Wide:
         for r in np.flatnonzero(good & low).tolist():
             self.sum_again(r)
 
-    def point(self, r: int) -> tuple[Array, Array]:
+    def point(self, r: int) -> tuple[AnyArray, AnyArray]:
         """The reported factors of start r."""
         own = columns(r, self.k)
         U = unblocked(self.U.old[:, own], self.model.data.shape[1])
@@ -271,9 +280,9 @@ class Wide:
     # -- stopping ---------------------------------------------------------------------------------
 
     def residual(
-        self, Z: Array, C: Array, G: Array, value: NDArray[np.float64]
+        self, Z: AnyArray, C: AnyArray, G: AnyArray, value: NDArray[np.float64]
     ) -> NDArray[np.float64]:
-        """The KKT residual of one factor of all starts; `residual.kkt_residual`."""
+        """The KKT residual of one factor of all starts; `subproblems.kkt_residual`."""
         from partwise.backends.numpy import kernels
 
         model, tol = self.model, self.settings.tol
@@ -346,6 +355,6 @@ class Wide:
         self.history = [history for history, on in zip(self.history, runs, strict=True) if on]
 
 
-def _value(model: FactorModel, V: Array, U: Array) -> float:
+def _value(model: FactorModel, V: AnyArray, U: AnyArray) -> float:
     value = model.value(V, U)
     return model.exact_value(V, U) if value <= 100 * model.eps * model.size else value

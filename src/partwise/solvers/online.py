@@ -18,8 +18,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from partwise.backends import DataMatrix, as_data
-from partwise.backends.arrays import to_numpy
-from partwise.backends.numeric import Array, ratio
+from partwise.backends.arrays import AnyArray, ratio, to_numpy
 from partwise.model.factor_model import FactorModel
 from partwise.model.losses import KullbackLeibler, Loss
 from partwise.model.subproblems import Divergence, Quadratic, Subproblem
@@ -60,11 +59,11 @@ class Sums(ABC):
         self.weight *= share
 
     @abstractmethod
-    def add(self, model: FactorModel, V: Array, U: Array) -> None:
+    def add(self, model: FactorModel, V: AnyArray, U: AnyArray) -> None:
         """The samples of a model with these codes."""
 
     @abstractmethod
-    def subproblem(self, U: Array, terms: Sequence[Term]) -> Subproblem:
+    def subproblem(self, U: AnyArray, terms: Sequence[Term]) -> Subproblem:
         """The problem in U."""
 
 
@@ -80,10 +79,10 @@ class QuadraticSums(Sums):
         self.G *= share
         self.added *= share
 
-    def add(self, model: FactorModel, V: Array, U: Array) -> None:
+    def add(self, model: FactorModel, V: AnyArray, U: AnyArray) -> None:
         self.replace(model, V, None, 0.0)
 
-    def replace(self, model: FactorModel, V: Array, old: Array | None, kept: Any) -> None:
+    def replace(self, model: FactorModel, V: AnyArray, old: AnyArray | None, kept: Any) -> None:
         """The samples with new codes instead of old ones of weight ``kept``; one product."""
         less = None if old is None else old * np.asarray(kept, V.dtype)[:, None]
         self.C += to_numpy(model.R.tdot(V if less is None else V - less))
@@ -97,7 +96,7 @@ class QuadraticSums(Sums):
             self.G -= less.T @ old
             self.weight -= float(np.sum(kept))
 
-    def subproblem(self, U: Array, terms: Sequence[Term]) -> Quadratic:
+    def subproblem(self, U: AnyArray, terms: Sequence[Term]) -> Quadratic:
         # what is left of a part that nobody uses any more is rounding: it stays where it is
         eps = float(np.finfo(U.dtype).eps)
         alive = np.diag(self.G) > 10 * eps * self.added
@@ -122,7 +121,7 @@ class MajoriserSums(Sums):
         super().age(share)
         self.B *= share
 
-    def add(self, model: FactorModel, V: Array, U: Array) -> None:
+    def add(self, model: FactorModel, V: AnyArray, U: AnyArray) -> None:
         sub = model.subproblem("U", V, U)
         assert isinstance(sub, Divergence)
         if self.weight == 0:  # the start counts as a sample: what a batch lacks must not be zero
@@ -133,7 +132,7 @@ class MajoriserSums(Sums):
         self.B += to_numpy(sub.cost)
         self.weight += len(V) if model.d is None else float(model.d.sum())
 
-    def subproblem(self, U: Array, terms: Sequence[Term]) -> Divergence:
+    def subproblem(self, U: AnyArray, terms: Sequence[Term]) -> Divergence:
         product = ratio(self.C.astype(U.dtype), U**self.power)
         cost = self.B.astype(U.dtype)
         idle = ~cost.any(axis=0)  # a part that nobody used stays where it is
@@ -169,7 +168,7 @@ class ClassRows:
         self.sums *= share
         self.counts *= share
 
-    def add(self, X: Any, codes: Array, weights: Array) -> None:
+    def add(self, X: Any, codes: AnyArray, weights: AnyArray) -> None:
         """Labelled samples; a class that is new gets a row."""
         new = int(codes.max(initial=-1)) + 1 - len(self.counts)
         if new > 0:
@@ -209,7 +208,7 @@ class Online:
     """
 
     loss: Loss
-    U: Array
+    U: AnyArray
     forget: float
     terms_V: Penalty
     terms_U: Penalty
@@ -241,7 +240,7 @@ class Online:
         """The problem of a batch."""
         return FactorModel(data, self.loss, terms_V=self.terms_V(1.0))
 
-    def codes(self, model: FactorModel, V: Array | None, sweeps: int) -> Array:
+    def codes(self, model: FactorModel, V: AnyArray | None, sweeps: int) -> AnyArray:
         """V of a batch, from where it was or from a constant."""
         V = start_codes(model.data, self.U.shape[1]) if V is None else V
         if self.loss.beta == 2:
@@ -268,8 +267,8 @@ class Online:
         self.classes.age(share)
 
     def visit(
-        self, model: FactorModel, V: Array | None, sweeps: int, old: Array | None, kept: Any
-    ) -> tuple[Array, float]:
+        self, model: FactorModel, V: AnyArray | None, sweeps: int, old: AnyArray | None, kept: Any
+    ) -> tuple[AnyArray, float]:
         """Codes of a batch from V, U with the batch in the sums instead of what it had there.
 
         Returns the codes and the objective of the batch with U as it was.
@@ -290,7 +289,7 @@ class Online:
         assert V is not None
         return V, value
 
-    def _value(self, model: FactorModel, V: Array) -> float:
+    def _value(self, model: FactorModel, V: AnyArray) -> float:
         """The objective of a batch, by the pass over it that the step on U needs anyway."""
         if isinstance(self.loss, KullbackLeibler):
             self.loss.value(model.seen, V, self.U, "U")

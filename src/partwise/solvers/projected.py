@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from partwise.backends.arrays import StandardArray as Array
+from partwise.backends.arrays import Array
 from partwise.model.subproblems import Quadratic
 from partwise.solvers.steps import Step, hals
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from partwise.backends.arrays import StandardArray as Array
+from partwise.backends.arrays import Array
 
 #: A pair of factors by the names of their sides, "V" and "U".
 Point = dict[str, Array]

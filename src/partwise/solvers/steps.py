@@ -21,10 +21,8 @@ from typing import Any
 import numpy as np
 
 from partwise.backends import arrays
-from partwise.backends.arrays import StandardArray as Array
-from partwise.backends.arrays import namespace, none, spread
+from partwise.backends.arrays import Array, floor, namespace, none, ratio, spread
 from partwise.backends.curvature import damped_step
-from partwise.backends.numeric import floor, ratio
 from partwise.backends.sweeps import nearly_collinear, solve_rows, sweep_graph, sweep_rows
 from partwise.model.subproblems import Divergence, Quadratic, Subproblem
 from partwise.model.terms import Term

@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from partwise.backends.numeric import Array, dot64
+from partwise.backends.arrays import AnyArray, dot64
 from partwise.backends.numpy.dense import product
 from partwise.backends.numpy.sparse import multiply
-from partwise.model.kkt import kkt_residual, misfit
-from partwise.model.subproblems import Quadratic
+from partwise.model.subproblems import Quadratic, kkt_residual, misfit
 from partwise.solvers.loop import LOOK_BACK, Solution, shifted
 
 #: ½‖S - VVᵀ‖² over ½‖S‖² below which a fit counts as perfect: the sums have no more digits.
@@ -33,16 +32,16 @@ class Symmetric:
         values = S.data if sp.issparse(S) else S
         self.constant = 0.5 * float(np.sum(np.square(values, dtype=np.float64)))
 
-    def product(self, V: Array) -> Array:
+    def product(self, V: AnyArray) -> AnyArray:
         """S V."""
         return multiply(self.S, V) if sp.issparse(self.S) else product(self.S, V)
 
-    def value(self, V: Array) -> float:
+    def value(self, V: AnyArray) -> float:
         """½‖S - VVᵀ‖²."""
         G = V.T @ V
         return max(self.constant - dot64(self.product(V), V) + 0.5 * dot64(G, G), 0.0)
 
-    def sweep(self, V: Array) -> float:
+    def sweep(self, V: AnyArray) -> float:
         """Each entry of V in turn, in place, to where the objective is least; returns its fall."""
         from partwise.backends.numpy.kernels import symmetric_sweep
 
@@ -51,7 +50,7 @@ class Symmetric:
             return symmetric_sweep.symmetric_rows(S.indptr, S.indices, S.data, V, G)
         return symmetric_sweep.symmetric_dense(S, V, G)
 
-    def residual(self, V: Array, value: float, tol: float) -> float:
+    def residual(self, V: AnyArray, value: float, tol: float) -> float:
         """How far the gradient VVᵀV - SV is from that of a minimum, as in `kkt_residual`."""
         sub = Quadratic(self.product(V), V.T @ V)
         return kkt_residual(sub, V, misfit(value, self.constant, LEAST, tol))
@@ -59,7 +58,7 @@ class Symmetric:
 
 def descend(
     model: Symmetric,
-    V: Array,
+    V: AnyArray,
     max_iter: int,
     tol: float,
     on_iteration: Callable[[int, Solution], bool] | None = None,
@@ -87,7 +86,7 @@ def descend(
     return found
 
 
-def _ended(model: Symmetric, V: Array, history: list[float], tol: float) -> bool:
+def _ended(model: Symmetric, V: AnyArray, history: list[float], tol: float) -> bool:
     if len(history) <= LOOK_BACK:
         return False
     scale = max(history[-1], max(LEAST, tol**2) * model.constant)

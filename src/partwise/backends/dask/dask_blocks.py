@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from partwise.backends.arrays import Array
+from partwise.backends.arrays import AnyArray
 from partwise.backends.numpy import blocks
 from partwise.backends.numpy.dense import DenseData
 from partwise.backends.numpy.sparse import SparseData
@@ -17,41 +17,41 @@ def entries(X: Any) -> float:
     return X.density * X.shape[0] * X.shape[1]
 
 
-def dot(X: Any, U: Array) -> Array:
+def dot(X: Any, U: AnyArray) -> AnyArray:
     return X.dot(U)
 
 
-def tdot(X: Any, V: Array) -> Array:
+def tdot(X: Any, V: AnyArray) -> AnyArray:
     return X.tdot(np.ascontiguousarray(V))
 
 
-def call(X: Any, name: str, *args: Any) -> Array:
+def call(X: Any, name: str, *args: Any) -> AnyArray:
     return getattr(X, name)(*args)
 
 
-def repeat(block: Array, row: Array) -> Array:
+def repeat(block: AnyArray, row: AnyArray) -> AnyArray:
     return np.tile(row, (block.shape[0], 1))
 
 
-def head_sums(V: Array, index: Array, count: int) -> Array:
+def head_sums(V: AnyArray, index: AnyArray, count: int) -> AnyArray:
     out = np.zeros((count, V.shape[1]))
     at = index < count
     np.add.at(out, index[at], V[at])
     return out
 
 
-def tail(V: Array, index: Array, count: int) -> Array:
+def tail(V: AnyArray, index: AnyArray, count: int) -> AnyArray:
     return V[index >= count]
 
 
-def join(rest: Array, index: Array, head: Array, count: int) -> Array:
+def join(rest: AnyArray, index: AnyArray, head: AnyArray, count: int) -> AnyArray:
     out = np.empty((len(index), head.shape[1]), dtype=head.dtype)
     shared = index < count
     out[shared], out[~shared] = head[index[shared]], rest
     return out
 
 
-def head_data(X: Any, index: Array, count: int, weights: Array | None) -> Array:
+def head_data(X: Any, index: AnyArray, count: int, weights: AnyArray | None) -> AnyArray:
     at = np.flatnonzero(index < count)
     part = X.X[at]
     part = part.toarray() if sp.issparse(part) else part
@@ -62,7 +62,7 @@ def head_data(X: Any, index: Array, count: int, weights: Array | None) -> Array:
     return out
 
 
-def selected(X: Any, index: Array | None, count: int, weights: Array | None) -> Any:
+def selected(X: Any, index: AnyArray | None, count: int, weights: AnyArray | None) -> Any:
     if index is not None and not (index >= count).all():
         at = np.flatnonzero(index >= count)
         X = type(X)(X.X[at])
@@ -70,22 +70,23 @@ def selected(X: Any, index: Array | None, count: int, weights: Array | None) -> 
     return X if weights is None else X.weighted(weights, None, X.shape[0])
 
 
-def kl_dot(X: DenseData, V: Array, U: Array, *whole: Any) -> tuple[Array, Array]:
+def kl_dot(X: DenseData, V: AnyArray, U: AnyArray, *whole: Any) -> tuple[AnyArray, AnyArray]:
     return X.part_of(*whole).kl_dot(V, U)
 
 
-def kl_tdot(X: DenseData, V: Array, U: Array, *whole: Any) -> Array:
+def kl_tdot(X: DenseData, V: AnyArray, U: AnyArray, *whole: Any) -> AnyArray:
     return X.part_of(*whole).kl_tdot(V, U)
 
 
 def kl_newton(
-    X: DenseData, V: Array, U: Array, cost: Array, ridge: Array, sweeps: int, rough: bool,
+    X: DenseData, V: AnyArray, U: AnyArray, cost: AnyArray, ridge: AnyArray, sweeps: int,
+    rough: bool,
     *whole: Any,
-) -> tuple[Array, Array]:  # fmt: skip
+) -> tuple[AnyArray, AnyArray]:  # fmt: skip
     return X.part_of(*whole).kl_newton(V, U, cost, ridge, sweeps, rough, False)
 
 
-def is_missing(values: Array, missing: float) -> Array:
+def is_missing(values: AnyArray, missing: float) -> AnyArray:
     return np.isnan(values) if np.isnan(missing) else values == missing
 
 
@@ -109,25 +110,25 @@ def with_values(block: Any, function: Any) -> Any:
     return SparseData(X)
 
 
-def dense(block: Any) -> Array:
+def dense(block: Any) -> AnyArray:
     return block.X.toarray() if sp.issparse(block.X) else block.X
 
 
-def weight(X: Array, w: Array, missing: float | None) -> Array:
+def weight(X: AnyArray, w: AnyArray, missing: float | None) -> AnyArray:
     return w if missing is None else np.where(is_missing(X, missing), w.dtype.type(0), w)
 
 
-def times(block: Any, w: Array, missing: float | None) -> Any:
+def times(block: Any, w: AnyArray, missing: float | None) -> Any:
     X = dense(block)
     w = weight(X, w, missing)
     X = np.where(w > 0, X, X.dtype.type(0)) * w
     return SparseData(sp.csr_array(X)) if sp.issparse(block.X) else DenseData(X)
 
 
-def short(block: Any, w: Array, d: Array, missing: float | None) -> Any:
+def short(block: Any, w: AnyArray, d: AnyArray, missing: float | None) -> Any:
     return DenseData(d[:, None] - weight(dense(block), w, missing))
 
 
-def sums(block: Any, w: Array, missing: float | None) -> Array:
+def sums(block: Any, w: AnyArray, missing: float | None) -> AnyArray:
     X = dense(block)
     return np.stack(blocks.weighed_sums(X, weight(X, w, missing)), axis=1)

@@ -18,7 +18,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from partwise.backends import arrays
-from partwise.backends.arrays import Array, to_numpy
+from partwise.backends.arrays import AnyArray, to_numpy
 from partwise.backends.dask import dask_blocks as beside
 from partwise.backends.dask.dask_runners import Threads, Workers, current_client
 from partwise.backends.dask.row_blocks import Layout, Rows
@@ -139,7 +139,7 @@ def _wrap(chunks: list[Any], dtype: Any) -> DenseData:
     return DenseData(parts[0] if len(parts) == 1 else np.concatenate(parts))
 
 
-def _problem(block: Any, rows: Array) -> Any:
+def _problem(block: Any, rows: AnyArray) -> Any:
     values = block.X.data if sp.issparse(block.X) else block.X
     low, high = values.min(initial=0), values.max(initial=0)
     if np.isfinite(low) and np.isfinite(high) and low >= 0:
@@ -177,20 +177,20 @@ class DaskData(Swept):
 
     # -- where arrays live --------------------------------------------------------------------
 
-    def rows(self, a: Array) -> Array:
+    def rows(self, a: AnyArray) -> AnyArray:
         if isinstance(a, Rows) or (a.shape[0] == 1 and self.shape[0] != 1):
             return a
         parts = [np.ascontiguousarray(part) for part in self.layout.split(a)]
         handles = self.layout.runner.place(parts, self.layout.first)
         return Rows.of(self.layout, handles, np.asarray(a)[:0])
 
-    def small(self, a: Array) -> Array:
+    def small(self, a: AnyArray) -> AnyArray:
         return a
 
     def index_rows(self) -> Rows:
         return self.rows(np.arange(self.shape[0]))
 
-    def constant_rows(self, row: Array) -> Array:
+    def constant_rows(self, row: AnyArray) -> AnyArray:
         sizes = [np.empty((size, 0), dtype=row.dtype) for size in self.layout.sizes]
         empty = Rows.of(
             self.layout, self.layout.runner.place(sizes, self.layout.first), sizes[0][:0]
@@ -200,7 +200,7 @@ class DaskData(Swept):
     def operator(self, neighbors: Any) -> Any:
         return GatheredNeighbors(neighbors, self.rows)
 
-    def mean_rows(self, shared: Any, V: Array) -> Array:
+    def mean_rows(self, shared: Any, V: AnyArray) -> AnyArray:
         layout = self._summed(shared.index, shared.n_rows)
         count = layout.sizes[0]
         index = self.rows(shared.index)
@@ -210,13 +210,13 @@ class DaskData(Swept):
         first = layout.runner.place([head], 0)
         return Rows.of(layout, first + (rest.node.handles or []), V.meta)
 
-    def _summed(self, index: Array, n_rows: int) -> Layout:
+    def _summed(self, index: AnyArray, n_rows: int) -> Layout:
         """How Aᵀ X lies: a block of rows that several samples share, then each block's others."""
         count, _ = blocks.split_rows(index, n_rows)
         rest = [int((part >= count).sum()) for part in self.layout.split(index)]
         return Layout([count, *rest], self.layout.runner, first=1)
 
-    def expand_rows(self, shared: Any, Z: Array) -> Array:
+    def expand_rows(self, shared: Any, Z: AnyArray) -> AnyArray:
         Z.settle()
         count = Z.layout.sizes[0]
         head = self.layout.runner.fetch(Z.node.handles[:1])[0]
@@ -224,7 +224,7 @@ class DaskData(Swept):
         index = self.rows(shared.index)
         return rest.map(beside.join, rest, index, head, count, like=Z.meta).settle()
 
-    def result(self, a: Array) -> Array:
+    def result(self, a: AnyArray) -> AnyArray:
         if not isinstance(a, Rows):
             return a
         a.settle()
@@ -241,7 +241,7 @@ class DaskData(Swept):
 
     # -- products -----------------------------------------------------------------------------
 
-    def dot(self, U: Array) -> Array:
+    def dot(self, U: AnyArray) -> AnyArray:
         return self._rows(beside.dot, U, width=U.shape[1])
 
     def _rows(self, function: Any, *args: Any, width: int | None = None, dtype: Any = None) -> Rows:
@@ -250,28 +250,28 @@ class DaskData(Swept):
             function, self.blocks, *args, like=np.empty(shape, dtype or self.dtype)
         )
 
-    def tdot(self, V: Array) -> Array:
+    def tdot(self, V: AnyArray) -> AnyArray:
         return self.blocks.reduce(beside.tdot, self.blocks, V)
 
-    def row_sq_norms(self) -> Array:
+    def row_sq_norms(self) -> AnyArray:
         return self._rows(beside.call, "row_sq_norms", dtype=np.float64)
 
-    def row_sums(self) -> Array:
+    def row_sums(self) -> AnyArray:
         return self._rows(beside.call, "row_sums", dtype=np.float64)
 
-    def row_xlogx(self) -> Array:
+    def row_xlogx(self) -> AnyArray:
         return self._rows(beside.call, "row_xlogx", dtype=np.float64)
 
-    def row_sq_residuals(self, V: Array, U: Array) -> Array:
+    def row_sq_residuals(self, V: AnyArray, U: AnyArray) -> AnyArray:
         return self._rows(beside.call, "row_sq_residuals", V, U, dtype=np.float64)
 
-    def row_divergences(self, V: Array, U: Array) -> Array:
+    def row_divergences(self, V: AnyArray, U: AnyArray) -> AnyArray:
         return self._rows(beside.call, "row_divergences", V, U, dtype=np.float64)
 
-    def row_powers(self, beta: float) -> Array:
+    def row_powers(self, beta: float) -> AnyArray:
         return self._rows(beside.call, "row_powers", beta, dtype=np.float64)
 
-    def weighted(self, weights: Array | None, index: Array | None, n_rows: int) -> DaskData:
+    def weighted(self, weights: AnyArray | None, index: AnyArray | None, n_rows: int) -> DaskData:
         scale = None if weights is None else self.rows(weights)
         if index is None:
             made = self._select(None, 0, scale)
@@ -292,7 +292,7 @@ class DaskData(Swept):
         """What a block is told of the whole: the floor of the loss, and its size."""
         return self.model_floor(self.row_sums(), self.p), self.shape[0] * self.p
 
-    def kl_dot(self, V: Array, U: Array) -> tuple[Array, Array]:
+    def kl_dot(self, V: AnyArray, U: AnyArray) -> tuple[AnyArray, AnyArray]:
         both = self.blocks.map(beside.kl_dot, self.blocks, V, U, *self._whole, like=0)
         return self._pair(both, U.shape[1])
 
@@ -300,31 +300,33 @@ class DaskData(Swept):
         first = both.map(itemgetter(0), both, like=np.empty((0, k), self.dtype))
         return first, both.map(itemgetter(1), both, like=np.empty(0))
 
-    def kl_tdot(self, V: Array, U: Array) -> Array:
+    def kl_tdot(self, V: AnyArray, U: AnyArray) -> AnyArray:
         return self.blocks.reduce(beside.kl_tdot, self.blocks, V, U, *self._whole)
 
     def kl_newton(
-        self, V: Array, U: Array, cost: Array, ridge: Array, sweeps: int, rough: bool,
+        self, V: AnyArray, U: AnyArray, cost: AnyArray, ridge: AnyArray, sweeps: int, rough: bool,
         transposed: bool,
-    ) -> tuple[Array, Array]:  # fmt: skip
+    ) -> tuple[AnyArray, AnyArray]:  # fmt: skip
         assert not transposed, "newton_sides"
         args = (V, U, cost, ridge, sweeps, rough, *self._whole)
         both = self.blocks.map(beside.kl_newton, self.blocks, *args, like=0)
         return self._pair(both, U.shape[1])
 
-    def times_dot(self, V: Array, U: Array) -> Array:
+    def times_dot(self, V: AnyArray, U: AnyArray) -> AnyArray:
         return self._rows(beside.call, "times_dot", V, U, width=U.shape[1])
 
-    def times_tdot(self, V: Array, U: Array) -> Array:
+    def times_tdot(self, V: AnyArray, U: AnyArray) -> AnyArray:
         return self.blocks.reduce(beside.call, self.blocks, "times_tdot", V, U)
 
-    def times_squares(self, V: Array, U: Array) -> Array:
+    def times_squares(self, V: AnyArray, U: AnyArray) -> AnyArray:
         return self._rows(beside.call, "times_squares", V, U, dtype=np.float64)
 
-    def beta_dot(self, V: Array, U: Array, beta: float) -> tuple[Array, Array, Array]:
+    def beta_dot(
+        self, V: AnyArray, U: AnyArray, beta: float
+    ) -> tuple[AnyArray, AnyArray, AnyArray]:
         raise NotImplementedError("refused before any work is done")
 
-    def beta_tdot(self, V: Array, U: Array, beta: float) -> tuple[Array, Array]:
+    def beta_tdot(self, V: AnyArray, U: AnyArray, beta: float) -> tuple[AnyArray, AnyArray]:
         raise NotImplementedError("refused before any work is done")
 
 
@@ -356,14 +358,14 @@ __all__ = ["BACK_END", "DaskData", "Threads", "Workers", "as_dask_data", "check_
 
 
 @arrays.joined.register
-def _(first: Rows, *others: Any) -> Array:
+def _(first: Rows, *others: Any) -> AnyArray:
     return first.map(_beside, first, *others)
 
 
-def _beside(*blocks: Array) -> Array:
+def _beside(*blocks: AnyArray) -> AnyArray:
     return np.concatenate(blocks, axis=1)
 
 
 @arrays.made.register
-def _(a: Rows) -> Array:
+def _(a: Rows) -> AnyArray:
     return a.settle()  # or each block of columns would make the whole product again

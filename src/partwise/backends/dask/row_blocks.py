@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
-from partwise.backends import arrays, numeric, sweeps
-from partwise.backends.arrays import Array
+from partwise.backends import arrays, sweeps
+from partwise.backends.arrays import AnyArray
 
 
 class Layout:
@@ -32,7 +32,7 @@ class Layout:
     def n(self) -> int:
         return int(self.starts[-1])
 
-    def split(self, a: Array) -> list[Array]:
+    def split(self, a: AnyArray) -> list[AnyArray]:
         return [a[lo:hi] for lo, hi in zip(self.starts[:-1], self.starts[1:], strict=True)]
 
 
@@ -144,7 +144,7 @@ class Rows(NDArrayOperatorsMixin):
             self.reduce(_nothing, self)
         return self
 
-    def gather(self) -> Array:
+    def gather(self) -> AnyArray:
         """The whole array, here."""
         self.settle()
         return np.concatenate(self.layout.runner.fetch(self.node.handles))
@@ -224,22 +224,22 @@ arrays.register_namespace(Rows, FUNCTIONS)
 
 
 @arrays.to_numpy.register
-def _(a: Rows) -> Array:
+def _(a: Rows) -> AnyArray:
     return a.gather()
 
 
 @arrays.spread_over.register
-def _(Z: Rows, part: Any) -> Array:
+def _(Z: Rows, part: Any) -> AnyArray:
     return Z.map(_spread, part, Z)
 
 
 @arrays.own.register
-def _(V: Rows) -> Array:
+def _(V: Rows) -> AnyArray:
     return V  # nothing writes into the blocks
 
 
 @arrays.orthonormal.register
-def _(Y: Rows) -> Array:
+def _(Y: Rows) -> AnyArray:
     """Cholesky QR, twice for accuracy; directions of no length are dropped to zero."""
     Q = Y
     for _ in range(2):
@@ -251,18 +251,18 @@ def _(Y: Rows) -> Array:
     return Q.settle()
 
 
-@numeric.dot64.register
+@arrays.dot64.register
 def _(a: Rows, b: Any) -> float:
     return float(a.reduce(_dot64, a, b))
 
 
-@numeric.ratio_of.register
-def _(leads: Rows, numerator: Any, denominator: Any) -> Array:
-    return leads.map(numeric.ratio, numerator, denominator)
+@arrays.ratio_of.register
+def _(leads: Rows, numerator: Any, denominator: Any) -> AnyArray:
+    return leads.map(arrays.ratio, numerator, denominator)
 
 
 @sweeps.sweep.register
-def _(Z: Rows, C: Any, *rest: Any) -> Array:
+def _(Z: Rows, C: Any, *rest: Any) -> AnyArray:
     return Z.map(_sweep, Z, C, *rest)
 
 
@@ -346,54 +346,62 @@ def smallest(shares: list[Any]) -> Any:
     return np.min(np.stack([np.asarray(s) for s in shares]), axis=0)
 
 
-def _take(block: Array, key: Any) -> Array:
+def _take(block: AnyArray, key: Any) -> AnyArray:
     return block[key]
 
 
-def _astype(block: Array, dtype: Any) -> Array:
+def _astype(block: AnyArray, dtype: Any) -> AnyArray:
     return block.astype(dtype)
 
 
-def _spread(part: Array, block: Array) -> Array:
+def _spread(part: AnyArray, block: AnyArray) -> AnyArray:
     return np.broadcast_to(part, block.shape)
 
 
-def _mean_columns(block: Array, keepdims: bool) -> Array:
+def _mean_columns(block: AnyArray, keepdims: bool) -> AnyArray:
     return block.mean(axis=1, keepdims=keepdims)
 
 
-def _cross(a: Array, b: Array) -> Array:
+def _cross(a: AnyArray, b: AnyArray) -> AnyArray:
     return a.T @ b
 
 
-def _matmul_rows(a: Array, b: Array) -> Array:
+def _matmul_rows(a: AnyArray, b: AnyArray) -> AnyArray:
     return a @ b
 
 
-def _dot64(a: Array, b: Array) -> float:
-    return numeric.dot64(a, np.broadcast_to(b, a.shape))
+def _dot64(a: AnyArray, b: AnyArray) -> float:
+    return arrays.dot64(a, np.broadcast_to(b, a.shape))
 
 
 def _sweep(
-    Z: Array, C: Array, G: Array, d: Any, r: Array, e: Array, times: int, stop: float, enough: float
-) -> Array:
+    Z: AnyArray,
+    C: AnyArray,
+    G: AnyArray,
+    d: Any,
+    r: AnyArray,
+    e: AnyArray,
+    times: int,
+    stop: float,
+    enough: float,
+) -> AnyArray:
     # rows end their sweeps together with those near them: how X is cut would move the iterates
     stop = min(stop, 1e-9)
     return sweeps.sweep(Z.copy(), np.broadcast_to(C, Z.shape), G, d, r, e, times, stop, enough)
 
 
-def _sum(block: Array, axis: Any, dtype: Any) -> Any:
+def _sum(block: AnyArray, axis: Any, dtype: Any) -> Any:
     return block.sum(axis=axis, dtype=dtype)
 
 
-def _limit(block: Array, axis: Any, limit: Any) -> Any:
+def _limit(block: AnyArray, axis: Any, limit: Any) -> Any:
     edge = -np.inf if limit is np.maximum else np.inf
     return limit.reduce(block, axis=axis, initial=edge).astype(block.dtype)
 
 
-def _any(block: Array) -> bool:
+def _any(block: AnyArray) -> bool:
     return bool(block.any())
 
 
-def _nothing(block: Array) -> int:
+def _nothing(block: AnyArray) -> int:
     return 0

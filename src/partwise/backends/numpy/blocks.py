@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from partwise.backends.numeric import Array, floor
+from partwise.backends.arrays import AnyArray, floor
 
 #: Entries of a temporary block: half a million float64 are 4 MB, which stay in the cache.
 BLOCK_ENTRIES = 500_000
@@ -19,7 +19,7 @@ def row_blocks(n: int, p: int) -> Iterator[slice]:
         yield slice(start, min(n, start + step))
 
 
-def row_squares(Y: Array) -> Array:
+def row_squares(Y: AnyArray) -> AnyArray:
     """‖y_i‖², in float64 from short sums in the precision of Y where that can hold them."""
     cut = [Y[:, at : at + 512] for at in range(0, max(1, Y.shape[1]), 512)]
     sums = np.sum([np.einsum("ij,ij->i", part, part) for part in cut], axis=0, dtype=np.float64)
@@ -28,7 +28,7 @@ def row_squares(Y: Array) -> Array:
     return sums
 
 
-def split_rows(index: Array, n_rows: int) -> tuple[int, Array]:
+def split_rows(index: AnyArray, n_rows: int) -> tuple[int, AnyArray]:
     """How Aᵀ X is laid out: ``head`` rows that sum several samples, then single samples in order.
 
     ``index`` sends each sample to its row. Returns head and the sample of each later row.
@@ -42,32 +42,32 @@ def split_rows(index: Array, n_rows: int) -> tuple[int, Array]:
     return head, sample[head:]
 
 
-def xlogx(X: Array) -> Array:
+def xlogx(X: AnyArray) -> AnyArray:
     """Row sums of x log x in float64, 0 log 0 = 0."""
     X = np.asarray(X, dtype=np.float64)
     return (X * np.log(X, out=np.zeros_like(X), where=X > 0)).sum(axis=1)
 
 
-def kl_ratio(X: Array, V: Array, U: Array, low: float) -> tuple[Array, Array]:
+def kl_ratio(X: AnyArray, V: AnyArray, U: AnyArray, low: float) -> tuple[AnyArray, AnyArray]:
     """X / VUᵀ and VUᵀ, with a floor under the denominator."""
     Y = V @ U.T
     np.maximum(Y, Y.dtype.type(low), out=Y)
     return X / Y, Y
 
 
-def kl_rows(X: Array, V: Array, U: Array, low: float) -> tuple[Array, Array]:
+def kl_rows(X: AnyArray, V: AnyArray, U: AnyArray, low: float) -> tuple[AnyArray, AnyArray]:
     """(X / VUᵀ) U and Σ_j x log y by row."""
     R, Y = kl_ratio(X, V, U, low)
     return R @ U, log_sums(X, Y, V, U)
 
 
-def xlogy(X: Array, V: Array, U: Array, low: float) -> Array:
+def xlogy(X: AnyArray, V: AnyArray, U: AnyArray, low: float) -> AnyArray:
     """Σ_i x log y by column, Y = VUᵀ."""
     Y = V @ U.T
     return log_sums(X.T, np.maximum(Y, Y.dtype.type(low), out=Y).T, U, V)
 
 
-def log_sums(X: Array, Y: Array, V: Array, U: Array) -> Array:
+def log_sums(X: AnyArray, Y: AnyArray, V: AnyArray, U: AnyArray) -> AnyArray:
     """Σ_j x log y by row in float64; Y, which is VUᵀ in its own precision, is written over.
 
     In float32 a logarithm far from zero loses digits, so y is taken in units of its mean. And y is
@@ -89,13 +89,15 @@ def log_sums(X: Array, Y: Array, V: Array, U: Array) -> Array:
     return logs + (np.log(unit) + less) * sums
 
 
-def powers(X: Array, beta: float) -> Array:
+def powers(X: AnyArray, beta: float) -> AnyArray:
     """Σ_j x^β by row in float64, over x > 0."""
     X = np.asarray(X, dtype=np.float64)
     return np.power(X, beta, out=np.zeros_like(X), where=X > 0).sum(axis=1)
 
 
-def beta_parts(X: Array, V: Array, U: Array, beta: float) -> tuple[Array, Array, Array]:
+def beta_parts(
+    X: AnyArray, V: AnyArray, U: AnyArray, beta: float
+) -> tuple[AnyArray, AnyArray, AnyArray]:
     """X ∘ Y^(β-2), Y^(β-1) and Y = VUᵀ with a floor that no power overflows (X is near one)."""
     Y = V @ U.T
     # powers up to |β - 2| of the floor must stay finite
@@ -105,7 +107,7 @@ def beta_parts(X: Array, V: Array, U: Array, beta: float) -> tuple[Array, Array,
     return X * Y ** (beta - 2.0), Y ** (beta - 1.0), Y
 
 
-def beta_divergence(X: Array, Y: Array, beta: float) -> Array:
+def beta_divergence(X: AnyArray, Y: AnyArray, beta: float) -> AnyArray:
     """Σ_j d_β(x_ij | y_ij) by row, float64; the caller keeps x > 0 where β <= 0."""
     X = np.asarray(X, dtype=np.float64)
     Y = np.asarray(Y, dtype=np.float64)
@@ -120,7 +122,7 @@ def beta_divergence(X: Array, Y: Array, beta: float) -> Array:
     return total.sum(axis=1) / (beta * (beta - 1.0))
 
 
-def weighed_sums(X: Array, w: Array) -> tuple[Array, Array]:
+def weighed_sums(X: AnyArray, w: AnyArray) -> tuple[AnyArray, AnyArray]:
     """Σ_j w x² and Σ_j w x log x of each row; X may be anything where w is zero."""
     there = (w > 0) & (X > 0)
     x = np.where(there, X, 1).astype(np.float64)

@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from partwise.backends.arrays import Array
+from partwise.backends.arrays import AnyArray, floor
 from partwise.backends.data_matrix import InNumpy
-from partwise.backends.numeric import floor
 from partwise.backends.numpy import blocks
 from partwise.backends.threads import (
     PASS,
@@ -27,7 +26,7 @@ ROUGH_WORK = 5e6
 LINE = 64
 
 
-def lined(rows: int, width: int, dtype: np.dtype[Any]) -> Array:
+def lined(rows: int, width: int, dtype: np.dtype[Any]) -> AnyArray:
     """Room for so many rows, or more: each begins on a cache line, no two alike within a page."""
     size = (-(-width * dtype.itemsize // LINE) + 1) * LINE
     room = np.empty(rows * size + LINE, np.uint8)
@@ -56,7 +55,7 @@ def _many_registers() -> bool:
 PIECES, LEAST, RUN = 64, 192, 1024
 
 
-def product(X: Array, B: Array) -> Array:
+def product(X: AnyArray, B: AnyArray) -> AnyArray:
     """X B of a large X, in threads; X may be the transpose of how it lies in memory."""
     found = narrow_product(X, B)
     if found is not None:
@@ -66,14 +65,14 @@ def product(X: Array, B: Array) -> Array:
         return (_product if X.flags.c_contiguous else _transposed)(X, B, threads)
 
 
-def _product(X: Array, B: Array, threads: int) -> Array:
+def _product(X: AnyArray, B: AnyArray, threads: int) -> AnyArray:
     out = np.empty((len(X), B.shape[1]), np.result_type(X, B))
     parts = pieces(len(X), LEAST, PIECES)
     each(lambda lo, hi: np.matmul(X[lo:hi], B, out=out[lo:hi]), parts, threads)
     return out
 
 
-def _transposed(X: Array, B: Array, threads: int) -> Array:
+def _transposed(X: AnyArray, B: AnyArray, threads: int) -> AnyArray:
     """`_product` of X as Fortran keeps it: BLAS is up to twice as fast with it on the right."""
     p, k = len(X), B.shape[1]
     runs = pieces(len(B), RUN, PIECES // 2)
@@ -94,7 +93,7 @@ def _transposed(X: Array, B: Array, threads: int) -> Array:
     return out
 
 
-def narrow_product(X: Array, B: Array) -> Array | None:
+def narrow_product(X: AnyArray, B: AnyArray) -> AnyArray | None:
     """X B, or None where BLAS does as well; X may be the transpose of how it lies in memory."""
     across = not X.flags.c_contiguous
     rows = X.T if across else X
@@ -119,7 +118,7 @@ class DenseData(InNumpy):
 
     density = 1.0
 
-    def __init__(self, X: Array) -> None:
+    def __init__(self, X: AnyArray) -> None:
         self.X = X
 
     @property
@@ -150,11 +149,11 @@ class DenseData(InNumpy):
     def _blocks(self) -> Any:
         return ((rows, self.X[rows]) for rows in blocks.row_blocks(*self.shape))
 
-    def _by_row(self, function: Any, work: float = 10.0) -> Array:
+    def _by_row(self, function: Any, work: float = 10.0) -> AnyArray:
         """function(rows, block) for each block of rows; ``work`` is for one entry of X."""
         out = np.empty(self.shape[0], dtype=np.float64)
 
-        def run(rows: slice, X: Array) -> None:
+        def run(rows: slice, X: AnyArray) -> None:
             out[rows] = function(rows, X)
 
         self._each_block(run, work)
@@ -170,10 +169,10 @@ class DenseData(InNumpy):
         n, p = self.shape
         return min(threads_for(work * n * p), max(1, -(-n * p // blocks.BLOCK_ENTRIES)))
 
-    def _summed(self, make: Any, out: Array, work: float) -> Array:
+    def _summed(self, make: Any, out: AnyArray, work: float) -> AnyArray:
         """out with make(rows, block) of all blocks added, in their order."""
 
-        def add(part: Array) -> None:
+        def add(part: AnyArray) -> None:
             nonlocal out
             out += part
 
@@ -181,40 +180,40 @@ class DenseData(InNumpy):
             add_in_order(make, add, self._blocks(), self._threads(work))
         return out
 
-    def dot(self, U: Array) -> Array:
+    def dot(self, U: AnyArray) -> AnyArray:
         return product(self.X, U)
 
-    def tdot(self, V: Array) -> Array:
+    def tdot(self, V: AnyArray) -> AnyArray:
         return product(self.X.T, V)
 
-    def row_sq_norms(self) -> Array:
+    def row_sq_norms(self) -> AnyArray:
         return self._squares
 
     @cached_property
-    def _squares(self) -> Array:
+    def _squares(self) -> AnyArray:
         # einsum converts in small buffers: no copy of X in float64
         return self._by_row(
             lambda _, X: np.einsum("ij,ij->i", X, X, dtype=np.float64, casting="unsafe")
         )
 
-    def row_sums(self) -> Array:
+    def row_sums(self) -> AnyArray:
         return self._by_row(lambda _, X: X.sum(axis=1, dtype=np.float64))
 
-    def row_xlogx(self) -> Array:
+    def row_xlogx(self) -> AnyArray:
         return self._by_row(lambda _, X: blocks.xlogx(X), 100.0)
 
-    def row_sq_residuals(self, V: Array, U: Array) -> Array:
-        def squares(rows: slice, X: Array) -> Array:
+    def row_sq_residuals(self, V: AnyArray, U: AnyArray) -> AnyArray:
+        def squares(rows: slice, X: AnyArray) -> AnyArray:
             Y = V[rows] @ U.T
             Y -= X
             return blocks.row_squares(Y)
 
         return self._by_row(squares, 10.0 + U.shape[1])
 
-    def row_divergences(self, V: Array, U: Array) -> Array:
+    def row_divergences(self, V: AnyArray, U: AnyArray) -> AnyArray:
         U = U.astype(np.float64)
 
-        def divergences(rows: slice, X: Array) -> Array:
+        def divergences(rows: slice, X: AnyArray) -> AnyArray:
             Y = V[rows].astype(np.float64) @ U.T
             X = X.astype(np.float64)
             sums = blocks.xlogx(X) + (Y - X).sum(axis=1)
@@ -223,10 +222,10 @@ class DenseData(InNumpy):
 
         return self._by_row(divergences, 200.0 + U.shape[1])
 
-    def row_powers(self, beta: float) -> Array:
+    def row_powers(self, beta: float) -> AnyArray:
         return self._by_row(lambda _, X: blocks.powers(X, beta), 200.0)
 
-    def weighted(self, weights: Array | None, index: Array | None, n_rows: int) -> DenseData:
+    def weighted(self, weights: AnyArray | None, index: AnyArray | None, n_rows: int) -> DenseData:
         X = self.X if weights is None else self.X * weights[:, None].astype(self.dtype)
         if index is not None:
             out = np.zeros((n_rows, self.shape[1]), dtype=self.dtype)
@@ -234,29 +233,29 @@ class DenseData(InNumpy):
             X = out
         return DenseData(X).weighing(weights, self.shape[0])
 
-    def kl_dot(self, V: Array, U: Array) -> tuple[Array, Array]:
+    def kl_dot(self, V: AnyArray, U: AnyArray) -> tuple[AnyArray, AnyArray]:
         out = np.empty((self.shape[0], U.shape[1]), dtype=self.dtype)
         xlogy = np.empty(self.shape[0])
         low = self._low
 
-        def run(rows: slice, X: Array) -> None:
+        def run(rows: slice, X: AnyArray) -> None:
             out[rows], xlogy[rows] = blocks.kl_rows(X, V[rows], U, low)
 
         self._each_block(run, 100.0 + 2 * U.shape[1])
         return out, xlogy
 
-    def kl_tdot(self, V: Array, U: Array) -> Array:
+    def kl_tdot(self, V: AnyArray, U: AnyArray) -> AnyArray:
         low = self._low
 
-        def share(rows: slice, X: Array) -> Array:
+        def share(rows: slice, X: AnyArray) -> AnyArray:
             return blocks.kl_ratio(X, V[rows], U, low)[0].T @ V[rows]
 
         return self._summed(share, np.zeros_like(U), 20.0 + 2 * U.shape[1])
 
-    def kl_tdot_log(self, V: Array, U: Array) -> tuple[Array, float]:
+    def kl_tdot_log(self, V: AnyArray, U: AnyArray) -> tuple[AnyArray, float]:
         low, totals = self._low, np.empty(self.shape[0])
 
-        def share(rows: slice, X: Array) -> Array:
+        def share(rows: slice, X: AnyArray) -> AnyArray:
             R, Y = blocks.kl_ratio(X, V[rows], U, low)
             out = R.T @ V[rows]
             totals[rows] = blocks.log_sums(X, Y, V[rows], U)
@@ -267,14 +266,14 @@ class DenseData(InNumpy):
 
     def kl_newton(
         self,
-        V: Array,
-        U: Array,
-        cost: Array,
-        ridge: Array,
+        V: AnyArray,
+        U: AnyArray,
+        cost: AnyArray,
+        ridge: AnyArray,
         sweeps: int,
         rough: bool,
         transposed: bool,
-    ) -> tuple[Array, Array]:
+    ) -> tuple[AnyArray, AnyArray]:
         from partwise.backends.numpy import kernels
 
         X, Z, B = (self.X.T, U, V) if transposed else (self.X, V, U)
@@ -302,31 +301,33 @@ class DenseData(InNumpy):
         work = 100.0 + Z.shape[1]
         return Z, self._summed(lambda rows, X: blocks.xlogy(X, V[rows], Z, floor_), xlogy, work)
 
-    def times_dot(self, V: Array, U: Array) -> Array:
+    def times_dot(self, V: AnyArray, U: AnyArray) -> AnyArray:
         out = np.empty((self.shape[0], U.shape[1]), dtype=self.dtype)
         self._each_block(
             lambda rows, X: np.matmul(X * (V[rows] @ U.T), U, out=out[rows]), 10.0 + 2 * U.shape[1]
         )
         return out
 
-    def times_tdot(self, V: Array, U: Array) -> Array:
-        def share(rows: slice, X: Array) -> Array:
+    def times_tdot(self, V: AnyArray, U: AnyArray) -> AnyArray:
+        def share(rows: slice, X: AnyArray) -> AnyArray:
             return (X * (V[rows] @ U.T)).T @ V[rows]
 
         return self._summed(share, np.zeros_like(U, order="C"), 10.0 + 2 * U.shape[1])
 
-    def times_squares(self, V: Array, U: Array) -> Array:
-        def squares(rows: slice, X: Array) -> Array:
+    def times_squares(self, V: AnyArray, U: AnyArray) -> AnyArray:
+        def squares(rows: slice, X: AnyArray) -> AnyArray:
             Y = V[rows] @ U.T
             return np.einsum("ij,ij,ij->i", X, Y, Y, dtype=np.float64, casting="unsafe")
 
         return self._by_row(squares, 10.0 + U.shape[1])
 
-    def beta_dot(self, V: Array, U: Array, beta: float) -> tuple[Array, Array, Array]:
+    def beta_dot(
+        self, V: AnyArray, U: AnyArray, beta: float
+    ) -> tuple[AnyArray, AnyArray, AnyArray]:
         num = np.empty((self.shape[0], U.shape[1]), dtype=self.dtype)
         den, loss = np.empty_like(num), np.empty(self.shape[0])
 
-        def run(rows: slice, X: Array) -> None:
+        def run(rows: slice, X: AnyArray) -> None:
             up, down, Y = blocks.beta_parts(X, V[rows], U, beta)
             num[rows], den[rows] = up @ U, down @ U
             loss[rows] = blocks.beta_divergence(X, Y, beta)
@@ -334,8 +335,8 @@ class DenseData(InNumpy):
         self._each_block(run, 500.0 + 3 * U.shape[1])
         return num, den, loss
 
-    def beta_tdot(self, V: Array, U: Array, beta: float) -> tuple[Array, Array]:
-        def share(rows: slice, X: Array) -> Array:
+    def beta_tdot(self, V: AnyArray, U: AnyArray, beta: float) -> tuple[AnyArray, AnyArray]:
+        def share(rows: slice, X: AnyArray) -> AnyArray:
             up, down, _ = blocks.beta_parts(X, V[rows], U, beta)
             return np.stack([up.T @ V[rows], down.T @ V[rows]])
 

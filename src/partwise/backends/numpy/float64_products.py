@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from partwise.backends.arrays import float64, namespace
+from partwise.backends.arrays import AnyArray, float64, namespace
 from partwise.backends.data_matrix import DataMatrix
 from partwise.backends.gaps import Beside, Lack, MaskedData
-from partwise.backends.numeric import Array
 from partwise.backends.numpy import blocks
 from partwise.backends.numpy.dense import DenseData
 from partwise.backends.numpy.sparse import SparseData
@@ -27,7 +26,7 @@ class FromSingle:
 
     given = np.dtype(np.float32)
 
-    def result(self, a: Array) -> Array:
+    def result(self, a: AnyArray) -> AnyArray:
         return a.astype(self.given)
 
 
@@ -39,12 +38,12 @@ class DoubleDense(FromSingle, DenseData):  # type: ignore[misc]
     def _blocks(self) -> Any:
         return ((rows, self.X[rows].astype(float)) for rows in blocks.row_blocks(*self.shape))
 
-    def dot(self, U: Array) -> Array:
+    def dot(self, U: AnyArray) -> AnyArray:
         out = np.empty((self.shape[0], U.shape[1]))
         self._each_block(lambda rows, X: np.matmul(X, U, out=out[rows]), U.shape[1])
         return out
 
-    def tdot(self, V: Array) -> Array:
+    def tdot(self, V: AnyArray) -> AnyArray:
         out = np.zeros((V.shape[1], self.shape[1]))
         out = self._summed(lambda rows, X: V[rows].T @ X, out, V.shape[1])
         return np.ascontiguousarray(out.T)
@@ -79,14 +78,14 @@ class DoubleProducts(Beside):
                 part = float64(X[at : at + step])
                 yield slice(rows.start + at, rows.start + at + part.shape[0]), part
 
-    def dot(self, U: Array) -> Array:
+    def dot(self, U: AnyArray) -> AnyArray:
         parts = [X @ U for _, X in self._blocks()]
         return np.concatenate(parts) if namespace(U) is np else namespace(U).concat(parts)
 
-    def tdot(self, V: Array) -> Array:
+    def tdot(self, V: AnyArray) -> AnyArray:
         return sum(X.T @ V[rows] for rows, X in self._blocks())
 
-    def kl_dot(self, V: Array, U: Array) -> tuple[Array, Array]:
+    def kl_dot(self, V: AnyArray, U: AnyArray) -> tuple[AnyArray, AnyArray]:
         raise NotImplementedError("products alone")
 
     kl_tdot = kl_newton = kl_dot

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from partwise.backends.numeric import Array, dot64
+from partwise.backends.arrays import AnyArray, dot64
 from partwise.backends.numpy import blocks
 from partwise.backends.numpy.dense import DenseData
 from partwise.backends.numpy.sparse import SparseData, multiply, sampled_values, solve_rows
@@ -29,15 +29,15 @@ NEAR = 0.1
 class Fill:
     """What fills the gaps: the model F = V Uᵀ or, if not ``exact``, about that."""
 
-    V: Array
-    U: Array
+    V: AnyArray
+    U: AnyArray
     side: str  # the half-step that it was made for
-    values: Array | None = None  # its entries at the places, where those are kept
+    values: AnyArray | None = None  # its entries at the places, where those are kept
     size: float = 0.0  # Σ E F², known once a product was asked for
     exact: bool = True
 
 
-def _near(moved: Array, old: Array) -> bool:
+def _near(moved: AnyArray, old: AnyArray) -> bool:
     return dot64(moved - old, moved - old) <= NEAR**2 * dot64(old, old)
 
 
@@ -50,7 +50,7 @@ class Filling(ABC):
         self._now: Fill | None = None  # what the products see
         self._last: Fill | None = None  # what was asked for last, whatever start it is of
 
-    def at(self, side: str, V: Array, U: Array) -> Fill:
+    def at(self, side: str, V: AnyArray, U: AnyArray) -> Fill:
         """The fill for the step on ``side``: that of the other half of the same iteration, or new.
 
         The other half has left the factor that moves now as it was.
@@ -67,11 +67,11 @@ class Filling(ABC):
         self._last = Fill(V, U, side, values, exact=guess is None)
         return self._last
 
-    def _guess(self, V: Array, U: Array) -> Array | None:
+    def _guess(self, V: AnyArray, U: AnyArray) -> AnyArray | None:
         """About the entries of V Uᵀ at the places; None where they have to be made."""
         return None
 
-    def product(self, fill: Fill, side: str, factor: Array) -> Array:
+    def product(self, fill: Fill, side: str, factor: AnyArray) -> AnyArray:
         """The filled X, or its transpose if ``side`` is "U", times the factor."""
         self._bring(fill)
         return self._dot(factor) if side == "V" else self._tdot(factor)
@@ -81,19 +81,20 @@ class Filling(ABC):
             self._put(fill)
             self._now = fill
 
-    def entries(self, V: Array, U: Array) -> Array | None:
+    def entries(self, V: AnyArray, U: AnyArray) -> AnyArray | None:
         """What is kept of V Uᵀ."""
         return None
 
     @abstractmethod
-    def apart(self, fill: Fill, V: Array, U: Array) -> float:
+    def apart(self, fill: Fill, V: AnyArray, U: AnyArray) -> float:
         """Σ E (F - VUᵀ)²."""
 
     @abstractmethod
     def solve(
-        self, Z: Array, U: Array, C: Array, G: Array, d: Array | None, r: Array, stop: float,
+        self, Z: AnyArray, U: AnyArray, C: AnyArray, G: AnyArray, d: AnyArray | None,
+        r: AnyArray, stop: float,
         enough: float,
-    ) -> Array:  # fmt: skip
+    ) -> AnyArray:  # fmt: skip
         """The best codes with U fixed, row by row, from Z: with C, what seen entries draw to."""
 
     @abstractmethod
@@ -101,10 +102,10 @@ class Filling(ABC):
         """Have products see this fill, and set its size."""
 
     @abstractmethod
-    def _dot(self, U: Array) -> Array: ...
+    def _dot(self, U: AnyArray) -> AnyArray: ...
 
     @abstractmethod
-    def _tdot(self, V: Array) -> Array: ...
+    def _tdot(self, V: AnyArray) -> AnyArray: ...
 
 
 class _Sampled(Filling):
@@ -113,10 +114,10 @@ class _Sampled(Filling):
     def __init__(self, places: Any) -> None:
         super().__init__()
         self.places = places
-        self._point: tuple[Array, Array, Array] | None = None
-        self._before: tuple[Array, Array, Array] | None = None
+        self._point: tuple[AnyArray, AnyArray, AnyArray] | None = None
+        self._before: tuple[AnyArray, AnyArray, AnyArray] | None = None
 
-    def entries(self, V: Array, U: Array) -> Array:
+    def entries(self, V: AnyArray, U: AnyArray) -> AnyArray:
         """V Uᵀ at the places; the last ones are kept, since a loop asks twice for some."""
         point = self._point
         if point is None or point[0] is not V or point[1] is not U:
@@ -124,16 +125,17 @@ class _Sampled(Filling):
             self._point = point = V, U, sampled_values(self.places, V, U)
         return point[2]
 
-    def _squares(self, values: Array) -> float:
+    def _squares(self, values: AnyArray) -> float:
         """The sum over the places of their number times a value squared."""
         return dot64((self.places.data * values)[None, :], values[None, :])
 
     sign = -1.0  # of the places' own part in a row's Hessian: E is taken off d UᵀU
 
     def solve(
-        self, Z: Array, U: Array, C: Array, G: Array, d: Array | None, r: Array, stop: float,
+        self, Z: AnyArray, U: AnyArray, C: AnyArray, G: AnyArray, d: AnyArray | None,
+        r: AnyArray, stop: float,
         enough: float,
-    ) -> Array:  # fmt: skip
+    ) -> AnyArray:  # fmt: skip
         G = G if self.sign < 0 else np.zeros_like(G)
         return solve_rows(self.places, U, G, d, self.sign, Z, C, r, stop, enough)
 
@@ -150,7 +152,7 @@ class _Turned:
             (places.data[self.order], turned.indices, turned.indptr), shape=places.shape[::-1]
         )
 
-    def write(self, values: Array) -> None:
+    def write(self, values: AnyArray) -> None:
         self.X.data, self.XT.data = values, values[self.order]
 
 
@@ -159,7 +161,7 @@ class _Few(_Sampled):
 
     shared = True
 
-    def _guess(self, V: Array, U: Array) -> Array | None:
+    def _guess(self, V: AnyArray, U: AnyArray) -> AnyArray | None:
         """Entries as far beyond the last ones as the one factor that has moved since is.
 
         A loop begins an iteration beyond where the last one ended, whose entries it asked for. If
@@ -177,7 +179,7 @@ class _Few(_Sampled):
             return now
         return now + (now - before) * now.dtype.type(dot64(moved - last, last - old) / size)
 
-    def apart(self, fill: Fill, V: Array, U: Array) -> float:
+    def apart(self, fill: Fill, V: AnyArray, U: AnyArray) -> float:
         from partwise.backends.numpy.kernels.sampled import apart_squares
 
         assert fill.values is not None
@@ -190,27 +192,27 @@ class _Few(_Sampled):
         self._write(filled)
 
     @abstractmethod
-    def _write(self, values: Array) -> None: ...
+    def _write(self, values: AnyArray) -> None: ...
 
 
 class _FewInDense(_Few):
-    def __init__(self, X: Array, E: Any) -> None:
+    def __init__(self, X: AnyArray, E: Any) -> None:
         super().__init__(E)
         self.X = np.array(X, order="C")
         rows = np.repeat(np.arange(E.shape[0]), np.diff(E.indptr))
         base = self.X[rows, E.indices]
         self.base = base if base.any() else None  # what weights leave of X there
 
-    def _write(self, values: Array) -> None:
+    def _write(self, values: AnyArray) -> None:
         from partwise.backends.numpy.kernels.sampled import write_rows
 
         values = values if self.base is None else values + self.base
         write_rows(self.places.indptr, self.places.indices, values, self.X)
 
-    def _dot(self, U: Array) -> Array:
+    def _dot(self, U: AnyArray) -> AnyArray:
         return self.X @ U
 
-    def _tdot(self, V: Array) -> Array:
+    def _tdot(self, V: AnyArray) -> AnyArray:
         return self.X.T @ V
 
 
@@ -219,13 +221,13 @@ class _FewInSparse(_Few):
         super().__init__(E)
         self.base, self.fills = base, _Turned(E)
 
-    def _write(self, values: Array) -> None:
+    def _write(self, values: AnyArray) -> None:
         self.fills.write(values)
 
-    def _dot(self, U: Array) -> Array:
+    def _dot(self, U: AnyArray) -> AnyArray:
         return self.base.dot(U) + multiply(self.fills.X, U)
 
-    def _tdot(self, V: Array) -> Array:
+    def _tdot(self, V: AnyArray) -> AnyArray:
         return self.base.tdot(V) + multiply(self.fills.XT, V)
 
 
@@ -234,7 +236,7 @@ class _Many(_Sampled):
 
     sign = 1.0
 
-    def __init__(self, X: Any, w: Any, d: Array | None) -> None:
+    def __init__(self, X: Any, w: Any, d: AnyArray | None) -> None:
         super().__init__(w)
         self.d = d
         rows = np.repeat(np.arange(w.shape[0]), np.diff(w.indptr))
@@ -248,13 +250,13 @@ class _Many(_Sampled):
         every = dot64(self.V.T @ fill.V, fill.U.T @ fill.U)
         fill.size = every - self._squares(fill.values)
 
-    def _dot(self, U: Array) -> Array:
+    def _dot(self, U: AnyArray) -> AnyArray:
         return multiply(self.beyond.X, U) + self.V @ (self.U.T @ U)
 
-    def _tdot(self, V: Array) -> Array:
+    def _tdot(self, V: AnyArray) -> AnyArray:
         return multiply(self.beyond.XT, V) + self.U @ (self.V.T @ V)
 
-    def apart(self, fill: Fill, V: Array, U: Array) -> float:
+    def apart(self, fill: Fill, V: AnyArray, U: AnyArray) -> float:
         # F - VUᵀ as one product, from differences: the two alone are far larger than what is left
         left = np.hstack([fill.V - V, V])
         right = np.hstack([fill.U, fill.U - U])
@@ -266,7 +268,7 @@ class _Many(_Sampled):
 class _Dense(Filling):
     """Neither few: block by block, in a copy of X."""
 
-    def __init__(self, X: Array, E: Array) -> None:
+    def __init__(self, X: AnyArray, E: AnyArray) -> None:
         super().__init__()
         self.base, self.E = X, E
         self.X = np.array(X, order="C")
@@ -280,16 +282,17 @@ class _Dense(Filling):
             fill.size += dot64(out, F)
             out += self.base[rows]
 
-    def _dot(self, U: Array) -> Array:
+    def _dot(self, U: AnyArray) -> AnyArray:
         return self.X @ U
 
-    def _tdot(self, V: Array) -> Array:
+    def _tdot(self, V: AnyArray) -> AnyArray:
         return self.X.T @ V
 
     def solve(
-        self, Z: Array, U: Array, C: Array, G: Array, d: Array | None, r: Array, stop: float,
+        self, Z: AnyArray, U: AnyArray, C: AnyArray, G: AnyArray, d: AnyArray | None,
+        r: AnyArray, stop: float,
         enough: float,
-    ) -> Array:  # fmt: skip
+    ) -> AnyArray:  # fmt: skip
         out = np.empty_like(Z)
         for rows in blocks.row_blocks(*self.X.shape):
             some = None if d is None else d[rows]
@@ -298,7 +301,7 @@ class _Dense(Filling):
             out[rows] = solve_rows(sp.csr_array(self.E[rows]), U, G, *args)
         return out
 
-    def apart(self, fill: Fill, V: Array, U: Array) -> float:
+    def apart(self, fill: Fill, V: AnyArray, U: AnyArray) -> float:
         if not self.mask:
             V, U = np.hstack([fill.V - V, V]), np.hstack([fill.U, fill.U - U])
         else:
@@ -316,7 +319,7 @@ class _Dense(Filling):
         return total
 
 
-def filling(base: Any, entries: Any, *, seen: bool, d: Array | None) -> Filling | None:
+def filling(base: Any, entries: Any, *, seen: bool, d: AnyArray | None) -> Filling | None:
     """The one for w ∘ X and E (w if ``seen``); None where an array is not in memory."""
     kinds = type(base), type(entries)
     if kinds == (DenseData, DenseData):

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from partwise.backends.arrays import AnyArray
 from partwise.backends.data_matrix import GAPS, Weighed
-from partwise.backends.numeric import Array
 from partwise.backends.numpy import blocks
 from partwise.backends.numpy.dense import DenseData
 
@@ -40,10 +40,10 @@ class MemmapData(DenseData):
     def __init__(
         self,
         X: np.memmap,
-        head: Array = None,
-        keep: Array = None,
-        weights: Array = None,
-        see: Callable[[slice, Array], Array] | None = None,
+        head: AnyArray = None,
+        keep: AnyArray = None,
+        weights: AnyArray = None,
+        see: Callable[[slice, AnyArray], AnyArray] | None = None,
     ) -> None:
         self.X, self.head, self.keep, self.weights, self.see = X, head, keep, weights, see
         self._n = (0 if head is None else len(head)) + (len(X) if keep is None else len(keep))
@@ -59,7 +59,7 @@ class MemmapData(DenseData):
     def whole(self) -> Any | None:
         return self.X if self.see is None else None
 
-    def read(self) -> Iterator[tuple[slice, Array]]:
+    def read(self) -> Iterator[tuple[slice, AnyArray]]:
         """(rows, block) of the file as it is, in the float dtype."""
         for rows in blocks.row_blocks(*self.X.shape):
             _check_length(self.X, rows.start)
@@ -67,7 +67,7 @@ class MemmapData(DenseData):
             forget(self.X)
             yield rows, block if self.see is None else self.see(rows, block)
 
-    def _blocks(self) -> Iterator[tuple[slice, Array]]:
+    def _blocks(self) -> Iterator[tuple[slice, AnyArray]]:
         at = 0
         if self.head is not None and len(self.head):
             at = len(self.head)
@@ -86,19 +86,19 @@ class MemmapData(DenseData):
                 yield slice(at, at + len(block)), block
             at += len(block)
 
-    def dot(self, U: Array) -> Array:
+    def dot(self, U: AnyArray) -> AnyArray:
         out = np.empty((self.shape[0], U.shape[1]), dtype=self.dtype)
         self._each_block(lambda rows, X: np.matmul(X, U, out=out[rows]), U.shape[1])
         return out
 
-    def tdot(self, V: Array) -> Array:
+    def tdot(self, V: AnyArray) -> AnyArray:
         out = np.zeros((self.shape[1], V.shape[1]), dtype=self.dtype)
         return self._summed(lambda rows, X: X.T @ V[rows], out, V.shape[1])
 
-    def row_sums(self) -> Array:
+    def row_sums(self) -> AnyArray:
         return self._by_row(lambda _, X: X.sum(axis=1, dtype=np.float64))
 
-    def weighted(self, weights: Array | None, index: Array | None, n_rows: int) -> MemmapData:
+    def weighted(self, weights: AnyArray | None, index: AnyArray | None, n_rows: int) -> MemmapData:
         if index is None:
             made = MemmapData(self.X, weights=weights, see=self.see)
             return made.weighing(weights, self.shape[0])
@@ -114,9 +114,9 @@ class MemmapData(DenseData):
         return made.weighing(weights, self.shape[0])
 
     def kl_newton(
-        self, V: Array, U: Array, cost: Array, ridge: Array, sweeps: int, rough: bool,
+        self, V: AnyArray, U: AnyArray, cost: AnyArray, ridge: AnyArray, sweeps: int, rough: bool,
         transposed: bool,
-    ) -> tuple[Array, Array]:  # fmt: skip
+    ) -> tuple[AnyArray, AnyArray]:  # fmt: skip
         assert not transposed, "newton_sides"
         out = []
         for rows, X in self._blocks():
@@ -136,7 +136,7 @@ def gaps(X: np.memmap, missing: float) -> tuple[MemmapData, MemmapData]:
     )
 
 
-def _hidden(block: Array, missing: float | None) -> Array:
+def _hidden(block: AnyArray, missing: float | None) -> AnyArray:
     if missing is None:
         return np.zeros(block.shape, dtype=bool)
     return np.isnan(block) if np.isnan(missing) else block == missing
@@ -145,12 +145,12 @@ def _hidden(block: Array, missing: float | None) -> Array:
 def weighed(X: np.memmap, W: Any, missing: float | None) -> Weighed:
     """Both made as the file is read, and as W is if it lies in one."""
 
-    def weight(rows: slice, block: Array) -> Array:
+    def weight(rows: slice, block: AnyArray) -> AnyArray:
         w = W[rows]
         w = w.toarray() if sp.issparse(w) else np.asarray(w)
         return np.where(_hidden(block, missing), 0, w).astype(block.dtype)
 
-    def times(rows: slice, block: Array) -> Array:
+    def times(rows: slice, block: AnyArray) -> AnyArray:
         return np.where(_hidden(block, missing), 0, block) * weight(rows, block)
 
     d, squares, logs = np.empty((3, len(X)))
@@ -159,7 +159,7 @@ def weighed(X: np.memmap, W: Any, missing: float | None) -> Weighed:
         d[rows] = w.max(axis=1)
         squares[rows], logs[rows] = blocks.weighed_sums(block, w)
 
-    def lack(rows: slice, block: Array) -> Array:
+    def lack(rows: slice, block: AnyArray) -> AnyArray:
         return d[rows, None].astype(block.dtype) - weight(rows, block)
 
     return Weighed(MemmapData(X, see=times), MemmapData(X, see=lack), d, squares, logs)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from partwise.backends.arrays import Array
+from partwise.backends.arrays import AnyArray
 from partwise.backends.numpy import blocks
 from partwise.backends.numpy.dense import DenseData
 from partwise.backends.threads import each, threads_for
@@ -40,30 +40,30 @@ class SparseData(DenseData):
     def _blocks(self) -> Any:
         return ((rows, self.X[rows].toarray()) for rows in blocks.row_blocks(*self.shape))
 
-    def dot(self, U: Array) -> Array:
+    def dot(self, U: AnyArray) -> AnyArray:
         return multiply(self.X, U)
 
-    def tdot(self, V: Array) -> Array:
+    def tdot(self, V: AnyArray) -> AnyArray:
         return multiply(self._XT, V)
 
-    def _sums(self, values: Array) -> Array:
+    def _sums(self, values: AnyArray) -> AnyArray:
         X = sp.csr_array((values, self.X.indices, self.X.indptr), shape=self.shape)
         return np.asarray(X.sum(axis=1), dtype=np.float64).ravel()
 
-    def row_sq_norms(self) -> Array:
+    def row_sq_norms(self) -> AnyArray:
         return self._squares
 
     @cached_property
-    def _squares(self) -> Array:
+    def _squares(self) -> AnyArray:
         return self._sums(np.square(self.X.data, dtype=np.float64))
 
-    def row_sums(self) -> Array:
+    def row_sums(self) -> AnyArray:
         return self._sums(self.X.data.astype(np.float64))
 
-    def row_xlogx(self) -> Array:
+    def row_xlogx(self) -> AnyArray:
         return self._sums(blocks.xlogx(self.X.data[:, None]))
 
-    def row_divergences(self, V: Array, U: Array) -> Array:
+    def row_divergences(self, V: AnyArray, U: AnyArray) -> AnyArray:
         V, U = V.astype(np.float64), U.astype(np.float64)
         out = V @ U.sum(axis=0)
         step = max(1, blocks.BLOCK_ENTRIES // V.shape[1])
@@ -74,10 +74,10 @@ class SparseData(DenseData):
             out += np.bincount(rows, x * np.log(x / np.maximum(y, self._low)) - x, len(out))
         return out
 
-    def row_powers(self, beta: float) -> Array:
+    def row_powers(self, beta: float) -> AnyArray:
         return self._sums(blocks.powers(self.X.data[:, None], beta))
 
-    def weighted(self, weights: Array | None, index: Array | None, n_rows: int) -> SparseData:
+    def weighted(self, weights: AnyArray | None, index: AnyArray | None, n_rows: int) -> SparseData:
         X = self.X
         if weights is not None:
             X = sp.diags_array(weights.astype(self.dtype)) @ X
@@ -92,20 +92,20 @@ class SparseData(DenseData):
         X.indices, X.indptr = (a.astype(self.X.indices.dtype) for a in (X.indices, X.indptr))
         return SparseData(X).weighing(weights, self.shape[0])
 
-    def kl_dot(self, V: Array, U: Array) -> tuple[Array, Array]:
+    def kl_dot(self, V: AnyArray, U: AnyArray) -> tuple[AnyArray, AnyArray]:
         return _kl_pass(self.X, V, U, self._low, want_log=True)
 
-    def kl_tdot(self, V: Array, U: Array) -> Array:
+    def kl_tdot(self, V: AnyArray, U: AnyArray) -> AnyArray:
         return _kl_pass(self._XT, U, V, self._low, want_log=False)[0]
 
-    def kl_tdot_log(self, V: Array, U: Array) -> tuple[Array, float]:
+    def kl_tdot_log(self, V: AnyArray, U: AnyArray) -> tuple[AnyArray, float]:
         product, xlogy = _kl_pass(self._XT, U, V, self._low, want_log=True)
         return product, float(xlogy.sum())
 
     def kl_newton(
-        self, V: Array, U: Array, cost: Array, ridge: Array, sweeps: int, rough: bool,
+        self, V: AnyArray, U: AnyArray, cost: AnyArray, ridge: AnyArray, sweeps: int, rough: bool,
         transposed: bool,
-    ) -> tuple[Array, Array]:  # fmt: skip
+    ) -> tuple[AnyArray, AnyArray]:  # fmt: skip
         from partwise.backends.numpy import kernels
 
         X, Z, B = (self._XT, U, V) if transposed else (self.X, V, U)
@@ -115,18 +115,18 @@ class SparseData(DenseData):
         by_rows(kernels.newton_rows, X, (X.indptr, X.indices, X.data, *args), 40 * Z.shape[1])
         return Z, xlogy
 
-    def times_dot(self, V: Array, U: Array) -> Array:
+    def times_dot(self, V: AnyArray, U: AnyArray) -> AnyArray:
         return _sampled("times_rows", self.X, V, U, np.empty((self.shape[0], U.shape[1]), V.dtype))
 
-    def times_tdot(self, V: Array, U: Array) -> Array:
+    def times_tdot(self, V: AnyArray, U: AnyArray) -> AnyArray:
         out = np.empty((self.shape[1], U.shape[1]), U.dtype)
         return _sampled("times_rows", self._XT, U, V, out)
 
-    def times_squares(self, V: Array, U: Array) -> Array:
+    def times_squares(self, V: AnyArray, U: AnyArray) -> AnyArray:
         return _sampled("square_rows", self.X, V, U, np.empty(self.shape[0]))
 
 
-def _sampled(name: str, X: Any, V: Array, U: Array, out: Array) -> Array:
+def _sampled(name: str, X: Any, V: AnyArray, U: AnyArray, out: AnyArray) -> AnyArray:
     from partwise.backends.numpy.kernels import sampled
 
     V, U = np.ascontiguousarray(V), np.ascontiguousarray(U)
@@ -135,7 +135,7 @@ def _sampled(name: str, X: Any, V: Array, U: Array, out: Array) -> Array:
     return out
 
 
-def sampled_values(places: Any, V: Array, U: Array) -> Array:
+def sampled_values(places: Any, V: AnyArray, U: AnyArray) -> AnyArray:
     """The entries of VUᵀ at the places of a CSR matrix, in its order."""
     from partwise.backends.numpy.kernels import sampled
 
@@ -147,9 +147,10 @@ def sampled_values(places: Any, V: Array, U: Array) -> Array:
 
 
 def solve_rows(
-    places: Any, U: Array, G: Array, d: Array | None, sign: float, Z: Array, C: Array, r: Array,
+    places: Any, U: AnyArray, G: AnyArray, d: AnyArray | None, sign: float, Z: AnyArray,
+    C: AnyArray, r: AnyArray,
     stop: float, enough: float,
-) -> Array:  # fmt: skip
+) -> AnyArray:  # fmt: skip
     """The minimiser of each row with a Hessian of its own, from Z; see `kernels_sampled`."""
     from partwise.backends.numpy.kernels import sampled
 
@@ -174,7 +175,7 @@ def by_rows(kernel: Any, X: Any, args: tuple[Any, ...], work: int) -> None:
     each(lambda lo, hi: kernel(*args, lo, hi), itertools.pairwise(cuts), threads)
 
 
-def equal_runs(X: Any, count: int) -> Array:
+def equal_runs(X: Any, count: int) -> AnyArray:
     """Where to cut rows into at most ``count`` runs of about equal numbers of non-zeros."""
     if count == 1:
         return [0, X.shape[0]]
@@ -182,7 +183,7 @@ def equal_runs(X: Any, count: int) -> Array:
     return sorted({0, *bounds, X.shape[0]})
 
 
-def multiply(X: Any, B: Array) -> Array:
+def multiply(X: Any, B: AnyArray) -> AnyArray:
     """X @ B for CSR, in threads where that pays."""
     B = np.ascontiguousarray(B)
     if B.shape[1] < WIDE and X.nnz * B.shape[1] < SMALL:
@@ -194,7 +195,7 @@ def multiply(X: Any, B: Array) -> Array:
     return out
 
 
-def laplacian(W: Any, Z: Array) -> Array:
+def laplacian(W: Any, Z: AnyArray) -> AnyArray:
     """(D - W) Z for a CSR graph, from differences of rows, in threads where that pays."""
     from partwise.backends.numpy import kernels
 
@@ -205,7 +206,9 @@ def laplacian(W: Any, Z: Array) -> Array:
     return out
 
 
-def _kl_pass(X: Any, V: Array, U: Array, low: Any, *, want_log: bool) -> tuple[Array, Array]:
+def _kl_pass(
+    X: Any, V: AnyArray, U: AnyArray, low: Any, *, want_log: bool
+) -> tuple[AnyArray, AnyArray]:
     from partwise.backends.numpy import kernels
 
     out = np.empty((X.shape[0], V.shape[1]), dtype=X.dtype)

@@ -8,8 +8,8 @@ from typing import Any
 import scipy.sparse as sp
 import torch
 
-from partwise.backends import arrays, curvature, numeric, sweeps
-from partwise.backends.arrays import Array
+from partwise.backends import arrays, curvature, sweeps
+from partwise.backends.arrays import AnyArray
 from partwise.backends.torch import triton_dispatch
 
 
@@ -49,25 +49,25 @@ def _(a: torch.Tensor) -> Any:
 
 
 @arrays.contiguous.register
-def _(a: torch.Tensor) -> Array:
+def _(a: torch.Tensor) -> AnyArray:
     return a.contiguous()
 
 
 @arrays.joined.register
-def _(first: torch.Tensor, *others: Array) -> Array:
+def _(first: torch.Tensor, *others: AnyArray) -> AnyArray:
     if not first.is_cuda:
         return torch.cat((first, *others), dim=1)
     return torch.cat([a.t() for a in (first, *others)]).t()  # column by column, see TorchData
 
 
 @arrays.cut.register
-def _(wide: torch.Tensor, begin: int, end: int) -> Array:
+def _(wide: torch.Tensor, begin: int, end: int) -> AnyArray:
     some = wide[:, begin:end]
     return some if wide.is_cuda and wide.stride(0) == 1 else some.contiguous()
 
 
-@numeric.inner64.register
-def _(a: torch.Tensor, b: Array) -> Array:
+@arrays.inner64.register
+def _(a: torch.Tensor, b: AnyArray) -> AnyArray:
     return (a * b).sum(dtype=torch.float64)
 
 
@@ -88,20 +88,21 @@ def _(value: torch.Tensor) -> Callable[[], float] | None:
 
 
 @arrays.extrapolate.register
-def _(new: torch.Tensor, old: Array, weight: float) -> Array:
+def _(new: torch.Tensor, old: AnyArray, weight: float) -> AnyArray:
     return old.lerp(new, 1 + weight)
 
 
 @arrays.clip_at_zero.register
-def _(out: torch.Tensor) -> Array:
+def _(out: torch.Tensor) -> AnyArray:
     return out.clamp_(min=0)
 
 
 @sweeps.sweep.register
 def _(
-    Z: torch.Tensor, C: Array, G: Array, d: Array | None, r: Array, e: Array, times: int,
+    Z: torch.Tensor, C: AnyArray, G: AnyArray, d: AnyArray | None, r: AnyArray, e: AnyArray,
+    times: int,
     stop: float, enough: float,
-) -> Array:  # fmt: skip
+) -> AnyArray:  # fmt: skip
     if r.shape[1] == 1 and e.shape[1] == 1:  # the kernel has one number a row
         both = (r.reshape(-1), e.reshape(-1))
         args = (Z.t(), C.expand(Z.shape).t(), G, d, *both, times, stop, enough / 2)
@@ -113,9 +114,10 @@ def _(
 
 @sweeps.sweep_graph.register
 def _(
-    Z: torch.Tensor, C: Array, G: Array, d: Array | None, r: Array, term: Any, rounds: int,
+    Z: torch.Tensor, C: AnyArray, G: AnyArray, d: AnyArray | None, r: AnyArray, term: Any,
+    rounds: int,
     stop: float,
-) -> Array | None:  # fmt: skip
+) -> AnyArray | None:  # fmt: skip
     W, weight = term.edges
     G, r = sweeps.join_ridge(G, d, r)
     if r.shape[1] > 1 or W.values.dtype != Z.dtype:
@@ -127,7 +129,7 @@ def _(
 
 
 @sweeps.quadratic_change.register
-def _(new: torch.Tensor, old: Array, C: Array, G: Array, d: Array | None) -> Any:
+def _(new: torch.Tensor, old: AnyArray, C: AnyArray, G: AnyArray, d: AnyArray | None) -> Any:
     found = None
     if new.dtype == torch.float32 and C.shape == new.shape:
         found = triton_dispatch.attempt("change", new, new, old, C, G, d, k=new.shape[1])
@@ -135,7 +137,9 @@ def _(new: torch.Tensor, old: Array, C: Array, G: Array, d: Array | None) -> Any
 
 
 @curvature.damped_step.register
-def _(Z: torch.Tensor, product: Array, H: Array, cost: Array, ridge: Array, sweeps: int) -> Array:
+def _(
+    Z: torch.Tensor, product: AnyArray, H: AnyArray, cost: AnyArray, ridge: AnyArray, sweeps: int
+) -> AnyArray:
     args = (Z, product, H, cost, ridge, sweeps)
     single = Z.dtype == torch.float32
     found = triton_dispatch.attempt("damped", Z, *args, k=Z.shape[1]) if single else None

@@ -24,7 +24,7 @@ from partwise.backends.array_api import (
     check_csr,
     check_dense,
 )
-from partwise.backends.arrays import NO_MEMORY, Array, to_numpy
+from partwise.backends.arrays import NO_MEMORY, AnyArray, to_numpy
 from partwise.backends.data_matrix import BackEnd, DataMatrix
 from partwise.backends.torch import triton_dispatch
 
@@ -106,24 +106,24 @@ class OnTensors:
     def newton_pays(self, k: int) -> bool:
         return k <= NARROW
 
-    def sums(self, index: Array, values: Array, n_rows: int) -> Array:
+    def sums(self, index: AnyArray, values: AnyArray, n_rows: int) -> AnyArray:
         return values.new_zeros((n_rows, *values.shape[1:])).index_add_(0, index, values)
 
     def csr(self, parts: Csr) -> Any:
         return csr_tensor(*parts)
 
-    def differences(self, W: Csr, Z: Array) -> Array | None:
+    def differences(self, W: Csr, Z: AnyArray) -> AnyArray | None:
         if W.values.dtype != Z.dtype:
             return None
         return triton_dispatch.attempt("laplacian", Z, *W[:3], Z)
 
-    def multiply(self, W: Any, Z: Array) -> Array:
+    def multiply(self, W: Any, Z: AnyArray) -> AnyArray:
         # rows in one piece are gathered fastest; what comes back lies as Z does
         with memory_errors("a sparse product", self.like.device):
             out = W @ Z.contiguous()
         return out if Z.is_contiguous() else out.t().contiguous().t()
 
-    def rows(self, a: Array) -> Array:
+    def rows(self, a: AnyArray) -> AnyArray:
         if not isinstance(a, torch.Tensor):
             a = torch.from_numpy(np.array(to_numpy(a)))
         a = a.to(self.like.device)
@@ -157,7 +157,7 @@ class TorchData(OnTensors, DeviceDense):
     # On a GPU tall arrays lie column by column, as the sweeps want them and as the products
     # read them fastest; their shapes and values are the same.
 
-    def dot(self, U: Array) -> Array:
+    def dot(self, U: AnyArray) -> AnyArray:
         with self._product("X U"):
             if not U.is_cuda:
                 return self.X @ U
@@ -170,7 +170,7 @@ class TorchData(OnTensors, DeviceDense):
                 torch.mm(padded, self.X[rows].t(), out=out[:, rows])
             return out[: U.shape[1]].t()
 
-    def tdot(self, V: Array) -> Array:
+    def tdot(self, V: AnyArray) -> AnyArray:
         with self._product("Xᵀ V"):
             if not V.is_cuda:
                 return self.X.t() @ V
@@ -193,7 +193,7 @@ class TorchData(OnTensors, DeviceDense):
         small = 4 * X.numel() < free and all(_is_half(part) for _, part in self._blocks())
         return (X.half(), 1.0) if small else (X, halves_scale(X))
 
-    def _split(self, name: str, factor: Array) -> Any:
+    def _split(self, name: str, factor: AnyArray) -> Any:
         """The product with both sides in two halves; None where that does not run."""
         if triton_dispatch.fused(name, self.X) is None or self._halves is None:
             return None
@@ -202,13 +202,13 @@ class TorchData(OnTensors, DeviceDense):
         X, scale = self._halves
         return triton_dispatch.attempt(name, self.X, X, factor, scale, ready)
 
-    def expect(self, product: str, factor: Array) -> None:
+    def expect(self, product: str, factor: AnyArray) -> None:
         if factor.is_cuda and triton_dispatch.fused("dot", self.X) is not None and self._halves:
             X, scale = self._halves
             ready = triton_dispatch.attempt("prepare", self.X, product, X, factor, scale)
             self._expected = product, factor, ready
 
-    def row_sq_residuals(self, V: Array, U: Array) -> Array:
+    def row_sq_residuals(self, V: AnyArray, U: AnyArray) -> AnyArray:
         found = None
         if V.is_cuda and self._halves is not None:
             args = (self._halves[0], V, U)
@@ -222,7 +222,7 @@ class TorchData(OnTensors, DeviceDense):
         even = n - n % WIDTH
         return [part for part in (slice(0, even), slice(even, n)) if part.start < part.stop]
 
-    def _fused(self, name: str, V: Array, U: Array) -> Any:
+    def _fused(self, name: str, V: AnyArray, U: AnyArray) -> Any:
         """The product from one pass over X that stores nothing of its size, where there is one."""
         if self.X.dtype != torch.float32 or not self.X.is_contiguous():
             return None
@@ -232,17 +232,17 @@ class TorchData(OnTensors, DeviceDense):
             return found
         return triton_dispatch.attempt(name, self.X, *args, k=U.shape[1])
 
-    def kl_dot(self, V: Array, U: Array) -> tuple[Array, Array]:
+    def kl_dot(self, V: AnyArray, U: AnyArray) -> tuple[AnyArray, AnyArray]:
         with self._product("X / VUᵀ"):
             found = self._fused("ratio_dot", V, U)
             return super().kl_dot(V, U) if found is None else found
 
-    def kl_tdot(self, V: Array, U: Array) -> Array:
+    def kl_tdot(self, V: AnyArray, U: AnyArray) -> AnyArray:
         with self._product("X / VUᵀ"):
             found = self._fused("ratio_tdot", V, U)
             return super().kl_tdot(V, U) if found is None else found
 
-    def kl_curvature(self, V: Array, U: Array, transposed: bool) -> Array:
+    def kl_curvature(self, V: AnyArray, U: AnyArray, transposed: bool) -> AnyArray:
         with self._product("the curvature of X / VUᵀ"):
             found = None
             if self.X.dtype == torch.float32 and self.X.is_contiguous():
@@ -251,17 +251,17 @@ class TorchData(OnTensors, DeviceDense):
             return super().kl_curvature(V, U, transposed) if found is None else found
 
 
-def _is_half(X: Array) -> bool:
+def _is_half(X: AnyArray) -> bool:
     """Whether every entry is exact in float16."""
     return bool((X.half().float() == X).all())
 
 
-def _buffer(width: int, n: int, like: Array) -> Array:
+def _buffer(width: int, n: int, like: AnyArray) -> AnyArray:
     """Room for (width, n) whose rows begin at places that a GPU reads fast from."""
     return like.new_empty((width, -(-n // WIDTH) * WIDTH))[:, :n]
 
 
-def _wide(B: Array) -> Array:
+def _wide(B: AnyArray) -> AnyArray:
     """Bᵀ with rows of zeros up to a number that a GPU's products like, on good places."""
     (n, k), width = B.shape, max(32, -(-B.shape[1] // WIDTH) * WIDTH)
     if width == k and B.stride(0) == 1 and B.stride(1) % WIDTH == 0:
@@ -279,19 +279,19 @@ class TorchSparse(OnTensors, DeviceSparse):
         super().__init__(X, back=back)
         self.parts = csr_parts(X)
 
-    def dot(self, U: Array) -> Array:
+    def dot(self, U: AnyArray) -> AnyArray:
         with memory_errors("X U", self.X.device):
             return self.X @ U
 
-    def tdot(self, V: Array) -> Array:
+    def tdot(self, V: AnyArray) -> AnyArray:
         with memory_errors("Xᵀ V", self.X.device):
             return self._XT @ V
 
-    def kl_dot(self, V: Array, U: Array) -> tuple[Array, Array]:
+    def kl_dot(self, V: AnyArray, U: AnyArray) -> tuple[AnyArray, AnyArray]:
         with memory_errors("X / VUᵀ", self.X.device):
             return super().kl_dot(V, U)
 
-    def kl_tdot(self, V: Array, U: Array) -> Array:
+    def kl_tdot(self, V: AnyArray, U: AnyArray) -> AnyArray:
         with memory_errors("X / VUᵀ", self.X.device):
             return super().kl_tdot(V, U)
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from partwise.backends.numeric import compiled_code_is_kept
+from partwise.backends.arrays import compiled_code_is_kept
 
 
 @lru_cache(maxsize=1)

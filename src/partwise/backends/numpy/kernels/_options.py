@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from partwise.backends.numeric import compiled_code_is_kept
+from partwise.backends.arrays import compiled_code_is_kept
 
 # no "nnan" or "ninf": inf and nan keep their meaning
 OPTIONS: dict[str, Any] = {
