@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from partwise._sklearn import Interval
-from partwise.backends.arrays import own
-from partwise.backends.numeric import Array
-from partwise.estimators._clustering import GroupedFactorizer
+from partwise.backends.arrays import AnyArray, own
+from partwise.estimators._base import GroupedFactorizer
 from partwise.estimators._docstrings import documented
 from partwise.fitting import Description, Given, Problem, check, described, finish, publish, state
 from partwise.fitting.callbacks import with_callbacks
@@ -137,11 +136,11 @@ class AnsNMF(GroupedFactorizer):
         return self
 
     @with_callbacks
-    def fit_transform(self, X: Any, y: Any = None, W: Any = None, H: Any = None) -> Array:  # type: ignore[override]
+    def fit_transform(self, X: Any, y: Any = None, W: Any = None, H: Any = None) -> AnyArray:  # type: ignore[override]
         """`fit`, and return the codes of the training samples."""
         return own(self._fit(X, y, W, H))
 
-    def _fit(self, X: Any, y: Any, W: Any, H: Any) -> Array:
+    def _fit(self, X: Any, y: Any, W: Any, H: Any) -> AnyArray:
         """As `fitting.fit`, with S and its linear programs in the loop."""
         with all_or_nothing(self):
             what = described(self)
@@ -154,11 +153,11 @@ class AnsNMF(GroupedFactorizer):
             self.mixing_ = S * (float(self.components_.sum()) / total if total else 1.0)
         return codes
 
-    def _adapt(self, problem: Problem) -> tuple[Solution, Array, Array]:
+    def _adapt(self, problem: Problem) -> tuple[Solution, AnyArray, AnyArray]:
         V, U = (np.asarray(factor) for factor in problem.starts[0]()[:2])
         data, dtype, S = problem.model.data, V.dtype, np.eye(problem.k)
 
-        def product(name: str, factor: Array) -> Array:
+        def product(name: str, factor: AnyArray) -> AnyArray:
             """X or Xᵀ times a factor, in float64."""
             return np.asarray(getattr(data, name)(factor.astype(dtype)), dtype=np.float64)
 
@@ -192,6 +191,6 @@ class AnsNMF(GroupedFactorizer):
         return solution, S.astype(dtype), U.astype(dtype)
 
 
-def _sum_one(U: Array) -> Array:
+def _sum_one(U: AnyArray) -> AnyArray:
     total = U.sum(axis=0)
     return U / np.where(total > 0, total, 1.0)
