@@ -283,7 +283,7 @@ def _budget_trend(summary: Summary, claim: Claim, budget: str, printed: bool | N
     return _direction(claim, NO_LABELS, last, first, f"from {names[0]} to {names[-1]}")
 
 
-def _histories(summary: Summary, method: str, budget: str) -> Iterator[tuple[Point, History]]:
+def histories(summary: Summary, method: str, budget: str) -> Iterator[tuple[Point, History]]:
     """(point, (iterations, objective, seconds of an iteration)) of a method's runs."""
     for result in summary.results:
         cell, kept = result["cell"], result.get("history")
@@ -316,14 +316,14 @@ def _by_data(points: dict[Point, float]) -> dict[str, Stat]:
 def _converged(summary: Summary, claim: Claim, budget: str, printed: bool | None) -> Verdict:
     """By an iteration all but a share of the fall is done; or as much of it as of a rival's."""
     by, over = claim["by"], claim.get("over", [])
-    done = {p: _done(h, by) for p, h in _histories(summary, claim["method"], budget)}
+    done = {p: _done(h, by) for p, h in histories(summary, claim["method"], budget)}
     if not done:
         return Verdict(claim["text"], budget, None, NOT_RUN, "")
     line = 100.0 * (1.0 - claim.get("within", 0.0))
     detail = f"of the fall after iteration 1, {by} iterations do "
     detail += ", ".join(f"{d} {_share(s)}" for d, s in _by_data(done).items())
     for rival in over:  # as fast as it: no clear difference against, on any set
-        other = {p: _done(h, by) for p, h in _histories(summary, rival, budget)}
+        other = {p: _done(h, by) for p, h in histories(summary, rival, budget)}
         detail += f"; {rival} " + ", ".join(f"{d} {_share(s)}" for d, s in _by_data(other).items())
         done = {p: done[p] - other[p] for p in set(done) & set(other)}
         line = -100.0 * claim["margin"]
@@ -343,7 +343,7 @@ def _sooner(summary: Summary, claim: Claim, budget: str, printed: bool | None) -
 
     def seconds(method: str) -> dict[Point, float]:
         found = {}
-        for point, (at, values, each) in _histories(summary, method, budget):
+        for point, (at, values, each) in histories(summary, method, budget):
             near = np.flatnonzero(values <= (1.0 + claim["within"]) * values.min())
             found[point] = float(each * at[near[0]])
         return found

@@ -70,6 +70,11 @@ class Picture:
     caption: str
     narrow: str = ""
 
+    @property
+    def stem(self) -> str:
+        """Its file's name without the ending."""
+        return self.file.rpartition(".")[0]
+
 
 @dataclass
 class Fold:

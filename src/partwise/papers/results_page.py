@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -70,6 +71,7 @@ def write_one(
         told = build(summaries, Context(skipped, failed or {}, part))
         write_whole(folder / "results.csv", _runs_csv(main), force=True)
         pictures = _pictures(main, folder)
+        told.pictures = pictures
         if protocol.runs_of and protocol.kind == "figure" and protocol.printed and pictures:
             # The numbers stand under the table whose columns the figure draws.
             words = f"{protocol.paper}. The numbers are those of {protocol.runs_of}."
@@ -115,13 +117,18 @@ def write_index(store: Store, told: list[Told]) -> Path:
     (store.folder / "numbers").mkdir(exist_ok=True)
     for name, text in numbers_markdown(told).items():
         write_whole(store.folder / "numbers" / f"{name}.md", text, force=True)
+    for one in told:
+        for picture in one.drawn():
+            file = store.folder / one.section.anchor / f"{picture.stem}.png"
+            copy = store.folder / "numbers" / f"{_stem(one)}-{picture.stem}.png"
+            write_whole(copy, file.read_bytes(), force=True)
     return write_whole(store.folder / "index.html", page, force=True)
 
 
 def numbers_markdown(told: list[Told]) -> dict[str, str]:
     """The first screen, the misses with their causes, and each paper's averages, as Markdown.
 
-    For keeping beside the code: numbers only, no pictures.
+    For keeping beside the code, with the pictures of figures as files of their own.
     """
     blocks = [b for b in first_screen(told) if not isinstance(b, Picture)]
     folds = [b for b in blocks if isinstance(b, Fold)]
@@ -132,12 +139,19 @@ def numbers_markdown(told: list[Told]) -> dict[str, str]:
     for paper, group in by_paper(told).items():
         parts = [f"# {TITLES.get(paper, paper)}"]
         for one in group:
+            shown: list[Block] = [
+                replace(p, file=f"{_stem(one)}-{p.stem}.png") for p in one.drawn()
+            ]
             grids = _average_grids(one.section)
-            if grids:
+            if grids or shown:
                 parts.append(f"## {one.section.title}")
-                parts.append(_without_title(Section("", "", grids), "###"))
+                parts.append(_without_title(Section("", "", [*shown, *grids]), "###"))
         pages[paper] = "\n\n".join(parts).replace("\n\n\n", "\n\n") + "\n"
     return pages
+
+
+def _stem(one: Told) -> str:
+    return one.section.anchor.replace("/", "-")
 
 
 def _without_title(section: Section, level: str = "####") -> str:
@@ -215,7 +229,7 @@ def _pictures(summary: Summary, folder: Path) -> list[Picture]:
         text = svg(figure)
         write_whole(folder / f"{stem}.svg", text, force=True)
         buffer = io.BytesIO()
-        figure.savefig(buffer, format="png", dpi=130)
+        figure.savefig(buffer, format="png", dpi=90)
         write_whole(folder / f"{stem}.png", buffer.getvalue(), force=True)
         pictures.append(Picture(f"{stem}.svg", text, summary.protocol.title))
     return pictures

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from partwise.papers.claims import FAILS, HOLDS, NOT_RUN, UNDECIDED, Verdict, judge
-from partwise.papers.document import Block, Fold, Grid, Section, Text
+from partwise.papers.document import Block, Fold, Grid, Picture, Section, Text
 from partwise.papers.evidence import evidence, identities
 from partwise.papers.number_format import (
     METRICS,
@@ -51,6 +51,11 @@ class Told:
     compared: dict[str, list[Comparison]] = field(default_factory=dict)  # by reading
     main: str = ""
     missed: list[Miss] = field(default_factory=list)
+    pictures: list[Picture] = field(default_factory=list)
+
+    def drawn(self) -> list[Picture]:
+        """The pictures of a figure, under print's own labels."""
+        return [] if "/table" in self.section.anchor else self.pictures[:3]
 
 
 def build(summaries: dict[str, Summary], context: Context) -> Told:
