@@ -22,11 +22,21 @@ from partwise.papers.claims import (
 )
 from partwise.papers.evidence import evidence, single_clustering_values
 from partwise.papers.printed import Comparison, comparisons, misses
-from partwise.papers.protocol import Cause, DataSpec, Method
+from partwise.papers.protocol import Budget, Cause, DataSpec, Method
 from partwise.papers.representations import Fitted, Task, fit, fit_estimator, stopping_iteration
 from partwise.papers.sampling import draw
 from partwise.papers.schedule import by_value, until
-from partwise.papers.scores import ARGMAX, KMEANS, RANDOM, ROOT, WORDS, chosen_readout, readouts
+from partwise.papers.scores import (
+    ARGMAX,
+    KMEANS,
+    RANDOM,
+    ROOT,
+    WORDS,
+    chosen_readout,
+    locality,
+    readouts,
+    within_classes,
+)
 from partwise.papers.static_tables import ari_by_formula, contingency, statistics
 from partwise.papers.summary import Stat, Summary, paired_stat, summarise
 from partwise.papers.trials import NO_LABELS, Selection, cells, cells_of
@@ -99,6 +109,26 @@ def test_every_readout_of_a_fit_is_there(task):
     np.testing.assert_array_equal(readouts(even, task, restarts=3)[ROOT], found[RANDOM])
 
 
+def test_where_samples_lie_beside_the_parts_they_use(rng):
+    V, H, X = rng.random((6, 2)), rng.random((2, 4)), rng.random((6, 4))
+    lengths = np.sqrt((H**2).sum(axis=1))
+    total = weight = 0.0
+    for i in range(6):
+        for k in range(2):
+            total += V[i, k] * lengths[k] * sum((H[k] / lengths[k] - X[i]) ** 2)
+            weight += V[i, k] * lengths[k]
+    assert locality(V, H, X) == pytest.approx(total / weight)
+    # a part's length is no matter
+    assert locality(V / [2, 5], H * [[2], [5]], X) == pytest.approx(locality(V, H, X))
+    assert locality(np.eye(2), H, H / lengths[:, None]) == pytest.approx(0, abs=1e-12)
+
+
+def test_scatter_within_classes_is_a_share():
+    truth = np.array([0, 0, 1, 1])
+    assert within_classes(np.array([[1.0, 0], [2, 0], [0, 1], [0, 3]]), truth) == 0
+    assert within_classes(np.array([[1.0, 0], [0, 1], [1, 0], [0, 1]]), truth) == 1
+
+
 def replace_weights(fitted, weights):
     return Fitted(fitted.embedding, 0.0, components=fitted.components, weights=weights)
 
@@ -126,6 +156,27 @@ def test_the_authors_rule_stops_where_the_objective_settles(task):
     method = replace(task.method, stop=True)
     found = fit(replace(task, method=method, params={**task.params, "max_iter": 400}))
     assert len(found.history) == found.n_iter < 400
+
+
+def test_one_loop_with_momentum_carried_on_ends_as_low(task):
+    """As NMFDC from the same start; V = AZ, and with one label a class it is that without any."""
+    labels = task.sample.shown(Budget("b", per_class=3))
+    params = {"smoothing": 0.5, "max_iter": 1500, "inner_iter": 10}
+    loop = Method("NMF-DC", "one loop", params, labels=True)
+    found = fit(replace(task, y=labels, method=loop, params=params))
+    V, X = np.asarray(found.embedding), np.asarray(task.sample.X)
+    S = 0.5 * np.eye(3) + 0.5 / 3
+    assert found.objective == pytest.approx(0.5 * np.sum((X - V @ S @ found.components) ** 2))
+    for c in range(3):
+        assert np.ptp(V[labels == c], axis=0).max() == 0
+    settings = {"smoothing": 0.5, "inner_iter": 10, "solver": "nesterov", "max_iter": 150}
+    plain = Method("NMF-DC", "NMFDC", settings, labels=True, unit_basis=False)
+    nested = fit(replace(task, y=labels, method=plain, params={**settings, "tol": 0.0}))
+    # two ways into one valley, each nearly at its end
+    assert found.objective == pytest.approx(nested.objective, rel=0.02)
+    single = task.sample.shown(Budget("b", per_class=1))
+    one, none = (fit(replace(task, y=y, method=loop, params=params)) for y in (single, None))
+    assert one.objective == pytest.approx(none.objective, rel=0.02)
 
 
 # Errors and verdicts -------------------------------------------------------------------------

@@ -26,6 +26,10 @@ from partwise.persistence.atomic import write_whole
 
 RUN_COLUMNS = ("table", "data", "k", "run", "variant", "budget_name", "seed", "params")
 SCORES = ("ac", "nmi", "ari", "purity")
+LEFT_OUT = (
+    "Left out are the readings beside the main one, most numbers of clusters and nearly all draws: "
+    "differences are mostly noise, no cause is given, and what is undecided may be so for that."
+)
 
 
 def stored(protocol: Protocol, store: Store, reading: Reading | None = None) -> Summary:
@@ -176,11 +180,11 @@ def _banner(told: list[Told]) -> str:
         return ""
     if len(parts) == 1:
         share = min(parts.values())
-        return f"Quick: {share:.0%} of this table's declared runs. Differences are mostly noise."
+        return f"Quick: {share:.0%} of this table's declared runs. {LEFT_OUT}"
     if 2 * len(few) > len(parts):
         return (
             f"Quick: of {len(few)} of {len(parts)} tables and figures less than half of the "
-            "declared runs is there. Differences are mostly noise."
+            f"declared runs is there. {LEFT_OUT}"
         )
     part = [name for name, part in parts.items() if part < 1.0]
     return f"Fewer runs than declared: {', '.join(part)}."
