@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import csv
 import io
+import json
+import math
 import re
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from partwise.papers.overview import TITLES, by_paper, first_screen
 from partwise.papers.protocol import Protocol, load_protocol
 from partwise.papers.readings import Reading
 from partwise.papers.runner import plan
+from partwise.papers.sentences import sentences
 from partwise.papers.static_tables import PLAIN
 from partwise.papers.store import Store
 from partwise.papers.summary import Summary, pick, summarise
@@ -121,12 +124,52 @@ def write_index(store: Store, told: list[Told]) -> Path:
     (store.folder / "numbers").mkdir(exist_ok=True)
     for name, text in numbers_markdown(told).items():
         write_whole(store.folder / "numbers" / f"{name}.md", text, force=True)
+    asked = sentences([(t.section.anchor, v) for t in told for v in t.verdicts])
+    values = {"sentences": [asdict(s) for s in asked], "tables": [plain(t) for t in told]}
+    text = json.dumps(values, indent=1, ensure_ascii=False)
+    write_whole(store.folder / "numbers" / "numbers.json", text + "\n", force=True)
     for one in told:
         for picture in one.drawn():
             file = store.folder / one.section.anchor / f"{picture.stem}.png"
             copy = store.folder / "numbers" / f"{_stem(one)}-{picture.stem}.png"
             write_whole(copy, file.read_bytes(), force=True)
     return write_whole(store.folder / "index.html", page, force=True)
+
+
+def plain(one: Told) -> dict[str, Any]:
+    """A table's averages and claims as plain values; a number that is not one is null."""
+
+    def finite(value: float) -> float | None:
+        return round(value, 4) if math.isfinite(value) else None
+
+    why = {miss.comparison: miss for miss in one.missed}
+    averages = [
+        {
+            "metric": c.metric,
+            "method": c.method,
+            "labels": c.budget,
+            "printed": finite(c.printed),
+            "measured": finite(c.stat.mean),
+            "standard_error": finite(c.stat.se),
+            "runs": c.stat.n,
+            "came_back": c.near,
+            "cause": why[c].whose if c in why else None,
+            "shown_by": why[c].text if c in why else None,
+        }
+        for c in one.compared.get(one.main, [])
+    ]
+    claims = [
+        {"text": v.text, "labels": v.budget, "measured": v.measured, "how": v.detail}
+        for v in one.verdicts
+        if v.counted
+    ]
+    return {
+        "table": one.section.anchor,
+        "reading": one.main,
+        "share_of_declared_runs": round(one.part, 4),
+        "averages": averages,
+        "claims": claims,
+    }
 
 
 def numbers_markdown(told: list[Told]) -> dict[str, str]:
