@@ -267,6 +267,8 @@ def _short(value: Any) -> Any:
 
 
 def _pictures(summary: Summary, folder: Path) -> list[Picture]:
+    from PIL import Image
+
     from partwise.papers.figures import draw_figures, svg
 
     if not summary.results or not summary.protocol.view:
@@ -277,6 +279,8 @@ def _pictures(summary: Summary, folder: Path) -> list[Picture]:
         write_whole(folder / f"{stem}.svg", text, force=True)
         buffer = io.BytesIO()
         figure.savefig(buffer, format="png", dpi=90)
-        write_whole(folder / f"{stem}.png", buffer.getvalue(), force=True)
+        small = io.BytesIO()  # lines and few colours: a third of the size
+        Image.open(buffer).convert("RGB").quantize(64).save(small, format="png", optimize=True)
+        write_whole(folder / f"{stem}.png", small.getvalue(), force=True)
         pictures.append(Picture(f"{stem}.svg", text, summary.protocol.title))
     return pictures
