@@ -224,9 +224,10 @@ def to_html(
 def _html_section(section: Section, *, open_: bool) -> str:
     line = f" <small>{html.escape(section.line)}</small>" if section.line else ""
     return (
-        f"<details id='{html.escape(section.anchor)}'{' open' if open_ else ''}>"
+        f"<details{' open' if open_ else ''}>"
         f"<summary>{html.escape(section.title)}{line}</summary>"
-        f"{_html_blocks(section.blocks)}</details>"
+        # inside: a browser that is sent there opens what is folded around it
+        f"<div id='{html.escape(section.anchor)}'>{_html_blocks(section.blocks)}</div></details>"
     )
 
 

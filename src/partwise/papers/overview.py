@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 
-from partwise.papers.claims import FAILS, HOLDS, UNDECIDED
+from partwise.papers.claims import FAILS, HOLDS, NOT_RUN, UNDECIDED
 from partwise.papers.document import Block, Fold, Grid, Picture, Text
 from partwise.papers.printed import FAR, Comparison
 from partwise.papers.readings import FIRST
@@ -22,6 +22,9 @@ TITLES = {
 }
 
 
+MANY = {HOLDS: "hold", FAILS: "fail", NOT_RUN: "were not run"}
+
+
 def by_paper(told: list[Told]) -> dict[str, list[Told]]:
     """Tables and figures under their paper, in the order they came."""
     groups: dict[str, list[Told]] = {}
@@ -36,7 +39,7 @@ def claims_blocks(told: list[Told]) -> list[Block]:
     if not found:
         return []
     counts = Counter(s.state for s in found)
-    words = ", ".join(f"{counts[s]} {s}" for s in STATES if counts[s])
+    words = ", ".join(f"{counts[s]} {MANY.get(s, s)}" for s in STATES if counts[s])
     rows = [
         [
             Text.of(f"{TITLES[s.paper].split(' (')[0]}, {s.where}"),
