@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from partwise.papers import load_protocol, names
+from partwise.papers import load_protocol, names, representations
 from partwise.papers.claims import (
     CLEAR,
     FAILS,
@@ -137,6 +137,16 @@ def test_a_reading_falls_back_where_there_are_no_weights():
     assert chosen_readout(ROOT, {KMEANS: 0, RANDOM: 0}) == RANDOM
     assert chosen_readout(ROOT, {KMEANS: 0, RANDOM: 0, ROOT: 0}) == ROOT
     assert chosen_readout(RANDOM, {"labels": 0}) == "labels"
+
+
+def test_a_device_gives_the_same_numbers(task, monkeypatch):
+    pytest.importorskip("torch", reason="torch is not installed: partwise[gpu]")
+    here = fit_estimator(task, "NMF", task.params)
+    monkeypatch.setattr(representations, "WORTH_MOVING", 0)
+    monkeypatch.setenv(representations.DEVICE, "cpu")
+    there = fit_estimator(task, "NMF", task.params)
+    # 30 multiplicative updates in float64, sums in another order
+    np.testing.assert_allclose(there.embedding, here.embedding, rtol=1e-9, atol=1e-12)
 
 
 def test_the_authors_rule_stops_where_the_objective_settles(task):
