@@ -40,9 +40,12 @@ NUMBERS = (
     "l21", "semi_nmf", "sparse_nmf_ntf", "sym_nmf", "terms",
 )  # fmt: skip
 #: Files that take longest: in how many shares they run where there are processors for them.
-SHARES = {"estimator_checks": 8, "engine": 6, "nmf": 6, "sklearn_suite": 2, "methods": 4,
-          "backends": 3, "every_estimator": 3, "graph": 3, "consensus": 3, "commands": 3,
-          "convergence": 2, "reference": 2, "runner": 2}  # fmt: skip
+SHARES = {"estimator_checks": 8, "nmf": 4, "parts_classifier": 4, "methods": 4, "terms": 4,
+          "fuzz": 4, "backends": 3, "calibration": 3, "commands": 3, "engine": 3,
+          "expected_accuracy": 3, "runner": 3, "studio": 3, "cf": 2, "consensus": 2,
+          "convergence": 2, "dask_data": 2, "every_estimator": 2, "fuzz_pairs": 2, "graph": 2,
+          "labels_in_methods": 2, "limits": 2, "loop": 2, "reference": 2, "sklearn_suite": 2,
+          "threads": 2}  # fmt: skip
 OUTCOMES = ("passed", "failed", "error", "skipped", "xfailed", "xpassed")
 
 

@@ -7,6 +7,7 @@ the naive formula; the same seed gives the same numbers; a saved model comes bac
 
     python tests/fuzz.py 1234              one case, with its traceback
     python tests/fuzz.py 0 10000 -n 2      many, on two processes
+    python tests/fuzz.py 0 10000 --every   of all kinds, a fifth PartsClassifier
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import argparse
 import os
 import sys
 import tempfile
+import time
 import traceback
 import warnings
 from dataclasses import dataclass, field
@@ -36,6 +38,10 @@ BETA = {"frobenius": 2.0, KL: 1.0, "itakura-saito": 0.0, "l21": 1.0}
 NEWER = 1_000_000
 #: From here on fits of `PartsClassifier`, and from there on of everything else that fits.
 CLASSIFIER, OTHERS = 2_000_000, 3_000_000
+#: And here those of `fuzz_pairs`, which counts from 0.
+PAIRS = 4_000_000
+#: Where the numbers of each kind begin, and its share of ``--every``.
+EVERY = {0: 0.5, NEWER: 0.1, CLASSIFIER: 0.2, OTHERS: 0.1, PAIRS: 0.1}
 #: Refusals of fits that ask for what is not there, by a part of their sentence.
 REFUSED = (
     "solver=",
@@ -693,6 +699,10 @@ def check_saved(case: Case, model: Any, X: Any, folder: Path) -> None:
 
 def failure(number: int) -> str | None:
     """None, or the line that replays the case and what went wrong."""
+    if number >= PAIRS:
+        import fuzz_pairs
+
+        return fuzz_pairs.failure(number - PAIRS)
     try:
         run(number)
     except Exception as error:
@@ -710,11 +720,27 @@ def failures(first: int, count: int) -> list[str]:
         return [line for i in range(first, first + count) if (line := failure(i))]
 
 
+def blocks(first: int, count: int, every: bool) -> list[range]:
+    """Runs of numbers, the kinds in turns, so that a part of them is a part of each."""
+    kinds = {first: count}
+    if every:
+        kinds = {base + first: round(share * count) for base, share in EVERY.items()}
+    size = 20
+    cut = [
+        (i / n, range(base + i, base + min(i + size, n)))
+        for base, n in kinds.items()
+        for i in range(0, n, size)
+    ]
+    return [block for _, block in sorted(cut, key=lambda pair: pair[0])]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("first", type=int, help="the number of a case")
     parser.add_argument("count", type=int, nargs="?", help="how many from there on")
     parser.add_argument("-n", type=int, default=1, help="processes")
+    parser.add_argument("--every", action="store_true", help="so many over all kinds of cases")
+    parser.add_argument("--seconds", type=float, default=1e9, help="begin none after these")
     given = parser.parse_args()
     if given.count is None:
         print(draw(given.first))
@@ -723,19 +749,28 @@ def main() -> None:
     from concurrent.futures import ProcessPoolExecutor
     from multiprocessing import get_context
 
-    blocks = range(given.first, given.first + given.count, 50)
-    sizes = [min(50, given.first + given.count - block) for block in blocks]
+    todo = blocks(given.first, given.count, given.every)
     os.environ["NUMBA_NUM_THREADS"] = "1"
-    numbers = range(given.first, given.first + given.count)
-    kinds = [getattr(draw(number), "kind", "") for number in numbers]
-    absent = sum(available(kind) != kind for kind in kinds)
-    found = 0
+    end = time.time() + given.seconds
+    bad, ran = 0, dict.fromkeys(EVERY, 0)
     with ProcessPoolExecutor(given.n, get_context("spawn")) as pool:
-        for lines in pool.map(failures, blocks, sizes):
-            found += len(lines)
-            print("\n".join(lines), end="\n" if lines else "", flush=True)
-    print(f"{given.count} fits, {found} failures; {absent} as plain arrays for want of a package")
-    sys.exit(found > 0)
+        jobs = [pool.submit(before, end, block) for block in todo]
+        for block, job in zip(todo, jobs):
+            lines = job.result()
+            if lines is not None:
+                ran[max(base for base in EVERY if base <= block.start)] += len(block)
+                bad += len(lines)
+                print("\n".join(lines), end="\n" if lines else "", flush=True)
+    told = ", ".join(f"{n} from {base}" for base, n in ran.items() if n)
+    absent = [kind for kind in KINDS if available(kind) != kind]
+    plain = f"; {', '.join(absent)} as plain arrays for want of a package" if absent else ""
+    print(f"{sum(ran.values())} fits ({told}), {bad} failures{plain}")
+    sys.exit(bad > 0)
+
+
+def before(end: float, block: range) -> list[str] | None:
+    """`failures`, or None where the time is over."""
+    return None if time.time() > end else failures(block.start, len(block))
 
 
 if __name__ == "__main__":

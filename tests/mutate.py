@@ -3,12 +3,13 @@
     python tests/mutate.py                       a sample of all modules of `TESTS`
     python tests/mutate.py journal labels -n 20  twenty of each of these
     python tests/mutate.py journal --list        what would be tried
+    python tests/mutate.py -j 16 --seconds 200   so many processes, for so long
 
 A mutant turns a comparison, a sign or an operator, changes a number, negates a condition, drops a
 statement or swaps two arguments. First all tests of `TESTS` run once, traced, so that it is known
 which of them reach a line; then each mutant meets those that reach its line, the quickest first, in
 a process of its own that is forked when numpy, scipy and scikit-learn are there already. Results
-are kept in build/mutants/ and a run goes on where the last one ended; a module or a test that has
+are kept in build/mutants/, and a run goes on where the last one ended; a module or a test that has
 changed is tried again. `mutants.toml` lists those that nobody could notice, with the reason.
 """
 
@@ -31,9 +32,14 @@ import threading
 import time
 import tomllib
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
+
+import joblib
+
+import anywhere
 
 HERE = Path(__file__).parent
 SOURCE = HERE.parent / "src"
@@ -67,6 +73,8 @@ TESTS = {
     "partwise.classify.features": _ANSWERS,
     "partwise.classify.preparation": _ANSWERS,
     "partwise.classify.query": _ANSWERS,
+    "partwise.classify.outlying": _ANSWERS,
+    "partwise.classify.trees": _ANSWERS,
     "partwise.selection.consensus": ["test_consensus"],
     "partwise.studio.journal": ["test_journal"],
     "partwise.io.label_files": ["test_read", "test_ids", "test_archives"],
@@ -246,49 +254,62 @@ def preload() -> None:
             importlib.import_module(name)
 
 
-def forked(work: Any, patience: float) -> int | None:
-    """The exit code of ``work`` in a process of its own; None where it did not end."""
+def forked(works: Iterable[tuple[Any, Any, float]], jobs: int) -> Iterator[tuple[Any, int | None]]:
+    """Each (key, work, patience) in a process of its own, so many at a time: key and exit code.
+
+    The code is None where it did not end.
+    """
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    running: dict[int, tuple[Any, float]] = {}
+    waiting, more = iter(works), True
+    while more or running:
+        while more and len(running) < jobs:
+            one = next(waiting, None)
+            if one is None:
+                more = False
+            else:
+                running[started(one[1])] = (one[0], time.monotonic() + one[2])
+        for pid, (key, end) in list(running.items()):
+            done, status = os.waitpid(pid, os.WNOHANG)
+            late = not done and time.monotonic() > end
+            if late:
+                os.killpg(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
+            if done or late:
+                del running[pid]
+                yield key, None if late else os.waitstatus_to_exitcode(status)
+        time.sleep(0.02)
+
+
+def started(work: Any) -> int:
+    """The process that does it; what it prints is in build/mutants/log-N, the last ones alone."""
     sys.stdout.flush()
     pid = os.fork()
-    if pid == 0:
-        FOLDER.mkdir(parents=True, exist_ok=True)
-        log = os.open(FOLDER / "last.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    if pid:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.setpgid(pid, pid)  # in both, whoever is first
+        return pid
+    code = 3
+    try:
+        os.setpgid(0, 0)
+        how = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+        log = os.open(FOLDER / f"log-{os.getpid() % 32}", how)
         os.dup2(log, 1), os.dup2(log, 2)
-        os.setsid()
-        code = 3
-        try:
-            code = int(work())
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            sys.stdout.flush(), sys.stderr.flush()
-            os._exit(code)
-    end = time.monotonic() + patience
-    while time.monotonic() < end:
-        done, status = os.waitpid(pid, os.WNOHANG)
-        if done:
-            return os.waitstatus_to_exitcode(status)
-        time.sleep(0.05)
-    os.killpg(pid, signal.SIGKILL)
-    os.waitpid(pid, 0)
-    return None
+        code = int(work())
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush(), sys.stderr.flush()
+        os._exit(code)
 
 
 def pytest_main(arguments: list[str], plugins: list[Any] | None = None) -> int:
     import pytest
 
-    usual = [
-        "-q",
-        "-x",
-        "--assert=plain",
-        "-p",
-        "no:cacheprovider",
-        "-p",
-        "no:xdist",
-        "-o",
-        "addopts=",
-    ]
-    return int(pytest.main([*usual, "-m", "not long", *arguments], plugins=plugins or []))
+    usual = ["-q", "-x", "--assert=plain", "-o", "addopts=", "-m", "not long", "-p", "anywhere"]
+    for name in ("cacheprovider", "xdist", "benchmark"):
+        usual += ["-p", f"no:{name}"]
+    return int(pytest.main([*usual, *arguments], plugins=plugins or []))
 
 
 class Reach:
@@ -346,42 +367,56 @@ class Reach:
         return Hook()
 
 
-def reach(module: str) -> dict[str, Any]:
-    """The tests of a module with their seconds, and those that reach each line."""
-    modules = [other for other in TESTS if TESTS[other] == TESTS[module]]
-    there = [test_file(name) for name in TESTS[module]]
-    mark = digest(*there, *map(path_of, modules))
-    kept = FOLDER / f"reach-{TESTS[module][0]}.json"
-    if kept.exists():
-        found = json.loads(kept.read_text())
-        if found["mark"] == mark:
-            return found
-    print(f"tracing {', '.join(TESTS[module])}", flush=True)
+def reach(modules: list[str], jobs: int) -> dict[str, Any]:
+    """The tests of these modules with their seconds, and those that reach each line."""
+    names = {name for module in modules for name in TESTS[module]}
+    parts = {}
+    for name in sorted(names, key=lambda name: -anywhere.SHARES.get(name[5:], 1)):
+        n = anywhere.SHARES.get(name[5:], 1) if jobs > 4 else 1
+        parts |= {FOLDER / f"reach-{name}-{i}-{n}.json": (name, f"{i}/{n}") for i in range(n)}
 
-    def work() -> int:
-        plugin = Reach({str(path_of(module)): module for module in modules})
-        pytest_main([str(path) for path in there], [plugin, plugin.hook()])
-        lines: dict[str, list[str]] = {}
-        for test, reached in plugin.lines.items():
-            users = [test]
-            if test.startswith("fixture "):
-                users = [t for t, names in plugin.uses.items() if test[8:] in names]
-            users = [user for user in users if user not in plugin.failed]
-            for name, line in reached:
-                lines.setdefault(f"{name}:{line}", []).extend(users)
-        lines = {key: sorted(set(tests)) for key, tests in lines.items()}
-        found = {"mark": mark, "seconds": plugin.seconds, "lines": lines}
-        kept.write_text(json.dumps(found | {"failed": sorted(plugin.failed)}))
-        return 0
+    def works() -> Iterator[tuple[Any, Any, float]]:
+        for kept, (name, share) in parts.items():
+            about = [module for module in TESTS if name in TESTS[module]]
+            mark = digest(test_file(name), *map(path_of, about))
+            if not kept.exists() or json.loads(kept.read_text())["mark"] != mark:
+                print(f"tracing {name} {share}", flush=True)
+                yield kept, partial(trace, kept, name, share, about, mark), 3600
 
-    if forked(work, 3600) != 0:
-        raise SystemExit(f"the tests cannot be run, see {FOLDER / 'last.log'}")
-    found = json.loads(kept.read_text())
-    for test in found["failed"]:
-        print(f"fails as it is, and is left out: {test}")
+    for kept, code in forked(works(), jobs):
+        if code != 0:
+            raise SystemExit(f"the tests of {kept} cannot be run, see the logs in {FOLDER}")
+    found: dict[str, Any] = {"seconds": {}, "lines": {}}
+    for kept in parts:
+        one = json.loads(kept.read_text())
+        found["seconds"] |= one["seconds"]
+        for line, tests in one["lines"].items():
+            found["lines"].setdefault(line, []).extend(tests)
+        for test in one["failed"]:
+            print(f"fails as it is, and is left out: {test}")
     return found
 
 
+def trace(kept: Path, name: str, share: str, modules: list[str], mark: str) -> int:
+    """Runs a share of a file of tests and writes what it reached."""
+    plugin = Reach({str(path_of(module)): module for module in modules})
+    os.environ[anywhere.SHARE] = share
+    code = pytest_main(["--maxfail=1000", str(test_file(name))], [plugin, plugin.hook()])
+    lines: dict[str, list[str]] = {}
+    for test, reached in plugin.lines.items():
+        users = [test]
+        if test.startswith("fixture "):
+            users = [t for t, names in plugin.uses.items() if test[8:] in names]
+        users = [user for user in users if user not in plugin.failed]
+        for module, line in reached:
+            lines.setdefault(f"{module}:{line}", []).extend(users)
+    lines = {key: sorted(set(tests)) for key, tests in lines.items()}
+    found = {"mark": mark, "seconds": plugin.seconds, "lines": lines}
+    kept.write_text(json.dumps(found | {"failed": sorted(plugin.failed)}))
+    return code if code not in (0, 1, 5) else 0
+
+
+@cache
 def digest(*paths: Path) -> str:
     hashed = hashlib.blake2b()
     for path in paths:
@@ -416,8 +451,8 @@ def at_import(mutant: dict[str, Any]) -> bool:
     )
 
 
-def tried(mutant: dict[str, Any], known: dict[str, Any]) -> str:
-    """ "killed", "endless", "unreached" or "survived"."""
+def trial(mutant: dict[str, Any], known: dict[str, Any]) -> tuple[Any, float] | str:
+    """What a process has to do and its patience, or what is known of the mutant without one."""
     tests = tests_for(mutant, known)
     if not tests:
         return "unreached"
@@ -428,11 +463,9 @@ def tried(mutant: dict[str, Any], known: dict[str, Any]) -> str:
 
     def work() -> int:
         sys.meta_path.insert(0, Changed(mutant["module"], code))
-        return pytest_main(["-x", *tests])
+        return pytest_main(tests)
 
-    expected = sum(known["seconds"].get(test, 0.0) for test in tests)
-    end = forked(work, PATIENCE + 3 * expected)
-    return "endless" if end is None else "survived" if end == 0 else "killed"
+    return work, PATIENCE + 3 * sum(known["seconds"].get(test, 0.0) for test in tests)
 
 
 # -- telling --------------------------------------------------------------------------------------
@@ -444,6 +477,12 @@ def explained() -> dict[tuple[str, str, str], str]:
         return {}
     listed = tomllib.loads(EQUIVALENT.read_text()).get("mutant", [])
     return {(m["module"], m["source"], m["change"]): m["why"] for m in listed}
+
+
+def marks_of(module: str) -> dict[str, str]:
+    """What a result holds for: the module, and its tests."""
+    tests = digest(*(test_file(test) for test in TESTS[module]))
+    return {"of": digest(path_of(module)), "tests": tests}
 
 
 def key(mutant: dict[str, Any]) -> str:
@@ -482,6 +521,8 @@ def main() -> None:
     parser.add_argument("modules", nargs="*", help="the ends of names in TESTS; all by default")
     parser.add_argument("-n", type=int, default=14, help="mutants of each module")
     parser.add_argument("--seed", type=int, default=0, help="of the draw")
+    parser.add_argument("-j", type=int, default=joblib.cpu_count(), help="processes")
+    parser.add_argument("--seconds", type=float, default=1e9, help="begin no mutant after these")
     parser.add_argument("--tests", nargs="+", help="test files to meet instead of those of TESTS")
     parser.add_argument("--list", action="store_true", help="show them and stop")
     parser.add_argument("--fresh", action="store_true", help="forget what was seen before")
@@ -503,28 +544,37 @@ def main() -> None:
         os.environ[name] = "1"
     sys.path[:0] = [str(HERE), str(SOURCE)]
     preload()
-    kept = FOLDER / "results.json"
+    begun, kept = time.monotonic(), FOLDER / "results.json"
     old = json.loads(kept.read_text()) if kept.exists() and not given.fresh else {}
-    rows = []
-    for number, mutant in enumerate(chosen, 1):
-        module = mutant["module"]
-        source = digest(path_of(module))
-        last, tests = old.get(key(mutant), {}), digest(*(test_file(t) for t in TESTS[module]))
-        # what was noticed is tried again if the module changed, the others also if the tests did
-        same = last.get("of") == source and (last["end"] not in LEFT or last["tests"] == tests)
-        if not same:
-            begin = time.monotonic()
-            end = tried(mutant, reach(module))
-            seconds = round(time.monotonic() - begin, 1)
-            made = {"of": source, "tests": tests, "end": end, "seconds": seconds}
-            old[key(mutant)] = {**mutant, **made}
-            kept.write_text(json.dumps(old, indent=0))
-        row = old[key(mutant)]
-        rows.append(row)
+    known = reach(modules, given.j)
+
+    def works() -> Iterator[tuple[Any, Any, float]]:
+        """In turns over the modules, so that a run that is stopped has seen all of them."""
+        for mutant in sorted(chosen, key=lambda m: chosen.index(m) % given.n):
+            last = old.get(key(mutant), {})
+            marks = marks_of(mutant["module"])
+            # what was noticed is tried again if the module changed, the others if the tests did
+            same = last.get("of") == marks["of"]
+            if same and (last["end"] not in LEFT or last["tests"] == marks["tests"]):
+                continue
+            old.pop(key(mutant), None)
+            todo = trial(mutant, known)
+            if isinstance(todo, str):
+                old[key(mutant)] = {**mutant, **marks, "end": todo}
+            elif time.monotonic() - begun < given.seconds:
+                yield mutant, *todo
+
+    for mutant, code in forked(works(), given.j):
+        end = "endless" if code is None else "survived" if code == 0 else "killed"
+        old[key(mutant)] = {**mutant, **marks_of(mutant["module"]), "end": end}
+        kept.write_text(json.dumps(old, indent=0))
+    rows = [old[key(mutant)] for mutant in chosen if key(mutant) in old]
+    kept.write_text(json.dumps(old, indent=0))
+    for row in rows:
         if row["end"] in LEFT:
             reason = explained().get((row["module"], row["source"], row["change"]), "")
-            print(f"{number}/{len(chosen)} {row['end']} {row['module']}:{row['line']}  "
-                  f"{row['source']}\n      {row['change']}  {reason}", flush=True)  # fmt: skip
+            print(f"{row['end']} {row['module']}:{row['line']}  {row['source']}\n"
+                  f"      {row['change']}  {reason}", flush=True)  # fmt: skip
     print(table(rows))
     left = [row for row in rows if row["end"] in LEFT]
     unexplained = [r for r in left if (r["module"], r["source"], r["change"]) not in explained()]

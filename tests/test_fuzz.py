@@ -18,7 +18,7 @@ QUICK, ALL, BLOCK = 240, 10_000, 40
 
 
 #: Those of `PartsClassifier` and of all else that fits, in `make test` and in the long run.
-NAMED, NAMED_LONG, REST, REST_LONG = 60, 1000, 40, 2000
+NAMED, NAMED_LONG, REST, REST_LONG = 40, 2000, 40, 1000
 #: New ones each day, of every kind.
 FRESH = 12
 

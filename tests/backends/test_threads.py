@@ -200,6 +200,39 @@ with threadpool_limits(3):
     assert run.returncode == 0, run.stderr
 
 
+def test_one_blas_thread_whichever_thread_asks():
+    """threadpoolctl 3.8 lets the first thread that sets a limit set others, and ignores the rest.
+
+    A product whose BLAS uses two threads differs in the last digits on many processors.
+    """
+    code = """
+from concurrent.futures import ThreadPoolExecutor
+from threadpoolctl import threadpool_limits
+from partwise.backends import threads
+import numpy, scipy.linalg
+def told():
+    return [pool.num_threads for pool in threads._pools().lib_controllers]
+def inside():
+    with threads.one_blas_thread:
+        return told()
+usual, ones = told(), [1] * len(told())
+assert inside() == ones and told() == usual, told()
+with ThreadPoolExecutor(1) as pool, threads.one_blas_thread:
+    with threadpool_limits(2):  # of someone else
+        assert pool.submit(inside).result() == ones
+with ThreadPoolExecutor(1) as pool:
+    assert pool.submit(inside).result() == ones, "in another thread"
+    assert told() == usual, told()
+    with threadpool_limits(1):
+        assert told() == ones, "a limit of the user's beside a thread that had one"
+        assert pool.submit(inside).result() == ones
+    assert told() == usual, told()
+"""
+    env = os.environ | dict.fromkeys(VARIABLES, "2")
+    run = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+
+
 def test_work_deserves_threads_by_what_they_cost(monkeypatch):
     monkeypatch.setattr(threads, "allowed", lambda: 16)
     monkeypatch.setattr(threads, "costs", lambda: threads.Costs(start=1e-5, step=1e-10))
@@ -351,8 +384,23 @@ def test_a_fork_after_a_fit_fits(four):
     np.testing.assert_array_equal(found, four)
 
 
-# long: on busy cores a child still waits for ever now and then; fork after a fit, not beside one
-@pytest.mark.long
+def test_a_cached_property_is_computed_beside_that_of_another_object():
+    """The lock of Python 3.11's own is one for all objects, and a fork finds it taken for ever."""
+    both = threading.Barrier(2, timeout=10)
+
+    class Data:
+        @threads.cached_property
+        def size(self):
+            both.wait()
+            return [1]
+
+    one, other = Data(), Data()
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(lambda data: data.size, (one, other))) == [[1], [1]]
+    assert one.size is one.size is not other.size
+    assert isinstance(Data.size, threads.cached_property)
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 def test_a_fork_while_another_thread_fits():
     """Locks are as some thread left them; in a fresh process, since it forks beside threads."""

@@ -12,6 +12,7 @@ from sklearn.metrics import adjusted_rand_score
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import partwise
+from partwise.classify import pool
 
 KL = "kullback-leibler"
 SHORT: dict[str, Any] = {"max_iter": 20}
@@ -39,10 +40,10 @@ ESTIMATORS = [
     partwise.SemiNMF(),
     partwise.SemiNMF(graph_reg=1.0, class_reg=1.0, **SHORT),
     partwise.SymNMF(**SHORT),
-    partwise.CF(),
-    partwise.CF(kernel="rbf"),
-    partwise.CF(kernel="precomputed"),
-    partwise.LCF(),
+    partwise.CF(**SHORT),
+    partwise.CF(kernel="rbf", **SHORT),
+    partwise.CF(kernel="precomputed", **SHORT),
+    partwise.LCF(**SHORT),
     partwise.SparseNMF(**SHORT),
     partwise.SparseNMF(sparseness_H=0.5, **SHORT),
     partwise.SparseNMF(sparseness_W=0.5, **SHORT),
@@ -153,8 +154,11 @@ def skip_without_packages(estimator: Any) -> None:
 @pytest.mark.filterwarnings("ignore:n_neighbors")
 @pytest.mark.filterwarnings("ignore:.* parts for .* classes")
 @parametrized(ESTIMATORS)
-def test_scikit_learn_checks(estimator: Any, check: Any) -> None:
+def test_scikit_learn_checks(estimator: Any, check: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     skip_without_packages(estimator)
+    if isinstance(estimator, partwise.PartsClassifier):  # trees take most of the time
+        monkeypatch.setattr(pool, "TREES", 10)
+        monkeypatch.setattr(pool, "FEWER", 4)
     check(estimator)
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,6 +25,7 @@ from partwise.backends.curvature import of_pairs
 from partwise.backends.data_matrix import GAPS, Swept
 from partwise.backends.numpy.blocks import BLOCK_ENTRIES, row_blocks
 from partwise.backends.numpy.float64_products import DoubleProducts, double_products
+from partwise.backends.threads import cached_property
 
 #: How much larger than a CPU's the blocks of a GPU are: it has the room, and needs them to be busy.
 GPU_BLOCKS = 32

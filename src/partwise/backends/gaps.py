@@ -10,7 +10,7 @@ entries; where most are missing it is w that is kept and E that is implied.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from partwise.backends.arrays import AnyArray, dot64, namespace, ratio
 from partwise.backends.data_matrix import DataMatrix, Swept
 from partwise.backends.numpy.dense import DenseData
 from partwise.backends.numpy.gap_filling import Fill, Filling, filling
+from partwise.backends.threads import cached_property
 
 #: Of its row's ceiling, what a weight that was computed as a difference is unsure by.
 EPS = {"float32": 1e-6, "float64": 1e-14}

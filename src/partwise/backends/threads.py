@@ -19,9 +19,27 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import cache
 from threading import Condition, Lock, Thread
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+
+if TYPE_CHECKING or sys.version_info >= (3, 12):
+    from functools import cached_property
+else:
+    import functools
+
+    class cached_property(functools.cached_property):
+        """Without the lock of Python 3.11: one for all objects, held while a value is computed.
+
+        Fits side by side would wait for each other, and a fork in the meantime for ever.
+        """
+
+        def __get__(self, instance, owner=None):
+            if instance is None:
+                return self
+            value = instance.__dict__[self.attrname] = self.func(instance)
+            return value
+
 
 # -- how many ----------------------------------------------------------------------------------
 
@@ -33,39 +51,49 @@ def _pools() -> Any:
     return ThreadpoolController().select(user_api="blas")
 
 
-def _blas_limit() -> int:
-    """Threads that BLAS may use, by its variables or by threadpoolctl; many where it is not known.
+def _blas() -> list[int]:
+    """Threads that each BLAS may use, by its variables or by threadpoolctl.
 
-    A library that cannot be asked says None.
+    Many where it is not known: a library that cannot be asked says None.
     """
-    told = [pool.num_threads for pool in _pools().lib_controllers]
-    return min((n for n in told if n), default=1 << 20)
+    return [pool.num_threads or 1 << 20 for pool in _pools().lib_controllers]
+
+
+def _tell_blas(numbers: list[int]) -> None:
+    """From any thread: threadpoolctl 3.8 heeds only the first one, until that is cleared."""
+    for pool, number in zip(_pools().lib_controllers, numbers, strict=True):
+        clear = getattr(pool, "clear_controlling_thread", lambda force: None)
+        if pool.num_threads:
+            clear(force=True)
+            pool.set_num_threads(number)
+            clear(force=True)
 
 
 class _OneThread:
     """BLAS on one thread for as long as anyone is inside.
 
     The number is the process's: a thread that put back what it had found would put back the limit
-    of another. So the first one in sets it, and the last one out restores it.
+    of another. So the first one in remembers it, and the last one out restores it.
     """
 
     def __init__(self) -> None:
         self.lock, self.inside = Lock(), 0
-        self.limit: Any = None
-        self.before = 1  # what BLAS was allowed
+        self.before: list[int] = []  # what BLAS was allowed
 
     def __enter__(self) -> None:
         with self.lock:
+            told = _blas()
             if not self.inside:
-                self.before = _blas_limit()
-                self.limit = _pools().limit(limits=1, user_api="blas")
+                self.before = told
             self.inside += 1
+            if max(told, default=1) > 1:  # also where somebody else has put it back
+                _tell_blas([1] * len(told))
 
     def __exit__(self, *error: object) -> None:
         with self.lock:
             self.inside -= 1
-            if not self.inside and self.limit is not None:
-                self.limit.restore_original_limits()
+            if not self.inside:
+                _tell_blas(self.before)
 
 
 one_blas_thread = _OneThread()
@@ -105,8 +133,8 @@ def cores() -> int:
 
 def allowed() -> int:
     """Threads that we may use: no more than numba, OMP_NUM_THREADS or a limit on BLAS allow."""
-    blas = one_blas_thread.before if one_blas_thread.inside else _blas_limit()
-    return max(1, min(_numba_limit(), _by_variable(), blas))
+    blas = one_blas_thread.before if one_blas_thread.inside else _blas()
+    return max(1, min(_numba_limit(), _by_variable(), *blas))
 
 
 class Costs(NamedTuple):

@@ -9,7 +9,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, NamedTuple
 
 from partwise.backends import DataMatrix
@@ -23,6 +22,7 @@ from partwise.backends.arrays import (
     side_by_side,
     spread,
 )
+from partwise.backends.threads import cached_property
 from partwise.model.maps import Smoothing
 from partwise.model.subproblems import (
     Divergence,

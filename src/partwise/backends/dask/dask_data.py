@@ -8,7 +8,6 @@ threads make each chunk when a pass needs it: ``X.persist()`` keeps chunks that 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
 from operator import itemgetter
 from typing import Any
 
@@ -27,6 +26,7 @@ from partwise.backends.numpy import blocks
 from partwise.backends.numpy.dense import DenseData
 from partwise.backends.numpy.float64_products import double_products
 from partwise.backends.numpy.sparse import SparseData
+from partwise.backends.threads import cached_property
 
 #: Entries under which chunks are joined: a task costs as long as a product with so many.
 SMALL_BLOCK = 4_000_000

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache, cached_property
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from partwise.backends.numpy import blocks
 from partwise.backends.threads import (
     PASS,
     add_in_order,
+    cached_property,
     each,
     in_threads,
     one_blas_thread,

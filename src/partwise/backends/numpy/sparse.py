@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ import scipy.sparse as sp
 from partwise.backends.arrays import AnyArray
 from partwise.backends.numpy import blocks
 from partwise.backends.numpy.dense import DenseData
-from partwise.backends.threads import each, threads_for
+from partwise.backends.threads import cached_property, each, threads_for
 
 #: Columns from which on a compiled product is faster than scipy's, and multiply-adds, a
 #: millisecond of them, from which on it is worth to have one compiled.

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -26,6 +25,7 @@ from partwise.backends.array_api import (
 )
 from partwise.backends.arrays import NO_MEMORY, AnyArray, to_numpy
 from partwise.backends.data_matrix import BackEnd, DataMatrix
+from partwise.backends.threads import cached_property
 from partwise.backends.torch import triton_dispatch
 
 #: On a GPU a CSR matrix with at least this share of non-zeros is multiplied faster as a dense one.
