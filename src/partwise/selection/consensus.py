@@ -17,6 +17,7 @@ from sklearn.utils import check_array, check_random_state
 from partwise.backends import as_data, back_end
 from partwise.backends.arrays import AnyArray, float64, numpy_dtype, ratio, to_numpy
 from partwise.estimators._base import Factorizer
+from partwise.estimators.ansnmf import AnsNMF
 from partwise.estimators.cf import CF
 from partwise.estimators.nmf import NMF, non_negative_factorization
 from partwise.estimators.ntf import NTF
@@ -220,7 +221,7 @@ def runs(
     model = clone(model).set_params(n_components=k)
     if "init" in model.get_params() and model.init is None:
         model.set_params(init="random")
-    apart = getattr(model, "scale", None) == "paper" or isinstance(model, (CF, NTF))
+    apart = getattr(model, "scale", None) == "paper" or isinstance(model, (AnsNMF, CF, NTF))
     if isinstance(model, Factorizer) and not apart:
         model.set_params(n_init=n_runs, random_state=rng.randint(2**31 - 1))
         ends = every_start(model, X, **given)
