@@ -88,7 +88,7 @@ def spatial_graph(
 
 
 def _edges(
-    at: NDArray[np.float64], own: NDArray[np.int64], n_neighbors: int | None, radius: float | None
+    at: NDArray[np.float64], own: NDArray[np.int64], n_neighbors: Any, radius: float | None
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
     """Directed edges between the places of one sample, and their lengths."""
     from scipy.spatial import cKDTree
