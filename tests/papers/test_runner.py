@@ -332,12 +332,15 @@ def test_a_page_is_made_of_a_folder_without_running(table, tmp_path):
 def test_several_tables_make_one_page(tmp_path):
     told = [
         results_page.write_one(n, Store(tmp_path))
-        for n in ("lcf/table1", "gnmf/table1", "cnmf/fig1")
+        for n in ("lcf/table1", "gnmf/table1", "cnmf/fig1", "lcf/fig5")
     ]
     text = results_page.write_index(Store(tmp_path), told).read_text()
     parser = Balanced()
     parser.feed(text)
-    assert parser.open == [] and "cnmf/fig1" in text and "<details id='lcf/table1'>" in text
+    links = [s for s in parser.sources if s.startswith("#")]
+    assert links and all(f"id='{link[1:]}'" in text for link in links)  # a sentence's numbers
+    assert text.index("consistently outperforms") < text.index("<summary>")  # on the first screen
+    assert parser.open == [] and "cnmf/fig1" in text and "<div id='lcf/table1'>" in text
 
 
 def test_listing_fits_a_terminal():

@@ -39,6 +39,7 @@ MODELS = {
     "CDNMF": partwise.CDNMF(**QUICK),
     "NMFDC": partwise.NMFDC(**QUICK),
     "NSNMF": partwise.NSNMF(3, **QUICK),
+    "AnsNMF": partwise.AnsNMF(3, max_iter=5, random_state=0),
     "ConstrainedNMF": partwise.ConstrainedNMF(class_reg=1.0, graph_reg=0.1, **QUICK),
     "SemiNMF": partwise.SemiNMF(3, **QUICK),
     "CF": partwise.CF(3, **QUICK),
