@@ -81,32 +81,18 @@ def theirs(path: str, out: str) -> dict[str, float]:
     return seconds
 
 
-def variable_genes(mean: Any, variance: Any) -> Any:
-    """cnmf's rule: the Fano factor above what its fit expects."""
-    import numpy as np
-
-    fano, deviation = variance / mean, np.sqrt(variance)
-    slope = (deviation / mean)[np.argsort(-mean)[:20]].min()
-    inner = np.ones(len(mean), bool)
-    for value in (fano, mean):
-        low, high = np.quantile(value, [0.1, 0.9])
-        inner &= (value > low) & (value < high)
-    over = fano / (slope**2 * mean + np.median(fano[inner]))
-    return np.sort(np.argsort(-over, kind="stable")[:GENES])
-
-
 def one(given: dict[str, Any], k: int) -> int:
     """Everything for one k, in cnmf's folder."""
     import numpy as np
 
     from partwise import consensus, io
     from partwise.io.cnmf_folder import _text
-    from partwise.selection.consensus import _parts
+    from partwise.selection.consensus import parts_of
 
     tpm, mean, deviation = given["tpm"], given["mean"], given["deviation"]
     found = consensus(given["X"], k, n_runs=RUNS, random_state=k)
     V = found.usages
-    parts = _parts(tpm, V / V.sum(axis=1, keepdims=True), "frobenius")
+    parts = parts_of(tpm, V / V.sum(axis=1, keepdims=True), "frobenius")
     centred = (V.T @ tpm - np.outer(V.sum(axis=0), mean)) / np.maximum(deviation, 1e-6)
     score = np.linalg.lstsq(V.T @ V, centred, rcond=None)[0]
     home = io.write_cnmf(
@@ -125,6 +111,8 @@ def ours(path: str, out: str) -> dict[str, float]:
     import numpy as np
     import scipy.sparse as sp
 
+    from partwise.io.genes import fano_genes
+
     for module in ("partwise.selection.consensus", "partwise.io.cnmf_folder"):
         import_module(module)  # once, not in each process
     imported = time.time()
@@ -137,7 +125,7 @@ def ours(path: str, out: str) -> dict[str, float]:
     tpm = sp.csr_array(sp.diags_array(1e6 / X.sum(axis=1)) @ X)
     mean = tpm.mean(axis=0)
     variance = tpm.multiply(tpm).mean(axis=0) - mean**2
-    top = variable_genes(mean, variance)
+    top = fano_genes(mean, variance, GENES)
     given = {
         "X": sp.csr_array(X[:, top]), "tpm": tpm, "mean": mean, "deviation": np.sqrt(variance),
         "genes": genes, "names": [genes[j] for j in top], "cells": cells, "out": out,

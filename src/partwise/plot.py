@@ -7,8 +7,11 @@ from partwise.view.plot import (
     components,
     convergence,
     embedding,
+    gene_heatmap,
     parameter_path,
+    parts_in_place,
     selection,
+    stability_and_error,
     top_terms,
 )
 
@@ -19,7 +22,10 @@ __all__ = [
     "components",
     "convergence",
     "embedding",
+    "gene_heatmap",
     "parameter_path",
+    "parts_in_place",
     "selection",
+    "stability_and_error",
     "top_terms",
 ]

@@ -399,8 +399,7 @@ def learn(
     working = working_set(place.size, place[labelled])
     at, rows = np.searchsorted(working, place[labelled]), features.order[working]
     views = Gathered(features.all_views, rows)
-    coded = tuple(start for start, mine in features.looks.items() if "codes" in mine.views)
-    trial = Trial(folds, labelled, at, y, n_classes, views, weighed, coded)
+    trial = Trial(folds, labelled, at, y, n_classes, views, weighed, features.coded)
     click = n_folds == 0
     for start, mine in features.looks.items():
         if not (start and click):
@@ -514,8 +513,7 @@ def _tree_views(features: Features) -> list[str]:
     for start, mine in features.looks.items():
         if mine.preparation.table and not sp.issparse(mine.P):
             found.setdefault(mine.source, f"{start}whole")
-    coded = {mine.source: start for start, mine in features.looks.items() if "codes" in mine.views}
-    return [found.get(source, f"{start}both") for source, start in coded.items()]
+    return [found.get(features.looks[start].source, f"{start}both") for start in features.coded]
 
 
 def _places(order: AnyArray) -> AnyArray:

@@ -123,6 +123,12 @@ def span(text: str | None, option: str) -> tuple[int, int] | None:
     return least, most
 
 
+def numbers_of(text: str | None, option: str) -> list[int]:
+    """``"5-7"``, ``"5,8"`` or both as numbers, in order."""
+    spans = [span(part, option) for part in names_of(text)]
+    return sorted({k for ends in spans if ends for k in range(ends[0], ends[1] + 1)})
+
+
 def reading(**given: Any) -> dict[str, Any]:
     """The arguments of `partwise.io.read_samples` from the options of a command."""
     for name, change in (
