@@ -134,7 +134,8 @@ def run_consensus(
             import torch
 
             summary["device_GB"] = round(torch.cuda.max_memory_allocated(place) / 2**30, 2)
-        _write(folder, found, summary, f"{source} genes. Data: {data}.", report=report)
+        places = _places(Path(data), prepared.cells) if report else None
+        _write(folder, found, summary, f"{source} genes. Data: {data}.", places, report=report)
     _say(found, summary, out, errors, as_json=as_json)
 
 
@@ -216,6 +217,23 @@ def _read(
     ready = prepare(X, genes, cells=cells, genes=names, source=str(path))
     said = tuple(note for note in samples.notes if "all zero" not in note)
     return replace(ready, notes=(*said, *ready.notes))
+
+
+def _places(path: Path, cells: list[str]) -> Any:
+    """Coordinates of the cells in ``obsm["spatial"]``, where a .h5ad file has them all."""
+    if path.suffix.lower() != ".h5ad":
+        return None
+    import anndata
+
+    adata = anndata.read_h5ad(path, backed="r")
+    try:
+        if "spatial" not in adata.obsm:
+            return None
+        at = {str(name): i for i, name in enumerate(adata.obs_names)}
+        places = np.asarray(adata.obsm["spatial"], dtype=np.float64)[[at[c] for c in cells], :2]
+    finally:
+        adata.file.close()
+    return places if places.shape[1] == 2 and np.isfinite(places).all() else None
 
 
 def _names_beside(path: Path) -> tuple[list[str], list[str]]:
@@ -406,8 +424,8 @@ def _facts(one: Programmes) -> dict[str, Any]:
 
 
 def _write(
-    folder: CnmfFolder, found: list[Programmes], summary: dict[str, Any], source: str, *,
-    report: bool,
+    folder: CnmfFolder, found: list[Programmes], summary: dict[str, Any], source: str, places: Any,
+    *, report: bool,
 ) -> None:  # fmt: skip
     stats = [[one.k, one.found.density_threshold, one.stability, one.error] for one in found]
     folder.write_stats(np.array(stats, dtype=np.float64))
@@ -427,7 +445,7 @@ def _write(
     if report:
         files["report.html"] = programmes_page(
             found, title=f"Programmes: {folder.name}", source=source, command=summary["command"],
-            notes=summary["notes"],
+            notes=summary["notes"], places=places,
         )  # fmt: skip
     for name, text in files.items():
         write_whole(folder.home / name, text, force=True)
