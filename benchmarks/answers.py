@@ -7,7 +7,8 @@ class where there are enough, and labels drawn at random, five times the number 
 accuracy on the samples without a label.
 Results are kept in ``benchmarks/results/answers.json`` after every draw, so that a run can be
 interrupted and go on; the table is written to ``answers.md`` beside it. ``--first 100`` takes other
-draws than those of the table, ``--time`` measures the seconds of a fit and of a further label.
+draws than those of the table, ``--time`` measures the seconds of a fit and of a further label, and
+``--page`` writes the page, and README's numbers, from what is kept.
 """
 
 from __future__ import annotations
@@ -188,6 +189,7 @@ def scored(names: Any, p: Any, y: Any, rest: Any) -> dict[str, float]:
 
     found = {"accuracy": float(np.mean(names[rest] == y[rest]))}
     if p is not None:
+        p = np.pad(p, ((0, 0), (0, max(y.max() + 1 - p.shape[1], 0))))  # classes without a label
         mine = np.nan_to_num(p)[rest, y[rest]]
         found["log_loss"] = float(-np.log(np.clip(mine, 1e-12, 1)).mean())
     return found
@@ -267,39 +269,153 @@ def halves(folder: Path, name: str, seed: int, m: int) -> dict[str, Any]:
     return {f"halves/{name}/{m}/{seed}": found}
 
 
-def job(kind: str, folder: str, name: str, seed: int, m: int) -> dict[str, Any]:
-    warnings.simplefilter("ignore")
-    run = {"whole": whole, "others": others, "halves": halves}[kind]
-    return run(Path(folder), name, seed, m)
+def pairs(X: Any) -> dict[str, tuple[Any, Any]]:
+    """Two views of the same samples: halves of the columns; another description beside them."""
+    import numpy as np
+    import scipy.sparse as sp
+    from sklearn.decomposition import TruncatedSVD
+
+    from partwise.classify.ordered import looks
+    from partwise.datasets import tfidf
+
+    mixed = np.random.RandomState(0).permutation(X.shape[1])
+    half = mixed.size // 2
+    made = {"halves": (X[:, mixed[:half]], X[:, mixed[half:]])}
+    if sp.issparse(X):
+        embedded = TruncatedSVD(50, random_state=0).fit_transform(sp.csr_matrix(tfidf(X)))
+        return made | {"words, directions": (X, embedded)}
+    width = looks(X).get("edges")
+    if width:
+        waves = np.abs(np.fft.fft2(X.reshape(len(X), -1, width)))[:, : width // 4, : width // 4]
+        return made | {"pixels, waves": (X, waves.reshape(len(X), -1))}
+    return made
 
 
-def timed(folder: Path, draws: int = 5) -> dict[str, Any]:
-    """Seconds of a fit on 3,000 x 20,000 sparse texts, and of another label."""
+def views(folder: Path, name: str, seed: int, m: int) -> dict[str, Any]:
+    """Accuracy with each of two views alone, and with both."""
     import numpy as np
 
     from partwise import PartsClassifier
 
+    X, y = load(folder, name)
+    if m not in budgets(y, 2):
+        return {}
+    known = draw(y, m, seed)
+    rest = known < 0
+    found = {}
+    for title, (A, B) in pairs(X).items():
+        fits = {"first": (A, None), "second": (B, None), "both": (A, [B])}
+        found[f"views/{name}/{m}/{seed}/{title}"] = {
+            which: float(
+                np.mean(PartsClassifier().fit(Z, known, also=also).transduction_[rest] == y[rest])
+            )
+            for which, (Z, also) in fits.items()
+        }
+    return found
+
+
+def job(kind: str, folder: str, name: str, seed: int, m: int) -> dict[str, Any]:
+    warnings.simplefilter("ignore")
+    run = {"whole": whole, "others": others, "halves": halves, "views": views}[kind]
+    return run(Path(folder), name, seed, m)
+
+
+def texts(folder: Path) -> tuple[Any, Any]:
+    import numpy as np
+
     X, y = load(folder, "news20")
     often = np.argsort(-np.asarray((X > 0).sum(axis=0)).ravel())[:20_000]
-    X = X[:, np.sort(often)]
-    PartsClassifier(max_iter=2).fit(X[:300], draw(y[:300], 2, 0))  # compiles the kernels
-    fits, more = [], []
+    return X[:, np.sort(often)], y
+
+
+def pictures(folder: Path, n: int) -> tuple[Any, Any]:
+    """Clothes in float32, and copies in other light with noise where there are too few."""
+    import numpy as np
+
+    X, y = load(folder, "fashion")
+    rng = np.random.default_rng(0)
+    rows = np.arange(n) if n <= len(y) else rng.integers(len(y), size=n)
+    X = X[rows].astype(np.float32)
+    if n > len(y):
+        X *= rng.uniform(0.8, 1.2, (n, 1)).astype(np.float32)
+        X += 8 * rng.standard_normal(X.shape, dtype=np.float32)
+    return np.abs(X, out=X), y[rows]
+
+
+def points(n: int, p: int) -> tuple[Any, Any]:
+    """Ten clouds on a few directions, in float32."""
+    import numpy as np
+
+    rng = np.random.default_rng(0)
+    y = rng.integers(10, size=n)
+    centres = rng.standard_normal((10, p), dtype=np.float32)
+    X = rng.standard_normal((n, 8), dtype=np.float32) @ rng.standard_normal(
+        (8, p), dtype=np.float32
+    )
+    X += rng.standard_normal(X.shape, dtype=np.float32)
+    return X + 2 * centres[y], y
+
+
+def words(n: int, p: int, each: int = 60) -> tuple[Any, Any]:
+    """Texts of some words, half of them from the hundred of their class."""
+    import numpy as np
+    import scipy.sparse as sp
+
+    rng = np.random.default_rng(0)
+    y = rng.integers(10, size=n)
+    any_word = (p * rng.random((n, each)) ** 3).astype(np.int32)
+    own = 200 * (1 + y)[:, None] + rng.integers(100, size=(n, each))
+    columns = np.where(rng.random((n, each)) < 0.1, own, any_word)
+    starts = np.arange(0, n * each + 1, each)
+    X = sp.csr_array((np.ones(n * each), columns.ravel(), starts), (n, p))
+    X.sum_duplicates()
+    return X, y
+
+
+#: What is timed: samples and classes.
+TIMES: dict[str, Callable[[Path], tuple[Any, Any]]] = {
+    "texts, 3,000 x 20,000": texts,
+    "pictures, 3,000 x 784": lambda folder: pictures(folder, 3_000),
+    "pictures, 20,000 x 784": lambda folder: pictures(folder, 20_000),
+    "pictures, 60,000 x 784": lambda folder: pictures(folder, 60_000),
+    "points, 1,000,000 x 100": lambda folder: points(1_000_000, 100),
+    "words, 200,000 x 10,000": lambda folder: words(200_000, 10_000),
+}
+
+
+def timed(folder: Path, what: str, draws: int) -> dict[str, Any]:
+    """Seconds of a fit, of one with another label, and of a click; alone on a machine."""
+    import resource
+
+    import numpy as np
+
+    from partwise import PartsClassifier
+    from partwise.backends.threads import cores
+
+    X, y = TIMES[what](folder)
+    few = slice(None, None, len(y) // 300)
+    PartsClassifier(max_iter=2).fit(X[few], draw(y[few], 2, 0))  # compiles the kernels
+    found: dict[str, list[float]] = {"fit": [], "another label": [], "click": []}
+    right = []
     for seed in range(draws):
-        known = draw(y, 5, seed)
-        model = PartsClassifier(warm_start=True)
-        began = time.perf_counter()
-        model.fit(X, known)
-        fits.append(time.perf_counter() - began)
-        known[model.doubtful()[0]] = y[model.doubtful()[0]]
-        began = time.perf_counter()
-        model.fit(X, known)
-        more.append(time.perf_counter() - began)
-    return {
-        "shape": list(X.shape),
-        "cores": os.cpu_count(),
-        "fit": [round(t, 3) for t in fits],
-        "another label": [round(t, 3) for t in more],
-    }
+        known, model = draw(y, 10, seed), PartsClassifier(warm_start=True)
+        more = np.random.RandomState(seed).permutation(np.flatnonzero(known < 0))[:2].tolist()
+
+        for kind in found:
+            began = time.perf_counter()
+            if kind == "click":
+                model.relabel(known, weigh=False)
+            else:
+                model.fit(X, known)
+            found[kind].append(round(time.perf_counter() - began, 3))
+            if kind == "fit":
+                right.append(float(np.mean(model.transduction_ == y)))
+            if more:
+                row = more.pop()
+                known[row] = y[row]
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    size = (X.data.nbytes + X.indices.nbytes if hasattr(X, "indptr") else X.nbytes) / 2**30
+    return {**found, "right": right, "cores": cores(), "GiB": memory, "GiB of X": size}
 
 
 def main() -> None:
@@ -310,10 +426,13 @@ def main() -> None:
     parser.add_argument("--first", default=0, type=int, help="seed of the first draw")
     parser.add_argument("--jobs", default=1, type=int)
     parser.add_argument("--out", default=RESULTS, type=Path)
-    parser.add_argument("--kinds", default="whole,others,halves", help="of whole, others, halves")
-    parser.add_argument("--time", action="store_true", help="only the seconds, alone on a machine")
+    parser.add_argument("--kinds", default="whole,others,halves,views", help="some of these")
+    parser.add_argument("--time", default="", help=f"only the seconds of one of {list(TIMES)}")
+    parser.add_argument(
+        "--page", action="store_true", help="only write the page, and README's numbers"
+    )
     given = parser.parse_args()
-    from benchmarks.answers_table import write_table
+    from benchmarks.answers_table import write_readme, write_table
 
     store = json.loads(given.out.read_text()) if given.out.exists() else {}
     given.out.parent.mkdir(parents=True, exist_ok=True)
@@ -325,8 +444,11 @@ def main() -> None:
         part.write_text(json.dumps(store, indent=0, sort_keys=True) + "\n")
         part.replace(given.out)
 
-    if given.time:
-        keep({"time": timed(given.data)})
+    if given.page:
+        write_readme(store, Path(__file__).parents[1] / "README.md")
+    elif given.time:
+        found = timed(given.data, given.time, given.draws)
+        keep({f"time/{given.time}/{found['cores']}": found})
     else:
         _run_all(given, store, keep)
     write_table(store, given.out.with_suffix(".md"))
@@ -334,6 +456,8 @@ def main() -> None:
 
 
 def _is_there(store: dict[str, Any], kind: str, name: str, seed: int, m: int) -> bool:
+    if kind == "views":
+        return f"views/{name}/{m}/{seed}/halves" in store
     found = store.get(f"{'halves' if kind == 'halves' else 'whole'}/{name}/{m}/{seed}", {})
     return {"whole": "PartsClassifier", "others": "LDA", "halves": "new"}[kind] in found
 

@@ -43,6 +43,11 @@ class Case:
     weight: np.ndarray | None = None
     #: Whether no two distances are alike: then neighbours do not depend on the order of samples.
     generic: bool = True
+    #: A second view of the samples.
+    second: np.ndarray | None = None
+
+    def also(self, rows: Any = slice(None)) -> list[Any] | None:
+        return None if self.second is None else [self.second[rows]]
 
     def __str__(self) -> str:
         n, p = self.X.shape
@@ -75,6 +80,9 @@ def draw(number: int) -> Case:
             case.weight[np.flatnonzero(case.y >= 0)[:1]] = 1.0
         case.weight *= float(rng.choice([1, 1e-9, 1e9]))
         case.words.append("weights")
+    if rng.random() < 0.15:
+        case.second = rng.standard_normal((n, 3)) + case.truth[:, None]
+        case.words.append("second view")
     return case
 
 
@@ -120,6 +128,9 @@ def draw_samples(case: Case, rng: np.random.Generator, n: int, p: int) -> Any:
     if rng.random() < 0.2:
         X[:, rng.integers(p)] = 7.0
         case.words.append("constant column")
+    if p >= 60 and rng.random() < 0.3:  # columns that follow on each other
+        X = np.cumsum(X, axis=1)
+        case.words.append("series")
     if rng.random() < 0.25:
         scale = float(10.0 ** rng.integers(-12, 13))
         X, _ = X * scale, case.words.append(f"x {scale:g}")
@@ -151,7 +162,8 @@ def draw_labels(case: Case, rng: np.random.Generator, c: int) -> np.ndarray:
 
 
 def fit(case: Case, **params: Any) -> PartsClassifier:
-    return PartsClassifier(**case.params, **params).fit(case.X, case.y, case.weight)
+    model = PartsClassifier(**case.params, **params)
+    return model.fit(case.X, case.y, case.weight, also=case.also())
 
 
 @contextmanager
@@ -223,26 +235,31 @@ def check_new_samples(case: Case, model: PartsClassifier) -> None:
     far = np.zeros_like(X[:1])
     far[0, -1] = 100 * size
     new = np.vstack([X[:3], 0.5 * (X[:2] + X[1:3]), np.zeros_like(X[:1]), far])
+    theirs = case.also([0, 1, 2, 0, 1, 0, 0])
     for form in (new, sp.csr_array(new)) if sp.issparse(case.X) else (new,):
-        check_probabilities(model.predict_proba(form), (7, model.classes_.size))
-        codes = model.transform(form)
+        check_probabilities(model.predict_proba(form, also=theirs), (7, model.classes_.size))
+        codes = model.transform(form, also=theirs)
         assert np.isfinite(codes).all() and codes.min() >= 0, "codes of new samples"
-    assert model.predict(new).shape == (7,)
+    assert model.predict(new, also=theirs).shape == (7,)
     if "isolated" in case.words or X.shape[1] == 1:
         return  # classes may differ by less than single precision can tell
     # copies of a row have different neighbours, and only one of them can be found again
     _, first, copies = np.unique(X, axis=0, return_index=True, return_counts=True)
     alone = first[copies == 1]
-    again = model.predict_proba(case.X)[alone]
+    again = model.predict_proba(case.X, also=case.also())[alone]
     off = abs(again - model.label_distributions_[alone]).max(initial=0.0)
-    assert off <= ROUNDING, f"training samples come back otherwise, by {off:.2g}"
+    # codes of more parts than columns are some of many, and found to the tolerance of a solver
+    loose = 10 if model.components_.shape[0] > X.shape[1] else 1
+    assert off <= loose * ROUNDING, f"training samples come back otherwise, by {off:.2g}"
 
 
 def check_same(case: Case, model: PartsClassifier, folder: Path) -> None:
-    again = clone(model).fit(case.X, case.y, case.weight)
+    more = case.also()
+    again = clone(model).fit(case.X, case.y, case.weight, also=more)
     assert np.array_equal(again.label_distributions_, model.label_distributions_), "another fit"
     loaded = partwise.load(model.save(folder / "m.partwise"))
-    assert np.array_equal(loaded.predict_proba(case.X), model.predict_proba(case.X)), "a saved one"
+    one, other = (each.predict_proba(case.X, also=more) for each in (loaded, model))
+    assert np.array_equal(one, other), "a saved one"
     assert loaded.classes_.tolist() == model.classes_.tolist()
 
 
@@ -252,8 +269,9 @@ def check_warm_start(case: Case, model: PartsClassifier) -> None:
     usable = half >= 0 if case.weight is None else (half >= 0) & (case.weight > 0)
     if not usable.any():
         return
-    warm = PartsClassifier(**case.params, warm_start=True).fit(case.X, half, case.weight)
-    warm.fit(case.X, case.y, case.weight)
+    warm = PartsClassifier(**case.params, warm_start=True)
+    for y in (half, case.y):
+        warm.fit(case.X, y, case.weight, also=case.also())
     off = abs(warm.label_distributions_ - model.label_distributions_).max()
     assert off <= ROUNDING, f"a warm start differs from a cold one by {off:.2g}"
 
@@ -265,7 +283,8 @@ def check_order(case: Case, model: PartsClassifier) -> None:
     names = rng.permutation(int(case.y.max()) + 1)
     y = np.where(case.y >= 0, names[case.y], -1)
     weight = None if case.weight is None else case.weight[order]
-    again = PartsClassifier(**case.params).fit(case.X[order], y[order], weight)
+    more = case.also(order)
+    again = PartsClassifier(**case.params).fit(case.X[order], y[order], weight, also=more)
     columns = np.searchsorted(again.classes_, names[model.classes_])
     one, other = again.label_distributions_[:, columns], model.label_distributions_[order]
     if not case.generic:  # copies with two labels: equally probable classes, and one has the name

@@ -11,6 +11,7 @@ from partwise.estimators.methods import ESTIMATORS
 if TYPE_CHECKING:  # an editor knows every class; at run time each is imported when it is used
     from partwise import cells, cluster, datasets, graph, io, metrics, plot, report, terms
     from partwise.classify.parts_classifier import PartsClassifier
+    from partwise.estimators.ansnmf import AnsNMF
     from partwise.estimators.cdnmf import CDNMF
     from partwise.estimators.cf import CF, LCF
     from partwise.estimators.cnmf import CNMF
@@ -58,6 +59,7 @@ __all__ = [
     "NMFDC",
     "NSNMF",
     "NTF",
+    "AnsNMF",
     "Choice",
     "Consensus",
     "ConstrainedNMF",

@@ -408,9 +408,8 @@ def test_propagation_from_samples_that_nothing_is_joined_to():
     np.testing.assert_allclose(alone[0][0], found[0][4], atol=1e-6)
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_many_small_classes(seed):
-    rng = np.random.default_rng(seed)
+def test_many_small_classes():
+    rng = np.random.default_rng(0)
     y = np.repeat(np.arange(200), 3)
     X = (10 * rng.random((200, 60)))[y] + 0.01 * rng.random((600, 60))
     known = np.where(np.arange(600) % 3 < 2, y, -1)
@@ -617,7 +616,7 @@ def test_other_preparations_are_seen_where_the_first_is_blind():
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_random_samples_give_numbers(seed):
+def test_random_samples_give_numbers(seed, few_trees):
     """Zero rows, constant columns, copies, all labelled, every scale and container."""
     rng = np.random.default_rng(seed)
     n, p, c = int(rng.integers(3, 40)), int(rng.integers(1, 70)), int(rng.integers(2, 6))
@@ -663,3 +662,75 @@ def test_counts_by_the_spread_of_their_columns():
     spread = counts.std(axis=0)
     naive = counts / np.where(spread > 1e-9, spread, np.inf) / np.sqrt(60)
     np.testing.assert_allclose(made["scaled"].plain(counts).toarray(), naive, atol=1e-9)
+
+
+def two_views(n: int = 120) -> tuple[np.ndarray, sp.csr_array, np.ndarray]:
+    """Coordinates that tell two of four classes apart, and counts that tell the other two."""
+    rng = np.random.RandomState(0)
+    y = np.arange(n) % 4
+    X = rng.standard_normal((n, 5)) + 4 * (y % 2)[:, None]
+    rates = np.where((y // 2)[:, None] == np.arange(80) % 2, 1.0, 0.05)
+    return X, sp.csr_array(rng.poisson(rates).astype(float)), y
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_two_views_tell_more_than_each(named):
+    X, Z, y = two_views()
+    known = np.where(np.arange(y.size) < 16, y, -1)
+    also = {"words": Z} if named else [Z]
+    model = PartsClassifier(max_iter=20).fit(X, known, also=also)
+    right = np.mean(model.transduction_ == y)
+    for alone in (X, Z):
+        assert right > np.mean(PartsClassifier(max_iter=20).fit(alone, known).transduction_ == y)
+    assert right > 0.95
+    name = "also['words']" if named else "also[0]"
+    assert any(f"({name})" in row.name for row in model.candidates_)
+    # samples of the fit come back as they were, in another order and container
+    rows = np.arange(y.size)[::-3]
+    again = {"words": Z[rows].toarray()} if named else [Z[rows].toarray()]
+    close = 100 * np.finfo(np.float32).eps  # scores of the fit add up to 100 products in float32
+    np.testing.assert_allclose(
+        model.predict_proba(X[rows], also=again), model.label_distributions_[rows], atol=close
+    )
+    np.testing.assert_array_equal(model.transform(X[rows], also=again), model.embedding_[rows])
+    assert model.outlyingness(X[rows], also=again).shape == rows.shape
+
+
+def test_new_samples_of_two_views_and_a_saved_model(tmp_path):
+    X, Z, y = two_views(240)
+    known = np.where(np.arange(120) < 16, y[:120], -1)
+    model = PartsClassifier(max_iter=20).fit(X[:120], known, also=[Z[:120]])
+    new = model.predict(X[120:], also=[Z[120:]])
+    assert np.mean(new == y[120:]) > 0.9
+    model.save(tmp_path / "two.npz")
+    again = partwise.load(tmp_path / "two.npz")
+    np.testing.assert_array_equal(
+        again.predict_proba(X[120:], also=[Z[120:]]), model.predict_proba(X[120:], also=[Z[120:]])
+    )
+
+
+def test_two_views_warm_start_sees_what_changed():
+    X, Z, y = two_views()
+    known = np.where(np.arange(y.size) < 16, y, -1)
+    model = PartsClassifier(max_iter=5, warm_start=True).fit(X, known, also=[Z])
+    features = model._state["features"]
+    assert model.fit(X, known, also=[Z])._state["features"] is features
+    assert model.fit(X, known, also=[2 * Z])._state["features"] is not features
+    assert model.fit(X, known)._state["also"] == {}
+
+
+def test_what_is_wrong_with_a_second_view_is_said():
+    X, Z, y = two_views()
+    known = np.where(np.arange(y.size) < 16, y, -1)
+    model = PartsClassifier(max_iter=2)
+    with pytest.raises(TypeError, match=r"also must be a list .* write also=\[Z\]"):
+        model.fit(X, known, also=Z)
+    with pytest.raises(ValueError, match=r"also\[0\] has 119 samples and X has 120"):
+        model.fit(X, known, also=[Z[:-1]])
+    with pytest.raises(ValueError, match=r"also\['e'\] contains NaN"):
+        model.fit(X, known, also={"e": np.full((y.size, 2), np.nan)})
+    model.fit(X, known, also=[Z])
+    with pytest.raises(ValueError, match=r"fitted with X, also\[0\], got X; give the same"):
+        model.predict(X)
+    with pytest.raises(ValueError, match=r"also\[0\] has 79 features, and 80 in fit"):
+        model.predict(X, also=[Z[:, :-1]])

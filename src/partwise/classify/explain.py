@@ -114,7 +114,7 @@ class Explained:
     n_features_in_: int
     _state: dict[str, Any]
     _memory: dict[str, Any]
-    _check_X: Any
+    _new: Any
 
     @property
     def _features(self) -> Features:
@@ -125,7 +125,12 @@ class Explained:
         raise NotImplementedError
 
     def doubtful(self) -> AnyArray:
-        """Unlabelled training samples, the most doubtful first, as indices."""
+        """Unlabelled training samples, the most doubtful first, as indices.
+
+        Returns
+        -------
+        ndarray of int
+        """
         check_is_fitted(self)
         top = np.sort(self.label_distributions_, axis=1)
         margin = top[:, -1] - (top[:, -2] if top.shape[1] > 1 else 0)
@@ -241,7 +246,7 @@ class Explained:
             code, p = self.embedding_[row], self.label_distributions_[row]
             return unit_rows(code[None])[0], p, f"sample {row}"
         X = sample if sp.issparse(sample) else np.reshape(np.asarray(sample), (1, -1))
-        views, near, V = self._features.new(self._check_X(X, reset=False))
+        views, near, V = self._new(X, None)
         return unit_rows(V)[0], self._answer.probabilities(views, near)[0], "new sample"
 
     def _column_names(self, given: Any) -> list[str]:

@@ -1,7 +1,8 @@
 """Representations of samples that no label has touched: computed once, kept, used by every head.
 
 Four views of the same samples, each centred and scaled so that the mean squared length is one; and
-``plain`` and ``smooth`` again, with a graph of their own, for each other preparation:
+``plain`` and ``smooth`` again, with a graph of their own, for each other preparation, and all four
+for further arrays of the same samples:
 
 ====== =======================================================================================
 codes  rows of GNMF's V at unit length: ½‖P - VUᵀ‖² + λ/2 tr(VᵀLV), V, U >= 0
@@ -14,6 +15,7 @@ smooth ``plain`` averaged twice with the mean of the neighbours in the graph
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -26,6 +28,7 @@ from sklearn.utils.extmath import randomized_svd
 from partwise.backends import as_data
 from partwise.backends.arrays import AnyArray, to_numpy
 from partwise.classify.preparation import (
+    MANY,
     Preparation,
     choose_preparation,
     other_preparations,
@@ -34,6 +37,10 @@ from partwise.classify.preparation import (
 
 #: The preparation of an X that stays where it is: rows as they are, directions at unit length.
 ELSEWHERE = "as it is"
+#: Parts where there are samples enough; the number of classes need not be known.
+PARTS = 30
+#: Samples up to which neighbours are searched among all.
+EXACT = 100_000
 #: Leading singular directions of the data that the plain heads see.
 DIRECTIONS = 100
 #: Entries of a dense array that are looked at together for the digests of its rows.
@@ -44,7 +51,10 @@ ROUNDS, SHARE = 2, 0.5
 
 @dataclass
 class Features:
-    """Everything to the left of the labels. Arrays only, so that it can be saved."""
+    """Everything to the left of the labels. Arrays only, so that it can be saved.
+
+    ``source`` names the array that it is of, "" for X.
+    """
 
     preparation: Preparation
     P: Any
@@ -63,6 +73,7 @@ class Features:
     scale: dict[str, float] = field(default_factory=dict)
     views: dict[str, AnyArray] = field(default_factory=dict)
     others: dict[str, Features] = field(default_factory=dict)
+    source: str = ""
 
     def state(self) -> dict[str, Any]:
         """Arrays, numbers and text, for `from_state`."""
@@ -89,26 +100,37 @@ class Features:
             made[start + "whole"] = mine.P
         return made
 
-    def new(self, X: Any) -> tuple[dict[str, AnyArray], dict[str, sp.csr_array], AnyArray]:
+    @property
+    def coded(self) -> tuple[str, ...]:
+        """How the views of the first preparation of each array begin."""
+        return tuple(start for start, mine in self.looks.items() if "codes" in mine.views)
+
+    def new(
+        self, X: Any, also: dict[str, Any] | None = None
+    ) -> tuple[dict[str, AnyArray], dict[str, sp.csr_array], AnyArray]:
         """`all_views` of samples, their neighbours (rows sum to one), and their codes.
 
         A training sample that comes again keeps what it had; others are coded by the parts and
-        by their nearest training samples.
+        by their nearest training samples. ``also`` are the further arrays, by their names.
         """
         if self.preparation.kind == ELSEWHERE:
             views, near, V = self._new(X)
             return {**views, "whole": views["plain"]}, {"": near}, V
-        X = self._as_trained(X)
+        first = {mine.source: mine for mine in reversed(self.looks.values())}
+        arrays = {"": X, **(also or {})}
+        arrays = {name: first[name]._as_trained(Z) for name, Z in arrays.items()}
+        seen = _find(marks_of(list(arrays.values())), self.marks)
         views, nears, codes = {}, {}, {}
         for start, mine in self.looks.items():
-            made, nears[start], codes[start] = mine._coded(X)
-            views |= {start + name: Z for name, Z in made.items()}
-            whole = mine.preparation.plain(X)
+            Z = arrays[mine.source]
+            made, nears[start], codes[start] = mine._coded(Z, seen)
+            views |= {start + name: view for name, view in made.items()}
+            whole = mine.preparation.plain(Z)
             views[start + "whole"] = whole if sp.issparse(whole) else whole.astype(mine.P.dtype)
         return views, nears, codes[""]
 
-    def _coded(self, X: Any) -> tuple[dict[str, AnyArray], sp.csr_array, AnyArray]:
-        seen = _find(row_marks(X), self.marks)
+    def _coded(self, X: Any, seen: AnyArray) -> tuple[dict[str, AnyArray], sp.csr_array, AnyArray]:
+        """The same of one array; ``seen`` are training samples that come again, -1 for others."""
         fresh = np.flatnonzero(seen < 0)
         views = {name: Z[seen] for name, Z in self.views.items()}
         V = self.V[seen]
@@ -198,8 +220,9 @@ class Features:
 
 def build_features(
     X: Any,
+    also: dict[str, Any] | None = None,
     *,
-    n_parts: int,
+    n_parts: Any,
     n_neighbors: int,
     graph_reg: float,
     max_iter: int,
@@ -208,51 +231,65 @@ def build_features(
 ) -> Features:
     """Graph, codes and views of checked samples; for other preparations all but the codes.
 
-    A graph that is ``given`` takes the place of each preparation's own.
-
-    They are computed in the order of the rows' digests, so that the order in which samples came
-    changes nothing, not even the last digit.
+    ``also`` are further arrays of the same samples. A graph that is ``given`` takes the place of
+    each preparation's own. All is computed in the order of the rows' digests, so that the order in
+    which samples came changes nothing, not even the last digit.
     """
     from partwise.estimators.gnmf import GNMF
 
-    model = GNMF(n_parts, graph_reg=graph_reg, max_iter=max_iter, tol=1e-4, random_state=seed)
+    def parts(n: int, p: int) -> int:
+        return min(PARTS, max(n // 4, 1), max(2 * p, 2)) if n_parts == "auto" else int(n_parts)
+
+    model = GNMF(graph_reg=graph_reg, max_iter=max_iter, tol=1e-4, random_state=seed)
+    model.n_components = parts(*X.shape)
     if not (sp.issparse(X) or (isinstance(X, np.ndarray) and not isinstance(X, np.memmap))):
         # what comes here is narrow: the samples on a few directions, and their codes
         directions = leading_elsewhere(X, seed)
         plain = unit_rows(_products(X, directions))
-        graph, k = _graph(plain, n_neighbors, given)
+        graph, k = _graph(plain, n_neighbors, seed, given)
         there, codes = Preparation(ELSEWHERE, False), _factorize(model, X, graph)
         return _made(there, plain, graph, k, directions, plain, model, codes)
-    X = unpacked(X)
-    marks = row_marks(X)
+    arrays = {name: unpacked(Z) for name, Z in {"": X, **(also or {})}.items()}
+    marks = marks_of(list(arrays.values()))
     order = np.argsort(marks, kind="stable")
-    X = X[order]
+    back = np.argsort(order)
     given = None if given is None else sp.csr_array(given[order][:, order])
-    preparation = choose_preparation(X)
-    made: list[Features] = []
-    for each in (preparation, *other_preparations(X, preparation).values()):
-        P = each.plain(X)
-        if made and not sp.issparse(P):
-            P = P.astype(np.float32)  # it is kept, and one of several
-        directions = leading_directions(P, seed)
-        plain = _unit(np.asarray(P @ directions), each)
-        graph, k = _graph(P, n_neighbors, given)
-        coded = None if made else _factorize(model, each.parts_input(P), graph)
-        made.append(_made(each, P, graph, k, directions, plain, model, coded))
-        made[-1].marks = marks
-        made[-1]._rearrange(np.argsort(order))
-    made[0].others = {mine.preparation.kind: mine for mine in made[1:]}
-    return made[0]
+    made: dict[str, Features] = {}
+    for source, Z in arrays.items():
+        Z, model.n_components = Z[order], parts(*Z.shape)
+        preparation = choose_preparation(Z)
+        for each in (preparation, *other_preparations(Z, preparation).values()):
+            P, main = each.plain(Z), each is preparation
+            if not (main or sp.issparse(P)):
+                P = P.astype(np.float32)  # it is kept, and one of several
+            directions = leading_directions(P, seed)
+            plain = _unit(np.asarray(P @ directions), each)
+            graph, k = _graph(plain if Z.shape[0] > MANY else P, n_neighbors, seed, given)
+            coded = _factorize(model, each.parts_input(P), graph) if main else None
+            mine = _made(each, P, graph, k, directions, plain, model, coded)
+            mine.marks, mine.source = marks, source
+            mine._rearrange(back)
+            made[", ".join(filter(None, (source, "" if main else each.kind)))] = mine
+    first = made.pop("")
+    first.others = made
+    return first
 
 
-def _graph(P: Any, n_neighbors: int, given: sp.csr_array | None = None) -> tuple[sp.csr_array, int]:
+def _graph(
+    P: Any, n_neighbors: int, seed: int, given: sp.csr_array | None = None
+) -> tuple[sp.csr_array, int]:
+    """Of samples, or of a few directions of very many; approximate, where that is installed."""
     from partwise.knowledge.graph import neighbor_graph
 
     n = P.shape[0]
     k = min(n_neighbors, n - 1)
     if given is not None:
         return given, k
-    return neighbor_graph(P, k) if k > 0 else sp.csr_array((n, n)), k
+    if k <= 0:
+        return sp.csr_array((n, n)), k
+    if n <= EXACT or importlib.util.find_spec("pynndescent") is None:
+        return neighbor_graph(P.astype(np.float32) if n > MANY else P, k), k
+    return neighbor_graph(P, k, method="approximate", random_state=seed), k
 
 
 def _made(
@@ -358,6 +395,15 @@ def row_marks(X: Any) -> AnyArray:
             row = places[a:b].tobytes() + block.data[a:b].tobytes()
             digests.append(hashlib.blake2b(row, digest_size=8).digest())
     return np.frombuffer(b"".join(digests), dtype=np.uint64)
+
+
+def marks_of(arrays: list[Any]) -> AnyArray:
+    """`row_marks` of samples that several arrays describe."""
+    found = [row_marks(Z) for Z in arrays]
+    if len(found) == 1:
+        return found[0]
+    rows = (hashlib.blake2b(row.tobytes(), digest_size=8) for row in np.stack(found, axis=1))
+    return np.frombuffer(b"".join(row.digest() for row in rows), dtype=np.uint64)
 
 
 def _find(marks: AnyArray, known: AnyArray) -> AnyArray:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import warnings
+from collections.abc import Mapping
 from numbers import Integral, Real
 from typing import Any
 
@@ -16,28 +17,30 @@ from sklearn.base import (
     ClassNamePrefixFeaturesOutMixin,
     TransformerMixin,
 )
-from sklearn.utils import check_random_state, column_or_1d
+from sklearn.utils import check_array, check_random_state, column_or_1d
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from partwise._sklearn import Interval, StrOptions
 from partwise.backends import back_end
 from partwise.backends.arrays import AnyArray
-from partwise.backends.threads import blas_threads
+from partwise.backends.threads import blas_threads, each, pieces, threads_for
 from partwise.classify import pool
 from partwise.classify.calibration import Expected, check_probabilities, expected, recalls
 from partwise.classify.explain import Explained
 from partwise.classify.features import Features, build_features
 from partwise.classify.outlying import Outlying, measure
+from partwise.estimators._docstrings import documented
 from partwise.fitting import checking
 from partwise.knowledge.graph import check_graph
 from partwise.knowledge.labels import Labels, encode_labels
 
-#: Parts where there are samples enough; the number of classes need not be known.
-PARTS = 30
+#: Bytes of X that a thread digests at a time.
+PIECE = 1 << 22
 #: Bytes up to which a file on disk is read whole.
 IN_MEMORY = 200_000_000
 
 
+@documented
 class PartsClassifier(
     Explained,
     ClassNamePrefixFeaturesOutMixin,
@@ -53,9 +56,10 @@ class PartsClassifier(
     Left of the labels, P is X prepared by what its numbers are (counts, images, tables), L the
     Laplacian of its neighbour graph, and V the codes: none of this knows a label, so all samples
     are treated alike, and a new class needs no new codes. Up to 10,000 samples are prepared in
-    other ways too (columns that count alike, ranks, counts without weights of words), each with a
-    graph of its own. Right of the labels, heads (logistic regression, Gaussian classes, labels
-    spread over the graph, least squares, trees) look at the codes, the data and both; the weights
+    other ways too (columns that count alike, ranks, counts without weights of words; edges of
+    pictures, differences and frequencies of series and spectra), each with a graph of its own.
+    Right of the labels, heads (logistic regression, Gaussian classes, labels spread over the
+    graph, least squares, trees) look at the codes, the data and both; the weights
     w_h maximise the likelihood of labels that were held out, and so do the temperatures that make
     probabilities out of scores. `candidates_` shows what was tried. Classes count alike in all
     heads; answers then lean to the classes that are found more often, as far as they are sure.
@@ -76,8 +80,8 @@ class PartsClassifier(
         most right names among the samples at hand. "uniform" counts classes alike, for balanced
         accuracy: small classes are found more often, and large ones lose some. Shares that you
         know go in the order of the sorted classes.
-    max_iter : int, default=100
-        Iterations of the factorization.
+    max_iter : int, default=30
+        Iterations of the factorization; more make no difference to the names.
     warm_start : bool, default=False
         Keep the graph and the codes as long as X is the same: then another label costs
         milliseconds.
@@ -145,7 +149,7 @@ class PartsClassifier(
         n_neighbors: int = 5,
         n_folds: int = 5,
         priors: Any = "estimated",
-        max_iter: int = 100,
+        max_iter: int = 30,
         warm_start: bool = False,
         random_state: Any = 0,
     ) -> None:
@@ -161,7 +165,7 @@ class PartsClassifier(
     # -- fitting ----------------------------------------------------------------------------
 
     def fit(
-        self, X: Any, y: Any, sample_weight: Any = None, *, graph: Any = None
+        self, X: Any, y: Any, sample_weight: Any = None, *, also: Any = None, graph: Any = None
     ) -> PartsClassifier:
         """Learn codes from all samples and names from those that have one.
 
@@ -172,6 +176,10 @@ class PartsClassifier(
             Labels of any kind; -1, None or NaN where unknown.
         sample_weight : array-like of shape (n_samples,), default=None
             How much the label of a sample counts.
+        also : list of arrays, or mapping of names to arrays, default=None
+            What else is known of the same samples, row by row: an embedding beside words,
+            coordinates beside counts. Each is prepared, factorized and asked as X is, and held-out
+            labels weigh the answers; `predict` then wants the same arrays of new samples.
         graph : sparse matrix of shape (n_samples, n_samples), default=None
             A symmetric non-negative graph in the place of the neighbours in X: of places
             (`graph.spatial_graph`), or both joined. New samples have theirs in X.
@@ -182,20 +190,23 @@ class PartsClassifier(
         """
         self._validate_params()
         original, X = X, self._check_X(X, reset=True)
+        more = self._check_also(also, X, reset=True)
         labels = self._check_y(y, X.shape[0])
         given = checking.check_sample_weights(checking.as_ndarray(sample_weight), X)
         weights = np.ones(X.shape[0]) if given is None else given
         seed = self._seed()
-        self._learn_features(X, seed, original, graph)
+        self._learn_features(X, more, seed, original, graph)
         self._learn_names(labels, weights, seed)
         return self
 
-    def prepare(self, X: Any, *, graph: Any = None) -> PartsClassifier:
+    def prepare(self, X: Any, *, also: Any = None, graph: Any = None) -> PartsClassifier:
         """Learn graph and codes alone, which need no label; `relabel` then gives names.
 
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
+        also : list of arrays, or mapping of names to arrays, default=None
+            As in `fit`.
         graph : sparse matrix of shape (n_samples, n_samples), default=None
             As in `fit`.
 
@@ -204,7 +215,9 @@ class PartsClassifier(
         self
         """
         self._validate_params()
-        self._learn_features(self._check_X(X, reset=True), self._seed(), X, graph)
+        original, X = X, self._check_X(X, reset=True)
+        more = self._check_also(also, X, reset=True)
+        self._learn_features(X, more, self._seed(), original, graph)
         return self
 
     def relabel(self, y: Any, *, weigh: bool = True) -> PartsClassifier:
@@ -253,6 +266,45 @@ class PartsClassifier(
         X = validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=reset)
         return sp.csr_array(X) if sp.issparse(X) else X
 
+    def _check_also(self, also: Any, X: Any, *, reset: bool) -> dict[str, Any]:
+        """Further arrays of the samples of X, by how a person names them."""
+        if also is not None and not isinstance(also, (Mapping, list, tuple)):
+            raise TypeError(
+                f"also must be a list of arrays or a mapping of names to arrays, got "
+                f"{type(also).__name__}; write also=[Z] for one array Z."
+            )
+        pairs = also.items() if isinstance(also, Mapping) else enumerate(also or ())
+        given = {f"also[{name!r}]": Z for name, Z in pairs}
+        wanted = dict.fromkeys(given) if reset else self._state.get("also", {})
+        if given.keys() != wanted.keys():
+            raise ValueError(
+                f"The model was fitted with X{_listed(wanted)}, got X{_listed(given)}; give the "
+                "same arrays of the new samples, under the same names."
+            )
+        if given and not _is_local(X):
+            raise ValueError(
+                f"also needs an X that is an array in memory, or sparse; got {type(X).__name__}."
+            )
+        made = {}
+        for name, columns in wanted.items():
+            Z = check_array(
+                given[name], accept_sparse="csr", dtype=[np.float64, np.float32], input_name=name
+            )
+            if Z.shape[0] != X.shape[0]:
+                raise ValueError(
+                    f"{name} has {Z.shape[0]} samples and X has {X.shape[0]}; row by row they must "
+                    "be the same samples."
+                )
+            if columns is not None and Z.shape[1] != columns:
+                raise ValueError(f"{name} has {Z.shape[1]} features, and {columns} in fit.")
+            made[name] = sp.csr_array(Z) if sp.issparse(Z) else Z
+        return made
+
+    def _new(self, X: Any, also: Any) -> Any:
+        """Views, neighbours and codes of new samples."""
+        X = self._check_X(X, reset=False)
+        return self._features.new(X, self._check_also(also, X, reset=False))
+
     def _check_y(self, y: Any, n: int) -> Labels:
         if isinstance(y, Labels):
             return y
@@ -279,23 +331,22 @@ class PartsClassifier(
             )
         return labels
 
-    def _learn_features(self, X: Any, seed: int, original: Any, graph: Any = None) -> None:
+    def _learn_features(
+        self, X: Any, also: dict[str, Any], seed: int, original: Any, graph: Any = None
+    ) -> None:
         """Graph and codes; with ``warm_start`` those of the last X, if it is the same."""
         settings = (self.n_parts, self.graph_reg, self.n_neighbors, self.max_iter, seed)
         given = None if graph is None else check_graph(graph, X.shape[0])
-        own = "" if given is None else _fingerprint(given)
-        mark = f"{_fingerprint(X)} {settings}{own}"
+        marks = {name: _fingerprint(Z) for name, Z in {"": X, **also}.items()}
+        mark = f"{marks} {settings}{'' if given is None else _fingerprint(given)}"
         last = self.__dict__.get("_memory", {}).get("X")  # it is not in a model file
         same = getattr(self, "_state", {}).get("mark") == mark
         if self.warm_start and same and (_is_local(X) or last is original):
             return
-        n, p = X.shape
-        parts = (
-            min(PARTS, max(n // 4, 1), max(2 * p, 2)) if self.n_parts == "auto" else self.n_parts
-        )
         features = build_features(
             X,
-            n_parts=int(parts),
+            also,
+            n_parts=self.n_parts,
             n_neighbors=self.n_neighbors,
             graph_reg=self.graph_reg,
             max_iter=self.max_iter,
@@ -303,6 +354,7 @@ class PartsClassifier(
             given=given,
         )
         self._state: dict[str, Any] = {"mark": mark, "features": features.state()}
+        self._state["also"] = {name: int(Z.shape[1]) for name, Z in also.items()}
         self._memory: dict[str, Any] = {"X": None if _is_local(X) else original}
         self.preparation_ = features.preparation.kind
         self.n_components_ = int(features.V.shape[1])
@@ -367,9 +419,9 @@ class PartsClassifier(
         sure[self._state["labelled"]] = 1.0
         return sure
 
-    def predict_confidence(self, X: Any) -> AnyArray:
+    def predict_confidence(self, X: Any, *, also: Any = None) -> AnyArray:
         """The probability of the class that `predict` gives; NaN where there is only one."""
-        return _confidence(self.predict_proba(X))
+        return _confidence(self.predict_proba(X, also=also))
 
     @property
     def labelled_(self) -> AnyArray:
@@ -403,11 +455,13 @@ class PartsClassifier(
 
     @property
     def candidates_(self) -> pool.Candidates:
+        """What was weighed: heads and views, with their weights."""
         check_is_fitted(self)
         return pool.Candidates(pool.Candidate(*row) for row in self._state["candidates"])
 
     @property
     def expected_accuracy_(self) -> Expected:
+        """The share of right names to expect, with an interval; it prints as a sentence."""
         check_is_fitted(self)
         answer, p = self._answer, self.label_distributions_
         if not answer.truth.size or p.shape[1] < 2 or np.isnan(answer.agreement):
@@ -433,14 +487,17 @@ class PartsClassifier(
 
     # -- using ------------------------------------------------------------------------------
 
-    def predict_proba(self, X: Any) -> AnyArray:
-        """Probabilities (n_samples, n_classes) of new samples, in the order of `classes_`."""
+    def predict_proba(self, X: Any, *, also: Any = None) -> AnyArray:
+        """Probabilities (n_samples, n_classes) of new samples, in the order of `classes_`.
+
+        ``also`` are the further arrays that `fit` had, of these samples.
+        """
         check_is_fitted(self)
-        views, near, _ = self._features.new(self._check_X(X, reset=False))
+        views, near, _ = self._new(X, also)
         p = self._answer.probabilities(views, near)
         return check_probabilities(p, f"probabilities of {len(p)} samples")
 
-    def predict(self, X: Any, other: Any = None) -> AnyArray:
+    def predict(self, X: Any, other: Any = None, *, also: Any = None) -> AnyArray:
         """The most probable class of each new sample.
 
         Parameters
@@ -450,12 +507,14 @@ class PartsClassifier(
             Samples whose `outlyingness` is above this get none of the classes, but what stands for
             an unknown label in y: -1 where classes are numbers, else None. With 0.95 about 5 % of
             the samples that do belong to a class lose its name.
+        also : list of arrays, or mapping of names to arrays, default=None
+            The further arrays that `fit` had, of these samples.
 
         Returns
         -------
         ndarray of shape (n_samples,)
         """
-        best = self.predict_proba(X).argmax(axis=1)
+        best = self.predict_proba(X, also=also).argmax(axis=1)
         names = self.classes_[best]
         if other is None:
             return names
@@ -466,11 +525,11 @@ class PartsClassifier(
             )
         number = names.dtype.kind in "if"
         names = names if number else names.astype(object)
-        names[self.outlyingness(X) > other] = -1 if number else None
+        names[self.outlyingness(X, also=also) > other] = -1 if number else None
         return names
 
-    def outlyingness(self, X: Any = None) -> AnyArray:
-        """How far samples are from everything that was labelled, in [0, 1]: none of these classes?
+    def outlyingness(self, X: Any = None, *, also: Any = None) -> AnyArray:
+        """How far samples are from everything that was labelled, in [0, 1].
 
         The share of samples of the labelled classes that should be nearer to the labels, by the
         labels themselves, each held out in turn: 0.95 and more is to be expected of one in twenty
@@ -480,6 +539,8 @@ class PartsClassifier(
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features), default=None
             New samples; those of the fit where None.
+        also : list of arrays, or mapping of names to arrays, default=None
+            The further arrays that `fit` had, of these samples.
 
         Returns
         -------
@@ -489,9 +550,8 @@ class PartsClassifier(
         measured = self._outlying
         if X is None:
             return measured.score(self._features.views["codes"])
-        made: Any = self._features.new(self._check_X(X, reset=False))
-        views, near = made[:2]
-        return measured.score(views["codes"], near[""] if isinstance(near, dict) else near)
+        views, near, _ = self._new(X, also)
+        return measured.score(views["codes"], near[""])
 
     @property
     def others_found_(self) -> float:
@@ -513,18 +573,22 @@ class PartsClassifier(
             last = memory["outlying"] = (labelled, names, made)
         return last[2]
 
-    def transform(self, X: Any) -> AnyArray:
+    def transform(self, X: Any, *, also: Any = None) -> AnyArray:
         """Codes of new samples: V >= 0 with the parts fixed and close to those of neighbours."""
         check_is_fitted(self)
-        return self._features.new(self._check_X(X, reset=False))[2]
+        return self._new(X, also)[2]
 
-    def fit_predict(self, X: Any, y: Any, sample_weight: Any = None) -> AnyArray:
+    def fit_predict(
+        self, X: Any, y: Any, sample_weight: Any = None, *, also: Any = None
+    ) -> AnyArray:
         """`fit`, and return `transduction_`."""
-        return self.fit(X, y, sample_weight).transduction_
+        return self.fit(X, y, sample_weight, also=also).transduction_
 
-    def fit_transform(self, X: Any, y: Any = None, sample_weight: Any = None) -> AnyArray:
+    def fit_transform(
+        self, X: Any, y: Any = None, sample_weight: Any = None, *, also: Any = None
+    ) -> AnyArray:
         """`fit`, and return `embedding_`."""
-        return self.fit(X, y, sample_weight).embedding_
+        return self.fit(X, y, sample_weight, also=also).embedding_
 
     def save(self, path: Any) -> Any:
         """Write the model to a file, for `partwise.load`: JSON and arrays, no pickle."""
@@ -562,6 +626,10 @@ def _confidence(p: AnyArray) -> AnyArray:
     return np.asarray(p.max(axis=1) if p.shape[1] > 1 else np.full(len(p), np.nan))
 
 
+def _listed(names: Any) -> str:
+    return "".join(f", {name}" for name in names)
+
+
 def _is_local(X: Any) -> bool:
     return sp.issparse(X) or (isinstance(X, np.ndarray) and not isinstance(X, np.memmap))
 
@@ -571,7 +639,14 @@ def _fingerprint(X: Any) -> str:
     if not _is_local(X):
         return f"{type(X).__name__} {tuple(X.shape)}"
     digest = hashlib.blake2b(str((X.shape, X.dtype)).encode())
-    parts = (X.data, X.indices, X.indptr) if sp.issparse(X) else (X,)
-    for part in parts:
-        digest.update(np.ascontiguousarray(part).data)
+    for part in (X.data, X.indices, X.indptr) if sp.issparse(X) else (X,):
+        flat = np.ascontiguousarray(part).reshape(-1).view(np.uint8)
+        cuts = pieces(flat.size, PIECE, flat.size)
+        found = [b""] * len(cuts)
+
+        def run(number: int, lo: int, hi: int, flat: AnyArray = flat, found: Any = found) -> None:
+            found[number] = hashlib.blake2b(flat[lo:hi].data).digest()
+
+        each(run, [(k, *cut) for k, cut in enumerate(cuts)], threads_for(flat.size))
+        digest.update(b"".join(found))
     return digest.hexdigest()

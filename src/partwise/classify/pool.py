@@ -9,6 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from partwise.backends.arrays import AnyArray
+from partwise.backends.threads import each, one_blas_thread, pieces, threads_for
 from partwise.classify import heads, trees
 from partwise.classify.calibration import WORST, Calibration, calibrate, temper
 from partwise.classify.features import Features
@@ -36,7 +37,11 @@ AGREEING = ("logistic", "discriminant", "spreading", "self-taught", "self-taught
 FIRST_OTHER = (("logistic", "plain"), ("logistic", "smooth"), ("discriminant", "plain"))
 SECOND_OTHER = ("plain",)
 #: Trees of a forest, and of those that see but a part of the labels.
-TREES, FEWER = 100, 40
+TREES, FEWER = 60, 20
+#: Samples times labels that spread over the graph together, for memory.
+SPREADING = 20_000_000
+#: Samples that are named together, for memory.
+ROWS = 1000
 #: What the heads together count beside the labels, in labels: with few of them they stay even.
 TRUST = 5.0
 WORDS = {
@@ -46,7 +51,7 @@ WORDS = {
     "self-taught more": "Gaussian classes, taught three times, on",
     "spreading": "labels spread over the graph,",
     "ridge": "least squares on",
-    "trees": "100 random trees on",
+    "trees": "random trees on",
     "whole": "all columns",
     "codes": "the codes",
     "plain": "the data itself",
@@ -161,19 +166,39 @@ def mixture_of(
     views: dict[str, AnyArray],
     near: dict[str, sp.csr_array] | None = None,
 ) -> AnyArray:
-    """Σ_h w_h p_h, (n, c)."""
+    """Σ_h w_h p_h, (n, c), in threads."""
     pairs = [pair for pair in zip(heads, weights, strict=True) if pair[1] > 0]
-    mixed: Any = 0.0
+    mixed = sum(weight * head.spread(near) for head, weight in pairs if head.scores is not None)
+    pairs = [pair for pair in pairs if pair[0].scores is None]
+    asked = {head.view: views[head.view] for head, _ in pairs}
+    for head, _ in pairs:
+        if head.forest is not None:
+            trees.check(head.forest, asked[head.view].shape[1])
+    if not pairs:
+        return np.asarray(mixed, dtype=np.float64)
+    n = next(iter(asked.values())).shape[0]
+    columns = sum(Z.shape[1] for Z in asked.values())
+    found = []
+
+    def run(number: int, rows: tuple[int, int]) -> None:
+        found.append((number, _mixed(pairs, {name: Z[slice(*rows)] for name, Z in asked.items()})))
+
+    with one_blas_thread:
+        each(run, list(enumerate(pieces(n, ROWS, n))), threads_for(float(n) * columns * 50))
+    return mixed + np.concatenate([part for _, part in sorted(found, key=lambda pair: pair[0])])
+
+
+def _mixed(pairs: list[tuple[Head, Any]], views: dict[str, AnyArray]) -> AnyArray:
+    """The same of heads that need no neighbours."""
+    total: Any = 0.0
     linear = [pair for pair in pairs if pair[0].A is not None]
     for view in dict.fromkeys(head.view for head, _ in linear):
-        mixed = mixed + _linear([pair for pair in linear if pair[0].view == view], views[view])
+        total = total + _linear([pair for pair in linear if pair[0].view == view], views[view])
     for head, weight in pairs:
         if head.forest is not None:
             log_p = trees.log_shares(head.forest, views[head.view])
-            mixed = mixed + weight * softmax(head.heat * log_p)
-        elif head.A is None:
-            mixed = mixed + weight * head.spread(near)
-    return np.asarray(mixed, dtype=np.float64)
+            total = total + weight * softmax(head.heat * log_p)
+    return np.asarray(total, dtype=np.float64)
 
 
 def _linear(pairs: list[tuple[Head, Any]], Z: Any) -> AnyArray:
@@ -214,6 +239,7 @@ class Trial:
     n_classes: int
     views: dict[str, AnyArray]
     weighed: Answer | None
+    coded: tuple[str, ...] = ("",)
     heads: list[Head] = field(default_factory=list)
     logs: list[AnyArray] = field(default_factory=list)
     failed: list[Head] = field(default_factory=list)
@@ -291,11 +317,15 @@ class Trial:
     def agreement(self, w: AnyArray) -> float:
         """How far heads give working samples without a label the name of their own mixture.
 
-        Of `AGREEING` alone, on the views of the first preparation: what it means for the share of
-        right names (`calibration.SHARE`) must not change with every head that is added.
+        Of `AGREEING` alone, on the views of the first preparation of an array: what it means for
+        the share of right names (`calibration.SHARE`) must not change with every head that is
+        added.
         """
+        views = (*SPREAD, *(view for _, view in FIRST))
         asked = [
-            head.kind in AGREEING and head.view in (*SPREAD, *(view for _, view in FIRST))
+            head.kind in AGREEING
+            and head.look in self.coded
+            and head.view.removeprefix(head.look) in views
             for head in self.heads
         ]
         w = np.where(asked, w, 0) if any(asked) else w
@@ -369,7 +399,7 @@ def learn(
     working = working_set(place.size, place[labelled])
     at, rows = np.searchsorted(working, place[labelled]), features.order[working]
     views = Gathered(features.all_views, rows)
-    trial = Trial(folds, labelled, at, y, n_classes, views, weighed)
+    trial = Trial(folds, labelled, at, y, n_classes, views, weighed, features.coded)
     click = n_folds == 0
     for start, mine in features.looks.items():
         if not (start and click):
@@ -435,7 +465,8 @@ def _one_preparation(
 ) -> None:
     """All heads on the views of one preparation, and those that their answer teaches."""
     began, folds, y, c = len(trial.heads), trial.folds, trial.y, trial.n_classes
-    for kind, name in FIRST_OTHER if start else FIRST:
+    coded = start in trial.coded
+    for kind, name in FIRST if coded else FIRST_OTHER:
         view = start + name
         if kind == "logistic":
             trial.add_linear(kind, view, _logistic(trial, view, memory, names))
@@ -448,7 +479,7 @@ def _one_preparation(
     if not trial.heads[own]:
         return
     first = trial.mixed(trial.weights(own)[0], some=own)
-    for name in SECOND_OTHER if start else SECOND:
+    for name in SECOND if coded else SECOND_OTHER:
         Z = trial.views[start + name]
         fits = heads.mixture(Z, trial.at, y, folds.means, first, ROUNDS)
         for kind, fit in zip(("self-taught", "self-taught more"), fits, strict=True):
@@ -462,26 +493,27 @@ def _beside(trial: Trial, features: Features, seed: int) -> None:
         view = f"{start}whole"
         raw, last = heads.ridge(trial.views[view], trial.at, y, folds.means, c)
         trial.add("ridge", view, raw, A=last.A[0], b=last.b[0])
-    view = _tree_view(features)
-    Z = trial.views[view]
-    raw = np.zeros((folds.n_folds + 1, len(Z), c))
-    for f in range(folds.n_folds):  # of samples without a label nothing is asked here
-        mine = trial.at[folds.fold == f]
-        known = folds.means[f] > 0
-        if mine.size and known.any():
-            few = trees.grow(Z[trial.at[known]], y[known], folds.means[f, known], c, seed, FEWER)
-            raw[f, mine] = few.log_votes(Z[mine])
-    grown = trees.grow(Z[trial.at], y, folds.means[-1], c, seed, TREES)
-    raw[-1] = grown.log_votes(Z)
-    trial.add("trees", view, raw, forest=grown.arrays)
+    for view in _tree_views(features):
+        Z = trial.views[view]
+        raw = np.zeros((folds.n_folds + 1, len(Z), c))
+        for f in range(folds.n_folds):  # of samples without a label nothing is asked here
+            mine = trial.at[folds.fold == f]
+            known = folds.means[f] > 0
+            if mine.size and known.any():
+                told = Z[trial.at[known]], y[known], folds.means[f, known]
+                raw[f, mine] = trees.grow(*told, c, seed, FEWER).log_votes(Z[mine])
+        grown = trees.grow(Z[trial.at], y, folds.means[-1], c, seed, TREES)
+        raw[-1] = grown.log_votes(Z)
+        trial.add("trees", view, raw, forest=grown.arrays)
 
 
-def _tree_view(features: Features) -> str:
-    """All columns on a scale of their own, where X is dense: trees ask for one at a time."""
+def _tree_views(features: Features) -> list[str]:
+    """All columns on a scale of their own, where an array is dense: trees ask for one at a time."""
+    found: dict[str, str] = {}
     for start, mine in features.looks.items():
         if mine.preparation.table and not sp.issparse(mine.P):
-            return f"{start}whole"
-    return "both"
+            found.setdefault(mine.source, f"{start}whole")
+    return [found.get(features.looks[start].source, f"{start}both") for start in features.coded]
 
 
 def _places(order: AnyArray) -> AnyArray:
@@ -553,9 +585,11 @@ def _spread(
     if missing.size:
         if f"{start}adjacency" not in memory:
             memory[f"{start}adjacency"] = features.adjacency()
-        found = heads.propagate(memory[f"{start}adjacency"], place[missing], tuple(SPREAD.values()))
-        for j, i in enumerate(missing.tolist()):
-            known[i] = [F[j].copy() for F in found]
+        step = max(SPREADING // place.size, 1)
+        for some in np.split(missing, range(step, missing.size, step)):
+            shares = tuple(SPREAD.values())
+            found = heads.propagate(memory[f"{start}adjacency"], place[some], shares)
+            known |= {i: [F[j].copy() for F in found] for j, i in enumerate(some.tolist())}
     means, c = trial.folds.means, trial.n_classes
     for which, view in enumerate(SPREAD):
         G = np.stack([known[i][which] for i in trial.labelled.tolist()]).T

@@ -11,6 +11,7 @@ from scipy.special import ndtri
 from sklearn.preprocessing import normalize
 
 from partwise.backends.arrays import AnyArray
+from partwise.classify import ordered
 
 #: Fewer features than this are a table: the length of a row says something there.
 TABLE = 50
@@ -38,7 +39,8 @@ class Preparation:
     (tables: every column centred and divided by its
     spread), "centred" (all divided by one) or "ranks" (every column as normal quantiles of its
     ranks among ``knots``, values of the training samples in order); log(1 + x) comes first where
-    ``log``.
+    ``log``. Where columns follow on each other, "edges" (of pictures with ``width`` columns),
+    "differences" or "frequencies" (of series and spectra).
     """
 
     kind: str
@@ -47,6 +49,7 @@ class Preparation:
     center: AnyArray | None = None
     scale: AnyArray | None = None
     knots: AnyArray | None = None
+    width: int = 0
 
     @property
     def table(self) -> bool:
@@ -65,6 +68,12 @@ class Preparation:
             return normalize(X.multiply(self.scale[None, :]).tocsr(), copy=False)  # type: ignore[index]
         if self.kind == "ranks":
             return normal_ranks(X, self.knots) - self.center
+        if self.kind == "edges":
+            return normalize(ordered.edges(X, self.width), copy=False)
+        if self.kind == "differences":
+            return normalize(ordered.differences(X), copy=False)
+        if self.kind == "frequencies":
+            return ordered.frequencies(X) - self.center
         if self.log:
             X = np.log1p(np.maximum(X, 0))
         if self.table:
@@ -120,8 +129,9 @@ def other_preparations(X: Any, first: Preparation) -> dict[str, Preparation]:
     """Other looks at the same numbers; which of them serves, only labels can tell.
 
     Columns that count alike where rows were scaled, their own spreads where columns already do,
-    and ranks, which no outlier moves; for counts all words alike, and rows that keep their length.
-    None for sparse values that are no counts, and for very many samples or values.
+    and ranks, which no outlier moves; for counts all words alike, and rows that keep their length;
+    what the order of the columns tells, for pictures, series and spectra (`ordered`). None for
+    sparse values that are no counts, and for very many samples or values.
     """
     if X.shape[0] > MANY or X.shape[0] * X.shape[1] > LARGE * (100 if sp.issparse(X) else 1):
         return {}
@@ -138,7 +148,14 @@ def other_preparations(X: Any, first: Preparation) -> dict[str, Preparation]:
     if len(knots) > KNOTS:
         knots = knots[np.linspace(0, len(knots) - 1, KNOTS).round().astype(int)]
     center = normal_ranks(knots, knots).mean(axis=0)
-    return {made.kind: made, "ranks": Preparation("ranks", True, center=center, knots=knots)}
+    found = {made.kind: made, "ranks": Preparation("ranks", True, center=center, knots=knots)}
+    for kind, width in ordered.looks(X).items():
+        if kind == "edges":
+            del found[made.kind]  # they take out the light, and more
+        found[kind] = Preparation(kind, kind != "edges", width=width)
+        if kind == "frequencies":
+            found[kind].center = ordered.frequencies(X).mean(axis=0)
+    return found
 
 
 def normal_ranks(X: AnyArray, knots: AnyArray) -> AnyArray:

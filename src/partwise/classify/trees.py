@@ -12,9 +12,6 @@ import numpy as np
 
 from partwise.backends.arrays import AnyArray
 
-#: New samples that walk together.
-BLOCK = 1000
-
 
 @dataclass
 class Grown:
@@ -115,7 +112,5 @@ def check(made: dict[str, AnyArray], n_features: int) -> None:
 
 
 def log_shares(made: dict[str, AnyArray], X: AnyArray) -> AnyArray:
-    """`log_votes` of samples that the forest has not seen."""
-    check(made, X.shape[1])
-    starts = range(0, max(len(X), 1), BLOCK)
-    return np.concatenate([log_votes(made, walk(made, X[i : i + BLOCK])) for i in starts])
+    """`log_votes` of samples that the forest, which was checked, has not seen."""
+    return log_votes(made, walk(made, X))

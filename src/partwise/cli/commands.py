@@ -26,7 +26,7 @@ def _typed() -> str:
     return shlex.join(["partwise", *sys.argv[1:], *typed.FROM_FILE])
 
 
-@o.reads()
+@o.reads(*o.READING)
 def cluster(
     data: o.Data,
     out: Annotated[Path, typer.Option(help="The folder for the results.")] = Path("partwise-out"),

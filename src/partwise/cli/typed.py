@@ -51,7 +51,7 @@ def _as_typed(name: str, value: Any, path: Path) -> Any:
     if isinstance(value, list):
         value = ",".join(map(str, value))
     FROM_FILE.extend((option, str(value)))
-    if name in ("labels", "known", "seed_words", "links", "features"):
+    if name in ("labels", "known", "seed_words", "links", "features", "also"):
         return path.parent / str(value)
     number = isinstance(value, (int, float)) and name not in ("size", "ngrams", "image_shape")
     return value if number else Path(str(value)) if name == "out" else str(value)

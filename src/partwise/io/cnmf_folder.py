@@ -183,6 +183,19 @@ def write_cnmf(
     -------
     path : Path
         ``folder/name``.
+
+    Examples
+    --------
+    >>> import numpy as np, tempfile
+    >>> from partwise import consensus
+    >>> from partwise.io import read_cnmf, write_cnmf
+    >>> X = np.random.default_rng(0).random((40, 20))
+    >>> found = consensus(X, 2, n_runs=5, density_threshold=2.0, random_state=0)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     home = write_cnmf(found, folder, "cells")
+    ...     again, samples, features = read_cnmf(folder, "cells", 2, density_threshold=2.0)
+    >>> home.name, again.usages.shape, len(samples), len(features)
+    ('cells', (40, 2), 40, 20)
     """
     n, k = result.usages.shape
     p = result.spectra.shape[1]
@@ -225,12 +238,31 @@ def read_cnmf(
     Its files do not say which pooled part is in which group: here each belongs to the spectrum that
     is nearest.
 
+    Parameters
+    ----------
+    folder : path
+        Its ``output_dir``.
+    name : str
+        As in `write_cnmf`.
+    k : int
+        Number of parts.
+    density_threshold : float, default=0.5
+        As in `partwise.consensus`.
+
     Returns
     -------
     result : Consensus
         ``parts`` may have more features than ``spectra``: cnmf fits spectra to some genes only.
     samples, features : lists of str
         Names of the rows of the usages and of the columns of the spectra.
+
+    Examples
+    --------
+    >>> from partwise.io import read_cnmf  # `write_cnmf` has both ways
+    >>> read_cnmf("nowhere", "cells", 2)
+    Traceback (most recent call last):
+    ...
+    FileNotFoundError: ...
     """
     home = Path(folder) / name
     at = f"k_{k}.dt_{_threshold(density_threshold)}"

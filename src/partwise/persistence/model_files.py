@@ -62,6 +62,7 @@ ATTRIBUTES = frozenset(
         "_signed",
         "_state",
         "_sklearn_output_config",
+        "basis_",
         "cg_iterations_",
         "classes_",
         "components_",
@@ -71,6 +72,7 @@ ATTRIBUTES = frozenset(
         "kkt_residual_",
         "l21_epsilon_",
         "label_distributions_",
+        "mixing_",
         "n_components_",
         "n_features_in_",
         "n_iter_",
@@ -416,14 +418,19 @@ def _is_classifier(model: Any) -> bool:
     told = {**state, "candidates": [], "answer": {**state.get("answer", {}), "agreement": 0.0}}
     if not (sized and _all_finite(told) and all(_within(at, n) for at in rows)):
         return False
-    row: Any = np.ones((1, fitted["n_features_in_"]))
-    if sp.issparse(looks[0]["P"]):
-        row = sp.csr_array(row)
+
+    def row(look: dict[str, Any]) -> Any:
+        source = look.get("source", "")
+        one = np.ones((1, state["also"][source] if source else fitted["n_features_in_"]))
+        return sp.csr_array(one) if sp.issparse(look["P"]) else one
+
+    arrays = {look.get("source", ""): row(look) for look in looks}
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
+        made = model._features.new(arrays.pop(""), arrays)
         if n_classes:
-            return _add_up(model.predict_proba(row))
-        return _all_finite(model._features.new(row)[0])
+            return _add_up(model._answer.probabilities(*made[:2]))
+        return _all_finite(made[0])
 
 
 def _within(numbers: Any, n: int) -> bool:

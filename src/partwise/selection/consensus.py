@@ -17,6 +17,7 @@ from sklearn.utils import check_array, check_random_state
 from partwise.backends import as_data, back_end
 from partwise.backends.arrays import AnyArray, float64, numpy_dtype, ratio, to_numpy
 from partwise.estimators._base import Factorizer
+from partwise.estimators.ansnmf import AnsNMF
 from partwise.estimators.cf import CF
 from partwise.estimators.nmf import NMF, non_negative_factorization
 from partwise.estimators.ntf import NTF
@@ -34,7 +35,7 @@ PIECE = 2**24
 class Consensus:
     """What `consensus` found; k parts in the order of how much they are used.
 
-    Attributes
+    Parameters
     ----------
     parts : ndarray of shape (k, n_features)
         In the units of X, fitted to it with the usages fixed.
@@ -51,6 +52,15 @@ class Consensus:
     groups : ndarray of shape (n_runs k,)
         The part that each belongs to; -1: removed as an outlier.
     density_threshold : float
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from partwise import consensus
+    >>> X = np.random.default_rng(0).random((40, 2)) @ np.random.default_rng(1).random((2, 20))
+    >>> found = consensus(X, 2, n_runs=5, random_state=0)
+    >>> found.usages.shape, found.pooled.shape
+    ((40, 2), (10, 20))
     """
 
     parts: AnyArray
@@ -211,7 +221,7 @@ def runs(
     model = clone(model).set_params(n_components=k)
     if "init" in model.get_params() and model.init is None:
         model.set_params(init="random")
-    apart = getattr(model, "scale", None) == "paper" or isinstance(model, (CF, NTF))
+    apart = getattr(model, "scale", None) == "paper" or isinstance(model, (AnsNMF, CF, NTF))
     if isinstance(model, Factorizer) and not apart:
         model.set_params(n_init=n_runs, random_state=rng.randint(2**31 - 1))
         ends = every_start(model, X, **given)

@@ -38,7 +38,7 @@ ENOUGH = 20_000
 class Selection:
     """What `select` found; arrays have one row for each point of the grid.
 
-    Attributes
+    Parameters
     ----------
     best : dict
         The parameters with the lowest mean error; of equal ones those that come first in the grid,
@@ -54,6 +54,14 @@ class Selection:
         standard error of that mean.
     by : {"links", "labels", "entries"}
         What was hidden.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from partwise import NMF, select
+    >>> X = np.random.default_rng(0).random((40, 2)) @ np.random.default_rng(1).random((2, 20))
+    >>> select(X, NMF(), {"n_components": [1, 2]}, random_state=0).best
+    {'n_components': 2}
     """
 
     best: dict[str, Any]
@@ -64,7 +72,13 @@ class Selection:
     by: str
 
     def table(self) -> str:
-        """A line for each point: parameters, error, excess with its standard error."""
+        """A line for each point: parameters, error, excess with its standard error.
+
+        Returns
+        -------
+        str
+            Lines to print.
+        """
         names = list(self.grid[0])
         heads = [f"{name:>12}" for name in names]
         lines = [" ".join([*heads, f"{'error':>11} {'above best':>11} {'+- s.e.':>8}"])]

@@ -36,7 +36,7 @@ MOST = 50
 class Choice:
     """What `choose_k` found; arrays have one row for each number tried.
 
-    Attributes
+    Parameters
     ----------
     k : int
         The answer: the smallest of ``good``.
@@ -55,6 +55,15 @@ class Choice:
         2004): 1 means that all runs make the same clusters. NaN for k = 1.
     most : int
         The parts that X can have at most.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from partwise import choose_k
+    >>> X = np.random.default_rng(0).random((40, 2)) @ np.random.default_rng(1).random((2, 20))
+    >>> choice = choose_k(X, [1, 2, 3], n_runs=0, random_state=0)
+    >>> choice.k, choice.table().splitlines()[2].endswith("<-")
+    (2, True)
     """
 
     k: int
@@ -96,7 +105,13 @@ class Choice:
         return said
 
     def table(self) -> str:
-        """A line for each number: error, excess with its standard error, and the other signs."""
+        """A line for each number: error, excess with its standard error, and the other signs.
+
+        Returns
+        -------
+        str
+            Lines to print.
+        """
         lines = ["   k       error  above best  +- s.e.  stability  cophenetic"]
         for row, k in enumerate(self.numbers):
             mark = "<-" if k == self.k else "good" if k in self.good else ""

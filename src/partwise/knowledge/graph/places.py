@@ -13,7 +13,7 @@ from partwise.knowledge.graph import check_graph
 
 def spatial_graph(
     places: ArrayLike,
-    n_neighbors: int | None = 6,
+    n_neighbors: Any = 6,
     *,
     radius: float | None = None,
     weighting: str = "binary",
@@ -88,7 +88,7 @@ def spatial_graph(
 
 
 def _edges(
-    at: NDArray[np.float64], own: NDArray[np.int64], n_neighbors: int | None, radius: float | None
+    at: NDArray[np.float64], own: NDArray[np.int64], n_neighbors: Any, radius: float | None
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
     """Directed edges between the places of one sample, and their lengths."""
     from scipy.spatial import cKDTree

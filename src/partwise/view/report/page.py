@@ -96,6 +96,20 @@ def write_report(
     Returns
     -------
     Path
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> from partwise import NMF
+    >>> from partwise.io import read_samples
+    >>> from partwise.report import write_report
+    >>> digits = read_samples("digits")
+    >>> model = NMF(4, random_state=0, tol=1e-2).fit(digits.X)
+    >>> found = {"cluster": model.embedding_.argmax(axis=1)}
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     page = os.path.join(folder, "report.html")
+    ...     write_report(page, model=model, X=digits.X, dataset=digits, assignments=found).name
+    'report.html'
     """
     page = report_page(
         model=model,

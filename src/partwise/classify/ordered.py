@@ -1,0 +1,130 @@
+"""Columns that follow on each other: pictures, series and spectra, and what their order tells.
+
+A method that takes columns one by one sees two pictures of which one is moved by a pixel, or two
+series of which one begins later, as far apart. Here are the descriptions that these fields use
+instead: edges in small windows, strengths of frequencies, differences from point to point.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from partwise.backends.arrays import AnyArray
+
+#: A series: neighbours correlate so much in the mean, and there are so many columns.
+NEIGHBORS, FEWEST = 0.7, 20
+#: Fewer columns than this have too few frequencies to tell.
+WAVES = 50
+#: A picture: so many rows and columns at least, no more oblong than this; how much pixels side by
+#: side and one below the other correlate in the mean, and how much more than half a row apart.
+SIDE, OBLONG, BESIDE, MORE = 8, 2, 0.4, 0.1
+#: Directions of edges, and windows along the longer side of a picture.
+DIRECTIONS, WINDOWS = 8, 8
+#: What is added to amplitudes, in units of their root mean square, before the logarithm.
+FLOOR = 1e-2
+#: Samples that are looked at for the order, and pictures whose edges are found together.
+SAMPLES, BLOCK = 500, 250
+
+
+def looks(X: AnyArray) -> dict[str, int]:
+    """Kinds of descriptions that fit the order of the columns of X, with the width of a picture."""
+    Z = _standard(X)
+    width = picture_width(Z)
+    if width:
+        return {"edges": width}
+    if X.shape[1] < FEWEST or _correlation(Z, 1) < NEIGHBORS:
+        return {}
+    return {"differences": 0} | ({"frequencies": 0} if X.shape[1] >= WAVES else {})
+
+
+def picture_width(Z: AnyArray) -> int:
+    """Columns of the pictures that rows of Z are, row by row or column by column; 0 for none.
+
+    A pixel is like the one beside it and the one below it, and less like one half a row away.
+    """
+    p, best = Z.shape[1], (BESIDE, 0)
+    for width in range(SIDE, p // SIDE + 1):
+        sides = width, p // width
+        if p % width or max(sides) > OBLONG * min(sides):
+            continue
+        below, beside, away = (_correlation(Z, lag) for lag in (width, 1, width // 2))
+        if min(below, beside) > max(away + MORE, BESIDE):
+            best = max(best, (below, width))
+    return best[1]
+
+
+def _standard(X: AnyArray) -> AnyArray:
+    """Some samples with columns of mean zero and unit length; a constant one is zero."""
+    Z = np.asarray(X[:: max(len(X) // SAMPLES, 1)], dtype=float)
+    Z = Z - Z.mean(axis=0)
+    # divided first, so that squares neither overflow nor vanish
+    Z /= np.maximum(np.abs(Z).max(axis=0), np.finfo(float).tiny)
+    length = np.sqrt(np.sum(Z * Z, axis=0))
+    return np.asarray(Z / np.where(length > 0, length, 1))
+
+
+def _correlation(Z: AnyArray, lag: int) -> float:
+    """Mean correlation of columns that are ``lag`` apart, of those that vary."""
+    varies = Z.any(axis=0)
+    both = varies[lag:] & varies[:-lag]
+    return float(np.sum(Z[:, lag:] * Z[:, :-lag])) / both.sum() if both.any() else 0.0
+
+
+def differences(X: AnyArray) -> AnyArray:
+    """From each column to the next."""
+    return np.diff(X, axis=1)
+
+
+def frequencies(X: AnyArray) -> AnyArray:
+    """Log strength of each frequency, in units of the sample's own: when a series begins is gone.
+
+    A sample that is constant up to rounding has none.
+    """
+    Z = np.asarray(X, dtype=float)
+    size = np.abs(Z).max(axis=1, keepdims=True)
+    Z = Z / np.where(size > 0, size, 1)
+    Z = Z - Z.mean(axis=1, keepdims=True)
+    F = np.abs(np.fft.rfft(Z, axis=1))[:, 1:]
+    power = np.sqrt(np.mean(F * F, axis=1, keepdims=True))
+    rounding = X.shape[1] * np.finfo(X.dtype).eps
+    return np.log(np.where(power > rounding, F / np.maximum(power, rounding), 0) + FLOOR)
+
+
+def edges(X: AnyArray, width: int) -> AnyArray:
+    """Histograms of the directions of edges in windows, each scaled with three neighbours.
+
+    After N. Dalal and B. Triggs, "Histograms of oriented gradients": strengths of edges in
+    `DIRECTIONS` directions, each split among the two nearest, summed over square windows, then
+    divided by the length of every block of two by two windows, which takes out the light.
+    """
+    height = X.shape[1] // width
+    side = max(round(max(height, width) / WINDOWS), 1)
+    rows, columns = height // side, width // side
+    made = np.zeros((len(X), rows, columns, DIRECTIONS))
+    i, j = (np.arange(size * side) // side for size in (rows, columns))
+    window = (i[:, None] * columns + j) * DIRECTIONS
+    for start in range(0, len(X), BLOCK):
+        mine = made[start : start + BLOCK]
+        Z = X[start : start + BLOCK].reshape(len(mine), height, width)
+        Z = Z / np.maximum(np.abs(Z).max(axis=(1, 2), keepdims=True), np.finfo(X.dtype).tiny)
+        down, across = np.zeros_like(Z), np.zeros_like(Z)
+        down[:, 1:-1] = Z[:, 2:] - Z[:, :-2]
+        across[:, :, 1:-1] = Z[:, :, 2:] - Z[:, :, :-2]
+        down, across = (G[:, : rows * side, : columns * side] for G in (down, across))
+        strength = np.hypot(across, down)
+        turn = np.arctan2(down, across) * (DIRECTIONS / (2 * np.pi)) + DIRECTIONS
+        first = turn.astype(np.int64)
+        share = turn - first
+        at = window + (np.arange(len(mine)) * mine[0].size)[:, None, None]
+        for part, k in ((1 - share, first), (share, first + 1)):
+            sums = np.bincount((at + k % DIRECTIONS).ravel(), (strength * part).ravel(), mine.size)
+            mine += sums.reshape(mine.shape)
+    squares = np.sum(made**2, axis=3)
+    block = squares[:, :-1] + squares[:, 1:]
+    block = block[:, :, :-1] + block[:, :, 1:]
+    block += 1e-3 * squares.mean(axis=(1, 2), keepdims=True)  # nothing is made of a faint edge
+    length = np.sqrt(np.where(block > 0, block, 1))[..., None]
+    corners = [
+        made[:, i : rows - 1 + i, j : columns - 1 + j] / length for i in (0, 1) for j in (0, 1)
+    ]
+    return np.stack(corners, axis=1).reshape(len(X), -1)

@@ -1,0 +1,84 @@
+"""What the order of columns tells: pictures, series, spectra."""
+
+import numpy as np
+import pytest
+from scipy.ndimage import gaussian_filter, gaussian_filter1d
+from sklearn.preprocessing import scale
+
+from partwise import PartsClassifier
+from partwise.classify import ordered
+from reference import edge_histograms
+
+EPS = np.finfo(float).eps
+
+
+def pictures(n: int = 60, height: int = 16, width: int = 12) -> np.ndarray:
+    rng = np.random.RandomState(0)
+    return gaussian_filter(rng.random((n, height, width)), (0, 1.5, 1.5)).reshape(n, -1)
+
+
+def series(n: int = 90, p: int = 120) -> tuple[np.ndarray, np.ndarray]:
+    """Noise that is smooth in three ways: each point alone tells nothing."""
+    rng, y = np.random.RandomState(1), np.arange(n) % 3
+    X = [gaussian_filter1d(rng.standard_normal(p), 2.0 ** (1 + c), mode="wrap") for c in y]
+    return scale(np.array(X), axis=1), y
+
+
+def test_edges_are_the_naive_histograms():
+    X = pictures(5)
+    made = ordered.edges(X, 12)
+    for x, mine in zip(X, made, strict=True):
+        naive = edge_histograms(x.reshape(16, 12), ordered.DIRECTIONS, side=2)
+        # sums of a few terms, divided by roots of sums of squares; values up to one
+        np.testing.assert_allclose(mine, naive, atol=1000 * EPS)
+
+
+def test_pictures_series_and_spectra_are_known_by_their_columns():
+    assert ordered.looks(pictures()) == {"edges": 12}
+    assert ordered.looks(pictures(height=20, width=20)) == {"edges": 20}
+    assert set(ordered.looks(series()[0])) == {"differences", "frequencies"}
+    short = np.cumsum(np.random.RandomState(0).standard_normal((50, 24)), axis=1)
+    assert set(ordered.looks(short)) == {"differences"}
+
+
+@pytest.mark.parametrize("X", [pictures(), series()[0], np.cumsum(series()[0], axis=1)])
+def test_columns_in_any_order_have_none(X):
+    shuffled = X[:, np.random.RandomState(2).permutation(X.shape[1])]
+    assert ordered.looks(shuffled) == {}
+    assert ordered.looks(np.ones((5, 60))) == {}
+    assert ordered.looks(X[:1]) == {}
+
+
+@pytest.mark.parametrize("times", [1e-300, 1.0, 1e300])
+def test_light_and_loudness_change_nothing(times):
+    X = pictures(5)
+    np.testing.assert_allclose(ordered.edges(times * X, 12), ordered.edges(X, 12), atol=1000 * EPS)
+    X = series(5)[0]
+    close = 1000 * EPS / ordered.FLOOR  # the logarithm of what is left of a frequency
+    np.testing.assert_allclose(ordered.frequencies(times * X), ordered.frequencies(X), atol=close)
+
+
+def test_when_a_series_begins_changes_nothing():
+    X = series(5)[0]
+    close = 1000 * EPS / ordered.FLOOR
+    moved = np.roll(X, 17, axis=1)
+    np.testing.assert_allclose(ordered.frequencies(moved), ordered.frequencies(X), atol=close)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_samples_without_a_change_are_finite(dtype):
+    flat = np.array([[0.0], [1.0], [0.1]], dtype) * np.ones(144, dtype)
+    assert not ordered.edges(flat, 12).any()
+    np.testing.assert_array_equal(ordered.frequencies(flat), np.log(ordered.FLOOR))
+
+
+def test_series_are_told_apart_wherever_they_begin():
+    X, y = series()
+    known = np.where(np.arange(y.size) < 12, y, -1)
+    model = PartsClassifier(max_iter=10).fit(X, known)
+    assert np.mean(model.transduction_ == y) > 0.95
+    assert any("(frequencies)" in row.name for row in model.candidates_)
+    shuffled = PartsClassifier(max_iter=10).fit(
+        X[:, np.random.RandomState(2).permutation(120)], known
+    )
+    assert np.mean(shuffled.transduction_ == y) < 0.8  # columns alone do not tell
