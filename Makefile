@@ -8,10 +8,13 @@
 #   make bench       quick benchmarks                make bench-full  all of them
 #   make docs        the documentation, in build/docs
 #   make lint        ruff and mypy                   make format      let ruff rewrite the files
+#   make release     wheel and sdist in dist/, built and checked
 #   make clean       remove .venv and what was built
 
 PYTHON ?= python3
-BIN := .venv/bin
+# where an environment has its programs
+BINDIR := $(if $(filter Windows_NT,$(OS)),Scripts,bin)
+BIN := .venv/$(BINDIR)
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 PYTEST_ARGS ?=
 MUTATE_ARGS ?=
@@ -34,10 +37,10 @@ demo test test-long test-oldest test-anywhere: export OMP_WAIT_POLICY = passive
 demo test test-long test-oldest test-anywhere: export OPENBLAS_THREAD_TIMEOUT = 4
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-long mutate test-oldest test-anywhere bench bench-full docs lint format clean
+.PHONY: help demo test test-long mutate test-oldest test-anywhere bench bench-full docs lint format release clean
 
 help:
-	@sed -n '3,11s/^# *//p' Makefile
+	@sed -n '3,12s/^# *//p' Makefile
 
 demo: .venv/.core
 	@$(BIN)/partwise demo --force
@@ -54,7 +57,7 @@ mutate: .venv/.test
 	$(BIN)/python tests/mutate.py $(MUTATE_ARGS)
 
 test-oldest: $(OLDEST)/.test
-	$(OLDEST)/bin/python -m pytest $(WORKERS) -m "not long" $(PYTEST_ARGS)
+	$(OLDEST)/$(BINDIR)/python -m pytest $(WORKERS) -m "not long" $(PYTEST_ARGS)
 
 # ANYWHERE_ARGS="--only haswell,core" runs some rows of the table, --list names them.
 test-anywhere: .venv/.test $(OLDEST)/.test
@@ -82,32 +85,42 @@ format: .venv/.test
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+# The wheel is built from the sdist; tests/test_project.py holds what lies in both.
+release: .venv/.release
+	rm -rf dist
+	$(BIN)/python -m build
+	$(BIN)/python -m twine check --strict dist/*
+
 clean:
 	rm -rf docs/api/generated docs/auto_gallery docs/results .venv .venv-oldest build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis partwise-demo.html
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Set-up. One environment, one stamp per set of requirements; a changed pyproject.toml renews it.
-.venv/bin/python:
+.venv/pyvenv.cfg:
 	@$(PYTHON) -c 'import sys; v = sys.version_info; v >= (3, 11) or sys.exit("Partwise needs \
 	Python 3.11 or newer, this is %d.%d; try: make PYTHON=python3.12" % v[:2])'
 	@echo "Setting up .venv (once; a minute or two)"
 	@$(PYTHON) -m venv .venv
 
-.venv/.core: pyproject.toml | .venv/bin/python
+.venv/.core: pyproject.toml | .venv/pyvenv.cfg
 	@$(PIP) install -e .
 	@touch $@
 
 # torch never comes with the package itself. The tests take the CPU build; without a wheel for this
 # machine those of the torch back end skip.
-.venv/.test: pyproject.toml | .venv/bin/python
+.venv/.test: pyproject.toml | .venv/pyvenv.cfg
 	@echo "Installing what the tests need"
 	@$(PIP) install -e '.[test]'
 	@$(PIP) install torch==2.13.0 || echo "torch could not be installed: its tests will skip"
 	@touch $@ .venv/.core
 
-.venv/.docs: pyproject.toml | .venv/bin/python
+.venv/.docs: pyproject.toml | .venv/pyvenv.cfg
 	@echo "Installing what the documentation needs"
 	@$(PIP) install -e '.[docs]'
+	@touch $@
+
+.venv/.release: pyproject.toml | .venv/.test
+	@$(PIP) install 'build>=1.2' 'twine>=6.1'
 	@touch $@
 
 # No torch here: the tests of that back end skip.
@@ -115,5 +128,5 @@ $(OLDEST)/.test: pyproject.toml tests/oldest.py
 	@echo "Setting up $(OLDEST) with the lowest versions"
 	@$(PYTHON) -m venv $(OLDEST)
 	@$(PYTHON) tests/oldest.py > $(OLDEST)/lowest.txt
-	@$(OLDEST)/bin/python -m pip --disable-pip-version-check -qq install -c $(OLDEST)/lowest.txt -e '.[test]'
+	@$(OLDEST)/$(BINDIR)/python -m pip --disable-pip-version-check -qq install -c $(OLDEST)/lowest.txt -e '.[test]'
 	@touch $@

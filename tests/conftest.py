@@ -17,6 +17,7 @@ import pytest
 from hypothesis import settings
 
 from partwise.backends import threads
+from partwise.classify import pool
 from partwise.io import datasets
 
 # the same examples in every run of `make test`; `make test-long` takes others each time, and
@@ -111,6 +112,13 @@ def orl(dataset):
 @pytest.fixture
 def rng():
     return np.random.default_rng(0)
+
+
+@pytest.fixture
+def few_trees(monkeypatch):
+    """A tenth of the trees of `PartsClassifier`, which take most of the time with few samples."""
+    monkeypatch.setattr(pool, "TREES", 10)
+    monkeypatch.setattr(pool, "FEWER", 4)
 
 
 @pytest.fixture

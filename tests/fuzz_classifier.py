@@ -248,7 +248,9 @@ def check_new_samples(case: Case, model: PartsClassifier) -> None:
     alone = first[copies == 1]
     again = model.predict_proba(case.X, also=case.also())[alone]
     off = abs(again - model.label_distributions_[alone]).max(initial=0.0)
-    assert off <= ROUNDING, f"training samples come back otherwise, by {off:.2g}"
+    # codes of more parts than columns are some of many, and found to the tolerance of a solver
+    loose = 10 if model.components_.shape[0] > X.shape[1] else 1
+    assert off <= loose * ROUNDING, f"training samples come back otherwise, by {off:.2g}"
 
 
 def check_same(case: Case, model: PartsClassifier, folder: Path) -> None:

@@ -35,6 +35,7 @@ REFUSED = (
     "features",
     "minimum of",
     "must hold counts",
+    "nothing is hidden",
 )
 
 
@@ -77,7 +78,7 @@ def run(number: int) -> str:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         warnings.simplefilter("ignore", ConvergenceWarning)
-        for words in fuzz.EXPECTED_WARNINGS:
+        for words in (*fuzz.EXPECTED_WARNINGS, "lowest error", "curve is flat"):
             warnings.filterwarnings("ignore", f".*{words}", UserWarning)
         warnings.filterwarnings("ignore", "invalid value encountered in matmul", RuntimeWarning)
         try:
@@ -404,14 +405,17 @@ def do_new_samples(case: Case) -> None:
     one = np.vstack([np.asarray(model.transform(new[i : i + 1])) for i in range(4)])
     scale = max(float(codes.max()), np.finfo(float).tiny)
     off = np.abs(one - codes).max() / scale
-    # Frobenius codes are solved to the end; others by iterations that stop at a tolerance
+    # Frobenius codes are solved to the end, but for two steps that stop at a tolerance, as all do
+    # under other losses
     exact = drawn.params.get("beta_loss", "frobenius") == "frobenius"
+    exact = exact and drawn.params.get("solver") not in ("mu", "nesterov")
     assert off <= (1e-3 if exact else 0.2) or _flat(model), (
         f"alone a sample is coded by {off:.2g} off"
     )
     sparse = np.asarray(model.transform(sp.csr_array(new)))
     assert_factor("codes", sparse, (4, k))
-    assert_factor("codes", np.asarray(model.transform(new.astype(np.float32))), (4, k))
+    if 1e-18 <= size <= 1e18:  # as `fuzz.draw_scale`
+        assert_factor("codes", np.asarray(model.transform(new.astype(np.float32))), (4, k))
 
 
 def _flat(model: Any) -> bool:

@@ -26,7 +26,7 @@ differ. Denominators are floored at the smallest normal number, numerators never
 """
 
 import numpy as np
-from scipy.optimize import nnls
+from scipy.optimize import linprog, nnls
 from scipy.sparse.csgraph import connected_components
 
 TINY = np.finfo(np.float64).tiny
@@ -819,6 +819,90 @@ def nsnmf_frobenius(X, V0, U0, n_iter, *, delta=0.5, order="VU"):
         return objective_frobenius(X, V, U, S=S)
 
     return alternate(V0, U0, n_iter, order, step_V, step_U, objective)
+
+
+def cofactor(B, i, j):
+    """(-1)^(i+j) times the determinant without row i and column j."""
+    rest = np.delete(np.delete(B, i, axis=0), j, axis=1)
+    return (-1.0) ** (i + j) * (np.linalg.det(rest) if rest.size else 1.0)
+
+
+def ansnmf_column(B, c, A, lower):
+    """Column c of B for the largest det B: it sums to one, A b >= lower, all cofactors stay >= 0.
+
+    Cofactors are determinants, and linear in the column: their coefficients are those at unit
+    columns. Where the linear program has no solution the column stays.
+    """
+    k = len(B)
+
+    def with_column(b):
+        return np.column_stack([b if j == c else B[:, j] for j in range(k)])
+
+    units = [with_column(e) for e in np.eye(k)]
+    signs = [
+        [-cofactor(unit, i, j) for unit in units] for j in range(k) if j != c for i in range(k)
+    ]
+    found = linprog(
+        [-cofactor(B, i, c) for i in range(k)],
+        A_ub=np.vstack([*signs, -A]) if signs else -A,
+        b_ub=np.concatenate([np.zeros(len(signs)), -lower]),
+        A_eq=np.ones((1, k)),
+        b_eq=[1.0],
+        bounds=(None, None),
+    )
+    return with_column(found.x) if found.status == 0 else B
+
+
+def ansnmf_codes(V, slack):
+    """B of V Bᵀ: codes of sum one stay above zero but for ``slack``; columns k, 1, ..., k - 1."""
+    k = V.shape[1]
+    Y = V[V.sum(axis=1) > 1e-6]
+    Y = Y / Y.sum(axis=1, keepdims=True)
+    B = np.eye(k)
+    for c in [k - 1, *range(k - 1)]:
+        others = sum(np.outer(Y[:, j], B[:, j]) for j in range(k) if j != c)
+        least = (others / np.maximum(Y[:, [c]], 1e-6)).min(axis=0)
+        B = ansnmf_column(B, c, np.eye(k), -least - slack)
+    return B
+
+
+def ansnmf_parts(U, slack):
+    """B of U Bᵀ: parts of sum one stay above -slack at every feature; rows 1, ..., k."""
+    T = U / U.sum(axis=0)
+    C = np.eye(U.shape[1])
+    for c in range(U.shape[1]):
+        C = ansnmf_column(C, c, T, np.full(len(T), -slack))
+    return C.T
+
+
+def ansnmf(X, V0, U0, n_iter, *, slack_V=0.001, slack_U=0.001, warmup=10):
+    """Yang, Xiang, Xie and Lai 2017 as their program has it: X ≈ V S Uᵀ with an S that adapts.
+
+    Multiplicative steps as in nsNMF, parts brought to sum one after each. In the first and the last
+    iteration linear programs move the codes and the parts, and the inverse goes into S.
+    Returns V, S, U.
+    """
+    eps, V, U = 1e-9, V0, U0 / U0.sum(axis=0)
+    S = np.eye(V.shape[1])
+    for _ in range(warmup):
+        V = V * (X @ U + eps) / (V @ U.T @ U + eps)
+        U = U * (X.T @ V + eps) / (U @ V.T @ V + eps)
+        U = U / U.sum(axis=0)
+    slack_V, slack_U = slack_V * V.max(), slack_U * U.max()
+    for t in range(1, n_iter + 1):
+        moves = (1 if t == 1 else 2) if t in (1, n_iter) and V.shape[1] > 1 else 0
+        P = U @ S.T
+        V = (V + 1e-12) * (X @ P + eps) / (V @ P.T @ P + eps)
+        if moves:
+            B = ansnmf_codes(V, slack_V / moves**10)
+            V, S = np.maximum(V @ B.T, 0), np.maximum(np.linalg.inv(B), 0).T @ S
+        Q = V @ S
+        U = (U + 1e-12) * (X.T @ Q + eps) / (U @ Q.T @ Q + eps)
+        if moves:
+            B = ansnmf_parts(U, slack_U / moves)
+            U, S = np.maximum(U / U.sum(axis=0) @ B.T, 0), S @ np.maximum(np.linalg.inv(B), 0)
+        U = U / U.sum(axis=0)
+    return V, S, U
 
 
 def nsnmf_kl(X, V0, U0, n_iter, *, delta=0.5, order="VU"):

@@ -26,6 +26,7 @@ LAYERS = [
     {"__init__"},  # the public face: `import partwise`, `from partwise import NMF`
     {"io"},
     {"view"},
+    {"cells"},  # counts of cells, by all of the above
     {"cluster", "datasets", "graph", "metrics", "plot", "report", "terms"},  # public names
     {"papers", "studio"},
     {"cli", "__main__"},

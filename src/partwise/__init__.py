@@ -9,8 +9,9 @@ from partwise._versions import __version__
 from partwise.estimators.methods import ESTIMATORS
 
 if TYPE_CHECKING:  # an editor knows every class; at run time each is imported when it is used
-    from partwise import cluster, datasets, graph, io, metrics, plot, report, terms
+    from partwise import cells, cluster, datasets, graph, io, metrics, plot, report, terms
     from partwise.classify.parts_classifier import PartsClassifier
+    from partwise.estimators.ansnmf import AnsNMF
     from partwise.estimators.cdnmf import CDNMF
     from partwise.estimators.cf import CF, LCF
     from partwise.estimators.cnmf import CNMF
@@ -26,15 +27,18 @@ if TYPE_CHECKING:  # an editor knows every class; at run time each is imported w
     from partwise.estimators.sparse_nmf import SparseNMF
     from partwise.estimators.sym_nmf import SymNMF
     from partwise.selection.consensus import Consensus, consensus
+    from partwise.selection.intervals import Intervals, bootstrap_intervals
     from partwise.selection.parameters import Selection, select
     from partwise.selection.rank import Choice, choose_k
     from partwise.selection.signatures import match_parts, refit
 
-_MODULES = ("cluster", "datasets", "graph", "io", "metrics", "plot", "report", "terms")
+_MODULES = ("cells", "cluster", "datasets", "graph", "io", "metrics", "plot", "report", "terms")
 _NAMES = {
     **ESTIMATORS,
     "Choice": "partwise.selection.rank",
     "choose_k": "partwise.selection.rank",
+    "bootstrap_intervals": "partwise.selection.intervals",
+    "Intervals": "partwise.selection.intervals",
     "Consensus": "partwise.selection.consensus",
     "consensus": "partwise.selection.consensus",
     "non_negative_factorization": "partwise.estimators.nmf",
@@ -55,9 +59,11 @@ __all__ = [
     "NMFDC",
     "NSNMF",
     "NTF",
+    "AnsNMF",
     "Choice",
     "Consensus",
     "ConstrainedNMF",
+    "Intervals",
     "LpCNMF",
     "MiniBatchNMF",
     "PartsClassifier",
@@ -67,6 +73,8 @@ __all__ = [
     "SparseNMF",
     "SymNMF",
     "__version__",
+    "bootstrap_intervals",
+    "cells",
     "choose_k",
     "cluster",
     "consensus",

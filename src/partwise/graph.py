@@ -1,4 +1,4 @@
-"""Neighbour graphs: what `GNMF` builds, and how to build or check your own."""
+"""Neighbour graphs: what `GNMF` builds, and how to build, join or check your own."""
 
 from partwise.knowledge.graph import (
     check_graph,
@@ -6,5 +6,15 @@ from partwise.knowledge.graph import (
     neighbor_graph,
     semi_supervised_graph,
 )
+from partwise.knowledge.graph.places import join_graphs, morans_i, pixel_places, spatial_graph
 
-__all__ = ["check_graph", "nearest_neighbors", "neighbor_graph", "semi_supervised_graph"]
+__all__ = [
+    "check_graph",
+    "join_graphs",
+    "morans_i",
+    "nearest_neighbors",
+    "neighbor_graph",
+    "pixel_places",
+    "semi_supervised_graph",
+    "spatial_graph",
+]

@@ -7,8 +7,12 @@ from partwise.view.plot import (
     components,
     convergence,
     embedding,
+    gene_heatmap,
     parameter_path,
+    part_intervals,
+    parts_in_place,
     selection,
+    stability_and_error,
     top_terms,
 )
 
@@ -19,7 +23,11 @@ __all__ = [
     "components",
     "convergence",
     "embedding",
+    "gene_heatmap",
     "parameter_path",
+    "part_intervals",
+    "parts_in_place",
     "selection",
+    "stability_and_error",
     "top_terms",
 ]

@@ -18,7 +18,7 @@ ESTIMATORS = [
     for name in partwise.__all__
     if hasattr(getattr(partwise, name), "fit_transform") and name != "PartsClassifier"
 ]
-ALONE = ("MiniBatchNMF", "SemiNMF", "LpCNMF", "SymNMF", "CF", "LCF", "SparseNMF", "NTF")
+ALONE = ("MiniBatchNMF", "SemiNMF", "LpCNMF", "SymNMF", "CF", "LCF", "SparseNMF", "AnsNMF", "NTF")
 LOCAL = "needs X as a numpy or scipy array or a memmap and takes no"
 REFUSED = {
     **{(name, kind): LOCAL for name in ALONE for kind in KINDS[2:]},

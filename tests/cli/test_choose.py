@@ -118,3 +118,14 @@ def test_k_auto_shows_its_curve_in_the_report(counts, command, tmp_path):
     code, _, err = command(*words[:-1], tmp_path / "no", "-k", "many")
     assert code == 2
     assert "auto" in err
+
+
+def test_a_range_ends_where_there_are_no_more_parts(tmp_path, command):
+    X = np.random.default_rng(0).random((30, 4))
+    np.savetxt(tmp_path / "t.csv", X, delimiter=",", header="a,b,c,d", comments="")
+    words = ("choose", tmp_path / "t.csv", "--runs", 0, "--out", tmp_path / "o", "--force")
+    code, out, err = command(*words, "--range", "2-8")
+    assert code == 0
+    assert "30 samples of 4 features have at most 4 parts" in " ".join((out + err).split())
+    code, _, err = command(*words, "--range", "6-8")
+    assert code == 2 and "--range begins at 6" in err

@@ -16,7 +16,7 @@ def test_what_methods_can_do_follows_from_their_estimators():
     assert able("signed") == {"classify", "cf", "lcf", "seminmf"}
     assert able("images") == {"ntf"} and able("square") == {"symnmf"}
     assert able("in_memory") == {"cf", "lcf", "seminmf", "symnmf", "ntf"}
-    alone = {"classify", "cf", "lcf", "symnmf", "ntf", "sparse-nmf", "lpcnmf"}
+    alone = {"classify", "cf", "lcf", "symnmf", "ntf", "sparse-nmf", "ansnmf", "lpcnmf"}
     assert able("links") == set(METHODS) - alone
 
 

@@ -248,7 +248,7 @@ def test_bad_values_on_disk_are_refused(change, words, tmp_path):
 def test_what_has_no_rows_is_refused(tmp_path):
     anndata = pytest.importorskip("anndata")
     made = anndata.AnnData(sp.csc_matrix(planted(20, 5, 2)))
-    with pytest.raises(ValueError, match=r"X\.X or a layer"):
+    with pytest.raises(TypeError, match=r"give adata\.X or a layer"):
         MiniBatchNMF(2).fit(made)
     made.write_h5ad(tmp_path / "x.h5ad")
     with pytest.raises(ValueError, match="stored by columns"):

@@ -822,6 +822,18 @@ class TestExtremeScales:
         assert value <= 2 * plain.objective_  # a fit, not a start that could not move
 
 
+def test_small_values_beside_a_penalty_are_refused_where_powers_would_overflow():
+    """Its weight would have to change with X, which lies below the least VUᵀ of this loss."""
+    model = make("mu", None, 0.0, alpha_H=0.1)
+    X = data_for(0.0)
+    with pytest.raises(ValueError, match="too small for a model with penalties"):
+        model.fit(X * 1e-100)
+    small = model.fit(X * 1e-50)
+    assert (np.diff(small.objective_history_) <= 0).all()
+    product = small.embedding_ @ small.components_
+    assert 0.1 < np.median(product / (X * 1e-50)) < 10
+
+
 @pytest.mark.parametrize("loss", [3.0, -1.0, 5.0])
 @pytest.mark.parametrize("power", [150, -150])
 def test_other_divergences_at_extreme_scales_are_finite_or_refused(loss, power):

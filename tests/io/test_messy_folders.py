@@ -1,6 +1,7 @@
 """Folders as people have them: photos of all sizes, damaged files, strays, empty texts."""
 
 import csv
+import io
 import json
 
 import numpy as np
@@ -224,3 +225,18 @@ def test_one_list_of_what_to_label_next_with_the_sample(command, mails, tmp_path
     assert all(
         row["text"] in section and f"perhaps {row['looks_like']}" in section for row in listed
     )
+
+
+def test_thumbnails_of_sixteen_bits_show_what_is_there(tmp_path):
+    from PIL import Image
+
+    ramp = np.linspace(0, 4095, 64 * 64).reshape(64, 64)  # twelve bits of sixteen, as cameras give
+    for i in range(4):
+        Image.fromarray((ramp + i).astype(np.uint16)).save(tmp_path / f"{i}.png")
+    samples = read_samples(tmp_path)
+    for side in ((), (40,)):
+        shown = Image.open(io.BytesIO(samples.thumbnails(0, *side))).convert("L")
+        grey = np.asarray(shown, dtype=float)
+        assert max(shown.size) == (side or (64,))[0]
+        # black to white; WebP moves a grey value by a few of 255 steps
+        assert grey[0].max() < 16 and grey[-1].min() > 240 and abs(grey.mean() - 127.5) < 8

@@ -118,3 +118,13 @@ def test_a_neighbouring_language_is_not_found():
     ]
     assert found_languages(spanish * 8) == "without Spanish stop words"
     assert found_languages(["ship harbour sail wave", "cloud wind storm rain"] * 20) == ""
+
+
+def test_one_word_makes_no_language():
+    """ "due" is Italian for two; English invoices lost a word that matters."""
+    texts = ["please pay the amount that is due and send it to the bank"] * 9
+    texts += ["due due invoice payment", "due overdue payment account", "due bank"] * 4
+    words, said = find_stop_words(texts, "auto", characters=False)
+    assert said == "without English stop words" and "due" not in words
+    mixed = texts + [f"la casa di {name} con il giardino per due" for name in "abcdefgh"]
+    assert find_stop_words(mixed, "auto", characters=False)[1].count("Italian") == 1

@@ -22,7 +22,7 @@ from partwise.papers.sampling import UNLABELLED, data_found, draw, load_data
 from partwise.papers.scores import scores
 from partwise.papers.static_tables import PLAIN
 from partwise.papers.summary import paired_test, summarise
-from partwise.papers.synthetic import classes100, gaussians
+from partwise.papers.synthetic import classes100, gaussians, noisy100
 from partwise.papers.tables import slip_sentences
 from partwise.papers.transcription import average_mismatches, listed_slips
 from partwise.papers.trials import Selection, cells
@@ -34,6 +34,7 @@ NAMES = (
     *(f"gnmf/fig{n}" for n in range(1, 8)),
     *(f"nmfdc/table{n}" for n in range(1, 10)),
     *(f"nmfdc/fig{n}" for n in (1, 2, 3, 4, 5, 7)),
+    "nmfdc/time1",  # what the running times of its tables come to
     *(f"cdnmf/{n}" for n in ("table1", "table2", "table3")),
     *(f"cdnmf/fig{n}" for n in range(1, 6)),
     "partwise/table1",
@@ -225,6 +226,10 @@ def test_made_data():
     gaps = np.linalg.norm(X[some][:, None] - X[some], axis=2)
     same = y[some][:, None] == y[some]
     assert gaps[same].max() < gaps[~same].min()
+    noisy = noisy100()[0][some]
+    gaps = np.linalg.norm(noisy[:, None] - noisy, axis=2)
+    off = ~np.eye(len(noisy), dtype=bool)
+    assert gaps[same & off].mean() < gaps[~same].mean() < gaps[same].max()
 
 
 # Naming --------------------------------------------------------------------------------------
@@ -255,12 +260,10 @@ def test_every_classifier_names_all_samples(digits, classifier):
         ("cnmf/table1", "3.4 points", True),
         ("cnmf/table2", "2.0 points", False),
         ("lcf/table2", "4.41 points", True),
-        ("lcf/table3", "at every k", False),
         ("gnmf/table3", "NMF outperforms PCA on COIL20", False),
         ("gnmf/table4", "always results in the best accuracy", False),
         ("gnmf/table5", "always results in the best accuracy", True),
         ("nmfdc/table2", "NMF-DC has the highest accuracy (at every c)", False),
-        ("nmfdc/table2", "smallest running time", True),
         ("cdnmf/table1", "all the way", False),
     ],
 )

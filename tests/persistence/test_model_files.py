@@ -39,6 +39,7 @@ MODELS = {
     "CDNMF": partwise.CDNMF(**QUICK),
     "NMFDC": partwise.NMFDC(**QUICK),
     "NSNMF": partwise.NSNMF(3, **QUICK),
+    "AnsNMF": partwise.AnsNMF(3, max_iter=5, random_state=0),
     "ConstrainedNMF": partwise.ConstrainedNMF(class_reg=1.0, graph_reg=0.1, **QUICK),
     "SemiNMF": partwise.SemiNMF(3, **QUICK),
     "CF": partwise.CF(3, **QUICK),
@@ -506,7 +507,7 @@ def forgeries(array):
 
 
 @pytest.mark.parametrize("kind", ["table", "counts", "codes"])
-def test_a_forged_classifier_fails_when_it_is_loaded(tmp_path, kind):
+def test_a_forged_classifier_fails_when_it_is_loaded(tmp_path, kind, few_trees):
     rng = np.random.default_rng(0)
     group = np.arange(48) % 3
     if kind == "counts":

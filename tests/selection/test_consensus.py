@@ -1,6 +1,7 @@
 """Many starts at once, parts that come back, and how many there are."""
 
 import warnings
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -329,6 +330,27 @@ def test_the_smallest_number_within_one_standard_error_is_the_answer():
     assert found.k == 4
     assert found.good == [4, 6]
     np.testing.assert_allclose(found.excess[1], [above.mean(), above.std(ddof=1) / np.sqrt(3)])
+
+
+def test_the_end_of_the_range_and_a_flat_curve_are_said():
+    none = np.full((3, 2), np.nan)
+    rising = np.array([[1.0, 1.1, 0.9], [2.0, 2.2, 1.8], [3.0, 3.3, 2.7]])
+    numbers = np.array([2, 4, 6])
+    low, high = _decide(numbers, rising, none), _decide(numbers, rising[::-1], none)
+    assert (low.edge, high.edge) == ("smallest", "largest")
+    assert "lowest error is at 6, the largest number tried: more parts" in high.table()
+    assert "at 2, the smallest number tried: fewer parts" in low.remarks()[0]
+    assert _decide(np.array([1, 4, 6]), rising, none).edge == ""  # there are no fewer
+    assert replace(high, most=6).edge == ""  # nor more
+    assert _decide(numbers, rising[[1, 0, 2]], none).remarks() == []
+    flat = np.array([[1.0, 1.3, 0.7], [1.1, 1.0, 1.0], [1.0, 1.2, 0.85]])
+    assert "The curve is flat: 3 of 3 numbers, 2 to 6" in _decide(numbers, flat, none).remarks()[-1]
+
+
+def test_an_answer_at_the_end_of_the_range_warns():
+    X, _, _ = planted(k=5, noise=0.01)
+    with pytest.warns(UserWarning, match=r"lowest error is at 3, the largest number tried"):
+        choose_k(X, [1, 2, 3], n_splits=3, n_runs=0, random_state=0)
 
 
 def test_stability_is_a_number_however_few_parts_differ():

@@ -7,6 +7,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ pytest.importorskip("httpx", reason="starlette's test client needs httpx")
 
 from starlette.testclient import TestClient
 
+from partwise.io import read_labels
 from partwise.io.samples import Samples
 from partwise.studio.access import MOST_BYTES, Guard, Guesses
 from partwise.studio.answers import Judge
@@ -83,9 +85,54 @@ def test_project_refuses_other_data_and_a_second_studio(samples, tmp_path):
     with pytest.raises(ValueError, match="Another studio"):
         Project(tmp_path / "p", samples)
     first.close()
-    other = made(30)[0]
+    other = replace(made(30)[0], source="elsewhere")
     with pytest.raises(ValueError, match="other data"):
         Project(tmp_path / "p", other)
+
+
+def test_data_that_grew_keep_their_labels_by_id(samples, kept, tmp_path):
+    shutil.copytree(kept, tmp_path / "p")
+    desk = Desk(samples, Project(tmp_path / "p", samples), Judge(samples))
+    desk.prepare()
+    for i, name in ((0, "a"), (1, "b"), (59, "c")):
+        desk.label([i], name, window="w")
+    desk.edit_part({"do": "name", "part": 0, "name": "of old"}, window="w")
+    desk.close()
+    more = made(90)[0]
+    ids = [f"s{i}" for i in range(30, 90)] + [f"s{i}" for i in range(30)]
+    grown = replace(more, X=np.roll(more.X, 60, axis=0), ids=ids)  # new samples come in between
+    project = Project(tmp_path / "p", grown)
+    assert "3 labels stay with their ids" in project.news and "60 samples of made" in project.news
+    desk = Desk(grown, project, Judge(grown))
+    desk.prepare()
+    assert desk.labels == {"s0": "a", "s1": "b", "s59": "c"}
+    assert desk.by_row() == {60: "a", 61: "b", 29: "c"}
+    assert len(desk.judge.codes) == 90 and not desk.judge.part_names  # parts are others now
+    desk.close()
+    again = Project(tmp_path / "p", grown)
+    assert not again.news and again.points() is not None
+    again.close()
+    few = replace(more, X=more.X[5:], ids=[f"s{i}" for i in range(5, 90)])
+    with pytest.raises(ValueError, match="2 of the 3 labelled samples are not there"):
+        Project(tmp_path / "p", few)
+
+
+def test_numbered_rows_keep_their_labels_only_behind_the_same_texts(tmp_path):
+    texts = [f"text of {i}" for i in range(60)]
+
+    def rows(texts):
+        numbers = [str(i) for i in range(len(texts))]
+        whole = texts if texts[0] else None
+        return replace(made(len(texts), texts=texts, ids=numbers)[0], whole_texts=whole)
+
+    first = Project(tmp_path / "p", rows(texts))
+    first.close()
+    grown = Project(tmp_path / "p", rows([*texts, "new"]))
+    assert "61" in grown.news
+    grown.close()
+    for other in (["new", *texts, "new"], texts[1:], [""] * 70):
+        with pytest.raises(ValueError, match="--id-column names rows"):
+            Project(tmp_path / "p", rows(other))
 
 
 # the desk
@@ -562,7 +609,7 @@ def test_wrong_passwords_slow_down_whoever_guesses_and_nobody_else(desk):
     assert good.post("/login", data={"password": "open sesame"}).status_code == 303
     tries = 0
     while now[0] < 3600:  # an hour of guessing
-        now[0] += 1
+        now[0] += 10
         tries += bad.post("/login", data={"password": "guess"}).status_code == 401
     assert tries <= 3600 / 60 + 7
     now[0] += 61
@@ -804,3 +851,31 @@ def test_the_list_is_searched_by_id_and_text(tmp_path):
     assert len(ids("pears", n=100)) == 30 and len(ids("", n=100)) == 60
     assert ids("s17") == ["s17"] and ids("PLUMS s17") == [] and ids("pears s17") == ["s17"]
     desk.close()
+
+
+def test_a_text_is_there_as_a_whole(tmp_path):
+    whole = [f"beginning {i}\n" + "word " * 900 + "ending" for i in range(60)]
+    samples = replace(made(texts=[text[:300] for text in whole])[0], whole_texts=whole)
+    desk = Desk(samples, Project(tmp_path / "p", samples), Judge(samples))
+    client = TestClient(make_app(desk), base_url=f"http://{HOST}")
+    desk.prepare()
+    assert client.get("/api/sample", params={"i": 7}).json()["more"] is True
+    assert client.get("/api/text", params={"i": 7}).json()["text"] == whole[7]
+    assert client.get("/api/text", params={"i": 60}).status_code == 400
+    assert len(client.get("/api/list", params={"search": "ending", "n": 100}).json()) == 60
+    desk.close()
+
+
+def test_label_studio_takes_the_labels_and_gives_them_back(client, desk, tmp_path):
+    for i in range(6):
+        desk.label([i], f"g{i % 3}", window="w")
+    desk.wait()
+    content = client.get("/api/export/label-studio.json").content
+    tasks = json.loads(content)
+    assert [task["data"]["id"] for task in tasks] == desk.samples.ids
+    assert tasks[1]["annotations"][0]["result"][0]["value"] == {"choices": ["g1"]}
+    assert "annotations" not in tasks[9] and 0 < tasks[9]["predictions"][0]["score"] <= 1
+    (tmp_path / "tasks.json").write_bytes(content)
+    y = read_labels(tmp_path / "tasks.json", desk.samples.ids)
+    given = {name: label for name, label in zip(desk.samples.ids, y) if label is not None}
+    assert given == desk.labels

@@ -79,7 +79,8 @@ def serve_texts(tmp_path):
     ]
     truth = np.arange(120) % 4
     rows = [
-        f'{i},"{" ".join(rng.choice(words[t].split(), 6))} and so on"' for i, t in enumerate(truth)
+        f'{i},"{" ".join(rng.choice(words[t].split(), 6))} {"and so on " * 40}end {i}"'
+        for i, t in enumerate(truth)
     ]
     (tmp_path / "texts.csv").write_text("id,text\n" + "\n".join(rows) + "\n", encoding="utf-8")
     yield from serving(tmp_path, ["texts.csv", "--text-column", "text"], truth)
@@ -174,6 +175,7 @@ def test_without_the_token_the_door_is_shut(serve):
         urllib.request.urlopen(url.split("?")[0])
 
 
+@pytest.mark.skipif(os.name == "nt", reason="signals and limits of POSIX")
 def test_a_person_at_work(browser, serve, tmp_path):
     process, url = serve()
     person = Person(browser, serve.truth)
@@ -266,6 +268,40 @@ def test_letters_and_digits_are_typed(browser, serve_texts, tmp_path):
     assert journal_labels(tmp_path)[0] == given
 
 
+def test_a_picture_is_enlarged_a_text_read_on_and_none_of_these_said(
+    browser, serve, serve_texts, tmp_path
+):
+    from selenium.webdriver.common.keys import Keys
+
+    _, url = serve()
+    person = Person(browser, serve.truth)
+    person.open(url)
+    here = person.sample()
+    browser.find_element("css selector", "#cardBody .zoom").click()
+    picture = wait_for(lambda: browser.find_element("css selector", "dialog.whole img"))
+    wait_for(lambda: picture.get_property("naturalWidth") == 8)
+    assert picture.size["width"] > 500 and f"/api/picture/whole/{here}" in picture.get_attribute(
+        "src"
+    )
+    person.keys(Keys.ESCAPE)
+    wait_for(lambda: not browser.find_elements("css selector", "dialog.whole"))
+    assert person.sample() == here
+    person.keys("0")
+    wait_for(lambda: person.find("saved").text == "Saved")
+    assert journal_labels(tmp_path)[0] == {here: "none of these"}
+
+    _, url = serve_texts()
+    person = Person(browser, serve_texts.truth)
+    person.open(url)
+    here = person.sample()
+    assert f"end {here}" not in person.find("cardBody").text
+    browser.find_element("css selector", "#cardBody .more").click()
+    wait_for(lambda: f"end {here}" in person.find("cardBody").text)
+    person.find("other").click()
+    wait_for(lambda: person.sample() != here)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals and limits of POSIX")
 @pytest.mark.long
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("kind", ["photos", "texts"])

@@ -181,3 +181,29 @@ def test_prints_every_section(opened):
     # and the page is as it was
     shown = [s.get_attribute("id") for s in elements(opened, "[role=tabpanel]") if s.is_displayed()]
     assert shown == ["map"]
+
+
+def test_every_tab_fits_a_phone(browser, digits, tmp_path):
+    """What is wider than 390 pixels scrolls in its own box; the page does not."""
+    from partwise import PartsClassifier
+
+    X, truth = digits.X[:150] / 16.0, digits.y[:150].astype(str).astype(object)
+    given = np.where(np.arange(150) < 40, truth, None)
+    model = PartsClassifier(random_state=0).fit(X, given)
+    samples = Samples(X, [f"{i}" for i in range(150)], "images", image_shape=(8, 8), y=truth)
+    found = {"cluster": model.transduction_, "confidence": model.label_confidence_}
+    page = write_report(
+        tmp_path / "r.html", model=model, X=X, dataset=samples, labels=given, assignments=found
+    )
+    phone = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", phone)
+    try:
+        browser.get(page.as_uri())
+        tabs = elements(browser, "[role=tab]")
+        assert "Labels" in [tab.text for tab in tabs]
+        for tab in tabs:
+            tab.click()
+            wide = browser.execute_script("return document.documentElement.scrollWidth")
+            assert wide <= 390, tab.text
+    finally:
+        browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})

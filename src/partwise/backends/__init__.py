@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from partwise.backends.batches import refuse_anndata
 from partwise.backends.data_matrix import BackEnd, DataMatrix, Swept
 from partwise.backends.numpy.dense import DenseData
 from partwise.backends.numpy.memmap import MemmapData
@@ -31,6 +32,7 @@ BACK_ENDS = {
 
 def back_end(X: Any) -> BackEnd | None:
     """Who serves arrays of X's kind; None where numpy and scipy do, or nobody."""
+    refuse_anndata(X)
     for cls in type(X).__mro__:
         name = BACK_ENDS.get(cls.__module__.partition(".")[0])
         if name is not None:

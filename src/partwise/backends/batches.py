@@ -163,18 +163,29 @@ SOURCES: dict[str, Callable[[Any], RowSource]] = {
 }
 
 
+def refuse_anndata(X: Any) -> None:
+    """Say which functions take an AnnData where an array is wanted."""
+    kind = type(X)
+    if kind.__name__ in ("AnnData", "Raw") and kind.__module__.partition(".")[0] == "anndata":
+        raise TypeError(
+            "X is an AnnData; partwise.cells.factorize(adata, ...) takes it and fills obsm and "
+            "varm, as do cells.consensus, cells.classify and cells.project. Here give adata.X or a "
+            "layer."
+        )
+
+
 def row_source(X: Any) -> RowSource | None:
     """A reader of X by rows; None where X is no array that is kept elsewhere."""
     if isinstance(X, np.memmap):
         return _memmap(X) if X.ndim == 2 and X.dtype.kind in "fiub" else None
+    refuse_anndata(X)
     make = SOURCES.get(type(X).__module__.partition(".")[0])
     if make is None:
         return None
     shape = getattr(X, "shape", ())
     if len(shape) != 2 or not hasattr(X, "dtype"):
         raise ValueError(
-            f"X must be a two-dimensional array, got a {type(X).__name__} of {type(X).__module__}; "
-            "of an AnnData object give X.X or a layer."
+            f"X must be a two-dimensional array, got a {type(X).__name__} of {type(X).__module__}."
         )
     if np.dtype(X.dtype).kind not in "fiub":
         raise ValueError(f"X must hold real numbers, got dtype {X.dtype}.")

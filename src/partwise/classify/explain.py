@@ -125,7 +125,12 @@ class Explained:
         raise NotImplementedError
 
     def doubtful(self) -> AnyArray:
-        """Unlabelled training samples, the most doubtful first, as indices."""
+        """Unlabelled training samples, the most doubtful first, as indices.
+
+        Returns
+        -------
+        ndarray of int
+        """
         check_is_fitted(self)
         top = np.sort(self.label_distributions_, axis=1)
         margin = top[:, -1] - (top[:, -2] if top.shape[1] > 1 else 0)

@@ -227,11 +227,13 @@ def build_features(
     graph_reg: float,
     max_iter: int,
     seed: int,
+    given: sp.csr_array | None = None,
 ) -> Features:
     """Graph, codes and views of checked samples; for other preparations all but the codes.
 
-    ``also`` are further arrays of the same samples. All is computed in the order of the rows'
-    digests, so that the order in which samples came changes nothing, not even the last digit.
+    ``also`` are further arrays of the same samples. A graph that is ``given`` takes the place of
+    each preparation's own. All is computed in the order of the rows' digests, so that the order in
+    which samples came changes nothing, not even the last digit.
     """
     from partwise.estimators.gnmf import GNMF
 
@@ -244,13 +246,14 @@ def build_features(
         # what comes here is narrow: the samples on a few directions, and their codes
         directions = leading_elsewhere(X, seed)
         plain = unit_rows(_products(X, directions))
-        graph, k = _graph(plain, n_neighbors, seed)
+        graph, k = _graph(plain, n_neighbors, seed, given)
         there, codes = Preparation(ELSEWHERE, False), _factorize(model, X, graph)
         return _made(there, plain, graph, k, directions, plain, model, codes)
     arrays = {name: unpacked(Z) for name, Z in {"": X, **(also or {})}.items()}
     marks = marks_of(list(arrays.values()))
     order = np.argsort(marks, kind="stable")
     back = np.argsort(order)
+    given = None if given is None else sp.csr_array(given[order][:, order])
     made: dict[str, Features] = {}
     for source, Z in arrays.items():
         Z, model.n_components = Z[order], parts(*Z.shape)
@@ -261,7 +264,7 @@ def build_features(
                 P = P.astype(np.float32)  # it is kept, and one of several
             directions = leading_directions(P, seed)
             plain = _unit(np.asarray(P @ directions), each)
-            graph, k = _graph(plain if Z.shape[0] > MANY else P, n_neighbors, seed)
+            graph, k = _graph(plain if Z.shape[0] > MANY else P, n_neighbors, seed, given)
             coded = _factorize(model, each.parts_input(P), graph) if main else None
             mine = _made(each, P, graph, k, directions, plain, model, coded)
             mine.marks, mine.source = marks, source
@@ -272,12 +275,16 @@ def build_features(
     return first
 
 
-def _graph(P: Any, n_neighbors: int, seed: int) -> tuple[sp.csr_array, int]:
+def _graph(
+    P: Any, n_neighbors: int, seed: int, given: sp.csr_array | None = None
+) -> tuple[sp.csr_array, int]:
     """Of samples, or of a few directions of very many; approximate, where that is installed."""
     from partwise.knowledge.graph import neighbor_graph
 
     n = P.shape[0]
     k = min(n_neighbors, n - 1)
+    if given is not None:
+        return given, k
     if k <= 0:
         return sp.csr_array((n, n)), k
     if n <= EXACT or importlib.util.find_spec("pynndescent") is None:

@@ -29,7 +29,9 @@ from partwise.classify.calibration import Expected, check_probabilities, expecte
 from partwise.classify.explain import Explained
 from partwise.classify.features import Features, build_features
 from partwise.classify.outlying import Outlying, measure
+from partwise.estimators._docstrings import documented
 from partwise.fitting import checking
+from partwise.knowledge.graph import check_graph
 from partwise.knowledge.labels import Labels, encode_labels
 
 #: Bytes of X that a thread digests at a time.
@@ -38,6 +40,7 @@ PIECE = 1 << 22
 IN_MEMORY = 200_000_000
 
 
+@documented
 class PartsClassifier(
     Explained,
     ClassNamePrefixFeaturesOutMixin,
@@ -162,7 +165,7 @@ class PartsClassifier(
     # -- fitting ----------------------------------------------------------------------------
 
     def fit(
-        self, X: Any, y: Any, sample_weight: Any = None, *, also: Any = None
+        self, X: Any, y: Any, sample_weight: Any = None, *, also: Any = None, graph: Any = None
     ) -> PartsClassifier:
         """Learn codes from all samples and names from those that have one.
 
@@ -177,6 +180,9 @@ class PartsClassifier(
             What else is known of the same samples, row by row: an embedding beside words,
             coordinates beside counts. Each is prepared, factorized and asked as X is, and held-out
             labels weigh the answers; `predict` then wants the same arrays of new samples.
+        graph : sparse matrix of shape (n_samples, n_samples), default=None
+            A symmetric non-negative graph in the place of the neighbours in X: of places
+            (`graph.spatial_graph`), or both joined. New samples have theirs in X.
 
         Returns
         -------
@@ -189,17 +195,19 @@ class PartsClassifier(
         given = checking.check_sample_weights(checking.as_ndarray(sample_weight), X)
         weights = np.ones(X.shape[0]) if given is None else given
         seed = self._seed()
-        self._learn_features(X, more, seed, original)
+        self._learn_features(X, more, seed, original, graph)
         self._learn_names(labels, weights, seed)
         return self
 
-    def prepare(self, X: Any, *, also: Any = None) -> PartsClassifier:
+    def prepare(self, X: Any, *, also: Any = None, graph: Any = None) -> PartsClassifier:
         """Learn graph and codes alone, which need no label; `relabel` then gives names.
 
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
         also : list of arrays, or mapping of names to arrays, default=None
+            As in `fit`.
+        graph : sparse matrix of shape (n_samples, n_samples), default=None
             As in `fit`.
 
         Returns
@@ -208,7 +216,8 @@ class PartsClassifier(
         """
         self._validate_params()
         original, X = X, self._check_X(X, reset=True)
-        self._learn_features(X, self._check_also(also, X, reset=True), self._seed(), original)
+        more = self._check_also(also, X, reset=True)
+        self._learn_features(X, more, self._seed(), original, graph)
         return self
 
     def relabel(self, y: Any, *, weigh: bool = True) -> PartsClassifier:
@@ -322,11 +331,14 @@ class PartsClassifier(
             )
         return labels
 
-    def _learn_features(self, X: Any, also: dict[str, Any], seed: int, original: Any) -> None:
+    def _learn_features(
+        self, X: Any, also: dict[str, Any], seed: int, original: Any, graph: Any = None
+    ) -> None:
         """Graph and codes; with ``warm_start`` those of the last X, if it is the same."""
         settings = (self.n_parts, self.graph_reg, self.n_neighbors, self.max_iter, seed)
+        given = None if graph is None else check_graph(graph, X.shape[0])
         marks = {name: _fingerprint(Z) for name, Z in {"": X, **also}.items()}
-        mark = f"{marks} {settings}"
+        mark = f"{marks} {settings}{'' if given is None else _fingerprint(given)}"
         last = self.__dict__.get("_memory", {}).get("X")  # it is not in a model file
         same = getattr(self, "_state", {}).get("mark") == mark
         if self.warm_start and same and (_is_local(X) or last is original):
@@ -339,6 +351,7 @@ class PartsClassifier(
             graph_reg=self.graph_reg,
             max_iter=self.max_iter,
             seed=seed,
+            given=given,
         )
         self._state: dict[str, Any] = {"mark": mark, "features": features.state()}
         self._state["also"] = {name: int(Z.shape[1]) for name, Z in also.items()}
@@ -442,11 +455,13 @@ class PartsClassifier(
 
     @property
     def candidates_(self) -> pool.Candidates:
+        """What was weighed: heads and views, with their weights."""
         check_is_fitted(self)
         return pool.Candidates(pool.Candidate(*row) for row in self._state["candidates"])
 
     @property
     def expected_accuracy_(self) -> Expected:
+        """The share of right names to expect, with an interval; it prints as a sentence."""
         check_is_fitted(self)
         answer, p = self._answer, self.label_distributions_
         if not answer.truth.size or p.shape[1] < 2 or np.isnan(answer.agreement):
@@ -514,7 +529,7 @@ class PartsClassifier(
         return names
 
     def outlyingness(self, X: Any = None, *, also: Any = None) -> AnyArray:
-        """How far samples are from everything that was labelled, in [0, 1]: none of these classes?
+        """How far samples are from everything that was labelled, in [0, 1].
 
         The share of samples of the labelled classes that should be nearer to the labels, by the
         labels themselves, each held out in turn: 0.95 and more is to be expected of one in twenty

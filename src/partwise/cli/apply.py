@@ -55,7 +55,7 @@ def run_transform(
         estimator, samples = _load(model, new, bar, reading)
         bar.start("coding")
         with work.as_notes(notes):
-            V = np.asarray(estimator.transform(samples.X))
+            V = np.asarray(estimator.transform(samples.X, **work.beside(estimator, samples)))
         if out.suffix.lower() == ".npy":
             import io
 
@@ -97,12 +97,12 @@ def run_predict(
             raise ValueError(f"{model} holds a {type(estimator).__name__}, which has no clusters.")
         bar.start("predicting")
         with work.as_notes(notes):
-            names, confidence = predicted(estimator, samples.X)
+            names, confidence = predicted(estimator, samples)
     rows = [row[:3] for row in assignment_rows(samples.ids, names, confidence, None)]
     heading = ["id", "cluster", how_sure(estimator)]
     text: str | bytes = csv_text(*_with_skipped(heading, rows, samples))
     if write_back:
-        text = named_table(samples, own_columns(estimator, samples.X, new=True))
+        text = named_table(samples, own_columns(estimator, samples, new=True))
     notes = [*samples.notes, *notes]
     sizes = Counter(str(name) for name in names)
     summary: dict[str, Any] = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -111,11 +112,17 @@ def chosen(
         raise ValueError("a number of parts is chosen for data in memory; say -k yourself.")
     most = min(X.shape)
     if numbers is not None and numbers[-1] > most:
-        raise ValueError(f"--range goes to {numbers[-1]}, and X of shape {X.shape} has {most}.")
-    return choose_k(
-        X, numbers, estimator=_model(method), n_splits=splits, n_runs=runs, random_state=seed,
-        results=results, progress=progress,
-    )  # fmt: skip
+        of = f"{X.shape[0]:,} samples of {X.shape[1]:,} features have at most {most} parts"
+        if numbers[0] > most:
+            raise ValueError(f"--range begins at {numbers[0]}, and {of}.")
+        task.notes.append(f"{of}, so --range ends there.")
+        numbers = range(numbers[0], most + 1)
+    with warnings.catch_warnings():  # the page, and what is printed, say the same
+        warnings.filterwarnings("ignore", message="The lowest error is at")
+        return choose_k(
+            X, numbers, estimator=_model(method), n_splits=splits, n_runs=runs, random_state=seed,
+            results=results, progress=progress,
+        )  # fmt: skip
 
 
 def _model(method: str) -> Any:

@@ -21,6 +21,7 @@ from partwise.cli.known_options import know
 from partwise.cli.outputs import check_folder, whole_folder
 from partwise.cli.progress_bar import Bar, duration
 from partwise.estimators import saving
+from partwise.io.samples import Samples
 from partwise.io.spreadsheets import csv_text
 from partwise.io.write_back import SUFFIXES, named_table
 from partwise.persistence.atomic import check_target, write_whole
@@ -85,7 +86,7 @@ def run_cluster(
                 write_whole(folder / "label_next.csv", text)
             if write_back and kind in SUFFIXES:
                 table = named_table(
-                    task.samples, own_columns(model, task.samples.X, given=task.given)
+                    task.samples, own_columns(model, task.samples, given=task.given)
                 )
                 write_whole(folder / f"named{SUFFIXES[kind]}", table)
                 task.notes.append(f"named{SUFFIXES[kind]} is {data} with its names.")
@@ -225,7 +226,7 @@ def _plain(value: Any) -> Any:
 
 def _stability(task: work.Task, fitted: work.Fitted, bar: Bar, seeds: int | None) -> Any:
     """Runs of other seeds; by default only where they are quick."""
-    if task.links:  # other seeds would not know them
+    if task.links or task.samples.also is not None:  # other seeds would not know them
         return None
     wanted = (SEEDS if fitted.computing < SEED_SECONDS else 0) if seeds is None else seeds
     if seeds is None and not wanted:
@@ -258,7 +259,7 @@ def _with_words(
 
 
 def own_columns(
-    model: Any, X: Any, *, given: Any = None, new: bool = False
+    model: Any, samples: Samples, *, given: Any = None, new: bool = False
 ) -> dict[str, list[Any]]:
     """Columns for a person's own table: what each row is, how surely, and what else it may be.
 
@@ -266,12 +267,14 @@ def own_columns(
     or it was given and the rest contradicts it.
     """
     if not names_classes(model):
-        names, confidence = predicted(model, X) if new else (model.labels_, model.label_confidence_)
+        names, confidence = (
+            predicted(model, samples) if new else (model.labels_, model.label_confidence_)
+        )
         return {
             "partwise_cluster": [str(name) for name in names],
             "partwise_confidence": [round(float(value), 4) for value in confidence],
         }
-    p = model.predict_proba(X) if new else model.label_distributions_
+    p = _probabilities(model, samples) if new else model.label_distributions_
     names = model.classes_[p.argmax(axis=1)] if new else model.transduction_
     at = {name: j for j, name in enumerate(model.classes_.tolist())}
     first = np.array([at[name] for name in names.tolist()])
@@ -292,13 +295,17 @@ def own_columns(
     }
 
 
-def predicted(estimator: Any, X: Any) -> tuple[Any, Any]:
+def _probabilities(model: Any, samples: Samples) -> Any:
+    return model.predict_proba(samples.X, **work.beside(model, samples))
+
+
+def predicted(estimator: Any, samples: Samples) -> tuple[Any, Any]:
     """Names of new samples, and how sure they are."""
     if names_classes(estimator):
-        p = estimator.predict_proba(X)
+        p = _probabilities(estimator, samples)
         sure = p.max(axis=1) if p.shape[1] > 1 else np.full(len(p), np.nan)
         return estimator.classes_[p.argmax(axis=1)], sure
-    V = np.asarray(estimator.transform(X))
+    V = np.asarray(estimator.transform(samples.X))
     groups = estimator._groups
     return groups.predict(estimator.embedding_, V), groups.predict_confidence(
         estimator.embedding_, V
@@ -329,7 +336,7 @@ def _write_results(folder: Path, task: work.Task, fitted: work.Fitted) -> None:
     if task.samples.skipped:
         skipped = csv_text(["id", "why"], task.samples.skipped)
         write_whole(folder / "skipped.csv", skipped)
-        task.notes.append(f"skipped.csv lists the {len(task.samples.skipped)} that were left out.")
+        task.notes.append(f"What was left out is in skipped.csv ({len(task.samples.skipped)}).")
 
 
 def codes_text(ids: list[str], V: np.ndarray) -> str:

@@ -15,7 +15,7 @@ from partwise.cli import typed
 
 def register(app: typer.Typer) -> None:
     """Add the commands to the application."""
-    for command in (cluster, choose, studio, fit, transform, predict, methods, compare):
+    for command in (cluster, choose, consensus, studio, fit, transform, predict, methods, compare):
         app.command()(command)
 
 
@@ -26,7 +26,7 @@ def _typed() -> str:
     return shlex.join(["partwise", *sys.argv[1:], *typed.FROM_FILE])
 
 
-@o.reads()
+@o.reads(*o.READING)
 def cluster(
     data: o.Data,
     out: Annotated[Path, typer.Option(help="The folder for the results.")] = Path("partwise-out"),
@@ -146,6 +146,95 @@ def choose(
         runs=runs,
         seed=seed,
         max_iter=max_iter,
+        force=force,
+        as_json=as_json,
+        reading=reading,
+        command=_typed(),
+    )
+
+
+@o.reads("layer", "transpose")
+def consensus(
+    data: Annotated[
+        str,
+        typer.Argument(
+            metavar="DATA",
+            help="Counts: a .h5ad, .mtx, .npz or .npy file with cells in rows; or a folder of "
+            "cnmf's, to go on from.",
+            show_default=False,
+        ),
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="The folder for the results, laid out as cnmf's; a stopped command goes on there. "
+            "By default programmes, or the folder that DATA is."
+        ),
+    ] = None,
+    k: Annotated[
+        str | None,
+        typer.Option("-k", metavar="FROM-TO", help="Numbers of programmes, as 10, 5-15 or 5,8."),
+    ] = None,
+    runs: Annotated[int, typer.Option(min=2, help="Runs of each number.")] = 100,
+    genes: Annotated[
+        int, typer.Option(min=0, help="Genes that runs see, those that vary most; 0: all.")
+    ] = 2000,
+    density_threshold: Annotated[
+        float, typer.Option(help="Parts further than this from others are outliers; 2 keeps all.")
+    ] = 0.5,
+    neighborhood: Annotated[
+        float, typer.Option(help="Share of the runs in which a part should come back.")
+    ] = 0.3,
+    loss: Annotated[str, typer.Option(help="frobenius or kullback-leibler.")] = "frobenius",
+    device: Annotated[
+        str, typer.Option(help="cpu, cuda, or auto: a GPU where there is one.")
+    ] = "auto",
+    counts: Annotated[
+        bool | None,
+        typer.Option(
+            help="Write the counts that cnmf needs to go on; by default up to 200 million of them.",
+            show_default=False,
+        ),
+    ] = None,
+    estimate: Annotated[
+        bool, typer.Option("--estimate", help="Say what it will take in time and memory, and end.")
+    ] = False,
+    seed: o.Seed = 0,
+    max_iter: o.MaxIter = 200,
+    report: Annotated[bool, typer.Option(help="Write report.html.")] = True,
+    force: Annotated[bool, typer.Option("--force", help="Begin anew where others are.")] = False,
+    as_json: o.Json = False,
+    *,
+    reading: dict[str, Any],
+) -> None:
+    """Find gene programmes that come back in many runs, by the steps of cNMF.
+
+    High-variance genes, runs from random starts, a filter by density, spectra, usages, scores of
+    genes. The folder is one of cnmf's: `cnmf consensus --output-dir . --name FOLDER` goes on from
+    it, and so does this command from one of theirs. report.html shows how stable each number is,
+    top_genes.csv what the programmes are.
+
+    Example: partwise consensus pbmc.h5ad --layer counts -k 5-15 --out programmes
+
+    Example: partwise consensus cnmf_out/pbmc --density-threshold 0.1
+    """
+    from partwise.cli.consensus_command import run_consensus
+
+    run_consensus(
+        data,
+        out=out,
+        numbers=typed.numbers_of(k, "-k"),
+        runs=runs,
+        genes=genes,
+        density_threshold=density_threshold,
+        neighborhood=neighborhood,
+        loss=loss,
+        device=device,
+        counts=counts,
+        estimate=estimate,
+        seed=seed,
+        max_iter=max_iter,
+        report=report,
         force=force,
         as_json=as_json,
         reading=reading,

@@ -40,7 +40,10 @@ def run_studio(
     with start(
         samples, folder, host=host, port=port, password=password, seed=seed, labels=given
     ) as studio:
-        for note in samples.notes:  # those on labels that only score are not for the studio
+        for note in (
+            *samples.notes,
+            *filter(None, [studio.news]),
+        ):  # those on labels that only score are not for the studio
             errors.print(note, style="dim", markup=False)
         errors.print(f"Labels are kept in {folder}. Ctrl-C ends the studio.", markup=False)
         if password:

@@ -262,6 +262,14 @@ Features = Annotated[
         rich_help_panel=_READ,
     ),
 ]
+Also = Annotated[
+    Path | None,
+    typer.Option(
+        help="Such vectors beside the words, pixels or columns of DATA, where some samples have "
+        "labels: two views, weighed by labels that are held out.",
+        rich_help_panel=_READ,
+    ),
+]
 Transpose = Annotated[
     bool,
     typer.Option(
@@ -389,6 +397,7 @@ READING: dict[str, tuple[Any, Any]] = {
     "transpose": (Transpose, False),
     "strict": (Strict, False),
     "features": (Features, None),
+    "also": (Also, None),
     "stop_words": (StopWords, "auto"),
     "tokens": (Tokens, "auto"),
     "ngrams": (Ngrams, None),
@@ -410,15 +419,16 @@ NEW = (
     "layer",
     "strict",
     "features",
+    "also",
 )
 
 
 def reads(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command the options of `READING` (all, or some); it gets them as ``reading``.
+    """Give a command the options of `READING` (all but "also", or some), as ``reading``.
 
     Options that were not typed are taken from a file ``partwise.toml`` beside the data.
     """
-    chosen = names or tuple(READING)
+    chosen = names or tuple(name for name in READING if name != "also")
 
     def add(command: Callable[..., None]) -> Callable[..., None]:
         own = inspect.signature(command, eval_str=True)

@@ -51,7 +51,7 @@ def _as_typed(name: str, value: Any, path: Path) -> Any:
     if isinstance(value, list):
         value = ",".join(map(str, value))
     FROM_FILE.extend((option, str(value)))
-    if name in ("labels", "known", "seed_words", "links", "features"):
+    if name in ("labels", "known", "seed_words", "links", "features", "also"):
         return path.parent / str(value)
     number = isinstance(value, (int, float)) and name not in ("size", "ngrams", "image_shape")
     return value if number else Path(str(value)) if name == "out" else str(value)
@@ -121,6 +121,12 @@ def span(text: str | None, option: str) -> tuple[int, int] | None:
     if least > most:
         raise ValueError(f"{option} takes the smaller number first; got {text!r}.")
     return least, most
+
+
+def numbers_of(text: str | None, option: str) -> list[int]:
+    """``"5-7"``, ``"5,8"`` or both as numbers, in order."""
+    spans = [span(part, option) for part in names_of(text)]
+    return sorted({k for ends in spans if ends for k in range(ends[0], ends[1] + 1)})
 
 
 def reading(**given: Any) -> dict[str, Any]:

@@ -268,13 +268,25 @@ def as_notes(notes: list[str]) -> Iterator[None]:
             notes.append(text)
 
 
+def beside(model: Any, samples: Samples) -> dict[str, Any]:
+    """What `PartsClassifier` is given beside X."""
+    if samples.also is None:
+        return {}
+    if not hasattr(model, "relabel"):  # what tells a classifier
+        raise ValueError(
+            f"--also is for samples with labels (--method classify), and {type(model).__name__} "
+            "has one view; --features brings the vectors in the place of the data."
+        )
+    return {"also": [samples.also]}
+
+
 def fit(task: Task, model: Any, name: str, reason: str, bar: Bar) -> Fitted:
     """Fit a model to the samples and the labels that it may see."""
     began, used = time.perf_counter(), time.process_time()
     done = bar.watch(model, f"fitting {name}")
     try:
         with as_notes(task.notes):
-            model.fit(task.samples.X, task.given, **task.links)
+            model.fit(task.samples.X, task.given, **task.links, **beside(model, task.samples))
     finally:
         done()
     _regroup(task, model)

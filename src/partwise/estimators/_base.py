@@ -19,6 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from partwise._sklearn import Interval, StrOptions
 from partwise.backends.arrays import AnyArray, own, to_numpy
+from partwise.estimators._docstrings import documented
 from partwise.evaluation.groups import Groups
 from partwise.evaluation.kmeans import Clustering
 from partwise.fitting import Description, checking, fit
@@ -33,6 +34,7 @@ from partwise.solvers.steps import STEPS
 LOSS = [StrOptions(set(NAMES)), Interval(Real, None, None, closed="neither")]
 
 
+@documented
 class Factorizer(
     ClassNamePrefixFeaturesOutMixin, TransformerMixin, CallbackSupportMixin, BaseEstimator
 ):
@@ -136,6 +138,7 @@ class Factorizer(
         return tags
 
 
+@documented
 class Grouped(ClusterMixin):
     """Mixin: clusters of `embedding_` and, with labels, class decisions; made when asked for."""
 
@@ -231,6 +234,7 @@ class Grouped(ClusterMixin):
         return np.asarray(to_numpy(self._plain_transform(X, **given)))
 
 
+@documented
 class GroupedFactorizer(Grouped, Factorizer):
     """Base of the estimators that take labels, be it only to say what the groups are."""
 
@@ -289,6 +293,7 @@ CLASS_CONSTRAINTS: dict[str, Any] = {
 }
 
 
+@documented
 class ConstrainedFactorizer(GroupedFactorizer):
     """Base of the estimators that take labels."""
 
@@ -358,6 +363,7 @@ class ConstrainedFactorizer(GroupedFactorizer):
         return own(fit(self, X, y, **given))
 
 
+@documented
 class GraphFactorizer(ConstrainedFactorizer):
     """Base of the estimators that take a graph and sample weights."""
 

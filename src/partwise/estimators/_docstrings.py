@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+import inspect
+from typing import TypeVar
 
 Class = TypeVar("Class", bound=type)
 
@@ -16,7 +17,7 @@ PARTS = {
         "mu" is the paper's own multiplicative update; "hals" and "nesterov" (Frobenius) and
         "newton" (Kullback-Leibler) minimise the same objective faster. "auto": "hals" or
         "newton", by the loss; for tensors of more than 32 parts under Kullback-Leibler "mu".""",
-    "common": """init : str, default=None
+    "loop": """init : str, default=None
         Start, as in `NMF`.
     n_init : int, default=1
         Number of starts; the one with the lowest objective is kept.
@@ -27,7 +28,8 @@ PARTS = {
     n_clusters : int, default=None
         Clusters of `cluster_labels_`. None: the classes in y, else k.
     random_state : int, RandomState instance or None, default=None
-    verbose : int, default=0
+    verbose : int, default=0""",
+    "common": """{loop}
     device : str, default=None
         A torch device for numpy and scipy input, as in `NMF`.
     checkpoint : path, default=None
@@ -81,12 +83,42 @@ PARTS = {
     objective_, objective_history_, n_iter_, kkt_residual_, status_, solver_, reconstruction_err_
         As in `NMF`.""",
 }
+PARTS["common"] = PARTS["common"].replace("{loop}", PARTS["loop"])
+
+SAMPLES = "ndarray of shape (n_samples,)"
+CODES = "ndarray of shape (n_samples, n_components)"
+#: Where the parameters of a method are told, and what it returns.
+METHODS = {
+    "fit_predict": ("`fit`", SAMPLES),
+    "fit_transform": ("`fit`", CODES),
+    "transform": ("`fit`", CODES),
+    "inverse_transform": ("`transform`, of which it is the way back", "ndarray"),
+    "predict": ("`transform`", SAMPLES),
+    "predict_confidence": ("`transform`", SAMPLES),
+    "predict_proba": ("`transform`", "ndarray of shape (n_samples, n_classes)"),
+    "score": ("`transform`; y is not looked at", "float"),
+    "save": ("`open`, to write", "Path"),
+}
 
 
 def documented(cls: Class) -> Class:
-    """Fill ``{name}`` in a class's docstring with the shared part of that name."""
-    text: Any = cls.__doc__ or ""
+    """Fill ``{name}`` in a class's docstring with the shared part of that name.
+
+    Methods that scikit-learn names, too, get sections for parameters and result where they have
+    none.
+    """
+    text = inspect.cleandoc(cls.__doc__ or "")
     for name, part in PARTS.items():
-        text = text.replace("{" + name + "}", part)
-    cls.__doc__ = text
+        text = text.replace("{" + name + "}", part.replace("\n    ", "\n"))
+    cls.__doc__ = text + "\n"
+    for name, (place, result) in METHODS.items():
+        method = vars(cls).get(name)
+        if method is None or not method.__doc__ or "Returns\n" in method.__doc__:
+            continue
+        taken = list(inspect.signature(method).parameters.values())[1:]
+        names = ", ".join("**" * (one.kind is one.VAR_KEYWORD) + one.name for one in taken)
+        method.__doc__ = (
+            f"{inspect.cleandoc(method.__doc__)}\n\nParameters\n----------\n{names}\n"
+            f"    As in {place}.\n\nReturns\n-------\n{result}\n"
+        )
     return cls

@@ -22,6 +22,7 @@ ESTIMATORS = {
     "CDNMF": "partwise.estimators.cdnmf",
     "NMFDC": "partwise.estimators.nmfdc",
     "NSNMF": "partwise.estimators.nmfdc",
+    "AnsNMF": "partwise.estimators.ansnmf",
     "ConstrainedNMF": "partwise.estimators.constrained",
     "SemiNMF": "partwise.estimators.semi_nmf",
     "SymNMF": "partwise.estimators.sym_nmf",
@@ -111,6 +112,9 @@ METHODS: dict[str, Method] = {
             {"beta_loss": "l21"},
         ),
         Method("nsnmf", "NSNMF", "no labels; small, separate parts"),
+        Method(
+            "ansnmf", "AnsNMF", "no labels; sparse parts and codes, mixed by a matrix of its own"
+        ),
         Method(
             "sparse-nmf",
             "SparseNMF",

@@ -22,6 +22,7 @@ from partwise.backends.arrays import AnyArray
 from partwise.backends.batches import Batch, InMemory, RowSource, row_source
 from partwise.backends.threads import blas_threads
 from partwise.estimators._base import LOSS, Factorizer
+from partwise.estimators._docstrings import documented
 from partwise.fitting import Description, Knowledge, checking, described
 from partwise.fitting.callbacks import with_callbacks
 from partwise.fitting.checking import check_matrix, n_parts, solver_name, tame
@@ -50,6 +51,7 @@ AFTER_FIT = (
 )
 
 
+@documented
 class MiniBatchNMF(Factorizer):
     r"""NMF from batches of samples, in place of :class:`sklearn.decomposition.MiniBatchNMF`.
 

@@ -9,11 +9,13 @@ from typing import Any
 from partwise._sklearn import Interval, StrOptions
 from partwise.backends.arrays import AnyArray, numpy_dtype, own
 from partwise.estimators._base import Factorizer
+from partwise.estimators._docstrings import documented
 from partwise.fitting import Knowledge, checking, described, fit
 from partwise.fitting.callbacks import with_callbacks
 from partwise.fitting.checking import check_matrix, n_parts
 
 
+@documented
 class NMF(Factorizer):
     r"""Non-negative matrix factorization, in place of :class:`sklearn.decomposition.NMF`.
 
@@ -296,8 +298,16 @@ def non_negative_factorization(
 ) -> tuple[AnyArray, AnyArray, int]:
     """`NMF` as a function, in place of :func:`sklearn.decomposition.non_negative_factorization`.
 
-    Parameters are those of `NMF`; with ``update_H=False`` the given H is kept and only W is
-    solved for.
+    Parameters
+    ----------
+    X, W, H
+        As in `NMF.fit`.
+    n_components, init
+        As in `NMF`.
+    update_H : bool, default=True
+        False: the given H is kept and only W is solved for.
+    solver, beta_loss, tol, max_iter, alpha_W, alpha_H, l1_ratio, random_state, verbose, shuffle
+        As in `NMF`.
 
     Returns
     -------

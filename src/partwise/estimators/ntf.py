@@ -63,6 +63,14 @@ class NTF(GroupedFactorizer):
     ----------
     A. Shashua, T. Hazan: Non-negative tensor factorization with applications to statistics and
     computer vision, ICML 2005.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from partwise import NTF
+    >>> X = np.random.default_rng(0).random((12, 6))
+    >>> NTF(2, image_shape=(2, 3), random_state=0).fit(X).components_.shape
+    (2, 6)
     """
 
     _parameter_constraints: dict[str, Any] = {

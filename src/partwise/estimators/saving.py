@@ -5,18 +5,19 @@ from __future__ import annotations
 import importlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from partwise.estimators.methods import ESTIMATORS
 from partwise.persistence import model_files
 
 __all__ = ["estimator_class", "load", "read", "register", "save"]
 
+Class = TypeVar("Class")
 #: Classes of others, by name.
 _REGISTERED: dict[str, type] = {}
 
 
-def register(cls: type) -> type:
+def register(model: Class) -> Class:
     """Let model files name an estimator of your own; also as a decorator.
 
     A file holds no code, only the name of a class, and `load` looks for it among the estimators of
@@ -25,7 +26,7 @@ def register(cls: type) -> type:
 
     Parameters
     ----------
-    cls : type
+    model : type
         A subclass of an estimator or of a base of estimators, whose constructor can be called
         without arguments. Its fitted attributes are those of this package's estimators.
 
@@ -45,14 +46,14 @@ def register(cls: type) -> type:
     """
     from partwise.estimators._base import Factorizer
 
-    if not (isinstance(cls, type) and issubclass(cls, Factorizer)):
-        raise TypeError(f"register takes a subclass of an estimator of partwise, got {cls!r}.")
-    if cls.__name__ in ESTIMATORS:
+    if not (isinstance(model, type) and issubclass(model, Factorizer)):
+        raise TypeError(f"register takes a subclass of an estimator of partwise, got {model!r}.")
+    if model.__name__ in ESTIMATORS:
         raise ValueError(
-            f"an estimator of partwise is called {cls.__name__}; give your class another name."
+            f"an estimator of partwise is called {model.__name__}; give your class another name."
         )
-    _REGISTERED[cls.__name__] = cls
-    return cls
+    _REGISTERED[model.__name__] = model
+    return model
 
 
 def estimator_class(name: Any) -> Any:

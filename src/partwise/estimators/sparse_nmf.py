@@ -35,7 +35,7 @@ class SparseNMF(GroupedFactorizer):
         Sparseness of each row of H: how small a part is. None: free. Rows have length one then.
     solver : {"auto"}, default="auto"
         Projected gradients on the constrained factors, coordinate descent on the others.
-    {common}
+    {loop}
 
     Attributes
     ----------

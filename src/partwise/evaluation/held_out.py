@@ -19,7 +19,7 @@ PIECE = 1_000_000
 class HeldOut:
     """What `hold_out` hid.
 
-    Attributes
+    Parameters
     ----------
     X : ndarray or csr_array of shape (n_samples, n_features)
         The samples with NaN where an entry is hidden.
@@ -27,6 +27,14 @@ class HeldOut:
         Where.
     values : ndarray of shape (n_hidden,)
         What is there.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from partwise.metrics import hold_out
+    >>> held = hold_out(np.arange(20.0).reshape(4, 5), 0.2, random_state=0)
+    >>> int(np.isnan(held.X).sum()) == len(held.values) == len(held.rows)
+    True
     """
 
     X: Any

@@ -22,7 +22,7 @@ _THREADS_PAY = 2**25  # multiplications in a k-means iteration
 class Clustering:
     """Clusters of a representation, under the user's names.
 
-    Attributes
+    Parameters
     ----------
     centers : ndarray of shape (n_clusters, n_components)
         Means of the clusters.
@@ -34,6 +34,15 @@ class Clustering:
         Whether distances are those of codes scaled to length one.
     lengths : ndarray of shape (n_components,) or None
         What codes are multiplied by before that, where parts differ in length.
+
+    Examples
+    --------
+    >>> from partwise.cluster import cluster_representation
+    >>> found = cluster_representation([[0, 1], [0, 2], [9, 0], [8, 0]], 2, random_state=0)
+    >>> bool(found.labels[0] == found.labels[1] == found.predict([[0, 1.5]])[0])
+    True
+    >>> found.confidence([[0, 1.5]])
+    array([1.])
     """
 
     centers: NDArray[Any]
@@ -43,7 +52,16 @@ class Clustering:
     lengths: NDArray[Any] | None = None
 
     def predict(self, V: ArrayLike) -> NDArray[Any]:
-        """The name of the closest center for each row of V."""
+        """The name of the closest center for each row of V.
+
+        Parameters
+        ----------
+        V : array-like of shape (n_samples, n_components)
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+        """
         names: NDArray[Any] = self.names[self._distances(V).argmin(axis=1)]
         return names
 

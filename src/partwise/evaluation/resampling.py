@@ -10,14 +10,22 @@ import scipy.sparse as sp
 from partwise.backends.arrays import AnyArray
 
 KINDS = ("poisson", "multinomial")
+#: Entries that are looked at at a time.
+PIECE = 2**24
 
 
 def check_counts(X: Any, whom: str) -> None:
-    """Raise where X holds something else than counts."""
+    """Raise where X holds something else than counts; a tensor is looked at where it is."""
     values = X.data if sp.issparse(X) else X
-    if values.size and (values.min() < 0 or (values != np.round(values)).any()):
-        odd = values[(values < 0) | (values != np.round(values))].flat[0]
-        raise ValueError(f"{whom} needs counts, whole numbers of 0 or more; X holds {odd:g}.")
+    step = PIECE if values.ndim == 1 else max(1, PIECE // values.shape[1])
+    for start in range(0, values.shape[0], step):
+        block = values[start : start + step]
+        odd = (block < 0) | (block != block.round())
+        if odd.any():
+            raise ValueError(
+                f"{whom} needs counts, whole numbers of 0 or more; X holds "
+                f"{float(block[odd][0]):g}."
+            )
 
 
 def resample(X: Any, kind: str, rng: np.random.RandomState) -> Any:

@@ -7,7 +7,8 @@ problem is another one (concepts, tensors) puts functions of its own in the plac
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from partwise.backends.arrays import AnyArray
@@ -71,13 +72,18 @@ def described(estimator: Any) -> Description:
 
 
 def every_start(
-    estimator: Any, X: Any, y: Any = None, **given: Any
+    estimator: Any, X: Any, y: Any = None, *, only: Sequence[int] | None = None, **given: Any
 ) -> Iterator[tuple[AnyArray, AnyArray]]:
-    """(V, H) where each start of a fit ends, one by one, in place of attributes for the best."""
+    """(V, H) where each start of a fit ends, one by one, in place of attributes for the best.
+
+    ``only``: the numbers of the starts that are wanted; each has a seed of its own.
+    """
     with all_or_nothing(estimator):
         what = described(estimator)
         checked = check(estimator, what, X, Given(y, **given))
         problem = state(what, checked)
+        if only is not None:
+            problem = replace(problem, starts=[problem.starts[i] for i in only])
         progress = Progress(estimator, checked.X, y, len(problem.starts))
         with one_blas_thread:
             for end in solutions(problem, progress):

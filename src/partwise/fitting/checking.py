@@ -225,7 +225,7 @@ def tame(
         return Tamed(as_data(X), W, H)
     check_factor(factor, what.beta, what.whom)
     if not plain:
-        check_fourth(factor, what.whom)
+        check_penalized(factor, what.beta, what.whom)
         return Tamed(as_data(X), W, H)
     root = np.sqrt(factor)
     W, H = (Z if Z is None else np.asarray(Z) / Z.dtype.type(root) for Z in (W, H))
@@ -715,12 +715,16 @@ def check_squares(X: Any, whom: str) -> None:
         )
 
 
-def check_fourth(factor: float, whom: str) -> None:
-    """Raise where norms of gradients, which hold fourth powers of X, overflow."""
-    if np.log10(factor) * 4 > 305:
+def check_penalized(factor: float, beta: float, whom: str) -> None:
+    """Raise where norms of gradients, which hold fourth powers of X, overflow.
+
+    And where X is below the least VUᵀ whose powers do not.
+    """
+    large = np.log10(factor) * 4 > 305
+    if large or (factor < 1 and beta not in (1, 2)):
         raise ValueError(
-            f"{whom}: values of X are too large for a model with penalties, whose weights would "
-            "have to change with its unit; divide X by its maximum."
+            f"{whom}: values of X are too {'large' if large else 'small'} for a model with "
+            "penalties, whose weights would have to change with its unit; divide X by its maximum."
         )
 
 

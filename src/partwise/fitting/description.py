@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from numbers import Integral
 from os import PathLike
 from typing import Any
 
@@ -143,7 +142,7 @@ class Description:
     @property
     def seed(self) -> int:
         """For what is random beside the start, so that the start's own numbers stay the same."""
-        return int(self.random_state) if isinstance(self.random_state, Integral) else 0
+        return int(self.random_state) if isinstance(self.random_state, (int, np.integer)) else 0
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,6 +14,7 @@ from partwise.fitting.checking import warn
 from partwise.fitting.description import Description, Found, Problem
 from partwise.model.factor_model import FactorModel, unit_columns
 from partwise.model.subproblems import Subproblem
+from partwise.solvers import many_wide
 from partwise.solvers.checkpoint import Checkpoint
 from partwise.solvers.codes import solve_codes
 from partwise.solvers.loop import Solution, alternate, residual_at
@@ -58,7 +59,11 @@ def solutions(
         yield from solve_many(model, problem.starts, settings)
         return
     for number, start in enumerate(problem.starts):
-        yield alternate(model, *start(), settings, report(number), keeper)
+        begun = start()
+        if keeper is None and many_wide.can(model, begun[2], settings):
+            yield from many_wide.Wide(model, settings).run(iter([begun]), report(number))
+        else:
+            yield alternate(model, *begun, settings, report(number), keeper)
 
 
 def as_printed(problem: Problem, report: Report, keeper: Checkpoint | None = None) -> Solution:

@@ -7,17 +7,144 @@ names as plain text, not as pickled objects; of its own only ``data`` is read, f
 from __future__ import annotations
 
 import csv
+import glob
 import io
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
 from partwise.backends.arrays import AnyArray
 from partwise.io.archives import check_npz
-from partwise.persistence.atomic import write_whole
+from partwise.persistence.atomic import beside, write_whole
 from partwise.selection.consensus import Consensus, group_silhouettes, unit_rows
+
+#: Numbers beyond which a table is in its .df.npz file only: as text it takes longer than the runs.
+MOST_TEXT = 20_000_000
+
+
+@dataclass(frozen=True)
+class CnmfFolder:
+    """The runs and the prepared counts of a folder of cnmf's, read and written under its names.
+
+    cnmf's ``output_dir`` is the folder that this one lies in, and its ``name`` that of this one.
+    Seeds, pickled in its table of runs, are not read: a run is there if its file is.
+    """
+
+    home: Path
+
+    @property
+    def name(self) -> str:
+        return self.home.name
+
+    def path(self, kind: str) -> Path:
+        """A file that only programs look at."""
+        return self.home / "cnmf_tmp" / f"{self.name}.{kind}"
+
+    def make(self) -> None:
+        (self.home / "cnmf_tmp").mkdir(parents=True, exist_ok=True)
+
+    # -- runs ---------------------------------------------------------------------------------
+
+    def numbers(self) -> list[int]:
+        """The k of which there are runs, or the table of all."""
+        found = self.home.glob(f"cnmf_tmp/{_literal(self.name)}.spectra.k_*.df.npz")
+        parts = [file.name[len(self.name) :].split(".") for file in found]
+        return sorted({int(p[2][2:]) for p in parts if p[2][2:].isdigit() and len(p) > 4})
+
+    def runs(self, k: int) -> list[int]:
+        """The numbers of the runs that are there."""
+        found = self.home.glob(f"cnmf_tmp/{_literal(self.name)}.spectra.k_{k}.iter_*.df.npz")
+        ends = [file.name.removesuffix(".df.npz").rpartition("_")[2] for file in found]
+        return sorted(int(end) for end in ends if end.isdigit())
+
+    def write_run(self, k: int, number: int, H: AnyArray, genes: list[str]) -> None:
+        self._write(f"spectra.k_{k}.iter_{number}", H, _numbers(k), genes)
+
+    def pool(self, k: int, genes: list[str]) -> AnyArray:
+        """The parts of all runs of one k: (runs k, genes), written as cnmf's ``combine`` does.
+
+        Where only the table of all is there, that.
+        """
+        numbers, merged = self.runs(k), self.path(f"spectra.k_{k}.merged.df.npz")
+        if not numbers:
+            return _data(merged)
+        pooled = np.concatenate(
+            [_data(self.path(f"spectra.k_{k}.iter_{n}.df.npz")) for n in numbers]
+        )
+        if pooled.shape != (len(numbers) * k, len(genes)):
+            raise ValueError(
+                f"{self.home}: the runs of k={k} have {pooled.shape[1]} genes and the prepared "
+                f"counts {len(genes)}."
+            )
+        self._write(f"spectra.k_{k}.merged", pooled, _topics(numbers, k), genes)
+        return pooled
+
+    def _write(self, kind: str, data: AnyArray, index: list[str], columns: list[str]) -> None:
+        write_whole(self.path(f"{kind}.df.npz"), _npz(data, index, columns), force=True)
+
+    # -- what the runs see --------------------------------------------------------------------
+
+    def write_prepared(
+        self, numbers: Sequence[int], n_runs: int, *, seed: int, loss: str, genes: list[str],
+        kept: list[str], mean: AnyArray, deviation: AnyArray,
+    ) -> None:  # fmt: skip
+        """Everything that cnmf keeps of its ``prepare`` but the counts themselves."""
+        self.make()
+        table = [[k, n, (seed + n) % 2**31, 0] for k in numbers for n in range(n_runs)]
+        heads = ["n_components", "iter", "nmf_seed", "completed"]
+        write_whole(
+            self.path("nmf_params.df.npz"),
+            _npz(np.array(table), [str(i) for i in range(len(table))], heads, start=0),
+            force=True,
+        )
+        settings = "alpha_H: 0.0\nalpha_W: 0.0\nbeta_loss: {}\ninit: random\nl1_ratio: 0.0\n"
+        settings += "max_iter: 1000\nsolver: {}\ntol: 0.0001\n"
+        solver = "cd" if loss == "frobenius" else "mu"
+        write_whole(self.path("nmf_idvrun_params.yaml"), settings.format(loss, solver), force=True)
+        self._write("tpm_stats", np.stack([mean, deviation], 1), genes, ["__mean", "__std"])
+        text = "\n".join(kept)
+        write_whole(self.home / f"{self.name}.overdispersed_genes.txt", text, force=True)
+
+    def write_stats(self, rows: AnyArray) -> None:
+        """What cnmf's ``k_selection_plot`` keeps: k, threshold, stability and error of each."""
+        heads = ["k", "local_density_threshold", "silhouette", "prediction_error"]
+        content = _npz(rows, [str(i) for i in range(len(rows))], heads, start=0)
+        write_whole(self.home / f"{self.name}.k_selection_stats.df.npz", content, force=True)
+
+    def write_counts(self, kind: str, X: Any, cells: list[str], genes: list[str]) -> None:
+        """``norm_counts`` or ``tpm``, for which anndata is needed."""
+        import anndata
+        import pandas as pd
+
+        X = sp.csr_matrix(X)
+        adata = anndata.AnnData(X, obs=pd.DataFrame(index=cells), var=pd.DataFrame(index=genes))
+        whole = self.path(f"{kind}.h5ad")
+        part = beside(whole)
+        try:
+            adata.write_h5ad(part)
+            part.replace(whole)
+        finally:
+            part.unlink(missing_ok=True)
+
+    def read_counts(self, kind: str) -> tuple[Any, list[str], list[str]]:
+        """``norm_counts`` or ``tpm``: the matrix, cells, genes."""
+        from partwise.io._common import check_matrix, need
+        from partwise.io.anndata_files import read_quietly
+
+        need("anndata", "a folder of cnmf", extra="cells")
+        path = self.path(f"{kind}.h5ad")
+        if not path.is_file():
+            raise FileNotFoundError(
+                f"{path} is not there: `cnmf prepare` writes it, and so does `partwise consensus` "
+                "with --counts."
+            )
+        adata = read_quietly(path)
+        X = check_matrix(adata.X, path)
+        return X, list(map(str, adata.obs_names)), list(map(str, adata.var_names))
 
 
 def write_cnmf(
@@ -27,12 +154,14 @@ def write_cnmf(
     *,
     samples: Sequence[str] | None = None,
     features: Sequence[str] | None = None,
+    genes: Sequence[str] | None = None,
+    scores: AnyArray | None = None,
     force: bool = False,
 ) -> Path:
     """Write a consensus under the names that ``cnmf`` gives its files.
 
     Spectra, usages, the parts in the units of X (``gene_spectra_tpm``), the parts of all runs and
-    their density. ``gene_spectra_score``, a regression that it makes afterwards, is not written.
+    their density, and ``gene_spectra_score`` where there are scores.
 
     Parameters
     ----------
@@ -43,6 +172,10 @@ def write_cnmf(
         Name of the analysis.
     samples, features : sequences of str, default=None
         Names; None numbers them.
+    genes : sequence of str, default=None
+        Names of the columns of ``result.parts`` where these are not ``features``.
+    scores : ndarray of shape (k, n_genes), default=None
+        Z-scores of the genes in each part.
     force : bool, default=False
         Replace files that are there.
 
@@ -50,35 +183,50 @@ def write_cnmf(
     -------
     path : Path
         ``folder/name``.
+
+    Examples
+    --------
+    >>> import numpy as np, tempfile
+    >>> from partwise import consensus
+    >>> from partwise.io import read_cnmf, write_cnmf
+    >>> X = np.random.default_rng(0).random((40, 20))
+    >>> found = consensus(X, 2, n_runs=5, density_threshold=2.0, random_state=0)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     home = write_cnmf(found, folder, "cells")
+    ...     again, samples, features = read_cnmf(folder, "cells", 2, density_threshold=2.0)
+    >>> home.name, again.usages.shape, len(samples), len(features)
+    ('cells', (40, 2), 40, 20)
     """
     n, k = result.usages.shape
     p = result.spectra.shape[1]
-    if result.parts.shape[1] != p:
+    if genes is None and result.parts.shape[1] != p:
         raise ValueError(
             f"parts and spectra must have the same features; got {result.parts.shape[1]} and {p}."
         )
     rows = _names(samples, n, "samples")
     columns = _names(features, p, "features")
-    number = [str(j + 1) for j in range(k)]
-    runs = len(result.pooled) // k
-    topics = [f"iter{run}_topic{j}" for run in range(runs) for j in number]
+    every = columns if genes is None else _names(genes, result.parts.shape[1], "genes")
+    number = _numbers(k)
+    topics = _topics(range(len(result.pooled) // k), k)
     home = Path(folder) / name
-    (home / "cnmf_tmp").mkdir(parents=True, exist_ok=True)
+    hidden = CnmfFolder(home)
+    hidden.make()
     at = f"k_{k}.dt_{_threshold(result.density_threshold)}"
     tables = [
         (f"spectra.{at}.consensus", result.spectra, number, columns),
         (f"usages.{at}.consensus", result.usages, rows, number),
-        (f"gene_spectra_tpm.{at}", result.parts, number, columns),
+        (f"gene_spectra_tpm.{at}", result.parts, number, every),
     ]
+    if scores is not None:
+        tables.append((f"gene_spectra_score.{at}", scores, number, every))
     for kind, data, index, heads in tables:
-        write_whole(home / f"{name}.{kind}.txt", _text(data, index, heads), force=force)
+        if data.size <= MOST_TEXT:
+            write_whole(home / f"{name}.{kind}.txt", _text(data, index, heads), force=force)
     tables.append((f"spectra.k_{k}.merged", result.pooled, topics, columns))
     density = result.density[:, None]
     tables.append((f"local_density_cache.k_{k}.merged", density, topics, ["local_density"]))
     for kind, data, index, heads in tables:
-        file = io.BytesIO()
-        np.savez(file, data=data, index=_keys(index), columns=_keys(heads))
-        write_whole(home / "cnmf_tmp" / f"{name}.{kind}.df.npz", file.getvalue(), force=force)
+        write_whole(hidden.path(f"{kind}.df.npz"), _npz(data, index, heads), force=force)
     return home
 
 
@@ -90,12 +238,31 @@ def read_cnmf(
     Its files do not say which pooled part is in which group: here each belongs to the spectrum that
     is nearest.
 
+    Parameters
+    ----------
+    folder : path
+        Its ``output_dir``.
+    name : str
+        As in `write_cnmf`.
+    k : int
+        Number of parts.
+    density_threshold : float, default=0.5
+        As in `partwise.consensus`.
+
     Returns
     -------
     result : Consensus
         ``parts`` may have more features than ``spectra``: cnmf fits spectra to some genes only.
     samples, features : lists of str
         Names of the rows of the usages and of the columns of the spectra.
+
+    Examples
+    --------
+    >>> from partwise.io import read_cnmf  # `write_cnmf` has both ways
+    >>> read_cnmf("nowhere", "cells", 2)
+    Traceback (most recent call last):
+    ...
+    FileNotFoundError: ...
     """
     home = Path(folder) / name
     at = f"k_{k}.dt_{_threshold(density_threshold)}"
@@ -136,10 +303,29 @@ def _names(given: Sequence[str] | None, n: int, what: str) -> list[str]:
     return names
 
 
-def _keys(names: list[str]) -> AnyArray:
-    """Numbers of parts as numbers, as cnmf has them."""
-    numbers = [str(j + 1) for j in range(len(names))]
-    return np.arange(1, len(names) + 1) if names == numbers else np.array(names)
+def _numbers(k: int) -> list[str]:
+    return [str(j + 1) for j in range(k)]
+
+
+def _topics(runs: Iterable[int], k: int) -> list[str]:
+    return [f"iter{run}_topic{j}" for run in runs for j in _numbers(k)]
+
+
+def _literal(name: str) -> str:
+    """A name for glob."""
+    return glob.escape(name)
+
+
+def _npz(data: AnyArray, index: list[str], columns: list[str], start: int = 1) -> bytes:
+    """A ``.df.npz`` file; numbers of parts and rows as numbers, as cnmf has them."""
+    file = io.BytesIO()
+    np.savez(file, data=data, index=_keys(index, start), columns=_keys(columns))
+    return file.getvalue()
+
+
+def _keys(names: list[str], start: int = 1) -> AnyArray:
+    count = range(start, start + len(names))
+    return np.array(count) if names == [str(j) for j in count] else np.array(names)
 
 
 def _text(data: AnyArray, index: list[str], columns: list[str]) -> str:

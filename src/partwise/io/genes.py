@@ -57,6 +57,38 @@ def variable_genes(X: Any, n_genes: int) -> NDArray[np.int64]:
     return np.sort(np.argsort(-total, kind="stable")[:n_genes])
 
 
+def fano_genes(mean: Any, variance: Any, n_genes: int) -> NDArray[np.int64]:
+    """The genes whose Fano factor is most above what cNMF's fit expects, in their order.
+
+    Expected is slope² · mean + offset: the slope is the least coefficient of variation of the
+    twenty genes with the largest mean, the offset the median Fano factor of ordinary genes.
+
+    Parameters
+    ----------
+    mean, variance : array-like of shape (n_genes,)
+        Of each gene over the cells, each cell scaled to one total.
+    n_genes : int
+
+    Returns
+    -------
+    ndarray of int
+    """
+    mean, variance = np.asarray(mean, dtype=np.float64), np.asarray(variance, dtype=np.float64)
+    there = np.flatnonzero((mean > 0) & (variance > 0))
+    mean, variance = mean[there], variance[there]
+    if n_genes >= len(there):
+        return there
+    fano = variance / mean
+    slope = (np.sqrt(variance) / mean)[np.argsort(-mean)[:20]].min()
+    inner = np.ones(len(mean), bool)
+    for value in (fano, mean):
+        low, high = np.quantile(value, [0.1, 0.9])
+        inner &= (value > low) & (value < high)
+    offset = np.median(fano[inner] if inner.any() else fano)
+    over = fano / (slope**2 * mean + offset)
+    return np.sort(there[np.argsort(-over, kind="stable")[:n_genes]])
+
+
 def specificity(M: Any) -> NDArray[np.float64]:
     """p log(p / q): p a row's shares of its own sum, q their mean over the rows.
 

@@ -184,11 +184,7 @@ def _pixels(image: Any, size: tuple[int, int], rgb: bool) -> np.ndarray:
     """Brightness from 0 to 1, row by row; what is transparent is shown on white."""
     from PIL import Image
 
-    if image.mode.startswith(("I", "F")):  # 16 bits and more: convert would clip
-        values = np.asarray(image, dtype=np.float64)
-        top = 65535.0 if image.mode.startswith("I") else 1.0
-        top = max(top, float(values.max(initial=0)))
-        image = Image.fromarray(np.rint(values.clip(0) / top * 255).astype(np.uint8))
+    image = _eight_bits(image, 65535.0 if image.mode.startswith("I") else 1.0)
     if image.has_transparency_data:
         image = image.convert("RGBA")
         white = Image.new("RGBA", image.size, "white")
@@ -199,11 +195,22 @@ def _pixels(image: Any, size: tuple[int, int], rgb: bool) -> np.ndarray:
     return np.asarray(image, dtype=np.float64).ravel() / 255
 
 
-def _thumbnails(files: list[Path]) -> Callable[[int], bytes]:
-    def thumbnail(i: int) -> bytes:
-        image = _open(files[i])
+def _eight_bits(image: Any, white: float) -> Any:
+    """An image of 16 bits and more with eight, which `convert` would clip; others as they are."""
+    from PIL import Image
+
+    if not image.mode.startswith(("I", "F")):
+        return image
+    values = np.asarray(image, dtype=np.float64).clip(0)
+    top = max(white, float(values.max(initial=0)))
+    return Image.fromarray(np.rint(values / (top or 1.0) * 255).astype(np.uint8))
+
+
+def _thumbnails(files: list[Path]) -> Callable[..., bytes]:
+    def thumbnail(i: int, side: int = THUMBNAIL) -> bytes:
+        image = _eight_bits(_open(files[i]), 0.0)  # its brightest point is white, to be seen
         image = image.convert("RGBA" if image.has_transparency_data else "RGB")
-        image.thumbnail((THUMBNAIL, THUMBNAIL))
+        image.thumbnail((side, side))
         return small_file(image)
 
     return thumbnail
@@ -221,10 +228,10 @@ def small_file(image: Any) -> bytes:
     return buffer.getvalue()
 
 
-def array_thumbnails(X: Any, shape: tuple[int, ...]) -> Callable[[int], bytes]:
-    """Thumbnails of rows that are images themselves."""
+def array_thumbnails(X: Any, shape: tuple[int, ...]) -> Callable[..., bytes]:
+    """Thumbnails of rows that are images themselves, in their own size."""
 
-    def thumbnail(i: int) -> bytes:
+    def thumbnail(i: int, side: int = THUMBNAIL) -> bytes:
         from matplotlib.image import imsave
 
         row = X[[i]].toarray() if hasattr(X, "toarray") else X[i]

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import json
+import re
 import unicodedata
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
+from urllib.parse import unquote
 
 import numpy as np
 
@@ -17,6 +20,8 @@ from partwise.io.encoding import csv_rows, text_format
 from partwise.io.sheets import as_text, read_sheet
 from partwise.io.spreadsheets import unquoted
 
+#: Lines of cells, each with its number, and notes on how they were read.
+Rows = tuple[list[tuple[int, list[str]]], tuple[str, ...]]
 #: Samples that are files go by shorter names, too.
 FILES = images.SUFFIXES | texts.SUFFIXES
 SIMILAR = ("ask", "merge", "keep")
@@ -41,6 +46,8 @@ def read_labels(
     unknown: str = "ask",
 ) -> np.ndarray:
     """Labels from a CSV file with the columns id and label, for samples with these ids.
+
+    Or from what Label Studio exports as JSON: a choice for each task, whose data name the sample.
 
     A heading is optional; other columns are ignored if there is one with ``id`` and ``label``. An
     empty label means unknown. The id of a file may be its path in the folder, its name, or its name
@@ -85,7 +92,8 @@ def labels_of(
 ) -> tuple[np.ndarray, tuple[str, ...]]:
     """Labels of a file, and notes on how it was read."""
     position, gone = find_names(ids), find_names(skipped)
-    rows, notes = _rows(path, options)
+    unit = _unit(path)
+    rows, notes = _rows(path, options) if unit == "line" else _tasks(path, position | gone)
     first = [cell.strip().lower() for cell in rows[0][1]]
     id_at, label_at, width = 0, 1, 2
     if "id" in first and "label" in first:
@@ -102,7 +110,7 @@ def labels_of(
     for line, row in rows:
         if len(row) != width:
             raise ValueError(
-                f"{path}, line {line}: {len(row)} fields, not {width}; each line is id,label."
+                f"{path}, {unit} {line}: {len(row)} fields, not {width}; each line is id,label."
             )
         name, label = (unquoted(row[at].strip()) for at in (id_at, label_at))
         at = place(position, name)
@@ -114,7 +122,7 @@ def labels_of(
             if y[at] not in (None, label):
                 check_labels(np.array([y[at], label], dtype=object), str(path), "keep", unknown)
                 raise ValueError(
-                    f"{path}, line {line}: {name!r} has two labels, {y[at]!r} and {label!r}."
+                    f"{path}, {unit} {line}: {name!r} has two labels, {y[at]!r} and {label!r}."
                 )
             y[at] = label
     if strange and not (skip_unknown and len(strange) < len(rows)):
@@ -122,7 +130,7 @@ def labels_of(
     if strange:
         lines = shown((line for line, _ in strange), 5)
         words = "1 id" if len(strange) == 1 else f"{len(strange)} ids"
-        verb, where = ("is", "line") if len(strange) == 1 else ("are", "lines")
+        verb, where = ("is", unit) if len(strange) == 1 else ("are", f"{unit}s")
         notes += (f"{words} of {path.name} {verb} not in the data ({where} {lines}).",)
     if lost:
         notes += (f"Skipped samples that have a label in {path.name}: {shown(lost, 8)}.",)
@@ -197,12 +205,12 @@ def _no_such_id(
     others = ""
     if len(unknown) > 1:
         lines = shown((at for at, _ in unknown[1:]), 4)
-        others = f" ({len(unknown)} of its {count} ids are unknown, also on lines {lines})"
+        others = f" ({len(unknown)} of its {count} ids are unknown, also on {_unit(path)}s {lines})"
     skip = "" if len(unknown) == count else " (--skip-unknown leaves such lines out.)"
     if hint[-1] not in "?.":
         hint += "."
 
-    return f"{path}, line {line}: no sample has the id {name!r}{others}{hint}{skip}"
+    return f"{path}, {_unit(path)} {line}: no sample has the id {name!r}{others}{hint}{skip}"
 
 
 def check_labels(
@@ -259,7 +267,48 @@ def _is_integer(label: str) -> bool:
     return label.lstrip("+-").isdigit()
 
 
-def _rows(path: Path, options: Options) -> tuple[list[tuple[int, list[str]]], tuple[str, ...]]:
+def _unit(path: Path) -> str:
+    return "task" if path.suffix.lower() == ".json" else "line"
+
+
+def _tasks(path: Path, known: dict[str, int]) -> Rows:
+    """Id and label of every annotation that Label Studio exported as JSON, under a heading."""
+    try:
+        tasks = json.loads(path.read_text("utf-8-sig"))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is no JSON ({error}).") from error
+    if not isinstance(tasks, list) or not all(
+        isinstance(task, dict) and isinstance(task.get("data"), dict) for task in tasks
+    ):
+        raise ValueError(f"{path} is no export of Label Studio: a list of tasks with their data.")
+    rows = [(0, ["id", "label"])]
+    for number, task in enumerate(tasks, 1):
+        data = task["data"]
+        values = [str(data["id"])] if "id" in data else []
+        values += [value for value in data.values() if isinstance(value, str)]
+        names = [name for value in values for name in _names_in(value)]
+        name = next((name for name in names if place(known, name) is not None), None)
+        for made in task.get("annotations") or []:
+            results = [] if made.get("was_cancelled") else made.get("result") or []
+            chosen = [c for one in results for c in one.get("value", {}).get("choices", ())]
+            if len(set(chosen)) > 1:
+                said = shown(map(repr, chosen))
+                raise ValueError(f"{path}, task {number} has several choices, {said}; give one.")
+            if chosen:
+                rows.append((number, [name or next(iter(names), ""), str(chosen[0])]))
+    if len(rows) == 1:
+        raise ValueError(f"{path}: none of its {len(tasks)} tasks has a choice.")
+    return rows, ()
+
+
+def _names_in(value: str) -> list[str]:
+    """What a task's data may call a sample: an id, or a file under the address it was read from."""
+    path = unquote(value.rpartition("?d=")[2])
+    last = PurePosixPath(path).name
+    return [value, path, last, re.sub(r"^[0-9a-f]{8}-", "", last)]  # uploads get such a beginning
+
+
+def _rows(path: Path, options: Options) -> Rows:
     if path.suffix.lower() == ".xlsx":
         held, notes = read_sheet(path)
         rows = [(line, [as_text(cell) for cell in row]) for line, row in enumerate(held, 1)]

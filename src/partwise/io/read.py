@@ -66,6 +66,7 @@ def read_samples(
     genes: int | None = None,
     strict: bool = False,
     features: str | Path | None = None,
+    also: str | Path | None = None,
     recipe: Mapping[str, Any] | None = None,
     step: Step = silent,
 ) -> Samples:
@@ -151,6 +152,8 @@ def read_samples(
         and pixels, which are still shown: ``.npz`` with X and ids; ``.parquet`` or ``.csv`` with a
         column of ids and one for each number, or one of lists; or ``.npy``, in the order of the
         samples. They may have signs.
+    also : str or Path, optional
+        Such vectors beside words and pixels, as ``Samples.also``.
     recipe : mapping, optional
         ``Samples.recipe`` of other data: the same words, columns and sizes are used.
     step : callable, optional
@@ -214,6 +217,11 @@ def read_samples(
     path = Path(path)
     check_name(path)
     samples = _read_both(path, features, options, recipe)
+    if recipe is not None and ("also" in recipe) != (also is not None):
+        how = "with vectors beside; --also brings some" if also is None else "without any beside"
+        raise ValueError(f"{also or path}: the model was fitted {how}.")
+    if also is not None:
+        samples = with_vectors(samples, Path(also), options, recipe, beside=True)
     if samples.n_samples == 1 and recipe is None:
         lost = f" ({shown(name for name, _ in samples.skipped)} skipped)" if samples.skipped else ""
         raise ValueError(f"{path} holds a single sample{lost}; a factorization needs more.")
@@ -244,6 +252,7 @@ def read_samples(
         ("skip_unknown", skip_unknown, False),
         ("labels", None if labels is None else str(labels), None),
         ("features", None if features is None else str(features), None),
+        ("also", None if also is None else str(also), None),
     )
     for name, value, usual in apart:
         if value != usual:

@@ -27,7 +27,7 @@ def repeated(ids: Sequence[str]) -> str:
 class Samples:
     """Samples ready for a factorization, and what is known about each.
 
-    Attributes
+    Parameters
     ----------
     X : ndarray, numpy.memmap or scipy.sparse.csr_array of shape (n_samples, n_features)
     ids : list of str
@@ -39,9 +39,14 @@ class Samples:
         (height, width) or (height, width, 3); a row of X or of ``components_`` is an image
         stored row by row, so that ``row.reshape(image_shape)`` shows it upright.
     thumbnails : callable or None
-        ``thumbnails(i)`` is a small PNG or WebP file of sample i as bytes.
+        ``thumbnails(i)`` is a small PNG or WebP file of sample i as bytes, ``thumbnails(i, side)``
+        one of at most ``side`` pixels a side.
     texts : list of str or None
         The beginning of each text, about 300 characters.
+    whole_texts : sequence of str or None
+        The texts themselves.
+    also : ndarray of shape (n_samples, m) or None
+        Vectors beside X, for ``PartsClassifier.fit(X, y, also=[...])``.
     y : ndarray of object or None
         Every label that the source has, as text, and None where it has none; None without any.
         What a model may see of them is the caller's choice: see `partwise.io.keep_share`.
@@ -64,6 +69,15 @@ class Samples:
         For a table of which rows were skipped, the row of each sample, counted from 0.
     unjoinable : str
         Why labels and links cannot be joined to these samples by id; "" where they can.
+
+    Examples
+    --------
+    >>> from partwise.io import read_samples
+    >>> samples = read_samples("digits")
+    >>> samples
+    Samples('digits': 1,797 images, 64 features, 1,797 labels)
+    >>> samples.n_samples, samples.is_sparse
+    (1797, False)
     """
 
     X: Any
@@ -71,8 +85,10 @@ class Samples:
     kind: str
     feature_names: list[str] | None = None
     image_shape: tuple[int, ...] | None = None
-    thumbnails: Callable[[int], bytes] | None = None
+    thumbnails: Callable[..., bytes] | None = None
     texts: list[str] | None = None
+    whole_texts: Sequence[str] | None = None
+    also: np.ndarray | None = None
     y: np.ndarray | None = None
     source: str = ""
     preparation: str = ""
@@ -93,17 +109,19 @@ class Samples:
 
     def __post_init__(self) -> None:
         n, p = self.X.shape
-        for name, size in (("ids", n), ("texts", n), ("y", n), ("feature_names", p)):
+        for name in ("ids", "texts", "whole_texts", "y", "feature_names"):
             value = getattr(self, name)
-            if value is not None and len(value) != size:
+            if value is not None and len(value) != (p if name == "feature_names" else n):
                 raise ValueError(f"{name} has {len(value)} entries, X has shape {self.X.shape}.")
         if len(set(self.ids)) != n:
             raise ValueError(f"{self.source}: {repeated(self.ids)}; give each sample its own.")
 
     @property
     def n_samples(self) -> int:
+        """Rows of X."""
         return int(self.X.shape[0])
 
     @property
     def is_sparse(self) -> bool:
+        """Whether X is a sparse matrix."""
         return bool(sp.issparse(self.X))

@@ -135,6 +135,7 @@ def text_samples(
         "texts",
         feature_names=list(made["words"]),
         texts=[" ".join(text[: 2 * HOVER].split())[:HOVER] for text in texts],
+        whole_texts=texts,
         y=y,
         source=source,
         preparation=f"Texts as tf-idf weights of {len(made['words']):,} {what}"

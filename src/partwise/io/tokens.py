@@ -17,6 +17,8 @@ RECOGNISED = 0.12
 TEXT_BEGINS = 3000
 #: A language brings its stop words if this share of the texts is written in it.
 HAS_A_SHARE = 0.05
+#: ... and by this many different words.
+OWN_WORDS = 3
 #: "frequent": words of more than this share of the texts are stop words.
 FREQUENT = 0.2
 UNSPACED = 0.3  #: share of letters in such a script from which on texts are cut by characters
@@ -93,20 +95,28 @@ def _languages(texts: Sequence[str]) -> list[str]:
     """The languages of the texts, each text counting as one, however long it is.
 
     A text is in the language whose stop words are most of its words, if they are enough and lead
-    those of the next language; a language counts if enough of the texts are in it.
+    those of the next language. A language counts if enough of the texts are in it, by three words
+    at least that larger ones do not have: "due" alone makes no English invoice Italian.
     """
     some = texts[:: max(1, len(texts) // 2000)]
     lists = stop_lists()
     found: Counter[str] = Counter()
+    seen: dict[str, set[str]] = {name: set() for name in lists}
     for text in some:
         words = words_of(text[:TEXT_BEGINS])
         counts = {name: sum(word in stops for word in words) for name, stops in lists.items()}
         (first, most), (_, next_) = Counter(counts).most_common(2)
         if words and most >= RECOGNISED * len(words) and most > next_:
             found[first] += 1
+            seen[first] |= lists[first] & set(words)
     if found.total() < HAS_A_SHARE * len(some):
         return []
-    return [name for name in lists if found[name] >= max(HAS_A_SHARE * found.total(), 1)]
+    enough, known, kept = max(HAS_A_SHARE * found.total(), 1), set[str](), []
+    for name, count in found.most_common():
+        if count >= enough and len(seen[name] - known) >= OWN_WORDS:
+            kept.append(name)
+            known |= lists[name]
+    return [name for name in lists if name in kept]
 
 
 def _own(path: str) -> tuple[list[str], str]:

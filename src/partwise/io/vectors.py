@@ -1,4 +1,4 @@
-"""Vectors that somebody's own network made of texts or photos, in the place of words and pixels."""
+"""Vectors that somebody's own network made of texts or photos: for words and pixels, or beside."""
 
 from __future__ import annotations
 
@@ -22,10 +22,20 @@ TABLES = (".parquet", ".csv", ".tsv", ".jsonl", ".xlsx")
 
 
 def with_vectors(
-    samples: Samples, path: Path, options: Options, recipe: Mapping[str, Any] | None
+    samples: Samples,
+    path: Path,
+    options: Options,
+    recipe: Mapping[str, Any] | None,
+    *,
+    beside: bool = False,
 ) -> Samples:
-    """Samples whose rows of X are vectors of a file, by id, or in their order where it has none."""
+    """Samples with vectors of a file, by id, or in their order where it has none.
+
+    They are the rows of X, or ``also`` where they come ``beside`` these.
+    """
     V, ids = _read(path)
+    if recipe is not None and beside:
+        recipe = recipe["also"]
     if recipe is not None and recipe["features"] != V.shape[1]:
         raise ValueError(
             f"{path} has {V.shape[1]} numbers a vector, the model {recipe['features']}."
@@ -45,38 +55,33 @@ def with_vectors(
             f"{len(skipped)} of {samples.n_samples} samples have no vector in {path.name} and were "
             f"skipped: {shown(name for name, _ in skipped)}.",
         )
-    X = V[[at[i] for i in kept]]
-    scale = "unit" if options.scale == "auto" else options.scale
-    made = (
-        {
-            "kind": samples.kind,
-            "reader": "vectors",
-            "features": int(X.shape[1]),
-            "base": dict(samples.recipe),
-            **learn_scale(X, scale),
-        }
-        if recipe is None
-        else dict(recipe)
-    )
+    V = V[[at[i] for i in kept]]
+    scale = "unit" if options.scale == "auto" or beside else options.scale
+    made = {"features": int(V.shape[1]), **learn_scale(V, scale)} if recipe is None else recipe
+    words = f"ectors of {path.name}, {V.shape[1]} numbers each; {SCALE_WORDS[made['scale']]}."
+    V = apply_scale(V, made)
     rows = np.arange(samples.n_samples) if samples.rows is None else samples.rows
     whole = not skipped and samples.rows is None
-    return replace(
+    samples = replace(
         samples,
-        X=apply_scale(X, made),
+        X=samples.X[kept] if beside else V,
+        also=V if beside else None,
         ids=[samples.ids[i] for i in kept],
-        feature_names=None,
-        image_shape=None,
         thumbnails=_thumbnails(samples.thumbnails, kept),
-        texts=None if samples.texts is None else [samples.texts[i] for i in kept],
+        texts=_some(samples.texts, kept),
+        whole_texts=_some(samples.whole_texts, kept),
         y=None if samples.y is None else samples.y[kept],
-        preparation=f"Vectors of {path.name}, {X.shape[1]} numbers each; "
-        f"{SCALE_WORDS[made['scale']]}.",
-        recipe=made,
+        feature_names=samples.feature_names if beside else None,
         notes=(*samples.notes, *notes),
-        columns=(),
         skipped=_in_order(samples, skipped, rows, kept),
         rows=None if whole or not _is_table(samples) else rows[kept],
     )
+    if beside:
+        known = {**samples.recipe, "also": dict(made)}
+        return replace(samples, preparation=f"{samples.preparation} V{words}", recipe=known)
+    made = {**made, "kind": samples.kind, "reader": "vectors", "base": dict(samples.recipe)}
+    known = made if recipe is None else dict(recipe)
+    return replace(samples, image_shape=None, preparation=f"V{words}", recipe=known, columns=())
 
 
 def _is_table(samples: Samples) -> bool:
@@ -98,10 +103,12 @@ def _in_order(
     return tuple(placed[row] for row in sorted(placed))
 
 
-def _thumbnails(
-    whole: Callable[[int], bytes] | None, kept: list[int]
-) -> Callable[[int], bytes] | None:
-    return None if whole is None else lambda i: whole(kept[i])
+def _thumbnails(whole: Callable[..., bytes] | None, kept: list[int]) -> Callable[..., bytes] | None:
+    return None if whole is None else lambda i, *side: whole(kept[i], *side)
+
+
+def _some(texts: Sequence[str] | None, kept: list[int]) -> list[str] | None:
+    return None if texts is None else [texts[i] for i in kept]
 
 
 # -- the join -------------------------------------------------------------------------------------

@@ -113,7 +113,26 @@ class OnGraph(Term):
 
 
 class Graph(OnGraph):
-    """λ/2 tr(ZᵀLZ), L = D - W: neighbours in the graph W get similar rows."""
+    """λ/2 tr(ZᵀLZ), L = D - W: neighbours in the graph W get similar rows.
+
+    Parameters
+    ----------
+    neighbors : Operator
+        Multiplies by W and by L.
+    degrees : array of shape (n,)
+        Row sums of W.
+    weight : float
+        λ.
+
+    Examples
+    --------
+    >>> import numpy as np, scipy.sparse as sp
+    >>> from partwise.model.graph_terms import Neighbors
+    >>> from partwise.terms import Graph
+    >>> W = sp.csr_array(np.array([[0.0, 1.0], [1.0, 0.0]]))
+    >>> Graph(Neighbors(W), np.ones(2), 1.0).value(np.array([[1.0], [3.0]]))  # ½ (1 - 3)²
+    2.0
+    """
 
     degree = 2
     quadratic = True

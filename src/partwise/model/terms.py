@@ -23,9 +23,21 @@ from partwise.backends.arrays import Array, dot64, inner64, namespace, to_numpy
 class Bound(NamedTuple):
     """A majoriser that is a diagonal: slope·z + ½ ridge·z², or both of z - Z if ``around``.
 
-    It is equal to the term at Z up to a constant, and nowhere below. ``slope`` and ``ridge``
-    broadcast to Z: one number (1, 1), one a row (n, 1), one a column (1, k) or one an entry (n, k).
-    Around Z the slope is the gradient, which does not cancel as slope - ridge Z would.
+    It is equal to the term at Z up to a constant, and nowhere below.
+
+    Parameters
+    ----------
+    slope, ridge : array
+        Broadcast to Z: one number (1, 1), one a row (n, 1), one a column (1, k) or one an entry.
+    around : bool, default=False
+        Around Z the slope is the gradient, which does not cancel as slope - ridge Z would.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from partwise.terms import Ridge
+    >>> Ridge(np.array([[3.0]])).bound(np.ones((2, 2))).ridge
+    array([[3.]])
     """
 
     slope: Array
@@ -33,7 +45,17 @@ class Bound(NamedTuple):
     around: bool = False
 
     def about_zero(self, Z: Array) -> tuple[Array, Array]:
-        """(linear, ridge) of linear·z + ½ ridge·z²."""
+        """(linear, ridge) of linear·z + ½ ridge·z².
+
+        Parameters
+        ----------
+        Z : array of shape (rows, k)
+            The factor.
+
+        Returns
+        -------
+        tuple of array
+        """
         return (self.slope - self.ridge * Z if self.around else self.slope), self.ridge
 
 
@@ -80,6 +102,21 @@ class Term(ABC):
         otherwise the factor comes here as a numpy array, and the answer goes back.
     by_row : tuple of str
         Names of attributes that are arrays with one row for each row of Z, or one for all.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from partwise.terms import Term, check_term
+    >>> class Even(Term):  # samples use all parts alike
+    ...     def value(self, Z):
+    ...         return 0.5 * ((Z - Z.mean(axis=1, keepdims=True)) ** 2).sum()
+    ...     def gradient(self, Z):
+    ...         return Z - Z.mean(axis=1, keepdims=True)
+    ...     def lipschitz(self):
+    ...         return 1.0
+    >>> check_term(Even(), (6, 3))  # raises where it does not agree with its value
+    >>> float(Even().value(np.ones((6, 3))))
+    0.0
     """
 
     couples: bool = False
@@ -96,12 +133,31 @@ class Term(ABC):
 
     @abstractmethod
     def value(self, Z: Array) -> float:
-        """What the term adds to the objective."""
+        """What the term adds to the objective.
+
+        Parameters
+        ----------
+        Z : array of shape (rows, k)
+            The factor.
+
+        Returns
+        -------
+        float
+        """
 
     def change(self, new: Array, old: Array) -> float:
         """value(new) - value(old), by the gradient half-way where that is exact.
 
         On a device it may be a number that is still being computed, see `inner64`.
+
+        Parameters
+        ----------
+        new, old : array of shape (rows, k)
+            The factor, after and before.
+
+        Returns
+        -------
+        float
         """
         if not self.quadratic:
             return self.value(new) - self.value(old)
@@ -109,7 +165,18 @@ class Term(ABC):
         return inner64(arrays.spread(slope, new), new - old)
 
     def gradient(self, Z: Array) -> Array:
-        """The derivative with respect to Z."""
+        """The derivative with respect to Z.
+
+        Parameters
+        ----------
+        Z : array of shape (rows, k)
+            The factor.
+
+        Returns
+        -------
+        array
+            Broadcasts to Z.
+        """
         neg, pos = self.split(Z)
         return pos - neg
 
@@ -118,6 +185,15 @@ class Term(ABC):
 
         Unless written, it comes from the bound: with ridge Z on both sides an update is not longer
         than the bound allows.
+
+        Parameters
+        ----------
+        Z : array of shape (rows, k)
+            The factor.
+
+        Returns
+        -------
+        tuple of array
         """
         xp = namespace(Z)
         if "bound" not in self.offers:
@@ -128,15 +204,42 @@ class Term(ABC):
         return xp.maximum(-linear, 0), ridge * Z + xp.maximum(linear, 0)
 
     def bound(self, Z: Array) -> Bound:
-        """A separable majoriser at Z; unless written, from the gradient and `lipschitz`."""
+        """A separable majoriser at Z; unless written, from the gradient and `lipschitz`.
+
+        Parameters
+        ----------
+        Z : array of shape (rows, k)
+            The factor.
+
+        Returns
+        -------
+        Bound
+        """
         return Bound(self.gradient(Z), arrays.none(Z) + self.lipschitz(), around=True)
 
     def lipschitz(self) -> float:
-        """A number that no eigenvalue of the Hessian exceeds; infinite where none is known."""
+        """A number that no eigenvalue of the Hessian exceeds; infinite where none is known.
+
+        Returns
+        -------
+        float
+        """
         return np.inf
 
     def solve(self, b: Array, ridge: Array, c: Array, Z: Array) -> Array:
-        """z >= 0 with (b + ridge z) z + z ∘ gradient(z) = c, for terms that offer "solve"."""
+        """z >= 0 with (b + ridge z) z + z ∘ gradient(z) = c, for terms that offer "solve".
+
+        Parameters
+        ----------
+        b, ridge, c : array
+            Broadcast to Z.
+        Z : array of shape (rows, k)
+            The factor as it is.
+
+        Returns
+        -------
+        array of shape (rows, k)
+        """
         raise NotImplementedError
 
     @property
@@ -163,7 +266,15 @@ class Term(ABC):
         return self.couples or any(np.shape(getattr(self, a))[0] > 1 for a in self.by_row)
 
     def check(self, shape: tuple[int, int], name: str) -> None:
-        """Raise where the term does not fit a factor of that shape."""
+        """Raise where the term does not fit a factor of that shape.
+
+        Parameters
+        ----------
+        shape : (int, int)
+            Of the factor.
+        name : str
+            What a message calls the argument.
+        """
         for attribute in self.by_row:
             got = np.shape(getattr(self, attribute))
             if len(got) != 2 or got[0] not in (1, shape[0]) or got[1] not in (1, shape[1]):
@@ -174,7 +285,17 @@ class Term(ABC):
                 )
 
     def placed(self, place: Place) -> Term:
-        """The same term where the factor is."""
+        """The same term where the factor is.
+
+        Parameters
+        ----------
+        place : Place
+            Brings arrays there.
+
+        Returns
+        -------
+        Term
+        """
         if not self.anywhere:
             return Guest(self).placed(place)
         term = copy.copy(self)
@@ -249,7 +370,16 @@ def _ones(shared: Shared) -> Array:
 class Linear(Term):
     """⟨cost, Z⟩ with cost >= 0: the l1 penalty, and cdNMF's cost of another class's parts.
 
-    ``cost`` is (1, 1), (1, k), (n, 1) or (n, k).
+    Parameters
+    ----------
+    cost : array of shape (1, 1), (1, k), (n, 1) or (n, k)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from partwise.terms import Linear
+    >>> Linear(np.array([[2.0, 0.0]])).value(np.ones((3, 2)))
+    6.0
     """
 
     degree = 1
@@ -275,7 +405,19 @@ class Linear(Term):
 
 
 class Ridge(Term):
-    """½ Σ weight ∘ Z ∘ Z with weight >= 0 of shape (1, 1), (1, k), (n, 1) or (n, k)."""
+    """½ Σ weight ∘ Z ∘ Z with weight >= 0.
+
+    Parameters
+    ----------
+    weight : array of shape (1, 1), (1, k), (n, 1) or (n, k)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from partwise.terms import Ridge
+    >>> Ridge(np.array([[2.0]])).value(np.ones((3, 2)))
+    6.0
+    """
 
     degree = 2
     exact = quadratic = anywhere = True

@@ -2,25 +2,30 @@
 
 A claim holds or fails where the measured difference is beyond `CLEAR` standard errors from the
 line that divides the two; otherwise it is undecided. Differences are paired: two methods of a run
-see the same samples, labels and start.
+see the same samples, labels and start. A sentence that is many comparisons (at every K, over every
+rival) holds where each of them does, and fails where one does by more than chance explains in so
+many: `critical` of them.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
 
 from partwise.papers.protocol import Protocol
-from partwise.papers.summary import Stat, Summary, paired, paired_stat, paired_test
+from partwise.papers.summary import Point, Stat, Summary, paired, paired_stat, paired_test
 from partwise.papers.trials import NO_LABELS
 
 Claim = dict[str, Any]
+History = tuple[Any, Any, float]
 CLEAR = 2.0  # standard errors beyond which a difference is one
 HOLDS, FAILS, UNDECIDED, NOT_RUN = "holds", "fails", "undecided", "not run"
+OPPOSITE = {HOLDS: FAILS, FAILS: HOLDS}
 
 
 @dataclass(frozen=True)
@@ -35,6 +40,7 @@ class Verdict:
     test: str = ""
     p: float | None = None
     counted: bool = True  # not where the labels are other than print's
+    says: str = ""  # the printed sentence that it is part of
 
 
 def judge(summary: Summary) -> list[Verdict]:
@@ -56,17 +62,42 @@ def judge(summary: Summary) -> list[Verdict]:
         theirs = {NO_LABELS} | {b.name for b in summary.protocol.budgets if b.printed}
         for budget in budgets:
             verdict = rule(summary, claim, budget, _printed(summary.protocol, claim))
-            verdicts.append(replace(verdict, counted=budget in theirs))
+            verdicts.append(replace(verdict, counted=budget in theirs, says=claim.get("says", "")))
     return verdicts
 
 
-def decide(distance: float, se: float) -> str:
-    """A verdict from how far a number is on the claimed side of its line."""
+def decide(distance: float, se: float, *, against: float = CLEAR) -> str:
+    """A verdict from how far a number is on the claimed side of its line.
+
+    It fails beyond ``against`` standard errors, which is more where it is one of many.
+    """
     if math.isnan(se):
         return UNDECIDED
-    if abs(distance) <= CLEAR * se:
+    if abs(distance) <= (CLEAR if distance > 0 else against) * se:
         return UNDECIDED
     return HOLDS if distance > 0 else FAILS
+
+
+@cache
+def critical(comparisons: int, freedom: int) -> float:
+    """Standard errors that the largest of so many differences exceeds as seldom as one does 2.
+
+    Bonferroni's bound, by Student's distribution, since the errors are those of a few runs.
+    """
+    from scipy import stats
+
+    if comparisons < 2:
+        return CLEAR
+    return float(stats.t.isf(stats.norm.sf(CLEAR) / comparisons, max(freedom, 1)))
+
+
+def together(distances: list[Stat]) -> tuple[str, list[str]]:
+    """The verdict on a sentence of several comparisons, and each one's own."""
+    known = [d for d in distances if not math.isnan(d.se)]
+    states = [decide(d.mean, d.se, against=critical(len(known), d.n - d.rows)) for d in distances]
+    if FAILS in states:
+        return FAILS, states
+    return (UNDECIDED if UNDECIDED in states else HOLDS), states
 
 
 def _printed(protocol: Protocol, claim: Claim) -> bool | None:
@@ -108,12 +139,14 @@ def _beats(summary: Summary, claim: Claim, budget: str, printed: bool | None) ->
     leads = _leads(own, others, rows, -1.0 if claim.get("lower") else 1.0)
     if not leads:
         return Verdict(claim["text"], budget, printed, NOT_RUN, "")
-    states = [decide(lead.mean, lead.se) for _, _, lead in leads]
-    state = FAILS if FAILS in states else UNDECIDED if UNDECIDED in states else HOLDS
-    rival, _, worst = min(leads, key=lambda entry: entry[2].mean)
-    unit = " s" if metric == "seconds" else ""
-    detail = f"smallest lead {_with_error(worst)}{unit}, over {rival}"
-    behind = [f"{n}{_at(row)}" for (n, row, lead) in leads if decide(lead.mean, lead.se) == FAILS]
+    state, states = together([lead for _, _, lead in leads])
+    rival, row, worst = min(leads, key=lambda entry: _errors_from_zero(entry[2]))
+    detail = f"smallest lead {_with_error(worst)}, over {rival}{_at(row)}"
+    if len(leads) > 1:
+        detail += f"; {len(leads)} comparisons, {states.count(HOLDS)} of them clearly ahead"
+    behind = [f"{n}{_at(r)}" for (n, r, _), s in zip(leads, states, strict=True) if s == FAILS]
+    if claim.get("sometimes"):  # the sentence says that it is not always so
+        state = OPPOSITE.get(state, state)
     if behind:
         more = f" and {len(behind) - 4} more" if len(behind) > 4 else ""
         detail += f"; clearly behind {', '.join(behind[:4])}{more}"
@@ -123,6 +156,23 @@ def _beats(summary: Summary, claim: Claim, budget: str, printed: bool | None) ->
     sign = -1.0 if claim.get("lower") else 1.0
     test, p = paired_test(sign * paired(own, others[rival]))
     return Verdict(claim["text"], budget, printed, state, detail, test, p)
+
+
+def _most(summary: Summary, claim: Claim, budget: str, printed: bool | None) -> Verdict:
+    """Ahead of every rival at more than half of the K, clearly or at least not clearly behind."""
+    own = summary.column(claim["method"], claim["metric"], budget)
+    others = {n: summary.column(n, claim["metric"], budget) for n in claim["over"]}
+    rows: dict[Any, list[Stat]] = {row: [] for row in summary.rows()}
+    for _, row, lead in _leads(own, others, list(rows), 1.0):
+        rows[row].append(lead)
+    states = [together(leads)[0] for leads in rows.values() if leads]
+    if not states:
+        return Verdict(claim["text"], budget, printed, NOT_RUN, "")
+    best = sum(min(s.mean for s in leads) > 0 for leads in rows.values() if leads)
+    half, clear, behind = len(states) / 2, states.count(HOLDS), states.count(FAILS)
+    state = HOLDS if clear > half else FAILS if len(states) - behind <= half else UNDECIDED
+    detail = f"the highest mean at {best} of {len(states)} K, clearly ahead of all at {clear}, "
+    return Verdict(claim["text"], budget, printed, state, f"{detail}clearly behind one at {behind}")
 
 
 def _leads(
@@ -141,6 +191,11 @@ def _leads(
             if lead is not None:
                 found.append((name, row, lead))
     return found
+
+
+def _errors_from_zero(lead: Stat) -> float:
+    """A lead in its own errors: what is clearest comes last."""
+    return lead.mean / lead.se if lead.se > 0 else math.copysign(math.inf, lead.mean)
 
 
 def _at(row: tuple[str, int] | None) -> str:
@@ -191,8 +246,7 @@ def _stable(summary: Summary, claim: Claim, budget: str, printed: bool | None) -
         spread = paired_stat(columns[-1], columns[0]) if columns else None
         if spread is not None:
             spreads[data] = spread
-    states = [decide(claim["within"] - s.mean, s.se) for s in spreads.values()]
-    state = FAILS if FAILS in states else UNDECIDED if UNDECIDED in states else HOLDS
+    state, _ = together([replace(s, mean=claim["within"] - s.mean) for s in spreads.values()])
     words = ", ".join(f"{data} {_with_error(s)}" for data, s in sorted(spreads.items()))
     return Verdict(claim["text"], budget, None, state, f"spread {words} points")
 
@@ -229,22 +283,124 @@ def _budget_trend(summary: Summary, claim: Claim, budget: str, printed: bool | N
     return _direction(claim, NO_LABELS, last, first, f"from {names[0]} to {names[-1]}")
 
 
-def _converged(summary: Summary, claim: Claim, budget: str, printed: bool | None) -> Verdict:
-    drops = []
+def histories(summary: Summary, method: str, budget: str) -> Iterator[tuple[Point, History]]:
+    """(point, (iterations, objective, seconds of an iteration)) of a method's runs."""
     for result in summary.results:
-        cell, history = result["cell"], result.get("history")
-        if cell["method"] != claim["method"] or not history:
-            continue
-        if cell["budget_name"] not in (budget, NO_LABELS):
-            continue
-        values = np.asarray(history["values"], dtype=float)
-        # values[i] is the objective after iteration 1 + i * step
-        at = min((claim["by"] - 1) // history["step"], len(values) - 1)
-        drops.append((cell["data"], float((values[at] - values[-1]) / abs(values[at]))))
-    if not drops:
+        cell, kept = result["cell"], result.get("history")
+        if cell["method"] == method and kept and cell["budget_name"] in (budget, NO_LABELS):
+            values = np.asarray(kept["values"], dtype=float)
+            at = 1 + kept["step"] * np.arange(len(values))  # values[i] is after iteration at[i]
+            yield (
+                (cell["data"], cell["k"], cell["run"]),
+                (at, values, result["seconds"] / max(result["n_iter"] or at[-1], 1)),
+            )
+
+
+def _done(history: History, by: int) -> float:
+    """The share of the fall after the first iteration that is done after ``by``, in per cent."""
+    at, values, _ = history
+    fall = values[0] - values[-1]
+    return 100.0 * (values[0] - float(np.interp(by, at, values))) / fall if fall > 0 else 100.0
+
+
+def _by_data(points: dict[Point, float]) -> dict[str, Stat]:
+    """A mean with its error for each data set."""
+    sets: dict[str, dict[Point, float]] = {}
+    for point, value in points.items():
+        sets.setdefault(point[0], {})[point] = value
+    zero = dict.fromkeys(points, 0.0)
+    found = {data: paired_stat(own, zero) for data, own in sets.items()}
+    return {data: stat for data, stat in found.items() if stat is not None}
+
+
+def _converged(summary: Summary, claim: Claim, budget: str, printed: bool | None) -> Verdict:
+    """By an iteration all but a share of the fall is done; or as much of it as of a rival's."""
+    by, over = claim["by"], claim.get("over", [])
+    done = {p: _done(h, by) for p, h in histories(summary, claim["method"], budget)}
+    if not done:
         return Verdict(claim["text"], budget, None, NOT_RUN, "")
-    detail = "further fall " + ", ".join(f"{data} {100 * drop:.2g} %" for data, drop in drops)
-    state = HOLDS if max(d for _, d in drops) < claim["within"] else FAILS
+    line = 100.0 * (1.0 - claim.get("within", 0.0))
+    detail = f"of the fall after iteration 1, {by} iterations do "
+    detail += ", ".join(f"{d} {_share(s)}" for d, s in _by_data(done).items())
+    for rival in over:  # as fast as it: no clear difference against, on any set
+        other = {p: _done(h, by) for p, h in histories(summary, rival, budget)}
+        detail += f"; {rival} " + ", ".join(f"{d} {_share(s)}" for d, s in _by_data(other).items())
+        done = {p: done[p] - other[p] for p in set(done) & set(other)}
+        line = -100.0 * claim["margin"]
+    if not done:
+        return Verdict(claim["text"], budget, None, NOT_RUN, "")
+    far = [replace(s, mean=s.mean - line) for s in _by_data(done).values()]
+    state, _ = together([replace(s, se=0.0) if math.isnan(s.se) else s for s in far])
+    return Verdict(claim["text"], budget, None, state, detail)
+
+
+def _share(stat: Stat) -> str:
+    return f"{stat.mean:.1f}" + ("" if math.isnan(stat.se) else f" ± {stat.se:.1f}") + " %"
+
+
+def _sooner(summary: Summary, claim: Claim, budget: str, printed: bool | None) -> Verdict:
+    """Less time than every rival to come as near to its own lowest objective."""
+
+    def seconds(method: str) -> dict[Point, float]:
+        found = {}
+        for point, (at, values, each) in histories(summary, method, budget):
+            near = np.flatnonzero(values <= (1.0 + claim["within"]) * values.min())
+            found[point] = float(each * at[near[0]])
+        return found
+
+    times = {name: seconds(name) for name in (claim["method"], *claim["over"])}
+    own = times.pop(claim["method"])
+    # in logarithms: a rival is so many times slower
+    leads = {
+        (name, data): stat
+        for name, found in times.items()
+        for data in {p[0] for p in own}
+        if (stat := paired_stat(*({p: math.log(v) for p, v in column.items() if p[0] == data}
+                                  for column in (found, own)))) is not None
+    }  # fmt: skip
+    if not leads:
+        return Verdict(claim["text"], budget, None, NOT_RUN, "")
+    state, states = together(list(leads.values()))
+    means = {
+        name: f"{1e3 * float(np.mean(list(found.values()))):.0f}"
+        for name, found in {claim["method"]: own, **times}.items()
+        if found
+    }
+    detail = "ms on average: " + ", ".join(f"{name} {value}" for name, value in means.items())
+    behind = [f"{n} on {d}" for (n, d), s in zip(leads, states, strict=True) if s == FAILS]
+    detail += f"; clearly slower than {', '.join(behind)}" if behind else ""
+    return Verdict(claim["text"], budget, None, state, detail)
+
+
+def _comparable(summary: Summary, claim: Claim, budget: str, printed: bool | None) -> Verdict:
+    """The averages of some methods lie within so many points of one another."""
+    columns = {n: summary.column(n, claim["metric"], budget) for n in claim["over"]}
+    ordered = sorted(
+        (c for c in columns.values() if c), key=lambda c: float(np.mean(list(c.values())))
+    )
+    spread = paired_stat(ordered[-1], ordered[0]) if len(ordered) > 1 else None
+    if spread is None:
+        return Verdict(claim["text"], budget, None, NOT_RUN, "")
+    state = decide(claim["within"] - spread.mean, spread.se)
+    return Verdict(claim["text"], budget, None, state, f"spread {_with_error(spread)} points")
+
+
+def _counts(summary: Summary, claim: Claim, budget: str, printed: bool | None) -> Verdict:
+    """One method over another at each value of a sweep that print does not state."""
+    pairs = _sweep(summary, claim, budget)
+    leads = []
+    for value, name in pairs:
+        rival = name.replace(f"{claim['method']}[", f"{claim['over'][0]}[")
+        columns = (summary.column(n, claim["metric"], budget) for n in (name, rival))
+        lead = paired_stat(*columns)
+        if lead is not None:
+            leads.append((value, lead))
+    if not leads:
+        return Verdict(claim["text"], budget, None, NOT_RUN, "")
+    states = {decide(lead.mean, lead.se) for _, lead in leads}
+    state = states.pop() if len(states) == 1 else UNDECIDED
+    words = ", ".join(f"{value:g}: {_with_error(lead)}" for value, lead in leads)
+    detail = f"lead by {claim['param']} {words}"
     return Verdict(claim["text"], budget, None, state, detail)
 
 
@@ -252,8 +408,12 @@ Rule = Callable[[Summary, Claim, str, "bool | None"], Verdict]
 RULES: dict[str, Rule] = {
     "beats": _beats,
     "gap": _gap,
+    "most": _most,
     "stable": _stable,
     "trend": _trend,
     "budget_trend": _budget_trend,
     "converged": _converged,
+    "sooner": _sooner,
+    "comparable": _comparable,
+    "counts": _counts,
 }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -161,7 +160,11 @@ def _write(
     told = [results_page.write_one(n, store, data_home=home, failed=failed.get(n)) for n in wanted]
     index = None if len(told) == 1 else results_page.write_index(store, told)
     if as_json:
-        print(json.dumps([_plain(one, out) for one in told], indent=2, ensure_ascii=False))
+        plain = [
+            {**results_page.plain(t), "page": str(out / t.section.anchor / "table.html")}
+            for t in told
+        ]
+        print(json.dumps(plain, indent=2, ensure_ascii=False))
         return
     if len(told) == 1:
         section = told[0].section
@@ -174,44 +177,6 @@ def _write(
         print(f"{one.section.anchor:14} {one.section.line}".rstrip())
     print("\n" + to_text(Section("", "", first_screen(told)), width=150).strip() + "\n")
     print(index)
-
-
-def _plain(one: Any, out: Path) -> dict[str, Any]:
-    """A table's averages and claims as plain values; a number that is not one is null."""
-
-    def finite(value: float) -> float | None:
-        return round(value, 4) if math.isfinite(value) else None
-
-    why = {miss.comparison: miss for miss in one.missed}
-    averages = [
-        {
-            "metric": c.metric,
-            "method": c.method,
-            "labels": c.budget,
-            "printed": finite(c.printed),
-            "measured": finite(c.stat.mean),
-            "standard_error": finite(c.stat.se),
-            "runs": c.stat.n,
-            "came_back": c.near,
-            "cause": why[c].whose if c in why else None,
-            "shown_by": why[c].text if c in why else None,
-        }
-        for c in one.compared.get(one.main, [])
-    ]
-    claims = [
-        {"text": v.text, "labels": v.budget, "measured": v.measured, "how": v.detail}
-        for v in one.verdicts
-        if v.counted
-    ]
-    folder = out / one.section.anchor
-    return {
-        "table": one.section.anchor,
-        "reading": one.main,
-        "share_of_declared_runs": round(one.part, 4),
-        "averages": averages,
-        "claims": claims,
-        "page": str(folder / "table.html"),
-    }
 
 
 def _own(name: str, plans: dict[str, Any]) -> bool:

@@ -24,7 +24,10 @@ figure{margin:.6em 0}figure img{max-width:100%;height:auto}
 nav{display:flex;flex-wrap:wrap;gap:.1em 1em;font-size:13px;margin:.6em 0}
 footer{font-size:12px;color:#777;margin-top:2em}
 @media(max-width:700px){body{padding:0 .6em}table{font-size:12px}th,td{padding:.2em .35em}
-th,td:first-child{white-space:normal}td:first-child{min-width:7em}td.text{min-width:20em}}
+th,td:first-child{white-space:normal}td:first-child{min-width:7em}td.text{min-width:20em}
+.cards thead{display:none}.cards,.cards tbody,.cards tr,.cards td{display:block;min-width:0}
+.cards td{border:0;text-align:left;white-space:normal}.cards td.text{min-width:0}
+.cards tr{border-bottom:1px solid #999;padding:.3em 0}}
 @media(prefers-color-scheme:dark){body{background:#181818;color:#ddd}a{color:#8ab4f8}
 .quiet,summary small,footer{color:#aaa}
 th,td,details{border-color:#333}.far,.no{color:#ff8a80}.yes{color:#81c995}.maybe{color:#e3b341}
@@ -37,6 +40,7 @@ class Text:
     """Lines of one table cell, each with a class for HTML ("" for none)."""
 
     lines: tuple[tuple[str, str], ...]
+    links: tuple[str, ...] = ()  # sections of the page, after the lines
 
     @classmethod
     def of(cls, text: str, kind: str = "") -> Text:
@@ -46,11 +50,15 @@ class Text:
 
 @dataclass
 class Grid:
-    """A table: header, rows of `Text`; ``last`` marks the last row as an average."""
+    """A table: header, rows of `Text`; ``last`` marks the last row as an average.
+
+    ``cards`` are rows of sentences, which a phone shows one below the other.
+    """
 
     header: list[str]
     rows: list[list[Text]]
     last: bool = False
+    cards: bool = False
 
 
 @dataclass
@@ -61,6 +69,11 @@ class Picture:
     svg: str
     caption: str
     narrow: str = ""
+
+    @property
+    def stem(self) -> str:
+        """Its file's name without the ending."""
+        return self.file.rpartition(".")[0]
 
 
 @dataclass
@@ -107,7 +120,10 @@ def _markdown(blocks: list[Block]) -> list[str]:
 
 def _markdown_grid(grid: Grid) -> str:
     def cell(text: Text) -> str:
-        return "<br>".join(line.replace("|", "\\|") for line, _ in text.lines)
+        lines = [line.replace("|", "\\|") for line, _ in text.lines]
+        return "<br>".join(
+            [*lines, *(f"[{to}](papers/{to.split('/')[0]}.md)" for to in text.links)]
+        )
 
     lines = [" | ".join(name.replace("|", "\\|") for name in grid.header)]
     long = _sentences(grid)
@@ -208,9 +224,10 @@ def to_html(
 def _html_section(section: Section, *, open_: bool) -> str:
     line = f" <small>{html.escape(section.line)}</small>" if section.line else ""
     return (
-        f"<details id='{html.escape(section.anchor)}'{' open' if open_ else ''}>"
+        f"<details{' open' if open_ else ''}>"
         f"<summary>{html.escape(section.title)}{line}</summary>"
-        f"{_html_blocks(section.blocks)}</details>"
+        # inside: a browser that is sent there opens what is folded around it
+        f"<div id='{html.escape(section.anchor)}'>{_html_blocks(section.blocks)}</div></details>"
     )
 
 
@@ -262,7 +279,9 @@ def _html_grid(grid: Grid) -> str:
                 f"<span class='{kind}'>{html.escape(line)}</span>" if kind else html.escape(line)
                 for line, kind in text.lines
             ]
+            lines += [f"<a href='#{html.escape(to)}'>{html.escape(to)}</a>" for to in text.links]
             cells.append(f"<td{kind_of}>{'<br>'.join(lines)}</td>")
         mark = " class='last'" if grid.last and number == len(grid.rows) - 1 else ""
         rows.append(f"<tr{mark}>{''.join(cells)}</tr>")
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+    cards = " class='cards'" if grid.cards else ""
+    return f"<table{cards}><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"

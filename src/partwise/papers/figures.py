@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from partwise.papers.claims import histories
 from partwise.papers.printed import FAR, Comparison
 from partwise.papers.summary import Summary, pick
 from partwise.papers.trials import NO_LABELS
@@ -30,6 +31,8 @@ AXES = {
     "n_neighbors": "neighbours p",
     "smoothing": "δ",
     "sparseness_V": "sparseness",
+    "sparseness_U": "sparseness of the basis",
+    "max_iter": "iterations",
 }
 MARKERS = "osv^D<>P*X"
 
@@ -188,13 +191,33 @@ def _convergence(summary: Summary) -> dict[str, Figure]:
     return {"figure": figure}
 
 
+def _closeness(summary: Summary) -> dict[str, Figure]:
+    """How far each method is above its own lowest objective, against seconds."""
+    sets = list(dict.fromkeys(d for d, _ in summary.rows()))
+    figure, axes = _new(len(sets), size=(4.2, 3.6))
+    for ax, data in zip(axes[0], sets, strict=True):
+        for number, method in enumerate(summary.protocol.methods):
+            for point, (at, values, each) in histories(summary, method.name, summary.budgets()[0]):
+                if (point[0], point[2]) == (data, 0):
+                    above = values / values.min() - 1 + 1e-6
+                    ax.loglog(at * each, above, color=f"C{number}", label=method.name)
+        for level in (0.05, 0.01):
+            ax.axhline(level, color="0.7", lw=0.8, ls="--")
+        ax.set_title(data, fontsize=9)
+        ax.set_xlabel("seconds of one thread")
+    axes[0, 0].set_ylabel("above its own lowest objective, relative")
+    axes[0, 0].legend(fontsize=7)
+    return {"figure": figure}
+
+
 def _basis(summary: Summary) -> dict[str, Figure]:
+    """Sparseness against iterations, and the parts themselves after one number of them."""
     view = summary.protocol.view
     height, width = view["image"]
-    figures = {}
+    figures = _curves(summary)
     for result in summary.results:
         cell, kept = result["cell"], result.get("components")
-        if not kept or cell["run"] != 0:
+        if not kept or cell["run"] != 0 or cell["setting"] != {"max_iter": view["at"]}:
             continue
         raw = np.frombuffer(base64.b64decode(kept["uint8"]), dtype=np.uint8)
         images = raw.reshape(kept["shape"])[: view.get("show", 20)]
@@ -207,7 +230,8 @@ def _basis(summary: Summary) -> dict[str, Figure]:
             # Dark is large, as in the paper; pixels are stored column by column.
             ax.imshow(255 - image.reshape(width, height).T, cmap="gray", vmin=0, vmax=255)
         value = result["shapes"].get("sparseness_U", float("nan"))
-        figure.suptitle(f"{cell['method']}: sparseness {value:.3f}", fontsize=9)
+        title = f"{cell['method']} after {view['at']} iterations: sparseness {value:.3f}"
+        figure.suptitle(title, fontsize=9)
         figures[f"figure-{cell['method']}"] = figure
     return figures
 
@@ -267,5 +291,6 @@ VIEWS: dict[str, Callable[[Summary], dict[str, Any]]] = {
     "budgets": _budgets,
     "convergence": _convergence,
     "basis": _basis,
+    "closeness": _closeness,
     "points": _points,
 }

@@ -1,15 +1,16 @@
-"""The first screen: each paper's claims and numbers, and every miss with its cause."""
+"""The first screen: the papers' sentences, their averages, and every miss with its cause."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
 
-from partwise.papers.claims import FAILS, HOLDS, UNDECIDED
+from partwise.papers.claims import FAILS, HOLDS, NOT_RUN, UNDECIDED
 from partwise.papers.document import Block, Fold, Grid, Picture, Text
 from partwise.papers.printed import FAR, Comparison
 from partwise.papers.readings import FIRST
-from partwise.papers.tables import Told, misses_grid
+from partwise.papers.sentences import STATES, sentences
+from partwise.papers.tables import KINDS, Told, misses_grid
 
 TITLES = {
     "cnmf": "CNMF (Liu and Wu 2010)",
@@ -21,12 +22,41 @@ TITLES = {
 }
 
 
+MANY = {HOLDS: "hold", FAILS: "fail", NOT_RUN: "were not run"}
+
+
 def by_paper(told: list[Told]) -> dict[str, list[Told]]:
     """Tables and figures under their paper, in the order they came."""
     groups: dict[str, list[Told]] = {}
     for one in told:
         groups.setdefault(one.paper, []).append(one)
     return groups
+
+
+def claims_blocks(told: list[Told]) -> list[Block]:
+    """Every printed sentence with what became of it and the number that decides."""
+    found = sentences([(t.section.anchor, v) for t in told for v in t.verdicts])
+    if not found:
+        return []
+    counts = Counter(s.state for s in found)
+    words = ", ".join(f"{counts[s]} {MANY.get(s, s)}" for s in STATES if counts[s])
+    rows = [
+        [
+            Text.of(f"{TITLES[s.paper].split(' (')[0]}, {s.where}"),
+            Text.of(f"“{s.text}”"),
+            Text.of(s.state, KINDS.get(s.state, "quiet")),
+            Text.of(s.number),
+            Text((), s.tables),
+        ]
+        for s in found
+    ]
+    header = ["paper", "it says", "measured", "the number that decides", "where"]
+    return [
+        f"Of {len(found)} printed sentences: {words}.",
+        Grid(header, rows, cards=True),
+        "A sentence holds where each of its comparisons is beyond two standard errors, and fails "
+        "where one is against it by more than chance explains in so many (Bonferroni's bound).",
+    ]
 
 
 def first_screen(told: list[Told]) -> list[Block]:
@@ -50,19 +80,25 @@ def first_screen(told: list[Told]) -> list[Block]:
         )
     header = ["paper", "claims hold", "fail", "undecided", f"averages within {FAR:g} points"]
     header += ["in our first reading", "mean difference ± se"]
-    blocks: list[Block] = [Grid(header, [*rows, _total(told)] if len(rows) > 1 else rows)]
+    blocks = claims_blocks(told)
+    above = len(blocks)
+    blocks.append(Grid(header, [*rows, _total(told)] if len(rows) > 1 else rows))
     blocks.append(
-        "Undecided: within two standard errors. Averages are those of printed tables on the "
-        "papers' own data, with as many labels as print states; each table declares how it is read."
+        "Claims are the parts of the sentences, a table or figure each. Averages are those of "
+        "printed tables on the papers' own data, with as many labels as print states; each table "
+        "declares how it is read."
     )
     picture = scatter_picture(told)
     if picture is not None:
-        blocks.insert(1, picture)
+        blocks.insert(above + 1, picture)
     missed = [m for t in told for m in t.missed]
     if missed:
         counts = Counter(m.whose for m in missed)
         words = ", ".join(f"{n} {whose}" for whose, n in counts.most_common())
-        title = f"The {len(missed)} averages beyond {FAR:g} points, each with its cause ({words})"
+        title = (
+            f"The {len(missed)} averages beyond {FAR:g} points, each with its cause where one is "
+            f"shown ({words})"
+        )
         blocks.append(Fold(title, [misses_grid(missed, tables=True)]))
     return blocks
 

@@ -138,15 +138,25 @@ def _first(protocol: Protocol) -> str:
 
 @dataclass(frozen=True)
 class Miss:
-    """An average that is far from print, and why."""
+    """An average that is far from print, and why.
+
+    ``whose`` is "noise", "ours", "not printed" or "theirs", where that is shown: another reading
+    comes back, or an identity is computed. Else it is "open", and of a part of the declared runs
+    "too few runs".
+    """
 
     comparison: Comparison
-    whose: str  # noise, ours, not printed, theirs, too few runs, or unknown
+    whose: str
     text: str
 
 
 def misses(
-    every: dict[str, list[Comparison]], main: list[Comparison], causes: tuple[Cause, ...]
+    every: dict[str, list[Comparison]],
+    main: list[Comparison],
+    causes: tuple[Cause, ...],
+    *,
+    identities: frozenset[str] = frozenset(),
+    quick: bool = False,
 ) -> list[Miss]:
     """Every average of the main reading that did not come back, with its cause.
 
@@ -157,38 +167,51 @@ def misses(
     main : list of Comparison
         The averages that are judged.
     causes : tuple of Cause
-        What the protocol says, with what shows it.
+        What the protocol says, with what would show it.
+    identities : frozenset of str
+        The columns that were computed to be another one with print's labels.
+    quick : bool, default=False
+        Only a part of the declared runs is there: nobody is blamed.
 
     Returns
     -------
     list of Miss
     """
-    return [Miss(c, *_why(c, every, causes)) for c in main if not c.near]
+    listed = [c for found in every.values() for c in found]
+    return [Miss(c, *_why(c, listed, causes, identities, quick)) for c in main if not c.near]
 
 
 def _why(
-    missed: Comparison, every: dict[str, list[Comparison]], causes: tuple[Cause, ...]
+    missed: Comparison,
+    every: list[Comparison],
+    causes: tuple[Cause, ...],
+    identities: frozenset[str],
+    quick: bool,
 ) -> tuple[str, str]:
-    said = next((c for c in causes if c.fits(missed.table, missed.metric, missed.method)), None)
-    same = [
-        c for found in every.values() for c in found if c.key == missed.key
-        and c.reading != missed.reading
-    ]  # fmt: skip
-    # Over the same rows: a reading of which only a part was run shows nothing.
-    back = [c for c in same if c.near and abs(c.printed - missed.printed) < 0.05]
-    if said is not None:
-        shown = [c for found in every.values() for c in found if _shows(c, missed, said)]
-        pointed = said.reading or said.budget or said.column
-        evidence = [_words(c, missed) for c in shown] or (["[not run yet]"] if pointed else [])
-        return said.whose, " ".join([said.text, *evidence])
+    if quick or math.isnan(missed.stat.se):
+        return "too few runs", ""
+    same = [c for c in every if c.key == missed.key and c.reading != missed.reading]
+    back = [c for c in same if _comes_back(c, missed)]
     words = " ".join(_words(c, missed) for c in back[:2])
-    if math.isnan(missed.stat.se):
-        return "too few runs", words
     if missed.noise:
         return "noise", f"Within two standard errors of both sides. {words}".strip()
-    if not back:
-        return "unknown", ""
-    return "not printed", f"Another reading that print allows is within {FAR:g} points. {words}"
+    said = [c for c in causes if c.fits(missed.table, missed.metric, missed.method)]
+    opened = ""
+    for cause in said:
+        pointed = [c for c in every if _shows(c, missed, cause)]
+        text = " ".join([cause.text, *(_words(c, missed) for c in pointed)])
+        shown = cause.identity and missed.method in identities
+        if shown or any(_comes_back(c, missed) for c in pointed):
+            return cause.whose, text
+        opened = opened or text
+    if back and not said:
+        return "not printed", f"Another reading that print allows comes back. {words}"
+    return "open", opened
+
+
+def _comes_back(c: Comparison, missed: Comparison) -> bool:
+    """Whether it is at print, over the same rows: a part of a reading shows nothing."""
+    return (c.near or c.noise) and abs(c.printed - missed.printed) < 0.05
 
 
 def _shows(c: Comparison, missed: Comparison, said: Cause) -> bool:

@@ -129,9 +129,10 @@ class Printed:
 
 @dataclass(frozen=True)
 class Cause:
-    """Why a column is far from print: whose it is, in words, and what shows it.
+    """Why a column may be far from print: whose it would be, in words, and what would show it.
 
-    That is a reading, or the same one with more labels (``budget``), or another ``column``.
+    That is a reading, or the same one with more labels (``budget``), or another ``column``; or that
+    the column is computed to be another one (``identity``).
     """
 
     tables: tuple[str, ...]
@@ -142,6 +143,7 @@ class Cause:
     reading: str = ""
     budget: str = ""
     column: str = ""
+    identity: bool = False
 
     def fits(self, table: str, metric: str, column: str) -> bool:
         """Whether it is about this average."""

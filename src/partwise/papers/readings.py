@@ -34,6 +34,7 @@ class Reading:
     prepare: dict[str, str] = field(default_factory=dict)
     methods: dict[str, dict[str, Any]] = field(default_factory=dict)
     subrun_choice: str = ""
+    budget: str = ""  # the label budget that print's is taken for
     runs: int | None = None  # a declared number where it is not the protocol's
     tables: tuple[str, ...] = ()
 
@@ -42,7 +43,10 @@ def apply(protocol: Protocol, reading: Reading) -> Protocol:
     """The protocol as this reading has it."""
     data = tuple(replace(d, prepare=reading.prepare.get(d.name, d.prepare)) for d in protocol.data)
     methods = tuple(_method(m, reading) for m in protocol.methods)
-    return replace(protocol, reading=reading, data=data, methods=methods)
+    budgets = protocol.budgets
+    if reading.budget:
+        budgets = tuple(replace(b, printed=b.name == reading.budget) for b in budgets)
+    return replace(protocol, reading=reading, data=data, methods=methods, budgets=budgets)
 
 
 def _method(method: Method, reading: Reading) -> Method:

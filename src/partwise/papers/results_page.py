@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import csv
 import io
+import json
+import math
 import re
+from dataclasses import asdict, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -16,6 +19,7 @@ from partwise.papers.overview import TITLES, by_paper, first_screen
 from partwise.papers.protocol import Protocol, load_protocol
 from partwise.papers.readings import Reading
 from partwise.papers.runner import plan
+from partwise.papers.sentences import sentences
 from partwise.papers.static_tables import PLAIN
 from partwise.papers.store import Store
 from partwise.papers.summary import Summary, pick, summarise
@@ -25,6 +29,10 @@ from partwise.persistence.atomic import write_whole
 
 RUN_COLUMNS = ("table", "data", "k", "run", "variant", "budget_name", "seed", "params")
 SCORES = ("ac", "nmi", "ari", "purity")
+LEFT_OUT = (
+    "Left out are the readings beside the main one, most numbers of clusters and nearly all draws: "
+    "differences are mostly noise, no cause is given, and what is undecided may be so for that."
+)
 
 
 def stored(protocol: Protocol, store: Store, reading: Reading | None = None) -> Summary:
@@ -70,6 +78,7 @@ def write_one(
         told = build(summaries, Context(skipped, failed or {}, part))
         write_whole(folder / "results.csv", _runs_csv(main), force=True)
         pictures = _pictures(main, folder)
+        told.pictures = pictures
         if protocol.runs_of and protocol.kind == "figure" and protocol.printed and pictures:
             # The numbers stand under the table whose columns the figure draws.
             words = f"{protocol.paper}. The numbers are those of {protocol.runs_of}."
@@ -115,13 +124,58 @@ def write_index(store: Store, told: list[Told]) -> Path:
     (store.folder / "numbers").mkdir(exist_ok=True)
     for name, text in numbers_markdown(told).items():
         write_whole(store.folder / "numbers" / f"{name}.md", text, force=True)
+    asked = sentences([(t.section.anchor, v) for t in told for v in t.verdicts])
+    values = {"sentences": [asdict(s) for s in asked], "tables": [plain(t) for t in told]}
+    text = json.dumps(values, indent=1, ensure_ascii=False)
+    write_whole(store.folder / "numbers" / "numbers.json", text + "\n", force=True)
+    for one in told:
+        for picture in one.drawn():
+            file = store.folder / one.section.anchor / f"{picture.stem}.png"
+            copy = store.folder / "numbers" / f"{_stem(one)}-{picture.stem}.png"
+            write_whole(copy, file.read_bytes(), force=True)
     return write_whole(store.folder / "index.html", page, force=True)
+
+
+def plain(one: Told) -> dict[str, Any]:
+    """A table's averages and claims as plain values; a number that is not one is null."""
+
+    def finite(value: float) -> float | None:
+        return round(value, 4) if math.isfinite(value) else None
+
+    why = {miss.comparison: miss for miss in one.missed}
+    averages = [
+        {
+            "metric": c.metric,
+            "method": c.method,
+            "labels": c.budget,
+            "printed": finite(c.printed),
+            "measured": finite(c.stat.mean),
+            "standard_error": finite(c.stat.se),
+            "runs": c.stat.n,
+            "came_back": c.near,
+            "cause": why[c].whose if c in why else None,
+            "shown_by": why[c].text if c in why else None,
+        }
+        for c in one.compared.get(one.main, [])
+    ]
+    claims = [
+        {"text": v.text, "labels": v.budget, "measured": v.measured, "how": v.detail}
+        for v in one.verdicts
+        if v.counted
+    ]
+    return {
+        "table": one.section.anchor,
+        "reading": one.main,
+        "share_of_declared_runs": round(one.part, 4),
+        "averages": averages,
+        "claims": claims,
+    }
 
 
 def numbers_markdown(told: list[Told]) -> dict[str, str]:
     """The first screen, the misses with their causes, and each paper's averages, as Markdown.
 
-    For keeping beside the code: numbers only, no pictures.
+    For keeping beside the code, with the pictures of figures as files of their own.
     """
     blocks = [b for b in first_screen(told) if not isinstance(b, Picture)]
     folds = [b for b in blocks if isinstance(b, Fold)]
@@ -132,12 +186,19 @@ def numbers_markdown(told: list[Told]) -> dict[str, str]:
     for paper, group in by_paper(told).items():
         parts = [f"# {TITLES.get(paper, paper)}"]
         for one in group:
+            shown: list[Block] = [
+                replace(p, file=f"{_stem(one)}-{p.stem}.png") for p in one.drawn()
+            ]
             grids = _average_grids(one.section)
-            if grids:
+            if grids or shown:
                 parts.append(f"## {one.section.title}")
-                parts.append(_without_title(Section("", "", grids), "###"))
+                parts.append(_without_title(Section("", "", [*shown, *grids]), "###"))
         pages[paper] = "\n\n".join(parts).replace("\n\n\n", "\n\n") + "\n"
     return pages
+
+
+def _stem(one: Told) -> str:
+    return one.section.anchor.replace("/", "-")
 
 
 def _without_title(section: Section, level: str = "####") -> str:
@@ -162,11 +223,11 @@ def _banner(told: list[Told]) -> str:
         return ""
     if len(parts) == 1:
         share = min(parts.values())
-        return f"Quick: {share:.0%} of this table's declared runs. Differences are mostly noise."
+        return f"Quick: {share:.0%} of this table's declared runs. {LEFT_OUT}"
     if 2 * len(few) > len(parts):
         return (
             f"Quick: of {len(few)} of {len(parts)} tables and figures less than half of the "
-            "declared runs is there. Differences are mostly noise."
+            f"declared runs is there. {LEFT_OUT}"
         )
     part = [name for name, part in parts.items() if part < 1.0]
     return f"Fewer runs than declared: {', '.join(part)}."
@@ -206,6 +267,8 @@ def _short(value: Any) -> Any:
 
 
 def _pictures(summary: Summary, folder: Path) -> list[Picture]:
+    from PIL import Image
+
     from partwise.papers.figures import draw_figures, svg
 
     if not summary.results or not summary.protocol.view:
@@ -215,7 +278,9 @@ def _pictures(summary: Summary, folder: Path) -> list[Picture]:
         text = svg(figure)
         write_whole(folder / f"{stem}.svg", text, force=True)
         buffer = io.BytesIO()
-        figure.savefig(buffer, format="png", dpi=130)
-        write_whole(folder / f"{stem}.png", buffer.getvalue(), force=True)
+        figure.savefig(buffer, format="png", dpi=90)
+        small = io.BytesIO()  # lines and few colours: a third of the size
+        Image.open(buffer).convert("RGB").quantize(64).save(small, format="png", optimize=True)
+        write_whole(folder / f"{stem}.png", small.getvalue(), force=True)
         pictures.append(Picture(f"{stem}.svg", text, summary.protocol.title))
     return pictures

@@ -8,6 +8,7 @@ the most valuable cells first and stops in time; the same command goes on from t
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 from collections import Counter
@@ -18,6 +19,7 @@ from partwise.papers import runner
 from partwise.papers.estimate import cell_seconds
 from partwise.papers.machine import machine
 from partwise.papers.protocol import expand, load_protocol
+from partwise.papers.representations import DEVICE
 from partwise.papers.schedule import by_value, until
 from partwise.papers.store import Store
 from partwise.papers.trials import Cell, Selection
@@ -26,6 +28,8 @@ from partwise.papers.trials import Cell, Selection
 def main(arguments: list[str] | None = None) -> int:
     """Fill a result folder; 0 where all went well, 1 where a cell failed."""
     asked = _parser().parse_args(arguments)
+    if asked.device:
+        os.environ[DEVICE] = asked.device  # the workers', who inherit it
     began = time.monotonic()
     wanted = [n for name in asked.names for n in expand(name)]
     protocols = [p for p in map(load_protocol, wanted) if p.data and not p.runs_of]
@@ -45,7 +49,7 @@ def _work(todo: list[Cell], limit: float, store: Store, asked: argparse.Namespac
     began = said = time.monotonic()
     ran, spent, failed, left_out = 0, 0.0, {}, Counter[str]()
     with runner.pool(min(asked.jobs or runner.cores(), max(1, len(todo)))) as submit:
-        for cell, result in submit(until(todo, limit), asked.data_home, store):
+        for cell, result in submit(until(todo, limit, slack=asked.slack), asked.data_home, store):
             if result is None:
                 continue
             if "error" in result:
@@ -74,6 +78,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--store", type=Path, required=True, help="the result folder")
     parser.add_argument("--jobs", type=int, help="processes; by default one for each core")
     parser.add_argument("--budget-seconds", type=float, help="stop in time for this limit")
+    parser.add_argument(
+        "--slack",
+        type=float,
+        default=1.5,
+        help="times its estimate that a cell gets before the limit",
+    )
+    parser.add_argument("--device", help="a torch device for large fits, as cuda")
     parser.add_argument("--runs", type=int, help="runs a row instead of the declared ones")
     parser.add_argument("--quick", action="store_true", help="a small part of each table")
     parser.add_argument("--reading", action="append", default=[], help="only this reading")

@@ -91,3 +91,25 @@ def distance_to_centres(components: Any, X: Any, truth: Found) -> float:
     centres = np.stack([np.asarray(X[truth == label]).mean(axis=0) for label in np.unique(truth)])
     gaps = np.linalg.norm(np.asarray(components)[:, None, :] - centres, axis=2)
     return float(gaps.min(axis=1).mean())
+
+
+def locality(V: Any, components: Any, X: Any) -> float:
+    """Mean squared distance of a sample to the parts it uses, Σ v_ik ‖u_k - x_i‖² / Σ v_ik.
+
+    Parts have unit length here, as the samples do: a part's length is a convention of its method.
+    """
+    lengths = np.linalg.norm(components, axis=1)
+    weights = np.asarray(V) * lengths
+    U = components / np.where(lengths > 0, lengths, 1.0)[:, None]
+    squared = (X**2).sum(axis=1)[:, None] + (U**2).sum(axis=1) - 2.0 * (X @ U.T)
+    return float((weights * squared).sum() / weights.sum())
+
+
+def within_classes(V: Any, truth: Found) -> float:
+    """The share of the scatter of codes of unit length that lies within classes."""
+    lengths = np.linalg.norm(V, axis=1, keepdims=True)
+    Z = np.asarray(V) / np.where(lengths > 0, lengths, 1.0)
+    within = sum(
+        ((Z[truth == c] - Z[truth == c].mean(axis=0)) ** 2).sum() for c in np.unique(truth)
+    )
+    return float(within / ((Z - Z.mean(axis=0)) ** 2).sum())

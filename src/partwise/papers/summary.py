@@ -28,6 +28,7 @@ class Stat:
     sd: float
     n: int
     se: float = float("nan")
+    rows: int = 1  # of which the mean is taken
 
 
 @dataclass
@@ -187,12 +188,12 @@ def _over_rows(rows: list[list[float]]) -> Stat:
     means = [float(np.mean(v)) for v in rows]
     spread = [float(np.std(v, ddof=1)) for v in rows if len(v) > 1]
     if not spread:
-        return Stat(float(np.mean(means)), float("nan"), len(means))
+        return Stat(float(np.mean(means)), float("nan"), len(means), rows=len(rows))
     pooled = float(np.sqrt(np.mean(np.square(spread))))
     sds = [float(np.std(v, ddof=1)) if len(v) > 1 else pooled for v in rows]
     errors = [sd**2 / len(v) for sd, v in zip(sds, rows, strict=True)]
     se = float(np.sqrt(sum(errors)) / len(rows))
-    return Stat(float(np.mean(means)), float(np.mean(spread)), sum(map(len, rows)), se)
+    return Stat(float(np.mean(means)), float(np.mean(spread)), sum(map(len, rows)), se, len(rows))
 
 
 def paired(a: dict[Point, float], b: dict[Point, float]) -> np.ndarray:

@@ -6,8 +6,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from partwise.papers.claims import FAILS, HOLDS, NOT_RUN, UNDECIDED, Verdict, judge
-from partwise.papers.document import Block, Fold, Grid, Section, Text
-from partwise.papers.evidence import evidence
+from partwise.papers.document import Block, Fold, Grid, Picture, Section, Text
+from partwise.papers.evidence import evidence, identities
 from partwise.papers.number_format import (
     METRICS,
     SHORT,
@@ -26,6 +26,7 @@ from partwise.papers.summary import Summary
 from partwise.papers.transcription import average_mismatches, listed_slips
 from partwise.papers.trials import NO_LABELS
 
+QUICK = 0.5  # the share of the declared runs below which nobody is blamed for a miss
 MISSED = "## Averages that did not come back, and why"
 KINDS = {HOLDS: "yes", FAILS: "no", UNDECIDED: "maybe", NOT_RUN: "quiet"}
 
@@ -50,6 +51,11 @@ class Told:
     compared: dict[str, list[Comparison]] = field(default_factory=dict)  # by reading
     main: str = ""
     missed: list[Miss] = field(default_factory=list)
+    pictures: list[Picture] = field(default_factory=list)
+
+    def drawn(self) -> list[Picture]:
+        """The pictures of a figure, under print's own labels."""
+        return [] if "/table" in self.section.anchor else self.pictures[:3]
 
 
 def build(summaries: dict[str, Summary], context: Context) -> Told:
@@ -73,7 +79,10 @@ def build(summaries: dict[str, Summary], context: Context) -> Told:
     told.verdicts = judge(main)
     told.compared = {name: comparisons(summary) for name, summary in summaries.items()}
     every = {name: comparisons(s, every_budget=True) for name, s in summaries.items()}
-    told.missed = misses(every, told.compared[told.main], protocol.causes)
+    far = told.compared[told.main]
+    quick = context.part < QUICK
+    same = identities(protocol) if far and not quick else frozenset[str]()
+    told.missed = misses(every, far, protocol.causes, identities=same, quick=quick)
     add = section.blocks.append
     add(f"{protocol.paper}. {_status(main, context)}")
     if not protocol.comparable:
@@ -287,7 +296,7 @@ def misses_grid(missed: list[Miss], *, tables: bool = False) -> Grid:
                 Text.of(number(c.printed, c.metric)),
                 Text.of(with_error(c.stat, c.metric)),
                 Text.of(f"{c.gap:+.1f}"),
-                Text.of(miss.whose, "far" if miss.whose == "unknown" else ""),
+                Text.of(miss.whose, "far" if miss.whose == "open" else ""),
                 Text.of(miss.text),
             ]
         )

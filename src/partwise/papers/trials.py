@@ -21,12 +21,18 @@ from partwise.papers.protocol import Budget, DataSpec, Protocol, Variant
 from partwise.papers.readings import Reading
 from partwise.papers.representations import Fitted, Task, fit
 from partwise.papers.sampling import UNLABELLED, Sample, draw
-from partwise.papers.scores import distance_to_centres, readouts, scores
+from partwise.papers.scores import (
+    distance_to_centres,
+    locality,
+    readouts,
+    scores,
+    within_classes,
+)
 
 NO_LABELS = "none"
 # Raise when the code changes what a cell's numbers are, so that stored ones are not taken for new.
-RESULT_VERSION = 4
-HISTORY_POINTS = 400
+RESULT_VERSION = 5
+HISTORY_POINTS = 1000
 
 
 @dataclass(frozen=True)
@@ -282,12 +288,19 @@ def _shapes(fitted: Fitted, sample: Sample) -> dict[str, float]:
     from partwise.evaluation.metrics import sparseness
 
     shapes = {}
-    if fitted.embedding is not None:
-        shapes["sparseness_V"] = float(sparseness(fitted.embedding))
-    if fitted.components is not None:
-        shapes["sparseness_U"] = float(np.nanmean(sparseness(fitted.components, axis=1)))
+    V, H = fitted.embedding, fitted.components
+    if V is not None:
+        shapes["sparseness_V"] = float(sparseness(V))
+    if V is not None and H is not None:
+        rows = V[np.linalg.norm(V, axis=1) > 0]
+        shapes["sparseness_rows"] = float(np.mean(sparseness(rows, axis=1)))
+        shapes["within"] = within_classes(V, sample.truth)
+        if isinstance(sample.X, np.ndarray):
+            shapes["locality"] = locality(V, H, sample.X)
+    if H is not None:
+        shapes["sparseness_U"] = float(np.nanmean(sparseness(H, axis=1)))
         if sample.X.shape[1] <= 3:
-            shapes["distance"] = distance_to_centres(fitted.components, sample.X, sample.truth)
+            shapes["distance"] = distance_to_centres(H, sample.X, sample.truth)
     return shapes
 
 
@@ -308,7 +321,7 @@ def _kept(cell: Cell, fitted: Fitted, sample: Sample) -> dict[str, Any]:
         history = fitted.history
         step = max(1, -(-len(history) // HISTORY_POINTS))
         kept["history"] = {"step": step, "values": history[::step]}
-    if "components" in cell.keep and fitted.components is not None:
+    if "components" in cell.keep and fitted.components is not None and cell.run == 0:
         top = fitted.components.max(axis=1, keepdims=True)
         grey = np.round(255 * fitted.components / np.where(top > 0, top, 1.0)).astype(np.uint8)
         kept["components"] = {

@@ -225,7 +225,7 @@ KINDS = {
 }
 
 
-def _sound(groups: Groups) -> bool:
+def _sound(groups: Any) -> bool:
     """Whether what a file says of labels and decisions can be true."""
     labels, head = groups.labels, groups.head
     if not all(isinstance(n, int) for n in (groups.n_clusters, groups.seed)):

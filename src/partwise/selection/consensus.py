@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any
@@ -16,6 +17,7 @@ from sklearn.utils import check_array, check_random_state
 from partwise.backends import as_data, back_end
 from partwise.backends.arrays import AnyArray, float64, numpy_dtype, ratio, to_numpy
 from partwise.estimators._base import Factorizer
+from partwise.estimators.ansnmf import AnsNMF
 from partwise.estimators.cf import CF
 from partwise.estimators.nmf import NMF, non_negative_factorization
 from partwise.estimators.ntf import NTF
@@ -33,7 +35,7 @@ PIECE = 2**24
 class Consensus:
     """What `consensus` found; k parts in the order of how much they are used.
 
-    Attributes
+    Parameters
     ----------
     parts : ndarray of shape (k, n_features)
         In the units of X, fitted to it with the usages fixed.
@@ -50,6 +52,15 @@ class Consensus:
     groups : ndarray of shape (n_runs k,)
         The part that each belongs to; -1: removed as an outlier.
     density_threshold : float
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from partwise import consensus
+    >>> X = np.random.default_rng(0).random((40, 2)) @ np.random.default_rng(1).random((2, 20))
+    >>> found = consensus(X, 2, n_runs=5, random_state=0)
+    >>> found.usages.shape, found.pooled.shape
+    ((40, 2), (10, 20))
     """
 
     parts: AnyArray
@@ -144,7 +155,30 @@ def consensus(
         found = runs(model, single, k, n_runs, rng, codes=False, y=y)
     else:
         found = _runs_of_draws(model, X, k, n_runs, rng, bootstrap, unit_variance, y)
-    pooled = unit_rows(np.concatenate([H for H, _ in found]).astype(np.float64, copy=False))
+    pooled = np.concatenate([H for H, _ in found])
+    return from_runs(
+        pooled, seen, k, lambda V: parts_of(X, V, loss), n_runs=n_runs, neighborhood=neighborhood,
+        density_threshold=density_threshold, loss=loss, rng=rng,
+    )  # fmt: skip
+
+
+def from_runs(
+    pooled: AnyArray,
+    seen: Any,
+    k: int,
+    parts: Callable[[AnyArray], AnyArray],
+    *,
+    n_runs: int,
+    density_threshold: float,
+    neighborhood: float = 0.3,
+    loss: Any = "frobenius",
+    rng: np.random.RandomState,
+) -> Consensus:
+    """What many runs have in common; their parts (n_runs k, n_features) come from wherever.
+
+    ``seen`` is what the runs saw, and ``parts`` makes the parts of the usages.
+    """
+    pooled = unit_rows(pooled.astype(np.float64, copy=False))
     density = local_density(pooled, max(1, int(neighborhood * n_runs)))
     groups = np.full(len(pooled), -1)
     kept = density < density_threshold
@@ -157,17 +191,16 @@ def consensus(
     if len(np.unique(groups[kept])) < k:
         raise ValueError(f"the runs found fewer than k={k} different parts; lower k.")
     spectra = np.stack([np.median(pooled[groups == j], axis=0) for j in range(k)])
-    spectra = ratio(spectra, np.broadcast_to(spectra.sum(axis=1, keepdims=True), spectra.shape))
-    usages = to_numpy(_codes(seen, spectra, loss))
-    shares = ratio(usages, np.broadcast_to(usages.sum(axis=1, keepdims=True), usages.shape))
-    order = np.argsort(-shares.sum(axis=0), kind="stable")
+    spectra = over_sums(spectra)
+    usages = to_numpy(codes_of(seen, spectra, loss))
+    order = np.argsort(-over_sums(usages).sum(axis=0), kind="stable")
     groups[kept] = np.argsort(order)[groups[kept]]
     usages = np.ascontiguousarray(usages[:, order])
-    parts = _parts(X, usages, loss)
     stability = group_silhouettes(pooled[kept], groups[kept], k)
     return Consensus(
-        parts, usages, spectra[order], stability, pooled, density, groups, density_threshold
-    )
+        parts(usages), usages, spectra[order], stability, pooled, density, groups,
+        density_threshold,
+    )  # fmt: skip
 
 
 def runs(
@@ -188,7 +221,7 @@ def runs(
     model = clone(model).set_params(n_components=k)
     if "init" in model.get_params() and model.init is None:
         model.set_params(init="random")
-    apart = getattr(model, "scale", None) == "paper" or isinstance(model, (CF, NTF))
+    apart = getattr(model, "scale", None) == "paper" or isinstance(model, (AnsNMF, CF, NTF))
     if isinstance(model, Factorizer) and not apart:
         model.set_params(n_init=n_runs, random_state=rng.randint(2**31 - 1))
         ends = every_start(model, X, **given)
@@ -218,7 +251,7 @@ def _runs_of_draws(
 
 def over_deviation(X: Any) -> Any:
     """X with each feature divided by its standard deviation; constant ones stay."""
-    mean, squares = _moments(X)
+    mean, squares = feature_moments(X)
     variance = squares - mean**2
     spread = variance > 1e-12 * mean**2
     scale = np.where(spread, 1 / np.sqrt(np.where(spread, variance, 1)), 1)
@@ -228,7 +261,7 @@ def over_deviation(X: Any) -> Any:
     return sp.csr_array(X @ sp.diags_array(scale)) if sp.issparse(X) else X * scale
 
 
-def _moments(X: Any) -> tuple[AnyArray, AnyArray]:
+def feature_moments(X: Any) -> tuple[AnyArray, AnyArray]:
     """Mean and mean square of each feature, in float64."""
     if sp.issparse(X):
         both = X.mean(axis=0, dtype=np.float64), X.multiply(X).mean(axis=0, dtype=np.float64)
@@ -247,6 +280,18 @@ def unit_rows(H: AnyArray) -> AnyArray:
     """Rows at length one; zeros stay."""
     length = np.linalg.norm(H, axis=1, keepdims=True)
     return ratio(H, np.broadcast_to(length, H.shape))
+
+
+def stability_of(pooled: AnyArray, k: int, rng: np.random.RandomState) -> float:
+    """Mean silhouette of the parts of all runs in k groups, outliers and all; NaN for k = 1."""
+    pooled = unit_rows(pooled.astype(np.float64, copy=False))
+    groups = KMeans(k, n_init=3, random_state=rng).fit_predict(pooled)
+    return float(np.mean(group_silhouettes(pooled, groups, k)))
+
+
+def over_sums(H: AnyArray) -> AnyArray:
+    """Rows of sum one; zeros stay."""
+    return ratio(H, np.broadcast_to(H.sum(axis=1, keepdims=True), H.shape))
 
 
 def local_density(pooled: AnyArray, neighbors: int) -> AnyArray:
@@ -278,17 +323,17 @@ def group_silhouettes(pooled: AnyArray, groups: AnyArray, k: int) -> AnyArray:
     return np.array([scores[groups == j].mean() if (groups == j).any() else 0.0 for j in range(k)])
 
 
-def _codes(X: Any, H: AnyArray, loss: Any) -> AnyArray:
+def codes_of(X: Any, H: AnyArray, loss: Any) -> AnyArray:
     """The V >= 0 that fits X ≈ V H best."""
     H = np.ascontiguousarray(H, dtype=numpy_dtype(X.dtype))
     return non_negative_factorization(X, H=H, update_H=False, beta_loss=loss)[0]
 
 
-def _parts(X: Any, V: AnyArray, loss: Any) -> AnyArray:
+def parts_of(X: Any, V: AnyArray, loss: Any) -> AnyArray:
     """The H >= 0 that fits X ≈ V H best, k-by-p."""
     if beta_of(loss) != 2:
         turned = X.T if back_end(X) is None else X.T.contiguous()
-        return np.ascontiguousarray(to_numpy(_codes(turned, V.T, loss)).T)
+        return np.ascontiguousarray(to_numpy(codes_of(turned, V.T, loss)).T)
     data = as_data(X)
     F = data.rows(V.astype(data.dtype))
     sub = Quadratic(data.tdot(F), F.T @ F)

@@ -19,9 +19,11 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_array, check_random_state
 
 from partwise.backends.arrays import AnyArray, to_numpy
+from partwise.backends.batches import refuse_anndata
 from partwise.evaluation.groups import unit_rows
 from partwise.evaluation.held_out import HeldOut, hold_out, label_folds
 from partwise.evaluation.linkage import linked_clusters
+from partwise.knowledge.graph import check_graph
 from partwise.knowledge.labels import encode_labels
 from partwise.knowledge.links import Links, check_links
 from partwise.selection.search_log import Ledger, Progress
@@ -36,7 +38,7 @@ ENOUGH = 20_000
 class Selection:
     """What `select` found; arrays have one row for each point of the grid.
 
-    Attributes
+    Parameters
     ----------
     best : dict
         The parameters with the lowest mean error; of equal ones those that come first in the grid,
@@ -52,6 +54,14 @@ class Selection:
         standard error of that mean.
     by : {"links", "labels", "entries"}
         What was hidden.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from partwise import NMF, select
+    >>> X = np.random.default_rng(0).random((40, 2)) @ np.random.default_rng(1).random((2, 20))
+    >>> select(X, NMF(), {"n_components": [1, 2]}, random_state=0).best
+    {'n_components': 2}
     """
 
     best: dict[str, Any]
@@ -62,7 +72,13 @@ class Selection:
     by: str
 
     def table(self) -> str:
-        """A line for each point: parameters, error, excess with its standard error."""
+        """A line for each point: parameters, error, excess with its standard error.
+
+        Returns
+        -------
+        str
+            Lines to print.
+        """
         names = list(self.grid[0])
         heads = [f"{name:>12}" for name in names]
         lines = [" ".join([*heads, f"{'error':>11} {'above best':>11} {'+- s.e.':>8}"])]
@@ -83,6 +99,7 @@ def select(
     y: Any = None,
     must_link: Any = None,
     cannot_link: Any = None,
+    graph: Any = None,
     share: float | None = None,
     n_splits: int = 5,
     random_state: Any = None,
@@ -114,6 +131,8 @@ def select(
         Labels; -1, None or NaN where unknown.
     must_link, cannot_link : array-like of shape (n_pairs, 2), default=None
         Positions of samples of one group, and of different ones; not together with ``y``.
+    graph : sparse matrix of shape (n_samples, n_samples), default=None
+        A neighbour graph for every fit, such as one of places.
     share : float, default=None
         Share of the entries that is hidden; None: what `choose_k` says.
     n_splits : int, default=5
@@ -142,6 +161,7 @@ def select(
     >>> found.by, found.best
     ('labels', {'graph_reg': 10})
     """
+    refuse_anndata(X)
     points = _points(grid, estimator)
     check_count("n_splits", n_splits, 2)
     labels = encode_labels(y, X.shape[0])
@@ -153,18 +173,21 @@ def select(
     kind = type(estimator).__name__
     search = {"X": X, "y": y, "kind": kind, "model": estimator.get_params(), "grid": points}
     search.update(share=share, n_splits=n_splits)
+    more = {} if graph is None else {"graph": check_graph(graph, X.shape[0])}
+    if more:
+        search.update(graph=more["graph"])
     if links is not None:
         search.update(must_link=links.must.tolist(), cannot_link=links.cannot.tolist())
     ledger = Ledger(results, search, seed, len(points) * n_splits, progress)
     rng = np.random.RandomState(ledger.seed)
     if links is not None:
-        trial = _by_links(X, links, n_splits, rng)
+        trial = _by_links(X, links, n_splits, rng, more)
     elif named:
-        trial, n_splits = _by_labels(X, y, labels, n_splits, rng)
+        trial, n_splits = _by_labels(X, y, labels, n_splits, rng, more)
         ledger.total = len(points) * n_splits
     else:
         X = check_array(X, accept_sparse="csr", dtype=[np.float64, np.float32])
-        trial = by_entries(X, estimator, share, n_splits, rng)
+        trial = by_entries(X, estimator, share, n_splits, rng, **more)
     errors = np.empty((len(points), n_splits))
     for row, point in enumerate(points):
         what = ", ".join(f"{name} = {value}" for name, value in point.items())
@@ -188,7 +211,12 @@ def within_one(errors: AnyArray) -> tuple[int, AnyArray, AnyArray]:
 
 
 def by_entries(
-    X: Any, estimator: Any, share: float | None, n_splits: int, rng: np.random.RandomState
+    X: Any,
+    estimator: Any,
+    share: float | None,
+    n_splits: int,
+    rng: np.random.RandomState,
+    **more: Any,
 ) -> Callable[[Any, int], float]:
     """``trial(model, split)``: the loss at entries that this split hides."""
     if "missing_values" not in estimator.get_params():
@@ -212,7 +240,7 @@ def by_entries(
         model = clone(model).set_params(missing_values=np.nan, random_state=seed, **start)
         with warnings.catch_warnings():  # max_iter is the same for all: part of the comparison
             warnings.simplefilter("ignore", ConvergenceWarning)
-            return split(number).error(model.fit(split(number).X))
+            return split(number).error(model.fit(split(number).X, **more))
 
     split(0)  # a share that cannot be says so before any work
     return trial
@@ -230,7 +258,7 @@ def hidden_share(shape: tuple[int, int], n_splits: int) -> float:
 
 
 def _by_links(
-    X: Any, links: Links, n_splits: int, rng: np.random.RandomState
+    X: Any, links: Links, n_splits: int, rng: np.random.RandomState, more: dict[str, Any]
 ) -> Callable[[Any, int], float]:
     """``trial(model, fold)``: what this fold of the pairs has of the error, times the folds."""
     pairs = [links.must, links.cannot]
@@ -245,7 +273,7 @@ def _by_links(
         if key not in broken:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", ConvergenceWarning)
-                fitted = clone(model).fit(X)
+                fitted = clone(model).fit(X, **more)
             V = unit_rows(fitted.embedding_)
             k = getattr(fitted, "n_clusters_", fitted.n_components_)
             clusters = linked_clusters(V, k, nothing, random_state=0)
@@ -258,7 +286,12 @@ def _by_links(
 
 
 def _by_labels(
-    X: Any, y: Any, labels: Any, n_splits: int, rng: np.random.RandomState
+    X: Any,
+    y: Any,
+    labels: Any,
+    n_splits: int,
+    rng: np.random.RandomState,
+    more: dict[str, Any],
 ) -> tuple[Callable[[Any, int], float], int]:
     """``trial(model, fold)``: the share of this fold's labels that are not named; the folds."""
     fold = np.full(len(labels.codes), -1)
@@ -276,7 +309,7 @@ def _by_labels(
             model = clone(model).set_params(random_state=seed)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
-            model.fit(X, np.where(known, names, None))
+            model.fit(X, np.where(known, names, None), **more)
         if hasattr(model, "labels_"):
             found = np.asarray(model.labels_, dtype=object)[hidden]
         else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from numbers import Integral
 from typing import Any
@@ -13,13 +13,14 @@ import numpy as np
 from scipy.cluster.hierarchy import average, cophenet
 from scipy.spatial.distance import squareform
 from sklearn.base import clone
-from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_array, check_random_state
 
 from partwise.backends.arrays import AnyArray
+from partwise.backends.batches import refuse_anndata
 from partwise.estimators.nmf import NMF
-from partwise.selection.consensus import group_silhouettes, runs, unit_rows
+from partwise.fitting.checking import warn
+from partwise.selection.consensus import runs, stability_of
 from partwise.selection.parameters import by_entries, check_count, within_one
 from partwise.selection.search_log import Ledger, Progress
 
@@ -35,7 +36,7 @@ MOST = 50
 class Choice:
     """What `choose_k` found; arrays have one row for each number tried.
 
-    Attributes
+    Parameters
     ----------
     k : int
         The answer: the smallest of ``good``.
@@ -52,6 +53,17 @@ class Choice:
     cophenetic : ndarray of shape (n_numbers,)
         Cophenetic correlation of how often two samples share their largest part (Brunet et al.
         2004): 1 means that all runs make the same clusters. NaN for k = 1.
+    most : int
+        The parts that X can have at most.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from partwise import choose_k
+    >>> X = np.random.default_rng(0).random((40, 2)) @ np.random.default_rng(1).random((2, 20))
+    >>> choice = choose_k(X, [1, 2, 3], n_runs=0, random_state=0)
+    >>> choice.k, choice.table().splitlines()[2].endswith("<-")
+    (2, True)
     """
 
     k: int
@@ -61,9 +73,45 @@ class Choice:
     excess: AnyArray
     stability: AnyArray
     cophenetic: AnyArray
+    most: int = 2**31
+
+    @property
+    def edge(self) -> str:
+        """ "largest" or "smallest" where the best number is at the end of those tried, else "".
+
+        Numbers beyond may be better. One part is no edge: there are no fewer.
+        """
+        best = int(self.errors.mean(axis=1).argmin())
+        if len(self.numbers) - 1 == best > 0 and self.numbers[best] < self.most:
+            return "largest"
+        low = best == 0 and self.numbers[0] > 1 and len(self.numbers) > 1
+        return "smallest" if low else ""
+
+    def remarks(self) -> list[str]:
+        """What to know before the answer is used: the end of the range, and a flat curve."""
+        said = []
+        if self.edge:
+            other = "more" if self.edge == "largest" else "fewer"
+            said.append(
+                f"The lowest error is at {self.numbers[-1 if other == 'more' else 0]}, the "
+                f"{self.edge} number tried: {other} parts may be better, try them."
+            )
+        if len(self.good) > 1 and len(self.good) >= len(self.numbers) / 2:
+            said.append(
+                f"The curve is flat: {len(self.good)} of {len(self.numbers)} numbers, "
+                f"{self.good[0]} to {self.good[-1]}, are as good; hidden entries do not decide "
+                "between them."
+            )
+        return said
 
     def table(self) -> str:
-        """A line for each number: error, excess with its standard error, and the other signs."""
+        """A line for each number: error, excess with its standard error, and the other signs.
+
+        Returns
+        -------
+        str
+            Lines to print.
+        """
         lines = ["   k       error  above best  +- s.e.  stability  cophenetic"]
         for row, k in enumerate(self.numbers):
             mark = "<-" if k == self.k else "good" if k in self.good else ""
@@ -73,7 +121,7 @@ class Choice:
                 f"{k:4d} {self.errors[row].mean():11.5g} {above:11.2g} {error:8.1g} "
                 f"{stable:>10} {alike:>11}  {mark}".rstrip()
             )
-        return "\n".join(lines)
+        return "\n".join([*lines, *self.remarks()])
 
 
 def choose_k(
@@ -146,6 +194,7 @@ def choose_k(
     >>> choose_k(X, range(1, 6), n_runs=0, random_state=0).k
     3
     """
+    refuse_anndata(X)
     X = check_array(X, accept_sparse="csr", dtype=[np.float64, np.float32])
     large = X.shape[0] * X.shape[1] >= LARGE
     if n_splits is None:
@@ -183,7 +232,10 @@ def choose_k(
         if patience is not None and _worse(errors[: row + 1], patience):
             tried, errors, signs = tried[: row + 1], errors[: row + 1], signs[: row + 1]
             break
-    return _decide(tried, errors, signs)
+    found = replace(_decide(tried, errors, signs), most=min(X.shape))
+    if found.edge:
+        warn(found.remarks()[0])
+    return found
 
 
 def _sign(value: float) -> str:
@@ -219,9 +271,7 @@ def _signs(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         found = runs(model, X, k, n_runs, rng)
-    pooled = unit_rows(np.concatenate([H for H, _ in found]))
-    groups = KMeans(k, n_init=3, random_state=rng).fit_predict(pooled)
-    stable = float(np.mean(group_silhouettes(pooled, groups, k)))
+    stable = stability_of(np.concatenate([H for H, _ in found]), k, rng)
     some = rng.permutation(X.shape[0])[:COMPARED]
     return stable, cophenetic_correlation(
         [V[some].argmax(axis=1) for _, V in found if V is not None]

@@ -1,4 +1,4 @@
-"""Many starts of plain least squares, as wide arrays: the loop for all of them at once.
+"""Plain least squares, one start or many as wide arrays: the loop for all of them at once.
 
 What `loop` does for ½‖X - V Uᵀ‖² on ndarrays with coordinate descent, extrapolation and guard, for
 R starts whose factors lie side by side in (n, R k) and (p, R k): one product with X for all, and
@@ -8,7 +8,7 @@ needs more than that (the guard took three iterations in a row back) goes on in 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
@@ -37,6 +37,9 @@ from partwise.solvers.steps import Step, hals, mu
 #: A start: its factors, and the step that moves them.
 Begun = tuple[AnyArray, AnyArray, Step]
 
+#: Called after each iteration; True ends the loop.
+Watch = Callable[[int, Solution], bool]
+
 #: Bytes of the arrays that a half-step walks through: more are fetched from memory anew each time.
 CACHE = 6 * 2**20
 #: Columns below which the product with X is no longer cheap.
@@ -47,13 +50,13 @@ STOP = 0.1
 
 def can(model: FactorModel, step: Step, settings: Settings) -> bool:
     """Whether this is the problem that is solved here."""
-    plain = model.rows is None and model.weights is None and not model.project
+    plain = model.rows is None and model.weights is None and not (model.project or model.unit)
     bare = plain and not (model.terms["V"] or model.terms["U"] or model.S.delta)
     kind = type(model.loss) is Frobenius and isinstance(model.R, InNumpy) and model.R.lack is None
     wanted = replace(
         Settings(settings.max_iter, settings.tol), check_every=settings.check_every, safe=mu
     )
-    return bare and kind and step is hals and settings == wanted
+    return bare and kind and step is hals and settings == wanted and settings.max_iter > 0
 
 
 def width(data: Any, k: int) -> int:
@@ -172,10 +175,16 @@ class Wide:
         self.numbers: NDArray[np.int64] = np.zeros(0, np.int64)
         self.history: list[list[float]] = []
         self.ended: dict[int, Solution] = {}
+        self.watch: Watch | None = None
+        self.ready: list[AnyArray] | None = None  # X U of one start, from its first value
 
-    def run(self, starts: Iterator[Begun]) -> Iterator[Solution]:
-        """The solutions, in the order of their starts."""
-        begun = next(starts, None)
+    def run(
+        self,
+        starts: Iterator[Begun],
+        on_iteration: Watch | None = None,
+    ) -> Iterator[Solution]:
+        """The solutions, in the order of their starts; ``on_iteration`` is that of one alone."""
+        self.watch, begun = on_iteration, next(starts, None)
         if begun is None:
             return
         size = width(self.model.R, begun[1].shape[1])
@@ -185,7 +194,9 @@ class Wide:
             n += 1
             look = n % self.settings.check_every == 0
             residual = self.advance(look and self.settings.tol > 0)
-            if look:
+            if on_iteration is not None:
+                self.tell(on_iteration)
+            if look and len(self.numbers):
                 self.judge(residual)
             self.stop()
             while given in self.ended:
@@ -196,6 +207,23 @@ class Wide:
                 self.begin(more, following)
                 following += len(more)
 
+    def tell(self, on_iteration: Watch) -> None:
+        """Show the one start to who looks on, and end it if that is wished."""
+        n = len(self.history[0])
+        if on_iteration(n, Solution(*self.point(0), self.history[0], n)):
+            self.end(0, f"stopped by a callback after {n} iterations")
+            self.drop(np.ones(1, bool))
+
+    @staticmethod
+    def later(watch: Watch, history: list[float]) -> Watch:
+        """``watch`` for the loop that goes on after ``history``."""
+
+        def told(n: int, solution: Solution) -> bool:
+            whole = joined(history, solution.history)
+            return watch(len(whole), replace(solution, history=whole, n_iter=len(whole)))
+
+        return told
+
     def begin(self, begun: Sequence[Begun], first: int) -> None:
         """More starts, numbered from ``first`` on."""
         if not begun:
@@ -204,6 +232,8 @@ class Wide:
         V = Side.of([V for V, _, _ in begun], model.sweeps["V"])
         U = Side.of([U for _, U, _ in begun], model.sweeps["U"])
         value = np.array([_value(model, V, U) for V, U, _ in begun])
+        if first == 0 and R == 1:
+            self.ready = model.seen.last.taken(*begun[0][:2], "V")
         each = (
             first + np.arange(R),
             value,
@@ -226,7 +256,8 @@ class Wide:
         """One iteration; KKT residuals between its half-steps if it is to look."""
         data, dtype = self.model.R, self.V.Z.dtype
         weights = np.where(self.failures >= PLAIN, 0.0, self.weight).astype(dtype)
-        C = data.dot(self.U.Z)
+        C = data.dot(self.U.Z) if self.ready is None else self.ready[0]
+        self.ready = None
         residual = np.full(len(self.numbers), np.inf)
         if look:
             residual = self.residual(self.V.Z, C, self.U.gram, self.value)
@@ -270,12 +301,17 @@ class Wide:
         U = unblocked(self.U.old[:, own], self.model.data.shape[1])
         return np.ascontiguousarray(self.V.Z[:, own]), U
 
-    def sum_again(self, r: int) -> None:
-        """The objective from the factors, not added up from decreases; see `loop.anchor`."""
-        exact = self.model.exact_value(*self.point(r))
+    def sum_again(self, r: int) -> tuple[AnyArray, AnyArray]:
+        """The objective from the factors, not added up from decreases; see `loop.anchor`.
+
+        Returns the factors.
+        """
+        at = self.point(r)
+        exact = self.model.exact_value(*at, float(self.value[r]))
         self.history[r][:] = shifted(self.history[r], exact - self.value[r], exact)
         least = self.model.least * self.model.size
         self.value[r], self.anchor[r] = exact, exact if exact > least else 0.0
+        return at
 
     # -- stopping ---------------------------------------------------------------------------------
 
@@ -332,17 +368,18 @@ class Wide:
             self.end(r, f"stopped at max_iter={most}, above tol={self.settings.tol:g}")
         for r in np.flatnonzero(lost & ~late).tolist():
             left = replace(self.settings, max_iter=most - len(self.history[r]))
-            solution = alternate(self.model, *self.point(r), hals, left)
+            watch = None if self.watch is None else self.later(self.watch, self.history[r])
+            solution = alternate(self.model, *self.point(r), hals, left, watch)
             solution.history = joined(self.history[r], solution.history)
             solution.n_iter = len(solution.history)
             self.ended[int(self.numbers[r])] = solution
         self.drop(late | lost)
 
     def end(self, r: int, status: str) -> None:
-        self.sum_again(r)
-        V, U = self.point(r)
-        history = self.history[r]
-        self.ended[int(self.numbers[r])] = Solution(V, U, history, len(history), status=status)
+        V, U = self.sum_again(r)
+        history, value = self.history[r], float(self.value[r])
+        solution = Solution(V, U, history, len(history), status=status, value=value)
+        self.ended[int(self.numbers[r])] = solution
 
     def drop(self, done: NDArray[np.bool_]) -> None:
         """Go on without these."""

@@ -175,6 +175,7 @@ def make_app(desk: Desk) -> Starlette:
             n=min(100, _number(words, "n", 40)),
             search=str(words.get("search", ""))[:MOST_NAME],
         ),
+        "text": lambda words: desk.text(_number(words, "i", 0)),
         "sample": lambda words: desk.sample(_number(words, "i", 0)),
         "parts": lambda words: desk.parts(),
         "progress": lambda words: desk.progress(),

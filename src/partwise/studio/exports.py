@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from partwise import __version__
 from partwise.io.spreadsheets import csv_text
 from partwise.persistence.atomic import write_whole
 
@@ -29,6 +31,28 @@ def assignments(desk: Desk) -> bytes:
         found = seen.classes[seen.names[i]] if seen.names[i] >= 0 else ""
         rows.append([name, found, f"{seen.sure[i]:.4f}", known.get(name, "")])
     return csv_text(["id", "cluster", "probability", "given_label"], rows).encode()
+
+
+def label_studio(desk: Desk) -> bytes:
+    """All samples as tasks of Label Studio: given labels as annotations, names as predictions."""
+    seen, known, samples = desk.opinion, desk.labels, desk.samples
+    tasks = []
+    for i, name in enumerate(samples.ids):
+        what = "image" if samples.thumbnails is not None else "text"
+        shown = name if samples.whole_texts is None else samples.whole_texts[i]
+        task: dict[str, Any] = {"id": i + 1, "data": {"id": name, what: shown}}
+        if name in known:
+            task["annotations"] = [{"result": _choice(known[name], what)}]
+        elif seen.names[i] >= 0:
+            found = {"model_version": f"partwise {__version__}", "score": round(seen.sure[i], 4)}
+            task["predictions"] = [found | {"result": _choice(seen.classes[seen.names[i]], what)}]
+        tasks.append(task)
+    return json.dumps(tasks, ensure_ascii=False, indent=1).encode()
+
+
+def _choice(label: str, what: str) -> list[dict[str, Any]]:
+    value = {"choices": [label]}
+    return [{"from_name": "label", "to_name": what, "type": "choices", "value": value}]
 
 
 def model(desk: Desk) -> bytes:
@@ -84,6 +108,7 @@ def _need_answer(desk: Desk) -> None:
 EXPORTS: dict[str, tuple[Callable[[Desk], bytes], str]] = {
     "labels.csv": (labels, "text/csv; charset=utf-8"),
     "assignments.csv": (assignments, "text/csv; charset=utf-8"),
+    "label-studio.json": (label_studio, "application/json"),
     "model.partwise": (model, "application/octet-stream"),
     "report.html": (report, "text/html; charset=utf-8"),
     "repeat.py": (repeat, "text/x-python; charset=utf-8"),

@@ -21,6 +21,8 @@ __all__ = ["lay_out_all", "natural", "part", "progress", "sample"]
 #: Samples that t-SNE places; the others come to lie among their neighbours.
 LANDMARKS = 4000
 MOST_TEXT = 4000
+#: Characters of a text that the page is given at most, and pixels of a picture that is enlarged.
+WHOLE_TEXT, WHOLE_PICTURE = 1_000_000, 1600
 MOST_VALUES = 14
 WORDS = 8
 
@@ -55,7 +57,9 @@ def sample(samples: Samples, i: int) -> dict[str, Any]:
     if samples.thumbnails is not None or samples.image_shape is not None:
         return shown | {"picture": f"/api/picture/sample/{i}"}
     if samples.texts is not None:
-        return shown | {"text": samples.texts[i][:MOST_TEXT]}
+        begin, texts = samples.texts[i][:MOST_TEXT], samples.whole_texts
+        more = texts is not None and len(texts[i]) > len(begin) + 20  # beside spaces
+        return shown | {"text": begin} | ({"more": True} if more else {})
     row = samples.X[[i]]
     row = np.asarray(row.toarray() if samples.is_sparse else row, dtype=np.float64).ravel()
     order = np.argsort(-np.abs(row), kind="stable")[:MOST_VALUES]
@@ -67,10 +71,10 @@ def sample(samples: Samples, i: int) -> dict[str, Any]:
     }
 
 
-def sample_picture(samples: Samples, i: int) -> bytes | None:
-    """A sample as PNG."""
+def sample_picture(samples: Samples, i: int, *side: int) -> bytes | None:
+    """A sample as PNG, of at most so many pixels a side."""
     if samples.thumbnails is not None:
-        return samples.thumbnails(i)
+        return samples.thumbnails(i, *side)
     if samples.image_shape is None:
         return None
     row = np.asarray(samples.X[[i]], dtype=np.float64).reshape(samples.image_shape)

@@ -17,6 +17,7 @@ import scipy.sparse as sp
 
 from partwise.io.samples import Samples
 from partwise.persistence.atomic import whole_file, write_whole
+from partwise.studio.journal import Journal
 from partwise.studio.reviews import Point
 
 if TYPE_CHECKING:
@@ -34,6 +35,9 @@ FORMAT = 1
 class Project:
     """A folder: the journal, the map's coordinates, and the name of the data that they are of.
 
+    Data of the same name that grew or shrank keep their labels, by id; ``news`` says so. Codes are
+    computed anew then, and what was asked for parts, which have other numbers, is let go.
+
     Raises
     ------
     ValueError
@@ -47,31 +51,63 @@ class Project:
         self.fingerprint = fingerprint(samples)
         self.acts_in_codes = 0
         self.wishes: dict[str, Any] = {}
+        self.news = ""
         manifest = self.folder / MANIFEST
-        if manifest.exists():
-            try:
-                self._check(json.loads(manifest.read_text(encoding="utf-8")), samples)
-            except ValueError:
-                self._lock.close()
-                raise
-        else:
+        try:
+            known = json.loads(manifest.read_text(encoding="utf-8")) if manifest.exists() else {}
+            self._check(known, samples)
+        except ValueError:
+            self._lock.close()
+            raise
+        if known.get("data") != self.fingerprint:
             content = {
                 "format": FORMAT,
                 "source": samples.source,
                 "samples": samples.n_samples,
                 "data": self.fingerprint,
+                "beginning": _beginning(samples, samples.n_samples),
+                "acts": self.acts_in_codes,
             }
-            write_whole(manifest, json.dumps(content, indent=1))
+            write_whole(manifest, json.dumps(content, indent=1), force=True)
 
     def _check(self, manifest: dict[str, Any], samples: Samples) -> None:
+        """Whether the kept labels are of these samples; ValueError where that is not sure."""
+        if not manifest:
+            return
         if manifest.get("format") != FORMAT:
             raise ValueError(f"{self.folder} is the project of another version of partwise.")
-        if manifest.get("data") != self.fingerprint:
+        self.acts_in_codes = int(manifest.get("acts", 0))
+        if manifest.get("data") == self.fingerprint:
+            return
+        had, source = manifest.get("samples"), manifest.get("source")
+        change = f"{had} samples of {source}, here {samples.n_samples} of {samples.source}"
+        other = f"{self.folder} is the project of other data ({change}); "
+        if Path(str(source)).name != Path(samples.source).name:
+            raise ValueError(f"{other}--project names another folder.")
+        if samples.ids[:had] == [str(i) for i in range(len(samples.ids[:had]))]:
+            # row numbers are names only as long as rows were added behind the others
+            kept = samples.n_samples >= int(had or 0) and manifest.get("beginning")
+            if not kept or _beginning(samples, int(had or 0)) != kept:
+                raise ValueError(
+                    f"{other}its rows are numbered and may be others now, so that no label can be "
+                    "joined to them. --id-column names rows; --project begins anew."
+                )
+        with contextlib.closing(Journal(self.journal)) as journal:
+            acts, labels = len(journal.acts), set(journal.labels)
+        gone = len(labels.difference(samples.ids))
+        if 2 * gone > len(labels):
             raise ValueError(
-                f"{self.folder} is the project of other data ({manifest.get('samples')} samples of "
-                f"{manifest.get('source')}, here {samples.n_samples} of {samples.source}); "
-                "--project names another folder."
+                f"{other}{gone} of the {len(labels)} labelled samples are not there. --project "
+                "names another folder."
             )
+        for name in (CODES, MAP):
+            (self.folder / name).unlink(missing_ok=True)
+        self.acts_in_codes = acts
+        lost = f"; {gone} labelled samples are not there any more" if gone else ""
+        self.news = (
+            f"The data changed ({change}): {len(labels) - gone} labels stay with their ids{lost}. "
+            "Codes are computed anew, without what was asked for parts."
+        )
 
     @property
     def journal(self) -> Path:
@@ -149,6 +185,12 @@ def fingerprint(samples: Samples) -> str:
         sums = np.asarray(sums.todense() if sp.issparse(sums) else sums, dtype=np.float64).ravel()
         digest.update(" ".join(f"{value:.5e}" for value in sums).encode())
     return digest.hexdigest()
+
+
+def _beginning(samples: Samples, n: int) -> str:
+    """A hash of the first texts; "" where what is there depends on all samples, as scales do."""
+    texts = samples.whole_texts
+    return "" if texts is None else hashlib.sha256("\0".join(texts[:n]).encode()).hexdigest()
 
 
 def _digest(path: Path) -> str:

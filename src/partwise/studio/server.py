@@ -35,6 +35,11 @@ class Studio:
     def labels(self) -> dict[str, str]:
         return self._desk.labels
 
+    @property
+    def news(self) -> str:
+        """What changed since the last start; "" where nothing did."""
+        return self._desk.project.news
+
     def wait(self) -> None:
         """Until the server ends, by `close` or Ctrl-C."""
         while self._thread.is_alive():

@@ -74,7 +74,7 @@ class Desk:
         if points is None:
             self._tell("Computing the neighbour graph and the codes", None)
             self.judge.prepare()
-            self._keep_codes(acts=0)  # what was asked for parts is not in them
+            self._keep_codes(acts=self.project.acts_in_codes)
         else:
             self._points = points
             self.judge.wishes = Wishes.kept(self.project.wishes)
@@ -304,8 +304,7 @@ class Desk:
     ) -> list[dict[str, Any]]:
         """Samples of a class, or all, the most doubtful first.
 
-        With ``search``, those that have all of its words in their id or in what is kept of their
-        text, which is its beginning.
+        With ``search``, those that have all of its words in their id or text.
         """
         with self._lock:
             seen = self._opinion
@@ -320,9 +319,16 @@ class Desk:
             return [self._brief(int(i)) for i in order[start : start + n]]
 
     def _has(self, i: int, wanted: Sequence[str]) -> bool:
-        texts = self.samples.texts
+        texts = self.samples.whole_texts or self.samples.texts
         text = f"{self.samples.ids[i]} {'' if texts is None else texts[i]}".casefold()
         return all(word in text for word in wanted)
+
+    def text(self, i: int) -> dict[str, str]:
+        """The whole text of a sample."""
+        texts = self.samples.whole_texts
+        if texts is None or not 0 <= i < len(texts):
+            raise ValueError(f"There is no text {i}.")
+        return {"text": texts[i][: presentation.WHOLE_TEXT]}
 
     def _brief(self, i: int) -> dict[str, Any]:
         seen = self._opinion
@@ -356,10 +362,11 @@ class Desk:
         return {"ready": self.ready, "doing": self._doing, "source": source, "kind": kind}
 
     def picture(self, what: str, i: int) -> bytes | None:
-        """A sample or a part as PNG; None where there is no such picture."""
-        if what == "sample" and 0 <= i < self.samples.n_samples:
+        """A sample, small or whole, or a part as PNG; None where there is no such picture."""
+        if what in ("sample", "whole") and 0 <= i < self.samples.n_samples:
+            side = (presentation.WHOLE_PICTURE,) if what == "whole" else ()
             try:
-                return presentation.sample_picture(self.samples, i)
+                return presentation.sample_picture(self.samples, i, *side)
             except (OSError, ValueError):  # the file is gone, or another one now
                 return None
         if what == "part" and self.ready and 0 <= i < len(self.judge.components):

@@ -491,6 +491,152 @@ def clustergram(result: Any, *, ax: Any = None) -> Any:
     return ax
 
 
+def stability_and_error(found: Any, *, ax: Any = None) -> Any:
+    """Stability and error of programmes against their number, as cNMF draws them.
+
+    Parameters
+    ----------
+    found : sequence of Programmes
+        What the steps of `partwise consensus` found for each number.
+    ax : matplotlib Axes, optional
+
+    Returns
+    -------
+    matplotlib Axes
+    """
+    ax = axes(ax)
+    numbers = [one.k for one in found]
+    ax.plot(numbers, [one.stability for one in found], "o-", color="C0")
+    ax.set_xlabel("number of programmes")
+    ax.set_ylabel("stability", color="C0")
+    ax.xaxis.get_major_locator().set_params(integer=True)
+    other = ax.twinx()
+    other.plot(numbers, [one.error for one in found], ".-", color="C1", linewidth=1)
+    other.set_ylabel("error", color="C1")
+    return ax
+
+
+def gene_heatmap(one: Any, *, most: int = 5, ax: Any = None) -> Any:
+    """Scores of the genes that lead each programme.
+
+    Parameters
+    ----------
+    one : Programmes
+    most : int, default=5
+        Genes of each programme; fewer where there are many programmes.
+    ax : matplotlib Axes, optional
+
+    Returns
+    -------
+    matplotlib Axes
+    """
+    most = max(1, min(most, 60 // one.k))
+    at = {name: j for j, name in enumerate(one.genes)}
+    genes = list(dict.fromkeys(name for names in one.top_genes(most) for name in names))
+    scores = one.scores[:, [at[name] for name in genes]].T
+    ax = axes(ax)
+    top = float(np.abs(scores).max(initial=0)) or 1.0
+    picture = ax.imshow(scores, aspect="auto", cmap="RdBu_r", vmin=-top, vmax=top)
+    ax.set_yticks(range(len(genes)), genes, fontsize=7)
+    ax.set_xticks(range(one.k), [str(j + 1) for j in range(one.k)])
+    ax.set_xlabel("programme")
+    ax.figure.colorbar(picture, ax=ax, label="score")
+    return ax
+
+
+def parts_in_place(V: Any, places: Any, *, axes: Any = None, most: int = 50_000) -> Any:
+    """Codes where the samples are: one picture a part, dark to bright.
+
+    Parameters
+    ----------
+    V : array-like of shape (n_samples, k)
+        Codes, as ``embedding_``.
+    places : array-like of shape (n_samples, 2)
+        Coordinates x and y; y grows downwards, as in pictures.
+    axes : sequence of matplotlib Axes, optional
+        One a part.
+    most : int, default=50000
+        Samples that are drawn; more are drawn as a part of them.
+
+    Returns
+    -------
+    list of matplotlib Axes
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from partwise import plot
+    >>> places = np.stack(np.meshgrid(range(4), range(4)), -1).reshape(-1, 2)
+    >>> len(plot.parts_in_place(np.eye(16)[:, :3], places))
+    3
+    """
+    V, places = np.asarray(V), np.asarray(places, dtype=np.float64)
+    if places.shape != (len(V), 2):
+        raise ValueError(
+            f"places must be x and y of the {len(V)} samples, got shape {places.shape}."
+        )
+    if axes is None:
+        from matplotlib import pyplot as plt
+
+        size = (2.2 * V.shape[1], 2.4)
+        axes = plt.subplots(1, V.shape[1], squeeze=False, figsize=size, layout="constrained")[1]
+    some = np.arange(len(V))
+    if len(V) > most:
+        some = np.sort(np.random.RandomState(0).permutation(len(V))[:most])
+    dot = float(np.clip(8000 / len(some), 0.3, 40))
+    axes = list(np.ravel(axes))
+    for j, ax in enumerate(axes):
+        ax.set_axis_off()
+        if j < V.shape[1]:
+            ax.scatter(*places[some].T, c=V[some, j], s=dot, cmap="magma", linewidths=0)
+            ax.set_title(f"part {j + 1}", fontsize=9)
+            ax.set_aspect("equal")
+            ax.invert_yaxis()
+    return axes
+
+
+def part_intervals(
+    found: Any, part: int, *, names: Any = None, most: int = 20, ax: Any = None
+) -> Any:
+    """The largest entries of a part with their intervals.
+
+    Parameters
+    ----------
+    found : Intervals
+        What `partwise.bootstrap_intervals` returned.
+    part : int
+        Counted from 0.
+    names : sequence of str, default=None
+        Names of the features; None numbers them.
+    most : int, default=20
+    ax : matplotlib Axes, optional
+
+    Returns
+    -------
+    matplotlib Axes
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from partwise import NMF, bootstrap_intervals, plot
+    >>> X = np.random.default_rng(0).gamma(0.3, size=(30, 12))
+    >>> model = NMF(2, random_state=0, tol=1e-2).fit(X)
+    >>> ax = plot.part_intervals(bootstrap_intervals(X, model, n_draws=10, random_state=0), 0)
+    >>> len(ax.get_yticks())
+    12
+    """
+    ax = axes(ax)
+    order = np.argsort(-found.parts[part], kind="stable")[:most]
+    middle, low, high = (M[part, order] for M in (found.parts, found.parts_low, found.parts_high))
+    at = np.arange(len(order))
+    ax.errorbar(middle, at, xerr=[middle - low, high - middle], fmt="o", capsize=2, markersize=4)
+    ax.set_yticks(at, [str(j) if names is None else str(names[j]) for j in order])
+    ax.invert_yaxis()
+    ax.set_xlim(left=0)
+    ax.set_xlabel(f"part {part + 1}, {found.level:.0%} intervals")
+    return ax
+
+
 def choice(found: Any, *, ax: Any = None) -> Any:
     """The error at hidden entries against the number of parts; good numbers are filled.
 

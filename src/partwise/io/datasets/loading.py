@@ -29,6 +29,11 @@ def load(name: str, *, data_home: str | Path | None = None, download: bool = Fal
         Where no file is found, let scikit-learn fetch the set: ``"orl"`` (Olivetti faces),
         ``"lfw"`` and ``"news20"``.
 
+    Returns
+    -------
+    Dataset
+        With ``X``, ``y``, ``class_names``, ``image_shape`` and ``terms`` where they are known.
+
     Raises
     ------
     FileNotFoundError
@@ -62,6 +67,18 @@ def load(name: str, *, data_home: str | Path | None = None, download: bool = Fal
 def available(data_home: str | Path | None = None) -> dict[str, str | None]:
     """Every known data set and where it was found; None where it is absent.
 
+    Parameters
+    ----------
+    data_home : path, default=None
+        A folder to look in first.
+
+    Returns
+    -------
+    dict of str to str or None
+
+    Examples
+    --------
+    >>> from partwise.datasets import available
     >>> available()["digits"]
     'scikit-learn'
     """

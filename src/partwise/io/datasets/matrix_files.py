@@ -74,10 +74,28 @@ def read(path: str | Path) -> Dataset:
     known ``y``, ``class_names``, ``terms``. ``.mat``: ``fea`` and, where known, ``gnd``; MATLAB's
     format 7.3 is not read, save with ``-v7``.
 
+    Parameters
+    ----------
+    path : str or Path
+        The file.
+
+    Returns
+    -------
+    Dataset
+
     Raises
     ------
     ValueError
         The file is damaged, or not of this layout. Pickled arrays are refused.
+
+    Examples
+    --------
+    >>> import numpy as np, os, tempfile
+    >>> from partwise.datasets import read
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     np.savez(os.path.join(folder, "mine.npz"), X=np.ones((4, 3)), y=[0, 0, 1, 1])
+    ...     read(os.path.join(folder, "mine.npz")).y
+    array([0, 0, 1, 1])
     """
     path = Path(path)
     readers: dict[str, Callable[[Path], dict[str, Any]]] = {".npz": _read_npz, ".mat": _read_mat}

@@ -11,8 +11,18 @@ from sklearn.utils import check_array, check_random_state
 def unit_rows(X):
     """Scale every sample to Euclidean length one; an all-zero sample stays zero.
 
-    Takes dense and sparse arrays, returns a new one of the same kind and float type.
+    Parameters
+    ----------
+    X : {array-like, sparse matrix} of shape (n_samples, n_features)
 
+    Returns
+    -------
+    ndarray or sparse matrix
+        A new one of the same kind and float type.
+
+    Examples
+    --------
+    >>> from partwise.datasets import unit_rows
     >>> unit_rows([[3.0, 4.0], [0.0, 0.0]])
     array([[0.6, 0.8],
            [0. , 0. ]])
@@ -35,6 +45,13 @@ def tfidf(X):
     Returns
     -------
     csr_array if X is sparse, else ndarray
+
+    Examples
+    --------
+    >>> from partwise.datasets import tfidf
+    >>> tfidf([[2, 1, 0], [1, 0, 1]]).round(2)
+    array([[0., 1., 0.],
+           [0., 0., 1.]])
     """
     X = check_array(X, accept_sparse="csr", dtype=[np.float64, np.float32])
     counts = sparse.csr_array(X, copy=True)
@@ -63,8 +80,13 @@ def keep_labels(y, per_class: int, *, random_state=None) -> np.ndarray:
         A class with fewer samples keeps them all.
     random_state : int, RandomState or None
 
+    Returns
+    -------
+    ndarray of shape (n_samples,)
+
     Examples
     --------
+    >>> from partwise.datasets import keep_labels
     >>> y = keep_labels([0, 0, 0, 1, 1, 1], 2, random_state=0)
     >>> int((y == -1).sum())
     2

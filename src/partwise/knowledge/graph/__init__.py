@@ -236,6 +236,13 @@ def check_graph(
     ------
     ValueError
         If the graph has another shape, or is not finite, non-negative and symmetric (to rounding).
+
+    Examples
+    --------
+    >>> from partwise.graph import check_graph
+    >>> check_graph([[1.0, 2.0], [2.0, 0.0]], 2).toarray()
+    array([[0., 2.],
+           [2., 0.]])
     """
     if graph is None or isinstance(graph, (str, bytes)):
         raise TypeError(

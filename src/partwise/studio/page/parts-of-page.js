@@ -95,12 +95,25 @@ export function ask(title, label, value = "", names = []) {
     "close", () => resolve(dialog.returnValue === "ok" ? $("askInput").value.trim() : null), { once: true }));
 }
 
+function zoom(sample) {
+  const close = () => dialog.close();
+  const dialog = make("dialog", { class: "whole", "aria-label": sample.id, onclick: close, onclose: () => { dialog.remove(); $("card").focus(); } },
+    make("img", { src: sample.picture.replace("/sample/", "/whole/"), alt: `Picture of ${sample.id}` }), make("button", { onclick: close }, "Close"));
+  document.body.append(dialog);
+  dialog.showModal();
+}
+
 export function showSample(sample, { large = false } = {}) {
-  if (sample.picture) return make("img", { src: sample.picture, alt: `Picture of ${sample.id}` });
+  if (sample.picture) {
+    const picture = make("img", { src: sample.picture, alt: `Picture of ${sample.id}` });
+    return large ? make("button", { class: "zoom", title: "Enlarge", onclick: () => zoom(sample) }, picture) : picture;
+  }
   if (sample.text != null) {
     const text = make("p", { class: "text", dir: "auto", tabindex: large ? "0" : null });
     text.textContent = sample.text;
-    return text;
+    if (!large || !sample.more) return text;
+    const more = make("button", { class: "more", onclick: async () => { text.textContent = (await get("text", { i: sample.i })).text; more.remove(); text.focus(); } }, "More");
+    return make("div", {}, text, more);
   }
   const body = make("tbody");
   for (const [name, value] of sample.values ?? []) {

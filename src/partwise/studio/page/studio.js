@@ -210,6 +210,7 @@ function comeBack(card) {
   tell({ act: "mark", at: place() });
 }
 
+const OTHER = "none of these"; // a class like any other: what is far from the labelled ones, and is labelled so
 const accept = () => known.queue[0]?.suggestion && label(known.queue[0].suggestion);
 
 // Letters are always typed: a class may begin with any of them. What acts is no letter.
@@ -227,6 +228,7 @@ function keys(event) {
   else if (event.key === "ArrowRight" && empty) does(skip);
   else if (event.key === "ArrowLeft" && empty) does(undo);
   else if (chosen) does(() => label(chosen));
+  else if (event.key === "0" && empty && digitsChoose()) does(() => label(OTHER));
   else if (inField) return;
   else if (event.key === "/") { event.preventDefault(); field.focus(); }
   else if ((event.key.length === 1 && event.key.trim()) || event.key === "Dead" || event.key === "Process") field.focus(); // it lands in the field
@@ -286,7 +288,7 @@ export async function showDetail(i) {
     button.append(other.picture ? make("img", { src: other.picture, alt: other.id, width: 40, height: 40 }) : other.id.slice(0, 30));
     return button;
   }));
-  $("detail").replaceChildren(title, showSample(sample), said, why, near, make("p", { class: "row" },
+  $("detail").replaceChildren(title, showSample(sample, { large: true }), said, why, near, make("p", { class: "row" },
     make("button", { onclick: async () => { const name = await ask("Label this sample", "Class", sample.suggestion ?? "", known.classes); if (name) label(name, [i]); } }, "Label"),
     make("button", { onclick: async () => { const group = [i, ...sample.neighbours.map(other => other.i)];
       const name = await ask(`Label this and its ${sample.neighbours.length} neighbours`, "Class", sample.suggestion ?? "", known.classes); if (name) label(name, group); } }, "Label it and its neighbours"),
@@ -361,6 +363,7 @@ function listen() {
 
 for (const name of VIEWS) { $(`tab-${name}`).addEventListener("click", () => show(name)); $(`tab-${name}`).addEventListener("keydown", tabKeys); }
 $("skip").addEventListener("click", skip);
+$("other").addEventListener("click", () => label(OTHER));
 $("undo").addEventListener("click", undo);
 $("filter").addEventListener("input", drawClasses);
 document.addEventListener("keydown", keys);

@@ -30,7 +30,8 @@ def recipe(model: Any, dataset: Samples) -> str:
     if dataset.y is None:
         lines += ["model.fit(samples.X)"]
     else:
-        lines += ["model.fit(samples.X, samples.y)  # y: None where a label is unknown"]
+        also = "" if dataset.also is None else ", also=[samples.also]"
+        lines += [f"model.fit(samples.X, samples.y{also})  # y: None where a label is unknown"]
     lines += ["model.embedding_    # the codes, one row a sample"]
     if hasattr(model, "components_"):
         lines += ["model.components_   # the parts"]

@@ -40,10 +40,11 @@ def sentence(found: Any) -> str:
     if _counts(found):
         rest = [k for k in found.good if k != found.k]
         also = f" As good: {', '.join(map(str, rest))}." if rest else " No other is as good."
-        return (
+        said = (
             f"{found.k} part{'s' if found.k > 1 else ''}: the smallest number whose error at "
             f"hidden entries is within one standard error of the lowest.{also}"
         )
+        return " ".join([said, *found.remarks()])
     what = "wrong names of hidden labels" if found.by == "labels" else "error at hidden entries"
     words = [
         ", ".join(f"{name} = {value}" for name, value in point.items())

@@ -1,0 +1,473 @@
+"""``partwise consensus``: counts to programmes, in a folder that cnmf reads and writes as well."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from partwise.backends.arrays import to_numpy
+from partwise.cells.programmes import (
+    Prepared,
+    Programmes,
+    each_run,
+    memory_of,
+    model_of_runs,
+    on_device,
+    prepare,
+    programmes_of,
+    seconds_of,
+)
+from partwise.cli.progress_bar import Bar, duration
+from partwise.io import read_samples
+from partwise.io.cnmf_folder import CnmfFolder, write_cnmf
+from partwise.io.spreadsheets import csv_text
+from partwise.persistence.atomic import sweep, write_whole
+from partwise.solvers.checkpoint import describe
+from partwise.view.report.programmes_page import programme_rows, programmes_page
+
+SUFFIXES = (".h5ad", ".mtx", ".npz", ".npy")
+#: Counts up to which they are written for cnmf unasked.
+MANY = 200_000_000
+LOSSES = ("frobenius", "kullback-leibler")
+
+
+def run_consensus(
+    data: str,
+    *,
+    out: Path | None,
+    numbers: list[int],
+    runs: int,
+    genes: int,
+    density_threshold: float,
+    neighborhood: float,
+    loss: str,
+    device: str,
+    counts: bool | None,
+    estimate: bool,
+    seed: int,
+    max_iter: int,
+    report: bool,
+    force: bool,
+    as_json: bool,
+    reading: dict[str, Any],
+    command: str,
+) -> None:
+    """Everything that `consensus` does; each run is on disk before the next ends."""
+    clock = Stages()
+    theirs = CnmfFolder(Path(data)) if (Path(data) / "cnmf_tmp").is_dir() else None
+    out = out or (theirs.home if theirs is not None else Path("programmes"))
+    folder = CnmfFolder(out)
+    going_on = theirs is not None and theirs.home.absolute() == out.absolute()
+    numbers = numbers or (folder.numbers() if going_on else [])
+    _check(numbers, loss, density_threshold, neighborhood, out)
+    errors = Console(stderr=True)
+    done = {"runs": 0, "total": len(numbers) * runs}
+    with Bar(errors) as bar:
+        bar.start("reading the counts")
+        place = _device(device)
+        prepared = _read(data, theirs, genes, bar, reading, place)
+        settings = {"genes": genes, "loss": loss, "seed": seed, "max_iter": max_iter}
+        if not (going_on or estimate):
+            _claim(folder, prepared, settings, data, force=force)
+        if place is not None:
+            prepared = on_device(prepared, place)
+        clock.end("reading")
+        model = model_of_runs(loss, max_iter)
+        missing = {k: _missing(folder, k, runs) for k in numbers}
+        bar.start("how long it will take")
+        asked = _estimate(prepared, missing, model, place)
+        errors.print(asked["sentence"], highlight=False, markup=False, soft_wrap=True)
+        if estimate:
+            if as_json:
+                print(json.dumps(asked, indent=2))
+            return
+        clock.end("estimate")
+        notes = list(prepared.notes)
+        if not going_on:
+            bar.start("writing the counts")
+            notes += _hand_over(folder, prepared, numbers, runs, seed, loss, counts)
+        try:
+            clock.end("counts for cnmf")
+            _run(folder, prepared, missing, runs, model, seed, bar, done)
+            clock.end("runs")
+            found = []
+            for number, k in enumerate(numbers):
+                bar.step(number, len(numbers), "what comes back")
+                found.append(
+                    _agree(folder, prepared, k, density_threshold, neighborhood, loss, seed)
+                )
+        except KeyboardInterrupt:
+            errors.print(
+                f"Stopped after {done['runs']} of {done['total']} runs; the same command goes on "
+                "from there.", highlight=False,
+            )  # fmt: skip
+            raise SystemExit(130) from None
+        clock.end("what comes back")
+        bar.start("writing the report")
+        source = f"{len(prepared.cells):,} cells, {len(prepared.kept):,} of {len(prepared.genes):,}"
+        summary = {
+            "command": command,
+            "source": data,
+            "cells": len(prepared.cells),
+            "genes": len(prepared.genes),
+            "genes_seen": len(prepared.kept),
+            "runs": runs,
+            "device": place or "cpu",
+            "estimate": {name: asked[name] for name in ("seconds", "bytes")},
+            "numbers": [_facts(one) for one in found],
+            "notes": notes,
+        }
+        if place is not None and "cuda" in place:
+            import torch
+
+            summary["device_GB"] = round(torch.cuda.max_memory_allocated(place) / 2**30, 2)
+        page = ""
+        if report:
+            page = programmes_page(
+                found, title=f"Programmes: {folder.name}", command=command, notes=notes,
+                source=f"{source} genes. Data: {data}.",
+                places=_places(Path(data), prepared.cells),
+            )  # fmt: skip
+        clock.end("report")
+        summary["stages"] = clock.seconds
+        summary["seconds"] = round(sum(clock.seconds.values()), 3)
+        _write(folder, found, summary, page)
+    _say(found, summary, out, errors, as_json=as_json)
+
+
+class Stages:
+    """Seconds of each stage, one after the other."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._last = time.perf_counter()
+
+    def end(self, name: str) -> None:
+        now = time.perf_counter()
+        self.seconds[name], self._last = round(now - self._last, 3), now
+
+
+# -- reading --------------------------------------------------------------------------------------
+
+
+def _check(numbers: Sequence[int], loss: str, threshold: float, share: float, out: Path) -> None:
+    if not numbers:
+        raise ValueError("-k says how many programmes, as -k 10 or -k 5-15.")
+    if loss not in LOSSES:
+        raise ValueError(f"--loss can be {' or '.join(LOSSES)}; got {loss!r}.")
+    if not 0 < threshold <= 2:
+        raise ValueError(f"--density-threshold is above 0 and at most 2; got {threshold:g}.")
+    if not 0 < share <= 1:
+        raise ValueError(f"--neighborhood is above 0 and at most 1; got {share:g}.")
+    if not out.absolute().parent.is_dir():
+        raise FileNotFoundError(f"There is no folder {out.parent} to make {out.name} in.")
+    if out.exists() and not out.is_dir():
+        raise FileExistsError(f"{out} is there and no folder; name another.")
+
+
+def _device(asked: str) -> str | None:
+    """The torch device that was asked for, or that there is; None: this processor."""
+    if asked == "cpu":
+        return None
+    try:
+        import torch
+    except ImportError:
+        if asked == "auto":
+            return None
+        raise ImportError(f'--device {asked} needs torch: pip install "partwise[gpu]"') from None
+    if asked == "auto":
+        return "cuda" if torch.cuda.is_available() else None
+    if asked.startswith("cuda") and not torch.cuda.is_available():
+        raise ValueError(f"--device {asked}: torch sees no GPU here.")
+    return asked
+
+
+def _read(
+    data: str, theirs: CnmfFolder | None, genes: int, bar: Bar, reading: dict[str, Any],
+    place: str | None,
+) -> Prepared:  # fmt: skip
+    """Counts from a file, or what cnmf made of them."""
+    if theirs is not None:
+        return _prepared_by(theirs)
+    path = Path(data)
+    if path.suffix.lower() not in SUFFIXES:
+        raise ValueError(
+            f"{path}: counts are a file that ends in {', '.join(SUFFIXES)}, or a folder of cnmf's "
+            "with cnmf_tmp in it."
+        )
+    cells, own = _names_beside(path)
+    if cells and own and not reading.get("transpose"):  # genes in rows, as Cell Ranger writes them
+        reading = {**reading, "transpose": _rows_of(path) == len(own) != len(cells)}
+    samples = read_samples(path, scale="none", genes=0, step=bar.step, **reading)
+    X = samples.X
+    cells = cells if cells and len(cells) == X.shape[0] else samples.ids
+    names = own if own and len(own) == X.shape[1] else samples.feature_names
+    if place is not None and not sp.issparse(X):  # the passes over all counts are made there
+        import torch
+
+        plain = X.dtype.name in ("uint8", "int8", "int16", "int32", "float32")
+        X = torch.from_numpy(np.array(X, dtype=None if plain else np.float32)).to(place).float()
+    elif isinstance(X, np.memmap):
+        X = np.array(X, dtype=np.float32)
+    bar.start("genes that vary most")
+    ready = prepare(X, genes, cells=cells, genes=names, source=str(path))
+    said = tuple(note for note in samples.notes if "all zero" not in note)
+    return replace(ready, notes=(*said, *ready.notes))
+
+
+def _places(path: Path, cells: list[str]) -> Any:
+    """Coordinates of the cells in ``obsm["spatial"]``, where a .h5ad file has them all."""
+    if path.suffix.lower() != ".h5ad":
+        return None
+    import anndata
+
+    adata = anndata.read_h5ad(path, backed="r")
+    try:
+        if "spatial" not in adata.obsm:
+            return None
+        at = {str(name): i for i, name in enumerate(adata.obs_names)}
+        places = np.asarray(adata.obsm["spatial"], dtype=np.float64)[[at[c] for c in cells], :2]
+    finally:
+        adata.file.close()
+    return places if places.shape[1] == 2 and np.isfinite(places).all() else None
+
+
+def _names_beside(path: Path) -> tuple[list[str], list[str]]:
+    """Cells and genes of a Matrix Market file, from the tables that lie beside it."""
+    found: list[list[str]] = []
+    for kinds in (("barcodes",), ("features", "genes")):
+        files = [path.parent / f"{kind}.tsv{end}" for kind in kinds for end in ("", ".gz")]
+        file = next((f for f in files if path.suffix.lower() == ".mtx" and f.is_file()), None)
+        if file is None:
+            return [], []
+        content = file.read_bytes()
+        content = gzip.decompress(content) if file.suffix == ".gz" else content
+        rows = [line.split("\t") for line in content.decode("utf-8").splitlines()]
+        column = 1 if kinds[0] == "features" and all(len(row) > 1 for row in rows) else 0
+        names = [row[column] for row in rows]
+        if len(set(names)) < len(names):  # a symbol may be of several genes, an id is not
+            names = [row[0] for row in rows]
+        found.append(names)
+    return found[0], found[1]
+
+
+def _rows_of(path: Path) -> int:
+    with path.open(encoding="utf-8") as lines:
+        head = next((line for line in lines if not line.startswith("%")), "0")
+    return int(head.split()[0])
+
+
+def _prepared_by(folder: CnmfFolder) -> Prepared:
+    """What cnmf's ``prepare``, or this command, left in a folder."""
+    seen, cells, kept = folder.read_counts("norm_counts")
+    tpm, _, genes = folder.read_counts("tpm")
+    at = {name: j for j, name in enumerate(genes)}
+    gone = [name for name in kept if name not in at]
+    if gone or tpm.shape[0] != seen.shape[0]:
+        raise ValueError(f"{folder.home}: norm_counts and tpm are not of the same cells and genes.")
+    tpm = sp.csr_array(tpm, dtype=np.float32) if sp.issparse(tpm) else tpm.astype(np.float32)
+    seen = sp.csr_array(seen, dtype=np.float32) if sp.issparse(seen) else seen.astype(np.float32)
+    from partwise.selection.consensus import feature_moments
+
+    mean, squares = feature_moments(tpm)
+    deviation = np.sqrt(np.maximum(squares - mean**2, 0))
+    return Prepared(
+        seen, tpm, mean, deviation, np.array([at[name] for name in kept]), cells, genes
+    )  # fmt: skip
+
+
+# -- the folder -----------------------------------------------------------------------------------
+
+
+def _claim(
+    folder: CnmfFolder, prepared: Prepared, settings: dict[str, Any], data: str, *, force: bool
+) -> None:
+    """The folder for these counts and settings: new, or what a stopped command left."""
+    import hashlib
+
+    some = to_numpy(prepared.seen[:200])
+    some = some.toarray() if sp.issparse(some) else some
+    what = {**settings, "genes seen": prepared.kept_genes, "cells": prepared.cells, "some": some}
+    mark = hashlib.sha256(describe(what).encode()).hexdigest()[:16]
+    file = folder.path("partwise.json")
+    if folder.home.is_dir() and any(folder.home.iterdir()):
+        try:
+            same = json.loads(file.read_text("utf-8"))["counts"] == mark
+        except (OSError, ValueError, KeyError, TypeError):
+            same = False
+        if not same and not force:
+            raise FileExistsError(
+                f"{folder.home} holds something else than the runs of this command on these "
+                "counts; --out names another folder, --force begins anew there."
+            )
+        if not same or force:
+            for old in folder.home.glob(f"cnmf_tmp/{folder.name}.spectra.k_*"):
+                old.unlink()
+    folder.make()
+    sweep(folder.home)
+    sweep(folder.home / "cnmf_tmp")
+    write_whole(file, json.dumps({"counts": mark, "data": data, **settings}) + "\n", force=True)
+
+
+def _missing(folder: CnmfFolder, k: int, runs: int) -> list[int]:
+    """The runs that are still to be made; none where cnmf left only the table of all."""
+    there = set(folder.runs(k))
+    if not there and folder.path(f"spectra.k_{k}.merged.df.npz").is_file():
+        return []
+    return [number for number in range(runs) if number not in there]
+
+
+def _hand_over(
+    folder: CnmfFolder, prepared: Prepared, numbers: list[int], runs: int, seed: int, loss: str,
+    counts: bool | None,
+) -> list[str]:  # fmt: skip
+    """What cnmf needs to go on from this folder; a note where it will not be able to."""
+    folder.write_prepared(
+        numbers, runs, seed=seed, loss=loss, genes=prepared.genes, kept=prepared.kept_genes,
+        mean=prepared.mean, deviation=prepared.deviation,
+    )  # fmt: skip
+    n, p = prepared.tpm.shape
+    held = prepared.tpm.nnz if sp.issparse(prepared.tpm) else n * p
+    if counts is False or (counts is None and held > MANY):
+        return ["The counts were not written, so cnmf cannot go on from here; --counts does it."]
+    try:
+        import anndata  # noqa: F401
+    except ImportError:
+        if counts:
+            raise ImportError("--counts needs anndata: pip install 'partwise[cells]'") from None
+        return ["Without anndata (partwise[cells]) cnmf cannot go on from here."]
+    for kind, X, names in (
+        ("norm_counts", prepared.seen, prepared.kept_genes),
+        ("tpm", prepared.tpm, prepared.genes),
+    ):
+        if not folder.path(f"{kind}.h5ad").is_file():
+            folder.write_counts(kind, X if sp.issparse(X) else to_numpy(X), prepared.cells, names)
+    return []
+
+
+# -- the work -------------------------------------------------------------------------------------
+
+
+def _estimate(
+    prepared: Prepared, missing: dict[int, list[int]], model: Any, place: str | None
+) -> dict[str, Any]:
+    """Seconds and bytes, and a sentence on them."""
+    wanted = [k for k, left in missing.items() for _ in left]
+    memory = memory_of(prepared, max(missing))
+    if not wanted:
+        return {"seconds": 0.0, "bytes": memory, "sentence": "All runs are there already."}
+    numbers = sorted(set(wanted))
+    most = max(len(left) for left in missing.values())
+    seconds = seconds_of(prepared, numbers, most, model=model, clock=time.perf_counter)
+    seconds *= sum(wanted) / (most * sum(numbers))
+    where = f"on {place}" if place else "of memory"
+    return {
+        "seconds": seconds,
+        "bytes": memory,
+        "sentence": f"{len(wanted)} runs: about {duration(seconds)} and {memory / 2**30:.1f} GB "
+        f"{where}, by a few iterations.",
+    }
+
+
+def _run(
+    folder: CnmfFolder, prepared: Prepared, missing: dict[int, list[int]], runs: int, model: Any,
+    seed: int, bar: Bar, done: dict[str, int],
+) -> None:  # fmt: skip
+    """All runs that are not there yet; each is on disk as soon as it ends."""
+    weight = {k: k * len(left) for k, left in missing.items()}
+    total, before = sum(k * runs for k in missing), sum(k * runs - weight[k] for k in missing)
+    done["runs"] = done["total"] - sum(len(left) for left in missing.values())
+    genes = prepared.kept_genes
+    for k, left in missing.items():
+        if not left:
+            continue
+        bar.step(before, total, "runs")
+        for number, H in each_run(prepared.seen, k, runs, model=model, seed=seed, only=left):
+            folder.write_run(k, number, H, genes)
+            before, done["runs"] = before + k, done["runs"] + 1
+            bar.step(before, total, "runs")
+
+
+def _agree(
+    folder: CnmfFolder, prepared: Prepared, k: int, threshold: float, share: float, loss: str,
+    seed: int,
+) -> Programmes:  # fmt: skip
+    """What the runs of one k have in common, and its tables."""
+    genes = prepared.kept_genes
+    pooled = folder.pool(k, genes)
+    one = programmes_of(
+        prepared, pooled, k, density_threshold=threshold, neighborhood=share, loss=loss, seed=seed
+    )
+    write_cnmf(
+        one.found, folder.home.parent, folder.name, samples=prepared.cells, features=genes,
+        genes=prepared.genes, scores=one.scores, force=True,
+    )  # fmt: skip
+    return one
+
+
+# -- what is said ---------------------------------------------------------------------------------
+
+
+def _facts(one: Programmes) -> dict[str, Any]:
+    stable = one.stability
+    return {
+        "k": one.k,
+        "stability": None if np.isnan(stable) else round(stable, 4),
+        "error": one.error,
+        "outliers": int((one.found.groups < 0).sum()),
+        "programmes": programme_rows(one),
+    }
+
+
+def _write(
+    folder: CnmfFolder, found: list[Programmes], summary: dict[str, Any], page: str
+) -> None:  # fmt: skip
+    stats = [[one.k, one.found.density_threshold, one.stability, one.error] for one in found]
+    folder.write_stats(np.array(stats, dtype=np.float64))
+    rows = [
+        [one.k, row["programme"], place + 1, gene, f"{one.scores[row['programme'] - 1, at]:.6g}"]
+        for one in found
+        for index in [{name: j for j, name in enumerate(one.genes)}]
+        for row, genes in zip(programme_rows(one), one.top_genes(100), strict=True)
+        for place, gene in enumerate(genes)
+        for at in [index[gene]]
+    ]
+    heads = ["k", "programme", "rank", "gene", "score"]
+    files = {
+        "top_genes.csv": csv_text(heads, rows),
+        "summary.json": json.dumps(summary, indent=2, ensure_ascii=False) + "\n",
+    }
+    if page:
+        files["report.html"] = page
+    for name, text in files.items():
+        write_whole(folder.home / name, text, force=True)
+
+
+def _say(
+    found: list[Programmes], summary: dict[str, Any], out: Path, errors: Console, *, as_json: bool
+) -> None:
+    if as_json:
+        print(json.dumps({**summary, "out": str(out)}, indent=2, ensure_ascii=False))
+        return
+    console = Console(highlight=False, markup=False, soft_wrap=True)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for head in ("k", "stability", "error", "outliers"):
+        table.add_column(head, justify="right", no_wrap=True)
+    for row in summary["numbers"]:
+        stable = "-" if row["stability"] is None else f"{row['stability']:.3f}"
+        table.add_row(str(row["k"]), stable, f"{row['error']:.5g}", str(row["outliers"]))
+    console.print(table)
+    for note in summary["notes"]:
+        errors.print(f"Note: {note}", markup=False, highlight=False, soft_wrap=True)
+    console.print(f"Wrote {out} ({duration(summary['seconds'])}). Open {out / 'report.html'}")

@@ -1,0 +1,196 @@
+"""AnsNMF: non-smooth NMF whose smoothing matrix adapts to the data."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+
+from partwise._sklearn import Interval
+from partwise.backends.arrays import AnyArray, own
+from partwise.estimators._base import GroupedFactorizer
+from partwise.estimators._docstrings import documented
+from partwise.fitting import Description, Given, Problem, check, described, finish, publish, state
+from partwise.fitting.callbacks import with_callbacks
+from partwise.fitting.progress import all_or_nothing
+from partwise.solvers.loop import Solution
+from partwise.solvers.unmixing import unmix_codes, unmix_parts
+
+WARMUP = 10  # plain iterations before anything adapts
+FLOOR, LIFT = 1e-9, 1e-12  # beside numerators and denominators; to codes and parts, out of zero
+
+
+@documented
+class AnsNMF(GroupedFactorizer):
+    r"""Adaptive non-smooth NMF: linear programs make codes and parts sparse, S takes the rest.
+
+    .. math:: \min_{V,S,U\ge0}\ \tfrac12\|X - V S U^T\|^2, \qquad \textstyle\sum_j u_{jk} = 1
+
+    Multiplicative steps as in `NSNMF`. In the first and in the last iteration codes and parts are
+    unmixed: V becomes V Bᵀ and S becomes B⁻ᵀS, where B has the largest determinant for which
+    V Bᵀ stays non-negative but for a slack, its columns sum to one and B⁻¹ >= 0; then U and S in
+    the same way. X must be >= 0.
+
+    Parameters
+    ----------
+    {n_components}
+    slack_W, slack_H : float, default=0.001
+        How far below zero a linear program may move codes and parts before they are cut there, as
+        a share of their largest entry. In the last iteration the first counts 2⁻¹⁰ and the second
+        half. The authors' program tries 0.001 to 0.5; the papers print no value.
+    init : str, default=None
+        As in `NMF`; "custom" takes W and H of `fit`.
+    max_iter : int, default=100
+        Iterations; there is no tolerance.
+    n_clusters : int, default=None
+        Clusters of `cluster_labels_`. None: the classes in y, else k.
+    random_state : int, RandomState instance or None, default=None
+    verbose : int, default=0
+
+    Attributes
+    ----------
+    {attributes}
+    mixing_ : ndarray of shape (n_components, n_components)
+        S.
+    basis_ : ndarray of shape (n_components, n_features)
+        Uᵀ, parts of sum one; ``components_`` is S Uᵀ, what codes are multiplied with.
+
+    Notes
+    -----
+    Letters: V, W, Φ, H of the authors' program are Xᵀ, U, Sᵀ and Vᵀ. As there, parts are brought to
+    sum one without a word to V, so an iteration may raise the objective. For two components the
+    program has a formula without slack; here the linear programs do that too.
+
+    References
+    ----------
+    Z. Yang, Y. Xiang, K. Xie, Y. Lai: Adaptive method for nonsmooth nonnegative matrix
+    factorization, IEEE TNNLS 28(4), 2017.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> from partwise import AnsNMF
+    >>> X, y = load_digits(n_class=3, return_X_y=True)
+    >>> model = AnsNMF(3, random_state=0).fit(X)
+    >>> model.mixing_.shape, model.basis_.sum(axis=1).round(6).tolist()
+    ((3, 3), [1.0, 1.0, 1.0])
+    """
+
+    _parameter_constraints: dict[str, Any] = {
+        **{
+            name: GroupedFactorizer._parameter_constraints[name]
+            for name in ("n_components", "init", "n_clusters", "random_state", "verbose")
+        },
+        "slack_W": [Interval(Real, 0, 1, closed="both")],
+        "slack_H": [Interval(Real, 0, 1, closed="both")],
+        "max_iter": [Interval(Integral, 1, None, closed="left")],
+    }
+    beta_loss = "frobenius"
+    solver = "mu"
+    tol = 0.0
+
+    def __init__(
+        self,
+        n_components: Any = "auto",
+        *,
+        slack_W: float = 0.001,
+        slack_H: float = 0.001,
+        init: str | None = None,
+        max_iter: int = 100,
+        n_clusters: int | None = None,
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        self.n_components = n_components
+        self.slack_W = slack_W
+        self.slack_H = slack_H
+        self.init = init
+        self.max_iter = max_iter
+        self.n_clusters = n_clusters
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def _describe(self) -> Description:
+        return replace(super()._describe(), local=True)
+
+    @with_callbacks
+    def fit(self, X: Any, y: Any = None, *, W: Any = None, H: Any = None) -> Any:  # type: ignore[override]
+        """Learn parts and codes.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Non-negative samples.
+        y : array-like of shape (n_samples,), default=None
+            Labels; they say what the groups are and do not change the factorization.
+        W, H : array-like, default=None
+            The start, if ``init="custom"``.
+
+        Returns
+        -------
+        self
+        """
+        self._fit(X, y, W, H)
+        return self
+
+    @with_callbacks
+    def fit_transform(self, X: Any, y: Any = None, W: Any = None, H: Any = None) -> AnyArray:  # type: ignore[override]
+        """`fit`, and return the codes of the training samples."""
+        return own(self._fit(X, y, W, H))
+
+    def _fit(self, X: Any, y: Any, W: Any, H: Any) -> AnyArray:
+        """As `fitting.fit`, with S and its linear programs in the loop."""
+        with all_or_nothing(self):
+            what = described(self)
+            checked = check(self, what, X, Given(y, W, H))
+            problem = state(what, checked)
+            solution, S, U = self._adapt(problem)
+            codes = publish(self, what, checked, problem, finish(what, problem, solution))
+            self.basis_ = np.ascontiguousarray(U.T)
+            total = float((S @ self.basis_).sum())  # parts carry a share of the units of X
+            self.mixing_ = S * (float(self.components_.sum()) / total if total else 1.0)
+        return codes
+
+    def _adapt(self, problem: Problem) -> tuple[Solution, AnyArray, AnyArray]:
+        V, U = (np.asarray(factor) for factor in problem.starts[0]()[:2])
+        data, dtype, S = problem.model.data, V.dtype, np.eye(problem.k)
+
+        def product(name: str, factor: AnyArray) -> AnyArray:
+            """X or Xᵀ times a factor, in float64."""
+            return np.asarray(getattr(data, name)(factor.astype(dtype)), dtype=np.float64)
+
+        V, U, history = V.astype(np.float64), _sum_one(U.astype(np.float64)), []
+        slack_V = slack_U = lift = 0.0
+        for t in range(1 - WARMUP, self.max_iter + 1):
+            if t == 1:
+                slack_V, slack_U, lift = self.slack_W * V.max(), self.slack_H * U.max(), LIFT
+            moves = 0 if t not in (1, self.max_iter) or problem.k == 1 else 1 + (t > 1)
+            P = U @ S.T
+            V = (V + lift) * (product("dot", P) + FLOOR) / (V @ (P.T @ P) + FLOOR)
+            if moves:
+                B = unmix_codes(V, slack_V / moves**10)
+                V, S = np.maximum(V @ B.T, 0), np.maximum(np.linalg.inv(B), 0).T @ S
+            Q = V @ S
+            XQ = product("tdot", Q)
+            U = _sum_one((U + lift) * (XQ + FLOOR) / (U @ (Q.T @ Q) + FLOOR))
+            if moves:
+                B = unmix_parts(U, slack_U / moves)
+                U, S = _sum_one(np.maximum(U @ B.T, 0)), S @ np.maximum(np.linalg.inv(B), 0)
+                Q = V @ S
+                XQ = product("tdot", Q)
+            if t > 0:  # ½‖X - QUᵀ‖²
+                value = (
+                    problem.model.constant - (XQ * U).sum() + 0.5 * ((Q.T @ Q) * (U.T @ U)).sum()
+                )
+                history.append(max(float(value), 0.0))
+        status = f"ran {self.max_iter} iterations as printed, without a tolerance"
+        P = U @ S.T
+        solution = Solution(V.astype(dtype), P.astype(dtype), history, len(history), True, status)
+        return solution, S.astype(dtype), U.astype(dtype)
+
+
+def _sum_one(U: AnyArray) -> AnyArray:
+    total = U.sum(axis=0)
+    return U / np.where(total > 0, total, 1.0)

@@ -1,0 +1,67 @@
+"""Mixing matrices moved to the largest volume by linear programs: how AnsNMF adapts its S."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Matrix = NDArray[np.float64]
+EMPTY = 1e-6  # sums of codes below which a sample says nothing
+
+
+def unmix_codes(V: Matrix, slack: float) -> Matrix:
+    """B with the largest determinant for which V Bᵀ stays non-negative, but for ``slack``.
+
+    Columns of B sum to one and B⁻¹ >= 0, so the sums of codes and the sign of what is folded back
+    are kept. One column after the other, the last first: with the others fixed, all of that is
+    linear in a column, and so is the determinant.
+    """
+    Y = V[V.sum(axis=1) > EMPTY]
+    B = np.eye(V.shape[1])
+    if not len(Y):
+        return B
+    Y = Y / Y.sum(axis=1, keepdims=True)
+    for c in (len(B) - 1, *range(len(B) - 1)):
+        others = Y @ B.T - np.outer(Y[:, c], B[:, c])
+        least = (others / np.maximum(Y[:, c], EMPTY)[:, None]).min(axis=0)
+        B[:, c] = _largest_volume(B, c, bounds=[(-low - slack, None) for low in least])
+    return B
+
+
+def unmix_parts(U: Matrix, slack: float) -> Matrix:
+    """B with the largest determinant for which U Bᵀ >= -slack, columns of U of sum one.
+
+    Rows of B sum to one and B⁻¹ >= 0; one row after the other.
+    """
+    C = np.eye(U.shape[1])
+    for c in range(len(C)):
+        C[:, c] = _largest_volume(C, c, A_ub=-U, b_ub=np.full(len(U), slack))
+    return C.T
+
+
+def _largest_volume(B: Matrix, c: int, **limits: Any) -> Matrix:
+    """Column c for the largest det B, within ``limits``; as it is where there is none.
+
+    With b in its place det B grows by y_c and B⁻¹ is P - (y - e_c) P_c / y_c, where P = B⁻¹ before
+    and y = P b. So B⁻¹ >= 0 asks for y_i <= y_c min_j P_ij / P_cj.
+    """
+    from scipy.optimize import linprog
+
+    P = np.linalg.inv(B)
+    used = P[c] > 0
+    least = (P[:, used] / P[c, used]).min(axis=1)
+    keeps = np.delete(P - least[:, None] * P[c], c, axis=0)
+    bounds = limits.pop("bounds", (None, None))
+    A, b = limits.get("A_ub", np.empty((0, len(B)))), limits.get("b_ub", [])
+    found = linprog(
+        -P[c],
+        A_ub=np.vstack([keeps, A]),
+        b_ub=np.concatenate([np.zeros(len(keeps)), b]),
+        A_eq=np.ones((1, len(B))),
+        b_eq=[1.0],
+        bounds=bounds,
+    )
+    ok = found.status == 0 and P[c] @ found.x > np.sqrt(np.finfo(float).eps)
+    return found.x if ok else B[:, c]

@@ -1,0 +1,228 @@
+"""``partwise consensus``: as a user types it, and the folder as cnmf has it."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+import scipy.io
+import scipy.sparse as sp
+
+from partwise import cli
+from partwise.cli import consensus_command
+from partwise.io import read_cnmf
+from partwise.io.cnmf_folder import CnmfFolder
+
+anndata = pytest.importorskip("anndata", reason="the folder of cnmf holds .h5ad files")
+
+
+def made(n=60, p=40, k=3, seed=0):
+    rng = np.random.default_rng(seed)
+    H = rng.gamma(0.2, size=(k, p))
+    V = rng.dirichlet(np.full(k, 0.3), n)
+    return rng.poisson(800 * V @ (H / H.sum(axis=1, keepdims=True)))
+
+
+@pytest.fixture
+def cells(tmp_path):
+    """A .h5ad file of 60 cells and 40 genes of three programmes."""
+    import pandas as pd
+
+    obs, var = (
+        pd.DataFrame(index=[f"{c}{i}" for i in range(n)]) for c, n in (("c", 60), ("g", 40))
+    )
+    adata = anndata.AnnData(sp.csr_matrix(made().astype(np.float32)), obs=obs, var=var)
+    adata.obsm["spatial"] = np.random.default_rng(0).uniform(size=(60, 2))
+    path = tmp_path / "cells.h5ad"
+    adata.write_h5ad(path)
+    return path
+
+
+@pytest.fixture
+def command(capfd):
+    def run(*words):
+        with pytest.raises(SystemExit) as end:
+            cli.main(["consensus", *(str(word) for word in words)])
+        return end.value.code or 0, *capfd.readouterr()
+
+    return run
+
+
+QUICK = ("--runs", 5, "--genes", 30, "--device", "cpu")
+
+
+def tables(out, k):
+    found, _, _ = read_cnmf(out.parent, out.name, k)
+    return found
+
+
+def test_counts_become_programmes(cells, command, tmp_path):
+    out = tmp_path / "made"
+    code, said, err = command(cells, "-k", "2-3", *QUICK, "--out", out)
+    assert not code, err
+    assert "10 runs: about" in err and "GB of memory" in err
+    summary = json.loads((out / "summary.json").read_text())
+    assert [row["k"] for row in summary["numbers"]] == [2, 3]
+    assert summary["numbers"][1]["stability"] > 0.9
+    assert "report.html" in said
+    page = (out / "report.html").read_text()
+    assert "Which numbers are stable" in page and page.count("<details") == 2
+    assert page.count("Usage of each programme, where the cells are") == 2
+    assert "http" not in page.replace("http-equiv", "").replace("http://www.w3.org", "")
+    rows = list(csv.DictReader((out / "top_genes.csv").read_text().splitlines()))
+    three = [row for row in rows if row["k"] == "3" and row["rank"] == "1"]
+    assert len({row["gene"] for row in three}) == 3
+    found = tables(out, 3)
+    assert found.parts.shape == (3, 40) and found.spectra.shape == (3, 30)
+
+
+def test_a_stopped_command_goes_on(cells, command, tmp_path, monkeypatch):
+    whole, cut = tmp_path / "whole" / "x", tmp_path / "cut" / "x"
+    for out in (whole, cut):
+        out.parent.mkdir()
+    assert command(cells, "-k", "3", *QUICK, "--out", whole)[0] == 0
+    write, done = CnmfFolder.write_run, []
+
+    def stopped(self, k, number, H, genes):
+        if len(done) == 2:
+            raise KeyboardInterrupt
+        done.append(number)
+        write(self, k, number, H, genes)
+
+    monkeypatch.setattr(CnmfFolder, "write_run", stopped)
+    code, _, err = command(cells, "-k", "3", *QUICK, "--out", cut)
+    assert code == 130 and "Stopped after 2 of 5 runs; the same command goes on" in err
+    assert CnmfFolder(cut).runs(3) == [0, 1]
+    monkeypatch.undo()
+    code, _, err = command(cells, "-k", "3", *QUICK, "--out", cut)
+    assert not code and "3 runs: about" in err
+    a, b = tables(whole, 3), tables(cut, 3)
+    # runs side by side differ in the last digits of single precision
+    np.testing.assert_allclose(a.spectra, b.spectra, atol=1e-3 * a.spectra.max())
+    code, _, err = command(cells, "-k", "3", *QUICK, "--out", cut)
+    assert not code and "All runs are there already." in err
+
+
+def test_runs_of_other_counts_are_not_mixed_in(cells, command, tmp_path):
+    out = tmp_path / "made"
+    assert command(cells, "-k", "2", *QUICK, "--out", out)[0] == 0
+    other = tmp_path / "other.npz"
+    sp.save_npz(other, sp.csr_matrix(made(seed=1)))
+    code, _, err = command(other, "-k", "2", *QUICK, "--out", out)
+    assert code == 2 and "holds something else" in err
+    assert command(other, "-k", "2", *QUICK, "--out", out, "--force")[0] == 0
+    assert len(tables(out, 2).usages) == 60
+
+
+def test_a_folder_of_cnmf_is_gone_on_with(cells, command, tmp_path):
+    """Their files hold names as pickled objects, seeds too; neither is needed."""
+    ours = tmp_path / "ours"
+    assert command(cells, "-k", "3", *QUICK, "--out", ours)[0] == 0
+    theirs = tmp_path / "theirs"
+    (theirs / "cnmf_tmp").mkdir(parents=True)
+    for file in (ours / "cnmf_tmp").iterdir():
+        kind = file.name.removeprefix("ours.")
+        target = theirs / "cnmf_tmp" / f"theirs.{kind}"
+        if kind.endswith(".h5ad"):
+            target.write_bytes(file.read_bytes())
+        elif ".iter_" in kind and "iter_4" not in kind:  # one is missing
+            with np.load(file) as held:
+                np.savez_compressed(
+                    target, **{n: held[n].astype(object) if n != "data" else held[n] for n in held}
+                )
+    code, _, err = command(theirs, "--runs", 5, "--device", "cpu")
+    assert not code, err
+    assert "1 runs: about" in err
+    a, b = tables(ours, 3), tables(theirs, 3)
+    np.testing.assert_allclose(a.spectra, b.spectra, atol=1e-3 * a.spectra.max())
+    np.testing.assert_allclose(a.parts, b.parts, atol=1e-3 * a.parts.max())
+
+
+def test_all_that_cnmf_looks_for_is_there(cells, command, tmp_path):
+    out = tmp_path / "x"
+    assert command(cells, "-k", "3", *QUICK, "--out", out)[0] == 0
+    seen, names, genes = CnmfFolder(out).read_counts("norm_counts")
+    assert seen.shape == (60, 30) and names[0] == "c0"
+    assert genes == (out / "x.overdispersed_genes.txt").read_text().split()
+    with np.load(out / "cnmf_tmp" / "x.nmf_params.df.npz") as table:  # no pickle
+        assert table["columns"].tolist() == ["n_components", "iter", "nmf_seed", "completed"]
+        assert table["data"][:, :2].tolist() == [[3, i] for i in range(5)]
+        assert table["index"].tolist() == list(range(5))
+    settings = (out / "cnmf_tmp" / "x.nmf_idvrun_params.yaml").read_text().split("\n")
+    assert "beta_loss: frobenius" in settings and "solver: cd" in settings
+    with np.load(out / "cnmf_tmp" / "x.tpm_stats.df.npz") as table:
+        tpm, _, _ = CnmfFolder(out).read_counts("tpm")
+        np.testing.assert_allclose(table["data"][:, 0], tpm.toarray().mean(axis=0), rtol=1e-5)
+    with np.load(out / "x.k_selection_stats.df.npz") as table:
+        assert table["data"].shape == (1, 4)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_matrix_of_cell_ranger_has_its_names(command, tmp_path, turned):
+    X = made()
+    scipy.io.mmwrite(tmp_path / "matrix.mtx", sp.coo_matrix(X.T if turned else X))
+    (tmp_path / "barcodes.tsv").write_text("".join(f"cell-{i}\n" for i in range(60)))
+    names = "".join(f"ENS{j}\tname{j}\tGene Expression\n" for j in range(40))
+    (tmp_path / "features.tsv").write_text(names)
+    out = tmp_path / "out"
+    assert command(tmp_path / "matrix.mtx", "-k", "3", *QUICK, "--out", out)[0] == 0
+    _, samples, features = read_cnmf(tmp_path, "out", 3)
+    assert samples[:2] == ["cell-0", "cell-1"] and features[0].startswith("name")
+
+
+def test_what_cannot_be_is_refused_before_any_work(cells, command, tmp_path):
+    before = sorted(tmp_path.rglob("*"))
+    np.save(tmp_path / "scaled.npy", np.log1p(made()))
+    (tmp_path / "table.csv").write_text("a,b\n1,2\n")
+    for words, said in (
+        ((cells, "--out", tmp_path / "x"), "-k says how many"),
+        ((cells, "-k", "7-5", "--out", tmp_path / "x"), "the smaller number first"),
+        ((cells, "-k", "3", "--loss", "l1", "--out", tmp_path / "x"), "--loss can be"),
+        ((cells, "-k", "3", "--density-threshold", "0", "--out", tmp_path / "x"), "above 0"),
+        ((cells, "-k", "3", "--out", tmp_path / "no" / "x"), "There is no folder"),
+        ((tmp_path / "scaled.npy", "-k", "3", "--out", tmp_path / "x"), "needs counts"),
+        ((tmp_path / "table.csv", "-k", "3", "--out", tmp_path / "x"), "ends in .h5ad"),
+        ((tmp_path / "gone.npy", "-k", "3", "--out", tmp_path / "x"), "There is no file"),
+    ):
+        code, out, err = command(*words)
+        assert (code, out) == (2, "") and said in err, (words, err)
+    (tmp_path / "scaled.npy").unlink()
+    (tmp_path / "table.csv").unlink()
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_an_estimate_writes_nothing(cells, command, tmp_path):
+    code, out, _ = command(
+        cells, "-k", "3", *QUICK, "--out", tmp_path / "x", "--estimate", "--json"
+    )
+    told = json.loads(out)
+    assert not code and told["seconds"] > 0 and told["bytes"] > 1e8
+    assert not (tmp_path / "x").exists()
+
+
+def test_without_anndata_the_note_says_what_is_missing(command, tmp_path, monkeypatch):
+    sp.save_npz(tmp_path / "c.npz", sp.csr_matrix(made()))
+    monkeypatch.setitem(__import__("sys").modules, "anndata", None)
+    code, _, err = command(tmp_path / "c.npz", "-k", "3", *QUICK, "--out", tmp_path / "x")
+    assert not code and "cnmf cannot go on from here" in " ".join(err.split())
+
+
+def test_a_gpu_that_is_not_there_is_said(cells, command, tmp_path):
+    torch = pytest.importorskip("torch")
+    if torch.cuda.is_available():
+        assert consensus_command._device("auto") == "cuda"
+        return
+    assert consensus_command._device("auto") is None
+    code, _, err = command(cells, "-k", "3", "--device", "cuda", "--out", tmp_path / "x")
+    assert code == 2 and "torch sees no GPU" in err
+
+
+def test_tensors_find_the_same_programmes(cells, command, tmp_path):
+    """ "cpu" is numpy; "cpu:0" are tensors on this processor, the way that a GPU takes."""
+    pytest.importorskip("torch")
+    plain, tensors = tmp_path / "plain", tmp_path / "tensors"
+    assert command(cells, "-k", "3", *QUICK, "--out", plain)[0] == 0
+    code, _, err = command(cells, "-k", "3", *QUICK[:-1], "cpu:0", "--out", tensors)
+    assert not code, err
+    a, b = tables(plain, 3), tables(tensors, 3)
+    np.testing.assert_allclose(a.spectra, b.spectra, atol=5e-3 * a.spectra.max())

@@ -1,0 +1,120 @@
+"""The printed sentences: each has what answers it, and what is computed comes out."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from partwise.papers import load_protocol, names
+from partwise.papers.claims import FAILS, HOLDS, NOT_RUN, UNDECIDED, Verdict
+from partwise.papers.sentences import COMPUTED, DESCENTS, NOT_OURS, listed, sentences
+
+
+def test_every_sentence_is_answered_by_claims_a_computation_or_a_reason():
+    claims = {}
+    for name in names():
+        for claim in load_protocol(name).claims:
+            if "says" in claim:
+                claims.setdefault((name.split("/")[0], claim["says"]), []).append(name)
+    asked = set()
+    for paper, entries in listed().items():
+        for entry in entries:
+            assert entry["text"] and entry["where"]
+            assert sum(key in entry for key in ("says", "computed", "why")) == 1
+            if "says" in entry:
+                assert claims[paper, entry["says"]]
+                asked.add((paper, entry["says"]))
+            if "computed" in entry:
+                kind, _, which = entry["computed"].partition(" ")
+                assert kind in COMPUTED and (not which or which in DESCENTS)
+    assert asked == set(claims)  # and no claim speaks for a sentence that is not there
+    assert sum(map(len, listed().values())) >= 40
+
+
+def _verdict(state, says="always", counted=True):
+    return Verdict("a part", "none", None, state, f"a number that {state}", says=says,
+                   counted=counted)  # fmt: skip
+
+
+def _always(*states):
+    told = [("gnmf/table3", s if isinstance(s, Verdict) else _verdict(s)) for s in states]
+    return next(s for s in sentences(told) if "always results" in s.text)
+
+
+@pytest.mark.parametrize(
+    ("states", "whole"),
+    [
+        ([HOLDS, HOLDS], HOLDS),
+        ([HOLDS, UNDECIDED], UNDECIDED),
+        ([UNDECIDED, FAILS, HOLDS], FAILS),
+        ([HOLDS, NOT_RUN], HOLDS),
+        ([NOT_RUN], NOT_RUN),
+        ([HOLDS, _verdict(FAILS, counted=False)], HOLDS),
+        ([HOLDS, _verdict(FAILS, says="another")], HOLDS),
+    ],
+)
+def test_a_sentence_is_as_good_as_its_weakest_part(states, whole):
+    found = _always(*states)
+    assert found.state == whole
+    if whole != NOT_RUN:
+        assert f"a number that {whole}" in found.number and found.tables == ("gnmf/table3",)
+
+
+def test_only_the_papers_that_were_run_are_judged():
+    assert {s.paper for s in sentences([("gnmf/table3", _verdict(HOLDS))])} == {"gnmf"}
+
+
+def test_what_is_computed_and_what_is_not_ours():
+    told = [(f"{paper}/table1", _verdict(NOT_RUN, says="")) for paper in listed()]
+    found = {(s.paper, s.where): s for s in sentences(told)}
+    assert found["nmfdc", "Proposition 1"].state == HOLDS
+    assert found["gnmf", "Theorem 1"].state == found["lcf", "Theorem 1"].state == HOLDS
+    assert found["cnmf", "introduction"].state == HOLDS
+    ours = [s for s in found.values() if s.state == NOT_OURS]
+    assert ours and all(s.number for s in ours)
+
+
+# What README and the documentation say --------------------------------------------------------
+
+ROOT = Path(__file__).parents[2]
+NUMBERS = ROOT / "docs" / "papers" / "numbers.json"
+
+
+@pytest.fixture
+def numbers():
+    if not NUMBERS.exists():
+        pytest.skip("there is no documentation beside the tests")
+    return json.loads(NUMBERS.read_text(encoding="utf-8"))
+
+
+def test_the_documentation_counts_what_its_numbers_are(numbers):
+    page = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8")
+    counts = Counter(s["state"] for s in numbers["sentences"])
+    total, held = re.search(r"Of (\d+) printed sentences: (\d+) hold", page).groups()
+    assert (int(total), int(held)) == (sum(counts.values()), counts[HOLDS])
+    for sentence in numbers["sentences"]:
+        assert sentence["text"] in page
+    back = [a["came_back"] for t in numbers["tables"] for a in t["averages"]]
+    assert f"| {sum(back)} of {len(back)} |" in page
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert f"{sum(back)} of {len(back)} averages" in " ".join(readme.split())
+    assert "docs/papers.md#the-claims" in readme
+
+
+def test_the_table_of_the_readme_is_that_of_the_declared_reading(numbers):
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    table = next(t for t in numbers["tables"] if t["table"] == "cnmf/table1")
+    assert (
+        table["reading"] == "authors" and table["reading"] == load_protocol("cnmf/table1").main.name
+    )
+    own = {a["method"]: a for a in table["averages"] if a["metric"] == "ac"}
+    head = next(line for line in readme.splitlines() if line.startswith("| | NMF |"))
+    methods = [cell.strip(" †") for cell in head.strip("|").split("|")][1:]
+    for name in ("printed", "measured"):
+        line = next(line for line in readme.splitlines() if line.startswith(f"| {name} |"))
+        said = [cell.strip() for cell in line.strip("|").split("|")][1:]
+        assert said == [f"{own[m][name]:.1f}" for m in methods]

@@ -1,0 +1,49 @@
+"""Public objects document what they take and return; classes and functions have an example."""
+
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+
+import partwise
+
+#: What numpydoc asks for and we do not: "see also" and a longer text where a line says it all, a
+#: description beside a name and type that everybody knows (``random_state``), a type where another
+#: object has it ("as in `fit`"), a capital before a formula, a verb where it takes a noun for one.
+STYLE = {"SA01", "ES01", "PR04", "PR07", "PR08", "RT02", "RT03", "SS02", "SS05"}
+LISTED = re.findall(
+    r"^   ([A-Za-z_.]+)$", (Path(__file__).parents[1] / "docs/api/index.rst").read_text(), re.M
+)
+
+
+def public():
+    """Names of what the documentation lists, then of their own methods, each function once."""
+    found, methods = {}, {}
+    for name in LISTED:
+        thing = partwise
+        for part in name.split("."):
+            thing = getattr(thing, part)
+        found[name] = thing
+        for method, held in inspect.getmembers_static(thing) if inspect.isclass(thing) else ():
+            held = getattr(held, "__func__", held)
+            code = getattr(held, "fget", held)
+            if method.startswith("_") or not inspect.isfunction(inspect.unwrap(code)):
+                continue
+            inherits = not code.__doc__ and inspect.getdoc(getattr(thing, method))
+            if inspect.unwrap(code).__module__.startswith("partwise") and not inherits:
+                methods.setdefault(code, f"{name}.{method}")
+    return [*found, *methods.values()]
+
+
+@pytest.mark.parametrize("name", public())
+def test_numpydoc_finds_nothing(name):
+    numpydoc = pytest.importorskip("numpydoc.validate", reason="numpydoc is not installed")
+    left_out = STYLE if name in LISTED else STYLE | {"EX01"}
+    errors = numpydoc.validate(f"partwise.{name}")["errors"]
+    assert not [error for error in errors if error[0] not in left_out]
+
+
+def test_the_documentation_lists_all_that_is_public():
+    modules = {name for name in partwise.__all__ if inspect.ismodule(getattr(partwise, name))}
+    assert set(partwise.__all__) - modules - {"__version__"} <= set(LISTED)

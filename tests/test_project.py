@@ -1,0 +1,63 @@
+"""What lies around the package agrees with it: recipe, workflow, wheel, citation."""
+
+import re
+import tarfile
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from partwise import __version__
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+
+
+def text(name):
+    return (ROOT / name).read_text("utf-8")
+
+
+def test_the_conda_recipe_asks_for_what_pip_installs():
+    recipe = text("conda/recipe.yaml")
+    run = recipe.split("  run:\n")[1].split("\n\n")[0]
+    asked = {tuple(line.removeprefix("    - ").split(" ")) for line in run.splitlines()}
+    names = {"matplotlib": "matplotlib-base"}  # the one without a window
+    wanted = {("python", PROJECT["requires-python"])}
+    for need in PROJECT["dependencies"]:
+        name, lowest = re.fullmatch(r"([\w-]+)(>=[\d.]+)", need).groups()
+        wanted.add((names.get(name, name), lowest))
+    assert asked == wanted
+    assert f'version: "{__version__}"' in recipe
+    assert f"version: {__version__}" in text("CITATION.cff")
+
+
+def test_the_workflow_runs_every_python_that_is_promised():
+    listed = re.search(r"python: \[(.*)\]", text(".github/workflows/tests.yml"))[1]
+    promised = [c.rsplit(" ", 1)[1] for c in PROJECT["classifiers"] if ":: 3." in c]
+    assert promised and {f'"{version}"' for version in promised} <= set(listed.split(", "))
+
+
+@pytest.fixture(scope="module")
+def release(tmp_path_factory):
+    """The names of the files in a wheel and in an sdist."""
+    sdist = pytest.importorskip("hatchling.builders.sdist", reason="hatchling is not installed")
+    from hatchling.builders.wheel import WheelBuilder
+
+    folder = str(tmp_path_factory.mktemp("dist"))
+    with zipfile.ZipFile(next(WheelBuilder(str(ROOT)).build(directory=folder))) as wheel:
+        inside = wheel.namelist()
+    with tarfile.open(next(sdist.SdistBuilder(str(ROOT)).build(directory=folder))) as archive:
+        return inside, [name.split("/", 1)[1] for name in archive.getnames()]
+
+
+def test_a_wheel_has_the_package_alone(release):
+    wheel, sdist = release
+    assert {name.split("/")[0] for name in wheel} == {
+        "partwise",
+        f"partwise-{__version__}.dist-info",
+    }
+    assert {"partwise/py.typed", "partwise/studio/page/studio.js"} <= set(wheel)
+    data = (".npz", ".npy", ".mat", ".h5ad", ".parquet", ".mtx", ".pyc", ".nbi", ".nbc")
+    assert not [name for name in (*wheel, *sdist) if name.endswith(data)]
+    assert {"pyproject.toml", "README.md", "LICENSE", "tests/test_project.py"} <= set(sdist)
