@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import warnings
+from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -65,12 +66,15 @@ def main() -> None:
     parser.add_argument("--sets", type=int, default=200)
     parser.add_argument("--first", type=int, default=1000)
     parser.add_argument("--draws", type=int, default=100)
+    parser.add_argument("--jobs", type=int, default=1)
     given = parser.parse_args()
     warnings.simplefilter("ignore")
     rows: dict[str, list[dict[str, float]]] = {kind: [] for kind in KINDS}
-    for number in range(given.sets):
-        kind = list(KINDS)[number % len(KINDS)]
-        rows[kind].append(one(given.first + number, kind, given.draws))
+    kinds = [list(KINDS)[number % len(KINDS)] for number in range(given.sets)]
+    seeds = range(given.first, given.first + given.sets)
+    with ProcessPoolExecutor(given.jobs) as pool:
+        for kind, row in zip(kinds, pool.map(one, seeds, kinds, [given.draws] * given.sets)):
+            rows[kind].append(row)
     every = [row for some in rows.values() for row in some]
     for kind, some in [*rows.items(), ("all", every)]:
         mean = {name: round(float(np.mean([row[name] for row in some])), 4) for name in some[0]}

@@ -32,6 +32,7 @@ def cells(tmp_path):
         pd.DataFrame(index=[f"{c}{i}" for i in range(n)]) for c, n in (("c", 60), ("g", 40))
     )
     adata = anndata.AnnData(sp.csr_matrix(made().astype(np.float32)), obs=obs, var=var)
+    adata.obsm["spatial"] = np.random.default_rng(0).uniform(size=(60, 2))
     path = tmp_path / "cells.h5ad"
     adata.write_h5ad(path)
     return path
@@ -66,6 +67,7 @@ def test_counts_become_programmes(cells, command, tmp_path):
     assert "report.html" in said
     page = (out / "report.html").read_text()
     assert "Which numbers are stable" in page and page.count("<details") == 2
+    assert page.count("Usage of each programme, where the cells are") == 2
     assert "http" not in page.replace("http-equiv", "").replace("http://www.w3.org", "")
     rows = list(csv.DictReader((out / "top_genes.csv").read_text().splitlines()))
     three = [row for row in rows if row["k"] == "3" and row["rank"] == "1"]

@@ -9,7 +9,7 @@ import scipy.sparse as sp
 import partwise
 from partwise.cli import main
 from partwise.io import Samples
-from partwise.io.known_parts import read_known, read_topics, seed_parts
+from partwise.io.known_parts import read_known, read_topics, seed_parts, without_features
 
 WORDS = {
     "sport": ["match", "player", "coach", "goal", "team"],
@@ -174,3 +174,22 @@ def test_links_of_a_file_are_kept_by_the_clusters(texts, tmp_path, capsys):
         links.write_text(f"sport0,money3,cannot\n{line}\n")
         assert command("cluster", *options, tmp_path / "no") == 2
         assert words in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize("loss", ["frobenius", "kullback-leibler"])
+def test_a_part_does_not_use_what_it_must_not(loss):
+    rng = np.random.default_rng(0)
+    X = rng.dirichlet(np.ones(3), 60) @ rng.gamma(0.5, size=(3, 12))
+    names = [f"w{j}" for j in range(12)]
+    fixed = without_features([["w1", "w5"], [0]], names)
+    model = partwise.NMF(3, fixed_components=fixed, beta_loss=loss, random_state=0, tol=1e-2).fit(X)
+    assert not model.components_[0, [1, 5]].any() and model.components_[1, 0] == 0
+    assert (model.components_[2, [0, 1, 5]] > 0).any() and model.components_[0].any()
+    for wrong, said in (
+        (["w1"], "must be a list"),
+        ([["no"]], "none of the 12 features"),
+        ([[12]], "none of the 12 features"),
+        ([names], "leaves that part no feature"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            without_features(wrong, names)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_iris
 
-from partwise import CF, CNMF, NMF, NSNMF
+from partwise import CF, CNMF, NMF, NSNMF, bootstrap_intervals
 from partwise.evaluation.metrics import adjusted_rand
 from partwise.io.samples import Samples
 from partwise.view.report import charts, members, pictures, report_page, stability, write_report
@@ -241,6 +241,18 @@ def test_layout_keeps_each_cluster_in_proportion(rng):
 def test_layout_of_equal_codes_is_finite():
     found = lay_out(np.ones((50, 4)), [0] * 50)
     assert np.isfinite(found.points).all()
+
+
+def test_parts_are_drawn_where_samples_are_and_with_their_intervals(digits):
+    samples = images(digits)
+    model = NMF(3, random_state=0, tol=1e-2).fit(samples.X)
+    given = fitted(samples) | {"model": model}
+    found = bootstrap_intervals(samples.X, model, n_draws=10, random_state=0)
+    places = np.stack(np.divmod(np.arange(60), 10), axis=1)
+    page = report_page(**given, places=places, intervals=found)
+    assert "where the samples are" in page and "how sure they are" in page
+    plain = report_page(**given)
+    assert "where the samples are" not in plain and "how sure" not in plain
 
 
 def test_stability_compares_the_clusters_of_each_seed():

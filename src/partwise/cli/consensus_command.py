@@ -126,15 +126,23 @@ def run_consensus(
             "device": place or "cpu",
             "estimate": {name: asked[name] for name in ("seconds", "bytes")},
             "numbers": [_facts(one) for one in found],
-            "stages": clock.seconds,
-            "seconds": round(sum(clock.seconds.values()), 3),
             "notes": notes,
         }
         if place is not None and "cuda" in place:
             import torch
 
             summary["device_GB"] = round(torch.cuda.max_memory_allocated(place) / 2**30, 2)
-        _write(folder, found, summary, f"{source} genes. Data: {data}.", report=report)
+        page = ""
+        if report:
+            page = programmes_page(
+                found, title=f"Programmes: {folder.name}", command=command, notes=notes,
+                source=f"{source} genes. Data: {data}.",
+                places=_places(Path(data), prepared.cells),
+            )  # fmt: skip
+        clock.end("report")
+        summary["stages"] = clock.seconds
+        summary["seconds"] = round(sum(clock.seconds.values()), 3)
+        _write(folder, found, summary, page)
     _say(found, summary, out, errors, as_json=as_json)
 
 
@@ -216,6 +224,23 @@ def _read(
     ready = prepare(X, genes, cells=cells, genes=names, source=str(path))
     said = tuple(note for note in samples.notes if "all zero" not in note)
     return replace(ready, notes=(*said, *ready.notes))
+
+
+def _places(path: Path, cells: list[str]) -> Any:
+    """Coordinates of the cells in ``obsm["spatial"]``, where a .h5ad file has them all."""
+    if path.suffix.lower() != ".h5ad":
+        return None
+    import anndata
+
+    adata = anndata.read_h5ad(path, backed="r")
+    try:
+        if "spatial" not in adata.obsm:
+            return None
+        at = {str(name): i for i, name in enumerate(adata.obs_names)}
+        places = np.asarray(adata.obsm["spatial"], dtype=np.float64)[[at[c] for c in cells], :2]
+    finally:
+        adata.file.close()
+    return places if places.shape[1] == 2 and np.isfinite(places).all() else None
 
 
 def _names_beside(path: Path) -> tuple[list[str], list[str]]:
@@ -406,8 +431,7 @@ def _facts(one: Programmes) -> dict[str, Any]:
 
 
 def _write(
-    folder: CnmfFolder, found: list[Programmes], summary: dict[str, Any], source: str, *,
-    report: bool,
+    folder: CnmfFolder, found: list[Programmes], summary: dict[str, Any], page: str
 ) -> None:  # fmt: skip
     stats = [[one.k, one.found.density_threshold, one.stability, one.error] for one in found]
     folder.write_stats(np.array(stats, dtype=np.float64))
@@ -424,11 +448,8 @@ def _write(
         "top_genes.csv": csv_text(heads, rows),
         "summary.json": json.dumps(summary, indent=2, ensure_ascii=False) + "\n",
     }
-    if report:
-        files["report.html"] = programmes_page(
-            found, title=f"Programmes: {folder.name}", source=source, command=summary["command"],
-            notes=summary["notes"],
-        )  # fmt: skip
+    if page:
+        files["report.html"] = page
     for name, text in files.items():
         write_whole(folder.home / name, text, force=True)
 

@@ -69,6 +69,49 @@ def seed_parts(X: Any, words: Sequence[Sequence[int]]) -> np.ndarray:
     return np.array(rows)
 
 
+def without_features(
+    excluded: Sequence[Sequence[int | str]], features: int | Sequence[str]
+) -> np.ndarray:
+    """Parts that must not use some features, for ``fixed_components``: zero there, NaN elsewhere.
+
+    Parameters
+    ----------
+    excluded : sequence of sequences
+        For each such part the features that it must not use, by position or name. They are the
+        first parts of the model; what they have elsewhere is found.
+    features : int or sequence of str
+        How many features there are, or their names.
+
+    Returns
+    -------
+    ndarray of shape (len(excluded), n_features)
+
+    Examples
+    --------
+    >>> from partwise.io.known_parts import without_features
+    >>> without_features([["the", "a"], [2]], ["the", "cat", "a"])
+    array([[ 0., nan,  0.],
+           [nan, nan,  0.]])
+    """
+    names = None if isinstance(features, int) else [str(name) for name in features]
+    p = features if isinstance(features, int) else len(features)
+    at = {} if names is None else {name: j for j, name in enumerate(names)}
+    H = np.full((len(excluded), p), np.nan)
+    for row, some in enumerate(excluded):
+        if isinstance(some, str):
+            raise ValueError(f"excluded[{row}] must be a list of features, got {some!r}.")
+        for feature in some:
+            column = at.get(feature, -1) if isinstance(feature, str) else int(feature)
+            if not 0 <= column < p:
+                raise ValueError(
+                    f"excluded[{row}] names {feature!r}, which is none of the {p} features."
+                )
+            H[row, column] = 0
+        if not np.isnan(H[row]).any():
+            raise ValueError(f"excluded[{row}] leaves that part no feature.")
+    return H
+
+
 def read_topics(path: Path, samples: Samples) -> NamedParts:
     """Topics of a TOML file, ``sport = ["match", "player"]``, as parts of these texts."""
     if samples.kind != "texts" or samples.feature_names is None:

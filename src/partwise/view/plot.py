@@ -611,6 +611,48 @@ def parts_in_place(V: Any, places: Any, *, axes: Any = None, most: int = 50_000)
     return axes
 
 
+def part_intervals(
+    found: Any, part: int, *, names: Any = None, most: int = 20, ax: Any = None
+) -> Any:
+    """The largest entries of a part with their intervals.
+
+    Parameters
+    ----------
+    found : Intervals
+        What `partwise.bootstrap_intervals` returned.
+    part : int
+        Counted from 0.
+    names : sequence of str, default=None
+        Names of the features; None numbers them.
+    most : int, default=20
+    ax : matplotlib Axes, optional
+
+    Returns
+    -------
+    matplotlib Axes
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from partwise import NMF, bootstrap_intervals, plot
+    >>> X = np.random.default_rng(0).gamma(0.3, size=(30, 12))
+    >>> model = NMF(2, random_state=0, tol=1e-2).fit(X)
+    >>> ax = plot.part_intervals(bootstrap_intervals(X, model, n_draws=10, random_state=0), 0)
+    >>> len(ax.get_yticks())
+    12
+    """
+    ax = axes(ax)
+    order = np.argsort(-found.parts[part], kind="stable")[:most]
+    middle, low, high = (M[part, order] for M in (found.parts, found.parts_low, found.parts_high))
+    at = np.arange(len(order))
+    ax.errorbar(middle, at, xerr=[middle - low, high - middle], fmt="o", capsize=2, markersize=4)
+    ax.set_yticks(at, [str(j) if names is None else str(names[j]) for j in order])
+    ax.invert_yaxis()
+    ax.set_xlim(left=0)
+    ax.set_xlabel(f"part {part + 1}, {found.level:.0%} intervals")
+    return ax
+
+
 def choice(found: Any, *, ax: Any = None) -> Any:
     """The error at hidden entries against the number of parts; good numbers are filled.
 

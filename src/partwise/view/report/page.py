@@ -27,6 +27,7 @@ from partwise.view.describe import about, words_of_parts
 from partwise.view.report import charts, members
 from partwise.view.report.layout import lay_out
 from partwise.view.report.pictures import part_uri
+from partwise.view.report.programmes_page import intervals_uri, places_uri
 from partwise.view.report.same_again import parameters, recipe
 from partwise.view.report.search_page import choice_uri, sentence, shown_rows
 from partwise.view.report.stability import Stability
@@ -50,6 +51,8 @@ def write_report(
     stability: Stability | None = None,
     choice: Any = None,
     part_names: Sequence[str] = (),
+    places: Any = None,
+    intervals: Any = None,
     force: bool = False,
 ) -> Path:
     """Write the report of a fitted model as one self-contained HTML file.
@@ -82,6 +85,11 @@ def write_report(
         From `partwise.choose_k`: how the number of parts was chosen.
     part_names : sequence of str, default=()
         Names of the first parts, as of topics that were asked for.
+    places : array-like of shape (n_samples, 2), default=None
+        Coordinates: the parts are then drawn where the samples are.
+    intervals : Intervals, optional
+        From `partwise.bootstrap_intervals`: the largest entries of each part, with how sure they
+        are.
     force : bool, default=False
         Overwrite the file.
 
@@ -117,6 +125,8 @@ def write_report(
         stability=stability,
         choice=choice,
         part_names=part_names,
+        places=places,
+        intervals=intervals,
     )
     return write_whole(path, page, force=force)
 
@@ -135,6 +145,8 @@ def report_page(
     stability: Stability | None = None,
     choice: Any = None,
     part_names: Sequence[str] = (),
+    places: Any = None,
+    intervals: Any = None,
 ) -> str:
     """The page of `write_report` as text.
 
@@ -255,6 +267,8 @@ def report_page(
             for j, (uri, kind) in enumerate(pictures)
         ],
         max_parts=MAX_PARTS,
+        places="" if places is None else places_uri(V, places),
+        intervals="" if intervals is None else intervals_uri(intervals, dataset.feature_names),
         part_titles=part_titles,
         ask=ask,
         reason=reason,

@@ -9,7 +9,13 @@ from typing import Any
 import numpy as np
 
 from partwise._versions import versions
-from partwise.view.plot import clustergram, gene_heatmap, stability_and_error
+from partwise.view.plot import (
+    clustergram,
+    gene_heatmap,
+    part_intervals,
+    parts_in_place,
+    stability_and_error,
+)
 from partwise.view.report.pictures import _INK, _uri
 from partwise.view.report.template import render
 
@@ -40,7 +46,7 @@ def programmes_page(
             "rows": programme_rows(one),
             "clustergram": _drawn(clustergram, one.found, size=(6.4, 5.0)),
             "heatmap": _drawn(gene_heatmap, one, size=(7.2, 0.9 + 0.22 * min(5 * one.k, 60))),
-            "places": "" if places is None else _drawn_places(one.found.usages, places),
+            "places": "" if places is None else places_uri(one.found.usages, places),
         }
         for one in found
     ]
@@ -88,16 +94,33 @@ def _drawn(draw: Any, what: Any, *, size: tuple[float, float]) -> str:
     return _png(figure)
 
 
-def _drawn_places(V: Any, places: Any) -> str:
+def places_uri(V: Any, places: Any) -> str:
+    """Codes where the samples are, one picture a part."""
+    figure, axes = _grid(V.shape[1], 4, 2.2)
+    parts_in_place(V, places, axes=axes)
+    return _png(figure)
+
+
+def intervals_uri(found: Any, names: Any = None) -> str:
+    """The largest entries of the first parts with their intervals."""
+    k = min(len(found.parts), 24)
+    figure, axes = _grid(k, 3, 3.0)
+    for part, ax in enumerate(axes):
+        if part < k:
+            part_intervals(found, part, names=names, most=12, ax=ax)
+            ax.tick_params(labelsize=7)
+        else:
+            ax.set_axis_off()
+    return _png(figure)
+
+
+def _grid(k: int, most: int, size: float) -> tuple[Any, Any]:
     from matplotlib.figure import Figure
 
-    from partwise.view.plot import parts_in_place
-
-    columns = min(4, V.shape[1])
-    rows = -(-V.shape[1] // columns)
-    figure = Figure(figsize=(2.2 * columns, 2.2 * rows), layout="constrained")
-    parts_in_place(V, places, axes=figure.subplots(rows, columns, squeeze=False).ravel())
-    return _png(figure)
+    columns = min(most, k)
+    rows = -(-k // columns)
+    figure = Figure(figsize=(size * columns, size * rows), layout="constrained")
+    return figure, figure.subplots(rows, columns, squeeze=False).ravel()
 
 
 def _png(figure: Any) -> str:

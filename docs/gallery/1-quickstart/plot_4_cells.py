@@ -1,0 +1,90 @@
+"""
+Programmes of cells, with an AnnData
+====================================
+
+What a user of scanpy does from counts to named cells, with anndata alone: programmes that come
+back, names from a few labels, old programmes on new cells, and parts where the cells are. The
+counts are made here, so that the truth is known.
+"""
+
+import anndata
+import numpy as np
+from matplotlib import pyplot as plt
+
+import partwise.cells as cells
+from partwise import plot
+from partwise.graph import morans_i
+
+rng = np.random.default_rng(0)
+side, n_genes, n_types = 24, 300, 4
+places = np.stack(np.meshgrid(np.arange(side), np.arange(side)), -1).reshape(-1, 2).astype(float)
+zone = np.where(places[:, 0] < side / 2, 0, 1)  # a zone in the tissue, left and right
+kind = rng.integers(2, n_types, size=side**2)  # types that lie anywhere
+programmes = rng.dirichlet(np.full(n_genes, 0.1), n_types)
+share = rng.beta(3, 3, side**2)[:, None]
+counts = rng.poisson(250 * (share * programmes[zone] + (1 - share) * programmes[kind]))
+
+adata = anndata.AnnData(counts.astype(np.float32))
+adata.var_names = [f"gene{j}" for j in range(n_genes)]
+adata.obs_names = [f"cell{i}" for i in range(side**2)]
+adata.obsm["spatial"] = places
+adata.layers["counts"] = adata.X.copy()
+
+# %%
+# Programmes that come back in many runs, by the steps of cNMF. Usages come into ``obsm``, and
+# programmes and scores of genes into ``varm``.
+
+found = cells.consensus(adata, n_types, layer="counts", n_runs=20, n_genes=200)
+print(f"stability {found.stability:.2f}")
+for number, genes in enumerate(found.top_genes(4), 1):
+    print(f"programme {number}: {', '.join(genes)}")
+
+figure, axes = plt.subplots(1, 2, figsize=(9, 4), layout="constrained")
+plot.clustergram(found.found, ax=axes[0])
+plot.gene_heatmap(found, ax=axes[1])
+plt.show()
+
+# %%
+# Which of them are the markers that are known?
+
+markers = {
+    f"type {j}": [f"gene{i}" for i in np.argsort(-programmes[j])[:8]] for j in range(n_types)
+}
+print(cells.score_markers(adata, markers).round(1))
+
+# %%
+# Where they are: the graph of places makes neighbours alike, and Moran's I says how much.
+
+cells.spatial_graph(adata)
+near = cells.factorize(
+    adata, n_types, layer="counts", graph="spatial_connectivities", graph_reg=0.3,
+    beta_loss="kullback-leibler", max_iter=100, random_state=0, key_added="places",
+)  # fmt: skip
+W = adata.obsp["spatial_connectivities"]
+for name in ("X_parts", "X_places"):
+    print(f"{name}: Moran's I {morans_i(adata.obsm[name], W).round(2).tolist()}")
+plot.parts_in_place(adata.obsm["X_places"], places)
+plt.show()
+
+# %%
+# Names for all cells from three labels a zone, with the graph of places.
+
+known = np.full(side**2, None, dtype=object)
+for name, number in (("left", 0), ("right", 1)):
+    known[rng.choice(np.flatnonzero(zone == number), 3, replace=False)] = name
+adata.obs["known"] = known
+cells.classify(adata, "known", layer="counts", graph="spatial_connectivities")
+right = np.mean(adata.obs["parts_name"] == np.where(zone == 0, "left", "right"))
+print(f"{right:.0%} right; expected {adata.uns['parts_name']['expected_accuracy']:.0%}")
+
+# %%
+# Old programmes on new cells, in which some genes were not measured.
+
+more = rng.poisson(250 * programmes[rng.integers(n_types, size=50)]).astype(np.float32)
+new = anndata.AnnData(more[:, 30:])
+new.var_names = [f"gene{j}" for j in range(30, n_genes)]
+usages = cells.project(new, adata)
+print(
+    usages.shape,
+    f"{new.uns['parts']['share_of_weight']:.0%} of the weight is on genes that are there",
+)
