@@ -154,7 +154,7 @@ def report_page(
     ----------
     model, X, dataset, labels, assignments, title, command, reason, seconds
         As in `write_report`.
-    stability, choice, part_names
+    stability, choice, part_names, places, intervals
         As there.
 
     Returns
