@@ -54,7 +54,13 @@ LEFT = ("survived", "unreached")
 #: The share that has to be noticed.
 WANTED = 0.9
 
-_ANSWERS = ["test_calibration", "test_parts_classifier", "test_expected_accuracy", "test_query"]
+_ANSWERS = [
+    "test_calibration",
+    "test_parts_classifier",
+    "test_expected_accuracy",
+    "test_query",
+    "test_ordered",
+]
 _ENGINE = [
     "test_engine",
     "test_terms",
@@ -65,6 +71,7 @@ _ENGINE = [
     "test_loop",
 ]
 #: Which test files know a module.
+# fmt: off
 TESTS = {
     "partwise.classify.calibration": _ANSWERS,
     "partwise.classify.heads": _ANSWERS,
@@ -75,15 +82,22 @@ TESTS = {
     "partwise.classify.query": _ANSWERS,
     "partwise.classify.outlying": _ANSWERS,
     "partwise.classify.trees": _ANSWERS,
+    "partwise.classify.ordered": _ANSWERS,
     "partwise.selection.consensus": ["test_consensus"],
-    "partwise.studio.journal": ["test_journal"],
-    "partwise.io.label_files": ["test_read", "test_ids", "test_archives"],
-    "partwise.io.tables": ["test_columns", "test_messy_tables", "test_read", "test_archives"],
+    "partwise.studio.journal": ["test_journal", "test_studio"],
+    "partwise.io.label_files": [
+        "test_read", "test_ids", "test_archives", "test_unknown_labels", "test_write_back",
+    ],
+    "partwise.io.tables": [
+        "test_columns", "test_messy_tables", "test_read", "test_archives", "test_odd_columns",
+        "test_options",
+    ],
     "partwise.solvers.loop": _ENGINE,
     "partwise.model.factor_model": _ENGINE,
     "partwise.model.terms": _ENGINE,
     "partwise.model.losses": _ENGINE,
 }
+# fmt: on
 
 
 def test_file(name: str) -> Path:
@@ -417,9 +431,9 @@ def reach(modules: list[str], jobs: int) -> dict[str, Any]:
 
     for kept, code in forked(works(), jobs):
         if code != 0:
-            raise SystemExit(f"the tests of {kept} cannot be run, see the logs in {FOLDER}")
+            print(f"the tests of {kept.stem} cannot be run, see the logs in {FOLDER}")
     found: dict[str, Any] = {"seconds": {}, "lines": {}}
-    for kept in parts:
+    for kept in filter(Path.exists, parts):
         one = json.loads(kept.read_text())
         found["seconds"] |= one["seconds"]
         for line, tests in one["lines"].items():

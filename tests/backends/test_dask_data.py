@@ -120,6 +120,7 @@ def test_a_dask_dataframe_is_told_what_to_do():
 @pytest.mark.parametrize(
     "here", (True, pytest.param(False, marks=pytest.mark.long)), ids=("small", "large")
 )
+@pytest.mark.skipif(os.name == "nt", reason="signals and limits of POSIX")
 def test_codes_outlive_a_worker(here, monkeypatch):
     pytest.importorskip("distributed")
     from partwise.backends.dask import dask_data

@@ -216,6 +216,7 @@ def test_a_checkpoint_belongs_to_one_fit(tmp_path):
         model.fit(q.X)
 
 
+@pytest.mark.skipif(os.name == "nt", reason="signals and limits of POSIX")
 @pytest.mark.long
 @needs("distributed")
 @pytest.mark.parametrize("constants", ("in tasks", "scattered"))

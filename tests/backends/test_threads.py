@@ -401,6 +401,7 @@ def test_a_cached_property_is_computed_beside_that_of_another_object():
     assert isinstance(Data.size, threads.cached_property)
 
 
+@pytest.mark.skipif(os.name == "nt", reason="signals and limits of POSIX")
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 def test_a_fork_while_another_thread_fits():
     """Locks are as some thread left them; in a fresh process, since it forks beside threads."""

@@ -349,6 +349,24 @@ def test_only_budgets_that_print_states_are_counted():
     assert all(not v.counted for v in judge(summarise(protocol, results)) if "5" in v.budget)
 
 
+def test_a_reading_may_take_prints_share_for_more_labels():
+    """10 % of eleven images is 1.1: one, or two."""
+    protocol = load_protocol("cdnmf/table1")
+    up = next(r for r in protocol.readings if r.name == "rounded up")
+    printed = {b.name for b in protocol.read(up).budgets if b.printed}
+    assert printed == {"2 a class"} and Budget("10 %", share=0.1).count(11) == 1
+    # the same runs: the labels of two a class were always drawn beside
+    one = Selection(runs=1)
+    assert {c.slug for c in cells_of(protocol.read(up), one)} == {
+        c.slug for c in cells_of(protocol.read(), one)
+    }
+    far = replace(_compared("own λ", 60.0), table="cdnmf/table1", method="cdNMF-F", budget="10 %")
+    back = replace(far, reading="rounded up", budget="2 a class", stat=Stat(69.0, 1.0, 10, 0.5))
+    causes = tuple(c for c in protocol.causes if c.fits("cdnmf/table1", "ac", "cdNMF-F"))
+    (miss,) = misses({"own λ": [far], "rounded up": [back]}, [far], causes)
+    assert miss.whose == "not printed" and "69.0 ± 0.5" in miss.text
+
+
 # Causes --------------------------------------------------------------------------------------
 
 

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import re
+from collections import Counter
+from pathlib import Path
+
 import pytest
 
 from partwise.papers import load_protocol, names
@@ -71,3 +76,45 @@ def test_what_is_computed_and_what_is_not_ours():
     assert found["cnmf", "introduction"].state == HOLDS
     ours = [s for s in found.values() if s.state == NOT_OURS]
     assert ours and all(s.number for s in ours)
+
+
+# What README and the documentation say --------------------------------------------------------
+
+ROOT = Path(__file__).parents[2]
+NUMBERS = ROOT / "docs" / "papers" / "numbers.json"
+
+
+@pytest.fixture
+def numbers():
+    if not NUMBERS.exists():
+        pytest.skip("there is no documentation beside the tests")
+    return json.loads(NUMBERS.read_text(encoding="utf-8"))
+
+
+def test_the_documentation_counts_what_its_numbers_are(numbers):
+    page = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8")
+    counts = Counter(s["state"] for s in numbers["sentences"])
+    total, held = re.search(r"Of (\d+) printed sentences: (\d+) hold", page).groups()
+    assert (int(total), int(held)) == (sum(counts.values()), counts[HOLDS])
+    for sentence in numbers["sentences"]:
+        assert sentence["text"] in page
+    back = [a["came_back"] for t in numbers["tables"] for a in t["averages"]]
+    assert f"| {sum(back)} of {len(back)} |" in page
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert f"{sum(back)} of {len(back)} averages" in " ".join(readme.split())
+    assert "docs/papers.md#the-claims" in readme
+
+
+def test_the_table_of_the_readme_is_that_of_the_declared_reading(numbers):
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    table = next(t for t in numbers["tables"] if t["table"] == "cnmf/table1")
+    assert (
+        table["reading"] == "authors" and table["reading"] == load_protocol("cnmf/table1").main.name
+    )
+    own = {a["method"]: a for a in table["averages"] if a["metric"] == "ac"}
+    head = next(line for line in readme.splitlines() if line.startswith("| | NMF |"))
+    methods = [cell.strip(" †") for cell in head.strip("|").split("|")][1:]
+    for name in ("printed", "measured"):
+        line = next(line for line in readme.splitlines() if line.startswith(f"| {name} |"))
+        said = [cell.strip() for cell in line.strip("|").split("|")][1:]
+        assert said == [f"{own[m][name]:.1f}" for m in methods]

@@ -167,6 +167,7 @@ def out(tmp_path):
     return folder
 
 
+@pytest.mark.skipif(os.name == "nt", reason="signals and limits of POSIX")
 @pytest.mark.skipif(sys.platform != "linux", reason="swapping two names needs Linux or macOS")
 @pytest.mark.parametrize(("after", "expected"), [(0, OLD), (1, NEW)], ids=["before", "after"])
 def test_a_run_that_is_killed_leaves_the_old_folder_or_the_new(out, after, expected):
@@ -181,6 +182,7 @@ def test_a_run_that_is_killed_leaves_the_old_folder_or_the_new(out, after, expec
     assert names(out.parent) == [out.name] and content(out) == expected
 
 
+@pytest.mark.skipif(os.name == "nt", reason="signals and limits of POSIX")
 @pytest.mark.parametrize(("after", "expected"), [(0, OLD), (1, OLD), (2, NEW)])
 def test_without_swapping_the_next_run_puts_the_old_folder_back(out, after, expected):
     killed(out, "rename", after)

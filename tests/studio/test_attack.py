@@ -111,8 +111,10 @@ def rewrite(path, p):
 
 
 READER = """
-import resource, sys, traceback, warnings
-resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))
+import sys, traceback, warnings
+if sys.platform == "linux":
+    import resource
+    resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))
 import numpy as np, scipy.sparse as sp
 warnings.simplefilter("ignore")
 import partwise
@@ -359,6 +361,7 @@ for i in range(first, first + 100_000):
 """
 
 
+@pytest.mark.skipif(os.name == "nt", reason="signals and limits of POSIX")
 def test_kills_lose_and_double_nothing(tmp_path):
     """What was acknowledged is there, once; at most one line more."""
     from partwise.studio.journal import Journal
@@ -392,6 +395,7 @@ for i in range(100_000):
 """
 
 
+@pytest.mark.skipif(os.name == "nt", reason="signals and limits of POSIX")
 def test_kills_leave_whole_files(tmp_path):
     from partwise.persistence.atomic import sweep
 

@@ -201,6 +201,7 @@ journal.close()
 """
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="signals and limits of POSIX")
 def test_a_limit_of_the_system_locks_nothing(tmp_path):
     """The same by the kernel: the write that does not fit is cut, the next one fails."""
     pytest.importorskip("resource", reason="limits of files are for Unix")

@@ -175,6 +175,7 @@ def test_without_the_token_the_door_is_shut(serve):
         urllib.request.urlopen(url.split("?")[0])
 
 
+@pytest.mark.skipif(os.name == "nt", reason="signals and limits of POSIX")
 def test_a_person_at_work(browser, serve, tmp_path):
     process, url = serve()
     person = Person(browser, serve.truth)
@@ -300,6 +301,7 @@ def test_a_picture_is_enlarged_a_text_read_on_and_none_of_these_said(
     wait_for(lambda: person.sample() != here)
 
 
+@pytest.mark.skipif(os.name == "nt", reason="signals and limits of POSIX")
 @pytest.mark.long
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("kind", ["photos", "texts"])

@@ -22,6 +22,9 @@ from partwise.backends.numpy.dense import DenseData
 from partwise.backends.numpy.gap_filling import Fill, Filling, filling
 from partwise.backends.threads import cached_property
 
+#: What is left of a sum in float32, as a share, is so many times less exact than the sum: below
+#: this share the difference is made in float64.
+LEFT = 0.1
 #: Of its row's ceiling, what a weight that was computed as a difference is unsure by.
 EPS = {"float32": 1e-6, "float64": 1e-14}
 
@@ -89,7 +92,7 @@ class Lack:
             return self.entries.dot(B) if side == "V" else self.entries.tdot(B)
         whole = self._whole(side, B)
         left = whole - (self.dot(B) if side == "V" else self.tdot(B))
-        if isinstance(B, np.ndarray) and B.itemsize == 4 and bool((left < 1e-3 * whole).any()):
+        if isinstance(B, np.ndarray) and B.itemsize == 4 and bool((left < LEFT * whole).any()):
             from partwise.backends.numpy.float64_products import double_products
 
             entries, B = double_products(self.entries), B.astype(np.float64)
@@ -251,7 +254,7 @@ class HalfSeen:
         if lack.seen:
             return self._times(Z, F)
         pos = pull - self._times(Z, F)
-        if isinstance(Z, np.ndarray) and Z.itemsize == 4 and bool((pos < 1e-3 * pull).any()):
+        if isinstance(Z, np.ndarray) and Z.itemsize == 4 and bool((pos < LEFT * pull).any()):
             Z, F = Z.astype(np.float64), F.astype(np.float64)
             whole = lack._rows(Z) @ (F.T @ F) if self.side == "V" else Z @ (F.T @ lack._rows(F))
             pos = (whole - self._times(Z, F)).astype(pos.dtype)

@@ -37,7 +37,7 @@ AGREEING = ("logistic", "discriminant", "spreading", "self-taught", "self-taught
 FIRST_OTHER = (("logistic", "plain"), ("logistic", "smooth"), ("discriminant", "plain"))
 SECOND_OTHER = ("plain",)
 #: Trees of a forest, and of those that see but a part of the labels.
-TREES, FEWER = 60, 20
+TREES, FEWER = 50, 12
 #: Samples times labels that spread over the graph together, for memory.
 SPREADING = 20_000_000
 #: Samples that are named together, for memory.
