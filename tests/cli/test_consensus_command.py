@@ -226,3 +226,21 @@ def test_tensors_find_the_same_programmes(cells, command, tmp_path):
     assert not code, err
     a, b = tables(plain, 3), tables(tensors, 3)
     np.testing.assert_allclose(a.spectra, b.spectra, atol=5e-3 * a.spectra.max())
+
+
+def test_options_change_what_they_say(command, tmp_path):
+    sp.save_npz(tmp_path / "c.npz", sp.csr_matrix(made()))
+    words = (tmp_path / "c.npz", "-k", "3", *QUICK, "--no-report", "--out")
+    code, _, err = command(*words, tmp_path / "none", "--no-counts")
+    assert not code and "--counts does it" in " ".join(err.split())
+    assert not list((tmp_path / "none" / "cnmf_tmp").glob("*.h5ad"))
+    assert not (tmp_path / "none" / "report.html").exists()
+    assert command(*words, tmp_path / "all", "--counts")[0] == 0
+    assert len(list((tmp_path / "all" / "cnmf_tmp").glob("*.h5ad"))) == 2
+    density = []
+    for share in ("0.2", "1"):  # the mean distance to the nearest one, or to all five
+        assert command(*words, tmp_path / "all", "--neighborhood", share)[0] == 0
+        density.append(tables(tmp_path / "all", 3).density)
+    assert (density[0] <= density[1]).all() and density[0].sum() < density[1].sum()
+    code, _, err = command(*words, tmp_path / "x", "--neighborhood", "2")
+    assert code == 2 and "at most 1" in err
