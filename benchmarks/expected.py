@@ -303,7 +303,10 @@ def main() -> None:
     if chosen.fit:
         share, width = fit([row for row, k in zip(rows, kept) if not k], counts[~kept])
         print(f"SHARE = {tuple(share.tolist())}\nWIDTH = {tuple(width.tolist())}")
-    print(table(rows, kept))
+    head = "# What to expect, and what came\n\nMade by `python -m benchmarks.expected`.\n\n"
+    page = head + table(rows, kept)
+    chosen.out.with_suffix(".md").write_text(page + "\n", encoding="utf-8")
+    print(page)
 
 
 if __name__ == "__main__":

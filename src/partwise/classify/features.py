@@ -340,7 +340,10 @@ def _factorize(model: Any, P: Any, graph: sp.csr_array) -> tuple[AnyArray, AnyAr
 def leading_directions(P: Any, seed: int) -> AnyArray:
     """Right singular vectors (p, d) of the prepared data, the largest first."""
     d = min(DIRECTIONS, *P.shape)
-    if not sp.issparse(P) and min(P.shape) <= 2 * DIRECTIONS:
+    if not sp.issparse(P) and P.shape[0] > MANY and P.shape[1] <= 2 * DIRECTIONS:
+        # no room for left singular vectors of very many samples
+        Vt = np.linalg.eigh(np.asarray(P.T @ P, dtype=float))[1].T[::-1][:d]
+    elif not sp.issparse(P) and min(P.shape) <= 2 * DIRECTIONS:
         Vt = np.linalg.svd(P, full_matrices=False)[2][:d]
     else:
         Vt = randomized_svd(P, d, n_iter=4, random_state=seed)[2]
