@@ -37,7 +37,7 @@ NUMBERS = (
     "dask_data", "memmap", "engine", "estimator_checks", "every_estimator", "gaps", "graph",
     "fixed_parts", "labels_in_methods", "limits", "links", "methods", "minibatch",
     "new_samples", "nmf", "parts_classifier", "probabilities", "properties", "reference",
-    "l21", "semi_nmf", "sparse_nmf_ntf", "sym_nmf", "terms",
+    "l21", "loop", "semi_nmf", "sparse_nmf_ntf", "sym_nmf", "terms", "threads",
 )  # fmt: skip
 #: Files that take longest: in how many shares they run where there are processors for them.
 SHARES = {"estimator_checks": 8, "nmf": 4, "parts_classifier": 4, "methods": 4, "terms": 4,

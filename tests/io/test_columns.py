@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from partwise.io import read_samples
+from partwise.io import read_samples, tables
 from partwise.io.numbers import date_format, decimal_sign, to_days, to_numbers
 
 
@@ -195,3 +195,24 @@ def test_texts_in_a_table_are_in_a_column(tmp_path):
         read_samples(path, kind="texts")
     found = read_samples(path, kind="texts", text_column="b", max_df=1.0, min_df=1)
     assert found.kind == "texts" and not any("wine" in word for word in found.feature_names)
+
+
+def test_ids_are_of_a_column_that_tells_all_rows_apart(tmp_path):
+    """One before it repeats a value."""
+    file = tmp_path / "t.csv"
+    file.write_text("Nr,code_id,v,w\n1,10,3,4\n1,11,5,6\n2,13,7,8\n3,15,1,2\n")
+    assert read_samples(file).ids == ["10", "11", "13", "15"]
+
+
+def test_whole_numbers_that_came_as_floats_are_whole():
+    """As a sheet gives them."""
+    pandas = pytest.importorskip("pandas")
+    assert tables._id_texts(pandas.Series([1.0, 3.0])) == ["1", "3"]
+    assert tables._id_texts(pandas.Series([1.5, 3.0])) == ["1.5", "3.0"]
+
+
+def test_a_blank_first_line_is_no_row(tmp_path):
+    file = tmp_path / "t.csv"
+    file.write_text("\na,b\n1,2\n3,4\n")
+    samples = read_samples(file)
+    assert samples.X.shape == (2, 2) and list(samples.feature_names) == ["a", "b"]

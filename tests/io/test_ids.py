@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from partwise.io import Samples, read_labels, read_samples
+from partwise.io._common import Options
 from partwise.io.known_parts import read_known
-from partwise.io.label_files import read_links
+from partwise.io.label_files import labels_of, read_links
 
 WORDS = {
     "sea": ["wave", "salt", "tide", "ship", "sail", "harbour"],
@@ -168,6 +169,7 @@ def test_letters_with_accents_are_one_however_they_are_stored(tmp_path):
     [
         (["007", "008"], "7", "did you mean '007'"),
         (["7", "8"], "7.0", "did you mean '7'"),
+        (["10", "12", "40"], "13", "did you mean '12'"),
         ([str(i) for i in range(5)], "5", "row numbers.*from 0"),
         (["IMG_1.JPG", "IMG_2.JPG"], "img_1.jpg", "did you mean 'IMG_1.JPG'"),
     ],
@@ -186,3 +188,17 @@ def test_a_number_is_written_where_two_features_have_its_name(tmp_path):
 def test_samples_say_how_to_go_on():
     with pytest.raises(ValueError, match=r"the id 'a' occurs more than once.*rows 1 and 3"):
         Samples(np.ones((3, 2)), ["a", "b", "a"], "table")
+
+
+def test_a_first_line_whose_label_comes_again_is_no_heading(tmp_path):
+    with pytest.raises(ValueError, match="line 1: no sample has the id 'ghost'"):
+        read_labels(table(tmp_path, "ghost,x\na,x\n"), ["a", "b"])
+
+
+def test_labels_of_samples_that_were_left_out_are_said_and_only_they(tmp_path):
+    labels = table(tmp_path, "id,label\na,x\nb,y\n")
+    given = {"skip_unknown": False, "skipped": ["b"]}
+    y, notes = labels_of(labels, ["a"], Options(), **given)
+    assert y.tolist() == ["x"] and len(notes) == 1 and "have a label in" in notes[0]
+    assert notes[0].endswith(": b.")
+    assert labels_of(labels, ["a", "b"], Options(), skip_unknown=False)[1] == ()
