@@ -119,7 +119,7 @@ clean:
 	@$(PIP) install -e '.[docs]'
 	@touch $@
 
-.venv/.release: pyproject.toml | .venv/.test
+.venv/.release: pyproject.toml | .venv/pyvenv.cfg
 	@$(PIP) install 'build>=1.2' 'twine>=6.1'
 	@touch $@
 

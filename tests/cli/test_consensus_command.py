@@ -226,3 +226,40 @@ def test_tensors_find_the_same_programmes(cells, command, tmp_path):
     assert not code, err
     a, b = tables(plain, 3), tables(tensors, 3)
     np.testing.assert_allclose(a.spectra, b.spectra, atol=5e-3 * a.spectra.max())
+
+
+def test_options_change_what_they_say(command, tmp_path):
+    sp.save_npz(tmp_path / "c.npz", sp.csr_matrix(made()))
+    words = (tmp_path / "c.npz", "-k", "3", *QUICK, "--no-report", "--out")
+    code, said, err = command(*words, tmp_path / "none", "--no-counts")
+    assert not code and "--counts does it" in " ".join(err.split())
+    assert "top_genes.csv" in said and "report.html" not in said
+    assert not list((tmp_path / "none" / "cnmf_tmp").glob("*.h5ad"))
+    assert not (tmp_path / "none" / "report.html").exists()
+    assert command(*words, tmp_path / "all", "--counts")[0] == 0
+    assert len(list((tmp_path / "all" / "cnmf_tmp").glob("*.h5ad"))) == 2
+    density = []
+    for share in ("0.2", "1"):  # the mean distance to the nearest one, or to all five
+        assert command(*words, tmp_path / "all", "--neighborhood", share)[0] == 0
+        density.append(tables(tmp_path / "all", 3).density)
+    assert (density[0] <= density[1]).all() and density[0].sum() < density[1].sum()
+    code, _, err = command(*words, tmp_path / "x", "--neighborhood", "2")
+    assert code == 2 and "at most 1" in err
+
+
+def test_double_genes_and_empty_cells_are_named_and_nothing_is_lost(cells, command, tmp_path):
+    adata = anndata.read_h5ad(cells)
+    X = adata.X.toarray()
+    X[7] = 0
+    adata.X = sp.csr_matrix(X)
+    adata.var_names = ["g0", "g0", *adata.var_names[2:]]
+    adata.write_h5ad(cells)
+    out = tmp_path / "x"
+    code, _, err = command(cells, "-k", "3", *QUICK, "--out", out, "--no-report")
+    said = " ".join(err.split())
+    assert not code and "1 names are of several genes (g0), which got numbers, as g0-1" in said
+    assert "1 cell has no count of the 30 genes (c7): left out" in said
+    found, names, _ = read_cnmf(tmp_path, "x", 3)
+    assert len(names) == 59 and "c7" not in names and found.parts.shape == (3, 40)
+    notes = json.loads((out / "summary.json").read_text())["notes"]
+    assert any("c7" in note for note in notes)

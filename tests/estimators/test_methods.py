@@ -282,7 +282,7 @@ def test_faster_steps_descend_without_a_guard(solver, problem):
 
 
 @each([m for m in METHODS if m.faster])
-@pytest.mark.parametrize("seed", [0, 2])
+@pytest.mark.parametrize("seed", [0, pytest.param(2, marks=pytest.mark.long)])
 def test_faster_solvers_go_as_low_as_mu(method, seed):
     """From the same start, on data with one valley; mu has five times the iterations."""
     q = make_clear_problem(seed)

@@ -506,8 +506,10 @@ def forgeries(array):
         yield "negative", array - 10_000
 
 
+@pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.long)])
 @pytest.mark.parametrize("kind", ["table", "counts", "codes"])
-def test_a_forged_classifier_fails_when_it_is_loaded(tmp_path, kind, few_trees):
+def test_a_forged_classifier_fails_when_it_is_loaded(tmp_path, kind, every, few_trees):
+    """Each array in one of the ways that arrays can be wrong, the next in the next; or in all."""
     rng = np.random.default_rng(0)
     group = np.arange(48) % 3
     if kind == "counts":
@@ -523,8 +525,9 @@ def test_a_forged_classifier_fails_when_it_is_loaded(tmp_path, kind, few_trees):
     model.save(path)
     partwise.load(path)
     tried, state = 0, model._state
-    for where, array in nested(state):
-        for name, forged in forgeries(array):
+    for turn, (where, array) in enumerate(nested(state)):
+        ways = list(forgeries(array))
+        for name, forged in ways if every else ways[turn % max(len(ways), 1) :][:1]:
             if (where, name) == (("labelled",), "rows"):
                 continue  # one sample fewer that is known to have a label
             if (where[-1], name) in (("knots", "rows"), ("roots", "rows")):
@@ -535,7 +538,7 @@ def test_a_forged_classifier_fails_when_it_is_loaded(tmp_path, kind, few_trees):
                 partwise.load(path)
                 pytest.fail(f"{where} {name}")
             tried += 1
-    assert tried > (30 if kind == "codes" else 60)
+    assert tried > (30 if kind == "codes" else 60) / (1 if every else 3)
 
 
 def test_a_model_that_version_0_2_wrote_is_read(tmp_path):

@@ -21,6 +21,22 @@ def test_journal_adds_up_and_comes_back(tmp_path):
     again.close()
 
 
+def test_acts_come_back_as_they_were(tmp_path):
+    journal = Journal(tmp_path / "j")
+    journal.set({"a": "x", "b": "x"}, window="1", key="k")
+    journal.rename("x", "z", window="1")
+    journal.skip(["c", "d"], window="2")
+    journal.edit_part({"part": 1, "do": "freeze"}, window="2")
+    journal.undo("2")
+    assert journal.labels == {"a": "z", "b": "z"} and journal.acts[1].renamed == ("x", "z")
+    journal.rename("z", None, window="1")
+    assert journal.labels == {} and journal.acts[-1].before == {"a": "z", "b": "z"}
+    journal.close()
+    again = Journal(tmp_path / "j")
+    assert again.acts == journal.acts and again.keys == journal.keys
+    again.close()
+
+
 def test_undo_is_of_ones_own_window_and_spares_what_others_did(tmp_path):
     journal = Journal(tmp_path / "j")
     journal.set({"a": "x", "b": "x"}, window="1")
@@ -46,6 +62,8 @@ def test_a_torn_last_line_is_no_line(tmp_path, cut):
     (tmp_path / "j").write_bytes(content[:-cut])
     again = Journal(tmp_path / "j")
     assert again.labels == {"a": "x"}
+    # cut off at once, not with the next act: whoever reads the file meets whole lines
+    assert (tmp_path / "j").read_bytes() == content.splitlines(keepends=True)[0]
     again.set({"c": "y"}, window="1")
     again.close()
     last = Journal(tmp_path / "j")

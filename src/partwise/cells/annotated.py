@@ -148,6 +148,14 @@ def consensus(
     See Also
     --------
     partwise.consensus : The same for any non-negative X, in its own units.
+
+    Examples
+    --------
+    >>> import anndata, numpy as np, partwise.cells
+    >>> adata = anndata.AnnData(np.random.default_rng(0).poisson(2, (60, 30)).astype(float))
+    >>> found = partwise.cells.consensus(adata, 2, n_runs=5, density_threshold=2.0, n_genes=0)
+    >>> adata.obsm["X_parts"].shape, found.k
+    ((60, 2), 2)
     """
     cells = from_anndata(adata, layer=layer)
     steps.check_names([str(name) for name in adata.var_names], adata.n_vars, "adata")
@@ -242,6 +250,15 @@ def integrate(
     model : ConstrainedNMF
         Its first parts are those of the batches. ``obsm["X_parts"]`` holds the codes of the shared
         parts, ``obsm["X_parts_batch"]`` the others, ``varm["parts"]`` the shared parts.
+
+    Examples
+    --------
+    >>> import anndata, numpy as np, partwise.cells
+    >>> adata = anndata.AnnData(np.random.default_rng(0).poisson(2, (60, 30)).astype(float))
+    >>> adata.obs["batch"] = ["a", "b"] * 30
+    >>> model = partwise.cells.integrate(adata, "batch", 2, random_state=0)
+    >>> adata.obsm["X_parts"].shape, adata.obsm["X_parts_batch"].shape
+    ((60, 2), (60, 2))
     """
     names = _column(adata, batch_key).to_numpy()
     batches = sorted(set(names))
@@ -325,6 +342,16 @@ def classify(
         ``obs["parts_name"]`` holds the names, ``obs["parts_name_probability"]`` how probable each
         is, ``obsm["parts_name_probabilities"]`` those of all classes (in the order of
         ``uns["parts_name"]["classes"]``), ``uns["parts_name"]`` the expected accuracy.
+
+    Examples
+    --------
+    >>> import anndata, numpy as np, partwise.cells
+    >>> adata = anndata.AnnData(np.random.default_rng(0).poisson(2, (60, 30)).astype(float))
+    >>> adata.X[:30, :10] += 4
+    >>> adata.obs["type"] = ["a"] * 5 + [None] * 25 + ["b"] * 5 + [None] * 25
+    >>> model = partwise.cells.classify(adata, "type", random_state=0)
+    >>> adata.obs["parts_name"].value_counts().to_dict()
+    {'a': 30, 'b': 30}
     """
     import pandas as pd
 
@@ -384,6 +411,14 @@ def project(
     -------
     usages : ndarray of shape (n_cells, k)
         Also in ``obsm["X_parts"]``.
+
+    Examples
+    --------
+    >>> import anndata, numpy as np, partwise.cells
+    >>> adata = anndata.AnnData(np.random.default_rng(0).poisson(2, (60, 30)).astype(float))
+    >>> model = partwise.cells.factorize(adata, 2, random_state=0)
+    >>> partwise.cells.project(adata[:10].copy(), adata).shape
+    (10, 2)
     """
     key_added = key if key_added is None else key_added
     held = reference.uns.get(key)
@@ -454,6 +489,14 @@ def score_markers(adata: Any, markers: Mapping[str, Sequence[str]], *, key: str 
     -------
     table : pandas.DataFrame
         A row for each part, a column for each set.
+
+    Examples
+    --------
+    >>> import anndata, numpy as np, partwise.cells
+    >>> adata = anndata.AnnData(np.random.default_rng(0).poisson(2, (60, 30)).astype(float))
+    >>> model = partwise.cells.factorize(adata, 2, random_state=0)
+    >>> partwise.cells.score_markers(adata, {"mine": list(adata.var_names[:3])}).shape
+    (2, 1)
     """
     import pandas as pd
 
@@ -525,6 +568,14 @@ def spatial_graph(
     Returns
     -------
     graph : csr_array
+
+    Examples
+    --------
+    >>> import anndata, numpy as np, partwise.cells
+    >>> adata = anndata.AnnData(np.random.default_rng(0).poisson(2, (60, 30)).astype(float))
+    >>> adata.obsm["spatial"] = np.random.default_rng(1).random((60, 2))
+    >>> partwise.cells.spatial_graph(adata).shape
+    (60, 60)
     """
     if basis in adata.obsm:
         places = np.asarray(adata.obsm[basis])[:, :3]

@@ -470,4 +470,5 @@ def _say(
     console.print(table)
     for note in summary["notes"]:
         errors.print(f"Note: {note}", markup=False, highlight=False, soft_wrap=True)
-    console.print(f"Wrote {out} ({duration(summary['seconds'])}). Open {out / 'report.html'}")
+    page = next(p for p in (out / "report.html", out / "top_genes.csv") if p.is_file())
+    console.print(f"Wrote {out} ({duration(summary['seconds'])}). Open {page}")

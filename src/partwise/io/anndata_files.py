@@ -126,6 +126,14 @@ def to_anndata(adata: Any, model: Any, *, genes: Sequence[str] | None = None) ->
     -------
     AnnData
         The same object.
+
+    Examples
+    --------
+    >>> import anndata, numpy as np, partwise
+    >>> adata = anndata.AnnData(np.random.default_rng(0).poisson(2, (60, 30)).astype(float))
+    >>> adata = partwise.io.to_anndata(adata, partwise.GNMF(3, random_state=0).fit(adata.X))
+    >>> adata.obsm["X_partwise"].shape, adata.varm["partwise_parts"].shape
+    ((60, 3), (30, 3))
     """
     pandas = __import__("pandas")
     V = np.asarray(model.embedding_)

@@ -23,7 +23,7 @@ from partwise.persistence.atomic import beside, write_whole
 from partwise.selection.consensus import Consensus, group_silhouettes, unit_rows
 
 #: Numbers beyond which a table is in its .df.npz file only: as text it takes longer than the runs.
-MOST_TEXT = 20_000_000
+MOST_TEXT = 4_000_000
 
 
 @dataclass(frozen=True)

@@ -75,6 +75,17 @@ def read_labels(
     ValueError
         A label for an id that no sample has, two labels for one id, a row without two fields,
         labels that differ in case or spaces alone, a label that says "unknown".
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> from partwise.io import read_labels
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = os.path.join(folder, "labels.csv")
+    ...     with open(path, "w") as file:
+    ...         _ = file.write("id,label\\nb.png,cat\\n")
+    ...     read_labels(path, ["a.png", "b.png"]).tolist()
+    [None, 'cat']
     """
     path = Path(path)
     y, _ = labels_of(path, ids, Options(), skip_unknown=skip_unknown, unknown=unknown)
@@ -373,6 +384,10 @@ def keep_share(y: np.ndarray, share: float, *, random_state: int | None = 0) -> 
     share : float in (0, 1]
         The share that is kept, at least one label a class.
     random_state : int or None, default=0
+
+    Returns
+    -------
+    ndarray of object
 
     Examples
     --------

@@ -30,12 +30,21 @@ PIECE = 2**22
 class Intervals:
     """What `bootstrap_intervals` found, in the units of the model.
 
-    Attributes
+    Parameters
     ----------
     parts, parts_low, parts_high : ndarray of shape (k, n_features)
     codes, codes_low, codes_high : ndarray of shape (n_samples, k)
     level : float
     n_draws : int
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from partwise import NMF, bootstrap_intervals
+    >>> X = np.random.default_rng(0).poisson(5, (30, 6)).astype(float)
+    >>> found = bootstrap_intervals(X, NMF(2, random_state=0).fit(X), n_draws=20, random_state=0)
+    >>> bool((found.parts_low <= found.parts).all() and (found.parts <= found.parts_high).all())
+    True
     """
 
     parts: AnyArray

@@ -88,7 +88,13 @@ class Choice:
         return "smallest" if low else ""
 
     def remarks(self) -> list[str]:
-        """What to know before the answer is used: the end of the range, and a flat curve."""
+        """What to know before the answer is used: the end of the range, and a flat curve.
+
+        Returns
+        -------
+        list of str
+            Sentences.
+        """
         said = []
         if self.edge:
             other = "more" if self.edge == "largest" else "fewer"

@@ -503,6 +503,14 @@ def stability_and_error(found: Any, *, ax: Any = None) -> Any:
     Returns
     -------
     matplotlib Axes
+
+    Examples
+    --------
+    >>> import anndata, numpy as np, partwise.cells
+    >>> adata = anndata.AnnData(np.random.default_rng(0).poisson(2, (60, 30)).astype(float))
+    >>> found = partwise.cells.consensus(adata, 2, n_runs=5, density_threshold=2.0, n_genes=0)
+    >>> partwise.plot.stability_and_error([found]).get_ylabel()
+    'stability'
     """
     ax = axes(ax)
     numbers = [one.k for one in found]
@@ -529,6 +537,14 @@ def gene_heatmap(one: Any, *, most: int = 5, ax: Any = None) -> Any:
     Returns
     -------
     matplotlib Axes
+
+    Examples
+    --------
+    >>> import anndata, numpy as np, partwise.cells
+    >>> adata = anndata.AnnData(np.random.default_rng(0).poisson(2, (60, 30)).astype(float))
+    >>> found = partwise.cells.consensus(adata, 2, n_runs=5, density_threshold=2.0, n_genes=0)
+    >>> partwise.plot.gene_heatmap(found).get_xlabel()
+    'programme'
     """
     most = max(1, min(most, 60 // one.k))
     at = {name: j for j, name in enumerate(one.genes)}

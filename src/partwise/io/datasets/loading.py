@@ -91,7 +91,18 @@ def available(data_home: str | Path | None = None) -> dict[str, str | None]:
 
 
 def user_cache() -> Path:
-    """The folder of this user's own copies; it need not exist."""
+    """The folder of this user's own copies; it need not exist.
+
+    Returns
+    -------
+    Path
+
+    Examples
+    --------
+    >>> from partwise.datasets import user_cache
+    >>> user_cache().name
+    'partwise'
+    """
     if sys.platform == "win32":
         base = os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local"
     elif sys.platform == "darwin":

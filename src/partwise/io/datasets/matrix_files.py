@@ -20,7 +20,7 @@ from partwise.persistence.compressed import checked_csr, csr_of
 class Dataset:
     """Samples in rows, and what is known about them.
 
-    Attributes
+    Parameters
     ----------
     X : ndarray or scipy.sparse.csr_array of float64, shape (n_samples, n_features)
     y : ndarray of int or None
@@ -37,6 +37,13 @@ class Dataset:
         What it is; the file or the program that it came from.
     extra : mapping
         Whatever else the file holds, e.g. ``is_train`` or ``abundances``.
+
+    Examples
+    --------
+    >>> from partwise.datasets import load
+    >>> digits = load("digits")
+    >>> digits.images(digits.X[:2]).shape
+    (2, 8, 8)
     """
 
     X: Any
@@ -51,7 +58,16 @@ class Dataset:
     extra: Mapping[str, np.ndarray] = field(default_factory=dict, repr=False)
 
     def images(self, rows) -> np.ndarray:
-        """Rows of X, or basis vectors, as upright images of shape (m, height, width)."""
+        """Rows of X, or basis vectors, as upright images.
+
+        Parameters
+        ----------
+        rows : array-like of shape (m, n_features)
+
+        Returns
+        -------
+        ndarray of shape (m, height, width)
+        """
         if self.image_shape is None:
             raise ValueError(f"The samples of {self.name!r} are not images.")
         height, width = self.image_shape

@@ -338,6 +338,17 @@ def semi_supervised_graph(W: sp.csr_array, labels: Labels | None) -> sp.csr_arra
     Returns
     -------
     csr_array of shape (n_samples, n_samples)
+
+    Examples
+    --------
+    >>> import numpy as np, scipy.sparse as sp
+    >>> from partwise.graph import semi_supervised_graph
+    >>> from partwise.knowledge.labels import encode_labels
+    >>> W = sp.csr_array(np.ones((3, 3)) - np.eye(3))
+    >>> semi_supervised_graph(W, encode_labels([0, 1, -1], 3)).toarray()
+    array([[0., 0., 1.],
+           [0., 0., 1.],
+           [1., 1., 0.]])
     """
     if labels is None:
         return W

@@ -129,6 +129,15 @@ def check_places(
 def pixel_places(shape: tuple[int, int]) -> NDArray[np.float64]:
     """x and y of each pixel of a picture (height, width), stored row by row.
 
+    Parameters
+    ----------
+    shape : (int, int)
+        Height and width.
+
+    Returns
+    -------
+    ndarray of shape (height width, 2)
+
     Examples
     --------
     >>> from partwise.graph import pixel_places

@@ -100,15 +100,16 @@ def write_report(
     Examples
     --------
     >>> import os, tempfile
+    >>> import numpy as np
     >>> from partwise import NMF
-    >>> from partwise.io import read_samples
+    >>> from partwise.io import Samples
     >>> from partwise.report import write_report
-    >>> digits = read_samples("digits")
-    >>> model = NMF(4, random_state=0, tol=1e-2).fit(digits.X)
+    >>> X = np.random.default_rng(0).random((20, 6))
+    >>> samples, model = Samples(X, list("abcdefghijklmnopqrst"), "table"), NMF(2).fit(X)
     >>> found = {"cluster": model.embedding_.argmax(axis=1)}
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     page = os.path.join(folder, "report.html")
-    ...     write_report(page, model=model, X=digits.X, dataset=digits, assignments=found).name
+    ...     write_report(page, model=model, X=X, dataset=samples, assignments=found).name
     'report.html'
     """
     page = report_page(
@@ -147,7 +148,32 @@ def report_page(
     places: Any = None,
     intervals: Any = None,
 ) -> str:
-    """The page of `write_report` as text."""
+    """The page of `write_report` as text.
+
+    Parameters
+    ----------
+    model, X, dataset, labels, assignments, title, command, reason, seconds
+        As in `write_report`.
+    stability, choice, part_names, places, intervals
+        As there.
+
+    Returns
+    -------
+    str
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from partwise import NMF
+    >>> from partwise.io import Samples
+    >>> from partwise.report import report_page
+    >>> X = np.random.default_rng(0).random((20, 6))
+    >>> samples, model = Samples(X, list("abcdefghijklmnopqrst"), "table"), NMF(2).fit(X)
+    >>> found = {"cluster": model.embedding_.argmax(axis=1)}
+    >>> page = report_page(model=model, X=X, dataset=samples, assignments=found)
+    >>> page[:15].lower()
+    '<!doctype html>'
+    """
     charts.plotly()  # ask before the work
     n = X.shape[0]
     V = np.asarray(model.embedding_)
