@@ -120,8 +120,21 @@ def accuracy(store: dict[str, Any]) -> str:
         + "\n\n"
         + summary(best)
         + "\n"
+        + losses(best)
+        + "\n"
         + one_choice(found)
     )
+
+
+def losses(best: dict[tuple[str, int], tuple[float, float, str]]) -> str:
+    """Cells more than two points below the best in hindsight, the worst first."""
+    lost = sorted((ours - other, cell) for cell, (ours, other, _) in best.items())
+    told = [
+        f"{name} {labels(m)} ({best[name, m][0]:.1f}, {best[name, m][2]} {best[name, m][1]:.1f})"
+        for gain, (name, m) in lost
+        if gain < -2
+    ]
+    return f"Where it loses more than two points: {'; '.join(told) or 'nowhere'}.\n"
 
 
 def summary(best: dict[tuple[str, int], tuple[float, float, str]]) -> str:

@@ -174,7 +174,7 @@ def test_a_full_gpu_names_the_product(forms, monkeypatch):
 def test_a_fit_goes_on_from_its_checkpoint(kind, solver, forms, tmp_path, after_save):
     X = forms[kind]
     model = partwise.NMF(4, solver=solver, random_state=0, max_iter=20, tol=0)
-    whole = model.fit(X).objective_history_
+    whole = model.set_params(checkpoint=tmp_path / "whole").fit(X).objective_history_
     model = partwise.NMF(4, solver=solver, random_state=0, max_iter=20, tol=0)
     model.set_params(checkpoint=tmp_path / "state")
     after_save(15, interrupt)

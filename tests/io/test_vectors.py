@@ -1,6 +1,7 @@
 """--features: vectors of somebody's own network for texts and photos, joined by id."""
 
 import csv
+import importlib.util
 
 import numpy as np
 import pytest
@@ -193,7 +194,8 @@ def test_vectors_beside_words_tell_what_neither_tells_alone(command, tmp_path):
     both, found, text = right("both", "--also", tmp_path / "v.npz")
     # day or night is a guess without the vectors: 48 of 96, with 3 standard errors of 5 %
     assert alone < 0.65 and both > 0.8 and "vectors of v.npz" in text.lower()
-    assert "also=[samples.also]" in (tmp_path / "both" / "report.html").read_text("utf-8")
+    if importlib.util.find_spec("plotly"):  # the report needs it
+        assert "also=[samples.also]" in (tmp_path / "both" / "report.html").read_text("utf-8")
     told = ("predict", tmp_path / "both" / "model.partwise", tmp_path / "t.csv")
     code, text, err = command(*told, "--also", tmp_path / "v.npz")
     assert code == 0, err

@@ -283,6 +283,11 @@ def _budget_trend(summary: Summary, claim: Claim, budget: str, printed: bool | N
     return _direction(claim, NO_LABELS, last, first, f"from {names[0]} to {names[-1]}")
 
 
+def _processor_seconds(result: dict[str, Any]) -> float:
+    """Of the fit: another program beside it does not matter."""
+    return float(result.get("cpu_seconds", result["seconds"]))
+
+
 def histories(summary: Summary, method: str, budget: str) -> Iterator[tuple[Point, History]]:
     """(point, (iterations, objective, seconds of an iteration)) of a method's runs."""
     for result in summary.results:
@@ -292,7 +297,7 @@ def histories(summary: Summary, method: str, budget: str) -> Iterator[tuple[Poin
             at = 1 + kept["step"] * np.arange(len(values))  # values[i] is after iteration at[i]
             yield (
                 (cell["data"], cell["k"], cell["run"]),
-                (at, values, result["seconds"] / max(result["n_iter"] or at[-1], 1)),
+                (at, values, _processor_seconds(result) / (result["n_iter"] or at[-1])),
             )
 
 

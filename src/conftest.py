@@ -1,0 +1,18 @@
+"""Examples in docstrings that need an optional package skip where it is absent, with the reason."""
+
+import doctest
+
+import pytest
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item):
+    try:
+        return (yield)
+    except Exception as error:
+        first = next(iter(getattr(error, "failures", [error])), error)
+        if isinstance(first, doctest.UnexpectedException):
+            cause = first.exc_info[1]
+            if isinstance(cause, ImportError):
+                pytest.skip(str(cause))
+        raise
