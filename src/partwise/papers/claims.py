@@ -366,12 +366,13 @@ def _sooner(summary: Summary, claim: Claim, budget: str, printed: bool | None) -
     if not leads:
         return Verdict(claim["text"], budget, None, NOT_RUN, "")
     state, states = together(list(leads.values()))
-    means = {
-        name: f"{1e3 * float(np.mean(list(found.values()))):.0f}"
-        for name, found in {claim["method"]: own, **times}.items()
-        if found
-    }
-    detail = "ms on average: " + ", ".join(f"{name} {value}" for name, value in means.items())
+    ran = {name: found for name, found in {claim["method"]: own, **times}.items() if found}
+    shared = set.intersection(*map(set, ran.values()))  # the runs that all of them have
+    means = {n: f"{1e3 * float(np.mean([f[p] for p in shared])):.0f}" for n, f in ran.items()}
+    sets = ", ".join(sorted({point[0] for point in shared}))
+    detail = f"ms on average ({len(shared)} runs, {sets}): " + ", ".join(
+        f"{name} {value}" for name, value in means.items()
+    )
     behind = [f"{n} on {d}" for (n, d), s in zip(leads, states, strict=True) if s == FAILS]
     detail += f"; clearly slower than {', '.join(behind)}" if behind else ""
     return Verdict(claim["text"], budget, None, state, detail)
