@@ -268,6 +268,19 @@ def test_errors_say_what_to_do(digits):
 # -- pieces against plain formulas -------------------------------------------------------------
 
 
+def test_folds_are_even_and_every_second_label_is_held_out_once():
+    """Classes go on where the last one ended: no fold has all the labels that are left over."""
+    y = np.array([0, 0, 1, 1, 2, 2, 3, 3, 4])
+    made = folds.make_folds(y, np.ones(9), 4, np.random.RandomState(0))
+    assert made.n_folds == 4
+    assert made.scored.tolist() == [True] * 8 + [False]
+    assert np.bincount(made.fold[made.scored], minlength=4).tolist() == [2, 2, 2, 2]
+    scores = np.arange(5)[:, None, None] * np.ones((5, 9, 1))
+    assert (made.held_out(scores, np.arange(9))[:, 0] == made.fold[:8]).all()
+    odd = folds.make_folds(np.array([0, 0, 1, 1, 1]), np.ones(5), 5, np.random.RandomState(1))
+    assert sorted(odd.fold) == [0, 1, 2, 3, 4]
+
+
 def test_folds_take_the_same_number_from_every_class():
     y = np.array([0, 0, 1, 1, 2, 2, 2, 3])
     made = folds.make_folds(y, np.ones(8), 3, np.random.RandomState(0))
