@@ -235,7 +235,7 @@ def test_methods_that_take_labels_are_scored_on_the_others(digits):
             self.labels_ = np.where(y >= 0, y, 0)
             return X
 
-    method = demonstration.Method(
+    method = demonstration.Shown(
         "spy", lambda k, seed: Spy(k, n_init=1, random_state=seed), takes_labels=True
     )
     outcome = demonstration.run([method])

@@ -16,16 +16,16 @@ from partwise.papers import load_protocol, names
 from partwise.papers.claims import NOT_RUN, RULES, judge
 from partwise.papers.classifiers import CLASSIFIERS
 from partwise.papers.operations import count, printed_count, ring_graph
-from partwise.papers.protocol import Budget, DataSpec, Method, read_rows
-from partwise.papers.representations import Task, fit
+from partwise.papers.printed_tables import slip_sentences
+from partwise.papers.protocol import Budget, ComparedMethod, DataSpec, read_rows
+from partwise.papers.representations import FitTask, fit
 from partwise.papers.sampling import UNLABELLED, data_found, draw, load_data
 from partwise.papers.scores import scores
 from partwise.papers.static_tables import PLAIN
 from partwise.papers.summary import paired_test, summarise
 from partwise.papers.synthetic import classes100, gaussians, noisy100
-from partwise.papers.tables import slip_sentences
 from partwise.papers.transcription import average_mismatches, listed_slips
-from partwise.papers.trials import Selection, cells
+from partwise.papers.trials import PartOfProtocol, cells
 
 NAMES = (
     *(f"cnmf/{n}" for n in ("table1", "table2", "fig1", "fig2")),
@@ -153,8 +153,8 @@ def test_quick_is_a_part_of_the_protocol(name):
     if protocol.kind in PLAIN:
         return
     runs = max(protocol.runs_default, 2)
-    whole = {c.slug for c in cells(protocol, Selection(runs=runs))}
-    quick = {c.slug for c in cells(protocol, Selection(quick=True))}
+    whole = {c.slug for c in cells(protocol, PartOfProtocol(runs=runs))}
+    quick = {c.slug for c in cells(protocol, PartOfProtocol(quick=True))}
     assert quick and quick <= whole
 
 
@@ -162,7 +162,7 @@ def test_views_share_the_runs_of_their_table():
     for name in NAMES:
         protocol = load_protocol(name)
         if protocol.runs_of:
-            one = Selection(runs=1)
+            one = PartOfProtocol(runs=1)
             own = {c.slug for c in cells(protocol, one)}
             assert own == {c.slug for c in cells(load_protocol(protocol.runs_of), one)}
 
@@ -240,8 +240,8 @@ def test_every_classifier_names_all_samples(digits, classifier):
     sample = draw("t", digits, 3, 0)
     y = sample.shown(Budget("b", per_class=3))
     params = {"classifier": classifier}
-    method = Method("m", "names", params, labels=True)
-    fitted = fit(Task(sample, y, 3, method, params))
+    method = ComparedMethod("m", "names", params, labels=True)
+    fitted = fit(FitTask(sample, y, 3, method, params))
     assert fitted.labels.shape == sample.truth.shape
     found = scores(sample.truth, fitted.labels)
     assert found["name"] > 50  # chance is 33

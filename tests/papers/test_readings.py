@@ -22,8 +22,14 @@ from partwise.papers.claims import (
 )
 from partwise.papers.evidence import evidence, single_clustering_values
 from partwise.papers.printed import Comparison, comparisons, misses
-from partwise.papers.protocol import Budget, Cause, DataSpec, Method
-from partwise.papers.representations import Fitted, Task, fit, fit_estimator, stopping_iteration
+from partwise.papers.protocol import Budget, Cause, ComparedMethod, DataSpec
+from partwise.papers.representations import (
+    FitTask,
+    Representation,
+    fit,
+    fit_estimator,
+    stopping_iteration,
+)
 from partwise.papers.sampling import draw
 from partwise.papers.schedule import by_value, until
 from partwise.papers.scores import (
@@ -39,7 +45,7 @@ from partwise.papers.scores import (
 )
 from partwise.papers.static_tables import ari_by_formula, contingency, statistics
 from partwise.papers.summary import Stat, Summary, paired_stat, summarise
-from partwise.papers.trials import NO_LABELS, Selection, cells, cells_of
+from partwise.papers.trials import NO_LABELS, PartOfProtocol, cells, cells_of
 
 READ = [name for name in names() if len(load_protocol(name).readings) > 1]
 
@@ -72,7 +78,7 @@ def test_a_reading_changes_what_it_names_and_shares_the_rest():
     assert first.method("NMF").restarts == 1 and authors.method("NMF").restarts == 10
     assert authors.method("NMF").params["max_iter"] == 100
     assert authors.method("NMF").params["solver"] == "mu" and authors.method("NMF").readout == ROOT
-    one = Selection(runs=1)
+    one = PartOfProtocol(runs=1)
     own, other = ({c.slug: c for c in cells_of(p, one)} for p in (first, authors))
     shared = {c.variant.method.name for slug, c in own.items() if slug in other}
     assert shared == {"PCA"}  # its readout differs, which is kept of every fit
@@ -96,7 +102,7 @@ def test_readings_see_the_same_subsets():
 def task():
     sample = draw("t", DataSpec("digits", "unit_rows"), 3, 0)
     params = {"solver": "mu", "max_iter": 30, "tol": 0.0}
-    return Task(sample, None, 3, Method("NMF", "NMF", params, weights="ncw"), params)
+    return FitTask(sample, None, 3, ComparedMethod("NMF", "NMF", params, weights="ncw"), params)
 
 
 def test_every_readout_of_a_fit_is_there(task):
@@ -130,7 +136,7 @@ def test_scatter_within_classes_is_a_share():
 
 
 def replace_weights(fitted, weights):
-    return Fitted(fitted.embedding, 0.0, components=fitted.components, weights=weights)
+    return Representation(fitted.embedding, 0.0, components=fitted.components, weights=weights)
 
 
 def test_a_reading_falls_back_where_there_are_no_weights():
@@ -172,7 +178,7 @@ def test_one_loop_with_momentum_carried_on_ends_as_low(task):
     """As NMFDC from the same start; V = AZ, and with one label a class it is that without any."""
     labels = task.sample.shown(Budget("b", per_class=3))
     params = {"smoothing": 0.5, "max_iter": 1500, "inner_iter": 10}
-    loop = Method("NMF-DC", "one loop", params, labels=True)
+    loop = ComparedMethod("NMF-DC", "one loop", params, labels=True)
     found = fit(replace(task, y=labels, method=loop, params=params))
     V, X = np.asarray(found.embedding), np.asarray(task.sample.X)
     S = 0.5 * np.eye(3) + 0.5 / 3
@@ -180,7 +186,7 @@ def test_one_loop_with_momentum_carried_on_ends_as_low(task):
     for c in range(3):
         assert np.ptp(V[labels == c], axis=0).max() == 0
     settings = {"smoothing": 0.5, "inner_iter": 10, "solver": "nesterov", "max_iter": 150}
-    plain = Method("NMF-DC", "NMFDC", settings, labels=True, unit_basis=False)
+    plain = ComparedMethod("NMF-DC", "NMFDC", settings, labels=True, unit_basis=False)
     nested = fit(replace(task, y=labels, method=plain, params={**settings, "tol": 0.0}))
     # two ways into one valley, each nearly at its end
     assert found.objective == pytest.approx(nested.objective, rel=0.02)
@@ -356,7 +362,7 @@ def test_a_reading_may_take_prints_share_for_more_labels():
     printed = {b.name for b in protocol.read(up).budgets if b.printed}
     assert printed == {"2 a class"} and Budget("10 %", share=0.1).count(11) == 1
     # the same runs: the labels of two a class were always drawn beside
-    one = Selection(runs=1)
+    one = PartOfProtocol(runs=1)
     assert {c.slug for c in cells_of(protocol.read(up), one)} == {
         c.slug for c in cells_of(protocol.read(), one)
     }
@@ -492,15 +498,15 @@ def test_the_printed_formula_of_the_index_is_the_librarys(tmp_path):
 
 def test_every_table_comes_before_more_of_any():
     protocols = [load_protocol(n) for n in ("gnmf/table4", "nmfdc/fig2", "lcf/fig5")]
-    ordered = by_value(protocols, Selection())
+    ordered = by_value(protocols, PartOfProtocol())
     assert len({c.table + c.slug for c in ordered}) == len(ordered)
     covered = next(i for i, c in enumerate(ordered) if c.run >= 2)
     for protocol in protocols:
-        first = {c.slug for c in cells_of(protocol.read(), Selection(runs=2))}
+        first = {c.slug for c in cells_of(protocol.read(), PartOfProtocol(runs=2))}
         assert first <= {c.slug for c in ordered[:covered]}
 
 
 def test_no_cell_starts_that_would_not_end_in_time():
-    ordered = by_value([load_protocol("lcf/fig5")], Selection())
+    ordered = by_value([load_protocol("lcf/fig5")], PartOfProtocol())
     assert list(until(ordered, float("-inf"))) == []
     assert list(until(ordered, float("inf"))) == ordered

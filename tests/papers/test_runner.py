@@ -24,11 +24,11 @@ from partwise.papers import store as store_module
 from partwise.papers.command import reproduce as command
 from partwise.papers.document import to_markdown
 from partwise.papers.protocol import load_protocol
-from partwise.papers.representations import MethodUnavailable, Task, fit, fit_estimator
+from partwise.papers.representations import FitTask, MethodUnavailable, fit, fit_estimator
 from partwise.papers.sampling import draw
 from partwise.papers.store import Store
 from partwise.papers.summary import pick
-from partwise.papers.trials import Selection, cells, run_cell
+from partwise.papers.trials import PartOfProtocol, cells, run_cell
 from partwise.persistence.atomic import beside
 
 PROTOCOL = """
@@ -134,13 +134,13 @@ def test_runs_stores_and_does_nothing_twice(table, tmp_path):
 
 
 def test_a_cell_can_be_run_again_alone(table, tmp_path):
-    cell = list(cells(load_protocol(table), Selection()))[3]
+    cell = list(cells(load_protocol(table), PartOfProtocol()))[3]
     one, two = run_cell(cell), run_cell(cell)
     assert one["attempts"] == two["attempts"] and one["shapes"] == two["shapes"]
 
 
 def test_more_processes_give_the_same(table, tmp_path):
-    selection = Selection(quick=True)
+    selection = PartOfProtocol(quick=True)
     for jobs in (1, 2):
         runner.reproduce(table, tmp_path / str(jobs), selection=selection, jobs=jobs)
     one, two = contents(tmp_path / "1"), contents(tmp_path / "2")
@@ -223,7 +223,7 @@ def test_rests_of_killed_writers_are_swept_up(table, tmp_path):
 
 
 def test_a_changed_protocol_does_not_take_old_results(table, tmp_path):
-    selection = Selection(quick=True, methods=("NMF",))
+    selection = PartOfProtocol(quick=True, methods=("NMF",))
     assert runner.reproduce(table, tmp_path / "out", selection=selection, jobs=1).ran == 1
     load_protocol.cache_clear()
     with open(table, encoding="utf-8") as handle:
@@ -236,12 +236,14 @@ def test_a_changed_protocol_does_not_take_old_results(table, tmp_path):
 def test_a_method_that_is_not_there(table, tmp_path):
     with open(table, "a", encoding="utf-8") as handle:
         handle.write('\n[[methods]]\nname = "New"\nestimator = "NotYet"\n')
-    outcome = runner.reproduce(table, tmp_path / "out", selection=Selection(quick=True), jobs=1)
+    outcome = runner.reproduce(
+        table, tmp_path / "out", selection=PartOfProtocol(quick=True), jobs=1
+    )
     assert "NotYet is not available" in outcome.skipped["New"] and outcome.ran == 5
     with pytest.raises(MethodUnavailable, match="NotYet"):
-        runner.reproduce(table, tmp_path / "out", selection=Selection(methods=("New",)))
+        runner.reproduce(table, tmp_path / "out", selection=PartOfProtocol(methods=("New",)))
     with pytest.raises(ValueError, match="has no method 'Other'"):
-        runner.reproduce(table, tmp_path / "out", selection=Selection(methods=("Other",)))
+        runner.reproduce(table, tmp_path / "out", selection=PartOfProtocol(methods=("Other",)))
 
 
 def test_data_that_is_not_there(tmp_path):
@@ -258,7 +260,9 @@ def test_a_failing_method_leaves_the_others(table, tmp_path):
             '\n[[methods]]\nname = "Bad"\nestimator = "sklearn.decomposition:NMF"\n'
             'params = { solver = "no such" }\n'
         )
-    outcome = runner.reproduce(table, tmp_path / "out", selection=Selection(quick=True), jobs=1)
+    outcome = runner.reproduce(
+        table, tmp_path / "out", selection=PartOfProtocol(quick=True), jobs=1
+    )
     assert outcome.ran == 5 and len(outcome.failed) == 1
     assert "InvalidParameterError" in next(iter(outcome.failed.values()))
 
@@ -317,7 +321,7 @@ def test_what_comes_out(table, tmp_path):
 
 def test_a_page_is_made_of_a_folder_without_running(table, tmp_path):
     out = tmp_path / "out"
-    runner.reproduce(table, out, selection=Selection(quick=True), jobs=1)
+    runner.reproduce(table, out, selection=PartOfProtocol(quick=True), jobs=1)
     before = contents(out)
     done = _invoke(table, "--store", str(out))
     assert done.exit_code == 0 and contents(out) == before
@@ -379,7 +383,7 @@ def test_an_absent_data_set_is_said_with_where_to_get_it(tmp_path, monkeypatch):
 
 def test_sub_runs_keep_the_lowest_objective(table, tmp_path):
     protocol = load_protocol(table)
-    cell = next(c for c in cells(protocol, Selection()) if c.variant.name == "Kmeans")
+    cell = next(c for c in cells(protocol, PartOfProtocol()) if c.variant.name == "Kmeans")
     result = run_cell(cell)
     assert len(result["attempts"]) == 3
     assert result["objective"] == min(a["objective"] for a in result["attempts"])
@@ -401,9 +405,9 @@ def test_of_several_starts_the_best_goes_on(table):
             'params = { solver = "mu", max_iter = 30, tol = 0.0 }\nrestarts = 4\n'
         )
     protocol = load_protocol(table)
-    cell = next(c for c in cells(protocol, Selection()) if c.variant.name == "Starts")
+    cell = next(c for c in cells(protocol, PartOfProtocol()) if c.variant.name == "Starts")
     sample = draw(cell.table, cell.data, cell.k, cell.run)
-    task = Task(sample, None, cell.k, cell.variant.method, cell.variant.params("digits"))
+    task = FitTask(sample, None, cell.k, cell.variant.method, cell.variant.params("digits"))
     single = [
         fit_estimator(replace(task, start=i), "sklearn.decomposition:NMF", task.params)
         for i in range(4)
@@ -412,11 +416,11 @@ def test_of_several_starts_the_best_goes_on(table):
 
 
 def test_estimates_come_from_what_was_measured(table, tmp_path):
-    todo = list(cells(load_protocol(table), Selection()))
+    todo = list(cells(load_protocol(table), PartOfProtocol()))
     store = Store(tmp_path / "out")
     assert estimate.seconds_left(todo, 1, store) is None
     assert estimate.seconds_left([], 1, store) == 0
-    runner.reproduce(table, tmp_path / "out", selection=Selection(runs=1), jobs=1)
+    runner.reproduce(table, tmp_path / "out", selection=PartOfProtocol(runs=1), jobs=1)
     spent = sum(json.loads(p.read_text())["cpu_seconds"] for p in store.folder.rglob("*.json"))
     # One of four runs was measured, so four times that is expected, half with two processes; and
     # what a process takes to start.
@@ -429,7 +433,7 @@ def test_estimates_come_from_what_was_measured(table, tmp_path):
 
 def test_scores_on_unlabelled_samples_leave_the_shown_ones_out(table):
     protocol = load_protocol(table)
-    cell = next(c for c in cells(protocol, Selection()) if c.variant.name == "Spread")
+    cell = next(c for c in cells(protocol, PartOfProtocol()) if c.variant.name == "Spread")
     result = run_cell(cell)
     scored = result["attempts"][0]["readouts"]["labels"]
     assert set(scored["unlabelled"]) == {"2 a class"}

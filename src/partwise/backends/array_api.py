@@ -47,7 +47,7 @@ class Csr(NamedTuple):
         return xp.searchsorted(self.indptr, at, side="right") - 1
 
 
-class Neighbors:
+class DeviceNeighbors:
     """W Z on a device, with the cliques of labels implicit as in `terms.Neighbors`."""
 
     gathered = None
@@ -151,7 +151,7 @@ class OnDevice(Swept):
         return namespace(row).tile(row[None, :], (self.shape[0], 1))
 
     def operator(self, neighbors: Any) -> Callable[[AnyArray], AnyArray]:
-        return Neighbors(neighbors, self)
+        return DeviceNeighbors(neighbors, self)
 
     def mean_rows(self, shared: Any, V: AnyArray) -> AnyArray:
         index = self.rows(shared.index)

@@ -35,7 +35,7 @@ TOTAL = 1e6
 
 
 @dataclass(frozen=True, eq=False)
-class Prepared:
+class PreparedCounts:
     """Counts of cells, ready for the runs.
 
     Attributes
@@ -124,7 +124,7 @@ def prepare(
     cells: Sequence[str] | None = None,
     genes: Sequence[str] | None = None,
     source: str = "counts",
-) -> Prepared:
+) -> PreparedCounts:
     """Counts of cells with the genes that vary most, by cNMF's rule, over their deviations.
 
     Cells without a count of those genes say nothing and are left out, with a note that names them.
@@ -165,7 +165,7 @@ def prepare(
         mean, variance = _moments(tpm)
     spread = _moments(seen)[1] * (len(cells) / max(len(cells) - 1, 1))
     scale = np.where(spread > 0, 1 / np.sqrt(np.where(spread > 0, spread, 1)), 1)
-    return Prepared(
+    return PreparedCounts(
         times(seen, scale), tpm, mean, np.sqrt(variance), kept, cells, genes, notes
     )  # fmt: skip
 
@@ -206,7 +206,7 @@ def check_names(genes: Sequence[str], p: int, source: str) -> None:
         )
 
 
-def on_device(prepared: Prepared, device: str) -> Prepared:
+def on_device(prepared: PreparedCounts, device: str) -> PreparedCounts:
     """The counts as tensors, dense where there is room: what runs see, and all genes as well."""
     import torch
 
@@ -256,7 +256,7 @@ def each_run(
 
 
 def programmes_of(
-    prepared: Prepared,
+    prepared: PreparedCounts,
     pooled: AnyArray,
     k: int,
     *,
@@ -292,7 +292,7 @@ def programmes_of(
 
 
 def across_samples(
-    prepared: Prepared,
+    prepared: PreparedCounts,
     samples: Any,
     k: int,
     *,
@@ -332,7 +332,7 @@ def across_samples(
     return replace(one, samples=share, sample_names=[str(name) for name in every])
 
 
-def _scores(prepared: Prepared, V: AnyArray) -> AnyArray:
+def _scores(prepared: PreparedCounts, V: AnyArray) -> AnyArray:
     """Coefficients of the regression of each gene's z-scores on the usages."""
     data = as_data(prepared.tpm)
     V = V.astype(np.float64)
@@ -343,7 +343,7 @@ def _scores(prepared: Prepared, V: AnyArray) -> AnyArray:
     return np.linalg.lstsq(V.T @ V, centred, rcond=None)[0]
 
 
-def _usages(prepared: Prepared, parts: AnyArray, loss: str) -> AnyArray:
+def _usages(prepared: PreparedCounts, parts: AnyArray, loss: str) -> AnyArray:
     """Codes of the kept genes, each over its deviation, with the programmes in these units."""
     kept = prepared.kept
     deviation = np.where(prepared.deviation > 0, prepared.deviation, 1)
@@ -375,7 +375,7 @@ def squared_error(X: Any, V: AnyArray, H: AnyArray) -> float:
 ITERATIONS = 60
 
 
-def memory_of(prepared: Prepared, k: int) -> float:
+def memory_of(prepared: PreparedCounts, k: int) -> float:
     """Bytes in this process at most: the counts, and the factors of the runs side by side."""
     from partwise.solvers.many_starts import group_size
 
@@ -389,7 +389,7 @@ def memory_of(prepared: Prepared, k: int) -> float:
 
 
 def seconds_of(
-    prepared: Prepared,
+    prepared: PreparedCounts,
     numbers: Sequence[int],
     n_runs: int,
     *,
@@ -412,7 +412,7 @@ def seconds_of(
 
 
 __all__ = [
-    "Prepared",
+    "PreparedCounts",
     "Programmes",
     "across_samples",
     "each_run",

@@ -25,7 +25,7 @@ SHRINK, SHRINK_ALL = 0.2, 0.1
 
 
 @dataclass
-class Linear:
+class LinearScores:
     """Scores Z A + b in every fold: ``A`` (n_folds + 1, d, c), ``b`` (n_folds + 1, c).
 
     Scores lie in memory class by class: sums and maxima over a few classes are then fast.
@@ -48,7 +48,7 @@ def class_means(Z: AnyArray, Y: AnyArray, weights: AnyArray) -> tuple[AnyArray, 
 
 def logistic(
     Z: AnyArray, y: AnyArray, weights: AnyArray, n_classes: int, start: AnyArray | None = None
-) -> Linear:
+) -> LinearScores:
     """argmin ½‖A‖² + C Σ_i w_i log-loss_i, classes counted alike, for every row of ``weights``.
 
     All folds are one problem for L-BFGS: they share its products.
@@ -82,12 +82,12 @@ def logistic(
     options = {"maxiter": 40, "ftol": 1e-5}
     B = minimize(value, first, jac=True, method="L-BFGS-B", options=options).x
     B = B.reshape(f, d + 1, n_classes).astype(Z.dtype)
-    return Linear(B[:, :-1], B[:, -1])
+    return LinearScores(B[:, :-1], B[:, -1])
 
 
 def discriminant(
     Z: AnyArray, y: AnyArray, means: AnyArray, spread: AnyArray, n_classes: int
-) -> Linear:
+) -> LinearScores:
     """Gaussian classes of one covariance, from the labels: log-densities up to a constant.
 
     Σ = (1 - g) S_w + g tr(S_w)/d I, S_w the pooled covariance within classes.
@@ -102,12 +102,12 @@ def discriminant(
         R = (Z - M[y]) * np.sqrt(all_but)[:, None]
         freedom = max(all_but.sum() - (total > 0).sum(), 1.0)
         made.append(_gaussian(R.T @ R / freedom, class_means(Z, Y, mine)[0], SHRINK, noise))
-    return Linear(*(np.stack(part).astype(dtype) for part in zip(*made, strict=True)))
+    return LinearScores(*(np.stack(part).astype(dtype) for part in zip(*made, strict=True)))
 
 
 def ridge(
     P: Any, at: AnyArray, y: AnyArray, weights: AnyArray, n_classes: int
-) -> tuple[AnyArray, Linear]:
+) -> tuple[AnyArray, LinearScores]:
     """Least squares on all columns of P, dense or sparse, and not on a few directions alone.
 
     argmin Σ_i w_i ‖A'(x_i - m) - (e_y - 1/c)‖² + λ‖A‖², classes counted alike, m the mean of P. A
@@ -135,7 +135,7 @@ def ridge(
         last[known] = np.linalg.solve(inner, Y[known] - 1 / n_classes) / size
         scores.append(G @ last)
     A = np.asarray(mine.T @ last, dtype=float) - np.outer(middle, last.sum(axis=0))
-    return np.stack(scores), Linear(A[None], -(middle @ A)[None])
+    return np.stack(scores), LinearScores(A[None], -(middle @ A)[None])
 
 
 def _gaussian(
@@ -154,7 +154,7 @@ def _gaussian(
 
 def mixture(
     Z: AnyArray, labelled: AnyArray, y: AnyArray, weights: AnyArray, start: AnyArray, rounds: int
-) -> list[Linear]:
+) -> list[LinearScores]:
     """The same Gaussian classes, from all samples: EM from the probabilities in ``start``.
 
     Labelled samples stay with their class. Returns the fits after the first and the last round.
@@ -180,7 +180,7 @@ def mixture(
                 P = softmax((A.T @ wide.T).T + b)
         fits.append([mine[0], mine[-1]])
     return [
-        Linear(
+        LinearScores(
             np.stack([fit[which][0] for fit in fits]).astype(Z.dtype),
             np.stack([fit[which][1] for fit in fits]).astype(Z.dtype),
         )

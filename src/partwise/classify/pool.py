@@ -14,7 +14,7 @@ from partwise.classify import heads, trees
 from partwise.classify.calibration import WORST, Calibration, calibrate, temper
 from partwise.classify.features import Features
 from partwise.classify.folds import Folds, make_folds
-from partwise.classify.heads import Linear, softmax
+from partwise.classify.heads import LinearScores, softmax
 
 #: How far a label spreads over the graph: to its cluster, to its surroundings.
 SPREAD = {"far": 0.99, "near": 0.9}
@@ -269,7 +269,7 @@ class Trial:
                 return old.heat, float(weight)
         return 1.0, 0.0
 
-    def add_linear(self, kind: str, view: str, fit: Linear) -> None:
+    def add_linear(self, kind: str, view: str, fit: LinearScores) -> None:
         self.add(kind, view, fit.scores(self.views[view]), A=fit.A[-1], b=fit.b[-1])
 
     @property
@@ -424,7 +424,7 @@ def learn(
     some = [j for j in numbers if made[j].beside]
     if some:
         chosen = [made[j] for j in some]
-        kept = Beside(chosen, w[some], all_samples(some), labelled, names[y])
+        kept = KeptHeads(chosen, w[some], all_samples(some), labelled, names[y])
         mixed, memory["beside"] = mixed + kept.mixed, kept
     elif click and weighed is not None and "beside" in memory:
         kept = memory["beside"]
@@ -439,7 +439,7 @@ def learn(
     return answer, trial.table(made, w), sure.apply(mixed)
 
 
-class Beside(NamedTuple):
+class KeptHeads(NamedTuple):
     """Heads that a click leaves as they are, what they add to the mixture, and their labels."""
 
     heads: list[Head]
@@ -557,7 +557,7 @@ def working_set(n: int, labelled: AnyArray) -> AnyArray:
     return np.union1d(labelled, np.arange(WORKING))
 
 
-def _logistic(trial: Trial, view: str, memory: dict[str, Any], names: AnyArray) -> Linear:
+def _logistic(trial: Trial, view: str, memory: dict[str, Any], names: AnyArray) -> LinearScores:
     """Where nothing is held out, it starts from the last coefficients for as many classes.
 
     Elsewhere it starts from zero, so that the answer does not depend on earlier labels.

@@ -52,14 +52,14 @@ class Profile:
 
 
 @dataclass(frozen=True)
-class Choice:
+class MethodChoice:
     """The name of a method, and one sentence that says why."""
 
     method: str
     reason: str
 
 
-def choose(profile: Profile, k: int | None = None) -> Choice:
+def choose(profile: Profile, k: int | None = None) -> MethodChoice:
     """The method for some data: a pure function of its profile.
 
     With labels samples are named by their class, unless more clusters than classes are wanted.
@@ -77,40 +77,40 @@ def choose(profile: Profile, k: int | None = None) -> Choice:
     p = profile
     labels = _labels(p)
     if p.n_labelled and (k is None or k <= p.n_classes):
-        return Choice(
+        return MethodChoice(
             "classify",
             f"classify, since there are {labels}: samples get the name of a class, and held-out "
             "labels say how often it is right.",
         )
     if p.lowest < 0:
         heard = "; labels name the clusters but cannot steer it" if p.n_labelled else ""
-        return Choice(
+        return MethodChoice(
             "lcf",
             f"lcf, since there are negative values (down to {p.lowest:.3g}), which the other "
             f"methods refuse{heard}.",
         )
     if p.kind == "counts":
         if p.n_labelled:
-            return Choice("cdnmf-kl", f"cdnmf-kl, since these are counts with {labels}.")
-        return Choice("nmf-kl", "nmf-kl, since these are counts without labels.")
+            return MethodChoice("cdnmf-kl", f"cdnmf-kl, since these are counts with {labels}.")
+        return MethodChoice("nmf-kl", "nmf-kl, since these are counts without labels.")
     graph = FEW_SAMPLES <= p.n_samples <= GRAPH_SAMPLES
     size = "few" if p.n_samples < FEW_SAMPLES else "too many"
     if p.n_labelled:
         if not graph:
-            return Choice(
+            return MethodChoice(
                 "cdnmf",
                 f"cdnmf, since there are {labels}, and {size} samples ({p.n_samples}) for a "
                 "neighbour graph.",
             )
         if p.alike is not None and p.alike < ALIKE:
-            return Choice(
+            return MethodChoice(
                 "cdnmf",
                 f"cdnmf, since there are {labels}, and only {p.alike:.0%} of the labelled samples "
                 "have a closest labelled sample of their class, so that a neighbour graph would "
                 "mislead.",
             )
         if p.n_samples < CLASS_SIZE * p.n_classes:
-            return Choice(
+            return MethodChoice(
                 "cdnmf",
                 f"cdnmf, since there are {labels}, and too few samples a class "
                 f"({p.n_samples / p.n_classes:.0f}) for a neighbour graph.",
@@ -118,14 +118,16 @@ def choose(profile: Profile, k: int | None = None) -> Choice:
         near = ""
         if p.alike is not None:
             near = f", and {p.alike:.0%} of these have their closest one in the same class"
-        return Choice("combined", f"combined, since there are {labels}{near}.")
+        return MethodChoice("combined", f"combined, since there are {labels}{near}.")
     if graph:
-        return Choice(
+        return MethodChoice(
             "gnmf",
             f"gnmf, since there are no labels and few enough samples ({p.n_samples}) for a "
             "neighbour graph.",
         )
-    return Choice("nmf", f"nmf, since there are no labels and {size} samples ({p.n_samples}).")
+    return MethodChoice(
+        "nmf", f"nmf, since there are no labels and {size} samples ({p.n_samples})."
+    )
 
 
 def _labels(p: Profile) -> str:

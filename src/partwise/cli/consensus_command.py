@@ -18,7 +18,7 @@ from rich.table import Table
 
 from partwise.backends.arrays import to_numpy
 from partwise.cells.programmes import (
-    Prepared,
+    PreparedCounts,
     Programmes,
     each_run,
     memory_of,
@@ -196,7 +196,7 @@ def _device(asked: str) -> str | None:
 def _read(
     data: str, theirs: CnmfFolder | None, genes: int, bar: Bar, reading: dict[str, Any],
     place: str | None,
-) -> Prepared:  # fmt: skip
+) -> PreparedCounts:  # fmt: skip
     """Counts from a file, or what cnmf made of them."""
     if theirs is not None:
         return _prepared_by(theirs)
@@ -268,7 +268,7 @@ def _rows_of(path: Path) -> int:
     return int(head.split()[0])
 
 
-def _prepared_by(folder: CnmfFolder) -> Prepared:
+def _prepared_by(folder: CnmfFolder) -> PreparedCounts:
     """What cnmf's ``prepare``, or this command, left in a folder."""
     seen, cells, kept = folder.read_counts("norm_counts")
     tpm, _, genes = folder.read_counts("tpm")
@@ -282,7 +282,7 @@ def _prepared_by(folder: CnmfFolder) -> Prepared:
 
     mean, squares = feature_moments(tpm)
     deviation = np.sqrt(np.maximum(squares - mean**2, 0))
-    return Prepared(
+    return PreparedCounts(
         seen, tpm, mean, deviation, np.array([at[name] for name in kept]), cells, genes
     )  # fmt: skip
 
@@ -291,7 +291,12 @@ def _prepared_by(folder: CnmfFolder) -> Prepared:
 
 
 def _claim(
-    folder: CnmfFolder, prepared: Prepared, settings: dict[str, Any], data: str, *, force: bool
+    folder: CnmfFolder,
+    prepared: PreparedCounts,
+    settings: dict[str, Any],
+    data: str,
+    *,
+    force: bool,
 ) -> None:
     """The folder for these counts and settings: new, or what a stopped command left."""
     import hashlib
@@ -329,7 +334,8 @@ def _missing(folder: CnmfFolder, k: int, runs: int) -> list[int]:
 
 
 def _hand_over(
-    folder: CnmfFolder, prepared: Prepared, numbers: list[int], runs: int, seed: int, loss: str,
+    folder: CnmfFolder, prepared: PreparedCounts, numbers: list[int], runs: int, seed: int,
+    loss: str,
     counts: bool | None,
 ) -> list[str]:  # fmt: skip
     """What cnmf needs to go on from this folder; a note where it will not be able to."""
@@ -360,7 +366,7 @@ def _hand_over(
 
 
 def _estimate(
-    prepared: Prepared, missing: dict[int, list[int]], model: Any, place: str | None
+    prepared: PreparedCounts, missing: dict[int, list[int]], model: Any, place: str | None
 ) -> dict[str, Any]:
     """Seconds and bytes, and a sentence on them."""
     wanted = [k for k, left in missing.items() for _ in left]
@@ -381,7 +387,8 @@ def _estimate(
 
 
 def _run(
-    folder: CnmfFolder, prepared: Prepared, missing: dict[int, list[int]], runs: int, model: Any,
+    folder: CnmfFolder, prepared: PreparedCounts, missing: dict[int, list[int]], runs: int,
+    model: Any,
     seed: int, bar: Bar, done: dict[str, int],
 ) -> None:  # fmt: skip
     """All runs that are not there yet; each is on disk as soon as it ends."""
@@ -400,7 +407,7 @@ def _run(
 
 
 def _agree(
-    folder: CnmfFolder, prepared: Prepared, k: int, threshold: float, share: float, loss: str,
+    folder: CnmfFolder, prepared: PreparedCounts, k: int, threshold: float, share: float, loss: str,
     seed: int,
 ) -> Programmes:  # fmt: skip
     """What the runs of one k have in common, and its tables."""

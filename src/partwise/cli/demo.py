@@ -58,7 +58,7 @@ def _line(row: demonstration.Result) -> None:
     print(PLAIN.format(row.name, *numbers), flush=True)
 
 
-def _summary(outcome: demonstration.Outcome, out: Path) -> dict[str, Any]:
+def _summary(outcome: demonstration.Score, out: Path) -> dict[str, Any]:
     columns = ("name", "accuracy", "nmi", "seconds", "iterations", "loss", "objective", "remark")
     return {
         "data": outcome.dataset.name,
@@ -70,7 +70,7 @@ def _summary(outcome: demonstration.Outcome, out: Path) -> dict[str, Any]:
     }
 
 
-def _table(outcome: demonstration.Outcome) -> Table:
+def _table(outcome: demonstration.Score) -> Table:
     table = Table(
         title=f"Digits, {outcome.n_components} components",
         title_justify="left",

@@ -34,7 +34,7 @@ SQUARES, KL = "squares", "KL"
 
 
 @dataclass(frozen=True)
-class Method:
+class Shown:
     """A name, the estimator for a number of components and a seed, and what it minimises."""
 
     name: str
@@ -53,24 +53,24 @@ def _classifier(k: int, seed: int) -> Any:
     return partwise.PartsClassifier(random_state=seed)
 
 
-METHODS: tuple[Method, ...] = (
-    Method("PartsClassifier", _classifier, takes_labels=True),
-    Method("k-means on pixels", lambda k, seed: KMeans(k, n_init=20, random_state=seed)),
-    Method(
+METHODS: tuple[Shown, ...] = (
+    Shown("PartsClassifier", _classifier, takes_labels=True),
+    Shown("k-means on pixels", lambda k, seed: KMeans(k, n_init=20, random_state=seed)),
+    Shown(
         "NMF of scikit-learn",
         lambda k, seed: sklearn.decomposition.NMF(k, init="nndsvda", random_state=seed),
     ),
-    Method("NMF", _ours("NMF", init="nndsvda")),
-    Method("NMF, KL", _ours("NMF", init="nndsvda", beta_loss="kullback-leibler"), loss=KL),
-    Method("NSNMF", _ours("NSNMF")),
-    Method("CF", _ours("CF")),
-    Method("LCF", _ours("LCF")),
-    Method("GNMF", _ours("GNMF")),
-    Method("CNMF", _ours("CNMF"), takes_labels=True),
-    Method("NMFDC", _ours("NMFDC"), takes_labels=True),
-    Method("CDNMF", _ours("CDNMF"), takes_labels=True),
-    Method("SemiGNMF", _ours("SemiGNMF"), takes_labels=True),
-    Method(
+    Shown("NMF", _ours("NMF", init="nndsvda")),
+    Shown("NMF, KL", _ours("NMF", init="nndsvda", beta_loss="kullback-leibler"), loss=KL),
+    Shown("NSNMF", _ours("NSNMF")),
+    Shown("CF", _ours("CF")),
+    Shown("LCF", _ours("LCF")),
+    Shown("GNMF", _ours("GNMF")),
+    Shown("CNMF", _ours("CNMF"), takes_labels=True),
+    Shown("NMFDC", _ours("NMFDC"), takes_labels=True),
+    Shown("CDNMF", _ours("CDNMF"), takes_labels=True),
+    Shown("SemiGNMF", _ours("SemiGNMF"), takes_labels=True),
+    Shown(
         "class cost + graph",
         _ours("ConstrainedNMF", class_reg=1.0, graph_reg=1.0),
         takes_labels=True,
@@ -106,7 +106,7 @@ class Result:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class Score:
     """All rows, and what they have in common."""
 
     results: tuple[Result, ...]
@@ -132,14 +132,14 @@ class Outcome:
 
 
 def run(
-    methods: Sequence[Method] | None = None,
+    methods: Sequence[Shown] | None = None,
     *,
     dataset: Dataset | None = None,
     n_components: int = N_COMPONENTS,
     seed: int = 0,
     step: Callable[[int, str], None] = lambda done, name: None,
     seen: Callable[[Result], None] = lambda row: None,
-) -> Outcome:
+) -> Score:
     """Run every method of a list (`METHODS`); `step` hears how many are done and which is next.
 
     `seen` gets each row as it comes.
@@ -166,11 +166,11 @@ def run(
             results.append(_one(method, X, y, dataset.y, hidden, n_components, seed))
             seen(results[-1])
     step(len(methods), "")
-    return Outcome(tuple(results), dataset, n_components, seed, scored)
+    return Score(tuple(results), dataset, n_components, seed, scored)
 
 
 def _one(
-    method: Method,
+    method: Shown,
     X: np.ndarray,
     y: np.ndarray | None,
     truth: np.ndarray,
@@ -214,7 +214,7 @@ def _one(
     )
 
 
-def page(outcome: Outcome) -> str:
+def page(outcome: Score) -> str:
     """The outcome as one self-contained HTML page."""
     dataset, results = outcome.dataset, outcome.results
     assert dataset.image_shape is not None

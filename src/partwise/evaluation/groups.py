@@ -26,7 +26,7 @@ LEAST = 1e-3
 
 
 @dataclass(frozen=True, eq=False)
-class Head:
+class GroupProbabilities:
     """Class probabilities softmax(f W + b) of what `features` makes of codes."""
 
     weights: NDArray[np.float64]  # (2k, classes)
@@ -52,7 +52,7 @@ def features(V: Any) -> NDArray[np.float64]:
 
 def fit_head(
     V: Any, rows: NDArray[np.int64], P: NDArray[np.float64], weights: NDArray[Any] | None = None
-) -> Head:
+) -> GroupProbabilities:
     """Logistic regression of the classes of some rows, with probabilities P, on the features of V.
 
     Both halves are centred and brought to a common spread first: a strong graph draws all codes
@@ -76,7 +76,7 @@ def fit_head(
     W, b = model.coef_.T / spread[:, None], model.intercept_
     if W.shape[1] == 1:  # two classes: scikit-learn keeps the difference of their scores
         W, b = np.hstack([-W / 2, W / 2]), np.concatenate([-b / 2, b / 2])
-    return Head(W, b - mean @ W)
+    return GroupProbabilities(W, b - mean @ W)
 
 
 @dataclass(eq=False)
@@ -111,7 +111,7 @@ class Groups:
     labelled: NDArray[Any] | None = None
     owners: NDArray[np.int64] | None = None
     found: Clustering | None = None
-    head: Head | None = None
+    head: GroupProbabilities | None = None
     weights: NDArray[Any] | None = None
     links: Links | None = None
     unit: bool = False
@@ -159,7 +159,7 @@ class Groups:
                 stacklevel=5,
             )
 
-    def decision(self, V: Any) -> Head:
+    def decision(self, V: Any) -> GroupProbabilities:
         """Class decisions learnt on the labelled samples' codes."""
         if self.head is None:
             assert self.labels is not None

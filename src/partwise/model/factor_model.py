@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from partwise.backends import DataMatrix, arrays
 from partwise.backends.arrays import Array, floor, namespace, ratio, spread
 from partwise.backends.mixed_rows import MixedData
-from partwise.model.losses import Half, Loss, Samples, Seen
+from partwise.model.losses import Half, Loss, Seen, WeighedSamples
 from partwise.model.maps import MixedRows, SharedRows, Smoothing
 from partwise.model.subproblems import LEAST_MISFIT, Model, Subproblem
 from partwise.model.terms import Place, Price, Term, UnitLength
@@ -108,7 +108,7 @@ class FactorModel(Model):
         counts = None
         if self.rows is not None:
             counts = self.R.rows(self.rows.counts.astype(data.dtype))
-        samples = Samples(data, self.weights, self.rows, counts)
+        samples = WeighedSamples(data, self.weights, self.rows, counts)
         self.seen = Seen(self.R, self.d, self.S, self.constant, samples, mixing)
         self.size = loss.size(data, self.weights)
         self.eps = float(np.finfo(data.dtype).eps)

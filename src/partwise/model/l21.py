@@ -8,7 +8,7 @@ from typing import Any
 
 from partwise.backends import DataMatrix, arrays
 from partwise.backends.arrays import Array, namespace
-from partwise.model.losses import Frobenius, Half, Samples, Seen, beside_products
+from partwise.model.losses import Frobenius, Half, Seen, WeighedSamples, beside_products
 from partwise.model.subproblems import Quadratic
 
 #: ε as a share of the mean length of a sample.
@@ -114,7 +114,7 @@ class RowLengths(Frobenius):
             self._last = U, seen.samples.data.dot(B)
         return self._last[1]
 
-    def _squares(self, who: Samples, V: Array, product: Array, B: Array) -> Array:
+    def _squares(self, who: WeighedSamples, V: Array, product: Array, B: Array) -> Array:
         """‖x_i - B v_i‖² in float64, from X B; where that has too few digits, entry by entry."""
         if arrays.numpy_dtype(V.dtype).itemsize < 8 and who.data.density == 1:
             return who.data.row_sq_residuals(V, B)
@@ -122,7 +122,7 @@ class RowLengths(Frobenius):
         found = who.squares + ((V @ G - 2 * product) * V).mean(axis=1) * float(V.shape[1])
         return namespace(found).maximum(found, 0)
 
-    def _weights(self, who: Samples, V: Array, product: Array, B: Array) -> Array:
+    def _weights(self, who: WeighedSamples, V: Array, product: Array, B: Array) -> Array:
         """What a sample counts in the Frobenius problem."""
         squares = self._squares(who, V, product, B)
         lengths = namespace(squares).sqrt(squares + self.epsilon**2)

@@ -88,7 +88,7 @@ class LastPass:
 
 
 @dataclass
-class Samples:
+class WeighedSamples:
     """The samples themselves, for a loss that weighs each anew: X, γ and the map A.
 
     ``rows`` is A, None where it is the identity; ``counts`` its Aᵀ1, where Z lives.
@@ -138,7 +138,7 @@ class Seen:
     d: Array | None
     S: Smoothing
     constant: float
-    samples: Samples
+    samples: WeighedSamples
     mixing: Any = None
     last: LastPass = field(default_factory=LastPass)
 

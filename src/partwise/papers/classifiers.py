@@ -10,18 +10,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    from partwise.papers.representations import Fitted, Task
+    from partwise.papers.representations import FitTask, Representation
 
 
-def name_samples(task: Task) -> Fitted:
+def name_samples(task: FitTask) -> Representation:
     """The classes of all samples from those shown, by the classifier that ``params`` names."""
-    from partwise.papers.representations import Fitted
+    from partwise.papers.representations import Representation
 
     began = time.perf_counter()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         found = CLASSIFIERS[task.params["classifier"]](task.sample.X, task.y, task.seed)
-    return Fitted(None, time.perf_counter() - began, labels=np.asarray(found, dtype=np.int64))
+    return Representation(
+        None, time.perf_counter() - began, labels=np.asarray(found, dtype=np.int64)
+    )
 
 
 def _parts(X: Any, y: Any, seed: int) -> Any:

@@ -65,11 +65,11 @@ def reproduce(
         print_list(out, data_home, jobs, as_json=as_json)
         return
     from partwise.papers.protocol import expand
-    from partwise.papers.trials import Selection
+    from partwise.papers.trials import PartOfProtocol
 
     chosen = tuple(m.strip() for m in methods.split(",") if m.strip()) if methods else ()
     readings = (reading,) if reading else ()
-    selection = Selection(runs=runs, quick=quick, methods=chosen, readings=readings)
+    selection = PartOfProtocol(runs=runs, quick=quick, methods=chosen, readings=readings)
     wanted = expand(name)
     if reading:
         _check_reading(wanted, reading)

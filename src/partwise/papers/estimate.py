@@ -20,7 +20,7 @@ import numpy as np
 
 from partwise.fitting.solving import TRIAL_ITER
 from partwise.papers.machine import speed
-from partwise.papers.protocol import Method
+from partwise.papers.protocol import ComparedMethod
 from partwise.papers.store import Store
 from partwise.papers.trials import Cell
 
@@ -39,7 +39,7 @@ def _timings() -> dict[str, Any]:
     return tomllib.loads(source.read_text(encoding="utf-8"))
 
 
-def effort(method: Method, params: dict[str, Any]) -> float:
+def effort(method: ComparedMethod, params: dict[str, Any]) -> float:
     """Iterations of a cell in hundreds; 1 for what does not iterate in our way."""
     if "max_iter" not in params or not method.estimator[:1].isupper():
         return float(method.subruns)

@@ -12,7 +12,7 @@ import numpy as np
 from partwise.papers.document import Block, Grid, Text
 from partwise.papers.number_format import SHORT, with_error
 from partwise.papers.protocol import Budget, DataSpec, Protocol, load_protocol
-from partwise.papers.representations import Task, fit_estimator
+from partwise.papers.representations import FitTask, fit_estimator
 from partwise.papers.sampling import data_found, draw
 from partwise.papers.summary import Summary
 
@@ -132,7 +132,7 @@ def _two_fits(protocol: Protocol, entry: Any) -> tuple[float, str, list[tuple[st
         if name == entry["plain"]:
             params = {key: v for key, v in params.items() if key in entry["settings"]}
         y = sample.shown(label) if name == entry["method"] else None
-        fits.append((name, fit_estimator(Task(sample, y, 3, shared, params), estimator, params)))
+        fits.append((name, fit_estimator(FitTask(sample, y, 3, shared, params), estimator, params)))
     one, two = (np.asarray(fitted.embedding) for _, fitted in fits)
     return float(np.abs(one - two).max() / np.abs(two).max()), spec.name, fits
 

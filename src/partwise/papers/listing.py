@@ -15,7 +15,7 @@ from partwise.papers.runner import cores, plan
 from partwise.papers.sampling import data_found
 from partwise.papers.static_tables import PLAIN
 from partwise.papers.store import Store
-from partwise.papers.trials import Selection
+from partwise.papers.trials import PartOfProtocol
 
 PLAIN_SECONDS = 1.0  # tables that are computed from print or counted in the data
 
@@ -51,7 +51,7 @@ def _row(name: str, store: Store, workers: int, home: str | None) -> dict[str, A
         seconds = [PLAIN_SECONDS, PLAIN_SECONDS]
     elif not protocol.runs_of:
         seconds = [
-            seconds_left(plan(protocol, Selection(quick=q), home)[0], workers, store)
+            seconds_left(plan(protocol, PartOfProtocol(quick=q), home)[0], workers, store)
             for q in (False, True)
         ]
     return {

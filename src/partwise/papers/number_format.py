@@ -6,7 +6,7 @@ import math
 
 from partwise.papers.document import Text
 from partwise.papers.printed import FAR
-from partwise.papers.protocol import Method, Printed
+from partwise.papers.protocol import ComparedMethod, Printed
 from partwise.papers.summary import Stat
 
 METRICS = {
@@ -68,7 +68,7 @@ def near(printed: float | None, stat: Stat | None, metric: str, comparable: bool
     return Text.of("yes", "yes") if abs(stat.mean - printed) <= FAR else Text.of("no", "no")
 
 
-def mark(method: Method) -> str:
+def mark(method: ComparedMethod) -> str:
     """A dagger where parameters are chosen on the answer."""
     return "†" if method.chosen_on_answer else ""
 

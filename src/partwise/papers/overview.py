@@ -8,9 +8,9 @@ from collections import Counter
 from partwise.papers.claims import FAILS, HOLDS, NOT_RUN, UNDECIDED
 from partwise.papers.document import Block, Fold, Grid, Picture, Text
 from partwise.papers.printed import FAR, Comparison
+from partwise.papers.printed_tables import KINDS, Told, misses_grid
 from partwise.papers.readings import FIRST
 from partwise.papers.sentences import STATES, sentences
-from partwise.papers.tables import KINDS, Told, misses_grid
 
 TITLES = {
     "cnmf": "CNMF (Liu and Wu 2010)",

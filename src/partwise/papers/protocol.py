@@ -59,7 +59,7 @@ class Budget:
 
 
 @dataclass(frozen=True)
-class Method:
+class ComparedMethod:
     """One column: an estimator with its parameters, and what the authors do around it."""
 
     name: str
@@ -99,7 +99,7 @@ class Method:
 class Variant:
     """A method at one setting of its grid or sweep."""
 
-    method: Method
+    method: ComparedMethod
     setting: dict[str, Any]
 
     @property
@@ -170,7 +170,7 @@ class Protocol:
     quick: dict[str, Any]
     kmeans: int
     budgets: tuple[Budget, ...]
-    methods: tuple[Method, ...]
+    methods: tuple[ComparedMethod, ...]
     claims: tuple[dict[str, Any], ...]
     slips: tuple[dict[str, Any], ...]
     notes: tuple[str, ...]
@@ -201,7 +201,7 @@ class Protocol:
         """The protocol under whose name the runs are seeded and stored."""
         return self.runs_of or self.name
 
-    def method(self, name: str) -> Method:
+    def method(self, name: str) -> ComparedMethod:
         """The method of this name."""
         for method in self.methods:
             if method.name == name:
@@ -210,7 +210,7 @@ class Protocol:
             f"{self.name} has no method {name!r}; it has {[m.name for m in self.methods]}"
         )
 
-    def runnable(self) -> tuple[Method, ...]:
+    def runnable(self) -> tuple[ComparedMethod, ...]:
         """The methods that are not "printed only"."""
         return tuple(m for m in self.methods if not m.printed_only)
 
@@ -337,7 +337,7 @@ def load_protocol(name: str) -> Protocol:
         quick=raw.get("quick", {}),
         kmeans=raw.get("kmeans", 20),
         budgets=tuple(Budget(**entry) for entry in raw.get("budgets", [])),
-        methods=tuple(Method(**entry) for entry in raw.get("methods", [])),
+        methods=tuple(ComparedMethod(**entry) for entry in raw.get("methods", [])),
         claims=tuple(raw.get("claims", ())),
         slips=tuple(raw.get("slips", ())),
         notes=tuple(raw.get("notes", ())),

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from partwise.papers.protocol import Method, Protocol
+    from partwise.papers.protocol import ComparedMethod, Protocol
 
 FIRST = "first"
 
@@ -49,7 +49,7 @@ def apply(protocol: Protocol, reading: Reading) -> Protocol:
     return replace(protocol, reading=reading, data=data, methods=methods, budgets=budgets)
 
 
-def _method(method: Method, reading: Reading) -> Method:
+def _method(method: ComparedMethod, reading: Reading) -> ComparedMethod:
     if reading.readout:
         method = replace(method, readout=reading.readout)
     if reading.subrun_choice and method.subruns > 1:

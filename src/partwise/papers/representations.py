@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from partwise.backends import as_data
 from partwise.fitting.checking import ncw_weights
 from partwise.fitting.solving import TRIAL_ITER
-from partwise.papers.protocol import Method
+from partwise.papers.protocol import ComparedMethod
 from partwise.papers.sampling import Sample
 
 Array = NDArray[np.float64]
@@ -36,7 +36,7 @@ class MethodUnavailable(ImportError):
 
 
 @dataclass
-class Fitted:
+class Representation:
     """What a method leaves behind for scoring."""
 
     embedding: Any  # n x k, what k-means clusters; None where `labels` is the answer already
@@ -51,13 +51,13 @@ class Fitted:
 
 
 @dataclass(frozen=True)
-class Task:
+class FitTask:
     """One fit: the sample, the labels to show, and the settings."""
 
     sample: Sample
     y: NDArray[np.int64] | None
     k: int
-    method: Method
+    method: ComparedMethod
     params: dict[str, Any]
     subrun: int = 0
     kmeans: int = 20
@@ -88,7 +88,7 @@ def resolve(name: str) -> type:
         ) from error
 
 
-def available(method: Method) -> str:
+def available(method: ComparedMethod) -> str:
     """Why a method cannot run here; empty where it can."""
     if method.printed_only:
         return f"printed only: {method.printed_only}"
@@ -100,7 +100,7 @@ def available(method: Method) -> str:
     return ""
 
 
-def fit(task: Task) -> Fitted:
+def fit(task: FitTask) -> Representation:
     """Run one method once.
 
     Parameters
@@ -121,7 +121,7 @@ def fit(task: Task) -> Fitted:
     return _to_the_end(task)
 
 
-def _to_the_end(task: Task) -> Fitted:
+def _to_the_end(task: FitTask) -> Representation:
     """All iterations, or as many as the authors' rule asks for: fitted again with that number."""
     fitted = fit_estimator(task, task.method.estimator, task.params)
     if task.method.stop:
@@ -148,7 +148,7 @@ def stopping_iteration(history: list[float], trial: int) -> int:
     return len(history)
 
 
-def _best_start(task: Task) -> Fitted:
+def _best_start(task: FitTask) -> Representation:
     """Try several starts for `TRIAL_ITER` iterations; the one with the lowest objective goes on.
 
     It is run again from its start: the same as going on, since a fit is deterministic.
@@ -164,11 +164,11 @@ def _best_start(task: Task) -> Fitted:
     return fitted
 
 
-def _objective(fitted: Fitted) -> float:
+def _objective(fitted: Representation) -> float:
     return np.inf if fitted.objective is None else fitted.objective
 
 
-def fit_estimator(task: Task, name: str, params: dict[str, Any]) -> Fitted:
+def fit_estimator(task: FitTask, name: str, params: dict[str, Any]) -> Representation:
     """Fit an estimator of the scikit-learn kind, from the cell's shared start if asked to."""
     cls = resolve(name)
     X, y, k = task.sample.X, task.y, task.k
@@ -209,7 +209,7 @@ def fit_estimator(task: Task, name: str, params: dict[str, Any]) -> Fitted:
     objective = getattr(estimator, "objective_", history[-1] if history else None)
     if objective is None:
         objective = getattr(estimator, "reconstruction_err_", None)
-    return Fitted(
+    return Representation(
         embedding,
         seconds,
         components=components,
@@ -229,7 +229,7 @@ def sample_weights(X: Any, kind: str) -> Array | None:
     return ncw_weights(as_data(X))
 
 
-def _kmeans(task: Task) -> Fitted:
+def _kmeans(task: FitTask) -> Representation:
     from sklearn.cluster import KMeans
 
     began = time.perf_counter()
@@ -238,7 +238,7 @@ def _kmeans(task: Task) -> Fitted:
         warnings.simplefilter("ignore")  # that a start ran into the iteration limit is no news
         model = KMeans(task.k, **settings).fit(task.sample.X)
     seconds = time.perf_counter() - began
-    return Fitted(
+    return Representation(
         None,
         seconds,
         labels=model.labels_,
@@ -247,23 +247,23 @@ def _kmeans(task: Task) -> Fitted:
     )
 
 
-def _pca(task: Task) -> Fitted:
+def _pca(task: FitTask) -> Representation:
     from sklearn.decomposition import PCA
 
     began = time.perf_counter()
     embedding = PCA(task.k, random_state=task.seed).fit_transform(task.sample.X)
-    return Fitted(embedding, time.perf_counter() - began)
+    return Representation(embedding, time.perf_counter() - began)
 
 
-def _svd(task: Task) -> Fitted:
+def _svd(task: FitTask) -> Representation:
     from sklearn.decomposition import TruncatedSVD
 
     began = time.perf_counter()
     embedding = TruncatedSVD(task.k, random_state=task.seed).fit_transform(task.sample.X)
-    return Fitted(embedding, time.perf_counter() - began)
+    return Representation(embedding, time.perf_counter() - began)
 
 
-def _ncut(task: Task) -> Fitted:
+def _ncut(task: FitTask) -> Representation:
     from sklearn.manifold import spectral_embedding
 
     from partwise.knowledge.graph import neighbor_graph
@@ -280,10 +280,10 @@ def _ncut(task: Task) -> Fitted:
             random_state=task.seed,
             drop_first=task.params.get("drop_first", False),
         )
-    return Fitted(embedding, time.perf_counter() - began)
+    return Representation(embedding, time.perf_counter() - began)
 
 
-def _labelspreading(task: Task) -> Fitted:
+def _labelspreading(task: FitTask) -> Representation:
     from sklearn.semi_supervised import LabelSpreading
 
     X = task.sample.X
@@ -295,10 +295,10 @@ def _labelspreading(task: Task) -> Fitted:
             kernel="knn", n_neighbors=task.params.get("n_neighbors", 7), max_iter=200
         )
         model.fit(X, task.y)
-    return Fitted(None, time.perf_counter() - began, labels=np.asarray(model.transduction_))
+    return Representation(None, time.perf_counter() - began, labels=np.asarray(model.transduction_))
 
 
-def _one_loop(task: Task) -> Fitted:
+def _one_loop(task: FitTask) -> Representation:
     """NMF-DC with (15) and (17) read as one loop: a step on each factor, momentum carried on."""
     X, (V0, W) = np.asarray(task.sample.X), task.sample.start(task.k, task.start)
     y = np.full(len(X), -1) if task.y is None else task.y
@@ -323,7 +323,9 @@ def _one_loop(task: Task) -> Fitted:
         fit = np.sum((R.T @ C) * W) - 0.5 * np.sum(G * (W.T @ W))
         history.append(0.5 * float(np.sum(X**2)) - float(fit))
     spent = time.perf_counter() - began
-    return Fitted(H[rows], spent, W.T, objective=history[-1], n_iter=len(history), history=history)
+    return Representation(
+        H[rows], spent, W.T, objective=history[-1], n_iter=len(history), history=history
+    )
 
 
 def _norm(G: Array) -> float:
@@ -335,13 +337,13 @@ def smoothing_matrix(k: int, delta: float) -> Array:
     return (1.0 - delta) * np.eye(k) + delta / k
 
 
-def _names(task: Task) -> Fitted:
+def _names(task: FitTask) -> Representation:
     from partwise.papers.classifiers import name_samples
 
     return name_samples(task)
 
 
-COMPARATORS: dict[str, Callable[[Task], Fitted]] = {
+COMPARATORS: dict[str, Callable[[FitTask], Representation]] = {
     "kmeans": _kmeans,
     "pca": _pca,
     "svd": _svd,

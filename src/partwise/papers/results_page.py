@@ -16,6 +16,7 @@ from partwise._versions import versions
 from partwise.papers.document import Block, Fold, Grid, Picture, Section, to_html, to_markdown
 from partwise.papers.machine import machine
 from partwise.papers.overview import TITLES, by_paper, first_screen
+from partwise.papers.printed_tables import MISSED, Context, Told, build
 from partwise.papers.protocol import Protocol, load_protocol
 from partwise.papers.readings import Reading
 from partwise.papers.runner import plan
@@ -23,8 +24,7 @@ from partwise.papers.sentences import sentences
 from partwise.papers.static_tables import PLAIN
 from partwise.papers.store import Store
 from partwise.papers.summary import Summary, pick, summarise
-from partwise.papers.tables import MISSED, Context, Told, build
-from partwise.papers.trials import Selection, cells_of
+from partwise.papers.trials import PartOfProtocol, cells_of
 from partwise.persistence.atomic import write_whole
 
 RUN_COLUMNS = ("table", "data", "k", "run", "variant", "budget_name", "seed", "params")
@@ -39,7 +39,7 @@ def stored(protocol: Protocol, store: Store, reading: Reading | None = None) -> 
     """All results of a protocol that a folder holds, whatever command made them, in one reading."""
     runs = max(store.stored_runs(protocol.root), 1)
     read = protocol.read(reading)
-    return summarise(read, store.results(cells_of(read, Selection(runs=runs))))
+    return summarise(read, store.results(cells_of(read, PartOfProtocol(runs=runs))))
 
 
 def write_one(
@@ -69,7 +69,7 @@ def write_one(
     if protocol.kind in PLAIN:
         told = Told(PLAIN[protocol.kind](protocol, name, data_home), protocol.name.split("/")[0])
     else:
-        whole, skipped = plan(protocol, Selection(readings=(protocol.main.name,)), data_home)
+        whole, skipped = plan(protocol, PartOfProtocol(readings=(protocol.main.name,)), data_home)
         missing = len(store.missing(whole))
         part = 1.0 - missing / len(whole) if whole else 1.0
         ordered = sorted(protocol.readings, key=lambda r: r != protocol.main)

@@ -22,7 +22,7 @@ from partwise.papers.protocol import expand, load_protocol
 from partwise.papers.representations import DEVICE
 from partwise.papers.schedule import by_value, until
 from partwise.papers.store import Store
-from partwise.papers.trials import Cell, Selection
+from partwise.papers.trials import Cell, PartOfProtocol
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -33,7 +33,7 @@ def main(arguments: list[str] | None = None) -> int:
     began = time.monotonic()
     wanted = [n for name in asked.names for n in expand(name)]
     protocols = [p for p in map(load_protocol, wanted) if p.data and not p.runs_of]
-    selection = Selection(runs=asked.runs, quick=asked.quick, readings=tuple(asked.reading))
+    selection = PartOfProtocol(runs=asked.runs, quick=asked.quick, readings=tuple(asked.reading))
     present = runner.present(protocols, asked.data_home)
     store = Store(asked.store)
     todo = store.missing(

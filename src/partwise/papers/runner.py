@@ -17,7 +17,7 @@ from partwise.papers import representations
 from partwise.papers.protocol import Protocol, load_protocol
 from partwise.papers.sampling import data_found
 from partwise.papers.store import Store
-from partwise.papers.trials import Cell, Selection, cells
+from partwise.papers.trials import Cell, PartOfProtocol, cells
 from partwise.papers.worker import limit_threads, start_worker, work
 
 #: Why a data set is left out.
@@ -54,7 +54,7 @@ def cores() -> int:
 
 
 def plan(
-    protocol: Protocol, selection: Selection, data_home: str | None
+    protocol: Protocol, selection: PartOfProtocol, data_home: str | None
 ) -> tuple[list[Cell], dict[str, str]]:
     """The cells to run here, and what is left out with the reason.
 
@@ -101,7 +101,7 @@ def reproduce(
     name: str,
     out: str | os.PathLike[str],
     *,
-    selection: Selection | None = None,
+    selection: PartOfProtocol | None = None,
     jobs: int | None = None,
     data_home: str | None = None,
     progress: Progress | None = None,
@@ -137,7 +137,7 @@ def reproduce(
         A result could not be written. All finished cells before it are safe.
     """
     protocol = load_protocol(name)
-    wanted, skipped = plan(protocol, selection or Selection(), data_home)
+    wanted, skipped = plan(protocol, selection or PartOfProtocol(), data_home)
     store = Store(out)
     store.sweep_up()
     todo = store.missing(wanted)

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 
 from partwise.papers.estimate import cell_seconds
 from partwise.papers.protocol import Protocol
-from partwise.papers.trials import Cell, Selection, cells_of, wanted_readings
+from partwise.papers.trials import Cell, PartOfProtocol, cells_of, wanted_readings
 
 COVER = 2  # runs of the main reading of every table, before anything else
 DEAR = 1200.0  # seconds of one core beyond which a table waits for the others
 
 
-def by_value(protocols: list[Protocol], selection: Selection) -> list[Cell]:
+def by_value(protocols: list[Protocol], selection: PartOfProtocol) -> list[Cell]:
     """All cells of these protocols once, the most valuable first.
 
     First `COVER` runs of every main reading; then all that the cheap tables declare; then the dear

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from partwise.papers.representations import Fitted, Task
+    from partwise.papers.representations import FitTask, Representation
 
 Found = NDArray[np.int64]
 LABELS = "labels"  # the readout of a method whose answer is clusters already
@@ -32,7 +32,7 @@ WORDS = {
 }
 
 
-def readouts(fitted: Fitted, task: Task, *, restarts: int) -> dict[str, Found]:
+def readouts(fitted: Representation, task: FitTask, *, restarts: int) -> dict[str, Found]:
     """The clusters of a fit by every readout that applies to it."""
     if fitted.labels is not None:
         return {LABELS: np.asarray(fitted.labels, dtype=np.int64)}
@@ -53,7 +53,7 @@ def chosen_readout(wanted: str, present: dict[str, Any]) -> str:
     return wanted if wanted in present else next(iter(present))
 
 
-def kmeans(V: NDArray[Any], task: Task, *, restarts: int, seeds: str = KMEANS) -> Found:
+def kmeans(V: NDArray[Any], task: FitTask, *, restarts: int, seeds: str = KMEANS) -> Found:
     """k-means on the rows of V, the start with the lowest inertia of ``restarts``."""
     from sklearn.cluster import KMeans
 
@@ -66,7 +66,7 @@ def kmeans(V: NDArray[Any], task: Task, *, restarts: int, seeds: str = KMEANS) -
         return np.asarray(model.fit_predict(V), dtype=np.int64)
 
 
-def cluster(fitted: Fitted, task: Task, *, restarts: int) -> Found:
+def cluster(fitted: Representation, task: FitTask, *, restarts: int) -> Found:
     """The clusters by one readout only, k-means++: for a choice that costs many of them."""
     if fitted.labels is not None:
         return np.asarray(fitted.labels, dtype=np.int64)

@@ -17,8 +17,8 @@ import numpy as np
 
 from partwise.papers.claims import FAILS, HOLDS, NOT_RUN, UNDECIDED, Verdict
 from partwise.papers.operations import count
-from partwise.papers.protocol import Budget, DataSpec, Method
-from partwise.papers.representations import Task, fit_estimator
+from partwise.papers.protocol import Budget, ComparedMethod, DataSpec
+from partwise.papers.representations import FitTask, fit_estimator
 from partwise.papers.sampling import Sample, draw
 
 NOT_OURS = "not ours to judge"
@@ -96,9 +96,9 @@ def _sample() -> Sample:
 def _fitted(estimator: str, budget: Budget | None = None, **params: Any) -> Any:
     sample = _sample()
     start = "seed" if estimator == "LCF" else "shared"  # its factors are others than V and U
-    method = Method(estimator, estimator, params, start=start, unit_basis=False)
+    method = ComparedMethod(estimator, estimator, params, start=start, unit_basis=False)
     y = None if budget is None else sample.shown(budget)
-    return fit_estimator(Task(sample, y, 3, method, params), estimator, params)
+    return fit_estimator(FitTask(sample, y, 3, method, params), estimator, params)
 
 
 FEW = Budget("5 a class", per_class=5)

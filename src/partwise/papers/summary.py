@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from partwise.papers.protocol import Method, Protocol
+from partwise.papers.protocol import ComparedMethod, Protocol
 from partwise.papers.scores import chosen_readout
 from partwise.papers.trials import NO_LABELS, lowest
 
@@ -119,7 +119,7 @@ def summarise(protocol: Protocol, results: Iterable[dict[str, Any]]) -> Summary:
     return summary
 
 
-def pick(result: dict[str, Any], method: Method) -> dict[str, Any]:
+def pick(result: dict[str, Any], method: ComparedMethod) -> dict[str, Any]:
     """A result's scores by the method's readout and its rule for sub-runs."""
     attempts = result["attempts"]
     name = chosen_readout(method.readout, attempts[0]["readouts"])
@@ -151,7 +151,7 @@ def _add(
         table.setdefault((cell["variant"], budget), {})[point] = float(value)
 
 
-def _choose(summary: Summary, method: Method) -> None:
+def _choose(summary: Summary, method: ComparedMethod) -> None:
     """Take the grid setting with the best mean accuracy: chosen on the answer, and marked so."""
     variants = {v.name: v.setting for v in method.variants()}
     table = summary.values.get(("all", "ac"), {})

@@ -19,7 +19,7 @@ import numpy as np
 
 from partwise.papers.protocol import Budget, DataSpec, Protocol, Variant
 from partwise.papers.readings import Reading
-from partwise.papers.representations import Fitted, Task, fit
+from partwise.papers.representations import FitTask, Representation, fit
 from partwise.papers.sampling import UNLABELLED, Sample, draw
 from partwise.papers.scores import (
     distance_to_centres,
@@ -36,7 +36,7 @@ HISTORY_POINTS = 1000
 
 
 @dataclass(frozen=True)
-class Selection:
+class PartOfProtocol:
     """What part of a protocol to run."""
 
     runs: int | None = None
@@ -111,7 +111,7 @@ def _amount(budget: Budget) -> list[Any]:
     return [budget.name, budget.per_class, budget.share]
 
 
-def cells(protocol: Protocol, selection: Selection) -> Iterator[Cell]:
+def cells(protocol: Protocol, selection: PartOfProtocol) -> Iterator[Cell]:
     """The cells of a protocol in its readings, each once, the main reading first.
 
     Parameters
@@ -133,7 +133,7 @@ def cells(protocol: Protocol, selection: Selection) -> Iterator[Cell]:
                 yield cell
 
 
-def wanted_readings(protocol: Protocol, selection: Selection) -> list[Reading]:
+def wanted_readings(protocol: Protocol, selection: PartOfProtocol) -> list[Reading]:
     """The readings to run, the main one first."""
     if selection.readings:
         known = {reading.name: reading for reading in protocol.readings}
@@ -143,7 +143,7 @@ def wanted_readings(protocol: Protocol, selection: Selection) -> list[Reading]:
     return sorted(protocol.readings, key=lambda reading: not reading.main)
 
 
-def cells_of(protocol: Protocol, selection: Selection) -> Iterator[Cell]:
+def cells_of(protocol: Protocol, selection: PartOfProtocol) -> Iterator[Cell]:
     """The cells of a protocol in one reading, all methods of a (data, K, run) together."""
     runs = _runs(protocol, selection)
     methods = [m for m in protocol.runnable() if _wanted(m.name, selection.methods)]
@@ -178,13 +178,13 @@ def _wanted(name: str, chosen: tuple[str, ...]) -> bool:
     return not chosen or name.lower() in {c.lower() for c in chosen}
 
 
-def _runs(protocol: Protocol, selection: Selection) -> int:
+def _runs(protocol: Protocol, selection: PartOfProtocol) -> int:
     if selection.runs is not None:
         return selection.runs
     return protocol.quick.get("runs", 1) if selection.quick else protocol.runs()
 
 
-def _clusters(protocol: Protocol, data: DataSpec, selection: Selection) -> tuple[int, ...]:
+def _clusters(protocol: Protocol, data: DataSpec, selection: PartOfProtocol) -> tuple[int, ...]:
     if not selection.quick:
         return data.clusters
     if data.name not in protocol.quick.get("only_data", [data.name]):
@@ -195,7 +195,7 @@ def _clusters(protocol: Protocol, data: DataSpec, selection: Selection) -> tuple
     return tuple(chosen)
 
 
-def _in_quick_sweep(protocol: Protocol, variant: Variant, selection: Selection) -> bool:
+def _in_quick_sweep(protocol: Protocol, variant: Variant, selection: PartOfProtocol) -> bool:
     if not selection.quick:
         return True
     allowed = protocol.quick.get("sweep", {})
@@ -224,7 +224,7 @@ def run_cell(cell: Cell, data_home: str | None = None) -> dict[str, Any]:
     params = cell.variant.params(cell.data.name)
     attempts, fits = [], []
     for subrun in range(method.subruns):
-        task = Task(sample, y, cell.k, method, params, subrun, cell.kmeans)
+        task = FitTask(sample, y, cell.k, method, params, subrun, cell.kmeans)
         fitted = fit(task)
         found = readouts(fitted, task, restarts=cell.kmeans)
         attempts.append(
@@ -284,7 +284,7 @@ def describe(cell: Cell) -> dict[str, Any]:
     }
 
 
-def _shapes(fitted: Fitted, sample: Sample) -> dict[str, float]:
+def _shapes(fitted: Representation, sample: Sample) -> dict[str, float]:
     from partwise.evaluation.metrics import sparseness
 
     shapes = {}
@@ -315,7 +315,7 @@ def _on_unlabelled(cell: Cell, sample: Sample, found: Any) -> dict[str, dict[str
     return table
 
 
-def _kept(cell: Cell, fitted: Fitted, sample: Sample) -> dict[str, Any]:
+def _kept(cell: Cell, fitted: Representation, sample: Sample) -> dict[str, Any]:
     kept: dict[str, Any] = {}
     if "history" in cell.keep:
         history = fitted.history

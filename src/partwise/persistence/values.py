@@ -11,7 +11,7 @@ import scipy.sparse as sp
 
 from partwise.backends import back_end
 from partwise.backends.arrays import to_numpy
-from partwise.evaluation.groups import Groups, Head
+from partwise.evaluation.groups import GroupProbabilities, Groups
 from partwise.evaluation.kmeans import Clustering
 from partwise.knowledge.labels import Labels
 from partwise.persistence.compressed import csr_of
@@ -204,7 +204,7 @@ class Decoder:
         if classes is not None:
             groups.labels = Labels(classes, codes, shares)
         if W is not None:
-            groups.head = Head(W, b)
+            groups.head = GroupProbabilities(W, b)
         if not _sound(groups):
             raise PersistError("the labels or the decisions are malformed.")
         return groups

@@ -162,7 +162,7 @@ class Judge:
         """Whether reviews have a process of their own."""
         return self._codes is not None and self.samples.n_samples >= MANY
 
-    def review(self, labels: Mapping[int, str], classes: list[str]) -> reviews.Found | None:
+    def review(self, labels: Mapping[int, str], classes: list[str]) -> reviews.Reviewed | None:
         """How good the answer is, with heads weighed anew; `adopt` takes those weights over."""
         if len(classes) < 2:
             return None
@@ -177,7 +177,7 @@ class Judge:
         self.history[:] = found.review.history or self.history
         return found._replace(edition=edition)
 
-    def _reviewed_aside(self, edition: int, labels: Mapping[int, str]) -> reviews.Found | None:
+    def _reviewed_aside(self, edition: int, labels: Mapping[int, str]) -> reviews.Reviewed | None:
         try:
             if self._helper is None:
                 assert self._codes is not None
@@ -191,7 +191,7 @@ class Judge:
             self.end()
             return None
 
-    def adopt(self, found: reviews.Found) -> bool:
+    def adopt(self, found: reviews.Reviewed) -> bool:
         """Weigh the heads of later clicks as this review did; False where codes are new since."""
         if found.edition != self.edition:
             return False

@@ -79,12 +79,12 @@ class Helper:
 
     def review(
         self, edition: int, labels: Mapping[int, str], history: list[reviews.Point]
-    ) -> reviews.Found:
+    ) -> reviews.Reviewed:
         """`reviews.found` there; OSError or EOFError where the process is gone."""
         assert self._process.stdin is not None and self._process.stdout is not None
         pickle.dump((edition, dict(labels), history), self._process.stdin)
         self._process.stdin.flush()
-        found: reviews.Found = pickle.load(self._process.stdout)
+        found: reviews.Reviewed = pickle.load(self._process.stdout)
         return found
 
     def kill(self) -> None:

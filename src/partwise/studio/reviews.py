@@ -52,7 +52,7 @@ class Review:
     contradicted: list[tuple[int, str, str, float]] = field(default_factory=list)
 
 
-class Found(NamedTuple):
+class Reviewed(NamedTuple):
     """A review, the weights of its heads (an answer without them), and of which codes it is."""
 
     review: Review
@@ -69,12 +69,12 @@ def encoded(labels: Mapping[int, str], n: int) -> Labels:
     return Labels(np.array(names, dtype=object), codes)
 
 
-def found(model: PartsClassifier, labels: Mapping[int, str], history: list[Point]) -> Found:
+def found(model: PartsClassifier, labels: Mapping[int, str], history: list[Point]) -> Reviewed:
     """Weigh the heads by cross-validation, and say how good the answer is."""
     model.relabel(encoded(labels, len(model.embedding_)))
     answer = model._state["answer"]
     bare = [head | {"A": None, "b": None, "scores": None} for head in answer["heads"]]
-    return Found(review(model, history, labels), answer | {"heads": bare})
+    return Reviewed(review(model, history, labels), answer | {"heads": bare})
 
 
 def review(model: PartsClassifier, history: list[Point], labels: Mapping[int, str]) -> Review:

@@ -20,7 +20,7 @@ from partwise.backends import arrays
 from partwise.backends.arrays import AnyArray, to_numpy
 from partwise.backends.dask import dask_blocks as beside
 from partwise.backends.dask.dask_runners import Threads, Workers, current_client
-from partwise.backends.dask.row_blocks import Layout, Rows
+from partwise.backends.dask.row_blocks import RowLayout, Rows
 from partwise.backends.data_matrix import GAPS, BackEnd, DataMatrix, Swept, Weighed
 from partwise.backends.numpy import blocks
 from partwise.backends.numpy.dense import DenseData
@@ -109,7 +109,7 @@ def as_dask_data(X: Any) -> DaskData:
     runs = merged(chunks, p, min(least, -(-n // runner.threads) * p))
     wrap = dask.delayed(_wrap, pure=False)
     calls = [wrap([pieces[i] for i in run], dtype) for run in runs]
-    layout = Layout([sum(int(chunks[i]) for i in run) for run in runs], runner)
+    layout = RowLayout([sum(int(chunks[i]) for i in run) for run in runs], runner)
     return DaskData(Rows.of(layout, runner.keep(calls), None), X.shape[1], dtype, chunks)
 
 
@@ -210,11 +210,11 @@ class DaskData(Swept):
         first = layout.runner.place([head], 0)
         return Rows.of(layout, first + (rest.node.handles or []), V.meta)
 
-    def _summed(self, index: AnyArray, n_rows: int) -> Layout:
+    def _summed(self, index: AnyArray, n_rows: int) -> RowLayout:
         """How Aᵀ X lies: a block of rows that several samples share, then each block's others."""
         count, _ = blocks.split_rows(index, n_rows)
         rest = [int((part >= count).sum()) for part in self.layout.split(index)]
-        return Layout([count, *rest], self.layout.runner, first=1)
+        return RowLayout([count, *rest], self.layout.runner, first=1)
 
     def expand_rows(self, shared: Any, Z: AnyArray) -> AnyArray:
         Z.settle()

@@ -8,7 +8,7 @@ import dask
 import dask.system
 import numpy as np
 
-from partwise.backends.dask.row_blocks import Layout, run_block
+from partwise.backends.dask.row_blocks import RowLayout, run_block
 
 SCATTER = 10_000  # bytes of constants above which they travel once a worker and not once a task
 
@@ -27,7 +27,13 @@ class Threads:
         return calls  # chunks are made again for each pass
 
     def run(
-        self, layout: Layout, job: Any, constants: list[Any], inputs: Any, kept: int, combine: Any
+        self,
+        layout: RowLayout,
+        job: Any,
+        constants: list[Any],
+        inputs: Any,
+        kept: int,
+        combine: Any,
     ) -> tuple[Any, list[Any]]:
         task = dask.delayed(run_block, pure=False, traverse=False)
         job, constants = dask.delayed(job, traverse=False), dask.delayed(constants, traverse=False)
@@ -100,7 +106,7 @@ class Workers:
             raise RuntimeError("a Dask worker was lost while X was loaded; start the fit again.")
         return futures
 
-    def _home(self, layout: Layout, block: int) -> dict[str, Any]:
+    def _home(self, layout: RowLayout, block: int) -> dict[str, Any]:
         at = block - layout.first
         home = self.homes[at if at >= 0 else 0]
         return {"workers": [home], "allow_other_workers": True, "pure": False}
@@ -109,7 +115,13 @@ class Workers:
         return self._guard(lambda: self._run(*args))
 
     def _run(
-        self, layout: Layout, job: Any, constants: list[Any], inputs: Any, kept: int, combine: Any
+        self,
+        layout: RowLayout,
+        job: Any,
+        constants: list[Any],
+        inputs: Any,
+        kept: int,
+        combine: Any,
     ) -> tuple[Any, list[Any]]:
         client = self.client
         size = sum(a.nbytes for a in constants if isinstance(a, np.ndarray))

@@ -20,7 +20,7 @@ from partwise.backends import arrays, sweeps
 from partwise.backends.arrays import AnyArray
 
 
-class Layout:
+class RowLayout:
     """How the rows are cut, and who runs the blocks (see `data.dask_data`)."""
 
     def __init__(self, sizes: list[int], runner: Any, first: int = 0) -> None:
@@ -47,12 +47,12 @@ class Node:
 class Rows(NDArrayOperatorsMixin):
     """See the module. ``meta`` is the block of zero rows that tells dtype and width."""
 
-    def __init__(self, layout: Layout, node: Node, meta: Any) -> None:
+    def __init__(self, layout: RowLayout, node: Node, meta: Any) -> None:
         self.layout, self.node, self.meta = layout, node, meta
         node.held = weakref.ref(self)
 
     @classmethod
-    def of(cls, layout: Layout, handles: list[Any], meta: Any) -> Rows:
+    def of(cls, layout: RowLayout, handles: list[Any], meta: Any) -> Rows:
         """Values that lie with their blocks already."""
         return cls(layout, Node(None, (), handles), meta)
 
@@ -175,7 +175,7 @@ class _Transposed:
         return self.rows.reduce(_cross, self.rows, other)
 
 
-class Functions:
+class RowFunctions:
     """The array API's names for `Rows`, as far as a solver needs them; constants are numpy's."""
 
     float32, float64 = np.float32, np.float64
@@ -216,7 +216,7 @@ class Functions:
         return a.any()
 
 
-FUNCTIONS = Functions()
+FUNCTIONS = RowFunctions()
 arrays.register_namespace(Rows, FUNCTIONS)
 
 
@@ -266,7 +266,7 @@ def _(Z: Rows, C: Any, *rest: Any) -> AnyArray:
     return Z.map(_sweep, Z, C, *rest)
 
 
-def evaluate(layout: Layout, target: Rows, combine: Any) -> Any:
+def evaluate(layout: RowLayout, target: Rows, combine: Any) -> Any:
     """Run what ``target`` needs, one task a block; keep what is still held; combine the shares."""
     order: list[Node] = []
     seen: set[int] = set()

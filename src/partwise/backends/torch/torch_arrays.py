@@ -13,7 +13,7 @@ from partwise.backends.arrays import AnyArray
 from partwise.backends.torch import triton_dispatch
 
 
-class Functions:
+class TensorFunctions:
     """The array API on tensors; a number may stand where only newer releases of it take one."""
 
     def __init__(self) -> None:
@@ -32,7 +32,7 @@ class Functions:
         return torch.full_like(a, float(value))
 
 
-arrays.register_namespace(torch.Tensor, Functions())
+arrays.register_namespace(torch.Tensor, TensorFunctions())
 in_tensors = curvature.damped_step.dispatch(object)
 in_operations = sweeps.quadratic_change.dispatch(object)
 

@@ -26,17 +26,17 @@ from partwise.backends.numpy.kernels.hals import (
     hals_graph,
     hals_rows,
 )
-from partwise.backends.numpy.kernels.many_starts import (
-    PIECES,
-    half_steps,
-    residual_norms,
-)
 from partwise.backends.numpy.kernels.pivot import pivot_rows
 from partwise.backends.numpy.kernels.products import (
     TILE,
     graph_solve,
     laplacian,
     spmm,
+)
+from partwise.backends.numpy.kernels.wide_steps import (
+    PIECES,
+    half_steps,
+    residual_norms,
 )
 
 __all__ = [

@@ -20,7 +20,7 @@ from partwise.papers.number_format import (
     with_error,
 )
 from partwise.papers.printed import FAR, Comparison, Miss, comparisons, misses, printed_average
-from partwise.papers.protocol import Method, Protocol
+from partwise.papers.protocol import ComparedMethod, Protocol
 from partwise.papers.scores import WORDS
 from partwise.papers.summary import Summary
 from partwise.papers.transcription import average_mismatches, listed_slips
@@ -167,7 +167,7 @@ def _is_printed(protocol: Protocol, budget: str) -> bool:
     return any(b.name == budget and b.printed for b in protocol.budgets)
 
 
-def _columns(protocol: Protocol) -> list[tuple[str, Method]]:
+def _columns(protocol: Protocol) -> list[tuple[str, ComparedMethod]]:
     """Column names with their methods; a sweep has one column for each value."""
     columns = []
     for method in protocol.methods:
