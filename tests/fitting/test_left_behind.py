@@ -101,7 +101,7 @@ def test_kernels_call_nothing_that_is_compiled_twice():
     from partwise.backends.numpy.kernels import (
         divergence,
         hals,
-        many_starts,
+        wide_steps,
         pivot,
         products,
         sampled,
@@ -109,7 +109,7 @@ def test_kernels_call_nothing_that_is_compiled_twice():
     )
 
     called = 0
-    for module in (divergence, hals, pivot, products, symmetric_sweep, many_starts, sampled):
+    for module in (divergence, hals, pivot, products, symmetric_sweep, wide_steps, sampled):
         compiled = {k: f for k, f in vars(module).items() if isinstance(f, Dispatcher)}
         for kernel in compiled.values():
             for name in compiled.keys() & set(kernel.py_func.__code__.co_names):

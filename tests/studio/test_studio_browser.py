@@ -268,6 +268,20 @@ def test_letters_and_digits_are_typed(browser, serve_texts, tmp_path):
     assert journal_labels(tmp_path)[0] == given
 
 
+def test_a_class_just_named_counts_before_the_server_has_answered(browser, serve_texts, tmp_path):
+    """Once a class begins with a digit, digits are typed: the next name may begin with one."""
+    from selenium.webdriver.common.keys import Keys
+
+    _, url = serve_texts()
+    person = Person(browser, serve_texts.truth)
+    person.open(url)
+    names = ["sea", "sky", "7", "1D"]
+    for two in (names[:2], names[2:]):  # the last two where nothing waits to be saved
+        person.keys(*(key for name in two for key in (name, Keys.ENTER)))
+        wait_for(lambda: person.find("saved").text == "Saved")
+    assert list(journal_labels(tmp_path)[0].values()) == names
+
+
 def test_a_picture_is_enlarged_a_text_read_on_and_none_of_these_said(
     browser, serve, serve_texts, tmp_path
 ):

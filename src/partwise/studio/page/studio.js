@@ -171,8 +171,9 @@ export function label(name, samples = null) {
   if (!order.includes(wanted)) order.push(wanted);
   $("filter").value = "";
   if (first) next();
-  drawClasses();
-  return perform("label", { samples: chosen, label: wanted, seen: known.version, start: known.start }, first ? [first] : []);
+  const done = perform("label", { samples: chosen, label: wanted, seen: known.version, start: known.start }, first ? [first] : []);
+  drawClasses(); // after it: a class that nobody is about to save would be forgotten
+  return done;
 }
 
 export const unlabel = samples => perform("label", { samples, label: null, seen: known.version, start: known.start });
