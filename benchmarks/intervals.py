@@ -4,7 +4,7 @@
 
 Counts are Poisson around V H. Parts and codes have zeros, by which a factorization is the only one
 (``zeros`` and ``unused`` are their shares); four kinds of sets differ in size, k, depth and zeros.
-The multiplier and the floor were settled on the seeds 0 to 29; what is reported has others.
+The multiplier and the floor were settled on the seeds 0 to 15; what is reported has others.
 """
 
 from __future__ import annotations

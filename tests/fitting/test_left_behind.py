@@ -101,11 +101,11 @@ def test_kernels_call_nothing_that_is_compiled_twice():
     from partwise.backends.numpy.kernels import (
         divergence,
         hals,
-        wide_steps,
         pivot,
         products,
         sampled,
         symmetric_sweep,
+        wide_steps,
     )
 
     called = 0
