@@ -68,6 +68,7 @@ def test_only_the_papers_that_were_run_are_judged():
     assert {s.paper for s in sentences([("gnmf/table3", _verdict(HOLDS))])} == {"gnmf"}
 
 
+@pytest.mark.long
 def test_what_is_computed_and_what_is_not_ours():
     told = [(f"{paper}/table1", _verdict(NOT_RUN, says="")) for paper in listed()]
     found = {(s.paper, s.where): s for s in sentences(told)}
