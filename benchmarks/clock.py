@@ -26,10 +26,10 @@ class LoopTime:
 
 @contextmanager
 def loop_clock() -> Iterator[LoopTime]:
-    """Time every call of `loop.alternate` and of `many_wide.Wide.run` while it is open."""
-    from partwise.solvers import loop, many_wide
+    """Time every call of `loop.alternate` and of `wide.Wide.run` while it is open."""
+    from partwise.solvers import loop, wide
 
-    original, spent, wide = loop.alternate, LoopTime(), many_wide.Wide.run
+    original, spent, run = loop.alternate, LoopTime(), wide.Wide.run
 
     def timed(*args: Any, **kwargs: Any) -> Any:
         began = time.perf_counter()
@@ -40,7 +40,7 @@ def loop_clock() -> Iterator[LoopTime]:
 
     def timed_run(*args: Any, **kwargs: Any) -> Iterator[Any]:
         began = time.perf_counter()
-        for solution in wide(*args, **kwargs):
+        for solution in run(*args, **kwargs):
             spent.seconds += time.perf_counter() - began
             spent.iterations += solution.n_iter
             yield solution
@@ -53,13 +53,13 @@ def loop_clock() -> Iterator[LoopTime]:
     ]
     for module in users:
         module.alternate = timed  # type: ignore[attr-defined]
-    many_wide.Wide.run = timed_run  # type: ignore[method-assign]
+    wide.Wide.run = timed_run  # type: ignore[method-assign]
     try:
         yield spent
     finally:
         for module in users:
             module.alternate = original  # type: ignore[attr-defined]
-        many_wide.Wide.run = wide  # type: ignore[method-assign]
+        wide.Wide.run = run  # type: ignore[method-assign]
 
 
 def timed_fit(model: Any, *args: Any, **kwargs: Any) -> tuple[LoopTime, Any]:

@@ -131,3 +131,17 @@ def use_threads(monkeypatch):
         monkeypatch.setattr(threads, "LITTLE", 0.0)
 
     return use
+
+
+@pytest.fixture
+def command(capsys):
+    """``command("cluster", ...)`` gives (exit code, standard output, standard error)."""
+    from partwise import cli
+
+    def run(*arguments):
+        with pytest.raises(SystemExit) as end:
+            cli.main([str(argument) for argument in arguments])
+        output = capsys.readouterr()
+        return end.value.code or 0, output.out, output.err
+
+    return run

@@ -17,20 +17,6 @@ from partwise.io.datasets import load
 from partwise.persistence import atomic
 
 
-@pytest.fixture
-def command(capsys):
-    """``command("demo", ...)`` gives (exit code, standard output, standard error)."""
-
-    def run(*arguments):
-        with pytest.raises(SystemExit) as end:
-            cli.main([str(argument) for argument in arguments])
-        output = capsys.readouterr()
-        code = end.value.code
-        return (0 if code is None else code), output.out, output.err
-
-    return run
-
-
 def test_python_m_partwise_is_the_command():
     done = subprocess.run(
         [sys.executable, "-m", "partwise", "--version"], capture_output=True, text=True, check=True

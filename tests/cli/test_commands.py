@@ -13,7 +13,6 @@ import pytest
 from sklearn.datasets import load_digits, load_iris
 
 import partwise
-from partwise import cli
 from partwise.cli import outputs, work
 from partwise.estimators import saving
 from partwise.evaluation.metrics import clustering_accuracy
@@ -21,20 +20,6 @@ from partwise.persistence import atomic
 
 FILES = {n for n in outputs.FILES if not n.startswith(("report.", "skipped.", "named."))}
 QUICK = ("--no-report", "--max-iter", "60")
-
-
-@pytest.fixture
-def command(capsys):
-    """``command("cluster", ...)`` gives (exit code, standard output, standard error)."""
-
-    def run(*arguments):
-        with pytest.raises(SystemExit) as end:
-            cli.main([str(argument) for argument in arguments])
-        output = capsys.readouterr()
-        code = end.value.code
-        return (0 if code is None else code), output.out, output.err
-
-    return run
 
 
 @pytest.fixture

@@ -22,19 +22,6 @@ QUICK = ("--method", "nmf", "-k", "2", "--max-iter", "5", "--json", "--force")
 
 
 @pytest.fixture
-def command(capsys):
-    """``command("fit", ...)`` gives (exit code, standard output, standard error)."""
-
-    def run(*arguments):
-        with pytest.raises(SystemExit) as end:
-            cli.main([str(argument) for argument in arguments])
-        output = capsys.readouterr()
-        return end.value.code or 0, output.out, output.err
-
-    return run
-
-
-@pytest.fixture
 def fit(command, tmp_path):
     """A fit of some data with some options: its summary, the model, and how data was prepared."""
 

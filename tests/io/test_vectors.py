@@ -6,21 +6,9 @@ import importlib.util
 import numpy as np
 import pytest
 
-from partwise import cli
 from partwise.io import read_samples
 
 QUICK = ("--no-report", "--max-iter", "60")
-
-
-@pytest.fixture
-def command(capsys):
-    def run(*arguments):
-        with pytest.raises(SystemExit) as end:
-            cli.main([str(argument) for argument in arguments])
-        output = capsys.readouterr()
-        return (end.value.code or 0), output.out, output.err
-
-    return run
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import json
 import numpy as np
 import pytest
 
-from partwise import cli
 from partwise.io import read_samples
 
 WORDS = {
@@ -16,17 +15,6 @@ WORDS = {
 QUICK = ("--no-report", "--max-iter", "60")
 GIVEN = ("--text-column", "body", "--label-column", "topic", *QUICK)
 NEW = ["partwise_name", "partwise_probability", "partwise_second", "partwise_doubtful"]
-
-
-@pytest.fixture
-def command(capsys):
-    def run(*arguments):
-        with pytest.raises(SystemExit) as end:
-            cli.main([str(argument) for argument in arguments])
-        output = capsys.readouterr()
-        return (end.value.code or 0), output.out, output.err
-
-    return run
 
 
 def table():

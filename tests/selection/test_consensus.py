@@ -26,7 +26,7 @@ from partwise.selection.consensus import (
     unit_rows,
 )
 from partwise.selection.rank import _decide, cophenetic_correlation
-from partwise.solvers import many_starts, many_wide
+from partwise.solvers import many_starts, wide
 from partwise.solvers.loop import alternate
 
 
@@ -68,10 +68,8 @@ def as_dask(X):
 def test_starts_side_by_side_are_the_starts_alone(kind, monkeypatch):
     X, _, _ = planted()
     monkeypatch.setattr(many_starts, "WIDEST", 9)  # 5 starts of 3 parts: a group of 3, one of 2
-    monkeypatch.setattr(many_wide, "CACHE", 0)
-    monkeypatch.setattr(
-        many_wide, "NARROWEST", 9
-    )  # three, and others in the place of those that end
+    monkeypatch.setattr(wide, "CACHE", 0)
+    monkeypatch.setattr(wide, "NARROWEST", 9)  # three, and others in the place of those that end
     args = {"n_init": 5, "random_state": 0, "tol": 1e-2, "max_iter": 60}
     many, model = ends(NMF(3, **args), kind(X))
     monkeypatch.setattr(solving, "solve_many", one_by_one)
@@ -93,14 +91,14 @@ def test_wide_half_steps_are_sweeps_and_their_sums(dtype):
     factors[1, :, 2] = 0  # a part without curvature
     G = factors.transpose(0, 2, 1) @ factors
     weights = np.array([0, 0.5, 1], dtype)
-    side = many_wide.Side(Z.copy(), many_wide.blocked(old), G, 2, np.empty_like(Z))
+    side = wide.Side(Z.copy(), wide.blocked(old), G, 2, np.empty_like(Z))
     changed = side.step(3 * C, G, weights)
-    new = many_wide.unblocked(side.old, n)
+    new = wide.unblocked(side.old, n)
     for r in range(runs):
-        own = many_wide.columns(r, k)
+        own = wide.columns(r, k)
         z, c = Z[:, own].copy(), np.ascontiguousarray(3 * C[:, own])
         none = np.zeros((1, 1), dtype)
-        kernels.hals_rows(z, c, G[r], np.ones(1, dtype), none, none, 2, many_wide.STOP, 0.0)
+        kernels.hals_rows(z, c, G[r], np.ones(1, dtype), none, none, 2, wide.STOP, 0.0)
         np.testing.assert_allclose(new[:, own], z, rtol=0, atol=2e-6)
         beyond = np.maximum(z + weights[r] * (z - old[:, own]), 0)
         np.testing.assert_allclose(side.Z[:, own], beyond, rtol=0, atol=5e-6)
@@ -112,7 +110,7 @@ def test_wide_half_steps_are_sweeps_and_their_sums(dtype):
     kernels.residual_norms(Z, C, G, Z.mean(axis=0), squares)
     slope, minus, plus = np.sqrt(squares).T
     for r in range(runs):
-        own = many_wide.columns(r, k)
+        own = wide.columns(r, k)
         sub = Quadratic(np.ascontiguousarray(C[:, own]), G[r])
         wanted = kkt_residual(sub, np.ascontiguousarray(Z[:, own]), 0.5)
         np.testing.assert_allclose(min(1, slope[r] / (0.5 * (minus + plus)[r])), wanted, rtol=1e-5)
@@ -122,13 +120,13 @@ def test_what_the_guard_stops_the_loop_finishes(monkeypatch):
     X, _, _ = planted()
     args = {"n_init": 3, "random_state": 0, "tol": 1e-6, "max_iter": 80}
     several, _ = ends(NMF(3, **args), X)
-    accept = many_wide.Wide.accept
+    accept = wide.Wide.accept
 
     def doubting(self, value, *rest):  # every step of the second start from the fifth on
         odd = np.array([n == 1 and len(h) > 4 for n, h in zip(self.numbers, self.history)])
         accept(self, np.where(odd, np.inf, value), *rest)
 
-    monkeypatch.setattr(many_wide.Wide, "accept", doubting)
+    monkeypatch.setattr(wide.Wide, "accept", doubting)
     doubted, _ = ends(NMF(3, **args), X)
     for r in (0, 2):
         np.testing.assert_allclose(doubted[r].history, several[r].history, rtol=1e-9)

@@ -21,7 +21,7 @@ from partwise.model.losses import Beta, Frobenius, KullbackLeibler
 from partwise.model.maps import SharedRows
 from partwise.model.subproblems import Divergence, Quadratic, kkt_residual
 from partwise.model.terms import Linear, Ridge
-from partwise.solvers import init, loop, many_wide
+from partwise.solvers import init, loop, wide
 from partwise.solvers.codes import solve_codes
 from partwise.solvers.loop import Settings, alternate
 from partwise.solvers.steps import STEPS, hals, make_step, mu, nesterov, newton
@@ -1081,7 +1081,7 @@ def test_a_history_that_is_shifted_or_joined_never_rises(rng):
 
 def test_starts_side_by_side_are_shifted_so_that_none_rises(rng):
     model = FactorModel(DenseData(rng.random((12, 8))), Frobenius())
-    runs = many_wide.Wide(model, Settings(max_iter=9, tol=0.0))
+    runs = wide.Wide(model, Settings(max_iter=9, tol=0.0))
     runs.begin([(*factors(rng, 12, 8, K), hals) for _ in range(40)], 0)
     for _ in range(3):
         runs.advance(look=False)
@@ -1098,7 +1098,7 @@ def test_what_a_device_begins_before_its_value_is_known_is_taken_back(rng, monke
     X = rng.random((60, 30)).astype(np.float32)
     y = np.where(np.arange(60) < 12, np.arange(60) % 3, -1)
     given = {} if estimator == "NMF" else {"y": y}
-    monkeypatch.setattr(many_wide, "can", lambda *problem: False)  # that is no loop of a device
+    monkeypatch.setattr(wide, "can", lambda *problem: False)  # that is no loop of a device
     model = getattr(partwise, estimator)(4, max_iter=80, tol=0, init="random", random_state=0)
     plain = model.fit(X, **given)
     known, back = dict(vars(plain)), []

@@ -14,7 +14,7 @@ from partwise.fitting.checking import warn
 from partwise.fitting.description import Description, Found, Problem
 from partwise.model.factor_model import FactorModel, unit_columns
 from partwise.model.subproblems import Subproblem
-from partwise.solvers import many_wide
+from partwise.solvers import wide
 from partwise.solvers.checkpoint import Checkpoint
 from partwise.solvers.codes import solve_codes
 from partwise.solvers.loop import Solution, alternate, residual_at
@@ -60,8 +60,8 @@ def solutions(
         return
     for number, start in enumerate(problem.starts):
         begun = start()
-        if keeper is None and many_wide.can(model, begun[2], settings):
-            yield from many_wide.Wide(model, settings).run(iter([begun]), report(number))
+        if keeper is None and wide.can(model, begun[2], settings):
+            yield from wide.Wide(model, settings, report(number)).run(iter([begun]))
         else:
             yield alternate(model, *begun, settings, report(number), keeper)
 

@@ -158,7 +158,7 @@ EACH = ("numbers", "value", "ahead", "anchor", "weight", "ceiling", "failures")
 
 
 class Wide:
-    """Starts side by side. Those that end make room for the next."""
+    """Starts side by side. Those that end make room for the next; one alone may be watched."""
 
     V: Side
     U: Side
@@ -170,21 +170,16 @@ class Wide:
     ceiling: NDArray[np.float64]
     failures: NDArray[np.int64]
 
-    def __init__(self, model: FactorModel, settings: Settings) -> None:
-        self.model, self.settings = model, settings
+    def __init__(self, model: FactorModel, settings: Settings, watch: Watch | None = None) -> None:
+        self.model, self.settings, self.watch = model, settings, watch
         self.numbers: NDArray[np.int64] = np.zeros(0, np.int64)
         self.history: list[list[float]] = []
         self.ended: dict[int, Solution] = {}
-        self.watch: Watch | None = None
         self.ready: list[AnyArray] | None = None  # X U of one start, from its first value
 
-    def run(
-        self,
-        starts: Iterator[Begun],
-        on_iteration: Watch | None = None,
-    ) -> Iterator[Solution]:
-        """The solutions, in the order of their starts; ``on_iteration`` is that of one alone."""
-        self.watch, begun = on_iteration, next(starts, None)
+    def run(self, starts: Iterator[Begun]) -> Iterator[Solution]:
+        """The solutions, in the order of their starts."""
+        begun = next(starts, None)
         if begun is None:
             return
         size = width(self.model.R, begun[1].shape[1])
@@ -194,8 +189,7 @@ class Wide:
             n += 1
             look = n % self.settings.check_every == 0
             residual = self.advance(look and self.settings.tol > 0)
-            if on_iteration is not None:
-                self.tell(on_iteration)
+            self.tell()
             if look and len(self.numbers):
                 self.judge(residual)
             self.stop()
@@ -207,22 +201,14 @@ class Wide:
                 self.begin(more, following)
                 following += len(more)
 
-    def tell(self, on_iteration: Watch) -> None:
+    def tell(self) -> None:
         """Show the one start to who looks on, and end it if that is wished."""
+        if self.watch is None:
+            return
         n = len(self.history[0])
-        if on_iteration(n, Solution(*self.point(0), self.history[0], n)):
+        if self.watch(n, Solution(*self.point(0), self.history[0], n)):
             self.end(0, f"stopped by a callback after {n} iterations")
             self.drop(np.ones(1, bool))
-
-    @staticmethod
-    def later(watch: Watch, history: list[float]) -> Watch:
-        """``watch`` for the loop that goes on after ``history``."""
-
-        def told(n: int, solution: Solution) -> bool:
-            whole = joined(history, solution.history)
-            return watch(len(whole), replace(solution, history=whole, n_iter=len(whole)))
-
-        return told
 
     def begin(self, begun: Sequence[Begun], first: int) -> None:
         """More starts, numbered from ``first`` on."""
@@ -368,7 +354,7 @@ class Wide:
             self.end(r, f"stopped at max_iter={most}, above tol={self.settings.tol:g}")
         for r in np.flatnonzero(lost & ~late).tolist():
             left = replace(self.settings, max_iter=most - len(self.history[r]))
-            watch = None if self.watch is None else self.later(self.watch, self.history[r])
+            watch = None if self.watch is None else _later(self.watch, self.history[r])
             solution = alternate(self.model, *self.point(r), hals, left, watch)
             solution.history = joined(self.history[r], solution.history)
             solution.n_iter = len(solution.history)
@@ -390,6 +376,16 @@ class Wide:
         self.U.keep(runs)
         vars(self).update({name: getattr(self, name)[runs] for name in EACH})
         self.history = [history for history, on in zip(self.history, runs, strict=True) if on]
+
+
+def _later(watch: Watch, history: list[float]) -> Watch:
+    """``watch`` for the loop that goes on after ``history``."""
+
+    def told(n: int, solution: Solution) -> bool:
+        whole = joined(history, solution.history)
+        return watch(len(whole), replace(solution, history=whole, n_iter=len(whole)))
+
+    return told
 
 
 def _value(model: FactorModel, V: AnyArray, U: AnyArray) -> float:

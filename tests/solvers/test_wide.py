@@ -1,0 +1,76 @@
+"""Plain least squares as wide arrays: one start, with who looks on."""
+
+import numpy as np
+import pytest
+
+from partwise.backends import as_data
+from partwise.model.factor_model import FactorModel
+from partwise.model.losses import Frobenius
+from partwise.solvers import wide
+from partwise.solvers.loop import Settings, alternate
+from partwise.solvers.momentum import SAFE
+from partwise.solvers.steps import hals
+
+
+@pytest.fixture
+def start(rng):
+    """A model of planted parts, and where it begins."""
+    X = rng.random((70, 4)) @ rng.random((4, 30)) + 0.1 * rng.random((70, 30))
+    return FactorModel(as_data(X), Frobenius()), rng.random((70, 4)), rng.random((30, 4))
+
+
+def run(start, settings, watch=None):
+    model, V, U = start
+    assert wide.can(model, hals, settings)
+    (found,) = wide.Wide(model, settings, watch).run(iter([(V, U, hals)]))
+    return found
+
+
+def test_one_start_is_that_of_the_loop(start):
+    """The same steps: after few of them sums in another order are all that differs."""
+    settings = Settings(12, 0.0)
+    found, wanted = run(start, settings), alternate(*start, hals, settings)
+    np.testing.assert_allclose(found.history, wanted.history, rtol=1e-9)
+    np.testing.assert_allclose(found.Z @ found.U.T, wanted.Z @ wanted.U.T, rtol=1e-6)
+    assert found.value == pytest.approx(wanted.value, rel=1e-9)
+    assert found.n_iter == 12 and found.status == wanted.status
+
+
+def test_who_looks_on_sees_every_iteration_and_changes_nothing(start):
+    model, seen = start[0], []
+
+    def watch(n, solution):
+        assert n == solution.n_iter == len(solution.history)
+        assert solution.history[-1] == pytest.approx(model.value(solution.Z, solution.U), rel=1e-9)
+        seen.append((n, solution.history[-1]))
+        return False
+
+    settings = Settings(400, 1e-4)
+    watched, alone = run(start, settings, watch), run(start, settings)
+    assert watched.converged and [n for n, _ in seen] == list(range(1, watched.n_iter + 1))
+    np.testing.assert_array_equal(watched.history, alone.history)
+    np.testing.assert_array_equal(watched.U, alone.U)
+
+
+def test_who_looks_on_can_end_it(start):
+    found = run(start, Settings(50, 1e-4), lambda n, solution: n == 7)
+    assert found.n_iter == len(found.history) == 7 and not found.converged
+    assert found.status == "stopped by a callback after 7 iterations"
+    assert found.history[-1] == pytest.approx(start[0].value(found.Z, found.U), rel=1e-9)
+
+
+def test_what_the_guard_gave_up_goes_on_in_the_loop_before_the_same_eyes(start, monkeypatch):
+    accept, seen = wide.Wide.accept, []
+
+    def gives_up(self, *step):
+        accept(self, *step)
+        if len(self.history[0]) == 4:
+            self.failures[:] = SAFE
+
+    monkeypatch.setattr(wide.Wide, "accept", gives_up)
+    found = run(
+        start, Settings(20, 0.0), lambda n, solution: seen.append((n, len(solution.history)))
+    )
+    assert seen == [(n, n) for n in range(1, 21)]
+    assert found.n_iter == len(found.history) == 20
+    assert (np.diff(found.history) <= 0).all()
