@@ -65,8 +65,7 @@ def test_a_page_is_taken_apart():
 # -- names from a few labels -------------------------------------------------------------------
 
 
-SETS = {"BBC news": "bbc", "20 news groups": "news20", "worm neurons": "worm"}
-SETS["COIL20 pictures"] = "coil20"
+SETS = answers_table.IN_README
 
 
 @pytest.mark.parametrize("name", SETS)
