@@ -418,7 +418,7 @@ def reach(modules: list[str], jobs: int) -> dict[str, Any]:
     names = {name for module in modules for name in TESTS[module]}
     parts = {}
     for name in sorted(names, key=lambda name: -anywhere.SHARES.get(name[5:], 1)):
-        n = anywhere.SHARES.get(name[5:], 1) if jobs > 4 else 1
+        n = anywhere.SHARES.get(name[5:], 1)
         parts |= {FOLDER / f"reach-{name}-{i}-{n}.json": (name, f"{i}/{n}") for i in range(n)}
 
     def works() -> Iterator[tuple[Any, Any, float]]:
@@ -510,9 +510,27 @@ def trial(mutant: dict[str, Any], known: dict[str, Any]) -> tuple[Any, float] | 
 
     def work() -> int:
         sys.meta_path.insert(0, Changed(mutant["module"], code))
-        return pytest_main(tests)
+        return pytest_main(tests, [Noticed(noticed_in(mutant))])
 
     return work, PATIENCE + 3 * sum(known["seconds"].get(test, 0.0) for test in tests)
+
+
+class Noticed:
+    """A plugin of pytest: writes which test or file was the first to fail."""
+
+    def __init__(self, into: Path) -> None:
+        self.into = into
+        into.unlink(missing_ok=True)
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        if report.failed and not self.into.exists():
+            self.into.write_text(report.nodeid)
+
+    pytest_collectreport = pytest_runtest_logreport
+
+
+def noticed_in(mutant: dict[str, Any]) -> Path:
+    return FOLDER / f"by-{mutant['module']}-{mutant['number']}-{mutant['which']}"
 
 
 # -- telling --------------------------------------------------------------------------------------
@@ -613,7 +631,10 @@ def main() -> None:
 
     for mutant, code in forked(works(), given.j):
         end = "endless" if code is None else "survived" if code == 0 else "killed"
-        old[key(mutant)] = {**mutant, **marks_of(mutant["module"]), "end": end}
+        by = noticed_in(mutant)
+        noticed = by.read_text() if by.exists() else f"exit code {code}"
+        found = {**mutant, **marks_of(mutant["module"]), "end": end, "by": noticed}
+        old[key(mutant)] = found
         kept.write_text(json.dumps(old, indent=0))
     rows = [old[key(mutant)] for mutant in chosen if key(mutant) in old]
     kept.write_text(json.dumps(old, indent=0))
