@@ -15,7 +15,7 @@ from partwise.cli.cluster import assignment_rows, codes_text, how_sure, own_colu
 from partwise.cli.progress_bar import Bar
 from partwise.estimators import saving
 from partwise.io import Samples, read_samples
-from partwise.io.spreadsheets import csv_text
+from partwise.io.sheets import csv_text
 from partwise.io.write_back import SUFFIXES, named_table
 from partwise.persistence.atomic import check_target, write_whole
 from partwise.view.class_names import names_classes

@@ -15,7 +15,7 @@ from partwise.cli import outputs, work
 from partwise.cli.options import grid_of, span
 from partwise.cli.progress_bar import Bar
 from partwise.estimators.nmf import NMF
-from partwise.io.spreadsheets import csv_text
+from partwise.io.sheets import csv_text
 from partwise.persistence.atomic import sweep, write_whole
 from partwise.selection.parameters import select
 from partwise.selection.rank import choose_k

@@ -19,7 +19,7 @@ from partwise.cli.progress_bar import Bar, duration
 from partwise.estimators import saving
 from partwise.io.anndata_files import write_back as write_back_cells
 from partwise.io.samples import Samples
-from partwise.io.spreadsheets import csv_text
+from partwise.io.sheets import csv_text
 from partwise.io.write_back import SUFFIXES, named_table
 from partwise.persistence.atomic import check_target, write_whole
 from partwise.view.class_names import names_classes, naming

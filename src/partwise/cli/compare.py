@@ -23,7 +23,7 @@ from partwise.cli.scoring import (
     too_close,
 )
 from partwise.estimators.methods import METHODS
-from partwise.io.spreadsheets import csv_text
+from partwise.io.sheets import csv_text
 from partwise.persistence.atomic import check_target, write_whole
 
 COLUMNS: tuple[str, ...] = ("method", "accuracy", "nmi", "ari", "stability", "seconds", "note")

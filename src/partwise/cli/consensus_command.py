@@ -31,7 +31,7 @@ from partwise.cli.options import numbers_of
 from partwise.cli.progress_bar import Bar, duration
 from partwise.io import read_samples
 from partwise.io.cnmf_folder import CnmfFolder, write_cnmf
-from partwise.io.spreadsheets import csv_text
+from partwise.io.sheets import csv_text
 from partwise.persistence.atomic import sweep, write_whole
 from partwise.solvers.checkpoint import describe
 from partwise.view.report.programmes_page import programme_rows, programmes_page
