@@ -115,7 +115,7 @@ def check_terms(what: Description) -> None:
                     f"{name}[{i}] must be a partwise.terms.Term, got {type(term).__name__}; "
                     "subclass Term with value and gradient."
                 )
-    if what.scale != "unit" or what.basis_terms or what.alpha_H:
+    if what.scale != "unit" or what.basis_terms or what.basis_alpha:
         return
     for i, term in enumerate(what.terms or ()):
         if term.degree not in (1, 2) and "bound" not in term.offers:
