@@ -76,7 +76,8 @@ class Judge:
 
     def prepare(self) -> None:
         """Graph and codes, from the samples alone."""
-        self.model.prepare(self.samples.X)
+        also = None if self.samples.also is None else [self.samples.also]
+        self.model.prepare(self.samples.X, also=also)
 
     def keep(self, path: Path) -> None:
         """Write graph and codes to a file, which is replaced only by a whole one."""
