@@ -76,13 +76,16 @@ def run_consensus(
     with Bar(errors) as bar:
         bar.start("reading the counts")
         place = _device(device)
-        prepared = _read(data, theirs, genes, bar, reading, place)
+        prepared = _read(data, theirs, genes, bar, reading, place, clock)
         settings = {"genes": genes, "loss": loss, "seed": seed, "max_iter": max_iter}
         if not (going_on or estimate):
             _claim(folder, prepared, settings, data, force=force)
+        if not estimate:
+            clock.file = folder.path("seconds.json")
+        clock.end("claiming the folder")
         if place is not None:
             prepared = on_device(prepared, place)
-        clock.end("reading")
+            clock.end("to the device")
         model = model_of_runs(loss, max_iter)
         missing = {number: _missing(folder, number, runs) for number in numbers}
         bar.start("how long it will take")
@@ -99,13 +102,14 @@ def run_consensus(
             notes += _hand_over(folder, prepared, numbers, runs, seed, loss, counts)
         try:
             clock.end("counts for cnmf")
-            _run(folder, prepared, missing, runs, model, seed, bar, done)
-            clock.end("runs")
+            _run(folder, prepared, missing, runs, model, seed, bar, done, clock)
             found = []
             for number, own in enumerate(numbers):
                 bar.step(number, len(numbers), "what comes back")
                 found.append(
-                    _agree(folder, prepared, own, density_threshold, neighborhood, loss, seed)
+                    _agree(
+                        folder, prepared, own, density_threshold, neighborhood, loss, seed, clock
+                    )
                 )
         except KeyboardInterrupt:
             errors.print(
@@ -113,7 +117,6 @@ def run_consensus(
                 "from there.", highlight=False,
             )  # fmt: skip
             raise SystemExit(130) from None
-        clock.end("what comes back")
         bar.start("writing the report")
         source = f"{len(prepared.cells):,} cells, {len(prepared.kept):,} of {len(prepared.genes):,}"
         summary = {
@@ -147,15 +150,20 @@ def run_consensus(
 
 
 class Stages:
-    """Seconds of each stage, one after the other."""
+    """Seconds of each stage, on disk as soon as it ends: a stopped command tells where it was."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
+        self.file: Path | None = None
         self._last = time.perf_counter()
 
     def end(self, name: str) -> None:
+        """What went on since the last end; a name that comes again is added up."""
         now = time.perf_counter()
-        self.seconds[name], self._last = round(now - self._last, 3), now
+        self.seconds[name] = round(self.seconds.get(name, 0) + now - self._last, 3)
+        self._last = now
+        if self.file is not None:
+            write_whole(self.file, json.dumps(self.seconds) + "\n", force=True)
 
 
 # -- reading --------------------------------------------------------------------------------------
@@ -192,11 +200,13 @@ def _device(asked: str) -> str | None:
 
 def _read(
     data: str, theirs: CnmfFolder | None, genes: int, bar: Bar, reading: dict[str, Any],
-    place: str | None,
+    place: str | None, clock: Stages,
 ) -> PreparedCounts:  # fmt: skip
     """Counts from a file, or what cnmf made of them."""
     if theirs is not None:
-        return _prepared_by(theirs)
+        ready = _prepared_by(theirs)
+        clock.end("reading")
+        return ready
     path = Path(data)
     if path.suffix.lower() not in SUFFIXES:
         raise ValueError(
@@ -217,8 +227,10 @@ def _read(
         X = torch.from_numpy(np.array(X, dtype=None if plain else np.float32)).to(place).float()
     elif isinstance(X, np.memmap):
         X = np.array(X, dtype=np.float32)
+    clock.end("reading")
     bar.start("genes that vary most")
     ready = prepare(X, genes, cells=cells, genes=names, source=str(path))
+    clock.end("genes that vary most")
     said = tuple(note for note in samples.notes if "all zero" not in note)
     return replace(ready, notes=(*said, *ready.notes))
 
@@ -386,7 +398,7 @@ def _estimate(
 def _run(
     folder: CnmfFolder, prepared: PreparedCounts, missing: dict[int, list[int]], runs: int,
     model: Any,
-    seed: int, bar: Bar, done: dict[str, int],
+    seed: int, bar: Bar, done: dict[str, int], clock: Stages,
 ) -> None:  # fmt: skip
     """All runs that are not there yet; each is on disk as soon as it ends."""
     weight = {k: k * len(left) for k, left in missing.items()}
@@ -401,22 +413,26 @@ def _run(
             folder.write_run(k, number, H, genes)
             before, done["runs"] = before + k, done["runs"] + 1
             bar.step(before, total, "runs")
+        clock.end(f"runs of k={k}")
 
 
 def _agree(
     folder: CnmfFolder, prepared: PreparedCounts, k: int, threshold: float, share: float, loss: str,
-    seed: int,
+    seed: int, clock: Stages,
 ) -> Programmes:  # fmt: skip
     """What the runs of one k have in common, and its tables."""
     genes = prepared.kept_genes
     pooled = folder.pool(k, genes)
+    clock.end("pooling")
     one = programmes_of(
-        prepared, pooled, k, density_threshold=threshold, neighborhood=share, loss=loss, seed=seed
-    )
+        prepared, pooled, k, density_threshold=threshold, neighborhood=share, loss=loss, seed=seed,
+        ended=clock.end,
+    )  # fmt: skip
     write_cnmf(
         one.found, folder.home.parent, folder.name, samples=prepared.cells, features=genes,
         genes=prepared.genes, scores=one.scores, force=True,
     )  # fmt: skip
+    clock.end("writing tables")
     return one
 
 
