@@ -174,7 +174,7 @@ def report_page(
     >>> page[:15].lower()
     '<!doctype html>'
     """
-    charts.plotly()  # ask before the work
+    charts.need_plotly()  # ask before the work
     n = X.shape[0]
     V = np.asarray(model.embedding_)
     if len(V) != n or dataset.n_samples != n:

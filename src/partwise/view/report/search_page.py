@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,7 @@ import numpy as np
 from partwise._versions import versions
 from partwise.view.plot import choice as draw_choice
 from partwise.view.plot import selection as draw_selection
-from partwise.view.report.pictures import _INK, _uri
+from partwise.view.report.pictures import figure_uri, new_figure
 from partwise.view.report.template import render
 
 
@@ -55,25 +54,10 @@ def sentence(found: Any) -> str:
 
 
 def choice_uri(found: Any) -> str:
-    """The curve as SVG, readable on white and on black."""
-    from matplotlib import rc_context
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(7.2, 3.4), layout="constrained")
-    draw = draw_choice if _counts(found) else draw_selection
-    draw(found, ax=figure.add_subplot())
-    for axes in figure.axes:
-        axes.tick_params(which="both", colors=_INK)
-        axes.xaxis.label.set_color(_INK)
-        axes.spines[["top"]].set_visible(False)
-        axes.spines[["left", "bottom", "right"]].set_color(_INK)
-    figure.axes[0].yaxis.label.set_color(_INK)
-    if len(figure.axes) == 1:
-        figure.axes[0].spines["right"].set_visible(False)
-    buffer = io.BytesIO()
-    with rc_context({"svg.hashsalt": "partwise"}):
-        figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
-    return _uri("image/svg+xml", buffer.getvalue())
+    """The curve."""
+    figure, axes = new_figure((7.2, 3.4))
+    (draw_choice if _counts(found) else draw_selection)(found, ax=axes)
+    return figure_uri(figure)
 
 
 def shown_rows(found: Any) -> tuple[list[str], list[list[str]]]:
