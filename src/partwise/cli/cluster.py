@@ -13,7 +13,6 @@ from rich.console import Console
 
 from partwise._versions import versions
 from partwise.cli import outputs, work
-from partwise.cli.known_options import know
 from partwise.cli.outputs import check_folder, whole_folder
 from partwise.cli.progress_bar import Bar, duration
 from partwise.estimators import saving
@@ -119,7 +118,7 @@ def _fitted(
     task = work.read_task(
         data, bar, label_share=label_share, seed=seed, reading=reading, method=method
     )
-    k = know(task, known, seed_words, links, k=k, parts=parts)
+    k = work.know(task, known, seed_words, links, k=k, parts=parts)
     size = work.n_clusters(task, k, bar, method=method, seed=seed)
     made = work.build(task, method, k=size, parts=parts, seed=seed, max_iter=max_iter)
     return task, work.fit(task, *made, bar)

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,17 @@ import numpy as np
 from partwise.cli.auto_method import choose, profile
 from partwise.cli.progress_bar import Bar
 from partwise.estimators.methods import METHODS, Method
+from partwise.evaluation.kmeans import Clustering, cluster_representation
+from partwise.evaluation.metrics import (
+    adjusted_rand,
+    clustering_accuracy,
+    normalized_mutual_info,
+)
 from partwise.io import Samples, keep_share, read_samples
+from partwise.io.known_parts import read_known, read_topics
+from partwise.io.label_files import read_links
+from partwise.knowledge.labels import encode_labels
+from partwise.view.describe import number_like_parts
 
 #: Two parts with a larger cosine are nearly the same.
 SAME = 0.98
@@ -121,6 +132,45 @@ def _with_colour(
     note = f"Colours were dropped: {said}; --rgb keeps them."
     kept = tuple(text for text in grey.notes if "--rgb" not in text)
     return replace(grey, notes=(*kept, note))
+
+
+def know(
+    task: Task, known: Path | None, seed_words: Path | None, links: Path | None = None, *,
+    k: int | str | None, parts: int | None,
+) -> int | str | None:  # fmt: skip
+    """Parts of --known and --seed-words, among the task's settings; -k, or how many they are."""
+    samples = task.samples
+    if links is not None:
+        if samples.unjoinable:
+            raise ValueError(f"{links} cannot be joined by id: {samples.unjoinable}")
+        task.links = read_links(links, samples.ids)
+        counts = (len(task.links[name]) for name in ("must_link", "cannot_link"))
+        task.notes.append("{} must-links and {} cannot-links.".format(*counts))
+        if samples.ids == [str(i) for i in range(samples.n_samples)]:
+            task.notes.append(f"The ids of {links.name} were taken as row numbers from 0.")
+    for path, read, setting in (
+        (known, read_known, "fixed_components"),
+        (seed_words, read_topics, "seed_components"),
+    ):
+        if path is None:
+            continue
+        found = read(path, samples)
+        task.settings[setting] = found.H.astype(samples.X.dtype)
+        task.notes.extend(found.notes)
+        task.part_names += found.names
+    names = task.part_names
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise ValueError(f"--known and --seed-words both have {twice!r}.")
+    size = parts or k
+    if names and isinstance(size, int) and size < len(names):
+        option = "--parts" if parts else "-k"
+        raise ValueError(
+            f"{option} {size} is less than the {len(names)} parts of --known and --seed-words."
+        )
+    if k is None and names and not task.classes:
+        return len(names)
+    return k
 
 
 def n_clusters(
@@ -322,11 +372,6 @@ def _regroup(task: Task, model: Any) -> None:
     words of BBC news the largest of 5 clusters holds 931 texts, and 560 after this, with 12 points
     more of accuracy; on whole articles nothing changes.
     """
-    from partwise.cli.known_options import by_parts
-    from partwise.evaluation.kmeans import Clustering, cluster_representation
-    from partwise.knowledge.labels import encode_labels
-    from partwise.view.describe import number_like_parts
-
     found = getattr(model, "clustering_", None)
     if found is None:
         return
@@ -342,13 +387,23 @@ def _regroup(task: Task, model: Any) -> None:
         )
     if labels is None or not labels.n_labelled:
         if task.part_names and len(found.names) == model.embedding_.shape[1]:
-            model._groups.found = by_parts(task.part_names, model)
+            model._groups.found = _by_parts(task.part_names, model)
             return
         numbers = np.array(number_like_parts(found.centers))
         at = {name: i for i, name in enumerate(found.names.tolist())}
         renamed = numbers[[at[name] for name in found.labels.tolist()]]
         found = Clustering(found.centers, numbers, renamed, found.unit)
     model._groups.found = found
+
+
+def _by_parts(names: list[str], model: Any) -> Clustering:
+    """A cluster for each part, under its name: the samples that have most of it."""
+    V = np.asarray(model.embedding_)
+    k = V.shape[1]
+    every = np.array([*names, *(f"part {j + 1}" for j in range(len(names), k))])
+    lengths = np.linalg.norm(model.components_, axis=1).astype(np.float64)
+    empty = Clustering(np.eye(k), every, every[:0], True, lengths)
+    return Clustering(np.eye(k), every, empty.predict(V), True, lengths)
 
 
 def scores(
@@ -360,12 +415,6 @@ def scores(
     ``names`` of parts that are names of classes;
     ``accuracy`` matches clusters to classes one to one, in hindsight.
     """
-    from partwise.evaluation.metrics import (
-        adjusted_rand,
-        clustering_accuracy,
-        normalized_mutual_info,
-    )
-
     if truth is None:
         return None
     seen = np.array([label is not None for label in given]) if given is not None else False
