@@ -30,13 +30,7 @@ def programmes_page(
 ) -> str:
     """One self-contained HTML page for the programmes of one or more k.
 
-    Parameters
-    ----------
-    found : sequence of Programmes
-    title, source, command : str
-    notes : sequence of str
-    places : array-like of shape (n_cells, 2), default=None
-        Coordinates: the usages are then drawn where the cells are.
+    With ``places``, coordinates of the cells, the usages are drawn there.
     """
     stable = [one.stability for one in found]
     numbers = [

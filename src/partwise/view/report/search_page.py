@@ -53,13 +53,6 @@ def sentence(found: Any) -> str:
     return f"{words[0]}: the lowest {what}.{also}"
 
 
-def choice_uri(found: Any) -> str:
-    """The curve."""
-    figure, axes = new_figure((7.2, 3.4))
-    (draw_choice if _counts(found) else draw_selection)(found, ax=axes)
-    return figure_uri(figure)
-
-
 def shown_rows(found: Any) -> tuple[list[str], list[list[str]]]:
     """Headings and cells for a reader; the last cell says what was chosen.
 
@@ -90,17 +83,21 @@ def _text(value: Any, least: float) -> str:
     return "" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
+def choice_facts(found: Any) -> dict[str, Any]:
+    """What a page shows of a search: a sentence, the curve, the table."""
+    heads, rows = shown_rows(found)
+    figure, axes = new_figure((7.2, 3.4))
+    (draw_choice if _counts(found) else draw_selection)(found, ax=axes)
+    return {"said": sentence(found), "uri": figure_uri(figure), "heads": heads, "rows": rows}
+
+
 def choice_page(found: Any, *, title: str, command: str = "", source: str = "") -> str:
     """One self-contained HTML page with the curve and the table."""
-    heads, cells = shown_rows(found)
     return render(
         "choice.html",
         title=title,
         source=source,
-        sentence=sentence(found),
-        picture=choice_uri(found),
-        heads=heads,
-        rows=cells,
+        choice=choice_facts(found),
         counts=_counts(found),
         n_splits=found.errors.shape[1],
         by="entries" if _counts(found) else found.by,
