@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.optimize import linear_sum_assignment
+from sklearn.preprocessing import normalize
 
 from partwise.cli.auto_method import choose, profile
 from partwise.cli.progress_bar import Bar
@@ -29,6 +31,8 @@ from partwise.view.describe import number_like_parts
 
 #: Two parts with a larger cosine are nearly the same.
 SAME = 0.98
+#: A part whose cosine with its topic is less is about something else.
+STILL = 0.5
 
 
 @dataclass
@@ -41,7 +45,7 @@ class Task:
     notes: list[str] = field(default_factory=list)
     settings: dict[str, Any] = field(default_factory=dict)
     choice: Any = None  # what -k auto found
-    part_names: list[str] = field(default_factory=list)  # of known parts, then of topics
+    part_names: list[str] = field(default_factory=list)  # in the order of the parts, once fitted
     links: dict[str, Any] = field(default_factory=dict)  # must_link and cannot_link
 
     @property
@@ -203,7 +207,6 @@ def _suggestion(X: Any, most: int = 12, rows: int = 1500) -> str:
     from sklearn.cluster import KMeans
     from sklearn.decomposition import TruncatedSVD
     from sklearn.metrics import silhouette_score
-    from sklearn.preprocessing import normalize
 
     rng = np.random.RandomState(0)
     n = X.shape[0]
@@ -339,11 +342,35 @@ def fit(task: Task, model: Any, name: str, reason: str, bar: Bar) -> Fitted:
             model.fit(task.samples.X, task.given, **task.links, **beside(model, task.samples))
     finally:
         done()
+    _find_topics(task, model)
     _regroup(task, model)
     if not hasattr(model, "predict_proba"):  # a classifier's parts are not for looking at alone
         task.notes += same_parts(getattr(model, "components_", None))
     seconds, computing = time.perf_counter() - began, time.process_time() - used
     return Fitted(model, name, reason, seconds, min(seconds, computing))
+
+
+def _find_topics(task: Task, model: Any) -> None:
+    """Give each topic's name to the part that has most of it now.
+
+    A topic is where a fit begins, and another part may have taken its words meanwhile. Parts that
+    no topic has are called ""; known parts, which come first, stay where they are.
+    """
+    seeds = task.settings.get("seed_components")
+    if seeds is None:
+        return
+    fixed = len(task.part_names) - len(seeds)
+    cosine = normalize(seeds) @ normalize(np.asarray(model.components_)[fixed:]).T
+    topics, parts = linear_sum_assignment(cosine, maximize=True)
+    names = dict(zip(parts.tolist(), (task.part_names[fixed + t] for t in topics)))
+    lost = [names[j] for t, j in zip(topics, parts.tolist()) if cosine[t, j] < STILL]
+    if lost:
+        task.notes.append(
+            f"The parts of {', '.join(map(repr, lost))} have little of their topics any more; "
+            "more words, or more parts, would keep them."
+        )
+    found = [names.get(j, "") for j in range(max(names) + 1)]
+    task.part_names = [*task.part_names[:fixed], *found]
 
 
 def same_parts(H: Any) -> list[str]:
@@ -400,7 +427,7 @@ def _by_parts(names: list[str], model: Any) -> Clustering:
     """A cluster for each part, under its name: the samples that have most of it."""
     V = np.asarray(model.embedding_)
     k = V.shape[1]
-    every = np.array([*names, *(f"part {j + 1}" for j in range(len(names), k))])
+    every = np.array([names[j] if names[j:] and names[j] else f"part {j + 1}" for j in range(k)])
     lengths = np.linalg.norm(model.components_, axis=1).astype(np.float64)
     empty = Clustering(np.eye(k), every, every[:0], True, lengths)
     return Clustering(np.eye(k), every, empty.predict(V), True, lengths)

@@ -84,7 +84,7 @@ def write_report(
     choice : Choice, optional
         From `partwise.choose_k`: how the number of parts was chosen.
     part_names : sequence of str, default=()
-        Names of the first parts, as of topics that were asked for.
+        Names of the first parts, as of topics that were asked for; "" for none.
     places : array-like of shape (n_samples, 2), default=None
         Coordinates: the parts are then drawn where the samples are.
     intervals : Intervals, optional
@@ -319,7 +319,7 @@ def _part_titles(model: Any, k: int, words: Sequence[str], names: Sequence[str] 
     classes = getattr(model, "component_classes_", [None] * k)
     titles = []
     for j, owner in enumerate(classes):
-        owner = names[j] if j < len(names) else owner
+        owner = names[j] if j < len(names) and names[j] else owner
         said = "" if owner is None else str(owner)
         if j < len(words) and words[j]:
             said = f"{said} ({words[j]})" if said else words[j]
