@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from partwise.backends.batches import refuse_anndata
-from partwise.backends.data_matrix import BackEnd, DataMatrix, Swept
+from partwise.backends.data_matrix import BackEnd, DataMatrix, Swept, refuse_anndata
 from partwise.backends.numpy.dense import DenseData
 from partwise.backends.numpy.memmap import MemmapData
 from partwise.backends.numpy.sparse import SparseData

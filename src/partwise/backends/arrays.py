@@ -11,7 +11,7 @@ below, the others' in the file of their back end.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache, singledispatch
 from types import ModuleType
 from typing import Any, Protocol
@@ -104,6 +104,8 @@ class Array(Protocol):
     def all(self) -> Any: ...
 
 
+#: Entries of a temporary block: half a million float64 are 4 MB, which stay in the cache.
+BLOCK_ENTRIES = 500_000
 #: What to do about a device without memory left.
 NO_MEMORY = "use float32, a smaller n_components, or leave X on disk as a numpy.memmap."
 
@@ -327,6 +329,18 @@ def limits(a: np.ndarray) -> tuple[float, float]:
 
     each(look, list(enumerate(parts)), threads_for(PASS * a.size))
     return float(found[0, : len(parts)].min()), float(found[1, : len(parts)].max())
+
+
+def row_blocks(n: int, p: int) -> Iterator[slice]:
+    """Row slices of at most BLOCK_ENTRIES entries."""
+    step = max(1, BLOCK_ENTRIES // max(p, 1))
+    for start in range(0, n, step):
+        yield slice(start, min(n, start + step))
+
+
+@singledispatch
+def forget(X: Any) -> None:
+    """Let go of what was read of an array on disk: it would count as memory for a while."""
 
 
 @singledispatch

@@ -308,3 +308,14 @@ class InNumpy(Swept):
 
     def result(self, a: Array) -> Array:
         return a
+
+
+def refuse_anndata(X: Any) -> None:
+    """Say which functions take an AnnData where an array is wanted."""
+    kind = type(X)
+    if kind.__name__ in ("AnnData", "Raw") and kind.__module__.partition(".")[0] == "anndata":
+        raise TypeError(
+            "X is an AnnData; partwise.cells.factorize(adata, ...) takes it and fills obsm and "
+            "varm, as do cells.consensus, cells.classify and cells.project. Here give adata.X or a "
+            "layer."
+        )

@@ -17,11 +17,10 @@ from sklearn.utils.validation import validate_data
 
 from partwise._sklearn import check_n_features, check_sample_weight
 from partwise.backends import DataMatrix, as_data, back_end
-from partwise.backends.arrays import AnyArray, limits, to_numpy
+from partwise.backends.arrays import AnyArray, limits, row_blocks, to_numpy
 from partwise.backends.data_matrix import Swept
 from partwise.backends.gaps import Lack, MaskedData
 from partwise.backends.numpy import memmap
-from partwise.backends.numpy.blocks import row_blocks
 from partwise.backends.numpy.memmap import check_memmap
 from partwise.backends.numpy.sparse import SparseData
 from partwise.fitting.description import Checked, Description, Given, Knowledge
@@ -238,13 +237,16 @@ def tame(
 
 def check_knowledge(what: Description, given: Given, n: int) -> Knowledge:
     """Labels, a user's own graph, and links."""
-    labels = read_labels(as_ndarray(given.y), n) if what.labelled else None
+    told = what.labelled and given.y is not None
+    labels = read_labels(as_ndarray(given.y), n) if told else None
     if labels is not None and labels.doubtful:
         _check_doubtful(what)
     _say_what_labels_do(what, labels)
     graph = None if given.graph is None else Neighborhood(check_graph(given.graph, n))
     certain = labels if labels is None or not labels.doubtful else None
-    links = check_links(given.must_link, given.cannot_link, n, certain)
+    links = None
+    if given.must_link is not None or given.cannot_link is not None:
+        links = check_links(given.must_link, given.cannot_link, n, certain)
     if links is not None:
         _check_steps_for(what, links)
     return Knowledge(labels, graph, links)

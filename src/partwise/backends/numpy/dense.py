@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from partwise.backends import arrays
 from partwise.backends.arrays import AnyArray, floor
 from partwise.backends.data_matrix import InNumpy
 from partwise.backends.numpy import blocks
@@ -148,7 +149,7 @@ class DenseData(InNumpy):
         return self.X
 
     def _blocks(self) -> Any:
-        return ((rows, self.X[rows]) for rows in blocks.row_blocks(*self.shape))
+        return ((rows, self.X[rows]) for rows in arrays.row_blocks(*self.shape))
 
     def _by_row(self, function: Any, work: float = 10.0) -> AnyArray:
         """function(rows, block) for each block of rows; ``work`` is for one entry of X."""
@@ -168,7 +169,7 @@ class DenseData(InNumpy):
     def _threads(self, work: float) -> int:
         """Threads for ``work`` multiply-adds on each entry; no more than there are blocks."""
         n, p = self.shape
-        return min(threads_for(work * n * p), max(1, -(-n * p // blocks.BLOCK_ENTRIES)))
+        return min(threads_for(work * n * p), max(1, -(-n * p // arrays.BLOCK_ENTRIES)))
 
     def _summed(self, make: Any, out: AnyArray, work: float) -> AnyArray:
         """out with make(rows, block) of all blocks added, in their order."""
@@ -289,7 +290,7 @@ class DenseData(InNumpy):
 
         def run(lo: int, hi: int) -> None:
             room = lined(3, len(B), dtype)
-            for part in blocks.row_blocks(hi - lo, X.shape[1]):
+            for part in arrays.row_blocks(hi - lo, X.shape[1]):
                 rows = slice(lo + part.start, lo + part.stop)
                 prices = (a if len(a) == 1 else a[rows] for a in (cost, ridge))
                 here = np.ascontiguousarray(X[rows], dtype)  # one layout: compiled once
