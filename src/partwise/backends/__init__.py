@@ -35,7 +35,8 @@ def back_end(X: Any) -> BackEnd | None:
     for cls in type(X).__mro__:
         name = BACK_ENDS.get(cls.__module__.partition(".")[0])
         if name is not None:
-            return import_module(f"{__name__}.{name}").BACK_END
+            found: BackEnd = import_module(f"{__name__}.{name}").BACK_END
+            return found
     return None
 
 

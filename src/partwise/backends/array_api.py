@@ -180,7 +180,7 @@ class DeviceDense(OnDevice):
         self.X, self.back = X, back
 
     @property
-    def like(self) -> AnyArray:  # type: ignore[override]
+    def like(self) -> AnyArray:
         return self.X
 
     @property
@@ -297,7 +297,7 @@ class DeviceSparse(DeviceDense):
     parts: Csr
 
     @property
-    def like(self) -> AnyArray:  # type: ignore[override]
+    def like(self) -> AnyArray:
         return self.parts.values
 
     @property
@@ -306,7 +306,7 @@ class DeviceSparse(DeviceDense):
 
     @property
     def density(self) -> float:  # type: ignore[override]
-        return self.parts.values.shape[0] / max(1, self.shape[0] * self.shape[1])
+        return float(self.parts.values.shape[0] / max(1, self.shape[0] * self.shape[1]))
 
     @cached_property
     def _row_of(self) -> AnyArray:

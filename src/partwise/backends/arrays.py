@@ -13,7 +13,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache, singledispatch
-from types import ModuleType
 from typing import Any, Protocol
 
 import numpy as np
@@ -65,6 +64,8 @@ class Array(Protocol):
 
     def __invert__(self) -> Array: ...
 
+    def __and__(self, other: Any, /) -> Array: ...
+
     def __add__(self, other: Any, /) -> Array: ...
 
     def __radd__(self, other: Any, /) -> Array: ...
@@ -104,15 +105,25 @@ class Array(Protocol):
     def all(self) -> Any: ...
 
 
+class Namespace(Protocol):
+    """The functions of the array API for one kind of array."""
+
+    float64: Any
+    linalg: Any
+    unique_inverse: Any
+
+    def __getattr__(self, name: str, /) -> Callable[..., Array]: ...
+
+
 #: Entries of a temporary block: half a million float64 are 4 MB, which stay in the cache.
 BLOCK_ENTRIES = 500_000
 #: What to do about a device without memory left.
 NO_MEMORY = "use float32, a smaller n_components, or leave X on disk as a numpy.memmap."
 
-_namespaces: dict[type, ModuleType] = {np.ndarray: np}
+_namespaces: dict[type, Any] = {np.ndarray: np}
 
 
-def namespace(Z: AnyArray) -> ModuleType:
+def namespace(Z: AnyArray) -> Namespace:
     """The functions for arrays of Z's kind, by their names in the array API standard."""
     found = _namespaces.get(type(Z))
     if found is None:
@@ -131,7 +142,8 @@ def register_namespace(kind: type, functions: Any) -> None:
 def numpy_dtype(dtype: Any) -> np.dtype[Any]:
     """A library's dtype as numpy's."""
     try:
-        return np.dtype(dtype)
+        found: np.dtype[Any] = np.dtype(dtype)
+        return found
     except TypeError:
         return np.dtype(str(dtype).rpartition(".")[2])
 
@@ -144,33 +156,33 @@ def to_numpy(a: Any) -> Any:
     return np.asarray(compat.to_device(a, "cpu"))
 
 
-def none(Z: AnyArray, ndim: int = 2) -> AnyArray:
+def none(Z: AnyArray, ndim: int = 2) -> Array:
     """A zero of shape (1, 1) or (1,), in the dtype and place of Z."""
     return namespace(Z).zeros((1,) * ndim, dtype=Z.dtype, device=Z.device)
 
 
-def ones(Z: AnyArray, n: int) -> AnyArray:
+def ones(Z: AnyArray, n: int) -> Array:
     """n ones in the dtype and place of Z."""
     return namespace(Z).ones(n, dtype=Z.dtype, device=Z.device)
 
 
-def spread(part: AnyArray, Z: AnyArray) -> AnyArray:
+def spread(part: AnyArray, Z: AnyArray) -> Array:
     """``part`` broadcast to the shape of Z."""
     return spread_over(Z, part)
 
 
 @singledispatch
-def spread_over(Z: AnyArray, part: AnyArray) -> AnyArray:
+def spread_over(Z: AnyArray, part: AnyArray) -> Array:
     return namespace(Z).broadcast_to(part, Z.shape)
 
 
-def cast(a: AnyArray, dtype: Any) -> AnyArray:
+def cast(a: AnyArray, dtype: Any) -> Array:
     """``a`` with a dtype of numpy or of its own library, where it is; no copy without need."""
     xp = namespace(a)
     return xp.astype(a, getattr(xp, numpy_dtype(dtype).name), copy=False)
 
 
-def float64(a: AnyArray) -> AnyArray:
+def float64(a: AnyArray) -> Array:
     """``a`` in double precision."""
     return cast(a, np.float64)
 
@@ -182,7 +194,7 @@ def contiguous(a: AnyArray) -> AnyArray:
 
 
 @contiguous.register
-def _(a: np.ndarray) -> AnyArray:
+def _(a: np.ndarray) -> Array:
     return np.ascontiguousarray(a)
 
 
@@ -197,7 +209,7 @@ def sum64(a: AnyArray) -> float:
     return float(xp.sum(a, dtype=xp.float64))
 
 
-def column_sums64(Z: AnyArray, d: AnyArray | None = None) -> AnyArray:
+def column_sums64(Z: AnyArray, d: AnyArray | None = None) -> Array:
     """Σ_i d_i z_i in float64."""
     xp = namespace(Z)
     return xp.sum(Z, axis=0, dtype=xp.float64) if d is None else float64(d) @ float64(Z)
@@ -226,7 +238,7 @@ def extrapolate(new: AnyArray, old: AnyArray, weight: float) -> AnyArray:
 
 
 @extrapolate.register
-def _(new: np.ndarray, old: AnyArray, weight: float) -> AnyArray:
+def _(new: np.ndarray, old: AnyArray, weight: float) -> Array:
     out = np.empty_like(new, subok=False)
 
     def run(rows: slice) -> None:
@@ -239,29 +251,29 @@ def _(new: np.ndarray, old: AnyArray, weight: float) -> AnyArray:
 
 
 @singledispatch
-def clip_at_zero(out: AnyArray) -> AnyArray:
+def clip_at_zero(out: AnyArray) -> Array:
     """max(out, 0), in place where that is possible."""
     return namespace(out).maximum(out, 0)
 
 
 @clip_at_zero.register
-def _(out: np.ndarray) -> AnyArray:
+def _(out: np.ndarray) -> Array:
     by_entry(lambda rows: np.maximum(out[rows], 0, out=out[rows]), out)
     return out
 
 
-def side_by_side(parts: Sequence[AnyArray]) -> AnyArray:
+def side_by_side(parts: Sequence[AnyArray]) -> Array:
     """Factors with the same rows as one wide factor."""
     return parts[0] if len(parts) == 1 else joined(*parts)
 
 
 @singledispatch
-def joined(first: AnyArray, *others: AnyArray) -> AnyArray:
+def joined(first: AnyArray, *others: AnyArray) -> Array:
     return namespace(first).concat([first, *others], axis=1)
 
 
 @joined.register
-def _(first: np.ndarray, *others: AnyArray) -> AnyArray:  # concat is numpy 2's name
+def _(first: np.ndarray, *others: AnyArray) -> Array:  # concat is numpy 2's name
     return np.concatenate([first, *others], axis=1)
 
 
@@ -275,9 +287,10 @@ def column_blocks(wide: AnyArray, widths: Sequence[int]) -> list[AnyArray]:
 
 
 @singledispatch
-def cut(wide: AnyArray, begin: int, end: int) -> AnyArray:
+def cut(wide: AnyArray, begin: int, end: int) -> Array:
     """Some columns, as one array in memory."""
-    return contiguous(wide[:, begin:end])
+    some: Array = contiguous(wide[:, begin:end])
+    return some
 
 
 @singledispatch
@@ -287,12 +300,13 @@ def made(a: AnyArray) -> AnyArray:
 
 
 @singledispatch
-def orthonormal(Y: AnyArray) -> AnyArray:
+def orthonormal(Y: AnyArray) -> Array:
     """An orthonormal basis of the columns of a tall Y."""
-    return namespace(Y).linalg.qr(Y)[0]
+    Q: Array = namespace(Y).linalg.qr(Y)[0]
+    return Q
 
 
-def signs(left: AnyArray) -> AnyArray:
+def signs(left: AnyArray) -> Array:
     """The sign of the entry largest in size of each column."""
     xp = namespace(left)
     high, low = xp.max(left, axis=0), xp.min(left, axis=0)
@@ -301,13 +315,13 @@ def signs(left: AnyArray) -> AnyArray:
 
 
 @singledispatch
-def own(V: AnyArray) -> AnyArray:
+def own(V: AnyArray) -> Array:
     """A copy that the caller may write into, where arrays can be written to."""
     return namespace(V).asarray(V, copy=True)
 
 
 @own.register
-def _(V: np.ndarray) -> AnyArray:
+def _(V: np.ndarray) -> Array:
     out = np.empty_like(V, subok=False)
     by_entry(lambda rows: np.copyto(out[rows], V[rows]), out)
     return out
@@ -344,7 +358,7 @@ def forget(X: Any) -> None:
 
 
 @singledispatch
-def gram(F: AnyArray) -> AnyArray:
+def gram(F: Array) -> Array:
     """FᵀF."""
     return F.T @ F
 
@@ -449,7 +463,7 @@ def ratio(numerator: AnyArray, denominator: AnyArray) -> AnyArray:
 
 
 @singledispatch
-def ratio_of(leads: AnyArray, numerator: AnyArray, denominator: AnyArray) -> AnyArray:
+def ratio_of(leads: AnyArray, numerator: AnyArray, denominator: AnyArray) -> Array:
     """`ratio` by the kind of ``leads``, the one of both that is not numpy's if either is not."""
     low, xp = floor(denominator.dtype), namespace(leads)
     return xp.where(denominator < low, 0.0, numerator / xp.maximum(denominator, low))

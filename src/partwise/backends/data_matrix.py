@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 
-from partwise.backends.arrays import Array, floor, to_numpy
+from partwise.backends.arrays import AnyArray, Array, floor, to_numpy
 
 #: What an error for NaN adds: the setting that takes it.
 GAPS = "missing_values=np.nan takes entries that were not measured."
@@ -288,25 +288,25 @@ class InNumpy(Swept):
     shape: tuple[int, int]
     dtype: Any
 
-    def rows(self, a: Array) -> Array:
+    def rows(self, a: AnyArray) -> AnyArray:
         return to_numpy(a)
 
-    def small(self, a: Array) -> Array:
+    def small(self, a: AnyArray) -> AnyArray:
         return to_numpy(a)
 
-    def constant_rows(self, row: Array) -> Array:
+    def constant_rows(self, row: AnyArray) -> AnyArray:
         return np.tile(to_numpy(row), (self.shape[0], 1))
 
-    def operator(self, neighbors: Any) -> Callable[[Array], Array]:
+    def operator(self, neighbors: Any) -> Any:
         return neighbors
 
-    def mean_rows(self, shared: Any, V: Array) -> Array:
+    def mean_rows(self, shared: Any, V: AnyArray) -> AnyArray:
         return shared.mean(V)
 
-    def expand_rows(self, shared: Any, Z: Array) -> Array:
+    def expand_rows(self, shared: Any, Z: AnyArray) -> AnyArray:
         return shared.expand(Z)
 
-    def result(self, a: Array) -> Array:
+    def result(self, a: AnyArray) -> AnyArray:
         return a
 
 

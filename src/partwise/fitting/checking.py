@@ -308,10 +308,10 @@ def _void(what: Description, labels: Labels) -> bool:
 def n_parts(what: Description, p: int, H: Any, knowledge: Knowledge) -> int:
     """k, where it is not said: rows of a custom H, else parts for each class, else p."""
     if what.n_components == "auto" and what.init == "custom" and H is not None:
-        return np.shape(H)[0]
+        return int(np.shape(H)[0])
     if what.n_components == "auto" and knowledge.n_classes:
         return knowledge.n_classes * what.components_per_class
-    return p if what.n_components in (None, "auto") else int(what.n_components)  # type: ignore[arg-type]
+    return p if what.n_components in (None, "auto") else int(what.n_components)
 
 
 def check_weights(
@@ -700,7 +700,7 @@ def extreme_factor(X: Any) -> float:
     limit = 1e60 if values.dtype == np.float64 else 1e9
     if peak <= 0 or 1 / limit <= peak <= limit:
         return 1.0
-    return 4.0 ** round(np.log2(peak) / 2)
+    return float(4.0 ** round(np.log2(peak) / 2))
 
 
 def check_squares(X: Any, whom: str) -> None:

@@ -127,7 +127,8 @@ def answered(model: Model, asking: Asking[T]) -> T:
         while True:
             request = asking.send(model.subproblem(*request))
     except StopIteration as end:
-        return end.value
+        result: T = end.value
+        return result
 
 
 def alternating(

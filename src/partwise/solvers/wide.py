@@ -112,7 +112,7 @@ class Side:
         self.Z, self.spare = self.spare, self.Z
         gram = grams.sum(axis=0)
         self.gram = (gram + np.tril(gram, -1).transpose(0, 2, 1)).astype(G.dtype)
-        return changes.sum(axis=0)
+        return np.asarray(changes.sum(axis=0))
 
     def take_back(self, r: int, x: AnyArray) -> None:
         """Begin start r again from x, with nothing to point away from."""

@@ -112,7 +112,8 @@ def narrow_product(X: AnyArray, B: AnyArray) -> AnyArray | None:
     from partwise.backends.numpy.kernels import narrow
 
     threads = threads_for(float(X.size) * B.shape[1])
-    return (narrow.narrow_tdot if across else narrow.narrow_dot)(rows, B, threads)
+    product: Any = narrow.narrow_tdot if across else narrow.narrow_dot
+    return product(rows, B, threads)
 
 
 class DenseData(InNumpy):
@@ -125,10 +126,11 @@ class DenseData(InNumpy):
 
     @property
     def shape(self) -> tuple[int, int]:  # type: ignore[override]
-        return self.X.shape
+        n, p = self.X.shape
+        return n, p
 
     @property
-    def dtype(self) -> Any:  # type: ignore[override]
+    def dtype(self) -> Any:
         return self.X.dtype
 
     @cached_property

@@ -30,10 +30,10 @@ class FromSingle:
         return a.astype(self.given)
 
 
-class DoubleDense(FromSingle, DenseData):  # type: ignore[misc]
+class DoubleDense(FromSingle, DenseData):
     """A float32 ndarray whose products are those of float64, a block of rows at a time."""
 
-    dtype = np.dtype(np.float64)  # type: ignore[assignment]
+    dtype = np.dtype(np.float64)
 
     def _blocks(self) -> Any:
         return ((rows, self.X[rows].astype(float)) for rows in arrays.row_blocks(*self.shape))
@@ -49,7 +49,7 @@ class DoubleDense(FromSingle, DenseData):  # type: ignore[misc]
         return np.ascontiguousarray(out.T)
 
 
-class DoubleSparse(FromSingle, SparseData):  # type: ignore[misc]
+class DoubleSparse(FromSingle, SparseData):
     """CSR brought to float64."""
 
 

@@ -54,7 +54,7 @@ class MemmapData(DenseData):
         return self._n, self.X.shape[1]
 
     @property
-    def dtype(self) -> Any:  # type: ignore[override]
+    def dtype(self) -> Any:
         return self.X.dtype if self.X.dtype.kind == "f" else np.dtype(np.float64)
 
     def whole(self) -> Any | None:

@@ -31,7 +31,7 @@ class SparseData(DenseData):
 
     @property
     def density(self) -> float:  # type: ignore[override]
-        return self.X.nnz / max(1, self.shape[0] * self.shape[1])
+        return float(self.X.nnz / max(1, self.shape[0] * self.shape[1]))
 
     @cached_property
     def _XT(self) -> Any:
