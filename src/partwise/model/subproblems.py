@@ -214,29 +214,23 @@ class Gaps(Protocol):
     @property
     def given(self) -> Array:
         """Products of what was seen with the other factor."""
-        ...
 
     @property
     def drawn(self) -> Array:
         """Products of X with its gaps filled."""
-        ...
 
     def modelled(self, Z: Array, pull: Array) -> Array:
         """Products of what the model has at Z where entries were seen, of ``pull`` everywhere."""
-        ...
 
     def gain(self, Z: Array) -> float:
         """What the loss is below ½ Σ w x² + ½ Σ d y² at Z."""
-        ...
 
     def above(self, Z: Array) -> float:
         """How far the quadratic of the filled X is above the loss at Z."""
-        ...
 
     @property
     def solve(self) -> Callable[..., Array] | None:
         """The minimiser itself, row by row, where it can be had."""
-        ...
 
 
 class Signed(Quadratic):

@@ -65,7 +65,6 @@ class Shared(Protocol):
     n_samples: int
 
     def expand(self, Z: Any) -> Any: ...
-
     def reduce(self, V: Any) -> Any: ...
 
 
