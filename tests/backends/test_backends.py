@@ -304,9 +304,9 @@ def test_split_rows_lays_shared_rows_first():
 
 
 def test_memmap_blocks_are_small(forms, monkeypatch):
-    from partwise.backends.numpy import blocks
+    from partwise.backends import arrays
 
-    monkeypatch.setattr(blocks, "BLOCK_ENTRIES", 7 * 40)
+    monkeypatch.setattr(arrays, "BLOCK_ENTRIES", 7 * 40)
     data = MemmapData(forms["memmap"])
     assert max(len(block) for _, block in data.read()) == 7
     np.testing.assert_allclose(data.dot(q.U), q.X @ q.U)
