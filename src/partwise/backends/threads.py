@@ -376,13 +376,13 @@ def in_threads(
 ) -> None:
     """run(lo, hi) for runs of rows that are multiples of ``block``.
 
-    One for each thread, or two where rows differ in what they cost. No more: a thread that comes
+    One for each thread, or four where rows differ in what they cost. No more: a thread that comes
     for its next run waits for the interpreter, which on a virtual machine takes 50 µs.
     """
     if threads == 1 or n <= block:
         run(0, n)
         return
-    blocks, count = -(-n // block), threads * (2 if uneven else 1)
+    blocks, count = -(-n // block), threads * (4 if uneven else 1)
     cuts = [block * (blocks * t // count) for t in range(count)] + [n]
     each(run, [(lo, hi) for lo, hi in itertools.pairwise(cuts) if lo < hi], threads)
 

@@ -12,9 +12,9 @@ from partwise.backends.arrays import AnyArray, floor
 BLOCK_ENTRIES = 500_000
 
 
-def row_blocks(n: int, p: int) -> Iterator[slice]:
-    """Row slices of at most BLOCK_ENTRIES entries."""
-    step = max(1, BLOCK_ENTRIES // max(p, 1))
+def row_blocks(n: int, p: int, entries: int = BLOCK_ENTRIES) -> Iterator[slice]:
+    """Row slices of at most so many entries."""
+    step = max(1, entries // max(p, 1))
     for start in range(0, n, step):
         yield slice(start, min(n, start + step))
 
