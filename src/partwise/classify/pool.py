@@ -38,8 +38,8 @@ FIRST_OTHER = (("logistic", "plain"), ("logistic", "smooth"), ("discriminant", "
 SECOND_OTHER = ("plain",)
 #: Trees of a forest, and of those that see but a part of the labels.
 TREES, FEWER = 50, 12
-#: Samples times labels that spread over the graph together, for memory.
-SPREADING = 20_000_000
+#: Samples times labels that spread over the graph at a time, for memory; labels that do together.
+SPREADING, TOGETHER = 20_000_000, 8
 #: Samples that are named together, for memory.
 ROWS = 1000
 #: What the heads together count beside the labels, in labels: with few of them they stay even.
@@ -585,11 +585,17 @@ def _spread(
     if missing.size:
         if f"{start}adjacency" not in memory:
             memory[f"{start}adjacency"] = features.adjacency()
-        step = max(SPREADING // place.size, 1)
-        for some in np.split(missing, range(step, missing.size, step)):
-            shares = tuple(SPREAD.values())
-            found = heads.propagate(memory[f"{start}adjacency"], place[some], shares)
-            known |= {i: [F[j].copy() for F in found] for j, i in enumerate(some.tolist())}
+        adjacency, shares = memory[f"{start}adjacency"], tuple(SPREAD.values())
+        step = min(max(SPREADING // place.size, 1), TOGETHER)
+        threads = threads_for(50.0 * (adjacency.nnz + 10 * place.size) * missing.size)
+        threads = max(1, min(threads, SPREADING // (place.size * step)))
+
+        def spread(*some: int) -> None:
+            found = heads.propagate(adjacency, place[list(some)], shares)
+            known.update({i: [F[j].copy() for F in found] for j, i in enumerate(some)})
+
+        groups = np.split(missing, range(step, missing.size, step))
+        each(spread, [tuple(some.tolist()) for some in groups], threads)
     means, c = trial.folds.means, trial.n_classes
     for which, view in enumerate(SPREAD):
         G = np.stack([known[i][which] for i in trial.labelled.tolist()]).T
