@@ -14,7 +14,7 @@ from sklearn.semi_supervised import LabelSpreading
 
 import partwise
 from partwise import PartsClassifier
-from partwise.classify import features, folds, heads, parts_classifier, preparation, trees
+from partwise.classify import features, folds, heads, parts_classifier, pool, preparation, trees
 
 
 @pytest.fixture(scope="module")
@@ -684,6 +684,29 @@ def two_views(n: int = 120) -> tuple[np.ndarray, sp.csr_array, np.ndarray]:
     X = rng.standard_normal((n, 5)) + 4 * (y % 2)[:, None]
     rates = np.where((y // 2)[:, None] == np.arange(80) % 2, 1.0, 0.05)
     return X, sp.csr_array(rng.poisson(rates).astype(float)), y
+
+
+def test_weights_of_heads_are_the_likeliest(rng):
+    """Σ log Σ_h w_h p_h + trust Σ log(w_h)/h is greatest: its slopes are equal."""
+    right = rng.uniform(0.05, 1, (30, 4))
+    for trust in (5.0, 40.0):
+        w = pool.likeliest_weights(right, trust)
+        slope = (right / (right @ w)[:, None]).sum(axis=0) + trust / 4 / w
+        np.testing.assert_allclose(slope, slope.mean(), rtol=1e-3)  # 200 rounds of EM
+        assert w.sum() == pytest.approx(1)
+    even = pool.likeliest_weights(right, 1e9)
+    np.testing.assert_allclose(even, 0.25, rtol=1e-6)
+    np.testing.assert_array_equal(pool.likeliest_weights(right[:0], 5.0), 0.25)
+
+
+def test_an_array_that_says_nothing_costs_little():
+    X, Z, y = two_views()
+    X = np.hstack([X, Z.toarray()])
+    noise = np.random.RandomState(1).standard_normal((y.size, 20))
+    known = np.where(np.arange(y.size) < 16, y, -1)
+    alone = np.mean(PartsClassifier(max_iter=20).fit(X, known).transduction_ == y)
+    both = np.mean(PartsClassifier(max_iter=20).fit(X, known, also=[noise]).transduction_ == y)
+    assert both > alone - 0.02
 
 
 @pytest.mark.parametrize("named", [False, True])

@@ -100,11 +100,6 @@ class Features:
             made[start + "whole"] = mine.P
         return made
 
-    @property
-    def coded(self) -> tuple[str, ...]:
-        """How the views of the first preparation of each array begin."""
-        return tuple(start for start, mine in self.looks.items() if "codes" in mine.views)
-
     def new(
         self, X: Any, also: dict[str, Any] | None = None
     ) -> tuple[dict[str, AnyArray], dict[str, sp.csr_array], AnyArray]:
