@@ -600,21 +600,18 @@ def _spread(
     known: dict[int, list[AnyArray]] = memory.setdefault(f"{start}spread", {})
     missing = np.array([i for i in trial.labelled.tolist() if i not in known], dtype=int)
     place = _places(features.order)
-    if missing.size:
-        if f"{start}adjacency" not in memory:
-            memory[f"{start}adjacency"] = features.adjacency()
-        step = max(SPREADING // place.size, 1)
-        for some in np.split(missing, range(step, missing.size, step)):
-            shares = tuple(SPREAD.values())
-            found = heads.propagate(memory[f"{start}adjacency"], place[some], shares)
-            known |= {i: [F[j].copy() for F in found] for j, i in enumerate(some.tolist())}
+    if f"{start}adjacency" not in memory:
+        memory[f"{start}adjacency"] = features.adjacency(), features.by_searched()
+    adjacency, near = memory[f"{start}adjacency"]
+    step = max(SPREADING // near.shape[1], 1)
+    for some in np.split(missing, range(step, missing.size, step)):
+        found = heads.propagate(adjacency, near[place[some]], tuple(SPREAD.values()))
+        known |= {i: [F[j].copy() for F in found] for j, i in enumerate(some.tolist())}
     means, c = trial.folds.means, trial.n_classes
     for which, view in enumerate(SPREAD):
         G = np.stack([known[i][which] for i in trial.labelled.tolist()]).T
-        raw = heads.even_masses(G[working], trial.y, means, c)
-        last = (
-            raw[-1]
-            if working.size == G.shape[0]
-            else heads.even_masses(G, trial.y, means[-1:], c)[0]
-        )
+        raw = heads.even_masses(near[working] @ G, trial.y, means, c)
+        last = raw[-1]
+        if working.size < place.size:
+            last = np.log(near @ np.exp(heads.even_masses(G, trial.y, means[-1:], c)[0]))
         trial.add("spreading", start + view, raw, scores=last[place])
