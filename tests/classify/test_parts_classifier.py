@@ -11,6 +11,7 @@ from sklearn.base import clone
 from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 from sklearn.semi_supervised import LabelSpreading
+from sklearn.tree import ExtraTreeClassifier
 
 import partwise
 from partwise import PartsClassifier
@@ -611,12 +612,22 @@ def test_trees_by_arrays_are_scikit_learns():
     X, y = load_digits(n_class=4, return_X_y=True)
     grown = trees.grow(X[:60], y[:60], np.ones(60), 5, 0, 20)
     # leaves are pure, so that shares are votes
-    p = sum(tree.predict(X.astype(np.float32)).reshape(len(X), 4) for tree in grown.trees) / 20
+    votes = sum(tree.predict(X.astype(np.float32)).reshape(len(X), 5) for tree in grown.trees)
     assert (grown.arrays["left"][grown.arrays["feature"] >= 0] > 0).all()
     shares = trees.log_shares(grown.arrays, X)
     np.testing.assert_array_equal(shares, grown.log_votes(X))
-    naive = np.hstack([p * 20, np.zeros((len(X), 1))])  # a class without a label
-    np.testing.assert_allclose(shares, np.log((naive + 0.1) / 20.5), atol=1e-12)
+    np.testing.assert_allclose(shares, np.log((votes + 0.1) / 20.5), atol=1e-12)
+    assert not votes[:, 4].any()  # a class without a label
+
+
+def test_trees_of_indicators_are_those_of_a_classifier():
+    X = np.random.default_rng(0).standard_normal((32, 50)).astype(np.float32)
+    y = np.arange(32) % 4  # eight of a class: sums of their weights are exact, so ties are the same
+    grown = trees.grow(X, y, np.ones(32), 4, 7, 5)
+    for number, tree in zip(np.random.RandomState(7).randint(2**31 - 1, size=5), grown.trees):
+        naive = ExtraTreeClassifier(random_state=int(number)).fit(X, y).tree_
+        np.testing.assert_array_equal(tree.feature, naive.feature)
+        np.testing.assert_array_equal(tree.threshold, naive.threshold)
 
 
 def test_least_squares_on_all_columns_by_hand():

@@ -380,7 +380,8 @@ class PartsClassifier(
             said = _one_name(classes[0], known.size, bool(labels.mask.all()))
             warnings.warn(said, UserWarning, stacklevel=3)
         features = self._features
-        with blas_threads(features.plain.size * found.size):
+        rows = min(len(features.plain), pool.WORKING)  # the mixture of more has threads of its own
+        with blas_threads(rows * features.plain.shape[1] * found.size):
             answer, candidates, p = pool.learn(
                 features,
                 known,
