@@ -15,16 +15,22 @@ import pytest
 from partwise.papers import load_protocol, names
 from partwise.papers.claims import NOT_RUN, RULES, judge
 from partwise.papers.classifiers import CLASSIFIERS
-from partwise.papers.operations import count, printed_count, ring_graph
+from partwise.papers.printed import average_mismatches, listed_slips
 from partwise.papers.printed_tables import slip_sentences
 from partwise.papers.protocol import Budget, ComparedMethod, DataSpec, read_rows
 from partwise.papers.representations import FitTask, fit
-from partwise.papers.sampling import UNLABELLED, data_found, draw, load_data
+from partwise.papers.sampling import (
+    UNLABELLED,
+    classes100,
+    data_found,
+    draw,
+    gaussians,
+    load_data,
+    noisy100,
+)
 from partwise.papers.scores import scores
-from partwise.papers.static_tables import PLAIN
+from partwise.papers.static_tables import PLAIN, count, printed_count, ring_graph
 from partwise.papers.summary import paired_test, summarise
-from partwise.papers.synthetic import classes100, gaussians, noisy100
-from partwise.papers.transcription import average_mismatches, listed_slips
 from partwise.papers.trials import PartOfProtocol, cells
 
 NAMES = (

@@ -32,8 +32,8 @@ from partwise.papers.representations import (
     fit_estimator,
     stopping_iteration,
 )
+from partwise.papers.runner import by_value, until
 from partwise.papers.sampling import draw
-from partwise.papers.schedule import by_value, until
 from partwise.papers.scores import (
     ARGMAX,
     KMEANS,

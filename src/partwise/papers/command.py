@@ -153,7 +153,7 @@ def _write(
     """Write the pages, and print what they come to: one table's own numbers, or a line for each."""
     from partwise.papers import results_page
     from partwise.papers.document import Section, to_text
-    from partwise.papers.overview import first_screen
+    from partwise.papers.printed_tables import first_screen
     from partwise.papers.store import Store
 
     store, home = Store(out), None if data_home is None else str(data_home)

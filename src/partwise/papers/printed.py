@@ -6,7 +6,8 @@ import math
 from dataclasses import dataclass
 
 from partwise.papers.claims import CLEAR
-from partwise.papers.protocol import Cause, Protocol
+from partwise.papers.document import Text
+from partwise.papers.protocol import Cause, ComparedMethod, Printed, Protocol
 from partwise.papers.summary import Stat, Summary
 from partwise.papers.trials import NO_LABELS
 
@@ -240,3 +241,135 @@ def _words(c: Comparison, missed: Comparison) -> str:
     if c.method == missed.method and abs(c.printed - missed.printed) >= 0.05:  # of fewer rows
         number += f" over rows where print has {c.printed:.1f}"
     return f"[{', '.join(parts)}: {number}]"
+
+
+@dataclass(frozen=True)
+class Mismatch:
+    """An average row that its column does not give."""
+
+    table: str
+    metric: str
+    method: str
+    printed: float
+    recomputed: float
+
+    def __str__(self) -> str:
+        return (
+            f"{self.table}, {self.metric}, {self.method}: the printed average is {self.printed}, "
+            f"the column gives {self.recomputed:.2f}"
+        )
+
+
+def average_mismatches(protocol: Protocol) -> list[Mismatch]:
+    """Compare a table's printed averages with its columns.
+
+    The tolerance is one unit of the last printed digit: half a unit for the rounding of the cells,
+    half for that of the average; it also covers averages that were cut and not rounded, which
+    two of the papers do throughout.
+
+    Parameters
+    ----------
+    protocol : Protocol
+        The table; a figure that shows a table's columns has nothing of its own to check.
+
+    Returns
+    -------
+    list of Mismatch
+    """
+    cells = protocol.printed if protocol.kind != "figure" else ()
+    found = []
+    for average in (c for c in cells if c.k == "avg" and c.metric != "seconds"):
+        column = [
+            c.mean
+            for c in cells
+            if (c.metric, c.method) == (average.metric, average.method) and c.k != "avg"
+        ]
+        mean = sum(column) / len(column)
+        # The cells' digits: some averages are printed with more digits than their column.
+        decimals = min(
+            c.decimals for c in cells if c.metric == average.metric and c.method == average.method
+        )
+        if abs(mean - average.mean) > 10.0**-decimals + 1e-9:
+            found.append(
+                Mismatch(protocol.name, average.metric, average.method, average.mean, mean)
+            )
+    return found
+
+
+def listed_slips(protocol: Protocol) -> set[tuple[str, str]]:
+    """The (metric, method) pairs whose average row the protocol says is wrong."""
+    return {
+        (slip["metric"], method)
+        for slip in protocol.slips
+        if slip.get("row") == "avg"
+        for method in slip["methods"]
+    }
+
+
+METRICS = {
+    "name": "Right names (%)",
+    "ac": "Accuracy (%)",
+    "nmi": "Normalised mutual information (%)",
+    "ari": "Adjusted Rand index (%)",
+    "seconds": "Seconds of one fit",
+    "sparseness_U": "Sparseness of the basis",
+    "sparseness_V": "Sparseness of the representation",
+    "distance": "Distance of the basis to the centres",
+}
+SHORT = {"name": "right names", "ac": "AC", "nmi": "NMI", "ari": "ARI"}
+
+
+def number(value: float, metric: str) -> str:
+    """A number with the digits that its metric deserves."""
+    if metric.startswith("sparseness"):
+        return f"{value:.3f}"
+    return f"{value:.3g}" if metric in ("seconds", "distance") else f"{value:.1f}"
+
+
+def with_error(stat: Stat | None, metric: str) -> str:
+    """A mean with its standard error, where it has one."""
+    if stat is None:
+        return ""
+    text = number(stat.mean, metric)
+    return text if math.isnan(stat.se) else f"{text} ± {number(stat.se, metric)}"
+
+
+def printed_words(cell: Printed | None) -> str:
+    """A printed number with its own digits, its deviation with the same."""
+    if cell is None:
+        return "–"
+    text = f"{cell.mean:.{cell.decimals}f}"
+    return text if cell.sd is None else f"{text} ± {cell.sd:.{cell.decimals}f}"
+
+
+def difference(printed: float | None, stat: Stat | None, metric: str, comparable: bool) -> Text:
+    """Measured minus printed, marked where it is far; a ratio of times."""
+    if printed is None or stat is None:
+        return Text.of("")
+    gap = round(stat.mean - printed, 1) + 0.0  # no minus zero
+    if metric == "seconds":
+        return Text.of(f"x {stat.mean / printed:.2g}" if printed else "")
+    if not comparable:
+        return Text.of(f"({gap:+.1f})", "quiet")
+    return (
+        Text.of(f"{gap:+.1f} ▲", "far")
+        if abs(stat.mean - printed) > FAR
+        else Text.of(f"{gap:+.1f}")
+    )
+
+
+def near(printed: float | None, stat: Stat | None, metric: str, comparable: bool) -> Text:
+    """Whether an average came back; empty where print is of other data, or of another machine."""
+    if printed is None or stat is None or not comparable or metric == "seconds":
+        return Text.of("")
+    return Text.of("yes", "yes") if abs(stat.mean - printed) <= FAR else Text.of("no", "no")
+
+
+def mark(method: ComparedMethod) -> str:
+    """A dagger where parameters are chosen on the answer."""
+    return "†" if method.chosen_on_answer else ""
+
+
+def settings_words(settings: dict[str, object]) -> str:
+    """Settings as a person would say them."""
+    return ", ".join(f"{key} = {value}" for key, value in settings.items())

@@ -12,14 +12,62 @@ import csv
 import itertools
 import tomllib
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from partwise.papers.readings import FIRST, Reading, apply
+if TYPE_CHECKING:
+    from partwise.papers.protocol import ComparedMethod, Protocol
+
+FIRST = "first"
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One way to read a protocol: what is done, and what fixes it.
+
+    ``methods`` holds settings by column; ``params`` inside are merged, other settings replaced.
+    ``readout`` is how representations become clusters,
+    ``prepare`` how each data set is prepared, where they differ from the protocol.
+    """
+
+    name: str
+    text: str = ""
+    source: str = ""
+    main: bool = False
+    readout: str = ""
+    prepare: dict[str, str] = field(default_factory=dict)
+    methods: dict[str, dict[str, Any]] = field(default_factory=dict)
+    subrun_choice: str = ""
+    budget: str = ""  # the label budget that print's is taken for
+    runs: int | None = None  # a declared number where it is not the protocol's
+    tables: tuple[str, ...] = ()
+
+
+def apply(protocol: Protocol, reading: Reading) -> Protocol:
+    """The protocol as this reading has it."""
+    data = tuple(replace(d, prepare=reading.prepare.get(d.name, d.prepare)) for d in protocol.data)
+    methods = tuple(_method(m, reading) for m in protocol.methods)
+    budgets = protocol.budgets
+    if reading.budget:
+        budgets = tuple(replace(b, printed=b.name == reading.budget) for b in budgets)
+    return replace(protocol, reading=reading, data=data, methods=methods, budgets=budgets)
+
+
+def _method(method: ComparedMethod, reading: Reading) -> ComparedMethod:
+    if reading.readout:
+        method = replace(method, readout=reading.readout)
+    if reading.subrun_choice and method.subruns > 1:
+        method = replace(method, subrun_choice=reading.subrun_choice)
+    change = dict(reading.methods.get(method.name, {}))
+    if change:
+        change["params"] = {**method.params, **change.get("params", {})}
+        method = replace(method, **change)
+    return method
+
 
 AS_WRITTEN = Reading(FIRST)
 READINGS = "readings.toml"  # beside a paper's tables: how each of them is read

@@ -14,11 +14,17 @@ from typing import Any
 
 from partwise._versions import versions
 from partwise.papers.document import Block, Fold, Grid, Picture, Section, to_html, to_markdown
-from partwise.papers.machine import machine
-from partwise.papers.overview import TITLES, by_paper, first_screen
-from partwise.papers.printed_tables import MISSED, Context, Told, build
-from partwise.papers.protocol import Protocol, load_protocol
-from partwise.papers.readings import Reading
+from partwise.papers.estimate import machine
+from partwise.papers.printed_tables import (
+    MISSED,
+    TITLES,
+    Context,
+    Told,
+    build,
+    by_paper,
+    first_screen,
+)
+from partwise.papers.protocol import Protocol, Reading, load_protocol
 from partwise.papers.runner import plan
 from partwise.papers.sentences import sentences
 from partwise.papers.static_tables import PLAIN

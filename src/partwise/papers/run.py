@@ -16,11 +16,10 @@ from pathlib import Path
 
 from partwise._versions import versions
 from partwise.papers import runner
-from partwise.papers.estimate import cell_seconds
-from partwise.papers.machine import machine
+from partwise.papers.estimate import cell_seconds, machine
 from partwise.papers.protocol import expand, load_protocol
 from partwise.papers.representations import DEVICE
-from partwise.papers.schedule import by_value, until
+from partwise.papers.runner import by_value, until
 from partwise.papers.store import Store
 from partwise.papers.trials import Cell, PartOfProtocol
 

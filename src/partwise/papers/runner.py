@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import multiprocessing
 import os
+import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from contextlib import contextmanager, nullcontext
@@ -14,11 +16,54 @@ from typing import Any
 
 from partwise._versions import versions
 from partwise.papers import representations
+from partwise.papers.estimate import cell_seconds
 from partwise.papers.protocol import Protocol, load_protocol
 from partwise.papers.sampling import data_found
 from partwise.papers.store import Store
-from partwise.papers.trials import Cell, PartOfProtocol, cells
-from partwise.papers.worker import limit_threads, start_worker, work
+from partwise.papers.trials import Cell, PartOfProtocol, cells, cells_of, run_cell, wanted_readings
+
+_limits: Any = None  # held for the life of the process
+
+
+def start_worker(parent: int, threads: int | None) -> None:
+    """Prepare a worker: limit its threads, and let it end when its parent is killed."""
+    global _limits
+    if threads is not None:
+        _limits = limit_threads(threads)
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+
+
+def limit_threads(threads: int) -> Any:
+    """Limit BLAS, OpenMP and numba to ``threads``; the returned object undoes it for BLAS."""
+    from threadpoolctl import threadpool_limits
+
+    try:
+        import numba
+
+        numba.set_num_threads(min(threads, numba.get_num_threads()))
+    except ImportError:  # numba is optional here
+        pass
+    return threadpool_limits(limits=threads)
+
+
+def _end_with(parent: int) -> None:
+    # After kill -9 nobody tells the workers; they would sit on the queue for ever.
+    while os.getppid() == parent:
+        time.sleep(1.0)
+    os._exit(1)
+
+
+def work(cell: Cell, data_home: str | None) -> dict[str, Any]:
+    """Run a cell; what fails comes back as a sentence, so that the other cells go on."""
+    began, cpu = time.perf_counter(), time.process_time()
+    try:
+        result = run_cell(cell, data_home)
+    except Exception as error:
+        return {"error": f"{type(error).__name__}: {error}"}
+    result["wall_seconds"] = time.perf_counter() - began
+    result["cpu_seconds"] = time.process_time() - cpu  # of all threads; unmoved by a busy machine
+    return result
+
 
 #: Why a data set is left out.
 ABSENT = "the data set is not on this machine"
@@ -224,3 +269,37 @@ def _in_pool(
         done, _ = wait(running, return_when=FIRST_COMPLETED)
         for future in done:
             yield running.pop(future), future.result()
+
+
+COVER = 2  # runs of the main reading of every table, before anything else
+DEAR = 1200.0  # seconds of one core beyond which a table waits for the others
+
+
+def by_value(protocols: list[Protocol], selection: PartOfProtocol) -> list[Cell]:
+    """All cells of these protocols once, the most valuable first.
+
+    First `COVER` runs of every main reading; then all that the cheap tables declare; then the dear
+    ones, run by run. Within such a step the longest go first, so that no core waits at the end.
+    """
+    placed: dict[str, tuple[tuple[float, ...], Cell]] = {}
+    for protocol in protocols:
+        readings = wanted_readings(protocol, selection)
+        listed = [list(cells_of(protocol.read(r), selection)) for r in readings]
+        unique = {cell.table + cell.slug: cell for found in listed for cell in found}
+        dear = sum(cell_seconds(cell) for cell in unique.values()) > DEAR
+        for place, found in enumerate(listed):
+            for cell in found:
+                cover = place == 0 and cell.run < COVER
+                step = (0, 0) if cover else (2, cell.run + 0.5 * (place > 0)) if dear else (1, 0)
+                key = (*step, -cell_seconds(cell))
+                name = cell.table + cell.slug
+                if name not in placed or key < placed[name][0]:
+                    placed[name] = (key, cell)
+    return [cell for _, cell in sorted(placed.values(), key=lambda pair: pair[0])]
+
+
+def until(cells: list[Cell], deadline: float, *, slack: float = 1.5) -> Iterator[Cell]:
+    """The cells one after the other, leaving out those that would not end before ``deadline``."""
+    for cell in cells:
+        if time.monotonic() + slack * cell_seconds(cell) < deadline:
+            yield cell

@@ -17,8 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from partwise.papers.protocol import Budget, DataSpec, Protocol, Variant
-from partwise.papers.readings import Reading
+from partwise.papers.protocol import Budget, DataSpec, Protocol, Reading, Variant
 from partwise.papers.representations import FitTask, Representation, fit
 from partwise.papers.sampling import UNLABELLED, Sample, draw
 from partwise.papers.scores import (
