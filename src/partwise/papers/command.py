@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import time
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -48,6 +50,13 @@ def reproduce(
         Path | None,
         typer.Option(help="A result folder to make the pages of; nothing is run."),
     ] = None,
+    budget_seconds: Annotated[
+        float | None,
+        typer.Option(min=1, help="Do what is worth most first, and stop in time for this limit."),
+    ] = None,
+    device: Annotated[
+        str | None, typer.Option(help="A torch device for large fits, as cuda; in float64.")
+    ] = None,
     data_home: Annotated[
         Path | None, typer.Option(help="A folder to look for data in, before PARTWISE_DATA.")
     ] = None,
@@ -76,7 +85,11 @@ def reproduce(
     if store is not None:
         _write(wanted, store, data_home, {}, as_json=as_json)
         return
-    if _run(wanted, selection, jobs, out, data_home, as_json=as_json):
+    if device:
+        from partwise.papers.representations import DEVICE
+
+        os.environ[DEVICE] = device  # the workers', who inherit it
+    if _run(wanted, selection, jobs, out, data_home, budget_seconds, as_json=as_json):
         raise typer.Exit(1)
 
 
@@ -94,6 +107,7 @@ def _run(
     jobs: int | None,
     out: Path,
     data_home: Path | None,
+    budget: float | None = None,
     *,
     as_json: bool,
 ) -> int:
@@ -102,6 +116,7 @@ def _run(
     from partwise.papers.protocol import load_protocol
     from partwise.papers.store import Store
 
+    began = time.monotonic()
     store, home = Store(out), None if data_home is None else str(data_home)
     errors = Console(stderr=True)
     plans = {}
@@ -122,7 +137,15 @@ def _run(
     failed: dict[str, dict[str, str]] = {}
     with _progress(errors) as progress, runner.pool(min(workers, max(1, len(unique)))) as submit:
         task = progress.add_task("", total=max(1, len(unique)))
-        for name in wanted:
+        if budget is not None:  # across all tables, whatever the order they were named in
+            ordered = runner.by_value([p for p, _, _ in plans.values() if not p.runs_of], selection)
+            first = [c for c in store.missing(ordered) if c.slug + c.table in unique]
+            whole = runner.Outcome("all", first)
+            ran = submit(runner.until(first, began + budget), home, store)
+            runner.fill(whole, ran, store, _step(progress, task, "by value"))
+            errors.print(f"{whole.ran} runs of {len(first)} in the time given", markup=False)
+            failed["all"] = whole.failed
+        for name in wanted if budget is None else []:
             outcome = runner.reproduce(
                 name,
                 out,

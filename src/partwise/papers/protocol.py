@@ -17,10 +17,7 @@ from functools import cache
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from partwise.papers.protocol import ComparedMethod, Protocol
+from typing import Any
 
 FIRST = "first"
 

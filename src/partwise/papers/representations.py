@@ -32,8 +32,7 @@ from partwise.solvers.loop import Solution
 from partwise.solvers.many_starts import solve_many
 
 Array = NDArray[np.float64]
-#: A torch device for large fits, in float64 like the rest: the same numbers, sooner.
-DEVICE = "PARTWISE_PAPERS_DEVICE"
+DEVICE = "PARTWISE_PAPERS_DEVICE"  # a torch device for large fits: the same numbers, sooner
 WORTH_MOVING = 4e6  # multiplications of an iteration; stored entries count for ten others
 
 

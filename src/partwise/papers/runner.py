@@ -35,14 +35,10 @@ def start_worker(parent: int, threads: int | None) -> None:
 
 def limit_threads(threads: int) -> Any:
     """Limit BLAS, OpenMP and numba to ``threads``; the returned object undoes it for BLAS."""
+    import numba
     from threadpoolctl import threadpool_limits
 
-    try:
-        import numba
-
-        numba.set_num_threads(min(threads, numba.get_num_threads()))
-    except ImportError:  # numba is optional here
-        pass
+    numba.set_num_threads(min(threads, numba.get_num_threads()))
     return threadpool_limits(limits=threads)
 
 
@@ -103,12 +99,7 @@ def plan(
 ) -> tuple[list[Cell], dict[str, str]]:
     """The cells to run here, and what is left out with the reason.
 
-    Raises
-    ------
-    ImportError
-        A method that was asked for by name is not in this installation.
-    ValueError
-        A method was asked for that the table does not have.
+    A method that was asked for by name must be in the table, and in this installation.
     """
     for name in selection.methods:
         if name.lower() not in {m.name.lower() for m in protocol.methods}:
@@ -137,11 +128,6 @@ def plan(
     return wanted, skipped
 
 
-def present(protocols: list[Protocol], data_home: str | None) -> set[tuple[str, str]]:
-    """The (table, data set) pairs whose data lie on this machine."""
-    return {(p.root, d.name) for p in protocols for d in p.data if data_found(d, data_home)}
-
-
 def reproduce(
     name: str,
     out: str | os.PathLike[str],
@@ -152,34 +138,11 @@ def reproduce(
     progress: Progress | None = None,
     workers: Submit | None = None,
 ) -> Outcome:
-    """Run what is missing of a table or figure, and store it.
+    """Run what is missing of a table or figure, and store it in the folder ``out``.
 
-    Parameters
-    ----------
-    name : str
-        One of `partwise.papers.names`.
-    out : path
-        The result folder. Finished cells that it holds are not run again.
-    selection : Selection, optional
-        Runs, quick, methods; by default the protocol's own.
-    jobs : int, optional
-        Processes; by default one a core. With more than one, each computes with one thread.
-    data_home : str, optional
-        Folder to look for data in first.
-    progress : callable, optional
-        Called with each cell and its result.
-    workers : callable, optional
-        What `pool` gives, for several tables in the same processes; ``jobs`` is then not used.
-
-    Returns
-    -------
-    Outcome
-        What ran, what was there already, what failed and what was left out, with reasons.
-
-    Raises
-    ------
-    DiskFull
-        A result could not be written. All finished cells before it are safe.
+    ``jobs`` processes, by default one a core, compute with one thread each where they are several;
+    or ``workers``, what `pool` gives, for several tables in the same processes. A full disk raises
+    `DiskFull`: all finished cells before it are safe.
     """
     protocol = load_protocol(name)
     wanted, skipped = plan(protocol, selection or PartOfProtocol(), data_home)
@@ -189,22 +152,32 @@ def reproduce(
     outcome = Outcome(name, wanted, found=len(wanted) - len(todo), skipped=skipped)
     jobs = min(jobs or cores(), max(1, len(todo)))
     with nullcontext(workers) if workers else pool(jobs) as submit:
-        for cell, result in submit(todo, data_home, store):
-            if result is None:  # another process finished it meanwhile
-                outcome.found += 1
-            elif "error" in result:
-                outcome.failed[cell.slug] = result["error"]
-            else:
-                _put(store, cell, result | {"versions": versions()})
-                outcome.ran += 1
-            if progress is not None:
-                progress(cell, result)
+        fill(outcome, submit(todo, data_home, store), store, progress)
     return outcome
+
+
+def fill(
+    outcome: Outcome,
+    results: Iterator[tuple[Cell, dict[str, Any] | None]],
+    store: Store,
+    progress: Progress | None = None,
+) -> None:
+    """Store results as they come, and count them."""
+    for cell, result in results:
+        if result is None:  # another process finished it meanwhile
+            outcome.found += 1
+        elif "error" in result:
+            outcome.failed[cell.slug] = result["error"]
+        else:
+            _put(store, cell, result)
+            outcome.ran += 1
+        if progress is not None:
+            progress(cell, result)
 
 
 def _put(store: Store, cell: Cell, result: dict[str, Any]) -> None:
     try:
-        store.put(cell, result)
+        store.put(cell, result | {"versions": versions()})
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise DiskFull(
