@@ -342,9 +342,9 @@ def test_several_tables_make_one_page(tmp_path):
     parser = Balanced()
     parser.feed(text)
     links = [s for s in parser.sources if s.startswith("#")]
-    assert links and all(f"id='{link[1:]}'" in text for link in links)  # a sentence's numbers
+    assert links and all(f'id="{link[1:]}"' in text for link in links)  # a sentence's numbers
     assert text.index("consistently outperforms") < text.index("<summary>")  # on the first screen
-    assert parser.open == [] and "cnmf/fig1" in text and "<div id='lcf/table1'>" in text
+    assert parser.open == [] and "cnmf/fig1" in text and '<div id="lcf/table1">' in text
 
 
 def test_listing_fits_a_terminal():

@@ -53,16 +53,7 @@ class Comparison:
 def comparisons(summary: Summary, *, every_budget: bool = False) -> list[Comparison]:
     """The averages of a table on the paper's own data, for the label budgets that print states.
 
-    Parameters
-    ----------
-    summary : Summary
-        The measured numbers with their protocol.
-    every_budget : bool, default=False
-        Also those under budgets of ours, beside the same printed numbers.
-
-    Returns
-    -------
-    list of Comparison
+    With ``every_budget`` also those under budgets of ours, beside the same printed numbers.
     """
     protocol = summary.protocol
     if not protocol.comparable or protocol.kind == "figure":
@@ -159,24 +150,11 @@ def misses(
     identities: frozenset[str] = frozenset(),
     quick: bool = False,
 ) -> list[Miss]:
-    """Every average of the main reading that did not come back, with its cause.
+    """Every average of the ``main`` reading that did not come back, with its cause.
 
-    Parameters
-    ----------
-    every : dict of str to list of Comparison
-        All that was measured, by reading, under every label budget.
-    main : list of Comparison
-        The averages that are judged.
-    causes : tuple of Cause
-        What the protocol says, with what would show it.
-    identities : frozenset of str
-        The columns that were computed to be another one with print's labels.
-    quick : bool, default=False
-        Only a part of the declared runs is there: nobody is blamed.
-
-    Returns
-    -------
-    list of Miss
+    ``every`` is all that was measured, by reading, under every label budget; ``identities`` are the
+    columns that were computed to be another one with print's labels. ``quick``: only a part of the
+    declared runs is there, and nobody is blamed.
     """
     listed = [c for found in every.values() for c in found]
     return [Miss(c, *_why(c, listed, causes, identities, quick)) for c in main if not c.near]
@@ -265,16 +243,7 @@ def average_mismatches(protocol: Protocol) -> list[Mismatch]:
 
     The tolerance is one unit of the last printed digit: half a unit for the rounding of the cells,
     half for that of the average; it also covers averages that were cut and not rounded, which
-    two of the papers do throughout.
-
-    Parameters
-    ----------
-    protocol : Protocol
-        The table; a figure that shows a table's columns has nothing of its own to check.
-
-    Returns
-    -------
-    list of Mismatch
+    two of the papers do throughout. A figure that shows a table's columns has nothing to check.
     """
     cells = protocol.printed if protocol.kind != "figure" else ()
     found = []

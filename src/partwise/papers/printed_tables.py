@@ -67,19 +67,7 @@ class Told:
 
 
 def build(summaries: dict[str, Summary], context: Context) -> Told:
-    """The section of a table, without its pictures.
-
-    Parameters
-    ----------
-    summaries : dict of str to Summary
-        The measured numbers with their protocol, by reading, the main one first.
-    context : Context
-        What was left out or failed.
-
-    Returns
-    -------
-    Told
-    """
+    """The section of a table, without its pictures, from what was measured in each reading."""
     main = next(iter(summaries.values()))
     protocol = main.protocol
     section = Section(f"{protocol.name}: {protocol.title}", protocol.name)

@@ -76,13 +76,7 @@ class FitTask:
 
 
 def resolve(name: str) -> type:
-    """The estimator class of this name, from `partwise` or ``module:Class``.
-
-    Raises
-    ------
-    MethodUnavailable
-        With what is missing.
-    """
+    """The estimator class of this name, from `partwise` or ``module:Class``."""
     module_name, _, class_name = name.rpartition(":")
     try:
         module = importlib.import_module(module_name or "partwise")
@@ -107,17 +101,7 @@ def available(method: ComparedMethod) -> str:
 
 
 def fit(task: FitTask) -> Representation:
-    """Run one method once.
-
-    Parameters
-    ----------
-    task : Task
-        What to fit, on what.
-
-    Returns
-    -------
-    Fitted
-    """
+    """Run one method once."""
     task = replace(task, start=task.subrun * task.method.restarts)
     comparator = COMPARATORS.get(task.method.estimator)
     if comparator is not None:

@@ -51,23 +51,9 @@ def stored(protocol: Protocol, store: Store, reading: Reading | None = None) -> 
 def write_one(
     name: str, store: Store, *, data_home: str | None = None, failed: dict[str, str] | None = None
 ) -> Told:
-    """Write a table's or figure's files into the result folder.
+    """Write a table's or figure's files into ``<folder>/<name>/``; what was written, for the page.
 
-    Parameters
-    ----------
-    name : str
-        The table or figure.
-    store : Store
-        Where its results are; the files go to ``<folder>/<name>/``.
-    data_home : str, optional
-        Folder that data was looked for in.
-    failed : dict, optional
-        Cells that failed in this run, with the reason.
-
-    Returns
-    -------
-    Told
-        What was written, for the page of all.
+    ``failed`` are the cells that failed in this run, with the reason.
     """
     protocol = load_protocol(name)
     folder = store.folder / protocol.name
@@ -103,19 +89,7 @@ def write_one(
 
 
 def write_index(store: Store, told: list[Told]) -> Path:
-    """Write one self-contained page of these tables and figures.
-
-    Parameters
-    ----------
-    store : Store
-        The result folder.
-    told : list of Told
-        What `write_one` has returned.
-
-    Returns
-    -------
-    Path
-    """
+    """Write one self-contained page of what `write_one` has returned."""
     groups = [
         (TITLES.get(paper, paper), [one.section for one in group])
         for paper, group in by_paper(told).items()

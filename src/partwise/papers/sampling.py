@@ -127,20 +127,7 @@ def seed_sequence(table: str, data: str, k: int, run: int) -> np.random.SeedSequ
 
 @lru_cache(maxsize=3)
 def load_data(spec: DataSpec, data_home: str | None) -> tuple[Any, NDArray[np.int64]]:
-    """Load and prepare a data set; classes are renumbered from 0.
-
-    Parameters
-    ----------
-    spec : DataSpec
-        Name, preparation and, where a part is kept, how many classes and samples.
-    data_home : str or None
-        Folder to look in first.
-
-    Returns
-    -------
-    X : ndarray or csr_array
-    y : ndarray of int
-    """
+    """Load and prepare a data set; classes are renumbered from 0."""
     if spec.name.startswith("made:"):
         X, y = MADE[spec.name.removeprefix("made:")]()
     else:
@@ -203,22 +190,7 @@ def _prepare(X: Any, how: str) -> Any:
 def draw(table: str, spec: DataSpec, k: int, run: int, *, data_home: str | None = None) -> Sample:
     """Draw the subset of one (table, data, K, run).
 
-    Parameters
-    ----------
-    table : str
-        The protocol under whose name the runs are seeded.
-    spec : DataSpec
-        The data set.
-    k : int
-        How many classes to draw; all of them when the set has no more.
-    run : int
-        The run's number.
-    data_home : str, optional
-        Folder to look for data in.
-
-    Returns
-    -------
-    Sample
+    The table is the protocol under whose name the runs are seeded.
     """
     X, y = load_data(spec, data_home)
     names = ("subset", "labels", "start", "kmeans")

@@ -120,19 +120,9 @@ def _conjugate_gradient(
 
 
 def count(formulation: str, method: str, sizes: dict[str, int]) -> Counter[str]:
-    """Operations of one iteration, counted.
+    """Operations of one iteration of NMF or GNMF, counted: ``fladd``, ``flmlt``, ``fldiv``.
 
-    Parameters
-    ----------
-    formulation : {"frobenius", "divergence"}
-    method : {"NMF", "GNMF"}
-    sizes : dict
-        M, N, K, p, q as in the paper.
-
-    Returns
-    -------
-    Counter
-        ``fladd``, ``flmlt``, ``fldiv``.
+    The formulation is "frobenius" or "divergence"; ``sizes`` are M, N, K, p, q as in the paper.
     """
     rng = np.random.default_rng(0)
     M, N, K = sizes["M"], sizes["N"], sizes["K"]
