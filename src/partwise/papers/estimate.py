@@ -86,7 +86,7 @@ def effort(method: ComparedMethod, params: dict[str, Any]) -> float:
     if "max_iter" not in params or not method.estimator[:1].isupper():
         return float(method.subruns)
     trials = TRIAL_ITER * method.restarts if method.restarts > 1 else 0
-    return method.subruns * (trials + params["max_iter"]) / 100.0
+    return method.subruns * (trials + float(params["max_iter"])) / 100.0
 
 
 def cell_seconds(cell: Cell) -> float:
@@ -121,7 +121,7 @@ def measured_ratio(store: Store, todo: list[Cell], *, least: int = 4) -> float |
     if len(done) < least:
         return None
     chosen = done[:: max(1, len(done) // SAMPLE)]
-    spent = sum((store.get(cell) or {}).get("cpu_seconds", 0.0) for cell in chosen)
+    spent = sum(float((store.get(cell) or {}).get("cpu_seconds", 0.0)) for cell in chosen)
     return spent / sum(cell_seconds(cell) for cell in chosen)
 
 

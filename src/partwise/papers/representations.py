@@ -14,6 +14,7 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -45,7 +46,7 @@ class Representation:
     """What a method leaves behind for scoring."""
 
     embedding: Any  # n x k, what k-means clusters; None where `labels` is the answer already
-    seconds: float
+    seconds: float = 0.0
     components: Array | None = None
     labels: NDArray[np.int64] | None = None
     objective: float | None = None
@@ -75,7 +76,7 @@ class FitTask:
         return self.sample.integer_seed("start", self.start)
 
 
-def resolve(name: str) -> type:
+def resolve(name: str) -> Any:
     """The estimator class of this name, from `partwise` or ``module:Class``."""
     module_name, _, class_name = name.rpartition(":")
     try:
@@ -105,7 +106,12 @@ def fit(task: FitTask) -> Representation:
     task = replace(task, start=task.subrun * task.method.restarts)
     comparator = COMPARATORS.get(task.method.estimator)
     if comparator is not None:
-        return comparator(task)
+        began = time.perf_counter()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # an iteration limit, a graph in several parts: no news
+            fitted = comparator(task)
+        fitted.seconds = time.perf_counter() - began
+        return fitted
     if task.method.restarts > 1:
         return _best_start(task)
     return _to_the_end(task)
@@ -259,43 +265,27 @@ def sample_weights(X: Any, kind: str) -> Array | None:
         return None
     if kind != "ncw":
         raise ValueError(f"weights must be ncw or empty, got {kind!r}")
-    return ncw_weights(as_data(X))
+    return np.asarray(ncw_weights(as_data(X)))
 
 
 def _kmeans(task: FitTask) -> Representation:
     from sklearn.cluster import KMeans
 
-    began = time.perf_counter()
     # Elkan's way finds the clusters of Lloyd's; with many of sparse samples in half the time.
     way = "elkan" if hasattr(task.sample.X, "nnz") and task.k >= 10 else "lloyd"
     settings = {"n_init": 20, "random_state": task.seed, "algorithm": way} | task.params
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that a start ran into the iteration limit is no news
-        model = KMeans(task.k, **settings).fit(task.sample.X)
-    seconds = time.perf_counter() - began
+    model = KMeans(task.k, **settings).fit(task.sample.X)
     return Representation(
-        None,
-        seconds,
-        labels=model.labels_,
-        objective=float(model.inertia_),
-        n_iter=int(model.n_iter_),
+        None, labels=model.labels_, objective=float(model.inertia_), n_iter=int(model.n_iter_)
     )
 
 
-def _pca(task: FitTask) -> Representation:
-    from sklearn.decomposition import PCA
+def _projection(name: str, task: FitTask) -> Representation:
+    """scikit-learn's PCA, or TruncatedSVD of samples that are not centred."""
+    import sklearn.decomposition
 
-    began = time.perf_counter()
-    embedding = PCA(task.k, random_state=task.seed).fit_transform(task.sample.X)
-    return Representation(embedding, time.perf_counter() - began)
-
-
-def _svd(task: FitTask) -> Representation:
-    from sklearn.decomposition import TruncatedSVD
-
-    began = time.perf_counter()
-    embedding = TruncatedSVD(task.k, random_state=task.seed).fit_transform(task.sample.X)
-    return Representation(embedding, time.perf_counter() - began)
+    model = getattr(sklearn.decomposition, name)(task.k, random_state=task.seed)
+    return Representation(model.fit_transform(task.sample.X))
 
 
 def _ncut(task: FitTask) -> Representation:
@@ -303,19 +293,13 @@ def _ncut(task: FitTask) -> Representation:
 
     from partwise.knowledge.graph import neighbor_graph
 
-    began = time.perf_counter()
     graph = neighbor_graph(task.sample.X, task.params.get("n_neighbors", 5))
     # scikit-learn takes 32-bit indices only.
     graph.indices, graph.indptr = graph.indices.astype(np.int32), graph.indptr.astype(np.int32)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a graph in several parts is what clusters look like
-        embedding = spectral_embedding(
-            graph,
-            n_components=task.k,
-            random_state=task.seed,
-            drop_first=task.params.get("drop_first", False),
-        )
-    return Representation(embedding, time.perf_counter() - began)
+    drop = task.params.get("drop_first", False)
+    return Representation(
+        spectral_embedding(graph, n_components=task.k, random_state=task.seed, drop_first=drop)
+    )
 
 
 def _labelspreading(task: FitTask) -> Representation:
@@ -323,14 +307,9 @@ def _labelspreading(task: FitTask) -> Representation:
 
     X = task.sample.X
     X = X.toarray() if hasattr(X, "toarray") and X.shape[0] * X.shape[1] < 1e7 else X
-    began = time.perf_counter()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        model = LabelSpreading(
-            kernel="knn", n_neighbors=task.params.get("n_neighbors", 7), max_iter=200
-        )
-        model.fit(X, task.y)
-    return Representation(None, time.perf_counter() - began, labels=np.asarray(model.transduction_))
+    near = task.params.get("n_neighbors", 7)
+    model = LabelSpreading(kernel="knn", n_neighbors=near, max_iter=200).fit(X, task.y)
+    return Representation(None, labels=np.asarray(model.transduction_))
 
 
 def _one_loop(task: FitTask) -> Representation:
@@ -344,7 +323,7 @@ def _one_loop(task: FitTask) -> Representation:
     np.add.at(H, rows, V0)
     H /= np.maximum(sizes, 1.0)[:, None]
     S = smoothing_matrix(task.k, task.params["smoothing"])
-    Y, Z, beta, history, began = H, W, 1.0, [], time.perf_counter()
+    Y, Z, beta, history = H, W, 1.0, []
     for _ in range(task.params["max_iter"]):
         after = 0.5 * (1.0 + np.sqrt(4.0 * beta**2 + 1.0))
         carried, B = (beta - 1.0) / after, W @ S
@@ -357,9 +336,8 @@ def _one_loop(task: FitTask) -> Representation:
         Z, W, beta = new + carried * (new - W), new, after
         fit = np.sum((R.T @ C) * W) - 0.5 * np.sum(G * (W.T @ W))
         history.append(0.5 * float(np.sum(X**2)) - float(fit))
-    spent = time.perf_counter() - began
     return Representation(
-        H[rows], spent, W.T, objective=history[-1], n_iter=len(history), history=history
+        H[rows], components=W.T, objective=history[-1], n_iter=len(history), history=history
     )
 
 
@@ -380,8 +358,8 @@ def _names(task: FitTask) -> Representation:
 
 COMPARATORS: dict[str, Callable[[FitTask], Representation]] = {
     "kmeans": _kmeans,
-    "pca": _pca,
-    "svd": _svd,
+    "pca": partial(_projection, "PCA"),
+    "svd": partial(_projection, "TruncatedSVD"),
     "ncut": _ncut,
     "labelspreading": _labelspreading,
     "names": _names,

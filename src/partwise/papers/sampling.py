@@ -176,15 +176,15 @@ def _part(y: NDArray[np.int64], spec: DataSpec) -> NDArray[np.int64]:
 def _prepare(X: Any, how: str) -> Any:
     from partwise.io.datasets import tfidf, unit_rows
 
-    if how == "none":
-        return X
-    if how == "unit_rows":
-        return unit_rows(X)
-    if how == "max_one":
-        return X / X.max()
-    if how == "tfidf":
-        return tfidf(X)
-    raise ValueError(f"prepare must be none, unit_rows, max_one or tfidf, got {how!r}")
+    ways: dict[str, Callable[[Any], Any]] = {
+        "none": lambda X: X,
+        "unit_rows": unit_rows,
+        "max_one": lambda X: X / X.max(),
+        "tfidf": tfidf,
+    }
+    if how not in ways:
+        raise ValueError(f"prepare must be one of {', '.join(ways)}, got {how!r}")
+    return ways[how](X)
 
 
 def draw(table: str, spec: DataSpec, k: int, run: int, *, data_home: str | None = None) -> Sample:

@@ -6,7 +6,6 @@ import math
 from collections import Counter
 from collections.abc import Callable
 from math import comb
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,37 +23,31 @@ class Tally:
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter(fladd=0, flmlt=0, fldiv=0)
 
-    def dot(self, A: Array, B: Array) -> Array:
-        """A @ B."""
-        flam = A.shape[0] * A.shape[1] * (B.shape[1] if B.ndim == 2 else 1)
+    def dot(self, A: Array, B: Array, nonzeros: int | None = None) -> Array:
+        """A @ B, where A may have ``nonzeros`` entries only."""
+        flam = (nonzeros or A.size) * (B.shape[1] if B.ndim == 2 else 1)
         self.counts.update(fladd=flam, flmlt=flam)
         return A @ B
 
-    def sparse_dot(self, nonzeros: int, W: Array, B: Array) -> Array:
-        """W @ B with ``nonzeros`` entries in W."""
-        flam = nonzeros * (B.shape[1] if B.ndim == 2 else 1)
-        self.counts.update(fladd=flam, flmlt=flam)
-        return W @ B
-
     def add(self, A: Array, B: Array) -> Array:
         """A + B."""
-        self.counts.update(fladd=int(np.size(A)))
+        self.counts.update(fladd=A.size)
         return A + B
 
-    def mul(self, A: Any, B: Array) -> Array:
+    def mul(self, A: Array | float, B: Array) -> Array:
         """A * B, elementwise or by a number."""
-        self.counts.update(flmlt=int(np.size(B)))
-        return A * B
+        self.counts.update(flmlt=B.size)
+        return np.multiply(A, B)
 
     def div(self, A: Array, B: Array) -> Array:
         """A / B."""
-        self.counts.update(fldiv=int(np.size(A)))
+        self.counts.update(fldiv=A.size)
         return A / B
 
     def total(self, A: Array) -> Array:
         """Column sums."""
-        self.counts.update(fladd=int(np.size(A)))
-        return A.sum(axis=0)
+        self.counts.update(fladd=A.size)
+        return np.asarray(A.sum(axis=0))
 
 
 def ring_graph(n: int, p: int) -> Array:
@@ -77,7 +70,7 @@ def frobenius(tally: Tally, X: Array, U: Array, V: Array, W: Array | None, lam: 
     if W is not None:
         lam_W = lam * W  # λW and λD are constant over the iterations: not counted
         nonzeros = int(np.count_nonzero(W))
-        top = tally.add(top, tally.sparse_dot(nonzeros, lam_W, V))
+        top = tally.add(top, tally.dot(lam_W, V, nonzeros))
         bottom = tally.add(bottom, tally.mul(lam_W.sum(axis=1)[:, None], V))
     tally.div(tally.mul(V, top), bottom)
 
@@ -108,7 +101,7 @@ def _conjugate_gradient(
     d, rr = r.copy(), float(r @ r)
     for _ in range(steps):
         # (shift I + λL) d: the graph's non-zeros, and the diagonal of both together.
-        product = tally.add(tally.sparse_dot(nonzeros, L, d), tally.mul(shift, d))
+        product = tally.add(tally.dot(L, d, nonzeros), tally.mul(shift, d))
         curvature = float(tally.dot(d[None, :], product)[0])
         alpha = rr / curvature if curvature > 0 else 0.0
         x = tally.add(x, tally.mul(alpha, d))
@@ -141,7 +134,7 @@ def printed_count(formula: str, sizes: dict[str, int]) -> int | None:
     if formula.startswith("O("):
         return None
     # The formulas are package data of sums and products; nothing else is in scope.
-    return math.floor(eval(formula, {"__builtins__": {}}, dict(sizes)))
+    return math.floor(float(eval(formula, {"__builtins__": {}}, dict(sizes))))
 
 
 def operations(protocol: Protocol, name: str, data_home: str | None) -> Section:

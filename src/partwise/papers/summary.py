@@ -113,7 +113,7 @@ def pick(result: dict[str, Any], method: ComparedMethod) -> dict[str, Any]:
     name = chosen_readout(method.readout, attempts[0]["readouts"])
     scored = [attempt["readouts"][name] for attempt in attempts]
     if len(scored) == 1 or method.subrun_choice == "objective":
-        return scored[lowest(attempts)]
+        return dict(scored[lowest(attempts)])
     # Each score's own best: "the best result", whichever sub-run it comes from.
     join = np.max if method.subrun_choice == "score" else np.mean
     unlabelled = {
