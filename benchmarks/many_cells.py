@@ -2,8 +2,9 @@
 
     python -m benchmarks.many_cells --cells 1000000 --genes 2000 --numbers 5-15 --runs 100
 
-Counts (Poisson, ten programmes, uint8) are made and written as .npy first, uncounted. Prints
-the seconds of the whole command in a process of its own, those of its stages, and the most memory.
+Counts (Poisson, ten programmes, uint8) are made and written as .npy first, uncounted, or are those
+of --counts. Prints the seconds of the whole command in a process of its own, those of its stages,
+and the most memory; after --limit seconds how far it came. --follow keeps that in a file meanwhile.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -52,31 +54,61 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=100)
     parser.add_argument("--max-iter", type=int, default=100)
     parser.add_argument("--device", default="auto")
+    parser.add_argument("--counts", type=Path, help="a file that is made if it is not there")
+    parser.add_argument("--make", action="store_true", help="make the counts and nothing else")
+    parser.add_argument("--limit", type=float, default=3600.0)
+    parser.add_argument("--follow", type=Path)
     given = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="many-cells-"))
+    counts = given.counts or folder / "counts.npy"
     try:
-        began = time.perf_counter()
-        make(folder / "counts.npy", given.cells, given.genes)
-        print(f"made in {time.perf_counter() - began:.1f} s", flush=True)
-        words = [folder / "counts.npy", "-k", given.numbers, "--runs", given.runs, "--genes", 0]
-        words += ["--max-iter", given.max_iter, "--device", given.device, "--no-counts"]
-        words += ["--out", folder / "out", "--json"]
-        began = time.perf_counter()
-        done = subprocess.run(
-            [sys.executable, "-m", "partwise", "consensus", *map(str, words)],
-            stdout=subprocess.PIPE, text=True, check=True,
-        )  # fmt: skip
-        wall = time.perf_counter() - began
-        told = json.loads(done.stdout)
-        peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**20
-        row = {"cells": given.cells, "genes": given.genes, "numbers": given.numbers,
-               "runs": given.runs, "device": told["device"], "wall": round(wall, 1),
-               "stages": told["stages"], "estimate": told["estimate"],
-               "host_GB": round(peak, 1), "device_GB": told.get("device_GB"),
-               "stability": {one["k"]: one["stability"] for one in told["numbers"]}}  # fmt: skip
-        print(json.dumps(row), flush=True)
+        if not counts.is_file():
+            began = time.perf_counter()
+            make(counts, given.cells, given.genes)
+            print(f"made in {time.perf_counter() - began:.1f} s", flush=True)
+        if not given.make:
+            print(json.dumps(timed(given, counts, folder)), flush=True)
     finally:
         shutil.rmtree(folder)
+
+
+def timed(given: argparse.Namespace, counts: Path, folder: Path) -> dict[str, Any]:
+    """The command on the counts: its seconds, or those of its stages when it was stopped."""
+    words = [counts, "-k", given.numbers, "--runs", given.runs, "--genes", 0, "--no-counts"]
+    words += ["--max-iter", given.max_iter, "--device", given.device]
+    words += ["--out", folder / "out", "--json"]
+    row = {"cells": given.cells, "genes": given.genes, "numbers": given.numbers, "runs": given.runs}
+    began = time.perf_counter()
+    with (folder / "told.json").open("w") as out:
+        command = [sys.executable, "-m", "partwise", "consensus", *map(str, words)]
+        process = subprocess.Popen(command, stdout=out, text=True)
+        while process.poll() is None and time.perf_counter() - began < given.limit:
+            time.sleep(0.5)
+            if given.follow is not None:
+                given.follow.write_text(json.dumps(so_far(folder / "out", began)) + "\n")
+        if process.poll() is None:
+            process.kill()
+            return {**row, "stopped": True, **so_far(folder / "out", began)}
+    wall = time.perf_counter() - began
+    if process.returncode:
+        raise SystemExit(process.returncode)
+    told = json.loads((folder / "told.json").read_text())
+    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**20
+    return {**row, "device": told["device"], "wall": round(wall, 1), "stages": told["stages"],
+            "estimate": told["estimate"], "host_GB": round(peak, 1),
+            "device_GB": told.get("device_GB"),
+            "stability": {one["k"]: one["stability"] for one in told["numbers"]}}  # fmt: skip
+
+
+def so_far(out: Path, began: float) -> dict[str, Any]:
+    """What a command that goes on has written until now."""
+    hidden = out / "cnmf_tmp"
+    file = hidden / "out.seconds.json"
+    return {
+        "wall": round(time.perf_counter() - began, 1),
+        "stages": json.loads(file.read_text()) if file.is_file() else {},
+        "runs_done": len(list(hidden.glob("out.spectra.k_*.iter_*.df.npz"))),
+    }
 
 
 if __name__ == "__main__":

@@ -68,3 +68,33 @@ def test_gaps_are_filled_alike(kind, seen, tmp_path):
 
     expected = random_start(masked("numpy", np.float64, tmp_path / "double"))
     same(random_start(masked(kind, np.float32, tmp_path / "single")), expected)
+
+
+def test_many_starts_on_a_device_share_a_pass_over_X(monkeypatch):
+    """In float64 a block at a time is hundreds of kernels: for 1,100 runs of a million cells it
+    took longer than the runs."""
+    torch = pytest.importorskip("torch")
+    from partwise import NMF
+    from partwise.backends.numpy.float64_products import DoubleProducts
+    from partwise.fitting import every_start
+
+    passes, dot = [], DoubleProducts.dot
+    monkeypatch.setattr(DoubleProducts, "dot", lambda *a: (passes.append(1), dot(*a))[1])
+    model = NMF(3, init="random", n_init=6, max_iter=1, tol=0.0, random_state=0)
+    there = torch.from_numpy(X)
+    together = list(every_start(model, there))
+    assert len(passes) == 1
+    # each is the start that its number alone would have made, up to the rounding of a product
+    apart = [next(iter(every_start(model, there, only=[i]))) for i in range(6)]
+    for (V, H), (V1, H1) in zip(together, apart, strict=True):
+        np.testing.assert_allclose(to_numpy(V), to_numpy(V1), atol=100 * EPS * float(V1.max()))
+        np.testing.assert_allclose(to_numpy(H), to_numpy(H1), atol=100 * EPS * float(H1.max()))
+    assert not np.allclose(to_numpy(together[0][0]), to_numpy(together[1][0]), rtol=0.1)
+
+
+def test_starts_at_once_are_those_one_by_one():
+    data = as_data(X)
+    at_once = init.random_starts(data, 4, [np.random.RandomState(s) for s in (3, 5)])
+    for seed, found in zip((3, 5), at_once, strict=True):
+        one = init.start(data, 4, "random", np.random.RandomState(seed))
+        same(tuple(map(to_numpy, found)), tuple(map(to_numpy, one)))

@@ -266,27 +266,35 @@ def programmes_of(
     neighborhood: float = 0.3,
     loss: str = "frobenius",
     seed: int = 0,
+    ended: Callable[[str], None] = lambda stage: None,
 ) -> Programmes:
     """What the runs of one k have in common, for all genes; cNMF's steps in its order.
 
     ``n_runs`` is the number in which a part may be expected to come back; all by default.
+    ``ended`` hears of each stage.
     """
     per_run = k if per_run is None else per_run
     rng = np.random.RandomState((seed + k) % 2**32)
     tables: dict[str, Any] = {}
 
     def for_all_genes(V: AnyArray) -> AnyArray:
+        ended("groups and usages")
         tables["first"] = V
         tables["scores"] = _scores(prepared, V)
+        ended("scores of genes")
         return parts_of(prepared.tpm, over_sums(V), loss)
 
     found = from_runs(
         pooled, prepared.seen, k, for_all_genes, n_runs=n_runs or len(pooled) // per_run,
         neighborhood=neighborhood, density_threshold=density_threshold, loss=loss, rng=rng,
     )  # fmt: skip
+    ended("parts of all genes")
     error = squared_error(prepared.seen, tables["first"], found.spectra)
+    ended("error")
     usages = _usages(prepared, found.parts, loss)
+    ended("usages again")
     stable = stability_of(pooled, k, rng)
+    ended("stability")
     found = replace(found, usages=usages)
     return Programmes(found, tables["scores"], stable, error, prepared.genes, per_run)
 

@@ -12,9 +12,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from rich import box
 from rich.console import Console
-from rich.table import Table
 
 from partwise.backends.arrays import to_numpy
 from partwise.cells.programmes import (
@@ -28,10 +26,12 @@ from partwise.cells.programmes import (
     programmes_of,
     seconds_of,
 )
+from partwise.cli import outputs
+from partwise.cli.options import numbers_of
 from partwise.cli.progress_bar import Bar, duration
 from partwise.io import read_samples
 from partwise.io.cnmf_folder import CnmfFolder, write_cnmf
-from partwise.io.spreadsheets import csv_text
+from partwise.io.sheets import csv_text
 from partwise.persistence.atomic import sweep, write_whole
 from partwise.solvers.checkpoint import describe
 from partwise.view.report.programmes_page import programme_rows, programmes_page
@@ -46,7 +46,7 @@ def run_consensus(
     data: str,
     *,
     out: Path | None,
-    numbers: list[int],
+    k: str | None,
     runs: int,
     genes: int,
     density_threshold: float,
@@ -69,22 +69,25 @@ def run_consensus(
     out = out or (theirs.home if theirs is not None else Path("programmes"))
     folder = CnmfFolder(out)
     going_on = theirs is not None and theirs.home.absolute() == out.absolute()
-    numbers = numbers or (folder.numbers() if going_on else [])
+    numbers = numbers_of(k, "-k") or (folder.numbers() if going_on else [])
     _check(numbers, loss, density_threshold, neighborhood, out)
     errors = Console(stderr=True)
     done = {"runs": 0, "total": len(numbers) * runs}
     with Bar(errors) as bar:
         bar.start("reading the counts")
         place = _device(device)
-        prepared = _read(data, theirs, genes, bar, reading, place)
+        prepared = _read(data, theirs, genes, bar, reading, place, clock)
         settings = {"genes": genes, "loss": loss, "seed": seed, "max_iter": max_iter}
         if not (going_on or estimate):
             _claim(folder, prepared, settings, data, force=force)
+        if not estimate:
+            clock.file = folder.path("seconds.json")
+        clock.end("claiming the folder")
         if place is not None:
             prepared = on_device(prepared, place)
-        clock.end("reading")
+            clock.end("to the device")
         model = model_of_runs(loss, max_iter)
-        missing = {k: _missing(folder, k, runs) for k in numbers}
+        missing = {number: _missing(folder, number, runs) for number in numbers}
         bar.start("how long it will take")
         asked = _estimate(prepared, missing, model, place)
         errors.print(asked["sentence"], highlight=False, markup=False, soft_wrap=True)
@@ -99,13 +102,14 @@ def run_consensus(
             notes += _hand_over(folder, prepared, numbers, runs, seed, loss, counts)
         try:
             clock.end("counts for cnmf")
-            _run(folder, prepared, missing, runs, model, seed, bar, done)
-            clock.end("runs")
+            _run(folder, prepared, missing, runs, model, seed, bar, done, clock)
             found = []
-            for number, k in enumerate(numbers):
+            for number, own in enumerate(numbers):
                 bar.step(number, len(numbers), "what comes back")
                 found.append(
-                    _agree(folder, prepared, k, density_threshold, neighborhood, loss, seed)
+                    _agree(
+                        folder, prepared, own, density_threshold, neighborhood, loss, seed, clock
+                    )
                 )
         except KeyboardInterrupt:
             errors.print(
@@ -113,7 +117,6 @@ def run_consensus(
                 "from there.", highlight=False,
             )  # fmt: skip
             raise SystemExit(130) from None
-        clock.end("what comes back")
         bar.start("writing the report")
         source = f"{len(prepared.cells):,} cells, {len(prepared.kept):,} of {len(prepared.genes):,}"
         summary = {
@@ -143,19 +146,24 @@ def run_consensus(
         summary["stages"] = clock.seconds
         summary["seconds"] = round(sum(clock.seconds.values()), 3)
         _write(folder, found, summary, page)
-    _say(found, summary, out, errors, as_json=as_json)
+    _say(summary, out, as_json=as_json)
 
 
 class Stages:
-    """Seconds of each stage, one after the other."""
+    """Seconds of each stage, on disk as soon as it ends: a stopped command tells where it was."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
+        self.file: Path | None = None
         self._last = time.perf_counter()
 
     def end(self, name: str) -> None:
+        """What went on since the last end; a name that comes again is added up."""
         now = time.perf_counter()
-        self.seconds[name], self._last = round(now - self._last, 3), now
+        self.seconds[name] = round(self.seconds.get(name, 0) + now - self._last, 3)
+        self._last = now
+        if self.file is not None:
+            write_whole(self.file, json.dumps(self.seconds) + "\n", force=True)
 
 
 # -- reading --------------------------------------------------------------------------------------
@@ -170,10 +178,7 @@ def _check(numbers: Sequence[int], loss: str, threshold: float, share: float, ou
         raise ValueError(f"--density-threshold is above 0 and at most 2; got {threshold:g}.")
     if not 0 < share <= 1:
         raise ValueError(f"--neighborhood is above 0 and at most 1; got {share:g}.")
-    if not out.absolute().parent.is_dir():
-        raise FileNotFoundError(f"There is no folder {out.parent} to make {out.name} in.")
-    if out.exists() and not out.is_dir():
-        raise FileExistsError(f"{out} is there and no folder; name another.")
+    outputs.check_place(out, [p.name for p in out.iterdir()] if out.is_dir() else ())
 
 
 def _device(asked: str) -> str | None:
@@ -195,11 +200,13 @@ def _device(asked: str) -> str | None:
 
 def _read(
     data: str, theirs: CnmfFolder | None, genes: int, bar: Bar, reading: dict[str, Any],
-    place: str | None,
+    place: str | None, clock: Stages,
 ) -> PreparedCounts:  # fmt: skip
     """Counts from a file, or what cnmf made of them."""
     if theirs is not None:
-        return _prepared_by(theirs)
+        ready = _prepared_by(theirs)
+        clock.end("reading")
+        return ready
     path = Path(data)
     if path.suffix.lower() not in SUFFIXES:
         raise ValueError(
@@ -220,8 +227,10 @@ def _read(
         X = torch.from_numpy(np.array(X, dtype=None if plain else np.float32)).to(place).float()
     elif isinstance(X, np.memmap):
         X = np.array(X, dtype=np.float32)
+    clock.end("reading")
     bar.start("genes that vary most")
     ready = prepare(X, genes, cells=cells, genes=names, source=str(path))
+    clock.end("genes that vary most")
     said = tuple(note for note in samples.notes if "all zero" not in note)
     return replace(ready, notes=(*said, *ready.notes))
 
@@ -389,7 +398,7 @@ def _estimate(
 def _run(
     folder: CnmfFolder, prepared: PreparedCounts, missing: dict[int, list[int]], runs: int,
     model: Any,
-    seed: int, bar: Bar, done: dict[str, int],
+    seed: int, bar: Bar, done: dict[str, int], clock: Stages,
 ) -> None:  # fmt: skip
     """All runs that are not there yet; each is on disk as soon as it ends."""
     weight = {k: k * len(left) for k, left in missing.items()}
@@ -404,22 +413,26 @@ def _run(
             folder.write_run(k, number, H, genes)
             before, done["runs"] = before + k, done["runs"] + 1
             bar.step(before, total, "runs")
+        clock.end(f"runs of k={k}")
 
 
 def _agree(
     folder: CnmfFolder, prepared: PreparedCounts, k: int, threshold: float, share: float, loss: str,
-    seed: int,
+    seed: int, clock: Stages,
 ) -> Programmes:  # fmt: skip
     """What the runs of one k have in common, and its tables."""
     genes = prepared.kept_genes
     pooled = folder.pool(k, genes)
+    clock.end("pooling")
     one = programmes_of(
-        prepared, pooled, k, density_threshold=threshold, neighborhood=share, loss=loss, seed=seed
-    )
+        prepared, pooled, k, density_threshold=threshold, neighborhood=share, loss=loss, seed=seed,
+        ended=clock.end,
+    )  # fmt: skip
     write_cnmf(
         one.found, folder.home.parent, folder.name, samples=prepared.cells, features=genes,
         genes=prepared.genes, scores=one.scores, force=True,
     )  # fmt: skip
+    clock.end("writing tables")
     return one
 
 
@@ -453,7 +466,7 @@ def _write(
     heads = ["k", "programme", "rank", "gene", "score"]
     files = {
         "top_genes.csv": csv_text(heads, rows),
-        "summary.json": json.dumps(summary, indent=2, ensure_ascii=False) + "\n",
+        "summary.json": outputs.as_json(summary) + "\n",
     }
     if page:
         files["report.html"] = page
@@ -461,21 +474,18 @@ def _write(
         write_whole(folder.home / name, text, force=True)
 
 
-def _say(
-    found: list[Programmes], summary: dict[str, Any], out: Path, errors: Console, *, as_json: bool
-) -> None:
+def _say(summary: dict[str, Any], out: Path, *, as_json: bool) -> None:
     if as_json:
-        print(json.dumps({**summary, "out": str(out)}, indent=2, ensure_ascii=False))
+        print(outputs.as_json({**summary, "out": str(out)}))
         return
-    console = Console(highlight=False, markup=False, soft_wrap=True)
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for head in ("k", "stability", "error", "outliers"):
-        table.add_column(head, justify="right", no_wrap=True)
+    console, table = (
+        outputs.printer(),
+        outputs.plain_table("k>", "stability>", "error>", "outliers>"),
+    )
     for row in summary["numbers"]:
         stable = "-" if row["stability"] is None else f"{row['stability']:.3f}"
         table.add_row(str(row["k"]), stable, f"{row['error']:.5g}", str(row["outliers"]))
     console.print(table)
-    for note in summary["notes"]:
-        errors.print(f"Note: {note}", markup=False, highlight=False, soft_wrap=True)
+    outputs.say_notes(summary["notes"])
     page = next(p for p in (out / "report.html", out / "top_genes.csv") if p.is_file())
     console.print(f"Wrote {out} ({duration(summary['seconds'])}). Open {page}")

@@ -12,6 +12,7 @@ import scipy.sparse as sp
 from sklearn.utils import check_random_state
 
 from partwise.backends import DataMatrix
+from partwise.backends.array_api import OnDevice
 from partwise.backends.arrays import AnyArray, to_numpy
 from partwise.backends.numpy.float64_products import beyond_mean, in_double
 from partwise.fitting import checking
@@ -26,7 +27,7 @@ from partwise.model.maps import MixedRows, SharedRows
 from partwise.model.terms import Guest, Linear, Ridge, Term
 from partwise.solvers import init
 from partwise.solvers.loop import Settings
-from partwise.solvers.many_starts import Start
+from partwise.solvers.many_starts import Start, group_size
 from partwise.solvers.projected import projected
 from partwise.solvers.steps import Step, make_step, mu, mu_lin, parts_alone, shuffled
 
@@ -349,7 +350,33 @@ def factors(what: Description, checked: Checked) -> list[Make]:
         named = name if first or name == "kmeans" else "random"
         return init.start(data, k, named, child, checked.weights)
 
+    if name == "random" and what.n_init > 1 and isinstance(data, OnDevice):
+        # X in float64 a block at a time is hundreds of small kernels, as many for one as for all
+        size = group_size(data, k)
+        return _in_groups(
+            what.n_init, rng, size, lambda rngs: init.random_starts(data, k, rngs, checked.weights)
+        )
     return _each(what.n_init, rng, one)
+
+
+def _in_groups(
+    n_init: int,
+    rng: np.random.RandomState,
+    size: int,
+    some: Callable[[list[np.random.RandomState]], list[tuple[AnyArray, AnyArray]]],
+) -> list[Make]:
+    """As `_each`, but the first that is asked for makes those that follow it as well."""
+    seeds = rng.randint(np.iinfo(np.int32).max, size=n_init)
+    made: dict[int, tuple[AnyArray, AnyArray, np.random.RandomState]] = {}
+
+    def make(number: int) -> tuple[AnyArray, AnyArray, np.random.RandomState]:
+        if number not in made:
+            rngs = [np.random.RandomState(seed) for seed in seeds[number : number + size]]
+            for at, (factors, own) in enumerate(zip(some(rngs), rngs, strict=True), number):
+                made[at] = (*factors, own)
+        return made.pop(number)
+
+    return [partial(make, number) for number in range(n_init)]
 
 
 def _each(n_init: int, rng: np.random.RandomState, one: One) -> list[Make]:

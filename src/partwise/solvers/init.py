@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -22,13 +23,11 @@ def start(
 
     A sample of weight 2 starts like two equal samples, so that weights mean repetition.
     """
-    dtype = data.dtype
-    # a fraction of large numbers: what float32 leaves of it is another start, or none at all
-    data = (double_products(data) if init == "random" else data).filled()
-    mean = _mean(data, weights)
     if init == "random":
-        V, U = _random(data, k, rng, mean)
-    elif init == "kmeans":
+        return random_starts(data, k, [rng], weights)[0]
+    dtype, data = data.dtype, data.filled()
+    mean = _mean(data, weights)
+    if init == "kmeans":
         V, U = _kmeans(data, k, rng)
     else:
         V, U = _nndsvd(data, k, rng, weights)
@@ -66,24 +65,37 @@ def _mean(data: DataMatrix, weights: AnyArray | None) -> float:
     return float(np.average(sums, weights=weights) / data.shape[1])
 
 
-def _random(
-    data: DataMatrix, k: int, rng: np.random.RandomState, mean: float
-) -> tuple[AnyArray, AnyArray]:
+def random_starts(
+    data: DataMatrix,
+    k: int,
+    rngs: Sequence[np.random.RandomState],
+    weights: AnyArray | None = None,
+) -> list[tuple[AnyArray, AnyArray]]:
     """Half-normal parts, and codes that are uniform noise drawn from the sample itself.
 
     The noise is the fraction of a large random projection of the sample: different for any two
     samples that differ, the same for equal ones. So the result does not depend on the order of the
-    samples, and a sample of weight 2 starts like two. ``data`` is in float64, whatever X is.
+    samples, and a sample of weight 2 starts like two. All starts share one pass over X.
     """
+    dtype = data.dtype
+    # a fraction of large numbers: what float32 leaves of it is another start, or none at all
+    data = double_products(data).filled()
+    mean = _mean(data, weights)
     scale = np.sqrt(mean / k)
-    U = scale * np.abs(rng.standard_normal((k, data.shape[1])))
     # a power of two near 1/mean: rounding in the mean must not turn the noise
     turn = 1000 * 2.0 ** -np.round(np.log2(mean)) if mean > 0 else 0.0
-    spin = turn * rng.standard_normal((data.shape[1], k))
-    turns = data.dot(data.small(spin.astype(data.dtype)))
-    noise = 1 - (turns - namespace(turns).floor(turns))  # in (0, 1]: mu cannot leave zero
-    V = noise * float(1.6 * scale)  # the mean of the parts
-    return V, data.small(np.ascontiguousarray(U.T))
+    parts, spins = [], []
+    for rng in rngs:
+        parts.append(scale * np.abs(rng.standard_normal((k, data.shape[1]))))
+        spins.append(turn * rng.standard_normal((data.shape[1], k)))
+    turns = data.dot(data.small(np.concatenate(spins, axis=1).astype(data.dtype)))
+    found = []
+    for number, U in enumerate(parts):
+        own = turns[:, number * k : (number + 1) * k]
+        noise = 1 - (own - namespace(own).floor(own))  # in (0, 1]: mu cannot leave zero
+        V = noise * float(1.6 * scale)  # the mean of the parts
+        found.append((cast(V, dtype), cast(data.small(np.ascontiguousarray(U.T)), dtype)))
+    return found
 
 
 def _svd(
