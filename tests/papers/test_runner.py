@@ -325,6 +325,7 @@ def test_a_page_is_made_of_a_folder_without_running(table, tmp_path):
     before = contents(out)
     done = _invoke(table, "--store", str(out))
     assert done.exit_code == 0 and contents(out) == before
+    assert "Quick:" in done.output and "Left out are" in done.output  # and what a part leaves out
     page_ = (out / "own" / "mine" / "table.html").read_text()
     told = json.loads(_invoke(table, "--store", str(out), "--json").output)
     assert told[0]["averages"][0]["measured"] > 0 and told[0]["claims"]

@@ -81,7 +81,7 @@ def write_one(
     page = to_html(
         [("", [told.section])],
         f"partwise reproduce {name}",
-        banner=_banner([told]),
+        banner=banner([told]),
         foot=_made_with(),
     )
     write_whole(folder / "table.html", page, force=True)
@@ -98,7 +98,7 @@ def write_index(store: Store, told: list[Told]) -> Path:
         groups,
         "The papers' tables and figures, measured again",
         first=first_screen(told),
-        banner=_banner(told),
+        banner=banner(told),
         foot=_made_with(),
     )
     (store.folder / "numbers").mkdir(exist_ok=True)
@@ -195,7 +195,7 @@ def _average_grids(section: Section) -> list[Block]:
     return kept
 
 
-def _banner(told: list[Told]) -> str:
+def banner(told: list[Told]) -> str:
     """A warning where only a part of the declared runs is there."""
     parts = {t.section.anchor: t.part for t in told if t.verdicts or t.compared}
     few = [name for name, part in parts.items() if part < 0.5]
