@@ -126,7 +126,7 @@ def _run(
     unique = {cell.slug + cell.table for cells in todo.values() for cell in cells}
     workers = jobs or runner.cores()
     # where a table's runs are another one's that is run as well, they count once
-    own = [n for n, (p, _, _) in plans.items() if not p.runs_of or p.runs_of not in plans]
+    own = [n for n, (p, _, _) in plans.items() if p.own_data or p.runs_of not in plans]
     times = [seconds_left(todo[n], workers, store) for n in own]
     total = None if None in times else sum(t for t in times if t is not None)
     if unique:
@@ -136,7 +136,7 @@ def _run(
     with _progress(errors) as progress, runner.pool(min(workers, max(1, len(unique)))) as submit:
         task = progress.add_task("", total=max(1, len(unique)))
         if budget is not None:  # across all tables, whatever the order they were named in
-            ordered = runner.by_value([p for p, _, _ in plans.values() if not p.runs_of], selection)
+            ordered = runner.by_value([p for p, _, _ in plans.values() if p.own_data], selection)
             first = [c for c in store.missing(ordered) if c.slug + c.table in unique]
             whole = runner.Outcome("all", first)
             ran = submit(runner.until(first, began + budget), home, store)

@@ -223,6 +223,7 @@ class Protocol:
     notes: tuple[str, ...] = ()
     keep: tuple[str, ...] = ()
     runs_of: str = ""
+    own_data: bool = True  # not where all runs are those of another protocol
     printed: tuple[Printed, ...] = ()
     comparable: bool = True
     evidence: tuple[dict[str, Any], ...] = ()
@@ -348,6 +349,7 @@ def load_protocol(name: str) -> Protocol:
     runs_of = raw.get("runs_of", "")
     if runs_of:  # shows them in its own way
         raw = {k: v for k, v in read_settings(runs_of).items() if k not in SHOWN} | raw
+    own_data = not runs_of or "data" in read_settings(name)
     runs = raw.get("runs", {})
     own = name.endswith(".toml")
     listed = {} if own else _listed(name.split("/")[0])
@@ -362,6 +364,7 @@ def load_protocol(name: str) -> Protocol:
         runs_printed=runs.get("printed"),
         runs_default=runs.get("default", 1),
         runs_of=runs_of,
+        own_data=own_data,
         printed=read_printed(raw.get("printed_from", name)),
         readings=_readings(runs_of or name, listed.get("readings", raw.get("readings", []))),
         causes=tuple(Cause(**_frozen(entry)) for entry in listed.get("causes", [])),
