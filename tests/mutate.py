@@ -335,7 +335,7 @@ def watch_lines(code: Any) -> None:
 
 
 class Reach:
-    """A plugin of pytest: which lines of some files each test reaches, and how long it takes."""
+    """A plugin of pytest: which lines of some files each test reaches, and how long it works."""
 
     def __init__(self, files: dict[str, str]) -> None:
         self.files, self.now = files, ""
@@ -385,7 +385,6 @@ class Reach:
         return line
 
     def pytest_runtest_logreport(self, report: Any) -> None:
-        self.seconds[report.nodeid] = self.seconds.get(report.nodeid, 0.0) + report.duration
         if report.failed:
             self.failed.add(report.nodeid)
 
@@ -398,9 +397,11 @@ class Reach:
             @pytest.hookimpl(hookwrapper=True)
             def pytest_runtest_protocol(self, item: Any) -> Iterator[None]:
                 reach.uses[item.nodeid] = list(getattr(item, "fixturenames", ()))
+                begun = sum(os.times()[:4])  # of processors: others may want them too
                 reach.go(item.nodeid)
                 yield
                 reach.stop()
+                reach.seconds[item.nodeid] = sum(os.times()[:4]) - begun
 
             @pytest.hookimpl(hookwrapper=True)
             def pytest_fixture_setup(self, fixturedef: Any) -> Iterator[None]:
@@ -418,7 +419,7 @@ def reach(modules: list[str], jobs: int) -> dict[str, Any]:
     names = {name for module in modules for name in TESTS[module]}
     parts = {}
     for name in sorted(names, key=lambda name: -anywhere.SHARES.get(name[5:], 1)):
-        n = anywhere.SHARES.get(name[5:], 1) if jobs > 4 else 1
+        n = anywhere.SHARES.get(name[5:], 1)
         parts |= {FOLDER / f"reach-{name}-{i}-{n}.json": (name, f"{i}/{n}") for i in range(n)}
 
     def works() -> Iterator[tuple[Any, Any, float]]:
@@ -510,9 +511,27 @@ def trial(mutant: dict[str, Any], known: dict[str, Any]) -> tuple[Any, float] | 
 
     def work() -> int:
         sys.meta_path.insert(0, Changed(mutant["module"], code))
-        return pytest_main(tests)
+        return pytest_main(tests, [Noticed(noticed_in(mutant))])
 
     return work, PATIENCE + 3 * sum(known["seconds"].get(test, 0.0) for test in tests)
+
+
+class Noticed:
+    """A plugin of pytest: writes which test or file was the first to fail."""
+
+    def __init__(self, into: Path) -> None:
+        self.into = into
+        into.unlink(missing_ok=True)
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        if report.failed and not self.into.exists():
+            self.into.write_text(report.nodeid)
+
+    pytest_collectreport = pytest_runtest_logreport
+
+
+def noticed_in(mutant: dict[str, Any]) -> Path:
+    return FOLDER / f"by-{mutant['module']}-{mutant['number']}-{mutant['which']}"
 
 
 # -- telling --------------------------------------------------------------------------------------
@@ -613,7 +632,10 @@ def main() -> None:
 
     for mutant, code in forked(works(), given.j):
         end = "endless" if code is None else "survived" if code == 0 else "killed"
-        old[key(mutant)] = {**mutant, **marks_of(mutant["module"]), "end": end}
+        by = noticed_in(mutant)
+        noticed = by.read_text() if by.exists() else f"exit code {code}"
+        found = {**mutant, **marks_of(mutant["module"]), "end": end, "by": noticed}
+        old[key(mutant)] = found
         kept.write_text(json.dumps(old, indent=0))
     rows = [old[key(mutant)] for mutant in chosen if key(mutant) in old]
     kept.write_text(json.dumps(old, indent=0))

@@ -127,13 +127,13 @@ def test_demo_prints_a_table_and_writes_a_page(command, outcome, tmp_path, monke
 def test_demo_begins_with_the_classifier_and_says_why_pixels_beat_parts(
     outcome, command, tmp_path, monkeypatch
 ):
-    assert outcome.results[0].name == "PartsClassifier"
+    assert outcome.results[0].name == "classify"
     monkeypatch.setattr(demonstration, "run", replayed(outcome))
     _, out, _ = command("demo", "--out", tmp_path / "page.html")
     rows = {row.name: row for row in outcome.results}
-    if rows["k-means on pixels"].accuracy > rows["NMF"].accuracy:
+    if rows["k-means on pixels"].accuracy > rows["nmf"].accuracy:
         assert "k-means on pixels beats plain NMF here" in out and outcome.why in out
-    better = replace(rows["NMF"], accuracy=1.0)
+    better = replace(rows["nmf"], accuracy=1.0)
     none = replace(outcome, results=(rows["k-means on pixels"], better))
     assert none.why == ""
 
@@ -189,7 +189,7 @@ def test_demo_runs_every_method(outcome):
 
 
 def test_demo_objectives_agree_with_scikit_learn():
-    wanted = {"NMF", "NMF of scikit-learn"}
+    wanted = {"nmf", "NMF of scikit-learn"}
     outcome = demonstration.run(
         [method for method in demonstration.METHODS if method.name in wanted]
     )

@@ -56,6 +56,21 @@ def test_every_option_is_passed_in_some_test():
     assert silent == []
 
 
+def test_help_begins_with_the_ten_options_that_people_use_first(command, monkeypatch):
+    """The rest is in groups, those of the run apart from those of the model; no line is cut short."""
+    one = typer.main.get_command(cli.app).commands["cluster"]
+    groups = {}
+    for option in one.params:
+        groups.setdefault(getattr(option, "rich_help_panel", None), []).append(option.name)
+    assert groups[None][:1] == ["data"] and len(groups[None]) == 10  # and --help
+    assert groups["The run"] == ["seed", "max_iter", "seeds", "report", "as_json"]
+    assert "parts" in groups["Parameters of the method"]
+    monkeypatch.setenv("COLUMNS", "80")
+    text = command("cluster", "--help")[1]
+    assert "report.html and summary.json, all or none" in " ".join(text.split())
+    assert all(len(line) <= 80 for line in text.splitlines())
+
+
 # -- tables ---------------------------------------------------------------------------------------
 
 

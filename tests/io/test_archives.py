@@ -12,7 +12,7 @@ import scipy.io
 
 from partwise import io as pio
 from partwise.io import archives, datasets
-from partwise.io.spreadsheets import csv_text, quoted, unquoted
+from partwise.io.sheets import csv_text, quoted, unquoted
 
 # -- images ----------------------------------------------------------------------------------------
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -60,37 +59,4 @@ def _options(
 
 
 register(app)
-
-
-@app.command()
-def demo(
-    out: Annotated[Path, typer.Option(help="The page to write.")] = Path("partwise-demo.html"),
-    force: Annotated[bool, typer.Option("--force", help="Overwrite the page.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-) -> None:
-    """Learn parts of handwritten digits, cluster them, print scores, write a page with pictures.
-
-    Example: partwise demo --out digits.html
-    """
-    from partwise.cli.demo import run
-
-    run(out, force=force, as_json=as_json)
-
-
-@app.command()
-def datasets(
-    data_home: Annotated[
-        Path | None, typer.Option(help="A folder to look in first, before PARTWISE_DATA.")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-) -> None:
-    """List the known data sets, and where each was found or comes from.
-
-    Example: partwise datasets --data-home ~/data
-    """
-    from partwise.cli.list_datasets import run
-
-    run(data_home, as_json=as_json)
-
-
 app.command()(reproduce)

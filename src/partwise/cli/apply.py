@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import io
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from partwise.cli import work
+from partwise.cli import outputs, work
 from partwise.cli.cluster import assignment_rows, codes_text, how_sure, own_columns, predicted
 from partwise.cli.progress_bar import Bar
 from partwise.estimators import saving
 from partwise.io import Samples, read_samples
-from partwise.io.spreadsheets import csv_text
+from partwise.io.sheets import csv_text
 from partwise.io.write_back import SUFFIXES, named_table
 from partwise.persistence.atomic import check_target, write_whole
 from partwise.view.class_names import names_classes
@@ -50,29 +50,26 @@ def run_transform(
     if out.suffix.lower() not in CODES:
         raise ValueError(f"--out {out}: a name that ends in .csv or .npy is expected.")
     check_target(out, force=force)
-    errors, notes = Console(stderr=True), []  # type: Console, list[str]
-    with Bar(errors) as bar:
+    notes: list[str] = []
+    with Bar(Console(stderr=True)) as bar:
         estimator, samples = _load(model, new, bar, reading)
         bar.start("coding")
         with work.as_notes(notes):
             V = np.asarray(estimator.transform(samples.X, **work.beside(estimator, samples)))
         if out.suffix.lower() == ".npy":
-            import io
-
             buffer = io.BytesIO()
             np.save(buffer, V, allow_pickle=False)
             write_whole(out, buffer.getvalue(), force=force)
         else:
             write_whole(out, codes_text(samples.ids, V), force=force)
-    notes = [*samples.notes, *notes]
     summary = {
         "samples": samples.n_samples,
         "parts": int(V.shape[1]),
         "preparation": samples.preparation,
-        "notes": notes,
+        "notes": [*samples.notes, *notes],
         "out": str(out),
     }
-    _say(summary, f"Coded {samples.n_samples} samples by {V.shape[1]} parts.", notes, as_json)
+    _say(summary, f"Coded {samples.n_samples} samples by {V.shape[1]} parts.", as_json)
 
 
 def run_predict(
@@ -90,8 +87,8 @@ def run_predict(
         raise ValueError("--write-back is for a table, and needs --out FILE.")
     if out is not None:
         check_target(out, force=force)
-    errors, notes = Console(stderr=True), []  # type: Console, list[str]
-    with Bar(errors) as bar:
+    notes: list[str] = []
+    with Bar(Console(stderr=True)) as bar:
         estimator, samples = _load(model, new, bar, reading)
         if not hasattr(estimator, "clustering_") and not names_classes(estimator):
             raise ValueError(f"{model} holds a {type(estimator).__name__}, which has no clusters.")
@@ -103,14 +100,13 @@ def run_predict(
     text: str | bytes = csv_text(*_with_skipped(heading, rows, samples))
     if write_back:
         text = named_table(samples, own_columns(estimator, samples, new=True))
-    notes = [*samples.notes, *notes]
     sizes = Counter(str(name) for name in names)
     summary: dict[str, Any] = {
         "samples": samples.n_samples,
         "preparation": samples.preparation,
         "clusters": dict(sorted(sizes.items())),
         "scores": work.scores(samples.y, None, names),
-        "notes": notes,
+        "notes": [*samples.notes, *notes],
         "out": None if out is None else str(out),
     }
     if samples.skipped:
@@ -123,7 +119,7 @@ def run_predict(
         ]
     else:
         print(text, end="")
-    _say(summary, f"{samples.n_samples} samples in {len(sizes)} clusters.", notes, as_json)
+    _say(summary, f"{samples.n_samples} samples in {len(sizes)} clusters.", as_json)
 
 
 def _with_skipped(
@@ -142,13 +138,10 @@ def _with_skipped(
     return [*heading, "skipped"], [*rows, *blank]
 
 
-def _say(summary: dict[str, Any], line: str, notes: list[str], as_json: bool) -> None:
+def _say(summary: dict[str, Any], line: str, as_json: bool) -> None:
     if as_json:
-        print(json.dumps(summary, indent=2, ensure_ascii=False))
+        print(outputs.as_json(summary))
         return
-    errors = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
-    for note in notes:
-        errors.print(f"Note: {note}")
+    outputs.say_notes(summary["notes"])
     if summary["out"] is not None:
-        console = Console(highlight=False, markup=False, soft_wrap=True)
-        console.print(f"{line} Wrote {summary['out']}.")
+        outputs.printer().print(f"{line} Wrote {summary['out']}.")

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import json
+import builtins
 import time
 import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich import box
 from rich.console import Console
-from rich.table import Table
 
-from partwise.cli import work
+from partwise.cli import outputs, work
+from partwise.cli.options import grid_of, span
 from partwise.cli.progress_bar import Bar
 from partwise.estimators.nmf import NMF
-from partwise.io.spreadsheets import csv_text
+from partwise.io.sheets import csv_text
 from partwise.persistence.atomic import sweep, write_whole
 from partwise.selection.parameters import select
 from partwise.selection.rank import choose_k
@@ -36,8 +35,8 @@ def run_choose(
     data: str,
     *,
     out: Path,
-    numbers: range | None,
-    grid: dict[str, list[Any]],
+    range: str | None,
+    grid: list[str] | None,
     method: str,
     k: int | None,
     label_share: float | None,
@@ -52,9 +51,11 @@ def run_choose(
 ) -> None:
     """Everything that `choose` does; what is done is on disk, so that a stopped one goes on."""
     began = time.perf_counter()
-    if grid and numbers is not None:
+    ends, values = span(range, "--range"), grid_of(grid)
+    numbers = None if ends is None else builtins.range(ends[0], ends[1] + 1)
+    if values and numbers is not None:
         raise ValueError("--range tries numbers of parts and --grid other parameters; give one.")
-    check_choice(out, force=force)
+    _check(out)
     errors = Console(stderr=True)
     state = {"done": 0, "total": 0}
     with Bar(errors) as bar:
@@ -63,8 +64,8 @@ def run_choose(
         _fresh(out, force=force)
         file = out / FILES[0]
         try:
-            if grid:
-                found: Any = _selected(task, method, grid, k, splits, seed, max_iter, file, hear)
+            if values:
+                found: Any = _selected(task, method, values, k, splits, seed, max_iter, file, hear)
             else:
                 found = chosen(
                     task, method, numbers, runs=runs, splits=splits, seed=seed, results=file,
@@ -86,7 +87,7 @@ def run_choose(
             raise
     summary = _summary(found, task, command, time.perf_counter() - began)
     _write(out, found, task, summary, command)
-    _say(found, summary, task, errors, out, as_json=as_json)
+    _say(found, summary, out, as_json=as_json)
 
 
 def chosen(
@@ -168,18 +169,10 @@ def _selected(
 # -- the folder -----------------------------------------------------------------------------------
 
 
-def check_choice(out: Path, *, force: bool) -> None:
+def _check(out: Path) -> None:
     """Refuse, before any work, a place where results may not go."""
-    if not out.absolute().parent.is_dir():
-        raise FileNotFoundError(f"There is no folder {out.parent} to make {out.name} in.")
-    if out.exists() and not out.is_dir():
-        raise FileExistsError(f"{out} is there and no folder; name another.")
-    foreign = sorted(p.name for p in out.iterdir() if p.name not in FILES) if out.is_dir() else []
-    foreign = [name for name in foreign if not name.startswith(".")]
-    if foreign:
-        raise FileExistsError(
-            f"{out} holds other files ({', '.join(foreign[:3])}); name a new or empty folder."
-        )
+    hidden = [p.name for p in out.iterdir() if p.name[0] == "."] if out.is_dir() else []
+    outputs.check_place(out, [*FILES, *hidden])
 
 
 def _fresh(out: Path, *, force: bool) -> None:
@@ -224,7 +217,7 @@ def _write(out: Path, found: Any, task: work.Task, summary: dict[str, Any], comm
     )
     for name, text in (
         ("choice.csv", csv_text(list(rows[0]), cells)),
-        ("choice.json", json.dumps(summary, indent=2, ensure_ascii=False) + "\n"),
+        ("choice.json", outputs.as_json(summary) + "\n"),
         ("choice.html", page),
     ):
         write_whole(out / name, text, force=True)
@@ -233,30 +226,19 @@ def _write(out: Path, found: Any, task: work.Task, summary: dict[str, Any], comm
 # -- what is said ---------------------------------------------------------------------------------
 
 
-def choice_table(found: Any) -> Table:
-    """The curve as a table for a terminal."""
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    heads, cells = shown_rows(found)
-    for head in [*heads, ""]:
-        table.add_column(head, justify="right" if head else "left", no_wrap=True)
-    for row in cells:
-        table.add_row(*row, style="bold" if row[-1] == "chosen" else None)
-    return table
-
-
-def _say(
-    found: Any, summary: dict[str, Any], task: work.Task, errors: Console, out: Path, *,
-    as_json: bool,
-) -> None:  # fmt: skip
+def _say(found: Any, summary: dict[str, Any], out: Path, *, as_json: bool) -> None:
     if as_json:
-        print(json.dumps({**summary, "out": str(out)}, indent=2, ensure_ascii=False))
+        print(outputs.as_json({**summary, "out": str(out)}))
         return
-    console = Console(highlight=False, markup=False, soft_wrap=True)
+    console = outputs.printer()
     console.print(
         f"{summary['samples']} samples, {summary['features']} features. {summary['preparation']}"
     )
-    console.print(choice_table(found))
+    heads, cells = shown_rows(found)
+    table = outputs.plain_table(*(f"{head}>" for head in heads), "")
+    for row in cells:
+        table.add_row(*row, style="bold" if row[-1] == "chosen" else None)
+    console.print(table)
     console.print(sentence(found))
-    for note in task.notes:
-        errors.print(f"Note: {note}", markup=False, highlight=False, soft_wrap=True)
+    outputs.say_notes(summary["notes"])
     console.print(f"Wrote {out} ({summary['seconds']:.1f} s). Open {out / 'choice.html'}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import time
 from collections import Counter
@@ -10,19 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich import box
 from rich.console import Console
-from rich.table import Table
 
 from partwise._versions import versions
-from partwise.cli import work
-from partwise.cli.answer_output import next_rows, say_naming
+from partwise.cli import outputs, work
 from partwise.cli.known_options import know
 from partwise.cli.outputs import check_folder, whole_folder
 from partwise.cli.progress_bar import Bar, duration
 from partwise.estimators import saving
+from partwise.io.anndata_files import write_back as write_back_cells
 from partwise.io.samples import Samples
-from partwise.io.spreadsheets import csv_text
+from partwise.io.sheets import csv_text
 from partwise.io.write_back import SUFFIXES, named_table
 from partwise.persistence.atomic import check_target, write_whole
 from partwise.view.class_names import names_classes, naming
@@ -32,47 +29,32 @@ from partwise.view.describe import about
 MAX_TEXT = 2_000_000
 #: Runs of other seeds, where one takes less than these seconds.
 SEEDS, SEED_SECONDS = 5, 6.0
+#: Clusters, and columns of a table, that are printed.
+MOST_ROWS = 30
 
 
 def run_cluster(
     data: str,
     *,
     out: Path,
-    method: str,
-    k: int | str | None,
-    parts: int | None,
-    known: Path | None = None,
-    seed_words: Path | None = None,
-    links: Path | None = None,
-    label_share: float | None,
-    seed: int,
-    max_iter: int,
     seeds: int | None,
     report: bool,
     write_back: bool = False,
     force: bool,
     as_json: bool,
-    reading: dict[str, Any],
     command: str,
+    **asked: Any,
 ) -> None:
-    """Everything that `cluster` does; its folder appears at the very end."""
+    """Everything that `cluster` does, as `_fitted` was ``asked``; its folder appears at the end."""
     began = time.perf_counter()
     check_folder(out, force=force)
     kind = Path(data).suffix.lower()
     if write_back and kind not in (".h5ad", *SUFFIXES):
         raise ValueError(f"--write-back is for a table or a .h5ad file, not {data}.")
-    if write_back and reading.get("layer") == "raw":
+    if write_back and asked["reading"].get("layer") == "raw":
         raise ValueError("--write-back does not go with --layer raw, whose genes are others.")
-    errors = Console(stderr=True)
-    with Bar(errors) as bar:
-        share: dict[str, Any] = {"label_share": label_share, "seed": seed, "method": method}
-        task = work.read_task(data, bar, reading=reading, **share)
-        k = know(task, known, seed_words, links, k=k, parts=parts)
-        size = work.n_clusters(task, k, bar, method=method, seed=seed)
-        model, name, reason = work.build(
-            task, method, k=size, parts=parts, seed=seed, max_iter=max_iter
-        )
-        fitted = work.fit(task, model, name, reason, bar)
+    with Bar(Console(stderr=True)) as bar:
+        task, fitted = _fitted(data, bar, **asked)
         with whole_folder(out, force=force) as folder:
             summary = _summary(task, fitted, command)
             named = summary["naming"] is not None  # held-out labels say how far to trust it
@@ -82,13 +64,11 @@ def run_cluster(
                 summary["stability"] = {"mean": stable.mean, "lowest": stable.low}
             _write_results(folder, task, fitted)
             if named:
-                text = csv_text(*next_rows(summary["naming"], task.samples))
+                text = csv_text(*_next_rows(summary["naming"], task.samples))
                 write_whole(folder / "label_next.csv", text)
             if write_back and kind in SUFFIXES:
-                table = named_table(
-                    task.samples, own_columns(model, task.samples, given=task.given)
-                )
-                write_whole(folder / f"named{SUFFIXES[kind]}", table)
+                columns = own_columns(fitted.model, task.samples, given=task.given)
+                write_whole(folder / f"named{SUFFIXES[kind]}", named_table(task.samples, columns))
                 task.notes.append(f"named{SUFFIXES[kind]} is {data} with its names.")
             if report:
                 bar.start("writing the report")
@@ -96,47 +76,53 @@ def run_cluster(
             summary["seconds"]["total"] = round(time.perf_counter() - began, 3)
             summary["notes"] = task.notes
             summary["files"] = sorted([*(f.name for f in folder.iterdir()), "summary.json"])
-            _write_json(folder / "summary.json", summary)
+            write_whole(folder / "summary.json", outputs.as_json(summary) + "\n")
     summary["out"] = str(out)
     if write_back and kind == ".h5ad":
-        work.write_back(task, model)
-    _say(summary, task, errors, as_json=as_json)
+        write_back_cells(task.samples.source, fitted.model, task.samples.feature_names)
+        task.notes.append(
+            f"Wrote obs['partwise'], obsm['X_partwise'], varm['partwise_parts'] and "
+            f"uns['partwise'] into {task.samples.source}."
+        )
+    _say(summary, task, as_json=as_json)
 
 
 def run_fit(
-    data: str,
-    *,
-    out: Path,
-    method: str,
-    k: int | str | None,
-    parts: int | None,
-    known: Path | None = None,
-    seed_words: Path | None = None,
-    links: Path | None = None,
-    label_share: float | None,
-    seed: int,
-    max_iter: int,
-    force: bool,
-    as_json: bool,
-    reading: dict[str, Any],
-    command: str,
+    data: str, *, out: Path, force: bool, as_json: bool, command: str, **asked: Any
 ) -> None:
     """Only the model."""
     check_target(out, force=force)
-    errors = Console(stderr=True)
-    with Bar(errors) as bar:
-        share: dict[str, Any] = {"label_share": label_share, "seed": seed, "method": method}
-        task = work.read_task(data, bar, reading=reading, **share)
-        k = know(task, known, seed_words, links, k=k, parts=parts)
-        size = work.n_clusters(task, k, bar, method=method, seed=seed)
-        model, name, reason = work.build(
-            task, method, k=size, parts=parts, seed=seed, max_iter=max_iter
-        )
-        fitted = work.fit(task, model, name, reason, bar)
+    with Bar(Console(stderr=True)) as bar:
+        task, fitted = _fitted(data, bar, **asked)
         check_target(out, force=force)
         saving.save(fitted.model, out, recipe=task.samples.recipe)
     summary = {**_summary(task, fitted, command), "notes": task.notes, "out": str(out)}
-    _say(summary, task, errors, as_json=as_json)
+    _say(summary, task, as_json=as_json)
+
+
+def _fitted(
+    data: str,
+    bar: Bar,
+    *,
+    reading: dict[str, Any],
+    label_share: float | None,
+    method: str,
+    k: int | str | None,
+    parts: int | None,
+    known: Path | None,
+    seed_words: Path | None,
+    links: Path | None,
+    seed: int,
+    max_iter: int,
+) -> tuple[work.Task, work.Fitted]:
+    """Data that was read, and the model that was asked for."""
+    task = work.read_task(
+        data, bar, label_share=label_share, seed=seed, reading=reading, method=method
+    )
+    k = know(task, known, seed_words, links, k=k, parts=parts)
+    size = work.n_clusters(task, k, bar, method=method, seed=seed)
+    made = work.build(task, method, k=size, parts=parts, seed=seed, max_iter=max_iter)
+    return task, work.fit(task, *made, bar)
 
 
 # -- what comes out -------------------------------------------------------------------------------
@@ -339,6 +325,16 @@ def _write_results(folder: Path, task: work.Task, fitted: work.Fitted) -> None:
         task.notes.append(f"What was left out is in skipped.csv ({len(task.samples.skipped)}).")
 
 
+def _next_rows(found: dict[str, Any], samples: Any) -> tuple[list[str], list[list[Any]]]:
+    """Heading and rows of label_next.csv, with the text of each where there is one."""
+    heading = ["id", "looks_like", "probability"]
+    rows = [[row[name] for name in heading] for row in found["label_next"]]
+    if samples.texts is None:
+        return heading, rows
+    texts = dict(zip(samples.ids, samples.texts))
+    return [*heading, "text"], [[*row, texts[row[0]]] for row in rows]
+
+
 def codes_text(ids: list[str], V: np.ndarray) -> str:
     """Codes as CSV: the id, then a column for each part."""
     heading = ["id", *(f"part_{j + 1}" for j in range(V.shape[1]))]
@@ -377,18 +373,14 @@ def _write_report(
         task.notes.append(f"No report was written: {error}")
 
 
-def _write_json(path: Path, content: Any) -> None:
-    write_whole(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
-
-
 # -- what is said ---------------------------------------------------------------------------------
 
 
-def _say(summary: dict[str, Any], task: work.Task, errors: Console, *, as_json: bool) -> None:
+def _say(summary: dict[str, Any], task: work.Task, *, as_json: bool) -> None:
     if as_json:
-        print(json.dumps(summary, indent=2, ensure_ascii=False))
+        print(outputs.as_json(summary))
         return
-    console = Console(highlight=False, markup=False, soft_wrap=True)
+    console = outputs.printer()
     kind = {"table": "rows", "counts": "samples"}.get(summary["kind"], summary["kind"])
     of = {"texts": "words"}.get(summary["kind"], "features")
     if summary["source"].lower().endswith(".h5ad"):
@@ -396,41 +388,48 @@ def _say(summary: dict[str, Any], task: work.Task, errors: Console, *, as_json: 
     console.print(
         f"{summary['samples']:,} {kind}, {summary['features']:,} {of}. {summary['preparation']}"
     )
-    work.say_columns(summary["columns"], console)
+    _say_columns(summary["columns"], console)
     if task.choice is not None:
         from partwise.view.report.search_page import sentence
 
         console.print(f"Number: {sentence(task.choice)}")
     console.print(f"Method: {summary['reason']}")
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("class" if summary["naming"] else "cluster")
-    table.add_column("samples", justify="right")
     what = "probability" if summary["naming"] else "confidence"
-    table.add_column(what, justify="right")
     told = any("about" in row for row in summary["clusters"])
-    if told:
-        table.add_column("about", overflow="fold")
-    for row in summary["clusters"][:30]:
+    heads = ("class" if summary["naming"] else "cluster", "samples>", f"{what}>")
+    table = outputs.plain_table(*heads, *(["about"] if told else []))
+    for row in summary["clusters"][:MOST_ROWS]:
         words = [", ".join(row.get("about", ()))] if told else []
         sure = "-" if row[what] is None else f"{row[what]:.2f}"
         table.add_row(row["name"], f"{row['size']:,}", sure, *words)
     console.print(table)
-    if len(summary["clusters"]) > 30:
-        console.print(f"and {len(summary['clusters']) - 30} more clusters")
+    if len(summary["clusters"]) > MOST_ROWS:
+        console.print(f"and {len(summary['clusters']) - MOST_ROWS} more clusters")
     _say_scores(summary["scores"], console)
     if summary.get("naming"):
-        say_naming(summary["naming"], console)
+        _say_naming(summary["naming"], console)
     if "stability" in summary:
         console.print(
             f"Runs of other seeds agree with each other by {summary['stability']['mean']:.2f} "
             "(adjusted Rand index; 1 is always the same)."
         )
-    for note in task.notes:
-        errors.print(f"Note: {note}", markup=False, highlight=False, soft_wrap=True)
+    outputs.say_notes(task.notes)
     seconds = summary["seconds"].get("total", summary["seconds"]["fit"])
     console.print(f"Wrote {summary['out']} ({duration(seconds)}).")
     if "report.html" in summary.get("files", ()):
         console.print(f"Open {Path(summary['out']) / 'report.html'}")
+
+
+def _say_columns(columns: list[dict[str, str]], console: Console) -> None:
+    """What was done to each column of a table."""
+    if not columns:
+        return
+    table = outputs.plain_table("column", "read as", "what was done")
+    for row in columns[:MOST_ROWS]:
+        table.add_row(row["name"], row["read_as"], row["done"])
+    console.print(table)
+    if len(columns) > MOST_ROWS:
+        console.print(f"and {len(columns) - MOST_ROWS} more columns, all in summary.json")
 
 
 def _say_scores(found: dict[str, Any] | None, console: Console) -> None:
@@ -445,3 +444,32 @@ def _say_scores(found: dict[str, Any] | None, console: Console) -> None:
         f"Against {unseen}, clusters matched to classes: accuracy {found['accuracy']:.2f}, "
         f"NMI {found['nmi']:.2f}, ARI {found['ari']:.2f}."
     )
+
+
+def _say_naming(found: dict[str, Any], console: Any) -> None:
+    """What a model that names samples by class says of its answers."""
+    if found["expected"] is None:
+        console.print(found["said"])
+    else:
+        low, high = found["interval"]
+        said = (
+            f"Expected share of right names on the rest: {found['expected']:.2f} ({low:.2f} to "
+            f"{high:.2f}), if no other class occurs. {found['caution']}"
+        )
+        console.print(said.rstrip())
+        console.print(
+            f"With classes counted alike: {found['balanced']:.2f}. Of the {found['held_out']} "
+            f"given labels, held out in turn, {found['agreed']} were named as they are."
+        )
+    far = found["none_of_these"]
+    if far is not None and far["said"]:
+        ids = ", ".join(str(name) for name in far["farthest"][:5])
+        console.print(f"{far['said']} The farthest: {ids}.")
+    for row in found["odd_labels"]:
+        console.print(
+            f"Look again: {row['id']} was given {row['given']} and looks like {row['looks_like']} "
+            f"(wrong with probability {row['probability']:.2f})."
+        )
+    if found["label_next"]:
+        ids = ", ".join(str(row["id"]) for row in found["label_next"][:5])
+        console.print(f"To do better, label these next: {ids} (more in label_next.csv).")

@@ -1,57 +1,40 @@
-"""The commands for a person's own data; their work is imported when they run."""
+"""The commands for a person's own data: a help text each, their options, and who does the work."""
 
 from __future__ import annotations
 
-import builtins
-import sys
 from pathlib import Path
-from typing import Annotated, Any
 
 import typer
 
-from partwise.cli import options as o
-from partwise.cli import typed
+from partwise.cli.options import NEW, ONE_VIEW, READS, argument, command, flag, option
+
+#: What people use first, what they know of the model, and then how to read the data.
+FIRST = "data labels label_column label_share k method text_column out"
+MODEL = "parts set components_per_class known seed_words links seed max_iter"
+READING, ONE = " ".join(READS), " ".join(ONE_VIEW)
+#: Without parameters of a method.
+PLAIN = " ".join(name for name in READS if name not in ("set", "components_per_class"))
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands to the application."""
-    for command in (cluster, choose, consensus, studio, fit, transform, predict, methods, compare):
-        app.command()(command)
+    every = (cluster, choose, consensus, studio, fit, transform, predict, methods, compare)
+    for own in (*every, demo, datasets):
+        app.command()(own)
 
 
-def _typed() -> str:
-    """The command as it was typed, for the report."""
-    import shlex
-
-    return shlex.join(["partwise", *sys.argv[1:], *typed.FROM_FILE])
-
-
-@o.reads(*o.READING)
-def cluster(
-    data: o.Data,
-    out: Annotated[Path, typer.Option(help="The folder for the results.")] = Path("partwise-out"),
-    label_share: o.LabelShare = None,
-    k: o.K = None,
-    method: o.Method = "auto",
-    parts: o.Parts = None,
-    known: o.Known = None,
-    seed_words: o.SeedWords = None,
-    links: o.Links = None,
-    seed: o.Seed = 0,
-    max_iter: o.MaxIter = 500,
-    seeds: Annotated[
-        int | None,
-        typer.Option(
-            min=0, help="Runs of other seeds that show how stable the clusters are; 5 where quick."
-        ),
-    ] = None,
-    report: Annotated[bool, typer.Option(help="Write report.html.")] = True,
-    write_back: o.WriteBack = False,
-    force: o.Force = False,
-    as_json: o.Json = False,
-    *,
-    reading: dict[str, Any],
-) -> None:
+@command(
+    "cluster.run_cluster",
+    f"{FIRST} write_back force {MODEL} seeds report as_json {READING}",
+    out=option("The folder for the results.", Path("partwise-out")),
+    write_back=flag(
+        "Of a table: named.csv (or .parquet, .jsonl) with its own columns and, for each row, name, "
+        "probability, second name and whether it is doubtful. Into a .h5ad file: clusters, codes "
+        "and parts, as obs, obsm, varm and uns of partwise.",
+        "--write-back",
+    ),
+)
+def cluster() -> None:
     """Group your own images, texts, table or cells, steered by the labels that you have.
 
     Writes assignments.csv, representation.npy and .csv, model.partwise, report.html and
@@ -67,59 +50,35 @@ def cluster(
 
     Example: partwise cluster news/ --seed-words topics.toml --out topics/
     """
-    from partwise.cli.cluster import run_cluster
-
-    run_cluster(
-        data,
-        out=out,
-        method=method,
-        k=k,
-        parts=parts,
-        known=known,
-        seed_words=seed_words,
-        links=links,
-        label_share=label_share,
-        seed=seed,
-        max_iter=max_iter,
-        seeds=seeds,
-        report=report,
-        write_back=write_back,
-        force=force,
-        as_json=as_json,
-        reading=reading,
-        command=_typed(),
-    )
 
 
-@o.reads()
-def choose(
-    data: o.Data,
-    out: Annotated[
-        Path, typer.Option(help="The folder for the results; a stopped search goes on there.")
-    ] = Path("partwise-choice"),
-    range: o.Range = None,
-    grid: o.Grid = None,
-    method: o.Method = "auto",
-    k: Annotated[
-        int | None, typer.Option("-k", min=1, help="Number of parts, with --grid.")
-    ] = None,
-    label_share: o.LabelShare = None,
-    runs: Annotated[
-        int | None,
-        typer.Option(
-            min=0, help="Runs of each number that show how stable its parts are; 5 or 10."
-        ),
-    ] = None,
-    splits: Annotated[
-        int | None, typer.Option(min=2, help="Times that entries or labels are hidden; 3 or 5.")
-    ] = None,
-    seed: o.Seed = 0,
-    max_iter: o.MaxIter = 200,
-    force: o.Force = False,
-    as_json: o.Json = False,
-    *,
-    reading: dict[str, Any],
-) -> None:
+@command(
+    "choose.run_choose",
+    "data range grid method k label_share labels label_column text_column out force runs splits "
+    f"seed max_iter as_json {ONE}",
+    out=option(
+        "The folder for the results; a stopped search goes on there.", Path("partwise-choice")
+    ),
+    range=option(
+        "Numbers of parts to try, as 2-20; by default from 1 until it only gets worse.",
+        None,
+        "--range",
+        metavar="FROM-TO",
+    ),
+    grid=option(
+        "Values of a parameter of --method to try instead, as graph_reg=0.1,1,10; several times: "
+        "all combinations.",
+        None,
+        "--grid",
+        of=list[str],
+        metavar="NAME=VALUE,VALUE",
+    ),
+    k=option("Number of parts, with --grid.", None, "-k", of=int, min=1),
+    runs=option("Runs of each number that show how stable its parts are; 5 or 10.", of=int, min=0),
+    splits=option("Times that entries or labels are hidden; 3 or 5.", of=int, min=2),
+    max_iter=200,
+)
+def choose() -> None:
     """Choose the number of parts, or any parameter, by what the models were not shown.
 
     Entries are hidden at random, models of every number of parts are fitted without them, and the
@@ -131,82 +90,39 @@ def choose(
 
     Example: partwise choose photos/ --label-share 0.1 --method gnmf --grid graph_reg=0.1,1,10
     """
-    from partwise.cli.choose import run_choose
-
-    ends = typed.span(range, "--range")
-    run_choose(
-        data,
-        out=out,
-        numbers=None if ends is None else builtins.range(ends[0], ends[1] + 1),
-        grid=typed.grid_of(grid),
-        method=method,
-        k=k,
-        label_share=label_share,
-        splits=splits,
-        runs=runs,
-        seed=seed,
-        max_iter=max_iter,
-        force=force,
-        as_json=as_json,
-        reading=reading,
-        command=_typed(),
-    )
 
 
-@o.reads("layer", "transpose")
-def consensus(
-    data: Annotated[
-        str,
-        typer.Argument(
-            metavar="DATA",
-            help="Counts: a .h5ad, .mtx, .npz or .npy file with cells in rows; or a folder of "
-            "cnmf's, to go on from.",
-            show_default=False,
-        ),
-    ],
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            help="The folder for the results, laid out as cnmf's; a stopped command goes on there. "
-            "By default programmes, or the folder that DATA is."
-        ),
-    ] = None,
-    k: Annotated[
-        str | None,
-        typer.Option("-k", metavar="FROM-TO", help="Numbers of programmes, as 10, 5-15 or 5,8."),
-    ] = None,
-    runs: Annotated[int, typer.Option(min=2, help="Runs of each number.")] = 100,
-    genes: Annotated[
-        int, typer.Option(min=0, help="Genes that runs see, those that vary most; 0: all.")
-    ] = 2000,
-    density_threshold: Annotated[
-        float, typer.Option(help="Parts further than this from others are outliers; 2 keeps all.")
-    ] = 0.5,
-    neighborhood: Annotated[
-        float, typer.Option(help="Share of the runs in which a part should come back.")
-    ] = 0.3,
-    loss: Annotated[str, typer.Option(help="frobenius or kullback-leibler.")] = "frobenius",
-    device: Annotated[
-        str, typer.Option(help="cpu, cuda, or auto: a GPU where there is one.")
-    ] = "auto",
-    counts: Annotated[
-        bool | None,
-        typer.Option(
-            help="Write the counts that cnmf needs to go on; by default up to 200 million of them.",
-            show_default=False,
-        ),
-    ] = None,
-    estimate: Annotated[
-        bool, typer.Option("--estimate", help="Say what it will take in time and memory, and end.")
-    ] = False,
-    seed: o.Seed = 0,
-    max_iter: o.MaxIter = 200,
-    report: Annotated[bool, typer.Option(help="Write report.html.")] = True,
-    force: Annotated[bool, typer.Option("--force", help="Begin anew where others are.")] = False,
-    as_json: o.Json = False,
-    *,
-    reading: dict[str, Any],
-) -> None:
+@command(
+    "consensus_command.run_consensus",
+    "data k out runs genes density_threshold neighborhood loss device counts estimate layer "
+    "transpose seed max_iter report force as_json",
+    data=argument(
+        "DATA",
+        "Counts: a .h5ad, .mtx, .npz or .npy file with cells in rows; or a folder of cnmf's, to go "
+        "on from.",
+    ),
+    out=option(
+        "The folder for the results, laid out as cnmf's; a stopped command goes on there. By "
+        "default programmes, or the folder that DATA is.",
+        of=Path,
+    ),
+    k=option("Numbers of programmes, as 10, 5-15 or 5,8.", None, "-k", metavar="FROM-TO"),
+    runs=option("Runs of each number.", 100, min=2),
+    genes=option("Genes that runs see, those that vary most; 0: all.", 2000, min=0),
+    density_threshold=option("Parts further than this from others are outliers; 2 keeps all.", 0.5),
+    neighborhood=option("Share of the runs in which a part should come back.", 0.3),
+    loss=option("frobenius or kullback-leibler.", "frobenius"),
+    device=option("cpu, cuda, or auto: a GPU where there is one.", "auto"),
+    counts=option(
+        "Write the counts that cnmf needs to go on; by default up to 200 million of them.",
+        of=bool,
+        show_default=False,
+    ),
+    estimate=flag("Say what it will take in time and memory, and end.", "--estimate"),
+    max_iter=200,
+    force=flag("Begin anew where others are.", "--force"),
+)
+def consensus() -> None:
     """Find gene programmes that come back in many runs, by the steps of cNMF.
 
     High-variance genes, runs from random starts, a filter by density, spectra, usages, scores of
@@ -218,113 +134,59 @@ def consensus(
 
     Example: partwise consensus cnmf_out/pbmc --density-threshold 0.1
     """
-    from partwise.cli.consensus_command import run_consensus
-
-    run_consensus(
-        data,
-        out=out,
-        numbers=typed.numbers_of(k, "-k"),
-        runs=runs,
-        genes=genes,
-        density_threshold=density_threshold,
-        neighborhood=neighborhood,
-        loss=loss,
-        device=device,
-        counts=counts,
-        estimate=estimate,
-        seed=seed,
-        max_iter=max_iter,
-        report=report,
-        force=force,
-        as_json=as_json,
-        reading=reading,
-        command=_typed(),
-    )
 
 
-@o.reads()
-def fit(
-    data: o.Data,
-    out: Annotated[Path, typer.Option(help="The model to write.")] = Path("model.partwise"),
-    label_share: o.LabelShare = None,
-    k: o.K = None,
-    method: o.Method = "auto",
-    parts: o.Parts = None,
-    known: o.Known = None,
-    seed_words: o.SeedWords = None,
-    links: o.Links = None,
-    seed: o.Seed = 0,
-    max_iter: o.MaxIter = 500,
-    force: o.Force = False,
-    as_json: o.Json = False,
-    *,
-    reading: dict[str, Any],
-) -> None:
+@command(
+    "cluster.run_fit",
+    f"{FIRST} force {MODEL} as_json {READING}",
+    out=option("The model to write.", Path("model.partwise")),
+)
+def fit() -> None:
     """Learn a model and write it to a file, together with how the data was prepared.
 
     Example: partwise fit photos/ --label-share 0.1 --out photos.partwise
     """
-    from partwise.cli.cluster import run_fit
-
-    run_fit(
-        data,
-        out=out,
-        method=method,
-        k=k,
-        parts=parts,
-        known=known,
-        seed_words=seed_words,
-        links=links,
-        label_share=label_share,
-        seed=seed,
-        max_iter=max_iter,
-        force=force,
-        as_json=as_json,
-        reading=reading,
-        command=_typed(),
-    )
 
 
-@o.reads(*o.NEW)
-def transform(
-    model: o.Model,
-    new: o.New,
-    out: Annotated[Path, typer.Option(help="A .csv or .npy file for the codes.")] = Path(
-        "codes.csv"
-    ),
-    force: o.Force = False,
-    as_json: o.Json = False,
-    *,
-    reading: dict[str, Any],
-) -> None:
+@command(
+    "apply.run_transform",
+    f"model new out force as_json {NEW}",
+    out=option("A .csv or .npy file for the codes.", Path("codes.csv")),
+)
+def transform() -> None:
     """Code new samples by a model's parts, prepared as its own samples were.
 
     Example: partwise transform out/model.partwise more-photos/ --out codes.csv
     """
-    from partwise.cli.apply import run_transform
-
-    run_transform(model, new, out=out, force=force, as_json=as_json, reading=reading)
 
 
-@o.reads()
-def studio(
-    data: o.Data,
-    project: Annotated[
-        Path | None,
-        typer.Option(help="The folder that keeps labels and codes; by default, beside DATA."),
-    ] = None,
-    host: Annotated[
-        str, typer.Option(help="Where to listen; any but this machine needs --password.")
-    ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any free one.")] = 0,
-    password: Annotated[
-        str | None, typer.Option(envvar="PARTWISE_PASSWORD", help="Asked for by the page.")
-    ] = None,
-    seed: o.Seed = 0,
-    browser: Annotated[bool, typer.Option(help="Open the page.")] = True,
-    *,
-    reading: dict[str, Any],
-) -> None:
+@command(
+    "apply.run_predict",
+    f"model new out write_back force as_json {NEW}",
+    out=option("A .csv file; by default, standard output.", of=Path),
+    write_back=flag(
+        "NEW is a table: --out gets its own columns, and after them name, probability, second name "
+        "and whether it is doubtful.",
+        "--write-back",
+    ),
+)
+def predict() -> None:
+    """Put new samples into a model's clusters: id, cluster, probability (or confidence).
+
+    Example: partwise predict out/model.partwise more-photos/ --out new.csv
+    """
+
+
+@command(
+    "open_studio.run_studio",
+    f"data project labels label_column text_column host port password browser seed {PLAIN}",
+    project=option("The folder that keeps labels and codes; by default, beside DATA.", of=Path),
+    host=option("Where to listen; any but this machine needs --password.", "127.0.0.1"),
+    port=option("0: any free one.", 0, min=0, max=65535),
+    password=option("Asked for by the page.", envvar="PARTWISE_PASSWORD"),
+    browser=option("Open the page.", True),
+)
+def studio() -> None:
     """Label a few samples in the browser, and see the answer change at once.
 
     Labels are on disk before a click is acknowledged; the next start goes on with them.
@@ -333,73 +195,26 @@ def studio(
 
     Example: partwise studio mails.csv --text-column body --project mails-studio/
     """
-    from partwise.cli.open_studio import run_studio
-
-    run_studio(
-        data,
-        project=project,
-        host=host,
-        port=port,
-        password=password,
-        seed=seed,
-        browser=browser,
-        reading=reading,
-    )
 
 
-@o.reads(*o.NEW)
-def predict(
-    model: o.Model,
-    new: o.New,
-    out: Annotated[
-        Path | None, typer.Option(help="A .csv file; by default, standard output.")
-    ] = None,
-    write_back: o.WriteBackNew = False,
-    force: o.Force = False,
-    as_json: o.Json = False,
-    *,
-    reading: dict[str, Any],
-) -> None:
-    """Put new samples into a model's clusters: id, cluster, probability (or confidence).
-
-    Example: partwise predict out/model.partwise more-photos/ --out new.csv
-    """
-    from partwise.cli.apply import run_predict
-
-    run_predict(
-        model, new, out=out, write_back=write_back, force=force, as_json=as_json, reading=reading
-    )
-
-
-def methods(as_json: o.Json = False) -> None:
+@command("compare.run_methods", "as_json")
+def methods() -> None:
     """List the methods and when to use each.
 
     Example: partwise methods
     """
-    from partwise.cli.compare import run_methods
-
-    run_methods(as_json=as_json)
 
 
-@o.reads()
-def compare(
-    data: o.Data,
-    methods: Annotated[
-        str | None,
-        typer.Option(help="Names, separated by commas; by default, all that can take the data."),
-    ] = None,
-    out: Annotated[Path | None, typer.Option(help="A .csv file for the table.")] = None,
-    label_share: o.LabelShare = None,
-    k: o.K = None,
-    parts: o.Parts = None,
-    runs: Annotated[int, typer.Option(min=1, help="Runs of each method.")] = 3,
-    seed: o.Seed = 0,
-    max_iter: o.MaxIter = 200,
-    force: o.Force = False,
-    as_json: o.Json = False,
-    *,
-    reading: dict[str, Any],
-) -> None:
+@command(
+    "compare.run_compare",
+    "data methods label_share k labels label_column text_column out force parts runs seed "
+    f"max_iter as_json {ONE}",
+    methods=option("Names, separated by commas; by default, all that can take the data."),
+    out=option("A .csv file for the table.", of=Path),
+    runs=option("Runs of each method.", 3, min=1),
+    max_iter=200,
+)
+def compare() -> None:
     """Set methods side by side on your data.
 
     They are scored by right names on labels that they have not seen: those beyond --label-share,
@@ -408,19 +223,27 @@ def compare(
 
     Example: partwise compare photos/ --label-share 0.1 --methods nmf,gnmf,cdnmf
     """
-    from partwise.cli.compare import run_compare
 
-    run_compare(
-        data,
-        out=out,
-        methods=methods,
-        k=k,
-        parts=parts,
-        label_share=label_share,
-        seed=seed,
-        runs=runs,
-        max_iter=max_iter,
-        force=force,
-        as_json=as_json,
-        reading=reading,
-    )
+
+@command(
+    "demonstration.run_demo",
+    "out force as_json",
+    out=option("The page to write.", Path("partwise-demo.html")),
+)
+def demo() -> None:
+    """Learn parts of handwritten digits, cluster them, print scores, write a page with pictures.
+
+    Example: partwise demo --out digits.html
+    """
+
+
+@command(
+    "compare.run_datasets",
+    "data_home as_json",
+    data_home=option("A folder to look in first, before PARTWISE_DATA.", of=Path),
+)
+def datasets() -> None:
+    """List the known data sets, and where each was found or comes from.
+
+    Example: partwise datasets --data-home ~/data
+    """

@@ -1,4 +1,4 @@
-"""``partwise compare`` and ``partwise methods``"""
+"""``partwise compare``, ``partwise methods`` and ``partwise datasets``"""
 
 from __future__ import annotations
 
@@ -9,11 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich import box
 from rich.console import Console
-from rich.table import Table
 
-from partwise.cli import work
+from partwise.cli import outputs, work
 from partwise.cli.auto_method import choose, profile
 from partwise.cli.progress_bar import Bar
 from partwise.cli.scoring import (
@@ -25,7 +23,7 @@ from partwise.cli.scoring import (
     too_close,
 )
 from partwise.estimators.methods import METHODS
-from partwise.io.spreadsheets import csv_text
+from partwise.io.sheets import csv_text
 from partwise.persistence.atomic import check_target, write_whole
 
 COLUMNS: tuple[str, ...] = ("method", "accuracy", "nmi", "ari", "stability", "seconds", "note")
@@ -48,17 +46,32 @@ def run_methods(*, as_json: bool) -> None:
         ]
         print(json.dumps(rows, indent=2))
         return
-    table = Table(box=box.SIMPLE_HEAD)
-    table.add_column("--method", no_wrap=True)
-    table.add_column("when", overflow="fold")
-    table.add_column("labels")
-    table.add_column("in Python", overflow="fold")
+    table = outputs.plain_table("--method!", "when", "labels", "in Python")
     for m in METHODS.values():
         inside = ", ".join(f"{key}={value!r}" for key, value in m.settings.items())
         table.add_row(m.name, m.when, "yes" if m.uses_labels else "", f"{m.estimator}({inside})")
     console = Console(markup=False, highlight=False)
     console.print(table)
     console.print("auto looks at labels, signs, counts and size, and says what it chose and why.")
+
+
+def run_datasets(data_home: Path | None, *, as_json: bool) -> None:
+    """The table of data sets."""
+    from partwise.io.datasets import available
+    from partwise.io.datasets.catalogue import CATALOGUE
+
+    found = available(data_home)
+    if as_json:
+        rows = [
+            {"name": name, "description": entry.description, "found": found[name]}
+            for name, entry in CATALOGUE.items()
+        ]
+        print(json.dumps(rows, indent=2))
+        return
+    table = outputs.plain_table("name!", "what it is", "found in")
+    for name, entry in CATALOGUE.items():
+        table.add_row(name, entry.description, found[name] or f"absent; from {entry.get_from}")
+    Console(markup=False).print(table)
 
 
 def run_compare(
@@ -79,8 +92,7 @@ def run_compare(
     """Methods side by side: on labels they have not seen, else by how stable they are."""
     if out is not None:
         check_target(out, force=force)
-    errors = Console(stderr=True)
-    with Bar(errors) as bar:
+    with Bar(Console(stderr=True)) as bar:
         task = work.read_task(data, bar, label_share=label_share, seed=seed, reading=reading)
         size = work.n_clusters(task, k, bar, seed=seed)
         names = _names(methods, task)
@@ -112,11 +124,10 @@ def run_compare(
         write_whole(out, csv_text(columns, cells), force=force)
     if as_json:
         result = {"scored": scored, "auto": chosen, "runs": runs, "methods": rows}
-        print(json.dumps({**result, "notes": task.notes}, indent=2, ensure_ascii=False))
+        print(outputs.as_json({**result, "notes": task.notes}))
         return
     _print(rows, columns, scored, chosen, runs)
-    for note in task.notes:
-        errors.print(f"Note: {note}", markup=False, highlight=False, soft_wrap=True)
+    outputs.say_notes(task.notes)
     if out is not None:
         print(f"Wrote {out}")
 
@@ -205,11 +216,9 @@ def _stability(found: list[Any]) -> float | None:
 def _print(
     rows: list[dict[str, Any]], columns: tuple[str, ...], scored: str, chosen: str, runs: int
 ) -> None:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     shown = [c for c in columns if c == "method" or any(row[c] not in (None, "") for row in rows)]
-    for column in shown:
-        right = column not in ("method", "note")
-        table.add_column(column, justify="right" if right else "left", no_wrap=column == "method")
+    marks = {"method": "!", "note": ""}
+    table = outputs.plain_table(*(f"{column}{marks.get(column, '>')}" for column in shown))
     key = next((c for c in ("right_name", "accuracy") if c in shown), columns[1])
     key = key if key in shown else "stability"
     for row in sorted(rows, key=lambda row: -(row[key] if row[key] is not None else -1)):
@@ -221,7 +230,7 @@ def _print(
                 "" if value is None else value if isinstance(value, str) else f"{value:.2f}"
             )
         table.add_row(*cells)
-    console = Console(markup=False, highlight=False, soft_wrap=True)
+    console = outputs.printer()
     console.print(scored)
     console.print(table)
     if columns is NAMED:

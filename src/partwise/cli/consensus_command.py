@@ -12,9 +12,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from rich import box
 from rich.console import Console
-from rich.table import Table
 
 from partwise.backends.arrays import to_numpy
 from partwise.cells.programmes import (
@@ -28,10 +26,12 @@ from partwise.cells.programmes import (
     programmes_of,
     seconds_of,
 )
+from partwise.cli import outputs
+from partwise.cli.options import numbers_of
 from partwise.cli.progress_bar import Bar, duration
 from partwise.io import read_samples
 from partwise.io.cnmf_folder import CnmfFolder, write_cnmf
-from partwise.io.spreadsheets import csv_text
+from partwise.io.sheets import csv_text
 from partwise.persistence.atomic import sweep, write_whole
 from partwise.solvers.checkpoint import describe
 from partwise.view.report.programmes_page import programme_rows, programmes_page
@@ -46,7 +46,7 @@ def run_consensus(
     data: str,
     *,
     out: Path | None,
-    numbers: list[int],
+    k: str | None,
     runs: int,
     genes: int,
     density_threshold: float,
@@ -69,7 +69,7 @@ def run_consensus(
     out = out or (theirs.home if theirs is not None else Path("programmes"))
     folder = CnmfFolder(out)
     going_on = theirs is not None and theirs.home.absolute() == out.absolute()
-    numbers = numbers or (folder.numbers() if going_on else [])
+    numbers = numbers_of(k, "-k") or (folder.numbers() if going_on else [])
     _check(numbers, loss, density_threshold, neighborhood, out)
     errors = Console(stderr=True)
     done = {"runs": 0, "total": len(numbers) * runs}
@@ -87,7 +87,7 @@ def run_consensus(
             prepared = on_device(prepared, place)
             clock.end("to the device")
         model = model_of_runs(loss, max_iter)
-        missing = {k: _missing(folder, k, runs) for k in numbers}
+        missing = {number: _missing(folder, number, runs) for number in numbers}
         bar.start("how long it will take")
         asked = _estimate(prepared, missing, model, place)
         errors.print(asked["sentence"], highlight=False, markup=False, soft_wrap=True)
@@ -104,10 +104,12 @@ def run_consensus(
             clock.end("counts for cnmf")
             _run(folder, prepared, missing, runs, model, seed, bar, done, clock)
             found = []
-            for number, k in enumerate(numbers):
+            for number, own in enumerate(numbers):
                 bar.step(number, len(numbers), "what comes back")
                 found.append(
-                    _agree(folder, prepared, k, density_threshold, neighborhood, loss, seed, clock)
+                    _agree(
+                        folder, prepared, own, density_threshold, neighborhood, loss, seed, clock
+                    )
                 )
         except KeyboardInterrupt:
             errors.print(
@@ -144,7 +146,7 @@ def run_consensus(
         summary["stages"] = clock.seconds
         summary["seconds"] = round(sum(clock.seconds.values()), 3)
         _write(folder, found, summary, page)
-    _say(found, summary, out, errors, as_json=as_json)
+    _say(summary, out, as_json=as_json)
 
 
 class Stages:
@@ -176,10 +178,7 @@ def _check(numbers: Sequence[int], loss: str, threshold: float, share: float, ou
         raise ValueError(f"--density-threshold is above 0 and at most 2; got {threshold:g}.")
     if not 0 < share <= 1:
         raise ValueError(f"--neighborhood is above 0 and at most 1; got {share:g}.")
-    if not out.absolute().parent.is_dir():
-        raise FileNotFoundError(f"There is no folder {out.parent} to make {out.name} in.")
-    if out.exists() and not out.is_dir():
-        raise FileExistsError(f"{out} is there and no folder; name another.")
+    outputs.check_place(out, [p.name for p in out.iterdir()] if out.is_dir() else ())
 
 
 def _device(asked: str) -> str | None:
@@ -467,7 +466,7 @@ def _write(
     heads = ["k", "programme", "rank", "gene", "score"]
     files = {
         "top_genes.csv": csv_text(heads, rows),
-        "summary.json": json.dumps(summary, indent=2, ensure_ascii=False) + "\n",
+        "summary.json": outputs.as_json(summary) + "\n",
     }
     if page:
         files["report.html"] = page
@@ -475,21 +474,18 @@ def _write(
         write_whole(folder.home / name, text, force=True)
 
 
-def _say(
-    found: list[Programmes], summary: dict[str, Any], out: Path, errors: Console, *, as_json: bool
-) -> None:
+def _say(summary: dict[str, Any], out: Path, *, as_json: bool) -> None:
     if as_json:
-        print(json.dumps({**summary, "out": str(out)}, indent=2, ensure_ascii=False))
+        print(outputs.as_json({**summary, "out": str(out)}))
         return
-    console = Console(highlight=False, markup=False, soft_wrap=True)
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for head in ("k", "stability", "error", "outliers"):
-        table.add_column(head, justify="right", no_wrap=True)
+    console, table = (
+        outputs.printer(),
+        outputs.plain_table("k>", "stability>", "error>", "outliers>"),
+    )
     for row in summary["numbers"]:
         stable = "-" if row["stability"] is None else f"{row['stability']:.3f}"
         table.add_row(str(row["k"]), stable, f"{row['error']:.5g}", str(row["outliers"]))
     console.print(table)
-    for note in summary["notes"]:
-        errors.print(f"Note: {note}", markup=False, highlight=False, soft_wrap=True)
+    outputs.say_notes(summary["notes"])
     page = next(p for p in (out / "report.html", out / "top_genes.csv") if p.is_file())
     console.print(f"Wrote {out} ({duration(summary['seconds'])}). Open {page}")

@@ -1,11 +1,12 @@
-"""The demonstration: parts of handwritten digits, by every method in a list.
+"""``partwise demo``: parts of handwritten digits, by methods of the table and by others.
 
-A method is one line of `METHODS`. All see the same data and are scored on the same samples: where
-a method of the list takes labels, those that nobody has labelled.
+All see the same data and are scored on the same samples: where a method takes labels, those that
+nobody has labelled.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import sys
@@ -13,24 +14,29 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import sklearn.decomposition
+from rich.console import Console
 from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 
-import partwise
 from partwise._versions import versions
+from partwise.cli.outputs import plain_table
+from partwise.cli.progress_bar import Bar
+from partwise.estimators.methods import METHODS as TABLE
 from partwise.evaluation.kmeans import cluster_representation
 from partwise.evaluation.metrics import clustering_accuracy, normalized_mutual_info
 from partwise.io.datasets import Dataset, keep_labels, load, unit_rows
+from partwise.persistence.atomic import check_target, write_whole
 from partwise.view import report
 
 N_COMPONENTS = 10
 LABELS_PER_CLASS = 5
-SQUARES, KL = "squares", "KL"
+PLAIN = "{:<22}{:>7}{:>7}{:>9}"
 
 
 @dataclass(frozen=True)
@@ -39,42 +45,30 @@ class Shown:
 
     name: str
     make: Callable[[int, int], Any]
-    loss: str = SQUARES
+    loss: str = "squares"
     takes_labels: bool = False
 
 
-def _ours(name: str, **settings: Any) -> Callable[[int, int], Any]:
-    """An estimator of partwise by name, imported when it is made."""
-    return lambda k, seed: getattr(partwise, name)(k, random_state=seed, **settings)
+def _ours(name: str) -> Shown:
+    """A method of the table."""
+    method = TABLE[name]
 
+    def make(k: int, seed: int) -> Any:  # a classifier chooses its number of parts by itself
+        return method.make(None if method.names else k, n_clusters=k, seed=seed)
 
-def _classifier(k: int, seed: int) -> Any:
-    """It chooses its number of parts by itself."""
-    return partwise.PartsClassifier(random_state=seed)
+    loss = "KL" if method.settings.get("beta_loss") == "kullback-leibler" else "squares"
+    return Shown(name, make, loss, method.uses_labels)
 
 
 METHODS: tuple[Shown, ...] = (
-    Shown("PartsClassifier", _classifier, takes_labels=True),
+    _ours("classify"),
     Shown("k-means on pixels", lambda k, seed: KMeans(k, n_init=20, random_state=seed)),
     Shown(
         "NMF of scikit-learn",
         lambda k, seed: sklearn.decomposition.NMF(k, init="nndsvda", random_state=seed),
     ),
-    Shown("NMF", _ours("NMF", init="nndsvda")),
-    Shown("NMF, KL", _ours("NMF", init="nndsvda", beta_loss="kullback-leibler"), loss=KL),
-    Shown("NSNMF", _ours("NSNMF")),
-    Shown("CF", _ours("CF")),
-    Shown("LCF", _ours("LCF")),
-    Shown("GNMF", _ours("GNMF")),
-    Shown("CNMF", _ours("CNMF"), takes_labels=True),
-    Shown("NMFDC", _ours("NMFDC"), takes_labels=True),
-    Shown("CDNMF", _ours("CDNMF"), takes_labels=True),
-    Shown("SemiGNMF", _ours("SemiGNMF"), takes_labels=True),
-    Shown(
-        "class cost + graph",
-        _ours("ConstrainedNMF", class_reg=1.0, graph_reg=1.0),
-        takes_labels=True,
-    ),
+    *map(_ours, ("nmf", "nmf-kl", "nsnmf", "cf", "lcf", "gnmf")),
+    *map(_ours, ("cnmf", "nmfdc", "cdnmf", "semignmf", "combined")),
 )
 
 EXAMPLE = """\
@@ -119,7 +113,7 @@ class Score:
     def why(self) -> str:
         """Why k-means on pixels does better than plain NMF; "" where it does not."""
         rows = {row.name: row for row in self.results}
-        pixels, plain = rows.get("k-means on pixels"), rows.get("NMF")
+        pixels, plain = rows.get("k-means on pixels"), rows.get("nmf")
         if pixels is None or plain is None or pixels.accuracy <= plain.accuracy:
             return ""
         X = unit_rows(self.dataset.X)
@@ -240,3 +234,55 @@ def page(outcome: Score) -> str:
         versions=versions(),
         machine=f"{sys.platform}, {platform.machine()}, {os.cpu_count()} cores",
     )
+
+
+# -- the command ----------------------------------------------------------------------------------
+
+
+def run_demo(out: Path, *, force: bool, as_json: bool = False) -> None:
+    """Run all methods, write the page, print the scores."""
+    check_target(out, force=force)
+    console = Console()
+    piped = not (as_json or console.is_terminal)
+    with Bar(Console(stderr=True)) as bar:
+        if piped:
+            print(PLAIN.format("method", "AC", "NMI", "seconds"), flush=True)
+        outcome = run(
+            step=lambda done, name: bar.step(done, len(METHODS), name),
+            seen=_line if piped else lambda row: None,
+        )
+    write_whole(out, page(outcome), force=force)
+    if as_json:
+        print(json.dumps(_summary(outcome, out), indent=2))
+        return
+    if console.is_terminal:
+        console.print(_table(outcome))
+    for text in filter(None, (outcome.scored, outcome.why, f"Wrote {out}")):
+        console.print(text, highlight=False, soft_wrap=piped or text.startswith("Wrote"))
+
+
+def _line(row: Result) -> None:
+    """A row as it comes, where no terminal shows the progress."""
+    numbers = (f"{row.accuracy:.3f}", f"{row.nmi:.3f}", f"{row.seconds:.2f}")
+    print(PLAIN.format(row.name, *numbers), flush=True)
+
+
+def _summary(outcome: Score, out: Path) -> dict[str, Any]:
+    columns = ("name", "accuracy", "nmi", "seconds", "iterations", "loss", "objective", "remark")
+    return {
+        "data": outcome.dataset.name,
+        "n_components": outcome.n_components,
+        "seed": outcome.seed,
+        "scored": outcome.scored,
+        "methods": [{c: getattr(row, c) for c in columns} for row in outcome.results],
+        "page": str(out),
+    }
+
+
+def _table(outcome: Score) -> Any:
+    heads = ("method", "AC>", "NMI>", "seconds>", "iterations>", "loss", "objective>")
+    table = plain_table(*heads, title=f"Digits, {outcome.n_components} components")
+    for row in outcome.results:
+        scores = (f"{row.accuracy:.3f}", f"{row.nmi:.3f}", f"{row.seconds:.2f}")
+        table.add_row(row.name, *scores, str(row.iterations), row.loss, f"{row.objective:.2f}")
+    return table

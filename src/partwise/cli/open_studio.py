@@ -33,8 +33,6 @@ def run_studio(
     errors = Console(stderr=True)
     with Bar(errors) as bar:
         task = work.read_task(data, bar, label_share=None, seed=seed, reading=reading)
-    if task.settings:
-        raise ValueError(f"--set {next(iter(task.settings))} is for cluster, fit and compare.")
     samples, given = task.samples, task.given
     folder = project_folder(data) if project is None else project
     with start(

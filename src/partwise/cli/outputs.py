@@ -1,11 +1,17 @@
-"""Folders and files that appear whole or not at all."""
+"""What commands write and print: folders that appear whole or not at all, tables, notes, JSON."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
 
 from partwise.persistence.atomic import beside, recover, replace_folder, sweep
 
@@ -28,22 +34,27 @@ def check_folder(path: Path, *, force: bool) -> None:
 
     Also clears up after runs that were killed.
     """
+    if path.absolute().parent.is_dir():
+        recover(path.absolute())
+        sweep(path.absolute().parent)
+    held = check_place(path, FILES)
+    if held and not force:
+        raise FileExistsError(f"{path} holds results already; --force overwrites them.")
+
+
+def check_place(path: Path, files: Iterable[str]) -> list[str]:
+    """What a folder for results holds, if anything; it may hold these files and no others."""
     if not path.absolute().parent.is_dir():
         raise FileNotFoundError(f"There is no folder {path.parent} to make {path.name} in.")
-    recover(path.absolute())
-    sweep(path.absolute().parent)
     if path.is_symlink() or (path.exists() and not path.is_dir()):
         raise FileExistsError(f"{path} is there and no folder; name another.")
-    if not path.is_dir():
-        return
-    held = sorted(entry.name for entry in path.iterdir())
-    foreign = [name for name in held if name not in FILES]
+    held = sorted(entry.name for entry in path.iterdir()) if path.is_dir() else []
+    foreign = [name for name in held if name not in files]
     if foreign:
         raise FileExistsError(
             f"{path} holds other files ({', '.join(foreign[:3])}); name a new or empty folder."
         )
-    if held and not force:
-        raise FileExistsError(f"{path} holds results already; --force overwrites them.")
+    return held
 
 
 @contextlib.contextmanager
@@ -59,3 +70,32 @@ def whole_folder(path: Path, *, force: bool) -> Iterator[Path]:
         replace_folder(part, path)
     finally:
         shutil.rmtree(part, ignore_errors=True)
+
+
+# -- what is printed ------------------------------------------------------------------------------
+
+
+def printer(*, stderr: bool = False) -> Console:
+    """A console that prints texts as they are."""
+    return Console(stderr=stderr, highlight=False, markup=False, soft_wrap=True)
+
+
+def say_notes(notes: Iterable[str]) -> None:
+    """Notes, on standard error."""
+    for note in notes:
+        printer(stderr=True).print(f"Note: {note}")
+
+
+def as_json(content: Any) -> str:
+    return json.dumps(content, indent=2, ensure_ascii=False)
+
+
+def plain_table(*heads: str, **how: Any) -> Table:
+    """A table without lines; a head that ends in ">" is of numbers, in "!" of names kept whole."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, title_justify="left", **how)
+    for head in heads:
+        whole, right = head.endswith((">", "!")), head.endswith(">")
+        table.add_column(
+            head.rstrip(">!"), justify="right" if right else "left", no_wrap=whole, overflow="fold"
+        )
+    return table

@@ -383,32 +383,3 @@ def scores(
         "nmi": float(normalized_mutual_info(y, found)),
         "ari": float(adjusted_rand(y, found)),
     }
-
-
-def say_columns(columns: list[dict[str, str]], console: Any, most: int = 25) -> None:
-    """What was done to each column of a table."""
-    from rich import box
-    from rich.table import Table
-
-    if not columns:
-        return
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in ("column", "read as", "what was done"):
-        table.add_column(name, overflow="fold")
-    for row in columns[:most]:
-        table.add_row(row["name"], row["read_as"], row["done"])
-    console.print(table)
-    if len(columns) > most:
-        console.print(f"and {len(columns) - most} more columns, all in summary.json")
-
-
-def write_back(task: Task, model: Any) -> None:
-    """Clusters, codes and parts into the .h5ad file that the cells came from."""
-    from partwise.io.anndata_files import write_back as write
-
-    names = task.samples.feature_names
-    write(task.samples.source, model, names)
-    task.notes.append(
-        f"Wrote obs['partwise'], obsm['X_partwise'], varm['partwise_parts'] and uns['partwise'] "
-        f"into {task.samples.source}."
-    )

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
-from numbers import Integral, Real
-from os import PathLike
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -17,66 +15,53 @@ from sklearn.base import (
 from sklearn.utils import ClassifierTags
 from sklearn.utils.validation import check_is_fitted
 
-from partwise._sklearn import Interval, StrOptions
+from partwise._sklearn import StrOptions
 from partwise.backends.arrays import AnyArray, own, to_numpy
 from partwise.estimators._docstrings import documented
+from partwise.estimators._parameters import CONSTRAINTS
 from partwise.evaluation.groups import Groups
 from partwise.evaluation.kmeans import Clustering
 from partwise.fitting import Description, checking, fit
 from partwise.fitting.callbacks import CallbackSupportMixin, with_callbacks
 from partwise.fitting.new_samples import code
 from partwise.knowledge.doubts import Doubt
-from partwise.model.losses import NAMES
-from partwise.solvers.init import INITS
-from partwise.solvers.steps import STEPS
-
-#: With a number for any other β.
-LOSS = [StrOptions(set(NAMES)), Interval(Real, None, None, closed="neither")]
 
 
 @documented
+@dataclass(eq=False, repr=False)
 class Factorizer(
     ClassNamePrefixFeaturesOutMixin, TransformerMixin, CallbackSupportMixin, BaseEstimator
 ):
     """Base of the estimators X ≈ V S Uᵀ. A subclass says what it minimises: `_describe`."""
 
-    _parameter_constraints: dict[str, Any] = {
-        "n_components": [Interval(Integral, 1, None, closed="left"), None, StrOptions({"auto"})],
-        "init": [StrOptions(set(INITS)), None],
-        "solver": [StrOptions({"auto", "cd", *STEPS})],
-        "beta_loss": LOSS,
-        "tol": [Interval(Real, 0, None, closed="left")],
-        "max_iter": [Interval(Integral, 1, None, closed="left")],
-        "n_init": [Interval(Integral, 1, None, closed="left")],
-        "random_state": ["random_state"],
-        "verbose": ["verbose"],
-        "device": [str, None],
-        "checkpoint": [str, PathLike, None],
-        "missing_values": [Real, None],
-        "fixed_components": ["array-like", None],
-        "seed_components": ["array-like", None],
-        "must_link_reg": [Interval(Real, 0, None, closed="left"), None],
-        "cannot_link_reg": [Interval(Real, 0, None, closed="left")],
-    }
+    n_components: Any = "auto"
 
+    _parameter_constraints = CONSTRAINTS
     # for estimators that have no such parameter; those that do set it in their constructor
-    verbose: int = 0
-    max_iter: int = Description.max_iter
-    device: str | None = None
-    missing_values: float | None = None
+    verbose = 0
+    max_iter = Description.max_iter
+    device = Description.device
+    missing_values = Description.missing_values
 
     def _describe(self) -> Description:
         """What is minimised and how; a subclass replaces what its parameters do not say."""
         names = [f.name for f in fields(Description) if hasattr(self, f.name)]
         return Description(type(self).__name__, **{name: getattr(self, name) for name in names})
 
+    def fit_transform(
+        self, X: Any, y: Any = None, W: Any = None, H: Any = None, **fit_params: Any
+    ) -> AnyArray:
+        """`fit`, and return the codes of the training samples."""
+        start = {"W": W, "H": H}
+        fit_params |= {name: factor for name, factor in start.items() if factor is not None}
+        return own(self.fit(X, y, **fit_params).embedding_)
+
     def transform(self, X: Any) -> AnyArray:
         """Code new samples: V >= 0 with the basis fixed.
 
         Parameters
         ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Non-negative samples.
+        {samples}
 
         Returns
         -------
@@ -238,11 +223,6 @@ class Grouped(ClusterMixin):
 class GroupedFactorizer(Grouped, Factorizer):
     """Base of the estimators that take labels, be it only to say what the groups are."""
 
-    _parameter_constraints: dict[str, Any] = {
-        **Factorizer._parameter_constraints,
-        "n_clusters": [Interval(Integral, 1, None, closed="left"), None],
-    }
-
     def _describe(self) -> Description:
         return replace(super()._describe(), labelled=True)
 
@@ -254,15 +234,10 @@ class GroupedFactorizer(Grouped, Factorizer):
 
         Parameters
         ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Non-negative samples.
-        y : array-like of shape (n_samples,) or (n_samples, n_classes), default=None
-            Labels in any order; -1, None or NaN where unknown. Or probabilities of the classes,
-            which add up to one; a row of NaN where unknown.
-        sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the samples in the loss.
-        W, H : array-like, default=None
-            The start, if ``init="custom"``. A start that breaks hard labels is averaged within
+        {samples}
+        {labels}
+        {sample_weight}
+        {start} A start that breaks hard labels is averaged within
             each class.
 
         Returns
@@ -272,33 +247,13 @@ class GroupedFactorizer(Grouped, Factorizer):
         fit(self, X, y, W=W, H=H, sample_weight=sample_weight)
         return self
 
-    @with_callbacks
-    def fit_transform(
-        self, X: Any, y: Any = None, W: Any = None, H: Any = None, *, sample_weight: Any = None
-    ) -> AnyArray:
-        """`fit`, and return the codes of the training samples."""
-        return own(fit(self, X, y, W=W, H=H, sample_weight=sample_weight))
-
-
-GRAPH_CONSTRAINTS: dict[str, Any] = {
-    "graph_reg": [Interval(Real, 0, None, closed="left")],
-    "n_neighbors": [Interval(Integral, 1, None, closed="left")],
-    "weighting": [StrOptions({"binary", "heat", "dot"})],
-    "bandwidth": [Interval(Real, 0, None, closed="neither"), None],
-}
-SCALE_CONSTRAINTS: dict[str, Any] = {"scale": [StrOptions({"unit", "paper"})]}
-CLASS_CONSTRAINTS: dict[str, Any] = {
-    "class_reg": [Interval(Real, 0, None, closed="left"), None],
-    "components_per_class": [Interval(Integral, 1, None, closed="left")],
-}
-
 
 @documented
 class ConstrainedFactorizer(GroupedFactorizer):
     """Base of the estimators that take labels."""
 
-    _parameter_constraints: dict[str, Any] = {
-        **GroupedFactorizer._parameter_constraints,
+    _parameter_constraints = {
+        **CONSTRAINTS,
         "beta_loss": [StrOptions({"frobenius", "kullback-leibler", "l21"})],
     }
     scale = "unit"
@@ -320,19 +275,12 @@ class ConstrainedFactorizer(GroupedFactorizer):
 
         Parameters
         ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Non-negative samples.
-        y : array-like of shape (n_samples,) or (n_samples, n_classes), default=None
-            Labels in any order; -1, None or NaN where unknown. Or probabilities of the classes,
-            which add up to one; a row of NaN where unknown.
-        sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the samples in the loss.
-        entry_weight : {array-like, sparse matrix} of shape (n_samples, n_features), default=None
-            Weights >= 0 of the entries in the loss; 0 is an entry not seen.
-        must_link, cannot_link : array-like of shape (m, 2), default=None
-            Pairs (i, j) of samples, by position in X, that belong together or apart.
-        W, H : array-like, default=None
-            The start, if ``init="custom"``. A start that breaks hard labels is averaged within
+        {samples}
+        {labels}
+        {sample_weight}
+        {entry_weight}
+        {links}
+        {start} A start that breaks hard labels is averaged within
             each class.
 
         Returns
@@ -343,24 +291,6 @@ class ConstrainedFactorizer(GroupedFactorizer):
         given |= {"must_link": must_link, "cannot_link": cannot_link}
         fit(self, X, y, **given)
         return self
-
-    @with_callbacks
-    def fit_transform(
-        self,
-        X: Any,
-        y: Any = None,
-        W: Any = None,
-        H: Any = None,
-        *,
-        sample_weight: Any = None,
-        entry_weight: Any = None,
-        must_link: Any = None,
-        cannot_link: Any = None,
-    ) -> AnyArray:
-        """`fit`, and return the codes of the training samples."""
-        given = {"W": W, "H": H, "sample_weight": sample_weight, "entry_weight": entry_weight}
-        given |= {"must_link": must_link, "cannot_link": cannot_link}
-        return own(fit(self, X, y, **given))
 
 
 @documented
@@ -385,21 +315,14 @@ class GraphFactorizer(ConstrainedFactorizer):
 
         Parameters
         ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Non-negative samples.
-        y : array-like of shape (n_samples,) or (n_samples, n_classes), default=None
-            Labels in any order; -1, None or NaN where unknown. Or probabilities of the classes,
-            which add up to one; a row of NaN where unknown.
+        {samples}
+        {labels}
         graph : sparse matrix of shape (n_samples, n_samples), default=None
             A symmetric non-negative neighbour graph; None builds one where the model uses it.
-        sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the samples in the loss.
-        entry_weight : {array-like, sparse matrix} of shape (n_samples, n_features), default=None
-            Weights >= 0 of the entries in the loss; 0 is an entry not seen.
-        must_link, cannot_link : array-like of shape (m, 2), default=None
-            Pairs (i, j) of samples, by position in X, that belong together or apart.
-        W, H : array-like, default=None
-            The start, if ``init="custom"``. A start that breaks hard labels is averaged within
+        {sample_weight}
+        {entry_weight}
+        {links}
+        {start} A start that breaks hard labels is averaged within
             each class.
 
         Returns
@@ -410,25 +333,6 @@ class GraphFactorizer(ConstrainedFactorizer):
         given |= {"must_link": must_link, "cannot_link": cannot_link}
         fit(self, X, y, graph=graph, **given)
         return self
-
-    @with_callbacks
-    def fit_transform(
-        self,
-        X: Any,
-        y: Any = None,
-        W: Any = None,
-        H: Any = None,
-        *,
-        graph: Any = None,
-        sample_weight: Any = None,
-        entry_weight: Any = None,
-        must_link: Any = None,
-        cannot_link: Any = None,
-    ) -> AnyArray:
-        """`fit`, and return the codes of the training samples."""
-        given = {"W": W, "H": H, "sample_weight": sample_weight, "entry_weight": entry_weight}
-        given |= {"must_link": must_link, "cannot_link": cannot_link}
-        return own(fit(self, X, y, graph=graph, **given))
 
     def transform(self, X: Any, *, graph: Any = None) -> AnyArray:
         r"""Code new samples beside their neighbours, with the basis fixed.
@@ -448,8 +352,7 @@ class GraphFactorizer(ConstrainedFactorizer):
 
         Parameters
         ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Non-negative samples.
+        {samples}
         graph : sparse matrix of shape (n_samples, n_training_samples), default=None
             Weights between new samples and those of the fit. Needed where the fit was given a
             graph; elsewhere it takes the place of the search for neighbours.

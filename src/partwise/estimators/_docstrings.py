@@ -17,9 +17,7 @@ PARTS = {
         "mu" is the paper's own multiplicative update; "hals" and "nesterov" (Frobenius) and
         "newton" (Kullback-Leibler) minimise the same objective faster. "auto": "hals" or
         "newton", by the loss; for tensors of more than 32 parts under Kullback-Leibler "mu".""",
-    "loop": """init : str, default=None
-        Start, as in `NMF`.
-    n_init : int, default=1
+    "run": """n_init : int, default=1
         Number of starts; the one with the lowest objective is kept.
     max_iter : int, default=200
         Most iterations.
@@ -29,6 +27,9 @@ PARTS = {
         Clusters of `cluster_labels_`. None: the classes in y, else k.
     random_state : int, RandomState instance or None, default=None
     verbose : int, default=0""",
+    "loop": """init : str, default=None
+        Start, as in `NMF`.
+    {run}""",
     "common": """{loop}
     device : str, default=None
         A torch device for numpy and scipy input, as in `NMF`.
@@ -82,8 +83,21 @@ PARTS = {
         The classes in y, if labels were given.
     objective_, objective_history_, n_iter_, kkt_residual_, status_, solver_, reconstruction_err_
         As in `NMF`.""",
+    # of methods
+    "samples": """X : {array-like, sparse matrix} of shape (n_samples, n_features)
+        Non-negative samples.""",
+    "labels": """y : array-like of shape (n_samples,) or (n_samples, n_classes), default=None
+        Labels in any order; -1, None or NaN where unknown. Or probabilities of the classes, which
+        add up to one; a row of NaN where unknown.""",
+    "start": """W, H : array-like, default=None
+        The start, if ``init="custom"``.""",
+    "sample_weight": """sample_weight : array-like of shape (n_samples,), default=None
+        Weights of the samples in the loss.""",
+    "entry_weight": """entry_weight : {array-like, sparse matrix}, default=None
+        Weights >= 0 of the entries of X in the loss, of its shape; 0 is an entry not seen.""",
+    "links": """must_link, cannot_link : array-like of shape (m, 2), default=None
+        Pairs (i, j) of samples, by position in X, that belong together or apart.""",
 }
-PARTS["common"] = PARTS["common"].replace("{loop}", PARTS["loop"])
 
 SAMPLES = "ndarray of shape (n_samples,)"
 CODES = "ndarray of shape (n_samples, n_components)"
@@ -102,15 +116,16 @@ METHODS = {
 
 
 def documented(cls: Class) -> Class:
-    """Fill ``{name}`` in a class's docstring with the shared part of that name.
+    """Fill ``{name}`` in docstrings of a class with the shared part of that name.
 
     Methods that scikit-learn names, too, get sections for parameters and result where they have
     none.
     """
-    text = inspect.cleandoc(cls.__doc__ or "")
-    for name, part in PARTS.items():
-        text = text.replace("{" + name + "}", part.replace("\n    ", "\n"))
-    cls.__doc__ = text + "\n"
+    for one in (cls, *filter(inspect.isfunction, vars(cls).values())):
+        text = inspect.cleandoc(one.__doc__ or "")
+        for name, part in reversed(PARTS.items()):  # a part names only those before it
+            text = text.replace("{" + name + "}", part.replace("\n    ", "\n"))
+        one.__doc__ = text + "\n" if text else None
     for name, (place, result) in METHODS.items():
         method = vars(cls).get(name)
         if method is None or not method.__doc__ or "Returns\n" in method.__doc__:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
 
-from partwise._sklearn import Interval
-from partwise.backends.arrays import AnyArray, own
+from partwise.backends.arrays import AnyArray
 from partwise.estimators._base import GroupedFactorizer
-from partwise.estimators._docstrings import documented
+from partwise.estimators._parameters import SHARE, estimator
 from partwise.fitting import Description, Given, Problem, check, described, finish, publish, state
 from partwise.fitting.callbacks import with_callbacks
 from partwise.fitting.progress import all_or_nothing
@@ -22,7 +20,7 @@ WARMUP = 10  # plain iterations before anything adapts
 FLOOR, LIFT = 1e-9, 1e-12  # beside numerators and denominators; to codes and parts, out of zero
 
 
-@documented
+@estimator
 class AnsNMF(GroupedFactorizer):
     r"""Adaptive non-smooth NMF: linear programs make codes and parts sparse, S takes the rest.
 
@@ -78,39 +76,21 @@ class AnsNMF(GroupedFactorizer):
     ((3, 3), [1.0, 1.0, 1.0])
     """
 
-    _parameter_constraints: dict[str, Any] = {
-        **{
-            name: GroupedFactorizer._parameter_constraints[name]
-            for name in ("n_components", "init", "n_clusters", "random_state", "verbose")
-        },
-        "slack_W": [Interval(Real, 0, 1, closed="both")],
-        "slack_H": [Interval(Real, 0, 1, closed="both")],
-        "max_iter": [Interval(Integral, 1, None, closed="left")],
+    slack_W: float = 0.001
+    slack_H: float = 0.001
+    init: str | None = None
+    max_iter: int = 100
+    n_clusters: int | None = None
+    random_state: Any = None
+    verbose: int = 0
+
+    _parameter_constraints = {
+        "slack_W": [SHARE],
+        "slack_H": [SHARE],
     }
     beta_loss = "frobenius"
     solver = "mu"
     tol = 0.0
-
-    def __init__(
-        self,
-        n_components: Any = "auto",
-        *,
-        slack_W: float = 0.001,
-        slack_H: float = 0.001,
-        init: str | None = None,
-        max_iter: int = 100,
-        n_clusters: int | None = None,
-        random_state: Any = None,
-        verbose: int = 0,
-    ) -> None:
-        self.n_components = n_components
-        self.slack_W = slack_W
-        self.slack_H = slack_H
-        self.init = init
-        self.max_iter = max_iter
-        self.n_clusters = n_clusters
-        self.random_state = random_state
-        self.verbose = verbose
 
     def _describe(self) -> Description:
         return replace(super()._describe(), local=True)
@@ -134,11 +114,6 @@ class AnsNMF(GroupedFactorizer):
         """
         self._fit(X, y, W, H)
         return self
-
-    @with_callbacks
-    def fit_transform(self, X: Any, y: Any = None, W: Any = None, H: Any = None) -> AnyArray:  # type: ignore[override]
-        """`fit`, and return the codes of the training samples."""
-        return own(self._fit(X, y, W, H))
 
     def _fit(self, X: Any, y: Any, W: Any, H: Any) -> AnyArray:
         """As `fitting.fit`, with S and its linear programs in the loop."""

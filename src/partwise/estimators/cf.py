@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from numbers import Real
 from typing import Any
 
 from sklearn.utils.validation import check_is_fitted
 
-from partwise._sklearn import Interval, StrOptions
+from partwise._sklearn import StrOptions
 from partwise.backends.arrays import AnyArray, own
 from partwise.estimators._base import GroupedFactorizer
-from partwise.estimators._docstrings import documented
+from partwise.estimators._parameters import AT_LEAST_ZERO, LoopParameters, estimator
 from partwise.fitting import Description, checking
 from partwise.fitting.callbacks import with_callbacks
 from partwise.fitting.checking import check_matrix
@@ -22,8 +21,8 @@ from partwise.model.concept_model import Codes
 from partwise.solvers.codes import solve_exactly
 
 
-@documented
-class CF(GroupedFactorizer):
+@estimator
+class CF(LoopParameters, GroupedFactorizer):
     r"""Concept factorization: every basis vector is a combination of samples.
 
     .. math:: \min_{V,C\ge0}\ \tfrac12\|X - V C^T X\|^2, \qquad U = X^T C
@@ -47,16 +46,7 @@ class CF(GroupedFactorizer):
     init : {"kmeans", "random", "custom"}, default="kmeans"
         Start: from clusters, since from a random start all concepts begin at the mean and creep.
         "custom" takes W = V and C.
-    n_init : int, default=1
-        Number of starts; the one with the lowest objective is kept.
-    max_iter : int, default=200
-        Most iterations.
-    tol : float, default=1e-4
-        Stop when the relative KKT residual is at most this, as in `NMF`.
-    n_clusters : int, default=None
-        Clusters of `cluster_labels_`. None: the classes in y, else k.
-    random_state : int, RandomState instance or None, default=None
-    verbose : int, default=0
+    {run}
 
     Attributes
     ----------
@@ -94,41 +84,18 @@ class CF(GroupedFactorizer):
     (30, 3)
     """
 
-    _parameter_constraints: dict[str, Any] = {
-        **GroupedFactorizer._parameter_constraints,
+    kernel: str | Callable[..., Any] = "linear"
+    gamma: float | None = None
+    solver: str = "auto"
+    init: str = "kmeans"
+
+    _parameter_constraints = {
         "solver": [StrOptions({"auto", "mu", "hals", "nesterov"})],
         "init": [StrOptions({"kmeans", "random", "custom"})],
         "kernel": [StrOptions(KERNELS), callable],
-        "gamma": [Interval(Real, 0, None, closed="left"), None],
+        "gamma": [AT_LEAST_ZERO, None],
     }
     beta_loss = "frobenius"
-
-    def __init__(
-        self,
-        n_components: Any = "auto",
-        *,
-        kernel: str | Callable[..., Any] = "linear",
-        gamma: float | None = None,
-        solver: str = "auto",
-        init: str = "kmeans",
-        n_init: int = 1,
-        max_iter: int = 200,
-        tol: float = 1e-4,
-        n_clusters: int | None = None,
-        random_state: Any = None,
-        verbose: int = 0,
-    ) -> None:
-        self.n_components = n_components
-        self.kernel = kernel
-        self.gamma = gamma
-        self.solver = solver
-        self.init = init
-        self.n_init = n_init
-        self.max_iter = max_iter
-        self.tol = tol
-        self.n_clusters = n_clusters
-        self.random_state = random_state
-        self.verbose = verbose
 
     locality = 0.0
 
@@ -214,7 +181,7 @@ class CF(GroupedFactorizer):
         return tags
 
 
-@documented
+@estimator
 class LCF(CF):
     r"""Locality-constrained concept factorization: concepts are made of nearby samples.
 
@@ -255,38 +222,8 @@ class LCF(CF):
     (537,)
     """
 
-    _parameter_constraints: dict[str, Any] = {
-        **CF._parameter_constraints,
-        "locality": [Interval(Real, 0, None, closed="left")],
-    }
+    locality: float = 0.3
 
-    def __init__(
-        self,
-        n_components: Any = "auto",
-        *,
-        locality: float = 0.3,
-        kernel: str | Callable[..., Any] = "linear",
-        gamma: float | None = None,
-        solver: str = "auto",
-        init: str = "kmeans",
-        n_init: int = 1,
-        max_iter: int = 200,
-        tol: float = 1e-4,
-        n_clusters: int | None = None,
-        random_state: Any = None,
-        verbose: int = 0,
-    ) -> None:
-        super().__init__(
-            n_components,
-            kernel=kernel,
-            gamma=gamma,
-            solver=solver,
-            init=init,
-            n_init=n_init,
-            max_iter=max_iter,
-            tol=tol,
-            n_clusters=n_clusters,
-            random_state=random_state,
-            verbose=verbose,
-        )
-        self.locality = locality
+    _parameter_constraints = {
+        "locality": [AT_LEAST_ZERO],
+    }

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from partwise.estimators._base import ConstrainedFactorizer
-from partwise.estimators._docstrings import documented
+from partwise.estimators._parameters import CommonParameters, LossParameters, estimator
 from partwise.fitting import Description
 
 
-@documented
-class CNMF(ConstrainedFactorizer):
+@estimator
+class CNMF(LossParameters, CommonParameters, ConstrainedFactorizer):
     r"""Constrained NMF: samples that share a label share a code.
 
     .. math:: \min_{Z,U\ge0}\ \tfrac12\|X - A Z U^T\|^2, \qquad V = A Z
@@ -58,49 +57,6 @@ class CNMF(ConstrainedFactorizer):
     >>> bool((same == same[0]).all())
     True
     """
-
-    _parameter_constraints: dict[str, Any] = {
-        **ConstrainedFactorizer._parameter_constraints,
-    }
-
-    def __init__(
-        self,
-        n_components: Any = "auto",
-        *,
-        beta_loss: str = "frobenius",
-        solver: str = "auto",
-        init: str | None = None,
-        n_init: int = 1,
-        max_iter: int = 200,
-        tol: float = 1e-4,
-        n_clusters: int | None = None,
-        random_state: Any = None,
-        verbose: int = 0,
-        device: str | None = None,
-        checkpoint: Any = None,
-        missing_values: float | None = None,
-        fixed_components: Any = None,
-        seed_components: Any = None,
-        must_link_reg: float | None = None,
-        cannot_link_reg: float = 0.1,
-    ) -> None:
-        self.n_components = n_components
-        self.beta_loss = beta_loss
-        self.solver = solver
-        self.init = init
-        self.n_init = n_init
-        self.max_iter = max_iter
-        self.tol = tol
-        self.n_clusters = n_clusters
-        self.random_state = random_state
-        self.verbose = verbose
-        self.device = device
-        self.checkpoint = checkpoint
-        self.missing_values = missing_values
-        self.fixed_components = fixed_components
-        self.seed_components = seed_components
-        self.must_link_reg = must_link_reg
-        self.cannot_link_reg = cannot_link_reg
 
     def _describe(self) -> Description:
         return replace(super()._describe(), hard_labels=True)

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from numbers import Real
-from typing import Any
-
-from partwise._sklearn import Interval, StrOptions
-from partwise.estimators._base import (
-    GRAPH_CONSTRAINTS,
-    SCALE_CONSTRAINTS,
-    GraphFactorizer,
+from partwise.estimators._base import GraphFactorizer
+from partwise.estimators._parameters import (
+    AT_LEAST_ZERO,
+    CommonParameters,
+    GraphParameters,
+    LossParameters,
+    estimator,
 )
-from partwise.estimators._docstrings import documented
 
 
-@documented
-class GNMF(GraphFactorizer):
+@estimator
+class GNMF(GraphParameters, LossParameters, CommonParameters, GraphFactorizer):
     r"""Graph regularized NMF: neighbours in a graph get similar codes.
 
     .. math:: \min_{V,U\ge0}\ \tfrac12\|X - VU^T\|^2 + \tfrac\lambda2 \mathrm{tr}(V^T L V)
@@ -32,12 +30,12 @@ class GNMF(GraphFactorizer):
     {n_components}
     graph_reg : float, default=1.0
         λ, the weight of the graph; the paper's experiments have 100.
-    {graph}
-    {beta_loss}
-    {solver} With a graph, Kullback-Leibler has "mu" only.
     {scale} The authors' code moves V before U, and so does "mu".
     sample_weighting : {"ncw"}, default=None
         Normalized-cut weights of the samples, as in `NMF`.
+    {graph}
+    {beta_loss}
+    {solver} With a graph, Kullback-Leibler has "mu" only.
     {common}
 
     Attributes
@@ -74,67 +72,13 @@ class GNMF(GraphFactorizer):
     (537, 3)
     """
 
-    _parameter_constraints: dict[str, Any] = {
-        **GraphFactorizer._parameter_constraints,
-        **GRAPH_CONSTRAINTS,
-        **SCALE_CONSTRAINTS,
-        "sample_weighting": [StrOptions({"ncw"}), None],
-    }
-
-    def __init__(
-        self,
-        n_components: Any = "auto",
-        *,
-        graph_reg: float = 1.0,
-        n_neighbors: int = 5,
-        weighting: str = "binary",
-        bandwidth: float | None = None,
-        beta_loss: str = "frobenius",
-        solver: str = "auto",
-        scale: str = "unit",
-        sample_weighting: str | None = None,
-        init: str | None = None,
-        n_init: int = 1,
-        max_iter: int = 200,
-        tol: float = 1e-4,
-        n_clusters: int | None = None,
-        random_state: Any = None,
-        verbose: int = 0,
-        device: str | None = None,
-        checkpoint: Any = None,
-        missing_values: float | None = None,
-        fixed_components: Any = None,
-        seed_components: Any = None,
-        must_link_reg: float | None = None,
-        cannot_link_reg: float = 0.1,
-    ) -> None:
-        self.n_components = n_components
-        self.graph_reg = graph_reg
-        self.n_neighbors = n_neighbors
-        self.weighting = weighting
-        self.bandwidth = bandwidth
-        self.beta_loss = beta_loss
-        self.solver = solver
-        self.scale = scale
-        self.sample_weighting = sample_weighting
-        self.init = init
-        self.n_init = n_init
-        self.max_iter = max_iter
-        self.tol = tol
-        self.n_clusters = n_clusters
-        self.random_state = random_state
-        self.verbose = verbose
-        self.device = device
-        self.checkpoint = checkpoint
-        self.missing_values = missing_values
-        self.fixed_components = fixed_components
-        self.seed_components = seed_components
-        self.must_link_reg = must_link_reg
-        self.cannot_link_reg = cannot_link_reg
+    graph_reg: float = 1.0
+    scale: str = "unit"
+    sample_weighting: str | None = None
 
 
-@documented
-class SemiGNMF(GraphFactorizer):
+@estimator
+class SemiGNMF(GraphParameters, LossParameters, CommonParameters, GraphFactorizer):
     r"""GNMF on a graph that knows labels.
 
     .. math:: \min_{V,U\ge0}\ \tfrac12\|X - VU^T\|^2 + \tfrac\lambda2 \mathrm{tr}(V^T L V)
@@ -150,10 +94,10 @@ class SemiGNMF(GraphFactorizer):
         λ, the weight of the graph; the paper's experiments have 100.
     label_weight : float, default=1.0
         Weight of an edge between two samples of one label.
+    {scale} V moves before U.
     {graph}
     {beta_loss}
     {solver} With a graph, Kullback-Leibler has "mu" only.
-    {scale} V moves before U.
     {common}
 
     Attributes
@@ -182,60 +126,10 @@ class SemiGNMF(GraphFactorizer):
     (3, 64)
     """
 
-    _parameter_constraints: dict[str, Any] = {
-        **GraphFactorizer._parameter_constraints,
-        **GRAPH_CONSTRAINTS,
-        **SCALE_CONSTRAINTS,
-        "label_weight": [Interval(Real, 0, None, closed="left")],
-    }
+    graph_reg: float = 1.0
+    label_weight: float = 1.0
+    scale: str = "unit"
 
-    def __init__(
-        self,
-        n_components: Any = "auto",
-        *,
-        graph_reg: float = 1.0,
-        label_weight: float = 1.0,
-        n_neighbors: int = 5,
-        weighting: str = "binary",
-        bandwidth: float | None = None,
-        beta_loss: str = "frobenius",
-        solver: str = "auto",
-        scale: str = "unit",
-        init: str | None = None,
-        n_init: int = 1,
-        max_iter: int = 200,
-        tol: float = 1e-4,
-        n_clusters: int | None = None,
-        random_state: Any = None,
-        verbose: int = 0,
-        device: str | None = None,
-        checkpoint: Any = None,
-        missing_values: float | None = None,
-        fixed_components: Any = None,
-        seed_components: Any = None,
-        must_link_reg: float | None = None,
-        cannot_link_reg: float = 0.1,
-    ) -> None:
-        self.n_components = n_components
-        self.graph_reg = graph_reg
-        self.label_weight = label_weight
-        self.n_neighbors = n_neighbors
-        self.weighting = weighting
-        self.bandwidth = bandwidth
-        self.beta_loss = beta_loss
-        self.solver = solver
-        self.scale = scale
-        self.init = init
-        self.n_init = n_init
-        self.max_iter = max_iter
-        self.tol = tol
-        self.n_clusters = n_clusters
-        self.random_state = random_state
-        self.verbose = verbose
-        self.device = device
-        self.checkpoint = checkpoint
-        self.missing_values = missing_values
-        self.fixed_components = fixed_components
-        self.seed_components = seed_components
-        self.must_link_reg = must_link_reg
-        self.cannot_link_reg = cannot_link_reg
+    _parameter_constraints = {
+        "label_weight": [AT_LEAST_ZERO],
+    }

@@ -6,16 +6,18 @@ from dataclasses import replace
 from typing import Any
 
 from partwise._sklearn import StrOptions
-from partwise.estimators._base import GRAPH_CONSTRAINTS, GraphFactorizer
-from partwise.estimators._docstrings import documented
+from partwise.estimators._base import GraphFactorizer
+from partwise.estimators._parameters import (
+    GraphParameters,
+    LoopParameters,
+    LossParameters,
+    estimator,
+)
 from partwise.fitting import Description
 
-#: Parameters of the others that it does without.
-ABSENT = ("device", "missing_values", "must_link_reg", "cannot_link_reg")
 
-
-@documented
-class LpCNMF(GraphFactorizer):
+@estimator
+class LpCNMF(GraphParameters, LossParameters, LoopParameters, GraphFactorizer):
     r"""Label propagation constrained NMF: samples mix the codes of their classes by probability.
 
     .. math:: \min_{Z,U\ge0}\ \tfrac12\|X - A Z U^T\|^2, \qquad V = A Z
@@ -40,28 +42,17 @@ class LpCNMF(GraphFactorizer):
     propagate : bool, default=True
         Let labels spread over the graph. False: only samples with a label mix, by the
         probabilities in y.
+    fixed_components, seed_components : array-like of shape (m, n_features), default=None
+        Parts that are known, or where parts begin, as in `NMF`.
+    checkpoint : path, default=None
+        A folder from which an interrupted fit goes on, as in `NMF`.
     {graph}
     beta_loss : {"frobenius", "kullback-leibler"}, default="frobenius"
         The loss.
     solver : {"auto", "mu", "hals", "nesterov"}, default="auto"
         "mu" is the multiplicative update of the paper, "hals" ("auto") and "nesterov" minimise the
         same objective faster. Kullback-Leibler has "mu" only.
-    init : str, default=None
-        Start, as in `NMF`.
-    n_init : int, default=1
-        Number of starts; the one with the lowest objective is kept.
-    max_iter : int, default=200
-        Most iterations.
-    tol : float, default=1e-4
-        Stop when the relative KKT residual is at most this, as in `NMF`.
-    n_clusters : int, default=None
-        Clusters of `cluster_labels_`. None: the classes in y, else k.
-    fixed_components, seed_components : array-like of shape (m, n_features), default=None
-        Parts that are known, or where parts begin, as in `NMF`.
-    random_state : int, RandomState instance or None, default=None
-    verbose : int, default=0
-    checkpoint : path, default=None
-        A folder from which an interrupted fit goes on, as in `NMF`.
+    {loop}
 
     Attributes
     ----------
@@ -88,51 +79,15 @@ class LpCNMF(GraphFactorizer):
     True
     """
 
-    _parameter_constraints: dict[str, Any] = {
-        **{k: v for k, v in GraphFactorizer._parameter_constraints.items() if k not in ABSENT},
-        **{k: v for k, v in GRAPH_CONSTRAINTS.items() if k != "graph_reg"},
+    propagate: bool = True
+    fixed_components: Any = None
+    seed_components: Any = None
+    checkpoint: Any = None
+
+    _parameter_constraints = {
         "propagate": ["boolean"],
         "beta_loss": [StrOptions({"frobenius", "kullback-leibler"})],
     }
-
-    def __init__(
-        self,
-        n_components: Any = "auto",
-        *,
-        propagate: bool = True,
-        n_neighbors: int = 5,
-        weighting: str = "binary",
-        bandwidth: float | None = None,
-        beta_loss: str = "frobenius",
-        solver: str = "auto",
-        init: str | None = None,
-        n_init: int = 1,
-        max_iter: int = 200,
-        tol: float = 1e-4,
-        n_clusters: int | None = None,
-        fixed_components: Any = None,
-        seed_components: Any = None,
-        random_state: Any = None,
-        verbose: int = 0,
-        checkpoint: Any = None,
-    ) -> None:
-        self.n_components = n_components
-        self.propagate = propagate
-        self.n_neighbors = n_neighbors
-        self.weighting = weighting
-        self.bandwidth = bandwidth
-        self.beta_loss = beta_loss
-        self.solver = solver
-        self.init = init
-        self.n_init = n_init
-        self.max_iter = max_iter
-        self.tol = tol
-        self.n_clusters = n_clusters
-        self.fixed_components = fixed_components
-        self.seed_components = seed_components
-        self.random_state = random_state
-        self.verbose = verbose
-        self.checkpoint = checkpoint
 
     def _describe(self) -> Description:
         return replace(super()._describe(), local=True, hard_labels=True, mixed_labels=True)

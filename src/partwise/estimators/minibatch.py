@@ -7,7 +7,6 @@ import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -16,13 +15,13 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from partwise._sklearn import Interval, StrOptions, check_n_features
+from partwise._sklearn import StrOptions, check_n_features
 from partwise.backends import as_data
 from partwise.backends.arrays import AnyArray
 from partwise.backends.batches import Batch, InMemory, RowSource, row_source
 from partwise.backends.threads import blas_threads
-from partwise.estimators._base import LOSS, Factorizer
-from partwise.estimators._docstrings import documented
+from partwise.estimators._base import Factorizer
+from partwise.estimators._parameters import AT_LEAST_ONE, CONSTRAINTS, SHARE, estimator
 from partwise.fitting import Description, Knowledge, checking, described
 from partwise.fitting.callbacks import with_callbacks
 from partwise.fitting.checking import check_matrix, n_parts, solver_name, tame
@@ -51,7 +50,7 @@ AFTER_FIT = (
 )
 
 
-@documented
+@estimator
 class MiniBatchNMF(Factorizer):
     r"""NMF from batches of samples, in place of :class:`sklearn.decomposition.MiniBatchNMF`.
 
@@ -159,69 +158,35 @@ class MiniBatchNMF(Factorizer):
     True
     """
 
-    _parameter_constraints: dict[str, Any] = {
-        "n_components": Factorizer._parameter_constraints["n_components"],
-        "init": Factorizer._parameter_constraints["init"],
-        "batch_size": [Interval(Integral, 1, None, closed="left")],
-        "beta_loss": [StrOptions(set(NAMES) - {"l21"}), LOSS[1]],
-        "tol": [Interval(Real, 0, None, closed="left")],
-        "max_no_improvement": [Interval(Integral, 1, None, closed="left"), None],
-        "max_iter": [Interval(Integral, 1, None, closed="left")],
-        "alpha_W": [Interval(Real, 0, None, closed="left")],
-        "alpha_H": [Interval(Real, 0, None, closed="left"), StrOptions({"same"})],
-        "l1_ratio": [Interval(Real, 0, 1, closed="both")],
-        "forget_factor": [Interval(Real, 0, 1, closed="both")],
+    init: str | None = None
+    batch_size: int = 1024
+    beta_loss: str | float = "frobenius"
+    tol: float = 1e-4
+    max_no_improvement: int | None = 10
+    max_iter: int = 200
+    alpha_W: float = 0.0
+    alpha_H: float | str = "same"
+    l1_ratio: float = 0.0
+    forget_factor: float = 0.7
+    fresh_restarts: bool = False
+    fresh_restarts_max_iter: int = 30
+    transform_max_iter: int | None = None
+    random_state: Any = None
+    verbose: int = 0
+    shuffle: bool = True
+    hard_labels: bool = False
+
+    _parameter_constraints = {
+        "batch_size": [AT_LEAST_ONE],
+        "beta_loss": [StrOptions(set(NAMES) - {"l21"}), CONSTRAINTS["beta_loss"][1]],
+        "max_no_improvement": [AT_LEAST_ONE, None],
+        "forget_factor": [SHARE],
         "fresh_restarts": ["boolean"],
-        "fresh_restarts_max_iter": [Interval(Integral, 1, None, closed="left")],
-        "transform_max_iter": [Interval(Integral, 1, None, closed="left"), None],
-        "random_state": ["random_state"],
-        "verbose": ["verbose"],
-        "shuffle": ["boolean"],
-        "hard_labels": ["boolean"],
+        "fresh_restarts_max_iter": [AT_LEAST_ONE],
+        "transform_max_iter": [AT_LEAST_ONE, None],
     }
     solver = "auto"
     n_init = 1
-
-    def __init__(
-        self,
-        n_components: Any = "auto",
-        *,
-        init: str | None = None,
-        batch_size: int = 1024,
-        beta_loss: str | float = "frobenius",
-        tol: float = 1e-4,
-        max_no_improvement: int | None = 10,
-        max_iter: int = 200,
-        alpha_W: float = 0.0,
-        alpha_H: float | str = "same",
-        l1_ratio: float = 0.0,
-        forget_factor: float = 0.7,
-        fresh_restarts: bool = False,
-        fresh_restarts_max_iter: int = 30,
-        transform_max_iter: int | None = None,
-        random_state: Any = None,
-        verbose: int = 0,
-        shuffle: bool = True,
-        hard_labels: bool = False,
-    ) -> None:
-        self.n_components = n_components
-        self.init = init
-        self.batch_size = batch_size
-        self.beta_loss = beta_loss
-        self.tol = tol
-        self.max_no_improvement = max_no_improvement
-        self.max_iter = max_iter
-        self.alpha_W = alpha_W
-        self.alpha_H = alpha_H
-        self.l1_ratio = l1_ratio
-        self.forget_factor = forget_factor
-        self.fresh_restarts = fresh_restarts
-        self.fresh_restarts_max_iter = fresh_restarts_max_iter
-        self.transform_max_iter = transform_max_iter
-        self.random_state = random_state
-        self.verbose = verbose
-        self.shuffle = shuffle
-        self.hard_labels = hard_labels
 
     # -- the model --------------------------------------------------------------------------
 
@@ -259,12 +224,6 @@ class MiniBatchNMF(Factorizer):
         with all_or_nothing(self):
             self._fit_passes(X, y, W, H)
         return self
-
-    @with_callbacks
-    def fit_transform(self, X: Any, y: Any = None, W: Any = None, H: Any = None) -> AnyArray:
-        """Learn the parts of X and return its codes; parameters as in `fit`."""
-        with all_or_nothing(self):
-            return self._fit_passes(X, y, W, H).copy()
 
     def _fit_passes(self, X: Any, y: Any, W: Any, H: Any) -> AnyArray:
         what = described(self)

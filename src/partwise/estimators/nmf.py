@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from numbers import Real
 from typing import Any
 
-from partwise._sklearn import Interval, StrOptions
-from partwise.backends.arrays import AnyArray, numpy_dtype, own
+from partwise.backends.arrays import AnyArray, numpy_dtype
 from partwise.estimators._base import Factorizer
-from partwise.estimators._docstrings import documented
+from partwise.estimators._parameters import estimator
 from partwise.fitting import Knowledge, checking, described, fit
 from partwise.fitting.callbacks import with_callbacks
 from partwise.fitting.checking import check_matrix, n_parts
 
 
-@documented
+@estimator
 class NMF(Factorizer):
     r"""Non-negative matrix factorization, in place of :class:`sklearn.decomposition.NMF`.
 
@@ -144,64 +142,27 @@ class NMF(Factorizer):
     True
     """
 
-    _parameter_constraints: dict[str, Any] = {
-        **Factorizer._parameter_constraints,
-        "alpha_W": [Interval(Real, 0, None, closed="left")],
-        "alpha_H": [Interval(Real, 0, None, closed="left"), StrOptions({"same"})],
-        "l1_ratio": [Interval(Real, 0, 1, closed="both")],
-        "shuffle": ["boolean"],
-        "sample_weighting": [StrOptions({"ncw"}), None],
-        "mu_rule": [StrOptions({"lee-seung", "lin"})],
-    }
-
-    def __init__(
-        self,
-        n_components: Any = "auto",
-        *,
-        init: str | None = None,
-        solver: str = "auto",
-        beta_loss: str | float = "frobenius",
-        tol: float = 1e-4,
-        max_iter: int = 200,
-        random_state: Any = None,
-        alpha_W: float = 0.0,
-        alpha_H: float | str = "same",
-        l1_ratio: float = 0.0,
-        verbose: int = 0,
-        shuffle: bool = False,
-        n_init: int = 1,
-        sample_weighting: str | None = None,
-        mu_rule: str = "lee-seung",
-        device: str | None = None,
-        checkpoint: Any = None,
-        missing_values: float | None = None,
-        fixed_components: Any = None,
-        seed_components: Any = None,
-        must_link_reg: float | None = None,
-        cannot_link_reg: float = 0.1,
-    ) -> None:
-        self.n_components = n_components
-        self.init = init
-        self.solver = solver
-        self.beta_loss = beta_loss
-        self.tol = tol
-        self.max_iter = max_iter
-        self.random_state = random_state
-        self.alpha_W = alpha_W
-        self.alpha_H = alpha_H
-        self.l1_ratio = l1_ratio
-        self.verbose = verbose
-        self.shuffle = shuffle
-        self.n_init = n_init
-        self.sample_weighting = sample_weighting
-        self.mu_rule = mu_rule
-        self.device = device
-        self.checkpoint = checkpoint
-        self.missing_values = missing_values
-        self.fixed_components = fixed_components
-        self.seed_components = seed_components
-        self.must_link_reg = must_link_reg
-        self.cannot_link_reg = cannot_link_reg
+    init: str | None = None
+    solver: str = "auto"
+    beta_loss: str | float = "frobenius"
+    tol: float = 1e-4
+    max_iter: int = 200
+    random_state: Any = None
+    alpha_W: float = 0.0
+    alpha_H: float | str = "same"
+    l1_ratio: float = 0.0
+    verbose: int = 0
+    shuffle: bool = False
+    n_init: int = 1
+    sample_weighting: str | None = None
+    mu_rule: str = "lee-seung"
+    device: str | None = None
+    checkpoint: Any = None
+    missing_values: float | None = None
+    fixed_components: Any = None
+    seed_components: Any = None
+    must_link_reg: float | None = None
+    cannot_link_reg: float = 0.1
 
     @with_callbacks
     def fit(
@@ -220,18 +181,13 @@ class NMF(Factorizer):
 
         Parameters
         ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Non-negative samples.
+        {samples}
         y : Ignored
-        W, H : array-like, default=None
-            The start, if ``init="custom"``.
-        sample_weight : array-like of shape (n_samples,), default=None
-            Weights of the samples in the loss.
-        entry_weight : {array-like, sparse matrix} of shape (n_samples, n_features), default=None
-            Weights >= 0 of the entries in the loss; 0 is an entry not seen. A sparse one has the
+        {start}
+        {sample_weight}
+        {entry_weight} A sparse one has the
             weights of seen entries, and nothing else was seen.
-        must_link, cannot_link : array-like of shape (m, 2), default=None
-            Pairs (i, j) of samples, by position in X, that belong together or apart.
+        {links}
 
         Returns
         -------
@@ -241,24 +197,6 @@ class NMF(Factorizer):
         given |= {"must_link": must_link, "cannot_link": cannot_link}
         fit(self, X, y, **given)
         return self
-
-    @with_callbacks
-    def fit_transform(
-        self,
-        X: Any,
-        y: Any = None,
-        W: Any = None,
-        H: Any = None,
-        *,
-        sample_weight: Any = None,
-        entry_weight: Any = None,
-        must_link: Any = None,
-        cannot_link: Any = None,
-    ) -> AnyArray:
-        """Learn the parts of X and return W, its codes; parameters as in `fit`."""
-        given = {"W": W, "H": H, "sample_weight": sample_weight, "entry_weight": entry_weight}
-        given |= {"must_link": must_link, "cannot_link": cannot_link}
-        return own(fit(self, X, y, **given))
 
     def _fit_codes(self, X: Any, W: Any, H: Any) -> tuple[AnyArray, AnyArray, int]:
         """W for a given H."""

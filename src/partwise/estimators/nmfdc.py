@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from numbers import Integral, Real
-from typing import Any
 
-from partwise._sklearn import Interval, StrOptions
+from partwise._sklearn import StrOptions
 from partwise.estimators._base import ConstrainedFactorizer
-from partwise.estimators._docstrings import documented
+from partwise.estimators._parameters import CommonParameters, LossParameters, estimator
 from partwise.fitting import Description
 
 
-@documented
-class NMFDC(ConstrainedFactorizer):
+@estimator
+class NMFDC(CommonParameters, ConstrainedFactorizer):
     r"""NMF with dual constraints: hard labels and smoothing, solved by accelerated gradients.
 
     .. math:: \min_{Z,U\ge0}\ \tfrac12\|X - A Z S U^T\|^2, \qquad
@@ -71,53 +69,13 @@ class NMFDC(ConstrainedFactorizer):
     (537, 3)
     """
 
-    _parameter_constraints: dict[str, Any] = {
-        **ConstrainedFactorizer._parameter_constraints,
-        "solver": [StrOptions({"auto", "nesterov", "hals", "mu"})],
-        "smoothing": [Interval(Real, 0, 1, closed="both")],
-        "inner_iter": [Interval(Integral, 1, None, closed="left")],
-    }
+    smoothing: float = 0.5
+    inner_iter: int = 10
+    solver: str = "auto"
 
-    def __init__(
-        self,
-        n_components: Any = "auto",
-        *,
-        smoothing: float = 0.5,
-        inner_iter: int = 10,
-        solver: str = "auto",
-        init: str | None = None,
-        n_init: int = 1,
-        max_iter: int = 200,
-        tol: float = 1e-4,
-        n_clusters: int | None = None,
-        random_state: Any = None,
-        verbose: int = 0,
-        device: str | None = None,
-        checkpoint: Any = None,
-        missing_values: float | None = None,
-        fixed_components: Any = None,
-        seed_components: Any = None,
-        must_link_reg: float | None = None,
-        cannot_link_reg: float = 0.1,
-    ) -> None:
-        self.n_components = n_components
-        self.smoothing = smoothing
-        self.inner_iter = inner_iter
-        self.solver = solver
-        self.init = init
-        self.n_init = n_init
-        self.max_iter = max_iter
-        self.tol = tol
-        self.n_clusters = n_clusters
-        self.random_state = random_state
-        self.verbose = verbose
-        self.device = device
-        self.checkpoint = checkpoint
-        self.missing_values = missing_values
-        self.fixed_components = fixed_components
-        self.seed_components = seed_components
-        self.must_link_reg = must_link_reg
-        self.cannot_link_reg = cannot_link_reg
+    _parameter_constraints = {
+        "solver": [StrOptions({"auto", "nesterov", "hals", "mu"})],
+    }
 
     beta_loss = "frobenius"
 
@@ -125,8 +83,8 @@ class NMFDC(ConstrainedFactorizer):
         return replace(super()._describe(), hard_labels=True)
 
 
-@documented
-class NSNMF(ConstrainedFactorizer):
+@estimator
+class NSNMF(LossParameters, CommonParameters, ConstrainedFactorizer):
     r"""Non-smooth NMF: smoothing between the factors forces sparseness into both.
 
     .. math:: \min_{V,U\ge0}\ d(X,\ V S U^T), \qquad S = (1-\delta) I + \tfrac\delta k 11^T
@@ -166,48 +124,4 @@ class NSNMF(ConstrainedFactorizer):
     (537, 64)
     """
 
-    _parameter_constraints: dict[str, Any] = {
-        **ConstrainedFactorizer._parameter_constraints,
-        "smoothing": [Interval(Real, 0, 1, closed="both")],
-    }
-
-    def __init__(
-        self,
-        n_components: Any = "auto",
-        *,
-        smoothing: float = 0.5,
-        beta_loss: str = "frobenius",
-        solver: str = "auto",
-        init: str | None = None,
-        n_init: int = 1,
-        max_iter: int = 200,
-        tol: float = 1e-4,
-        n_clusters: int | None = None,
-        random_state: Any = None,
-        verbose: int = 0,
-        device: str | None = None,
-        checkpoint: Any = None,
-        missing_values: float | None = None,
-        fixed_components: Any = None,
-        seed_components: Any = None,
-        must_link_reg: float | None = None,
-        cannot_link_reg: float = 0.1,
-    ) -> None:
-        self.n_components = n_components
-        self.smoothing = smoothing
-        self.beta_loss = beta_loss
-        self.solver = solver
-        self.init = init
-        self.n_init = n_init
-        self.max_iter = max_iter
-        self.tol = tol
-        self.n_clusters = n_clusters
-        self.random_state = random_state
-        self.verbose = verbose
-        self.device = device
-        self.checkpoint = checkpoint
-        self.missing_values = missing_values
-        self.fixed_components = fixed_components
-        self.seed_components = seed_components
-        self.must_link_reg = must_link_reg
-        self.cannot_link_reg = cannot_link_reg
+    smoothing: float = 0.5

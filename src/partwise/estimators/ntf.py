@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from numbers import Integral
 from typing import Any
 
 import numpy as np
 from sklearn.utils import check_random_state
 
-from partwise._sklearn import Interval, StrOptions
-from partwise.backends.arrays import AnyArray, own
+from partwise._sklearn import StrOptions
+from partwise.backends.arrays import AnyArray
 from partwise.estimators._base import GroupedFactorizer
-from partwise.estimators._docstrings import documented
+from partwise.estimators._parameters import estimator
 from partwise.fitting import (
     Checked,
     Description,
@@ -29,7 +28,7 @@ from partwise.fitting.progress import all_or_nothing
 from partwise.solvers.loop import Solution
 
 
-@documented
+@estimator
 class NTF(GroupedFactorizer):
     r"""Non-negative tensor factorization: parts are outer products of a column and a row.
 
@@ -73,40 +72,21 @@ class NTF(GroupedFactorizer):
     (2, 6)
     """
 
-    _parameter_constraints: dict[str, Any] = {
-        "n_components": GroupedFactorizer._parameter_constraints["n_components"],
+    image_shape: tuple[int, int] | None = None
+    init: str = "random"
+    max_iter: int = 200
+    tol: float = 1e-6
+    n_clusters: int | None = None
+    random_state: Any = None
+    verbose: int = 0
+
+    _parameter_constraints = {
         "image_shape": [tuple, list, None],
         "init": [StrOptions({"random", "svd"})],
-        "max_iter": [Interval(Integral, 1, None, closed="left")],
-        "tol": GroupedFactorizer._parameter_constraints["tol"],
-        "n_clusters": GroupedFactorizer._parameter_constraints["n_clusters"],
-        "random_state": ["random_state"],
-        "verbose": ["verbose"],
     }
     beta_loss = "frobenius"
     solver = "hals"
     n_init = 1
-
-    def __init__(
-        self,
-        n_components: Any = "auto",
-        *,
-        image_shape: tuple[int, int] | None = None,
-        init: str = "random",
-        max_iter: int = 200,
-        tol: float = 1e-6,
-        n_clusters: int | None = None,
-        random_state: Any = None,
-        verbose: int = 0,
-    ) -> None:
-        self.n_components = n_components
-        self.image_shape = image_shape
-        self.init = init
-        self.max_iter = max_iter
-        self.tol = tol
-        self.n_clusters = n_clusters
-        self.random_state = random_state
-        self.verbose = verbose
 
     def _describe(self) -> Description:
         return replace(super()._describe(), local=True, dense=True)
@@ -142,11 +122,6 @@ class NTF(GroupedFactorizer):
         """
         self._fit(X, y)
         return self
-
-    @with_callbacks
-    def fit_transform(self, X: Any, y: Any = None) -> AnyArray:  # type: ignore[override]
-        """`fit`, and return the codes of the training samples."""
-        return own(self._fit(X, y))
 
     def _fit(self, X: Any, y: Any) -> AnyArray:
         """As `fitting.fit`, with tensorly in the place of the loop."""

@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from numbers import Real
 from typing import Any
 
-from partwise._sklearn import Interval, StrOptions
-from partwise.estimators._base import (
-    CLASS_CONSTRAINTS,
-    GRAPH_CONSTRAINTS,
-    GraphFactorizer,
-)
-from partwise.estimators._docstrings import documented
+from partwise._sklearn import StrOptions
+from partwise.estimators._base import GraphFactorizer
+from partwise.estimators._parameters import GraphParameters, estimator
 from partwise.fitting import Description
 
-#: Parameters of the others that it does without.
-ABSENT = ("init", "beta_loss", "device", "checkpoint", "missing_values")
 
-
-@documented
-class SemiNMF(GraphFactorizer):
+@estimator
+class SemiNMF(GraphParameters, GraphFactorizer):
     r"""Semi-NMF: non-negative codes beside parts of any sign, for data with signs.
 
     .. math:: \min_{V\ge0,\,U}\ \tfrac12\|X - VU^T\|^2 + \tfrac\lambda2 \mathrm{tr}(V^T L V)
@@ -41,7 +33,6 @@ class SemiNMF(GraphFactorizer):
         Weight λ of the neighbour graph, as in `GNMF`.
     label_weight : float, default=None
         Labels in the graph, as in `SemiGNMF`; None leaves the graph without them.
-    {graph}
     class_reg : float, default=0.0
         Cost γ of another class's parts, as in `CDNMF`. None: that paper's value.
     components_per_class : int, default=1
@@ -62,6 +53,7 @@ class SemiNMF(GraphFactorizer):
         What links cost, as in `NMF`.
     random_state : int, RandomState instance or None, default=None
     verbose : int, default=0
+    {graph}
 
     Attributes
     ----------
@@ -82,57 +74,26 @@ class SemiNMF(GraphFactorizer):
     (True, True)
     """
 
-    _parameter_constraints: dict[str, Any] = {
-        **{k: v for k, v in GraphFactorizer._parameter_constraints.items() if k not in ABSENT},
-        **GRAPH_CONSTRAINTS,
-        **CLASS_CONSTRAINTS,
-        "hard_labels": ["boolean"],
-        "label_weight": [Interval(Real, 0, None, closed="left"), None],
+    hard_labels: bool = False
+    graph_reg: float = 0.0
+    label_weight: float | None = None
+    class_reg: float | None = 0.0
+    components_per_class: int = 1
+    solver: str = "auto"
+    n_init: int = 1
+    max_iter: int = 200
+    tol: float = 1e-4
+    n_clusters: int | None = None
+    must_link_reg: float | None = None
+    cannot_link_reg: float = 0.1
+    random_state: Any = None
+    verbose: int = 0
+
+    _parameter_constraints = {
         "solver": [StrOptions({"auto", "mu", "hals", "nesterov"})],
     }
     beta_loss = "frobenius"
     init = "kmeans"
-
-    def __init__(
-        self,
-        n_components: Any = "auto",
-        *,
-        hard_labels: bool = False,
-        graph_reg: float = 0.0,
-        label_weight: float | None = None,
-        n_neighbors: int = 5,
-        weighting: str = "binary",
-        bandwidth: float | None = None,
-        class_reg: float | None = 0.0,
-        components_per_class: int = 1,
-        solver: str = "auto",
-        n_init: int = 1,
-        max_iter: int = 200,
-        tol: float = 1e-4,
-        n_clusters: int | None = None,
-        must_link_reg: float | None = None,
-        cannot_link_reg: float = 0.1,
-        random_state: Any = None,
-        verbose: int = 0,
-    ) -> None:
-        self.n_components = n_components
-        self.hard_labels = hard_labels
-        self.graph_reg = graph_reg
-        self.label_weight = label_weight
-        self.n_neighbors = n_neighbors
-        self.weighting = weighting
-        self.bandwidth = bandwidth
-        self.class_reg = class_reg
-        self.components_per_class = components_per_class
-        self.solver = solver
-        self.n_init = n_init
-        self.max_iter = max_iter
-        self.tol = tol
-        self.n_clusters = n_clusters
-        self.must_link_reg = must_link_reg
-        self.cannot_link_reg = cannot_link_reg
-        self.random_state = random_state
-        self.verbose = verbose
 
     def _describe(self) -> Description:
         return replace(super()._describe(), local=True, signed=True, free_parts=True)

@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from numbers import Real
-from typing import Any
 
-from partwise._sklearn import Interval, StrOptions
+from partwise._sklearn import StrOptions
 from partwise.backends.arrays import AnyArray
 from partwise.estimators._base import GroupedFactorizer
-from partwise.estimators._docstrings import documented
+from partwise.estimators._parameters import SHARE, LoopParameters, estimator
 from partwise.fitting import Description
 from partwise.model.sparseness import project_columns
 
 
-@documented
-class SparseNMF(GroupedFactorizer):
+@estimator
+class SparseNMF(LoopParameters, GroupedFactorizer):
     r"""NMF with the sparseness of parts and/or codes held by projection.
 
     .. math:: \min_{V,U\ge0}\ \tfrac12\|X - VU^T\|^2 \quad
@@ -63,40 +61,16 @@ class SparseNMF(GroupedFactorizer):
     [0.7, 0.7, 0.7, 0.7, 0.7]
     """
 
-    _parameter_constraints: dict[str, Any] = {
-        **GroupedFactorizer._parameter_constraints,
+    sparseness_W: float | None = None
+    sparseness_H: float | None = None
+    solver: str = "auto"
+
+    _parameter_constraints = {
         "solver": [StrOptions({"auto"})],
-        "sparseness_W": [Interval(Real, 0, 1, closed="both"), None],
-        "sparseness_H": [Interval(Real, 0, 1, closed="both"), None],
+        "sparseness_W": [SHARE, None],
+        "sparseness_H": [SHARE, None],
     }
     beta_loss = "frobenius"
-
-    def __init__(
-        self,
-        n_components: Any = "auto",
-        *,
-        sparseness_W: float | None = None,
-        sparseness_H: float | None = None,
-        solver: str = "auto",
-        init: str | None = None,
-        n_init: int = 1,
-        max_iter: int = 200,
-        tol: float = 1e-4,
-        n_clusters: int | None = None,
-        random_state: Any = None,
-        verbose: int = 0,
-    ) -> None:
-        self.n_components = n_components
-        self.sparseness_W = sparseness_W
-        self.sparseness_H = sparseness_H
-        self.solver = solver
-        self.init = init
-        self.n_init = n_init
-        self.max_iter = max_iter
-        self.tol = tol
-        self.n_clusters = n_clusters
-        self.random_state = random_state
-        self.verbose = verbose
 
     def _describe(self) -> Description:
         project: dict[str, Callable[[AnyArray], AnyArray]] = {}

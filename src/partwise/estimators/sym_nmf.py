@@ -11,9 +11,9 @@ import scipy.sparse as sp
 from sklearn.utils import check_random_state
 
 from partwise._sklearn import StrOptions
-from partwise.backends.arrays import AnyArray, own
+from partwise.backends.arrays import AnyArray
 from partwise.estimators._base import GroupedFactorizer
-from partwise.estimators._docstrings import documented
+from partwise.estimators._parameters import LoopParameters, estimator
 from partwise.fitting import Checked, Description, Found, Given, check, checking, described
 from partwise.fitting.callbacks import with_callbacks
 from partwise.fitting.progress import Progress, all_or_nothing
@@ -22,12 +22,9 @@ from partwise.fitting.solving import best, warn_unless_converged
 from partwise.solvers.loop import Solution
 from partwise.solvers.symmetric import Symmetric, descend
 
-#: Parameters of the others that it has.
-SHARED = ("n_components", "max_iter", "tol", "n_init", "n_clusters", "random_state", "verbose")
 
-
-@documented
-class SymNMF(GroupedFactorizer):
+@estimator
+class SymNMF(LoopParameters, GroupedFactorizer):
     r"""Symmetric NMF: groups from a matrix of similarities, for data that is known by it alone.
 
     .. math:: \min_{V\ge0}\ \tfrac12\|S - VV^T\|^2
@@ -42,10 +39,10 @@ class SymNMF(GroupedFactorizer):
     {n_components}
     init : {"random", "custom"}, default="random"
         Start: random numbers of the size of S, or W of `fit`.
-    n_init : int, default=1
-        Number of starts; the one with the lowest objective is kept.
     max_iter : int, default=300
         Most sweeps.
+    n_init : int, default=1
+        Number of starts; the one with the lowest objective is kept.
     tol : float, default=1e-4
         Stop when the relative KKT residual is at most this, as in `NMF`.
     n_clusters : int, default=None
@@ -79,33 +76,14 @@ class SymNMF(GroupedFactorizer):
     ([1, 1, 1], 3)
     """
 
-    _parameter_constraints: dict[str, Any] = {
-        **{name: GroupedFactorizer._parameter_constraints[name] for name in SHARED},
+    init: str = "random"
+    max_iter: int = 300
+
+    _parameter_constraints = {
         "init": [StrOptions({"random", "custom"})],
     }
     beta_loss = "frobenius"
     solver = "hals"
-
-    def __init__(
-        self,
-        n_components: Any = "auto",
-        *,
-        init: str = "random",
-        n_init: int = 1,
-        max_iter: int = 300,
-        tol: float = 1e-4,
-        n_clusters: int | None = None,
-        random_state: Any = None,
-        verbose: int = 0,
-    ) -> None:
-        self.n_components = n_components
-        self.init = init
-        self.n_init = n_init
-        self.max_iter = max_iter
-        self.tol = tol
-        self.n_clusters = n_clusters
-        self.random_state = random_state
-        self.verbose = verbose
 
     def _describe(self) -> Description:
         return replace(super()._describe(), local=True)
@@ -130,11 +108,6 @@ class SymNMF(GroupedFactorizer):
         """
         self._fit(X, y, W)
         return self
-
-    @with_callbacks
-    def fit_transform(self, X: Any, y: Any = None, *, W: Any = None) -> AnyArray:  # type: ignore[override]
-        """`fit`, and return V."""
-        return own(self._fit(X, y, W))
 
     def _fit(self, X: Any, y: Any, W: Any) -> AnyArray:
         """As `fitting.fit`, with one factor in the place of two."""

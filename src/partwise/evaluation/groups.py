@@ -35,14 +35,14 @@ class GroupProbabilities:
     def probabilities(self, V: Any) -> NDArray[np.float64]:
         scores = features(V) @ self.weights + self.intercept
         shares = np.exp(scores - scores.max(axis=1, keepdims=True))
-        return shares / shares.sum(axis=1, keepdims=True)
+        return np.asarray(shares / shares.sum(axis=1, keepdims=True))
 
 
 def unit_rows(V: Any) -> NDArray[np.float64]:
     """Rows at length one, so that the size of a sample says nothing; zeros stay."""
     V = np.asarray(to_numpy(V), dtype=np.float64)
     length = np.linalg.norm(V, axis=1, keepdims=True)
-    return V / np.where(length > 0, length, 1.0)
+    return np.asarray(V / np.where(length > 0, length, 1.0))
 
 
 def features(V: Any) -> NDArray[np.float64]:
@@ -227,7 +227,8 @@ class Groups:
         if not self.decides:
             return self.clustering(V).predict(to_numpy(new))
         assert self.labels is not None
-        return self.labels.classes[self.decision(V).probabilities(new).argmax(axis=1)]
+        best = self.decision(V).probabilities(new).argmax(axis=1)
+        return np.asarray(self.labels.classes[best])
 
     def predict_confidence(self, V: Any, new: Any) -> NDArray[np.float64]:
         if not self.decides:
@@ -262,4 +263,4 @@ def margins(P: NDArray[np.float64], chosen: NDArray[np.int64]) -> NDArray[np.flo
     own = P[rows, chosen]
     others = P.copy()
     others[rows, chosen] = -1.0
-    return np.clip(own - others.max(axis=1), 0.0, 1.0)
+    return np.asarray(np.clip(own - others.max(axis=1), 0.0, 1.0))

@@ -117,16 +117,10 @@ def normalized_mutual_info(y_true: ArrayLike, y_pred: ArrayLike) -> float:
     >>> round(normalized_mutual_info([0, 0, 1, 1], ["x", "x", "y", "z"]), 3)
     0.667
     """
-    table = _contingency(y_true, y_pred)
-    n = table.sum()
-    of_class, of_cluster = table.sum(axis=1), table.sum(axis=0)
-    if of_class.size == 1 and of_cluster.size == 1:
-        return 1.0
-    larger = max(_entropy(of_class / n), _entropy(of_cluster / n))
-    joint = table.data / n
-    apart = (of_class[table.row] / n) * (of_cluster[table.col] / n)
-    information = float(np.sum(joint * np.log(joint / apart)))
-    return min(max(information / larger, 0.0), 1.0)
+    from sklearn.metrics import normalized_mutual_info_score
+
+    pair = _both(y_true, y_pred)
+    return min(float(normalized_mutual_info_score(*pair, average_method="max")), 1.0)
 
 
 def adjusted_rand(y_true: ArrayLike, y_pred: ArrayLike) -> float:
@@ -154,14 +148,9 @@ def adjusted_rand(y_true: ArrayLike, y_pred: ArrayLike) -> float:
     >>> round(adjusted_rand([0, 0, 1, 1], [0, 0, 1, 2]), 3)
     0.571
     """
-    table = _contingency(y_true, y_pred)
-    index = _pairs(table.data)
-    of_class, of_cluster = _pairs(table.sum(axis=1)), _pairs(table.sum(axis=0))
-    everything = _pairs(np.array([table.sum()]))
-    if of_class == of_cluster == index:  # the same partition, also without any pair to judge by
-        return 1.0
-    expected = of_class * of_cluster / everything
-    return float((index - expected) / ((of_class + of_cluster) / 2 - expected))
+    from sklearn.metrics import adjusted_rand_score
+
+    return float(adjusted_rand_score(*_both(y_true, y_pred)))
 
 
 def purity(y_true: ArrayLike, y_pred: ArrayLike) -> float:
@@ -253,20 +242,24 @@ def sparseness(
 
 def _contingency(y_true: ArrayLike, y_pred: ArrayLike) -> sp.coo_array:
     """Number of samples in each class (row) and cluster (column), without stored zeros."""
-    classes, n_classes = _codes(y_true, "y_true")
-    clusters, n_clusters = _codes(y_pred, "y_pred")
+    pair = _both(y_true, y_pred)
+    table = sp.coo_array((np.ones(pair[0].size, dtype=np.int64), pair))
+    table.sum_duplicates()
+    return table
+
+
+def _both(y_true: ArrayLike, y_pred: ArrayLike) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Codes of classes and of clusters: scikit-learn would refuse labels that it cannot sort."""
+    classes, clusters = _codes(y_true, "y_true"), _codes(y_pred, "y_pred")
     if classes.size != clusters.size:
         raise ValueError(
             f"y_true and y_pred must have the same length, got {classes.size} and "
             f"{clusters.size}; compare labels of the same samples."
         )
-    ones = np.ones(classes.size, dtype=np.int64)
-    table = sp.coo_array((ones, (classes, clusters)), shape=(n_classes, n_clusters))
-    table.sum_duplicates()
-    return table
+    return classes, clusters
 
 
-def _codes(y: ArrayLike, name: str) -> tuple[NDArray[np.int64], int]:
+def _codes(y: ArrayLike, name: str) -> NDArray[np.int64]:
     """Integer codes in order of appearance, so that labels need no order among themselves."""
     values = np.asarray(y)
     if values.dtype.kind not in "biufmM":  # as objects: numpy would write None and 1 as text
@@ -279,32 +272,21 @@ def _codes(y: ArrayLike, name: str) -> tuple[NDArray[np.int64], int]:
         raise ValueError(f"{name} must have at least one label, got none.")
     if values.dtype.kind != "O":
         missing = bool((values != values).any())
-        found, codes = np.unique(values, return_inverse=True)
-        n_found = found.size
+        codes = np.unique(values, return_inverse=True)[1]
     else:
         items = values.tolist()
         missing = any(_is_missing(item) for item in items)
         position: dict[Any, int] = {}
         codes = np.array([position.setdefault(item, len(position)) for item in items])
-        n_found = len(position)
     if missing:
         raise ValueError(
             f"{name} contains unknown labels (None or NaN); compare the labelled samples only, "
             "for example y_true[known], y_pred[known]."
         )
-    return codes.astype(np.int64, copy=False), n_found
+    return codes.astype(np.int64, copy=False)
 
 
 def _is_missing(item: Any) -> bool:
     if item is None or type(item).__name__ == "NAType":
         return True
     return isinstance(item, float) and item != item
-
-
-def _entropy(shares: NDArray[np.float64]) -> float:
-    return float(-np.sum(shares * np.log(shares)))
-
-
-def _pairs(counts: NDArray[Any]) -> int:
-    """Σ c (c - 1) / 2 as a Python integer, which does not overflow."""
-    return sum(int(c) * (int(c) - 1) // 2 for c in np.asarray(counts).ravel())

@@ -34,12 +34,12 @@ def resample(X: Any, kind: str, rng: np.random.RandomState) -> Any:
     "poisson": around the count itself. "multinomial": each sample keeps its total, which is shared
     out anew by the proportions that it has.
     """
-    if kind == "poisson":
-        draw = lambda row: rng.poisson(row)  # noqa: E731
-    elif kind == "multinomial":
-        draw = lambda row: _shared_out(row, rng)  # noqa: E731
-    else:
+    if kind not in KINDS:
         raise ValueError(f"bootstrap must be None, 'poisson' or 'multinomial'; got {kind!r}.")
+
+    def draw(row: AnyArray) -> AnyArray:
+        return np.asarray(rng.poisson(row)) if kind == "poisson" else _shared_out(row, rng)
+
     if not sp.issparse(X):
         return np.stack([draw(row) for row in X]).astype(X.dtype)
     drawn = X.copy()

@@ -134,7 +134,7 @@ def learn_scale(X: Any, scale: str) -> dict[str, Any]:
     return {"scale": scale}
 
 
-def _column_sums(X: Any, change: Callable[[Any], Any] = np.asarray) -> np.ndarray:
+def _column_sums(X: Any, change: Callable[[Any], Any] = np.asarray) -> Any:
     return np.sum([change(block).sum(axis=0, dtype=np.float64) for block in pieces(X)], axis=0)
 
 

@@ -52,7 +52,7 @@ def mapped(X: np.memmap, change: Callable[[Any], Any]) -> np.memmap:
             at += len(block)
             forget(out)
         out.flush()
-        made: Any = np.load(path, mmap_mode="r")
+        made: np.memmap = np.load(path, mmap_mode="r")
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import shutil
+import warnings
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from partwise.io._common import check_matrix, shown
+from partwise.io._common import check_matrix, is_counts, shown
 from partwise.io.samples import Samples, repeated
+from partwise.persistence.atomic import beside
 
 
 def from_anndata(adata: Any, *, label_key: str | None = None, layer: str | None = None) -> Samples:
@@ -37,8 +40,6 @@ def from_anndata(adata: Any, *, label_key: str | None = None, layer: str | None 
     ...     cells.X, cells.y)      # doctest: +SKIP
     >>> to_anndata(adata, model)      # doctest: +SKIP
     """
-    from partwise.io._common import is_counts
-
     source = adata
     if layer == "raw" and layer not in adata.layers and adata.raw is not None:
         source, layer = adata.raw, None
@@ -77,8 +78,6 @@ def from_anndata(adata: Any, *, label_key: str | None = None, layer: str | None 
 
 def read_quietly(path: Any) -> Any:
     """`anndata.read_h5ad` without its warning on names that repeat, of which we say more."""
-    import warnings
-
     import anndata
 
     with warnings.catch_warnings():
@@ -88,22 +87,17 @@ def read_quietly(path: Any) -> Any:
 
 def _own_names(names: Any) -> tuple[list[str], tuple[str, ...]]:
     """A name for each gene, as anndata makes them unique, and a note where some were not."""
-    given = [str(name) for name in names]
-    twice = [name for name, count in Counter(given).items() if count > 1]
-    if not twice:
-        return given, ()
-    taken, unique = set(given), []  # type: set[str], list[str]
-    seen: Counter[str] = Counter()
-    for name in given:
-        own = name
-        while seen[name] and own in taken:
-            own = f"{name}-{seen[name]}"
-            seen[name] += 1
-        seen[name] = max(seen[name], 1)
-        taken.add(own)
-        unique.append(own)
+    from anndata.utils import make_index_unique
+
+    given = names.astype(str)
+    twice = given[given.duplicated()].unique()
+    if not len(twice):
+        return list(given), ()
+    with warnings.catch_warnings():  # of names that look like its own
+        warnings.simplefilter("ignore", UserWarning)
+        unique = make_index_unique(given)
     note = f"{len(twice)} names are of several genes ({shown(twice)}), which got numbers, as "
-    return unique, (f"{note}{next(b for a, b in zip(given, unique) if a != b)}.",)
+    return list(unique), (f"{note}{unique[unique != given][0]}.",)
 
 
 def to_anndata(adata: Any, model: Any, *, genes: Sequence[str] | None = None) -> Any:
@@ -135,7 +129,8 @@ def to_anndata(adata: Any, model: Any, *, genes: Sequence[str] | None = None) ->
     >>> adata.obsm["X_partwise"].shape, adata.varm["partwise_parts"].shape
     ((60, 3), (30, 3))
     """
-    pandas = __import__("pandas")
+    import pandas
+
     V = np.asarray(model.embedding_)
     if V.shape[0] != adata.n_obs:
         raise ValueError(
@@ -180,17 +175,17 @@ def to_anndata(adata: Any, model: Any, *, genes: Sequence[str] | None = None) ->
 
 def write_back(path: str, model: Any, genes: Sequence[str] | None) -> None:
     """`to_anndata` into a .h5ad file, which is replaced only by a whole one."""
-    import os
-    import tempfile
-
     adata = to_anndata(read_quietly(path), model, genes=genes)
-    place, name = os.path.split(os.path.abspath(path))
-    handle, part = tempfile.mkstemp(prefix=f".{name}.", suffix=".part", dir=place)
-    os.close(handle)
+    write_h5ad(adata, Path(path))
+
+
+def write_h5ad(adata: Any, path: Path) -> None:
+    """A .h5ad file that is there whole or not at all; who may read it stays as it was."""
+    part = beside(path)
     try:
         adata.write_h5ad(part)
-        os.chmod(part, os.stat(path).st_mode)
-        os.replace(part, path)
+        if path.exists():
+            shutil.copymode(path, part)
+        part.replace(path)
     finally:
-        if os.path.exists(part):
-            os.unlink(part)
+        part.unlink(missing_ok=True)

@@ -18,8 +18,10 @@ import numpy as np
 import scipy.sparse as sp
 
 from partwise.backends.arrays import AnyArray
+from partwise.io._common import check_matrix, need
+from partwise.io.anndata_files import read_quietly, write_h5ad
 from partwise.io.archives import check_npz
-from partwise.persistence.atomic import beside, write_whole
+from partwise.persistence.atomic import write_whole
 from partwise.selection.consensus import Consensus, group_silhouettes, unit_rows
 
 #: Numbers beyond which a table is in its .df.npz file only: as text it takes longer than the runs.
@@ -51,13 +53,13 @@ class CnmfFolder:
 
     def numbers(self) -> list[int]:
         """The k of which there are runs, or the table of all."""
-        found = self.home.glob(f"cnmf_tmp/{_literal(self.name)}.spectra.k_*.df.npz")
+        found = self.home.glob(f"cnmf_tmp/{glob.escape(self.name)}.spectra.k_*.df.npz")
         parts = [file.name[len(self.name) :].split(".") for file in found]
         return sorted({int(p[2][2:]) for p in parts if p[2][2:].isdigit() and len(p) > 4})
 
     def runs(self, k: int) -> list[int]:
         """The numbers of the runs that are there."""
-        found = self.home.glob(f"cnmf_tmp/{_literal(self.name)}.spectra.k_{k}.iter_*.df.npz")
+        found = self.home.glob(f"cnmf_tmp/{glob.escape(self.name)}.spectra.k_{k}.iter_*.df.npz")
         ends = [file.name.removesuffix(".df.npz").rpartition("_")[2] for file in found]
         return sorted(int(end) for end in ends if end.isdigit())
 
@@ -122,19 +124,10 @@ class CnmfFolder:
 
         X = sp.csr_matrix(X)
         adata = anndata.AnnData(X, obs=pd.DataFrame(index=cells), var=pd.DataFrame(index=genes))
-        whole = self.path(f"{kind}.h5ad")
-        part = beside(whole)
-        try:
-            adata.write_h5ad(part)
-            part.replace(whole)
-        finally:
-            part.unlink(missing_ok=True)
+        write_h5ad(adata, self.path(f"{kind}.h5ad"))
 
     def read_counts(self, kind: str) -> tuple[Any, list[str], list[str]]:
         """``norm_counts`` or ``tpm``: the matrix, cells, genes."""
-        from partwise.io._common import check_matrix, need
-        from partwise.io.anndata_files import read_quietly
-
         need("anndata", "a folder of cnmf", extra="cells")
         path = self.path(f"{kind}.h5ad")
         if not path.is_file():
@@ -309,11 +302,6 @@ def _numbers(k: int) -> list[str]:
 
 def _topics(runs: Iterable[int], k: int) -> list[str]:
     return [f"iter{run}_topic{j}" for run in runs for j in _numbers(k)]
-
-
-def _literal(name: str) -> str:
-    """A name for glob."""
-    return glob.escape(name)
 
 
 def _npz(data: AnyArray, index: list[str], columns: list[str], start: int = 1) -> bytes:

@@ -16,9 +16,11 @@ import numpy as np
 
 from partwise.io._common import shown
 from partwise.io.numbers import FORMATS, NOTHING, date_format, decimal_sign, to_days, to_numbers
+from partwise.io.sheets import as_text
 
-YES = {"yes", "y", "true", "t", "ja", "j", "oui", "si", "sí", "sim", "да", "是", "はい", "1", "x"}
-NO = {"no", "n", "false", "f", "nein", "non", "não", "нет", "否", "いいえ", "0"}
+YES = {"yes", "y", "true", "t", "ja", "j", "oui", "si", "sí", "sim", "да", "是", "はい", "x", "1"}
+YES |= {"1.0"}
+NO = {"no", "n", "false", "f", "nein", "non", "não", "нет", "否", "いいえ", "0", "0.0"}
 #: Names of columns that number the rows, where each value occurs once.
 ID_NAMES = {"id", "ids", "nr", "no", "number", "nummer", "key", "index", "uuid", "row", "zeile"}
 ID_NAMES |= {"编号", "序号", "番号", "№"}
@@ -89,8 +91,8 @@ def _learn(column: Any, name: str, common: str, ranged: bool) -> Column:
     if len({folded(value) for value in values}) == 1:
         return left_out(f"always {shown(values)}")
     low = {value.lower() for value in values}
-    if low <= YES | NO | {"1.0", "0.0"} and low & (YES | {"1.0"}) and low & (NO | {"0.0"}):
-        share = np.mean([v.lower() in YES or v == "1.0" for v in known])
+    if low <= YES | NO and low & YES and low & NO:
+        share = np.mean([v.lower() in YES for v in known])
         done = f"1 for yes ({share:.0%} of the rows)"
         return Column(name, "yes/no", done, {"name": name, "as": "yes/no", "fill": float(share)})
     if not _is_text(column):
@@ -252,7 +254,8 @@ def _category(name: str, known: Sequence[str]) -> Column:
 
 def _range(values: np.ndarray, spec: Mapping[str, Any]) -> np.ndarray:
     width = spec["high"] - spec["low"]
-    return ((values - spec["low"]) / (width if width > 0 else 1.0)).clip(0, TOP)
+    shares: np.ndarray = (values - spec["low"]) / (width if width > 0 else 1.0)
+    return shares.clip(0, TOP)
 
 
 def encode_columns(
@@ -277,7 +280,7 @@ def _encode(column: Any, spec: Mapping[str, Any]) -> tuple[np.ndarray, list[str]
         at = {folded(value): j for j, value in enumerate(values)}
         at |= {value: j for j, value in enumerate(values)}
         for i, (value, gap) in enumerate(zip(column, column.isna())):
-            text = plain_text(value)
+            text = as_text(value)
             if gap or text.lower() in NOTHING:
                 block[i] = np.nan
             elif (j := at.get(text, at.get(folded(text)))) is not None:
@@ -285,8 +288,7 @@ def _encode(column: Any, spec: Mapping[str, Any]) -> tuple[np.ndarray, list[str]
         return block, [f"{name} = {value}" for value in values]
     if kind == "yes/no":
         words = [None if gap else str(v).strip().lower() for v, gap in zip(column, column.isna())]
-        yes, no = YES | {"1.0"}, NO | {"0.0"}
-        numbers = [1.0 if w in yes else 0.0 if w in no else np.nan for w in words]
+        numbers = [1.0 if w in YES else 0.0 if w in NO else np.nan for w in words]
         return np.array(numbers)[:, None], [f"{name} = yes"]
     if kind == "date":
         return _range(to_days(column, spec["format"]), spec)[:, None], [name]
@@ -302,12 +304,6 @@ def _encode(column: Any, spec: Mapping[str, Any]) -> tuple[np.ndarray, list[str]
     return (_range(numbers_, spec) if "low" in spec else numbers_)[:, None], [name]
 
 
-def plain_text(value: Any) -> str:
-    """A cell as text; a whole number that a gap in its column made a fraction without its point."""
-    whole = isinstance(value, float) and value.is_integer()
-    return str(int(value) if whole else value).strip()
-
-
 def strange_values(frame: Any, specs: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
     """Notes on values of new rows that a model has not seen the like of."""
     notes = []
@@ -315,7 +311,7 @@ def strange_values(frame: Any, specs: Sequence[Mapping[str, Any]]) -> tuple[str,
         name, column = str(spec["name"]), frame[spec["name"]]
         if spec["as"] == "category":
             known = {folded(value) for value in spec["values"]}
-            texts = [plain_text(v) for v, gap in zip(column, column.isna()) if not gap]
+            texts = [as_text(v) for v, gap in zip(column, column.isna()) if not gap]
             new = Counter(t for t in texts if t.lower() not in NOTHING and folded(t) not in known)
             if new:
                 said = [f"{text[:60]!r} ({_rows(count)})" for text, count in new.most_common()]

@@ -17,8 +17,7 @@ import numpy as np
 from partwise.io import images, texts
 from partwise.io._common import Options, shown
 from partwise.io.encoding import csv_rows, text_format
-from partwise.io.sheets import as_text, read_sheet
-from partwise.io.spreadsheets import unquoted
+from partwise.io.sheets import as_text, read_sheet, unquoted
 
 #: Lines of cells, each with its number, and notes on how they were read.
 Rows = tuple[list[tuple[int, list[str]]], tuple[str, ...]]
@@ -358,11 +357,11 @@ def find_names(ids: Sequence[str]) -> dict[str, int]:
     """Where each sample is; a file also by a shorter name that only it has."""
     position: dict[str, int] = {}
     paths = [PurePosixPath(_composed(name)) for name in ids]
-    for shorten in (lambda p: p.stem, lambda p: p.name):  # the last one wins
+    for part in ("stem", "name"):  # the last one wins
         short: dict[str, int] = {}
         for at, path in enumerate(paths):
             if path.suffix.lower() in FILES:  # "3.5" and "2019/12" have no shorter name
-                key = shorten(path)
+                key = getattr(path, part)
                 short[key] = -1 if key in short else at
         position |= {key: at for key, at in short.items() if at >= 0}
     position |= {_composed(name): at for at, name in enumerate(ids)}

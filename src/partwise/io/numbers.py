@@ -10,21 +10,9 @@ import numpy as np
 
 #: What stands for "nothing here" beyond what pandas knows.
 NOTHING = {
-    "",
-    "-",
-    "--",
-    "–",
-    "—",
-    "?",
-    ".",
-    "k.a.",
-    "k. a.",
-    "keine angabe",
-    "n.a.",
-    "none",
-    "nan",
+    *("", "-", "--", "–", "—", "?", ".", "k.a.", "k. a.", "keine angabe", "n.a.", "none", "nan"),
+    *("na", "n/a", "null", "missing", "unknown"),
 }
-NOTHING |= {"na", "n/a", "null", "missing", "unknown"}
 _MONEY = re.compile(r"^(?:[€$£¥₹]|eur|usd|gbp|chf)\s*|\s*(?:[€$£¥₹%]|eur|usd|gbp|chf)$", re.I)
 _SPACES = re.compile(r"[\s'’\u00a0\u202f]")
 _POINT = re.compile(r"^[+-]?(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d+)?(?:e[+-]?\d+)?$", re.I)
@@ -103,15 +91,12 @@ def date_format(values: Any) -> str | None:
         return None
     if sum(v.replace(".", "", 1).isdigit() for v in some) > 0.5 * len(some):
         return None  # plain numbers
-    for form in FORMATS:
-        found = pandas.to_datetime(pandas.Series(some), format=form, errors="coerce", utc=True)
-        if found.notna().mean() >= ENOUGH:
-            everything = pandas.to_datetime(
-                pandas.Series(known), format=form, errors="coerce", utc=True
-            )
-            if everything.notna().mean() >= ENOUGH:
-                return form
-    return None
+
+    def read(texts: list[str], form: str) -> bool:
+        found = pandas.to_datetime(pandas.Series(texts), format=form, errors="coerce", utc=True)
+        return bool(found.notna().mean() >= ENOUGH)
+
+    return next((form for form in FORMATS if read(some, form) and read(known, form)), None)
 
 
 def to_days(values: Any, form: str | None) -> np.ndarray:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
+from inspect import signature
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -27,11 +28,19 @@ ELSE = {
     **dict.fromkeys((".docx", ".doc", ".odt", ".pdf", ".rtf"), "save it as .txt, in a folder"),
 }
 MATRICES = (".npz", ".npy", ".mtx", ".mat", ".h5ad")
-KINDS = ("images", "texts", "table", "counts")
-ORDERS = ("auto", "rows", "columns")
+#: What some arguments can be.
+CHOICES: dict[str, tuple[str | None, ...]] = {
+    "kind": (None, "images", "texts", "table", "counts"),
+    "scale": SCALES,
+    "missing": MISSING,
+    "heading": HEADINGS,
+    "tokens": ("auto", "words", "characters"),
+    "image_order": ("auto", "rows", "columns"),
+    "similar_labels": SIMILAR,
+    "unknown_labels": UNKNOWN,
+}
 #: A folder of images may hold so many texts for each of them, as a note does, and the other way.
 STRAY = 0.2
-TOKENS = ("auto", "words", "characters")
 
 
 def read_samples(
@@ -175,45 +184,13 @@ def read_samples(
     >>> samples.X.shape, samples.kind, samples.image_shape
     ((1797, 64), 'images', (8, 8))
     """
-    given = {
-        "kind": kind,
-        "size": size,
-        "rgb": rgb,
-        "text_column": text_column,
-        "id_column": id_column,
-        "label_column": label_column,
-        "columns": tuple(columns),
-        "exclude": tuple(exclude),
-        "encoding": encoding,
-        "separator": separator,
-        "stop_words": stop_words,
-        "tokens": tokens,
-        "ngrams": ngrams,
-        "min_df": min_df,
-        "max_df": max_df,
-        "scale": scale,
-        "missing": missing,
-        "transpose": transpose,
-        "image_shape": image_shape,
-        "image_order": image_order,
-        "layer": layer,
-        "genes": genes,
-        "strict": strict,
-        "heading": heading,
-    }
-    for name, value, known in (
-        ("kind", kind, (None, *KINDS)),
-        ("scale", scale, SCALES),
-        ("missing", missing, MISSING),
-        ("heading", heading, HEADINGS),
-        ("tokens", tokens, TOKENS),
-        ("image_order", image_order, ORDERS),
-        ("similar_labels", similar_labels, SIMILAR),
-        ("unknown_labels", unknown_labels, UNKNOWN),
-    ):
-        if value not in known:
-            raise ValueError(f"{name}={value!r}; it can be {', '.join(map(str, known))}.")
-    options = Options(**given, vectors=features is not None, step=step)  # type: ignore[arg-type]
+    columns, exclude = tuple(columns), tuple(exclude)
+    given: dict[str, Any] = dict(locals())
+    for name, known in CHOICES.items():
+        if given[name] not in known:
+            raise ValueError(f"{name}={given[name]!r}; it can be {', '.join(map(str, known))}.")
+    kept = {field.name for field in fields(Options)} & given.keys()
+    options = Options(**{name: given[name] for name in kept}, vectors=features is not None)
     path = Path(path)
     check_name(path)
     samples = _read_both(path, features, options, recipe)
@@ -244,19 +221,12 @@ def read_samples(
         samples = replace(
             samples, y=check_labels(samples.y, source, similar_labels, unknown_labels)
         )
-    default = {field.name: field.default for field in fields(Options)}
-    changed: dict[str, Any] = {k: v for k, v in given.items() if v != default[k]}
-    apart: tuple[tuple[str, Any, Any], ...] = (
-        ("similar_labels", similar_labels, "ask"),
-        ("unknown_labels", unknown_labels, "ask"),
-        ("skip_unknown", skip_unknown, False),
-        ("labels", None if labels is None else str(labels), None),
-        ("features", None if features is None else str(features), None),
-        ("also", None if also is None else str(also), None),
-    )
-    for name, value, usual in apart:
-        if value != usual:
-            changed = {name: value, **changed}
+    usual = signature(read_samples).parameters
+    changed = {
+        name: str(value) if isinstance(value, Path) else value
+        for name, value in given.items()
+        if name not in ("path", "recipe", "step") and value != usual[name].default
+    }
     return replace(samples, options=changed)
 
 

@@ -1,9 +1,18 @@
-"""Workbooks (.xlsx) and lines of JSON (.jsonl), as rows of cells."""
+"""Cells of tables: workbooks (.xlsx) and lines of JSON (.jsonl) read, CSV written without formulas.
+
+A cell of a CSV file that begins with ``=``, ``+``, ``-`` or ``@`` is run by spreadsheets, whoever
+wrote it. Such text gets an apostrophe in front, which they show as text; numbers stay numbers. Our
+readers take the apostrophe away again, so that ids and labels come back as they were.
+"""
 
 from __future__ import annotations
 
+import csv
+import io
 import json
+import re
 import zipfile
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,10 +46,8 @@ def read_sheet(path: Path) -> tuple[list[list[Any]], tuple[str, ...]]:
 
 def as_text(cell: Any) -> str:
     """A cell as it is seen: whole numbers without a point, nothing where it is empty."""
-    if cell is None:
-        return ""
     whole = isinstance(cell, float) and cell.is_integer()
-    return str(int(cell) if whole else cell).strip()
+    return "" if cell is None else str(int(cell) if whole else cell).strip()
 
 
 def read_json_lines(path: Path, options: Options, *, nested: bool = False) -> list[dict[str, Any]]:
@@ -64,3 +71,33 @@ def read_json_lines(path: Path, options: Options, *, nested: bool = False) -> li
                 record |= {k: json.dumps(v) for k, v in inner.items()}
             records.append(record)
     return records
+
+
+# -- what a spreadsheet would run -----------------------------------------------------------------
+
+_FORMULA = re.compile(r"'*[=+\-@\t\r]")
+_NUMBER = re.compile(r"'*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+
+
+def _runs(text: str) -> bool:
+    """Whether text would be run once its apostrophes are gone."""
+    return bool(_FORMULA.match(text)) and not _NUMBER.fullmatch(text)
+
+
+def quoted(cell: Any) -> Any:
+    """A cell as it may be written."""
+    return f"'{cell}" if isinstance(cell, str) and _runs(cell) else cell
+
+
+def unquoted(cell: Any) -> Any:
+    """The cell that `quoted` was given."""
+    quote = isinstance(cell, str) and cell.startswith("'")
+    return cell[1:] if quote and _runs(cell) else cell
+
+
+def csv_text(heading: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """A CSV file as text, in which no cell is a formula."""
+    buffer = io.StringIO(newline="")
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerows([quoted(cell) for cell in row] for row in [heading, *rows])
+    return buffer.getvalue()

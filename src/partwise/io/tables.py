@@ -34,8 +34,7 @@ from partwise.io.columns import (
 from partwise.io.encoding import csv_rows, named_separator, said, text_format
 from partwise.io.numbers import date_format, decimal_sign
 from partwise.io.samples import Samples, repeated
-from partwise.io.sheets import as_text, read_json_lines, read_sheet
-from partwise.io.spreadsheets import unquoted
+from partwise.io.sheets import as_text, read_json_lines, read_sheet, unquoted
 from partwise.io.texts import text_samples
 
 #: What --id-column may be, beside a column: rows are numbered from 0.

@@ -11,9 +11,10 @@ import numpy as np
 
 from partwise.io._common import SCALE_WORDS, Options, apply_scale, learn_scale, shown
 from partwise.io.archives import check_npz
-from partwise.io.columns import looks_like_id, plain_text
+from partwise.io.columns import looks_like_id
 from partwise.io.label_files import find_names, place
 from partwise.io.samples import Samples, repeated
+from partwise.io.sheets import as_text
 from partwise.io.tables import read_frame
 
 #: What a column of ids may be called in a table of vectors, beside "id" and the like.
@@ -193,7 +194,7 @@ def _read(path: Path) -> tuple[np.ndarray, list[str] | None]:
     if ids is not None and len(ids) != len(V):
         raise ValueError(f"{path} has {len(V)} vectors and {len(ids)} ids.")
     V = V if V.dtype in (np.float32, np.float64) else V.astype(np.float64)
-    return V, None if ids is None else [plain_text(name) for name in ids]
+    return V, None if ids is None else [as_text(name) for name in ids]
 
 
 def _arrays(path: Path) -> tuple[np.ndarray, Any]:

@@ -13,8 +13,7 @@ from typing import Any
 from partwise.io._common import Options
 from partwise.io.encoding import csv_rows, text_format
 from partwise.io.samples import Samples
-from partwise.io.sheets import as_text, read_json_lines, read_sheet
-from partwise.io.spreadsheets import quoted
+from partwise.io.sheets import as_text, quoted, read_json_lines, read_sheet
 from partwise.io.tables import find_heading
 
 #: Kinds of tables, and what each is written as.

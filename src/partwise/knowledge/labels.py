@@ -246,7 +246,7 @@ def read_labels(y: Any, n_samples: int) -> Labels | None:
 
     Examples
     --------
-    >>> from partwise.knowledge.probabilities import read_labels
+    >>> from partwise.knowledge.labels import read_labels
     >>> labels = read_labels([[0.9, 0.1], [float("nan")] * 2, [0.0, 1.0]], 3)
     >>> labels.codes.tolist(), labels.shares.tolist()
     ([0, -1, 1], [[0.9, 0.1], [0.0, 0.0], [0.0, 1.0]])

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from partwise import __version__
-from partwise.io.spreadsheets import csv_text
+from partwise.io.sheets import csv_text
 from partwise.persistence.atomic import write_whole
 
 if TYPE_CHECKING:

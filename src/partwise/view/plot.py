@@ -312,7 +312,7 @@ def top_terms(
         ax.set_title(f"part {number}", fontsize="medium")
         ax.set_xticks([])
         ax.spines[["top", "right", "bottom"]].set_visible(False)
-    return axes
+    return np.asarray(axes, dtype=object)
 
 
 def parameter_path(

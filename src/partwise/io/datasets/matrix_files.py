@@ -10,10 +10,12 @@ from typing import Any
 
 import numpy as np
 import scipy.io
+from numpy.typing import ArrayLike
 from scipy import sparse
 
+from partwise.io._common import check_matrix
 from partwise.io.archives import check_mat, check_mat_types, check_npz, check_shape
-from partwise.persistence.compressed import checked_csr, csr_of
+from partwise.persistence.compressed import csr_of
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,7 @@ class Dataset:
     source: str = ""
     extra: Mapping[str, np.ndarray] = field(default_factory=dict, repr=False)
 
-    def images(self, rows) -> np.ndarray:
+    def images(self, rows: ArrayLike) -> np.ndarray:
         """Rows of X, or basis vectors, as upright images.
 
         Parameters
@@ -71,15 +73,15 @@ class Dataset:
         if self.image_shape is None:
             raise ValueError(f"The samples of {self.name!r} are not images.")
         height, width = self.image_shape
-        rows = np.atleast_2d(np.asarray(rows))
-        if rows.shape[1] != height * width:
+        pixels = np.atleast_2d(np.asarray(rows))
+        if pixels.shape[1] != height * width:
             raise ValueError(
                 f"images() needs rows of {height} x {width} = {height * width} values, "
-                f"got {rows.shape[1]}."
+                f"got {pixels.shape[1]}."
             )
         if self.image_order == "C":
-            return rows.reshape(-1, height, width)
-        return rows.reshape(-1, width, height).transpose(0, 2, 1)
+            return pixels.reshape(-1, height, width)
+        return pixels.reshape(-1, width, height).transpose(0, 2, 1)
 
 
 def read(path: str | Path) -> Dataset:
@@ -120,7 +122,7 @@ def read(path: str | Path) -> Dataset:
         raise ValueError(f"{path}: expected a .npz or .mat file.")
     try:
         parts = reader(path)
-        X = _as_samples(parts.pop("X"))
+        X = check_matrix(parts.pop("X"), path).astype(np.float64)
         y, class_names = _as_codes(parts.pop("y", None), parts, X.shape[0])
         terms = parts.pop("terms", None)
         if terms is not None and terms.shape != (X.shape[1],):
@@ -139,7 +141,7 @@ def _one_line(error: BaseException) -> str:
 
 def _read_npz(path: Path) -> dict[str, Any]:
     check_npz(path)
-    parts = _parse(path, lambda: _load_arrays(path))
+    parts: dict[str, Any] = _parse(path, lambda: _load_arrays(path))
     if "indptr" in parts:
         missing = {"data", "indices", "shape"} - parts.keys()
         if missing:
@@ -179,8 +181,9 @@ def _read_mat(path: Path) -> dict[str, Any]:
     check_mat(path)
     names = ["fea", "gnd"]
     check_mat_types(path, names)
+    how = sparse_arrays(scipy.io.loadmat)
     try:
-        found = _parse(path, lambda: _load_mat(path, names))
+        found = _parse(path, lambda: scipy.io.loadmat(path, variable_names=names, **how))
     except NotImplementedError as error:
         raise ValueError(
             "MATLAB 7.3 files are not read; in MATLAB, save it again with "
@@ -201,10 +204,6 @@ def sparse_arrays(reader: Callable[..., Any]) -> dict[str, bool]:
     return {"spmatrix": False} if "spmatrix" in inspect.signature(reader).parameters else {}
 
 
-def _load_mat(path: Path, names: Any) -> dict[str, Any]:
-    return scipy.io.loadmat(path, variable_names=names, **sparse_arrays(scipy.io.loadmat))
-
-
 def _parse(path: Path, parser: Callable[[], Any]) -> Any:
     """Run a file parser; whatever it stumbles over becomes one ValueError."""
     try:
@@ -216,24 +215,9 @@ def _parse(path: Path, parser: Callable[[], Any]) -> Any:
         raise ValueError(f"damaged, or not a {path.suffix} file ({reason})") from error
 
 
-def _as_samples(X) -> Any:
-    if sparse.issparse(X):
-        X = checked_csr(X)
-        values = X.data
-    else:
-        X = values = np.asarray(X)
-    if X.ndim != 2 or 0 in X.shape:
-        raise ValueError(f"samples must be a non-empty 2-D array, got shape {X.shape}")
-    if values.dtype.kind not in "buif":
-        raise ValueError(f"samples must be real numbers, got {values.dtype}")
-    X = X.astype(np.float64)
-    values = X.data if sparse.issparse(X) else X
-    if not np.isfinite(values).all():
-        raise ValueError("samples must be finite, got NaN or infinity")
-    return X
-
-
-def _as_codes(y, parts: dict[str, Any], n: int) -> tuple[np.ndarray | None, tuple[str, ...] | None]:
+def _as_codes(
+    y: Any, parts: dict[str, Any], n: int
+) -> tuple[np.ndarray | None, tuple[str, ...] | None]:
     """Labels as 0, 1, ..., and the name that each stands for."""
     if y is None:
         return None, None

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy import sparse
 from sklearn.preprocessing import normalize
 from sklearn.utils import check_array, check_random_state
 
 
-def unit_rows(X):
+def unit_rows(X: Any) -> Any:
     """Scale every sample to Euclidean length one; an all-zero sample stays zero.
 
     Parameters
@@ -30,7 +33,7 @@ def unit_rows(X):
     return normalize(X, norm="l2", axis=1, copy=True)
 
 
-def tfidf(X):
+def tfidf(X: Any) -> Any:
     """Weigh term counts by (1 + log tf) · log(N / df), then scale rows to length one.
 
     This is the weighting of Deng Cai's script, which the papers' text tables use; scikit-learn's
@@ -70,7 +73,7 @@ def tfidf(X):
     return weighted if sparse.issparse(X) else weighted.toarray()
 
 
-def keep_labels(y, per_class: int, *, random_state=None) -> np.ndarray:
+def keep_labels(y: ArrayLike, per_class: int, *, random_state: Any = None) -> np.ndarray:
     """Hide all labels but those of `per_class` random samples of each class; the others get -1.
 
     Parameters

@@ -43,7 +43,7 @@ def directions(data: Any, random_state: Any) -> NDArray[Any]:
 
 def project(data: Any, Q: NDArray[Any]) -> NDArray[np.float32]:
     """X Q here, in float32."""
-    return to_numpy(cast(data.dot(_basis(data, Q)), np.float32))
+    return np.asarray(to_numpy(cast(data.dot(_basis(data, Q)), np.float32)))
 
 
 def _basis(data: Any, Q: Any) -> Any:

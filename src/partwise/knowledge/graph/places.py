@@ -218,4 +218,6 @@ def morans_i(values: ArrayLike, graph: Any) -> NDArray[np.float64]:
     squares = (centred**2).sum(axis=0)
     product = (centred * (W @ centred)).sum(axis=0) * (len(V) / max(float(W.sum()), 1e-300))
     varies = squares > 1e-24 * (V**2).sum(axis=0)
-    return np.divide(product, squares, out=np.full(V.shape[1], np.nan), where=varies)
+    index: NDArray[np.float64] = np.full(V.shape[1], np.nan)
+    np.divide(product, squares, out=index, where=varies)
+    return index
