@@ -157,6 +157,42 @@ def test_all_that_cnmf_looks_for_is_there(cells, command, tmp_path):
         assert table["data"].shape == (1, 4)
 
 
+def starcat(out):
+    """The table for starCAT: names of programmes and genes, and numbers."""
+    with (out / f"{out.name}.starcat_spectra.k_3.dt_0_5.txt").open() as file:
+        (_, *genes), *rows = csv.reader(file, delimiter="\t")
+    return [row[0] for row in rows], genes, np.array([row[1:] for row in rows], dtype=float)
+
+
+def test_the_reference_for_starcat_is_over_deviations(cells, command, tmp_path):
+    """Each programme at a million, over the deviations of the genes that the runs saw."""
+    out = tmp_path / "x"
+    assert command(cells, "-k", "3", *QUICK, "--out", out)[0] == 0
+    names, genes, values = starcat(out)
+    assert names == ["GEP1", "GEP2", "GEP3"]
+    assert genes == (out / "x.overdispersed_genes.txt").read_text().split()
+    tpm, _, every = CnmfFolder(out).read_counts("tpm")
+    deviation, parts = tpm.toarray().astype(float).std(axis=0), tables(out, 3).parts
+    expected = 1e6 * parts / parts.sum(axis=1, keepdims=True) / deviation
+    at = [every.index(gene) for gene in genes]
+    np.testing.assert_allclose(values, expected[:, at], rtol=1e-5)  # counts are float32
+    with np.load(out / "cnmf_tmp" / "x.starcat_spectra.k_3.dt_0_5.df.npz") as table:
+        np.testing.assert_allclose(table["data"], values, rtol=1e-8)  # nine digits
+
+
+def test_the_reference_for_starcat_is_what_cnmf_makes_of_the_folder(cells, command, tmp_path):
+    cnmf = pytest.importorskip("cnmf")
+    out = tmp_path / "x"
+    assert command(cells, "-k", "3", *QUICK, "--out", out)[0] == 0
+    ours = starcat(out)
+    (out / "x.starcat_spectra.k_3.dt_0_5.txt").unlink()
+    cnmf.cNMF(output_dir=str(tmp_path), name="x").build_reference(3, density_threshold=0.5)
+    names, genes, values = starcat(out)
+    assert (names, genes) == ours[:2]
+    # cnmf reads parts of nine digits, and so is their sum; ours are rounded when they are written
+    np.testing.assert_allclose(ours[2], values, rtol=3 * 5e-9)
+
+
 @pytest.mark.parametrize("turned", [False, True])
 def test_a_matrix_of_cell_ranger_has_its_names(command, tmp_path, turned):
     X = made()

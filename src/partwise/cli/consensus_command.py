@@ -430,7 +430,7 @@ def _agree(
     )  # fmt: skip
     write_cnmf(
         one.found, folder.home.parent, folder.name, samples=prepared.cells, features=genes,
-        genes=prepared.genes, scores=one.scores, force=True,
+        genes=prepared.genes, scores=one.scores, deviation=prepared.deviation, force=True,
     )  # fmt: skip
     clock.end("writing tables")
     return one
