@@ -402,7 +402,7 @@ def learn(
     trial = Trial(folds, labelled, at, y, n_classes, views, weighed, features.coded)
     click = n_folds == 0
     for start, mine in features.looks.items():
-        if not (start and click):
+        if not click or start in features.coded:  # a click hears one preparation of each array
             _one_preparation(trial, start, mine, working, memory, names)
     if not click:
         _beside(trial, features, seed)

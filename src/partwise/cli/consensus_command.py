@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy.io
 import scipy.sparse as sp
 from rich.console import Console
 
@@ -215,7 +216,8 @@ def _read(
         )
     cells, own = _names_beside(path)
     if cells and own and not reading.get("transpose"):  # genes in rows, as Cell Ranger writes them
-        reading = {**reading, "transpose": _rows_of(path) == len(own) != len(cells)}
+        rows = int(scipy.io.mminfo(path)[0])
+        reading = {**reading, "transpose": rows == len(own) != len(cells)}
     samples = read_samples(path, scale="none", genes=0, step=bar.step, **reading)
     X = samples.X
     cells = cells if cells and len(cells) == X.shape[0] else samples.ids
@@ -269,12 +271,6 @@ def _names_beside(path: Path) -> tuple[list[str], list[str]]:
             names = [row[0] for row in rows]
         found.append(names)
     return found[0], found[1]
-
-
-def _rows_of(path: Path) -> int:
-    with path.open(encoding="utf-8") as lines:
-        head = next((line for line in lines if not line.startswith("%")), "0")
-    return int(head.split()[0])
 
 
 def _prepared_by(folder: CnmfFolder) -> PreparedCounts:

@@ -22,16 +22,17 @@ from partwise.backends.threads import in_threads, threads_for
 from partwise.model.factor_model import FactorModel
 from partwise.model.losses import Frobenius
 from partwise.model.subproblems import misfit
-from partwise.solvers import momentum
+from partwise.solvers import loop
 from partwise.solvers.loop import (
     LOOK_BACK,
+    PLAIN,
+    SAFE,
     Settings,
     Solution,
     alternate,
     joined,
     shifted,
 )
-from partwise.solvers.momentum import PLAIN, SAFE
 from partwise.solvers.steps import Step, hals, mu
 
 #: A start: its factors, and the step that moves them.
@@ -111,7 +112,7 @@ class Side:
         self.Z, self.spare = self.spare, self.Z
         gram = grams.sum(axis=0)
         self.gram = (gram + np.tril(gram, -1).transpose(0, 2, 1)).astype(G.dtype)
-        return changes.sum(axis=0)
+        return np.asarray(changes.sum(axis=0))
 
     def take_back(self, r: int, x: AnyArray) -> None:
         """Begin start r again from x, with nothing to point away from."""
@@ -225,7 +226,7 @@ class Wide:
             value,
             np.zeros(R),
             value.copy(),
-            np.full(R, momentum.FIRST),
+            np.full(R, loop.FIRST),
             np.ones(R),
         )
         new = dict(zip(EACH, (*each, np.zeros(R, int)), strict=True))
@@ -269,7 +270,7 @@ class Wide:
         good = value <= self.value
         self.value, self.ahead = np.where(good, value, self.value), np.where(good, ahead, 0.0)
         self.failures = np.where(good, 0, self.failures + 1)
-        grown, shrunk = momentum.grown(self.weight, self.ceiling), momentum.shrunk(self.weight)
+        grown, shrunk = loop.grown(self.weight, self.ceiling), loop.shrunk(self.weight)
         self.weight, self.ceiling = (
             np.where(good, *both) for both in zip(grown, shrunk, strict=True)
         )
