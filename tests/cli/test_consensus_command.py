@@ -291,11 +291,33 @@ def test_double_genes_and_empty_cells_are_named_and_nothing_is_lost(cells, comma
     adata.var_names = ["g0", "g0", *adata.var_names[2:]]
     adata.write_h5ad(cells)
     out = tmp_path / "x"
-    code, _, err = command(cells, "-k", "3", *QUICK, "--out", out, "--no-report")
+    code, _, err = command(cells, "-k", "3", *QUICK, "--out", out)
     said = " ".join(err.split())
-    assert not code and "1 names are of several genes (g0), which got numbers, as g0-1" in said
+    assert not code and "1 name is of several genes (g0), which got numbers, as g0-1" in said
     assert "1 cell has no count of the 30 genes (c7): left out" in said
     found, names, _ = read_cnmf(tmp_path, "x", 3)
     assert len(names) == 59 and "c7" not in names and found.parts.shape == (3, 40)
     notes = json.loads((out / "summary.json").read_text())["notes"]
-    assert any("c7" in note for note in notes)
+    assert any("c7" in note for note in notes) and "UserWarning" not in err
+
+
+def test_cells_without_a_coordinate_are_named_and_left_out_of_the_map(cells, command, tmp_path):
+    adata = anndata.read_h5ad(cells)
+    adata.obsm["spatial"][[4, 9]] = np.nan
+    adata.write_h5ad(cells)
+    out = tmp_path / "x"
+    code, _, err = command(cells, "-k", "3", *QUICK, "--out", out)
+    assert not code and "2 cells have no coordinate" in err and "c4, c9" in err
+    drawn = (out / "report.html").read_text().count("data:image/png")
+    adata.obsm["spatial"][:] = np.nan
+    adata.write_h5ad(cells)
+    code, _, err = command(cells, "-k", "3", *QUICK, "--out", out)
+    assert not code and "60 cells have no coordinate" in err
+    assert (out / "report.html").read_text().count("data:image/png") == drawn - 1
+
+
+def test_more_programmes_than_cells_are_refused(cells, command, tmp_path):
+    few = tmp_path / "few.h5ad"
+    anndata.read_h5ad(cells)[:4].copy().write_h5ad(few)
+    code, _, err = command(few, "-k", "3-5", *QUICK, "--out", tmp_path / "x")
+    assert code and "-k 5" in err and "4 cells" in err
