@@ -26,7 +26,7 @@ from sklearn.neighbors import NearestNeighbors
 from sklearn.utils.extmath import randomized_svd
 
 from partwise.backends import as_data
-from partwise.backends.arrays import AnyArray, to_numpy
+from partwise.backends.arrays import AnyArray, norm64, to_numpy
 from partwise.backends.sweeps import solve_rows
 from partwise.classify.preparation import (
     MANY,
@@ -47,6 +47,8 @@ EXACT, SEARCHED = 100_000, 20_000
 DIRECTIONS = 100
 #: Entries of a dense array that are looked at together for the digests of its rows.
 BLOCK = 1 << 22
+#: How far from the others, in their mean lengths, a sample can lie: beyond, squares overflow.
+FARTHEST = 1e15
 #: Rounds and share of averaging with the neighbours.
 ROUNDS, SHARE = 2, 0.5
 
@@ -228,9 +230,10 @@ class Features:
         """Centred, with mean squared length one on the training samples."""
         if name not in self.scale:
             self.shift[name] = Z.mean(axis=0)
-            length = float(np.sqrt(np.mean(np.sum((Z - self.shift[name]) ** 2, axis=1))))
-            self.scale[name] = 1 / length if length > 0 else 1.0
-        return np.ascontiguousarray((Z - self.shift[name]) * self.scale[name], dtype=np.float32)
+            length, size = (norm64(A) / len(Z) ** 0.5 for A in (Z - self.shift[name], Z))
+            self.scale[name] = 1 / length if length > max(1e-12 * size, 1e-18) else 1.0
+        far = (Z - self.shift[name]) * self.scale[name]
+        return np.ascontiguousarray(np.clip(far, -FARTHEST, FARTHEST), dtype=np.float32)
 
 
 def build_features(
