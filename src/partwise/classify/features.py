@@ -197,10 +197,7 @@ class Features:
     def adjacency(self) -> sp.csr_array:
         """D^-½ W D^-½ of the searched samples in their `order`, in float32."""
         rows = self.order[: self.searched or None]
-        graph = sp.csr_array(self.graph)[rows][:, rows]
-        degree = np.asarray(graph.sum(axis=1)).ravel()
-        root = sp.diags_array(1 / np.sqrt(np.maximum(degree, 1e-12)))
-        return sp.csr_array(root @ graph @ root).astype(np.float32)
+        return normalized(sp.csr_array(self.graph)[rows][:, rows])
 
     def by_searched(self) -> sp.csr_array:
         """All samples in their `order` as means of those of `adjacency`, (n, searched)."""
@@ -470,6 +467,13 @@ def _find(marks: AnyArray, known: AnyArray) -> AnyArray:
     at = np.minimum(np.searchsorted(known[order], marks), known.size - 1)
     found = order[at]
     return np.where(known[found] == marks, found, -1)
+
+
+def normalized(W: sp.csr_array) -> sp.csr_array:
+    """D^-½ W D^-½ in float32."""
+    degree = np.asarray(W.sum(axis=1)).ravel()
+    root = sp.diags_array(1 / np.sqrt(np.maximum(degree, 1e-12)))
+    return sp.csr_array(root @ W @ root).astype(np.float32)
 
 
 def row_stochastic(W: Any) -> sp.csr_array:
