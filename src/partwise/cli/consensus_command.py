@@ -31,6 +31,8 @@ from partwise.cli import outputs
 from partwise.cli.options import numbers_of
 from partwise.cli.progress_bar import Bar, duration
 from partwise.io import read_samples
+from partwise.io._common import shown
+from partwise.io.anndata_files import read_quietly
 from partwise.io.cnmf_folder import CnmfFolder, write_cnmf
 from partwise.io.sheets import csv_text
 from partwise.persistence.atomic import sweep, write_whole
@@ -78,6 +80,9 @@ def run_consensus(
         bar.start("reading the counts")
         place = _device(device)
         prepared = _read(data, theirs, genes, bar, reading, place, clock)
+        n, p = prepared.seen.shape
+        if max(numbers) > min(n, p):
+            raise ValueError(f"-k {max(numbers)}: there are {n} cells with counts and {p} genes.")
         settings = {"genes": genes, "loss": loss, "seed": seed, "max_iter": max_iter}
         if not (going_on or estimate):
             _claim(folder, prepared, settings, data, force=force)
@@ -119,6 +124,8 @@ def run_consensus(
             )  # fmt: skip
             raise SystemExit(130) from None
         bar.start("writing the report")
+        places, said = _places(Path(data), prepared.cells) if report else (None, [])
+        notes += said
         source = f"{len(prepared.cells):,} cells, {len(prepared.kept):,} of {len(prepared.genes):,}"
         summary = {
             "command": command,
@@ -141,7 +148,7 @@ def run_consensus(
             page = programmes_page(
                 found, title=f"Programmes: {folder.name}", command=command, notes=notes,
                 source=f"{source} genes. Data: {data}.",
-                places=_places(Path(data), prepared.cells),
+                places=places,
             )  # fmt: skip
         clock.end("report")
         summary["stages"] = clock.seconds
@@ -237,21 +244,26 @@ def _read(
     return replace(ready, notes=(*said, *ready.notes))
 
 
-def _places(path: Path, cells: list[str]) -> Any:
-    """Coordinates of the cells in ``obsm["spatial"]``, where a .h5ad file has them all."""
+def _places(path: Path, cells: list[str]) -> tuple[Any, list[str]]:
+    """Coordinates of the cells in ``obsm["spatial"]`` of a .h5ad file; a note on who has none."""
     if path.suffix.lower() != ".h5ad":
-        return None
-    import anndata
-
-    adata = anndata.read_h5ad(path, backed="r")
+        return None, []
+    adata = read_quietly(path, backed="r")
     try:
-        if "spatial" not in adata.obsm:
-            return None
-        at = {str(name): i for i, name in enumerate(adata.obs_names)}
-        places = np.asarray(adata.obsm["spatial"], dtype=np.float64)[[at[c] for c in cells], :2]
+        held = adata.obsm.get("spatial")
     finally:
         adata.file.close()
-    return places if places.shape[1] == 2 and np.isfinite(places).all() else None
+    if held is None or held.shape[1] < 2:
+        return None, []
+    at = {str(name): i for i, name in enumerate(adata.obs_names)}
+    places = np.asarray(held, dtype=np.float64)[[at[c] for c in cells], :2]
+    gone = np.flatnonzero(~np.isfinite(places).all(axis=1))
+    if not gone.size:
+        return places, []
+    have = "cell has" if gone.size == 1 else "cells have"
+    names = shown(cells[i] for i in gone)
+    note = f'{gone.size} {have} no coordinate in obsm["spatial"] ({names}): not on the map.'
+    return (places if gone.size < len(cells) else None), [note]
 
 
 def _names_beside(path: Path) -> tuple[list[str], list[str]]:
@@ -426,7 +438,7 @@ def _agree(
     )  # fmt: skip
     write_cnmf(
         one.found, folder.home.parent, folder.name, samples=prepared.cells, features=genes,
-        genes=prepared.genes, scores=one.scores, force=True,
+        genes=prepared.genes, scores=one.scores, deviation=prepared.deviation, force=True,
     )  # fmt: skip
     clock.end("writing tables")
     return one

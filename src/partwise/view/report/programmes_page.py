@@ -33,13 +33,14 @@ def programmes_page(
     With ``places``, coordinates of the cells, the usages are drawn there.
     """
     stable = [one.stability for one in found]
+    known = None if places is None else np.isfinite(places).all(axis=1)
     numbers = [
         {
             "k": one.k,
             "rows": programme_rows(one),
             "clustergram": _drawn(clustergram, one.found, size=(6.4, 5.0)),
             "heatmap": _drawn(gene_heatmap, one, size=(7.2, 0.9 + 0.22 * min(5 * one.k, 60))),
-            "places": "" if places is None else places_uri(one.found.usages, places),
+            "places": "" if known is None else places_uri(one.found.usages[known], places[known]),
         }
         for one in found
     ]
