@@ -73,8 +73,7 @@ def _kernel(dtype: str) -> Any:
 @sweeps.sweep.register
 def _(
     Z: cupy.ndarray, C: AnyArray, G: AnyArray, d: AnyArray | None, r: AnyArray, e: AnyArray,
-    times: int,
-    stop: float, enough: float,
+    times: int, stop: float, enough: float,
 ) -> AnyArray:  # fmt: skip
     n, k = Z.shape
     dtype = Z.dtype

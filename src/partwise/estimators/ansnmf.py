@@ -84,10 +84,7 @@ class AnsNMF(GroupedFactorizer):
     random_state: Any = None
     verbose: int = 0
 
-    _parameter_constraints = {
-        "slack_W": [SHARE],
-        "slack_H": [SHARE],
-    }
+    _parameter_constraints = {"slack_W": [SHARE], "slack_H": [SHARE]}
     beta_loss = "frobenius"
     solver = "mu"
     tol = 0.0

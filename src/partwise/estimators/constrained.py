@@ -94,7 +94,4 @@ class ConstrainedNMF(GraphParameters, LossParameters, CommonParameters, GraphFac
     scale: str = "unit"
     sample_weighting: str | None = None
 
-    _parameter_constraints = {
-        "terms": [list, tuple, None],
-        "basis_terms": [list, tuple, None],
-    }
+    _parameter_constraints = {"terms": [list, tuple, None], "basis_terms": [list, tuple, None]}

@@ -89,9 +89,7 @@ class SemiNMF(GraphParameters, GraphFactorizer):
     random_state: Any = None
     verbose: int = 0
 
-    _parameter_constraints = {
-        "solver": [StrOptions({"auto", "mu", "hals", "nesterov"})],
-    }
+    _parameter_constraints = {"solver": [StrOptions({"auto", "mu", "hals", "nesterov"})]}
     beta_loss = "frobenius"
     init = "kmeans"
 

@@ -79,9 +79,7 @@ class SymNMF(LoopParameters, GroupedFactorizer):
     init: str = "random"
     max_iter: int = 300
 
-    _parameter_constraints = {
-        "init": [StrOptions({"random", "custom"})],
-    }
+    _parameter_constraints = {"init": [StrOptions({"random", "custom"})]}
     beta_loss = "frobenius"
     solver = "hals"
 

@@ -80,8 +80,7 @@ def kl_tdot(X: DenseData, V: AnyArray, U: AnyArray, *whole: Any) -> AnyArray:
 
 def kl_newton(
     X: DenseData, V: AnyArray, U: AnyArray, cost: AnyArray, ridge: AnyArray, sweeps: int,
-    rough: bool,
-    *whole: Any,
+    rough: bool, *whole: Any,
 ) -> tuple[AnyArray, AnyArray]:  # fmt: skip
     return X.part_of(*whole).kl_newton(V, U, cost, ridge, sweeps, rough, False)
 

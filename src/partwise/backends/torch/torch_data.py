@@ -320,11 +320,4 @@ def bring(a: Any, like: Any) -> TorchData | TorchSparse:
 
 BACK_END = BackEnd("torch tensors", "X.cpu().numpy()", check, as_torch_data, gaps=gaps, bring=bring)
 
-__all__ = [
-    "BACK_END",
-    "TorchData",
-    "TorchSparse",
-    "as_torch_data",
-    "memory_errors",
-    "move",
-]
+__all__ = ["BACK_END", "TorchData", "TorchSparse", "as_torch_data", "memory_errors", "move"]
