@@ -241,6 +241,12 @@ class Swept:
     def row_powers(self, beta: float) -> Array:
         raise NotImplementedError("other losses than these two are refused before any work")
 
+    def beta_dot(self, V: Array, U: Array, beta: float) -> tuple[Array, Array, Array]:
+        raise NotImplementedError("other losses than these two are refused before any work")
+
+    def beta_tdot(self, V: Array, U: Array, beta: float) -> tuple[Array, Array]:
+        raise NotImplementedError("other losses than these two are refused before any work")
+
     def sweeps(self, size: int, k: int) -> int:
         return int(np.clip(1 + 0.5 * self.density * size / k, 1, 10))
 
