@@ -42,10 +42,7 @@ class AnsNMF(GroupedFactorizer):
         As in `NMF`; "custom" takes W and H of `fit`.
     max_iter : int, default=100
         Iterations; there is no tolerance.
-    n_clusters : int, default=None
-        Clusters of `cluster_labels_`. None: the classes in y, else k.
-    random_state : int, RandomState instance or None, default=None
-    verbose : int, default=0
+    {groups}
 
     Attributes
     ----------
