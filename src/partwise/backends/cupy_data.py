@@ -177,7 +177,7 @@ def gaps(X: Any, missing: float, whom: str) -> tuple[DataMatrix, DataMatrix, boo
     sparse = cusparse.issparse(X)
     X = X.tocsr() if sparse else X
     values = X.data if sparse else X
-    hidden = cupy.isnan(values) if np.isnan(missing) else values == missing
+    hidden = arrays.is_missing(values, missing)
     kept = cupy.where(hidden, cupy.zeros_like(values), values)
     if not sparse:
         X = check(kept, whom)

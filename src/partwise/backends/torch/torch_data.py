@@ -23,7 +23,7 @@ from partwise.backends.array_api import (
     check_csr,
     check_dense,
 )
-from partwise.backends.arrays import NO_MEMORY, AnyArray, to_numpy
+from partwise.backends.arrays import NO_MEMORY, AnyArray, is_missing, to_numpy
 from partwise.backends.data_matrix import BackEnd, DataMatrix
 from partwise.backends.threads import cached_property
 from partwise.backends.torch import triton_dispatch
@@ -297,7 +297,7 @@ def gaps(X: Any, missing: float, whom: str) -> tuple[DataMatrix, DataMatrix, boo
     X = X if X.layout == torch.strided else X.to_sparse_csr()
     sparse = X.layout != torch.strided
     values = X.values() if sparse else X
-    hidden = torch.isnan(values) if np.isnan(missing) else values == missing
+    hidden = is_missing(values, missing)
     kept = torch.where(hidden, torch.zeros_like(values), values)
     if not sparse:
         X = check(kept, whom)
