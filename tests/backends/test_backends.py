@@ -44,12 +44,12 @@ def forms(tmp_path_factory):
 def cluster():
     if missing("distributed"):
         pytest.skip("distributed is not installed: partwise[dask]")
-    yield from two_workers()
+    yield from two_workers(processes=False)
 
 
 @pytest.fixture
 def client(cluster):
-    """Two worker processes, for this test only: the others run in threads."""
+    """Two workers, for this test only: the others run in threads."""
     with cluster.as_current():
         yield cluster
 
@@ -112,7 +112,7 @@ def matrix(methods):
 
 
 def on_workers(methods, often):
-    """Methods for two worker processes; all but ``often`` are `long`."""
+    """Methods for two workers; all but ``often`` are `long`."""
     return [
         pytest.param(m, marks=[] if m.name in often else [pytest.mark.long], id=m.name)
         for m in methods

@@ -17,7 +17,14 @@ from sklearn.utils.validation import validate_data
 
 from partwise._sklearn import check_n_features, check_sample_weight
 from partwise.backends import DataMatrix, as_data, back_end
-from partwise.backends.arrays import AnyArray, is_missing, limits, row_blocks, to_numpy
+from partwise.backends.arrays import (
+    AnyArray,
+    is_missing,
+    limits,
+    row_blocks,
+    to_numpy,
+    unchanged,
+)
 from partwise.backends.data_matrix import ZEROS, Swept
 from partwise.backends.gaps import Lack, MaskedData
 from partwise.backends.numpy import memmap
@@ -32,6 +39,7 @@ from partwise.model.terms import Term
 from partwise.solvers.steps import STEPS, check_step
 
 
+@unchanged()
 def check(estimator: Any, what: Description, X: Any, given: Given) -> Checked:
     """X, labels, weights and a graph, as the rest of a fit takes them; refuses before any work."""
     check_terms(what)
@@ -114,7 +122,7 @@ def check_terms(what: Description) -> None:
                     f"{name}[{i}] must be a partwise.terms.Term, got {type(term).__name__}; "
                     "subclass Term with value and gradient."
                 )
-    if what.scale != "unit" or what.basis_terms or what.alpha_H:
+    if what.scale != "unit" or what.basis_terms or what.basis_alpha:
         return
     for i, term in enumerate(what.terms or ()):
         if term.degree not in (1, 2) and "bound" not in term.offers:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from partwise.backends.arrays import Array, clip_at_zero, coming, extrapolate, namespace, norm64
-from partwise.model.subproblems import Model, Subproblem, kkt_residual, misfit
+from partwise.model.subproblems import Model, Quadratic, Subproblem, kkt_residual, misfit
 from partwise.solvers.checkpoint import Checkpoint
 from partwise.solvers.state import Point, State
 from partwise.solvers.steps import Step, mu
@@ -26,6 +26,8 @@ LOOK_BACK = 10
 FIRST = 0.5
 #: Failures in a row after which a step is tried without extrapolation, and after which it is mu.
 PLAIN, SAFE = 2, 3
+#: Iterations in which an empty part may come back.
+PATIENCE = 10
 
 T = TypeVar("T")
 
@@ -228,7 +230,7 @@ def _both_steps(
     y = state.y
     sub = yield Request(first, y["V"], y["U"])
     residual = kkt_residual(sub, y[first], rho) if look and settings.stationary else np.inf
-    new = {first: move(sub, y[first])}
+    new = {first: _patient(move, sub, y[first], state)}
     z = {first: _beyond(new[first], state.old[first], weight, settings), second: y[second]}
     by_change = settings.guard and sub.measures_change and state.fine
     value = state.value + state.ahead
@@ -240,9 +242,24 @@ def _both_steps(
     sub = yield Request(second, z["V"], z["U"])
     if residual <= settings.tol:
         residual = max(residual, kkt_residual(sub, z[second], rho))
-    new[second] = move(sub, z[second])
+    new[second] = _patient(move, sub, z[second], state)
     value = value + sub.change(new[second], z[second]) if by_change else sub.value(new[second])
     return Moved(new, z[first], sub, weight, value, by_change, residual)
+
+
+def _patient(move: Step, sub: Subproblem, Z: Array, state: State) -> Array:
+    """Z after the step; in the first iterations a part whose other factor is zero stands still.
+
+    The loss does not see such a part, and a penalty alone would take it to zero at once, where
+    neither factor can leave again, though the other parts have hardly found their places.
+    """
+    new = move(sub, Z)
+    if state.n >= PATIENCE or move.name != "hals" or not sub.terms:
+        return new
+    assert isinstance(sub, Quadratic)
+    xp = namespace(sub.G)
+    seen = xp.any(xp.abs(sub.G) > 0, axis=0)
+    return namespace(new).where(seen[None], new, Z)
 
 
 def _judge_value(
