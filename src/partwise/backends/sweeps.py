@@ -99,7 +99,7 @@ def sweep_graph(
     term: Any,
     rounds: int,
     stop: float,
-) -> AnyArray | None:
+) -> Array | None:
     """Sweeps under a `Graph` whose ``edges`` are at hand, each of which sees where rows have gone.
 
     None where this kind of array has none: then the term's bound is renewed between sweeps.
@@ -111,7 +111,7 @@ def sweep_graph(
 def _(
     Z: np.ndarray, C: AnyArray, G: AnyArray, d: AnyArray | None, r: AnyArray, term: Any,
     rounds: int, stop: float,
-) -> AnyArray:  # fmt: skip
+) -> Array:  # fmt: skip
     """In place; rows take turns."""
     from partwise.backends.numpy import kernels
 
@@ -133,7 +133,7 @@ def _(
 def sweep(
     Z: AnyArray, C: AnyArray, G: AnyArray, d: AnyArray | None, r: AnyArray, e: AnyArray,
     sweeps: int, stop: float, enough: float,
-) -> AnyArray:  # fmt: skip
+) -> Array:  # fmt: skip
     """`sweep_rows` by the kind of Z; e >= r is the curvature of a step."""
     return sweep_columns(Z, C, G, d, r, e, sweeps, stop, enough)
 
@@ -142,7 +142,7 @@ def sweep(
 def _(
     Z: np.ndarray, C: AnyArray, G: AnyArray, d: AnyArray | None, r: AnyArray, e: AnyArray,
     sweeps: int, stop: float, enough: float,
-) -> AnyArray:  # fmt: skip
+) -> Array:  # fmt: skip
     k = Z.shape[1]
     Z = np.ascontiguousarray(Z)
     C = C if C.shape == Z.shape else np.broadcast_to(C, Z.shape)
