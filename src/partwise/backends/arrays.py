@@ -172,6 +172,11 @@ def _(a: np.ndarray) -> Array:
     return np.ascontiguousarray(a)
 
 
+def is_missing(values: AnyArray, missing: float) -> AnyArray:
+    """Where values stand for an entry that was not seen."""
+    return namespace(values).isnan(values) if np.isnan(missing) else values == missing
+
+
 def largest(a: AnyArray) -> float:
     """max(a, 0)."""
     return max(0.0, float(namespace(a).max(a))) if a.shape[0] else 0.0
