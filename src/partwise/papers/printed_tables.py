@@ -198,8 +198,14 @@ def _by_row(summary: Summary, metric: str, budget: str) -> Grid:
 def _averages(summaries: dict[str, Summary], metric: str, budget: str) -> Grid:
     """A line for each column: print, the main reading with its error, the other readings."""
     name, main = next(iter(summaries.items()))
-    others = {n: s for n, s in summaries.items() if n != name and s.results}
     protocol = main.protocol
+
+    def columns(summary: Summary) -> int:
+        names = (column for column, _ in _columns(protocol))
+        return sum(bool(summary.column(column, metric, budget)) for column in names)
+
+    # a reading of which there are only the columns that it shares with another says nothing
+    others = {n: s for n, s in summaries.items() if n != name and 2 * columns(s) > columns(main)}
     scope = protocol.view.get("score", "all")
     hidden = bool(protocol.budgets)
     header = ["method", "printed", "measured ± se", "difference", f"within {FAR:g}"]
