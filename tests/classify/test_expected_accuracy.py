@@ -6,6 +6,7 @@ import re
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from sklearn.datasets import load_breast_cancer, load_digits, load_wine
 
 import reference
@@ -282,6 +283,21 @@ def test_outlyingness_is_the_formula(digits):
     np.testing.assert_allclose(model.outlyingness()[rest], naive[rest], atol=0.02)
 
 
+@pytest.mark.parametrize("y", [[0, 0, 0, 1], [0, 0, 1, 1, 2], [1, 1, 1]])
+def test_outlyingness_of_few_labels_is_the_formula(y):
+    """So few that one more or less would be seen; a class with one label does not count."""
+    rng, n = np.random.default_rng(0), 14
+    codes, graph = rng.random((n, 4)), rng.random((n, n)) + 0.1
+    graph, y = graph + graph.T, np.array(y)
+    labelled = rng.choice(n, y.size, replace=False)
+    found = outlying.measure(codes, sp.csr_array(graph), labelled, y).score(codes)
+    floors = (outlying.CLOSE, outlying.LITTLE)
+    naive = reference.outlyingness(codes, graph, labelled, y, share=outlying.SHARE, floors=floors)
+    # propagation ends at a residual of 1e-4, distances are divided by deviations of some 0.1
+    rest = ~np.isin(np.arange(n), labelled)
+    np.testing.assert_allclose(found[rest], naive[rest], atol=5e-3)
+
+
 def test_samples_of_classes_without_a_label_are_found(digits):
     """Labels of three classes of five: the others are found, few of the three are."""
     X, y, _ = digits
@@ -353,8 +369,10 @@ def test_priors_trade_accuracy_for_balanced_accuracy():
 def test_given_priors_multiply_what_uniform_ones_give():
     """p(c | x) with shares π is p(c | x) with even ones, times π, over the sum."""
     p = np.random.default_rng(0).dirichlet(np.ones(3), 50)
-    even = calibration.calibrate(p, p[:0], np.empty(0, int), 6, None, np.full(3, 1 / 3))
-    given = calibration.calibrate(p, p[:0], np.empty(0, int), 6, None, np.array([0.2, 0.3, 0.5]))
+    even = calibration.calibrate(p, p[:0], np.empty(0, int), np.full(3, 2), None, np.full(3, 1 / 3))
+    given = calibration.calibrate(
+        p, p[:0], np.empty(0, int), np.full(3, 2), None, np.array([0.2, 0.3, 0.5])
+    )
     naive = even.apply(p) * [0.2, 0.3, 0.5]
     naive /= naive.sum(axis=1, keepdims=True)
     np.testing.assert_allclose(given.apply(p), naive, rtol=1e-12)
