@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,10 +27,13 @@ def _parts(X: Any, y: Any, seed: int) -> Any:
     return PartsClassifier(random_state=seed).fit(X, y).transduction_
 
 
-def _logistic() -> Any:
-    from sklearn.linear_model import LogisticRegression
+def _sklearn(name: str, *given: Any, **params: Any) -> Any:
+    """One of scikit-learn's, ``module:Class``, imported when it is used."""
+    module, _, cls = name.partition(":")
+    return getattr(import_module(f"sklearn.{module}"), cls)(*given, **params)
 
-    return LogisticRegression(C=10, max_iter=300)
+
+_logistic = partial(_sklearn, "linear_model:LogisticRegression", C=10, max_iter=300)
 
 
 def _inductive(make: Callable[[], Any], view: Callable[[Any, int], Any]) -> Callable[..., Any]:
@@ -46,43 +51,26 @@ def _plain(X: Any, seed: int) -> Any:
 
 
 def _svd(X: Any, seed: int) -> Any:
-    from sklearn.decomposition import TruncatedSVD
-
-    return TruncatedSVD(min(100, min(X.shape) - 1), random_state=seed).fit_transform(X)
+    most = min(100, min(X.shape) - 1)
+    return _sklearn("decomposition:TruncatedSVD", most, random_state=seed).fit_transform(X)
 
 
 def _spectral(X: Any, seed: int) -> Any:
-    from sklearn.manifold import SpectralEmbedding
-
     dense = X.toarray() if hasattr(X, "toarray") else X
-    model = SpectralEmbedding(30, affinity="nearest_neighbors", random_state=seed)
-    Z = model.fit_transform(dense)
+    how = {"affinity": "nearest_neighbors", "random_state": seed}
+    Z = _sklearn("manifold:SpectralEmbedding", 30, **how).fit_transform(dense)
     return Z / Z.std()
 
 
-def _svc() -> Any:
-    from sklearn.svm import LinearSVC
-
-    return LinearSVC()
-
-
-def _nearest() -> Any:
-    from sklearn.neighbors import KNeighborsClassifier
-
-    return KNeighborsClassifier(1)
-
-
 def _self_training(X: Any, y: Any, seed: int) -> Any:
-    from sklearn.semi_supervised import SelfTrainingClassifier
-
-    return SelfTrainingClassifier(_logistic()).fit(X, y).predict(X)
+    return _sklearn("semi_supervised:SelfTrainingClassifier", _logistic()).fit(X, y).predict(X)
 
 
 CLASSIFIERS: dict[str, Callable[[Any, Any, int], Any]] = {
     "parts": _parts,
     "logistic": _inductive(_logistic, _plain),
-    "svc": _inductive(_svc, _plain),
-    "nearest": _inductive(_nearest, _plain),
+    "svc": _inductive(partial(_sklearn, "svm:LinearSVC"), _plain),
+    "nearest": _inductive(partial(_sklearn, "neighbors:KNeighborsClassifier", 1), _plain),
     "svd": _inductive(_logistic, _svd),
     "spectral": _inductive(_logistic, _spectral),
     "self-training": _self_training,

@@ -31,7 +31,7 @@ from partwise.papers.printed import (
 from partwise.papers.protocol import FIRST, ComparedMethod, Protocol
 from partwise.papers.scores import WORDS
 from partwise.papers.sentences import STATES, sentences
-from partwise.papers.summary import Summary
+from partwise.papers.summary import Stat, Summary
 from partwise.papers.trials import NO_LABELS
 
 QUICK = 0.5  # the share of the declared runs below which nobody is blamed for a miss
@@ -198,8 +198,14 @@ def _by_row(summary: Summary, metric: str, budget: str) -> Grid:
 def _averages(summaries: dict[str, Summary], metric: str, budget: str) -> Grid:
     """A line for each column: print, the main reading with its error, the other readings."""
     name, main = next(iter(summaries.items()))
-    others = {n: s for n, s in summaries.items() if n != name and s.results}
     protocol = main.protocol
+
+    def columns(summary: Summary) -> int:
+        names = (column for column, _ in _columns(protocol))
+        return sum(bool(summary.column(column, metric, budget)) for column in names)
+
+    # a reading of which there are only the columns that it shares with another says nothing
+    others = {n: s for n, s in summaries.items() if n != name and 2 * columns(s) > columns(main)}
     scope = protocol.view.get("score", "all")
     hidden = bool(protocol.budgets)
     header = ["method", "printed", "measured ± se", "difference", f"within {FAR:g}"]
@@ -223,18 +229,13 @@ def _averages(summaries: dict[str, Summary], metric: str, budget: str) -> Grid:
         if hidden:
             rest = main.stat(column, metric, budget=budget, scope="unlabelled")
             row.append(Text.of(number(rest.mean, metric) if rest and metric != "seconds" else ""))
-        rows.append(row)
-    return Grid([*header, "runs"], [[*r, _runs(main, r, budget, metric)] for r in rows])
-
-
-def _runs(summary: Summary, row: list[Text], budget: str, metric: str) -> Text:
-    stat = summary.stat(row[0].lines[0][0].split("†")[0], metric, budget=budget)
-    return Text.of(str(stat.n) if stat else "", "quiet")
+        ran = main.stat(column, metric, budget=budget)
+        rows.append([*row, Text.of(str(ran.n) if ran else "", "quiet")])
+    return Grid([*header, "runs"], rows)
 
 
 def _full(summary: Summary, metric: str, budget: str) -> Grid:
     protocol = summary.protocol
-    scope = protocol.view.get("score", "all")
     columns = _columns(protocol)
     several = len(protocol.data) > 1
     measured = summary.rows()
@@ -243,26 +244,24 @@ def _full(summary: Summary, metric: str, budget: str) -> Grid:
         for k in dict.fromkeys(c.k for c in protocol.printed if c.metric == metric)
         if k != "avg"
     ]
-    rows = []
-    for data, k in sorted(set(printed_rows) | set(measured), key=lambda r: (r[0], r[1])):
-        row = [Text.of(f"{data} {k}" if several else str(k))]
-        for name, _ in columns:
-            cell = protocol.printed_value(metric, k, name)
-            stat = summary.stat(name, metric, budget=budget, scope=scope, data=data, k=k)
-            gap = difference(cell.mean if cell else None, stat, metric, protocol.comparable)
-            lines = [(printed_words(cell), "quiet"), (with_error(stat, metric) or "–", "")]
-            row.append(Text((*lines, *gap.lines)))
-        rows.append(row)
-    row = [Text.of("Avg.")]
-    partial = set(printed_rows) - set(measured)
-    for name, _ in columns:
-        cell = protocol.printed_value(metric, "avg", name)
-        stat = None if partial else summary.stat(name, metric, budget=budget, scope=scope)
+
+    def compared(k: int | str, name: str, stat: Stat | None) -> Text:
+        cell = protocol.printed_value(metric, k, name)
         gap = difference(cell.mean if cell else None, stat, metric, protocol.comparable)
         lines = [(printed_words(cell), "quiet"), (with_error(stat, metric) or "–", "")]
-        row.append(Text((*lines, *gap.lines)))
+        return Text((*lines, *gap.lines))
+
+    how = {"budget": budget, "scope": protocol.view.get("score", "all")}
+    rows = []
+    for data, k in sorted(set(printed_rows) | set(measured)):
+        stats = {n: summary.stat(n, metric, data=data, k=k, **how) for n, _ in columns}
+        head = Text.of(f"{data} {k}" if several else str(k))
+        rows.append([head, *(compared(k, name, stat) for name, stat in stats.items())])
+    partial = bool(set(printed_rows) - set(measured))
+    whole = {n: None if partial else summary.stat(n, metric, **how) for n, _ in columns}
+    rows.append([Text.of("Avg."), *(compared("avg", n, stat) for n, stat in whole.items())])
     header = ["K", *(name + mark(method) for name, method in columns)]
-    return Grid(header, [*rows, row], last=True)
+    return Grid(header, rows, last=True)
 
 
 def claims_grid(verdicts: list[Verdict]) -> Grid:
