@@ -83,6 +83,7 @@ def _drawn(draw: Any, what: Any, *, size: tuple[float, float]) -> str:
     """A picture of ours as PNG: clustergrams have too many squares for SVG."""
     figure, axes = new_figure(size)
     draw(what, ax=axes)
+    axes.set_aspect("auto")  # the layout cuts off labels beside a square
     return figure_uri(figure, "png")
 
 
