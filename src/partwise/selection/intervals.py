@@ -17,9 +17,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from partwise.backends.arrays import AnyArray, to_numpy
 from partwise.estimators.nmf import NMF
+from partwise.evaluation.groups import unit_rows
 from partwise.evaluation.resampling import KINDS, check_counts, resample
 from partwise.model.losses import beta_of
-from partwise.selection.consensus import codes_of, unit_rows
+from partwise.selection.consensus import codes_of
 from partwise.selection.parameters import check_count
 
 #: Entries that are looked at together.
