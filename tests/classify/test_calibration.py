@@ -25,7 +25,7 @@ def too_sure(q, power):
 def test_a_mixture_that_is_too_sure_or_too_shy_is_set_right(rng, power):
     q, y = posteriors(rng, 1000)
     new, truth = posteriors(rng, 4000)
-    made = calibration.calibrate(too_sure(q, power), too_sure(q, power), y, 1000, None)
+    made = calibration.calibrate(too_sure(q, power), too_sure(q, power), y, np.bincount(y), None)
     before, after = too_sure(new, power), made.apply(too_sure(new, power))
     np.testing.assert_allclose(after.sum(axis=1), 1, rtol=1e-12)
     # 4000 draws in bins of some hundreds: a share is known to two or three points
@@ -47,7 +47,7 @@ def test_one_label_says_little_of_the_temperature(right):
     """A prior worth one label: -log p(y) at heat h, and log² h, by a fine grid."""
     p = np.array([[0.75, 0.25]])
     y = np.array([0 if right else 1])
-    heat = calibration.calibrate(p, p, y, 10**9, None).heat
+    heat = calibration.calibrate(p, p, y, np.full(2, 10**9), None).heat
     tried = np.exp(np.linspace(-3, 3, 6001))
     cost = [-np.log(too_sure(p, h)[0, y[0]]) + np.log(h) ** 2 for h in tried]
     step = 4 / 32  # of the logarithms that are tried
@@ -55,12 +55,12 @@ def test_one_label_says_little_of_the_temperature(right):
     assert (heat > 1) == right
 
 
-@pytest.mark.parametrize("n_labels", [2, 20, 200])
+@pytest.mark.parametrize("n_labels", [3, 30, 300])
 def test_nothing_is_surer_than_the_number_of_labels_allows(n_labels):
     """The rule of succession: after n labels, another outcome has about one chance in n + 2."""
     certain = np.repeat(np.eye(3), 5, axis=0)
     nobody = np.zeros(0, dtype=int)
-    made = calibration.calibrate(certain, certain[:0], nobody, n_labels, None)
+    made = calibration.calibrate(certain, certain[:0], nobody, np.full(3, n_labels // 3), None)
     left = 1 - made.apply(certain).max(axis=1)
     np.testing.assert_allclose(left, (1 - 1 / 3) / (n_labels + 2), rtol=0.01)
 
@@ -78,7 +78,7 @@ def test_classes_that_are_found_more_often_are_more_probable(rng):
     middle = 4 * np.eye(3) / np.sqrt(2)
     Z = middle[y] + rng.standard_normal((y.size, 3))
     even = heads.softmax(-0.5 * ((Z[:, None] - middle) ** 2).sum(axis=2))
-    tilt = calibration.class_tilt(even)
+    tilt = calibration.class_tilt(even, np.full(3, 100))
     assert (np.diff(tilt) < 0).all()
     p = even * tilt
     p /= p.sum(axis=1, keepdims=True)
@@ -89,7 +89,21 @@ def test_classes_that_are_found_more_often_are_more_probable(rng):
     assert np.mean(p.argmax(axis=1) == y) > np.mean(even.argmax(axis=1) == y)
     # where nothing is known of the samples, nothing is known of the shares either
     unsure = 1 / 3 + 0.05 * (even - 1 / 3)
-    np.testing.assert_allclose(calibration.class_tilt(unsure), 1, atol=0.05)
+    # each of three rounds adds about what the answers lean
+    lean = 3 * np.abs(3 * unsure.mean(axis=0) - 1)
+    assert (np.abs(calibration.class_tilt(unsure, np.full(3, 100)) - 1) < 1.1 * lean).all()
+
+
+def test_shares_of_classes_are_those_of_em_as_far_as_there_are_labels(rng):
+    """Three rounds of π <- mean of p π / Σ p π, then the exponent m/(m + 4) of (c π)."""
+    p = rng.dirichlet([3.0, 1.0, 0.5], 200)
+    shares = np.ones(3) / 3
+    for _ in range(3):
+        shares = np.mean([row * shares / (row * shares).sum() for row in p], axis=0)
+    for counts in ([1, 1, 1], [5, 5, 5], [12, 3, 4]):
+        m = 3 / sum(1 / count for count in counts)
+        tilt = calibration.class_tilt(p, np.array(counts))
+        np.testing.assert_allclose(tilt, (3 * shares) ** (m / (m + 4)), rtol=1e-12)
 
 
 # -- confidence --------------------------------------------------------------------------------

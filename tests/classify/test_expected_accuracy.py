@@ -369,8 +369,10 @@ def test_priors_trade_accuracy_for_balanced_accuracy():
 def test_given_priors_multiply_what_uniform_ones_give():
     """p(c | x) with shares π is p(c | x) with even ones, times π, over the sum."""
     p = np.random.default_rng(0).dirichlet(np.ones(3), 50)
-    even = calibration.calibrate(p, p[:0], np.empty(0, int), 6, None, np.full(3, 1 / 3))
-    given = calibration.calibrate(p, p[:0], np.empty(0, int), 6, None, np.array([0.2, 0.3, 0.5]))
+    even = calibration.calibrate(p, p[:0], np.empty(0, int), np.full(3, 2), None, np.full(3, 1 / 3))
+    given = calibration.calibrate(
+        p, p[:0], np.empty(0, int), np.full(3, 2), None, np.array([0.2, 0.3, 0.5])
+    )
     naive = even.apply(p) * [0.2, 0.3, 0.5]
     naive /= naive.sum(axis=1, keepdims=True)
     np.testing.assert_allclose(given.apply(p), naive, rtol=1e-12)

@@ -11,10 +11,11 @@ from sklearn.base import clone
 from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 from sklearn.semi_supervised import LabelSpreading
+from sklearn.tree import ExtraTreeClassifier
 
 import partwise
 from partwise import PartsClassifier
-from partwise.classify import features, folds, heads, parts_classifier, preparation, trees
+from partwise.classify import features, folds, heads, parts_classifier, pool, preparation, trees
 
 
 @pytest.fixture(scope="module")
@@ -322,9 +323,11 @@ def test_propagation_solves_the_system():
     root = np.diag(1 / np.sqrt(np.maximum(W.sum(axis=1), 1e-12)))
     S = root @ W @ root
     shares = (0.5, 0.99, 0.9)
-    found = heads.propagate(sp.csr_array(S).astype(np.float32), np.array([3, 8]), shares, tol=1e-6)
+    E = np.eye(30)[[3, 8, 5]]
+    E[2, 6:9] = 1 / 3  # from several samples together
+    found = heads.propagate(sp.csr_array(S).astype(np.float32), sp.csr_array(E), shares, tol=1e-6)
     for F, share in zip(found, shares, strict=True):
-        exact = (1 - share) * np.linalg.inv(np.eye(30) - share * S)[[3, 8]]
+        exact = (1 - share) * E @ np.linalg.inv(np.eye(30) - share * S)
         np.testing.assert_allclose(F, exact, atol=1e-4)  # float32
 
 
@@ -335,7 +338,43 @@ def test_new_codes_are_the_minimum():
     Z = features.code_rows(P @ H.T, H, V, near, 0.7)
     J = near.indices.reshape(5, 3)
     grad = (Z @ H - P) @ H.T + 0.7 * sum(Z - V[J[:, j]] for j in range(3))
-    assert np.abs(np.minimum(Z, grad)).max() < 1e-3  # grad >= 0, zero where Z > 0
+    assert np.abs(np.minimum(Z, grad)).max() < 1e-9  # grad >= 0, zero where Z > 0
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_of_very_many_samples_some_are_searched(monkeypatch, sparse):
+    """The others have the neighbours and the codes that a new sample would have."""
+    monkeypatch.setattr(features, "EXACT", 300)
+    monkeypatch.setattr(features, "SEARCHED", 150)
+    monkeypatch.setattr(features, "MANY", 250)
+    monkeypatch.setattr(pool, "WORKING", 100)
+    rng = np.random.default_rng(0)
+    y = np.arange(400) % 4
+    X = rng.poisson(np.where(y[:, None] == np.arange(80) % 4, 1.0, 0.1)).astype(float)
+    X = sp.csr_array(X) if sparse else X[:, :20] + 0.1 * rng.standard_normal((400, 20))
+    known = np.where(np.arange(400) < 40, y, -1)
+    model = PartsClassifier(warm_start=True).fit(X, known)
+    mine = model._features
+    first, rest = mine.order[:150], mine.order[150:]
+    assert mine.searched == 150 and np.isin(np.flatnonzero(known >= 0), rest).any()
+    assert np.mean(model.transduction_ == y) > 0.9
+    graph = model.graph_.toarray()
+    assert (graph == graph.T).all() and not graph[np.ix_(rest, rest)].any()
+    distance = ((mine.plain[rest][:, None] - mine.plain[first]) ** 2).sum(axis=2)
+    nearest = np.sort(distance, axis=1)[:, :5]
+    tied = np.where(graph[np.ix_(rest, first)] > 0, distance, -1)
+    # products in float32 order what is nearly as far
+    np.testing.assert_allclose(np.sort(tied, axis=1)[:, -5:], nearest, atol=1e-3)
+    means = mine.by_searched()
+    np.testing.assert_allclose(means.sum(axis=1), 1, rtol=1e-6)
+    # a training sample as a new one: its codes come from the same neighbours
+    _, near, V = mine._new(X[rest] if sparse else X[rest].astype(mine.P.dtype))
+    np.testing.assert_allclose(V, mine.V[rest], atol=1e-4 * mine.V.max())
+    assert (near @ np.ones(400)) == pytest.approx(1)
+    known[rest[0]] = y[rest[0]]
+    warm, cold = model.fit(X, known), PartsClassifier().fit(X, known)
+    np.testing.assert_allclose(warm.label_distributions_, cold.label_distributions_, atol=1e-6)
+    assert np.mean(model.predict(X[::2]) == y[::2]) > 0.9
 
 
 def test_relabel_is_fit_without_the_codes(digits):
@@ -412,12 +451,12 @@ def test_propagation_from_samples_that_nothing_is_joined_to():
     degree = np.maximum(np.asarray(W.sum(axis=1)).ravel(), 1e-12)
     S = sp.csr_array(sp.diags_array(degree**-0.5) @ W @ sp.diags_array(degree**-0.5))
     shares = (0.99, 0.9, 0.5)
-    found = heads.propagate(S.astype(np.float32), np.arange(43), shares)
+    found = heads.propagate(S.astype(np.float32), sp.eye_array(43, format="csr"), shares)
     for F, share in zip(found, shares, strict=True):
         exact = (1 - share) * np.linalg.inv(np.eye(43) - share * S.toarray())
         np.testing.assert_allclose(F, exact, atol=1e-4)  # the tolerance of the solver
     # a column that comes alone, or after others, is the same
-    alone = heads.propagate(S.astype(np.float32), np.array([4]), shares)
+    alone = heads.propagate(S.astype(np.float32), sp.eye_array(43, format="csr")[[4]], shares)
     np.testing.assert_allclose(alone[0][0], found[0][4], atol=1e-6)
 
 
@@ -573,12 +612,22 @@ def test_trees_by_arrays_are_scikit_learns():
     X, y = load_digits(n_class=4, return_X_y=True)
     grown = trees.grow(X[:60], y[:60], np.ones(60), 5, 0, 20)
     # leaves are pure, so that shares are votes
-    p = sum(tree.predict(X.astype(np.float32)).reshape(len(X), 4) for tree in grown.trees) / 20
+    votes = sum(tree.predict(X.astype(np.float32)).reshape(len(X), 5) for tree in grown.trees)
     assert (grown.arrays["left"][grown.arrays["feature"] >= 0] > 0).all()
     shares = trees.log_shares(grown.arrays, X)
     np.testing.assert_array_equal(shares, grown.log_votes(X))
-    naive = np.hstack([p * 20, np.zeros((len(X), 1))])  # a class without a label
-    np.testing.assert_allclose(shares, np.log((naive + 0.1) / 20.5), atol=1e-12)
+    np.testing.assert_allclose(shares, np.log((votes + 0.1) / 20.5), atol=1e-12)
+    assert not votes[:, 4].any()  # a class without a label
+
+
+def test_trees_of_indicators_are_those_of_a_classifier():
+    X = np.random.default_rng(0).standard_normal((32, 50)).astype(np.float32)
+    y = np.arange(32) % 4  # eight of a class: sums of their weights are exact, so ties are the same
+    grown = trees.grow(X, y, np.ones(32), 4, 7, 5)
+    for number, tree in zip(np.random.RandomState(7).randint(2**31 - 1, size=5), grown.trees):
+        naive = ExtraTreeClassifier(random_state=int(number)).fit(X, y).tree_
+        np.testing.assert_array_equal(tree.feature, naive.feature)
+        np.testing.assert_array_equal(tree.threshold, naive.threshold)
 
 
 def test_least_squares_on_all_columns_by_hand():
@@ -684,6 +733,29 @@ def two_views(n: int = 120) -> tuple[np.ndarray, sp.csr_array, np.ndarray]:
     X = rng.standard_normal((n, 5)) + 4 * (y % 2)[:, None]
     rates = np.where((y // 2)[:, None] == np.arange(80) % 2, 1.0, 0.05)
     return X, sp.csr_array(rng.poisson(rates).astype(float)), y
+
+
+def test_weights_of_heads_are_the_likeliest(rng):
+    """Σ log Σ_h w_h p_h + trust Σ log(w_h)/h is greatest: its slopes are equal."""
+    right = rng.uniform(0.05, 1, (30, 4))
+    for trust in (5.0, 40.0):
+        w = pool.likeliest_weights(right, trust)
+        slope = (right / (right @ w)[:, None]).sum(axis=0) + trust / 4 / w
+        np.testing.assert_allclose(slope, slope.mean(), rtol=1e-3)  # 200 rounds of EM
+        assert w.sum() == pytest.approx(1)
+    even = pool.likeliest_weights(right, 1e9)
+    np.testing.assert_allclose(even, 0.25, rtol=1e-6)
+    np.testing.assert_array_equal(pool.likeliest_weights(right[:0], 5.0), 0.25)
+
+
+def test_an_array_that_says_nothing_costs_little():
+    X, Z, y = two_views()
+    X = np.hstack([X, Z.toarray()])
+    noise = np.random.RandomState(1).standard_normal((y.size, 20))
+    known = np.where(np.arange(y.size) < 16, y, -1)
+    alone = np.mean(PartsClassifier(max_iter=20).fit(X, known).transduction_ == y)
+    both = np.mean(PartsClassifier(max_iter=20).fit(X, known, also=[noise]).transduction_ == y)
+    assert both > alone - 0.02
 
 
 @pytest.mark.parametrize("named", [False, True])

@@ -17,8 +17,9 @@ MIXED_HEATS = np.exp(np.linspace(-2, 2, 33))
 WORST = 12.0
 #: Slopes that are tried for the confidence, and the spread of a normal prior on their log.
 SLOPES, PRIOR = np.exp(np.linspace(-1.2, 1.2, 17)), 0.5
-#: Rounds of estimating how common the classes are.
-ROUNDS = 3
+#: Rounds of estimating how common the classes are, and what even shares count beside the labels of
+#: a class, in labels.
+ROUNDS, EVEN = 3, 4.0
 
 
 #: The logit of the share of right names, in `expected`: a constant, the logit of the mean
@@ -112,8 +113,8 @@ class Calibration:
 
     ``heat``: the inverse temperature of least log loss on held-out labels. ``doubt``: nothing is
     surer than the number of labels allows. ``tilt``: classes that the answer finds more often are
-    more probable, as far as the answer is sure at all. ``slope`` and ``shift``: the logit of the
-    best class's probability is stretched, so that the sure are right as often as they say.
+    more probable, as far as there are labels to believe it. ``slope`` and ``shift``: the logit of
+    the best class's probability is stretched, so that the sure are right as often as they say.
     """
 
     heat: float
@@ -143,21 +144,21 @@ def calibrate(
     mixed: AnyArray,
     held: AnyArray,
     known: AnyArray,
-    n_labels: int,
+    counts: AnyArray,
     last: Calibration | None,
     priors: AnyArray | None = None,
 ) -> Calibration:
     """The calibration of a mixture (n, c), from its probabilities of held-out labels.
 
-    With ``last`` only the tilt is new. ``priors`` are shares of the classes (c,), estimated from
-    the answers where None.
+    ``counts`` (c,) are the labels of each class. With ``last`` only the tilt is new. ``priors`` are
+    shares of the classes (c,), estimated from the answers where None.
     """
 
     def tilt_of(p: AnyArray) -> AnyArray:
-        return class_tilt(p) if priors is None else p.shape[1] * priors
+        return class_tilt(p, counts) if priors is None else p.shape[1] * priors
 
     c = mixed.shape[1]
-    doubt = 1.0 / (n_labels + 2)
+    doubt = 1.0 / (counts.sum() + 2)
     if last is not None:
         tilt = tilt_of(tempered(mixed, last.heat, last.doubt))
         return Calibration(last.heat, doubt, tilt, last.slope, last.shift)
@@ -195,21 +196,21 @@ def tempered(mixed: AnyArray, heat: float, doubt: float) -> AnyArray:
     return (1 - doubt) * p + doubt / p.shape[1]
 
 
-def class_tilt(p: AnyArray) -> AnyArray:
+def class_tilt(p: AnyArray, counts: AnyArray) -> AnyArray:
     """How much more probable each class is than one of c equal ones, from the answers themselves.
 
-    p (n, c) are answers that count classes alike. The share of each class in them, estimated by a
-    few rounds of EM, comes in with the exponent (mean confidence)⁴: where answers are unsure, so
-    are the shares, and EM would make large classes of small errors.
+    p (n, c) are answers that count classes alike, ``counts`` (c,) the labels behind them. The share
+    of each class is estimated by a few rounds of EM (M. Saerens, P. Latinne and C. Decaestecker,
+    "Adjusting the outputs of a classifier to new a priori probabilities"): calibrated answers that
+    are unsure leave shares even by themselves. It comes in with the exponent m/(m + 4), m the
+    harmonic mean of the counts: a class of one or two labels may be any share of the samples.
     """
-    trust = float(p.max(axis=1).mean()) ** 4
-    q = p
-    tilt = np.ones(p.shape[1])
+    shares = np.ones(p.shape[1]) / p.shape[1]
     for _ in range(ROUNDS):
-        tilt = (p.shape[1] * q.mean(axis=0)) ** trust
-        q = p * tilt
-        q /= q.sum(axis=1, keepdims=True)
-    return tilt
+        q = p * shares
+        shares = (q / q.sum(axis=1, keepdims=True)).mean(axis=0)
+    m = 1 / np.mean(1 / np.maximum(counts, 1))
+    return np.asarray((p.shape[1] * shares) ** (m / (m + EVEN)))
 
 
 def bend(sure: AnyArray, right: AnyArray) -> tuple[float, float]:
@@ -245,12 +246,8 @@ def temper(log_p: AnyArray, y: AnyArray) -> float:
     """The inverse temperature of a head with the least log loss on held-out labels."""
     if not y.size:
         return 1.0
-    rows = np.arange(y.size)
-    losses = []
-    for heat in HEATS:
-        p = log_softmax(heat * log_p)[rows, y]
-        losses.append(-float(np.maximum(p, -WORST).sum()))
-    return float(HEATS[int(np.argmin(losses))])
+    p = log_softmax(HEATS[:, None, None] * log_p)[:, np.arange(y.size), y]
+    return float(HEATS[np.maximum(p, -WORST).sum(axis=1).argmax()])
 
 
 def _sigmoid(z: AnyArray) -> AnyArray:

@@ -27,6 +27,7 @@ from sklearn.utils.extmath import randomized_svd
 
 from partwise.backends import as_data
 from partwise.backends.arrays import AnyArray, to_numpy
+from partwise.backends.sweeps import solve_rows
 from partwise.classify.preparation import (
     MANY,
     Preparation,
@@ -39,8 +40,9 @@ from partwise.classify.preparation import (
 ELSEWHERE = "as it is"
 #: Parts where there are samples enough; the number of classes need not be known.
 PARTS = 30
-#: Samples up to which neighbours are searched among all.
-EXACT = 100_000
+#: Samples up to which all are searched for neighbours and factorized; of more, the first so many in
+#: the order of their digests are, and the others have neighbours and codes by these.
+EXACT, SEARCHED = 100_000, 20_000
 #: Leading singular directions of the data that the plain heads see.
 DIRECTIONS = 100
 #: Entries of a dense array that are looked at together for the digests of its rows.
@@ -53,7 +55,8 @@ ROUNDS, SHARE = 2, 0.5
 class Features:
     """Everything to the left of the labels. Arrays only, so that it can be saved.
 
-    ``source`` names the array that it is of, "" for X.
+    ``source`` names the array that it is of, "" for X. ``searched`` is how many samples were looked
+    at for neighbours and parts, the first in the `order`; 0 where all were.
     """
 
     preparation: Preparation
@@ -74,6 +77,7 @@ class Features:
     views: dict[str, AnyArray] = field(default_factory=dict)
     others: dict[str, Features] = field(default_factory=dict)
     source: str = ""
+    searched: int = 0
 
     def state(self) -> dict[str, Any]:
         """Arrays, numbers and text, for `from_state`."""
@@ -99,11 +103,6 @@ class Features:
             made |= {start + name: Z for name, Z in mine.views.items()}
             made[start + "whole"] = mine.P
         return made
-
-    @property
-    def coded(self) -> tuple[str, ...]:
-        """How the views of the first preparation of each array begin."""
-        return tuple(start for start, mine in self.looks.items() if "codes" in mine.views)
 
     def new(
         self, X: Any, also: dict[str, Any] | None = None
@@ -165,7 +164,13 @@ class Features:
 
     def _new(self, X: Any) -> tuple[dict[str, AnyArray], sp.csr_array, AnyArray]:
         P, plain, XH = self._seen_by(X)
-        near = neighbors_of(P, self.P, self.n_neighbors)
+        if self.searched:
+            rows = self.order[: self.searched]
+            near = neighbors_of(plain.astype(self.plain.dtype), self.plain[rows], self.n_neighbors)
+            parts = near.data, rows[near.indices], near.indptr
+            near = sp.csr_array(parts, (len(plain), len(self.plain)))
+        else:
+            near = neighbors_of(P, self.P, self.n_neighbors)
         V = code_rows(XH, self.H, self.V, near, self.graph_reg) if len(self.H) else XH
         smooth, known = plain, self.plain
         walk = row_stochastic(self.graph)
@@ -188,11 +193,21 @@ class Features:
         return P, plain, np.asarray(self.preparation.parts_input(P) @ self.H.T)
 
     def adjacency(self) -> sp.csr_array:
-        """D^-½ W D^-½ of the graph, in float32, with the samples in their `order`."""
-        graph = sp.csr_array(self.graph)[self.order][:, self.order]
+        """D^-½ W D^-½ of the searched samples in their `order`, in float32."""
+        rows = self.order[: self.searched or None]
+        graph = sp.csr_array(self.graph)[rows][:, rows]
         degree = np.asarray(graph.sum(axis=1)).ravel()
         root = sp.diags_array(1 / np.sqrt(np.maximum(degree, 1e-12)))
         return sp.csr_array(root @ graph @ root).astype(np.float32)
+
+    def by_searched(self) -> sp.csr_array:
+        """All samples in their `order` as means of those of `adjacency`, (n, searched)."""
+        n, m, order = len(self.plain), self.searched or len(self.plain), self.order
+        own = sp.eye_array(m, dtype=np.float32, format="csr")
+        if m == n:
+            return own
+        others = sp.csr_array(self.graph)[order[m:]][:, order[:m]].astype(np.float32)
+        return sp.csr_array(sp.vstack([own, row_stochastic(others)]))
 
     def _rearrange(self, rows: AnyArray) -> None:
         """The samples in another order."""
@@ -255,6 +270,8 @@ def build_features(
     back = np.argsort(order)
     given = None if given is None else sp.csr_array(given[order][:, order])
     made: dict[str, Features] = {}
+    n = X.shape[0]
+    searched = SEARCHED if n > EXACT and given is None else n
     for source, Z in arrays.items():
         Z, model.n_components = Z[order], parts(*Z.shape)
         preparation = choose_preparation(Z)
@@ -262,12 +279,16 @@ def build_features(
             P, main = each.plain(Z), each is preparation
             if not (main or sp.issparse(P)):
                 P = P.astype(np.float32)  # it is kept, and one of several
-            directions = leading_directions(P, seed)
+            directions = leading_directions(P[:searched], seed)
             plain = _unit(np.asarray(P @ directions), each)
-            graph, k = _graph(plain if Z.shape[0] > MANY else P, n_neighbors, seed, given)
-            coded = _factorize(model, each.parts_input(P), graph) if main else None
+            graph, k = _graph((plain if n > MANY else P)[:searched], n_neighbors, seed, given)
+            coded = _factorize(model, each.parts_input(P[:searched]), graph) if main else None
+            if searched < n:
+                plain = plain.astype(np.float32)
+                graph, coded = _with_others(each, P, plain, graph, k, coded, graph_reg)
             mine = _made(each, P, graph, k, directions, plain, model, coded)
             mine.marks, mine.source = marks, source
+            mine.searched = searched if searched < n else 0
             mine._rearrange(back)
             made[", ".join(filter(None, (source, "" if main else each.kind)))] = mine
     first = made.pop("")
@@ -290,6 +311,35 @@ def _graph(
     if n <= EXACT or importlib.util.find_spec("pynndescent") is None:
         return neighbor_graph(P.astype(np.float32) if n > MANY else P, k), k
     return neighbor_graph(P, k, method="approximate", random_state=seed), k
+
+
+def _with_others(
+    preparation: Preparation,
+    P: Any,
+    plain: AnyArray,
+    graph: sp.csr_array,
+    k: int,
+    coded: tuple[AnyArray, AnyArray] | None,
+    graph_reg: float,
+) -> tuple[sp.csr_array, tuple[AnyArray, AnyArray] | None]:
+    """The graph and the codes of the first samples, with those that come after them.
+
+    Each of these is tied to its nearest among the first, and coded by them and by the parts.
+    """
+    n, m = len(plain), graph.shape[0]
+    near = neighbors_of(plain[m:], plain[:m], k)
+    ties = sp.csr_array(sp.vstack([graph, k * near]))
+    ties.resize(n, n)
+    joined = sp.csr_array(ties.maximum(ties.T))
+    if coded is None:
+        return joined, None
+    V, H = coded
+    codes = [V]
+    for start in range(m, n, m):
+        mine = preparation.parts_input(P[start : start + m])
+        some = near[start - m : start]
+        codes.append(code_rows(np.asarray(mine @ H.T), H, V, some, graph_reg))
+    return joined, (np.concatenate(codes), H)
 
 
 def _made(
@@ -439,24 +489,11 @@ def neighbors_of(P: Any, training: Any, k: int) -> sp.csr_array:
 
 
 def code_rows(
-    XH: AnyArray, H: AnyArray, V: AnyArray, near: sp.csr_array, graph_reg: float, sweeps: int = 100
+    XH: AnyArray, H: AnyArray, V: AnyArray, near: sp.csr_array, graph_reg: float
 ) -> AnyArray:
-    """argmin_{v>=0} ½‖x - Uv‖² + λ/2 Σ_j w_j ‖v - v_j‖² over the neighbours, w_j = 1.
-
-    Coordinate descent on (UᵀU + λ Σw I); rows are independent, so it is exact.
-    """
+    """argmin_{v>=0} ½‖x - Uv‖² + λ/2 Σ_j w_j ‖v - v_j‖² over the neighbours, w_j = 1."""
     weight = graph_reg * near.indptr[1] if near.shape[0] else 0.0
-    G = H @ H.T + weight * np.eye(H.shape[0])
-    C = XH + weight * (near @ V)
     Z = np.asarray(near @ V, dtype=float)
-    for _ in range(sweeps):
-        change = 0.0
-        for j in range(G.shape[0]):
-            if G[j, j] <= 0:
-                continue
-            step = np.maximum(Z[:, j] + (C[:, j] - Z @ G[:, j]) / G[j, j], 0) - Z[:, j]
-            Z[:, j] += step
-            change = max(change, float(np.abs(step).max(initial=0.0)))
-        if change <= 1e-5 * max(float(Z.max(initial=0.0)), 1e-300):
-            break
-    return Z
+    return np.asarray(
+        solve_rows(Z, XH + weight * Z, H @ H.T, None, np.full((1, 1), weight), 100, 0.0)
+    )

@@ -189,9 +189,9 @@ def mixture(
 
 
 def propagate(
-    S: sp.csr_array, columns: AnyArray, shares: tuple[float, ...], tol: float = 1e-4
+    S: sp.csr_array, E: sp.csr_array, shares: tuple[float, ...], tol: float = 1e-4
 ) -> list[AnyArray]:
-    """(1 - α)(I - αS)⁻¹ E for the unit vectors of ``columns``, (n_columns, n) for each share α.
+    """(1 - α)(I - αS)⁻¹ e for the rows e of E (m, n), again (m, n), for each share α.
 
     S = D^-½ W D^-½ is symmetric with norm one. Conjugate gradients on the largest α; the others
     are the same matrix plus a multiple of I, so that they share its products: their residuals
@@ -199,13 +199,11 @@ def propagate(
     A column that is solved leaves: in a small component the residual ends at zero, and nothing can
     be divided by it; and what a label gives does not depend on which others came with it.
     """
-    top, n = max(shares), S.shape[0]
-    solved = [np.zeros((columns.size, n), np.float32) for _ in shares]
-    open_ = np.arange(columns.size)
-    R = np.zeros((columns.size, n), np.float32)
-    R[open_, columns] = 1
+    top, R = max(shares), E.astype(np.float32).toarray()
+    solved = [np.zeros_like(R) for _ in shares]
+    open_ = np.arange(len(R))
     systems = [_Shifted(1 / share - 1 / top, R) for share in shares]
-    D, old = R.copy(), np.ones((columns.size, 1), np.float32)
+    D, old = R.copy(), _dots(R, R)
     step, ratio = np.ones_like(old), np.zeros_like(old)
     for _ in range(200):
         Q = D / top - (S @ D.T).T

@@ -109,8 +109,9 @@ def _reach(graph: sp.csr_array, labelled: AnyArray) -> tuple[AnyArray, AnyArray]
     root = sp.diags_array(1 / np.sqrt(np.maximum(degree, 1e-12)))
     S = sp.csr_array(root @ graph @ root).astype(np.float32)
     total, among = np.zeros(S.shape[0]), []
+    E = sp.eye_array(S.shape[0], format="csr")[labelled]
     for first in range(0, labelled.size, BLOCK):
-        G = heads.propagate(S, labelled[first : first + BLOCK], (SHARE,))[0]
+        G = heads.propagate(S, E[first : first + BLOCK], (SHARE,))[0]
         total += G.sum(axis=0, dtype=float)
         among.append(G[:, labelled].astype(float))
     return total, np.vstack(among)

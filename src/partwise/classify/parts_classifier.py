@@ -62,7 +62,7 @@ class PartsClassifier(
     graph, least squares, trees) look at the codes, the data and both; the weights
     w_h maximise the likelihood of labels that were held out, and so do the temperatures that make
     probabilities out of scores. `candidates_` shows what was tried. Classes count alike in all
-    heads; answers then lean to the classes that are found more often, as far as they are sure.
+    heads; answers then lean to the classes that are found more often, the more so with more labels.
 
     Parameters
     ----------
@@ -76,10 +76,10 @@ class PartsClassifier(
         Folds of the cross-validation over labels.
     priors : {"estimated", "uniform"} or array-like of shape (n_classes,), default="estimated"
         How common the classes are among all samples, which labels do not tell: they are given
-        where people looked. "estimated" takes it from the answers, as far as these are sure, for
-        most right names among the samples at hand. "uniform" counts classes alike, for balanced
-        accuracy: small classes are found more often, and large ones lose some. Shares that you
-        know go in the order of the sorted classes.
+        where people looked. "estimated" takes it from the answers, the more so with more labels of
+        a class, for most right names among the samples at hand. "uniform" counts classes alike,
+        for balanced accuracy: small classes are found more often, and large ones lose some. Shares
+        that you know go in the order of the sorted classes.
     max_iter : int, default=30
         Iterations of the factorization; more make no difference to the names.
     warm_start : bool, default=False
@@ -179,7 +179,8 @@ class PartsClassifier(
         also : list of arrays, or mapping of names to arrays, default=None
             What else is known of the same samples, row by row: an embedding beside words,
             coordinates beside counts. Each is prepared, factorized and asked as X is, and held-out
-            labels weigh the answers; `predict` then wants the same arrays of new samples.
+            labels weigh the heads on each, then the arrays; `predict` then wants the same arrays of
+            new samples.
         graph : sparse matrix of shape (n_samples, n_samples), default=None
             A symmetric non-negative graph in the place of the neighbours in X: of places
             (`graph.spatial_graph`), or both joined. New samples have theirs in X.
@@ -379,7 +380,8 @@ class PartsClassifier(
             said = _one_name(classes[0], known.size, bool(labels.mask.all()))
             warnings.warn(said, UserWarning, stacklevel=3)
         features = self._features
-        with blas_threads(features.plain.size * found.size):
+        rows = min(len(features.plain), pool.WORKING)  # the mixture of more has threads of its own
+        with blas_threads(rows * features.plain.shape[1] * found.size):
             answer, candidates, p = pool.learn(
                 features,
                 known,

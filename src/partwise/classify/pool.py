@@ -38,12 +38,14 @@ FIRST_OTHER = (("logistic", "plain"), ("logistic", "smooth"), ("discriminant", "
 SECOND_OTHER = ("plain",)
 #: Trees of a forest, and of those that see but a part of the labels.
 TREES, FEWER = 50, 12
-#: Samples times labels that spread over the graph together, for memory.
-SPREADING = 20_000_000
+#: Samples times labels that spread over the graph at a time, for memory; labels that do together.
+SPREADING, TOGETHER = 20_000_000, 8
 #: Samples that are named together, for memory.
 ROWS = 1000
 #: What the heads together count beside the labels, in labels: with few of them they stay even.
 TRUST = 5.0
+#: The same for arrays of the same samples: two that are right on other samples help each other.
+TRUST_ARRAYS = 40.0
 WORDS = {
     "logistic": "logistic regression on",
     "discriminant": "Gaussian classes on",
@@ -239,7 +241,7 @@ class Trial:
     n_classes: int
     views: dict[str, AnyArray]
     weighed: Answer | None
-    coded: tuple[str, ...] = ("",)
+    looks: dict[str, Features]
     heads: list[Head] = field(default_factory=list)
     logs: list[AnyArray] = field(default_factory=list)
     failed: list[Head] = field(default_factory=list)
@@ -283,8 +285,7 @@ class Trial:
     def weights(self, some: slice = slice(None)) -> tuple[AnyArray, AnyArray]:
         """Weights that maximise Σ log Σ_h w_h p_h(y_i) over held-out labels, and the mixture there.
 
-        EM for mixture weights with pseudo-counts that add up to `TRUST`: with few labels they stay
-        even. Of all heads or some.
+        First of the heads on each array, then of the arrays. Of all heads or some.
         """
         if not self.heads[some]:
             names = ", ".join(head.name for head in self.failed)
@@ -297,14 +298,14 @@ class Trial:
             w = w if w.sum() > 0 else np.ones(len(w))
             return w / w.sum(), np.ones((0, self.n_classes))
         held = np.stack([np.exp(self._held_out(log_p)) for log_p in self.logs[some]]).astype(float)
-        known, w = self.known, np.full(len(held), 1.0 / len(held))
-        if known.size:
-            q = np.maximum(held[:, np.arange(known.size), known].T, 1e-6)
-            for _ in range(200):
-                r = q * w
-                r /= r.sum(axis=1, keepdims=True)
-                w = r.sum(axis=0) + TRUST / len(w)
-                w /= w.sum()
+        right = np.maximum(held[:, np.arange(self.known.size), self.known].T, 1e-6)
+        sources = [self.looks[head.look].source for head in self.heads[some]]
+        arrays, which = np.unique(sources, return_inverse=True)
+        w, by_array = np.zeros(len(held)), np.zeros((len(right), arrays.size))
+        for j in range(arrays.size):
+            w[which == j] = likeliest_weights(right[:, which == j], TRUST)
+            by_array[:, j] = right[:, which == j] @ w[which == j]
+        w *= likeliest_weights(by_array, TRUST_ARRAYS)[which]
         return w, np.maximum(np.tensordot(w, held, axes=1), 1e-12)
 
     def mixed(self, w: AnyArray, folds: slice = slice(None), some: slice = slice(None)) -> AnyArray:
@@ -324,7 +325,7 @@ class Trial:
         views = (*SPREAD, *(view for _, view in FIRST))
         asked = [
             head.kind in AGREEING
-            and head.look in self.coded
+            and "codes" in self.looks[head.look].views
             and head.view.removeprefix(head.look) in views
             for head in self.heads
         ]
@@ -360,6 +361,21 @@ class Trial:
             rows.append(Candidate(head.name, right, loss, float(share), _why(share * len(w))))
         rows += [Candidate(head.name, nothing, nothing, 0.0, FAILED) for head in self.failed]
         return Candidates(sorted(rows, key=lambda row: -row.weight))
+
+
+def likeliest_weights(right: AnyArray, trust: float) -> AnyArray:
+    """w >= 0, Σw = 1, that maximise Σ_i log Σ_h w_h p_h(y_i), where ``right`` (n, h) is p_h(y_i).
+
+    EM, with pseudo-counts that add up to ``trust``: with few labels weights stay even.
+    """
+    h = right.shape[1]
+    w = np.full(h, 1.0 / h)
+    for _ in range(200 if right.size > len(right) else 0):
+        r = right * w
+        r /= r.sum(axis=1, keepdims=True)
+        w = r.sum(axis=0) + trust / h
+        w /= w.sum()
+    return w
 
 
 def _why(times: float) -> str:
@@ -399,10 +415,10 @@ def learn(
     working = working_set(place.size, place[labelled])
     at, rows = np.searchsorted(working, place[labelled]), features.order[working]
     views = Gathered(features.all_views, rows)
-    trial = Trial(folds, labelled, at, y, n_classes, views, weighed, features.coded)
+    trial = Trial(folds, labelled, at, y, n_classes, views, weighed, features.looks)
     click = n_folds == 0
     for start, mine in features.looks.items():
-        if not click or start in features.coded:  # a click hears one preparation of each array
+        if not click or "codes" in mine.views:  # a click hears one preparation of each array
             _one_preparation(trial, start, mine, working, memory, names)
     if not click:
         _beside(trial, features, seed)
@@ -434,7 +450,8 @@ def learn(
             w = np.append(left * w, kept.weights)
     last = None if weighed is None else weighed.calibration
     known, scored = names[trial.known], labelled[folds.scored]
-    sure = calibrate(mixed, held[:, back], known, y.size, last, priors)
+    counts = np.bincount(names[y], minlength=n_classes)
+    sure = calibrate(mixed, held[:, back], known, counts, last, priors)
     answer = Answer(made, w, sure, sure.apply(held[:, back]), known, scored, agreement)
     return answer, trial.table(made, w), sure.apply(mixed)
 
@@ -465,7 +482,7 @@ def _one_preparation(
 ) -> None:
     """All heads on the views of one preparation, and those that their answer teaches."""
     began, folds, y, c = len(trial.heads), trial.folds, trial.y, trial.n_classes
-    coded = start in trial.coded
+    coded = "codes" in features.views
     for kind, name in FIRST if coded else FIRST_OTHER:
         view = start + name
         if kind == "logistic":
@@ -513,7 +530,8 @@ def _tree_views(features: Features) -> list[str]:
     for start, mine in features.looks.items():
         if mine.preparation.table and not sp.issparse(mine.P):
             found.setdefault(mine.source, f"{start}whole")
-    return [found.get(features.looks[start].source, f"{start}both") for start in features.coded]
+    coded = (item for item in features.looks.items() if "codes" in item[1].views)
+    return [found.get(mine.source, f"{start}both") for start, mine in coded]
 
 
 def _places(order: AnyArray) -> AnyArray:
@@ -582,21 +600,26 @@ def _spread(
     known: dict[int, list[AnyArray]] = memory.setdefault(f"{start}spread", {})
     missing = np.array([i for i in trial.labelled.tolist() if i not in known], dtype=int)
     place = _places(features.order)
+    if f"{start}adjacency" not in memory:
+        memory[f"{start}adjacency"] = features.adjacency(), features.by_searched()
+    adjacency, near = memory[f"{start}adjacency"]
     if missing.size:
-        if f"{start}adjacency" not in memory:
-            memory[f"{start}adjacency"] = features.adjacency()
-        step = max(SPREADING // place.size, 1)
-        for some in np.split(missing, range(step, missing.size, step)):
-            shares = tuple(SPREAD.values())
-            found = heads.propagate(memory[f"{start}adjacency"], place[some], shares)
-            known |= {i: [F[j].copy() for F in found] for j, i in enumerate(some.tolist())}
+        size, shares = near.shape[1], tuple(SPREAD.values())
+        step = min(max(SPREADING // size, 1), TOGETHER)
+        threads = threads_for(50.0 * (adjacency.nnz + 10 * size) * missing.size)
+        threads = max(1, min(threads, SPREADING // (size * step)))
+
+        def spread(*some: int) -> None:
+            found = heads.propagate(adjacency, near[place[list(some)]], shares)
+            known.update({i: [F[j].copy() for F in found] for j, i in enumerate(some)})
+
+        groups = np.split(missing, range(step, missing.size, step))
+        each(spread, [tuple(some.tolist()) for some in groups], threads)
     means, c = trial.folds.means, trial.n_classes
     for which, view in enumerate(SPREAD):
         G = np.stack([known[i][which] for i in trial.labelled.tolist()]).T
-        raw = heads.even_masses(G[working], trial.y, means, c)
-        last = (
-            raw[-1]
-            if working.size == G.shape[0]
-            else heads.even_masses(G, trial.y, means[-1:], c)[0]
-        )
+        raw = heads.even_masses(near[working] @ G, trial.y, means, c)
+        last = raw[-1]
+        if working.size < place.size:
+            last = np.log(near @ np.exp(heads.even_masses(G, trial.y, means[-1:], c)[0]))
         trial.add("spreading", start + view, raw, scores=last[place])

@@ -17,7 +17,7 @@ from sklearn.utils.validation import validate_data
 
 from partwise._sklearn import check_n_features, check_sample_weight
 from partwise.backends import DataMatrix, as_data, back_end
-from partwise.backends.arrays import AnyArray, limits, row_blocks, to_numpy
+from partwise.backends.arrays import AnyArray, limits, row_blocks, to_numpy, unchanged
 from partwise.backends.data_matrix import Swept
 from partwise.backends.gaps import Lack, MaskedData
 from partwise.backends.numpy import memmap
@@ -32,6 +32,7 @@ from partwise.model.terms import Term
 from partwise.solvers.steps import STEPS, check_step
 
 
+@unchanged()
 def check(estimator: Any, what: Description, X: Any, given: Given) -> Checked:
     """X, labels, weights and a graph, as the rest of a fit takes them; refuses before any work."""
     check_terms(what)

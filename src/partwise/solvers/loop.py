@@ -257,7 +257,8 @@ def _patient(move: Step, sub: Subproblem, Z: Array, state: State) -> Array:
     if state.n >= PATIENCE or move.name != "hals" or not sub.terms:
         return new
     assert isinstance(sub, Quadratic)
-    seen = namespace(sub.G).any(sub.G != 0, axis=0)
+    xp = namespace(sub.G)
+    seen = xp.any(xp.abs(sub.G) > 0, axis=0)
     return namespace(new).where(seen[None], new, Z)
 
 

@@ -24,6 +24,8 @@ from partwise.backends.threads import (
 
 #: Multiply-adds of a second-order sweep from which single precision pays.
 ROUGH_WORK = 5e6
+#: Entries of a block of rows that a thread takes: a set of 3,000 faces has some for each of many.
+BLOCK = arrays.BLOCK_ENTRIES // 4
 #: Bytes of a cache line: a vector that lies across two takes twice as long to load or store.
 LINE = 64
 
@@ -151,7 +153,7 @@ class DenseData(InNumpy):
         return self.X
 
     def _blocks(self) -> Any:
-        return ((rows, self.X[rows]) for rows in arrays.row_blocks(*self.shape))
+        return ((rows, self.X[rows]) for rows in arrays.row_blocks(*self.shape, BLOCK))
 
     def _by_row(self, function: Any, work: float = 10.0) -> AnyArray:
         """function(rows, block) for each block of rows; ``work`` is for one entry of X."""
@@ -171,7 +173,7 @@ class DenseData(InNumpy):
     def _threads(self, work: float) -> int:
         """Threads for ``work`` multiply-adds on each entry; no more than there are blocks."""
         n, p = self.shape
-        return min(threads_for(work * n * p), max(1, -(-n * p // arrays.BLOCK_ENTRIES)))
+        return min(threads_for(work * n * p), max(1, -(-n * p // BLOCK)))
 
     def _summed(self, make: Any, out: AnyArray, work: float) -> AnyArray:
         """out with make(rows, block) of all blocks added, in their order."""
