@@ -156,8 +156,7 @@ def _one_draw(
         np.maximum(Z, 1e-3 * Z.mean(axis=axis, keepdims=True)).astype(X.dtype)
         for Z, axis in ((V, 0), (H, 1))
     )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
+    with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
         again.fit(X, W=W, H=start, sample_weight=weight)
     found = np.asarray(to_numpy(again.components_), dtype=np.float64)
     order = linear_sum_assignment(-unit_rows(H) @ unit_rows(found).T)[1]
