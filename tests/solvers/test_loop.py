@@ -35,7 +35,7 @@ def plain(**fields):
 
 
 def test_the_step_is_the_one_that_the_settings_name():
-    rough, safe = make_step("hals"), make_step("nesterov")
+    rough, safe = (lambda *given: mu(*given) for _ in range(2))  # told from all others
     settings = plain(warmup=2, rough=rough, safe=safe)
     falling = [10.0, 5.0]  # half of it in the last iteration
     for n, failures, history, wanted in (
@@ -100,6 +100,24 @@ def test_weights_grow_by_a_twentieth_and_fall_by_a_third(rng):
     once = state()
     loop._take_back(once, plain(extrapolate=False))
     assert once.failures == 3 and not loop._stuck(once) and once.weight == 0
+
+
+def test_a_start_that_fits_perfectly_is_told_without_cancellation(rng):
+    _, V, U = small_model(rng)
+    model = FactorModel(as_data(V @ U.T), Frobenius())
+    value = loop.begin(model, V, U, plain()).value
+    # each entry is a sum of two products, rounded twice on either side
+    entries = 4 * np.finfo(float).eps * (V @ U.T)
+    assert 0 <= value <= 0.5 * (entries**2).sum()
+
+
+def test_parts_beyond_the_last_step_have_length_one_too(rng):
+    model, V, U = small_model(rng, unit=True)
+    U /= np.linalg.norm(U, axis=0)
+    at = State({"V": V, "U": U}, {}, {"V": V, "U": np.roll(U, 1, axis=0)}, 1.0, weight=0.5)
+    loop._accept(model, at, {"V": V, "U": U}, V, 0.5, plain())
+    assert not np.array_equal(at.y["U"], at.x["U"])
+    np.testing.assert_allclose(np.linalg.norm(at.y["U"], axis=0), 1, rtol=1e-14)
 
 
 # -- stopping ----------------------------------------------------------------------------------
