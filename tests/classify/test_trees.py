@@ -14,9 +14,9 @@ def grown(rng):
 
 def test_a_class_for_every_sample_is_no_regression(rng):
     """scikit-learn would warn, and warnings are errors here; each sample finds its own name."""
-    Z = rng.random((6, 3)).astype(np.float32)
-    votes = trees.grow(Z, np.arange(6), np.ones(6), 6, 0, 5).log_votes(Z)
-    assert votes.argmax(axis=1).tolist() == list(range(6))
+    Z = rng.random((30, 3)).astype(np.float32)
+    votes = trees.grow(Z, np.arange(30), np.ones(30), 30, 0, 5).log_votes(Z)
+    assert votes.argmax(axis=1).tolist() == list(range(30))
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
