@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy.optimize import brentq
 
 import reference
 from partwise import PartsClassifier
@@ -212,3 +213,23 @@ def test_probabilities_of_real_samples_mean_what_they_say(dataset, name):
         assert high - low > np.sqrt(right * (1 - right) / (known >= 0).sum())
     assert np.mean(errors) < 0.08
     assert np.mean(off) < 0.1 and sum(covered) >= 2
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_bend_is_the_least_of_its_cost(seed):
+    """Of few labels, so that what is expected before them (slope one) has a say."""
+    rng = np.random.default_rng(seed)
+    sure = rng.uniform(0.3, 0.98, 12)
+    right = rng.random(12) < sure**2
+    wanted = (sure.mean() + (right.sum() + 0.5) / 13) / 2
+    costs = []
+    for slope in calibration.SLOPES:
+        x = slope * np.log(sure / (1 - sure))
+        shift = brentq(lambda b, x=x: np.mean(1 / (1 + np.exp(-x - b))) - wanted, -20, 20)
+        p = 1 / (1 + np.exp(-x - shift))
+        costs.append(-np.log(np.where(right, p, 1 - p)).sum() + np.log(slope) ** 2 / (2 * 0.5**2))
+    slope, shift = calibration.bend(sure, right)
+    assert slope == calibration.SLOPES[np.argmin(costs)]
+    x = slope * np.log(sure / (1 - sure))
+    # thirty halvings of forty
+    assert np.mean(1 / (1 + np.exp(-x - shift))) == pytest.approx(wanted, abs=40 * 2.0**-30)
