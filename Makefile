@@ -45,7 +45,10 @@ help:
 demo: .venv/.core
 	@$(BIN)/partwise demo --force
 
-test: lint
+# numba compiles beside mypy, which leaves a core free; else every process of pytest would
+test: .venv/.test
+	@$(BIN)/python tests/compile_kernels.py & compiled=$$!; \
+	$(MAKE) --no-print-directory lint && wait $$compiled
 	$(BIN)/python -m pytest $(WORKERS) -m "not long" $(PYTEST_ARGS)
 
 test-long: .venv/.test

@@ -3,11 +3,13 @@
     python -m benchmarks.consensus --data FOLDER --folder TMP --python CNMF_ENV/bin/python
 
 4,186 worm neurons, the 1,000 genes that cnmf's own rule picks, k = 5 to 15, 20 runs each.
-``--python`` is of an environment with ``cnmf`` (PyPI); it runs prepare, factorize in two worker
-processes, combine, k_selection_plot and consensus. Ours is ``partwise consensus`` on the same file,
-with all tables and the report. It runs once before the clock starts: an installed package has its
-kernels compiled. Beside the seconds there are those of the processor (of all processes) and the
-memory of the largest process.
+``--python`` is of an environment with ``cnmf`` (PyPI), ``--site`` a folder with what it needs; it
+runs prepare, factorize in as many worker processes as there are cores, combine, k_selection_plot
+and consensus without clustergrams. Ours is ``partwise consensus`` on the same file, with all tables
+and the report; "bare" is without the report. It runs once before the clock starts: an installed
+package has its kernels compiled. ``--cpus 0-15`` says on which processors, ``--table`` prints what
+several calls kept in the folder. Beside the seconds there are those of the processor (of all
+processes) and the most memory that all processes had together.
 
 A part is stable in a pipeline where the mean silhouette of its group is above 0.9 and 15 of 20 runs
 found it.
@@ -26,9 +28,11 @@ import sys
 import time
 import warnings
 from pathlib import Path
+from typing import Any
 
 BEGAN = time.time()
-NUMBERS, RUNS, GENES = range(5, 16), 20, 1000
+QUICK = "--quick" in sys.argv
+NUMBERS, RUNS, GENES = (range(5, 7), 4, 1000) if QUICK else (range(5, 16), 20, 1000)
 
 
 def make(data: str, path: Path) -> None:
@@ -63,9 +67,15 @@ def theirs(path: str, out: str) -> dict[str, float]:
     mark("import")
     model.prepare(path, components=list(NUMBERS), n_iter=RUNS, seed=1, num_highvar_genes=GENES)
     mark("prepare")
-    command = [str(Path(sys.executable).parent / "cnmf"), "factorize", "--output-dir", out]
-    command += ["--name", "worm", "--total-workers", "2", "--worker-index"]
-    workers = [subprocess.Popen([*command, str(i)], stdout=subprocess.DEVNULL) for i in (0, 1)]
+    command = [sys.executable, "-W", "ignore", "-c", "from cnmf.cnmf import main; main()"]
+    command += ["factorize", "--output-dir", out, "--name", "worm"]
+    cores = len(os.sched_getaffinity(0))
+    command += ["--total-workers", str(cores), "--worker-index"]
+    alone = {**os.environ, **threads(1)}
+    workers = [
+        subprocess.Popen([*command, str(i)], stdout=subprocess.DEVNULL, env=alone)
+        for i in range(cores)
+    ]
     ends = [worker.wait() for worker in workers]
     assert not any(ends)
     mark("factorize")
@@ -79,7 +89,16 @@ def theirs(path: str, out: str) -> dict[str, float]:
     return seconds
 
 
-def ours(path: str, out: str) -> dict[str, float]:
+def threads(count: int) -> dict[str, str]:
+    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
+    return dict.fromkeys(names, str(count))
+
+
+def bare(path: str, out: str) -> dict[str, float]:
+    return ours(path, out, "--no-report")
+
+
+def ours(path: str, out: str, *more: str) -> dict[str, float]:
     """``partwise consensus`` as it is typed."""
     words = ["consensus", path, "-k", f"{NUMBERS[0]}-{NUMBERS[-1]}", "--runs", str(RUNS)]
     words += ["--genes", str(GENES), "--device", "cpu", "--out", str(Path(out) / "worm")]
@@ -87,12 +106,12 @@ def ours(path: str, out: str) -> dict[str, float]:
     from partwise.cli import main as command
 
     with contextlib.suppress(SystemExit):
-        command([*words, "--json"])
+        command([*words, *more, "--json"])
     told = json.loads((Path(out) / "worm" / "summary.json").read_text())
     return {"import": time.time() - BEGAN - told["seconds"], **told["stages"]}
 
 
-def matched(folder: Path) -> str:
+def matched(theirs: Path, ours: Path) -> str:
     """How many of the parts that are stable in both are the same in both."""
     import numpy as np
     from scipy.optimize import linear_sum_assignment
@@ -102,7 +121,7 @@ def matched(folder: Path) -> str:
 
     cosines: list[float] = []
     for k in NUMBERS:
-        a, b = (io.read_cnmf(folder / whose, "worm", k)[0] for whose in ("theirs", "ours"))
+        a, b = (io.read_cnmf(folder, "worm", k)[0] for folder in (theirs, ours))
         C = unit_rows(a.spectra) @ unit_rows(b.spectra).T
         i, j = linear_sum_assignment(-C)
         stable = [
@@ -114,56 +133,94 @@ def matched(folder: Path) -> str:
     return f"{same} of {len(cosines)} parts that are stable in both have a cosine above 0.99"
 
 
+def memory(group: int) -> int:
+    """Bytes of all processes of a group now; what they share counts once a process."""
+    pages = 0
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            fields = stat.read_text().rpartition(")")[2].split()
+            pages += int(fields[21]) if int(fields[2]) == group else 0
+    return pages * resource.getpagesize()
+
+
+def timed(given: argparse.Namespace, whose: str) -> dict[str, Any]:
+    """One pipeline in a process of its own."""
+    lo, _, hi = given.cpus.partition("-")
+    cpus = range(int(lo), int(hi or lo) + 1)
+    out = given.folder / f"{whose}-{len(cpus)}"
+    python = given.python if given.python and whose == "theirs" else sys.executable
+    env = {**os.environ, **threads(len(cpus))}
+    paths = [] if whose == "theirs" else env.pop("PYTHONPATH", "").split(os.pathsep)
+    env["PYTHONPATH"] = os.pathsep.join([*filter(None, paths), *([given.site or ""])])
+    began, before = time.time(), resource.getrusage(resource.RUSAGE_CHILDREN)
+    process = subprocess.Popen(
+        [python, __file__, "--folder", given.folder, "--only", whose, "--out", out,
+         *(["--quick"] if QUICK else [])],
+        env=env, stdout=subprocess.PIPE, text=True,
+        start_new_session=True, preexec_fn=lambda: os.sched_setaffinity(0, cpus),
+    )  # fmt: skip
+    most = 0
+    while process.poll() is None:
+        most = max(most, memory(process.pid))
+        time.sleep(0.1)
+    seconds, used = time.time() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert process.stdout is not None and not process.returncode, whose
+    return {
+        "whose": whose,
+        "cores": len(cpus),
+        "seconds": round(seconds, 2),
+        "processor": round(used.ru_utime + used.ru_stime - before.ru_utime - before.ru_stime, 1),
+        "GB": round(most / 2**30, 2),
+        "stages": json.loads(process.stdout.read().splitlines()[-1]),
+    }
+
+
+def table(folder: Path) -> None:
+    """What all calls kept, and whose parts are the same."""
+    rows = [json.loads(line) for line in (folder / "rows.jsonl").read_text().splitlines()]
+    for cores in sorted({row["cores"] for row in rows}):
+        last = {row["whose"]: row for row in rows if row["cores"] == cores}
+        for whose, row in last.items():
+            faster = last["theirs"]["seconds"] / row["seconds"] if "theirs" in last else 0
+            print(f"{cores} cores, {whose}: {row['seconds']:.1f} s ({faster:.1f}x), processor "
+                  f"{row['processor']:.1f} s, {row['GB']:.2f} GB")  # fmt: skip
+        ends = [folder / f"{whose}-{cores}" for whose in ("theirs", "ours")]
+        if all(end.is_dir() for end in ends):
+            print(matched(*ends), flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--data", default=".")
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--python", default=None)
-    parser.add_argument("--only", choices=("theirs", "ours"), default=None)
+    parser.add_argument("--site", default=None)
+    parser.add_argument("--whose", default="ours,ours,bare,theirs")
+    parser.add_argument("--cpus", default="0-1")
+    parser.add_argument("--table", action="store_true")
+    parser.add_argument("--only", choices=("theirs", "ours", "bare"), default=None)
+    parser.add_argument("--out", default="")
+    parser.add_argument("--quick", action="store_true", help="two numbers, four runs each")
     given = parser.parse_args()
     warnings.simplefilter("ignore")
     path = given.folder / "worm.h5ad"
     if given.only is not None:
-        out = given.folder / given.only
-        shutil.rmtree(out, ignore_errors=True)
-        run = theirs if given.only == "theirs" else ours
-        stages = run(str(path), str(out))
-        most = [resource.getrusage(who).ru_maxrss / 2**20 for who in (
-            resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]  # fmt: skip
-        print(json.dumps(max(most)))
-        print(json.dumps(stages))
+        shutil.rmtree(given.out, ignore_errors=True)
+        run = {"theirs": theirs, "ours": ours, "bare": bare}[given.only]
+        print(json.dumps(run(str(path), given.out)))
+        return
+    if given.table:
+        table(given.folder)
         return
     given.folder.mkdir(parents=True, exist_ok=True)
     if not path.exists():
         make(given.data, path)
-    total = {}
-    for whose in ("ours", "ours", "theirs"):  # the first of ours compiles
-        if whose == "theirs" and given.python is None:
-            return
-        python = sys.executable if whose == "ours" else given.python
-        env = dict(os.environ)
-        command = [python, str(Path(__file__).resolve()), "--folder", str(given.folder)]
-        if whose == "theirs":
-            env.pop("PYTHONPATH", None)
-        began = time.time()
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        done = subprocess.run(
-            [*command, "--only", whose], env=env, capture_output=True, text=True, check=True
-        )
-        total[whose] = time.time() - began
-        used = resource.getrusage(resource.RUSAGE_CHILDREN)
-        busy = used.ru_utime + used.ru_stime - before.ru_utime - before.ru_stime
-        stages = json.loads(done.stdout.splitlines()[-1])
-        each = ", ".join(f"{name} {seconds:.1f}" for name, seconds in stages.items())
-        memory = json.loads(done.stdout.splitlines()[-2])
-        said = f"processor {busy:.1f} s, {memory:.2f} GB"
-        print(f"{whose}: {total[whose]:.1f} s, {said} ({each})", flush=True)
-    plot = stages["k_selection_plot"]
-    print(
-        f"{total['theirs'] / total['ours']:.1f}x; without k_selection_plot "
-        f"{(total['theirs'] - plot) / total['ours']:.1f}x"
-    )
-    print(matched(given.folder))
+    for whose in given.whose.split(","):  # the first of ours compiles
+        row = timed(given, whose)
+        with (given.folder / "rows.jsonl").open("a") as kept:
+            kept.write(json.dumps(row) + "\n")
+        each = ", ".join(f"{name} {seconds:.1f}" for name, seconds in row["stages"].items())
+        print({name: row[name] for name in row if name != "stages"}, each, flush=True)
 
 
 if __name__ == "__main__":

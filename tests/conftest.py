@@ -127,8 +127,7 @@ def use_threads(monkeypatch):
 
     def use(count):
         monkeypatch.setattr(threads, "allowed", lambda: count)
-        monkeypatch.setattr(threads, "costs", lambda: threads.Costs(1e-30, 1.0))
-        monkeypatch.setattr(threads, "LITTLE", 0.0)
+        monkeypatch.setattr(threads, "WAKE", 1e-30)
 
     return use
 

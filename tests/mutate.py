@@ -451,6 +451,7 @@ def trace(kept: Path, name: str, share: str, modules: list[str], mark: str) -> i
     os.environ[anywhere.SHARE] = share
     code = pytest_main(["--maxfail=1000", str(test_file(name))], [plugin, plugin.hook()])
     lines: dict[str, list[str]] = {}
+    plugin.lines.pop("", None)  # what runs when a module is imported, before any test
     for test, reached in plugin.lines.items():
         users = [test]
         if test.startswith("fixture "):

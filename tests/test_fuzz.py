@@ -18,7 +18,7 @@ QUICK, ALL, BLOCK = 240, 10_000, 40
 
 
 #: Those of `PartsClassifier` and of all else that fits, in `make test` and in the long run.
-NAMED, NAMED_LONG, REST, REST_LONG = 40, 2000, 40, 1000
+NAMED, NAMED_LONG, REST, REST_LONG = 20, 2000, 40, 1000
 #: New ones each day, of every kind.
 FRESH = 12
 
@@ -37,9 +37,9 @@ def test_random_fits(first):
     check(first)
 
 
-@pytest.mark.parametrize("first", range(0, NAMED, 20))
+@pytest.mark.parametrize("first", range(0, NAMED, 5))  # each is five fits and more
 def test_random_fits_of_the_classifier(first):
-    check(fuzz.CLASSIFIER + first, 20)
+    check(fuzz.CLASSIFIER + first, 5)
 
 
 @pytest.mark.parametrize("first", range(0, REST, 20))

@@ -40,19 +40,20 @@ def test_the_workflow_runs_every_python_that_is_promised():
 
 @pytest.fixture(scope="module")
 def release(tmp_path_factory):
-    """The names of the files in a wheel and in an sdist."""
+    """The names of the files in a wheel and in an sdist, and what an index shows."""
     sdist = pytest.importorskip("hatchling.builders.sdist", reason="hatchling is not installed")
     from hatchling.builders.wheel import WheelBuilder
 
     folder = str(tmp_path_factory.mktemp("dist"))
     with zipfile.ZipFile(next(WheelBuilder(str(ROOT)).build(directory=folder))) as wheel:
         inside = wheel.namelist()
+        page = wheel.read(f"partwise-{__version__}.dist-info/METADATA").decode()
     with tarfile.open(next(sdist.SdistBuilder(str(ROOT)).build(directory=folder))) as archive:
-        return inside, [name.split("/", 1)[1] for name in archive.getnames()]
+        return inside, [name.split("/", 1)[1] for name in archive.getnames()], page
 
 
 def test_a_wheel_has_the_package_alone(release):
-    wheel, sdist = release
+    wheel, sdist, _ = release
     assert {name.split("/")[0] for name in wheel} == {
         "partwise",
         f"partwise-{__version__}.dist-info",
@@ -61,3 +62,12 @@ def test_a_wheel_has_the_package_alone(release):
     data = (".npz", ".npy", ".mat", ".h5ad", ".parquet", ".mtx", ".pyc", ".nbi", ".nbc")
     assert not [name for name in (*wheel, *sdist) if name.endswith(data)]
     assert {"pyproject.toml", "README.md", "LICENSE", "tests/test_project.py"} <= set(sdist)
+
+
+def test_links_of_readme_lead_somewhere_from_a_package_index(release):
+    own = set(re.findall(r"\]\(([^)\s]+)\)", text("README.md")))
+    shown = set(re.findall(r"\]\(([^)\s]+)\)", release[2]))
+    assert all(link.startswith(("#", "https://")) for link in shown)
+    inside = {link for link in own if not link.startswith(("#", "https://"))}
+    assert inside and all(any(link.endswith(f"/main/{name}") for link in shown) for name in inside)
+    assert "Description-Content-Type: text/markdown" in release[2]

@@ -44,12 +44,12 @@ def forms(tmp_path_factory):
 def cluster():
     if missing("distributed"):
         pytest.skip("distributed is not installed: partwise[dask]")
-    yield from two_workers()
+    yield from two_workers(processes=False)
 
 
 @pytest.fixture
 def client(cluster):
-    """Two worker processes, for this test only: the others run in threads."""
+    """Two workers, for this test only: the others run in threads."""
     with cluster.as_current():
         yield cluster
 
@@ -112,7 +112,7 @@ def matrix(methods):
 
 
 def on_workers(methods, often):
-    """Methods for two worker processes; all but ``often`` are `long`."""
+    """Methods for two workers; all but ``often`` are `long`."""
     return [
         pytest.param(m, marks=[] if m.name in often else [pytest.mark.long], id=m.name)
         for m in methods
@@ -304,9 +304,9 @@ def test_split_rows_lays_shared_rows_first():
 
 
 def test_memmap_blocks_are_small(forms, monkeypatch):
-    from partwise.backends.numpy import blocks
+    from partwise.backends import arrays
 
-    monkeypatch.setattr(blocks, "BLOCK_ENTRIES", 7 * 40)
+    monkeypatch.setattr(arrays, "BLOCK_ENTRIES", 7 * 40)
     data = MemmapData(forms["memmap"])
     assert max(len(block) for _, block in data.read()) == 7
     np.testing.assert_allclose(data.dot(q.U), q.X @ q.U)

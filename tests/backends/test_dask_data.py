@@ -30,7 +30,7 @@ def test_chunks_change_no_iterate(estimator, loss, sparse, monkeypatch):
     def fit(X, rows):
         X = da.from_array(X, chunks=(rows, 40))
         X = X.map_blocks(sp.csr_array) if sparse else X
-        model = getattr(partwise, estimator)(4, beta_loss=loss, random_state=0, max_iter=10, tol=0)
+        model = getattr(partwise, estimator)(4, beta_loss=loss, random_state=0, max_iter=6, tol=0)
         model.fit(X, **({} if estimator == "NMF" else {"y": q.y}))
         return model.objective_history_, model.components_, to_numpy(model.embedding_)
 
@@ -128,12 +128,15 @@ def test_codes_outlive_a_worker(here, monkeypatch):
     monkeypatch.setattr(dask_data, "SMALL_BLOCK", 1, raising=False)
     if not here:
         monkeypatch.setattr(dask_data, "BROUGHT", 0, raising=False)
-    for client in two_workers():
+    for client in two_workers(processes=not here):  # they take seconds to start
         with client.as_current():
             X = da.from_array(q.X, chunks=(30, 40))
             model = partwise.NMF(3, max_iter=3, tol=0, random_state=0).fit(X)
             V = np.asarray(model.embedding_)
-            os.kill(next(iter(client.run(os.getpid).values())), signal.SIGKILL)
+            if here:
+                client.sync(client.cluster.workers[0].close)
+            else:
+                os.kill(next(iter(client.run(os.getpid).values())), signal.SIGKILL)
             np.testing.assert_array_equal(np.asarray(model.embedding_), V)
     if here:  # the cluster is gone, and the codes are not
         np.testing.assert_array_equal(np.asarray(model.embedding_), V)

@@ -15,7 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from backends import PEAK, linux
-from partwise.backends.numpy import blocks
+from partwise.backends import arrays
 from partwise.cli import app
 from partwise.io import _disk, read_samples
 from partwise.io._common import SCALES
@@ -28,7 +28,7 @@ RUN = CliRunner()
 def small(monkeypatch):
     """Every .npy file is large here, and blocks have a few rows."""
     monkeypatch.setattr(_disk, "STREAM_FROM", 0)
-    monkeypatch.setattr(blocks, "BLOCK_ENTRIES", 300)
+    monkeypatch.setattr(arrays, "BLOCK_ENTRIES", 300)
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import re
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from sklearn.datasets import load_breast_cancer, load_digits, load_wine
 
 import reference
@@ -280,6 +281,21 @@ def test_outlyingness_is_the_formula(digits):
     rest = known < 0
     # propagation runs in float32 to a residual of 1e-4, on masses down to 1e-6
     np.testing.assert_allclose(model.outlyingness()[rest], naive[rest], atol=0.02)
+
+
+@pytest.mark.parametrize("y", [[0, 0, 0, 1], [0, 0, 1, 1, 2], [1, 1, 1]])
+def test_outlyingness_of_few_labels_is_the_formula(y):
+    """So few that one more or less would be seen; a class with one label does not count."""
+    rng, n = np.random.default_rng(0), 14
+    codes, graph = rng.random((n, 4)), rng.random((n, n)) + 0.1
+    graph, y = graph + graph.T, np.array(y)
+    labelled = rng.choice(n, y.size, replace=False)
+    found = outlying.measure(codes, sp.csr_array(graph), labelled, y).score(codes)
+    floors = (outlying.CLOSE, outlying.LITTLE)
+    naive = reference.outlyingness(codes, graph, labelled, y, share=outlying.SHARE, floors=floors)
+    # propagation ends at a residual of 1e-4, distances are divided by deviations of some 0.1
+    rest = ~np.isin(np.arange(n), labelled)
+    np.testing.assert_allclose(found[rest], naive[rest], atol=5e-3)
 
 
 def test_samples_of_classes_without_a_label_are_found(digits):

@@ -35,6 +35,14 @@ def test_the_queue_is_the_greedy_sum(told):
     assert found.tolist() == naive(space, doubt, closed, 6)
 
 
+def test_the_units_of_samples_change_nothing():
+    """A power of two is exact: only the floor of 1e-12 under deviations of 1e-3 is another."""
+    view = np.random.default_rng(0).standard_normal((60, 5)) * [9, 3, 1, 1, 0]
+    one, other = query.make_space(view), query.make_space(2.0**-10 * view)
+    limit = 8 * np.finfo(np.float32).eps  # rows of length one in single precision
+    np.testing.assert_allclose(np.abs(other.Z), np.abs(one.Z), rtol=0, atol=limit)
+
+
 def test_first_questions_meet_every_group():
     rng = np.random.default_rng(0)
     group = np.repeat([0, 1, 2, 3, 4], [300, 80, 40, 40, 40])

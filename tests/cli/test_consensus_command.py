@@ -157,6 +157,42 @@ def test_all_that_cnmf_looks_for_is_there(cells, command, tmp_path):
         assert table["data"].shape == (1, 4)
 
 
+def starcat(out):
+    """The table for starCAT: names of programmes and genes, and numbers."""
+    with (out / f"{out.name}.starcat_spectra.k_3.dt_0_5.txt").open() as file:
+        (_, *genes), *rows = csv.reader(file, delimiter="\t")
+    return [row[0] for row in rows], genes, np.array([row[1:] for row in rows], dtype=float)
+
+
+def test_the_reference_for_starcat_is_over_deviations(cells, command, tmp_path):
+    """Each programme at a million, over the deviations of the genes that the runs saw."""
+    out = tmp_path / "x"
+    assert command(cells, "-k", "3", *QUICK, "--out", out)[0] == 0
+    names, genes, values = starcat(out)
+    assert names == ["GEP1", "GEP2", "GEP3"]
+    assert genes == (out / "x.overdispersed_genes.txt").read_text().split()
+    tpm, _, every = CnmfFolder(out).read_counts("tpm")
+    deviation, parts = tpm.toarray().astype(float).std(axis=0), tables(out, 3).parts
+    expected = 1e6 * parts / parts.sum(axis=1, keepdims=True) / deviation
+    at = [every.index(gene) for gene in genes]
+    np.testing.assert_allclose(values, expected[:, at], rtol=1e-5)  # counts are float32
+    with np.load(out / "cnmf_tmp" / "x.starcat_spectra.k_3.dt_0_5.df.npz") as table:
+        np.testing.assert_allclose(table["data"], values, rtol=1e-8)  # nine digits
+
+
+def test_the_reference_for_starcat_is_what_cnmf_makes_of_the_folder(cells, command, tmp_path):
+    cnmf = pytest.importorskip("cnmf")
+    out = tmp_path / "x"
+    assert command(cells, "-k", "3", *QUICK, "--out", out)[0] == 0
+    ours = starcat(out)
+    (out / "x.starcat_spectra.k_3.dt_0_5.txt").unlink()
+    cnmf.cNMF(output_dir=str(tmp_path), name="x").build_reference(3, density_threshold=0.5)
+    names, genes, values = starcat(out)
+    assert (names, genes) == ours[:2]
+    # cnmf reads parts of nine digits, and so is their sum; ours are rounded when they are written
+    np.testing.assert_allclose(ours[2], values, rtol=3 * 5e-9)
+
+
 @pytest.mark.parametrize("turned", [False, True])
 def test_a_matrix_of_cell_ranger_has_its_names(command, tmp_path, turned):
     X = made()
@@ -255,11 +291,33 @@ def test_double_genes_and_empty_cells_are_named_and_nothing_is_lost(cells, comma
     adata.var_names = ["g0", "g0", *adata.var_names[2:]]
     adata.write_h5ad(cells)
     out = tmp_path / "x"
-    code, _, err = command(cells, "-k", "3", *QUICK, "--out", out, "--no-report")
+    code, _, err = command(cells, "-k", "3", *QUICK, "--out", out)
     said = " ".join(err.split())
-    assert not code and "1 names are of several genes (g0), which got numbers, as g0-1" in said
+    assert not code and "1 name is of several genes (g0), which got numbers, as g0-1" in said
     assert "1 cell has no count of the 30 genes (c7): left out" in said
     found, names, _ = read_cnmf(tmp_path, "x", 3)
     assert len(names) == 59 and "c7" not in names and found.parts.shape == (3, 40)
     notes = json.loads((out / "summary.json").read_text())["notes"]
-    assert any("c7" in note for note in notes)
+    assert any("c7" in note for note in notes) and "UserWarning" not in err
+
+
+def test_cells_without_a_coordinate_are_named_and_left_out_of_the_map(cells, command, tmp_path):
+    adata = anndata.read_h5ad(cells)
+    adata.obsm["spatial"][[4, 9]] = np.nan
+    adata.write_h5ad(cells)
+    out = tmp_path / "x"
+    code, _, err = command(cells, "-k", "3", *QUICK, "--out", out)
+    assert not code and "2 cells have no coordinate" in err and "c4, c9" in err
+    drawn = (out / "report.html").read_text().count("data:image/png")
+    adata.obsm["spatial"][:] = np.nan
+    adata.write_h5ad(cells)
+    code, _, err = command(cells, "-k", "3", *QUICK, "--out", out)
+    assert not code and "60 cells have no coordinate" in err
+    assert (out / "report.html").read_text().count("data:image/png") == drawn - 1
+
+
+def test_more_programmes_than_cells_are_refused(cells, command, tmp_path):
+    few = tmp_path / "few.h5ad"
+    anndata.read_h5ad(cells)[:4].copy().write_h5ad(few)
+    code, _, err = command(few, "-k", "3-5", *QUICK, "--out", tmp_path / "x")
+    assert code and "-k 5" in err and "4 cells" in err

@@ -450,8 +450,8 @@ def test_transform_of_the_training_data_is_the_embedding(solver, rule, loss, nam
 def test_transform_is_a_minimum_in_the_codes(solver, rule, loss):
     """The half-problem is convex (β in [1, 2]): no code may be improved by moving a little."""
     X = data_for(loss)
-    model = make(solver, rule, loss, tol=1e-5, max_iter=5_000, n_components=3).fit(X[:30])
-    V = model.transform(X[30:])
+    model = make(solver, rule, loss, tol=1e-5, max_iter=100, n_components=3).fit(X[:30])
+    V = model.set_params(max_iter=5_000).transform(X[30:])
     assert V.shape == (10, 3) and V.dtype == X.dtype and (V >= 0).all()
     (neg, pos), _ = reference.split_beta(X[30:], V, model.components_.T, beta_of(loss))
     g = pos - neg

@@ -14,7 +14,7 @@ from threadpoolctl import threadpool_limits
 
 import reference
 from partwise import NMF
-from partwise.backends.numpy import blocks
+from partwise.backends import arrays
 from partwise.backends.numpy.dense import DenseData
 from partwise.backends.numpy.sparse import SparseData
 from partwise.model.losses import beta_of
@@ -208,7 +208,7 @@ def test_products_of_both_back_ends(X, k, block, seed):
     rng = np.random.default_rng(seed)
     V, U = (rng.uniform(0.1, 1, (size, k)).astype(X.dtype) for size in X.shape)
     dense, sparse = DenseData(X), SparseData(sp.csr_array(X))
-    before, blocks.BLOCK_ENTRIES = blocks.BLOCK_ENTRIES, block
+    before, arrays.BLOCK_ENTRIES = arrays.BLOCK_ENTRIES, block
     try:
         pairs = [
             (dense.dot(U), sparse.dot(U), X.astype(float) @ U),
@@ -219,7 +219,7 @@ def test_products_of_both_back_ends(X, k, block, seed):
             (dense.row_sq_norms(), sparse.row_sq_norms(), (X.astype(float) ** 2).sum(axis=1)),
         ]
     finally:
-        blocks.BLOCK_ENTRIES = before
+        arrays.BLOCK_ENTRIES = before
     tolerance = 100 * np.finfo(X.dtype).eps  # sums of at most 12 products
     for a, b, expected in pairs:
         np.testing.assert_allclose(a, expected, rtol=tolerance)

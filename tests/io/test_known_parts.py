@@ -1,6 +1,7 @@
 """Parts and topics that the command reads from files."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -64,6 +65,34 @@ def test_topics_name_the_clusters_and_the_parts(texts, tmp_path, capsys):
     new = ["predict", tmp_path / "out" / "model.partwise", texts, "--text-column", "text"]
     assert command(*new, "--json") == 0
     assert json.loads(capsys.readouterr().out)["clusters"] == {"money": 20, "sport": 20}
+
+
+def test_a_topic_keeps_its_name_where_another_part_took_its_words(tmp_path, capsys):
+    """A topic is where the fit begins: its words may end in a part that began without a topic."""
+    words = {"sport": ["match", "player", "goal", "team", "league", "score", "coach", "stadium"]}
+    words["food"] = ["bread", "soup", "recipe", "oven", "flour", "sugar", "butter", "spice"]
+    words["money"] = ["bank", "market", "share", "price", "loan", "credit", "stock", "fund"]
+    rng = np.random.default_rng(0)
+    (tmp_path / "texts").mkdir()
+    for topic, own in words.items():
+        for i in range(25):
+            text = f"The {' '.join(rng.choice(own, 12))} and this is it."
+            (tmp_path / "texts" / f"{topic}_{i}.txt").write_text(text)
+    (tmp_path / "t.toml").write_text('sport = ["match", "team"]\nfood = ["bread", "soup"]\n')
+    out = tmp_path / "out"
+    options = ["--seed-words", tmp_path / "t.toml", "-k", 3, "--method", "gnmf", "--out", out]
+    assert command("cluster", tmp_path / "texts", *options, "--seeds", 0, "--json") == 0
+    summary = json.loads(capsys.readouterr().out)
+    about = {row["name"]: row["about"] for row in summary["clusters"]}
+    assert set(about["sport"]) <= set(words["sport"]) and set(about["food"]) <= set(words["food"])
+    page = (out / "report.html").read_text(encoding="utf-8")
+    for topic in ("sport", "food"):
+        named = re.search(rf"part \d: {topic} \((\w+), (\w+)", page)
+        assert named and set(named.groups()) <= set(words[topic])
+    lines = (out / "assignments.csv").read_text().splitlines()[1:]
+    for line in lines:
+        name, cluster = line.split(",")[:2]
+        assert (name.split("_")[0] == cluster) == (cluster in ("sport", "food")), line
 
 
 def test_a_known_part_stays_in_a_model_of_the_command(tmp_path, capsys):

@@ -467,6 +467,7 @@ def test_a_file_holds_no_code(tmp_path):
         ({"terms": [3]}, r"terms\[0\] must be a partwise.terms.Term, got int"),
         ({"basis_terms": [Ridge(np.ones((2, 1)))]}, r"basis_terms\[0\]: weight.*\(2, 1\)"),
         ({"terms": [Rough()]}, r"terms\[0\]: Rough has neither degree"),
+        ({"terms": [Rough()], "alpha_H": "same"}, r"terms\[0\]: Rough has neither degree"),
         ({"terms": [Rough()], "alpha_H": 0.1, "solver": "hals"}, "hals.*Rough.*that can: mu"),
     ],
 )  # fmt: skip

@@ -7,8 +7,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from scipy import stats
 
+from partwise.fitting.solving import TRIAL_ITER
 from partwise.papers import load_protocol, names, representations
 from partwise.papers.claims import (
     CLEAR,
@@ -30,8 +32,8 @@ from partwise.papers.representations import (
     fit_estimator,
     stopping_iteration,
 )
+from partwise.papers.runner import by_value, until
 from partwise.papers.sampling import draw
-from partwise.papers.schedule import by_value, until
 from partwise.papers.scores import (
     ARGMAX,
     KMEANS,
@@ -172,6 +174,41 @@ def test_the_authors_rule_stops_where_the_objective_settles(task):
     method = replace(task.method, stop=True)
     found = fit(replace(task, method=method, params={**task.params, "max_iter": 400}))
     assert len(found.history) == found.n_iter < 400
+
+
+@pytest.mark.parametrize(
+    ("estimator", "extra"),
+    [
+        ("NMF", {"tol": 0.0}),
+        ("GNMF", {"scale": "paper", "graph_reg": 10.0, "weighting": "heat"}),
+        ("SemiGNMF", {"scale": "paper", "graph_reg": 10.0, "label_weight": 100.0}),
+        ("CNMF", {"tol": 0.0}),
+        ("CNMF", {"tol": 0.0, "beta_loss": "kullback-leibler"}),
+    ],
+)
+def test_starts_side_by_side_are_those_alone(task, estimator, extra):
+    params = {"solver": "mu", "max_iter": 40, **extra}
+    weights = "ncw" if estimator == "NMF" else ""
+    method = ComparedMethod("m", estimator, params, restarts=4, weights=weights)
+    y = task.sample.shown(Budget("b", per_class=3)) if estimator in ("SemiGNMF", "CNMF") else None
+    task = replace(task, method=method, params=params, y=y)
+    short = {**params, "max_iter": TRIAL_ITER}
+    alone = [fit_estimator(replace(task, start=i), estimator, short) for i in range(4)]
+    values = [fitted.objective for fitted in alone]
+    tries = [replace(task, start=i, graph=representations._graph(task)) for i in range(4)]
+    # a wide product sums in another order, 30 times
+    np.testing.assert_allclose(representations._side_by_side(tries), values, rtol=1e-11)
+    best = replace(task, start=int(np.argmin(values)))
+    whole = fit_estimator(best, estimator, params)
+    np.testing.assert_array_equal(fit(task).embedding, whole.embedding)
+
+
+def test_sparse_samples_have_the_clusters_of_lloyd(task):
+    X = sp.csr_array(np.vstack([task.sample.X] * 2)) * 1.0
+    many = replace(task, k=12, params={"n_init": 3}, method=ComparedMethod("k", "kmeans"))
+    many = replace(many, sample=replace(task.sample, X=X))
+    lloyd = replace(many, params={"n_init": 3, "algorithm": "lloyd"})
+    np.testing.assert_array_equal(fit(many).labels, fit(lloyd).labels)
 
 
 def test_one_loop_with_momentum_carried_on_ends_as_low(task):

@@ -325,6 +325,7 @@ def test_a_page_is_made_of_a_folder_without_running(table, tmp_path):
     before = contents(out)
     done = _invoke(table, "--store", str(out))
     assert done.exit_code == 0 and contents(out) == before
+    assert "Quick:" in done.output and "Left out are" in done.output  # and what a part leaves out
     page_ = (out / "own" / "mine" / "table.html").read_text()
     told = json.loads(_invoke(table, "--store", str(out), "--json").output)
     assert told[0]["averages"][0]["measured"] > 0 and told[0]["claims"]
@@ -342,9 +343,9 @@ def test_several_tables_make_one_page(tmp_path):
     parser = Balanced()
     parser.feed(text)
     links = [s for s in parser.sources if s.startswith("#")]
-    assert links and all(f"id='{link[1:]}'" in text for link in links)  # a sentence's numbers
+    assert links and all(f'id="{link[1:]}"' in text for link in links)  # a sentence's numbers
     assert text.index("consistently outperforms") < text.index("<summary>")  # on the first screen
-    assert parser.open == [] and "cnmf/fig1" in text and "<div id='lcf/table1'>" in text
+    assert parser.open == [] and "cnmf/fig1" in text and '<div id="lcf/table1">' in text
 
 
 def test_listing_fits_a_terminal():
@@ -355,21 +356,14 @@ def test_listing_fits_a_terminal():
         assert re.search(rf"^{name} ", done.output, re.MULTILINE)
 
 
-def test_cells_run_without_the_commands_libraries(table, tmp_path):
-    code = (
-        "import sys\n"
-        "class Missing:\n"
-        "    def find_spec(self, name, path=None, target=None):\n"
-        "        if name.split('.')[0] in ('typer', 'rich', 'jinja2', 'plotly', 'matplotlib'):\n"
-        "            raise ImportError(name)\n"
-        "sys.meta_path.insert(0, Missing())\n"
-        "from partwise.papers.run import main\n"
-        "sys.exit(main(sys.argv[1:]))\n"
-    )
-    asked = [table, "--store", str(tmp_path / "out"), "--jobs", "1", "--budget-seconds", "300"]
-    command_ = [sys.executable, "-c", code, *asked]
-    done = subprocess.run(command_, capture_output=True, text=True, check=True)
-    assert "40 cells in" in done.stdout and len(contents(tmp_path / "out")) == 40
+def test_a_budget_stops_in_time_and_the_same_command_goes_on(table, tmp_path, monkeypatch):
+    asked = (table, "--out", str(tmp_path), "--jobs", "1", "--budget-seconds")
+    monkeypatch.setattr(runner, "cell_seconds", lambda cell: 1e6)  # none would end in time
+    none = _invoke(*asked, "300")
+    assert none.exit_code == 0 and "0 runs of 40 in the time given" in none.stderr
+    monkeypatch.setattr(runner, "cell_seconds", lambda cell: 0.0)
+    assert "40 runs of 40" in _invoke(*asked, "300").stderr
+    assert len(contents(tmp_path)) == 40
 
 
 def test_an_absent_data_set_is_said_with_where_to_get_it(tmp_path, monkeypatch):

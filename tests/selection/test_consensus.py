@@ -281,6 +281,7 @@ def test_the_clustergram_has_a_square_for_each_group():
         ({"n_runs": 1}, "n_runs must be"),
         ({"density_threshold": 3}, "density_threshold must be"),
         ({"neighborhood": 0}, "neighborhood must be"),
+        ({"neighborhood": 1.5}, "neighborhood must be"),
         ({"density_threshold": 1e-9}, "raise it"),
     ],
 )
@@ -288,6 +289,13 @@ def test_bad_input_is_answered(given, words):
     X, _, _ = planted(n=30)
     with pytest.raises(ValueError, match=words):
         consensus(X, **{"k": 3, "n_runs": 3, "random_state": 0, **given})
+
+
+def test_one_part_two_runs_and_all_of_them_as_neighbours_are_allowed():
+    X, _, _ = planted(n=30)
+    found = consensus(X, 1, n_runs=2, neighborhood=1, density_threshold=2, random_state=0)
+    assert found.parts.shape == (1, 40) and len(found.pooled) == 2
+    assert np.isnan(found.stability).all()
 
 
 @pytest.mark.parametrize("seed", range(2))

@@ -204,7 +204,7 @@ def test_an_offset_does_not_hide_anything_in_float32(kind, loss, monkeypatch):
 
 
 def test_float32_that_computes_in_float64_is_float32_to_its_user(rng, monkeypatch, tmp_path):
-    monkeypatch.setattr("partwise.backends.numpy.blocks.BLOCK_ENTRIES", 1000)
+    monkeypatch.setattr("partwise.backends.arrays.BLOCK_ENTRIES", 1000)
     X = OFFSET.astype(np.float32)
     W, H = rng.random((len(X), 3), dtype=np.float32), rng.random((3, 60), dtype=np.float32)
     single, double = (

@@ -9,8 +9,8 @@ from scipy.optimize import brentq, nnls
 
 import partwise
 import reference
-from partwise.backends import SMALL_SPARSE, as_data
-from partwise.backends.numpy import blocks, dense, kernels
+from partwise.backends import SMALL_SPARSE, arrays, as_data
+from partwise.backends.numpy import dense, kernels
 from partwise.backends.numpy.dense import LINE, DenseData, lined
 from partwise.backends.numpy.sparse import SparseData
 from partwise.backends.sweeps import sweep_rows
@@ -69,7 +69,7 @@ BETAS = [0.5, 1.5, 3.0]
 def block_size(request, monkeypatch):
     """Products over blocks must not depend on where the blocks are cut."""
     if request.param:
-        monkeypatch.setattr(blocks, "BLOCK_ENTRIES", request.param)
+        monkeypatch.setattr(arrays, "BLOCK_ENTRIES", request.param)
 
 
 @pytest.fixture(params=[1, 3], ids=["serial", "threads"])

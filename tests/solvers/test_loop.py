@@ -6,7 +6,9 @@ descend, so they are compared here with what their docstrings say.
 
 import numpy as np
 import pytest
+from sklearn import decomposition
 
+from partwise import NMF
 from partwise.backends import as_data
 from partwise.knowledge.labels import encode_labels
 from partwise.model.factor_model import FactorModel, column_lengths, unit_columns
@@ -29,6 +31,40 @@ def state(**fields):
 
 def plain(**fields):
     return Settings(max_iter=10, tol=1e-4, **fields)
+
+
+# -- parts that come back ----------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore:Maximum number of iterations")
+@pytest.mark.parametrize("price", [0.0, 1e-12, 1e-4])
+def test_a_penalty_however_small_empties_no_part_at_the_start(price):
+    dead, worse = [], []
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        k = int(rng.integers(3, 8))
+        X = rng.random((60, k)) @ rng.random((k, 40)) + 0.1 * rng.random((60, 40))
+        ours, theirs = (
+            kind(k, alpha_W=price, init="nndsvda", tol=1e-5, max_iter=300, random_state=0).fit(X)
+            for kind in (NMF, decomposition.NMF)
+        )
+        dead.append(bool((ours.components_.max(1) == 0).any()))
+        worse.append(ours.reconstruction_err_ > 1.02 * theirs.reconstruction_err_)
+    assert not any(dead) and not any(worse), (dead, worse)  # four of the six with prices, once
+
+
+def test_an_empty_part_stands_still_for_some_iterations(rng):
+    X, U, V = rng.random((6, 5)), rng.random((5, 2)), rng.random((6, 2))
+    V[:, 1] = 0
+    model = FactorModel(as_data(X), Frobenius(), terms_U=[Ridge(np.full((1, 1), 0.1))])
+    sub = model.subproblem("U", V, U)
+    moved = hals(sub, U)
+    assert not moved[:, 1].any()
+    early = loop._patient(hals, sub, U, state(n=loop.PATIENCE - 1))
+    np.testing.assert_array_equal(early, np.column_stack([moved[:, 0], U[:, 1]]))
+    assert sub.value(early) <= sub.value(U)
+    np.testing.assert_array_equal(loop._patient(hals, sub, U, state(n=loop.PATIENCE)), moved)
+    np.testing.assert_array_equal(loop._patient(mu, sub, U, state(n=0)), mu(sub, U))  # as printed
 
 
 # -- which step, how far beyond ----------------------------------------------------------------

@@ -7,8 +7,7 @@ from partwise.backends import as_data
 from partwise.model.factor_model import FactorModel
 from partwise.model.losses import Frobenius
 from partwise.solvers import wide
-from partwise.solvers.loop import Settings, alternate
-from partwise.solvers.momentum import SAFE
+from partwise.solvers.loop import SAFE, Settings, alternate
 from partwise.solvers.steps import hals
 
 

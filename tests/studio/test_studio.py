@@ -24,7 +24,7 @@ from partwise.studio.access import MOST_BYTES, Guard, Guesses
 from partwise.studio.answers import Judge
 from partwise.studio.app import make_app
 from partwise.studio.journal import Journal
-from partwise.studio.project import Project
+from partwise.studio.project import Project, fingerprint
 from partwise.studio.workspace import Desk
 
 HOST = "127.0.0.1:8000"
@@ -439,6 +439,31 @@ def test_exports_repeat_the_answer(client, desk, tmp_path):
     assert "PartsClassifier" in client.get("/api/export/repeat.py").text
     assert client.get("/api/export/report.html").text.startswith("<!doctype html>")
     assert set(desk.save_all()["files"]) >= {"labels.csv", "assignments.csv", "model.partwise"}
+
+
+def test_vectors_beside_the_samples_are_heard(tmp_path):
+    """As ``--also`` of the other commands: what X does not tell, the vectors do."""
+    told, group = made()
+    noise = np.random.default_rng(1).uniform(0, 1, size=(60, 8))
+    both = replace(told, X=noise, also=told.X)
+    desk = Desk(both, Project(tmp_path / "p", both), Judge(both))
+    desk.prepare()
+    try:
+        for i in range(9):
+            desk.label([i], f"group {group[i]}", window="w")
+        desk.wait()
+        seen = desk.opinion
+        names = [seen.classes[c] for c in seen.names]
+        right = np.mean([name == f"group {g}" for name, g in zip(names[9:], group[9:])])
+        assert right > 0.9  # a third by chance, which is what the noise alone gives
+        desk.edit_part({"do": "split", "part": 0}, window="w")
+        desk.wait()
+        assert len(desk.judge.model._features.others) > 0
+        assert "samples.y, also=[samples.also])" in desk.export("repeat.py")[0].decode()
+    finally:
+        desk.close()
+    assert fingerprint(both) != fingerprint(replace(both, also=both.also + 1))
+    assert fingerprint(both) != fingerprint(replace(both, also=None))
 
 
 def test_reviews_of_many_samples_are_another_process_and_say_the_same(desk, monkeypatch):

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from partwise.backends.batches import refuse_anndata
-from partwise.backends.data_matrix import BackEnd, DataMatrix, Swept
+from partwise.backends.data_matrix import BackEnd, DataMatrix, Swept, refuse_anndata
 from partwise.backends.numpy.dense import DenseData
 from partwise.backends.numpy.memmap import MemmapData
 from partwise.backends.numpy.sparse import SparseData
@@ -36,7 +35,8 @@ def back_end(X: Any) -> BackEnd | None:
     for cls in type(X).__mro__:
         name = BACK_ENDS.get(cls.__module__.partition(".")[0])
         if name is not None:
-            return import_module(f"{__name__}.{name}").BACK_END
+            found: BackEnd = import_module(f"{__name__}.{name}").BACK_END
+            return found
     return None
 
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from partwise.backends import arrays
 from partwise.backends.arrays import (
     AnyArray,
     cast,
@@ -19,11 +20,11 @@ from partwise.backends.arrays import (
     float64,
     namespace,
     numpy_dtype,
+    row_blocks,
     to_numpy,
 )
 from partwise.backends.curvature import of_pairs
 from partwise.backends.data_matrix import GAPS, Swept
-from partwise.backends.numpy.blocks import BLOCK_ENTRIES, row_blocks
 from partwise.backends.numpy.float64_products import DoubleProducts, double_products
 from partwise.backends.threads import cached_property
 
@@ -179,7 +180,7 @@ class DeviceDense(OnDevice):
         self.X, self.back = X, back
 
     @property
-    def like(self) -> AnyArray:  # type: ignore[override]
+    def like(self) -> AnyArray:
         return self.X
 
     @property
@@ -296,7 +297,7 @@ class DeviceSparse(DeviceDense):
     parts: Csr
 
     @property
-    def like(self) -> AnyArray:  # type: ignore[override]
+    def like(self) -> AnyArray:
         return self.parts.values
 
     @property
@@ -305,7 +306,7 @@ class DeviceSparse(DeviceDense):
 
     @property
     def density(self) -> float:  # type: ignore[override]
-        return self.parts.values.shape[0] / max(1, self.shape[0] * self.shape[1])
+        return float(self.parts.values.shape[0] / max(1, self.shape[0] * self.shape[1]))
 
     @cached_property
     def _row_of(self) -> AnyArray:
@@ -381,7 +382,7 @@ class DeviceSparse(DeviceDense):
         """VUᵀ at the non-zeros, in pieces so that nothing of size nnz x k is stored."""
         xp, columns = namespace(U), self.parts.indices
         y = xp.empty_like(self.parts.values)
-        step = max(1, self.block_scale * BLOCK_ENTRIES // V.shape[1])
+        step = max(1, self.block_scale * arrays.BLOCK_ENTRIES // V.shape[1])
         for lo in range(0, y.shape[0], step):
             hi = lo + step
             y[lo:hi] = (V[self._row_of[lo:hi]] * U[columns[lo:hi]]).sum(axis=1)

@@ -11,9 +11,10 @@ below, the others' in the file of their back end.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache, singledispatch
-from types import ModuleType
 from typing import Any, Protocol
 
 import numpy as np
@@ -48,69 +49,55 @@ class Array(Protocol):
 
     @property
     def T(self) -> Array: ...
-
     def __getitem__(self, key: Any, /) -> Array: ...
-
     def __setitem__(self, key: Any, value: Any, /) -> None: ...
-
     def __len__(self) -> int: ...
-
     def __float__(self) -> float: ...
-
     def __int__(self) -> int: ...
-
     def __bool__(self) -> bool: ...
-
     def __neg__(self) -> Array: ...
-
     def __invert__(self) -> Array: ...
-
+    def __and__(self, other: Any, /) -> Array: ...
     def __add__(self, other: Any, /) -> Array: ...
-
     def __radd__(self, other: Any, /) -> Array: ...
-
     def __sub__(self, other: Any, /) -> Array: ...
-
     def __rsub__(self, other: Any, /) -> Array: ...
-
     def __mul__(self, other: Any, /) -> Array: ...
-
     def __rmul__(self, other: Any, /) -> Array: ...
-
     def __truediv__(self, other: Any, /) -> Array: ...
-
     def __rtruediv__(self, other: Any, /) -> Array: ...
-
     def __pow__(self, other: Any, /) -> Array: ...
-
     def __matmul__(self, other: Any, /) -> Array: ...
-
     def __lt__(self, other: Any, /) -> Array: ...
-
     def __le__(self, other: Any, /) -> Array: ...
-
     def __gt__(self, other: Any, /) -> Array: ...
-
     def __ge__(self, other: Any, /) -> Array: ...
-
     def sum(self, *, axis: int | None = None) -> Array: ...
-
     def mean(self, *, axis: int | None = None, keepdims: bool = False) -> Array: ...
-
     def max(self) -> Array: ...
-
     def any(self) -> Any: ...
-
     def all(self) -> Any: ...
 
 
+class Namespace(Protocol):
+    """The functions of the array API for one kind of array."""
+
+    float64: Any
+    linalg: Any
+    unique_inverse: Any
+
+    def __getattr__(self, name: str, /) -> Callable[..., Array]: ...
+
+
+#: Entries of a temporary block: half a million float64 are 4 MB, which stay in the cache.
+BLOCK_ENTRIES = 500_000
 #: What to do about a device without memory left.
 NO_MEMORY = "use float32, a smaller n_components, or leave X on disk as a numpy.memmap."
 
-_namespaces: dict[type, ModuleType] = {np.ndarray: np}
+_namespaces: dict[type, Any] = {np.ndarray: np}
 
 
-def namespace(Z: AnyArray) -> ModuleType:
+def namespace(Z: AnyArray) -> Namespace:
     """The functions for arrays of Z's kind, by their names in the array API standard."""
     found = _namespaces.get(type(Z))
     if found is None:
@@ -129,7 +116,8 @@ def register_namespace(kind: type, functions: Any) -> None:
 def numpy_dtype(dtype: Any) -> np.dtype[Any]:
     """A library's dtype as numpy's."""
     try:
-        return np.dtype(dtype)
+        found: np.dtype[Any] = np.dtype(dtype)
+        return found
     except TypeError:
         return np.dtype(str(dtype).rpartition(".")[2])
 
@@ -142,33 +130,33 @@ def to_numpy(a: Any) -> Any:
     return np.asarray(compat.to_device(a, "cpu"))
 
 
-def none(Z: AnyArray, ndim: int = 2) -> AnyArray:
+def none(Z: AnyArray, ndim: int = 2) -> Array:
     """A zero of shape (1, 1) or (1,), in the dtype and place of Z."""
     return namespace(Z).zeros((1,) * ndim, dtype=Z.dtype, device=Z.device)
 
 
-def ones(Z: AnyArray, n: int) -> AnyArray:
+def ones(Z: AnyArray, n: int) -> Array:
     """n ones in the dtype and place of Z."""
     return namespace(Z).ones(n, dtype=Z.dtype, device=Z.device)
 
 
-def spread(part: AnyArray, Z: AnyArray) -> AnyArray:
+def spread(part: AnyArray, Z: AnyArray) -> Array:
     """``part`` broadcast to the shape of Z."""
     return spread_over(Z, part)
 
 
 @singledispatch
-def spread_over(Z: AnyArray, part: AnyArray) -> AnyArray:
+def spread_over(Z: AnyArray, part: AnyArray) -> Array:
     return namespace(Z).broadcast_to(part, Z.shape)
 
 
-def cast(a: AnyArray, dtype: Any) -> AnyArray:
+def cast(a: AnyArray, dtype: Any) -> Array:
     """``a`` with a dtype of numpy or of its own library, where it is; no copy without need."""
     xp = namespace(a)
     return xp.astype(a, getattr(xp, numpy_dtype(dtype).name), copy=False)
 
 
-def float64(a: AnyArray) -> AnyArray:
+def float64(a: AnyArray) -> Array:
     """``a`` in double precision."""
     return cast(a, np.float64)
 
@@ -180,7 +168,7 @@ def contiguous(a: AnyArray) -> AnyArray:
 
 
 @contiguous.register
-def _(a: np.ndarray) -> AnyArray:
+def _(a: np.ndarray) -> Array:
     return np.ascontiguousarray(a)
 
 
@@ -195,7 +183,7 @@ def sum64(a: AnyArray) -> float:
     return float(xp.sum(a, dtype=xp.float64))
 
 
-def column_sums64(Z: AnyArray, d: AnyArray | None = None) -> AnyArray:
+def column_sums64(Z: AnyArray, d: AnyArray | None = None) -> Array:
     """Σ_i d_i z_i in float64."""
     xp = namespace(Z)
     return xp.sum(Z, axis=0, dtype=xp.float64) if d is None else float64(d) @ float64(Z)
@@ -224,7 +212,7 @@ def extrapolate(new: AnyArray, old: AnyArray, weight: float) -> AnyArray:
 
 
 @extrapolate.register
-def _(new: np.ndarray, old: AnyArray, weight: float) -> AnyArray:
+def _(new: np.ndarray, old: AnyArray, weight: float) -> Array:
     out = np.empty_like(new, subok=False)
 
     def run(rows: slice) -> None:
@@ -237,29 +225,29 @@ def _(new: np.ndarray, old: AnyArray, weight: float) -> AnyArray:
 
 
 @singledispatch
-def clip_at_zero(out: AnyArray) -> AnyArray:
+def clip_at_zero(out: AnyArray) -> Array:
     """max(out, 0), in place where that is possible."""
     return namespace(out).maximum(out, 0)
 
 
 @clip_at_zero.register
-def _(out: np.ndarray) -> AnyArray:
+def _(out: np.ndarray) -> Array:
     by_entry(lambda rows: np.maximum(out[rows], 0, out=out[rows]), out)
     return out
 
 
-def side_by_side(parts: Sequence[AnyArray]) -> AnyArray:
+def side_by_side(parts: Sequence[AnyArray]) -> Array:
     """Factors with the same rows as one wide factor."""
     return parts[0] if len(parts) == 1 else joined(*parts)
 
 
 @singledispatch
-def joined(first: AnyArray, *others: AnyArray) -> AnyArray:
+def joined(first: AnyArray, *others: AnyArray) -> Array:
     return namespace(first).concat([first, *others], axis=1)
 
 
 @joined.register
-def _(first: np.ndarray, *others: AnyArray) -> AnyArray:  # concat is numpy 2's name
+def _(first: np.ndarray, *others: AnyArray) -> Array:  # concat is numpy 2's name
     return np.concatenate([first, *others], axis=1)
 
 
@@ -273,9 +261,10 @@ def column_blocks(wide: AnyArray, widths: Sequence[int]) -> list[AnyArray]:
 
 
 @singledispatch
-def cut(wide: AnyArray, begin: int, end: int) -> AnyArray:
+def cut(wide: AnyArray, begin: int, end: int) -> Array:
     """Some columns, as one array in memory."""
-    return contiguous(wide[:, begin:end])
+    some: Array = contiguous(wide[:, begin:end])
+    return some
 
 
 @singledispatch
@@ -285,12 +274,13 @@ def made(a: AnyArray) -> AnyArray:
 
 
 @singledispatch
-def orthonormal(Y: AnyArray) -> AnyArray:
+def orthonormal(Y: AnyArray) -> Array:
     """An orthonormal basis of the columns of a tall Y."""
-    return namespace(Y).linalg.qr(Y)[0]
+    Q: Array = namespace(Y).linalg.qr(Y)[0]
+    return Q
 
 
-def signs(left: AnyArray) -> AnyArray:
+def signs(left: AnyArray) -> Array:
     """The sign of the entry largest in size of each column."""
     xp = namespace(left)
     high, low = xp.max(left, axis=0), xp.min(left, axis=0)
@@ -299,16 +289,32 @@ def signs(left: AnyArray) -> AnyArray:
 
 
 @singledispatch
-def own(V: AnyArray) -> AnyArray:
+def own(V: AnyArray) -> Array:
     """A copy that the caller may write into, where arrays can be written to."""
     return namespace(V).asarray(V, copy=True)
 
 
 @own.register
-def _(V: np.ndarray) -> AnyArray:
+def _(V: np.ndarray) -> Array:
     out = np.empty_like(V, subok=False)
     by_entry(lambda rows: np.copyto(out[rows], V[rows]), out)
     return out
+
+
+#: What `limits` has found out about arrays that nobody writes to for a while, if it may keep that.
+_seen: ContextVar[dict[Any, tuple[float, float, AnyArray]] | None] = ContextVar(
+    "seen", default=None
+)
+
+
+@contextmanager
+def unchanged() -> Iterator[None]:
+    """Nobody writes to arrays meanwhile: `limits` looks at each once."""
+    token = _seen.set({})
+    try:
+        yield
+    finally:
+        _seen.reset(token)
 
 
 def limits(a: np.ndarray) -> tuple[float, float]:
@@ -317,20 +323,39 @@ def limits(a: np.ndarray) -> tuple[float, float]:
         return 0.0, 0.0
     if a.flags.f_contiguous:
         a = a.T
+    known, name = _seen.get(), (a.ctypes.data, a.shape, a.strides, a.dtype.str)
+    if known and name in known:
+        return known[name][:2]
     found = np.empty((2, 4 * PIECES))
     parts = pieces(len(a), max(1, LEAST * len(a) // a.size), found.shape[1])
-    run = 1 + LEAST * len(a) // a.size  # rows that stay in the cache for the second look
+    # rows that stay in the cache for the second look; fewer, and threads wait for the interpreter
+    run = 1 + 4 * LEAST * len(a) // a.size
 
     def look(number: int, part: tuple[int, int]) -> None:
         blocks = [a[at : min(at + run, part[1])] for at in range(*part, run)]
         found[:, number] = np.min([b.min() for b in blocks]), np.max([b.max() for b in blocks])
 
     each(look, list(enumerate(parts)), threads_for(PASS * a.size))
-    return float(found[0, : len(parts)].min()), float(found[1, : len(parts)].max())
+    least, most = float(found[0, : len(parts)].min()), float(found[1, : len(parts)].max())
+    if known is not None:
+        known[name] = least, most, a  # or another may come to lie where it was
+    return least, most
+
+
+def row_blocks(n: int, p: int, entries: int = BLOCK_ENTRIES) -> Iterator[slice]:
+    """Row slices of at most so many entries."""
+    step = max(1, entries // max(p, 1))
+    for start in range(0, n, step):
+        yield slice(start, min(n, start + step))
 
 
 @singledispatch
-def gram(F: AnyArray) -> AnyArray:
+def forget(X: Any) -> None:
+    """Let go of what was read of an array on disk: it would count as memory for a while."""
+
+
+@singledispatch
+def gram(F: Array) -> Array:
     """FᵀF."""
     return F.T @ F
 
@@ -435,7 +460,7 @@ def ratio(numerator: AnyArray, denominator: AnyArray) -> AnyArray:
 
 
 @singledispatch
-def ratio_of(leads: AnyArray, numerator: AnyArray, denominator: AnyArray) -> AnyArray:
+def ratio_of(leads: AnyArray, numerator: AnyArray, denominator: AnyArray) -> Array:
     """`ratio` by the kind of ``leads``, the one of both that is not numpy's if either is not."""
     low, xp = floor(denominator.dtype), namespace(leads)
     return xp.where(denominator < low, 0.0, numerator / xp.maximum(denominator, low))

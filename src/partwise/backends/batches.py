@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from partwise.backends.arrays import AnyArray
-from partwise.backends.numpy.memmap import _check_length, forget
+from partwise.backends.arrays import AnyArray, forget
+from partwise.backends.data_matrix import refuse_anndata
+from partwise.backends.numpy.memmap import _check_length
 
 #: Entries that are read at once where the store has no say, and that are mixed at a time.
 RUN_ENTRIES, POOL_ENTRIES = 2**18, 2**22
@@ -161,17 +162,6 @@ SOURCES: dict[str, Callable[[Any], RowSource]] = {
     "anndata": _stored,
     "dask": _dask,
 }
-
-
-def refuse_anndata(X: Any) -> None:
-    """Say which functions take an AnnData where an array is wanted."""
-    kind = type(X)
-    if kind.__name__ in ("AnnData", "Raw") and kind.__module__.partition(".")[0] == "anndata":
-        raise TypeError(
-            "X is an AnnData; partwise.cells.factorize(adata, ...) takes it and fills obsm and "
-            "varm, as do cells.consensus, cells.classify and cells.project. Here give adata.X or a "
-            "layer."
-        )
 
 
 def row_source(X: Any) -> RowSource | None:

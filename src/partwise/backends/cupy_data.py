@@ -142,7 +142,7 @@ class OnCupy:
         with memory_errors("Xᵀ V"):
             return super().tdot(V)  # type: ignore[misc]
 
-    def kl_dot(self, V: AnyArray, U: AnyArray) -> tuple[AnyArray, AnyArray]:
+    def kl_dot(self, V: AnyArray, U: AnyArray) -> Any:
         with memory_errors("X / VUᵀ"):
             return super().kl_dot(V, U)  # type: ignore[misc]
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from partwise.backends.arrays import AnyArray, cast, namespace, spread
+from partwise.backends.arrays import AnyArray, Array, cast, namespace, spread
 
 #: Share of H's diagonal that holds a coordinate where it is: rounded sums may be indefinite.
 HOLD = 0.01
@@ -27,7 +27,8 @@ def places(k: int) -> NDArray[Any]:
     """(k, k): where each pair lies among the pairs."""
     a, b = np.indices((k, k))
     low, high = np.minimum(a, b), np.maximum(a, b)
-    return high * (high + 1) // 2 + low
+    at: NDArray[Any] = high * (high + 1) // 2 + low
+    return at
 
 
 def of_pairs(B: AnyArray) -> AnyArray:
@@ -38,7 +39,7 @@ def of_pairs(B: AnyArray) -> AnyArray:
 @singledispatch
 def damped_step(
     Z: AnyArray, product: AnyArray, H: AnyArray, cost: AnyArray, ridge: AnyArray, sweeps: int
-) -> AnyArray:
+) -> Array:
     """Part of the way to the quadratic model's minimum, row by row.
 
     ``product`` is (X/Y) B at Z, so that ⟨z, product⟩ is the row's sum of X.

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 
-from partwise.backends.arrays import Array, floor, to_numpy
+from partwise.backends.arrays import AnyArray, Array, floor, to_numpy
 
 #: What an error for NaN adds: the setting that takes it.
 GAPS = "missing_values=np.nan takes entries that were not measured."
@@ -29,64 +29,49 @@ class Products(Protocol):
     @property
     def given(self) -> Any:
         """The dtype of X as the user has it; ``dtype`` is that of the products."""
-        ...
 
     @property
     def density(self) -> float:
         """Share of entries that a product visits; decides how much inner work pays."""
-        ...
 
     def dot(self, U: Array) -> Array:
         """X U, (n, k)."""
-        ...
 
     def tdot(self, V: Array) -> Array:
         """Xᵀ V, (p, k)."""
-        ...
 
     def expect(self, product: str, factor: Array) -> None:
         """ "dot" or "tdot" with this very factor is likely to come next."""
-        ...
 
     def row_sq_norms(self) -> Array:
         """‖x_i‖², (n,) float64."""
-        ...
 
     def row_sums(self) -> Array:
         """Σ_j x_ij, (n,) float64."""
-        ...
 
     def row_xlogx(self) -> Array:
         """Σ_j x_ij log x_ij with 0 log 0 = 0, (n,) float64."""
-        ...
 
     def row_sq_residuals(self, V: Array, U: Array) -> Array:
         """‖x_i - U v_i‖² without cancellation, (n,) float64."""
-        ...
 
     def row_divergences(self, V: Array, U: Array) -> Array | None:
         """Σ_j x log(x/y) - x + y, all in float64, (n,); None where there is no such pass."""
-        ...
 
     def row_powers(self, beta: float) -> Array:
         """Σ_j x_ij^β over the positive entries, (n,) float64."""
-        ...
 
     def weighted(self, weights: Array | None, index: Array | None, n_rows: int) -> DataMatrix:
         """AᵀΓX: rows times weights, then summed where ``index`` sends several to one row."""
-        ...
 
     def kl_dot(self, V: Array, U: Array) -> tuple[Array, Array]:
         """(X / VUᵀ) U, (n, k), and Σ_j x_ij log (VUᵀ)_ij, (n,) float64, in one pass."""
-        ...
 
     def kl_tdot(self, V: Array, U: Array) -> Array:
         """(X / VUᵀ)ᵀ V, (p, k)."""
-        ...
 
     def kl_tdot_log(self, V: Array, U: Array) -> tuple[Array, float] | None:
         """`kl_tdot` and Σ x log (VUᵀ) in one pass; None where that is no cheaper than two."""
-        ...
 
     def kl_newton(
         self, V: Array, U: Array, cost: Array, ridge: Array, sweeps: int, rough: bool,
@@ -98,57 +83,45 @@ class Products(Protocol):
         curvature at every non-zero. Returns the new factor and, if transposed (the logarithms cost
         as much as a sweep, and the loop needs them once), Σ x log y of each of its rows.
         """
-        ...
 
     def kl_curvature(self, V: Array, U: Array, transposed: bool) -> Array:
         """Σ_j x/y² u_ja u_jb of each row and pair a <= b, (n, k(k+1)/2); of columns if transposed.
 
         Asked for where ``curved``, in place of `kl_newton`: see `partwise.backends.curvature`.
         """
-        ...
 
     def times_dot(self, V: Array, U: Array) -> Array:
         """(X ∘ VUᵀ) U, (n, k): X holds weights of entries."""
-        ...
 
     def times_tdot(self, V: Array, U: Array) -> Array:
         """(X ∘ VUᵀ)ᵀ V, (p, k)."""
-        ...
 
     def times_squares(self, V: Array, U: Array) -> Array:
         """Σ_j x_ij (VUᵀ)_ij², (n,) float64."""
-        ...
 
     def beta_dot(self, V: Array, U: Array, beta: float) -> tuple[Array, Array, Array]:
         """(X ∘ Y^(β-2)) U, Y^(β-1) U and the β-divergence of each row, Y = VUᵀ."""
-        ...
 
     def beta_tdot(self, V: Array, U: Array, beta: float) -> tuple[Array, Array]:
         """(X ∘ Y^(β-2))ᵀ V and (Y^(β-1))ᵀ V."""
-        ...
 
     @property
     def lack(self) -> Any | None:
         """What the weight of each entry lacks, `masked.Lack`; None where all are seen alike."""
-        ...
 
     def filled(self) -> DataMatrix:
         """X with something in its gaps, for what cannot do with gaps: starts, neighbours."""
-        ...
 
     @property
     def newton_sides(self) -> str:
         """The factors that take second-order steps under KL: "VU", "V" or ""."""
-        ...
 
     @property
     def curved(self) -> bool:
         """Whether those steps are made from `kl_curvature`."""
-        ...
 
     def newton_pays(self, k: int) -> bool:
         """Whether second-order steps reach an objective sooner than multiplicative ones."""
-        ...
 
 
 class Placement(Protocol):
@@ -156,39 +129,30 @@ class Placement(Protocol):
 
     def rows(self, a: Array) -> Array:
         """An array with one entry or one row a sample, brought to where X is."""
-        ...
 
     def small(self, a: Array) -> Array:
         """An array that has nothing to do with samples, such as U, brought to where X is."""
-        ...
 
     def constant_rows(self, row: Array) -> Array:
         """(n, k) with the same row for each sample."""
-        ...
 
     def operator(self, neighbors: Any) -> Callable[[Array], Array]:
         """``neighbors(Z)`` = W Z, as a function of arrays that live where X is."""
-        ...
 
     def mean_rows(self, shared: Any, V: Array) -> Array:
         """The Z with A Z closest to V."""
-        ...
 
     def expand_rows(self, shared: Any, Z: Array) -> Array:
         """A Z."""
-        ...
 
     def result(self, a: Array) -> Array:
         """A factor as the user gets it."""
-        ...
 
     def whole(self) -> Any | None:
         """X itself, where it lies in one piece; None elsewhere."""
-        ...
 
     def sweeps(self, size: int, k: int) -> int:
         """How many coordinate sweeps a product is worth in which a row has ``size`` entries."""
-        ...
 
 
 class DataMatrix(Products, Placement, Protocol):
@@ -288,23 +252,34 @@ class InNumpy(Swept):
     shape: tuple[int, int]
     dtype: Any
 
-    def rows(self, a: Array) -> Array:
+    def rows(self, a: AnyArray) -> AnyArray:
         return to_numpy(a)
 
-    def small(self, a: Array) -> Array:
+    def small(self, a: AnyArray) -> AnyArray:
         return to_numpy(a)
 
-    def constant_rows(self, row: Array) -> Array:
+    def constant_rows(self, row: AnyArray) -> AnyArray:
         return np.tile(to_numpy(row), (self.shape[0], 1))
 
-    def operator(self, neighbors: Any) -> Callable[[Array], Array]:
+    def operator(self, neighbors: Any) -> Any:
         return neighbors
 
-    def mean_rows(self, shared: Any, V: Array) -> Array:
+    def mean_rows(self, shared: Any, V: AnyArray) -> AnyArray:
         return shared.mean(V)
 
-    def expand_rows(self, shared: Any, Z: Array) -> Array:
+    def expand_rows(self, shared: Any, Z: AnyArray) -> AnyArray:
         return shared.expand(Z)
 
-    def result(self, a: Array) -> Array:
+    def result(self, a: AnyArray) -> AnyArray:
         return a
+
+
+def refuse_anndata(X: Any) -> None:
+    """Say which functions take an AnnData where an array is wanted."""
+    kind = type(X)
+    if kind.__name__ in ("AnnData", "Raw") and kind.__module__.partition(".")[0] == "anndata":
+        raise TypeError(
+            "X is an AnnData; partwise.cells.factorize(adata, ...) takes it and fills obsm and "
+            "varm, as do cells.consensus, cells.classify and cells.project. Here give adata.X or a "
+            "layer."
+        )

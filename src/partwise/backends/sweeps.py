@@ -16,7 +16,16 @@ from typing import Any
 
 import numpy as np
 
-from partwise.backends.arrays import AnyArray, float64, inner64, namespace, ones, spread, summed
+from partwise.backends.arrays import (
+    AnyArray,
+    Array,
+    float64,
+    inner64,
+    namespace,
+    ones,
+    spread,
+    summed,
+)
 from partwise.backends.threads import PASS, threads_for
 
 ROWS = 64  # rows of a block of the compiled kernel, whose share ``enough`` is
@@ -36,7 +45,7 @@ def sweep_rows(
     Z: AnyArray, C: AnyArray, G: AnyArray, d: AnyArray | None, r: AnyArray, sweeps: int,
     stop: float,
     order: AnyArray | None = None, enough: float = 0.0, near: AnyArray | None = None,
-) -> AnyArray:  # fmt: skip
+) -> Array:  # fmt: skip
     """The new Z after at most ``sweeps`` sweeps; an ndarray is written to.
 
     Parameters
@@ -62,12 +71,15 @@ def sweep_rows(
     assert near is None or sweeps == 1
     G, r = join_ridge(G, d, r)
     e = r if near is None else r + near
+    new: Array
     if order is None:
-        return sweep(Z, C, G, d, r, e, sweeps, stop, enough)
+        new = sweep(Z, C, G, d, r, e, sweeps, stop, enough)
+        return new
     back = np.argsort(order)
     C, G = spread(C, Z)[:, order], G[order][:, order]
     r, e = (a if a.shape[1] == 1 else a[:, order] for a in (r, e))
-    return sweep(Z[:, order], C, G, d, r, e, sweeps, stop, enough)[:, back]
+    new = sweep(Z[:, order], C, G, d, r, e, sweeps, stop, enough)[:, back]
+    return new
 
 
 def join_ridge(G: AnyArray, d: AnyArray | None, r: AnyArray) -> tuple[AnyArray, AnyArray]:
@@ -171,18 +183,18 @@ def nearly_collinear(G: AnyArray) -> bool:
 
 def solve_rows(
     Z: AnyArray, C: AnyArray, G: AnyArray, d: AnyArray | None, r: AnyArray, sweeps: int, stop: float
-) -> AnyArray:
+) -> Array:
     """A new Z, an ndarray, at its minimum however badly conditioned G is.
 
     Where G is singular, so that there are many minima, it ends by ``sweeps`` sweeps.
     """
     G, r = join_ridge(G, d, r)
     d = ones(Z, 1) if d is None else d
-    Z, C, G, r = (np.array(Z), *(np.ascontiguousarray(a, Z.dtype) for a in (C, G, r)))
-    _descend(Z, C, G, d, r, r, FEW, stop, 0.0)
-    for rows in np.array_split(np.arange(len(Z)), 1 + Z.size // MANY):
-        _pivot(Z, C, G, d, r, rows, sweeps, stop, 0.0, ridge=100.0)
-    return Z
+    new, C, G, r = (np.array(Z), *(np.ascontiguousarray(a, Z.dtype) for a in (C, G, r)))
+    _descend(new, C, G, d, r, r, FEW, stop, 0.0)
+    for rows in np.array_split(np.arange(len(new)), 1 + new.size // MANY):
+        _pivot(new, C, G, d, r, rows, sweeps, stop, 0.0, ridge=100.0)
+    return new
 
 
 def _descend(
@@ -233,7 +245,7 @@ def sweep_columns(
     Z: AnyArray, C: AnyArray, G: AnyArray, d: AnyArray | None, r: AnyArray, e: AnyArray,
     sweeps: int, stop: float,
     enough: float,
-) -> AnyArray:  # fmt: skip
+) -> Array:  # fmt: skip
     """`sweep` with all rows at once, one operation after the other; Z stays as it is."""
     xp = namespace(Z)
     z, c = xp.asarray(Z.T, copy=True), spread(C, Z).T
@@ -303,7 +315,7 @@ def quadratic_change(
 def _(new: np.ndarray, old: AnyArray, C: AnyArray, G: AnyArray, d: AnyArray | None) -> float:
     n, k = new.shape
     if n * k * k < CHANGE:
-        return quadratic_change.dispatch(object)(new, old, C, G, d)
+        return float(quadratic_change.dispatch(object)(new, old, C, G, d))
     from partwise.backends.numpy import kernels
 
     new, old, C, G = (np.ascontiguousarray(a, new.dtype) for a in (new, old, C, G))

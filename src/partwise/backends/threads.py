@@ -14,17 +14,21 @@ from __future__ import annotations
 import itertools
 import os
 import sys
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import cache
-from threading import Condition, Lock, Thread
-from typing import TYPE_CHECKING, Any, NamedTuple
+from threading import Condition, Lock, Thread, local
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+AnyArray = Any  # arrays.py imports this file
+
+#: Length of a team's board, and its word that counts calls to what is not compiled.
+WORDS, CALLS = 80, 48
+
 if TYPE_CHECKING or sys.version_info >= (3, 12):
-    from functools import cached_property
+    from functools import cached_property as cached_property
 else:
     import functools
 
@@ -137,50 +141,15 @@ def allowed() -> int:
     return max(1, min(_numba_limit(), _by_variable(), *blas))
 
 
-class Costs(NamedTuple):
-    """What work costs on this machine, in seconds."""
-
-    start: float  # one more thread that takes part
-    step: float  # one multiply-add
-
-
-#: Multiply-adds that no machine takes longer for than for waking a thread.
-LITTLE = 100_000.0
-
-
-@cache
-def costs() -> Costs:
-    """Measured once a process, in some milliseconds; no digit of a result follows from it."""
-    threads, x = max(2, allowed()), np.ones(1 << 15)
-    rooms = [np.empty_like(x) for _ in range(threads)]
-
-    def least(work: Callable[[], Any], times: int) -> float:
-        found = []
-        for _ in range(times):
-            begin = time.perf_counter()
-            work()
-            found.append(time.perf_counter() - begin)
-        return min(found)
-
-    def one(number: int) -> None:
-        for _ in range(4):
-            np.sqrt(x, out=rooms[number])
-
-    tasks = [(number,) for number in range(threads)]
-    together = least(lambda: each(one, tasks, threads), 8)
-    start = (together - least(lambda: one(0), 8)) / (threads - 1)
-    block = np.ones((96, 96))
-    with one_blas_thread:
-        step = least(lambda: block @ block, 40) / 96**3  # the first ones find a slow clock
-    return Costs(max(start, 1e-6), 2 * step)  # kernels do about half as many as BLAS
+#: Multiply-adds that take as long as waking a thread does (50 µs): so on an EPYC and on a Xeon.
+WAKE = 500_000.0
 
 
 def threads_for(work: float) -> int:
     """How many threads ``work`` multiply-adds deserve: T that makes work/T and T starts least."""
-    if work < LITTLE or allowed() == 1:
+    if work < 4 * WAKE:
         return 1
-    cost = costs()
-    return max(1, min(allowed(), int((work * cost.step / cost.start) ** 0.5)))
+    return max(1, min(allowed(), int((work / WAKE) ** 0.5)))
 
 
 # -- the pool ----------------------------------------------------------------------------------
@@ -232,6 +201,34 @@ class _Region:
             raise self.error
 
 
+#: Looks at an empty board before a thread goes to sleep, a millisecond or two; and how often one
+#: comes back in between, so that callers beside each other get their share.
+PATIENCE, TERM = 3_000, 200
+
+
+class _Team:
+    """One caller and the threads that help it: with tasks of Python, and with pieces of kernels."""
+
+    def __init__(self) -> None:
+        self.board = np.zeros(WORDS, np.int64)
+        self.helpers = 0
+        self.region: _Region | None = None
+
+    def help(self) -> None:
+        """Do what comes, until nothing has for a while."""
+        while True:
+            calls = self.board[CALLS]
+            region = self.region
+            if region is not None:
+                region.help()
+            del region  # or its arrays would live until the next one
+            kernels: Any = sys.modules.get("partwise.backends.numpy.kernels.team")
+            if not hasattr(kernels, "serve"):  # nobody has compiled anything
+                return
+            if kernels.serve(self.board, calls, PATIENCE, TERM) < 0:
+                return
+
+
 class _Worker:
     """A thread that waits to be called."""
 
@@ -239,22 +236,27 @@ class _Worker:
         self.pool = pool
         self.called = Lock()
         self.called.acquire()
-        self.region: _Region | None = None
+        self.team: _Team | None = None
+        self.others = 0
         Thread(target=self.work, name="partwise", daemon=True).start()
 
-    def call(self, region: _Region) -> None:
-        self.region = region
+    def call(self, team: _Team, others: int) -> None:
+        """To help a team, and to call so many others first: the caller has better to do."""
+        self.team, self.others = team, others
         self.called.release()
 
     def work(self) -> None:
         while True:
             self.called.acquire()
-            region, self.region = self.region, None
-            assert region is not None
-            region.help()
-            del region  # or its arrays would live until the next one
+            team, self.team = self.team, None
+            assert team is not None
+            if self.others:
+                self.pool.call(team, self.others)
+            team.help()
             with self.pool.lock:
+                team.helpers -= 1
                 self.pool.idle.append(self)
+            del team
 
 
 class _Pool:
@@ -263,22 +265,41 @@ class _Pool:
     def __init__(self) -> None:
         self.lock, self.size, self.callers = Lock(), 0, 0
         self.idle: list[_Worker] = []
+        self.own = local()
 
-    def do(self, region: _Region, threads: int) -> None:
+    def team(self) -> _Team:
+        """That of this thread."""
+        team: _Team | None = getattr(self.own, "team", None)
+        if team is None:
+            team = self.own.team = _Team()
+        return team
+
+    def call(self, team: _Team, helpers: int) -> None:
+        """See that a team has so many helpers, of which the first calls the others."""
         with self.lock:
-            self.callers += 1
             # callers side by side share what one alone would have
-            busy = self.size - len(self.idle)
-            helpers = max(0, threads - self.callers - busy)
-            while len(self.idle) < helpers:
+            busy = self.size - len(self.idle) - team.helpers
+            more = helpers + 1 - max(1, self.callers) - busy - team.helpers
+            if more <= 0:
+                return
+            if not self.idle:
                 self.idle.append(_Worker(self))
                 self.size += 1
-            called = [self.idle.pop() for _ in range(helpers)]
+            worker = self.idle.pop()
+            team.helpers += 1
+        worker.call(team, helpers if more > 1 else 0)
+
+    def do(self, region: _Region, threads: int) -> None:
+        team = self.team()
+        outer, team.region = team.region, region
+        with self.lock:
+            self.callers += 1
+        team.board[CALLS] += 1
         try:
-            for worker in called:
-                worker.call(region)
+            self.call(team, threads - 1)
             region.finish()
         finally:
+            team.region = outer
             with self.lock:
                 self.callers -= 1
             region.run = _nothing  # helpers that come too late hold no arrays
@@ -299,6 +320,17 @@ def _after_fork() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
+
+
+def board(work: float) -> AnyArray:
+    """What kernels that are cut into pieces (`kernels.team`) share with the threads they deserve.
+
+    Those of an earlier one are still looking and cost nothing; more are called by each other.
+    """
+    team, most = _pool.team(), int(work / WAKE)
+    if most > team.helpers:
+        _pool.call(team, min(allowed(), most) - 1)
+    return team.board
 
 
 def each(run: Callable[..., Any], tasks: Iterable[tuple[Any, ...]], threads: int) -> None:
@@ -345,13 +377,13 @@ def in_threads(
 ) -> None:
     """run(lo, hi) for runs of rows that are multiples of ``block``.
 
-    One for each thread, or two where rows differ in what they cost. No more: a thread that comes
+    One for each thread, or four where rows differ in what they cost. No more: a thread that comes
     for its next run waits for the interpreter, which on a virtual machine takes 50 µs.
     """
     if threads == 1 or n <= block:
         run(0, n)
         return
-    blocks, count = -(-n // block), threads * (2 if uneven else 1)
+    blocks, count = -(-n // block), threads * (4 if uneven else 1)
     cuts = [block * (blocks * t // count) for t in range(count)] + [n]
     each(run, [(lo, hi) for lo, hi in itertools.pairwise(cuts) if lo < hi], threads)
 

@@ -36,8 +36,8 @@ FIRST_OTHER = (("logistic", "plain"), ("logistic", "smooth"), ("discriminant", "
 SECOND_OTHER = ("plain",)
 #: Trees of a forest, and of those that see but a part of the labels.
 TREES, FEWER = 50, 12
-#: Samples times labels that spread over the graph together, for memory.
-SPREADING = 20_000_000
+#: Samples times labels that spread over the graph at a time, for memory; labels that do together.
+SPREADING, TOGETHER = 20_000_000, 8
 #: Samples that are named together, for memory.
 ROWS = 1000
 #: What the heads together count beside the labels, in labels: with few of them they stay even.
@@ -415,7 +415,7 @@ def learn(
     trial = Trial(folds, labelled, at, y, n_classes, views, weighed, features.looks)
     click = n_folds == 0
     for start, mine in features.looks.items():
-        if not (start and click):
+        if not click or "codes" in mine.views:  # a click hears one preparation of each array
             _one_preparation(trial, start, mine, working, memory, names)
     if not click:
         _beside(trial, features, seed)
@@ -600,10 +600,18 @@ def _spread(
     if f"{start}adjacency" not in memory:
         memory[f"{start}adjacency"] = features.adjacency(), features.by_searched()
     adjacency, near = memory[f"{start}adjacency"]
-    step = max(SPREADING // near.shape[1], 1)
-    for some in np.split(missing, range(step, missing.size, step)):
-        found = heads.propagate(adjacency, near[place[some]], tuple(SPREAD.values()))
-        known |= {i: [F[j].copy() for F in found] for j, i in enumerate(some.tolist())}
+    if missing.size:
+        size, shares = near.shape[1], tuple(SPREAD.values())
+        step = min(max(SPREADING // size, 1), TOGETHER)
+        threads = threads_for(50.0 * (adjacency.nnz + 10 * size) * missing.size)
+        threads = max(1, min(threads, SPREADING // (size * step)))
+
+        def spread(*some: int) -> None:
+            found = heads.propagate(adjacency, near[place[list(some)]], shares)
+            known.update({i: [F[j].copy() for F in found] for j, i in enumerate(some)})
+
+        groups = np.split(missing, range(step, missing.size, step))
+        each(spread, [tuple(some.tolist()) for some in groups], threads)
     means, c = trial.folds.means, trial.n_classes
     for which, view in enumerate(SPREAD):
         G = np.stack([known[i][which] for i in trial.labelled.tolist()]).T

@@ -26,29 +26,16 @@ CLASS_SIZE = 15
 
 @dataclass(frozen=True)
 class Profile:
-    """What ``--method auto`` looks at.
-
-    Attributes
-    ----------
-    n_samples, n_features : int
-    kind : {"images", "texts", "table", "counts"}
-    lowest : float
-        The least value, 0 where none is negative.
-    n_labelled, n_classes, least_labels : int
-        Labelled samples, classes among them, and labels of the class that has the fewest.
-    alike : float or None
-        Share of labelled samples whose closest labelled sample has the same label; None where no
-        class has two labels.
-    """
+    """What ``--method auto`` looks at."""
 
     n_samples: int
     n_features: int
-    kind: str = "table"
-    lowest: float = 0.0
+    kind: str = "table"  # or images, texts, counts
+    lowest: float = 0.0  # the least value, 0 where none is negative
     n_labelled: int = 0
     n_classes: int = 0
-    least_labels: int = 0
-    alike: float | None = None
+    least_labels: int = 0  # of the class that has the fewest
+    alike: float | None = None  # share whose closest labelled sample has their label; None: unknown
 
 
 @dataclass(frozen=True)
@@ -74,60 +61,47 @@ def choose(profile: Profile, k: int | None = None) -> MethodChoice:
     >>> choose(Profile(500, 20, n_labelled=10, n_classes=5)).method
     'classify'
     """
-    p = profile
-    labels = _labels(p)
+    p, labels = profile, _labels(profile)
+
+    def since(method: str, why: str) -> MethodChoice:
+        return MethodChoice(method, f"{method}, since {why}.")
+
     if p.n_labelled and (k is None or k <= p.n_classes):
-        return MethodChoice(
+        return since(
             "classify",
-            f"classify, since there are {labels}: samples get the name of a class, and held-out "
-            "labels say how often it is right.",
+            f"there are {labels}: samples get the name of a class, and held-out labels say how "
+            "often it is right",
         )
     if p.lowest < 0:
         heard = "; labels name the clusters but cannot steer it" if p.n_labelled else ""
-        return MethodChoice(
-            "lcf",
-            f"lcf, since there are negative values (down to {p.lowest:.3g}), which the other "
-            f"methods refuse{heard}.",
-        )
+        low = f"negative values (down to {p.lowest:.3g})"
+        return since("lcf", f"there are {low}, which the other methods refuse{heard}")
     if p.kind == "counts":
         if p.n_labelled:
-            return MethodChoice("cdnmf-kl", f"cdnmf-kl, since these are counts with {labels}.")
-        return MethodChoice("nmf-kl", "nmf-kl, since these are counts without labels.")
+            return since("cdnmf-kl", f"these are counts with {labels}")
+        return since("nmf-kl", "these are counts without labels")
     graph = FEW_SAMPLES <= p.n_samples <= GRAPH_SAMPLES
-    size = "few" if p.n_samples < FEW_SAMPLES else "too many"
-    if p.n_labelled:
-        if not graph:
-            return MethodChoice(
-                "cdnmf",
-                f"cdnmf, since there are {labels}, and {size} samples ({p.n_samples}) for a "
-                "neighbour graph.",
-            )
-        if p.alike is not None and p.alike < ALIKE:
-            return MethodChoice(
-                "cdnmf",
-                f"cdnmf, since there are {labels}, and only {p.alike:.0%} of the labelled samples "
-                "have a closest labelled sample of their class, so that a neighbour graph would "
-                "mislead.",
-            )
-        if p.n_samples < CLASS_SIZE * p.n_classes:
-            return MethodChoice(
-                "cdnmf",
-                f"cdnmf, since there are {labels}, and too few samples a class "
-                f"({p.n_samples / p.n_classes:.0f}) for a neighbour graph.",
-            )
-        near = ""
-        if p.alike is not None:
-            near = f", and {p.alike:.0%} of these have their closest one in the same class"
-        return MethodChoice("combined", f"combined, since there are {labels}{near}.")
-    if graph:
-        return MethodChoice(
-            "gnmf",
-            f"gnmf, since there are no labels and few enough samples ({p.n_samples}) for a "
-            "neighbour graph.",
+    size = f"{'few' if p.n_samples < FEW_SAMPLES else 'too many'} samples ({p.n_samples})"
+    if not p.n_labelled and graph:
+        enough = f"few enough samples ({p.n_samples}) for a neighbour graph"
+        return since("gnmf", f"there are no labels and {enough}")
+    if not p.n_labelled:
+        return since("nmf", f"there are no labels and {size}")
+    against = "" if graph else f"{size} for a neighbour graph"
+    if graph and p.alike is not None and p.alike < ALIKE:
+        against = (
+            f"only {p.alike:.0%} of the labelled samples have a closest labelled sample of their "
+            "class, so that a neighbour graph would mislead"
         )
-    return MethodChoice(
-        "nmf", f"nmf, since there are no labels and {size} samples ({p.n_samples})."
-    )
+    elif graph and p.n_samples < CLASS_SIZE * p.n_classes:
+        each = p.n_samples / p.n_classes
+        against = f"too few samples a class ({each:.0f}) for a neighbour graph"
+    if against:
+        return since("cdnmf", f"there are {labels}, and {against}")
+    near = ""
+    if p.alike is not None:
+        near = f", and {p.alike:.0%} of these have their closest one in the same class"
+    return since("combined", f"there are {labels}{near}")
 
 
 def _labels(p: Profile) -> str:
@@ -138,15 +112,7 @@ def _labels(p: Profile) -> str:
 
 
 def profile(X: Any, y: Any = None, *, kind: str = "table") -> Profile:
-    """Look at data and labels.
-
-    Parameters
-    ----------
-    X : ndarray or sparse matrix of shape (n_samples, n_features)
-    y : array-like, default=None
-        Labels, None where unknown.
-    kind : {"images", "texts", "table", "counts"}, default="table"
-    """
+    """Look at data and labels, which are None where unknown."""
     labels = encode_labels(y, X.shape[0])
     known = None if labels is None or not labels.n_labelled else labels
     return Profile(

@@ -55,13 +55,17 @@ def run_choose(
     numbers = None if ends is None else builtins.range(ends[0], ends[1] + 1)
     if values and numbers is not None:
         raise ValueError("--range tries numbers of parts and --grid other parameters; give one.")
-    _check(out)
+    hidden = [p.name for p in out.iterdir() if p.name[0] == "."] if out.is_dir() else []
+    outputs.check_place(out, [*FILES, *hidden])
     errors = Console(stderr=True)
     state = {"done": 0, "total": 0}
     with Bar(errors) as bar:
         task = work.read_task(data, bar, label_share=label_share, seed=seed, reading=reading)
         hear = _hearer(bar, state)
-        _fresh(out, force=force)
+        out.mkdir(exist_ok=True)
+        sweep(out)
+        for name in FILES if force else ():
+            (out / name).unlink(missing_ok=True)
         file = out / FILES[0]
         try:
             if values:
@@ -118,21 +122,15 @@ def chosen(
             raise ValueError(f"--range begins at {numbers[0]}, and {of}.")
         task.notes.append(f"{of}, so --range ends there.")
         numbers = range(numbers[0], most + 1)
+    settings = {} if method == "auto" else work.find_method(method).settings
+    loss = settings.get("beta_loss")
+    model = None if loss is None else NMF(beta_loss=loss, tol=1e-3)  # plain parts, under its loss
     with warnings.catch_warnings():  # the page, and what is printed, say the same
         warnings.filterwarnings("ignore", message="The lowest error is at")
         return choose_k(
-            X, numbers, estimator=_model(method), n_splits=splits, n_runs=runs, random_state=seed,
+            X, numbers, estimator=model, n_splits=splits, n_runs=runs, random_state=seed,
             results=results, progress=progress,
         )  # fmt: skip
-
-
-def _model(method: str) -> Any:
-    """The model of the search: plain parts, under the loss of the method."""
-    if method not in ("auto", "nmf"):
-        settings = work.find_method(method).settings
-        if "beta_loss" in settings:
-            return NMF(beta_loss=settings["beta_loss"], tol=1e-3)
-    return None
 
 
 def auto_k(task: work.Task, method: str, bar: Bar, seed: int) -> Any:
@@ -169,20 +167,6 @@ def _selected(
 # -- the folder -----------------------------------------------------------------------------------
 
 
-def _check(out: Path) -> None:
-    """Refuse, before any work, a place where results may not go."""
-    hidden = [p.name for p in out.iterdir() if p.name[0] == "."] if out.is_dir() else []
-    outputs.check_place(out, [*FILES, *hidden])
-
-
-def _fresh(out: Path, *, force: bool) -> None:
-    out.mkdir(exist_ok=True)
-    sweep(out)
-    if force:
-        for name in FILES:
-            (out / name).unlink(missing_ok=True)
-
-
 def _summary(found: Any, task: work.Task, command: str, seconds: float) -> dict[str, Any]:
     rows = rows_of(found)
     return {
@@ -192,17 +176,13 @@ def _summary(found: Any, task: work.Task, command: str, seconds: float) -> dict[
         "features": int(task.samples.X.shape[1]),
         "preparation": task.samples.preparation,
         "answer": answer_of(found),
-        "good": [_point(row, found) for row in rows if row["good"]],
+        "good": [{name: row[name] for name in answer_of(found)} for row in rows if row["good"]],
         "hidden": getattr(found, "by", "entries"),
         "splits": int(found.errors.shape[1]),
         "tried": rows,
         "seconds": round(seconds, 3),
         "notes": task.notes,
     }
-
-
-def _point(row: dict[str, Any], found: Any) -> dict[str, Any]:
-    return {name: row[name] for name in answer_of(found)}
 
 
 def _write(out: Path, found: Any, task: work.Task, summary: dict[str, Any], command: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections import Counter
 from pathlib import Path
@@ -13,7 +12,6 @@ from rich.console import Console
 
 from partwise._versions import versions
 from partwise.cli import outputs, work
-from partwise.cli.known_options import know
 from partwise.cli.outputs import check_folder, whole_folder
 from partwise.cli.progress_bar import Bar, duration
 from partwise.estimators import saving
@@ -24,6 +22,7 @@ from partwise.io.write_back import SUFFIXES, named_table
 from partwise.persistence.atomic import check_target, write_whole
 from partwise.view.class_names import names_classes, naming
 from partwise.view.describe import about
+from partwise.view.report.charts import natural
 
 #: The representation as text only up to this many numbers.
 MAX_TEXT = 2_000_000
@@ -119,7 +118,7 @@ def _fitted(
     task = work.read_task(
         data, bar, label_share=label_share, seed=seed, reading=reading, method=method
     )
-    k = know(task, known, seed_words, links, k=k, parts=parts)
+    k = work.know(task, known, seed_words, links, k=k, parts=parts)
     size = work.n_clusters(task, k, bar, method=method, seed=seed)
     made = work.build(task, method, k=size, parts=parts, seed=seed, max_iter=max_iter)
     return task, work.fit(task, *made, bar)
@@ -158,7 +157,7 @@ def _summary(task: work.Task, fitted: work.Fitted, command: str) -> dict[str, An
                 sure: means[name],
                 **({"about": words[name]} if name in words else {}),
             }
-            for name in sorted(sizes, key=_natural)
+            for name in sorted(sizes, key=natural)
         ],
         "objective": float(model.objective_),
         "iterations": int(model.n_iter_),
@@ -199,11 +198,6 @@ def chosen_rows(choice: Any) -> dict[str, Any]:
     return {"k": choice.k, "good": choice.good, "tried": rows_of(choice)}
 
 
-def _natural(name: str) -> list[Any]:
-    """For sorting: "cluster 10" after "cluster 9"."""
-    return [(0, int(s), "") if s.isdigit() else (1, 0, s) for s in re.split(r"(\d+)", name) if s]
-
-
 def _plain(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return f"array of shape {value.shape}"
@@ -233,15 +227,6 @@ def _stability(task: work.Task, fitted: work.Fitted, bar: Bar, seeds: int | None
             seeds=wanted,
             step=lambda done, total: bar.step(done, total, what),
         )
-
-
-def _with_words(
-    heading: list[str], rows: list[list[Any]], words: dict[str, list[str]]
-) -> tuple[list[str], list[list[Any]]]:
-    """Rows of assignments.csv with what each cluster is about, where that is known."""
-    if not words:
-        return heading, rows
-    return [*heading, "about"], [[*row, ", ".join(words.get(row[1], ()))] for row in rows]
 
 
 def own_columns(
@@ -313,7 +298,10 @@ def _write_results(folder: Path, task: work.Task, fitted: work.Fitted) -> None:
     confidence = model.label_confidence_
     rows = assignment_rows(ids, model.labels_, confidence, task.given)
     heading = ["id", "cluster", how_sure(model), "given_label"]
-    heading, rows = _with_words(heading, rows, about(task.samples, [row[1] for row in rows]))
+    words = about(task.samples, [row[1] for row in rows])
+    if words:
+        heading.append("about")
+        rows = [[*row, ", ".join(words.get(row[1], ()))] for row in rows]
     write_whole(folder / "assignments.csv", csv_text(heading, rows))
     np.save(folder / "representation.npy", V, allow_pickle=False)
     if V.size <= MAX_TEXT:

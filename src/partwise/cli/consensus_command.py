@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import scipy.io
 import scipy.sparse as sp
 from rich.console import Console
 
@@ -30,6 +31,8 @@ from partwise.cli import outputs
 from partwise.cli.options import numbers_of
 from partwise.cli.progress_bar import Bar, duration
 from partwise.io import read_samples
+from partwise.io._common import shown
+from partwise.io.anndata_files import read_quietly
 from partwise.io.cnmf_folder import CnmfFolder, write_cnmf
 from partwise.io.sheets import csv_text
 from partwise.persistence.atomic import sweep, write_whole
@@ -77,6 +80,9 @@ def run_consensus(
         bar.start("reading the counts")
         place = _device(device)
         prepared = _read(data, theirs, genes, bar, reading, place, clock)
+        n, p = prepared.seen.shape
+        if max(numbers) > min(n, p):
+            raise ValueError(f"-k {max(numbers)}: there are {n} cells with counts and {p} genes.")
         settings = {"genes": genes, "loss": loss, "seed": seed, "max_iter": max_iter}
         if not (going_on or estimate):
             _claim(folder, prepared, settings, data, force=force)
@@ -118,6 +124,8 @@ def run_consensus(
             )  # fmt: skip
             raise SystemExit(130) from None
         bar.start("writing the report")
+        places, said = _places(Path(data), prepared.cells) if report else (None, [])
+        notes += said
         source = f"{len(prepared.cells):,} cells, {len(prepared.kept):,} of {len(prepared.genes):,}"
         summary = {
             "command": command,
@@ -140,7 +148,7 @@ def run_consensus(
             page = programmes_page(
                 found, title=f"Programmes: {folder.name}", command=command, notes=notes,
                 source=f"{source} genes. Data: {data}.",
-                places=_places(Path(data), prepared.cells),
+                places=places,
             )  # fmt: skip
         clock.end("report")
         summary["stages"] = clock.seconds
@@ -215,7 +223,8 @@ def _read(
         )
     cells, own = _names_beside(path)
     if cells and own and not reading.get("transpose"):  # genes in rows, as Cell Ranger writes them
-        reading = {**reading, "transpose": _rows_of(path) == len(own) != len(cells)}
+        rows = int(scipy.io.mminfo(path)[0])
+        reading = {**reading, "transpose": rows == len(own) != len(cells)}
     samples = read_samples(path, scale="none", genes=0, step=bar.step, **reading)
     X = samples.X
     cells = cells if cells and len(cells) == X.shape[0] else samples.ids
@@ -235,21 +244,26 @@ def _read(
     return replace(ready, notes=(*said, *ready.notes))
 
 
-def _places(path: Path, cells: list[str]) -> Any:
-    """Coordinates of the cells in ``obsm["spatial"]``, where a .h5ad file has them all."""
+def _places(path: Path, cells: list[str]) -> tuple[Any, list[str]]:
+    """Coordinates of the cells in ``obsm["spatial"]`` of a .h5ad file; a note on who has none."""
     if path.suffix.lower() != ".h5ad":
-        return None
-    import anndata
-
-    adata = anndata.read_h5ad(path, backed="r")
+        return None, []
+    adata = read_quietly(path, backed="r")
     try:
-        if "spatial" not in adata.obsm:
-            return None
-        at = {str(name): i for i, name in enumerate(adata.obs_names)}
-        places = np.asarray(adata.obsm["spatial"], dtype=np.float64)[[at[c] for c in cells], :2]
+        held = adata.obsm.get("spatial")
     finally:
         adata.file.close()
-    return places if places.shape[1] == 2 and np.isfinite(places).all() else None
+    if held is None or held.shape[1] < 2:
+        return None, []
+    at = {str(name): i for i, name in enumerate(adata.obs_names)}
+    places = np.asarray(held, dtype=np.float64)[[at[c] for c in cells], :2]
+    gone = np.flatnonzero(~np.isfinite(places).all(axis=1))
+    if not gone.size:
+        return places, []
+    have = "cell has" if gone.size == 1 else "cells have"
+    names = shown(cells[i] for i in gone)
+    note = f'{gone.size} {have} no coordinate in obsm["spatial"] ({names}): not on the map.'
+    return (places if gone.size < len(cells) else None), [note]
 
 
 def _names_beside(path: Path) -> tuple[list[str], list[str]]:
@@ -269,12 +283,6 @@ def _names_beside(path: Path) -> tuple[list[str], list[str]]:
             names = [row[0] for row in rows]
         found.append(names)
     return found[0], found[1]
-
-
-def _rows_of(path: Path) -> int:
-    with path.open(encoding="utf-8") as lines:
-        head = next((line for line in lines if not line.startswith("%")), "0")
-    return int(head.split()[0])
 
 
 def _prepared_by(folder: CnmfFolder) -> PreparedCounts:
@@ -430,7 +438,7 @@ def _agree(
     )  # fmt: skip
     write_cnmf(
         one.found, folder.home.parent, folder.name, samples=prepared.cells, features=genes,
-        genes=prepared.genes, scores=one.scores, force=True,
+        genes=prepared.genes, scores=one.scores, deviation=prepared.deviation, force=True,
     )  # fmt: skip
     clock.end("writing tables")
     return one

@@ -334,7 +334,8 @@ def _as_typed(name: str, value: Any, path: Path) -> tuple[Any, list[str]]:
     if name == "set":
         if not isinstance(value, dict):
             raise ValueError(f"{path}: set is a table, as [set] and then graph_reg = 1.")
-        text = [f"{key}={_toml(item)}" for key, item in value.items()]
+        items = {k: str(v).lower() if isinstance(v, bool) else repr(v) for k, v in value.items()}
+        text = [f"{key}={item}" for key, item in items.items()]
         return text, [word for item in text for word in ("--set", item)]
     name_of = "-k" if name == "k" else "--" + name.replace("_", "-")
     if isinstance(value, bool):
@@ -346,10 +347,6 @@ def _as_typed(name: str, value: Any, path: Path) -> tuple[Any, list[str]]:
         return path.parent / str(value), said
     number = isinstance(value, (int, float)) and name not in ("size", "ngrams", "image_shape")
     return value if number else Path(str(value)) if name == "out" else str(value), said
-
-
-def _toml(value: Any) -> str:
-    return repr(value).lower() if isinstance(value, bool) else repr(value)
 
 
 # -- texts as values ------------------------------------------------------------------------------

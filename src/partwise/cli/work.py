@@ -7,17 +7,32 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.optimize import linear_sum_assignment
+from sklearn.preprocessing import normalize
 
 from partwise.cli.auto_method import choose, profile
 from partwise.cli.progress_bar import Bar
 from partwise.estimators.methods import METHODS, Method
+from partwise.evaluation.kmeans import Clustering, cluster_representation
+from partwise.evaluation.metrics import (
+    adjusted_rand,
+    clustering_accuracy,
+    normalized_mutual_info,
+)
 from partwise.io import Samples, keep_share, read_samples
+from partwise.io.known_parts import read_known, read_topics
+from partwise.io.label_files import read_links
+from partwise.knowledge.labels import encode_labels
+from partwise.view.describe import number_like_parts
 
 #: Two parts with a larger cosine are nearly the same.
 SAME = 0.98
+#: A part whose cosine with its topic is less is about something else.
+STILL = 0.5
 
 
 @dataclass
@@ -30,7 +45,7 @@ class Task:
     notes: list[str] = field(default_factory=list)
     settings: dict[str, Any] = field(default_factory=dict)
     choice: Any = None  # what -k auto found
-    part_names: list[str] = field(default_factory=list)  # of known parts, then of topics
+    part_names: list[str] = field(default_factory=list)  # in the order of the parts, once fitted
     links: dict[str, Any] = field(default_factory=dict)  # must_link and cannot_link
 
     @property
@@ -123,6 +138,45 @@ def _with_colour(
     return replace(grey, notes=(*kept, note))
 
 
+def know(
+    task: Task, known: Path | None, seed_words: Path | None, links: Path | None = None, *,
+    k: int | str | None, parts: int | None,
+) -> int | str | None:  # fmt: skip
+    """Parts of --known and --seed-words, among the task's settings; -k, or how many they are."""
+    samples = task.samples
+    if links is not None:
+        if samples.unjoinable:
+            raise ValueError(f"{links} cannot be joined by id: {samples.unjoinable}")
+        task.links = read_links(links, samples.ids)
+        counts = (len(task.links[name]) for name in ("must_link", "cannot_link"))
+        task.notes.append("{} must-links and {} cannot-links.".format(*counts))
+        if samples.ids == [str(i) for i in range(samples.n_samples)]:
+            task.notes.append(f"The ids of {links.name} were taken as row numbers from 0.")
+    for path, read, setting in (
+        (known, read_known, "fixed_components"),
+        (seed_words, read_topics, "seed_components"),
+    ):
+        if path is None:
+            continue
+        found = read(path, samples)
+        task.settings[setting] = found.H.astype(samples.X.dtype)
+        task.notes.extend(found.notes)
+        task.part_names += found.names
+    names = task.part_names
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise ValueError(f"--known and --seed-words both have {twice!r}.")
+    size = parts or k
+    if names and isinstance(size, int) and size < len(names):
+        option = "--parts" if parts else "-k"
+        raise ValueError(
+            f"{option} {size} is less than the {len(names)} parts of --known and --seed-words."
+        )
+    if k is None and names and not task.classes:
+        return len(names)
+    return k
+
+
 def n_clusters(
     task: Task, k: int | str | None, bar: Bar, *, method: str = "auto", seed: int = 0
 ) -> int:
@@ -153,7 +207,6 @@ def _suggestion(X: Any, most: int = 12, rows: int = 1500) -> str:
     from sklearn.cluster import KMeans
     from sklearn.decomposition import TruncatedSVD
     from sklearn.metrics import silhouette_score
-    from sklearn.preprocessing import normalize
 
     rng = np.random.RandomState(0)
     n = X.shape[0]
@@ -289,11 +342,35 @@ def fit(task: Task, model: Any, name: str, reason: str, bar: Bar) -> Fitted:
             model.fit(task.samples.X, task.given, **task.links, **beside(model, task.samples))
     finally:
         done()
+    _find_topics(task, model)
     _regroup(task, model)
     if not hasattr(model, "predict_proba"):  # a classifier's parts are not for looking at alone
         task.notes += same_parts(getattr(model, "components_", None))
     seconds, computing = time.perf_counter() - began, time.process_time() - used
     return Fitted(model, name, reason, seconds, min(seconds, computing))
+
+
+def _find_topics(task: Task, model: Any) -> None:
+    """Give each topic's name to the part that has most of it now.
+
+    A topic is where a fit begins, and another part may have taken its words meanwhile. Parts that
+    no topic has are called ""; known parts, which come first, stay where they are.
+    """
+    seeds = task.settings.get("seed_components")
+    if seeds is None:
+        return
+    fixed = len(task.part_names) - len(seeds)
+    cosine = normalize(seeds) @ normalize(np.asarray(model.components_)[fixed:]).T
+    topics, parts = linear_sum_assignment(cosine, maximize=True)
+    names = dict(zip(parts.tolist(), (task.part_names[fixed + t] for t in topics)))
+    lost = [names[j] for t, j in zip(topics, parts.tolist()) if cosine[t, j] < STILL]
+    if lost:
+        task.notes.append(
+            f"The parts of {', '.join(map(repr, lost))} have little of their topics any more; "
+            "more words, or more parts, would keep them."
+        )
+    found = [names.get(j, "") for j in range(max(names) + 1)]
+    task.part_names = [*task.part_names[:fixed], *found]
 
 
 def same_parts(H: Any) -> list[str]:
@@ -322,11 +399,6 @@ def _regroup(task: Task, model: Any) -> None:
     words of BBC news the largest of 5 clusters holds 931 texts, and 560 after this, with 12 points
     more of accuracy; on whole articles nothing changes.
     """
-    from partwise.cli.known_options import by_parts
-    from partwise.evaluation.kmeans import Clustering, cluster_representation
-    from partwise.knowledge.labels import encode_labels
-    from partwise.view.describe import number_like_parts
-
     found = getattr(model, "clustering_", None)
     if found is None:
         return
@@ -342,13 +414,23 @@ def _regroup(task: Task, model: Any) -> None:
         )
     if labels is None or not labels.n_labelled:
         if task.part_names and len(found.names) == model.embedding_.shape[1]:
-            model._groups.found = by_parts(task.part_names, model)
+            model._groups.found = _by_parts(task.part_names, model)
             return
         numbers = np.array(number_like_parts(found.centers))
         at = {name: i for i, name in enumerate(found.names.tolist())}
         renamed = numbers[[at[name] for name in found.labels.tolist()]]
         found = Clustering(found.centers, numbers, renamed, found.unit)
     model._groups.found = found
+
+
+def _by_parts(names: list[str], model: Any) -> Clustering:
+    """A cluster for each part, under its name: the samples that have most of it."""
+    V = np.asarray(model.embedding_)
+    k = V.shape[1]
+    every = np.array([names[j] if names[j:] and names[j] else f"part {j + 1}" for j in range(k)])
+    lengths = np.linalg.norm(model.components_, axis=1).astype(np.float64)
+    empty = Clustering(np.eye(k), every, every[:0], True, lengths)
+    return Clustering(np.eye(k), every, empty.predict(V), True, lengths)
 
 
 def scores(
@@ -360,12 +442,6 @@ def scores(
     ``names`` of parts that are names of classes;
     ``accuracy`` matches clusters to classes one to one, in hindsight.
     """
-    from partwise.evaluation.metrics import (
-        adjusted_rand,
-        clustering_accuracy,
-        normalized_mutual_info,
-    )
-
     if truth is None:
         return None
     seen = np.array([label is not None for label in given]) if given is not None else False

@@ -112,7 +112,7 @@ class Factorizer(
 
     @property
     def _n_features_out(self) -> int:
-        return self.components_.shape[0]
+        return len(self.components_)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -186,7 +186,7 @@ class Grouped(ClusterMixin):
 
     def fit_predict(self, X: Any, y: Any = None, **fit_params: Any) -> AnyArray:
         """`fit`, and return `labels_`."""
-        return self.fit(X, y, **fit_params).labels_  # type: ignore[attr-defined]
+        return self.fit(X, y, **fit_params).labels_
 
     def predict(self, X: Any) -> AnyArray:
         """The class of each new sample, or its cluster where the fit had no labels.
@@ -298,7 +298,7 @@ class GraphFactorizer(ConstrainedFactorizer):
     """Base of the estimators that take a graph and sample weights."""
 
     @with_callbacks
-    def fit(  # type: ignore[override]
+    def fit(
         self,
         X: Any,
         y: Any = None,

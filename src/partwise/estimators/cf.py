@@ -172,7 +172,7 @@ class CF(LoopParameters, GroupedFactorizer):
 
     @property
     def _n_features_out(self) -> int:
-        return self.concept_weights_.shape[1]
+        return int(self.concept_weights_.shape[1])
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

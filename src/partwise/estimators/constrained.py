@@ -49,9 +49,9 @@ class ConstrainedNMF(GraphParameters, LossParameters, CommonParameters, GraphFac
         are. With hard labels a term is still one on V = A Z. New samples are coded with those terms
         that hold nothing for each sample and do not join samples. Terms are code: `save` refuses
         them.
-    {scale} It matters where V alone is penalised; with ``alpha_H > 0`` or ``basis_terms`` both
-        factors are and nothing is held. With smoothing, which mixes the columns, only their common
-        scale is held.
+    {scale} It matters where V alone is penalised; with ``alpha_H > 0`` or ``basis_terms`` nothing
+        is held: penalise V as well, or U shrinks while V grows. With smoothing, which mixes the
+        columns, only their common scale is held.
     sample_weighting : {"ncw"}, default=None
         Normalized-cut weights of the samples, as in `NMF`.
     {graph}

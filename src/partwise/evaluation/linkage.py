@@ -26,17 +26,6 @@ def linked_clusters(
     Σ ‖v_i - mean‖² and breaks no cannot-link are joined, until ``n_clusters`` are left (Ward's
     method with links; Davidson & Ravi 2005). Where no union is allowed any more, the one that
     breaks the fewest is made. Beyond 2,000 groups, rows without a link begin in groups of k-means.
-
-    Parameters
-    ----------
-    V : ndarray of shape (n_samples, n_components)
-    n_clusters : int
-    links : Links
-    random_state : int or RandomState, optional
-
-    Returns
-    -------
-    ndarray of shape (n_samples,)
     """
     V = np.asarray(V, dtype=np.float64)
     group = _first_groups(V, links, random_state)

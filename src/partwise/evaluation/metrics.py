@@ -11,6 +11,8 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
+from partwise.knowledge.labels import encode_labels, is_missing
+
 __all__ = [
     "adjusted_rand",
     "clustering_accuracy",
@@ -80,8 +82,6 @@ def labelled_accuracy(estimator: Any, X: Any, y: ArrayLike) -> float:
     >>> labelled_accuracy(model, X[300:], y[300:]) > 0.9
     True
     """
-    from partwise.knowledge.labels import encode_labels
-
     labels = encode_labels(y, X.shape[0])
     if labels is None or not labels.n_labelled:
         return float("nan")
@@ -275,7 +275,7 @@ def _codes(y: ArrayLike, name: str) -> NDArray[np.int64]:
         codes = np.unique(values, return_inverse=True)[1]
     else:
         items = values.tolist()
-        missing = any(_is_missing(item) for item in items)
+        missing = any(is_missing(item) for item in items)
         position: dict[Any, int] = {}
         codes = np.array([position.setdefault(item, len(position)) for item in items])
     if missing:
@@ -284,9 +284,3 @@ def _codes(y: ArrayLike, name: str) -> NDArray[np.int64]:
             "for example y_true[known], y_pred[known]."
         )
     return codes.astype(np.int64, copy=False)
-
-
-def _is_missing(item: Any) -> bool:
-    if item is None or type(item).__name__ == "NAType":
-        return True
-    return isinstance(item, float) and item != item

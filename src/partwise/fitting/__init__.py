@@ -68,7 +68,8 @@ def fit(estimator: Any, X: Any, y: Any = None, **given: Any) -> AnyArray:
 def described(estimator: Any) -> Description:
     """What an estimator minimises, with its parameters checked."""
     estimator._validate_params()
-    return estimator._describe()
+    what: Description = estimator._describe()
+    return what
 
 
 def every_start(

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import importlib.util
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 __all__ = ["AVAILABLE", "CallbackSupportMixin", "with_callbacks"]
 
 #: Whether `set_callbacks` works.
 AVAILABLE = importlib.util.find_spec("sklearn.callback") is not None
+Method = TypeVar("Method", bound=Callable[..., Any])
 
-if AVAILABLE:
+if AVAILABLE and not TYPE_CHECKING:
     from sklearn.callback import CallbackSupportMixin, with_callbacks
 else:
 
-    class CallbackSupportMixin:  # type: ignore[no-redef]
+    class CallbackSupportMixin:
         """In place of scikit-learn's: says what is missing."""
 
         def set_callbacks(self, *callbacks: Any) -> Any:
@@ -25,6 +27,6 @@ else:
                 )
             return self
 
-    def with_callbacks(method: Any) -> Any:
+    def with_callbacks(method: Method) -> Method:
         """The method as it is."""
         return method

@@ -17,11 +17,10 @@ from sklearn.utils.validation import validate_data
 
 from partwise._sklearn import check_n_features, check_sample_weight
 from partwise.backends import DataMatrix, as_data, back_end
-from partwise.backends.arrays import AnyArray, limits, to_numpy
+from partwise.backends.arrays import AnyArray, limits, row_blocks, to_numpy, unchanged
 from partwise.backends.data_matrix import Swept
 from partwise.backends.gaps import Lack, MaskedData
 from partwise.backends.numpy import memmap
-from partwise.backends.numpy.blocks import row_blocks
 from partwise.backends.numpy.memmap import check_memmap
 from partwise.backends.numpy.sparse import SparseData
 from partwise.fitting.description import Checked, Description, Given, Knowledge
@@ -33,6 +32,7 @@ from partwise.model.terms import Term
 from partwise.solvers.steps import STEPS, check_step
 
 
+@unchanged()
 def check(estimator: Any, what: Description, X: Any, given: Given) -> Checked:
     """X, labels, weights and a graph, as the rest of a fit takes them; refuses before any work."""
     check_terms(what)
@@ -115,7 +115,7 @@ def check_terms(what: Description) -> None:
                     f"{name}[{i}] must be a partwise.terms.Term, got {type(term).__name__}; "
                     "subclass Term with value and gradient."
                 )
-    if what.scale != "unit" or what.basis_terms or what.alpha_H:
+    if what.scale != "unit" or what.basis_terms or what.basis_alpha:
         return
     for i, term in enumerate(what.terms or ()):
         if term.degree not in (1, 2) and "bound" not in term.offers:
@@ -238,13 +238,16 @@ def tame(
 
 def check_knowledge(what: Description, given: Given, n: int) -> Knowledge:
     """Labels, a user's own graph, and links."""
-    labels = read_labels(as_ndarray(given.y), n) if what.labelled else None
+    told = what.labelled and given.y is not None
+    labels = read_labels(as_ndarray(given.y), n) if told else None
     if labels is not None and labels.doubtful:
         _check_doubtful(what)
     _say_what_labels_do(what, labels)
     graph = None if given.graph is None else Neighborhood(check_graph(given.graph, n))
     certain = labels if labels is None or not labels.doubtful else None
-    links = check_links(given.must_link, given.cannot_link, n, certain)
+    links = None
+    if given.must_link is not None or given.cannot_link is not None:
+        links = check_links(given.must_link, given.cannot_link, n, certain)
     if links is not None:
         _check_steps_for(what, links)
     return Knowledge(labels, graph, links)
@@ -306,10 +309,10 @@ def _void(what: Description, labels: Labels) -> bool:
 def n_parts(what: Description, p: int, H: Any, knowledge: Knowledge) -> int:
     """k, where it is not said: rows of a custom H, else parts for each class, else p."""
     if what.n_components == "auto" and what.init == "custom" and H is not None:
-        return np.shape(H)[0]
+        return int(np.shape(H)[0])
     if what.n_components == "auto" and knowledge.n_classes:
         return knowledge.n_classes * what.components_per_class
-    return p if what.n_components in (None, "auto") else int(what.n_components)  # type: ignore[arg-type]
+    return p if what.n_components in (None, "auto") else int(what.n_components)
 
 
 def check_weights(
@@ -698,7 +701,7 @@ def extreme_factor(X: Any) -> float:
     limit = 1e60 if values.dtype == np.float64 else 1e9
     if peak <= 0 or 1 / limit <= peak <= limit:
         return 1.0
-    return 4.0 ** round(np.log2(peak) / 2)
+    return float(4.0 ** round(np.log2(peak) / 2))
 
 
 def check_squares(X: Any, whom: str) -> None:

@@ -43,7 +43,8 @@ class Coded:
     @property
     def value(self) -> float:
         """The objective, penalties included."""
-        return self.model.exact_value(self.Z, self.U) * self.factor**self.model.loss.degree
+        grow = float(self.factor**self.model.loss.degree)
+        return self.model.exact_value(self.Z, self.U) * grow
 
 
 def code(estimator: Any, X: Any, graph: Any = None) -> Coded:

@@ -96,7 +96,8 @@ class Progress:
         context.call_on_fit_task_begin(estimator=self.estimator, X=self.X, y=self.y)
 
     def _end(self, context: Any, **kw: Any) -> bool:
-        return context.call_on_fit_task_end(estimator=self.estimator, X=self.X, y=self.y, **kw)
+        stop = context.call_on_fit_task_end(estimator=self.estimator, X=self.X, y=self.y, **kw)
+        return bool(stop)
 
     @property
     def watched(self) -> bool:

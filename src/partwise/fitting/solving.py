@@ -30,7 +30,6 @@ class Report(Protocol):
 
     @property
     def watched(self) -> bool: ...
-
     def __call__(self, number: int, /) -> Callable[[int, Solution], bool] | None: ...
 
 

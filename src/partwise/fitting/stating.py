@@ -100,7 +100,7 @@ def objective(
 def joined(pieces: dict[str, Any]) -> float:
     """How curved the graphs between codes are, beside parts of length one."""
     terms = pieces["terms_V"] if pieces["unit"] else []
-    return sum(t.lipschitz() for t in terms if t.couples and "lipschitz" in t.offers)
+    return float(sum(t.lipschitz() for t in terms if t.couples and "lipschitz" in t.offers))
 
 
 def known_parts(what: Description, checked: Checked, *, unit: bool) -> Known | None:

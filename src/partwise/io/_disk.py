@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from partwise.backends.numpy.memmap import MemmapData, forget
+from partwise.backends.arrays import forget
+from partwise.backends.numpy.memmap import MemmapData
 
 #: A .npy file of at least this many bytes is not loaded.
 STREAM_FROM = 100_000_000

@@ -76,13 +76,13 @@ def from_anndata(adata: Any, *, label_key: str | None = None, layer: str | None 
     )
 
 
-def read_quietly(path: Any) -> Any:
+def read_quietly(path: Any, **how: Any) -> Any:
     """`anndata.read_h5ad` without its warning on names that repeat, of which we say more."""
     import anndata
 
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*names are not unique")
-        return anndata.read_h5ad(path)
+        return anndata.read_h5ad(path, **how)
 
 
 def _own_names(names: Any) -> tuple[list[str], tuple[str, ...]]:
@@ -96,7 +96,8 @@ def _own_names(names: Any) -> tuple[list[str], tuple[str, ...]]:
     with warnings.catch_warnings():  # of names that look like its own
         warnings.simplefilter("ignore", UserWarning)
         unique = make_index_unique(given)
-    note = f"{len(twice)} names are of several genes ({shown(twice)}), which got numbers, as "
+    are = "name is" if len(twice) == 1 else "names are"
+    note = f"{len(twice)} {are} of several genes ({shown(twice)}), which got numbers, as "
     return list(unique), (f"{note}{unique[unique != given][0]}.",)
 
 

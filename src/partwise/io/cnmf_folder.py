@@ -22,7 +22,7 @@ from partwise.io._common import check_matrix, need
 from partwise.io.anndata_files import read_quietly, write_h5ad
 from partwise.io.archives import check_npz
 from partwise.persistence.atomic import write_whole
-from partwise.selection.consensus import Consensus, group_silhouettes, unit_rows
+from partwise.selection.consensus import Consensus, group_silhouettes, over_sums, unit_rows
 
 #: Numbers beyond which a table is in its .df.npz file only: as text it takes longer than the runs.
 MOST_TEXT = 4_000_000
@@ -149,12 +149,14 @@ def write_cnmf(
     features: Sequence[str] | None = None,
     genes: Sequence[str] | None = None,
     scores: AnyArray | None = None,
+    deviation: AnyArray | None = None,
     force: bool = False,
 ) -> Path:
     """Write a consensus under the names that ``cnmf`` gives its files.
 
     Spectra, usages, the parts in the units of X (``gene_spectra_tpm``), the parts of all runs and
-    their density, and ``gene_spectra_score`` where there are scores.
+    their density, ``gene_spectra_score`` where there are scores, and ``starcat_spectra``, what
+    starCAT finds the programmes in other cells by, where there are deviations.
 
     Parameters
     ----------
@@ -169,6 +171,8 @@ def write_cnmf(
         Names of the columns of ``result.parts`` where these are not ``features``.
     scores : ndarray of shape (k, n_genes), default=None
         Z-scores of the genes in each part.
+    deviation : ndarray of shape (n_genes,), default=None
+        Of each gene, in the units of the parts.
     force : bool, default=False
         Replace files that are there.
 
@@ -212,6 +216,12 @@ def write_cnmf(
     ]
     if scores is not None:
         tables.append((f"gene_spectra_score.{at}", scores, number, every))
+    if deviation is not None:
+        place = {gene: j for j, gene in enumerate(every)}
+        kept = [place[name] for name in columns]
+        spread = np.where(deviation[kept] > 0, deviation[kept], 1)
+        reference = 1e6 * over_sums(result.parts.astype(np.float64))[:, kept] / spread
+        tables.append((f"starcat_spectra.{at}", reference, [f"GEP{j}" for j in number], columns))
     for kind, data, index, heads in tables:
         if data.size <= MOST_TEXT:
             write_whole(home / f"{name}.{kind}.txt", _text(data, index, heads), force=force)

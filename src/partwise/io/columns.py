@@ -49,8 +49,9 @@ class Column:
 
 def learn_columns(frame: Any, *, usual: str = ".", ranged: bool = True) -> list[Column]:
     """What to do with each column of a frame; `ranged` scales numbers by their robust range."""
-    signs = {name: _sign(frame[name], usual) for name in frame.columns}
-    clear = [sign for sign in signs.values() if sign]
+    texts = [frame[name] for name in frame.columns if _is_text(frame[name])]
+    signs = [decimal_sign(_known(column)[:2000], usual=usual) for column in texts]
+    clear = [sign for sign in signs if sign]
     common = max(set(clear), key=clear.count) if clear else usual
     return [_learn(frame[name], name, common, ranged) for name in frame.columns]
 
@@ -67,10 +68,6 @@ def _known(column: Any) -> list[str]:
         for value, gap in zip(column, column.isna())
         if not gap and (text := str(value).strip()).lower() not in NOTHING
     ]
-
-
-def _sign(column: Any, usual: str) -> str | None:
-    return decimal_sign(_known(column)[:2000], usual=usual) if _is_text(column) else None
 
 
 def _learn(column: Any, name: str, common: str, ranged: bool) -> Column:

@@ -23,17 +23,7 @@ def variable_genes(X: Any, n_genes: int) -> NDArray[np.int64]:
     A residual is (x - mu) / √(mu + mu²/100), where mu is the count that a cell's depth and a gene's
     share of all counts let expect (Lause, Berens & Kobak 2021). Genes that vary only because they
     are abundant have a variance of about one. On worm neurons 2,000 such genes cluster better than
-    all 13,488 (accuracy of gnmf 0.66 for 0.52).
-
-    Parameters
-    ----------
-    X : {ndarray, sparse matrix} of shape (n_cells, n_genes)
-        Counts.
-    n_genes : int
-
-    Returns
-    -------
-    ndarray of int
+    all 13,488 (accuracy of gnmf 0.66 for 0.52). X holds counts, cells by genes.
     """
     X = sp.csr_array(X)
     n, p = X.shape
@@ -61,17 +51,8 @@ def fano_genes(mean: Any, variance: Any, n_genes: int) -> NDArray[np.int64]:
     """The genes whose Fano factor is most above what cNMF's fit expects, in their order.
 
     Expected is slope² · mean + offset: the slope is the least coefficient of variation of the
-    twenty genes with the largest mean, the offset the median Fano factor of ordinary genes.
-
-    Parameters
-    ----------
-    mean, variance : array-like of shape (n_genes,)
-        Of each gene over the cells, each cell scaled to one total.
-    n_genes : int
-
-    Returns
-    -------
-    ndarray of int
+    twenty genes with the largest mean, the offset the median Fano factor of ordinary genes. Mean
+    and variance are those of each gene over the cells, each cell scaled to one total.
     """
     mean, variance = np.asarray(mean, dtype=np.float64), np.asarray(variance, dtype=np.float64)
     there = np.flatnonzero((mean > 0) & (variance > 0))
@@ -93,16 +74,8 @@ def specificity(M: Any) -> NDArray[np.float64]:
     """p log(p / q): p a row's shares of its own sum, q their mean over the rows.
 
     A feature scores high where a row has much of it and the others have little. Weight alone puts
-    the features that are common everywhere at the head of every row.
-
-    Parameters
-    ----------
-    M : array-like of shape (n_rows, n_features)
-        Non-negative: parts, or mean values of clusters. Negative entries count as none.
-
-    Returns
-    -------
-    ndarray of shape (n_rows, n_features)
+    the features that are common everywhere at the head of every row. Negative entries count as
+    none.
 
     Examples
     --------

@@ -19,15 +19,7 @@ __all__ = ["NamedParts", "read_known", "read_topics", "seed_parts"]
 
 @dataclass(frozen=True)
 class NamedParts:
-    """Parts with names, NaN where a number is not known.
-
-    Attributes
-    ----------
-    names : list of str
-    H : ndarray of shape (n_parts, n_features)
-    notes : tuple of str
-        What a person should know of them.
-    """
+    """Parts with names, (n_parts, n_features), NaN where a number is not known; notes on them."""
 
     names: list[str]
     H: np.ndarray
@@ -38,17 +30,7 @@ def seed_parts(X: Any, words: Sequence[Sequence[int]]) -> np.ndarray:
     """A part for each topic: the mean of the texts that have its words, as far as they have them.
 
     h_t = Σ_i s_i x_i / Σ_i s_i with s_i = Σ_{w in t} x_iw / Σ_i x_iw, so that a rare word counts as
-    much as a frequent one.
-
-    Parameters
-    ----------
-    X : {ndarray, sparse matrix} of shape (n_texts, n_words)
-    words : sequence of sequences of int
-        The columns of each topic's words.
-
-    Returns
-    -------
-    ndarray of shape (n_topics, n_words)
+    much as a frequent one. ``words`` are the columns of each topic's words.
 
     Examples
     --------

@@ -152,23 +152,8 @@ def labels_of(
 def read_links(path: str | Path, ids: Sequence[str]) -> dict[str, list[tuple[int, int]]]:
     """Pairs of samples from a CSV file of lines id,id,must or id,id,cannot.
 
-    A heading is optional. Ids as in `read_labels`.
-
-    Parameters
-    ----------
-    path : str or Path
-    ids : sequence of str
-        The ids of the samples.
-
-    Returns
-    -------
-    dict
-        ``must_link`` and ``cannot_link``, as `fit` takes them.
-
-    Raises
-    ------
-    ValueError
-        An id that no sample has, or a line that is not two ids and must or cannot.
+    They come as ``must_link`` and ``cannot_link``, as `fit` takes them. A heading is optional, ids
+    are as in `read_labels`; an id that no sample has, and any other line, is a ValueError.
     """
     path = Path(path)
     position = find_names(ids)
@@ -229,7 +214,11 @@ def check_labels(
     """Labels that say "unknown", or differ in case or spaces alone: asked about, or as told."""
     y = _without_unknown(y, source, unknown)
     counts = Counter(label for label in y if label is not None)
-    if "-1" in counts and len(counts) > 1 and any(not _is_integer(label) for label in counts):
+    if (
+        "-1" in counts
+        and len(counts) > 1
+        and not all(label.lstrip("+-").isdigit() for label in counts)
+    ):
         raise ValueError(
             f"{source}: {counts['-1']} samples have the label '-1' beside names; leave the label "
             "empty where it is unknown."
@@ -271,10 +260,6 @@ def _without_unknown(y: np.ndarray, source: str, unknown: str) -> np.ndarray:
     if len(found) == len(counts):
         raise ValueError(f"{source} holds no label but {shown(map(repr, found))}.")
     return np.array([None if label in found else label for label in y], dtype=object)
-
-
-def _is_integer(label: str) -> bool:
-    return label.lstrip("+-").isdigit()
 
 
 def _unit(path: Path) -> str:

@@ -41,7 +41,9 @@ def read_matrix(path: Path, options: Options, recipe: Mapping[str, Any] | None) 
     if options.transpose:
         if samples.image_shape is not None:
             raise ValueError(f"{path} holds images; --transpose is for matrices.")
-        samples = _transposed(samples)
+        X = sp.csr_array(samples.X.T) if samples.is_sparse else np.ascontiguousarray(samples.X.T)
+        ids = [str(i) for i in range(X.shape[0])]
+        samples = Samples(X, ids, samples.kind, source=samples.source)
     options.step(1, 1, "reading the matrix")
     return finish(samples, options, recipe)
 
@@ -194,11 +196,6 @@ def _h5ad(path: Path, options: Options) -> Samples:
 
 
 # -- the rest is the same for all -----------------------------------------------------------------
-
-
-def _transposed(samples: Samples) -> Samples:
-    X = sp.csr_array(samples.X.T) if samples.is_sparse else np.ascontiguousarray(samples.X.T)
-    return Samples(X, [str(i) for i in range(X.shape[0])], samples.kind, source=samples.source)
 
 
 def finish(samples: Samples, options: Options, recipe: Mapping[str, Any] | None) -> Samples:

@@ -334,7 +334,9 @@ def _take_ids(
         name = recipe["id_column"]
     else:
         taken = (options.label_column, options.text_column, *options.columns)
-        likely = [c for c in frame.columns if _called_id(frame, c) and c not in taken]
+        nameless = [c for c in frame.columns[:1] if c == NAMELESS]
+        likely = [c for c in frame.columns if looks_like_id(c) or c in nameless]
+        likely = [c for c in likely if c not in taken]
         likely.sort(key=lambda c: c.strip().lower() != "id")  # a column "id" before "Nr"
         sound = [c for c in likely if not _id_fault(frame, c)]
         # where a column "id" is damaged, no other one stands in for it
@@ -356,10 +358,6 @@ _GO_ON = (
     "; mend it, name another column by --id-column, or number the rows from 0 by "
     f"--id-column {NUMBERED}."
 )
-
-
-def _called_id(frame: Any, name: str) -> bool:
-    return looks_like_id(name) or (name == NAMELESS and name == frame.columns[0])
 
 
 def _mostly_own(column: Any) -> bool:
@@ -543,7 +541,8 @@ def _fill(
         whole = np.flatnonzero(~holes.any(axis=1))
         if not whole.size:
             raise ValueError(f"{path}: every row has a missing value; --missing median fills them.")
-        return values[whole], whole, (_dropped(rows),), fills
+        one, many = "1 row with a missing value was", f"{rows} rows with missing values were"
+        return values[whole], whole, (f"{one if rows == 1 else many} left out.",), fills
     # new samples are filled with what the model knows, whatever was asked for
     asked = missing if recipe is None else recipe.get("missing", missing)
     what = "mean" if asked == "mean" else "median"
@@ -552,10 +551,3 @@ def _fill(
         "(a category's shares); --missing drop leaves such rows out."
     )
     return np.where(holes, fills, values), None, (note,), fills
-
-
-def _dropped(rows: int) -> str:
-    what = (
-        "1 row with a missing value was" if rows == 1 else f"{rows} rows with missing values were"
-    )
-    return f"{what} left out."

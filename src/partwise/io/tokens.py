@@ -59,13 +59,7 @@ def words_of(text: str) -> list[str]:
 def find_stop_words(texts: Sequence[str], asked: str, *, characters: bool) -> tuple[list[str], str]:
     """The stop words for some texts, and what to say about them.
 
-    Parameters
-    ----------
-    texts : sequence of str
-    asked : str
-        "auto", "off", "frequent", languages separated by commas, or a file with a word a line.
-    characters : bool
-        Whether the texts are cut by characters.
+    ``asked`` is "auto", "off", "frequent", languages separated by commas, or a file.
     """
     lists = stop_lists()
     if asked == "off":

@@ -24,18 +24,8 @@ SUFFIXES[".parquet"] = ".parquet"
 def named_table(samples: Samples, columns: Mapping[str, Sequence[Any]]) -> bytes:
     """The table that samples came from, every cell as it was, and new columns after its own.
 
-    Parameters
-    ----------
-    samples : Samples
-        Read from a table.
-    columns : mapping of str to sequence
-        A value for each sample. Rows that were skipped get none.
-
-    Returns
-    -------
-    bytes
-        A file of the kind that `SUFFIXES` has for that of the table; text in its own encoding
-        and with its own separator.
+    ``columns`` have a value for each sample; rows that were skipped get none. The file is of the
+    kind that `SUFFIXES` has for that of the table, text in its own encoding and separator.
     """
     path = Path(samples.source)
     held = {field.name for field in fields(Options)}

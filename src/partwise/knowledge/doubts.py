@@ -9,21 +9,12 @@ from numpy.typing import NDArray
 
 
 class Doubt(NamedTuple):
-    """A label that is more likely wrong than right.
-
-    Attributes
-    ----------
-    sample : int
-    given, suggested : object
-        The label, and the class that the rest says.
-    probability : float
-        That the label is wrong.
-    """
+    """A label that is more likely wrong than right."""
 
     sample: int
     given: Any
-    suggested: Any
-    probability: float
+    suggested: Any  #: the class that the rest says
+    probability: float  #: that the label is wrong
 
 
 def error_share(p: NDArray[Any], given: NDArray[Any], rest: NDArray[Any] | None = None) -> float:

@@ -5,7 +5,6 @@ Everything downstream sees integer codes; classes come back under the names the 
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from numbers import Real
 from typing import Any
@@ -168,7 +167,7 @@ def _ask_about_blanks(classes: Any) -> None:
 def _encode_objects(values: NDArray[Any], *, keep_object: bool) -> Labels:
     """Labels of Python objects; strings keep dtype object where the user had it."""
     items: list[Any] = values.tolist()
-    known = ~_missing(values)
+    known = np.array([not is_missing(item) for item in values], dtype=bool)
     kinds = {type(item) for item, is_known in zip(items, known, strict=True) if is_known}
     numbers = all(issubclass(kind, (Real, np.bool_)) for kind in kinds)
     if numbers:
@@ -203,16 +202,9 @@ def _class_array(ordered: list[Any], *, numbers: bool, keep_object: bool) -> NDA
     return objects
 
 
-def _missing(values: NDArray[Any]) -> NDArray[np.bool_]:
-    """True for None, NaN, NaT and pandas.NA."""
-    pandas = sys.modules.get("pandas")  # if pandas was never imported, there is no pandas.NA
-    if pandas is not None:
-        return np.asarray(pandas.isna(values), dtype=bool)
-    return np.fromiter((_is_missing(item) for item in values), bool, count=values.size)
-
-
-def _is_missing(item: Any) -> bool:
-    if item is None:
+def is_missing(item: Any) -> bool:
+    """Whether an object is None, NaN, NaT or pandas.NA."""
+    if item is None or type(item).__name__ == "NAType":
         return True
     unequal = item != item  # NaN and NaT only
     return isinstance(unequal, (bool, np.bool_)) and bool(unequal)

@@ -29,20 +29,16 @@ class Operator(Protocol):
     @property
     def gathered(self) -> tuple[Operator, Callable[[AnyArray], AnyArray]] | None:
         """Where rows lie elsewhere, what multiplies in memory and what sends rows back."""
-        ...
 
     @property
     def edges(self) -> Any | None:
         """W as CSR, where Z is and where it says all; None elsewhere."""
-        ...
 
     def __call__(self, Z: AnyArray) -> AnyArray:
         """W Z."""
-        ...
 
     def laplacian(self, Z: AnyArray) -> AnyArray:
         """(D - W) Z, without the cancellation of D Z - W Z."""
-        ...
 
 
 class Neighbors:

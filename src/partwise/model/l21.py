@@ -50,7 +50,7 @@ class RowLengths(Frobenius):
     """
 
     careful = True  # a root: what cancels in one sample is not small beside the sum
-    degree = 1.0  # type: ignore[assignment]
+    degree = 1.0
 
     def __init__(self, epsilon: float | None = None) -> None:
         self.given, self.epsilon = epsilon, epsilon or 1.0

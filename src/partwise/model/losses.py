@@ -359,7 +359,9 @@ class KullbackLeibler(Loss):
         """What the factor that is not ``side`` costs where entries have gaps: w B or wᵀF."""
         lack = seen.R.lack
         assert lack is not None
-        return lack.sums("U", Z, seen.S(Z)) if side == "V" else lack.sums("V", U, seen.S(U))
+        other, factor = ("U", Z) if side == "V" else ("V", U)
+        sums: Array = lack.sums(other, factor, seen.S(factor))
+        return sums
 
     def _seen_cost(self, seen: Seen, side: str, Z: Array, U: Array, cost: Array) -> Array:
         """The cost of the factor that is not ``side``, row by row where entries have gaps."""

@@ -185,16 +185,16 @@ class MixedRows:
 
     def expand(self, Z: NDArray[Any]) -> NDArray[Any]:
         """V = A Z."""
-        return (self.A @ Z).astype(Z.dtype, copy=False)
+        return np.asarray(self.A @ Z, dtype=Z.dtype)
 
     def reduce(self, V: NDArray[Any]) -> NDArray[Any]:
         """Aᵀ V."""
-        return (self.A.T @ V).astype(V.dtype, copy=False)
+        return np.asarray(self.A.T @ V, dtype=V.dtype)
 
     def mean(self, V: NDArray[Any]) -> NDArray[Any]:
         """A start for Z: the mean of V over the samples, by what each has of a row."""
         counts = np.maximum(self.counts, np.finfo(np.float64).tiny)
-        return ((self.A.T @ V) / counts[:, None]).astype(V.dtype, copy=False)
+        return np.asarray((self.A.T @ V) / counts[:, None], dtype=V.dtype)
 
     def gram(self, weights: NDArray[Any] | None = None) -> sp.csr_array:
         """Aᵀ Γ A."""

@@ -181,7 +181,8 @@ class Quadratic(Subproblem):
         that is still being computed, see `inner64`.
         """
         loss = quadratic_change(new, old, self.C, self.G, self.d)
-        return loss + sum(term.change(new, old) for term in self.terms)
+        change: float = loss + sum(term.change(new, old) for term in self.terms)
+        return change
 
     def halves(self, Z: Array) -> tuple[Array, Array]:
         return self.C, self._pull(Z)
@@ -196,7 +197,7 @@ class Quadratic(Subproblem):
         return add_terms(self.terms, Z, self.C, self._pull(Z))
 
     def gradient(self, Z: Array) -> Array:
-        gradient = self._pull(Z) - self.C
+        gradient: Array = self._pull(Z) - self.C
         for term in self.terms:
             gradient = gradient + term.gradient(Z)
         return gradient
@@ -213,29 +214,23 @@ class Gaps(Protocol):
     @property
     def given(self) -> Array:
         """Products of what was seen with the other factor."""
-        ...
 
     @property
     def drawn(self) -> Array:
         """Products of X with its gaps filled."""
-        ...
 
     def modelled(self, Z: Array, pull: Array) -> Array:
         """Products of what the model has at Z where entries were seen, of ``pull`` everywhere."""
-        ...
 
     def gain(self, Z: Array) -> float:
         """What the loss is below ½ Σ w x² + ½ Σ d y² at Z."""
-        ...
 
     def above(self, Z: Array) -> float:
         """How far the quadratic of the filled X is above the loss at Z."""
-        ...
 
     @property
     def solve(self) -> Callable[..., Array] | None:
         """The minimiser itself, row by row, where it can be had."""
-        ...
 
 
 class Signed(Quadratic):
@@ -272,7 +267,8 @@ class Mixed(Quadratic):
         self.given, self.mixing = given, mixing
 
     def _pull(self, Z: Array) -> Array:
-        return (self.mixing @ Z) @ self.G
+        pull: Array = (self.mixing @ Z) @ self.G
+        return pull
 
     def value(self, Z: Array) -> float:
         total = 0.5 * dot64(Z.T @ (self.mixing @ Z), self.G) - dot64(self.given, Z) + self.constant
@@ -328,7 +324,7 @@ class Filled(Quadratic):
     @property
     def measures_change(self) -> bool:  # type: ignore[override]
         """Only in single precision: it takes one more look at the gaps."""
-        return self.G.dtype.itemsize < 8
+        return bool(self.G.dtype.itemsize < 8)
 
     def value(self, Z: Array) -> float:
         weighted = Z if self.d is None else Z * self.d[:, None]

@@ -65,7 +65,6 @@ class Shared(Protocol):
     n_samples: int
 
     def expand(self, Z: Any) -> Any: ...
-
     def reduce(self, V: Any) -> Any: ...
 
 
@@ -322,7 +321,7 @@ class Guest(Term):
         guest.place = place
         return guest
 
-    def _here(self, Z: Array) -> Array:
+    def _here(self, Z: Array) -> Any:
         V = to_numpy(Z)
         return V if self.shared is None else self.shared.expand(V)
 
@@ -476,7 +475,8 @@ class UnitLength(Term):
         return float(self._cost(U))
 
     def change(self, new: Array, old: Array) -> float:
-        return self._cost(new) - self._cost(old)
+        change: float = self._cost(new) - self._cost(old)
+        return change
 
     def _cost(self, U: Array) -> Any:
         lengths = arrays.float64(self.lengths(U))
@@ -596,7 +596,7 @@ class _Looks:
     def _along(self, Z: Any, direction: Any) -> float:
         h = np.cbrt(np.finfo(float).eps)
         ahead, behind = (self.term.value(Z + s * h * direction) for s in (1, -1))
-        return (ahead - behind) / (2 * h)
+        return float((ahead - behind) / (2 * h))
 
     def plain(self) -> list[str]:
         """Value and gradient: finite, of the right shape, of each other, and Z left as it was."""

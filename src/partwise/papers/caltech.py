@@ -34,23 +34,7 @@ SAMPLED = 100_000  # descriptors from which the words are learned
 
 
 def largest_categories(folder: Path, number: int = CATEGORIES) -> dict[str, list[Path]]:
-    """The categories (folders) with the most pictures, largest first.
-
-    Parameters
-    ----------
-    folder : path
-        With one folder for each category.
-    number : int, default=10
-
-    Returns
-    -------
-    dict of str to list of Path
-
-    Raises
-    ------
-    ValueError
-        There are fewer categories than that.
-    """
+    """The categories (folders with pictures) with the most, largest first."""
     found = {}
     for category in sorted(p for p in Path(folder).iterdir() if p.is_dir()):
         files = sorted(p for p in category.iterdir() if p.suffix.lower() in SUFFIXES)
@@ -78,15 +62,8 @@ def grey(file: Path) -> Array:
 def descriptors(image: Array) -> Array:
     """SIFT descriptors on a grid: histograms of gradient directions in 4 x 4 cells around a point.
 
-    Parameters
-    ----------
-    image : ndarray of shape (height, width)
-        Grey levels; smaller than a patch gives no descriptors.
-
-    Returns
-    -------
-    ndarray of shape (n, 128)
-        Of unit length, but for patches without any gradient, which are left out.
+    They are (n, 128), of unit length; patches without any gradient are left out, and an image of
+    grey levels that is smaller than a patch has none.
     """
     height, width = image.shape
     if min(height, width) < PATCH:
@@ -128,23 +105,8 @@ def features(
 ) -> tuple[NDArray[np.float64], NDArray[np.int64], list[str]]:
     """Frequency histograms of visual words for the largest categories of a folder.
 
-    Parameters
-    ----------
-    folder : path
-        With one folder of pictures for each category.
-    words : int, default=500
-    categories : int, default=10
-    random_state : int, default=0
-        For the sample of descriptors and the words.
-
-    Returns
-    -------
-    X : ndarray of shape (n_pictures, words)
-        Rows sum to one.
-    y : ndarray of int
-        The category's number, largest first.
-    names : list of str
-        The categories.
+    X is (n_pictures, words) and its rows sum to one; y is the category's number, largest first;
+    then their names. ``random_state`` is for the sample of descriptors and the words.
     """
     chosen = largest_categories(Path(folder), categories)
     pictures = [file for files in chosen.values() for file in files]

@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,6 +26,15 @@ History = tuple[Any, Any, float]
 CLEAR = 2.0  # standard errors beyond which a difference is one
 HOLDS, FAILS, UNDECIDED, NOT_RUN = "holds", "fails", "undecided", "not run"
 OPPOSITE = {HOLDS: FAILS, FAILS: HOLDS}
+
+
+class Finding(NamedTuple):
+    """What a rule finds."""
+
+    state: str
+    detail: str
+    test: str = ""
+    p: float | None = None
 
 
 @dataclass(frozen=True)
@@ -44,25 +53,15 @@ class Verdict:
 
 
 def judge(summary: Summary) -> list[Verdict]:
-    """Judge every claim of a protocol, once for each label budget.
-
-    Parameters
-    ----------
-    summary : Summary
-        The measured numbers, with their protocol.
-
-    Returns
-    -------
-    list of Verdict
-    """
+    """Judge every claim of a protocol, once for each label budget."""
     verdicts = []
+    theirs = {NO_LABELS} | {b.name for b in summary.protocol.budgets if b.printed}
     for claim in summary.protocol.claims:
-        rule = RULES[claim["type"]]
-        budgets = summary.budgets() if claim["type"] != "budget_trend" else [NO_LABELS]
-        theirs = {NO_LABELS} | {b.name for b in summary.protocol.budgets if b.printed}
-        for budget in budgets:
-            verdict = rule(summary, claim, budget, _printed(summary.protocol, claim))
-            verdicts.append(replace(verdict, counted=budget in theirs, says=claim.get("says", "")))
+        kind, printed = claim["type"], _printed(summary.protocol, claim)
+        for budget in summary.budgets() if kind != "budget_trend" else [NO_LABELS]:
+            found = RULES[kind](summary, claim, budget) or Finding(NOT_RUN, "")
+            beside = {"counted": budget in theirs, "says": claim.get("says", "")}
+            verdicts.append(Verdict(claim["text"], budget, printed, *found, **beside))
     return verdicts
 
 
@@ -124,21 +123,17 @@ def _printed(protocol: Protocol, claim: Claim) -> bool | None:
     return all(holds) if holds else None
 
 
-def _scope(summary: Summary) -> str:
-    return summary.protocol.view.get("score", "all")
-
-
-def _beats(summary: Summary, claim: Claim, budget: str, printed: bool | None) -> Verdict:
-    metric, scope = claim["metric"], _scope(summary)
+def _beats(summary: Summary, claim: Claim, budget: str) -> Finding | None:
+    metric, scope = claim["metric"], summary.protocol.view.get("score", "all")
     own = summary.column(claim["method"], metric, budget, scope)
     others = {n: summary.column(n, metric, budget, scope) for n in claim["over"]}
     others = {name: column for name, column in others.items() if column}
     if not own or not others:
-        return Verdict(claim["text"], budget, printed, NOT_RUN, "")
+        return None
     rows: list[tuple[str, int] | None] = list(summary.rows()) if claim.get("every_k") else [None]
     leads = _leads(own, others, rows, -1.0 if claim.get("lower") else 1.0)
     if not leads:
-        return Verdict(claim["text"], budget, printed, NOT_RUN, "")
+        return None
     state, states = together([lead for _, _, lead in leads])
     rival, row, worst = min(leads, key=lambda entry: _errors_from_zero(entry[2]))
     detail = f"smallest lead {_with_error(worst)}, over {rival}{_at(row)}"
@@ -155,10 +150,10 @@ def _beats(summary: Summary, claim: Claim, budget: str, printed: bool | None) ->
         detail += f"; without {', '.join(left_out)}"
     sign = -1.0 if claim.get("lower") else 1.0
     test, p = paired_test(sign * paired(own, others[rival]))
-    return Verdict(claim["text"], budget, printed, state, detail, test, p)
+    return Finding(state, detail, test, p)
 
 
-def _most(summary: Summary, claim: Claim, budget: str, printed: bool | None) -> Verdict:
+def _most(summary: Summary, claim: Claim, budget: str) -> Finding | None:
     """Ahead of every rival at more than half of the K, clearly or at least not clearly behind."""
     own = summary.column(claim["method"], claim["metric"], budget)
     others = {n: summary.column(n, claim["metric"], budget) for n in claim["over"]}
@@ -167,12 +162,12 @@ def _most(summary: Summary, claim: Claim, budget: str, printed: bool | None) -> 
         rows[row].append(lead)
     states = [together(leads)[0] for leads in rows.values() if leads]
     if not states:
-        return Verdict(claim["text"], budget, printed, NOT_RUN, "")
+        return None
     best = sum(min(s.mean for s in leads) > 0 for leads in rows.values() if leads)
     half, clear, behind = len(states) / 2, states.count(HOLDS), states.count(FAILS)
     state = HOLDS if clear > half else FAILS if len(states) - behind <= half else UNDECIDED
     detail = f"the highest mean at {best} of {len(states)} K, clearly ahead of all at {clear}, "
-    return Verdict(claim["text"], budget, printed, state, f"{detail}clearly behind one at {behind}")
+    return Finding(state, f"{detail}clearly behind one at {behind}")
 
 
 def _leads(
@@ -206,19 +201,19 @@ def _with_error(stat: Stat) -> str:
     return f"{stat.mean:+.3g}" + ("" if math.isnan(stat.se) else f" ± {stat.se:.2g}")
 
 
-def _gap(summary: Summary, claim: Claim, budget: str, printed: bool | None) -> Verdict:
+def _gap(summary: Summary, claim: Claim, budget: str) -> Finding | None:
     metric, rival = claim["metric"], claim["over"][0]
     own, other = (summary.column(name, metric, budget) for name in (claim["method"], rival))
     lead = paired_stat(own, other)
     if lead is None:
-        return Verdict(claim["text"], budget, printed, NOT_RUN, "")
+        return None
     test, p = paired_test(paired(own, other))
     # Half the printed gain is the line: a smaller one is another result.
     state = decide(lead.mean - 0.5 * claim["points"], lead.se)
     detail = (
         f"measured {_with_error(lead)} points (holds from half of the printed {claim['points']})"
     )
-    return Verdict(claim["text"], budget, printed, state, detail, test, p)
+    return Finding(state, detail, test, p)
 
 
 def _sweep(summary: Summary, claim: Claim, budget: str) -> list[tuple[float, str]]:
@@ -232,10 +227,10 @@ def _sweep(summary: Summary, claim: Claim, budget: str) -> list[tuple[float, str
     return sorted(pairs)
 
 
-def _stable(summary: Summary, claim: Claim, budget: str, printed: bool | None) -> Verdict:
+def _stable(summary: Summary, claim: Claim, budget: str) -> Finding | None:
     pairs = _sweep(summary, claim, budget)
     if len(pairs) < 2:
-        return Verdict(claim["text"], budget, None, NOT_RUN, "")
+        return None
     spreads: dict[str, Stat] = {}
     for data in {d for d, _ in summary.rows()}:
         columns = [
@@ -248,44 +243,37 @@ def _stable(summary: Summary, claim: Claim, budget: str, printed: bool | None) -
             spreads[data] = spread
     state, _ = together([replace(s, mean=claim["within"] - s.mean) for s in spreads.values()])
     words = ", ".join(f"{data} {_with_error(s)}" for data, s in sorted(spreads.items()))
-    return Verdict(claim["text"], budget, None, state, f"spread {words} points")
+    return Finding(state, f"spread {words} points")
 
 
-def _trend(summary: Summary, claim: Claim, budget: str, printed: bool | None) -> Verdict:
+def _trend(summary: Summary, claim: Claim, budget: str) -> Finding | None:
     pairs = _sweep(summary, claim, budget)
     if len(pairs) < 2:
-        return Verdict(claim["text"], budget, None, NOT_RUN, "")
+        return None
     first, last = (
         summary.column(name, claim["metric"], budget) for name in (pairs[0][1], pairs[-1][1])
     )
-    return _direction(claim, budget, last, first, f"from {pairs[0][0]:g} to {pairs[-1][0]:g}")
+    return _direction(claim, last, first, f"from {pairs[0][0]:g} to {pairs[-1][0]:g}")
 
 
 def _direction(
-    claim: Claim, budget: str, last: dict[Any, float], first: dict[Any, float], words: str
-) -> Verdict:
+    claim: Claim, last: dict[Any, float], first: dict[Any, float], words: str
+) -> Finding | None:
     change = paired_stat(last, first)
     if change is None:
-        return Verdict(claim["text"], budget, None, NOT_RUN, "")
+        return None
     wanted = 1.0 if claim.get("direction", "up") == "up" else -1.0
     test, p = paired_test(paired(last, first))
     state = decide(wanted * change.mean, change.se)
-    return Verdict(
-        claim["text"], budget, None, state, f"change {_with_error(change)} {words}", test, p
-    )
+    return Finding(state, f"change {_with_error(change)} {words}", test, p)
 
 
-def _budget_trend(summary: Summary, claim: Claim, budget: str, printed: bool | None) -> Verdict:
+def _budget_trend(summary: Summary, claim: Claim, budget: str) -> Finding | None:
     names = summary.budgets()
     first, last = (
         summary.column(claim["method"], claim["metric"], b) for b in (names[0], names[-1])
     )
-    return _direction(claim, NO_LABELS, last, first, f"from {names[0]} to {names[-1]}")
-
-
-def _processor_seconds(result: dict[str, Any]) -> float:
-    """Of the fit: another program beside it does not matter."""
-    return float(result.get("cpu_seconds", result["seconds"]))
+    return _direction(claim, last, first, f"from {names[0]} to {names[-1]}")
 
 
 def histories(summary: Summary, method: str, budget: str) -> Iterator[tuple[Point, History]]:
@@ -295,10 +283,9 @@ def histories(summary: Summary, method: str, budget: str) -> Iterator[tuple[Poin
         if cell["method"] == method and kept and cell["budget_name"] in (budget, NO_LABELS):
             values = np.asarray(kept["values"], dtype=float)
             at = 1 + kept["step"] * np.arange(len(values))  # values[i] is after iteration at[i]
-            yield (
-                (cell["data"], cell["k"], cell["run"]),
-                (at, values, _processor_seconds(result) / (result["n_iter"] or at[-1])),
-            )
+            # processor time: another program beside it does not matter
+            each = result.get("cpu_seconds", result["seconds"]) / (result["n_iter"] or at[-1])
+            yield (cell["data"], cell["k"], cell["run"]), (at, values, float(each))
 
 
 def _done(history: History, by: int) -> float:
@@ -318,12 +305,12 @@ def _by_data(points: dict[Point, float]) -> dict[str, Stat]:
     return {data: stat for data, stat in found.items() if stat is not None}
 
 
-def _converged(summary: Summary, claim: Claim, budget: str, printed: bool | None) -> Verdict:
+def _converged(summary: Summary, claim: Claim, budget: str) -> Finding | None:
     """By an iteration all but a share of the fall is done; or as much of it as of a rival's."""
     by, over = claim["by"], claim.get("over", [])
     done = {p: _done(h, by) for p, h in histories(summary, claim["method"], budget)}
     if not done:
-        return Verdict(claim["text"], budget, None, NOT_RUN, "")
+        return None
     line = 100.0 * (1.0 - claim.get("within", 0.0))
     detail = f"of the fall after iteration 1, {by} iterations do "
     detail += ", ".join(f"{d} {_share(s)}" for d, s in _by_data(done).items())
@@ -333,17 +320,17 @@ def _converged(summary: Summary, claim: Claim, budget: str, printed: bool | None
         done = {p: done[p] - other[p] for p in set(done) & set(other)}
         line = -100.0 * claim["margin"]
     if not done:
-        return Verdict(claim["text"], budget, None, NOT_RUN, "")
+        return None
     far = [replace(s, mean=s.mean - line) for s in _by_data(done).values()]
     state, _ = together([replace(s, se=0.0) if math.isnan(s.se) else s for s in far])
-    return Verdict(claim["text"], budget, None, state, detail)
+    return Finding(state, detail)
 
 
 def _share(stat: Stat) -> str:
     return f"{stat.mean:.1f}" + ("" if math.isnan(stat.se) else f" ± {stat.se:.1f}") + " %"
 
 
-def _sooner(summary: Summary, claim: Claim, budget: str, printed: bool | None) -> Verdict:
+def _sooner(summary: Summary, claim: Claim, budget: str) -> Finding | None:
     """Less time than every rival to come as near to its own lowest objective."""
 
     def seconds(method: str) -> dict[Point, float]:
@@ -364,7 +351,7 @@ def _sooner(summary: Summary, claim: Claim, budget: str, printed: bool | None) -
                                   for column in (found, own)))) is not None
     }  # fmt: skip
     if not leads:
-        return Verdict(claim["text"], budget, None, NOT_RUN, "")
+        return None
     state, states = together(list(leads.values()))
     ran = {name: found for name, found in {claim["method"]: own, **times}.items() if found}
     shared = set.intersection(*map(set, ran.values()))  # the runs that all of them have
@@ -375,10 +362,10 @@ def _sooner(summary: Summary, claim: Claim, budget: str, printed: bool | None) -
     )
     behind = [f"{n} on {d}" for (n, d), s in zip(leads, states, strict=True) if s == FAILS]
     detail += f"; clearly slower than {', '.join(behind)}" if behind else ""
-    return Verdict(claim["text"], budget, None, state, detail)
+    return Finding(state, detail)
 
 
-def _comparable(summary: Summary, claim: Claim, budget: str, printed: bool | None) -> Verdict:
+def _comparable(summary: Summary, claim: Claim, budget: str) -> Finding | None:
     """The averages of some methods lie within so many points of one another."""
     columns = {n: summary.column(n, claim["metric"], budget) for n in claim["over"]}
     ordered = sorted(
@@ -386,12 +373,12 @@ def _comparable(summary: Summary, claim: Claim, budget: str, printed: bool | Non
     )
     spread = paired_stat(ordered[-1], ordered[0]) if len(ordered) > 1 else None
     if spread is None:
-        return Verdict(claim["text"], budget, None, NOT_RUN, "")
+        return None
     state = decide(claim["within"] - spread.mean, spread.se)
-    return Verdict(claim["text"], budget, None, state, f"spread {_with_error(spread)} points")
+    return Finding(state, f"spread {_with_error(spread)} points")
 
 
-def _counts(summary: Summary, claim: Claim, budget: str, printed: bool | None) -> Verdict:
+def _counts(summary: Summary, claim: Claim, budget: str) -> Finding | None:
     """One method over another at each value of a sweep that print does not state."""
     pairs = _sweep(summary, claim, budget)
     leads = []
@@ -402,16 +389,15 @@ def _counts(summary: Summary, claim: Claim, budget: str, printed: bool | None) -
         if lead is not None:
             leads.append((value, lead))
     if not leads:
-        return Verdict(claim["text"], budget, None, NOT_RUN, "")
+        return None
     states = {decide(lead.mean, lead.se) for _, lead in leads}
     state = states.pop() if len(states) == 1 else UNDECIDED
     words = ", ".join(f"{value:g}: {_with_error(lead)}" for value, lead in leads)
     detail = f"lead by {claim['param']} {words}"
-    return Verdict(claim["text"], budget, None, state, detail)
+    return Finding(state, detail)
 
 
-Rule = Callable[[Summary, Claim, str, "bool | None"], Verdict]
-RULES: dict[str, Rule] = {
+RULES: dict[str, Callable[[Summary, Claim, str], Finding | None]] = {
     "beats": _beats,
     "gap": _gap,
     "most": _most,

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -48,6 +51,13 @@ def reproduce(
         Path | None,
         typer.Option(help="A result folder to make the pages of; nothing is run."),
     ] = None,
+    budget_seconds: Annotated[
+        float | None,
+        typer.Option(min=1, help="Do what is worth most first, and stop in time for this limit."),
+    ] = None,
+    device: Annotated[
+        str | None, typer.Option(help="A torch device for large fits, as cuda; in float64.")
+    ] = None,
     data_home: Annotated[
         Path | None, typer.Option(help="A folder to look for data in, before PARTWISE_DATA.")
     ] = None,
@@ -64,28 +74,25 @@ def reproduce(
 
         print_list(out, data_home, jobs, as_json=as_json)
         return
-    from partwise.papers.protocol import expand
+    from partwise.papers.protocol import expand, load_protocol
     from partwise.papers.trials import PartOfProtocol
 
     chosen = tuple(m.strip() for m in methods.split(",") if m.strip()) if methods else ()
     readings = (reading,) if reading else ()
     selection = PartOfProtocol(runs=runs, quick=quick, methods=chosen, readings=readings)
     wanted = expand(name)
-    if reading:
-        _check_reading(wanted, reading)
+    known = {r.name: None for n in wanted for r in load_protocol(n).readings} if reading else {}
+    if reading and reading not in known:
+        raise ValueError(f"no reading {reading!r} of {wanted[0]}; there are: {', '.join(known)}")
     if store is not None:
         _write(wanted, store, data_home, {}, as_json=as_json)
         return
-    if _run(wanted, selection, jobs, out, data_home, as_json=as_json):
+    if device:
+        from partwise.papers.representations import DEVICE
+
+        os.environ[DEVICE] = device  # the workers', who inherit it
+    if _run(wanted, selection, jobs, out, data_home, budget_seconds, as_json=as_json):
         raise typer.Exit(1)
-
-
-def _check_reading(wanted: list[str], reading: str) -> None:
-    from partwise.papers.protocol import load_protocol
-
-    known = {r.name: None for name in wanted for r in load_protocol(name).readings}
-    if reading not in known:
-        raise ValueError(f"no reading {reading!r} of {wanted[0]}; there are: {', '.join(known)}")
 
 
 def _run(
@@ -94,6 +101,7 @@ def _run(
     jobs: int | None,
     out: Path,
     data_home: Path | None,
+    budget: float | None = None,
     *,
     as_json: bool,
 ) -> int:
@@ -102,6 +110,7 @@ def _run(
     from partwise.papers.protocol import load_protocol
     from partwise.papers.store import Store
 
+    began = time.monotonic()
     store, home = Store(out), None if data_home is None else str(data_home)
     errors = Console(stderr=True)
     plans = {}
@@ -109,12 +118,16 @@ def _run(
         protocol = load_protocol(name)
         asked = selection
         if len(wanted) > 1 and selection.methods:  # a column that some of the tables have
-            asked = _of(protocol, selection)
+            have = {m.name.lower() for m in protocol.methods}
+            kept = tuple(m for m in selection.methods if m.lower() in have)
+            asked = replace(selection, methods=kept or ("",))
         plans[name] = (protocol, asked, runner.plan(protocol, asked, home)[0])
     todo = {name: store.missing(cells) for name, (_, _, cells) in plans.items()}
     unique = {cell.slug + cell.table for cells in todo.values() for cell in cells}
     workers = jobs or runner.cores()
-    times = [seconds_left(cells, workers, store) for n, cells in todo.items() if _own(n, plans)]
+    # where a table's runs are another one's that is run as well, they count once
+    own = [n for n, (p, _, _) in plans.items() if p.own_data or p.runs_of not in plans]
+    times = [seconds_left(todo[n], workers, store) for n in own]
     total = None if None in times else sum(t for t in times if t is not None)
     if unique:
         about = "" if total is None else f", about {words(total)}"
@@ -122,7 +135,15 @@ def _run(
     failed: dict[str, dict[str, str]] = {}
     with _progress(errors) as progress, runner.pool(min(workers, max(1, len(unique)))) as submit:
         task = progress.add_task("", total=max(1, len(unique)))
-        for name in wanted:
+        if budget is not None:  # across all tables, whatever the order they were named in
+            ordered = runner.by_value([p for p, _, _ in plans.values() if p.own_data], selection)
+            first = [c for c in store.missing(ordered) if c.slug + c.table in unique]
+            whole = runner.Outcome("all", first)
+            ran = submit(runner.until(first, began + budget), home, store)
+            runner.fill(whole, ran, store, _step(progress, task, "by value"))
+            errors.print(f"{whole.ran} runs of {len(first)} in the time given", markup=False)
+            failed["all"] = whole.failed
+        for name in wanted if budget is None else []:
             outcome = runner.reproduce(
                 name,
                 out,
@@ -153,7 +174,7 @@ def _write(
     """Write the pages, and print what they come to: one table's own numbers, or a line for each."""
     from partwise.papers import results_page
     from partwise.papers.document import Section, to_text
-    from partwise.papers.overview import first_screen
+    from partwise.papers.printed_tables import first_screen
     from partwise.papers.store import Store
 
     store, home = Store(out), None if data_home is None else str(data_home)
@@ -172,25 +193,12 @@ def _write(
         for v in (v for v in told[0].verdicts if v.counted):
             print(f"\n{v.measured:10} {v.text}\n{'':10} {v.detail}".rstrip())
         print(f"\n{out / section.anchor / 'table.html'}")
+        print(results_page.banner(told))
         return
     for one in told:
         print(f"{one.section.anchor:14} {one.section.line}".rstrip())
     print("\n" + to_text(Section("", "", first_screen(told)), width=150).strip() + "\n")
-    print(index)
-
-
-def _own(name: str, plans: dict[str, Any]) -> bool:
-    """Whether a table's runs are not another one's that is run as well."""
-    protocol = plans[name][0]
-    return not protocol.runs_of or protocol.runs_of not in plans
-
-
-def _of(protocol: Any, selection: Any) -> Any:
-    from dataclasses import replace
-
-    have = {m.name.lower() for m in protocol.methods}
-    kept = tuple(m for m in selection.methods if m.lower() in have)
-    return replace(selection, methods=kept or ("",))
+    print(f"{index}\n{results_page.banner(told)}".rstrip())
 
 
 def _progress(console: Console) -> Progress:
@@ -216,13 +224,17 @@ def _step(progress: Progress, task: TaskID, name: str) -> Any:
 
 
 def _say(console: Console, name: str, outcome: Any, data_home: str | None) -> None:
+    from partwise.io import datasets
     from partwise.papers.runner import ABSENT
 
     for left_out, reason in outcome.skipped.items():
         if not reason.startswith("printed only"):
             console.print(f"{name}: {left_out} was not run: {reason}", markup=False)
         if reason == ABSENT:
-            console.print(_where_to_get(left_out, data_home), markup=False)
+            try:
+                datasets.load(left_out, data_home=data_home)
+            except FileNotFoundError as error:  # it says where to get them
+                console.print(str(error), markup=False)
     for reason in sorted(set(outcome.failed.values())):
         number = sum(r == reason for r in outcome.failed.values())
         if _lacks(reason):
@@ -230,13 +242,3 @@ def _say(console: Console, name: str, outcome: Any, data_home: str | None) -> No
             console.print(f"{name}: {number} runs were left out: {reason}", markup=False)
         else:
             console.print(f"{name}: {number} runs failed: {reason}", markup=False)
-
-
-def _where_to_get(name: str, data_home: str | None) -> str:
-    from partwise.io import datasets
-
-    try:
-        datasets.load(name, data_home=data_home)
-    except FileNotFoundError as error:
-        return str(error)
-    return ""

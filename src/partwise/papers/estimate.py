@@ -9,20 +9,62 @@ folder already has results of the table, their ratio to the estimate is used ins
 from __future__ import annotations
 
 import math
+import os
+import platform
+import time
 import tomllib
 from collections import defaultdict
 from collections.abc import Iterable
-from functools import cache
+from functools import cache, lru_cache
 from importlib import resources
 from typing import Any
 
 import numpy as np
 
 from partwise.fitting.solving import TRIAL_ITER
-from partwise.papers.machine import speed
 from partwise.papers.protocol import ComparedMethod
 from partwise.papers.store import Store
 from partwise.papers.trials import Cell
+
+
+@lru_cache(maxsize=1)
+def machine() -> dict[str, str]:
+    """The machine in words."""
+    model = platform.processor() or platform.machine()
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as handle:
+            lines = [line for line in handle if line.startswith("model name")]
+        model = lines[0].split(":", 1)[1].strip() if lines else model
+    except OSError:
+        pass
+    return {
+        "system": f"{platform.system()} {platform.release()}",
+        "processor": model,
+        "cores": str(os.cpu_count()),
+    }
+
+
+@lru_cache(maxsize=1)
+def speed() -> float:
+    """Seconds of computing for a fixed small factorisation on one thread.
+
+    Multiplicative steps on 400 x 1024: the mix of products and elementwise work of a cell. It is
+    the process's own time, so another program beside it does not matter.
+    """
+    from threadpoolctl import threadpool_limits
+
+    rng = np.random.default_rng(0)
+    X, V, U = rng.random((400, 1024)), rng.random((400, 10)), rng.random((1024, 10))
+    best = np.inf
+    with threadpool_limits(1):
+        for _ in range(3):
+            began = time.process_time()
+            for _ in range(20):
+                V = V * (X @ U) / (V @ (U.T @ U))
+                U = U * (X.T @ V) / (U @ (V.T @ V))
+            best = min(best, time.process_time() - began)
+    return best
+
 
 SAMPLE = 100  # stored results that are read for an estimate
 UNKNOWN = (0.02, 1.5)  # a table that was never measured
@@ -44,7 +86,7 @@ def effort(method: ComparedMethod, params: dict[str, Any]) -> float:
     if "max_iter" not in params or not method.estimator[:1].isupper():
         return float(method.subruns)
     trials = TRIAL_ITER * method.restarts if method.restarts > 1 else 0
-    return method.subruns * (trials + params["max_iter"]) / 100.0
+    return method.subruns * (trials + float(params["max_iter"])) / 100.0
 
 
 def cell_seconds(cell: Cell) -> float:
@@ -79,7 +121,7 @@ def measured_ratio(store: Store, todo: list[Cell], *, least: int = 4) -> float |
     if len(done) < least:
         return None
     chosen = done[:: max(1, len(done) // SAMPLE)]
-    spent = sum((store.get(cell) or {}).get("cpu_seconds", 0.0) for cell in chosen)
+    spent = sum(float((store.get(cell) or {}).get("cpu_seconds", 0.0)) for cell in chosen)
     return spent / sum(cell_seconds(cell) for cell in chosen)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from partwise.papers.document import Block, Grid, Text
-from partwise.papers.number_format import SHORT, with_error
+from partwise.papers.printed import SHORT, with_error
 from partwise.papers.protocol import Budget, DataSpec, Protocol, load_protocol
 from partwise.papers.representations import FitTask, fit_estimator
 from partwise.papers.sampling import data_found, draw

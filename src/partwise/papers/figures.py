@@ -38,17 +38,7 @@ MARKERS = "osv^D<>P*X"
 
 
 def draw_figures(summary: Summary) -> dict[str, Figure]:
-    """The figures of a protocol by file stem; empty where it has none or nothing was run.
-
-    Parameters
-    ----------
-    summary : Summary
-        The measured numbers with their protocol.
-
-    Returns
-    -------
-    dict of str to matplotlib.figure.Figure
-    """
+    """The figures of a protocol by file stem; empty where it has none or nothing was run."""
     protocol = summary.protocol
     kind = protocol.view.get("type")
     if not summary.results or kind not in VIEWS:

@@ -49,7 +49,7 @@ def _row(name: str, store: Store, workers: int, home: str | None) -> dict[str, A
     seconds: list[float | None] = [None, None]
     if protocol.kind in PLAIN:
         seconds = [PLAIN_SECONDS, PLAIN_SECONDS]
-    elif not protocol.runs_of:
+    elif protocol.own_data:
         seconds = [
             seconds_left(plan(protocol, PartOfProtocol(quick=q), home)[0], workers, store)
             for q in (False, True)
@@ -61,7 +61,7 @@ def _row(name: str, store: Store, workers: int, home: str | None) -> dict[str, A
         "absent": [d.name for d in protocol.data if not data_found(d, home)],
         "runs": runs,
         "runs_printed": protocol.runs_printed,
-        "runs_of": protocol.runs_of or None,
+        "runs_of": None if protocol.own_data else protocol.runs_of,
         "seconds": seconds[0],
         "seconds_quick": seconds[1],
     }

@@ -6,7 +6,8 @@ import math
 from dataclasses import dataclass
 
 from partwise.papers.claims import CLEAR
-from partwise.papers.protocol import Cause, Protocol
+from partwise.papers.document import Text
+from partwise.papers.protocol import Cause, ComparedMethod, Printed, Protocol
 from partwise.papers.summary import Stat, Summary
 from partwise.papers.trials import NO_LABELS
 
@@ -52,16 +53,7 @@ class Comparison:
 def comparisons(summary: Summary, *, every_budget: bool = False) -> list[Comparison]:
     """The averages of a table on the paper's own data, for the label budgets that print states.
 
-    Parameters
-    ----------
-    summary : Summary
-        The measured numbers with their protocol.
-    every_budget : bool, default=False
-        Also those under budgets of ours, beside the same printed numbers.
-
-    Returns
-    -------
-    list of Comparison
+    With ``every_budget`` also those under budgets of ours, beside the same printed numbers.
     """
     protocol = summary.protocol
     if not protocol.comparable or protocol.kind == "figure":
@@ -158,24 +150,11 @@ def misses(
     identities: frozenset[str] = frozenset(),
     quick: bool = False,
 ) -> list[Miss]:
-    """Every average of the main reading that did not come back, with its cause.
+    """Every average of the ``main`` reading that did not come back, with its cause.
 
-    Parameters
-    ----------
-    every : dict of str to list of Comparison
-        All that was measured, by reading, under every label budget.
-    main : list of Comparison
-        The averages that are judged.
-    causes : tuple of Cause
-        What the protocol says, with what would show it.
-    identities : frozenset of str
-        The columns that were computed to be another one with print's labels.
-    quick : bool, default=False
-        Only a part of the declared runs is there: nobody is blamed.
-
-    Returns
-    -------
-    list of Miss
+    ``every`` is all that was measured, by reading, under every label budget; ``identities`` are the
+    columns that were computed to be another one with print's labels. ``quick``: only a part of the
+    declared runs is there, and nobody is blamed.
     """
     listed = [c for found in every.values() for c in found]
     return [Miss(c, *_why(c, listed, causes, identities, quick)) for c in main if not c.near]
@@ -240,3 +219,126 @@ def _words(c: Comparison, missed: Comparison) -> str:
     if c.method == missed.method and abs(c.printed - missed.printed) >= 0.05:  # of fewer rows
         number += f" over rows where print has {c.printed:.1f}"
     return f"[{', '.join(parts)}: {number}]"
+
+
+@dataclass(frozen=True)
+class Mismatch:
+    """An average row that its column does not give."""
+
+    table: str
+    metric: str
+    method: str
+    printed: float
+    recomputed: float
+
+    def __str__(self) -> str:
+        return (
+            f"{self.table}, {self.metric}, {self.method}: the printed average is {self.printed}, "
+            f"the column gives {self.recomputed:.2f}"
+        )
+
+
+def average_mismatches(protocol: Protocol) -> list[Mismatch]:
+    """Compare a table's printed averages with its columns.
+
+    The tolerance is one unit of the last printed digit: half a unit for the rounding of the cells,
+    half for that of the average; it also covers averages that were cut and not rounded, which
+    two of the papers do throughout. A figure that shows a table's columns has nothing to check.
+    """
+    cells = protocol.printed if protocol.kind != "figure" else ()
+    found = []
+    for average in (c for c in cells if c.k == "avg" and c.metric != "seconds"):
+        column = [
+            c.mean
+            for c in cells
+            if (c.metric, c.method) == (average.metric, average.method) and c.k != "avg"
+        ]
+        mean = sum(column) / len(column)
+        # The cells' digits: some averages are printed with more digits than their column.
+        decimals = min(
+            c.decimals for c in cells if c.metric == average.metric and c.method == average.method
+        )
+        if abs(mean - average.mean) > 10.0**-decimals + 1e-9:
+            found.append(
+                Mismatch(protocol.name, average.metric, average.method, average.mean, mean)
+            )
+    return found
+
+
+def listed_slips(protocol: Protocol) -> set[tuple[str, str]]:
+    """The (metric, method) pairs whose average row the protocol says is wrong."""
+    return {
+        (slip["metric"], method)
+        for slip in protocol.slips
+        if slip.get("row") == "avg"
+        for method in slip["methods"]
+    }
+
+
+METRICS = {
+    "name": "Right names (%)",
+    "ac": "Accuracy (%)",
+    "nmi": "Normalised mutual information (%)",
+    "ari": "Adjusted Rand index (%)",
+    "seconds": "Seconds of one fit",
+    "sparseness_U": "Sparseness of the basis",
+    "sparseness_V": "Sparseness of the representation",
+    "distance": "Distance of the basis to the centres",
+}
+SHORT = {"name": "right names", "ac": "AC", "nmi": "NMI", "ari": "ARI"}
+
+
+def number(value: float, metric: str) -> str:
+    """A number with the digits that its metric deserves."""
+    if metric.startswith("sparseness"):
+        return f"{value:.3f}"
+    return f"{value:.3g}" if metric in ("seconds", "distance") else f"{value:.1f}"
+
+
+def with_error(stat: Stat | None, metric: str) -> str:
+    """A mean with its standard error, where it has one."""
+    if stat is None:
+        return ""
+    text = number(stat.mean, metric)
+    return text if math.isnan(stat.se) else f"{text} ± {number(stat.se, metric)}"
+
+
+def printed_words(cell: Printed | None) -> str:
+    """A printed number with its own digits, its deviation with the same."""
+    if cell is None:
+        return "–"
+    text = f"{cell.mean:.{cell.decimals}f}"
+    return text if cell.sd is None else f"{text} ± {cell.sd:.{cell.decimals}f}"
+
+
+def difference(printed: float | None, stat: Stat | None, metric: str, comparable: bool) -> Text:
+    """Measured minus printed, marked where it is far; a ratio of times."""
+    if printed is None or stat is None:
+        return Text.of("")
+    gap = round(stat.mean - printed, 1) + 0.0  # no minus zero
+    if metric == "seconds":
+        return Text.of(f"x {stat.mean / printed:.2g}" if printed else "")
+    if not comparable:
+        return Text.of(f"({gap:+.1f})", "quiet")
+    return (
+        Text.of(f"{gap:+.1f} ▲", "far")
+        if abs(stat.mean - printed) > FAR
+        else Text.of(f"{gap:+.1f}")
+    )
+
+
+def near(printed: float | None, stat: Stat | None, metric: str, comparable: bool) -> Text:
+    """Whether an average came back; empty where print is of other data, or of another machine."""
+    if printed is None or stat is None or not comparable or metric == "seconds":
+        return Text.of("")
+    return Text.of("yes", "yes") if abs(stat.mean - printed) <= FAR else Text.of("no", "no")
+
+
+def mark(method: ComparedMethod) -> str:
+    """A dagger where parameters are chosen on the answer."""
+    return "†" if method.chosen_on_answer else ""
+
+
+def settings_words(settings: dict[str, object]) -> str:
+    """Settings as a person would say them."""
+    return ", ".join(f"{key} = {value}" for key, value in settings.items())

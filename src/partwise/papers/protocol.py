@@ -12,18 +12,65 @@ import csv
 import itertools
 import tomllib
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
-from partwise.papers.readings import FIRST, Reading, apply
+FIRST = "first"
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One way to read a protocol: what is done, and what fixes it.
+
+    ``methods`` holds settings by column; ``params`` inside are merged, other settings replaced.
+    ``readout`` is how representations become clusters,
+    ``prepare`` how each data set is prepared, where they differ from the protocol.
+    """
+
+    name: str
+    text: str = ""
+    source: str = ""
+    main: bool = False
+    readout: str = ""
+    prepare: dict[str, str] = field(default_factory=dict)
+    methods: dict[str, dict[str, Any]] = field(default_factory=dict)
+    subrun_choice: str = ""
+    budget: str = ""  # the label budget that print's is taken for
+    runs: int | None = None  # a declared number where it is not the protocol's
+    tables: tuple[str, ...] = ()
+
+
+def apply(protocol: Protocol, reading: Reading) -> Protocol:
+    """The protocol as this reading has it."""
+    data = tuple(replace(d, prepare=reading.prepare.get(d.name, d.prepare)) for d in protocol.data)
+    methods = tuple(_method(m, reading) for m in protocol.methods)
+    budgets = protocol.budgets
+    if reading.budget:
+        budgets = tuple(replace(b, printed=b.name == reading.budget) for b in budgets)
+    return replace(protocol, reading=reading, data=data, methods=methods, budgets=budgets)
+
+
+def _method(method: ComparedMethod, reading: Reading) -> ComparedMethod:
+    if reading.readout:
+        method = replace(method, readout=reading.readout)
+    if reading.subrun_choice and method.subruns > 1:
+        method = replace(method, subrun_choice=reading.subrun_choice)
+    change = dict(reading.methods.get(method.name, {}))
+    if change:
+        change["params"] = {**method.params, **change.get("params", {})}
+        method = replace(method, **change)
+    return method
+
 
 AS_WRITTEN = Reading(FIRST)
 READINGS = "readings.toml"  # beside a paper's tables: how each of them is read
 PAPERS = ("cnmf", "lcf", "gnmf", "nmfdc", "cdnmf", "partwise")
+#: What a protocol says of its own page, and takes from no other.
+SHOWN = ("title", "paper", "kind", "view", "metrics", "claims", "slips", "notes", "evidence")
 
 
 @dataclass(frozen=True)
@@ -161,26 +208,27 @@ class Protocol:
     name: str
     title: str
     paper: str
-    kind: str
-    view: dict[str, Any]
-    data: tuple[DataSpec, ...]
-    metrics: tuple[str, ...]
-    runs_printed: int | None
-    runs_default: int
-    quick: dict[str, Any]
-    kmeans: int
-    budgets: tuple[Budget, ...]
-    methods: tuple[ComparedMethod, ...]
-    claims: tuple[dict[str, Any], ...]
-    slips: tuple[dict[str, Any], ...]
-    notes: tuple[str, ...]
-    keep: tuple[str, ...]
-    runs_of: str
-    printed: tuple[Printed, ...]
+    kind: str = "clustering"
+    view: dict[str, Any] = field(default_factory=dict)
+    data: tuple[DataSpec, ...] = ()
+    metrics: tuple[str, ...] = ()
+    runs_printed: int | None = None
+    runs_default: int = 1
+    quick: dict[str, Any] = field(default_factory=dict)
+    kmeans: int = 20
+    budgets: tuple[Budget, ...] = ()
+    methods: tuple[ComparedMethod, ...] = ()
+    claims: tuple[dict[str, Any], ...] = ()
+    slips: tuple[dict[str, Any], ...] = ()
+    notes: tuple[str, ...] = ()
+    keep: tuple[str, ...] = ()
+    runs_of: str = ""
+    own_data: bool = True  # not where all runs are those of another protocol
+    printed: tuple[Printed, ...] = ()
     comparable: bool = True
+    evidence: tuple[dict[str, Any], ...] = ()
     readings: tuple[Reading, ...] = (AS_WRITTEN,)
     causes: tuple[Cause, ...] = ()
-    evidence: tuple[dict[str, Any], ...] = ()
     reading: Reading = AS_WRITTEN  # the one that this protocol is now
 
     @property
@@ -203,12 +251,10 @@ class Protocol:
 
     def method(self, name: str) -> ComparedMethod:
         """The method of this name."""
-        for method in self.methods:
-            if method.name == name:
-                return method
-        raise ValueError(
-            f"{self.name} has no method {name!r}; it has {[m.name for m in self.methods]}"
-        )
+        known = {method.name: method for method in self.methods}
+        if name not in known:
+            raise ValueError(f"{self.name} has no method {name!r}; it has {list(known)}")
+        return known[name]
 
     def runnable(self) -> tuple[ComparedMethod, ...]:
         """The methods that are not "printed only"."""
@@ -294,92 +340,54 @@ def read_rows(name: str) -> list[dict[str, str]]:
 
 @cache
 def load_protocol(name: str) -> Protocol:
-    """Read one protocol.
+    """Read one protocol, with what it inherits through ``runs_of`` filled in.
 
-    Parameters
-    ----------
-    name : str
-        ``<paper>/<table>``, one of `names`; or the path of a protocol of your own, which ends in
-        ``.toml`` and has the printed numbers, if any, in a ``.csv`` beside it.
-
-    Returns
-    -------
-    Protocol
-        With what it inherits through ``runs_of`` filled in.
+    The name is ``<paper>/<table>``, one of `names`; or the path of a protocol of your own, which
+    ends in ``.toml`` and has the printed numbers, if any, in a ``.csv`` beside it.
     """
     raw = read_settings(name)
     runs_of = raw.get("runs_of", "")
-    if runs_of:
-        base = read_settings(runs_of)
-        shown = (
-            "title",
-            "paper",
-            "kind",
-            "view",
-            "metrics",
-            "claims",
-            "slips",
-            "notes",
-            "evidence",
-        )
-        raw = {k: v for k, v in base.items() if k not in shown} | raw
-    printed_from = raw.get("printed_from", name)
+    if runs_of:  # shows them in its own way
+        raw = {k: v for k, v in read_settings(runs_of).items() if k not in SHOWN} | raw
+    own_data = not runs_of or "data" in read_settings(name)
+    runs = raw.get("runs", {})
+    own = name.endswith(".toml")
+    listed = {} if own else _listed(name.split("/")[0])
     return Protocol(
-        name=f"own/{Path(name).stem}" if name.endswith(".toml") else name,
-        title=raw["title"],
-        paper=raw["paper"],
-        kind=raw.get("kind", "clustering"),
-        view=raw.get("view", {}),
-        data=tuple(_data(entry) for entry in raw.get("data", [])),
-        metrics=tuple(raw.get("metrics", ())),
-        runs_printed=raw.get("runs", {}).get("printed"),
-        runs_default=raw.get("runs", {}).get("default", 1),
-        quick=raw.get("quick", {}),
-        kmeans=raw.get("kmeans", 20),
+        name=f"own/{Path(name).stem}" if own else name,
+        **_frozen(
+            {k: raw[k] for k in (*SHOWN, "quick", "kmeans", "keep", "comparable") if k in raw}
+        ),
+        data=tuple(DataSpec(**_frozen(entry)) for entry in raw.get("data", [])),
         budgets=tuple(Budget(**entry) for entry in raw.get("budgets", [])),
         methods=tuple(ComparedMethod(**entry) for entry in raw.get("methods", [])),
-        claims=tuple(raw.get("claims", ())),
-        slips=tuple(raw.get("slips", ())),
-        notes=tuple(raw.get("notes", ())),
-        keep=tuple(raw.get("keep", ())),
+        runs_printed=runs.get("printed"),
+        runs_default=runs.get("default", 1),
         runs_of=runs_of,
-        printed=read_printed(printed_from),
-        comparable=raw.get("comparable", True),
-        readings=_readings(runs_of or name, raw),
-        causes=_causes(name),
-        evidence=tuple(raw.get("evidence", ())),
+        own_data=own_data,
+        printed=read_printed(raw.get("printed_from", name)),
+        readings=_readings(runs_of or name, listed.get("readings", raw.get("readings", []))),
+        causes=tuple(Cause(**_frozen(entry)) for entry in listed.get("causes", [])),
     )
 
 
-def _causes(name: str) -> tuple[Cause, ...]:
-    if name.endswith(".toml"):
-        return ()
-    source = _folder() / name.split("/")[0] / READINGS
-    listed = tomllib.loads(source.read_text(encoding="utf-8")) if source.is_file() else {}
-    found = []
-    for entry in listed.get("causes", []):
-        lists: dict[str, Any] = {k: tuple(v) for k, v in entry.items() if isinstance(v, list)}
-        found.append(Cause(**{**entry, **lists}))
-    return tuple(found)
+def _frozen(entry: dict[str, Any]) -> dict[str, Any]:
+    return {k: tuple(v) if isinstance(v, list) else v for k, v in entry.items()}
 
 
-def _readings(name: str, raw: dict[str, Any]) -> tuple[Reading, ...]:
-    """The readings of a table: of its paper's list those that name it, or its own."""
-    entries = [dict(entry) for entry in raw.get("readings", [])]
-    if not name.endswith(".toml"):
-        paper, stem = name.split("/")
-        source = _folder() / paper / READINGS
-        if source.is_file():
-            listed = tomllib.loads(source.read_text(encoding="utf-8"))["readings"]
-            entries = [entry for entry in listed if stem in entry["tables"]]
+def _listed(paper: str) -> dict[str, Any]:
+    """What a paper's own file says of the readings of its tables, and of causes."""
+    source = _folder() / paper / READINGS
+    return tomllib.loads(source.read_text(encoding="utf-8")) if source.is_file() else {}
+
+
+def _readings(name: str, listed: list[dict[str, Any]]) -> tuple[Reading, ...]:
+    """Of the readings those that name the table, or name none."""
     by_name: dict[str, dict[str, Any]] = {}
-    for entry in entries:
-        base = by_name.get(entry.pop("like", ""), {})
-        shared: dict[str, Any] = {k: v for k, v in base.items() if k in ("methods", "prepare")}
-        by_name[entry["name"]] = {**shared, **entry, "tables": tuple(entry.get("tables", ()))}
+    for entry in map(_frozen, listed):
+        if name.split("/")[-1] in entry.get("tables", (name.split("/")[-1],)):
+            base = by_name.get(entry.pop("like", ""), {})
+            shared = {k: v for k, v in base.items() if k in ("methods", "prepare")}
+            by_name[entry["name"]] = shared | entry
     found = tuple(Reading(**entry) for entry in by_name.values())
     return found if any(r.name == FIRST for r in found) else (AS_WRITTEN, *found)
-
-
-def _data(entry: dict[str, Any]) -> DataSpec:
-    return DataSpec(**{**entry, "clusters": tuple(entry.get("clusters", ()))})

@@ -14,11 +14,17 @@ from typing import Any
 
 from partwise._versions import versions
 from partwise.papers.document import Block, Fold, Grid, Picture, Section, to_html, to_markdown
-from partwise.papers.machine import machine
-from partwise.papers.overview import TITLES, by_paper, first_screen
-from partwise.papers.printed_tables import MISSED, Context, Told, build
-from partwise.papers.protocol import Protocol, load_protocol
-from partwise.papers.readings import Reading
+from partwise.papers.estimate import machine
+from partwise.papers.printed_tables import (
+    MISSED,
+    TITLES,
+    Context,
+    Told,
+    build,
+    by_paper,
+    first_screen,
+)
+from partwise.papers.protocol import Protocol, Reading, load_protocol
 from partwise.papers.runner import plan
 from partwise.papers.sentences import sentences
 from partwise.papers.static_tables import PLAIN
@@ -45,23 +51,9 @@ def stored(protocol: Protocol, store: Store, reading: Reading | None = None) -> 
 def write_one(
     name: str, store: Store, *, data_home: str | None = None, failed: dict[str, str] | None = None
 ) -> Told:
-    """Write a table's or figure's files into the result folder.
+    """Write a table's or figure's files into ``<folder>/<name>/``; what was written, for the page.
 
-    Parameters
-    ----------
-    name : str
-        The table or figure.
-    store : Store
-        Where its results are; the files go to ``<folder>/<name>/``.
-    data_home : str, optional
-        Folder that data was looked for in.
-    failed : dict, optional
-        Cells that failed in this run, with the reason.
-
-    Returns
-    -------
-    Told
-        What was written, for the page of all.
+    ``failed`` are the cells that failed in this run, with the reason.
     """
     protocol = load_protocol(name)
     folder = store.folder / protocol.name
@@ -89,7 +81,7 @@ def write_one(
     page = to_html(
         [("", [told.section])],
         f"partwise reproduce {name}",
-        banner=_banner([told]),
+        banner=banner([told]),
         foot=_made_with(),
     )
     write_whole(folder / "table.html", page, force=True)
@@ -97,19 +89,7 @@ def write_one(
 
 
 def write_index(store: Store, told: list[Told]) -> Path:
-    """Write one self-contained page of these tables and figures.
-
-    Parameters
-    ----------
-    store : Store
-        The result folder.
-    told : list of Told
-        What `write_one` has returned.
-
-    Returns
-    -------
-    Path
-    """
+    """Write one self-contained page of what `write_one` has returned."""
     groups = [
         (TITLES.get(paper, paper), [one.section for one in group])
         for paper, group in by_paper(told).items()
@@ -118,7 +98,7 @@ def write_index(store: Store, told: list[Told]) -> Path:
         groups,
         "The papers' tables and figures, measured again",
         first=first_screen(told),
-        banner=_banner(told),
+        banner=banner(told),
         foot=_made_with(),
     )
     (store.folder / "numbers").mkdir(exist_ok=True)
@@ -215,7 +195,7 @@ def _average_grids(section: Section) -> list[Block]:
     return kept
 
 
-def _banner(told: list[Told]) -> str:
+def banner(told: list[Told]) -> str:
     """A warning where only a part of the declared runs is there."""
     parts = {t.section.anchor: t.part for t in told if t.verdicts or t.compared}
     few = [name for name, part in parts.items() if part < 0.5]

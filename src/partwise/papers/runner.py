@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import multiprocessing
 import os
+import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from contextlib import contextmanager, nullcontext
@@ -14,11 +16,50 @@ from typing import Any
 
 from partwise._versions import versions
 from partwise.papers import representations
+from partwise.papers.estimate import cell_seconds
 from partwise.papers.protocol import Protocol, load_protocol
 from partwise.papers.sampling import data_found
 from partwise.papers.store import Store
-from partwise.papers.trials import Cell, PartOfProtocol, cells
-from partwise.papers.worker import limit_threads, start_worker, work
+from partwise.papers.trials import Cell, PartOfProtocol, cells, cells_of, run_cell, wanted_readings
+
+_limits: Any = None  # held for the life of the process
+
+
+def start_worker(parent: int, threads: int | None) -> None:
+    """Prepare a worker: limit its threads, and let it end when its parent is killed."""
+    global _limits
+    if threads is not None:
+        _limits = limit_threads(threads)
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+
+
+def limit_threads(threads: int) -> Any:
+    """Limit BLAS, OpenMP and numba to ``threads``; the returned object undoes it for BLAS."""
+    import numba
+    from threadpoolctl import threadpool_limits
+
+    numba.set_num_threads(min(threads, numba.get_num_threads()))
+    return threadpool_limits(limits=threads)
+
+
+def _end_with(parent: int) -> None:
+    # After kill -9 nobody tells the workers; they would sit on the queue for ever.
+    while os.getppid() == parent:
+        time.sleep(1.0)
+    os._exit(1)
+
+
+def work(cell: Cell, data_home: str | None) -> dict[str, Any]:
+    """Run a cell; what fails comes back as a sentence, so that the other cells go on."""
+    began, cpu = time.perf_counter(), time.process_time()
+    try:
+        result = run_cell(cell, data_home)
+    except Exception as error:
+        return {"error": f"{type(error).__name__}: {error}"}
+    result["wall_seconds"] = time.perf_counter() - began
+    result["cpu_seconds"] = time.process_time() - cpu  # of all threads; unmoved by a busy machine
+    return result
+
 
 #: Why a data set is left out.
 ABSENT = "the data set is not on this machine"
@@ -58,12 +99,7 @@ def plan(
 ) -> tuple[list[Cell], dict[str, str]]:
     """The cells to run here, and what is left out with the reason.
 
-    Raises
-    ------
-    ImportError
-        A method that was asked for by name is not in this installation.
-    ValueError
-        A method was asked for that the table does not have.
+    A method that was asked for by name must be in the table, and in this installation.
     """
     for name in selection.methods:
         if name.lower() not in {m.name.lower() for m in protocol.methods}:
@@ -92,11 +128,6 @@ def plan(
     return wanted, skipped
 
 
-def present(protocols: list[Protocol], data_home: str | None) -> set[tuple[str, str]]:
-    """The (table, data set) pairs whose data lie on this machine."""
-    return {(p.root, d.name) for p in protocols for d in p.data if data_found(d, data_home)}
-
-
 def reproduce(
     name: str,
     out: str | os.PathLike[str],
@@ -107,34 +138,11 @@ def reproduce(
     progress: Progress | None = None,
     workers: Submit | None = None,
 ) -> Outcome:
-    """Run what is missing of a table or figure, and store it.
+    """Run what is missing of a table or figure, and store it in the folder ``out``.
 
-    Parameters
-    ----------
-    name : str
-        One of `partwise.papers.names`.
-    out : path
-        The result folder. Finished cells that it holds are not run again.
-    selection : Selection, optional
-        Runs, quick, methods; by default the protocol's own.
-    jobs : int, optional
-        Processes; by default one a core. With more than one, each computes with one thread.
-    data_home : str, optional
-        Folder to look for data in first.
-    progress : callable, optional
-        Called with each cell and its result.
-    workers : callable, optional
-        What `pool` gives, for several tables in the same processes; ``jobs`` is then not used.
-
-    Returns
-    -------
-    Outcome
-        What ran, what was there already, what failed and what was left out, with reasons.
-
-    Raises
-    ------
-    DiskFull
-        A result could not be written. All finished cells before it are safe.
+    ``jobs`` processes, by default one a core, compute with one thread each where they are several;
+    or ``workers``, what `pool` gives, for several tables in the same processes. A full disk raises
+    `DiskFull`: all finished cells before it are safe.
     """
     protocol = load_protocol(name)
     wanted, skipped = plan(protocol, selection or PartOfProtocol(), data_home)
@@ -144,22 +152,32 @@ def reproduce(
     outcome = Outcome(name, wanted, found=len(wanted) - len(todo), skipped=skipped)
     jobs = min(jobs or cores(), max(1, len(todo)))
     with nullcontext(workers) if workers else pool(jobs) as submit:
-        for cell, result in submit(todo, data_home, store):
-            if result is None:  # another process finished it meanwhile
-                outcome.found += 1
-            elif "error" in result:
-                outcome.failed[cell.slug] = result["error"]
-            else:
-                _put(store, cell, result | {"versions": versions()})
-                outcome.ran += 1
-            if progress is not None:
-                progress(cell, result)
+        fill(outcome, submit(todo, data_home, store), store, progress)
     return outcome
+
+
+def fill(
+    outcome: Outcome,
+    results: Iterator[tuple[Cell, dict[str, Any] | None]],
+    store: Store,
+    progress: Progress | None = None,
+) -> None:
+    """Store results as they come, and count them."""
+    for cell, result in results:
+        if result is None:  # another process finished it meanwhile
+            outcome.found += 1
+        elif "error" in result:
+            outcome.failed[cell.slug] = result["error"]
+        else:
+            _put(store, cell, result)
+            outcome.ran += 1
+        if progress is not None:
+            progress(cell, result)
 
 
 def _put(store: Store, cell: Cell, result: dict[str, Any]) -> None:
     try:
-        store.put(cell, result)
+        store.put(cell, result | {"versions": versions()})
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise DiskFull(
@@ -224,3 +242,37 @@ def _in_pool(
         done, _ = wait(running, return_when=FIRST_COMPLETED)
         for future in done:
             yield running.pop(future), future.result()
+
+
+COVER = 2  # runs of the main reading of every table, before anything else
+DEAR = 1200.0  # seconds of one core beyond which a table waits for the others
+
+
+def by_value(protocols: list[Protocol], selection: PartOfProtocol) -> list[Cell]:
+    """All cells of these protocols once, the most valuable first.
+
+    First `COVER` runs of every main reading; then all that the cheap tables declare; then the dear
+    ones, run by run. Within such a step the longest go first, so that no core waits at the end.
+    """
+    placed: dict[str, tuple[tuple[float, ...], Cell]] = {}
+    for protocol in protocols:
+        readings = wanted_readings(protocol, selection)
+        listed = [list(cells_of(protocol.read(r), selection)) for r in readings]
+        unique = {cell.table + cell.slug: cell for found in listed for cell in found}
+        dear = sum(cell_seconds(cell) for cell in unique.values()) > DEAR
+        for place, found in enumerate(listed):
+            for cell in found:
+                cover = place == 0 and cell.run < COVER
+                step = (0, 0) if cover else (2, cell.run + 0.5 * (place > 0)) if dear else (1, 0)
+                key = (*step, -cell_seconds(cell))
+                name = cell.table + cell.slug
+                if name not in placed or key < placed[name][0]:
+                    placed[name] = (key, cell)
+    return [cell for _, cell in sorted(placed.values(), key=lambda pair: pair[0])]
+
+
+def until(cells: list[Cell], deadline: float, *, slack: float = 1.5) -> Iterator[Cell]:
+    """The cells one after the other, leaving out those that would not end before ``deadline``."""
+    for cell in cells:
+        if time.monotonic() + slack * cell_seconds(cell) < deadline:
+            yield cell

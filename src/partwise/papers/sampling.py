@@ -8,6 +8,7 @@ labels and the same start: their differences are paired.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -18,7 +19,63 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from partwise.papers.protocol import Budget, DataSpec
-from partwise.papers.synthetic import MADE
+
+Made = tuple[NDArray[np.float64], NDArray[np.int64]]
+
+
+def gaussians(seed: int = 0) -> Made:
+    """Three Gaussians of 50 points each in the plane, kept positive."""
+    rng = np.random.default_rng([seed, 5])
+    centres = np.array([[4.0, 12.0], [10.0, 5.0], [12.0, 13.0]])
+    y = np.repeat(np.arange(3), 50)
+    return np.maximum(centres[y] + rng.standard_normal((150, 2)), 0.05), y
+
+
+def noisy100(seed: int = 0) -> Made:
+    """As `classes100` with a pull of 0.85: nearer within a class on average only.
+
+    Three in ten samples have a sample of their own class for the nearest one; methods that use
+    neighbours or labels then find what the plain ones do not.
+    """
+    return _pulled(*_drawn(seed), 0.85)
+
+
+def classes100(seed: int = 0) -> Made:
+    """100 classes of 20 samples in 2500 dimensions, nearer within a class than between.
+
+    Uniform samples are drawn towards a uniform class centre. In so many dimensions distances
+    concentrate: two samples of a class at pull ``t`` lie about ``t`` times the distance of two
+    free samples apart, so a pull just below one keeps the classes as close as the condition
+    "every distance within a class is below every distance between classes" lets them be. The
+    largest such pull on a grid is taken, by measuring it.
+    """
+    drawn = _drawn(seed)
+    for pull in np.arange(0.95, 0.0, -0.05):
+        X, y = _pulled(*drawn, pull)
+        squared = (X**2).sum(axis=1)
+        distance = squared[:, None] + squared - 2.0 * (X @ X.T)
+        same = y[:, None] == y
+        if distance[same].max() < distance[~same].min():
+            return X, y
+    raise AssertionError("a pull of zero puts every sample on its centre")  # pragma: no cover
+
+
+def _drawn(seed: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    rng = np.random.default_rng([seed, 2500])
+    return rng.random((100, 2500)), rng.random((2000, 2500))
+
+
+def _pulled(centres: NDArray[np.float64], free: NDArray[np.float64], pull: float) -> Made:
+    y = np.repeat(np.arange(100), 20)
+    return centres[y] + pull * (free - centres[y]), y
+
+
+MADE: dict[str, Callable[[], Made]] = {
+    "gaussians": gaussians,
+    "classes100": classes100,
+    "noisy100": noisy100,
+}
+
 
 UNLABELLED = -1
 
@@ -70,20 +127,7 @@ def seed_sequence(table: str, data: str, k: int, run: int) -> np.random.SeedSequ
 
 @lru_cache(maxsize=3)
 def load_data(spec: DataSpec, data_home: str | None) -> tuple[Any, NDArray[np.int64]]:
-    """Load and prepare a data set; classes are renumbered from 0.
-
-    Parameters
-    ----------
-    spec : DataSpec
-        Name, preparation and, where a part is kept, how many classes and samples.
-    data_home : str or None
-        Folder to look in first.
-
-    Returns
-    -------
-    X : ndarray or csr_array
-    y : ndarray of int
-    """
+    """Load and prepare a data set; classes are renumbered from 0."""
     if spec.name.startswith("made:"):
         X, y = MADE[spec.name.removeprefix("made:")]()
     else:
@@ -132,36 +176,21 @@ def _part(y: NDArray[np.int64], spec: DataSpec) -> NDArray[np.int64]:
 def _prepare(X: Any, how: str) -> Any:
     from partwise.io.datasets import tfidf, unit_rows
 
-    if how == "none":
-        return X
-    if how == "unit_rows":
-        return unit_rows(X)
-    if how == "max_one":
-        return X / X.max()
-    if how == "tfidf":
-        return tfidf(X)
-    raise ValueError(f"prepare must be none, unit_rows, max_one or tfidf, got {how!r}")
+    ways: dict[str, Callable[[Any], Any]] = {
+        "none": lambda X: X,
+        "unit_rows": unit_rows,
+        "max_one": lambda X: X / X.max(),
+        "tfidf": tfidf,
+    }
+    if how not in ways:
+        raise ValueError(f"prepare must be one of {', '.join(ways)}, got {how!r}")
+    return ways[how](X)
 
 
 def draw(table: str, spec: DataSpec, k: int, run: int, *, data_home: str | None = None) -> Sample:
     """Draw the subset of one (table, data, K, run).
 
-    Parameters
-    ----------
-    table : str
-        The protocol under whose name the runs are seeded.
-    spec : DataSpec
-        The data set.
-    k : int
-        How many classes to draw; all of them when the set has no more.
-    run : int
-        The run's number.
-    data_home : str, optional
-        Folder to look for data in.
-
-    Returns
-    -------
-    Sample
+    The table is the protocol under whose name the runs are seeded.
     """
     X, y = load_data(spec, data_home)
     names = ("subset", "labels", "start", "kmeans")

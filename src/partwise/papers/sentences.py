@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 
 from partwise.papers.claims import FAILS, HOLDS, NOT_RUN, UNDECIDED, Verdict
-from partwise.papers.operations import count
 from partwise.papers.protocol import Budget, ComparedMethod, DataSpec
 from partwise.papers.representations import FitTask, fit_estimator
 from partwise.papers.sampling import Sample, draw
+from partwise.papers.static_tables import count
 
 NOT_OURS = "not ours to judge"
 STATES = (HOLDS, FAILS, UNDECIDED, NOT_RUN, NOT_OURS)

@@ -20,13 +20,7 @@ from partwise.persistence.atomic import sweep, write_whole
 
 
 class Store:
-    """The results of one folder.
-
-    Parameters
-    ----------
-    folder : path
-        Created when the first result is written.
-    """
+    """The results of one folder, which is made when the first result is written."""
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = Path(folder)

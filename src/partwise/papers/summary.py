@@ -88,19 +88,7 @@ class Summary:
 
 
 def summarise(protocol: Protocol, results: Iterable[dict[str, Any]]) -> Summary:
-    """Gather results into columns, and choose within grids as the paper did.
-
-    Parameters
-    ----------
-    protocol : Protocol
-        The table or figure.
-    results : iterable of dict
-        What the store holds of it.
-
-    Returns
-    -------
-    Summary
-    """
+    """Gather results into columns, and choose within grids as the paper did."""
     summary = Summary(protocol, list(results))
     known = {m.name: m for m in protocol.methods}
     for result in summary.results:
@@ -125,7 +113,7 @@ def pick(result: dict[str, Any], method: ComparedMethod) -> dict[str, Any]:
     name = chosen_readout(method.readout, attempts[0]["readouts"])
     scored = [attempt["readouts"][name] for attempt in attempts]
     if len(scored) == 1 or method.subrun_choice == "objective":
-        return scored[lowest(attempts)]
+        return dict(scored[lowest(attempts)])
     # Each score's own best: "the best result", whichever sub-run it comes from.
     join = np.max if method.subrun_choice == "score" else np.mean
     unlabelled = {
@@ -203,13 +191,9 @@ def paired(a: dict[Point, float], b: dict[Point, float]) -> np.ndarray:
 
 
 def paired_test(differences: np.ndarray) -> tuple[str, float]:
-    """Wilcoxon's signed-rank test (two-sided), or the sign test where few runs differ.
+    """Wilcoxon's signed-rank test (two-sided), or the sign test where few runs differ, and its p.
 
-    Returns
-    -------
-    test : str
-    p : float
-        1.0 where no run differs.
+    p is 1 where no run differs.
     """
     from scipy import stats
 

@@ -17,8 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from partwise.papers.protocol import Budget, DataSpec, Protocol, Variant
-from partwise.papers.readings import Reading
+from partwise.papers.protocol import Budget, DataSpec, Protocol, Reading, Variant
 from partwise.papers.representations import FitTask, Representation, fit
 from partwise.papers.sampling import UNLABELLED, Sample, draw
 from partwise.papers.scores import (
@@ -112,19 +111,7 @@ def _amount(budget: Budget) -> list[Any]:
 
 
 def cells(protocol: Protocol, selection: PartOfProtocol) -> Iterator[Cell]:
-    """The cells of a protocol in its readings, each once, the main reading first.
-
-    Parameters
-    ----------
-    protocol : Protocol
-        The table or figure.
-    selection : Selection
-        The part to run.
-
-    Yields
-    ------
-    Cell
-    """
+    """The cells of a protocol in its readings, each once, the main reading first."""
     seen = set()
     for reading in wanted_readings(protocol, selection):
         for cell in cells_of(protocol.read(reading), selection):
@@ -205,18 +192,8 @@ def _in_quick_sweep(protocol: Protocol, variant: Variant, selection: PartOfProto
 def run_cell(cell: Cell, data_home: str | None = None) -> dict[str, Any]:
     """Run one cell and score it.
 
-    Parameters
-    ----------
-    cell : Cell
-        What to run.
-    data_home : str, optional
-        Folder to look for data in.
-
-    Returns
-    -------
-    dict
-        Plain values, ready for JSON: the cell; of every sub-run and readout the scores on all
-        samples and, for every budget, on the unlabelled ones; the objective, iterations, seconds.
+    The result is plain values, ready for JSON: the cell; of every sub-run and readout the scores on
+    all samples and, for every budget, on the unlabelled ones; the objective, iterations, seconds.
     """
     sample = draw(cell.table, cell.data, cell.k, cell.run, data_home=data_home)
     method = cell.variant.method

@@ -244,6 +244,6 @@ def _swap(a: Path, b: Path) -> bool:
         libc = ctypes.CDLL(None)
         if sys.platform == "darwin":
             return libc.renamex_np(first, second, swap) == 0
-        return libc.renameat2(here, first, here, second, swap) == 0
+        return bool(libc.renameat2(here, first, here, second, swap) == 0)
     except (AttributeError, OSError, TypeError):
         return False

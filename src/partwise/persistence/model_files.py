@@ -315,7 +315,7 @@ def _array(name: str, data: bytes, entry: dict[str, Any]) -> np.ndarray:
     if dtype.names is not None or size != len(data) - file.tell():
         raise PersistError(f"{name} holds more or fewer bytes than its shape says.")
     file.seek(0)
-    return np.load(file, allow_pickle=False)
+    return np.asarray(np.load(file, allow_pickle=False))
 
 
 def _build(content: dict[str, Any], decoder: Decoder, known: Known) -> Any:

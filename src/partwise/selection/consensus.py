@@ -170,7 +170,7 @@ def from_runs(
     *,
     n_runs: int,
     density_threshold: float,
-    neighborhood: float = 0.3,
+    neighborhood: float,
     loss: Any = "frobenius",
     rng: np.random.RandomState,
 ) -> Consensus:

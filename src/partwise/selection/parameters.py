@@ -19,7 +19,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_array, check_random_state
 
 from partwise.backends.arrays import AnyArray, to_numpy
-from partwise.backends.batches import refuse_anndata
+from partwise.backends.data_matrix import refuse_anndata
 from partwise.evaluation.groups import unit_rows
 from partwise.evaluation.held_out import HeldOut, hold_out, label_folds
 from partwise.evaluation.linkage import linked_clusters

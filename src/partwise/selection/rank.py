@@ -17,7 +17,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_array, check_random_state
 
 from partwise.backends.arrays import AnyArray
-from partwise.backends.batches import refuse_anndata
+from partwise.backends.data_matrix import refuse_anndata
 from partwise.estimators.nmf import NMF
 from partwise.fitting.checking import warn
 from partwise.selection.consensus import runs, stability_of

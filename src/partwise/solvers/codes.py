@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from partwise.backends import arrays
+from partwise.backends import DataMatrix, arrays
 from partwise.backends.arrays import Array
 from partwise.backends.sweeps import nearly_collinear, solve_rows, sweep_rows
 from partwise.model.factor_model import FactorModel
@@ -14,7 +12,7 @@ from partwise.model.subproblems import Filled, Quadratic, Subproblem, kkt_residu
 from partwise.solvers.steps import Step, bounded, hals
 
 
-def start_codes(data: Any, k: int) -> Array:
+def start_codes(data: DataMatrix, k: int) -> Array:
     """The constant start of scikit-learn's ``transform``."""
     n, p = data.shape
     mean = float(data.filled().row_sums().sum()) / max(1, n * p)

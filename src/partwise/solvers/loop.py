@@ -10,20 +10,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from partwise.backends.arrays import Array, clip_at_zero, coming, extrapolate, namespace, norm64
-from partwise.model.subproblems import Model, Subproblem, kkt_residual, misfit
-from partwise.solvers import momentum
+from partwise.model.subproblems import Model, Quadratic, Subproblem, kkt_residual, misfit
 from partwise.solvers.checkpoint import Checkpoint
-from partwise.solvers.momentum import PLAIN, SAFE
 from partwise.solvers.state import Point, State
 from partwise.solvers.steps import Step, mu
 
 #: Iterations over which "converged" wants a relative fall of at most tol.
 LOOK_BACK = 10
+#: The weight of the first extrapolation.
+FIRST = 0.5
+#: Failures in a row after which a step is tried without extrapolation, and after which it is mu.
+PLAIN, SAFE = 2, 3
+#: Iterations in which an empty part may come back.
+PATIENCE = 10
 
 T = TypeVar("T")
 
@@ -125,7 +129,8 @@ def answered(model: Model, asking: Asking[T]) -> T:
         while True:
             request = asking.send(model.subproblem(*request))
     except StopIteration as end:
-        return end.value
+        result: T = end.value
+        return result
 
 
 def alternating(
@@ -175,7 +180,7 @@ def begin(model: Model, Z: Array, U: Array, settings: Settings) -> State:
         value = model.value(x["V"], x["U"])
         if value <= 100 * model.eps * model.size:
             value = model.exact_value(x["V"], x["U"])
-    weight = momentum.FIRST if settings.extrapolate else 0.0
+    weight = FIRST if settings.extrapolate else 0.0
     return State(x, dict(x), dict(x), value, anchor=value, weight=weight)
 
 
@@ -225,7 +230,7 @@ def _both_steps(
     y = state.y
     sub = yield Request(first, y["V"], y["U"])
     residual = kkt_residual(sub, y[first], rho) if look and settings.stationary else np.inf
-    new = {first: move(sub, y[first])}
+    new = {first: _patient(move, sub, y[first], state)}
     z = {first: _beyond(new[first], state.old[first], weight, settings), second: y[second]}
     by_change = settings.guard and sub.measures_change and state.fine
     value = state.value + state.ahead
@@ -237,9 +242,24 @@ def _both_steps(
     sub = yield Request(second, z["V"], z["U"])
     if residual <= settings.tol:
         residual = max(residual, kkt_residual(sub, z[second], rho))
-    new[second] = move(sub, z[second])
+    new[second] = _patient(move, sub, z[second], state)
     value = value + sub.change(new[second], z[second]) if by_change else sub.value(new[second])
     return Moved(new, z[first], sub, weight, value, by_change, residual)
+
+
+def _patient(move: Step, sub: Subproblem, Z: Array, state: State) -> Array:
+    """Z after the step; in the first iterations a part whose other factor is zero stands still.
+
+    The loss does not see such a part, and a penalty alone would take it to zero at once, where
+    neither factor can leave again, though the other parts have hardly found their places.
+    """
+    new = move(sub, Z)
+    if state.n >= PATIENCE or move.name != "hals" or not sub.terms:
+        return new
+    assert isinstance(sub, Quadratic)
+    xp = namespace(sub.G)
+    seen = xp.any(xp.abs(sub.G) > 0, axis=0)
+    return namespace(new).where(seen[None], new, Z)
 
 
 def _judge_value(
@@ -274,7 +294,7 @@ def _accept(
         y["U"] = model.normalize(y["V"], y["U"])[1]
     state.x, state.y, state.old = x, y, {first: new[first], second: x[second]}
     if settings.extrapolate:
-        state.weight, state.ceiling = map(float, momentum.grown(state.weight, state.ceiling))
+        state.weight, state.ceiling = map(float, grown(state.weight, state.ceiling))
 
 
 def _look_ahead(model: Model, state: State, moved: Moved, fall: float, settings: Settings) -> State:
@@ -301,7 +321,20 @@ def _take_back(state: State, settings: Settings) -> None:
     state.failures += 1 if settings.extrapolate and state.failures < SAFE else SAFE
     state.y, state.old, state.ahead, state.fine = dict(state.x), dict(state.x), 0.0, True
     if settings.extrapolate:
-        state.weight, state.ceiling = momentum.shrunk(state.weight)
+        state.weight, state.ceiling = shrunk(state.weight)
+
+
+def grown(weight: Any, ceiling: Any) -> tuple[Any, Any]:
+    """(weight, ceiling) after a step that lowered the objective (Ang & Gillis 2019).
+
+    Numbers for one start, arrays for many side by side.
+    """
+    return np.minimum(ceiling, 1.05 * np.maximum(weight, 0.1)), np.minimum(1.0, 1.01 * ceiling)
+
+
+def shrunk(weight: Any) -> tuple[Any, Any]:
+    """(weight, ceiling) after a step that was taken back."""
+    return weight / 1.5, weight
 
 
 def _move(state: State, step: Step, settings: Settings) -> Step:

@@ -80,9 +80,10 @@ def minimum(sub: Subproblem, Z: Array) -> Array:
     assert isinstance(sub, Quadratic)
     C, r, near = bounded(sub, sub.terms, Z)
     assert near is None and r.shape[0] == 1
-    H = arrays.float64(sub.G) + np.diag(np.broadcast_to(arrays.float64(r[0]), len(sub.G)))
+    G, ridge, C = (arrays.to_numpy(arrays.float64(a)) for a in (sub.G, r[0], C))
+    H = G + np.diag(np.broadcast_to(ridge, len(G)))
     # least squares: a part that no sample uses stays zero
-    solution = np.linalg.lstsq(H, arrays.float64(C).T, rcond=1e-12)[0].T
+    solution = np.linalg.lstsq(H, C.T, rcond=1e-12)[0].T
     return np.ascontiguousarray(solution).astype(Z.dtype)
 
 
@@ -91,7 +92,7 @@ def _mu(sub: Subproblem, Z: Array) -> Array:
     if isinstance(sub, Divergence):
         return _em(sub, Z)
     neg, pos = sub.split(Z)
-    q = ratio(neg, pos)
+    q: Array = ratio(neg, pos)
     return Z * (q if sub.exponent == 1 else q**sub.exponent)
 
 
@@ -125,7 +126,7 @@ def _em(sub: Divergence, Z: Array) -> Array:
         b, r = b + r * Z, none(Z)
     if not r.any():
         power = 1 / (2 - beta) if beta < 1 else 1 / (beta - 1) if beta > 2 else 1.0
-        q = ratio(sub.product, b)
+        q: Array = ratio(sub.product, b)
         return Z * (q if power == 1 else q**power)
     if beta == 1:
         c = Z * sub.product
@@ -136,7 +137,7 @@ def _em(sub: Divergence, Z: Array) -> Array:
     return Z * _ridge_root(sub.product, b, r * Z, beta)
 
 
-def _ridge_root(num: Any, cost: Any, ridge: Any, beta: float) -> Any:
+def _ridge_root(num: Any, cost: Any, ridge: Any, beta: float) -> Array:
     """Newton in t = log q on log(cost e^{at} + ridge e^t) + (2-β)t = log num, convex and rising."""
     tiny = floor(num.dtype)
     a = max(beta - 1.0, 0.0)
@@ -182,7 +183,7 @@ def _hals(
     graph = _taking_turns(sub.terms) if order is None and sub.held is None else None
     if graph is not None:
         C, r, _ = bounded(sub, [term for term in sub.terms if term is not graph], Z)
-        found = sweep_graph(Z, C, sub.G, sub.d, r, graph, sub.sweeps, stop)
+        found: Array | None = sweep_graph(Z, C, sub.G, sub.d, r, graph, sub.sweeps, stop)
         if found is not None:
             return found
     kept = all(term.exact for term in sub.terms) and sub.held is None

@@ -47,8 +47,8 @@ class Symmetric:
 
         S, G = self.S, V.T @ V
         if sp.issparse(S):
-            return symmetric_sweep.symmetric_rows(S.indptr, S.indices, S.data, V, G)
-        return symmetric_sweep.symmetric_dense(S, V, G)
+            return float(symmetric_sweep.symmetric_rows(S.indptr, S.indices, S.data, V, G))
+        return float(symmetric_sweep.symmetric_dense(S, V, G))
 
     def residual(self, V: AnyArray, value: float, tol: float) -> float:
         """How far the gradient VVᵀV - SV is from that of a minimum, as in `kkt_residual`."""

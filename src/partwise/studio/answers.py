@@ -26,22 +26,11 @@ MANY = 500
 
 @dataclass(frozen=True, eq=False)
 class Opinion:
-    """The answer of the moment.
-
-    Attributes
-    ----------
-    classes : list of str
-    names : int array of shape (n_samples,)
-        Position in ``classes``; -1 where there is no answer.
-    sure : array of shape (n_samples,)
-        Probability of that class; 1 for given labels.
-    given : bool array of shape (n_samples,)
-    probabilities : array of shape (n_samples, n_classes)
-    """
+    """The answer of the moment, an entry or row a sample."""
 
     classes: list[str]
-    names: NDArray[np.int64]
-    sure: NDArray[np.float64]
+    names: NDArray[np.int64]  #: positions in ``classes``; -1 where there is no answer
+    sure: NDArray[np.float64]  #: probability of that class; 1 for given labels
     given: NDArray[np.bool_]
     probabilities: NDArray[np.float64]
 
@@ -76,7 +65,8 @@ class Judge:
 
     def prepare(self) -> None:
         """Graph and codes, from the samples alone."""
-        self.model.prepare(self.samples.X)
+        also = None if self.samples.also is None else [self.samples.also]
+        self.model.prepare(self.samples.X, also=also)
 
     def keep(self, path: Path) -> None:
         """Write graph and codes to a file, which is replaced only by a whole one."""
@@ -183,11 +173,7 @@ class Judge:
                 assert self._codes is not None
                 self._helper = Helper(self._codes)
             return self._helper.review(edition, labels, self.history)
-        except (
-            OSError,
-            EOFError,
-            UnpicklingError,
-        ):  # killed: this review is done here, the next one there
+        except (OSError, EOFError, UnpicklingError):  # killed: this one here, the next one there
             self.end()
             return None
 

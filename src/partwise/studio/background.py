@@ -60,11 +60,6 @@ class Helper:
 
     It reads the codes from their file, computes on one thread at a low priority, and ends with the
     process that started it, whose end closes the pipe.
-
-    Parameters
-    ----------
-    codes : path
-        The model file with graph and codes.
     """
 
     def __init__(self, codes: Path) -> None:

@@ -88,12 +88,13 @@ def repeat(desk: Desk) -> bytes:
     """The Python lines that give the same names from labels.csv."""
     seed = desk.judge.model.random_state
     options = "".join(f", {name}={value!r}" for name, value in desk.samples.options.items())
+    also = "" if desk.samples.also is None else ", also=[samples.also]"
     lines = f"""\
 from partwise import PartsClassifier
 from partwise.io import read_samples
 
 samples = read_samples({desk.samples.source!r}, labels="labels.csv"{options})
-model = PartsClassifier(random_state={seed!r}).fit(samples.X, samples.y)
+model = PartsClassifier(random_state={seed!r}).fit(samples.X, samples.y{also})
 for name, found in zip(samples.ids, model.transduction_):
     print(name, found)
 """

@@ -29,6 +29,8 @@ WORDS = 8
 
 def lay_out_all(codes: NDArray[Any]) -> NDArray[np.float32]:
     """Two coordinates for every sample: t-SNE of some, and the rest among their neighbours."""
+    from sklearn.neighbors import NearestNeighbors
+
     n = len(codes)
     if n <= LANDMARKS:
         return np.asarray(lay_out(codes, np.zeros(n), max_points=n).points, dtype=np.float32)
@@ -36,19 +38,12 @@ def lay_out_all(codes: NDArray[Any]) -> NDArray[np.float32]:
     landmarks = np.sort(rng.choice(n, LANDMARKS, replace=False))
     placed = lay_out(codes[landmarks], np.zeros(LANDMARKS), max_points=LANDMARKS).points
     rest = np.setdiff1d(np.arange(n), landmarks)
-    near = _nearest(codes[rest], codes[landmarks], 3)
+    near = NearestNeighbors(n_neighbors=3).fit(codes[landmarks]).kneighbors(codes[rest])[1]
     points = np.empty((n, 2), dtype=np.float32)
     points[landmarks] = placed
     spread = 0.15 * np.abs(placed[near] - placed[near].mean(axis=1, keepdims=True)).mean(axis=1)
     points[rest] = placed[near].mean(axis=1) + spread * rng.standard_normal((len(rest), 2))
     return points
-
-
-def _nearest(A: NDArray[Any], B: NDArray[Any], k: int) -> NDArray[np.int64]:
-    from sklearn.neighbors import NearestNeighbors
-
-    found: NDArray[np.int64] = NearestNeighbors(n_neighbors=k).fit(B).kneighbors(A)[1]
-    return found
 
 
 def sample(samples: Samples, i: int) -> dict[str, Any]:

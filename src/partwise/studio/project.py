@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import json
 import os
 import secrets
@@ -177,11 +178,12 @@ class Project:
 
 
 def fingerprint(samples: Samples) -> str:
-    """A hash of ids, shape and the sums of rows and columns, to six digits."""
+    """A hash of ids, shape and the sums of rows and columns, to six digits; of both views."""
     digest = hashlib.sha256("\0".join(samples.ids).encode())
     digest.update(repr((samples.X.shape, samples.kind)).encode())
-    for axis in (0, 1):
-        sums = samples.X.sum(axis=axis)
+    views = [samples.X] if samples.also is None else [samples.X, samples.also]
+    for X, axis in itertools.product(views, (0, 1)):
+        sums = X.sum(axis=axis)
         sums = np.asarray(sums.todense() if sp.issparse(sums) else sums, dtype=np.float64).ravel()
         digest.update(" ".join(f"{value:.5e}" for value in sums).encode())
     return digest.hexdigest()

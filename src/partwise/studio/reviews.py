@@ -36,13 +36,8 @@ class Point:
 class Review:
     """What the progress page shows.
 
-    Attributes
-    ----------
-    headline, text : str
-    history : list of Point
-    right : dict
-        Share of right held-out labels of each class.
-    contradicted : list of (sample, given, what the rest says, how sure)
+    ``right`` is the share of right held-out labels of each class, ``contradicted`` are samples,
+    what they were given, what the rest says, and how sure.
     """
 
     headline: str = ""
@@ -84,7 +79,8 @@ def review(model: PartsClassifier, history: list[Point], labels: Mapping[int, st
         return Review(text="Each class needs two labels before the answer can be judged.")
     expected = model.expected_accuracy_
     now = with_unseen(len(labels), expected, list(labels.values()))
-    history[:] = sorted([q for q in history if q.labels != now.labels] + [now], key=_number)
+    others = [point for point in history if point.labels != now.labels]
+    history[:] = sorted([*others, now], key=lambda point: point.labels)
     right = p.argmax(axis=1) == truth
     classes = [str(name) for name in model.classes_]
     shares = {
@@ -118,10 +114,6 @@ def with_unseen(n: int, found: tuple[float, float, float], names: list[str]) -> 
     """
     new = query.unseen(np.array(names))
     return Point(n, found[0] * (1 - new / 2), found[1] * (1 - new), found[2])
-
-
-def _number(point: Point) -> int:
-    return point.labels
 
 
 def _forecast(model: PartsClassifier, share: float, labels: Mapping[int, str]) -> str:

@@ -112,14 +112,18 @@ def start(
         raise ValueError(f"--port {port} on {host} cannot be used: {reason}.")
     port = listening.getsockname()[1]
     kept.keep_door(secret, port)
-    guard = Guard(make_app(desk), _hosts(host, port), password=password, secret=secret)
+    written = f"[{host}]" if ":" in host else host
+    names = {"127.0.0.1", "localhost", "[::1]"}
+    names |= set() if host in LOCAL else {written, socket.gethostname()}
+    hosts = {f"{name}:{port}" for name in names}
+    guard = Guard(make_app(desk), hosts, password=password, secret=secret)
     config = uvicorn.Config(guard, log_level="error", access_log=False, lifespan="off")
     server = uvicorn.Server(config)
     server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]  # not ours alone
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
     thread.start()
     threading.Thread(target=_prepare, args=(desk,), daemon=True).start()
-    shown = socket.gethostname() if host in EVERYWHERE else f"[{host}]" if ":" in host else host
+    shown = socket.gethostname() if host in EVERYWHERE else written
     query = "" if password else f"?token={guard.token}"
     return Studio(desk, server, thread, f"http://{shown}:{port}/{query}")
 
@@ -134,13 +138,6 @@ def _listen(host: str, port: int) -> socket.socket:
         listening.close()
         raise
     return listening
-
-
-def _hosts(host: str, port: int) -> set[str]:
-    names = {"127.0.0.1", "localhost", "[::1]"}
-    if host not in LOCAL:
-        names |= {f"[{host}]" if ":" in host else host, socket.gethostname()}
-    return {f"{name}:{port}" for name in names}
 
 
 def _prepare(desk: Desk) -> None:

@@ -37,14 +37,7 @@ class NotReady(ValueError):
 
 
 class Desk:
-    """One project at work. All methods may be called from any thread.
-
-    Parameters
-    ----------
-    samples : Samples
-    project : Project
-    judge : Judge
-    """
+    """One project at work. All methods may be called from any thread."""
 
     def __init__(self, samples: Samples, project: Project, judge: Judge) -> None:
         self.samples, self.project, self.judge = samples, project, judge

@@ -18,15 +18,7 @@ WORTH = 0.4
 
 
 def about(samples: Samples, groups: Sequence[str], most: int = 4) -> dict[str, list[str]]:
-    """For each cluster what its members have and others lack; empty where features are nameless.
-
-    Parameters
-    ----------
-    samples : Samples
-    groups : sequence of str
-        The cluster of each sample.
-    most : int, default=4
-    """
+    """For each cluster what its members have and others lack; empty where features are nameless."""
     levels = list(dict.fromkeys(groups))
     if samples.feature_names is None or len(levels) < 2:
         return {}
@@ -67,10 +59,6 @@ def _columns(samples: Samples, means: NDArray[Any], most: int) -> list[list[str]
 
 def number_like_parts(centers: NDArray[Any]) -> list[int]:
     """A number from 1 for each cluster, that of the part which it uses most, one to one.
-
-    Parameters
-    ----------
-    centers : ndarray of shape (n_clusters, n_components)
 
     Examples
     --------

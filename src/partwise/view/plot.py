@@ -687,6 +687,7 @@ def choice(found: Any, *, ax: Any = None) -> Any:
     if mean.max() > most:  # numbers far too large may be wrong by any factor
         ax.set_ylim(top=most)
     ax.set_xlabel("number of parts")
+    ax.xaxis.get_major_locator().set_params(integer=True)
     ax.set_ylabel("error at hidden entries")
     if np.isfinite(found.stability).any():
         other = ax.twinx()

@@ -14,7 +14,7 @@ from partwise.backends.numpy.sparse import SparseData
 
 
 def entries(X: Any) -> float:
-    return X.density * X.shape[0] * X.shape[1]
+    return float(X.density * X.shape[0] * X.shape[1])
 
 
 def dot(X: Any, U: AnyArray) -> AnyArray:

@@ -187,7 +187,7 @@ class DaskData(Swept):
     def small(self, a: AnyArray) -> AnyArray:
         return a
 
-    def index_rows(self) -> Rows:
+    def index_rows(self) -> AnyArray:
         return self.rows(np.arange(self.shape[0]))
 
     def constant_rows(self, row: AnyArray) -> AnyArray:
@@ -345,10 +345,10 @@ class GatheredNeighbors:
         self.here, self.place = neighbors, place
         self.gathered, self.edges = (neighbors, place), None
 
-    def __call__(self, Z: Rows) -> Rows:
+    def __call__(self, Z: Rows) -> AnyArray:
         return self.place(self.here(Z.gather()))
 
-    def laplacian(self, Z: Rows) -> Rows:
+    def laplacian(self, Z: Rows) -> AnyArray:
         return self.place(self.here.laplacian(Z.gather()))
 
 

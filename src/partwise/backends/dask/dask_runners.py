@@ -70,7 +70,7 @@ class Workers:
         except (KilledWorker, CancelledError, OSError, TimeoutError) as error:
             raise RuntimeError(LOST) from error
 
-    def _gather(self, futures: list[Any]) -> list[Any]:
+    def _gather(self, futures: list[Any]) -> Any:
         """Results; a worker that is gone is noticed while waiting: its rows may not return."""
         from distributed import wait
 
@@ -95,7 +95,7 @@ class Workers:
     def keep(self, calls: list[Any]) -> list[Any]:
         from distributed import wait
 
-        futures = self.client.compute(calls)
+        futures: list[Any] = self.client.compute(calls)
         self._guard(lambda: wait(futures))
         for future in futures:  # a chunk that cannot be made says why
             if future.status == "error":
@@ -111,7 +111,7 @@ class Workers:
         home = self.homes[at if at >= 0 else 0]
         return {"workers": [home], "allow_other_workers": True, "pure": False}
 
-    def run(self, *args: Any) -> tuple[Any, list[Any]]:
+    def run(self, *args: Any) -> Any:
         return self._guard(lambda: self._run(*args))
 
     def _run(
@@ -156,7 +156,7 @@ class Workers:
         self.moved["rounds"] += 1
         return combine(shares), values
 
-    def fetch(self, handles: list[Any]) -> list[Any]:
+    def fetch(self, handles: list[Any]) -> Any:
         return self._gather(handles)
 
     def secure(self, handles: list[Any]) -> None:
@@ -164,7 +164,7 @@ class Workers:
         if len(set(self.homes)) > 1:
             self._guard(lambda: self.client.replicate(handles, n=2))
 
-    def place(self, values: list[Any], first: int) -> list[Any]:
+    def place(self, values: list[Any], first: int) -> Any:
         return self._guard(lambda: self._place(values, first))
 
     def _place(self, values: list[Any], first: int) -> list[Any]:

@@ -68,7 +68,7 @@ class Rows(NDArrayOperatorsMixin):
 
     @property
     def ndim(self) -> int:
-        return self.meta.ndim
+        return int(self.meta.ndim)
 
     @property
     def shape(self) -> tuple[int, ...]:

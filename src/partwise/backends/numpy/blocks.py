@@ -2,21 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from partwise.backends.arrays import AnyArray, floor
-
-#: Entries of a temporary block: half a million float64 are 4 MB, which stay in the cache.
-BLOCK_ENTRIES = 500_000
-
-
-def row_blocks(n: int, p: int) -> Iterator[slice]:
-    """Row slices of at most BLOCK_ENTRIES entries."""
-    step = max(1, BLOCK_ENTRIES // max(p, 1))
-    for start in range(0, n, step):
-        yield slice(start, min(n, start + step))
 
 
 def row_squares(Y: AnyArray) -> AnyArray:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from partwise.backends import arrays
 from partwise.backends.arrays import AnyArray, floor
 from partwise.backends.data_matrix import InNumpy
 from partwise.backends.numpy import blocks
@@ -23,6 +24,8 @@ from partwise.backends.threads import (
 
 #: Multiply-adds of a second-order sweep from which single precision pays.
 ROUGH_WORK = 5e6
+#: Entries of a block of rows that a thread takes: a set of 3,000 faces has some for each of many.
+BLOCK = arrays.BLOCK_ENTRIES // 4
 #: Bytes of a cache line: a vector that lies across two takes twice as long to load or store.
 LINE = 64
 
@@ -111,7 +114,8 @@ def narrow_product(X: AnyArray, B: AnyArray) -> AnyArray | None:
     from partwise.backends.numpy.kernels import narrow
 
     threads = threads_for(float(X.size) * B.shape[1])
-    return (narrow.narrow_tdot if across else narrow.narrow_dot)(rows, B, threads)
+    product: Any = narrow.narrow_tdot if across else narrow.narrow_dot
+    return product(rows, B, threads)
 
 
 class DenseData(InNumpy):
@@ -124,10 +128,11 @@ class DenseData(InNumpy):
 
     @property
     def shape(self) -> tuple[int, int]:  # type: ignore[override]
-        return self.X.shape
+        n, p = self.X.shape
+        return n, p
 
     @property
-    def dtype(self) -> Any:  # type: ignore[override]
+    def dtype(self) -> Any:
         return self.X.dtype
 
     @cached_property
@@ -148,7 +153,7 @@ class DenseData(InNumpy):
         return self.X
 
     def _blocks(self) -> Any:
-        return ((rows, self.X[rows]) for rows in blocks.row_blocks(*self.shape))
+        return ((rows, self.X[rows]) for rows in arrays.row_blocks(*self.shape, BLOCK))
 
     def _by_row(self, function: Any, work: float = 10.0) -> AnyArray:
         """function(rows, block) for each block of rows; ``work`` is for one entry of X."""
@@ -168,7 +173,7 @@ class DenseData(InNumpy):
     def _threads(self, work: float) -> int:
         """Threads for ``work`` multiply-adds on each entry; no more than there are blocks."""
         n, p = self.shape
-        return min(threads_for(work * n * p), max(1, -(-n * p // blocks.BLOCK_ENTRIES)))
+        return min(threads_for(work * n * p), max(1, -(-n * p // BLOCK)))
 
     def _summed(self, make: Any, out: AnyArray, work: float) -> AnyArray:
         """out with make(rows, block) of all blocks added, in their order."""
@@ -289,7 +294,7 @@ class DenseData(InNumpy):
 
         def run(lo: int, hi: int) -> None:
             room = lined(3, len(B), dtype)
-            for part in blocks.row_blocks(hi - lo, X.shape[1]):
+            for part in arrays.row_blocks(hi - lo, X.shape[1]):
                 rows = slice(lo + part.start, lo + part.stop)
                 prices = (a if len(a) == 1 else a[rows] for a in (cost, ridge))
                 here = np.ascontiguousarray(X[rows], dtype)  # one layout: compiled once

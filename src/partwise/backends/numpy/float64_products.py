@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from partwise.backends import arrays
 from partwise.backends.arrays import AnyArray, float64, namespace
 from partwise.backends.data_matrix import DataMatrix
 from partwise.backends.gaps import Beside, Lack, MaskedData
-from partwise.backends.numpy import blocks
 from partwise.backends.numpy.dense import DenseData
 from partwise.backends.numpy.sparse import SparseData
 from partwise.backends.threads import one_blas_thread
@@ -30,13 +30,13 @@ class FromSingle:
         return a.astype(self.given)
 
 
-class DoubleDense(FromSingle, DenseData):  # type: ignore[misc]
+class DoubleDense(FromSingle, DenseData):
     """A float32 ndarray whose products are those of float64, a block of rows at a time."""
 
-    dtype = np.dtype(np.float64)  # type: ignore[assignment]
+    dtype = np.dtype(np.float64)
 
     def _blocks(self) -> Any:
-        return ((rows, self.X[rows].astype(float)) for rows in blocks.row_blocks(*self.shape))
+        return ((rows, self.X[rows].astype(float)) for rows in arrays.row_blocks(*self.shape))
 
     def dot(self, U: AnyArray) -> AnyArray:
         out = np.empty((self.shape[0], U.shape[1]))
@@ -49,7 +49,7 @@ class DoubleDense(FromSingle, DenseData):  # type: ignore[misc]
         return np.ascontiguousarray(out.T)
 
 
-class DoubleSparse(FromSingle, SparseData):  # type: ignore[misc]
+class DoubleSparse(FromSingle, SparseData):
     """CSR brought to float64."""
 
 
@@ -72,7 +72,7 @@ class DoubleProducts(Beside):
     def _blocks(self) -> Iterator[tuple[slice, Any]]:
         base: Any = self.base
         # two of them, and the base's own, are there at a time: an eighth of that, twice as wide
-        step = max(1, blocks.BLOCK_ENTRIES // 8 * getattr(base, "block_scale", 1) // self.shape[1])
+        step = max(1, arrays.BLOCK_ENTRIES // 8 * getattr(base, "block_scale", 1) // self.shape[1])
         for rows, X in base._blocks():
             for at in range(0, X.shape[0], step):
                 part = float64(X[at : at + step])
@@ -96,7 +96,7 @@ class _DoubleRows(DoubleProducts):
 
     def _blocks(self) -> Iterator[tuple[slice, Any]]:
         X: Any = self.base.whole()
-        for rows in blocks.row_blocks(X.shape[0], X.nnz // max(1, X.shape[0])):
+        for rows in arrays.row_blocks(X.shape[0], X.nnz // max(1, X.shape[0])):
             yield rows, X[rows].astype(np.float64)
 
 
@@ -126,12 +126,12 @@ def beyond_mean(data: DataMatrix) -> float:
         return 1.0
     X: Any = data.whole()
     n, size = X.shape[0], X.nnz if sp.issparse(X) else X.size
-    rows = max(LOOKED_AT, blocks.BLOCK_ENTRIES * n // max(1, size))
+    rows = max(LOOKED_AT, arrays.BLOCK_ENTRIES * n // max(1, size))
     X = X[:: -(-n // rows)]
     mean = np.asarray(X.mean(axis=0, dtype=np.float64)).ravel()
     along, whole = 0.0, 0.0
     with one_blas_thread:  # too little to wake others for
-        for part in [X] if sp.issparse(X) else (X[rows] for rows in blocks.row_blocks(*X.shape)):
+        for part in [X] if sp.issparse(X) else (X[rows] for rows in arrays.row_blocks(*X.shape)):
             part = part.astype(np.float64)
             codes, values = part @ mean, part.data if sp.issparse(part) else part.ravel()
             along, whole = along + float(codes @ codes), whole + float(values @ values)

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from partwise.backends import arrays
 from partwise.backends.arrays import AnyArray, dot64
-from partwise.backends.numpy import blocks
 from partwise.backends.numpy.dense import DenseData
 from partwise.backends.numpy.sparse import SparseData, multiply, sampled_values, solve_rows
 
@@ -276,7 +276,7 @@ class _Dense(Filling):
 
     def _put(self, fill: Fill) -> None:
         fill.size = 0.0
-        for rows in blocks.row_blocks(*self.X.shape):
+        for rows in arrays.row_blocks(*self.X.shape):
             F, out = fill.V[rows] @ fill.U.T, self.X[rows]
             np.multiply(self.E[rows], F, out=out)
             fill.size += dot64(out, F)
@@ -294,7 +294,7 @@ class _Dense(Filling):
         enough: float,
     ) -> AnyArray:  # fmt: skip
         out = np.empty_like(Z)
-        for rows in blocks.row_blocks(*self.X.shape):
+        for rows in arrays.row_blocks(*self.X.shape):
             some = None if d is None else d[rows]
             ridge = r[rows] if len(r) > 1 else r
             args = (some, -1.0, Z[rows], C[rows], ridge, stop, enough)
@@ -307,7 +307,7 @@ class _Dense(Filling):
         else:
             self._bring(fill)
         total = 0.0
-        for rows in blocks.row_blocks(*self.X.shape):
+        for rows in arrays.row_blocks(*self.X.shape):
             Y, E = V[rows] @ U.T, self.E[rows]
             if self.mask:  # E = E²: the fill is what the copy has beyond w ∘ X
                 Y *= E

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from partwise.backends import arrays
 from partwise.backends.arrays import AnyArray
 from partwise.backends.data_matrix import GAPS, Weighed
 from partwise.backends.numpy import blocks
@@ -53,7 +54,7 @@ class MemmapData(DenseData):
         return self._n, self.X.shape[1]
 
     @property
-    def dtype(self) -> Any:  # type: ignore[override]
+    def dtype(self) -> Any:
         return self.X.dtype if self.X.dtype.kind == "f" else np.dtype(np.float64)
 
     def whole(self) -> Any | None:
@@ -61,10 +62,10 @@ class MemmapData(DenseData):
 
     def read(self) -> Iterator[tuple[slice, AnyArray]]:
         """(rows, block) of the file as it is, in the float dtype."""
-        for rows in blocks.row_blocks(*self.X.shape):
+        for rows in arrays.row_blocks(*self.X.shape):
             _check_length(self.X, rows.start)
             block = np.array(self.X[rows], dtype=self.dtype, order="C")
-            forget(self.X)
+            arrays.forget(self.X)
             yield rows, block if self.see is None else self.see(rows, block)
 
     def _blocks(self) -> Iterator[tuple[slice, AnyArray]]:
@@ -209,10 +210,8 @@ def _check_length(X: np.memmap, row: int) -> None:
         )
 
 
-def forget(X: Any) -> None:
-    """Let go of the pages read: they would count as memory until the system needs it."""
-    if not isinstance(X, np.memmap):
-        return
+@arrays.forget.register
+def _(X: np.memmap) -> None:
     mapped = getattr(X, "_mmap", None)
     if X.mode in ("r", "r+", "w+") and hasattr(mapped, "madvise"):
         mapped.madvise(mmap.MADV_DONTNEED)  # type: ignore[union-attr]

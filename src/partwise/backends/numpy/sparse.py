@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from partwise.backends import arrays
 from partwise.backends.arrays import AnyArray
 from partwise.backends.numpy import blocks
 from partwise.backends.numpy.dense import DenseData
@@ -30,14 +31,14 @@ class SparseData(DenseData):
 
     @property
     def density(self) -> float:  # type: ignore[override]
-        return self.X.nnz / max(1, self.shape[0] * self.shape[1])
+        return float(self.X.nnz / max(1, self.shape[0] * self.shape[1]))
 
     @cached_property
     def _XT(self) -> Any:
         return self.X.T.tocsr()
 
     def _blocks(self) -> Any:
-        return ((rows, self.X[rows].toarray()) for rows in blocks.row_blocks(*self.shape))
+        return ((rows, self.X[rows].toarray()) for rows in arrays.row_blocks(*self.shape))
 
     def dot(self, U: AnyArray) -> AnyArray:
         return multiply(self.X, U)
@@ -65,7 +66,7 @@ class SparseData(DenseData):
     def row_divergences(self, V: AnyArray, U: AnyArray) -> AnyArray:
         V, U = V.astype(np.float64), U.astype(np.float64)
         out = V @ U.sum(axis=0)
-        step = max(1, blocks.BLOCK_ENTRIES // V.shape[1])
+        step = max(1, arrays.BLOCK_ENTRIES // V.shape[1])
         row_of = np.repeat(np.arange(self.shape[0]), np.diff(self.X.indptr))
         for at in range(0, self.X.nnz, step):
             rows, x = row_of[at : at + step], self.X.data[at : at + step].astype(np.float64)

@@ -17,7 +17,7 @@ class TensorFunctions:
     """The array API on tensors; a number may stand where only newer releases of it take one."""
 
     def __init__(self) -> None:
-        self.standard = arrays.compat.array_namespace(torch.empty(0))
+        self.standard = arrays.namespace(torch.empty(0))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.standard, name)

@@ -293,20 +293,7 @@ def check_graph(
 
 
 def check_edges(graph: Any, n_new: int, n_samples: int, *, name: str = "graph") -> sp.csr_array:
-    """A user's weights between new samples and those of a fit, as a csr_array.
-
-    Parameters
-    ----------
-    graph : scipy sparse array or dense array of shape (n_new, n_samples)
-    n_new, n_samples : int
-        The number of new samples, and of those of the fit.
-    name : str, default="graph"
-        The name of the argument in error messages.
-
-    Returns
-    -------
-    csr_array of shape (n_new, n_samples)
-    """
+    """A user's weights between new samples and those of a fit, as a csr_array; `name` is said."""
     given: Any = graph if sp.issparse(graph) else np.asarray(graph)
     if given.shape != (n_new, n_samples):
         raise ValueError(
@@ -400,8 +387,6 @@ def _check_samples(X: Any, method: Method, random_state: Any) -> tuple[Any, Meth
 def _check_distributed(
     data: DataMatrix, method: Method, random_state: Any
 ) -> tuple[Any, Method, Any]:
-    from partwise.knowledge.graph import _sketch
-
     if method == "exact":
         raise ValueError(
             "method='exact' compares all pairs of samples, which a Dask array has not in one "
@@ -474,12 +459,7 @@ def learn_neighborhood(
         return Neighborhood(W.astype(X.dtype), samples, t, Q)
     samples, method, dtype = _check_samples(X, method, seed)
     W, t = joined(samples, n_neighbors, weighting, bandwidth, method, seed)
-    if not isinstance(samples, np.memmap) and _shares(samples, X):
-        samples = samples.copy()  # the caller may change X
+    own, given = (Z.data if sp.issparse(Z) else Z for Z in (samples, X))
+    if not isinstance(samples, np.memmap) and isinstance(given, np.ndarray):
+        samples = samples.copy() if np.shares_memory(own, given) else samples  # X may change
     return Neighborhood(W.astype(dtype, copy=False), samples, t)
-
-
-def _shares(samples: Any, X: Any) -> bool:
-    if sp.issparse(samples):
-        return sp.issparse(X) and np.shares_memory(samples.data, X.data)
-    return isinstance(X, np.ndarray) and np.shares_memory(samples, X)

@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from partwise.backends.numpy.memmap import forget
+from partwise.backends.arrays import forget
 
 BLOCK = 1024  # samples on each side of a block of distances
 SPARE = 4  # candidates kept beyond n_neighbors, so that nearly all rows are settled at once

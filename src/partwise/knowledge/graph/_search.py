@@ -20,7 +20,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
-from partwise.backends.numpy.memmap import forget
+from partwise.backends.arrays import forget
 from partwise.backends.threads import allowed, each, one_blas_thread
 from partwise.knowledge.graph._compiled import kernels
 from partwise.knowledge.graph._rows import (

@@ -1,4 +1,4 @@
-"""The report's charts, as plotly figures that the page draws.
+"""The report's charts: plotly's figures as plain data, which the page draws in its own look.
 
 Whatever comes from the user passes through `plain`: plotly reads a few HTML tags in its texts.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import gzip
 import html
+import importlib.util
 import json
 import math
 import re
@@ -24,16 +25,8 @@ from partwise.view.report.stability import Stability
 
 # Tableau's ten, its grey kept for what has no label; readable on white and on near-black.
 COLOURS = (
-    "#4c78a8",
-    "#f58518",
-    "#54a24b",
-    "#e45756",
-    "#72b7b2",
-    "#b279a2",
-    "#eeca3b",
-    "#ff9da6",
-    "#9d755d",
-    "#7b6fd0",
+    *("#4c78a8", "#f58518", "#54a24b", "#e45756", "#72b7b2"),
+    *("#b279a2", "#eeca3b", "#ff9da6", "#9d755d", "#7b6fd0"),
 )
 NO_LABEL = "#9aa0a6"
 SYMBOLS = ("circle", "diamond", "square", "triangle-up", "cross", "x")
@@ -42,13 +35,10 @@ TERMS = 12
 MAX_LEVELS = 60
 
 
-def plotly() -> Any:
-    """plotly.graph_objects, or how to get it."""
-    try:
-        import plotly.graph_objects as go
-    except ImportError as error:
-        raise ImportError("The report needs plotly: pip install plotly") from error
-    return go
+def need_plotly() -> None:
+    """Whether plotly is there, or how to get it."""
+    if importlib.util.find_spec("plotly") is None:
+        raise ImportError("The report needs plotly: pip install plotly")
 
 
 def script() -> str:
@@ -135,8 +125,7 @@ def samples_map(
     ``customdata`` is a point's place among the points shown; ``meta`` says which view a trace
     belongs to.
     """
-    go = plotly()
-    figure = go.Figure()
+    traces: list[dict[str, Any]] = []
     views: list[tuple[str, Sequence[str | None]]] = [("cluster", clusters)]
     if labels is not None:
         views.append(("label", labels))
@@ -147,38 +136,28 @@ def samples_map(
             levels.insert(0, None)  # drawn first, below the labelled
         named = dict(zip(levels, distinct([level or "no label" for level in levels], 48)))
         for level in levels:
-            here = np.array([i for i, name in enumerate(names) if name == level])
+            here = [i for i, name in enumerate(names) if name == level]
             colour, symbol = (NO_LABEL, "circle") if level is None else look[level]
-            figure.add_scatter(
-                x=np.round(layout.points[here, 0], 4),
-                y=np.round(layout.points[here, 1], 4),
-                mode="markers",
-                name=named[level],
-                marker={
-                    "color": colour,
-                    "symbol": symbol,
-                    "size": size,
-                    "opacity": 0.35 if level is None else 0.85,
-                },
-                customdata=here,
-                meta=view,
-                hoverinfo="none",
-                visible=view == "cluster",
+            x, y = np.round(layout.points[here], 4).T.tolist()
+            opacity = 0.35 if level is None else 0.85
+            marker = {"color": colour, "symbol": symbol, "size": size, "opacity": opacity}
+            traces.append(
+                {"type": "scatter", "mode": "markers", "name": named[level], "x": x, "y": y}
             )
+            traces[-1] |= {"marker": marker, "customdata": here, "hoverinfo": "none"}
+            traces[-1] |= {"meta": view, "visible": view == "cluster"}
     bare = {"showgrid": False, "zeroline": False, "showticklabels": False}
-    names_of_axes = layout.axes or ("", "")
-    figure.update_layout(
-        height=560,
+    titles = [{"title": {"text": name}} for name in layout.axes or ("", "")]
+    return _figure(
+        traces,
+        560,
         margin={"l": 24, "r": 8, "t": 32, "b": 24},
         legend={"itemsizing": "constant", "tracegroupgap": 0},
         hovermode="closest",
         dragmode="pan",
-        xaxis={**bare, "title": {"text": names_of_axes[0]}},
-        yaxis={**bare, "title": {"text": names_of_axes[1]}},
+        xaxis=bare | titles[0],
+        yaxis=bare | titles[1] | ({} if layout.axes else {"scaleanchor": "x"}),
     )
-    if layout.axes is None:
-        figure.update_yaxes(scaleanchor="x")
-    return _bare(figure)
 
 
 def top_terms(H: NDArray[Any], names: Sequence[str], titles: Sequence[str]) -> dict[str, Any]:
@@ -187,10 +166,9 @@ def top_terms(H: NDArray[Any], names: Sequence[str], titles: Sequence[str]) -> d
     The bar is `specificity`: by weight alone the features that are common everywhere would head
     every part.
     """
-    plotly()
-    scores = specificity(H)
     from plotly.subplots import make_subplots
 
+    scores = specificity(H)
     columns = min(4, len(H))
     rows = math.ceil(len(H) / columns)
     count = min(TERMS, H.shape[1])
@@ -231,53 +209,39 @@ def top_terms(H: NDArray[Any], names: Sequence[str], titles: Sequence[str]) -> d
     figure.update_xaxes(range=[0, 1.02], **quiet)
     figure.update_yaxes(range=[count - 0.4, -0.6], **quiet)
     figure.update_annotations(font={"size": 13})
-    figure.update_layout(
-        height=rows * (count * 19 + 60) + 20,
-        showlegend=False,
-        margin={"l": 4, "r": 4, "t": 36, "b": 8},
-        bargap=0.15,
-    )
-    return _bare(figure)
+    made = figure.to_plotly_json()
+    made["layout"].pop("template", None)  # the page sets its light or dark one
+    margin = {"l": 4, "r": 4, "t": 36, "b": 8}
+    how = {**made["layout"], "showlegend": False, "bargap": 0.15, "margin": margin}
+    return _figure(made["data"], rows * (count * 19 + 60) + 20, **how)
 
 
 def confusion(
     table: NDArray[np.int64], labels: Sequence[str], clusters: Sequence[str]
 ) -> dict[str, Any]:
     """Labels against clusters; the colour is the share of the label's samples."""
-    go = plotly()
     share = table / np.maximum(table.sum(axis=1, keepdims=True), 1)
-    figure = go.Figure(
-        go.Heatmap(
-            z=np.round(share, 4),
-            # places, not names: two names that look the same would share a row
-            x=list(range(len(clusters))),
-            y=list(range(len(labels))),
-            text=[[str(v) if v else "" for v in row] for row in table.tolist()],
-            texttemplate="%{text}" if max(table.shape) <= 30 else None,
-            customdata=[
-                [[v, plain(label, 80), plain(cluster, 80)] for v, cluster in zip(row, clusters)]
-                for row, label in zip(table.tolist(), labels)
-            ],
-            hovertemplate="label %{customdata[1]}, cluster %{customdata[2]}: %{customdata[0]} "
-            "(%{z:.0%})<extra></extra>",
-            colorscale=_ramp(),
-            zmin=0,
-            zmax=1,
-            showscale=False,
-            xgap=1,
-            ygap=1,
-        )
+    heat = _heat(
+        share,
+        # places, not names: two names that look the same would share a row
+        list(range(len(clusters))),
+        list(range(len(labels))),
+        text=[[str(v) if v else "" for v in row] for row in table.tolist()],
+        texttemplate="%{text}" if max(table.shape) <= 30 else None,
+        customdata=[
+            [[v, plain(label, 80), plain(cluster, 80)] for v, cluster in zip(row, clusters)]
+            for row, label in zip(table.tolist(), labels)
+        ],
+        hovertemplate="label %{customdata[1]}, cluster %{customdata[2]}: %{customdata[0]} "
+        "(%{z:.0%})<extra></extra>",
     )
     side = min(28, max(14, 560 // max(table.shape[0], 1)))
-    figure.update_layout(
-        height=max(220, table.shape[0] * side + 110),
-        margin={"l": 8, "r": 8, "t": 8, "b": 8},
-        xaxis={"title": {"text": "cluster"}, **_named(clusters, 40)},
-        yaxis={"title": {"text": "label"}, "autorange": "reversed", **_named(labels, 48)},
+    return _figure(
+        [heat],
+        max(220, table.shape[0] * side + 110),
+        xaxis=_axis("cluster", **_named(clusters, 40)),
+        yaxis=_axis("label", autorange="reversed", **_named(labels, 48)),
     )
-    figure.update_xaxes(automargin=True)
-    figure.update_yaxes(automargin=True)
-    return _bare(figure)
 
 
 def _named(names: Sequence[str], length: int) -> dict[str, Any]:
@@ -293,80 +257,58 @@ def _named(names: Sequence[str], length: int) -> dict[str, Any]:
 
 def agreement(found: Stability) -> dict[str, Any]:
     """Adjusted Rand index between each two runs."""
-    go = plotly()
     names = list(found.names)
-    figure = go.Figure(
-        go.Heatmap(
-            z=np.round(found.agreement, 4),
-            x=names,
-            y=names,
-            texttemplate="%{z:.2f}",
-            hovertemplate="%{y} and %{x}: %{z:.3f}<extra></extra>",
-            colorscale=_ramp(),
-            zmin=0,
-            zmax=1,
-            showscale=False,
-            xgap=1,
-            ygap=1,
-        )
+    heat = _heat(
+        found.agreement,
+        names,
+        names,
+        texttemplate="%{z:.2f}",
+        hovertemplate="%{y} and %{x}: %{z:.3f}<extra></extra>",
     )
-    figure.update_layout(
-        height=34 * len(names) + 90,
-        margin={"l": 8, "r": 8, "t": 8, "b": 8},
-        xaxis={"showgrid": False, "automargin": True},
-        yaxis={"autorange": "reversed", "showgrid": False, "automargin": True},
-    )
-    return _bare(figure)
+    axes = {"xaxis": _axis(showgrid=False), "yaxis": _axis(showgrid=False, autorange="reversed")}
+    return _figure([heat], 34 * len(names) + 90, **axes)
 
 
 def convergence(history: Sequence[float]) -> dict[str, Any]:
     """The objective after each iteration."""
-    go = plotly()
-    values = np.asarray(history, dtype=np.float64)
-    figure = go.Figure(
-        go.Scatter(
-            x=np.arange(1, len(values) + 1),
-            y=values,
-            mode="lines" if len(values) > 1 else "markers",
-            line={"color": ACCENT, "width": 2},
-            hovertemplate="iteration %{x}: %{y:.6g}<extra></extra>",
-        )
-    )
-    figure.update_layout(
-        height=320,
-        margin={"l": 8, "r": 8, "t": 8, "b": 8},
-        xaxis={"title": {"text": "iteration"}, "automargin": True},
-        yaxis={"title": {"text": "objective"}, "automargin": True},
-    )
-    if len(values) > 20:
-        ticks = [m * 10**e for e in range(7) for m in (1, 2, 5) if m * 10**e <= len(values)]
-        figure.update_xaxes(type="log", tickvals=ticks, ticktext=[f"{t:,}" for t in ticks])
-    return _bare(figure)
+    n = len(history)
+    line = {
+        "type": "scatter",
+        "x": list(range(1, n + 1)),
+        "y": [float(value) for value in history],
+        "mode": "lines" if n > 1 else "markers",
+        "line": {"color": ACCENT, "width": 2},
+        "hovertemplate": "iteration %{x}: %{y:.6g}<extra></extra>",
+    }
+    x = _axis("iteration")
+    if n > 20:
+        ticks = [m * 10**e for e in range(7) for m in (1, 2, 5) if m * 10**e <= n]
+        x |= {"type": "log", "tickvals": ticks, "ticktext": [f"{t:,}" for t in ticks]}
+    return _figure([line], 320, xaxis=x, yaxis=_axis("objective"))
 
 
 def sparseness(parts: NDArray[Any], codes: NDArray[Any]) -> dict[str, Any]:
     """Hoyer's sparseness of each part and of the codes that use it."""
-    go = plotly()
-    x = np.arange(1, max(len(parts), len(codes)) + 1)
-    figure = go.Figure()
-    for name, values, colour in (("parts", parts, COLOURS[0]), ("codes", codes, COLOURS[1])):
-        if len(values):
-            figure.add_bar(
-                x=x,
-                y=[None if math.isnan(v) else round(float(v), 4) for v in values],
-                name=name,
-                marker={"color": colour, "line": {"width": 0}},
-                hovertemplate=f"{name}, part %{{x}}: %{{y:.2f}}<extra></extra>",
-            )
-    figure.update_layout(
-        height=300,
-        margin={"l": 8, "r": 8, "t": 8, "b": 8},
-        xaxis={"title": {"text": "part"}, "automargin": True, "tickformat": "d"},
-        yaxis={"range": [0, 1], "title": {"text": "sparseness"}, "automargin": True},
+    bars = [
+        {
+            "type": "bar",
+            "name": name,
+            "x": list(range(1, len(values) + 1)),
+            "y": [None if math.isnan(v) else round(float(v), 4) for v in values],
+            "marker": {"color": colour, "line": {"width": 0}},
+            "hovertemplate": f"{name}, part %{{x}}: %{{y:.2f}}<extra></extra>",
+        }
+        for name, values, colour in (("parts", parts, COLOURS[0]), ("codes", codes, COLOURS[1]))
+        if len(values)
+    ]
+    return _figure(
+        bars,
+        300,
+        xaxis=_axis("part", tickformat="d"),
+        yaxis=_axis("sparseness", range=[0, 1]),
         legend={"orientation": "h", "y": 1.12},
         barmode="group",
     )
-    return _bare(figure)
 
 
 def natural(name: str | None) -> tuple[int, float, str]:
@@ -380,13 +322,17 @@ def natural(name: str | None) -> tuple[int, float, str]:
     return (0, number, text) if math.isfinite(number) else (1, 0.0, padded)
 
 
-def _ramp() -> list[list[Any]]:
-    return [[0.0, "rgba(76,120,168,0.06)"], [1.0, "rgba(76,120,168,1)"]]
+def _heat(z: NDArray[Any], x: list[Any], y: list[Any], **how: Any) -> dict[str, Any]:
+    """A table of shares as colours."""
+    ramp = [[0.0, "rgba(76,120,168,0.06)"], [1.0, "rgba(76,120,168,1)"]]
+    shown = {"colorscale": ramp, "zmin": 0, "zmax": 1, "showscale": False, "xgap": 1, "ygap": 1}
+    return {"type": "heatmap", "z": np.round(z, 4).tolist(), "x": x, "y": y, **shown, **how}
 
 
-def _bare(figure: Any) -> dict[str, Any]:
-    """A figure as data, without plotly's own template: the page sets its light or dark one."""
-    figure.update_layout(template=None)
-    picture: dict[str, Any] = figure.to_plotly_json()
-    picture["layout"].pop("template", None)
-    return picture
+def _axis(title: str = "", **how: Any) -> dict[str, Any]:
+    return {"automargin": True, **how} | ({"title": {"text": title}} if title else {})
+
+
+def _figure(traces: Any, height: float, **layout: Any) -> dict[str, Any]:
+    margin = {"l": 8, "r": 8, "t": 8, "b": 8}
+    return {"data": list(traces), "layout": {"height": height, "margin": margin, **layout}}

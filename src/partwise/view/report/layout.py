@@ -16,39 +16,18 @@ MIN_TSNE = 30
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """Two coordinates for some of the samples.
+    """Two coordinates for some of the samples."""
 
-    Attributes
-    ----------
-    shown : ndarray of int
-        The samples that have a place, in order.
-    points : ndarray of shape (len(shown), 2)
-    method : str
-        A sentence on what the coordinates are.
-    axes : tuple of two str, or None
-        Names of the coordinates, where they mean something by themselves.
-    """
-
-    shown: NDArray[np.int64]
+    shown: NDArray[np.int64]  #: the samples that have a place, in order
     points: NDArray[np.float64]
-    method: str
-    axes: tuple[str, str] | None = None
+    method: str  #: a sentence on what the coordinates are
+    axes: tuple[str, str] | None = None  #: their names, where they mean something by themselves
 
 
 def lay_out(V: Any, groups: Any, *, random_state: int = 0, max_points: int = MAX_POINTS) -> Layout:
     """Lay the codes V out in two dimensions, by t-SNE or, for many samples, by PCA.
 
-    Parameters
-    ----------
-    V : ndarray of shape (n_samples, n_components)
-    groups : array-like of shape (n_samples,)
-        Clusters. Where there are more than ``max_points`` samples, each keeps its share.
-    random_state : int, default=0
-    max_points : int, default=5000
-
-    Returns
-    -------
-    Layout
+    Where there are more than ``max_points`` samples, each of the ``groups`` keeps its share.
     """
     V = np.asarray(V, dtype=np.float64)
     n, k = V.shape

@@ -29,7 +29,7 @@ from partwise.view.report.layout import lay_out
 from partwise.view.report.pictures import part_uri
 from partwise.view.report.programmes_page import intervals_uri, places_uri
 from partwise.view.report.same_again import parameters, recipe
-from partwise.view.report.search_page import choice_uri, sentence, shown_rows
+from partwise.view.report.search_page import choice_facts
 from partwise.view.report.stability import Stability
 from partwise.view.report.template import render
 
@@ -84,7 +84,7 @@ def write_report(
     choice : Choice, optional
         From `partwise.choose_k`: how the number of parts was chosen.
     part_names : sequence of str, default=()
-        Names of the first parts, as of topics that were asked for.
+        Names of the first parts, as of topics that were asked for; "" for none.
     places : array-like of shape (n_samples, 2), default=None
         Coordinates: the parts are then drawn where the samples are.
     intervals : Intervals, optional
@@ -174,7 +174,7 @@ def report_page(
     >>> page[:15].lower()
     '<!doctype html>'
     """
-    charts.plotly()  # ask before the work
+    charts.need_plotly()  # ask before the work
     n = X.shape[0]
     V = np.asarray(model.embedding_)
     if len(V) != n or dataset.n_samples != n:
@@ -189,7 +189,9 @@ def report_page(
         else None
     )
     seen = _names(labels, n)
-    known = _merge(seen, _names(dataset.y, n))
+    known = _names(dataset.y, n) or seen  # what the model saw goes first
+    if seen is not None and known is not None:
+        known = [b if a is None else a for a, b in zip(seen, known)]
     names = members.cluster_order(clusters)
     others = sorted({name for name in known or () if name is not None} - set(names))
     look = charts.colours([*names, *sorted(others, key=charts.natural)])
@@ -231,7 +233,10 @@ def report_page(
             look,
         )
     }
-    pictures = _pictures(H, dataset.image_shape)
+    shape = dataset.image_shape
+    pictures = [
+        part_uri(row.reshape(shape)) for row in (() if H is None else H[:MAX_PARTS]) if shape
+    ]
     if H is not None and not pictures:
         features = dataset.feature_names or [f"column {j + 1}" for j in range(H.shape[1])]
         figures["terms"] = charts.top_terms(H[:MAX_PARTS], features, part_titles)
@@ -279,7 +284,7 @@ def report_page(
         scores=scores,
         naming=named,
         stability=stability,
-        choice=None if choice is None else _choice(choice),
+        choice=None if choice is None else choice_facts(choice),
         model=model,
         status=status[:1].upper() + status[1:],
         mean_sparseness={
@@ -301,12 +306,6 @@ def report_page(
     )
 
 
-def _choice(found: Any) -> dict[str, Any]:
-    """How many parts: what the page shows of it."""
-    heads, rows = shown_rows(found)
-    return {"said": sentence(found), "uri": choice_uri(found), "heads": heads, "rows": rows}
-
-
 def _names(labels: Any, n: int) -> list[str | None] | None:
     encoded = encode_labels(labels, n)
     if encoded is None or not encoded.n_labelled:
@@ -315,32 +314,17 @@ def _names(labels: Any, n: int) -> list[str | None] | None:
     return [None if code < 0 else str(classes[code]) for code in encoded.codes]
 
 
-def _merge(
-    seen: list[str | None] | None, given: list[str | None] | None
-) -> list[str | None] | None:
-    """All labels there are; what the model saw goes first."""
-    if seen is None or given is None:
-        return given if seen is None else seen
-    return [b if a is None else a for a, b in zip(seen, given)]
-
-
 def _part_titles(model: Any, k: int, words: Sequence[str], names: Sequence[str] = ()) -> list[str]:
     """Number, name or class, and words of each part."""
     classes = getattr(model, "component_classes_", [None] * k)
     titles = []
     for j, owner in enumerate(classes):
-        owner = names[j] if j < len(names) else owner
+        owner = names[j] if j < len(names) and names[j] else owner
         said = "" if owner is None else str(owner)
         if j < len(words) and words[j]:
             said = f"{said} ({words[j]})" if said else words[j]
         titles.append(f"part {j + 1}" + (f": {said}" if said else ""))
     return titles
-
-
-def _pictures(H: Any, shape: tuple[int, ...] | None) -> list[tuple[str, str]]:
-    if H is None or shape is None:
-        return []
-    return [part_uri(row.reshape(shape)) for row in H[:MAX_PARTS]]
 
 
 def _cards(

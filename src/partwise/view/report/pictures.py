@@ -5,11 +5,12 @@ from __future__ import annotations
 import base64
 import io
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-_INK = "#808080"  # readable on white and on black: one picture serves both themes
+INK = "#808080"  # readable on white and on black: one picture serves both themes
 
 
 def image_uri(image: ArrayLike) -> str:
@@ -61,29 +62,47 @@ def picture_uri(content: bytes) -> str:
 
 
 def convergence_uri(histories: Mapping[str, Sequence[float]]) -> str:
-    """Objective against iterations as SVG, each line relative to its own first value."""
-    from matplotlib import rc_context
-    from matplotlib.figure import Figure
+    """Objective against iterations, each line relative to its own first value."""
     from matplotlib.ticker import StrMethodFormatter
 
-    figure = Figure(figsize=(7.2, 3.2), layout="constrained")
-    axes = figure.add_subplot()
-    for name, history in histories.items():
-        values = np.asarray(history, dtype=np.float64)
-        axes.plot(np.arange(1, len(values) + 1), values / values[0], label=name, linewidth=1.6)
-    axes.set_xscale("log")
+    from partwise.view.plot import convergence
+
+    figure, axes = new_figure((7.2, 3.2))
+    convergence(histories, relative=True, ax=axes)
     axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
     axes.set_ylim(bottom=0)
-    axes.set_xlabel("iteration", color=_INK)
-    axes.set_ylabel("objective / first value", color=_INK)
-    axes.tick_params(which="both", colors=_INK)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.spines[["left", "bottom"]].set_color(_INK)
-    axes.legend(frameon=False, labelcolor=_INK)
+    axes.legend(frameon=False, labelcolor=INK)
+    return figure_uri(figure)
+
+
+def new_figure(size: tuple[float, float], **grid: Any) -> tuple[Any, Any]:
+    """A figure that no window shows, and its Axes: one, or an array of ``nrows`` by ``ncols``."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=size, layout="constrained")
+    return figure, figure.subplots(**grid)
+
+
+def figure_uri(figure: Any, kind: str = "svg") -> str:
+    """A figure as SVG, or as PNG where it has very many marks; readable on white and on black."""
+    from matplotlib import rc_context, rcParams
+
+    for axes in figure.axes:
+        axes.tick_params(which="both", colors=INK)
+        texts = [axes.xaxis.label, axes.title]
+        # a second axis has the colour of its line, and so has what it is named by
+        texts += [axes.yaxis.label] * (axes.yaxis.label.get_color() == rcParams["axes.labelcolor"])
+        for text in texts:
+            text.set_color(INK)
+        axes.spines[:].set_color(INK)
+        if kind == "svg":
+            axes.spines["top"].set_visible(False)
+            axes.spines["right"].set_visible(len(figure.axes) > 1)
     buffer = io.BytesIO()
+    nameless = {"Date" if kind == "svg" else "Software": None}
     with rc_context({"svg.hashsalt": "partwise"}):
-        figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
-    return _uri("image/svg+xml", buffer.getvalue())
+        figure.savefig(buffer, format=kind, dpi=130, transparent=True, metadata=nameless)
+    return _uri("image/svg+xml" if kind == "svg" else "image/png", buffer.getvalue())
 
 
 def _uri(kind: str, content: bytes) -> str:

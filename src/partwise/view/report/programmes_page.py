@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,7 +15,7 @@ from partwise.view.plot import (
     parts_in_place,
     stability_and_error,
 )
-from partwise.view.report.pictures import _INK, _uri
+from partwise.view.report.pictures import figure_uri, new_figure
 from partwise.view.report.template import render
 
 
@@ -31,22 +30,17 @@ def programmes_page(
 ) -> str:
     """One self-contained HTML page for the programmes of one or more k.
 
-    Parameters
-    ----------
-    found : sequence of Programmes
-    title, source, command : str
-    notes : sequence of str
-    places : array-like of shape (n_cells, 2), default=None
-        Coordinates: the usages are then drawn where the cells are.
+    With ``places``, coordinates of the cells, the usages are drawn there.
     """
     stable = [one.stability for one in found]
+    known = None if places is None else np.isfinite(places).all(axis=1)
     numbers = [
         {
             "k": one.k,
             "rows": programme_rows(one),
             "clustergram": _drawn(clustergram, one.found, size=(6.4, 5.0)),
             "heatmap": _drawn(gene_heatmap, one, size=(7.2, 0.9 + 0.22 * min(5 * one.k, 60))),
-            "places": "" if places is None else places_uri(one.found.usages, places),
+            "places": "" if known is None else places_uri(one.found.usages[known], places[known]),
         }
         for one in found
     ]
@@ -87,18 +81,16 @@ def programme_rows(one: Any) -> list[dict[str, Any]]:
 
 def _drawn(draw: Any, what: Any, *, size: tuple[float, float]) -> str:
     """A picture of ours as PNG: clustergrams have too many squares for SVG."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=size, layout="constrained")
-    draw(what, ax=figure.add_subplot())
-    return _png(figure)
+    figure, axes = new_figure(size)
+    draw(what, ax=axes)
+    return figure_uri(figure, "png")
 
 
 def places_uri(V: Any, places: Any) -> str:
     """Codes where the samples are, one picture a part."""
     figure, axes = _grid(V.shape[1], 4, 2.2)
     parts_in_place(V, places, axes=axes)
-    return _png(figure)
+    return figure_uri(figure, "png")
 
 
 def intervals_uri(found: Any, names: Any = None) -> str:
@@ -111,24 +103,12 @@ def intervals_uri(found: Any, names: Any = None) -> str:
             ax.tick_params(labelsize=7)
         else:
             ax.set_axis_off()
-    return _png(figure)
+    return figure_uri(figure, "png")
 
 
 def _grid(k: int, most: int, size: float) -> tuple[Any, Any]:
-    from matplotlib.figure import Figure
-
     columns = min(most, k)
     rows = -(-k // columns)
-    figure = Figure(figsize=(size * columns, size * rows), layout="constrained")
-    return figure, figure.subplots(rows, columns, squeeze=False).ravel()
-
-
-def _png(figure: Any) -> str:
-    for axes in figure.axes:
-        axes.tick_params(which="both", colors=_INK)
-        for text in (axes.xaxis.label, axes.yaxis.label, axes.title):
-            text.set_color(_INK)
-        axes.spines[:].set_color(_INK)
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=130, transparent=True, metadata={"Software": None})
-    return _uri("image/png", buffer.getvalue())
+    grid = {"nrows": rows, "ncols": columns, "squeeze": False}
+    figure, axes = new_figure((size * columns, size * rows), **grid)
+    return figure, axes.ravel()

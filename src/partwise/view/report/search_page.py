@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,7 @@ import numpy as np
 from partwise._versions import versions
 from partwise.view.plot import choice as draw_choice
 from partwise.view.plot import selection as draw_selection
-from partwise.view.report.pictures import _INK, _uri
+from partwise.view.report.pictures import figure_uri, new_figure
 from partwise.view.report.template import render
 
 
@@ -54,28 +53,6 @@ def sentence(found: Any) -> str:
     return f"{words[0]}: the lowest {what}.{also}"
 
 
-def choice_uri(found: Any) -> str:
-    """The curve as SVG, readable on white and on black."""
-    from matplotlib import rc_context
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(7.2, 3.4), layout="constrained")
-    draw = draw_choice if _counts(found) else draw_selection
-    draw(found, ax=figure.add_subplot())
-    for axes in figure.axes:
-        axes.tick_params(which="both", colors=_INK)
-        axes.xaxis.label.set_color(_INK)
-        axes.spines[["top"]].set_visible(False)
-        axes.spines[["left", "bottom", "right"]].set_color(_INK)
-    figure.axes[0].yaxis.label.set_color(_INK)
-    if len(figure.axes) == 1:
-        figure.axes[0].spines["right"].set_visible(False)
-    buffer = io.BytesIO()
-    with rc_context({"svg.hashsalt": "partwise"}):
-        figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
-    return _uri("image/svg+xml", buffer.getvalue())
-
-
 def shown_rows(found: Any) -> tuple[list[str], list[list[str]]]:
     """Headings and cells for a reader; the last cell says what was chosen.
 
@@ -106,17 +83,21 @@ def _text(value: Any, least: float) -> str:
     return "" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
+def choice_facts(found: Any) -> dict[str, Any]:
+    """What a page shows of a search: a sentence, the curve, the table."""
+    heads, rows = shown_rows(found)
+    figure, axes = new_figure((7.2, 3.4))
+    (draw_choice if _counts(found) else draw_selection)(found, ax=axes)
+    return {"said": sentence(found), "uri": figure_uri(figure), "heads": heads, "rows": rows}
+
+
 def choice_page(found: Any, *, title: str, command: str = "", source: str = "") -> str:
     """One self-contained HTML page with the curve and the table."""
-    heads, cells = shown_rows(found)
     return render(
         "choice.html",
         title=title,
         source=source,
-        sentence=sentence(found),
-        picture=choice_uri(found),
-        heads=heads,
-        rows=cells,
+        choice=choice_facts(found),
         counts=_counts(found),
         n_splits=found.errors.shape[1],
         by="entries" if _counts(found) else found.by,
