@@ -20,6 +20,9 @@ from partwise.backends.arrays import AnyArray
 STRENGTH = 10.0
 #: λ of least squares on all columns, where samples have mean squared length one.
 RIDGE = 1e-3
+#: Log-densities of class means farther apart than this are scaled down to it: classes are as clear
+#: then, and what single precision rounds off a score decides no tie.
+STEEPEST = 1e3
 #: Share of the sphere in the covariance within classes: of labels alone, and of all samples.
 SHRINK, SHRINK_ALL = 0.2, 0.1
 
@@ -149,7 +152,9 @@ def _gaussian(
     S = (1 - shrink) * within
     S[np.diag_indices(d)] += shrink * size
     A = np.linalg.solve(S, M.T)
-    return A, -0.5 * (M.T * A).sum(axis=0)
+    b = -0.5 * (M.T * A).sum(axis=0)
+    flat = min(1.0, STEEPEST / max(float(np.ptp(M @ A + b)), 1.0))
+    return flat * A, flat * b
 
 
 def mixture(
