@@ -277,7 +277,7 @@ def feature_moments(X: Any) -> tuple[AnyArray, AnyArray]:
 
 
 def _grouped(pooled: AnyArray, k: int, n_init: int, rng: np.random.RandomState) -> AnyArray:
-    """K-means; its products are small, and BLAS on many threads takes four times as long."""
+    """K-means; its products are too small for BLAS on many threads."""
     with one_blas_thread:
         return np.asarray(KMeans(k, n_init=n_init, random_state=rng).fit_predict(pooled))
 
