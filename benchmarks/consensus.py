@@ -184,9 +184,8 @@ def table(folder: Path) -> None:
             faster = last["theirs"]["seconds"] / row["seconds"] if "theirs" in last else 0
             print(f"{cores} cores, {whose}: {row['seconds']:.1f} s ({faster:.1f}x), processor "
                   f"{row['processor']:.1f} s, {row['GB']:.2f} GB")  # fmt: skip
-        ends = [folder / f"{whose}-{cores}" for whose in ("theirs", "ours")]
-        if all(end.is_dir() for end in ends):
-            print(matched(*ends), flush=True)
+        if {"theirs", "ours"} <= set(last):  # both ended
+            print(matched(folder / f"theirs-{cores}", folder / f"ours-{cores}"), flush=True)
 
 
 def main() -> None:

@@ -16,6 +16,7 @@ from sklearn.utils import check_array, check_random_state
 
 from partwise.backends import as_data, back_end
 from partwise.backends.arrays import AnyArray, float64, numpy_dtype, ratio, to_numpy
+from partwise.backends.threads import one_blas_thread
 from partwise.estimators._base import Factorizer
 from partwise.estimators.ansnmf import AnsNMF
 from partwise.estimators.cf import CF
@@ -187,7 +188,7 @@ def from_runs(
             f"only {kept.sum()} of {len(pooled)} parts come back more closely than "
             f"density_threshold={density_threshold:g}; raise it, lower k={k}, or raise n_runs."
         )
-    groups[kept] = KMeans(k, n_init=10, random_state=rng).fit_predict(pooled[kept])
+    groups[kept] = _grouped(pooled[kept], k, 10, rng)
     if len(np.unique(groups[kept])) < k:
         raise ValueError(f"the runs found fewer than k={k} different parts; lower k.")
     spectra = over_sums(np.stack([np.median(pooled[groups == j], axis=0) for j in range(k)]))
@@ -275,10 +276,16 @@ def feature_moments(X: Any) -> tuple[AnyArray, AnyArray]:
     return total[0] / n, total[1] / n
 
 
+def _grouped(pooled: AnyArray, k: int, n_init: int, rng: np.random.RandomState) -> AnyArray:
+    """K-means; its products are too small for BLAS on many threads."""
+    with one_blas_thread:
+        return np.asarray(KMeans(k, n_init=n_init, random_state=rng).fit_predict(pooled))
+
+
 def stability_of(pooled: AnyArray, k: int, rng: np.random.RandomState) -> float:
     """Mean silhouette of the parts of all runs in k groups, outliers and all; NaN for k = 1."""
     pooled = unit_rows(pooled)
-    groups = KMeans(k, n_init=3, random_state=rng).fit_predict(pooled)
+    groups = _grouped(pooled, k, 3, rng)
     return float(np.mean(group_silhouettes(pooled, groups, k)))
 
 
