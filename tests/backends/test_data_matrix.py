@@ -7,8 +7,8 @@ import pytest
 import scipy.sparse as sp
 
 import reference
-from partwise.backends import SMALL_SPARSE, as_data
-from partwise.backends.numpy import blocks, dense
+from partwise.backends import SMALL_SPARSE, arrays, as_data
+from partwise.backends.numpy import dense
 from partwise.backends.numpy.dense import LINE, DenseData, lined
 from partwise.backends.numpy.sparse import SparseData
 from partwise.model.subproblems import Quadratic
@@ -22,7 +22,8 @@ BETAS = [0.5, 1.5, 3.0]
 def block_size(request, monkeypatch):
     """Products over blocks must not depend on where the blocks are cut."""
     if request.param:
-        monkeypatch.setattr(blocks, "BLOCK_ENTRIES", request.param)
+        monkeypatch.setattr(arrays, "BLOCK_ENTRIES", request.param)
+        monkeypatch.setattr(dense, "BLOCK", request.param)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
