@@ -23,6 +23,8 @@ ROUNDS = 3
 #: Samples on which folds are computed; beyond, a random part stands for all.
 WORKING = 4000
 FIRST = (
+    ("logistic", "codes"),
+    ("logistic", "both"),
     ("logistic", "smooth"),
     ("discriminant", "codes"),
     ("discriminant", "plain"),
