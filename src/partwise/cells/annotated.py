@@ -7,13 +7,13 @@ parameters and version to ``uns``; ``key_added`` is the name of all of them.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from importlib.metadata import version
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 from sklearn.base import clone
 
+from partwise._versions import __version__
 from partwise.backends.arrays import AnyArray, to_numpy
 from partwise.cells import programmes as steps
 from partwise.classify.parts_classifier import PartsClassifier
@@ -611,7 +611,7 @@ def _numbered(lists: list[list[str]]) -> dict[str, list[str]]:
 
 
 def _made_of(layer: str | None) -> dict[str, str]:
-    return {"layer": layer or "X", "partwise_version": version("partwise")}
+    return {"layer": layer or "X", "partwise_version": __version__}
 
 
 def _source(layer: str | None) -> str:
