@@ -127,7 +127,8 @@ def use_threads(monkeypatch):
 
     def use(count):
         monkeypatch.setattr(threads, "allowed", lambda: count)
-        monkeypatch.setattr(threads, "WAKE", 1e-30)
+        monkeypatch.setattr(threads, "costs", lambda: threads.Costs(1e-30, 1.0))
+        monkeypatch.setattr(threads, "LITTLE", 0.0)
 
     return use
 

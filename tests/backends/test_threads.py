@@ -234,10 +234,16 @@ with ThreadPoolExecutor(1) as pool:
 
 def test_work_deserves_threads_by_what_they_cost(monkeypatch):
     monkeypatch.setattr(threads, "allowed", lambda: 16)
-    monkeypatch.setattr(threads, "WAKE", 1e5)
-    assert threads.threads_for(1e5) == 1
-    assert threads.threads_for(1e6) == 3  # √10: a third of the work is as long as three starts
+    monkeypatch.setattr(threads, "costs", lambda: threads.Costs(start=1e-5, step=1e-10))
+    assert threads.threads_for(1e4) == 1
+    assert threads.threads_for(1e6) == 3  # √(1e-4/1e-5): 33 µs of work and 30 of starts each
     assert threads.threads_for(1e9) == 16
+
+
+def test_costs_are_sane_and_kept():
+    cost = threads.costs()
+    assert 1e-7 < cost.start < 1 and 1e-12 < cost.step < 1e-5
+    assert threads.costs() is cost
 
 
 def test_threads_stay_and_let_go_of_what_they_worked_on():
@@ -405,7 +411,7 @@ def test_a_fork_while_another_thread_fits():
         import numpy as np, partwise
         from partwise.backends import threads
         threads.allowed = lambda: 4
-        threads.WAKE = 1e-30
+        threads.costs = lambda: threads.Costs(1e-30, 1.0)
         X = np.random.default_rng(0).random((700, 450))
         def fit():
             return partwise.NMF(5, init="random", random_state=0, tol=0, max_iter=20).fit(X)

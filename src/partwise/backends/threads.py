@@ -14,18 +14,14 @@ from __future__ import annotations
 import itertools
 import os
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import cache
-from threading import Condition, Lock, Thread, local
-from typing import TYPE_CHECKING, Any
+from threading import Condition, Lock, Thread
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-
-AnyArray = Any  # arrays.py imports this file
-
-#: Length of a team's board, and its word that counts calls to what is not compiled.
-WORDS, CALLS = 80, 48
 
 if TYPE_CHECKING or sys.version_info >= (3, 12):
     from functools import cached_property as cached_property
@@ -141,15 +137,50 @@ def allowed() -> int:
     return max(1, min(_numba_limit(), _by_variable(), *blas))
 
 
-#: Multiply-adds that take as long as waking a thread does (50 µs): so on an EPYC and on a Xeon.
-WAKE = 500_000.0
+class Costs(NamedTuple):
+    """What work costs on this machine, in seconds."""
+
+    start: float  # one more thread that takes part
+    step: float  # one multiply-add
+
+
+#: Multiply-adds that no machine takes longer for than for waking a thread.
+LITTLE = 100_000.0
+
+
+@cache
+def costs() -> Costs:
+    """Measured once a process, in some milliseconds; no digit of a result follows from it."""
+    threads, x = max(2, allowed()), np.ones(1 << 15)
+    rooms = [np.empty_like(x) for _ in range(threads)]
+
+    def least(work: Callable[[], Any], times: int) -> float:
+        found = []
+        for _ in range(times):
+            begin = time.perf_counter()
+            work()
+            found.append(time.perf_counter() - begin)
+        return min(found)
+
+    def one(number: int) -> None:
+        for _ in range(4):
+            np.sqrt(x, out=rooms[number])
+
+    tasks = [(number,) for number in range(threads)]
+    together = least(lambda: each(one, tasks, threads), 8)
+    start = (together - least(lambda: one(0), 8)) / (threads - 1)
+    block = np.ones((96, 96))
+    with one_blas_thread:
+        step = least(lambda: block @ block, 40) / 96**3  # the first ones find a slow clock
+    return Costs(max(start, 1e-6), 2 * step)  # kernels do about half as many as BLAS
 
 
 def threads_for(work: float) -> int:
     """How many threads ``work`` multiply-adds deserve: T that makes work/T and T starts least."""
-    if work < 4 * WAKE:
+    if work < LITTLE or allowed() == 1:
         return 1
-    return max(1, min(allowed(), int((work / WAKE) ** 0.5)))
+    cost = costs()
+    return max(1, min(allowed(), int((work * cost.step / cost.start) ** 0.5)))
 
 
 # -- the pool ----------------------------------------------------------------------------------
@@ -201,34 +232,6 @@ class _Region:
             raise self.error
 
 
-#: Looks at an empty board before a thread goes to sleep, a millisecond or two; and how often one
-#: comes back in between, so that callers beside each other get their share.
-PATIENCE, TERM = 3_000, 200
-
-
-class _Team:
-    """One caller and the threads that help it: with tasks of Python, and with pieces of kernels."""
-
-    def __init__(self) -> None:
-        self.board = np.zeros(WORDS, np.int64)
-        self.helpers = 0
-        self.region: _Region | None = None
-
-    def help(self) -> None:
-        """Do what comes, until nothing has for a while."""
-        while True:
-            calls = self.board[CALLS]
-            region = self.region
-            if region is not None:
-                region.help()
-            del region  # or its arrays would live until the next one
-            kernels: Any = sys.modules.get("partwise.backends.numpy.kernels.team")
-            if not hasattr(kernels, "serve"):  # nobody has compiled anything
-                return
-            if kernels.serve(self.board, calls, PATIENCE, TERM) < 0:
-                return
-
-
 class _Worker:
     """A thread that waits to be called."""
 
@@ -236,27 +239,22 @@ class _Worker:
         self.pool = pool
         self.called = Lock()
         self.called.acquire()
-        self.team: _Team | None = None
-        self.others = 0
+        self.region: _Region | None = None
         Thread(target=self.work, name="partwise", daemon=True).start()
 
-    def call(self, team: _Team, others: int) -> None:
-        """To help a team, and to call so many others first: the caller has better to do."""
-        self.team, self.others = team, others
+    def call(self, region: _Region) -> None:
+        self.region = region
         self.called.release()
 
     def work(self) -> None:
         while True:
             self.called.acquire()
-            team, self.team = self.team, None
-            assert team is not None
-            if self.others:
-                self.pool.call(team, self.others)
-            team.help()
+            region, self.region = self.region, None
+            assert region is not None
+            region.help()
+            del region  # or its arrays would live until the next one
             with self.pool.lock:
-                team.helpers -= 1
                 self.pool.idle.append(self)
-            del team
 
 
 class _Pool:
@@ -265,41 +263,22 @@ class _Pool:
     def __init__(self) -> None:
         self.lock, self.size, self.callers = Lock(), 0, 0
         self.idle: list[_Worker] = []
-        self.own = local()
-
-    def team(self) -> _Team:
-        """That of this thread."""
-        team: _Team | None = getattr(self.own, "team", None)
-        if team is None:
-            team = self.own.team = _Team()
-        return team
-
-    def call(self, team: _Team, helpers: int) -> None:
-        """See that a team has so many helpers, of which the first calls the others."""
-        with self.lock:
-            # callers side by side share what one alone would have
-            busy = self.size - len(self.idle) - team.helpers
-            more = helpers + 1 - max(1, self.callers) - busy - team.helpers
-            if more <= 0:
-                return
-            if not self.idle:
-                self.idle.append(_Worker(self))
-                self.size += 1
-            worker = self.idle.pop()
-            team.helpers += 1
-        worker.call(team, helpers if more > 1 else 0)
 
     def do(self, region: _Region, threads: int) -> None:
-        team = self.team()
-        outer, team.region = team.region, region
         with self.lock:
             self.callers += 1
-        team.board[CALLS] += 1
+            # callers side by side share what one alone would have
+            busy = self.size - len(self.idle)
+            helpers = max(0, threads - self.callers - busy)
+            while len(self.idle) < helpers:
+                self.idle.append(_Worker(self))
+                self.size += 1
+            called = [self.idle.pop() for _ in range(helpers)]
         try:
-            self.call(team, threads - 1)
+            for worker in called:
+                worker.call(region)
             region.finish()
         finally:
-            team.region = outer
             with self.lock:
                 self.callers -= 1
             region.run = _nothing  # helpers that come too late hold no arrays
@@ -320,17 +299,6 @@ def _after_fork() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
-
-
-def board(work: float) -> AnyArray:
-    """What kernels that are cut into pieces (`kernels.team`) share with the threads they deserve.
-
-    Those of an earlier one are still looking and cost nothing; more are called by each other.
-    """
-    team, most = _pool.team(), int(work / WAKE)
-    if most > team.helpers:
-        _pool.call(team, min(allowed(), most) - 1)
-    return team.board
 
 
 def each(run: Callable[..., Any], tasks: Iterable[tuple[Any, ...]], threads: int) -> None:

@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 
 from partwise.backends.arrays import AnyArray
 from partwise.backends.data_matrix import InNumpy
-from partwise.backends.numpy.half_steps import HalfSteps, half_steps
-from partwise.backends.threads import one_blas_thread
+from partwise.backends.threads import in_threads, threads_for
 from partwise.model.factor_model import FactorModel
 from partwise.model.losses import Frobenius
 from partwise.model.subproblems import misfit
@@ -46,6 +45,8 @@ Watch = Callable[[int, Solution], bool]
 CACHE = 6 * 2**20
 #: Columns below which the product with X is no longer cheap.
 NARROWEST = 64
+#: A sweep that moves less than this share of the first one is the last, as in `hals`.
+STOP = 0.1
 
 
 def can(model: FactorModel, step: Step, settings: Settings) -> bool:
@@ -79,9 +80,7 @@ class Side:
         Gram matrices of Z.
     sweeps : int
     spare : (n, R k) array
-        What the next half-step writes to; where the last one began.
-    C : (n, R k) array
-        The last product with X.
+        What the next half-step writes to.
     """
 
     Z: AnyArray
@@ -89,13 +88,31 @@ class Side:
     gram: AnyArray
     sweeps: int
     spare: AnyArray
-    C: AnyArray
 
     @classmethod
     def of(cls, factors: Sequence[AnyArray], sweeps: int) -> Side:
         Z = np.ascontiguousarray(np.concatenate(factors, axis=1))
-        gram, spare = np.stack([F.T @ F for F in factors]), np.empty_like(Z)
-        return cls(Z, blocked(Z), gram, sweeps, spare, np.empty_like(Z))
+        return cls(Z, blocked(Z), np.stack([F.T @ F for F in factors]), sweeps, np.empty_like(Z))
+
+    def step(self, C: AnyArray, G: AnyArray, weights: AnyArray) -> NDArray[np.float64]:
+        """A half-step with Hessians G, and by how much the objective changed.
+
+        That is (R, 2): up to where the sweeps end, and from there to where the next ones begin.
+        Where this one began is ``spare`` until the next.
+        """
+        from partwise.backends.numpy import kernels
+
+        R, k, _ = G.shape
+        grams = np.zeros((kernels.PIECES, R, k, k))
+        changes = np.zeros((kernels.PIECES, R, 2))
+        threads = threads_for(float(self.Z.size) * k * (self.sweeps + 1))
+        C, G = np.ascontiguousarray(C), np.ascontiguousarray(G)
+        args = (self.Z, C, G, self.old, weights, self.spare, grams, changes, self.sweeps, STOP)
+        in_threads(lambda lo, hi: kernels.half_steps(*args, lo, hi), kernels.PIECES, 1, threads)
+        self.Z, self.spare = self.spare, self.Z
+        gram = grams.sum(axis=0)
+        self.gram = (gram + np.tril(gram, -1).transpose(0, 2, 1)).astype(G.dtype)
+        return np.asarray(changes.sum(axis=0))
 
     def take_back(self, r: int, x: AnyArray) -> None:
         """Begin start r again from x, with nothing to point away from."""
@@ -106,14 +123,13 @@ class Side:
         """Put the starts of another beside these."""
         self.Z = np.concatenate([self.Z, other.Z], axis=1)
         self.old = np.concatenate([self.old, other.old], axis=1)
-        self.gram = np.concatenate([self.gram, other.gram])
-        self.spare, self.C = np.empty_like(self.Z), np.empty_like(self.Z)
+        self.gram, self.spare = np.concatenate([self.gram, other.gram]), np.empty_like(self.Z)
 
     def keep(self, runs: NDArray[np.bool_]) -> None:
         """Leave out the other starts."""
         wide = np.repeat(runs, self.gram.shape[1])
         self.Z = np.ascontiguousarray(self.Z[:, wide])
-        self.spare, self.C = np.empty_like(self.Z), np.empty_like(self.Z)
+        self.spare = np.empty_like(self.Z)
         self.old, self.gram = np.ascontiguousarray(self.old[:, wide]), self.gram[runs]
 
 
@@ -148,7 +164,6 @@ class Wide:
     V: Side
     U: Side
     k: int
-    steps: HalfSteps
     value: NDArray[np.float64]
     ahead: NDArray[np.float64]
     anchor: NDArray[np.float64]
@@ -161,7 +176,7 @@ class Wide:
         self.numbers: NDArray[np.int64] = np.zeros(0, np.int64)
         self.history: list[list[float]] = []
         self.ended: dict[int, Solution] = {}
-        self.ready = False  # whether V.C is X U already, from the first value of one start
+        self.ready: list[AnyArray] | None = None  # X U of one start, from its first value
 
     def run(self, starts: Iterator[Begun]) -> Iterator[Solution]:
         """The solutions, in the order of their starts."""
@@ -205,9 +220,7 @@ class Wide:
         U = Side.of([U for _, U, _ in begun], model.sweeps["U"])
         value = np.array([_value(model, V, U) for V, U, _ in begun])
         if first == 0 and R == 1:
-            known = model.seen.last.taken(*begun[0][:2], "V")
-            if known is not None:
-                self.ready, V.C = True, np.ascontiguousarray(known[0])
+            self.ready = model.seen.last.taken(*begun[0][:2], "V")
         each = (
             first + np.arange(R),
             value,
@@ -219,7 +232,6 @@ class Wide:
         new = dict(zip(EACH, (*each, np.zeros(R, int)), strict=True))
         if not len(self.numbers):
             self.V, self.U, self.k = V, U, begun[0][1].shape[1]
-            self.steps = half_steps(model.R, V.Z.dtype)
             vars(self).update(new)
         else:
             self.V.join(V)
@@ -229,19 +241,20 @@ class Wide:
 
     def advance(self, look: bool) -> NDArray[np.float64]:
         """One iteration; KKT residuals between its half-steps if it is to look."""
-        V, U = self.V, self.U
-        weights = np.where(self.failures >= PLAIN, 0.0, self.weight).astype(V.Z.dtype)
-        residual, step = np.full(len(self.numbers), np.inf), self.steps.step
-        with one_blas_thread:
-            changed = step("V", V, U.Z, U.gram, weights, ready=self.ready)
-            self.ready = False
-            if look:
-                residual = self.residual(V.spare, V.C, U.gram, self.value)
-            value = self.value + self.ahead + changed.sum(axis=1)
-            before = U.old.copy()
-            changed = step("U", U, V.Z, V.gram, weights, ready=False)
-            if look and residual.min() <= self.settings.tol:
-                residual = np.maximum(residual, self.residual(U.spare, U.C, V.gram, self.value))
+        data, dtype = self.model.R, self.V.Z.dtype
+        weights = np.where(self.failures >= PLAIN, 0.0, self.weight).astype(dtype)
+        C = data.dot(self.U.Z) if self.ready is None else self.ready[0]
+        self.ready = None
+        residual = np.full(len(self.numbers), np.inf)
+        if look:
+            residual = self.residual(self.V.Z, C, self.U.gram, self.value)
+        changed = self.V.step(C, self.U.gram, weights)
+        value = self.value + self.ahead + changed.sum(axis=1)
+        D = data.tdot(self.V.Z)
+        if look and residual.min() <= self.settings.tol:
+            residual = np.maximum(residual, self.residual(self.U.Z, D, self.V.gram, self.value))
+        before = self.U.old.copy()
+        changed = self.U.step(D, self.V.gram, weights)
         self.accept(value + changed[:, 0], changed[:, 1], before)
         for history, now in zip(self.history, self.value, strict=True):
             history.append(float(now))

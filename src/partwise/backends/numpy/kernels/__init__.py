@@ -10,8 +10,8 @@ What is slow to compile is kept out of those that a first small fit needs: funct
 other (each is optimised again inside its caller), arrays of their own, assignments to slices, and
 parallel loops.
 
-A kernel calls only what is in its own file, and `team` and `rows_times`: numba keeps compiled code
-for as long as the file of the *calling* function stays the same.
+A kernel calls only what is in its own file: numba keeps compiled code for as long as the file of
+the *calling* function stays the same.
 """
 
 from partwise.backends.numpy.kernels._options import OPTIONS
@@ -34,27 +34,17 @@ from partwise.backends.numpy.kernels.products import (
     spmm,
 )
 from partwise.backends.numpy.kernels.wide_steps import (
-    DENSE,
-    GIVEN,
-    READY,
-    SPARSE,
-    SUMS,
-    gemm,
+    PIECES,
     half_steps,
     residual_norms,
 )
 
 __all__ = [
-    "DENSE",
-    "GIVEN",
     "LANES",
     "OPTIONS",
-    "READY",
-    "SPARSE",
-    "SUMS",
+    "PIECES",
     "TILE",
     "change_rows",
-    "gemm",
     "graph_solve",
     "half_steps",
     "hals_graph",

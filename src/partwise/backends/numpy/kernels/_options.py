@@ -18,7 +18,3 @@ OPTIONS: dict[str, Any] = {
 # compiled again with its caller, whose sums may run in another order. A process that compiles calls
 # the first, one that loads the cache the second, and their last digits differ.
 HELPER: dict[str, Any] = {**OPTIONS, "forceinline": True}
-
-# What is pasted into its caller before types are known: not optimised alone first, which helpers
-# that call helpers multiply.
-INLINE: dict[str, Any] = {**OPTIONS, "inline": "always"}

@@ -85,9 +85,9 @@ def graph_solve(indptr, indices, weights, scale, diagonal, c, z, goal, most, tak
         )
 
 
-@nb.njit(**HELPER)
-def rows_times(indptr, indices, x, B, out, lo, hi):
-    """`spmm`."""
+@nb.njit(**OPTIONS)
+def spmm(indptr, indices, x, B, out, lo, hi):
+    """out = X B on rows lo to hi of CSR X; where B is wide twice as fast as scipy's."""
     for i in range(lo, hi):
         row, end = out[i], indptr[i + 1]
         for j in range(row.shape[0]):
@@ -103,12 +103,6 @@ def rows_times(indptr, indices, x, B, out, lo, hi):
             q, b = x[e], B[indices[e]]
             for j in range(row.shape[0]):
                 row[j] += q * b[j]
-
-
-@nb.njit(**OPTIONS)
-def spmm(indptr, indices, x, B, out, lo, hi):
-    """out = X B on rows lo to hi of CSR X; where B is wide twice as fast as scipy's."""
-    rows_times(indptr, indices, x, B, out, lo, hi)
 
 
 @nb.njit(**OPTIONS)
