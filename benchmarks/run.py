@@ -56,6 +56,9 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
         metavar="N[,N...]",
         help="for every contestant alike; several: time against threads, and nothing else",
     )
+    parser.add_argument(
+        "--seconds", type=float, default=float("inf"), help="of time against threads, about"
+    )
     return parser.parse_args(arguments)
 
 
@@ -121,7 +124,7 @@ def main(arguments: list[str] | None = None) -> None:
     if len(given.threads) > 1:
         from benchmarks import threads
 
-        threads.run(given.threads, given.out, names=given.cases)
+        threads.run(given.threads, given.out, names=given.cases, seconds=given.seconds)
         return
     set_threads(given.threads[0])
     settings = SIZES["full" if given.full else "quick" if given.quick else "bench"]
