@@ -33,19 +33,21 @@ BUILD = ROOT / "build" / "anywhere"
 COUNTS, SHARE = "ANYWHERE_COUNTS", "ANYWHERE_SHARE"
 #: The files whose numbers depend on the processor and on the number of threads.
 NUMBERS = (
-    "backends", "choose", "cf", "consensus", "convergence", "cupy_data", "curvature",
-    "dask_data", "memmap", "engine", "estimator_checks", "every_estimator", "gaps", "graph",
-    "fixed_parts", "labels_in_methods", "limits", "links", "methods", "minibatch",
-    "new_samples", "nmf", "parts_classifier", "probabilities", "properties", "reference",
-    "l21", "loop", "semi_nmf", "sparse_nmf_ntf", "sym_nmf", "terms", "threads",
+    "backends", "cf", "checking", "choose", "codes", "consensus", "convergence", "cupy_data",
+    "curvature", "dask_data", "data_matrix", "estimator_checks", "every_estimator",
+    "factor_model", "fixed_parts", "gaps", "graph", "graph_terms", "init", "kernels", "l21",
+    "labels_in_methods", "limits", "links", "loop", "memmap", "methods", "minibatch",
+    "new_samples", "nmf", "parts_classifier", "probabilities", "properties", "publishing",
+    "reference", "semi_nmf", "solving", "sparse_nmf_ntf", "stating", "steps", "subproblems",
+    "sym_nmf", "terms", "threads", "wide",
 )  # fmt: skip
 #: Files that take longest: in how many shares they run where there are processors for them.
-SHARES = {"estimator_checks": 8, "nmf": 4, "parts_classifier": 4, "methods": 4, "terms": 4,
-          "fuzz": 4, "backends": 3, "calibration": 3, "commands": 3, "engine": 3,
-          "expected_accuracy": 3, "runner": 3, "studio": 3, "cf": 2, "consensus": 2,
-          "convergence": 2, "dask_data": 2, "every_estimator": 2, "fuzz_pairs": 2, "graph": 2,
-          "labels_in_methods": 2, "limits": 2, "loop": 2, "reference": 2, "sklearn_suite": 2,
-          "threads": 2}  # fmt: skip
+SHARES = {"estimator_checks": 8, "fuzz": 4, "methods": 4, "parts_classifier": 4, "terms": 4,
+          "backends": 3, "calibration": 3, "commands": 3, "expected_accuracy": 3, "runner": 3,
+          "studio": 3, "cf": 2, "checking": 2, "consensus": 2, "convergence": 2, "dask_data": 2,
+          "every_estimator": 2, "fuzz_pairs": 2, "graph": 2, "labels_in_methods": 2,
+          "limits": 2, "loop": 2, "nmf": 2, "publishing": 2, "reference": 2, "sklearn_suite": 2,
+          "stating": 2, "threads": 2}  # fmt: skip
 OUTCOMES = ("passed", "failed", "error", "skipped", "xfailed", "xpassed")
 
 
@@ -208,7 +210,7 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--only", default="", help="rows, with commas between; default: all")
-    parser.add_argument("--files", default="", help="test files, as nmf,engine; default: by row")
+    parser.add_argument("--files", default="", help="test files, as nmf,loop; default: by row")
     parser.add_argument("--whole", action="store_true", help="all files in every row")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--no-install", action="store_true", help="make no environments")

@@ -132,6 +132,12 @@ def use_threads(monkeypatch):
     return use
 
 
+@pytest.fixture(params=[1, 3], ids=["serial", "threads"])
+def threads_or_none(request, use_threads):
+    """The same test on one thread and on three."""
+    use_threads(request.param)
+
+
 @pytest.fixture
 def command(capsys):
     """``command("cluster", ...)`` gives (exit code, standard output, standard error)."""

@@ -244,5 +244,5 @@ def test_what_is_no_counts_is_said():
     with pytest.raises(ValueError, match=r"layer 'log': .*needs counts.*name the layer"):
         cells.consensus(adata, 3, layer="log")
     adata.var_names = ["g0", "g0", *adata.var_names[2:]]
-    with pytest.raises(ValueError, match=r"1 names are of several genes \(g0\)"):
+    with pytest.raises(ValueError, match=r"1 name is of several genes \(g0\)"):
         cells.consensus(adata, 3)

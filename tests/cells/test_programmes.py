@@ -100,7 +100,7 @@ def test_what_is_no_counts_is_said():
         steps.prepare(np.log1p(np.ones((5, 4))), source="file")
     with pytest.raises(ValueError, match="holds -1"):
         steps.prepare(sp.csr_array(-X.clip(0, 1)))
-    with pytest.raises(ValueError, match=r"1 names are of several genes \(a\).*make_unique"):
+    with pytest.raises(ValueError, match=r"1 name is of several genes \(a\).*make_unique"):
         steps.prepare(X, genes=["a"] * 2 + [str(j) for j in range(58)])
     with pytest.raises(ValueError, match="60 genes and 1 names"):
         steps.prepare(X, genes=["a"])

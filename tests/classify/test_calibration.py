@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy.optimize import brentq
 
 import reference
 from partwise import PartsClassifier
@@ -89,21 +90,20 @@ def test_classes_that_are_found_more_often_are_more_probable(rng):
     assert np.mean(p.argmax(axis=1) == y) > np.mean(even.argmax(axis=1) == y)
     # where nothing is known of the samples, nothing is known of the shares either
     unsure = 1 / 3 + 0.05 * (even - 1 / 3)
-    # each of three rounds adds about what the answers lean
-    lean = 3 * np.abs(3 * unsure.mean(axis=0) - 1)
-    assert (np.abs(calibration.class_tilt(unsure, np.full(3, 100)) - 1) < 1.1 * lean).all()
+    np.testing.assert_allclose(calibration.class_tilt(unsure, np.full(3, 100)), 1, atol=0.05)
 
 
 def test_shares_of_classes_are_those_of_em_as_far_as_there_are_labels(rng):
-    """Three rounds of π <- mean of p π / Σ p π, then the exponent m/(m + 4) of (c π)."""
+    """Three rounds of π <- mean of p π / Σ p π, then the exponent m/(m + 4), less where unsure."""
     p = rng.dirichlet([3.0, 1.0, 0.5], 200)
     shares = np.ones(3) / 3
     for _ in range(3):
         shares = np.mean([row * shares / (row * shares).sum() for row in p], axis=0)
+    better = np.mean([(max(row) - 1 / 3) / (2 / 3) for row in p])
     for counts in ([1, 1, 1], [5, 5, 5], [12, 3, 4]):
         m = 3 / sum(1 / count for count in counts)
         tilt = calibration.class_tilt(p, np.array(counts))
-        np.testing.assert_allclose(tilt, (3 * shares) ** (m / (m + 4)), rtol=1e-12)
+        np.testing.assert_allclose(tilt, (3 * shares) ** (better * m / (m + 4)), rtol=1e-12)
 
 
 # -- confidence --------------------------------------------------------------------------------
@@ -213,3 +213,23 @@ def test_probabilities_of_real_samples_mean_what_they_say(dataset, name):
         assert high - low > np.sqrt(right * (1 - right) / (known >= 0).sum())
     assert np.mean(errors) < 0.08
     assert np.mean(off) < 0.1 and sum(covered) >= 2
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_bend_is_the_least_of_its_cost(seed):
+    """Of few labels, so that what is expected before them (slope one) has a say."""
+    rng = np.random.default_rng(seed)
+    sure = rng.uniform(0.3, 0.98, 12)
+    right = rng.random(12) < sure**2
+    wanted = (sure.mean() + (right.sum() + 0.5) / 13) / 2
+    costs = []
+    for slope in calibration.SLOPES:
+        x = slope * np.log(sure / (1 - sure))
+        shift = brentq(lambda b, x=x: np.mean(1 / (1 + np.exp(-x - b))) - wanted, -20, 20)
+        p = 1 / (1 + np.exp(-x - shift))
+        costs.append(-np.log(np.where(right, p, 1 - p)).sum() + np.log(slope) ** 2 / (2 * 0.5**2))
+    slope, shift = calibration.bend(sure, right)
+    assert slope == calibration.SLOPES[np.argmin(costs)]
+    x = slope * np.log(sure / (1 - sure))
+    # thirty halvings of forty
+    assert np.mean(1 / (1 + np.exp(-x - shift))) == pytest.approx(wanted, abs=40 * 2.0**-30)

@@ -36,9 +36,15 @@ def test_edges_are_the_naive_histograms():
 def test_pictures_series_and_spectra_are_known_by_their_columns():
     assert ordered.looks(pictures()) == {"edges": 12}
     assert ordered.looks(pictures(height=20, width=20)) == {"edges": 20}
+    assert ordered.looks(pictures(height=8, width=16)) == {"edges": 16}  # as flat as they may be
     assert set(ordered.looks(series()[0])) == {"differences", "frequencies"}
     short = np.cumsum(np.random.RandomState(0).standard_normal((50, 24)), axis=1)
     assert set(ordered.looks(short)) == {"differences"}
+
+
+@pytest.mark.parametrize(("n", "looked_at"), [(2, 2), (900, 900), (1000, 500), (5000, 500)])
+def test_of_many_samples_some_are_looked_at(n, looked_at):
+    assert len(ordered._standard(np.eye(n, 3))) == looked_at
 
 
 @pytest.mark.parametrize("X", [pictures(), series()[0], np.cumsum(series()[0], axis=1)])

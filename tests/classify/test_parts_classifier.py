@@ -305,6 +305,22 @@ def test_logistic_is_scikit_learns():
     np.testing.assert_allclose(p, theirs.predict_proba(Z), atol=0.02)
 
 
+def test_logistic_from_far_away_overflows_nowhere():
+    rng = np.random.default_rng(0)
+    Z, y = rng.standard_normal((40, 3)), np.repeat([0, 1, 2, 3], 10)
+    far = heads.logistic(Z, y, np.ones((1, 40)), 4, 1e4 * rng.standard_normal((1, 4, 4)))
+    assert np.isfinite(far.A).all() and np.isfinite(far.b).all()
+
+
+def test_weights_are_in_every_fold():
+    y, weights = np.array([0, 0, 0, 1, 1, 1]), np.array([0.5, 1, 2, 3, 4, 5])
+    made = folds.make_folds(y, weights, 2, np.random.RandomState(0))
+    for rows in (made.means, made.spread):
+        np.testing.assert_array_equal(rows[-1], weights)
+        for f in range(2):
+            np.testing.assert_array_equal(rows[f], np.where(made.fold == f, 0, weights))
+
+
 def test_discriminant_by_hand():
     rng = np.random.default_rng(1)
     Z, y = rng.standard_normal((12, 2)), np.repeat([0, 1, 2], 4)

@@ -57,7 +57,7 @@ def test_every_option_is_passed_in_some_test():
 
 
 def test_help_begins_with_the_ten_options_that_people_use_first(command, monkeypatch):
-    """The rest is in groups, settings of the run apart from the model's; no line is cut."""
+    """The rest is in groups, those of the run apart from those of the model; no line is cut."""
     one = typer.main.get_command(cli.app).commands["cluster"]
     groups = {}
     for option in one.params:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import replace
 
 import numpy as np
@@ -11,6 +12,7 @@ from sklearn.base import clone
 import partwise
 from partwise.estimators import saving
 from partwise.estimators._base import ConstrainedFactorizer, GraphFactorizer
+from partwise.estimators._parameters import LoopParameters, LossParameters, estimator
 from partwise.persistence.model_files import PersistError
 
 rng = np.random.default_rng(0)
@@ -29,6 +31,23 @@ class FewWords(ConstrainedFactorizer):
         return replace(super()._describe(), hard_labels=True)
 
 
+@estimator
+class ByFields(LossParameters, LoopParameters, ConstrainedFactorizer):
+    """Parameters as annotated attributes; what they may be follows from their names.
+
+    Parameters
+    ----------
+    {n_components}
+    smoothing : float, default=0.2
+    {beta_loss}
+    {solver}
+    {loop}
+    """
+
+    smoothing: float = 0.2
+    max_iter: int = 5000
+
+
 class OnGraph(GraphFactorizer):
     def __init__(self, n_components=3, *, graph_reg=0.1, random_state=None):
         self.n_components = n_components
@@ -36,13 +55,30 @@ class OnGraph(GraphFactorizer):
         self.random_state = random_state
 
 
-@pytest.mark.parametrize("kind", [FewWords, OnGraph], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", [FewWords, ByFields, OnGraph], ids=lambda kind: kind.__name__)
 def test_an_estimator_of_few_words_fits(kind):
-    model = clone(kind(random_state=0)).fit(X, Y)
+    model = clone(kind(3, random_state=0)).fit(X, Y)
     assert model.status_.startswith("converged")
     assert (np.diff(model.objective_history_) <= 0).all()
     assert model.transform(X[:4]).shape == (4, 3) and len(model.predict(X[:4])) == 4
     assert np.isfinite(model.score(X))
+
+
+def test_fields_are_parameters_in_the_order_of_the_bases():
+    names = list(inspect.signature(ByFields).parameters)
+    assert names[:4] == ["n_components", "smoothing", "max_iter", "beta_loss"]
+    assert (
+        sorted(names) == sorted(ByFields().get_params()) == sorted(ByFields._parameter_constraints)
+    )
+    assert ByFields(max_iter=7).max_iter == 7 and ByFields().max_iter == 5000
+    assert clone(ByFields(2, smoothing=0.5)).get_params()["smoothing"] == 0.5
+    with pytest.raises(TypeError, match="strange"):
+        ByFields(strange=1)
+    with pytest.raises(TypeError, match="positional"):
+        ByFields(3, 0.5)
+    with pytest.raises(ValueError, match="'smoothing' parameter of ByFields must be a float"):
+        ByFields(smoothing=2.0).fit(X)
+    assert "n_init : int, default=1" in ByFields.__doc__
 
 
 def test_it_is_cnmf_where_it_says_what_cnmf_says():

@@ -6,13 +6,30 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
+from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 import partwise
 from partwise import NMF, non_negative_factorization
 from partwise.backends import SMALL_SPARSE
 from partwise.fitting import checking
+from partwise.model.losses import beta_of
 from partwise.solvers.init import INITS
+from plain_fits import (
+    PENALTIES,
+    SOLVER_IDS,
+    SOLVERS,
+    SPARSE,
+    assert_close,
+    assert_same_fit,
+    data_for,
+    make,
+    make_data,
+    make_sparse,
+    naive_objective,
+    one_blas_thread,  # noqa: F401
+    read_only,
+)
 
 KL = "kullback-leibler"
 X = np.random.default_rng(0).uniform(0.1, 1.0, (12, 8))
@@ -419,3 +436,126 @@ def test_a_flag_of_the_processor_alone_refuses_no_fit(monkeypatch):
     monkeypatch.setattr(checking, "check_matrix", flagged)
     model = partwise.NMF(2, max_iter=5, tol=0, random_state=0).fit(X)
     assert np.array_equal(model.components_, plain.components_)
+
+
+def with_duplicates(X):
+    """CSR in which every entry is written as two halves, unsorted, with an explicit zero."""
+    S = sp.csr_array(X)
+    indices, data, indptr = [], [], [0]
+    for i in range(S.shape[0]):
+        at = slice(S.indptr[i], S.indptr[i + 1])
+        indices += [*S.indices[at][::-1], *S.indices[at], 0]
+        data += [*(S.data[at][::-1] / 2), *(S.data[at] / 2), 0.0]
+        indptr.append(len(indices))
+    return sp.csr_array((np.array(data), np.array(indices), np.array(indptr)), shape=S.shape)
+
+
+KINDS = {
+    "fortran": np.asfortranarray,
+    "read-only": read_only,
+    "strided": lambda X: np.repeat(X, 2, axis=1)[:, ::2],
+    "list": lambda X: X.tolist(),
+    "frame": pd.DataFrame,
+    "csr_array": sp.csr_array,
+    "csr_matrix": sp.csr_matrix,
+    "csc_array": sp.csc_array,
+    "csc_matrix": sp.csc_matrix,
+    "coo_array": sp.coo_array,
+    "coo_matrix": sp.coo_matrix,
+    "duplicates": with_duplicates,
+}
+
+
+MAIN = [row for row in SOLVERS if row[1] is None and row[2] in ("frobenius", KL, 1.5)]
+
+
+MAIN_IDS = ["-".join(str(s) for s in row if s is not None) for row in MAIN]
+
+
+def snapshot(X):
+    if sp.issparse(X):
+        parts = [X.data, *((X.indices, X.indptr) if X.format != "coo" else X.coords)]
+        return [np.array(part) for part in parts]
+    return [np.array(X)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("solver", "rule", "loss"), MAIN, ids=MAIN_IDS)
+def test_kinds_of_arrays_give_the_same_result(solver, rule, loss, kind):
+    X = np.round(make_data(), 2)
+    given = KINDS[kind](X)
+    kept = snapshot(given)
+    model = make(solver, rule, loss, max_iter=15)
+    got, expected = clone(model).fit(given), model.fit(X)
+    assert_same_fit(got, expected, 1e-8)  # 15 iterations of reordered sums
+    assert_close(np.asarray(got.transform(given)), expected.transform(X), 1e-8)
+    for before, after in zip(kept, snapshot(given)):
+        np.testing.assert_array_equal(before, after)
+
+
+@pytest.mark.parametrize("kind", ["csr_array", "csc_matrix", "coo_array", "duplicates"])
+@pytest.mark.parametrize(
+    ("solver", "loss"), [("mu", "frobenius"), ("mu", KL), ("newton", KL), ("mu", 1.5)]
+)
+def test_large_sparse_is_the_dense_result(solver, loss, kind):
+    """Not for hals, which gives sparse data fewer sweeps a product."""
+    dense = make_sparse().toarray()
+    given = KINDS[kind](dense)
+    kept = snapshot(given)
+    model = make(solver, None, loss, max_iter=15)
+    got, expected = clone(model).fit(given), model.fit(dense)
+    assert_same_fit(got, expected, 1e-7)
+    for before, after in zip(kept, snapshot(given)):
+        np.testing.assert_array_equal(before, after)
+
+
+@pytest.mark.parametrize("solver", ["hals", "nesterov"])
+def test_large_sparse_ends_where_dense_does(solver):
+    S = make_sparse()
+    model = make(solver, tol=1e-5, max_iter=5000, init="nndsvda")
+    sparse, dense = clone(model).fit(S), model.fit(S.toarray())
+    # two runs of one convergent method from one start; tol bounds how far each is from its end
+    assert sparse.objective_ == pytest.approx(dense.objective_, rel=1e-3)
+    assert sparse.objective_ == pytest.approx(naive_objective(S, sparse), rel=1e-10)
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.int32, np.uint8, bool])
+@pytest.mark.parametrize("container", [np.asarray, sp.csr_array])
+def test_integers_and_booleans_are_converted(dtype, container):
+    X = (np.random.default_rng(0).poisson(1.0, (30, 20)) % 5).astype(dtype)
+    got, expected = make().fit(container(X)), make().fit(X.astype(float))
+    assert_same_fit(got, expected, 1e-8)
+    assert got.components_.dtype == np.float64
+
+
+@pytest.mark.parametrize("sparse", SPARSE)
+@pytest.mark.parametrize("name", ["none", "both"])
+@pytest.mark.parametrize(("solver", "rule", "loss"), SOLVERS, ids=SOLVER_IDS)
+def test_float32_stays_and_is_close(solver, rule, loss, name, sparse):
+    if sparse and beta_of(loss) <= 0:
+        sparse = False  # β <= 0 has no sparse case: zeros are refused
+    X = make_sparse() if sparse else data_for(loss)
+    near = make("mu", None, loss, max_iter=30, **PENALTIES[name]).fit(X)
+    W, H = near.embedding_ + 0.01, near.components_ + 0.01
+    # from afar, momentum that is refused in one precision only leads to another local minimum
+    model = make(solver, rule, loss, init="custom", max_iter=5, **PENALTIES[name])
+    double = clone(model).fit(X, W=W, H=H)
+    W32, H32 = W.astype(np.float32), H.astype(np.float32)
+    single = model.fit(X.astype(np.float32), W=W32, H=H32)
+    for Z in (single.embedding_, single.components_, single.transform(X.astype(np.float32))):
+        assert Z.dtype == np.float32 and np.isfinite(Z).all()
+    assert isinstance(single.objective_, float)
+    # rounding at 1e-7, relative to ½‖X‖², which is some ten objectives; newton's extrapolation
+    # meets the floor under VUᵀ, which is another in float32, and takes another way down
+    tolerance = 1e-2 if solver == "newton" else 1e-4
+    assert single.objective_ == pytest.approx(double.objective_, rel=tolerance)
+    assert single.objective_ == pytest.approx(naive_objective(X, single, PENALTIES[name]), rel=1e-4)
+    history = single.objective_history_
+    size = 0.5 * (X**2).sum() + history[0]
+    assert np.diff(history).max() <= (1e-7 * size if solver == "mu" else 0)
+
+
+def test_the_float32_start_is_that_of_float64():
+    X = make_data()
+    a, b = (make(max_iter=1, init="nndsvda").fit(X.astype(t)) for t in (np.float32, np.float64))
+    assert_close(a.components_, b.components_, 1e-3)

@@ -62,7 +62,9 @@ warnings.filterwarnings("always", message="compiled code cannot be kept")
 import partwise
 from partwise.knowledge.graph._compiled import kernels
 X = np.random.default_rng(0).random((30, 20))
-partwise.NMF(2, max_iter=3, tol=0, random_state=0).fit(X)
+# what is kept is settled when a kernel is made; to compile one takes seconds more
+import partwise.backends.numpy.kernels
+partwise.NMF(2, solver="mu", max_iter=3, tol=0, random_state=0).fit(X)
 kernels()
 print(partwise.__file__)
 """

@@ -20,6 +20,18 @@ from partwise import GNMF, ConstrainedNMF, SemiGNMF
 from partwise.backends.arrays import to_numpy
 from partwise.knowledge.graph import _rows, neighbor_graph
 from partwise.model.graph_terms import Anchored, AnchoredDivergence
+from partwise.model.losses import beta_of
+from plain_fits import (
+    FAST,
+    FAST_IDS,
+    PENALTIES,
+    SOLVER_IDS,
+    SOLVERS,
+    data_for,
+    make,
+    make_data,
+    one_blas_thread,  # noqa: F401
+)
 
 DIGITS, TRUTH = load_digits(n_class=4, return_X_y=True)
 DIGITS = DIGITS[:, DIGITS.max(axis=0) > 0] / 16.0
@@ -214,3 +226,52 @@ def test_neighbours_of_new_samples(case, form, rng):
     D = cdist(new, stored, "sqeuclidean")
     np.testing.assert_allclose(squares, np.sort(D, axis=1)[:, :4], rtol=1e-12)
     np.testing.assert_allclose(np.take_along_axis(D, indices, 1), squares, rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["none", "both"])
+@pytest.mark.parametrize(("solver", "rule", "loss"), FAST, ids=FAST_IDS)
+def test_transform_of_the_training_data_is_the_embedding(solver, rule, loss, name):
+    X = make_data()
+    model = make(solver, rule, loss, tol=1e-4, max_iter=5000, **PENALTIES[name])
+    V1 = model.fit_transform(X)
+    V2 = model.transform(X)
+    np.testing.assert_array_equal(V1, model.embedding_)
+    distance = np.linalg.norm((V1 - V2) @ model.components_)
+    assert distance <= 10 * model.tol * np.linalg.norm(X)  # the design's figure
+
+
+@pytest.mark.filterwarnings("ignore:Maximum number of iterations")  # codes end, whatever parts do
+@pytest.mark.parametrize(("solver", "rule", "loss"), SOLVERS, ids=SOLVER_IDS)
+def test_transform_is_a_minimum_in_the_codes(solver, rule, loss):
+    """The half-problem is convex (β in [1, 2]): no code may be improved by moving a little."""
+    X = data_for(loss)
+    model = make(solver, rule, loss, tol=1e-5, max_iter=100, n_components=3).fit(X[:30])
+    V = model.set_params(max_iter=5_000).transform(X[30:])
+    assert V.shape == (10, 3) and V.dtype == X.dtype and (V >= 0).all()
+    (neg, pos), _ = reference.split_beta(X[30:], V, model.components_.T, beta_of(loss))
+    g = pos - neg
+    share = np.minimum(V / np.maximum(V.mean(axis=0), 1e-300), 1)
+    g = np.where(g > 0, g * share, g)
+    assert np.linalg.norm(g) <= 2 * model.tol * (np.linalg.norm(neg) + np.linalg.norm(pos))
+
+
+def test_inverse_transform():
+    X = make_data()
+    model = make().fit(X)
+    V = model.transform(X)
+    np.testing.assert_allclose(model.inverse_transform(V), V @ model.components_, rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["none", "both"])
+@pytest.mark.parametrize(("solver", "rule", "loss"), FAST, ids=FAST_IDS)
+def test_score_is_minus_the_objective_per_sample(solver, rule, loss, name):
+    X = make_data()
+    model = make(solver, rule, loss, tol=1e-5, max_iter=5000, **PENALTIES[name]).fit(X)
+    # both end with the same convex solve, to a residual far below tol
+    assert model.score(X) == pytest.approx(-model.objective_ / len(X), rel=1e-6)
+
+
+def test_score_of_mu_is_no_worse_than_its_objective():
+    X = make_data()
+    model = make("mu", tol=1e-4, max_iter=10_000).fit(X)
+    assert model.score(X) == pytest.approx(-model.objective_ / len(X), rel=1e-2)

@@ -7,8 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import reference
+from partwise.backends.numpy.dense import DenseData
 from partwise.knowledge.labels import encode_labels
+from partwise.model.factor_model import FactorModel
+from partwise.model.losses import Frobenius
 from partwise.model.maps import SharedRows
+from problems import LABELS, K, N, P
 
 some_labels = st.lists(st.one_of(st.none(), st.integers(0, 5)), min_size=1, max_size=30)
 
@@ -101,3 +106,13 @@ def test_labels_of_another_length_are_refused():
 def test_pickle():
     rows = pickle.loads(pickle.dumps(SharedRows(np.array([0, -1, 0]), 3)))
     np.testing.assert_array_equal(rows.reduce(np.array([1.0, 10.0, 100.0])), [101.0, 10.0])
+
+
+def test_reduce_and_expand_are_means_over_shared_rows(rng):
+    rows = SharedRows(encode_labels(LABELS, N).codes, N)
+    model = FactorModel(DenseData(np.ones((N, P))), Frobenius(), rows=rows)
+    V = rng.uniform(size=(N, K))
+    A = reference.label_matrix(LABELS)
+    Z = model.reduce(V)
+    np.testing.assert_allclose(Z, reference.shared_rows(A, V), rtol=1e-14)
+    np.testing.assert_array_equal(model.expand(Z), A @ Z)

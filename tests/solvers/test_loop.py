@@ -1,27 +1,40 @@
 """The loop piece by piece, and what models and terms say of lengths, by naive formulas.
 
-`test_engine.py` holds that fits descend; a schedule or a rule of stopping may be wrong and still
-descend, so they are compared here with what their docstrings say.
+A schedule or a rule of stopping may be wrong while fits still descend, so they are compared here
+with what their docstrings say.
 """
 
 import numpy as np
 import pytest
 from sklearn import decomposition
 
-from partwise import NMF
+import partwise
+import reference
 from partwise.backends import as_data
+from partwise.backends.numpy.dense import DenseData
 from partwise.knowledge.labels import encode_labels
 from partwise.model.factor_model import FactorModel, column_lengths, unit_columns
-from partwise.model.losses import Frobenius, KullbackLeibler
+from partwise.model.losses import Beta, Frobenius, KullbackLeibler
 from partwise.model.maps import SharedRows
 from partwise.model.subproblems import kkt_residual, misfit
 from partwise.model.terms import Guest, Linear, Price, Ridge, Term, UnitLength
-from partwise.solvers import loop
+from partwise.solvers import loop, wide
 from partwise.solvers.loop import Settings, alternate
 from partwise.solvers.state import State
-from partwise.solvers.steps import make_step, mu
+from partwise.solvers.steps import STEPS, make_step, mu, newton
+from problems import (
+    LOSS_IDS,
+    LOSSES,
+    STEP_LOSS,
+    UNIT_TERMS,
+    K,
+    factors,
+    make_case,
+    naive_value,
+    zeros_in,
+)
 
-hals = make_step("hals")
+exact = make_step("hals")
 
 
 def state(**fields):
@@ -46,7 +59,7 @@ def test_a_penalty_however_small_empties_no_part_at_the_start(price):
         X = rng.random((60, k)) @ rng.random((k, 40)) + 0.1 * rng.random((60, 40))
         ours, theirs = (
             kind(k, alpha_W=price, init="nndsvda", tol=1e-5, max_iter=300, random_state=0).fit(X)
-            for kind in (NMF, decomposition.NMF)
+            for kind in (partwise.NMF, decomposition.NMF)
         )
         dead.append(bool((ours.components_.max(1) == 0).any()))
         worse.append(ours.reconstruction_err_ > 1.02 * theirs.reconstruction_err_)
@@ -58,12 +71,12 @@ def test_an_empty_part_stands_still_for_some_iterations(rng):
     V[:, 1] = 0
     model = FactorModel(as_data(X), Frobenius(), terms_U=[Ridge(np.full((1, 1), 0.1))])
     sub = model.subproblem("U", V, U)
-    moved = hals(sub, U)
+    moved = exact(sub, U)
     assert not moved[:, 1].any()
-    early = loop._patient(hals, sub, U, state(n=loop.PATIENCE - 1))
+    early = loop._patient(exact, sub, U, state(n=loop.PATIENCE - 1))
     np.testing.assert_array_equal(early, np.column_stack([moved[:, 0], U[:, 1]]))
     assert sub.value(early) <= sub.value(U)
-    np.testing.assert_array_equal(loop._patient(hals, sub, U, state(n=loop.PATIENCE)), moved)
+    np.testing.assert_array_equal(loop._patient(exact, sub, U, state(n=loop.PATIENCE)), moved)
     np.testing.assert_array_equal(loop._patient(mu, sub, U, state(n=0)), mu(sub, U))  # as printed
 
 
@@ -71,21 +84,21 @@ def test_an_empty_part_stands_still_for_some_iterations(rng):
 
 
 def test_the_step_is_the_one_that_the_settings_name():
-    rough, safe = make_step("hals"), make_step("nesterov")
+    rough, safe = (lambda *given: mu(*given) for _ in range(2))  # told from all others
     settings = plain(warmup=2, rough=rough, safe=safe)
     falling = [10.0, 5.0]  # half of it in the last iteration
     for n, failures, history, wanted in (
         (0, 0, [], mu),
         (1, 3, falling, mu),  # warming up comes first
         (2, 0, falling, rough),
-        (2, 1, falling, hals),  # after a failure the exact one
+        (2, 1, falling, exact),  # after a failure the exact one
         (2, 3, falling, safe),
-        (9, 0, [1.0, 1.0 - 0.9e-5], hals),  # near the end the exact one
+        (9, 0, [1.0, 1.0 - 0.9e-5], exact),  # near the end the exact one
         (9, 0, [1.0, 1.0 - 1.1e-5], rough),
     ):
         at = state(n=n, failures=failures, history=history)
-        assert loop._move(at, hals, settings) is wanted, (n, failures)
-    assert loop._move(state(n=5, failures=3), hals, plain(safe=None)) is hals
+        assert loop._move(at, exact, settings) is wanted, (n, failures)
+    assert loop._move(state(n=5, failures=3), exact, plain(safe=None)) is exact
 
 
 def test_extrapolation_waits_for_the_warm_up_and_ends_after_two_failures():
@@ -138,6 +151,24 @@ def test_weights_grow_by_a_twentieth_and_fall_by_a_third(rng):
     assert once.failures == 3 and not loop._stuck(once) and once.weight == 0
 
 
+def test_a_start_that_fits_perfectly_is_told_without_cancellation(rng):
+    _, V, U = small_model(rng)
+    model = FactorModel(as_data(V @ U.T), Frobenius())
+    value = loop.begin(model, V, U, plain()).value
+    # each entry is a sum of two products, rounded twice on either side
+    entries = 4 * np.finfo(float).eps * (V @ U.T)
+    assert 0 <= value <= 0.5 * (entries**2).sum()
+
+
+def test_parts_beyond_the_last_step_have_length_one_too(rng):
+    model, V, U = small_model(rng, unit=True)
+    U /= np.linalg.norm(U, axis=0)
+    at = State({"V": V, "U": U}, {}, {"V": V, "U": np.roll(U, 1, axis=0)}, 1.0, weight=0.5)
+    loop._accept(model, at, {"V": V, "U": U}, V, 0.5, plain())
+    assert not np.array_equal(at.y["U"], at.x["U"])
+    np.testing.assert_allclose(np.linalg.norm(at.y["U"], axis=0), 1, rtol=1e-14)
+
+
 # -- stopping ----------------------------------------------------------------------------------
 
 
@@ -177,7 +208,7 @@ def test_the_residual_is_the_worse_of_both_halves(rng):
 def test_it_is_looked_at_every_so_many_iterations(rng, every, monkeypatch):
     """It stops at a multiple, once residual and fall of ten iterations are below tol."""
     model, V, U = small_model(rng)
-    found = alternate(model, V, U, hals, Settings(max_iter=500, tol=1e-3, check_every=every))
+    found = alternate(model, V, U, exact, Settings(max_iter=500, tol=1e-3, check_every=every))
     assert found.converged and found.n_iter % every == 0 and found.n_iter == len(found.history) > 10
     fall = found.history[-11] - found.history[-1]
     assert fall <= 1e-3 * found.history[-1] * (1 + 1e-9)
@@ -186,9 +217,9 @@ def test_it_is_looked_at_every_so_many_iterations(rng, every, monkeypatch):
     assert found.status == (
         f"converged: relative KKT residual at most 0.001 after {found.n_iter} iterations"
     )
-    short = alternate(model, V, U, hals, Settings(max_iter=3, tol=1e-12))
+    short = alternate(model, V, U, exact, Settings(max_iter=3, tol=1e-12))
     assert not short.converged and short.status == "stopped at max_iter=3, above tol=1e-12"
-    never = alternate(model, V, U, hals, Settings(max_iter=60, tol=0))
+    never = alternate(model, V, U, exact, Settings(max_iter=60, tol=0))
     assert never.n_iter == 60 and not never.converged
 
 
@@ -202,13 +233,13 @@ def test_an_iteration_tells_the_residual_where_it_begins(rng, order, tol):
     first, second = tuple(order)
     rho = misfit(at.value, model.size, model.least, tol)
     wanted = kkt_residual(model.subproblem(first, V, U), at.y[first], rho)
-    after, told = loop.answered(model, loop.advance(model, at, hals, settings, True))
+    after, told = loop.answered(model, loop.advance(model, at, exact, settings, True))
     if tol > 1:
         moved = {**{"V": V, "U": U}, first: after.x[first]}
         half = model.subproblem(second, moved["V"], moved["U"])
         wanted = max(wanted, kkt_residual(half, moved[second], rho))
     assert told == pytest.approx(wanted, rel=1e-12)
-    assert loop.answered(model, loop.advance(model, after, hals, settings, False))[1] == np.inf
+    assert loop.answered(model, loop.advance(model, after, exact, settings, False))[1] == np.inf
 
 
 def test_what_an_iteration_gained_says_how_the_next_is_measured(rng, monkeypatch):
@@ -223,7 +254,7 @@ def test_what_an_iteration_gained_says_how_the_next_is_measured(rng, monkeypatch
 
     monkeypatch.setattr(loop, "_look_ahead", hear)
     start = model.value(V, U)
-    found = alternate(model, V, U, hals, Settings(max_iter=8, tol=0, extrapolate=False))
+    found = alternate(model, V, U, exact, Settings(max_iter=8, tol=0, extrapolate=False))
     np.testing.assert_allclose(falls, -np.diff([start, *found.history]), atol=1e-12 * start)
 
 
@@ -257,7 +288,7 @@ def test_a_callback_ends_the_loop(rng):
         seen.append((n, solution.n_iter, len(solution.history)))
         return n == 4
 
-    found = alternate(model, V, U, hals, plain(), hear)
+    found = alternate(model, V, U, exact, plain(), hear)
     assert seen == [(n, n, n) for n in range(1, 5)] and found.n_iter == 4
     assert found.status == "stopped by a callback after 4 iterations"
 
@@ -444,3 +475,154 @@ def test_unit_sums_under_kullback_leibler(rng):
     Z, unit = model.normalize(np.ones((8, 2)), U)
     np.testing.assert_allclose(unit.sum(axis=0), 1)
     np.testing.assert_allclose(Z[0], U.sum(axis=0))
+
+
+def test_rough_steps_end_where_exact_ones_do(rng, monkeypatch):
+    """They are for the way there; the last digits are the exact step's."""
+    monkeypatch.setattr("partwise.backends.numpy.dense.ROUGH_WORK", 0)
+    X = rng.random((60, 5)) @ rng.random((5, 40)) + 0.05 * rng.random((60, 40))
+    V, U = factors(rng, 60, 40, 5, np.float64)
+    ends = []
+    for rough in (None, make_step("newton", rough=True)):
+        model = FactorModel(DenseData(X), KullbackLeibler())
+        settings = Settings(3000, 1e-6, warmup=3, rough=rough)
+        solution = alternate(model, V, U, newton, settings)
+        assert solution.converged and "KKT" in solution.status
+        assert np.all(np.diff(solution.history) <= 0)
+        ends.append(solution.history[-1])
+    assert ends[0] == pytest.approx(ends[1], rel=1e-6)
+
+
+UNIT_CASES = [
+    pytest.param(step, loss, name, id=f"{step}-{loss.beta:g}-{name}")
+    for step, loss in STEP_LOSS
+    for name in UNIT_TERMS
+    if not isinstance(loss, Beta) and not (loss.beta == 1 and name == "graph")
+]
+
+
+@pytest.mark.parametrize(("step", "loss", "name"), UNIT_CASES)
+def test_unit_loop_holds_the_constraint_and_never_rises(rng, step, loss, name):
+    X = zeros_in(rng, 30, 12, density=0.7)
+    terms = UNIT_TERMS[name](rng, 30)
+    model = FactorModel(DenseData(X), loss, terms_V=terms, unit=True)
+    Z, U = factors(rng, 30, 12, K)
+    settings = Settings(max_iter=60, tol=0.0, extrapolate=step != "mu")
+    result = alternate(model, Z, U, STEPS[step], settings)
+    assert np.diff(result.history).max() <= 0
+    assert result.history[-1] < 0.99 * model.value(Z, U)
+    np.testing.assert_allclose(np.linalg.norm(result.U, loss.unit_norm, axis=0), 1, rtol=1e-12)
+    expected = naive_value(X, result.Z, result.U, loss, terms_V=terms)
+    assert result.history[-1] == pytest.approx(expected, rel=1e-11)
+
+
+@pytest.mark.parametrize("order", ["VU", "UV"])
+@pytest.mark.parametrize("loss", LOSSES, ids=LOSS_IDS)
+def test_loop_takes_the_half_steps_in_order(rng, order, loss):
+    model, _, Z, U = make_case(rng, "plain", loss)
+    settings = Settings(max_iter=10, tol=0.0, order=order, extrapolate=False, guard=False)
+    result = alternate(model, Z, U, mu, settings)
+    run = reference.nmf_frobenius if loss.beta == 2 else reference.nmf_kl
+    V, B, history = run(model.data.X, Z, U, 10, order=order)
+    np.testing.assert_allclose(result.Z, V, rtol=1e-10, atol=1e-14)
+    np.testing.assert_allclose(result.U, B, rtol=1e-10, atol=1e-14)
+    np.testing.assert_allclose(result.history, history, rtol=1e-11)
+    assert result.n_iter == 10 and not result.converged
+
+
+def test_loop_stops_on_change_where_fixed_points_are_not_stationary(rng):
+    model, _, Z, U = make_case(rng, "plain", KullbackLeibler())
+    settings = Settings(max_iter=5000, tol=1e-3, stationary=False, extrapolate=False, guard=False)
+    result = alternate(model, Z, U, mu, settings)
+    assert result.converged and "relative change of the factors" in result.status
+    assert 1 < result.n_iter < 5000
+
+
+def test_loop_undoes_a_step_that_rises(rng):
+    """A step that always goes up is taken back and in the end replaced by mu."""
+    model, _, Z, U = make_case(rng, "plain", Frobenius())
+    settings = Settings(max_iter=40, tol=0.0)
+    start = model.value(Z, U)
+    result = alternate(model, Z, U, lambda sub, A: 10 * A, settings)
+    assert (np.diff(result.history) <= 0).all()
+    # the start is summed by itself, the history shifted to its exact end: sums of X.size terms
+    assert result.history[0] <= start + model.data.X.size * model.eps * model.size
+    assert result.history[-1] == pytest.approx(model.value(result.Z, result.U), rel=1e-12)
+
+
+def test_a_history_that_is_shifted_or_joined_never_rises(rng):
+    """``value + (exact - value)`` is a last bit below exact as often as above it."""
+    below = 0
+    for value, exact in rng.uniform(0.1, 1.0, (200, 2)):
+        below += value + (exact - value) < exact
+        history = loop.shifted([value * 1.5, value, value], exact - value, exact)
+        assert (np.diff([*history, exact]) <= 0).all()
+        assert (np.diff(loop.joined([1.5 * value, value], [np.nextafter(value, 1)])) <= 0).all()
+    assert below > 0
+
+
+@pytest.mark.parametrize("estimator", ["NMF", "GNMF", "CDNMF"])
+def test_what_a_device_begins_before_its_value_is_known_is_taken_back(rng, monkeypatch, estimator):
+    X = rng.random((60, 30)).astype(np.float32)
+    y = np.where(np.arange(60) < 12, np.arange(60) % 3, -1)
+    given = {} if estimator == "NMF" else {"y": y}
+    monkeypatch.setattr(wide, "can", lambda *problem: False)  # that is no loop of a device
+    model = getattr(partwise, estimator)(4, max_iter=80, tol=0, init="random", random_state=0)
+    plain = model.fit(X, **given)
+    known, back = dict(vars(plain)), []
+    monkeypatch.setattr(loop, "coming", lambda value: lambda: float(value))
+    take_back = loop._take_back
+    monkeypatch.setattr(
+        loop, "_take_back", lambda state, how: (back.append(state.n), take_back(state, how))
+    )
+    guessed = model.fit(X, **given)
+    assert back  # momentum goes too far at least once
+    for name in ("objective_history_", "components_", "embedding_"):
+        np.testing.assert_array_equal(getattr(guessed, name), known[name])
+
+
+class Recorder:
+    """A DataMatrix that counts the calls of its products."""
+
+    PRODUCTS = ("dot", "tdot", "kl_dot", "kl_tdot", "kl_newton", "beta_dot", "beta_tdot")
+
+    def __init__(self, data):
+        self.data, self.counts = data, dict.fromkeys(self.PRODUCTS, 0)
+
+    def __getattr__(self, name):
+        if name in ("data", "counts"):
+            raise AttributeError(name)
+        if name == "X":
+            raise AssertionError("X itself was asked for")
+        if name in self.PRODUCTS:
+            self.counts[name] += 1
+        return getattr(self.data, name)
+
+
+ONE_OF_EACH = {
+    ("hals", Frobenius): {"dot": 1, "tdot": 1},
+    ("nesterov", Frobenius): {"dot": 1, "tdot": 1},
+    ("mu", Frobenius): {"dot": 1, "tdot": 1},
+    ("mu", KullbackLeibler): {"kl_dot": 1, "kl_tdot": 1},
+    ("newton", KullbackLeibler): {"kl_newton": 2},
+}
+
+
+@pytest.mark.parametrize(("solver", "loss"), ONE_OF_EACH)
+def test_products_per_iteration(rng, solver, loss):
+    X = zeros_in(rng, 50, 30)
+    V, U = factors(rng, 50, 30, 4)
+    counts = []
+    for max_iter in (10, 30):
+        recorder = Recorder(DenseData(X))
+        model = FactorModel(recorder, loss())
+        plain = solver == "mu"
+        settings = Settings(max_iter=max_iter, tol=0.0, extrapolate=not plain, guard=not plain)
+        result = alternate(model, V, U, STEPS[solver], settings)
+        assert result.n_iter == max_iter
+        counts.append(recorder.counts)
+    few, many = counts
+    expected = ONE_OF_EACH[solver, loss]
+    for name in Recorder.PRODUCTS:
+        assert many[name] - few[name] == 20 * expected.get(name, 0), name
+        assert few[name] <= 10 * expected.get(name, 0) + 2, name

@@ -4,11 +4,13 @@ import numpy as np
 import pytest
 
 from partwise.backends import as_data
+from partwise.backends.numpy.dense import DenseData
 from partwise.model.factor_model import FactorModel
 from partwise.model.losses import Frobenius
 from partwise.solvers import wide
 from partwise.solvers.loop import SAFE, Settings, alternate
 from partwise.solvers.steps import hals
+from problems import K, factors
 
 
 @pytest.fixture
@@ -73,3 +75,17 @@ def test_what_the_guard_gave_up_goes_on_in_the_loop_before_the_same_eyes(start, 
     assert seen == [(n, n) for n in range(1, 21)]
     assert found.n_iter == len(found.history) == 20
     assert (np.diff(found.history) <= 0).all()
+
+
+def test_starts_side_by_side_are_shifted_so_that_none_rises(rng):
+    model = FactorModel(DenseData(rng.random((12, 8))), Frobenius())
+    runs = wide.Wide(model, Settings(max_iter=9, tol=0.0))
+    runs.begin([(*factors(rng, 12, 8, K), hals) for _ in range(40)], 0)
+    for _ in range(3):
+        runs.advance(look=False)
+    for r in range(40):
+        # added up, a perfect fit's value can be off by more than all of it
+        runs.value[r] *= 3 + rng.random()
+        runs.history[r].append(float(runs.value[r]))
+        runs.sum_again(r)
+        assert (np.diff([*runs.history[r], runs.value[r]]) <= 0).all()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -137,6 +138,10 @@ class OnDevice(Swept):
         """W Z for a matrix that `csr` made."""
         return W @ Z
 
+    def product(self, what: str) -> AbstractContextManager[None]:
+        """Around a product with X: errors of memory that say which one it was."""
+        return nullcontext()
+
     # -- placement ------------------------------------------------------------------------------
 
     def rows(self, a: AnyArray) -> AnyArray:
@@ -203,10 +208,12 @@ class DeviceDense(OnDevice):
         return ((rows, self.X[rows]) for rows in row_blocks(n, max(1, p // self.block_scale)))
 
     def dot(self, U: AnyArray) -> AnyArray:
-        return self.X @ U
+        with self.product("X U"):
+            return self.X @ U
 
     def tdot(self, V: AnyArray) -> AnyArray:
-        return self.X.T @ V
+        with self.product("Xᵀ V"):
+            return self.X.T @ V
 
     def _by_row(self, function: Callable[[slice, AnyArray], AnyArray]) -> AnyArray:
         parts = [function(rows, X) for rows, X in self._blocks()]
@@ -244,16 +251,18 @@ class DeviceDense(OnDevice):
 
     def kl_dot(self, V: AnyArray, U: AnyArray) -> tuple[AnyArray, AnyArray]:
         xp, out, logs = namespace(U), [], []
-        for rows, X in self._blocks():
-            Y = self._modelled(V[rows], U)
-            out.append((X / Y) @ U)
-            logs.append(xp.sum(X * xp.log(Y), axis=1, dtype=xp.float64))
-        return xp.concat(out), xp.concat(logs)
+        with self.product("X / VUᵀ"):
+            for rows, X in self._blocks():
+                Y = self._modelled(V[rows], U)
+                out.append((X / Y) @ U)
+                logs.append(xp.sum(X * xp.log(Y), axis=1, dtype=xp.float64))
+            return xp.concat(out), xp.concat(logs)
 
     def kl_tdot(self, V: AnyArray, U: AnyArray) -> AnyArray:
         out = namespace(U).zeros_like(U)
-        for rows, X in self._blocks():
-            out += (X / self._modelled(V[rows], U)).T @ V[rows]
+        with self.product("X / VUᵀ"):
+            for rows, X in self._blocks():
+                out += (X / self._modelled(V[rows], U)).T @ V[rows]
         return out
 
     def times_dot(self, V: AnyArray, U: AnyArray) -> AnyArray:
@@ -281,14 +290,6 @@ class DeviceDense(OnDevice):
         for rows, X, Y in bends:
             total = total + (X / Y / Y).T @ of_pairs(V[rows])
         return total
-
-    def beta_dot(
-        self, V: AnyArray, U: AnyArray, beta: float
-    ) -> tuple[AnyArray, AnyArray, AnyArray]:
-        raise NotImplementedError("refused before any work is done")
-
-    def beta_tdot(self, V: AnyArray, U: AnyArray, beta: float) -> tuple[AnyArray, AnyArray]:
-        raise NotImplementedError("refused before any work is done")
 
 
 class DeviceSparse(DeviceDense):
@@ -331,10 +332,12 @@ class DeviceSparse(DeviceDense):
         return self.csr(self._XT_parts)
 
     def dot(self, U: AnyArray) -> AnyArray:
-        return self.multiply(self.X, U)
+        with self.product("X U"):
+            return self.multiply(self.X, U)
 
     def tdot(self, V: AnyArray) -> AnyArray:
-        return self.multiply(self._XT, V)
+        with self.product("Xᵀ V"):
+            return self.multiply(self._XT, V)
 
     def _sums(self, values: AnyArray) -> AnyArray:
         return self.sums(self._row_of, float64(values), self.shape[0])
@@ -389,13 +392,15 @@ class DeviceSparse(DeviceDense):
         return y
 
     def kl_dot(self, V: AnyArray, U: AnyArray) -> tuple[AnyArray, AnyArray]:
-        y, x = self._modelled(V, U), self.parts.values
-        R = self.csr(self.parts._replace(values=x / y))
-        return self.multiply(R, U), self._sums(x * namespace(y).log(y))
+        with self.product("X / VUᵀ"):
+            y, x = self._modelled(V, U), self.parts.values
+            R = self.csr(self.parts._replace(values=x / y))
+            return self.multiply(R, U), self._sums(x * namespace(y).log(y))
 
     def kl_tdot(self, V: AnyArray, U: AnyArray) -> AnyArray:
-        values = (self.parts.values / self._modelled(V, U))[self._by_column]
-        return self.multiply(self.csr(self._XT_parts._replace(values=values)), V)
+        with self.product("X / VUᵀ"):
+            values = (self.parts.values / self._modelled(V, U))[self._by_column]
+            return self.multiply(self.csr(self._XT_parts._replace(values=values)), V)
 
     def kl_curvature(self, V: AnyArray, U: AnyArray, transposed: bool) -> AnyArray:
         Y = self._modelled(V, U)

@@ -172,6 +172,11 @@ def _(a: np.ndarray) -> Array:
     return np.ascontiguousarray(a)
 
 
+def is_missing(values: AnyArray, missing: float) -> AnyArray:
+    """Where values stand for an entry that was not seen."""
+    return namespace(values).isnan(values) if np.isnan(missing) else values == missing
+
+
 def largest(a: AnyArray) -> float:
     """max(a, 0)."""
     return max(0.0, float(namespace(a).max(a))) if a.shape[0] else 0.0
@@ -342,9 +347,9 @@ def limits(a: np.ndarray) -> tuple[float, float]:
     return least, most
 
 
-def row_blocks(n: int, p: int, entries: int = BLOCK_ENTRIES) -> Iterator[slice]:
-    """Row slices of at most so many entries."""
-    step = max(1, entries // max(p, 1))
+def row_blocks(n: int, p: int, entries: int = 0) -> Iterator[slice]:
+    """Row slices of at most so many entries, BLOCK_ENTRIES if none are given."""
+    step = max(1, (entries or BLOCK_ENTRIES) // max(p, 1))
     for start in range(0, n, step):
         yield slice(start, min(n, start + step))
 

@@ -7,7 +7,7 @@ sparse matrices, and coordinate sweeps as one kernel, a thread a row.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 from typing import Any
 
@@ -73,8 +73,7 @@ def _kernel(dtype: str) -> Any:
 @sweeps.sweep.register
 def _(
     Z: cupy.ndarray, C: AnyArray, G: AnyArray, d: AnyArray | None, r: AnyArray, e: AnyArray,
-    times: int,
-    stop: float, enough: float,
+    times: int, stop: float, enough: float,
 ) -> AnyArray:  # fmt: skip
     n, k = Z.shape
     dtype = Z.dtype
@@ -134,21 +133,8 @@ class OnCupy:
     def multiply(self, W: Any, Z: AnyArray) -> AnyArray:
         return W @ cupy.ascontiguousarray(Z)
 
-    def dot(self, U: AnyArray) -> AnyArray:
-        with memory_errors("X U"):
-            return super().dot(U)  # type: ignore[misc]
-
-    def tdot(self, V: AnyArray) -> AnyArray:
-        with memory_errors("Xᵀ V"):
-            return super().tdot(V)  # type: ignore[misc]
-
-    def kl_dot(self, V: AnyArray, U: AnyArray) -> Any:
-        with memory_errors("X / VUᵀ"):
-            return super().kl_dot(V, U)  # type: ignore[misc]
-
-    def kl_tdot(self, V: AnyArray, U: AnyArray) -> AnyArray:
-        with memory_errors("X / VUᵀ"):
-            return super().kl_tdot(V, U)  # type: ignore[misc]
+    def product(self, what: str) -> AbstractContextManager[None]:
+        return memory_errors(what)
 
 
 class CupyData(OnCupy, DeviceDense):
@@ -191,7 +177,7 @@ def gaps(X: Any, missing: float, whom: str) -> tuple[DataMatrix, DataMatrix, boo
     sparse = cusparse.issparse(X)
     X = X.tocsr() if sparse else X
     values = X.data if sparse else X
-    hidden = cupy.isnan(values) if np.isnan(missing) else values == missing
+    hidden = arrays.is_missing(values, missing)
     kept = cupy.where(hidden, cupy.zeros_like(values), values)
     if not sparse:
         X = check(kept, whom)

@@ -31,7 +31,7 @@ def places(k: int) -> NDArray[Any]:
     return at
 
 
-def of_pairs(B: AnyArray) -> AnyArray:
+def of_pairs(B: AnyArray) -> Array:
     """(p, k(k+1)/2): b_ja b_jb for each pair of columns."""
     return namespace(B).concat([B[:, : b + 1] * B[:, b : b + 1] for b in range(B.shape[1])], axis=1)
 

@@ -12,6 +12,10 @@ from partwise.backends.arrays import AnyArray, Array, floor, to_numpy
 
 #: What an error for NaN adds: the setting that takes it.
 GAPS = "missing_values=np.nan takes entries that were not measured."
+ZEROS = (
+    "When beta_loss <= 0 and X contains zeros, the solver may diverge. "
+    "Please add small values to X, or use a positive beta_loss."
+)
 
 
 class Products(Protocol):
@@ -239,6 +243,12 @@ class Swept:
         return None
 
     def row_powers(self, beta: float) -> Array:
+        raise NotImplementedError("other losses than these two are refused before any work")
+
+    def beta_dot(self, V: Array, U: Array, beta: float) -> tuple[Array, Array, Array]:
+        raise NotImplementedError("other losses than these two are refused before any work")
+
+    def beta_tdot(self, V: Array, U: Array, beta: float) -> tuple[Array, Array]:
         raise NotImplementedError("other losses than these two are refused before any work")
 
     def sweeps(self, size: int, k: int) -> int:

@@ -43,8 +43,7 @@ COLLINEAR = (1e-12, 1e-3)
 
 def sweep_rows(
     Z: AnyArray, C: AnyArray, G: AnyArray, d: AnyArray | None, r: AnyArray, sweeps: int,
-    stop: float,
-    order: AnyArray | None = None, enough: float = 0.0, near: AnyArray | None = None,
+    stop: float, order: AnyArray | None = None, enough: float = 0.0, near: AnyArray | None = None,
 ) -> Array:  # fmt: skip
     """The new Z after at most ``sweeps`` sweeps; an ndarray is written to.
 
@@ -100,7 +99,7 @@ def sweep_graph(
     term: Any,
     rounds: int,
     stop: float,
-) -> AnyArray | None:
+) -> Array | None:
     """Sweeps under a `Graph` whose ``edges`` are at hand, each of which sees where rows have gone.
 
     None where this kind of array has none: then the term's bound is renewed between sweeps.
@@ -111,9 +110,8 @@ def sweep_graph(
 @sweep_graph.register
 def _(
     Z: np.ndarray, C: AnyArray, G: AnyArray, d: AnyArray | None, r: AnyArray, term: Any,
-    rounds: int,
-    stop: float,
-) -> AnyArray:  # fmt: skip
+    rounds: int, stop: float,
+) -> Array:  # fmt: skip
     """In place; rows take turns."""
     from partwise.backends.numpy import kernels
 
@@ -134,9 +132,8 @@ def _(
 @singledispatch
 def sweep(
     Z: AnyArray, C: AnyArray, G: AnyArray, d: AnyArray | None, r: AnyArray, e: AnyArray,
-    sweeps: int, stop: float,
-    enough: float,
-) -> AnyArray:  # fmt: skip
+    sweeps: int, stop: float, enough: float,
+) -> Array:  # fmt: skip
     """`sweep_rows` by the kind of Z; e >= r is the curvature of a step."""
     return sweep_columns(Z, C, G, d, r, e, sweeps, stop, enough)
 
@@ -144,9 +141,8 @@ def sweep(
 @sweep.register
 def _(
     Z: np.ndarray, C: AnyArray, G: AnyArray, d: AnyArray | None, r: AnyArray, e: AnyArray,
-    sweeps: int,
-    stop: float, enough: float,
-) -> AnyArray:  # fmt: skip
+    sweeps: int, stop: float, enough: float,
+) -> Array:  # fmt: skip
     k = Z.shape[1]
     Z = np.ascontiguousarray(Z)
     C = C if C.shape == Z.shape else np.broadcast_to(C, Z.shape)
@@ -199,8 +195,7 @@ def solve_rows(
 
 def _descend(
     Z: AnyArray, C: AnyArray, G: AnyArray, d: AnyArray, r: AnyArray, e: AnyArray, sweeps: int,
-    stop: float,
-    enough: float,
+    stop: float, enough: float,
 ) -> None:  # fmt: skip
     """Coordinate descent in place, in as many threads as it deserves."""
     from partwise.backends.numpy import kernels
@@ -212,8 +207,7 @@ def _descend(
 
 def _pivot(
     Z: AnyArray, C: AnyArray, G: AnyArray, d: AnyArray, r: AnyArray, rows: AnyArray, sweeps: int,
-    stop: float,
-    enough: float, ridge: float = 0.0,
+    stop: float, enough: float, ridge: float = 0.0,
 ) -> None:  # fmt: skip
     """These rows to their minimisers, by pivoting or else by all the sweeps; in place.
 
@@ -243,8 +237,7 @@ def _pivot(
 
 def sweep_columns(
     Z: AnyArray, C: AnyArray, G: AnyArray, d: AnyArray | None, r: AnyArray, e: AnyArray,
-    sweeps: int, stop: float,
-    enough: float,
+    sweeps: int, stop: float, enough: float,
 ) -> Array:  # fmt: skip
     """`sweep` with all rows at once, one operation after the other; Z stays as it is."""
     xp = namespace(Z)

@@ -165,7 +165,8 @@ def consensus(
     if device is not None:
         prepared = steps.on_device(prepared, device)
     model = steps.model_of_runs(beta_loss)
-    at = _rows(cells.ids, prepared.cells)
+    place = {name: i for i, name in enumerate(cells.ids)}
+    at = np.array([place[name] for name in prepared.cells])
     common: dict[str, Any] = {
         "density_threshold": density_threshold,
         "neighborhood": neighborhood,
@@ -270,9 +271,7 @@ def integrate(
     X = sp.csr_array(X) if sp.issparse(X) else X
     if scale:
         X = _alike(X, names, batches)
-    length = np.sqrt(
-        np.asarray((X * X).sum(axis=1) if not sp.issparse(X) else X.power(2).sum(axis=1))
-    )
+    length = np.sqrt((X * X).sum(axis=1))  # entry by entry, also of a sparse array
     alone = own * len(batches)
     settings = {"tol": 1e-3, "random_state": 0, **parameters}
     model = ConstrainedNMF(
@@ -303,8 +302,7 @@ def _alike(X: Any, names: Any, batches: Sequence[str]) -> Any:
     for batch in batches:
         at = np.flatnonzero(names == batch)
         block = X[at]
-        squares = block.power(2) if sp.issparse(block) else np.square(block)
-        mean = np.asarray(squares.mean(axis=0), dtype=np.float64).ravel()
+        mean = np.asarray((block * block).mean(axis=0), dtype=np.float64)
         scale = np.divide(1, np.sqrt(mean), out=np.zeros_like(mean), where=mean > 0)
         blocks.append(block @ sp.diags_array(scale) if sp.issparse(block) else block * scale)
         order.append(at)
@@ -520,15 +518,10 @@ def score_markers(adata: Any, markers: Mapping[str, Sequence[str]], *, key: str 
         if isinstance(genes, str):
             raise ValueError(f"markers[{name!r}] must be a list of genes, got {genes!r}.")
         own = sorted({at[str(gene)] for gene in genes if str(gene) in at})
-        above = (
-            scores[:, own].mean(axis=1) - scores.mean(axis=1)
-            if own
-            else np.full(len(scores), np.nan)
-        )
+        unknown = np.full(len(scores), np.nan)
+        above = scores[:, own].mean(axis=1) - scores.mean(axis=1) if own else unknown
         error = spread / np.sqrt(max(len(own), 1))
-        table[str(name)] = np.divide(
-            above, error, out=np.full(len(scores), np.nan), where=error > 0
-        )
+        table[str(name)] = np.divide(above, error, out=unknown, where=error > 0)
     found = pd.DataFrame(table, index=[f"part {j + 1}" for j in range(len(scores))])
     adata.uns.setdefault(key, {})["marker_scores"] = {
         name: found[name].to_numpy() for name in found
@@ -645,11 +638,6 @@ def _column(adata: Any, name: str) -> Any:
             f"{first!r}."
         )
     return column.astype(str)
-
-
-def _rows(every: Sequence[str], some: Sequence[str]) -> Any:
-    at = {name: i for i, name in enumerate(every)}
-    return np.array([at[name] for name in some])
 
 
 def _counted(X: Any, source: str) -> Any:

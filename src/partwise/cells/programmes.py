@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -106,7 +107,7 @@ class Programmes:
         """In how many samples each programme comes back: in half of their runs or more."""
         if self.samples is None:
             raise AttributeError("the runs were not made for each sample (sample_key).")
-        return (self.samples >= 0.5).sum(axis=1)
+        return np.asarray((self.samples >= 0.5).sum(axis=1))
 
     def top_genes(self, most: int = 20) -> list[list[str]]:
         """The genes with the highest scores of each programme."""
@@ -144,7 +145,7 @@ def prepare(
         sparse = sp.issparse(counts)
         counts = sp.csr_array(counts, dtype=np.float32) if sparse else counts.astype(np.float32)
     tpm = per_total(counts)
-    mean, variance = _moments(tpm)
+    mean, variance = moments(tpm)
     kept = fano_genes(mean, variance, n_genes or p)
     if len(kept) < 2:
         raise ValueError(f"{source}: {len(kept)} genes have counts; programmes need more.")
@@ -162,15 +163,16 @@ def prepare(
         )
         at = np.flatnonzero(held)
         seen, tpm, cells = seen[at], tpm[at], [cells[i] for i in at]
-        mean, variance = _moments(tpm)
-    spread = _moments(seen)[1] * (len(cells) / max(len(cells) - 1, 1))
+        mean, variance = moments(tpm)
+    spread = moments(seen)[1] * (len(cells) / max(len(cells) - 1, 1))
     scale = np.where(spread > 0, 1 / np.sqrt(np.where(spread > 0, spread, 1)), 1)
     return PreparedCounts(
         times(seen, scale), tpm, mean, np.sqrt(variance), kept, cells, genes, notes
     )  # fmt: skip
 
 
-def _moments(X: Any) -> tuple[AnyArray, AnyArray]:
+def moments(X: Any) -> tuple[AnyArray, AnyArray]:
+    """Mean and variance of each column."""
     mean, squares = feature_moments(X)
     return mean, np.maximum(squares - mean**2, 0)
 
@@ -198,10 +200,10 @@ def check_names(genes: Sequence[str], p: int, source: str) -> None:
     if len(genes) != p:
         raise ValueError(f"{source}: {p} genes and {len(genes)} names.")
     if len(set(genes)) < p:
-        seen: set[str] = set()
-        twice = sorted({name for name in genes if name in seen or seen.add(name)})  # type: ignore[func-returns-value]
+        twice = sorted(name for name, count in Counter(genes).items() if count > 1)
+        are = "name is" if len(twice) == 1 else "names are"
         raise ValueError(
-            f"{source}: {len(twice)} names are of several genes ({shown(twice)}); give each its "
+            f"{source}: {len(twice)} {are} of several genes ({shown(twice)}); give each its "
             "own, as adata.var_names_make_unique() does."
         )
 
@@ -393,7 +395,7 @@ def memory_of(prepared: PreparedCounts, k: int) -> float:
     n, p = prepared.seen.shape
     held = size(prepared.seen) + size(prepared.tpm)
     starts = group_size(as_data(prepared.seen), k)
-    return 5e8 + held + 8 * 4.0 * (n + p) * k * starts
+    return float(5e8 + held + 8 * 4.0 * (n + p) * k * starts)
 
 
 def seconds_of(
@@ -416,18 +418,4 @@ def seconds_of(
             pass
         spent.append(clock() - begun)
     one = max(spent[2] - spent[1], 1e-6) / 4 / some / k
-    return one * n_runs * sum(numbers) * min(ITERATIONS, model.max_iter)
-
-
-__all__ = [
-    "PreparedCounts",
-    "Programmes",
-    "across_samples",
-    "each_run",
-    "memory_of",
-    "model_of_runs",
-    "on_device",
-    "prepare",
-    "programmes_of",
-    "seconds_of",
-]
+    return float(one * n_runs * sum(numbers) * min(ITERATIONS, model.max_iter))

@@ -24,10 +24,10 @@ ROUNDS, EVEN = 3, 4.0
 
 #: The logit of the share of right names, in `expected`: a constant, the logit of the mean
 #: probability, the same over √labels, the logit of the heads' agreement, the same over √labels.
-SHARE = (-0.71, 0.87, -1.08, 0.29, 0.53)
+SHARE = (-0.48, 1.12, -1.7, 0.04, 1.27)
 #: The log of how far its 95 % interval reaches: constants for below and above, log labels, log
 #: labels a class. All by `python -m benchmarks.expected --fit`, on two thirds of the sets.
-WIDTH = (0.63, 0.68, -0.01, -0.27)
+WIDTH = (0.96, 0.69, 0.03, -0.4)
 #: Shares are taken between this and one less this before their logit is; ends reach as much beyond.
 EDGE = 0.005
 
@@ -201,16 +201,21 @@ def class_tilt(p: AnyArray, counts: AnyArray) -> AnyArray:
 
     p (n, c) are answers that count classes alike, ``counts`` (c,) the labels behind them. The share
     of each class is estimated by a few rounds of EM (M. Saerens, P. Latinne and C. Decaestecker,
-    "Adjusting the outputs of a classifier to new a priori probabilities"): calibrated answers that
-    are unsure leave shares even by themselves. It comes in with the exponent m/(m + 4), m the
-    harmonic mean of the counts: a class of one or two labels may be any share of the samples.
+    "Adjusting the outputs of a classifier to new a priori probabilities"). It comes in with the
+    exponent m/(m + 4) · (s - 1/c)/(1 - 1/c), m the harmonic mean of the counts and s the mean
+    confidence: with one or two labels, or where answers are hardly better than chance, nothing is
+    known of the shares.
     """
-    shares = np.ones(p.shape[1]) / p.shape[1]
+    c = p.shape[1]
+    if c == 1:
+        return np.ones(1)
+    shares = np.full(c, 1 / c)
     for _ in range(ROUNDS):
         q = p * shares
         shares = (q / q.sum(axis=1, keepdims=True)).mean(axis=0)
     m = 1 / np.mean(1 / np.maximum(counts, 1))
-    return np.asarray((p.shape[1] * shares) ** (m / (m + EVEN)))
+    better = (float(p.max(axis=1).mean()) - 1 / c) / (1 - 1 / c)
+    return np.asarray((c * shares) ** (m / (m + EVEN) * max(better, 0.0)))
 
 
 def bend(sure: AnyArray, right: AnyArray) -> tuple[float, float]:

@@ -12,8 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from partwise.backends.arrays import AnyArray
 from partwise.backends.threads import blas_threads
 from partwise.classify import query
-from partwise.classify.features import Features, unit_rows
-from partwise.classify.pool import Answer
+from partwise.classify.features import unit_rows
 from partwise.knowledge.doubts import Doubt, doubts
 
 #: Ridge of the linear picture, relative to the mean squared use of a part.
@@ -115,14 +114,8 @@ class Explained:
     _state: dict[str, Any]
     _memory: dict[str, Any]
     _new: Any
-
-    @property
-    def _features(self) -> Features:
-        raise NotImplementedError
-
-    @property
-    def _answer(self) -> Answer:
-        raise NotImplementedError
+    _features: Any
+    _answer: Any
 
     def doubtful(self) -> AnyArray:
         """Unlabelled training samples, the most doubtful first, as indices.
@@ -132,9 +125,7 @@ class Explained:
         ndarray of int
         """
         check_is_fitted(self)
-        top = np.sort(self.label_distributions_, axis=1)
-        margin = top[:, -1] - (top[:, -2] if top.shape[1] > 1 else 0)
-        order = np.argsort(margin, kind="stable")
+        order = np.argsort(-query.margins(self.label_distributions_), kind="stable")
         return order[~np.isin(order, self._state["labelled"])]
 
     @property

@@ -26,7 +26,7 @@ from sklearn.neighbors import NearestNeighbors
 from sklearn.utils.extmath import randomized_svd
 
 from partwise.backends import as_data
-from partwise.backends.arrays import AnyArray, to_numpy
+from partwise.backends.arrays import AnyArray, norm64, to_numpy
 from partwise.backends.sweeps import solve_rows
 from partwise.classify.preparation import (
     MANY,
@@ -47,6 +47,8 @@ EXACT, SEARCHED = 100_000, 20_000
 DIRECTIONS = 100
 #: Entries of a dense array that are looked at together for the digests of its rows.
 BLOCK = 1 << 22
+#: How far from the others, in their mean lengths, a sample can lie: beyond, squares overflow.
+FARTHEST = 1e15
 #: Rounds and share of averaging with the neighbours.
 ROUNDS, SHARE = 2, 0.5
 
@@ -195,10 +197,7 @@ class Features:
     def adjacency(self) -> sp.csr_array:
         """D^-½ W D^-½ of the searched samples in their `order`, in float32."""
         rows = self.order[: self.searched or None]
-        graph = sp.csr_array(self.graph)[rows][:, rows]
-        degree = np.asarray(graph.sum(axis=1)).ravel()
-        root = sp.diags_array(1 / np.sqrt(np.maximum(degree, 1e-12)))
-        return sp.csr_array(root @ graph @ root).astype(np.float32)
+        return normalized(sp.csr_array(self.graph)[rows][:, rows])
 
     def by_searched(self) -> sp.csr_array:
         """All samples in their `order` as means of those of `adjacency`, (n, searched)."""
@@ -228,9 +227,10 @@ class Features:
         """Centred, with mean squared length one on the training samples."""
         if name not in self.scale:
             self.shift[name] = Z.mean(axis=0)
-            length = float(np.sqrt(np.mean(np.sum((Z - self.shift[name]) ** 2, axis=1))))
-            self.scale[name] = 1 / length if length > 0 else 1.0
-        return np.ascontiguousarray((Z - self.shift[name]) * self.scale[name], dtype=np.float32)
+            length, size = (norm64(A) / len(Z) ** 0.5 for A in (Z - self.shift[name], Z))
+            self.scale[name] = 1 / length if length > max(1e-12 * size, 1e-18) else 1.0
+        far = (Z - self.shift[name]) * self.scale[name]
+        return np.ascontiguousarray(np.clip(far, -FARTHEST, FARTHEST), dtype=np.float32)
 
 
 def build_features(
@@ -467,6 +467,13 @@ def _find(marks: AnyArray, known: AnyArray) -> AnyArray:
     at = np.minimum(np.searchsorted(known[order], marks), known.size - 1)
     found = order[at]
     return np.where(known[found] == marks, found, -1)
+
+
+def normalized(W: sp.csr_array) -> sp.csr_array:
+    """D^-½ W D^-½ in float32."""
+    degree = np.asarray(W.sum(axis=1)).ravel()
+    root = sp.diags_array(1 / np.sqrt(np.maximum(degree, 1e-12)))
+    return sp.csr_array(root @ W @ root).astype(np.float32)
 
 
 def row_stochastic(W: Any) -> sp.csr_array:

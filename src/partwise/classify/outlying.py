@@ -17,7 +17,7 @@ from scipy.stats import t as student
 
 from partwise.backends.arrays import AnyArray
 from partwise.classify import heads
-from partwise.classify.features import unit_rows
+from partwise.classify.features import normalized, unit_rows
 
 #: How far labels spread over the graph.
 SHARE = 0.9
@@ -105,9 +105,7 @@ def _distances(cosine: AnyArray, reach: AnyArray) -> AnyArray:
 
 def _reach(graph: sp.csr_array, labelled: AnyArray) -> tuple[AnyArray, AnyArray]:
     """What labels give to every sample in sum (n,), and to each other one by one (m, m)."""
-    degree = np.asarray(graph.sum(axis=1)).ravel()
-    root = sp.diags_array(1 / np.sqrt(np.maximum(degree, 1e-12)))
-    S = sp.csr_array(root @ graph @ root).astype(np.float32)
+    S = normalized(graph)
     total, among = np.zeros(S.shape[0]), []
     E = sp.eye_array(S.shape[0], format="csr")[labelled]
     for first in range(0, labelled.size, BLOCK):

@@ -57,7 +57,9 @@ class PartsClassifier(
     Laplacian of its neighbour graph, and V the codes: none of this knows a label, so all samples
     are treated alike, and a new class needs no new codes. Up to 10,000 samples are prepared in
     other ways too (columns that count alike, ranks, counts without weights of words; edges of
-    pictures, differences and frequencies of series and spectra), each with a graph of its own.
+    pictures, differences and frequencies of series and spectra), each with a graph of its own. Of
+    more than 100,000 samples in memory, graph and parts are of 20,000, and the others are tied to
+    their nearest among these and coded by them.
     Right of the labels, heads (logistic regression, Gaussian classes, labels spread over the
     graph, least squares, trees) look at the codes, the data and both; the weights
     w_h maximise the likelihood of labels that were held out, and so do the temperatures that make

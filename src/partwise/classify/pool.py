@@ -23,8 +23,6 @@ ROUNDS = 3
 #: Samples on which folds are computed; beyond, a random part stands for all.
 WORKING = 4000
 FIRST = (
-    ("logistic", "codes"),
-    ("logistic", "both"),
     ("logistic", "smooth"),
     ("discriminant", "codes"),
     ("discriminant", "plain"),
@@ -348,16 +346,15 @@ class Trial:
     def table(self, made: list[Head], w: AnyArray) -> Candidates:
         """All heads with their weights; those that a click left as they are have no new score."""
         rows, y, nothing = [], self.known, float("nan")
+        one_each = np.arange(y.size), y
         for head, share in zip(made[len(self.logs) :], w[len(self.logs) :], strict=True):
             rows.append(Candidate(head.name, nothing, nothing, float(share), "as it was"))
         for head, share, log_p in zip(self.heads, w, self.logs, strict=False):
-            held = self._held_out(log_p)
-            right = float(np.mean(held.argmax(axis=1) == y)) if y.size else float("nan")
-            loss = (
-                float(-np.maximum(held[np.arange(y.size), y], -WORST).mean())
-                if y.size
-                else float("nan")
-            )
+            right, loss = nothing, nothing
+            if y.size:
+                held = self._held_out(log_p)
+                right = float(np.mean(held.argmax(axis=1) == y))
+                loss = float(-np.maximum(held[one_each], -WORST).mean())
             rows.append(Candidate(head.name, right, loss, float(share), _why(share * len(w))))
         rows += [Candidate(head.name, nothing, nothing, 0.0, FAILED) for head in self.failed]
         return Candidates(sorted(rows, key=lambda row: -row.weight))

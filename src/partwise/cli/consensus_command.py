@@ -22,6 +22,7 @@ from partwise.cells.programmes import (
     each_run,
     memory_of,
     model_of_runs,
+    moments,
     on_device,
     prepare,
     programmes_of,
@@ -295,13 +296,9 @@ def _prepared_by(folder: CnmfFolder) -> PreparedCounts:
         raise ValueError(f"{folder.home}: norm_counts and tpm are not of the same cells and genes.")
     tpm = sp.csr_array(tpm, dtype=np.float32) if sp.issparse(tpm) else tpm.astype(np.float32)
     seen = sp.csr_array(seen, dtype=np.float32) if sp.issparse(seen) else seen.astype(np.float32)
-    from partwise.selection.consensus import feature_moments
-
-    mean, squares = feature_moments(tpm)
-    deviation = np.sqrt(np.maximum(squares - mean**2, 0))
-    return PreparedCounts(
-        seen, tpm, mean, deviation, np.array([at[name] for name in kept]), cells, genes
-    )  # fmt: skip
+    mean, variance = moments(tpm)
+    places = np.array([at[name] for name in kept])
+    return PreparedCounts(seen, tpm, mean, np.sqrt(variance), places, cells, genes)
 
 
 # -- the folder -----------------------------------------------------------------------------------

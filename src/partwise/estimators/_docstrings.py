@@ -17,16 +17,17 @@ PARTS = {
         "mu" is the paper's own multiplicative update; "hals" and "nesterov" (Frobenius) and
         "newton" (Kullback-Leibler) minimise the same objective faster. "auto": "hals" or
         "newton", by the loss; for tensors of more than 32 parts under Kullback-Leibler "mu".""",
+    "groups": """n_clusters : int, default=None
+        Clusters of `cluster_labels_`. None: the classes in y, else k.
+    random_state : int, RandomState instance or None, default=None
+    verbose : int, default=0""",
     "run": """n_init : int, default=1
         Number of starts; the one with the lowest objective is kept.
     max_iter : int, default=200
         Most iterations.
     tol : float, default=1e-4
         Stop when the relative KKT residual is at most this, as in `NMF`.
-    n_clusters : int, default=None
-        Clusters of `cluster_labels_`. None: the classes in y, else k.
-    random_state : int, RandomState instance or None, default=None
-    verbose : int, default=0""",
+    {groups}""",
     "loop": """init : str, default=None
         Start, as in `NMF`.
     {run}""",
@@ -51,6 +52,16 @@ PARTS = {
         Edge weights: 1, exp(-d²/2t²) or the dot product.
     bandwidth : float, default=None
         t of the heat kernel; None: the mean distance of neighbours.""",
+    "knowledge": """hard_labels : bool, default=False
+        Samples that share a label share a code, as in `CNMF`.
+    graph_reg : float, default=0.0
+        Weight λ of the neighbour graph, as in `GNMF`.
+    label_weight : float, default=None
+        Labels in the graph, as in `SemiGNMF`; None leaves the graph without them.
+    class_reg : float, default=0.0
+        Cost γ of another class's parts, as in `CDNMF`. None: that paper's value.
+    components_per_class : int, default=1
+        As in `CDNMF`.""",
     "scale": """scale : {"unit", "paper"}, default="unit"
         "unit": columns of U are held at length one (KL: sum one), without which the penalty on V
         could be lowered for free by shrinking V and growing U. "paper": the authors' procedure

@@ -42,10 +42,7 @@ class AnsNMF(GroupedFactorizer):
         As in `NMF`; "custom" takes W and H of `fit`.
     max_iter : int, default=100
         Iterations; there is no tolerance.
-    n_clusters : int, default=None
-        Clusters of `cluster_labels_`. None: the classes in y, else k.
-    random_state : int, RandomState instance or None, default=None
-    verbose : int, default=0
+    {groups}
 
     Attributes
     ----------
@@ -84,10 +81,7 @@ class AnsNMF(GroupedFactorizer):
     random_state: Any = None
     verbose: int = 0
 
-    _parameter_constraints = {
-        "slack_W": [SHARE],
-        "slack_H": [SHARE],
-    }
+    _parameter_constraints = {"slack_W": [SHARE], "slack_H": [SHARE]}
     beta_loss = "frobenius"
     solver = "mu"
     tol = 0.0

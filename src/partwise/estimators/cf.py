@@ -224,6 +224,4 @@ class LCF(CF):
 
     locality: float = 0.3
 
-    _parameter_constraints = {
-        "locality": [AT_LEAST_ZERO],
-    }
+    _parameter_constraints = {"locality": [AT_LEAST_ZERO]}

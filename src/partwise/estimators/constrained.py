@@ -30,16 +30,7 @@ class ConstrainedNMF(GraphParameters, LossParameters, CommonParameters, GraphFac
     Parameters
     ----------
     {n_components} Times ``components_per_class``.
-    hard_labels : bool, default=False
-        Samples that share a label share a code, as in `CNMF`.
-    graph_reg : float, default=0.0
-        Weight λ of the neighbour graph, as in `GNMF`.
-    label_weight : float, default=None
-        Labels in the graph, as in `SemiGNMF`; None leaves the graph without them.
-    class_reg : float, default=0.0
-        Cost γ of another class's parts, as in `CDNMF`. None: that paper's value.
-    components_per_class : int, default=1
-        As in `CDNMF`.
+    {knowledge}
     smoothing : float, default=0.0
         δ of S, as in `NSNMF` and `NMFDC`.
     alpha_W, alpha_H, l1_ratio : float, default=0.0
@@ -94,7 +85,4 @@ class ConstrainedNMF(GraphParameters, LossParameters, CommonParameters, GraphFac
     scale: str = "unit"
     sample_weighting: str | None = None
 
-    _parameter_constraints = {
-        "terms": [list, tuple, None],
-        "basis_terms": [list, tuple, None],
-    }
+    _parameter_constraints = {"terms": [list, tuple, None], "basis_terms": [list, tuple, None]}

@@ -130,6 +130,4 @@ class SemiGNMF(GraphParameters, LossParameters, CommonParameters, GraphFactorize
     label_weight: float = 1.0
     scale: str = "unit"
 
-    _parameter_constraints = {
-        "label_weight": [AT_LEAST_ZERO],
-    }
+    _parameter_constraints = {"label_weight": [AT_LEAST_ZERO]}

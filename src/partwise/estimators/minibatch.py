@@ -19,6 +19,7 @@ from partwise._sklearn import StrOptions, check_n_features
 from partwise.backends import as_data
 from partwise.backends.arrays import AnyArray
 from partwise.backends.batches import Batch, InMemory, RowSource, row_source
+from partwise.backends.data_matrix import ZEROS
 from partwise.backends.threads import blas_threads
 from partwise.estimators._base import Factorizer
 from partwise.estimators._parameters import AT_LEAST_ONE, CONSTRAINTS, SHARE, estimator
@@ -387,7 +388,7 @@ def checked(estimator: Any, batches: Iterator[Batch]) -> Iterator[Batch]:
         checking.check_finite(X)
         checking.check_non_negative(X, name)
         if beta <= 0 and X.min() == 0:
-            raise ValueError(checking.ZEROS)
+            raise ValueError(ZEROS)
         yield Batch(rows, X)
 
 

@@ -73,9 +73,7 @@ class NMFDC(CommonParameters, ConstrainedFactorizer):
     inner_iter: int = 10
     solver: str = "auto"
 
-    _parameter_constraints = {
-        "solver": [StrOptions({"auto", "nesterov", "hals", "mu"})],
-    }
+    _parameter_constraints = {"solver": [StrOptions({"auto", "nesterov", "hals", "mu"})]}
 
     beta_loss = "frobenius"
 

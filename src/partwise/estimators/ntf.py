@@ -49,10 +49,7 @@ class NTF(GroupedFactorizer):
         Most iterations.
     tol : float, default=1e-6
         tensorly's tolerance: the change of the relative reconstruction error.
-    n_clusters : int, default=None
-        Clusters of `cluster_labels_`. None: the classes in y, else k.
-    random_state : int, RandomState instance or None, default=None
-    verbose : int, default=0
+    {groups}
 
     Attributes
     ----------

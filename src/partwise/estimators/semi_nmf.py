@@ -27,16 +27,7 @@ class SemiNMF(GraphParameters, GraphFactorizer):
     Parameters
     ----------
     {n_components} Times ``components_per_class``.
-    hard_labels : bool, default=False
-        Samples that share a label share a code, as in `CNMF`.
-    graph_reg : float, default=0.0
-        Weight λ of the neighbour graph, as in `GNMF`.
-    label_weight : float, default=None
-        Labels in the graph, as in `SemiGNMF`; None leaves the graph without them.
-    class_reg : float, default=0.0
-        Cost γ of another class's parts, as in `CDNMF`. None: that paper's value.
-    components_per_class : int, default=1
-        As in `CDNMF`.
+    {knowledge}
     solver : {"auto", "mu", "hals", "nesterov"}, default="auto"
         How the codes move: "mu" is the paper's, (9), "hals" ("auto") and "nesterov" minimise the
         same objective faster.
@@ -89,9 +80,7 @@ class SemiNMF(GraphParameters, GraphFactorizer):
     random_state: Any = None
     verbose: int = 0
 
-    _parameter_constraints = {
-        "solver": [StrOptions({"auto", "mu", "hals", "nesterov"})],
-    }
+    _parameter_constraints = {"solver": [StrOptions({"auto", "mu", "hals", "nesterov"})]}
     beta_loss = "frobenius"
     init = "kmeans"
 

@@ -45,10 +45,7 @@ class SymNMF(LoopParameters, GroupedFactorizer):
         Number of starts; the one with the lowest objective is kept.
     tol : float, default=1e-4
         Stop when the relative KKT residual is at most this, as in `NMF`.
-    n_clusters : int, default=None
-        Clusters of `cluster_labels_`. None: the classes in y, else k.
-    random_state : int, RandomState instance or None, default=None
-    verbose : int, default=0
+    {groups}
 
     Attributes
     ----------
@@ -79,9 +76,7 @@ class SymNMF(LoopParameters, GroupedFactorizer):
     init: str = "random"
     max_iter: int = 300
 
-    _parameter_constraints = {
-        "init": [StrOptions({"random", "custom"})],
-    }
+    _parameter_constraints = {"init": [StrOptions({"random", "custom"})]}
     beta_loss = "frobenius"
     solver = "hals"
 

@@ -14,14 +14,7 @@ from typing import Any
 from partwise.backends.arrays import AnyArray
 from partwise.backends.threads import one_blas_thread
 from partwise.fitting.checking import check
-from partwise.fitting.description import (
-    Checked,
-    Description,
-    Found,
-    Given,
-    Knowledge,
-    Problem,
-)
+from partwise.fitting.description import Checked, Description, Found, Given, Knowledge, Problem
 from partwise.fitting.progress import Progress, all_or_nothing
 from partwise.fitting.publishing import factors, publish
 from partwise.fitting.solving import finish, solutions, solve

@@ -17,8 +17,15 @@ from sklearn.utils.validation import validate_data
 
 from partwise._sklearn import check_n_features, check_sample_weight
 from partwise.backends import DataMatrix, as_data, back_end
-from partwise.backends.arrays import AnyArray, limits, row_blocks, to_numpy, unchanged
-from partwise.backends.data_matrix import Swept
+from partwise.backends.arrays import (
+    AnyArray,
+    is_missing,
+    limits,
+    row_blocks,
+    to_numpy,
+    unchanged,
+)
+from partwise.backends.data_matrix import ZEROS, Swept
 from partwise.backends.gaps import Lack, MaskedData
 from partwise.backends.numpy import memmap
 from partwise.backends.numpy.memmap import check_memmap
@@ -333,12 +340,6 @@ def check_weights(
     return tame_weights(weights) if plain else (weights, 1.0)
 
 
-ZEROS = (
-    "When beta_loss <= 0 and X contains zeros, the solver may diverge. "
-    "Please add small values to X, or use a positive beta_loss."
-)
-
-
 def check_special(estimator: Any, X: Any, *, reset: bool, beta: float) -> Any | None:
     """X checked, as its back end takes it; None where scikit-learn's validation should look."""
     name = type(estimator).__name__
@@ -487,11 +488,6 @@ def masked(base: DataMatrix, places: DataMatrix, *, seen: bool) -> Any:
         return base
     _check_rows(count if seen else places.shape[1] - count)
     return MaskedData(base, Lack(places, seen=seen))
-
-
-def is_missing(values: AnyArray, missing_values: float) -> AnyArray:
-    """Where values stand for an entry that was not seen."""
-    return np.isnan(values) if np.isnan(missing_values) else values == missing_values
 
 
 def without_gaps(X: Any, missing_values: float | None) -> tuple[Any, Any, bool]:

@@ -11,7 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from partwise.backends import DataMatrix
-from partwise.backends.arrays import AnyArray
+from partwise.backends.arrays import AnyArray, Array
 from partwise.fitting.fixed_parts import Known
 from partwise.knowledge.graph import Neighborhood
 from partwise.knowledge.labels import Labels
@@ -209,8 +209,8 @@ class Problem:
 class Found:
     """The factors of the best start, solved to the end."""
 
-    Z: AnyArray
-    U: AnyArray
+    Z: Array
+    U: Array
     objective: float
     residual: float
     solution: Solution

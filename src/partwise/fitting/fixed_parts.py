@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.utils import check_array
 
 from partwise.backends import DataMatrix
-from partwise.backends.arrays import AnyArray, namespace, to_numpy
+from partwise.backends.arrays import AnyArray, Array, namespace, to_numpy
 from partwise.model.factor_model import column_lengths
 
 #: What a start has where a seed is zero, of the seed's mean: a multiplicative step cannot leave 0.
@@ -65,7 +65,7 @@ class Known:
         return np.ascontiguousarray((self.H / self.scale[:, None] / self.root).T)
 
     def start(
-        self, data: DataMatrix, V: AnyArray, U: AnyArray, *, custom: bool
+        self, data: DataMatrix, V: Array, U: Array, *, custom: bool
     ) -> tuple[AnyArray, AnyArray]:
         """A start at the seeds; codes that a user gave are for fixed parts as they were given."""
         seeds = self.seeds / self.root
@@ -78,7 +78,7 @@ class Known:
             V = V * data.small(self.scale)
         return V, U
 
-    def finish(self, data: DataMatrix, V: AnyArray, H: AnyArray) -> tuple[AnyArray, AnyArray]:
+    def finish(self, data: DataMatrix, V: Array, H: AnyArray) -> tuple[AnyArray, AnyArray]:
         """Codes and parts as a user gets them: what was fixed as it was given, to the last bit."""
         if np.isnan(self.H).all():
             return V, H

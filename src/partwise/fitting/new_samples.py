@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from sklearn.utils import check_random_state
 
 from partwise.backends import DataMatrix
-from partwise.backends.arrays import AnyArray, to_numpy
+from partwise.backends.arrays import Array, to_numpy
 from partwise.backends.numpy.float64_products import in_double
 from partwise.backends.sweeps import nearly_collinear
 from partwise.fitting import checking
@@ -30,12 +30,12 @@ class Coded:
     """The model of new samples, their codes beside parts, and what X was divided by."""
 
     model: FactorModel
-    Z: AnyArray
-    U: AnyArray
+    Z: Array
+    U: Array
     factor: float = 1.0
 
     @property
-    def codes(self) -> AnyArray:
+    def codes(self) -> Array:
         """V as the user gets it."""
         codes = self.model.data.result(self.Z)
         return codes if self.factor == 1 else codes * codes.dtype.type(np.sqrt(self.factor))
@@ -82,7 +82,7 @@ def code_model(
 
 def solve_new(
     estimator: Any, what: Description, model: FactorModel, factor: float
-) -> tuple[AnyArray, AnyArray]:
+) -> tuple[Array, Array]:
     """V, and the parts U beside it: where the data is, in its dtype, over the root of factor."""
     data, solver = model.data, solver_for(what, model.data)
     H = to_numpy(estimator.components_).astype(data.dtype, copy=False)

@@ -128,10 +128,7 @@ class Progress:
             return False
         task = self.context.subcontext(task_name="iteration")
         self._begin(task)
-        return self._end(
-            task,
-            reconstruction_attributes=lambda: partial_attributes(solution),
-        )
+        return self._end(task, reconstruction_attributes=lambda: partial_attributes(solution))
 
     def finish(self) -> None:
         """The fit has ended; its attributes are set."""

@@ -8,16 +8,10 @@ import numpy as np
 import scipy.sparse as sp
 
 from partwise.backends import as_data
-from partwise.backends.arrays import AnyArray, contiguous, to_numpy
+from partwise.backends.arrays import AnyArray, Array, contiguous, to_numpy
 from partwise.evaluation.groups import Groups
 from partwise.fitting.checking import warn
-from partwise.fitting.description import (
-    Checked,
-    Description,
-    Found,
-    Knowledge,
-    Problem,
-)
+from partwise.fitting.description import Checked, Description, Found, Knowledge, Problem
 from partwise.fitting.new_samples import code_model, solve_new
 from partwise.fitting.stating import component_owners
 from partwise.model.graph_terms import GraphDivergence
@@ -61,9 +55,7 @@ def publish_factors(estimator: Any, checked: Checked, problem: Problem, found: F
     return V
 
 
-def factors(
-    checked: Checked, problem: Problem, Z: AnyArray, U: AnyArray
-) -> tuple[AnyArray, AnyArray]:
+def factors(checked: Checked, problem: Problem, Z: Array, U: Array) -> tuple[AnyArray, AnyArray]:
     """V and H = Uᵀ as a user gets them."""
     data = problem.model.data
     V, H = problem.model.expand(Z), contiguous(U.T)

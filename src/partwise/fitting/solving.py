@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from partwise.backends.arrays import AnyArray, cast, inner64, namespace
+from partwise.backends.arrays import Array, cast, inner64, namespace
 from partwise.fitting.checking import warn
 from partwise.fitting.description import Description, Found, Problem
 from partwise.model.factor_model import FactorModel, unit_columns
@@ -116,9 +116,9 @@ def finish(what: Description, problem: Problem, solution: Solution) -> Found:
 def _value_after(
     model: FactorModel,
     codes: Subproblem,
-    new: AnyArray,
-    old: AnyArray,
-    U: AnyArray,
+    new: Array,
+    old: Array,
+    U: Array,
     objective: float,
 ) -> float:
     """The objective at (new, U), known at (old, U); from the change, where that leaves digits."""
@@ -129,7 +129,7 @@ def _value_after(
     return model.exact_value(new, U)
 
 
-def _rounding(model: FactorModel, codes: Any, new: AnyArray, old: AnyArray) -> float:
+def _rounding(model: FactorModel, codes: Any, new: Array, old: Array) -> float:
     """What a change of V is unsure by: products with X are as exact as their type."""
     if model.eps < 1e-10:
         return 0.0
@@ -153,9 +153,7 @@ def _ends_with_codes(model: FactorModel) -> bool:
     return model.rows is None and not coupled and "V" not in model.project
 
 
-def _flush(
-    model: FactorModel, Z: AnyArray, U: AnyArray, objective: float
-) -> tuple[AnyArray, AnyArray, float]:
+def _flush(model: FactorModel, Z: Array, U: Array, objective: float) -> tuple[Array, Array, float]:
     """Zeros for what a multiplicative update left below rounding, if the objective agrees."""
     small = float(np.finfo(model.data.dtype).eps)
     Zf, Uf = (_without_small(M, small) for M in (Z, U))
@@ -164,7 +162,7 @@ def _flush(
     return (Zf, Uf, value) if value <= objective * (1 + 1e-9) else (Z, U, objective)
 
 
-def _without_small(M: AnyArray, small: float) -> AnyArray:
+def _without_small(M: Array, small: float) -> Array:
     """M with zeros for entries below that share of the largest of their column."""
     xp = namespace(M)
     most = xp.max(M, axis=0)

@@ -13,7 +13,7 @@ from sklearn.utils import check_random_state
 
 from partwise.backends import DataMatrix
 from partwise.backends.array_api import OnDevice
-from partwise.backends.arrays import AnyArray, to_numpy
+from partwise.backends.arrays import AnyArray, Array, to_numpy
 from partwise.backends.numpy.float64_products import beyond_mean, in_double
 from partwise.fitting import checking
 from partwise.fitting.checking import warn
@@ -425,7 +425,7 @@ def init_name(what: Description, data: DataMatrix, k: int) -> str:
     return what.init
 
 
-def in_order_of_classes(model: FactorModel, V: AnyArray, U: AnyArray) -> tuple[AnyArray, AnyArray]:
+def in_order_of_classes(model: FactorModel, V: Array, U: Array) -> tuple[AnyArray, AnyArray]:
     """The start with its components in the order in which the class cost ⟨D, V⟩ is least.
 
     All else in the objective is the same for any order. Without this a component may begin as

@@ -18,11 +18,12 @@ import numpy as np
 import scipy.sparse as sp
 
 from partwise.backends.arrays import AnyArray
+from partwise.evaluation.groups import unit_rows
 from partwise.io._common import check_matrix, need
 from partwise.io.anndata_files import read_quietly, write_h5ad
 from partwise.io.archives import check_npz
 from partwise.persistence.atomic import write_whole
-from partwise.selection.consensus import Consensus, group_silhouettes, over_sums, unit_rows
+from partwise.selection.consensus import Consensus, group_silhouettes, over_sums
 
 #: Numbers beyond which a table is in its .df.npz file only: as text it takes longer than the runs.
 MOST_TEXT = 4_000_000

@@ -97,7 +97,7 @@ class Weights(Subproblem):
         lam, a = model.locality, model.a
         self.constant = model.constant + 0.5 * lam * float(a @ V.sum(axis=1))
 
-    def split(self, C: AnyArray) -> tuple[AnyArray, AnyArray]:
+    def halves(self, C: AnyArray) -> tuple[AnyArray, AnyArray]:
         gram = self.model.gram
         if not gram.signed:
             return self.factor * gram.dot(self.V), self.model.product(C) @ self.H

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from partwise.backends.arrays import AnyArray
+from partwise.backends.arrays import AnyArray, Array
 
 
 def project_sparse(x: AnyArray, sparseness: float) -> AnyArray:
@@ -44,7 +44,7 @@ def project_sparse(x: AnyArray, sparseness: float) -> AnyArray:
     return np.maximum(s, 0).astype(x.dtype)
 
 
-def project_columns(Z: AnyArray, sparseness: float, *, unit: bool) -> AnyArray:
+def project_columns(Z: Array, sparseness: float, *, unit: bool) -> AnyArray:
     """Each column to the nearest one of that sparseness: of length one, or of any length."""
     out = np.empty_like(Z)
     for j in range(Z.shape[1]):

@@ -14,14 +14,6 @@ from partwise.backends.sweeps import quadratic_change, row_runs
 from partwise.model.terms import Term
 
 
-def add_terms(terms: Sequence[Term], Z: Array, neg: Array, pos: Array) -> tuple[Array, Array]:
-    """Add the split gradients of the terms to (neg, pos)."""
-    for term in terms:
-        minus, plus = term.split(Z)
-        neg, pos = neg + minus, pos + plus
-    return neg, pos
-
-
 class Subproblem(ABC):
     """The problem in one factor Z >= 0 with the other fixed, as the steps see it.
 
@@ -63,8 +55,16 @@ class Subproblem(ABC):
     size: float = 0.0
 
     @abstractmethod
+    def halves(self, Z: Array) -> tuple[Array, Array]:
+        """(neg, pos) of the loss alone."""
+
     def split(self, Z: Array) -> tuple[Array, Array]:
         """(neg, pos), both >= 0 for a multiplicative step, with gradient = pos - neg."""
+        neg, pos = self.halves(Z)
+        for term in self.terms:
+            minus, plus = term.split(Z)
+            neg, pos = neg + minus, pos + plus
+        return neg, pos
 
     @abstractmethod
     def value(self, Z: Array) -> float:
@@ -74,10 +74,6 @@ class Subproblem(ABC):
         """The gradient at Z."""
         neg, pos = self.split(Z)
         return pos - neg
-
-    def halves(self, Z: Array) -> tuple[Array, Array]:
-        """(neg, pos) of the loss alone."""
-        return self.split(Z)
 
     def change(self, new: Array, old: Array) -> float:
         """value(new) - value(old)."""
@@ -169,9 +165,12 @@ class Quadratic(Subproblem):
 
     def value(self, Z: Array) -> float:
         weighted = Z if self.d is None else Z * self.d[:, None]
-        total = 0.5 * dot64(weighted.T @ Z, self.G) - dot64(self.C, Z) + self.constant
-        if self.others is not None:
-            total += self.others()
+        loss = 0.5 * dot64(weighted.T @ Z, self.G) - dot64(self.C, Z) + self.constant
+        return self._whole(loss, Z)
+
+    def _whole(self, loss: float, Z: Array) -> float:
+        """The loss with the terms on both factors."""
+        total = loss if self.others is None else loss + self.others()
         return total + sum(term.value(Z) for term in self.terms)
 
     def change(self, new: Array, old: Array) -> float:
@@ -192,9 +191,6 @@ class Quadratic(Subproblem):
         if self.d is not None:
             pos *= self.d[:, None]
         return pos
-
-    def split(self, Z: Array) -> tuple[Array, Array]:
-        return add_terms(self.terms, Z, self.C, self._pull(Z))
 
     def gradient(self, Z: Array) -> Array:
         gradient: Array = self._pull(Z) - self.C
@@ -248,9 +244,6 @@ class Signed(Quadratic):
             less, more = less * self.d[:, None], more * self.d[:, None]
         return xp.maximum(self.C, 0) + less, xp.maximum(-self.C, 0) + more
 
-    def split(self, Z: Array) -> tuple[Array, Array]:
-        return add_terms(self.terms, Z, *self.halves(Z))
-
 
 class Mixed(Quadratic):
     """½ tr(ZᵀMZG) - ⟨C, Z⟩ + terms(Z) with M = AᵀΓA >= 0, whose rows add up to d.
@@ -271,10 +264,8 @@ class Mixed(Quadratic):
         return pull
 
     def value(self, Z: Array) -> float:
-        total = 0.5 * dot64(Z.T @ (self.mixing @ Z), self.G) - dot64(self.given, Z) + self.constant
-        if self.others is not None:
-            total += self.others()
-        return total + sum(term.value(Z) for term in self.terms)
+        loss = 0.5 * dot64(Z.T @ (self.mixing @ Z), self.G) - dot64(self.given, Z) + self.constant
+        return self._whole(loss, Z)
 
     def change(self, new: Array, old: Array) -> float:
         slope = self._pull(0.5 * (new + old)) - self.given
@@ -282,9 +273,6 @@ class Mixed(Quadratic):
 
     def halves(self, Z: Array) -> tuple[Array, Array]:
         return self.given, self._pull(Z)
-
-    def split(self, Z: Array) -> tuple[Array, Array]:
-        return add_terms(self.terms, Z, *self.halves(Z))
 
     def gradient(self, Z: Array) -> Array:
         gradient = self._pull(Z) - self.given
@@ -329,10 +317,7 @@ class Filled(Quadratic):
     def value(self, Z: Array) -> float:
         weighted = Z if self.d is None else Z * self.d[:, None]
         self.size = 0.5 * dot64(weighted.T @ Z, self.G)
-        total = self.size - self.gaps.gain(Z) + self.constant
-        if self.others is not None:
-            total += self.others()
-        return total + sum(term.value(Z) for term in self.terms)
+        return self._whole(self.size - self.gaps.gain(Z) + self.constant, Z)
 
     def _above(self, Z: Array) -> float:
         if self._last is None or self._last[0] is not Z:
@@ -351,9 +336,6 @@ class Filled(Quadratic):
         """What was seen, against what the model says there."""
         pos = self.gaps.modelled(Z, self._pull(Z))
         return self.gaps.given, namespace(pos).maximum(pos, 0)
-
-    def split(self, Z: Array) -> tuple[Array, Array]:
-        return add_terms(self.terms, Z, *self.halves(Z))
 
 
 class Sweeps(Protocol):
@@ -417,9 +399,6 @@ class Divergence(Subproblem):
 
     def halves(self, Z: Array) -> tuple[Array, Array]:
         return self.product, self.cost
-
-    def split(self, Z: Array) -> tuple[Array, Array]:
-        return add_terms(self.terms, Z, self.product, self.cost)
 
 
 #: ½‖X - Y‖² / ½‖X‖² below which a fit counts as perfect: float32's rounding of X, so that both

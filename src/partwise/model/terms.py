@@ -9,15 +9,32 @@ more than a term offers is refused before any work (`solvers.steps.check_step`).
 from __future__ import annotations
 
 import copy
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
 from partwise.backends import arrays
 from partwise.backends.arrays import Array, dot64, inner64, namespace, to_numpy
+
+Told = TypeVar("Told", bound=Callable[..., Any])
+
+
+def _of_factor(returns: str) -> Callable[[Told], Told]:
+    """Sections of a docstring for a method that takes the factor Z alone."""
+
+    def told(method: Told) -> Told:
+        method.__doc__ = (
+            f"{inspect.cleandoc(method.__doc__ or '')}\n\nParameters\n----------\n"
+            "Z : array of shape (rows, k)\n    The factor.\n\n"
+            f"Returns\n-------\n{returns}\n"
+        )
+        return method
+
+    return told
 
 
 class Bound(NamedTuple):
@@ -44,18 +61,9 @@ class Bound(NamedTuple):
     ridge: Array
     around: bool = False
 
+    @_of_factor("tuple of array")
     def about_zero(self, Z: Array) -> tuple[Array, Array]:
-        """(linear, ridge) of linear·z + ½ ridge·z².
-
-        Parameters
-        ----------
-        Z : array of shape (rows, k)
-            The factor.
-
-        Returns
-        -------
-        tuple of array
-        """
+        """(linear, ridge) of linear·z + ½ ridge·z²."""
         return (self.slope - self.ridge * Z if self.around else self.slope), self.ridge
 
 
@@ -130,19 +138,10 @@ class Term(ABC):
         if cls.gradient is Term.gradient and cls.split is Term.split:
             raise TypeError(f"{cls.__name__} needs a method `gradient`, or `split`.")
 
+    @_of_factor("float")
     @abstractmethod
     def value(self, Z: Array) -> float:
-        """What the term adds to the objective.
-
-        Parameters
-        ----------
-        Z : array of shape (rows, k)
-            The factor.
-
-        Returns
-        -------
-        float
-        """
+        """What the term adds to the objective."""
 
     def change(self, new: Array, old: Array) -> float:
         """value(new) - value(old), by the gradient half-way where that is exact.
@@ -163,36 +162,18 @@ class Term(ABC):
         slope = self.gradient(0.5 * (new + old))
         return inner64(arrays.spread(slope, new), new - old)
 
+    @_of_factor("array\n    Broadcasts to Z.")
     def gradient(self, Z: Array) -> Array:
-        """The derivative with respect to Z.
-
-        Parameters
-        ----------
-        Z : array of shape (rows, k)
-            The factor.
-
-        Returns
-        -------
-        array
-            Broadcasts to Z.
-        """
+        """The derivative with respect to Z."""
         neg, pos = self.split(Z)
         return pos - neg
 
+    @_of_factor("tuple of array")
     def split(self, Z: Array) -> tuple[Array, Array]:
         """(neg, pos), both >= 0, with gradient = pos - neg: what a multiplicative update divides.
 
         Unless written, it comes from the bound: with ridge Z on both sides an update is not longer
         than the bound allows.
-
-        Parameters
-        ----------
-        Z : array of shape (rows, k)
-            The factor.
-
-        Returns
-        -------
-        tuple of array
         """
         xp = namespace(Z)
         if "bound" not in self.offers:
@@ -202,18 +183,9 @@ class Term(ABC):
         linear = linear + xp.zeros_like(Z)
         return xp.maximum(-linear, 0), ridge * Z + xp.maximum(linear, 0)
 
+    @_of_factor("Bound")
     def bound(self, Z: Array) -> Bound:
-        """A separable majoriser at Z; unless written, from the gradient and `lipschitz`.
-
-        Parameters
-        ----------
-        Z : array of shape (rows, k)
-            The factor.
-
-        Returns
-        -------
-        Bound
-        """
+        """A separable majoriser at Z; unless written, from the gradient and `lipschitz`."""
         return Bound(self.gradient(Z), arrays.none(Z) + self.lipschitz(), around=True)
 
     def lipschitz(self) -> float:

@@ -21,6 +21,7 @@ from partwise.estimators.ansnmf import AnsNMF
 from partwise.estimators.cf import CF
 from partwise.estimators.nmf import NMF, non_negative_factorization
 from partwise.estimators.ntf import NTF
+from partwise.evaluation.groups import unit_rows
 from partwise.evaluation.resampling import check_counts, resample
 from partwise.fitting import every_start
 from partwise.model.losses import beta_of
@@ -178,10 +179,9 @@ def from_runs(
 
     ``seen`` is what the runs saw, and ``parts`` makes the parts of the usages.
     """
-    pooled = unit_rows(pooled.astype(np.float64, copy=False))
+    pooled = unit_rows(pooled)
     density = local_density(pooled, max(1, int(neighborhood * n_runs)))
-    groups = np.full(len(pooled), -1)
-    kept = density < density_threshold
+    groups, kept = np.full(len(pooled), -1), density < density_threshold
     if kept.sum() < k:
         raise ValueError(
             f"only {kept.sum()} of {len(pooled)} parts come back more closely than "
@@ -190,8 +190,7 @@ def from_runs(
     groups[kept] = KMeans(k, n_init=10, random_state=rng).fit_predict(pooled[kept])
     if len(np.unique(groups[kept])) < k:
         raise ValueError(f"the runs found fewer than k={k} different parts; lower k.")
-    spectra = np.stack([np.median(pooled[groups == j], axis=0) for j in range(k)])
-    spectra = over_sums(spectra)
+    spectra = over_sums(np.stack([np.median(pooled[groups == j], axis=0) for j in range(k)]))
     usages = to_numpy(codes_of(seen, spectra, loss))
     order = np.argsort(-over_sums(usages).sum(axis=0), kind="stable")
     groups[kept] = np.argsort(order)[groups[kept]]
@@ -276,15 +275,9 @@ def feature_moments(X: Any) -> tuple[AnyArray, AnyArray]:
     return total[0] / n, total[1] / n
 
 
-def unit_rows(H: AnyArray) -> AnyArray:
-    """Rows at length one; zeros stay."""
-    length = np.linalg.norm(H, axis=1, keepdims=True)
-    return ratio(H, np.broadcast_to(length, H.shape))
-
-
 def stability_of(pooled: AnyArray, k: int, rng: np.random.RandomState) -> float:
     """Mean silhouette of the parts of all runs in k groups, outliers and all; NaN for k = 1."""
-    pooled = unit_rows(pooled.astype(np.float64, copy=False))
+    pooled = unit_rows(pooled)
     groups = KMeans(k, n_init=3, random_state=rng).fit_predict(pooled)
     return float(np.mean(group_silhouettes(pooled, groups, k)))
 

@@ -17,9 +17,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from partwise.backends.arrays import AnyArray, to_numpy
 from partwise.estimators.nmf import NMF
+from partwise.evaluation.groups import unit_rows
 from partwise.evaluation.resampling import KINDS, check_counts, resample
 from partwise.model.losses import beta_of
-from partwise.selection.consensus import codes_of, unit_rows
+from partwise.selection.consensus import codes_of
 from partwise.selection.parameters import check_count
 
 #: Entries that are looked at together.
@@ -155,8 +156,7 @@ def _one_draw(
         np.maximum(Z, 1e-3 * Z.mean(axis=axis, keepdims=True)).astype(X.dtype)
         for Z, axis in ((V, 0), (H, 1))
     )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
+    with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
         again.fit(X, W=W, H=start, sample_weight=weight)
     found = np.asarray(to_numpy(again.components_), dtype=np.float64)
     order = linear_sum_assignment(-unit_rows(H) @ unit_rows(found).T)[1]

@@ -238,8 +238,8 @@ def by_entries(
     def trial(model: Any, number: int) -> float:
         seed = int(seeds[number, 1])
         model = clone(model).set_params(missing_values=np.nan, random_state=seed, **start)
-        with warnings.catch_warnings():  # max_iter is the same for all: part of the comparison
-            warnings.simplefilter("ignore", ConvergenceWarning)
+        # max_iter is the same for all: part of the comparison
+        with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
             return split(number).error(model.fit(split(number).X, **more))
 
     split(0)  # a share that cannot be says so before any work
@@ -271,8 +271,7 @@ def _by_links(
     def trial(model: Any, number: int) -> float:
         key = repr(model.get_params())
         if key not in broken:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", ConvergenceWarning)
+            with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
                 fitted = clone(model).fit(X, **more)
             V = unit_rows(fitted.embedding_)
             k = getattr(fitted, "n_clusters_", fitted.n_components_)
@@ -307,8 +306,7 @@ def _by_labels(
         known = labels.mask & ~hidden
         if "random_state" in model.get_params():
             model = clone(model).set_params(random_state=seed)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)
+        with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
             model.fit(X, np.where(known, names, None), **more)
         if hasattr(model, "labels_"):
             found = np.asarray(model.labels_, dtype=object)[hidden]

@@ -274,8 +274,7 @@ def _signs(
     model: Any, X: Any, k: int, n_runs: int, rng: np.random.RandomState
 ) -> tuple[float, float]:
     """Stability of parts and cophenetic correlation of clusters over many runs on all of X."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
+    with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
         found = runs(model, X, k, n_runs, rng)
     stable = stability_of(np.concatenate([H for H, _ in found]), k, rng)
     some = rng.permutation(X.shape[0])[:COMPARED]

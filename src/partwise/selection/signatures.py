@@ -10,7 +10,7 @@ from sklearn.utils import check_array
 
 from partwise.backends.arrays import AnyArray, ratio
 from partwise.estimators.nmf import non_negative_factorization
-from partwise.selection.consensus import unit_rows
+from partwise.evaluation.groups import unit_rows
 
 
 def refit(

@@ -66,10 +66,7 @@ def _mean(data: DataMatrix, weights: AnyArray | None) -> float:
 
 
 def random_starts(
-    data: DataMatrix,
-    k: int,
-    rngs: Sequence[np.random.RandomState],
-    weights: AnyArray | None = None,
+    data: DataMatrix, k: int, rngs: Sequence[np.random.RandomState], weights: AnyArray | None = None
 ) -> list[tuple[AnyArray, AnyArray]]:
     """Half-normal parts, and codes that are uniform noise drawn from the sample itself.
 

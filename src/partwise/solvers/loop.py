@@ -254,7 +254,7 @@ def _patient(move: Step, sub: Subproblem, Z: Array, state: State) -> Array:
     neither factor can leave again, though the other parts have hardly found their places.
     """
     new = move(sub, Z)
-    if state.n >= PATIENCE or move.name != "hals" or not sub.terms:
+    if not sub.terms or state.n >= PATIENCE or move.name != "hals":
         return new
     assert isinstance(sub, Quadratic)
     xp = namespace(sub.G)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from partwise.backends.arrays import AnyArray, dot64
+from partwise.backends.arrays import AnyArray, Array, dot64
 from partwise.backends.numpy.dense import product
 from partwise.backends.numpy.sparse import multiply
 from partwise.model.subproblems import Quadratic, kkt_residual, misfit
@@ -32,16 +32,16 @@ class Symmetric:
         values = S.data if sp.issparse(S) else S
         self.constant = 0.5 * float(np.sum(np.square(values, dtype=np.float64)))
 
-    def product(self, V: AnyArray) -> AnyArray:
+    def product(self, V: Array) -> AnyArray:
         """S V."""
         return multiply(self.S, V) if sp.issparse(self.S) else product(self.S, V)
 
-    def value(self, V: AnyArray) -> float:
+    def value(self, V: Array) -> float:
         """½‖S - VVᵀ‖²."""
         G = V.T @ V
         return max(self.constant - dot64(self.product(V), V) + 0.5 * dot64(G, G), 0.0)
 
-    def sweep(self, V: AnyArray) -> float:
+    def sweep(self, V: Array) -> float:
         """Each entry of V in turn, in place, to where the objective is least; returns its fall."""
         from partwise.backends.numpy.kernels import symmetric_sweep
 
@@ -50,7 +50,7 @@ class Symmetric:
             return float(symmetric_sweep.symmetric_rows(S.indptr, S.indices, S.data, V, G))
         return float(symmetric_sweep.symmetric_dense(S, V, G))
 
-    def residual(self, V: AnyArray, value: float, tol: float) -> float:
+    def residual(self, V: Array, value: float, tol: float) -> float:
         """How far the gradient VVᵀV - SV is from that of a minimum, as in `kkt_residual`."""
         sub = Quadratic(self.product(V), V.T @ V)
         return kkt_residual(sub, V, misfit(value, self.constant, LEAST, tol))
@@ -58,7 +58,7 @@ class Symmetric:
 
 def descend(
     model: Symmetric,
-    V: AnyArray,
+    V: Array,
     max_iter: int,
     tol: float,
     on_iteration: Callable[[int, Solution], bool] | None = None,
@@ -86,7 +86,7 @@ def descend(
     return found
 
 
-def _ended(model: Symmetric, V: AnyArray, history: list[float], tol: float) -> bool:
+def _ended(model: Symmetric, V: Array, history: list[float], tol: float) -> bool:
     if len(history) <= LOOK_BACK:
         return False
     scale = max(history[-1], max(LEAST, tol**2) * model.constant)

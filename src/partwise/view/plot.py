@@ -676,13 +676,8 @@ def choice(found: Any, *, ax: Any = None) -> Any:
     >>> ax.get_xlabel()
     'number of parts'
     """
-    ax = axes(ax)
     mean = found.errors.mean(axis=1)
-    ax.errorbar(found.numbers, mean, found.excess[:, 1], color="C0", capsize=3)
-    ax.plot(found.numbers, mean, "o", color="C0", markerfacecolor="white")
-    good = np.isin(found.numbers, found.good)
-    ax.plot(found.numbers[good], mean[good], "o", color="C0")
-    ax.axvline(found.k, color="grey", linestyle=":")
+    ax = _errors(found, found.numbers, np.isin(found.numbers, found.good), found.k, ax)
     most = 1.5 * mean[: int(mean.argmin()) + 1].max()
     if mean.max() > most:  # numbers far too large may be wrong by any factor
         ax.set_ylim(top=most)
@@ -720,15 +715,21 @@ def selection(found: Any, *, ax: Any = None) -> Any:
     >>> ax.get_xlabel()
     'alpha_W'
     """
-    ax = axes(ax)
-    mean, at = found.errors.mean(axis=1), np.arange(len(found.grid))
+    at = np.arange(len(found.grid))
     varied = [name for name in found.grid[0] if len({str(p.get(name)) for p in found.grid}) > 1]
-    ax.errorbar(at, mean, found.excess[:, 1], color="C0", capsize=3)
-    ax.plot(at, mean, "o", color="C0", markerfacecolor="white")
     good = np.array([point in found.good for point in found.grid])
-    ax.plot(at[good], mean[good], "o", color="C0")
-    ax.axvline(found.grid.index(found.best), color="grey", linestyle=":")
+    ax = _errors(found, at, good, found.grid.index(found.best), ax)
     ax.set_xticks(at, ["\n".join(str(point.get(name)) for name in varied) for point in found.grid])
     ax.set_xlabel(", ".join(varied))
     ax.set_ylabel("wrong names" if found.by == "labels" else "error at hidden entries")
+    return ax
+
+
+def _errors(found: Any, at: NDArray[Any], good: NDArray[Any], best: float, ax: Any) -> Any:
+    """Errors with their bars, the good ones filled, a line at the best."""
+    ax, mean = axes(ax), found.errors.mean(axis=1)
+    ax.errorbar(at, mean, found.excess[:, 1], color="C0", capsize=3)
+    ax.plot(at, mean, "o", color="C0", markerfacecolor="white")
+    ax.plot(at[good], mean[good], "o", color="C0")
+    ax.axvline(best, color="grey", linestyle=":")
     return ax

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from partwise.backends.arrays import AnyArray
+from partwise.backends.arrays import AnyArray, is_missing
 from partwise.backends.numpy import blocks
 from partwise.backends.numpy.dense import DenseData
 from partwise.backends.numpy.sparse import SparseData
@@ -80,14 +80,9 @@ def kl_tdot(X: DenseData, V: AnyArray, U: AnyArray, *whole: Any) -> AnyArray:
 
 def kl_newton(
     X: DenseData, V: AnyArray, U: AnyArray, cost: AnyArray, ridge: AnyArray, sweeps: int,
-    rough: bool,
-    *whole: Any,
+    rough: bool, *whole: Any,
 ) -> tuple[AnyArray, AnyArray]:  # fmt: skip
     return X.part_of(*whole).kl_newton(V, U, cost, ridge, sweeps, rough, False)
-
-
-def is_missing(values: AnyArray, missing: float) -> AnyArray:
-    return np.isnan(values) if np.isnan(missing) else values == missing
 
 
 def kept(block: Any, missing: float) -> Any:

@@ -321,14 +321,6 @@ class DaskData(Swept):
     def times_squares(self, V: AnyArray, U: AnyArray) -> AnyArray:
         return self._rows(beside.call, "times_squares", V, U, dtype=np.float64)
 
-    def beta_dot(
-        self, V: AnyArray, U: AnyArray, beta: float
-    ) -> tuple[AnyArray, AnyArray, AnyArray]:
-        raise NotImplementedError("refused before any work is done")
-
-    def beta_tdot(self, V: AnyArray, U: AnyArray, beta: float) -> tuple[AnyArray, AnyArray]:
-        raise NotImplementedError("refused before any work is done")
-
 
 @double_products.register
 def _(data: DaskData) -> Any:

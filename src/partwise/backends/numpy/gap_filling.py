@@ -91,9 +91,8 @@ class Filling(ABC):
 
     @abstractmethod
     def solve(
-        self, Z: AnyArray, U: AnyArray, C: AnyArray, G: AnyArray, d: AnyArray | None,
-        r: AnyArray, stop: float,
-        enough: float,
+        self, Z: AnyArray, U: AnyArray, C: AnyArray, G: AnyArray, d: AnyArray | None, r: AnyArray,
+        stop: float, enough: float,
     ) -> AnyArray:  # fmt: skip
         """The best codes with U fixed, row by row, from Z: with C, what seen entries draw to."""
 
@@ -132,9 +131,8 @@ class _Sampled(Filling):
     sign = -1.0  # of the places' own part in a row's Hessian: E is taken off d UᵀU
 
     def solve(
-        self, Z: AnyArray, U: AnyArray, C: AnyArray, G: AnyArray, d: AnyArray | None,
-        r: AnyArray, stop: float,
-        enough: float,
+        self, Z: AnyArray, U: AnyArray, C: AnyArray, G: AnyArray, d: AnyArray | None, r: AnyArray,
+        stop: float, enough: float,
     ) -> AnyArray:  # fmt: skip
         G = G if self.sign < 0 else np.zeros_like(G)
         return solve_rows(self.places, U, G, d, self.sign, Z, C, r, stop, enough)
@@ -289,9 +287,8 @@ class _Dense(Filling):
         return self.X.T @ V
 
     def solve(
-        self, Z: AnyArray, U: AnyArray, C: AnyArray, G: AnyArray, d: AnyArray | None,
-        r: AnyArray, stop: float,
-        enough: float,
+        self, Z: AnyArray, U: AnyArray, C: AnyArray, G: AnyArray, d: AnyArray | None, r: AnyArray,
+        stop: float, enough: float,
     ) -> AnyArray:  # fmt: skip
         out = np.empty_like(Z)
         for rows in arrays.row_blocks(*self.X.shape):

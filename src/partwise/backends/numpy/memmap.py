@@ -12,7 +12,7 @@ import scipy.sparse as sp
 
 from partwise.backends import arrays
 from partwise.backends.arrays import AnyArray
-from partwise.backends.data_matrix import GAPS, Weighed
+from partwise.backends.data_matrix import GAPS, ZEROS, Weighed
 from partwise.backends.numpy import blocks
 from partwise.backends.numpy.dense import DenseData
 
@@ -140,7 +140,7 @@ def gaps(X: np.memmap, missing: float) -> tuple[MemmapData, MemmapData]:
 def _hidden(block: AnyArray, missing: float | None) -> AnyArray:
     if missing is None:
         return np.zeros(block.shape, dtype=bool)
-    return np.isnan(block) if np.isnan(missing) else block == missing
+    return arrays.is_missing(block, missing)
 
 
 def weighed(X: np.memmap, W: Any, missing: float | None) -> Weighed:
@@ -186,10 +186,7 @@ def check_memmap(X: np.memmap | MemmapData, whom: str, *, positive: bool = False
                 f"column {column}; CF and LCF take signed data."
             )
         if positive and block.size and block.min() == 0:
-            raise ValueError(
-                "When beta_loss <= 0 and X contains zeros, the solver may diverge. "
-                "Please add small values to X, or use a positive beta_loss."
-            )
+            raise ValueError(ZEROS)
 
 
 def _check_length(X: np.memmap, row: int) -> None:

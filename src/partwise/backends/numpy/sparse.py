@@ -148,8 +148,7 @@ def sampled_values(places: Any, V: AnyArray, U: AnyArray) -> AnyArray:
 
 def solve_rows(
     places: Any, U: AnyArray, G: AnyArray, d: AnyArray | None, sign: float, Z: AnyArray,
-    C: AnyArray, r: AnyArray,
-    stop: float, enough: float,
+    C: AnyArray, r: AnyArray, stop: float, enough: float,
 ) -> AnyArray:  # fmt: skip
     """The minimiser of each row with a Hessian of its own, from Z; see `kernels_sampled`."""
     from partwise.backends.numpy.kernels import sampled

@@ -100,8 +100,7 @@ def _(out: torch.Tensor) -> AnyArray:
 @sweeps.sweep.register
 def _(
     Z: torch.Tensor, C: AnyArray, G: AnyArray, d: AnyArray | None, r: AnyArray, e: AnyArray,
-    times: int,
-    stop: float, enough: float,
+    times: int, stop: float, enough: float,
 ) -> AnyArray:  # fmt: skip
     if r.shape[1] == 1 and e.shape[1] == 1:  # the kernel has one number a row
         both = (r.reshape(-1), e.reshape(-1))
@@ -115,8 +114,7 @@ def _(
 @sweeps.sweep_graph.register
 def _(
     Z: torch.Tensor, C: AnyArray, G: AnyArray, d: AnyArray | None, r: AnyArray, term: Any,
-    rounds: int,
-    stop: float,
+    rounds: int, stop: float,
 ) -> AnyArray | None:  # fmt: skip
     W, weight = term.edges
     G, r = sweeps.join_ridge(G, d, r)

@@ -7,7 +7,7 @@ On a GPU the two products with X run on its matrix units in the accuracy of floa
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,7 @@ from partwise.backends.array_api import (
     check_csr,
     check_dense,
 )
-from partwise.backends.arrays import NO_MEMORY, AnyArray, to_numpy
+from partwise.backends.arrays import NO_MEMORY, AnyArray, is_missing, to_numpy
 from partwise.backends.data_matrix import BackEnd, DataMatrix
 from partwise.backends.threads import cached_property
 from partwise.backends.torch import triton_dispatch
@@ -137,7 +137,7 @@ class TorchData(OnTensors, DeviceDense):
     _expected: tuple[str, Any, Any] = NOTHING  # the product that may come, with what it will read
 
     @contextmanager
-    def _product(self, what: str) -> Iterator[None]:
+    def product(self, what: str) -> Iterator[None]:
         """No TF32 inside, whatever the user's own setting is outside; errors of memory."""
         before = torch.backends.cuda.matmul.allow_tf32
         torch.backends.cuda.matmul.allow_tf32 = False
@@ -158,7 +158,7 @@ class TorchData(OnTensors, DeviceDense):
     # read them fastest; their shapes and values are the same.
 
     def dot(self, U: AnyArray) -> AnyArray:
-        with self._product("X U"):
+        with self.product("X U"):
             if not U.is_cuda:
                 return self.X @ U
             found = self._split("dot", U)
@@ -171,7 +171,7 @@ class TorchData(OnTensors, DeviceDense):
             return out[: U.shape[1]].t()
 
     def tdot(self, V: AnyArray) -> AnyArray:
-        with self._product("Xᵀ V"):
+        with self.product("Xᵀ V"):
             if not V.is_cuda:
                 return self.X.t() @ V
             found = self._split("tdot", V)
@@ -212,7 +212,7 @@ class TorchData(OnTensors, DeviceDense):
         found = None
         if V.is_cuda and self._halves is not None:
             args = (self._halves[0], V, U)
-            with self._product("X - VUᵀ"):
+            with self.product("X - VUᵀ"):
                 found = triton_dispatch.attempt("residuals", self.X, *args, k=V.shape[1])
         return super().row_sq_residuals(V, U) if found is None else found
 
@@ -233,17 +233,17 @@ class TorchData(OnTensors, DeviceDense):
         return triton_dispatch.attempt(name, self.X, *args, k=U.shape[1])
 
     def kl_dot(self, V: AnyArray, U: AnyArray) -> tuple[AnyArray, AnyArray]:
-        with self._product("X / VUᵀ"):
+        with self.product("X / VUᵀ"):
             found = self._fused("ratio_dot", V, U)
             return super().kl_dot(V, U) if found is None else found
 
     def kl_tdot(self, V: AnyArray, U: AnyArray) -> AnyArray:
-        with self._product("X / VUᵀ"):
+        with self.product("X / VUᵀ"):
             found = self._fused("ratio_tdot", V, U)
             return super().kl_tdot(V, U) if found is None else found
 
     def kl_curvature(self, V: AnyArray, U: AnyArray, transposed: bool) -> AnyArray:
-        with self._product("the curvature of X / VUᵀ"):
+        with self.product("the curvature of X / VUᵀ"):
             found = None
             if self.X.dtype == torch.float32 and self.X.is_contiguous():
                 name = "curvature_t" if transposed else "curvature"
@@ -279,21 +279,16 @@ class TorchSparse(OnTensors, DeviceSparse):
         super().__init__(X, back=back)
         self.parts = csr_parts(X)
 
+    def product(self, what: str) -> AbstractContextManager[None]:
+        return memory_errors(what, self.X.device)
+
     def dot(self, U: AnyArray) -> AnyArray:
-        with memory_errors("X U", self.X.device):
+        with self.product("X U"):
             return self.X @ U
 
     def tdot(self, V: AnyArray) -> AnyArray:
-        with memory_errors("Xᵀ V", self.X.device):
+        with self.product("Xᵀ V"):
             return self._XT @ V
-
-    def kl_dot(self, V: AnyArray, U: AnyArray) -> tuple[AnyArray, AnyArray]:
-        with memory_errors("X / VUᵀ", self.X.device):
-            return super().kl_dot(V, U)
-
-    def kl_tdot(self, V: AnyArray, U: AnyArray) -> AnyArray:
-        with memory_errors("X / VUᵀ", self.X.device):
-            return super().kl_tdot(V, U)
 
 
 def gaps(X: Any, missing: float, whom: str) -> tuple[DataMatrix, DataMatrix, bool]:
@@ -302,7 +297,7 @@ def gaps(X: Any, missing: float, whom: str) -> tuple[DataMatrix, DataMatrix, boo
     X = X if X.layout == torch.strided else X.to_sparse_csr()
     sparse = X.layout != torch.strided
     values = X.values() if sparse else X
-    hidden = torch.isnan(values) if np.isnan(missing) else values == missing
+    hidden = is_missing(values, missing)
     kept = torch.where(hidden, torch.zeros_like(values), values)
     if not sparse:
         X = check(kept, whom)
@@ -320,11 +315,4 @@ def bring(a: Any, like: Any) -> TorchData | TorchSparse:
 
 BACK_END = BackEnd("torch tensors", "X.cpu().numpy()", check, as_torch_data, gaps=gaps, bring=bring)
 
-__all__ = [
-    "BACK_END",
-    "TorchData",
-    "TorchSparse",
-    "as_torch_data",
-    "memory_errors",
-    "move",
-]
+__all__ = ["BACK_END", "TorchData", "TorchSparse", "as_torch_data", "memory_errors", "move"]

@@ -100,9 +100,8 @@ def _curvature_t(
 
 @triton.jit
 def _damped(
-    Z, P, H, COST, RIDGE, OUT, n, k, T, sweeps, hold,
-    z_row, z_column, p_row, p_column, c_row, c_column, r_row, r_column,
-    ROWS: tl.constexpr, K: tl.constexpr,
+    Z, P, H, COST, RIDGE, OUT, n, k, T, sweeps, hold, z_row, z_column, p_row, p_column, c_row,
+    c_column, r_row, r_column, ROWS: tl.constexpr, K: tl.constexpr,
 ):  # fmt: skip
     rows = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     kk = tl.arange(0, K)

@@ -247,8 +247,7 @@ def tdot(X: Tensor, V: Tensor, scale: float, ready: list[Prepared] | None = None
 
 @triton.jit
 def _residuals(
-    X, VH, VL, UH, UL, BACK, OUT, n, p, step_x,
-    BM: tl.constexpr, BN: tl.constexpr, K: tl.constexpr,
+    X, VH, VL, UH, UL, BACK, OUT, n, p, step_x, BM: tl.constexpr, BN: tl.constexpr, K: tl.constexpr,
 ):  # fmt: skip
     rows = tl.program_id(0) * BM + tl.arange(0, BM)
     kk = tl.arange(0, K)

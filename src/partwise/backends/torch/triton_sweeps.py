@@ -226,8 +226,7 @@ def _tiles(k: int) -> tuple[int, int]:
 
 @triton.jit
 def _ratio_dot(
-    X, V, U, UT, OUT, LOGS, n, p, low,
-    BM: tl.constexpr, BN: tl.constexpr, K: tl.constexpr,
+    X, V, U, UT, OUT, LOGS, n, p, low, BM: tl.constexpr, BN: tl.constexpr, K: tl.constexpr,
 ):  # fmt: skip
     rows = tl.program_id(0) * BM + tl.arange(0, BM)
     kk = tl.arange(0, K)
@@ -253,8 +252,7 @@ def _ratio_dot(
 
 @triton.jit
 def _ratio_tdot(
-    X, V, VT, U, OUT, n, p, low, span,
-    BM: tl.constexpr, BN: tl.constexpr, K: tl.constexpr,
+    X, V, VT, U, OUT, n, p, low, span, BM: tl.constexpr, BN: tl.constexpr, K: tl.constexpr,
 ):  # fmt: skip
     cols = tl.program_id(0) * BN + tl.arange(0, BN)
     kk = tl.arange(0, K)

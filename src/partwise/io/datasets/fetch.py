@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from scipy import sparse
@@ -15,19 +16,11 @@ def olivetti() -> Dataset:
     from sklearn.datasets import fetch_olivetti_faces
 
     faces = fetch_olivetti_faces()
-    images = np.asarray(faces.images, dtype=np.float64)
-    small = images.reshape(len(images), 32, 2, 32, 2).mean(axis=(2, 4)) * 255
-    y = np.asarray(faces.target, dtype=np.intp)
-    return Dataset(
-        small.transpose(0, 2, 1).reshape(len(small), -1),
-        y,
-        "orl",
-        image_shape=(32, 32),
-        class_names=tuple(str(label) for label in np.unique(y)),
-        description="ORL faces from scikit-learn's Olivetti set, 64x64 averaged to 32x32; "
-        "near, but not equal to, the file that the papers used",
-        source="sklearn.datasets.fetch_olivetti_faces",
-    )
+    small = faces.images.reshape(-1, 32, 2, 32, 2).mean(axis=(2, 4), dtype=np.float64)
+    said = "ORL faces from scikit-learn's Olivetti set, 64x64 averaged to 32x32; near, but not "
+    said += "equal to, the file that the papers used"
+    names = np.unique(faces.target)
+    return _pictures(small, faces.target, names, "orl", said, "fetch_olivetti_faces")
 
 
 def lfw() -> Dataset:
@@ -36,16 +29,24 @@ def lfw() -> Dataset:
 
     centre = slice(61, 189)
     faces = fetch_lfw_people(min_faces_per_person=20, slice_=(centre, centre), resize=0.25)
-    images = np.asarray(faces.images, dtype=np.float64) * 255
+    said = "LFW, people with 20 images or more, central crops at 32x32; not the crops of any paper"
+    return _pictures(
+        faces.images, faces.target, faces.target_names, "lfw", said, "fetch_lfw_people"
+    )
+
+
+def _pictures(
+    images: Any, y: Any, names: Any, name: str, description: str, fetcher: str
+) -> Dataset:
+    """Grey values from 0 to 1, stored column by column as MATLAB does, from 0 to 255."""
     return Dataset(
-        images.transpose(0, 2, 1).reshape(len(images), -1),
-        np.asarray(faces.target, dtype=np.intp),
-        "lfw",
+        255 * np.asarray(images, dtype=np.float64).transpose(0, 2, 1).reshape(len(images), -1),
+        np.asarray(y, dtype=np.intp),
+        name,
         image_shape=(32, 32),
-        class_names=tuple(str(name) for name in faces.target_names),
-        description="LFW, people with 20 images or more, central crops at 32x32; "
-        "not the crops of any paper",
-        source="sklearn.datasets.fetch_lfw_people",
+        class_names=tuple(map(str, names)),
+        description=description,
+        source=f"sklearn.datasets.{fetcher}",
     )
 
 

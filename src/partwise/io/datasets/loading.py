@@ -152,18 +152,10 @@ def _described(dataset: Dataset, name: str, entry: Entry) -> Dataset:
 def _digits() -> Dataset:
     from sklearn.datasets import load_digits
 
-    digits = load_digits()
-    entry = CATALOGUE["digits"]
-    return Dataset(
-        digits.data,
-        digits.target,
-        "digits",
-        image_shape=entry.image_shape,
-        image_order=entry.image_order,
-        class_names=tuple(str(name) for name in digits.target_names),
-        description=entry.description,
-        source="scikit-learn",
-    )
+    found = load_digits()
+    names = tuple(str(name) for name in found.target_names)
+    digits = Dataset(found.data, found.target, "", class_names=names, source="scikit-learn")
+    return _described(digits, "digits", CATALOGUE["digits"])
 
 
 def _how_to_get(key: str, entry: Entry | None, folders: list[Path], download: bool) -> str:

@@ -33,14 +33,13 @@ def programmes_page(
     With ``places``, coordinates of the cells, the usages are drawn there.
     """
     stable = [one.stability for one in found]
-    known = None if places is None else np.isfinite(places).all(axis=1)
     numbers = [
         {
             "k": one.k,
             "rows": programme_rows(one),
             "clustergram": _drawn(clustergram, one.found, size=(6.4, 5.0)),
             "heatmap": _drawn(gene_heatmap, one, size=(7.2, 0.9 + 0.22 * min(5 * one.k, 60))),
-            "places": "" if known is None else places_uri(one.found.usages[known], places[known]),
+            "places": "" if places is None else places_uri(one.found.usages, places),
         }
         for one in found
     ]
@@ -83,11 +82,15 @@ def _drawn(draw: Any, what: Any, *, size: tuple[float, float]) -> str:
     """A picture of ours as PNG: clustergrams have too many squares for SVG."""
     figure, axes = new_figure(size)
     draw(what, ax=axes)
+    axes.set_aspect("auto")  # the layout cuts off labels beside a square
     return figure_uri(figure, "png")
 
 
 def places_uri(V: Any, places: Any) -> str:
-    """Codes where the samples are, one picture a part."""
+    """Codes where the samples are, one picture a part; those of unknown places are left out."""
+    if len(places) == len(V):
+        known = np.isfinite(places).all(axis=1)
+        V, places = V[known], np.asarray(places)[known]
     figure, axes = _grid(V.shape[1], 4, 2.2)
     parts_in_place(V, places, axes=axes)
     return figure_uri(figure, "png")

@@ -10,7 +10,9 @@ from backends import KINDS, Forms
 from partwise.backends import as_data
 from partwise.backends.arrays import to_numpy
 from partwise.backends.gaps import Lack, MaskedData
+from partwise.backends.numpy.dense import DenseData
 from partwise.solvers import init
+from problems import BACKENDS, DTYPES, factors, zeros_in
 
 EPS = np.finfo(np.float32).eps
 
@@ -98,3 +100,34 @@ def test_starts_at_once_are_those_one_by_one():
     for seed, found in zip((3, 5), at_once, strict=True):
         one = init.start(data, 4, "random", np.random.RandomState(seed))
         same(tuple(map(to_numpy, found)), tuple(map(to_numpy, one)))
+
+
+@pytest.mark.parametrize("kind", ["dense", "sparse"])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", [i for i in init.INITS if i != "custom"])
+def test_starts(rng, name, dtype, kind):
+    data = BACKENDS[kind](zeros_in(rng, 40, 25, dtype=dtype))
+    first, again = (init.start(data, 5, name, np.random.RandomState(3)) for _ in range(2))
+    for Z, Z2, shape in zip(first, again, ((40, 5), (25, 5))):
+        assert Z.shape == shape and Z.dtype == dtype
+        assert (Z >= 0).all() and np.isfinite(Z).all() and Z.any()
+        np.testing.assert_array_equal(Z, Z2)
+        if name in ("random", "nndsvda", "nndsvdar", "kmeans"):
+            assert (Z > 0).all()  # a multiplicative update cannot leave zero
+
+
+def test_nndsvd_recovers_rank_one_and_agrees_with_an_exact_svd(rng):
+    v, u = factors(rng, 30, 20, 1)
+    V, U = init.start(DenseData(v @ u.T), 1, "nndsvd", np.random.RandomState(0))
+    np.testing.assert_allclose(V @ U.T, v @ u.T, rtol=1e-12)
+    A, B = factors(rng, 30, 20, 4)
+    X = A @ B.T
+    V, U = init.start(DenseData(X), 4, "nndsvd", np.random.RandomState(0))
+    left, s, right = np.linalg.svd(X, full_matrices=False)
+    for j in range(4):
+        best = max(
+            (np.outer(np.maximum(e * left[:, j], 0), np.maximum(e * right[j], 0)) for e in (1, -1)),
+            key=np.linalg.norm,
+        )
+        # the randomised SVD is exact for rank 4; entries below 1e-6 of the maximum are dropped
+        np.testing.assert_allclose(np.outer(V[:, j], U[:, j]), s[j] * best, atol=1e-5 * s[0])

@@ -1,0 +1,272 @@
+"""Compiled kernels against slow loops."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from scipy.optimize import nnls
+
+from partwise.backends.numpy import kernels
+from partwise.backends.numpy.dense import DenseData
+from partwise.model.factor_model import FactorModel
+from partwise.model.graph_terms import Graph, GraphDivergence, Neighbors
+from partwise.model.losses import Frobenius
+from partwise.solvers.steps import hals
+from problems import (
+    BACKENDS,
+    DTYPES,
+    SUMS,
+    Hidden,
+    K,
+    factors,
+    graph_of,
+    slow_newton,
+    zeros_in,
+)
+
+
+def slow_coordinate_descent(Z, C, G, d, r, sweeps):
+    """min ½ d zᵀGz + ½ r·z² - cᵀz, z >= 0, one coordinate of one row at a time."""
+    Z = Z.astype(float).copy()
+    for i in range(len(Z)):
+        di, ri = d[i if len(d) > 1 else 0], np.broadcast_to(r, Z.shape)[i]
+        for _ in range(sweeps):
+            for j in range(Z.shape[1]):
+                gradient = di * (G[j] @ Z[i]) + ri[j] * Z[i, j] - C[i, j]
+                curvature = di * G[j, j] + ri[j]
+                if curvature > 0:
+                    Z[i, j] = max(0.0, Z[i, j] - gradient / curvature)
+                elif gradient > 0:
+                    Z[i, j] = 0.0
+    return Z
+
+
+def quadratic_problem(rng, n, k, dtype, *, weighted):
+    B = rng.uniform(size=(2 * k + 3, k))
+    if k > 2:
+        B[:, 1] = 0  # a part that is all zero: no curvature
+    G = B.T @ B
+    C = rng.uniform(-0.2, 2.0, (n, 2 * k + 3)) @ B
+    if k > 2:
+        C[::2, 1] = -1.0  # a linear cost sends it to zero
+    d = rng.uniform(0, 2, n) if weighted else np.ones(1)
+    width = {"by row": 1, "by entry": k}.get(weighted, 1)
+    r = np.zeros((1, 1))
+    if weighted:
+        r = rng.uniform(0, 1, (n, width)) * (rng.uniform(size=(n, width)) < 0.5)
+    Z = rng.uniform(size=(n, k)) * (rng.uniform(size=(n, k)) < 0.7)
+    return tuple(np.ascontiguousarray(a, dtype) for a in (Z, C, G, d, r))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("weighted", [False, "by row", "by entry"])
+@pytest.mark.parametrize("k", [1, 3, 4, 9])
+@pytest.mark.parametrize("n", [1, 64, 150])
+def test_hals_rows_is_coordinate_descent(rng, n, k, weighted, dtype):
+    Z, C, G, d, r = quadratic_problem(rng, n, k, dtype, weighted=weighted)
+    expected = slow_coordinate_descent(Z, C, G, d, r, 3)
+    kernels.hals_rows(Z, C, G, d, r, r, 3, 0.0, 0.0)
+    np.testing.assert_allclose(Z, expected, rtol=10 * SUMS[dtype], atol=10 * SUMS[dtype])
+
+
+def test_hals_rows_sees_nothing_of_the_rows_before(rng):
+    for k in (8, 4):
+        Z, C, G, d, r = quadratic_problem(rng, 64, k, np.float64, weighted=False)
+        kernels.hals_rows(Z, C * np.nan, G, d, r, r, 1, 0.0, 0.0)
+        assert np.isnan(Z).any()  # nor is what is no number made one
+    Z, C, G, d, r = quadratic_problem(rng, 30, 5, np.float64, weighted=False)
+    expected = slow_coordinate_descent(Z, C, G, d, r, 3)
+    kernels.hals_rows(Z, C, G, d, r, r, 3, 0.0, 0.0)
+    np.testing.assert_allclose(Z, expected, rtol=1e-10)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_hals_rows_ends_at_the_non_negative_least_squares_solution(rng, dtype):
+    B, X = rng.uniform(size=(20, 5)), rng.uniform(-1, 1, (30, 20))
+    Z = np.full((30, 5), 0.5, dtype)
+    C, G = (X @ B).astype(dtype), (B.T @ B).astype(dtype)
+    none = np.zeros((1, 1), dtype)
+    kernels.hals_rows(Z, C, G, np.ones(1, dtype), none, none, 5000, 0.0, 0.0)
+    expected = np.array([nnls(B, x)[0] for x in X])
+    # condition of G is about 100; float32 products carry 1e-6
+    np.testing.assert_allclose(Z, expected, atol=1e-9 if dtype == np.float64 else 1e-3)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("weighted", [False, "by row", "by entry"])
+@pytest.mark.parametrize("threads", [2, 3])
+def test_hals_rows_in_threads_is_the_serial_one(rng, dtype, weighted, threads):
+    Z, *rest = quadratic_problem(rng, 777, 7, dtype, weighted=weighted)
+    serial, parallel = Z.copy(), Z.copy()
+    rest.append(rest[-1])
+    kernels.hals_rows(serial, *rest, 8, 0.1, 0.0)
+    kernels.hals_rows(parallel, *rest, 8, 0.1, 0.0, threads)
+    np.testing.assert_array_equal(serial, parallel)
+    assert not np.array_equal(serial, Z)
+
+
+def kl_row_values(X, Z, B, cost, ridge):
+    """f of each row: Σ (a + ½ ridge z) z - Σ x log y."""
+    with np.errstate(divide="ignore"):
+        logs = np.where(X > 0, X * np.log(np.where(X > 0, Z @ B.T, 1.0)), 0.0)
+    return ((cost + 0.5 * ridge * Z) * Z).sum(axis=1) - logs.sum(axis=1)
+
+
+def newton_problem(rng, dtype, *, ridge):
+    X = zeros_in(rng, 60, 25, dtype=dtype)
+    Z, B = factors(rng, 60, 25, 5, dtype)
+    B[rng.uniform(size=B.shape) < 0.3] = 0
+    cost = B.sum(axis=0, dtype=float) + rng.uniform(0, 1, (60, 5))
+    width = {True: 1, "by entry": 5}.get(ridge, 1)
+    return X, Z, B, cost, rng.uniform(0.1, 1, (60, width)) if ridge else np.zeros((1, 1))
+
+
+def run_newton(kind, X, Z, B, cost, ridge, sweeps):
+    """Sweeps on V, and Σ x log y from the same sweeps on the transposed problem."""
+    new, _ = BACKENDS[kind](X).kl_newton(Z, B, cost, ridge, sweeps, False, transposed=False)
+    flipped = np.ascontiguousarray(X.T)
+    again, xlogy = BACKENDS[kind](flipped).kl_newton(
+        B, Z, cost, ridge, sweeps, False, transposed=True
+    )
+    # the one place where transposed data meets other strides: nothing but the order of sums
+    tolerance = SUMS[Z.dtype.type]
+    np.testing.assert_allclose(again, new, rtol=100 * tolerance, atol=tolerance)
+    return new, xlogy
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("ridge", [False, True, "by entry"])
+@pytest.mark.parametrize("kind", ["dense", "sparse"])
+class TestNewton:
+    def test_against_slow_loops(self, rng, kind, ridge, dtype):
+        X, Z, B, cost, r = newton_problem(rng, dtype, ridge=ridge)
+        got, _ = run_newton(kind, X, Z, B, cost, r, 1)
+        expected = slow_newton(X, Z, B, cost, r, 1)
+        np.testing.assert_allclose(got, expected, rtol=100 * SUMS[dtype], atol=SUMS[dtype])
+
+    def test_every_row_goes_down_at_every_sweep(self, rng, kind, ridge, dtype):
+        X, Z, B, cost, r = newton_problem(rng, dtype, ridge=ridge)
+        Z[::3] *= 30  # far too large, and far too small
+        Z[1::3] *= 1e-3
+        keep = (X > 0) <= (B.sum(axis=1) > 0)  # x > 0 where no part reaches cannot be explained
+        X = np.where(keep, X, 0).astype(dtype)
+        before = kl_row_values(X, Z.astype(float), B, cost, r)
+        first = before
+        for _ in range(12):
+            Z, _ = run_newton(kind, X, Z, B, cost, r, 1)
+            after = kl_row_values(X, Z.astype(float), B, cost, r)
+            # rounding of sums of size |f|, in the dtype of the kernel
+            assert (after <= before + 0.1 * SUMS[dtype] * (1 + np.abs(before))).all()
+            before = after
+        assert (after[np.r_[:30, 31:60]] < first[np.r_[:30, 31:60]]).all()
+
+    def test_ends_at_a_stationary_point(self, rng, kind, ridge, dtype):
+        X, Z, B, cost, r = newton_problem(rng, dtype, ridge=ridge)
+        X = np.where(B.sum(axis=1) > 0, X, 0).astype(dtype)
+        Z, xlogy = run_newton(kind, X, Z, B, cost, r, 300)
+        Y = Z.astype(float) @ B.T
+        R = np.divide(X, Y, out=np.zeros(X.shape), where=X > 0)
+        gradient = cost + r * Z - R @ B
+        # costs are of order ten; first-order sweeps in float32 stop at its rounding
+        limit = 1e-6 if dtype == np.float64 else 1e-2
+        assert (gradient > -limit).all()
+        assert (np.abs(gradient * Z) < limit).all()
+        logs = np.where(X > 0, X * np.log(np.where(X > 0, Y, 1)), 0).sum(axis=1)
+        np.testing.assert_allclose(xlogy, logs, rtol=SUMS[dtype], atol=SUMS[dtype])
+
+    def test_parallel_is_serial(self, rng, kind, ridge, dtype, use_threads):
+        problem = newton_problem(rng, dtype, ridge=ridge)
+        serial = run_newton(kind, *problem, 2)
+        use_threads(3)
+        parallel = run_newton(kind, *problem, 2)
+        np.testing.assert_array_equal(serial[0], parallel[0])
+        np.testing.assert_array_equal(serial[1], parallel[1])
+
+
+def test_rough_newton_is_newton_in_single_precision(rng, monkeypatch):
+    monkeypatch.setattr("partwise.backends.numpy.dense.ROUGH_WORK", 0)
+    X, Z, B, cost, r = newton_problem(rng, np.float64, ridge=True)
+    data = DenseData(X)
+    exact, _ = data.kl_newton(Z, B, cost, r, 2, False, transposed=False)
+    rough, _ = data.kl_newton(Z, B, cost, r, 2, True, transposed=False)
+    assert rough.dtype == np.float64
+    off = np.abs(rough - exact)
+    assert 0 < off.max() < 1e-3 * exact.max() and np.median(off) < 1e-5 * exact.max()
+    # what it reports is the exact value of where it ended
+    _, logs = DenseData(X.T).kl_newton(B, Z, cost, r, 2, True, transposed=True)
+    Y = np.maximum(rough @ B.T, 1e-30)
+    np.testing.assert_allclose(logs, (X * np.log(Y)).sum(axis=1), rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("width", [1, 3])
+@pytest.mark.parametrize("n, groups", [(7, 32), (64, 32), (150, 32), (300, 2)])
+def test_rows_of_a_graph_take_turns(rng, n, groups, width, dtype):
+    """Groups one after the other, each exact given the rest; edges inside one by their bound."""
+    W = sp.csr_array(graph_of(rng, n))
+    Z, C = rng.random((n, K)).astype(dtype), rng.random((n, K)).astype(dtype) * 5
+    A = rng.random((9, K))
+    G, d = (A.T @ A).astype(dtype), rng.random(n).astype(dtype)
+    r = rng.random((n, width)).astype(dtype)
+    blocks = min(groups, -(-n // kernels.LANES))
+    args = (W.indptr, W.indices, W.data.astype(dtype), dtype(0.7), blocks, 2, 0.0)
+    got, threads = Z.copy(), Z.copy()
+    kernels.hals_graph(got, C, G, d, r, *args)
+    kernels.hals_graph(threads, C, G, d, r, *args, 3)
+    np.testing.assert_array_equal(got, threads)
+    want, dense = Z.astype(float), W.toarray()
+    for _ in range(2):
+        for b in range(blocks):
+            rows = np.arange(b, n, blocks)
+            inside = dense[np.ix_(rows, rows)].sum(axis=1)
+            near = dense[rows] @ want + inside[:, None] * want[rows]
+            z = want[rows]
+            for j in range(K):
+                ridge = r[rows, j % width] + 0.7 * (dense[rows].sum(axis=1) + inside)
+                slope = d[rows] * (z @ G[j]) + ridge * z[:, j] - C[rows, j] - 0.7 * near[:, j]
+                z[:, j] = np.maximum(z[:, j] - slope / (d[rows] * G[j, j] + ridge), 0)
+            want[rows] = z
+    np.testing.assert_allclose(got, want, rtol=20 * SUMS[dtype], atol=20 * SUMS[dtype])
+
+
+def test_rows_that_take_turns_go_down_and_end_where_bounds_do(rng):
+    W = sp.csr_array(graph_of(rng, 90))
+    X = rng.random((90, 20))
+    Z, U = factors(rng, 90, 20, K, np.float64)
+    written = Graph(Neighbors(W), W.sum(axis=1), 0.8)
+    hidden = Graph(Hidden(W), W.sum(axis=1), 0.8)
+    assert written.edges is not None and hidden.edges is None
+    ends = []
+    for term in (written, hidden):
+        sub = FactorModel(DenseData(X), Frobenius(), terms_V=[term]).subproblem("V", Z, U)
+        sub.sweeps = 5
+        now, values = Z, [sub.value(Z)]
+        for _ in range(200):
+            now = hals(sub, now)
+            values.append(sub.value(now))
+        assert np.all(np.diff(values) <= 1e-12 * np.abs(values[:-1]))
+        ends.append(now)
+    np.testing.assert_allclose(ends[0], ends[1], atol=1e-6)
+
+
+@pytest.mark.parametrize("same", [True, False])
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_columns_of_a_graph_are_solved(rng, dtype, count, same, use_threads):
+    use_threads(count)
+    W = sp.csr_array(graph_of(rng, 40))
+    degrees = W.sum(axis=1)
+    b, c = rng.random((40, 1 if same else K)) + 0.1, rng.random((40, K))
+    b = np.broadcast_to(b, c.shape)
+    Z = rng.random((40, K)).astype(dtype)
+    term = GraphDivergence(Neighbors(W), degrees.astype(dtype), 3.0)
+    before = Z.copy()
+    got = term._conjugate_gradient(b.astype(dtype), c.astype(dtype), Z)
+    np.testing.assert_array_equal(Z, before)
+    L = np.diag(degrees) - W.toarray()
+    want = np.stack([np.linalg.solve(np.diag(b[:, j]) + 3 * L, c[:, j]) for j in range(K)], axis=1)
+    limit = 1e-10 if dtype == np.float64 else 1e-4
+    np.testing.assert_allclose(got, want, rtol=limit, atol=limit)
+    assert got.dtype == dtype
+    assert term.cg_iterations == 0 if same else 0 < term.cg_iterations < 100

@@ -1,0 +1,75 @@
+"""Views of samples: of new ones, of samples elsewhere, of samples that do not differ."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import partwise
+from partwise import PartsClassifier
+from partwise.classify import features
+from partwise.classify.features import row_stochastic
+
+
+@pytest.fixture
+def made(rng):
+    X = rng.random((40, 12))
+    options = {"n_parts": 3, "n_neighbors": 4, "graph_reg": 1.0, "max_iter": 5, "seed": 0}
+    return lambda Z=X: features.build_features(Z, **options)
+
+
+def test_a_new_sample_is_smoothed_as_the_others_were(made, rng):
+    """Half of itself and half of its neighbours, twice; these moved once in between."""
+    known = made()
+    new = rng.random((5, 12))
+    views, near, _ = known._new(new)
+    plain, walk = known._seen_by(new)[1], row_stochastic(known.graph)
+    once = 0.5 * plain + 0.5 * (near @ known.plain)
+    moved = 0.5 * known.plain + 0.5 * (walk @ known.plain)
+    twice = 0.5 * once + 0.5 * (near @ moved)
+    twice = features._unit(twice, known.preparation)
+    expected = (twice - known.shift["smooth"]) * known.scale["smooth"]
+    # rounded to single precision at the end
+    limit = 8 * np.finfo(np.float32).eps * np.abs(expected).max()
+    np.testing.assert_allclose(views["smooth"], expected, rtol=0, atol=limit)
+
+
+def test_samples_that_do_not_differ_leave_the_unit_of_others_as_it_is():
+    view = SimpleNamespace(shift={}, scale={})
+    none = features.Features._standard(view, "plain", np.ones((4, 2)))
+    np.testing.assert_array_equal(none, 0)
+    other = features.Features._standard(view, "plain", np.array([[1.0, 3.0]]))
+    np.testing.assert_array_equal(other, [[0, 2]])
+
+
+def on_disk(X, folder):
+    np.save(folder / "X.npy", X)
+    return np.load(folder / "X.npy", mmap_mode="r")
+
+
+def test_directions_of_samples_on_disk_are_the_leading_ones(rng, tmp_path, monkeypatch):
+    monkeypatch.setattr(features, "DIRECTIONS", 3)
+    U, _, Vt = np.linalg.svd(rng.random((40, 12)), full_matrices=False)
+    X = (U[:, :4] * [100, 50, 25, 1]) @ Vt[:4]
+    Q = features.leading_elsewhere(on_disk(X, tmp_path), 0)
+    assert Q.shape == (12, 3)
+    angles = np.linalg.svd(Vt[:3] @ Q, compute_uv=False)
+    # four passes leave (1/25)^8 of what the fourth direction has: rounding is more
+    np.testing.assert_allclose(angles, 1, atol=12 * np.finfo(float).eps * 10)
+
+
+def test_parts_of_samples_on_disk_are_over_their_columns(made, rng, tmp_path):
+    known = made(on_disk(rng.random((40, 12)), tmp_path))
+    assert known.preparation.components(known.H).shape == (3, 12)
+
+
+@pytest.mark.parametrize("size", [1.0, 7e-10, 7e-12])
+def test_samples_that_are_all_alike_have_no_spread(size, tmp_path):
+    """What is left of a constant is rounding; divided by it, a new sample was infinitely far."""
+    X, y = np.full((28, 1), size), np.full(28, -1)
+    y[:4] = [0, 0, 1, 1]
+    model = PartsClassifier(max_iter=5).fit(X, y)
+    for far in (size, 1.0, 1e6, 1e30):
+        np.testing.assert_allclose(model.predict_proba(np.full((1, 1), far)).sum(), 1)
+    loaded = partwise.load(model.save(tmp_path / "m.partwise"))
+    np.testing.assert_allclose(loaded.label_distributions_, model.label_distributions_)

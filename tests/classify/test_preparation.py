@@ -1,0 +1,33 @@
+"""How samples are brought to scale: sparse as dense, and columns that do not vary."""
+
+import numpy as np
+import scipy.sparse as sp
+
+from partwise.classify import preparation
+
+
+def test_signed_samples_have_two_sides_however_they_come(rng):
+    X = rng.standard_normal((9, 7)) * (rng.random((9, 7)) < 0.5)
+    signed = preparation.Preparation("unit rows", True)
+    expected = np.hstack([np.maximum(X, 0), np.maximum(-X, 0)])
+    np.testing.assert_array_equal(signed.parts_input(X), expected)
+    np.testing.assert_array_equal(signed.parts_input(sp.csr_array(X)).toarray(), expected)
+    plain = preparation.Preparation("unit rows", False)
+    assert plain.parts_input(X) is X
+
+
+def test_a_sparse_array_that_saves_nothing_is_dense(rng):
+    wide = rng.random((10, 2 * preparation.TABLE))
+    assert isinstance(preparation.unpacked(sp.csr_array(wide)), np.ndarray)
+    half = sp.csr_array(wide * (rng.random(wide.shape) < 0.3))
+    assert sp.issparse(preparation.unpacked(half))
+    assert isinstance(preparation.unpacked(half[:, :10]), np.ndarray)
+
+
+def test_a_column_is_flat_by_its_own_size():
+    """A spread of 1e-11 of a column's mean is rounding, one of 1e-2 of a small mean is not."""
+    signs = np.tile([-1.0, 1.0], 10)
+    X = np.column_stack([1e6 + 1e-5 * signs, 1e-6 + 1e-8 * signs, np.full(20, 3.0)])
+    scale = preparation._columns(X, False).scale
+    assert scale[0] == scale[2] == 1
+    np.testing.assert_allclose(scale[1], 1e-8, rtol=1e-6)

@@ -1,0 +1,137 @@
+"""What a fit reports is true: history, objective, residual, status."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pytest
+from sklearn.exceptions import ConvergenceWarning
+
+import reference
+from partwise.model.losses import beta_of
+from plain_fits import (
+    PENALTIES,
+    SOLVER_IDS,
+    SOLVERS,
+    data_for,
+    make,
+    make_data,
+    make_start,
+    naive_objective,
+    one_blas_thread,  # noqa: F401
+    scaled,
+)
+
+
+@cache
+def reported(solver, rule, loss, name):
+    X = data_for(loss)
+    return X, make(solver, rule, loss, max_iter=100, **PENALTIES[name]).fit(X)
+
+
+@pytest.mark.parametrize("name", PENALTIES)
+@pytest.mark.parametrize(("solver", "rule", "loss"), SOLVERS, ids=SOLVER_IDS)
+class TestReports:
+    @pytest.fixture
+    def case(self, solver, rule, loss, name):
+        return reported(solver, rule, loss, name)
+
+    def test_history_never_rises(self, case, solver):
+        X, model = case
+        history = model.objective_history_
+        assert history.shape == (model.n_iter_,) and history.dtype == np.float64
+        # ½‖X‖² - ... cancels: rounding is relative to the data, not to the value
+        size = 0.5 * (X**2).sum() + history[0]
+        allowed = 1e-14 * size if solver == "mu" else 0.0
+        assert np.diff(history).max() <= allowed
+        assert history[-1] < history[0]
+
+    def test_objective_is_the_naive_one(self, case, name, solver):
+        X, model = case
+        expected = naive_objective(X, model, PENALTIES[name])
+        assert model.objective_ == pytest.approx(expected, rel=1e-8)
+        last = model.objective_history_[-1]
+        if solver == "mu":
+            assert model.objective_ == pytest.approx(last, rel=1e-8)
+        else:  # the fit ends with a solve for V, which can only help
+            assert 0.9 * last < model.objective_ <= last * (1 + 1e-8)
+        penalty = reference.penalties(
+            model.embedding_, model.components_.T, **scaled(PENALTIES[name], *X.shape)
+        )
+        expected = np.sqrt(2 * (model.objective_ - penalty))
+        assert model.reconstruction_err_ == pytest.approx(expected, rel=1e-7)
+
+    def test_kkt_residual(self, case, loss, name):
+        X, model = case
+        V, U = model.embedding_, model.components_.T
+        beta, settings = beta_of(loss), scaled(PENALTIES[name], *X.shape)
+        whole = reference.split_beta(X, V, U, beta, **settings)
+        halves = reference.split_beta(X, V, U, beta)
+        misfit = min(1, np.sqrt(model.objective_ / (0.5 * (X[X > 0] ** beta).sum())))
+        expected = 0.0
+        for side, Z, (neg, pos), (minus, plus) in zip("VU", (V, U), whole, halves):
+            mean = Z.mean(axis=0)
+            share = np.divide(Z, mean, out=np.zeros_like(Z), where=mean > 0)
+            share = np.where(pos > neg, np.minimum(share, 1), 1)
+            # the gradients of l1 and of l2, each on its own
+            l1, l2 = settings[f"l1_{side}"], settings[f"l2_{side}"]
+            scale = misfit * sum(np.linalg.norm(half * share) for half in (minus, plus))
+            scale += np.linalg.norm(l1 * share) + np.linalg.norm(l2 * Z * share)
+            residual = np.linalg.norm((pos - neg) * share) / scale
+            expected = max(expected, min(1, residual))
+        # a residual of 1e-6 is a difference of gradients of size one: 1e-16 / 1e-6 at best
+        assert model.kkt_residual_ == pytest.approx(expected, rel=1e-6, abs=1e-12)
+        assert 0 <= model.kkt_residual_ <= 1
+
+    def test_non_negative_finite_and_named(self, case, solver):
+        X, model = case
+        for Z, shape in ((model.embedding_, (40, 4)), (model.components_, (4, 30))):
+            assert Z.shape == shape and Z.dtype == X.dtype
+            assert (Z >= 0).all() and np.isfinite(Z).all()
+        assert model.solver_ == solver
+        assert model.n_components_ == 4
+        assert model.status_.startswith(("stopped at max_iter=100", "no further progress"))
+        if model.status_.startswith("no further"):
+            # steps that gain less than rounding (1e-16) move by its root
+            assert model.kkt_residual_ < 1e-7
+
+
+TOL_CASES = [
+    pytest.param(*row, tol, id=f"{name}-{tol}")
+    for row, name in zip(SOLVERS, SOLVER_IDS)
+    for tol in ((1e-2, 1e-5) if row[0] != "mu" else (1e-2, 3e-3))  # mu: sublinear
+]
+
+
+@pytest.mark.parametrize("name", ["none", "both"])
+@pytest.mark.parametrize(("solver", "rule", "loss", "tol"), TOL_CASES)
+def test_one_meaning_of_tol(solver, rule, loss, name, tol):
+    """A fit that says it converged has a residual of at most tol, at what it returns."""
+    X = data_for(loss)
+    model = make(solver, rule, loss, tol=tol, max_iter=5000, **PENALTIES[name]).fit(X)
+    assert model.status_ == (
+        f"converged: relative KKT residual at most {tol:g} after {model.n_iter_} iterations"
+    )
+    assert model.kkt_residual_ <= tol
+    assert len(model.objective_history_) == model.n_iter_ < 5000
+
+
+def test_status_at_the_last_iteration_and_its_warning():
+    model = make(tol=1e-12, max_iter=3)
+    with pytest.warns(ConvergenceWarning, match="Maximum number of iterations 3 reached"):
+        model.fit(make_data())
+    assert model.status_.startswith("stopped at max_iter=3") and "tol=1e-12" in model.status_
+    assert model.n_iter_ == 3
+
+
+def test_tol_zero_runs_every_iteration_without_a_warning():
+    assert make(max_iter=17).fit(make_data()).n_iter_ == 17
+
+
+def test_a_perfect_fit_ends_by_itself():
+    V, H = make_start(30, 20, k=2)
+    model = make(n_components=2, init=None, max_iter=5000, tol=1e-10).fit(V @ H)
+    assert model.n_iter_ < 5000
+    assert model.objective_ <= 1e-12 * (V @ H).size
+    assert not model.status_.startswith("stopped")

@@ -1,0 +1,97 @@
+"""Terms against their formulas: value, gradient, bound, curvature, degree."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import reference
+from partwise.model.graph_terms import Graph, Neighbors
+from partwise.model.terms import Linear, Ridge
+from problems import Hidden, K, N, graph_of
+
+TERMS = {
+    "l1": lambda rng: Linear(np.full((1, 1), 0.3)),
+    "class cost": lambda rng: Linear(rng.uniform(size=(N, K))),
+    "l2": lambda rng: Ridge(np.full((1, 1), 0.7)),
+    "l2 by row": lambda rng: Ridge(rng.uniform(size=(N, 1))),
+    "l2 by entry": lambda rng: Ridge(rng.uniform(size=(N, K))),
+    "l2 by column": lambda rng: Ridge(rng.uniform(size=(1, K))),
+    "graph": lambda rng: (lambda W: Graph(Neighbors(W), W.sum(axis=1), 0.8))(
+        sp.csr_array(graph_of(rng))
+    ),
+    "hidden graph": lambda rng: (lambda W: Graph(Hidden(W), W.sum(axis=1), 0.8))(graph_of(rng)),
+}
+
+
+def term_value(name, term, Z):
+    """The formula, independent of the class's methods."""
+    if isinstance(term, Linear):
+        return (np.broadcast_to(term.cost, Z.shape) * Z).sum()
+    if isinstance(term, Ridge):
+        return 0.5 * (np.broadcast_to(term.weight, Z.shape) * Z**2).sum()
+    W = term.neighbors(np.eye(N))
+    pairs = sum(W[i, j] * ((Z[i] - Z[j]) ** 2).sum() for i in range(N) for j in range(N))
+    return 0.5 * term.weight * 0.5 * pairs  # λ/2 tr(ZᵀLZ) = λ/4 Σ_ij W_ij ‖z_i - z_j‖²
+
+
+@pytest.mark.parametrize("name", TERMS)
+class TestTerms:
+    @pytest.fixture
+    def term(self, rng, name):
+        return TERMS[name](rng)
+
+    def test_value(self, name, term, rng):
+        Z = rng.uniform(size=(N, K))
+        assert term.value(Z) == pytest.approx(term_value(name, term, Z), rel=1e-12)
+
+    def test_split_is_the_gradient(self, name, term, rng):
+        Z = rng.uniform(size=(N, K))
+        neg, pos = term.split(Z)
+        assert (neg >= 0).all() and (pos >= 0).all()
+        expected = reference.numerical_gradient(lambda A: term_value(name, term, A), Z)
+        # central differences with step 1e-6 are good to about 1e-9
+        np.testing.assert_allclose(np.broadcast_to(pos - neg, Z.shape), expected, atol=1e-7)
+        slope = np.broadcast_to(term.gradient(Z), Z.shape)
+        np.testing.assert_allclose(slope, expected, atol=1e-7)
+
+    def test_bound_touches_and_majorises(self, name, term, rng):
+        Z = rng.uniform(size=(N, K)) * (rng.uniform(size=(N, K)) < 0.7)
+        linear, ridge = term.bound(Z).about_zero(Z)
+        assert ridge.shape in ((1, 1), (N, 1), (1, K), (N, K)) and (ridge >= 0).all()
+
+        def bound(A):
+            return (linear * A).sum() + 0.5 * (ridge * A**2).sum()
+
+        offset = term_value(name, term, Z) - bound(Z)
+        for scale in (0.01, 0.3, 1.0, 10.0):
+            for _ in range(20):
+                A = np.maximum(Z + scale * rng.standard_normal(Z.shape), 0)
+                value = term_value(name, term, A)
+                assert bound(A) + offset >= value - 1e-12 * (1 + abs(value))
+        slope = reference.numerical_gradient(bound, Z)
+        expected = reference.numerical_gradient(lambda A: term_value(name, term, A), Z)
+        np.testing.assert_allclose(slope, expected, atol=1e-7)
+
+    def test_lipschitz_bounds_the_hessian_and_is_no_larger_than_twice_it(self, name, term):
+        columns = [
+            np.broadcast_to(np.subtract(*term.split(e)[::-1]), (N, K)).ravel()
+            for e in np.eye(N * K).reshape(-1, N, K)
+        ]
+        at_zero = np.subtract(*term.split(np.zeros((N, K)))[::-1])
+        hessian = np.array(columns) - np.broadcast_to(at_zero, (N, K)).ravel()
+        largest = np.linalg.eigvalsh(hessian).max()
+        assert largest <= term.lipschitz() + 1e-12
+        if largest > 1e-12:  # a loose bound would make gradient steps crawl
+            assert term.lipschitz() <= 2 * largest + 1e-12
+
+    def test_degree_and_coupling(self, name, term, rng):
+        Z = rng.uniform(size=(N, K))
+        assert term.value(3 * Z) == pytest.approx(3**term.degree * term.value(Z), rel=1e-12)
+        if not term.couples:
+            moved = Z.copy()
+            moved[4] += 1
+            before, after = (np.subtract(*term.split(A)[::-1]) for A in (Z, moved))
+            before, after = (np.broadcast_to(g, Z.shape) for g in (before, after))
+            np.testing.assert_array_equal(np.delete(before, 4, 0), np.delete(after, 4, 0))

@@ -1,0 +1,56 @@
+"""The last solve for V, against non-negative least squares."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.optimize import nnls
+
+import reference
+from partwise.backends.sweeps import sweep_rows
+from partwise.model.losses import Frobenius
+from partwise.solvers.codes import solve_codes
+from partwise.solvers.steps import hals
+from problems import DTYPES, K, make_case
+
+
+@pytest.mark.parametrize("name", ["plain", "weights", "penalties", "smoothing"])
+def test_solve_codes_is_non_negative_least_squares(rng, name):
+    model, _, Z, U = make_case(rng, name, Frobenius())
+    got, _ = solve_codes(model, Z, U, hals, tol=1e-6, max_iter=200)
+    S = reference.smoothing_matrix(K, model.S.delta)
+    B, X = U @ S.T, model.data.X
+    for i, x in enumerate(X):
+        if name == "penalties":  # ½‖x - Bz‖² + 0.2 Σz + 0.15‖z‖² as least squares
+            A = np.linalg.cholesky(B.T @ B + 0.3 * np.eye(K)).T
+            expected = nnls(A, np.linalg.solve(A.T, B.T @ x - 0.2))[0]
+        else:
+            expected = nnls(B, x)[0]
+        np.testing.assert_allclose(got[i], expected, atol=1e-6)  # sweeps stop at 1e-3 tol
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_wide_problem_is_solved_to_the_end(rng, dtype, weighted):
+    """Against scipy's active-set method, on a Hessian that sweeps are slow on."""
+    n, k = 70, 40
+    B = (rng.uniform(size=(60, k)) + 2).astype(dtype)  # near-parallel columns
+    X = rng.uniform(size=(n, 60)).astype(dtype)
+    d = rng.uniform(0.5, 2, n).astype(dtype) if weighted else None
+    scale = np.ones(n) if d is None else d
+    r = np.full((1, 1), 0.1, dtype)
+    G, C = B.T @ B, (X @ B) * scale[:, None].astype(dtype)
+    got = sweep_rows(np.ones((n, k), dtype), C, G, d, r, 2000, 1e-9)
+    for i in (0, 33, 69):
+        H = np.linalg.cholesky(scale[i] * G.astype(float) + 0.1 * np.eye(k))
+        exact = nnls(H.T, np.linalg.solve(H, C[i].astype(float)))[0]
+        np.testing.assert_allclose(got[i], exact, atol=1e-9 if dtype == np.float64 else 2e-3)
+
+
+def test_a_wide_singular_problem_still_goes_to_its_minimum(rng):
+    B = rng.uniform(size=(50, 20))
+    B = np.hstack([B, B])  # every part twice: no Cholesky factor
+    X = rng.uniform(size=(30, 50))
+    got = sweep_rows(np.ones((30, 40)), X @ B, B.T @ B, None, np.zeros((1, 1)), 2000, 1e-9)
+    exact = [nnls(B[:, :20], x)[1] for x in X]
+    np.testing.assert_allclose(np.linalg.norm(X - got @ B.T, axis=1), exact, rtol=1e-6)

@@ -1,0 +1,124 @@
+"""Steps descend, are pure, and end at the minimum of their half."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.optimize import brentq
+
+import reference
+from partwise.backends.numpy.dense import DenseData
+from partwise.model.factor_model import FactorModel
+from partwise.model.losses import Beta, Frobenius, KullbackLeibler
+from partwise.model.subproblems import Divergence, Quadratic
+from partwise.model.terms import Linear, Ridge
+from partwise.solvers.steps import STEPS, hals, mu, nesterov, newton
+from problems import MODELS, STEP_LOSS, make_case
+
+# newton is for terms that do not couple rows, the graph of KL is a term of its own, and the other
+# divergences are for the plain model
+STEP_CASES = [
+    pytest.param(step, loss, name, id=f"{step}-{loss.beta:g}-{name}")
+    for step, loss in STEP_LOSS
+    for name in MODELS
+    if (name in ("plain", "penalties") if isinstance(loss, Beta) else True)
+    and not (loss.beta == 1 and name == "graph")
+]
+
+
+@pytest.mark.parametrize(("step", "loss", "name"), STEP_CASES)
+def test_steps_descend_are_pure_and_stay_non_negative(rng, step, loss, name):
+    model, naive, Z, U = make_case(rng, name, loss)
+    for _ in range(5):
+        for side in "VU":
+            sub = model.subproblem(side, Z, U)
+            at = Z if side == "V" else U
+            kept = at.copy()
+            new = STEPS[step](sub, at)
+            np.testing.assert_array_equal(at, kept)
+            assert (new >= 0).all() and np.isfinite(new).all()
+            before = naive(Z, U)
+            Z, U = (new, U) if side == "V" else (Z, new)
+            # rounding of a value near 30
+            assert naive(Z, U) <= before * (1 + 1e-13)
+
+
+@pytest.mark.parametrize("name", ["plain", "weights", "penalties", "labels", "smoothing"])
+@pytest.mark.parametrize(
+    ("step", "loss", "rounds"),
+    [
+        ("hals", Frobenius(), 400),
+        ("nesterov", Frobenius(), 400),
+        ("newton", KullbackLeibler(), 400),
+    ],
+    ids=["hals", "nesterov", "newton"],
+)
+def test_steps_solve_the_convex_half(rng, name, step, loss, rounds):
+    """With the basis fixed every step ends at a KKT point, and so at the one minimum."""
+    model, _, Z, U = make_case(rng, name, loss)
+    for _ in range(rounds):
+        Z = STEPS[step](model.subproblem("V", Z, U), Z)
+    gradient = np.subtract(*model.subproblem("V", Z, U).split(Z)[::-1])
+    # gradients are of order one; nesterov from a stationary start converges linearly to 1e-7
+    assert gradient.min() > -1e-6
+    assert np.abs(gradient * Z).max() < 1e-6
+
+
+def test_hals_shuffled_order_solves_the_same_problem(rng):
+    model, _, Z, U = make_case(rng, "plain", Frobenius())
+    sub = model.subproblem("V", Z, U)
+    sub.sweeps = 1000
+    straight = hals(sub, Z, stop=0.0)
+    shuffled = hals(sub, Z, stop=0.0, order=np.array([2, 0, 1]))
+    np.testing.assert_allclose(straight, shuffled, atol=1e-9)  # the minimum is unique
+
+
+def test_nesterov_against_the_reference(rng):
+    model, _, Z, U = make_case(rng, "plain", Frobenius())
+    got = nesterov(model.subproblem("V", Z, U), Z, inner_iter=7)
+    X, G = model.data.X, U.T @ U
+    expected = reference.accelerated(
+        lambda A: A @ G - X @ U, np.linalg.norm(G, 2), Z.copy(), inner_iter=7
+    )
+    np.testing.assert_allclose(got, expected, rtol=1e-12, atol=1e-14)
+
+
+def test_nesterov_without_curvature_stays():
+    Z = np.ones((3, 2))
+    np.testing.assert_array_equal(nesterov(Quadratic(np.zeros((3, 2)), np.zeros((2, 2))), Z), Z)
+
+
+@pytest.mark.parametrize("beta", [-0.5, 0.0, 0.5, 1.0, 1.3, 1.8])
+def test_em_with_ridge_solves_its_equation(rng, beta):
+    """cost q^max(β-1,0) + ridge Z q = product q^min(β-2,0): its root by bisection."""
+    Z, product, cost = (rng.uniform(0.05, 3.0, (6, 4)) for _ in range(3))
+    ridge = 0.7
+    sub = Divergence(
+        lambda: product,
+        cost,
+        beta=beta,
+        terms=[Linear(np.full((1, 1), 0.2)), Ridge(np.full((1, 1), ridge))],
+        evaluate=lambda Z: 0.0,
+    )
+    got = mu(sub, Z)
+    for index in np.ndindex(Z.shape):
+        b, c, z = cost[index] + 0.2, product[index], Z[index]
+        root = brentq(
+            lambda q: b * q ** max(beta - 1, 0) + ridge * z * q - c * q ** min(beta - 2, 0),  # noqa: B023
+            1e-6,
+            1e6,
+            xtol=1e-15,
+            rtol=1e-15,
+        )
+        assert got[index] == pytest.approx(z * root, rel=1e-10)
+
+
+def test_newton_needs_few_sweeps_of_a_poisson_mean():
+    """One coordinate, many counts: the minimiser is Σx / Σb, reached from far away."""
+    x, b = np.array([[3.0, 1.0, 5.0, 2.0]]), np.array([[1.0, 0.5, 2.0, 1.0]]).T
+    model = FactorModel(DenseData(x), KullbackLeibler())
+    for start in (1e-4, 1.0, 1e4):
+        Z = np.full((1, 1), start)
+        for _ in range(6):
+            Z = newton(model.subproblem("V", Z, b), Z)
+        assert Z[0, 0] == pytest.approx(x.sum() / b.sum(), rel=1e-9)
