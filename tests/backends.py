@@ -40,7 +40,10 @@ ANY = [
 #: The methods of the parity matrix; "any" is ConstrainedNMF with most that it has.
 METHODS = [m for m in NAMED if m.name in WANTED] + ANY
 #: The kinds on this machine beside ndarrays; "workers" is "dask" with two processes.
-KINDS = ("csr", "memmap", "torch", "torch-csr", "dask", "dask-csr")
+#: Kinds of array beside ndarrays: where numpy sees them, in rows of a cluster, all.
+HERE, ON_DASK = ("csr", "memmap"), ("dask", "dask-csr")
+KINDS = (*HERE, "torch", "torch-csr", *ON_DASK)
+ELSEWHERE = tuple(kind for kind in KINDS if kind not in HERE)
 q = make_problem(0, n=60, p=40)
 
 

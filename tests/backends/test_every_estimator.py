@@ -5,7 +5,7 @@ import pytest
 from sklearn.base import clone
 
 import partwise
-from backends import KINDS, Forms, missing, needs, q
+from backends import ELSEWHERE, HERE, KINDS, ON_DASK, Forms, missing, needs, q
 from partwise.backends.arrays import to_numpy
 
 X = np.ascontiguousarray(q.X[:, :36])  # NTF takes them for 6 x 6 images
@@ -21,9 +21,9 @@ ESTIMATORS = [
 ALONE = ("MiniBatchNMF", "SemiNMF", "LpCNMF", "SymNMF", "CF", "LCF", "SparseNMF", "AnsNMF", "NTF")
 LOCAL = "needs X as a numpy or scipy array or a memmap and takes no"
 REFUSED = {
-    **{(name, kind): LOCAL for name in ALONE for kind in KINDS[2:]},
+    **{(name, kind): LOCAL for name in ALONE for kind in ELSEWHERE},
     ("NTF", "csr"): "dense data is required",
-    **{("SymNMF", kind): "similarities of all samples with each other" for kind in KINDS[:2]},
+    **{("SymNMF", kind): "similarities of all samples with each other" for kind in HERE},
 }
 
 
@@ -84,7 +84,7 @@ def test_device_is_for_arrays_that_lie_here(forms):
 @pytest.mark.parametrize("init", ("kmeans", "nndsvd", "nndsvdar", "random"))
 def test_starts_work_or_refuse(init, kind, forms):
     model = partwise.NMF(3, init=init, max_iter=3, tol=0, random_state=0)
-    remote = {"kmeans": KINDS[4:], "nndsvdar": KINDS[2:]}
+    remote = {"kmeans": ON_DASK, "nndsvdar": ELSEWHERE}
     if kind in remote.get(init, ()):
         with pytest.raises(ValueError, match=rf"init='{init}' needs X .*; use init='nndsvda'"):
             model.fit(forms[kind])

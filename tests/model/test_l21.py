@@ -98,7 +98,7 @@ def test_a_large_epsilon_is_frobenius():
     assert_close(ends[1].Z, ends[0].Z, 1e-8)  # r²/ε² is left of it
 
 
-@pytest.mark.parametrize("kind", KINDS[:-1])
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "dask-csr"])
 @pytest.mark.filterwarnings("ignore:Maximum number")
 def test_back_ends_agree(kind, tmp_path):
     data = Forms(Q.X, tmp_path)[kind]

@@ -122,7 +122,7 @@ def check_terms(what: Description) -> None:
                     f"{name}[{i}] must be a partwise.terms.Term, got {type(term).__name__}; "
                     "subclass Term with value and gradient."
                 )
-    if what.scale != "unit" or what.basis_terms or what.basis_alpha:
+    if what.scale != "unit" or what.on_parts:
         return
     for i, term in enumerate(what.terms or ()):
         if term.degree not in (1, 2) and "bound" not in term.offers:
@@ -147,8 +147,7 @@ def check_fixed(what: Description, knowledge: Knowledge, k: int) -> None:
     if links is not None:
         on_codes = on_codes or (len(links.cannot) and what.cannot_link_reg)
         on_codes = on_codes or (len(links.must) and what.must_link_reg)
-    on_parts = what.basis_alpha or what.basis_terms
-    if not (what.smoothing and on_codes) or on_parts:
+    if not (what.smoothing and on_codes) or what.on_parts:
         return
     known = np.asarray(to_numpy(what.fixed_components), dtype=float)
     if len(known) < k or np.isnan(known).any():

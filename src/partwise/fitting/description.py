@@ -118,6 +118,11 @@ class Description:
         return self.alpha_W if isinstance(self.alpha_H, str) else self.alpha_H
 
     @property
+    def on_parts(self) -> bool:
+        """Whether anything is asked of the parts."""
+        return bool(self.basis_alpha or self.basis_terms)
+
+    @property
     def own_terms(self) -> list[Term]:
         """The user's own, on either factor."""
         return [*(self.terms or ()), *(self.basis_terms or ())]
