@@ -84,8 +84,8 @@ def collect_results():
     pages = sorted(source.glob("*.md")) if source.is_dir() else []
     for plots in source.glob("plots-*") if pages else []:
         shutil.copytree(plots, found / plots.name)
-    for page in pages:
-        shutil.copy(page, found)
+    for file in [*pages, *source.glob("*.svg")]:
+        shutil.copy(file, found)
     lines = ["Results", "=======", ""]
     if pages:
         lines += [".. toctree::", "   :maxdepth: 1", "", *(f"   {page.stem}" for page in pages)]
