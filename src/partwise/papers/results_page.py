@@ -139,7 +139,13 @@ def plain(one: Told) -> dict[str, Any]:
         for c in one.compared.get(one.main, [])
     ]
     claims = [
-        {"text": v.text, "labels": v.budget, "measured": v.measured, "how": v.detail}
+        {
+            "text": v.text,
+            "labels": v.budget,
+            "measured": v.measured,
+            "how": v.detail,
+            "runs_to_decide": finite(v.outlook.runs) if v.outlook else None,
+        }
         for v in one.verdicts
         if v.counted
     ]
