@@ -119,10 +119,16 @@ def outlook(distances: list[Stat]) -> Outlook | None:
         return None
     if not behind and any(d.mean == 0 for d in distances):
         return Outlook(math.inf)
-    limit = critical(len(known), 10**6) if behind else CLEAR  # with many runs Student's is normal
+
+    def limit(freedom: float) -> float:
+        return critical(len(known), round(min(freedom, 1e6))) if behind else CLEAR
 
     def runs(d: Stat) -> float:
-        return d.n / d.rows * (limit * d.se / d.mean) ** 2
+        scale = d.n / d.rows * (d.se / d.mean) ** 2
+        found = scale * limit(math.inf) ** 2
+        while found < scale * limit(d.rows * (found - 1)) ** 2:  # Student's limit falls with them
+            found += 1
+        return found
 
     last = min(behind, key=runs) if behind else max(known, key=runs)
     return Outlook(runs(last), FAILS if behind else HOLDS, last.n / last.rows, POWER * last.se)

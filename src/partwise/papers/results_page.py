@@ -23,6 +23,7 @@ from partwise.papers.printed_tables import (
     build,
     by_paper,
     first_screen,
+    scatter_picture,
 )
 from partwise.papers.protocol import Protocol, Reading, load_protocol
 from partwise.papers.runner import plan
@@ -73,7 +74,7 @@ def write_one(
         told.pictures = pictures
         if protocol.runs_of and protocol.kind == "figure" and protocol.printed and pictures:
             # The numbers stand under the table whose columns the figure draws.
-            words = f"{protocol.paper}. The numbers are those of {protocol.runs_of}."
+            words = f"{told.section.blocks[0]} The numbers are those of {protocol.runs_of}."
             told.section.blocks = [words, *pictures]
         else:
             told.section.blocks[1:1] = pictures
@@ -108,6 +109,9 @@ def write_index(store: Store, told: list[Told]) -> Path:
     values = {"sentences": [asdict(s) for s in asked], "tables": [plain(t) for t in told]}
     text = json.dumps(values, indent=1, ensure_ascii=False)
     write_whole(store.folder / "numbers" / "numbers.json", text + "\n", force=True)
+    averages = scatter_picture(told)
+    if averages is not None:
+        write_whole(store.folder / "numbers" / averages.file, averages.svg, force=True)
     for one in told:
         for picture in one.drawn():
             file = store.folder / one.section.anchor / f"{picture.stem}.png"
@@ -172,13 +176,12 @@ def numbers_markdown(told: list[Told]) -> dict[str, str]:
     for paper, group in by_paper(told).items():
         parts = [f"# {TITLES.get(paper, paper)}"]
         for one in group:
-            shown: list[Block] = [
-                replace(p, file=f"{_stem(one)}-{p.stem}.png") for p in one.drawn()
-            ]
+            shown = [replace(p, file=f"{_stem(one)}-{p.stem}.png") for p in one.drawn()]
             grids = _average_grids(one.section)
             if grids or shown:
                 parts.append(f"## {one.section.title}")
-                parts.append(_without_title(Section("", "", [*shown, *grids]), "###"))
+                about = one.section.blocks[0]  # who printed it, and how many runs there are
+                parts.append(_without_title(Section("", "", [about, *shown, *grids]), "###"))
         pages[paper] = "\n\n".join(parts).replace("\n\n\n", "\n\n") + "\n"
     return pages
 
@@ -257,8 +260,6 @@ def _pictures(summary: Summary, folder: Path) -> list[Picture]:
 
     from partwise.papers.figures import draw_figures, svg
 
-    if not summary.results or not summary.protocol.view:
-        return []
     pictures = []
     for stem, figure in draw_figures(summary).items():
         text = svg(figure)
