@@ -15,6 +15,7 @@ from typing import Any
 from partwise._versions import versions
 from partwise.papers.document import Block, Fold, Grid, Picture, Section, to_html, to_markdown
 from partwise.papers.estimate import machine
+from partwise.papers.printed import Comparison
 from partwise.papers.printed_tables import (
     MISSED,
     TITLES,
@@ -126,22 +127,17 @@ def plain(one: Told) -> dict[str, Any]:
     def finite(value: float) -> float | None:
         return round(value, 4) if math.isfinite(value) else None
 
-    why = {miss.comparison: miss for miss in one.missed}
-    averages = [
-        {
-            "metric": c.metric,
-            "method": c.method,
-            "labels": c.budget,
-            "printed": finite(c.printed),
-            "measured": finite(c.stat.mean),
-            "standard_error": finite(c.stat.se),
-            "runs": c.stat.n,
-            "came_back": c.near,
-            "cause": why[c].whose if c in why else None,
-            "shown_by": why[c].text if c in why else None,
-        }
-        for c in one.compared.get(one.main, [])
-    ]
+    def measured(c: Comparison) -> dict[str, Any]:
+        about = {"metric": c.metric, "method": c.method, "labels": c.budget}
+        found = {"measured": finite(c.stat.mean), "standard_error": finite(c.stat.se)}
+        return about | {"printed": finite(c.printed)} | found | {"runs": c.stat.n}
+
+    why = {miss.comparison: (miss.whose, miss.text) for miss in one.missed}
+    averages = []
+    for c in one.compared.get(one.main, []):
+        cause, shown_by = why.get(c, (None, None))
+        averages.append(measured(c) | {"came_back": c.near, "cause": cause, "shown_by": shown_by})
+    others = {name: found for name, found in one.compared.items() if name != one.main and found}
     claims = [
         {
             "text": v.text,
@@ -159,6 +155,7 @@ def plain(one: Told) -> dict[str, Any]:
         "share_of_declared_runs": round(one.part, 4),
         "averages": averages,
         "claims": claims,
+        "other_readings": {name: [measured(c) for c in found] for name, found in others.items()},
     }
 
 
