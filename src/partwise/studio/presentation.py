@@ -91,12 +91,12 @@ def part(samples: Samples, judge: Judge, j: int, opinion: Opinion) -> dict[str, 
     if samples.feature_names is not None:
         top = np.argsort(-H, kind="stable")[:WORDS]
         words = ", ".join(samples.feature_names[t] for t in top if H[t] > 0)
-    named = judge.part_names.get(j)
+    named = judge.wishes.names.get(j)
     return {
         "number": j,
         "name": named or f"Part {j + 1}",
         "named": named,
-        "frozen": j in judge.frozen,
+        "frozen": j in judge.wishes.frozen,
         "words": words,
         "picture": f"/api/picture/part/{j}?{judge.edition}" if samples.image_shape else None,
         "classes": _users(judge.codes[:, j], opinion),
