@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from partwise.io._common import (
     SCALE_WORDS,
@@ -217,19 +218,23 @@ def small_file(image: Any) -> bytes:
     return buffer.getvalue()
 
 
+def png(pixels: ArrayLike, white: float = 1.0) -> bytes:
+    """Values from 0 to `white`, (height, width) or (height, width, 3), as a PNG file."""
+    from PIL import Image  # comes with matplotlib
+
+    shares = np.asarray(pixels, dtype=np.float64) / (white if white > 0 else 1.0)
+    buffer = io.BytesIO()
+    levels = np.rint(255 * shares.clip(0, 1)).astype(np.uint8)
+    Image.fromarray(levels).save(buffer, format="PNG", optimize=True)
+    return buffer.getvalue()
+
+
 def array_thumbnails(X: Any, shape: tuple[int, ...]) -> Callable[..., bytes]:
     """Thumbnails of rows that are images themselves, in their own size."""
 
     def thumbnail(i: int, side: int = THUMBNAIL) -> bytes:
-        from matplotlib.image import imsave
-
-        row = X[[i]].toarray() if hasattr(X, "toarray") else X[i]
-        image = np.asarray(row, dtype=np.float64).reshape(shape)
-        top = image.max(initial=0.0)
-        image = (image / top).clip(0, 1) if top > 0 else image * 0
-        buffer = io.BytesIO()
-        imsave(buffer, image, cmap="gray", vmin=0.0, vmax=1.0, format="png")
-        return buffer.getvalue()
+        row = np.asarray(X[[i]].toarray() if hasattr(X, "toarray") else X[i])
+        return png(row.reshape(shape), row.max(initial=0.0))
 
     return thumbnail
 

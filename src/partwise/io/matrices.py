@@ -22,7 +22,6 @@ from partwise.io._common import (
     shown,
 )
 from partwise.io.archives import check_h5ad, check_mtx, whole
-from partwise.io.images import array_thumbnails
 from partwise.io.samples import Samples
 
 
@@ -244,7 +243,6 @@ def finish(samples: Samples, options: Options) -> Samples:
         samples,
         X=apply_scale(X, made),
         kind=kind,
-        thumbnails=None if shape is None else array_thumbnails(X, shape),
         preparation=f"{what}; {SCALE_WORDS[made['scale']]}.",
         recipe=made,
     )

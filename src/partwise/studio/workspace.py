@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from partwise.io.images import png
 from partwise.io.samples import Samples
 from partwise.studio import exports, part_edits, presentation
 from partwise.studio.answers import Judge, Opinion
@@ -355,14 +356,14 @@ class Desk:
 
     def picture(self, what: str, i: int) -> bytes | None:
         """A sample, small or whole, or a part as PNG; None where there is no such picture."""
-        if what in ("sample", "whole") and 0 <= i < self.samples.n_samples:
+        draw, shape = self.samples.thumbnails, self.samples.image_shape
+        if what in ("sample", "whole") and draw is not None and 0 <= i < self.samples.n_samples:
             side = (presentation.WHOLE_PICTURE,) if what == "whole" else ()
-            try:
-                return presentation.sample_picture(self.samples, i, *side)
-            except (OSError, ValueError):  # the file is gone, or another one now
-                return None
-        if what == "part" and self.ready and 0 <= i < len(self.judge.components):
-            return presentation.part_picture(self.samples, self.judge.components[i])
+            with contextlib.suppress(OSError, ValueError):  # the file is gone, or another one now
+                return draw(i, *side)
+        elif what == "part" and shape and self.ready and 0 <= i < len(self.judge.components):
+            part = self.judge.components[i]
+            return png(part.reshape(shape), part.max())
         return None
 
     def parts(self) -> dict[str, Any]:
