@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -23,18 +23,14 @@ TABLES = (".parquet", ".csv", ".tsv", ".jsonl", ".xlsx")
 
 
 def with_vectors(
-    samples: Samples,
-    path: Path,
-    options: Options,
-    recipe: Mapping[str, Any] | None,
-    *,
-    beside: bool = False,
+    samples: Samples, path: Path, options: Options, *, beside: bool = False
 ) -> Samples:
     """Samples with vectors of a file, by id, or in their order where it has none.
 
     They are the rows of X, or ``also`` where they come ``beside`` these.
     """
     V, ids = _read(path)
+    recipe = options.recipe
     if recipe is not None and beside:
         recipe = recipe["also"]
     if recipe is not None and recipe["features"] != V.shape[1]:

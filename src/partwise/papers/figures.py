@@ -38,10 +38,13 @@ MARKERS = "osv^D<>P*X"
 
 
 def draw_figures(summary: Summary) -> dict[str, Figure]:
-    """The figures of a protocol by file stem; empty where it has none or nothing was run."""
+    """The figures of a protocol by file stem; empty where it has none.
+
+    Where nothing was run a figure of printed columns shows those alone.
+    """
     protocol = summary.protocol
     kind = protocol.view.get("type")
-    if not summary.results or kind not in VIEWS:
+    if kind not in VIEWS or not (summary.results or (kind == "curves" and protocol.printed)):
         return {}
     return VIEWS[kind](summary)
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from partwise.io.samples import Samples
 from partwise.view.report.charts import natural
-from partwise.view.report.pictures import picture_uri, png
+from partwise.view.report.pictures import picture_uri
 
 MAX_THUMBNAILS = 2000
 #: Bytes of pictures that a page embeds at most, and of one picture.
@@ -25,18 +25,17 @@ class Thumbnails:
     """Pictures of samples as addresses, made once each, within the page's budget."""
 
     def __init__(self, dataset: Samples) -> None:
-        self._dataset = dataset
+        self._draw = dataset.thumbnails
         self._made: dict[int, str | None] = {}
         self._bytes = 0
-        self.exist = dataset.thumbnails is not None or dataset.image_shape is not None
-        self._top = 1.0
-        if self.exist and dataset.thumbnails is None:
-            self._top = float(dataset.X.max()) or 1.0
+        self.exist = dataset.thumbnails is not None
 
     def __call__(self, i: int) -> str | None:
         """The address of sample i's picture; None beyond the budget, or where there is none."""
         if i not in self._made:
-            content = self._picture(i) if self._has_room() else None
+            draw = self._draw
+            room = self.count < MAX_THUMBNAILS and self._bytes < MAX_BYTES
+            content = draw(i) if draw is not None and room else None
             if content is not None and len(content) > MAX_PICTURE:
                 content = None
             self._bytes += len(content or b"")
@@ -46,18 +45,6 @@ class Thumbnails:
     @property
     def count(self) -> int:
         return sum(uri is not None for uri in self._made.values())
-
-    def _has_room(self) -> bool:
-        return self.exist and self.count < MAX_THUMBNAILS and self._bytes < MAX_BYTES
-
-    def _picture(self, i: int) -> bytes:
-        data = self._dataset
-        if data.thumbnails is not None:
-            return data.thumbnails(i)
-        row = data.X[[i]]
-        row = row.toarray() if data.is_sparse else np.asarray(row)
-        assert data.image_shape is not None
-        return png(row.reshape(data.image_shape) / self._top)
 
 
 def member(

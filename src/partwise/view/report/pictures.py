@@ -10,19 +10,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from partwise.io.images import png
+
 INK = "#808080"  # readable on white and on black: one picture serves both themes
 
 
 def image_uri(image: ArrayLike) -> str:
     """A non-negative image as PNG, 0 black and its largest value white, as in the data."""
-    from matplotlib.image import imsave
-
-    pixels = np.asarray(image, dtype=np.float64)
-    top = pixels.max(initial=0.0)
-    buffer = io.BytesIO()
-    vmax = top if top > 0 else 1.0
-    imsave(buffer, pixels, cmap="gray", vmin=0.0, vmax=vmax, format="png")
-    return _uri("image/png", buffer.getvalue())
+    return picture_uri(png(image, np.max(image, initial=0.0)))
 
 
 def part_uri(part: ArrayLike) -> tuple[str, str]:
@@ -39,20 +34,8 @@ def part_uri(part: ArrayLike) -> tuple[str, str]:
         # towards white at zero
         fade = 1 - np.abs(scaled)
         shown = np.stack([np.where(scaled > 0, 1, fade), fade, np.where(scaled < 0, 1, fade)], -1)
-        return _uri("image/png", png(shown)), "signed"
-    if pixels.ndim == 3:
-        return _uri("image/png", png(np.clip(scaled, 0, 1))), "colour"
-    return _uri("image/png", png(scaled)), "grey"
-
-
-def png(pixels: ArrayLike) -> bytes:
-    """Values in [0, 1], (height, width) or (height, width, 3), as a PNG file."""
-    from PIL import Image  # comes with matplotlib
-
-    levels = np.rint(255 * np.clip(np.asarray(pixels, dtype=np.float64), 0, 1)).astype(np.uint8)
-    buffer = io.BytesIO()
-    Image.fromarray(levels).save(buffer, format="PNG", optimize=True)
-    return buffer.getvalue()
+        return picture_uri(png(shown)), "signed"
+    return picture_uri(png(scaled)), "colour" if pixels.ndim == 3 else "grey"
 
 
 def picture_uri(content: bytes) -> str:
