@@ -310,6 +310,10 @@ class Wide:
 
         model, tol = self.model, self.settings.tol
         squares = np.zeros((len(G), 3))
+        peak = float(np.abs(C).max(initial=0))
+        if Z.dtype == np.float32 and peak > 0 and not 1e-9 < peak < 1e9:
+            unit = np.float32(2.0 ** np.round(np.log2(peak)))  # else squares overflow, or vanish
+            C, G = C / unit, G / unit
         means = Z.mean(axis=0, dtype=np.float64).astype(Z.dtype)
         kernels.residual_norms(
             np.ascontiguousarray(Z),
