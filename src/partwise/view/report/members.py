@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -47,29 +48,6 @@ class Thumbnails:
         return sum(uri is not None for uri in self._made.values())
 
 
-def member(
-    i: int,
-    dataset: Samples,
-    thumbnails: Thumbnails,
-    *,
-    cluster: str,
-    label: str | None,
-    confidence: float | None,
-    parts: str,
-) -> dict[str, Any]:
-    """One sample, as the page shows it."""
-    text = None if dataset.texts is None else dataset.texts[i][:TEXT_LENGTH]
-    return {
-        "id": dataset.ids[i],
-        "cluster": cluster,
-        "label": label,
-        "confidence": None if confidence is None or np.isnan(confidence) else f"{confidence:.2f}",
-        "text": text,
-        "image": thumbnails(i),
-        "parts": parts,
-    }
-
-
 def main_parts(V: NDArray[Any], most: int = 3) -> list[str]:
     """For each sample the parts that make up most of its code, with their shares."""
     total = V.sum(axis=1)
@@ -79,11 +57,6 @@ def main_parts(V: NDArray[Any], most: int = 3) -> list[str]:
         shares = [(j, row[j] / whole) for j in best if whole > 0 and row[j] >= 0.05 * whole]
         said.append(", ".join(f"{j + 1} ({share:.0%})" for j, share in shares) or "none")
     return said
-
-
-def cluster_order(clusters: Sequence[str]) -> list[str]:
-    """Names of the clusters, numbers by value."""
-    return sorted(set(clusters), key=natural)
 
 
 def typical_and_doubtful(
@@ -109,7 +82,7 @@ def to_label_next(
     """The samples without a label that are least clear, at most three of a cluster, none twice."""
     if confidence is None:
         return []
-    taken: dict[str, int] = {}
+    taken: Counter[str] = Counter()
     found: list[int] = []
     said: set[str] = set()
     for i in np.argsort(confidence, kind="stable").tolist():
@@ -119,16 +92,13 @@ def to_label_next(
         if (known is not None and known[i] is not None) or (text and text in said):
             continue
         said.add(text)
-        if taken.get(clusters[i], 0) < each:
-            taken[clusters[i]] = taken.get(clusters[i], 0) + 1
+        if taken[clusters[i]] < each:
+            taken[clusters[i]] += 1
             found.append(i)
     return found
 
 
 def composition(labels: Iterable[str | None]) -> list[tuple[str, int]]:
     """Labels of a cluster's members with their numbers, the most frequent first."""
-    counts: dict[str, int] = {}
-    for label in labels:
-        if label is not None:
-            counts[label] = counts.get(label, 0) + 1
+    counts = Counter(label for label in labels if label is not None)
     return sorted(counts.items(), key=lambda item: (-item[1], natural(item[0])))

@@ -6,7 +6,7 @@ import inspect
 import os
 import platform
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -178,7 +178,7 @@ def report_page(
     known = _names(dataset.y, n) or seen  # what the model saw goes first
     if seen is not None and known is not None:
         known = [b if a is None else a for a, b in zip(seen, known)]
-    names = members.cluster_order(clusters)
+    names = sorted(set(clusters), key=charts.natural)
     others = sorted({name for name in known or () if name is not None} - set(names))
     look = charts.colours([*names, *sorted(others, key=charts.natural)])
     H = getattr(model, "components_", None)
@@ -189,19 +189,19 @@ def report_page(
     said = members.main_parts(V)
 
     def describe(i: int) -> dict[str, Any]:
-        return members.member(
-            i,
-            dataset,
-            thumbnails,
-            cluster=clusters[i],
-            label=None if known is None else known[i],
-            confidence=None if confidence is None else float(confidence[i]),
-            parts=said[i],
-        )
+        """One sample, as the page shows it."""
+        sure = np.nan if confidence is None else confidence[i]
+        return {
+            "id": dataset.ids[i],
+            "cluster": clusters[i],
+            "label": None if known is None else known[i],
+            "confidence": None if np.isnan(sure) else f"{sure:.2f}",
+            "text": None if dataset.texts is None else dataset.texts[i][: members.TEXT_LENGTH],
+            "image": thumbnails(i),
+            "parts": said[i],
+        }
 
-    cards = _cards(clusters, names, confidence, known, seen, V, describe)
-    for card in cards:
-        card["about"] = words.get(card["name"], [])
+    cards = _cards(clusters, names, confidence, known, seen, V, describe, words)
     named = naming(model, dataset.ids)
     if named is None:
         asked = members.to_label_next(clusters, confidence, known, dataset.texts)
@@ -321,6 +321,7 @@ def _cards(
     seen: Sequence[str | None] | None,
     V: NDArray[Any],
     describe: Any,
+    words: Mapping[str, list[str]],
 ) -> list[dict[str, Any]]:
     """One card a cluster, in the order of their names; pictures only for those that are shown.
 
@@ -345,6 +346,7 @@ def _cards(
                 "confidence": _mean(confidence[own]) if confidence is not None else None,
                 "labels": members.composition(known[i] for i in here.tolist()) if known else [],
                 "parts": best,
+                "about": words.get(name, []),
                 "typical": [describe(int(i)) for i in typical] if shown else [],
                 "doubtful": [describe(int(i)) for i in doubtful] if shown else [],
             }
@@ -385,7 +387,7 @@ def _scores(
 def _agreement(pairs: Sequence[tuple[str, str]]) -> dict[str, Any]:
     y, found = [a for a, _ in pairs], [b for _, b in pairs]
     labels = sorted(set(y), key=charts.natural)
-    columns = members.cluster_order(found)
+    columns = sorted(set(found), key=charts.natural)
     # clusters that carry a label's name stand below it, the others after them
     columns = [c for c in labels if c in columns] + [c for c in columns if c not in labels]
     table = np.zeros((len(labels), len(columns)), dtype=np.int64)
