@@ -432,6 +432,17 @@ def test_scores_on_unlabelled_samples_leave_the_shown_ones_out(table):
     assert np.isfinite(scored["all"]["nmi"])
 
 
+def test_of_a_paper_only_the_tables_that_have_a_method_run(tmp_path, monkeypatch):
+    monkeypatch.setenv("PARTWISE_DATA", str(tmp_path))  # Fig. 5 is of made data
+    how = ("--quick", "--jobs", "1", "--out", str(tmp_path / "out"))
+    done = _invoke("lcf", "--methods", "lcf", *how)
+    assert done.exit_code == 0, done.output
+    files = [p.name for p in (tmp_path / "out" / "cells").rglob("*.json")]
+    assert files and all("-LCF-" in name for name in files)
+    none = _invoke("lcf", "--methods", "Other", *how)
+    assert none.exit_code and "Other" in str(none.exception)
+
+
 def test_what_lacks_an_extra_is_left_out_with_a_sentence(capsys):
     from rich.console import Console
 
