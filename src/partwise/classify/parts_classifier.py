@@ -266,7 +266,9 @@ class PartsClassifier(
             special = checking.check_special(self, X, reset=reset, beta=2.0)
             if special is not None:  # a Dask array comes back wrapped; GNMF takes it as it was
                 return X if hasattr(special, "tdot") else special
-        X = validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=reset)
+        with checking.in_plain_words(self, X):
+            how = {"accept_sparse": "csr", "dtype": [np.float64, np.float32]}
+            X = validate_data(self, X, reset=reset, **how)
         return sp.csr_array(X) if sp.issparse(X) else X
 
     def _check_also(self, also: Any, X: Any, *, reset: bool) -> dict[str, Any]:

@@ -176,7 +176,7 @@ def check_matrix(
             return weighed(X, special, entry_weight, what.missing_values)
     whole = True if what.missing_values is None else "allow-nan"
     ours = whole is True and isinstance(X, np.ndarray) and X.dtype in (np.float64, np.float32)
-    with naming_the_setting(estimator):
+    with in_plain_words(estimator, X):
         if ours and X.ndim == 2 and not np.isfinite(limits(X)).all():  # in threads
             assert_all_finite(X, estimator_name=what.whom, input_name="X")
         X = validate_data(
@@ -433,13 +433,20 @@ NAMED = (
 
 
 @contextmanager
-def naming_the_setting(estimator: Any) -> Iterator[None]:
-    """scikit-learn's error for NaN, with the setting that takes it."""
+def in_plain_words(estimator: Any, X: Any) -> Iterator[None]:
+    """scikit-learn's error for NaN with the setting that takes it, numpy's with what came."""
     try:
         yield
-    except ValueError as error:
-        if "contains NaN" in str(error) and "missing_values" in estimator.get_params(deep=False):
+    except (TypeError, ValueError) as error:
+        said = str(error)
+        if "contains NaN" in said and "missing_values" in estimator.get_params(deep=False):
             raise ValueError(NAMED.format(whom=type(estimator).__name__)) from error
+        if "could not convert" in said or "argument must be a string or a" in said:
+            came = f"got {type(X).__name__}"
+            if hasattr(X, "select_dtypes"):
+                others = X.select_dtypes(exclude=["number", "bool"]).columns
+                came = "without: " + ", ".join(f"column {name!r}" for name in others[:5])
+            raise type(error)(f"X must hold numbers, samples in rows; {came} ({said}).") from error
         raise
 
 
