@@ -22,7 +22,7 @@ from partwise.io._common import (
     need,
     shown,
 )
-from partwise.io.archives import TooLarge, check_unpacked
+from partwise.io.archives import check_unpacked, whole
 from partwise.io.columns import (
     Column,
     encode_columns,
@@ -56,8 +56,9 @@ GAPS = (
 MISSING = ("auto", "error", "median", "mean", "drop")
 
 
-def read_table(path: Path, options: Options, recipe: Mapping[str, Any] | None) -> Samples:
+def read_table(path: Path, options: Options) -> Samples:
     """A table with one sample a row."""
+    recipe = options.recipe
     options.step(0, 1, "reading the table")
     if recipe is not None and recipe["reader"] not in ("texts", "a table"):
         raise ValueError(f"{path} is a table, the model knows {recipe['reader']}.")
@@ -69,7 +70,7 @@ def read_table(path: Path, options: Options, recipe: Mapping[str, Any] | None) -
     frame, notes, usual = read_frame(path, options, text_column, specs)
     if len(frame) == 1 and recipe is None:
         raise ValueError(f"{path} holds a single sample; a factorization needs more.")
-    frame, ids, id_column, found, unjoinable = _take_ids(frame, path, options, recipe)
+    frame, ids, id_column, found, unjoinable = _take_ids(frame, path, options)
     frame, y = _take_labels(frame, path, options)
     notes = (*found, *notes)
     ours = [c for c in frame.columns if c.startswith(OURS) and c not in options.columns]
@@ -79,9 +80,9 @@ def read_table(path: Path, options: Options, recipe: Mapping[str, Any] | None) -
     if kind == "texts" and text_column is None:
         raise ValueError(f"{path}: --text-column says which column holds the texts.")
     if text_column is not None and kind in (None, "texts"):
-        samples = _texts(frame, ids, y, text_column, path, options, recipe)
+        samples = _texts(frame, ids, y, text_column, path, options)
     else:
-        samples = _features(frame, ids, y, path, options, recipe, usual)
+        samples = _features(frame, ids, y, path, options, usual)
     options.step(1, 1, "reading the table")
     how = {"id_column": id_column} if recipe is None else {}
     return replace(
@@ -111,15 +112,11 @@ def read_frame(
         need("pyarrow", ".parquet files", extra="parquet")
         from pyarrow.parquet import ParquetFile
 
-        try:
+        with whole(path, ".parquet file"):
             with ParquetFile(path) as file:
                 held = file.metadata
                 check_unpacked(path, 8 * held.num_rows * held.num_columns)
             frame = pandas.read_parquet(path)
-        except (OSError, TooLarge, Warning):
-            raise
-        except Exception as error:
-            raise ValueError(f"{path} is no .parquet file, or damaged ({error}).") from error
         if not isinstance(frame.index, pandas.RangeIndex):
             frame = frame.reset_index(names=frame.index.name or "id")
     elif path.suffix.lower() == ".xlsx":
@@ -317,7 +314,7 @@ def _column(frame: Any, name: str, path: Path, option: str) -> Any:
 
 
 def _take_ids(
-    frame: Any, path: Path, options: Options, recipe: Mapping[str, Any] | None
+    frame: Any, path: Path, options: Options
 ) -> tuple[Any, list[str], str | None, tuple[str, ...], str]:
     """Ids from --id-column, else from a column whose name and values say so, else row numbers.
 
@@ -325,7 +322,7 @@ def _take_ids(
     blank or a repetition is an error: row numbers in its place would look like it.
     """
     name, notes = options.id_column, ()  # type: str | None, tuple[str, ...]
-    numbers = [str(i) for i in range(len(frame))]
+    numbers, recipe = [str(i) for i in range(len(frame))], options.recipe
     if name == NUMBERED and name not in frame.columns:
         return frame, numbers, None, (), ""
     if name is not None:
@@ -406,31 +403,19 @@ def _take_labels(frame: Any, path: Path, options: Options) -> tuple[Any, np.ndar
 
 
 def _texts(
-    frame: Any,
-    ids: list[str],
-    y: np.ndarray | None,
-    name: str,
-    path: Path,
-    options: Options,
-    recipe: Mapping[str, Any] | None,
+    frame: Any, ids: list[str], y: np.ndarray | None, name: str, path: Path, options: Options
 ) -> Samples:
     column = _column(frame, name, path, "--text-column")
     texts = ["" if unknown else str(v) for v, unknown in zip(column, column.isna())]
-    samples = text_samples(texts, ids, str(path), options, recipe, y=y)
+    samples = text_samples(texts, ids, str(path), options, y=y)
     return replace(samples, recipe={**samples.recipe, "text_column": name})
 
 
 def _features(
-    frame: Any,
-    ids: list[str],
-    y: np.ndarray | None,
-    path: Path,
-    options: Options,
-    recipe: Mapping[str, Any] | None,
-    usual: str,
+    frame: Any, ids: list[str], y: np.ndarray | None, path: Path, options: Options, usual: str
 ) -> Samples:
     counts = options.kind == "counts"
-    scale = options.scale
+    scale, recipe = options.scale, options.recipe
     if scale == "auto":
         scale = "total" if counts else "range"
     columns: list[Column] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 
 from partwise.io.samples import Samples
 from partwise.view.report.charts import natural
-from partwise.view.report.pictures import picture_uri, png
+from partwise.view.report.pictures import picture_uri
 
 MAX_THUMBNAILS = 2000
 #: Bytes of pictures that a page embeds at most, and of one picture.
@@ -25,18 +26,17 @@ class Thumbnails:
     """Pictures of samples as addresses, made once each, within the page's budget."""
 
     def __init__(self, dataset: Samples) -> None:
-        self._dataset = dataset
+        self._draw = dataset.thumbnails
         self._made: dict[int, str | None] = {}
         self._bytes = 0
-        self.exist = dataset.thumbnails is not None or dataset.image_shape is not None
-        self._top = 1.0
-        if self.exist and dataset.thumbnails is None:
-            self._top = float(dataset.X.max()) or 1.0
+        self.exist = dataset.thumbnails is not None
 
     def __call__(self, i: int) -> str | None:
         """The address of sample i's picture; None beyond the budget, or where there is none."""
         if i not in self._made:
-            content = self._picture(i) if self._has_room() else None
+            draw = self._draw
+            room = self.count < MAX_THUMBNAILS and self._bytes < MAX_BYTES
+            content = draw(i) if draw is not None and room else None
             if content is not None and len(content) > MAX_PICTURE:
                 content = None
             self._bytes += len(content or b"")
@@ -46,41 +46,6 @@ class Thumbnails:
     @property
     def count(self) -> int:
         return sum(uri is not None for uri in self._made.values())
-
-    def _has_room(self) -> bool:
-        return self.exist and self.count < MAX_THUMBNAILS and self._bytes < MAX_BYTES
-
-    def _picture(self, i: int) -> bytes:
-        data = self._dataset
-        if data.thumbnails is not None:
-            return data.thumbnails(i)
-        row = data.X[[i]]
-        row = row.toarray() if data.is_sparse else np.asarray(row)
-        assert data.image_shape is not None
-        return png(row.reshape(data.image_shape) / self._top)
-
-
-def member(
-    i: int,
-    dataset: Samples,
-    thumbnails: Thumbnails,
-    *,
-    cluster: str,
-    label: str | None,
-    confidence: float | None,
-    parts: str,
-) -> dict[str, Any]:
-    """One sample, as the page shows it."""
-    text = None if dataset.texts is None else dataset.texts[i][:TEXT_LENGTH]
-    return {
-        "id": dataset.ids[i],
-        "cluster": cluster,
-        "label": label,
-        "confidence": None if confidence is None or np.isnan(confidence) else f"{confidence:.2f}",
-        "text": text,
-        "image": thumbnails(i),
-        "parts": parts,
-    }
 
 
 def main_parts(V: NDArray[Any], most: int = 3) -> list[str]:
@@ -92,11 +57,6 @@ def main_parts(V: NDArray[Any], most: int = 3) -> list[str]:
         shares = [(j, row[j] / whole) for j in best if whole > 0 and row[j] >= 0.05 * whole]
         said.append(", ".join(f"{j + 1} ({share:.0%})" for j, share in shares) or "none")
     return said
-
-
-def cluster_order(clusters: Sequence[str]) -> list[str]:
-    """Names of the clusters, numbers by value."""
-    return sorted(set(clusters), key=natural)
 
 
 def typical_and_doubtful(
@@ -122,7 +82,7 @@ def to_label_next(
     """The samples without a label that are least clear, at most three of a cluster, none twice."""
     if confidence is None:
         return []
-    taken: dict[str, int] = {}
+    taken: Counter[str] = Counter()
     found: list[int] = []
     said: set[str] = set()
     for i in np.argsort(confidence, kind="stable").tolist():
@@ -132,16 +92,13 @@ def to_label_next(
         if (known is not None and known[i] is not None) or (text and text in said):
             continue
         said.add(text)
-        if taken.get(clusters[i], 0) < each:
-            taken[clusters[i]] = taken.get(clusters[i], 0) + 1
+        if taken[clusters[i]] < each:
+            taken[clusters[i]] += 1
             found.append(i)
     return found
 
 
 def composition(labels: Iterable[str | None]) -> list[tuple[str, int]]:
     """Labels of a cluster's members with their numbers, the most frequent first."""
-    counts: dict[str, int] = {}
-    for label in labels:
-        if label is not None:
-            counts[label] = counts.get(label, 0) + 1
+    counts = Counter(label for label in labels if label is not None)
     return sorted(counts.items(), key=lambda item: (-item[1], natural(item[0])))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import platform
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,6 @@ from partwise.view.report import charts, members
 from partwise.view.report.layout import lay_out
 from partwise.view.report.pictures import part_uri
 from partwise.view.report.programmes_page import intervals_uri, places_uri
-from partwise.view.report.same_again import parameters, recipe
 from partwise.view.report.search_page import choice_facts
 from partwise.view.report.stability import Stability
 from partwise.view.report.template import render
@@ -112,23 +112,9 @@ def write_report(
     ...     write_report(page, model=model, X=X, dataset=samples, assignments=found).name
     'report.html'
     """
-    page = report_page(
-        model=model,
-        X=X,
-        dataset=dataset,
-        labels=labels,
-        assignments=assignments,
-        title=title,
-        command=command,
-        reason=reason,
-        seconds=seconds,
-        stability=stability,
-        choice=choice,
-        part_names=part_names,
-        places=places,
-        intervals=intervals,
-    )
-    return write_whole(path, page, force=force)
+    content: dict[str, Any] = dict(locals())
+    del content["path"], content["force"]
+    return write_whole(path, report_page(**content), force=force)
 
 
 def report_page(
@@ -192,7 +178,7 @@ def report_page(
     known = _names(dataset.y, n) or seen  # what the model saw goes first
     if seen is not None and known is not None:
         known = [b if a is None else a for a, b in zip(seen, known)]
-    names = members.cluster_order(clusters)
+    names = sorted(set(clusters), key=charts.natural)
     others = sorted({name for name in known or () if name is not None} - set(names))
     look = charts.colours([*names, *sorted(others, key=charts.natural)])
     H = getattr(model, "components_", None)
@@ -203,19 +189,19 @@ def report_page(
     said = members.main_parts(V)
 
     def describe(i: int) -> dict[str, Any]:
-        return members.member(
-            i,
-            dataset,
-            thumbnails,
-            cluster=clusters[i],
-            label=None if known is None else known[i],
-            confidence=None if confidence is None else float(confidence[i]),
-            parts=said[i],
-        )
+        """One sample, as the page shows it."""
+        sure = np.nan if confidence is None else confidence[i]
+        return {
+            "id": dataset.ids[i],
+            "cluster": clusters[i],
+            "label": None if known is None else known[i],
+            "confidence": None if np.isnan(sure) else f"{sure:.2f}",
+            "text": None if dataset.texts is None else dataset.texts[i][: members.TEXT_LENGTH],
+            "image": thumbnails(i),
+            "parts": said[i],
+        }
 
-    cards = _cards(clusters, names, confidence, known, seen, V, describe)
-    for card in cards:
-        card["about"] = words.get(card["name"], [])
+    cards = _cards(clusters, names, confidence, known, seen, V, describe, words)
     named = naming(model, dataset.ids)
     if named is None:
         asked = members.to_label_next(clusters, confidence, known, dataset.texts)
@@ -335,6 +321,7 @@ def _cards(
     seen: Sequence[str | None] | None,
     V: NDArray[Any],
     describe: Any,
+    words: Mapping[str, list[str]],
 ) -> list[dict[str, Any]]:
     """One card a cluster, in the order of their names; pictures only for those that are shown.
 
@@ -359,6 +346,7 @@ def _cards(
                 "confidence": _mean(confidence[own]) if confidence is not None else None,
                 "labels": members.composition(known[i] for i in here.tolist()) if known else [],
                 "parts": best,
+                "about": words.get(name, []),
                 "typical": [describe(int(i)) for i in typical] if shown else [],
                 "doubtful": [describe(int(i)) for i in doubtful] if shown else [],
             }
@@ -399,7 +387,7 @@ def _scores(
 def _agreement(pairs: Sequence[tuple[str, str]]) -> dict[str, Any]:
     y, found = [a for a, _ in pairs], [b for _, b in pairs]
     labels = sorted(set(y), key=charts.natural)
-    columns = members.cluster_order(found)
+    columns = sorted(set(found), key=charts.natural)
     # clusters that carry a label's name stand below it, the others after them
     columns = [c for c in labels if c in columns] + [c for c in columns if c not in labels]
     table = np.zeros((len(labels), len(columns)), dtype=np.int64)
@@ -418,6 +406,59 @@ def _agreement(pairs: Sequence[tuple[str, str]]) -> dict[str, Any]:
         "nmi": normalized_mutual_info(y, found),
         "ari": adjusted_rand(y, found),
     }
+
+
+# -- how to fit the same model again ---------------------------------------------------------------
+
+
+def recipe(model: Any, dataset: Samples) -> str:
+    """Python that fits the same model again."""
+    name = type(model).__name__
+    changed = [(key, value) for key, value, is_new in parameters(model) if is_new]
+    arrays = [(key, value) for key, value in changed if isinstance(value, _Array)]
+    settings = [
+        f"{key}={key}" if (key, value) in arrays else f"{key}={value!r}" for key, value in changed
+    ]
+    options = [f"{key}={value!r}" for key, value in dataset.options.items()]
+    lines = [
+        f"from partwise import {name}" + (", load" if arrays else ""),
+        "from partwise.io import read_samples",
+        "",
+        f"samples = read_samples({', '.join([repr(dataset.source), *options])})",
+        *(f"{key} = load('model.partwise').{key}  # {value}" for key, value in arrays),
+        f"model = {name}({', '.join(settings)})",
+    ]
+    if dataset.y is None:
+        lines += ["model.fit(samples.X)"]
+    else:
+        also = "" if dataset.also is None else ", also=[samples.also]"
+        lines += [f"model.fit(samples.X, samples.y{also})  # y: None where a label is unknown"]
+    lines += ["model.embedding_    # the codes, one row a sample"]
+    if hasattr(model, "components_"):
+        lines += ["model.components_   # the parts"]
+    if hasattr(model, "labels_"):
+        lines += ["model.labels_       # the clusters"]
+    return "\n".join(lines)
+
+
+class _Array(str):
+    """An array that is too long to show."""
+
+    __slots__ = ()
+    __repr__ = str.__str__
+
+
+def parameters(model: Any) -> list[tuple[str, Any, str]]:
+    """Name, value, and "changed" where it is not the default."""
+    defaults = inspect.signature(type(model).__init__).parameters
+    rows = []
+    for key, value in sorted(model.get_params(deep=False).items()):
+        default = defaults[key].default if key in defaults else inspect.Parameter.empty
+        same = value is default or repr(value) == repr(default)
+        if isinstance(value, np.ndarray):
+            value = _Array(f"array of shape {value.shape}")
+        rows.append((key, value, "" if same else "changed"))
+    return rows
 
 
 def _mean(values: NDArray[np.float64]) -> float | None:
