@@ -52,6 +52,8 @@ def check(estimator: Any, what: Description, X: Any, given: Given) -> Checked:
             "missing_values and entry_weight need beta_loss 'frobenius' or 'kullback-leibler', got "
             "'l21'."
         )
+    if what.labelled:
+        compare_index(X, given.y)
     X = check_matrix(estimator, what, X, entry_weight, reset=True)
     knowledge = check_knowledge(what, given, X.shape[0])
     k = n_parts(what, X.shape[1], given.H, knowledge)
@@ -652,6 +654,19 @@ def warn(message: str, category: type[Warning] = UserWarning) -> None:
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(_OURS):
         frame, level = frame.f_back, level + 1
     warnings.warn(message, category, stacklevel=level)
+
+
+def compare_index(X: Any, y: Any) -> None:
+    """Warn where rows of two frames have the same names in another order: they go by position."""
+    here: Any = getattr(X, "index", None)
+    there: Any = getattr(y, "index", None)
+    if not (hasattr(here, "equals") and hasattr(there, "equals")) or here.equals(there):
+        return
+    if here.is_unique and len(here) == len(there) and here.symmetric_difference(there).empty:
+        warn(
+            "y has the index of X in another order, and labels go by position: the first of y to "
+            "the first row of X. If the index says which belongs to which, give y.loc[X.index]."
+        )
 
 
 def check_finite(X: Any) -> None:
