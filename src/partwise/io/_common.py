@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.preprocessing import MaxAbsScaler, StandardScaler
+from sklearn.preprocessing import MaxAbsScaler, StandardScaler, normalize
 
 from partwise.backends.arrays import forget
 from partwise.backends.numpy.memmap import MemmapData
@@ -202,9 +202,7 @@ def apply_scale(X: Any, recipe: Mapping[str, Any]) -> Any:
         X = X.log1p() if sp.issparse(X) else np.log1p(X)
         return apply_scale(X, {"scale": "unit"})
     if scale == "unit":
-        from partwise.io.datasets import unit_rows
-
-        return sp.csr_array(unit_rows(X)) if sp.issparse(X) else unit_rows(X)
+        return sp.csr_array(normalize(X)) if sp.issparse(X) else normalize(X)
     if scale == "total":
         totals = np.asarray(X.sum(axis=1)).ravel()
         factor = np.divide(recipe["target"], totals, out=np.zeros_like(totals), where=totals > 0)
