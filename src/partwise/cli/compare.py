@@ -52,8 +52,7 @@ def run_methods(*, as_json: bool) -> None:
         return
     table = outputs.plain_table("--method!", "when", "labels", "in Python")
     for m in METHODS.values():
-        inside = ", ".join(f"{key}={value!r}" for key, value in m.settings.items())
-        table.add_row(m.name, m.when, "yes" if m.uses_labels else "", f"{m.estimator}({inside})")
+        table.add_row(m.name, m.when, "yes" if m.uses_labels else "", m.in_python)
     console = Console(markup=False, highlight=False)
     console.print(table)
     console.print("auto looks at labels, signs, counts and size, and says what it chose and why.")

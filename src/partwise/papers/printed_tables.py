@@ -62,8 +62,8 @@ class Told:
     pictures: list[Picture] = field(default_factory=list)
 
     def drawn(self) -> list[Picture]:
-        """The pictures of a figure, under print's own labels."""
-        return [] if "/table" in self.section.anchor else self.pictures[:3]
+        """The first pictures of a figure, those under print's own labels among them."""
+        return [] if "/table" in self.section.anchor else self.pictures[:4]
 
 
 def build(summaries: dict[str, Summary], context: Context) -> Told:

@@ -73,11 +73,21 @@ def _judged(paper: str, entry: dict[str, str], parts: list[tuple[str, Verdict]])
         return Sentence(*about, NOT_RUN, "", tuple(dict.fromkeys(t for t, _ in parts)))
     states = [v.measured for _, v in ran]
     state = next((s for s in (FAILS, UNDECIDED) if s in states), HOLDS)
-    table, decides = next((t, v) for t, v in ran if v.measured == state)
+    table, decides = _deciding([(t, v) for t, v in ran if v.measured == state])
     counted = ", ".join(f"{states.count(s)} {s}" for s in (HOLDS, FAILS, UNDECIDED) if s in states)
     several = f"Of {len(ran)} parts {counted}. " if len(ran) > 1 else ""
     number = f"{several}{table}: {decides.detail}"
     return Sentence(*about, state, number, tuple(dict.fromkeys(t for t, _ in ran)))
+
+
+def _deciding(parts: list[tuple[str, Verdict]]) -> tuple[str, Verdict]:
+    """Of the parts that make a sentence what it is the first; of open ones that which ends it.
+
+    That is the first to fail, or else the last to hold.
+    """
+    ends = [(o.runs, o.state, i) for i, (_, v) in enumerate(parts) if (o := v.outlook)]
+    failing = [end for end in ends if end[1] == FAILS]
+    return parts[min(failing)[2] if failing else max(ends)[2] if ends else 0]
 
 
 @cache
