@@ -7,6 +7,7 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -92,6 +93,15 @@ def read_files(
     return found, ids, failed
 
 
+@contextmanager
+def named(source: Any) -> Iterator[None]:
+    """What is refused in between is said of this file."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"{source}: {error}") from error
+
+
 def shown(names: Any, most: int = 3) -> str:
     """The first few of some names, for a message."""
     names = list(names)
@@ -142,10 +152,8 @@ def check_matrix(X: Any, source: str | Path) -> Any:
     if isinstance(X, np.memmap):
         values = X
     elif sp.issparse(X):
-        try:
+        with named(source):
             X = checked_csr(X)
-        except ValueError as error:
-            raise ValueError(f"{source}: {error}") from None
         values = X.data
     else:
         X = values = np.asarray(X)
