@@ -304,17 +304,19 @@ class Wide:
         """The KKT residual of one factor of all starts; `subproblems.kkt_residual`."""
         model, tol, (R, k, _) = self.model, self.settings.tol, G.shape
         mean = Z.mean(axis=0, dtype=np.float64).astype(Z.dtype)
-        scale = ratio(np.ones_like(mean), mean).reshape(R, 1, k)
-        squares = np.zeros((3, R))
-        for rows in row_runs(Z, C):
-            z, c = (a.reshape(-1, R, k).transpose(1, 0, 2) for a in rows)
-            plus = z @ G
-            slope = plus - c
-            share = np.maximum(z * scale, slope <= 0)
+        scale = ratio(np.ones_like(mean), mean)
+        squares = np.zeros((3, R * k))
+        for z, c in row_runs(Z, C):
+            plus = np.empty_like(z)
+            of_each, to_each = (a.reshape(-1, R, k).transpose(1, 0, 2) for a in (z, plus))
+            np.matmul(of_each, G, out=to_each)
+            slope, share = plus - c, z * scale
+            np.maximum(share, slope <= 0, out=share)
             np.minimum(share, 1, out=share)
             for square, part in zip(squares, (slope, c, plus), strict=True):
-                square += np.square(part * share).sum(axis=(1, 2), dtype=np.float64)
-        slopes, minus, pluses = np.sqrt(squares)
+                own = part * share
+                square += np.einsum("ij,ij->j", own, own)
+        slopes, minus, pluses = np.sqrt(squares.reshape(3, R, k).sum(axis=2))
         rho = np.array([misfit(v, model.size, model.least, tol) for v in value])
         return np.minimum(ratio(slopes, rho * (minus + pluses)), 1.0)
 

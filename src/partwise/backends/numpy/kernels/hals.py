@@ -48,8 +48,38 @@ def _yield(typing):
     return types.void(), generate
 
 
+def _on_the_stack(typing, like):
+    """LANES numbers of the dtype of ``like``, of which LLVM knows that no other array holds them.
+
+    Without that each pass of 64 additions begins with a test of what overlaps with what.
+    """
+    kind = types.Array(like.dtype, 1, "C")
+
+    def generate(context, builder, signature, args):
+        number = context.get_data_type(like.dtype)
+        with builder.goto_entry_block():
+            room = builder.alloca(ir.ArrayType(number, LANES))
+            room.align = 64
+        array = context.make_array(kind)(context, builder)
+        length, size = (
+            context.get_constant(types.intp, n) for n in (LANES, like.dtype.bitwidth // 8)
+        )
+        context.populate_array(
+            array,
+            data=builder.bitcast(room, number.as_pointer()),
+            shape=cgutils.pack_array(builder, [length]),
+            strides=cgutils.pack_array(builder, [size]),
+            itemsize=size,
+            meminfo=None,
+        )
+        return array._getvalue()
+
+    return kind(like), generate
+
+
 _add: Any = intrinsic(_atomic_add)
 _let_others: Any = intrinsic(_yield)
+_lanes: Any = intrinsic(_on_the_stack)
 
 
 @nb.njit(**OPTIONS)
@@ -329,7 +359,7 @@ def hals_rows(Z, C, G, d, r, e, sweeps, stop, enough, threads=1):
 @nb.njit(**OPTIONS)
 def _half_steps(
     Z, C, G, inverse, old, weights, beyond, grams, changes, sweeps, ahead, stop, enough, size, lo,
-    hi, z, c, far, g,
+    hi, z, c, far,
 ):  # fmt: skip
     """`half_steps` on blocks lo to hi of LANES rows, ``size`` of which share their sums.
 
@@ -342,17 +372,20 @@ def _half_steps(
     LLVM can copy for each case cost most of the time to compile.
     """
     n, k = Z.shape[0], G.shape[1]
-    zero, one, half = Z.dtype.type(0), Z.dtype.type(1), Z.dtype.type(0.5)
+    zero, half = Z.dtype.type(0), Z.dtype.type(0.5)
+    g = _lanes(Z)
     for b in range(lo, hi):
         p, row = b // size, b * LANES
         m = n - row if n - row < LANES else LANES
         for r in range(G.shape[0]):
             s = r * k
-            for t in range(LANES):
-                i, live = (row + t, one) if t < m else (row, zero)  # idle lanes are zero, and stay
-                for j in range(k):
-                    z[j, t] = live * Z[i, s + j]
-                    c[j, t] = live * C[i, s + j]
+            for j in range(k):
+                for t in range(m):
+                    z[j, t] = Z[row + t, s + j]
+                    c[j, t] = C[row + t, s + j]
+                for t in range(m, LANES):  # idle lanes are zero, and stay there
+                    z[j, t] = zero
+                    c[j, t] = zero
             first, moved, turn, last, j = 0.0, 0.0, 0, sweeps, 0
             while turn < last + ahead:
                 for t in range(LANES):
@@ -406,8 +439,8 @@ def _half_steps(
                             far[o, t] = new
                             old[b, s + o, t] = here
                             z[o, t] = here + new  # twice the half-way point: z has served
-            for t in range(m):
-                for o in range(k):
+            for o in range(k):
+                for t in range(m):
                     beyond[row + t, s + o] = far[o, t]
 
 
@@ -450,9 +483,9 @@ def half_steps(Z, C, G, old, weights, beyond, sweeps, stop, threads=1):
     given = (Z, C, G, inverse, old, weights, beyond, grams, changes, sweeps, 1, stop, 0.0, size)
 
     def run(first, last):
-        work = _room(wide + 2 * k + 1, Z.dtype)
+        work = _room(wide + 2 * k, Z.dtype)
         work[k:wide] = 0  # the columns of G that meet these are 0, but 0 times nan is not
-        room = work[:wide], work[wide : wide + k], work[wide + k : wide + 2 * k], work[wide + 2 * k]
+        room = work[:wide], work[wide : wide + k], work[wide + k : wide + 2 * k]
         _half_steps(*given, min(len(old), first * size), min(len(old), last * size), *room)
 
     in_threads(run, PIECES, 1, threads)
@@ -472,10 +505,9 @@ def plain_rows(Z, C, G, sweeps, stop, enough, threads=1):
     wide = G.shape[2]
 
     def run(lo, hi):
-        work = _room(wide + k + 1, Z.dtype)
+        work = _room(wide + k, Z.dtype)
         work[k:wide] = 0
-        z = work[:wide]
-        room = z, work[wide : wide + k], z, work[wide + k]
+        room = work[:wide], work[wide : wide + k], work[:wide]
         given = (Z, C, G, inverse, none, none[0, 0], Z, *sums, sweeps, 0, stop, enough, 1)
         _half_steps(*given, lo // LANES, -(-hi // LANES), *room)
 
