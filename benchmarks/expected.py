@@ -329,8 +329,8 @@ def table(rows: list[dict[str, Any]], kept: Any) -> str:
                 lines.append(
                     f"| {way} {m or 'all'} | {which} | {at.sum()} | {100 * np.abs(e).mean():.1f} | "
                     f"{100 * noise[at].mean():.1f} | {100 * e.mean():+.1f} | "
-                    f"{100 * inside.mean():.0f} % | {100 * (high - low).mean():.0f} | {100 * plain.mean():.1f} | "
-                    f"{100 * binomial.mean():.0f} % |"
+                    f"{100 * inside.mean():.0f} % | {100 * (high - low).mean():.0f} | "
+                    f"{100 * plain.mean():.1f} | {100 * binomial.mean():.0f} % |"
                 )
     return "\n".join(lines)
 
