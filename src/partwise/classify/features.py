@@ -400,7 +400,7 @@ def _factorize(model: Any, P: Any, graph: sp.csr_array) -> tuple[AnyArray, AnyAr
     if isinstance(values, np.ndarray) and not values.any():
         return np.zeros((P.shape[0], k)), np.zeros((k, P.shape[1]))
     if isinstance(P, np.ndarray) and not isinstance(P, np.memmap):
-        P = P.astype(np.float32)  # codes need no last digit
+        P = P.astype(np.float32, copy=False)  # codes need no last digit
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         model.fit(P, graph=graph)
