@@ -409,15 +409,20 @@ def _factorize(model: Any, P: Any, graph: sp.csr_array) -> tuple[AnyArray, AnyAr
 
 
 def leading_directions(P: Any, seed: int) -> AnyArray:
-    """Right singular vectors (p, d) of the prepared data, the largest first."""
+    """Right singular vectors (p, d) of the prepared data, the largest first.
+
+    On one thread of BLAS, or the last digits would depend on how many there are.
+    """
     d = min(DIRECTIONS, *P.shape)
-    if not sp.issparse(P) and P.shape[0] > max(MANY, 10 * P.shape[1]):
-        # less than passes of products, and no left singular vectors of very many samples
-        Vt = np.linalg.eigh(np.asarray(gram(P), dtype=float))[1].T[::-1][:d]
-    elif not sp.issparse(P) and min(P.shape) <= 2 * DIRECTIONS:
-        Vt = np.linalg.svd(P, full_matrices=False)[2][:d]
-    else:
-        Vt = randomized_svd(P, d, n_iter=4, random_state=seed)[2]
+    dense = not sp.issparse(P)
+    with one_blas_thread:
+        if dense and P.shape[0] > max(MANY, 10 * P.shape[1]):
+            # less than passes of products, and no left singular vectors of very many samples
+            Vt = np.linalg.eigh(np.asarray(gram(P), dtype=float))[1].T[::-1][:d]
+        elif dense and min(P.shape) <= 2 * DIRECTIONS:
+            Vt = np.linalg.svd(P, full_matrices=False)[2][:d]
+        else:
+            Vt = randomized_svd(P, d, n_iter=4, random_state=seed)[2]
     return np.ascontiguousarray(Vt.T, dtype=np.float64)
 
 
