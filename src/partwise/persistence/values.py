@@ -134,47 +134,47 @@ class Decoder:
         if not isinstance(value, dict) or len(value) != 1:
             raise PersistError("model.json holds a value of an unknown kind.")
         ((kind, content),) = value.items()
-        reader = getattr(self, f"_{kind}", None) if kind in KINDS else None
+        reader = getattr(self, f"read_{kind}", None)  # of these methods, and nothing else
         if reader is None:
             raise PersistError(f"model.json holds a value of the unknown kind {str(kind)[:40]!r}.")
         return reader(content)
 
-    def _array(self, name: Any) -> np.ndarray:
+    def read_array(self, name: Any) -> np.ndarray:
         if name not in self.arrays:
             raise PersistError(f"model.json refers to {str(name)[:40]!r}, which is not there.")
         return self.arrays[name]
 
-    def _sparse(self, content: Any) -> sp.csr_array:
+    def read_sparse(self, content: Any) -> sp.csr_array:
         data, indices, indptr = (self.decode(content[key]) for key in ("data", "indices", "indptr"))
         return csr_of(data, indices, indptr, content["shape"])
 
-    def _objects(self, content: Any) -> np.ndarray:
+    def read_objects(self, content: Any) -> np.ndarray:
         items = [self.decode(item) for item in content["items"]]
         array = np.empty(len(items), dtype=object)
         array[:] = items
         return array.reshape(content["shape"])
 
-    def _tuple(self, content: Any) -> tuple[Any, ...]:
+    def read_tuple(self, content: Any) -> tuple[Any, ...]:
         return tuple(self.decode(item) for item in content)
 
-    def _dict(self, content: Any) -> dict[str, Any]:
+    def read_dict(self, content: Any) -> dict[str, Any]:
         return {key: self.decode(item) for key, item in content.items()}
 
-    def _float(self, content: Any) -> float:
+    def read_float(self, content: Any) -> float:
         if content not in ("nan", "inf", "-inf"):
             raise PersistError("model.json holds a malformed number.")
         return float(content)
 
-    def _bytes(self, content: Any) -> bytes:
+    def read_bytes(self, content: Any) -> bytes:
         return bytes.fromhex(content)
 
-    def _time(self, content: Any) -> Any:
+    def read_time(self, content: Any) -> Any:
         dtype = np.dtype(content[0])
         if dtype.kind not in "mM":
             raise PersistError("model.json holds a malformed time.")
         return np.array(int(content[1]), dtype=np.int64).view(dtype)[()]
 
-    def _date(self, content: Any) -> Any:
+    def read_date(self, content: Any) -> Any:
         kind, text = content
         if kind == "timedelta":
             return dt.timedelta(*map(int, text))
@@ -182,7 +182,7 @@ class Decoder:
             raise PersistError("model.json holds a malformed date.")
         return getattr(dt, kind).fromisoformat(text)
 
-    def _clustering(self, content: Any) -> Clustering:
+    def read_clustering(self, content: Any) -> Clustering:
         parts = {key: self.decode(content[key]) for key in ("centers", "names", "labels")}
         centers, names, labels = parts["centers"], parts["names"], parts["labels"]
         arrays = all(isinstance(part, np.ndarray) for part in parts.values())
@@ -195,7 +195,7 @@ class Decoder:
             raise PersistError("the clusters are malformed.")
         return Clustering(**parts, unit=bool(content.get("unit", False)), lengths=lengths)
 
-    def _groups(self, content: Any) -> Groups:
+    def read_groups(self, content: Any) -> Groups:
         content = {"shares": None, "given": None, **content}  # which files of before have not
         parts = {key: self.decode(content[key]) for key in _parts(Groups(1, 0))}
         W, b = parts.pop("weights"), parts.pop("intercept")
@@ -208,21 +208,6 @@ class Decoder:
         if not _sound(groups):
             raise PersistError("the labels or the decisions are malformed.")
         return groups
-
-
-KINDS = {
-    "groups",
-    "array",
-    "bytes",
-    "clustering",
-    "date",
-    "dict",
-    "float",
-    "objects",
-    "sparse",
-    "time",
-    "tuple",
-}
 
 
 def _sound(groups: Any) -> bool:
