@@ -12,11 +12,12 @@ import scipy.sparse as sp
 from sklearn.base import clone
 from sklearn.cluster import KMeans
 from sklearn.metrics import silhouette_samples
-from sklearn.utils import check_array, check_random_state
+from sklearn.utils import check_random_state
 from threadpoolctl import threadpool_limits
 
-from partwise.backends import as_data, back_end
+from partwise.backends import as_data, back_end, in_memory
 from partwise.backends.arrays import AnyArray, float64, numpy_dtype, ratio, to_numpy
+from partwise.backends.data_matrix import Swept
 from partwise.backends.threads import one_blas_thread
 from partwise.estimators._base import Factorizer
 from partwise.estimators.ansnmf import AnsNMF
@@ -146,8 +147,9 @@ def consensus(
     ((3, 30), True)
     """
     _check(k, n_runs, density_threshold, neighborhood)
-    if back_end(X) is None:
-        X = check_array(X, accept_sparse="csr", dtype=[np.float64, np.float32])
+    served = back_end(X)
+    checked = in_memory(X) if served is None else served.check(X, "consensus")
+    X = X if isinstance(checked, Swept) else checked  # a Dask array goes on as it is
     rng = check_random_state(random_state)
     model = clone(NMF(tol=1e-3) if estimator is None else estimator)
     loss = getattr(model, "beta_loss", "frobenius")
