@@ -687,13 +687,10 @@ def check_non_negative(X: Any, whom: str) -> None:
 
 def check_scale(constant: float, has_values: bool, whom: str) -> None:
     """Raise where the squares of X overflow or vanish."""
-    if not np.isfinite(constant):
+    if not np.isfinite(constant) or (constant == 0 and has_values):
+        size = "small" if constant == 0 else "large"
         raise ValueError(
-            f"{whom}: values of X are too large for this loss; divide X by its maximum."
-        )
-    if constant == 0 and has_values:
-        raise ValueError(
-            f"{whom}: values of X are too small for this loss; divide X by its maximum."
+            f"{whom}: values of X are too {size} for this loss; divide X by its maximum."
         )
 
 

@@ -44,15 +44,7 @@ class Encoder:
         if isinstance(value, float):
             return value if math.isfinite(value) else {"float": repr(value)}
         if isinstance(value, Clustering):
-            parts: dict[str, Any] = {
-                "centers": value.centers,
-                "names": value.names,
-                "labels": value.labels,
-            }
-            if value.unit:
-                parts["unit"] = value.unit
-            if value.lengths is not None:
-                parts["lengths"] = value.lengths
+            parts = {k: v for k, v in vars(value).items() if v is not None and v is not False}
             return {"clustering": {k: self.encode(v, f"{where}.{k}") for k, v in parts.items()}}
         if isinstance(value, Groups):
             return {"groups": {k: self.encode(v, f"{where}.{k}") for k, v in _parts(value).items()}}
@@ -212,50 +204,40 @@ class Decoder:
 
 def _sound(groups: Any) -> bool:
     """Whether what a file says of labels and decisions can be true."""
-    labels, head = groups.labels, groups.head
-    if not all(isinstance(n, int) for n in (groups.n_clusters, groups.seed)):
+    labels, head, found = groups.labels, groups.head, groups.found
+    if not (isinstance(groups.n_clusters, int) and isinstance(groups.seed, int)):
         return False
-    if groups.n_clusters < 1 or not isinstance(groups.found, (Clustering, type(None))):
+    if groups.n_clusters < 1 or not isinstance(found, (Clustering, type(None))):
         return False
+    given, owners, own = groups.labelled, groups.owners, groups.given
     if labels is None:
-        loose = (head, groups.labelled, groups.owners, groups.given)
-        return all(part is None for part in loose)
-    classes, codes = labels.classes, labels.codes
-    if not all(isinstance(a, np.ndarray) and a.ndim == 1 for a in (classes, codes)):
+        return all(part is None for part in (head, given, owners, own))
+    classes, codes, shares = labels.classes, labels.codes, labels.shares
+    if not (isinstance(classes, np.ndarray) and classes.ndim == 1 and _array_of("i", codes, 1)):
         return False
-    if (
-        codes.dtype != np.int64
-        or codes.size == 0
-        or codes.min() < -1
-        or codes.max() >= len(classes)
-    ):
+    c = len(classes)
+    if codes.dtype != np.int64 or codes.size == 0 or not -1 <= codes.min() <= codes.max() < c:
         return False
-    shares = labels.shares
     if shares is not None and not (
-        _finite(shares, 2) and shares.shape == (codes.size, len(classes)) and shares.min() >= 0
+        _array_of("f", shares, 2) and shares.shape == (codes.size, c) and shares.min() >= 0
     ):
         return False
-    own = groups.given
-    if own is not None and not (
-        isinstance(own, np.ndarray) and own.dtype == bool and own.shape == codes.shape
-    ):
+    if own is not None and not (_array_of("b", own, 1) and own.shape == codes.shape):
         return False
-    given, owners = groups.labelled, groups.owners
-    if given is not None and not (_finite(given, 2) and len(given) == labels.n_labelled):
+    if given is not None and not (_array_of("f", given, 2) and len(given) == labels.n_labelled):
         return False
     if owners is not None and not (
-        isinstance(owners, np.ndarray)
-        and owners.ndim == 1
-        and owners.dtype.kind == "i"
-        and (owners.size == 0 or -1 <= owners.min() <= owners.max() < len(classes))
+        _array_of("i", owners, 1) and -1 <= owners.min(initial=-1) <= owners.max(initial=-1) < c
     ):
         return False
-    if head is None:
-        return True
-    fits = _finite(head.weights, 2) and _finite(head.intercept, 1)
-    return fits and head.weights.shape[1] == head.intercept.size == len(classes) > 1
+    return head is None or (
+        _array_of("f", head.weights, 2)
+        and _array_of("f", head.intercept, 1)
+        and head.weights.shape[1] == head.intercept.size == c > 1
+    )
 
 
-def _finite(a: Any, ndim: int) -> bool:
-    right = isinstance(a, np.ndarray) and a.ndim == ndim and a.dtype.kind == "f"
+def _array_of(kind: str, a: Any, ndim: int) -> bool:
+    """Whether it is an array of such numbers, all finite."""
+    right = isinstance(a, np.ndarray) and a.ndim == ndim and a.dtype.kind == kind
     return right and bool(np.isfinite(a).all())
