@@ -316,7 +316,8 @@ class Wide:
                 square += np.square(part * share).sum(axis=(1, 2), dtype=np.float64)
         slopes, minus, pluses = np.sqrt(squares)
         rho = np.array([misfit(v, model.size, model.least, tol) for v in value])
-        return np.minimum(ratio(slopes, rho * (minus + pluses)), 1.0)
+        residual: NDArray[np.float64] = np.minimum(ratio(slopes, rho * (minus + pluses)), 1.0)
+        return residual
 
     def judge(self, residual: NDArray[np.float64]) -> None:
         """End the starts that have converged."""
