@@ -83,6 +83,7 @@ class AnsNMF(GroupedFactorizer):
 
     _parameter_constraints = {"slack_W": [SHARE], "slack_H": [SHARE]}
     beta_loss = "frobenius"
+    own_fit = True
     solver = "mu"
     tol = 0.0
 

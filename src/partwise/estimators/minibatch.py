@@ -186,6 +186,7 @@ class MiniBatchNMF(Factorizer):
         "transform_max_iter": [AT_LEAST_ONE, None],
     }
     solver = "auto"
+    own_fit = True
     n_init = 1
 
     # -- the model --------------------------------------------------------------------------

@@ -84,6 +84,7 @@ class NTF(GroupedFactorizer):
         "init": [StrOptions({"random", "svd"})],
     }
     beta_loss = "frobenius"
+    own_fit = True
     solver = "hals"
     n_init = 1
 

@@ -78,6 +78,7 @@ class SymNMF(LoopParameters, GroupedFactorizer):
 
     _parameter_constraints = {"init": [StrOptions({"random", "custom"})]}
     beta_loss = "frobenius"
+    own_fit = True
     solver = "hals"
 
     def _describe(self) -> Description:
