@@ -97,7 +97,7 @@ class MiniBatchNMF(Factorizer):
         Share ℓ of the l1 norm in the penalties.
     forget_factor : float, default=0.7
         The share of its weight that a sample keeps while as many are met as X has; in
-        `partial_fit`, as were met so far. 1 forgets nothing, 0 all but the last batch.
+        `partial_fit`, a sixteenth of those met so far. 1 forgets nothing, 0 all but the last batch.
     fresh_restarts : bool, default=False
         Solve for the codes of a batch from a constant instead of those of the last pass.
     fresh_restarts_max_iter : int, default=30
