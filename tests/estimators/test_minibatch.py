@@ -389,3 +389,10 @@ def test_batches_that_come_again_and_again_are_learned(seed):
             theirs.partial_fit(batch)
     left = [np.linalg.norm(X - m.transform(X) @ m.components_) for m in (ours, theirs)]
     assert left[0] <= 1.01 * left[1]  # was 1.6, 4.9 and 0.9 times
+
+
+def test_a_start_that_is_not_used_is_said():
+    X = planted(30, 12, 3)
+    for learn in (MiniBatchNMF(3).partial_fit, MiniBatchNMF(3, max_iter=2, tol=0).fit):
+        with pytest.warns(RuntimeWarning, match="provided W or H are ignored"):
+            learn(X, H=np.ones((3, 12)))

@@ -28,7 +28,7 @@ from partwise.fitting.callbacks import with_callbacks
 from partwise.fitting.checking import check_matrix, n_parts, solver_name, tame
 from partwise.fitting.new_samples import code_model, solve_new
 from partwise.fitting.progress import Progress, all_or_nothing
-from partwise.fitting.stating import elastic_net, init_name
+from partwise.fitting.stating import IGNORED, elastic_net, init_name
 from partwise.knowledge.labels import encode_labels
 from partwise.model.factor_model import FactorModel
 from partwise.model.losses import NAMES, beta_of, make_loss
@@ -418,6 +418,8 @@ def first_parts(
             checking.as_ndarray(H), (k, data.shape[1]), data.dtype, "H", type(estimator).__name__
         )
         return np.ascontiguousarray(H.T)
+    if H is not None:
+        checking.warn(IGNORED, RuntimeWarning)
     return starts.start(data, k, name, rng)[1]
 
 
