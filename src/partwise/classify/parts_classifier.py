@@ -606,7 +606,8 @@ class PartsClassifier(
             with blas_threads(features.plain.size):
                 made = measure(features.views["codes"], features.graph, labelled, y)
             last = memory["outlying"] = (labelled, names, made)
-        return last[2]
+        found: Outlying = last[2]
+        return found
 
     def transform(self, X: Any, *, also: Any = None) -> AnyArray:
         """Codes of new samples: V >= 0 with the parts fixed and close to those of neighbours."""

@@ -18,6 +18,7 @@ from partwise.io._common import (
     is_counts,
     learn_scale,
     lowest,
+    named,
     need,
     shown,
 )
@@ -153,10 +154,8 @@ def _h5ad(path: Path, options: Options) -> Samples:
     with whole(path, ".h5ad file"):
         check_h5ad(path)
         adata = read_quietly(path)
-    try:
+    with named(path):
         cells = from_anndata(adata, label_key=options.label_column, layer=options.layer)
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
     notes = cells.notes
     if options.layer is None and cells.kind != "counts" and "counts" in adata.layers:
         notes += ("X holds no counts, the layer 'counts' may; --layer counts uses it.",)

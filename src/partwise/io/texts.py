@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from sklearn.preprocessing import normalize
 
 from partwise.io._common import Options, read_files, shown
 from partwise.io.encoding import check_encoding, decode, said
@@ -183,9 +184,7 @@ def weigh(texts: Sequence[str], recipe: Mapping[str, Any]) -> sp.csr_array:
     """tf-idf rows by the words and weights of a recipe."""
     from sklearn.feature_extraction.text import CountVectorizer
 
-    from partwise.io.datasets import unit_rows
-
     counter = CountVectorizer(vocabulary=list(recipe["words"]), analyzer=cutter(recipe))
     X = sp.csr_array(counter.transform(texts).astype(np.float64))
     X.data = (1 + np.log(X.data)) * np.asarray(recipe["idf"])[X.indices]
-    return sp.csr_array(unit_rows(X))
+    return sp.csr_array(normalize(X))

@@ -209,7 +209,7 @@ def _arrays(path: Path) -> tuple[np.ndarray, Any]:
 def _table(path: Path) -> tuple[np.ndarray, Any]:
     from pandas.api.types import is_numeric_dtype
 
-    frame, _, _ = read_frame(path, Options(), None)
+    frame, _, _ = read_frame(path, Options())
     likely = [c for c in frame.columns if looks_like_id(c) or c.strip().lower() in ID_NAMES]
     likely += [
         c for c in frame.columns if not is_numeric_dtype(frame[c]) and not _is_list(frame[c])

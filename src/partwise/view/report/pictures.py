@@ -1,4 +1,4 @@
-"""Pictures as ``data:`` addresses, so that a page is one file."""
+"""What a page is made of: its template, and pictures as ``data:`` addresses, all in one file."""
 
 from __future__ import annotations
 
@@ -14,6 +14,20 @@ from numpy.typing import ArrayLike
 from partwise.io.images import png
 
 INK = "#808080"  # readable on white and on black: one picture serves both themes
+
+
+def render(template: str, **context: Any) -> str:
+    """Fill one of the package's templates; whatever is put in is escaped."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader("partwise.view.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template(template).render(**context)
 
 
 def image_uri(image: ArrayLike) -> str:

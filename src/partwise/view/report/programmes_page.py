@@ -15,8 +15,7 @@ from partwise.view.plot import (
     parts_in_place,
     stability_and_error,
 )
-from partwise.view.report.pictures import figure_uri, heat_uri, new_figure
-from partwise.view.report.template import render
+from partwise.view.report.pictures import figure_uri, heat_uri, new_figure, render
 
 
 def programmes_page(
