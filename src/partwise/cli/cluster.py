@@ -445,8 +445,8 @@ def _say_naming(found: dict[str, Any], console: Any) -> None:
         )
         console.print(said.rstrip())
         console.print(
-            f"With classes counted alike: {found['balanced']:.2f}. Of the {found['held_out']} "
-            f"given labels, held out in turn, {found['agreed']} were named as they are."
+            f"With classes counted alike: {found['balanced']:.2f}. Of {found['held_out']} given "
+            f"labels that could be held out in turn, {found['agreed']} were named as they are."
         )
     far = found["none_of_these"]
     if far is not None and far["said"]:

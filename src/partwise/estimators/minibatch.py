@@ -27,7 +27,7 @@ from partwise.fitting.checking import check_matrix, n_parts, solver_name, tame
 from partwise.fitting.new_samples import code_model, solve_new
 from partwise.fitting.progress import Progress, all_or_nothing
 from partwise.fitting.solving import warn_unless_converged
-from partwise.fitting.stating import elastic_net, init_name
+from partwise.fitting.stating import IGNORED, elastic_net, init_name
 from partwise.knowledge.labels import encode_labels
 from partwise.model.factor_model import FactorModel
 from partwise.model.losses import NAMES, beta_of, make_loss
@@ -96,7 +96,7 @@ class MiniBatchNMF(Factorizer):
         Share ℓ of the l1 norm in the penalties.
     forget_factor : float, default=0.7
         The share of its weight that a sample keeps while as many are met as X has; in
-        `partial_fit`, as were met so far. 1 forgets nothing, 0 all but the last batch.
+        `partial_fit`, a sixteenth of those met so far. 1 forgets nothing, 0 all but the last batch.
     fresh_restarts : bool, default=False
         Solve for the codes of a batch from a constant instead of those of the last pass.
     fresh_restarts_max_iter : int, default=30
@@ -407,6 +407,8 @@ def first_parts(
             checking.as_ndarray(H), (k, data.shape[1]), data.dtype, "H", type(estimator).__name__
         )
         return np.ascontiguousarray(H.T)
+    if H is not None:
+        checking.warn(IGNORED, RuntimeWarning)
     return starts.start(data, k, name, rng)[1]
 
 
