@@ -4,12 +4,14 @@ import contextlib
 import pickle
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse as sp
 import scipy.special
 from sklearn.base import clone
 from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import cross_val_score
 from sklearn.semi_supervised import LabelSpreading
 from sklearn.tree import ExtraTreeClassifier
 
@@ -843,3 +845,36 @@ def test_what_is_wrong_with_a_second_view_is_said():
         model.predict(X)
     with pytest.raises(ValueError, match=r"also\[0\] has 79 features, and 80 in fit"):
         model.predict(X, also=[Z[:, :-1]])
+
+
+def test_score_counts_samples_whose_label_is_known(digits, fitted):
+    """-1 is no class: a score that counts it as wrong says 40 % where all names are right."""
+    X, y, _ = digits
+    some = np.where(np.arange(y.size) < 200, y, -1)
+    right = fitted.predict(X[:200]) == y[:200]
+    assert fitted.score(X, some) == right.mean() > 0.8
+    weights = np.arange(y.size) + 1.0
+    assert fitted.score(X, some, weights) == pytest.approx(np.average(right, weights=weights[:200]))
+    with pytest.raises(ValueError, match="every entry of y is unknown"):
+        fitted.score(X, np.full(y.size, -1))
+    folds = cross_val_score(
+        PartsClassifier(max_iter=5), X[:200], np.where(y < 2, y, -1)[:200], cv=2
+    )
+    assert folds.min() > 0.8
+
+
+def test_an_index_in_another_order_is_said(digits):
+    X, _, known = digits
+    frame, labels = pd.DataFrame(X[:60]), pd.Series(known[:60])
+    with pytest.warns(UserWarning, match="y has the index of X in another order"):
+        PartsClassifier(max_iter=2).fit(frame, labels[::-1])
+    with pytest.warns(UserWarning, match="y has the index of X in another order"):
+        partwise.CNMF(max_iter=2, tol=0).fit(frame, labels[::-1])
+    PartsClassifier(max_iter=2).fit(frame.set_index(np.arange(60) + 7), labels)  # by position
+
+
+def test_integers_of_pandas_with_gaps_stay_integers(digits):
+    X, _, known = digits
+    labels = pd.Series(np.where(known < 0, None, known), dtype="Int64")
+    assert PartsClassifier(max_iter=2).fit(X, labels).classes_.tolist() == list(range(6))
+    assert PartsClassifier(max_iter=2).fit(X, labels).classes_.dtype.kind == "i"

@@ -29,7 +29,9 @@ from partwise.backends.numpy import kernels
 from partwise.fitting import solving
 from partwise.fitting.progress import Progress
 from partwise.metrics import hold_out
-from partwise.model.subproblems import Quadratic, kkt_residual
+from partwise.model.factor_model import FactorModel
+from partwise.model.losses import Frobenius
+from partwise.model.subproblems import Quadratic, kkt_residual, misfit
 from partwise.selection import rank
 from partwise.selection.consensus import (
     group_silhouettes,
@@ -40,7 +42,7 @@ from partwise.selection.consensus import (
 )
 from partwise.selection.rank import _decide, cophenetic_correlation
 from partwise.solvers import many_starts, wide
-from partwise.solvers.loop import alternate
+from partwise.solvers.loop import Settings, alternate
 
 
 def planted(n=60, p=40, k=3, *, noise=0.05, seed=0):
@@ -119,14 +121,29 @@ def test_wide_half_steps_are_sweeps_and_their_sums(dtype):
         sub = Quadratic(c.astype(float), G[r].astype(float))
         wanted = [sub.change(z, Z[:, own]), sub.change(beyond, z)]
         np.testing.assert_allclose(changed[r], wanted, rtol=1e-4, atol=1e-3)
-    squares = np.zeros((runs, 3))
-    kernels.residual_norms(Z, C, G, Z.mean(axis=0), squares)
-    slope, minus, plus = np.sqrt(squares).T
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_wide_residuals_are_those_of_each_start(dtype):
+    rng = np.random.RandomState(0)
+    n, k, runs = 150, 5, 3
+    X = rng.uniform(size=(n, 20)).astype(dtype)
+    model = FactorModel(as_data(X), Frobenius())
+    many = wide.Wide(model, Settings(10, 1e-4))
+    Z = rng.uniform(size=(n, runs * k)).astype(dtype)
+    Z[:, 3] = 0  # a part that nobody uses
+    C = rng.uniform(size=Z.shape).astype(dtype)
+    factors = rng.uniform(size=(runs, 20, k)).astype(dtype)
+    G = factors.transpose(0, 2, 1) @ factors
+    values = np.full(runs, 0.5 * model.size)
+    found = many.residual(Z, C, G, values)
     for r in range(runs):
         own = wide.columns(r, k)
         sub = Quadratic(np.ascontiguousarray(C[:, own]), G[r])
-        wanted = kkt_residual(sub, np.ascontiguousarray(Z[:, own]), 0.5)
-        np.testing.assert_allclose(min(1, slope[r] / (0.5 * (minus + plus)[r])), wanted, rtol=1e-5)
+        rho = misfit(values[r], model.size, model.least, 1e-4)
+        wanted = kkt_residual(sub, np.ascontiguousarray(Z[:, own]), rho)
+        assert wanted > 0
+        np.testing.assert_allclose(found[r], wanted, rtol=100 * np.finfo(dtype).eps)
 
 
 def test_what_the_guard_stops_the_loop_finishes(monkeypatch):

@@ -891,6 +891,18 @@ def test_a_text_is_there_as_a_whole(tmp_path):
     desk.close()
 
 
+def test_a_studio_that_ends_before_it_is_up_closes_its_door(samples, tmp_path, monkeypatch):
+    """uvicorn 0.34 leaves its sockets to the collector where it was told to end while starting."""
+    from partwise.studio import server
+
+    monkeypatch.setattr("uvicorn.Server.run", lambda self, sockets: None)
+    opened, listen = [], server._listen
+    monkeypatch.setattr(server, "_listen", lambda *a: opened.append(listen(*a)) or opened[-1])
+    with server.start(samples, tmp_path / "p"):
+        pass
+    assert [door.fileno() for door in opened] == [-1]
+
+
 def test_label_studio_takes_the_labels_and_gives_them_back(client, desk, tmp_path):
     for i in range(6):
         desk.label([i], f"g{i % 3}", window="w")

@@ -269,7 +269,7 @@ def build_features(
         # what comes here is narrow: the samples on a few directions, and their codes
         directions = leading_elsewhere(X, seed)
         plain = unit_rows(_products(X, directions))
-        graph, k = _graph(plain, n_neighbors, seed, given)
+        graph, k = _graph(plain, n_neighbors, seed, given, getattr(X, "device", None))
         there, codes = Preparation(ELSEWHERE, False), _factorize(model, X, graph)
         return _made(there, plain, graph, k, directions, plain, model, codes)
     arrays = {name: unpacked(Z) for name, Z in {"": X, **(also or {})}.items()}
@@ -305,10 +305,13 @@ def build_features(
 
 
 def _graph(
-    P: Any, n_neighbors: int, seed: int, given: sp.csr_array | None = None
+    P: Any, n_neighbors: int, seed: int, given: sp.csr_array | None = None, device: Any = None
 ) -> tuple[sp.csr_array, int]:
-    """Of samples, or of a few directions of very many; approximate, where that is installed."""
-    from partwise.knowledge.graph import neighbor_graph
+    """Of samples, or of a few directions of very many; approximate, where that is installed.
+
+    ``device`` is where the samples came from: on a GPU neighbours are searched there.
+    """
+    from partwise.knowledge.graph import joined, neighbor_graph
 
     n = P.shape[0]
     k = min(n_neighbors, n - 1)
@@ -316,6 +319,8 @@ def _graph(
         return given, k
     if k <= 0:
         return sp.csr_array((n, n)), k
+    if getattr(device, "type", "cpu") != "cpu":
+        return joined(P.astype(np.float32), k, "binary", None, "exact", seed, device)[0], k
     if n <= EXACT or importlib.util.find_spec("pynndescent") is None:
         return neighbor_graph(P.astype(np.float32) if n > MANY else P, k), k
     return neighbor_graph(P, k, method="approximate", random_state=seed), k

@@ -16,9 +16,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from partwise.backends.arrays import AnyArray
+from partwise.backends.arrays import AnyArray, ratio
 from partwise.backends.data_matrix import InNumpy
-from partwise.backends.threads import in_threads, threads_for
+from partwise.backends.sweeps import row_runs
+from partwise.backends.threads import threads_for
 from partwise.model.factor_model import FactorModel
 from partwise.model.losses import Frobenius
 from partwise.model.subproblems import misfit
@@ -102,17 +103,12 @@ class Side:
         """
         from partwise.backends.numpy import kernels
 
-        R, k, _ = G.shape
-        grams = np.zeros((kernels.PIECES, R, k, k))
-        changes = np.zeros((kernels.PIECES, R, 2))
-        threads = threads_for(float(self.Z.size) * k * (self.sweeps + 1))
+        threads = threads_for(float(self.Z.size) * G.shape[1] * (self.sweeps + 1))
         C, G = np.ascontiguousarray(C), np.ascontiguousarray(G)
-        args = (self.Z, C, G, self.old, weights, self.spare, grams, changes, self.sweeps, STOP)
-        in_threads(lambda lo, hi: kernels.half_steps(*args, lo, hi), kernels.PIECES, 1, threads)
-        self.Z, self.spare = self.spare, self.Z
-        gram = grams.sum(axis=0)
-        self.gram = (gram + np.tril(gram, -1).transpose(0, 2, 1)).astype(G.dtype)
-        return np.asarray(changes.sum(axis=0))
+        args = (self.Z, C, G, self.old, weights, self.spare, self.sweeps, STOP, threads)
+        gram, change = kernels.half_steps(*args)
+        self.Z, self.spare, self.gram = self.spare, self.Z, gram.astype(G.dtype)
+        return np.asarray(change)
 
     def take_back(self, r: int, x: AnyArray) -> None:
         """Begin start r again from x, with nothing to point away from."""
@@ -306,23 +302,22 @@ class Wide:
         self, Z: AnyArray, C: AnyArray, G: AnyArray, value: NDArray[np.float64]
     ) -> NDArray[np.float64]:
         """The KKT residual of one factor of all starts; `subproblems.kkt_residual`."""
-        from partwise.backends.numpy import kernels
-
-        model, tol = self.model, self.settings.tol
-        squares = np.zeros((len(G), 3))
-        means = Z.mean(axis=0, dtype=np.float64).astype(Z.dtype)
-        kernels.residual_norms(
-            np.ascontiguousarray(Z),
-            np.ascontiguousarray(C),
-            np.ascontiguousarray(G),
-            means,
-            squares,
-        )
-        slope, minus, plus = np.sqrt(squares).T
+        model, tol, (R, k, _) = self.model, self.settings.tol, G.shape
+        mean = Z.mean(axis=0, dtype=np.float64).astype(Z.dtype)
+        scale = ratio(np.ones_like(mean), mean).reshape(R, 1, k)
+        squares = np.zeros((3, R))
+        for rows in row_runs(Z, C):
+            z, c = (a.reshape(-1, R, k).transpose(1, 0, 2) for a in rows)
+            plus = z @ G
+            slope = plus - c
+            share = np.maximum(z * scale, slope <= 0)
+            np.minimum(share, 1, out=share)
+            for square, part in zip(squares, (slope, c, plus), strict=True):
+                square += np.square(part * share).sum(axis=(1, 2), dtype=np.float64)
+        slopes, minus, pluses = np.sqrt(squares)
         rho = np.array([misfit(v, model.size, model.least, tol) for v in value])
-        scale = rho * (minus + plus)
-        safe = np.where(scale > 0, scale, 1.0)
-        return np.where(scale > 0, np.minimum(slope / safe, 1.0), 0.0)
+        residual: NDArray[np.float64] = np.minimum(ratio(slopes, rho * (minus + pluses)), 1.0)
+        return residual
 
     def judge(self, residual: NDArray[np.float64]) -> None:
         """End the starts that have converged."""

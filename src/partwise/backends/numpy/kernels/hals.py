@@ -19,6 +19,8 @@ from partwise.backends.numpy.kernels._options import OPTIONS
 from partwise.backends.threads import each, in_threads
 
 LANES = 64  # rows swept together, one SIMD lane each; 64 measured best for float32 and float64
+PITCH = LANES + 16  # between rows of scratch: LANES apart they would share few lines of the cache
+PIECES = 16  # what rows are cut into whatever the number of threads, so that threads change no sum
 
 
 def _atomic_add(typing, counters, at, value):
@@ -273,17 +275,17 @@ _kept = local()
 
 
 def _room(rows, dtype):
-    """Room (rows, LANES) to work in, from a cache line on; what is in it is left from before.
+    """Room (rows, PITCH) to work in, from a cache line on; what is in it is left from before.
 
     Vectors across two cache lines take up to 1.7 times as long. Each thread keeps its room: at
     small sizes finding a new one takes as long as the sweeps.
     """
     kept = getattr(_kept, "room", None)
     if kept is None or kept.dtype != dtype or len(kept) < rows:
-        size = rows * LANES
+        size = rows * PITCH
         raw = np.empty(size + 64 // dtype.itemsize, dtype)
         first = -raw.__array_interface__["data"][0] % 64 // dtype.itemsize
-        kept = _kept.room = raw[first : first + size].reshape(rows, LANES)
+        kept = _kept.room = raw[first : first + size].reshape(rows, PITCH)
     return kept
 
 
@@ -322,3 +324,159 @@ def hals_rows(Z, C, G, d, r, e, sweeps, stop, enough, threads=1):
         _hals_range(Z, C, G, own, rs, e0, es, sweeps, stop, enough, lo, hi, z, c, g)
 
     in_threads(run, len(Z), LANES, threads)
+
+
+@nb.njit(**OPTIONS)
+def _half_steps(
+    Z, C, G, inverse, old, weights, beyond, grams, changes, sweeps, ahead, stop, enough, size, lo,
+    hi, z, c, far, g,
+):  # fmt: skip
+    """`half_steps` on blocks lo to hi of LANES rows, ``size`` of which share their sums.
+
+    ``inverse`` (R, k) is 1 / diag G, and 0 for a part without curvature, which stays. Without
+    ``ahead`` nothing comes after the sweeps. G has columns of zeros up to a multiple of four, as
+    has z rows.
+
+    One loop runs through all coordinates of all sweeps and, once more, through those of the way
+    beyond: it is the only kernel that a plain first fit waits for, and loops or branches that
+    LLVM can copy for each case cost most of the time to compile.
+    """
+    n, k = Z.shape[0], G.shape[1]
+    zero, one, half = Z.dtype.type(0), Z.dtype.type(1), Z.dtype.type(0.5)
+    for b in range(lo, hi):
+        p, row = b // size, b * LANES
+        m = n - row if n - row < LANES else LANES
+        for r in range(G.shape[0]):
+            s = r * k
+            for t in range(LANES):
+                i, live = (row + t, one) if t < m else (row, zero)  # idle lanes are zero, and stay
+                for j in range(k):
+                    z[j, t] = live * Z[i, s + j]
+                    c[j, t] = live * C[i, s + j]
+            first, moved, turn, last, j = 0.0, 0.0, 0, sweeps, 0
+            while turn < last + ahead:
+                for t in range(LANES):
+                    g[t] = zero
+                for o in range(0, k, 4):  # four at a time: g stays in registers
+                    a0 = G[r, j, o]
+                    a1 = G[r, j, o + 1]
+                    a2 = G[r, j, o + 2]
+                    a3 = G[r, j, o + 3]
+                    for t in range(LANES):
+                        here = a0 * z[o, t] + a1 * z[o + 1, t]
+                        g[t] += here + a2 * z[o + 2, t] + a3 * z[o + 3, t]
+                change = zero
+                if turn < last:
+                    h, inv, fall = G[r, j, j], inverse[r, j], zero
+                    for t in range(LANES):
+                        slope = g[t] - c[j, t]
+                        here = z[j, t]
+                        new = here - slope * inv
+                        new = zero if new < zero else new  # nan stays
+                        step = new - here
+                        change += step * step * h
+                        fall += step * (slope + half * h * step)
+                        z[j, t] = new
+                    moved += change
+                    changes[p, r, 0] += fall
+                else:
+                    for t in range(LANES):
+                        change += (half * g[t] - c[j, t]) * (far[j, t] - old[b, s + j, t])
+                    changes[p, r, 1] += change
+                    for o in range(j + 1):
+                        product = zero
+                        for t in range(LANES):
+                            product += far[o, t] * far[j, t]
+                        grams[p, r, j, o] += product
+                j += 1
+                if j < k:
+                    continue
+                j, turn = 0, turn + 1
+                first = moved if turn == 1 else first
+                if turn < last and (moved <= stop * stop * first or moved <= enough):
+                    last = turn
+                moved = 0.0
+                if turn == last and ahead:
+                    for o in range(k):
+                        w = weights[r]
+                        for t in range(LANES):
+                            here = z[o, t]
+                            new = here + w * (here - old[b, s + o, t])
+                            new = zero if new < zero else new
+                            far[o, t] = new
+                            old[b, s + o, t] = here
+                            z[o, t] = here + new  # twice the half-way point: z has served
+            for t in range(m):
+                for o in range(k):
+                    beyond[row + t, s + o] = far[o, t]
+
+
+def _prepared(G):
+    """G (R, k, k) with columns of zeros up to a multiple of four, and its inverse diagonal."""
+    R, k, _ = G.shape
+    wide = np.zeros((R, k, k + -k % 4), G.dtype)
+    wide[:, :, :k] = G
+    h = np.diagonal(G, axis1=1, axis2=2)
+    return wide, np.divide(1, h, out=np.zeros((R, k), G.dtype), where=h > 0)
+
+
+def half_steps(Z, C, G, old, weights, beyond, sweeps, stop, threads=1):
+    """Every run one half-step from Z, and ``weights`` times as far again from ``old``.
+
+    Parameters
+    ----------
+    Z, C : (n, R k) arrays
+        Where the step begins, and what it is drawn to.
+    G : (R, k, k) array
+    old : (blocks, R k, LANES) array
+        Where the last step ended, by blocks of LANES rows; receives where this one does.
+    weights : (R,) array
+    beyond : (n, R k) array
+        Receives what is beyond it, >= 0.
+
+    Returns
+    -------
+    gram : (R, k, k) array of float64
+        beyondᵀ beyond.
+    change : (R, 2) array of float64
+        The change of ½ tr(Z G Zᵀ) - ⟨C, Z⟩ up to where the step ends, and from there to
+        ``beyond``.
+    """
+    R, k, _ = G.shape
+    grams, changes = np.zeros((PIECES, R, k, k)), np.zeros((PIECES, R, 2))
+    size = max(1, -(-len(old) // PIECES))
+    G, inverse = _prepared(G)
+    wide = G.shape[2]
+    given = (Z, C, G, inverse, old, weights, beyond, grams, changes, sweeps, 1, stop, 0.0, size)
+
+    def run(first, last):
+        work = _room(wide + 2 * k + 1, Z.dtype)
+        work[k:wide] = 0  # the columns of G that meet these are 0, but 0 times nan is not
+        room = work[:wide], work[wide : wide + k], work[wide + k : wide + 2 * k], work[wide + 2 * k]
+        _half_steps(*given, min(len(old), first * size), min(len(old), last * size), *room)
+
+    in_threads(run, PIECES, 1, threads)
+    gram = grams.sum(axis=0)
+    return gram + np.tril(gram, -1).transpose(0, 2, 1), changes.sum(axis=0)
+
+
+def plain_rows(Z, C, G, sweeps, stop, enough, threads=1):
+    """`hals_rows` without weights and ridges, by the kernel that a plain fit has compiled."""
+    n, k = Z.shape
+    flat = np.diag(G) <= 0
+    if flat.any():  # without curvature it moves only where its linear cost sends it to zero
+        Z[:, flat] *= C[:, flat] >= 0
+    G, inverse = _prepared(G[None])
+    none = np.zeros((1, 1, LANES), Z.dtype)
+    sums = np.zeros((1, 1, k, k)), np.zeros((-(-n // LANES), 1, 2))
+    wide = G.shape[2]
+
+    def run(lo, hi):
+        work = _room(wide + k + 1, Z.dtype)
+        work[k:wide] = 0
+        z = work[:wide]
+        room = z, work[wide : wide + k], z, work[wide + k]
+        given = (Z, C, G, inverse, none, none[0, 0], Z, *sums, sweeps, 0, stop, enough, 1)
+        _half_steps(*given, lo // LANES, -(-hi // LANES), *room)
+
+    in_threads(run, n, LANES, threads)
