@@ -233,9 +233,8 @@ def measure(
         # a process of its own for each: threads of BLAS go on looking for work after a fit
         apart = {"scikit-learn": sources["ours"], **sources}
         groups = {n: {w: Process(n, s) for w, s in apart.items()} for n in counts}
-        for row in ROWS:
-            if names and row.name not in names:
-                continue
+        known = {row.name: row for row in ROWS}
+        for row in [known[name] for name in names or known]:
             if time.perf_counter() - begun > seconds:
                 break
             try:
@@ -429,7 +428,10 @@ def run(
     seeds: int = 3,
     seconds: float = float("inf"),
 ) -> dict[str, Any]:
-    """Measure, and write ``threads-PROCESSOR.md``, ``.json`` and ``.svg``."""
+    """Measure, and write ``threads-PROCESSOR.md``, ``.json`` and ``.svg``.
+
+    Rows that were measured there before with as many threads stay, if they are not measured now.
+    """
     from benchmarks.settings import HERE, machine
     from benchmarks.store import write_json, write_text
 
@@ -439,10 +441,15 @@ def run(
     facts = machine()
     facts.pop("threads", None)
     path = out / f"threads-{slug(facts['processor'])}"
+    stored = path.with_suffix(".json")
+    before_now = json.loads(stored.read_text()) if stored.exists() else {"threads": None}
+    kept = before_now["rows"] if before_now["threads"] == counts else {}
 
     def save(result: dict[str, Any]) -> None:
+        every = kept | result["rows"]
+        result["rows"] = {row.name: every[row.name] for row in ROWS if row.name in every}
         result["machine"] = facts
-        write_json(path.with_suffix(".json"), result)
+        write_json(stored, result)
         write_text(path.with_suffix(".md"), markdown(result))
 
     out.mkdir(parents=True, exist_ok=True)

@@ -76,6 +76,16 @@ def test_an_open_sentence_shows_the_part_that_ends_it():
     assert _always(parts["a"], parts["b"]).number.endswith(": b")
 
 
+@pytest.mark.parametrize(
+    ("states", "whole"),
+    [([UNDECIDED, HOLDS, FAILS], HOLDS), ([FAILS, UNDECIDED], UNDECIDED), ([FAILS, FAILS], FAILS)],
+)
+def test_in_some_cases_is_one_part(states, whole):
+    told = [("cnmf/table1", _verdict(state, says="semignmf")) for state in states]
+    (found,) = (s for s in sentences(told) if "in some cases" in s.text)
+    assert found.state == whole
+
+
 def test_only_the_papers_that_were_run_are_judged():
     assert {s.paper for s in sentences([("gnmf/table3", _verdict(HOLDS))])} == {"gnmf"}
 

@@ -83,7 +83,7 @@ def test_starts_side_by_side_are_shifted_so_that_none_rises(rng):
     runs = wide.Wide(model, Settings(max_iter=9, tol=0.0))
     runs.begin([(*factors(rng, 12, 8, K), hals) for _ in range(40)], 0)
     for _ in range(3):
-        runs.advance(look=False)
+        runs.advance()
     for r in range(40):
         # added up, a perfect fit's value can be off by more than all of it
         runs.value[r] *= 3 + rng.random()

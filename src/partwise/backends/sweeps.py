@@ -202,7 +202,11 @@ def _descend(
 
     n, k = Z.shape
     threads = threads_for(float(n) * k * k * sweeps)
-    kernels.hals_rows(Z, C, G, d, r, e, sweeps, stop, enough, threads)
+    if enough and e is r and d.size == r.size == 1 and d[0] == 1 and r[0, 0] == 0:
+        # to the end, as a plain fit does that has no other kernel compiled
+        kernels.plain_rows(Z, C, G, sweeps, stop, enough, threads)
+    else:
+        kernels.hals_rows(Z, C, G, d, r, e, sweeps, stop, enough, threads)
 
 
 def _pivot(

@@ -92,7 +92,9 @@ def strongest_features(components: AnyArray, names: list[str], n: int) -> list[t
     return found
 
 
-def evidence(effects: AnyArray, words: list[tuple[str, ...]], n: int) -> tuple[list, list]:
+def evidence(
+    effects: AnyArray, words: list[tuple[str, ...]], n: int
+) -> tuple[list[Any], list[Any]]:
     """The n parts that speak most for, and most against."""
     order = np.argsort(-effects, kind="stable")
     rows = [Evidence(int(k), float(effects[k]), words[k]) for k in order]

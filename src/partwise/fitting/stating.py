@@ -36,6 +36,8 @@ from partwise.solvers.steps import Step, make_step, mu, mu_lin, parts_alone, shu
 #: from which steps are below the last digit of a code in float32.
 LEAST_BEYOND, MOST_CURVED = 1e-2, 1e5
 
+IGNORED = "When init!='custom', provided W or H are ignored. Set init='custom' to use them."
+
 
 def state(what: Description, checked: Checked) -> Problem:
     """The problem that a description makes of data."""
@@ -61,9 +63,24 @@ def state(what: Description, checked: Checked) -> Problem:
     if model.loss.beta == 2:
         has_values = model.constant == 0 and bool(model.R.row_sums().any())
         checking.check_scale(model.constant, has_values, what.whom)
+    warn_of_a_free_scale(what, model)
     settings = settings_for(what, solver, model)
     makes = starts(what, checked, model, known, lambda rng: step_for(what, solver, rng, alike))
     return Problem(model, k, solver, settings, makes, knowledge, known)
+
+
+def warn_of_a_free_scale(what: Description, model: FactorModel) -> None:
+    """Say that a penalty on one factor alone has no minimum, where nothing holds the scale."""
+    on = [side for side in "VU" if model.terms[side]]
+    known = model.held is not None and bool(to_numpy(model.held.known).all())
+    if len(on) != 1 or known or model.unit or what.printed or what.project:
+        return
+    here, there = ("codes W", "parts H") if on == ["V"] else ("parts H", "codes W")
+    warn(
+        f"The penalty is on the {here} alone. These shrink while the {there} grow, at no cost to "
+        "the loss: the objective has no minimum, and the penalty fades with every iteration. "
+        "Penalise both, alpha_W > 0 and alpha_H > 0 (or 'same')."
+    )
 
 
 def with_graph(what: Description, checked: Checked) -> Knowledge:
@@ -340,9 +357,11 @@ def factors(what: Description, checked: Checked) -> list[Make]:
         V, U = _custom(what, checked)
         return [lambda: (data.rows(V.copy()), data.small(np.ascontiguousarray(U)), rng)]
     if checked.W is not None or checked.H is not None:
+        warn(IGNORED, RuntimeWarning)
+    if name == "nndsvd" and checked.solver == "mu" and what.mu_rule != "lin":
         warn(
-            "When init!='custom', provided W or H are ignored. Set init='custom' to use them.",
-            RuntimeWarning,
+            "solver='mu' cannot leave the zeros of init='nndsvd', and ends far from the data; take "
+            "init='nndsvda' or 'nndsvdar', which has none."
         )
 
     def one(child: np.random.RandomState, first: bool) -> tuple[AnyArray, AnyArray]:

@@ -7,13 +7,14 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.preprocessing import MaxAbsScaler, StandardScaler
+from sklearn.preprocessing import MaxAbsScaler, StandardScaler, normalize
 
 from partwise.backends.arrays import forget
 from partwise.backends.numpy.memmap import MemmapData
@@ -92,6 +93,15 @@ def read_files(
     return found, ids, failed
 
 
+@contextmanager
+def named(source: Any) -> Iterator[None]:
+    """What is refused in between is said of this file."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"{source}: {error}") from error
+
+
 def shown(names: Any, most: int = 3) -> str:
     """The first few of some names, for a message."""
     names = list(names)
@@ -142,10 +152,8 @@ def check_matrix(X: Any, source: str | Path) -> Any:
     if isinstance(X, np.memmap):
         values = X
     elif sp.issparse(X):
-        try:
+        with named(source):
             X = checked_csr(X)
-        except ValueError as error:
-            raise ValueError(f"{source}: {error}") from None
         values = X.data
     else:
         X = values = np.asarray(X)
@@ -202,9 +210,7 @@ def apply_scale(X: Any, recipe: Mapping[str, Any]) -> Any:
         X = X.log1p() if sp.issparse(X) else np.log1p(X)
         return apply_scale(X, {"scale": "unit"})
     if scale == "unit":
-        from partwise.io.datasets import unit_rows
-
-        return sp.csr_array(unit_rows(X)) if sp.issparse(X) else unit_rows(X)
+        return sp.csr_array(normalize(X)) if sp.issparse(X) else normalize(X)
     if scale == "total":
         totals = np.asarray(X.sum(axis=1)).ravel()
         factor = np.divide(recipe["target"], totals, out=np.zeros_like(totals), where=totals > 0)

@@ -18,6 +18,7 @@ from partwise.io._common import (
     is_counts,
     learn_scale,
     lowest,
+    named,
     need,
     shown,
 )
@@ -65,7 +66,6 @@ def _npy(path: Path, options: Options) -> Samples:
                 array = np.load(file, allow_pickle=False)
     if not isinstance(array, np.ndarray):
         raise ValueError(f"{path} is an archive; call it .npz.")
-    shape = options.image_shape
     if array.ndim in (3, 4):  # a stack of images, with channels last
         if array.ndim == 4 and array.shape[3] not in (1, 3):
             raise ValueError(
@@ -73,8 +73,10 @@ def _npy(path: Path, options: Options) -> Samples:
                 f"{array.shape[1:]}."
             )
         inner = array.shape[1:] if array.shape[-1] != 1 else array.shape[1:3]
-        return _plain(array.reshape(len(array), -1), path, tuple(int(s) for s in inner))
-    return _plain(array, path, shape, by_columns=options.image_order == "columns")
+        X = check_matrix(array.reshape(len(array), -1), path)
+        return _plain(X, path, tuple(int(s) for s in inner))
+    X = check_matrix(array, path)
+    return _plain(X, path, options.image_shape, options.image_order == "columns")
 
 
 def _mtx(path: Path, options: Options) -> Samples:
@@ -85,25 +87,18 @@ def _mtx(path: Path, options: Options) -> Samples:
     with whole(path, "Matrix Market file"):
         check_mtx(path)
         X = scipy.io.mmread(path, **sparse_arrays(scipy.io.mmread))
-    by_columns = options.image_order == "columns"
-    return _plain(
-        X if sp.issparse(X) else sp.csr_array(X), path, options.image_shape, by_columns=by_columns
-    )
+    X = check_matrix(X if sp.issparse(X) else sp.csr_array(X), path)
+    return _plain(X, path, options.image_shape, options.image_order == "columns")
 
 
 def _plain(
-    X: Any, path: Path, shape: tuple[int, ...] | None, *, by_columns: bool = False
+    X: Any, source: Any, shape: tuple[int, ...] | None, by_columns: bool = False, **known: Any
 ) -> Samples:
-    X = check_matrix(X, path)
+    """Rows without names; pixels row by row, so that every reshape shows an upright image."""
     if by_columns and shape is not None and np.prod(shape) == X.shape[1]:
-        X = _by_rows(X, shape)
-    return Samples(
-        X,
-        [str(i) for i in range(X.shape[0])],
-        "table" if shape is None else "images",
-        image_shape=shape,
-        source=str(path),
-    )
+        X = X[:, np.arange(X.shape[1]).reshape(shape[1], shape[0]).T.ravel()]
+    ids, kind = [str(i) for i in range(X.shape[0])], "table" if shape is None else "images"
+    return Samples(X, ids, kind, image_shape=shape, source=str(source), **known)
 
 
 def _dataset(path: Path, options: Options) -> Samples:
@@ -120,8 +115,7 @@ def _dataset(path: Path, options: Options) -> Samples:
 
 
 def _of_dataset(found: Any, options: Options) -> Samples:
-    X, y = found.X, None
-    shape: Any = found.image_shape or options.image_shape
+    y, shape = None, found.image_shape or options.image_shape
     by_columns = found.image_shape is not None and found.image_order == "F"
     notes: tuple[str, ...] = ()
     if found.image_shape is None and shape is not None:
@@ -133,8 +127,6 @@ def _of_dataset(found: Any, options: Options) -> Samples:
             )
     if options.image_order != "auto":
         by_columns = options.image_order == "columns"
-    if by_columns and np.prod(shape) == X.shape[1]:
-        X = _by_rows(X, shape)
     if options.label_column is not None and options.label_column not in ("y", "gnd"):
         raise ValueError(
             f"{found.source or found.name}: labels are called y or gnd there, not "
@@ -144,21 +136,15 @@ def _of_dataset(found: Any, options: Options) -> Samples:
         y = np.array([found.class_names[code] for code in found.y], dtype=object)
     elif options.label_column is not None:
         raise ValueError(f"{found.source or found.name} holds no labels.")
-    return Samples(
-        X,
-        [str(i) for i in range(X.shape[0])],
-        "table" if shape is None else "images",
+    return _plain(
+        found.X,
+        found.source if Path(found.source).is_file() else found.name,
+        shape,
+        by_columns,
         feature_names=None if found.terms is None else [str(term) for term in found.terms],
-        image_shape=shape,
         y=y,
-        source=found.source if Path(found.source).is_file() else found.name,
         notes=notes,
     )
-
-
-def _by_rows(X: Any, shape: tuple[int, ...]) -> Any:
-    """Pixels row by row, so that every reshape shows an upright image."""
-    return X[:, np.arange(X.shape[1]).reshape(shape[1], shape[0]).T.ravel()]
 
 
 def _h5ad(path: Path, options: Options) -> Samples:
@@ -168,10 +154,8 @@ def _h5ad(path: Path, options: Options) -> Samples:
     with whole(path, ".h5ad file"):
         check_h5ad(path)
         adata = read_quietly(path)
-    try:
+    with named(path):
         cells = from_anndata(adata, label_key=options.label_column, layer=options.layer)
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
     notes = cells.notes
     if options.layer is None and cells.kind != "counts" and "counts" in adata.layers:
         notes += ("X holds no counts, the layer 'counts' may; --layer counts uses it.",)

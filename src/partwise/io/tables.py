@@ -6,7 +6,7 @@ import contextlib
 import csv
 import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from partwise.io._common import (
     apply_scale,
     check_matrix,
     learn_scale,
+    named,
     need,
     shown,
 )
@@ -58,16 +59,15 @@ MISSING = ("auto", "error", "median", "mean", "drop")
 
 def read_table(path: Path, options: Options) -> Samples:
     """A table with one sample a row."""
-    recipe = options.recipe
+    recipe, kind = options.recipe, options.kind
     options.step(0, 1, "reading the table")
-    if recipe is not None and recipe["reader"] not in ("texts", "a table"):
-        raise ValueError(f"{path} is a table, the model knows {recipe['reader']}.")
-    kind = options.kind if recipe is None else recipe["kind"]
-    text_column = options.text_column
     if recipe is not None:
-        text_column = text_column or recipe.get("text_column")
-    specs = () if recipe is None else recipe.get("columns", ())
-    frame, notes, usual = read_frame(path, options, text_column, specs)
+        if recipe["reader"] not in ("texts", "a table"):
+            raise ValueError(f"{path} is a table, the model knows {recipe['reader']}.")
+        kind = recipe["kind"]
+        options = replace(options, text_column=options.text_column or recipe.get("text_column"))
+    text_column = options.text_column
+    frame, notes, usual = read_frame(path, options)
     if len(frame) == 1 and recipe is None:
         raise ValueError(f"{path} holds a single sample; a factorization needs more.")
     frame, ids, id_column, found, unjoinable = _take_ids(frame, path, options)
@@ -80,7 +80,10 @@ def read_table(path: Path, options: Options) -> Samples:
     if kind == "texts" and text_column is None:
         raise ValueError(f"{path}: --text-column says which column holds the texts.")
     if text_column is not None and kind in (None, "texts"):
-        samples = _texts(frame, ids, y, text_column, path, options)
+        column = _column(frame, text_column, path, "--text-column")
+        texts = ["" if unknown else str(v) for v, unknown in zip(column, column.isna())]
+        samples = text_samples(texts, ids, str(path), options, y=y)
+        samples = replace(samples, recipe={**samples.recipe, "text_column": text_column})
     else:
         samples = _features(frame, ids, y, path, options, usual)
     options.step(1, 1, "reading the table")
@@ -96,14 +99,9 @@ def read_table(path: Path, options: Options) -> Samples:
 # -- the file -------------------------------------------------------------------------------------
 
 
-def read_frame(
-    path: Path,
-    options: Options,
-    text_column: str | None,
-    specs: Sequence[Mapping[str, Any]] = (),
-) -> tuple[Any, tuple[str, ...], str]:
-    """The table, notes on how it was read, and the usual decimal sign; `specs` of a known model."""
-    known = [str(spec["name"]) for spec in specs]
+def read_frame(path: Path, options: Options) -> tuple[Any, tuple[str, ...], str]:
+    """The table, notes on how it was read, and the usual decimal sign."""
+    specs = (options.recipe or {}).get("columns", ())
     as_category = [str(spec["name"]) for spec in specs if spec["as"] == "category"]
     pandas = need("pandas", f"{path.suffix} files")
     notes: tuple[str, ...] = ()
@@ -125,7 +123,7 @@ def read_frame(
         if not rows:
             raise ValueError(f"{path} is empty.")
         shown_rows = [[as_text(cell) for cell in row] for row in rows[:200]]
-        heading, found = find_heading(path, shown_rows, options, known)
+        heading, found = find_heading(path, shown_rows, options)
         notes += found
         frame = pandas.DataFrame(rows if found else rows[1:], columns=heading, dtype=object)
         frame = frame.infer_objects()
@@ -134,10 +132,10 @@ def read_frame(
     else:
         encoding, separator, notes = text_format(path, options)
         rows_, codes, lost = _check_shape(path, separator, encoding)
-        heading, found = find_heading(path, rows_, options, known)
+        heading, found = find_heading(path, rows_, options)
         notes += (*found, *lost)
         usual = "," if separator == ";" else "."
-        texts = {options.id_column, options.label_column, text_column}
+        texts = {options.id_column, options.label_column, options.text_column}
         as_str = {
             name: str
             for name in heading
@@ -235,10 +233,11 @@ def _swallows_rows(cell: str, delimiter: str, width: int) -> bool:
 
 
 def find_heading(
-    path: Path, rows: list[list[str]], options: Options, known: Sequence[str]
+    path: Path, rows: list[list[str]], options: Options
 ) -> tuple[list[str], tuple[str, ...]]:
     """Names of the columns, and a note where the first row is no heading."""
     first = rows[0]
+    known = [str(spec["name"]) for spec in (options.recipe or {}).get("columns", ())]
     asked = (options.id_column, options.label_column, options.text_column)
     named = {*asked, *options.columns, *options.exclude, *known} & set(first)
     if options.heading == "no" or (
@@ -402,15 +401,6 @@ def _take_labels(frame: Any, path: Path, options: Options) -> tuple[Any, np.ndar
 # -- what is in it --------------------------------------------------------------------------------
 
 
-def _texts(
-    frame: Any, ids: list[str], y: np.ndarray | None, name: str, path: Path, options: Options
-) -> Samples:
-    column = _column(frame, name, path, "--text-column")
-    texts = ["" if unknown else str(v) for v, unknown in zip(column, column.isna())]
-    samples = text_samples(texts, ids, str(path), options, y=y)
-    return replace(samples, recipe={**samples.recipe, "text_column": name})
-
-
 def _features(
     frame: Any, ids: list[str], y: np.ndarray | None, path: Path, options: Options, usual: str
 ) -> Samples:
@@ -420,12 +410,9 @@ def _features(
         scale = "total" if counts else "range"
     columns: list[Column] = []
     if recipe is None:
-        try:
-            columns = learn_columns(
-                _chosen(frame, path, options), usual=usual, ranged=scale == "range"
-            )
-        except ValueError as error:
-            raise ValueError(f"{path}: {error}") from error
+        chosen = _chosen(frame, path, options)
+        with named(path):
+            columns = learn_columns(chosen, usual=usual, ranged=scale == "range")
         specs = [dict(column.spec) for column in columns if column.spec is not None]
         if not specs:
             raise ValueError(
@@ -438,10 +425,8 @@ def _features(
         if gone:
             raise ValueError(f"{path} lacks columns that the model knows: {shown(gone, 8)}.")
     strange = () if recipe is None else strange_values(frame, specs)
-    try:
+    with named(path):
         values, names, fills = encode_columns(frame, specs)
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
     missing = options.missing
     if missing == "auto" and recipe is not None:
         missing = recipe.get("missing", "auto")
@@ -489,13 +474,10 @@ def _chosen(frame: Any, path: Path, options: Options) -> Any:
     """The columns that were asked for."""
     for name in (*options.columns, *options.exclude):
         _column(frame, name, path, "--columns" if name in options.columns else "--exclude")
-    kept = [
-        c
-        for c in frame.columns
-        if c not in options.exclude and (not options.columns or c in options.columns)
-    ]
+    wanted = options.columns or tuple(frame.columns)
+    kept = [c for c in frame.columns if c in wanted and c not in options.exclude]
     if not kept:
-        raise ValueError("--columns and --exclude leave no column.")
+        raise ValueError(f"{path}: --columns and --exclude leave no column.")
     return frame[kept]
 
 

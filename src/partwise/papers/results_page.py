@@ -232,7 +232,7 @@ def _runs_csv(summary: Summary) -> str:
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     hidden = [f"unlabelled_{s}" for s in SCORES]
-    tail = ["objective", "n_iter", "seconds", "chosen", "versions"]
+    tail = ["objective", "n_iter", "seconds", "versions"]
     writer.writerow([*RUN_COLUMNS, *SCORES, *hidden, *tail])
     for result in summary.results:
         cell = result["cell"]
@@ -242,7 +242,7 @@ def _runs_csv(summary: Summary) -> str:
             [cell[c] for c in RUN_COLUMNS]
             + [_short(scored["all"].get(s)) for s in SCORES]
             + [_short(own.get(s)) for s in SCORES]
-            + [_short(result[t]) for t in ("objective", "n_iter", "seconds", "chosen")]
+            + [_short(result[t]) for t in tail[:3]]
             + [" ".join(f"{k}={v}" for k, v in result.get("versions", {}).items())]
         )
     return buffer.getvalue()

@@ -8,6 +8,7 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 from sklearn.utils import check_array
 
+from partwise.backends import in_memory
 from partwise.backends.arrays import AnyArray, ratio
 from partwise.backends.sweeps import solve_rows
 from partwise.estimators.nmf import non_negative_factorization
@@ -47,7 +48,7 @@ def refit(
     >>> refit([[10.0, 5, 0.2]], H, threshold=0.05).round(2).tolist()
     [[10.0, 5.0, 0.0]]
     """
-    X = check_array(X, accept_sparse="csr", dtype=[np.float64, np.float32])
+    X = in_memory(X)
     H = check_array(parts, dtype=X.dtype, input_name="parts")
     check_non_negative(X, "refit")
     check_non_negative(H, "refit, parts")

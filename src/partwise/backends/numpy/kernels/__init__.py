@@ -22,9 +22,12 @@ from partwise.backends.numpy.kernels.divergence import (
 )
 from partwise.backends.numpy.kernels.hals import (
     LANES,
+    PIECES,
     change_rows,
+    half_steps,
     hals_graph,
     hals_rows,
+    plain_rows,
 )
 from partwise.backends.numpy.kernels.pivot import pivot_rows
 from partwise.backends.numpy.kernels.products import (
@@ -32,11 +35,6 @@ from partwise.backends.numpy.kernels.products import (
     graph_solve,
     laplacian,
     spmm,
-)
-from partwise.backends.numpy.kernels.wide_steps import (
-    PIECES,
-    half_steps,
-    residual_norms,
 )
 
 __all__ = [
@@ -54,6 +52,6 @@ __all__ = [
     "newton_dense",
     "newton_rows",
     "pivot_rows",
-    "residual_norms",
+    "plain_rows",
     "spmm",
 ]
