@@ -64,11 +64,17 @@ FOUND = (41, 70, 88, 97, 99, 164, 186, 308, 394, 445, 765, 1660, 1779, 2898, 330
 #: classes that agree to the last digits in a graph, parts whose squares are out of range.
 FOUND += (1625, 32596, 33020, 34636, 39408, 33141, 38226, 39961, 36505, 51298, 55281)
 FOUND += (56531, 58397)
+#: Logarithms of neighbours in float32, and neighbours that differ by a last bit.
+FOUND += (560434, 561052)
 
 
 #: And in what came later: classes with next to no probability, SemiNMF's overflow beside a graph,
 #: lengths of residuals that cancel in float32.
 FOUND_LATER = (1_000_123, 1_000_145, 1_000_230, 1_000_321, 1_001_605)
+#: Squares of residuals in float32, signs that mu dropped; NTF's start, classes that had not come,
+#: parts that are alike, codes alone and in company.
+FOUND_LATER += (1_700_240, 1_700_297, 3_560_010, 3_560_021, 3_560_203, 3_700_128, 3_720_309)
+FOUND_LATER += (3_700_407, 3_720_478)
 
 
 def test_random_fits_of_what_came_later():
