@@ -9,6 +9,8 @@ that no name can be right but by chance. Numbers of every draw are kept in
 follows, for the sets that the constants were fitted to and for the others (every third, by
 name). ``--fit`` prints constants for `answers.calibration` from the first kind alone. ``--others``
 gives labels of half of the classes and counts which samples of the others `outlyingness` finds.
+``--doubts`` makes 0, 5, 15 and 30 % of the labels wrong and counts how many of those that
+`doubtful_labels_` calls wrong are.
 """
 
 from __future__ import annotations
@@ -34,6 +36,8 @@ BUDGETS = (2, 5, 10)
 LABELS = 400
 #: What permuted labels count in the fit: they are rare.
 NOISE = 0.3
+#: Shares of labels that ``--doubts`` makes wrong.
+WRONG = (0.0, 0.05, 0.15, 0.3)
 
 
 def samples(folder: Path, name: str, most: int) -> tuple[Any, Any]:
@@ -170,6 +174,55 @@ def others(tasks: list[tuple[str, str, int, int]], workers: Any) -> str:
     return "\n".join(lines)
 
 
+def doubted(folder: str, name: str, seed: int, most: int) -> list[tuple[float, float, float, bool]]:
+    """Labels drawn evenly, at random and asked for, with some made wrong: those called wrong.
+
+    Of each the share of wrong ones, what was said and whether it is wrong; and in the place of
+    those not called wrong their number, as (share, 0, number, whether they are wrong).
+    """
+    from partwise import PartsClassifier
+
+    warnings.simplefilter("ignore")
+    X, y = samples(Path(folder), name, most)
+    model, c = PartsClassifier(warm_start=True).prepare(X), int(y.max()) + 1
+    drawn = [given(y, way, m, seed) for way in ("even", "random") for m in (5, 10)]
+    drawn += [known for m, known in asked(model, y, seed) if m == 5 and c < 30]
+    found = []
+    for known in drawn:
+        rows = np.flatnonzero(known >= 0)
+        if rows.size > min(LABELS, 0.6 * y.size):
+            continue
+        for share in WRONG:
+            rng, told = np.random.RandomState(seed), known.copy()
+            wrong = rng.permutation(rows)[: rng.binomial(rows.size, share)]
+            told[wrong] = (y[wrong] + rng.randint(1, c, wrong.size)) % c
+            listed = {doubt.sample: doubt for doubt in model.relabel(told).doubtful_labels_}
+            found += [(share, d.probability, 1.0, d.sample in wrong) for d in listed.values()]
+            for is_wrong in (False, True):
+                left = [i for i in model.held_out_[0] if (i in wrong) == is_wrong]
+                found.append((share, 0.0, len(set(left) - set(listed)), is_wrong))
+    return found
+
+
+def doubts_table(rows: list[tuple[float, float, float, bool]]) -> str:
+    lines = ["| labels made wrong | said | labels | mean said | wrong | of all wrong ones found |"]
+    lines.append("|---:|---|---:|---:|---:|---:|")
+    share, said, count, wrong = np.array(rows, dtype=float).T
+    for of in WRONG:
+        here = share == of
+        for low, high in ((0.5, 0.7), (0.7, 0.9), (0.9, 1.01), (0.5, 1.01)):
+            at = here & (said >= low) & (said < high)
+            everyone = count[here & (wrong > 0)].sum()
+            recall = f"{100 * wrong[at].sum() / everyone:.0f} %" if everyone else ""
+            means = f"{said[at].mean():.2f} | {wrong[at].mean():.2f}" if at.any() else " | "
+            name = "all" if high - low > 0.5 else f"{low} to {min(high, 1)}"
+            lines.append(f"| {100 * of:.0f} % | {name} | {at.sum()} | {means} | {recall} |")
+        lines.append(
+            f"| {100 * of:.0f} % | not called wrong | {count[here & (said == 0)].sum():.0f} | | | |"
+        )
+    return "\n".join(lines)
+
+
 # -- the constants -----------------------------------------------------------------------------
 
 
@@ -277,6 +330,7 @@ def main() -> None:
     parser.add_argument("--out", default=RESULTS, type=Path)
     parser.add_argument("--fit", action="store_true")
     parser.add_argument("--others", action="store_true", help="none of these, instead")
+    parser.add_argument("--doubts", action="store_true", help="labels called wrong, instead")
     chosen = parser.parse_args()
     few = {path.stem for path in chosen.data.glob("few_*.npz")} - set(SETS.values())
     names = chosen.sets.split(",") if chosen.sets else sorted({*SETS, *few, *BUNDLED})
@@ -286,6 +340,7 @@ def main() -> None:
         for seed in range(chosen.draws)
         for name in names
         if chosen.others
+        or chosen.doubts
         or not any(key.startswith(f"{name}/") and key.endswith(f"/{seed}") for key in store)
     ]
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"):
@@ -294,6 +349,10 @@ def main() -> None:
     with ProcessPoolExecutor(chosen.jobs, mp_context=context) as workers:
         if chosen.others:
             print(others(tasks, workers))
+            return
+        if chosen.doubts:
+            found = workers.map(doubted, *zip(*tasks, strict=True))
+            print(doubts_table([row for rows in found for row in rows]))
             return
         for task, done in zip(tasks, workers.map(draw, *zip(*tasks, strict=True)) if tasks else ()):
             store.update(done)

@@ -9,6 +9,7 @@ from pathlib import Path
 from sklearn.exceptions import ConvergenceWarning
 
 import partwise
+from partwise.estimators.methods import ESTIMATORS, METHODS
 
 os.environ.setdefault("MPLBACKEND", "Agg")
 
@@ -31,11 +32,13 @@ extensions = [
 ]
 html_math_renderer = "mathml"
 source_suffix = {".rst": "restructuredtext", ".md": "markdown"}
+# the last two are pieces of other pages, which include them
 exclude_patterns = ["gallery", "images/README*", "auto_gallery/**/*.ipynb"]
+exclude_patterns += ["api/estimators.rst", "guide/methods.rst"]
 default_role = "py:obj"
 templates_path = ["_templates"]
 
-autosummary_generate = True
+autosummary_generate = ["api/index", "api/estimators"]
 autodoc_typehints = "none"
 numpydoc_show_class_members = False
 numpydoc_xref_param_type = False
@@ -100,6 +103,29 @@ def collect_results():
 
 
 collect_results()
+
+
+def write_methods():
+    """The table of methods in the guide and the estimators of the reference."""
+    rows = [".. list-table::", "   :header-rows: 1", "   :widths: 50 38 12", ""]
+    rows += ["   * - you have, and want", "     - in Python", "     - ``--method``"]
+    for method in METHODS.values():
+        called = f"`{method.in_python} <partwise.{method.estimator}>`"
+        rows += [f"   * - {method.when}", f"     - {called}", f"     - ``{method.name}``"]
+    (HERE / "guide" / "methods.rst").write_text("\n".join(rows) + "\n", encoding="utf-8")
+    lines = [
+        ".. currentmodule:: partwise",
+        "",
+        ".. autosummary::",
+        "   :toctree: generated/",
+        "   :nosignatures:",
+        "",
+    ]
+    lines += [f"   {name}" for name in ESTIMATORS]
+    (HERE / "api" / "estimators.rst").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+write_methods()
 
 
 def setup(app):

@@ -1,12 +1,13 @@
 """Examples in docstrings that need an optional package skip where it is absent, with the reason."""
 
 import doctest
+from collections.abc import Generator
 
 import pytest
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_call(item):
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
     try:
         return (yield)
     except Exception as error:

@@ -31,14 +31,13 @@ if not missing("torch"):
 
     torch.set_num_threads(1)
 
-WANTED = ("NMF", "NMF-KL", "GNMF", "GNMF-KL", "CNMF", "CNMF-KL", "CDNMF", "CDNMF-KL", "NMFDC")
 ANY = [
     combination(loss, hard=True, graph=GRAPH if loss == FROBENIUS else 0.0, class_reg=1.5,
                 smoothing=0.4, elastic=(0.004, 0.003, 0.4), weights=True, name=f"any-{loss[:1]}")
     for loss in (FROBENIUS, KL)
 ]  # fmt: skip
 #: The methods of the parity matrix; "any" is ConstrainedNMF with most that it has.
-METHODS = [m for m in NAMED if m.name in WANTED] + ANY
+METHODS = [m for m in NAMED if m.everywhere] + ANY
 #: The kinds on this machine beside ndarrays; "workers" is "dask" with two processes.
 #: Kinds of array beside ndarrays: where numpy sees them, in rows of a cluster, all.
 HERE, ON_DASK = ("csr", "memmap"), ("dask", "dask-csr")

@@ -1,10 +1,8 @@
 """Fixtures that bring data. Sets that are not on this machine skip their tests, with a reason."""
 
-import importlib.util
 import os
 import re
 import sys
-from importlib.machinery import PathFinder
 from unittest.mock import MagicMock
 
 if int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", 1)) > 1:  # read when numpy and numba are loaded
@@ -14,17 +12,10 @@ if int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", 1)) > 1:  # read when numpy a
 import joblib
 import numpy as np
 import pytest
-from hypothesis import settings
 
 from partwise.backends import threads
 from partwise.classify import pool
 from partwise.io import datasets
-
-# the same examples in every run of `make test`; `make test-long` takes others each time, and
-# prints the line that replays one that fails
-settings.register_profile("same", derandomize=True)
-settings.register_profile("new", derandomize=False, print_blob=True)
-settings.load_profile("same")
 
 
 def _without_hypothesis():
@@ -45,21 +36,16 @@ def _without_hypothesis():
         sys.modules[f"hypothesis{name}"] = stand_in
 
 
-class _WithoutTorch(PathFinder):
-    """Finds all but torch: with None in its place in sys.modules scipy breaks."""
-
-    @classmethod
-    def find_spec(cls, name, path=None, target=None):
-        return None if name == "torch" else PathFinder.find_spec(name, path, target)
-
-
-if importlib.util.find_spec("array_api_compat") is None:  # tensors need both: their tests skip
-    sys.meta_path = [_WithoutTorch if f is PathFinder else f for f in sys.meta_path]
-
 try:
-    import hypothesis  # noqa: F401
+    from hypothesis import settings
 except ImportError:
     _without_hypothesis()
+else:
+    # the same examples in every run of `make test`; `make test-long` takes others each time, and
+    # prints the line that replays one that fails
+    settings.register_profile("same", derandomize=True)
+    settings.register_profile("new", derandomize=False, print_blob=True)
+    settings.load_profile("same")
 
 
 #: What the command and its page read and draw with. The engine goes without, and so do its tests.

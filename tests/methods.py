@@ -129,6 +129,7 @@ class Method:
     paper_solver: str = "mu"
     unscaled: bool = False  # S mixes columns: "paper" then leaves their lengths alone
     solvers: tuple[str, ...] = field(default=())  # the other ones; empty: all of the loss
+    everywhere: bool = False  # back ends are compared by it, number by number
 
     @property
     def loss(self) -> str:
@@ -310,15 +311,15 @@ def _hard(run: Callable[..., Any]) -> Callable[..., Any]:
 _R, _P = reference, partwise
 #: The papers' methods under their own names.
 NAMED = [
-    Method("NMF", _P.NMF, {}, _plain(_R.nmf_frobenius, lambda q: {})),
-    Method("NMF-KL", _P.NMF, _kl(), _plain(_R.nmf_kl, lambda q: {})),
+    Method("NMF", _P.NMF, {}, _plain(_R.nmf_frobenius, lambda q: {}), everywhere=True),
+    Method("NMF-KL", _P.NMF, _kl(), _plain(_R.nmf_kl, lambda q: {}), everywhere=True),
     Method("GNMF", _P.GNMF, {"graph_reg": GRAPH}, _plain(_R.gnmf_frobenius, _graph_terms),
-           _graph_terms, graph=True),
+           _graph_terms, graph=True, everywhere=True),
     Method("GNMF-weighted", _P.GNMF, {"graph_reg": GRAPH},
            _plain(_R.gnmf_frobenius, _weighted_graph_terms), _weighted_graph_terms,
            graph=True, weights=True),
     Method("GNMF-KL", _P.GNMF, _kl(graph_reg=GRAPH), _plain(_R.gnmf_kl, _graph_terms),
-           _graph_terms, graph=True),
+           _graph_terms, graph=True, everywhere=True),
     Method("GNMF-KL-weighted", _P.GNMF, _kl(graph_reg=GRAPH),
            _plain(_R.gnmf_kl, _weighted_graph_terms), _weighted_graph_terms,
            graph=True, weights=True),
@@ -326,15 +327,17 @@ NAMED = [
            _semi(_R.semi_gnmf_frobenius), _clique_terms, graph=True, labels=True),
     Method("SemiGNMF-KL", _P.SemiGNMF, _kl(graph_reg=GRAPH, label_weight=CLIQUE),
            _semi(_R.semi_gnmf_kl), _clique_terms, graph=True, labels=True),
-    Method("CNMF", _P.CNMF, {}, _hard(_R.cnmf_frobenius), labels=True, hard=True),
-    Method("CNMF-KL", _P.CNMF, _kl(), _hard(_R.cnmf_kl), labels=True, hard=True),
+    Method("CNMF", _P.CNMF, {}, _hard(_R.cnmf_frobenius), labels=True, hard=True,
+           everywhere=True),
+    Method("CNMF-KL", _P.CNMF, _kl(), _hard(_R.cnmf_kl), labels=True, hard=True,
+           everywhere=True),
     Method("CDNMF", _P.CDNMF, {"class_reg": CLASS}, _plain(_R.cdnmf_frobenius, _class_terms),
-           _class_terms, labels=True),
+           _class_terms, labels=True, everywhere=True),
     Method("CDNMF-KL", _P.CDNMF, _kl(class_reg=CLASS), _plain(_R.cdnmf_kl, _class_terms),
-           _class_terms, labels=True),
+           _class_terms, labels=True, everywhere=True),
     Method("NMFDC", _P.NMFDC, {"smoothing": DELTA, "inner_iter": 7},
            lambda q, V, U, n: _R.nmfdc_nesterov(q.X, V, U, n, A=q.A, delta=DELTA, inner_iter=7),
-           _smooth_terms, labels=True, hard=True, paper_solver="nesterov"),
+           _smooth_terms, labels=True, hard=True, paper_solver="nesterov", everywhere=True),
     Method("NSNMF", _P.NSNMF, {"smoothing": DELTA},
            lambda q, V, U, n: _R.nsnmf_frobenius(q.X, V, U, n, delta=DELTA), _smooth_terms),
     Method("NSNMF-KL", _P.NSNMF, _kl(smoothing=DELTA),

@@ -1697,3 +1697,22 @@ def edge_histograms(picture, directions, side):
         for b in (0, 1)
     ]
     return np.ravel(blocks)
+
+
+def wrong_labels(p, given, shares, prior, sharper, least):
+    """Probability that each label is wrong (`doubts.doubts`), by sums over the share of those."""
+    n, c = p.shape
+    total, wrong = 0.0, np.zeros(n)
+    for share in shares:
+        power = sharper[0] + sharper[1] * share
+        weight = share ** prior[0] * (1 - share) ** (prior[1] - 1)
+        here = []
+        for row, g in zip(p, given, strict=True):
+            r = [max(q, least) ** power for q in row]
+            own = r[g] / sum(r)
+            mistake = share * (1 - own) / (c - 1)
+            weight *= mistake + (1 - share) * own
+            here.append(mistake / (mistake + (1 - share) * own))
+        total += weight
+        wrong += weight * np.array(here)
+    return wrong / total

@@ -10,22 +10,10 @@ from partwise.estimators.methods import ESTIMATORS
 
 if TYPE_CHECKING:  # an editor knows every class; at run time each is imported when it is used
     from partwise import cells, cluster, datasets, graph, io, metrics, plot, report, terms
-    from partwise.classify.parts_classifier import PartsClassifier
-    from partwise.estimators.ansnmf import AnsNMF
-    from partwise.estimators.cdnmf import CDNMF
-    from partwise.estimators.cf import CF, LCF
-    from partwise.estimators.cnmf import CNMF
-    from partwise.estimators.constrained import ConstrainedNMF
-    from partwise.estimators.gnmf import GNMF, SemiGNMF
-    from partwise.estimators.lpcnmf import LpCNMF
-    from partwise.estimators.minibatch import MiniBatchNMF
-    from partwise.estimators.nmf import NMF, non_negative_factorization
-    from partwise.estimators.nmfdc import NMFDC, NSNMF
-    from partwise.estimators.ntf import NTF
+    from partwise.classify.parts_classifier import PartsClassifier as PartsClassifier
+    from partwise.estimators.methods import *  # noqa: F403
+    from partwise.estimators.nmf import non_negative_factorization
     from partwise.estimators.saving import load, register
-    from partwise.estimators.semi_nmf import SemiNMF
-    from partwise.estimators.sparse_nmf import SparseNMF
-    from partwise.estimators.sym_nmf import SymNMF
     from partwise.selection.consensus import Consensus, consensus
     from partwise.selection.intervals import Intervals, bootstrap_intervals
     from partwise.selection.parameters import Selection, select
@@ -50,28 +38,11 @@ _NAMES = {
     "select": "partwise.selection.parameters",
 }
 __all__ = [
-    "CDNMF",
-    "CF",
-    "CNMF",
-    "GNMF",
-    "LCF",
-    "NMF",
-    "NMFDC",
-    "NSNMF",
-    "NTF",
-    "AnsNMF",
+    *ESTIMATORS,
     "Choice",
     "Consensus",
-    "ConstrainedNMF",
     "Intervals",
-    "LpCNMF",
-    "MiniBatchNMF",
-    "PartsClassifier",
     "Selection",
-    "SemiGNMF",
-    "SemiNMF",
-    "SparseNMF",
-    "SymNMF",
     "__version__",
     "bootstrap_intervals",
     "cells",

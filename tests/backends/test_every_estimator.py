@@ -7,18 +7,15 @@ from sklearn.base import clone
 import partwise
 from backends import ELSEWHERE, HERE, KINDS, ON_DASK, Forms, missing, needs, q
 from partwise.backends.arrays import to_numpy
+from partwise.estimators.methods import ESTIMATORS as TABLE
 
 X = np.ascontiguousarray(q.X[:, :36])  # NTF takes them for 6 x 6 images
 SETTINGS = {
     "ConstrainedNMF": {"graph_reg": 0.5, "class_reg": 0.5, "hard_labels": True},
     "SparseNMF": {"sparseness_H": 0.6},
 }
-ESTIMATORS = [
-    name
-    for name in partwise.__all__
-    if hasattr(getattr(partwise, name), "fit_transform") and name != "PartsClassifier"
-]
-ALONE = ("MiniBatchNMF", "SemiNMF", "LpCNMF", "SymNMF", "CF", "LCF", "SparseNMF", "AnsNMF", "NTF")
+ESTIMATORS = [name for name in TABLE if name != "PartsClassifier"]
+ALONE = [name for name in ESTIMATORS if getattr(partwise, name)()._describe().local]
 LOCAL = "needs X as a numpy or scipy array or a memmap and takes no"
 REFUSED = {
     **{(name, kind): LOCAL for name in ALONE for kind in ELSEWHERE},

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from backends import PEAK, linux
 from partwise.backends import arrays
 from partwise.cli import app
-from partwise.io import _disk, read_samples
+from partwise.io import _common, read_samples
 from partwise.io._common import SCALES
 from partwise.solvers import steps
 
@@ -27,7 +27,7 @@ RUN = CliRunner()
 @pytest.fixture
 def small(monkeypatch):
     """Every .npy file is large here, and blocks have a few rows."""
-    monkeypatch.setattr(_disk, "STREAM_FROM", 0)
+    monkeypatch.setattr(_common, "STREAM_FROM", 0)
     monkeypatch.setattr(arrays, "BLOCK_ENTRIES", 300)
 
 
@@ -47,7 +47,7 @@ def saved(folder, X, name="X.npy"):
 def read_both(path, monkeypatch, **options):
     """Loaded, then from disk."""
     with monkeypatch.context() as here:
-        here.setattr(_disk, "STREAM_FROM", 10**12)
+        here.setattr(_common, "STREAM_FROM", 10**12)
         loaded = read_samples(path, **options)
     return loaded, read_samples(path, **options)
 
@@ -116,7 +116,7 @@ def test_commands_give_the_same_on_disk(samples, tmp_path, monkeypatch):
     path = saved(tmp_path, samples)
     summaries, codes = [], []
     for stream in (10**12, 0):
-        monkeypatch.setattr(_disk, "STREAM_FROM", stream)
+        monkeypatch.setattr(_common, "STREAM_FROM", stream)
         out = tmp_path / f"out{stream}"
         fit = ("cluster", path, "-k", 3, "--method", "gnmf", "--seeds", 0, "--json")
         summaries.append(json.loads(run(*fit, "--out", out).stdout))

@@ -407,24 +407,65 @@ def test_labels_that_were_asked_for_are_hard_and_not_wrong():
     assert listed <= 0.015 * given  # 8 of 240 by the share of contradicted labels alone
 
 
-def test_errors_are_counted_where_the_rest_is_as_sure():
-    """Hard labels, contradicted in half of the cases, beside a rest that is sure: no errors."""
+def test_probability_that_a_label_is_wrong_is_as_written_out():
     rng = np.random.default_rng(0)
-    hard = np.full((20, 2), 0.4)
-    hard[:, 1] = 0.6
-    easy = np.full((20, 2), 0.02)
-    easy[:, 0] = 0.98
+    p, given = rng.dirichlet(np.full(4, 0.4), size=30), rng.integers(4, size=30)
+    wrong = reference.wrong_labels(
+        p, given, doubts.SHARES, doubts.ERRORS, doubts.SHARPER, doubts.LEAST
+    )
+    found = doubts.doubts(np.arange(30), p, given, np.arange(4))
+    assert sorted(doubt.sample for doubt in found) == np.flatnonzero(wrong > 0.5).tolist()
+    said = [doubt.probability for doubt in found]
+    # 30 logarithms are added and each share weighed: some hundred roundings
+    np.testing.assert_allclose(
+        said, np.sort(wrong[wrong > 0.5])[::-1], rtol=1e3 * np.finfo(float).eps
+    )
+
+
+def test_one_contradicted_label_of_many_is_hard_as_likely_as_wrong():
+    """44 right labels of BBC news, three of which others contradict: the first was 0.94 wrong."""
+    p = np.full((44, 5), 0.02)
+    given = np.arange(44) % 5
+    p[np.arange(44), given] = 0.92
+    p[0] = [0.0097, 0.0061, 0.007, 0.9714, 0.0058]
+    p[1] = [0.8421, 0.0303, 0.0631, 0.0304, 0.0341]
+    p[3] = [0.9002, 0.0105, 0.0279, 0.0412, 0.0201]
+    found = doubts.doubts(np.arange(44), p, given, np.arange(5))
+    assert all(doubt.probability < 0.7 for doubt in found)
+
+
+def test_hard_labels_are_not_wrong_and_six_of_twenty_clear_ones_are():
+    """Hard labels, contradicted in half of the cases, beside clear ones."""
+    rng = np.random.default_rng(0)
+    hard, easy = np.tile([[0.4, 0.6]], (20, 1)), np.tile([[0.98, 0.02]], (20, 1))
     given = np.r_[rng.permutation(np.repeat([0, 1], 10)), np.zeros(20, dtype=int)]
-    p, rest = np.vstack([hard, easy]), np.tile([[0.98, 0.02], [0.95, 0.05]], (50, 1))
-    assert doubts.error_share(p, given) == 0.25
-    assert doubts.error_share(p, given, rest) == pytest.approx(0.5 / 25)
-    wrong = given.copy()
-    wrong[20:26] = 1
-    assert doubts.error_share(p, wrong, rest) == pytest.approx(6.5 / 25)
-    rows, classes = np.arange(40), np.array(["a", "b"])
-    assert doubts.doubts(rows, p, given, classes, rest) == []
-    found = doubts.doubts(rows, p, wrong, classes, rest)
+    p, rows, classes = np.vstack([hard, easy]), np.arange(40), np.array(["a", "b"])
+    assert doubts.doubts(rows, p, given, classes) == []
+    given[20:26] = 1
+    found = doubts.doubts(rows, p, given, classes)
     assert sorted(doubt.sample for doubt in found) == [20, 21, 22, 23, 24, 25]
+
+
+def test_what_is_said_of_wrong_labels_is_true_in_frequency():
+    """No right label is called wrong for sure, and of those called wrong as many are as is said."""
+    X, y = load_breast_cancer(return_X_y=True)
+    rows = np.random.default_rng(0).permutation(len(y))[:300]
+    X, y, c = X[rows], y[rows], 2
+    model = PartsClassifier(max_iter=30, warm_start=True).prepare(X)
+    said, true = [], []
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        given = np.concatenate([rng.permutation(np.flatnonzero(y == j))[:10] for j in range(c)])
+        known = np.full(len(y), -1)
+        known[given] = y[given]
+        assert all(doubt.probability < 0.9 for doubt in model.relabel(known).doubtful_labels_)
+        wrong = rng.permutation(given)[: len(given) // 10]
+        known[wrong] = (y[wrong] + rng.integers(1, c, len(wrong))) % c
+        found = model.relabel(known).doubtful_labels_
+        said += [doubt.probability for doubt in found]
+        true += [doubt.sample in wrong for doubt in found]
+    p = np.array(said)
+    assert sum(true) >= p.sum() - 3 * np.sqrt(p @ (1 - p))  # three deviations
 
 
 def test_the_summary_says_when_many_samples_are_none_of_these(digits):

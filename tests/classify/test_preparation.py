@@ -31,3 +31,17 @@ def test_a_column_is_flat_by_its_own_size():
     scale = preparation._columns(X, False).scale
     assert scale[0] == scale[2] == 1
     np.testing.assert_allclose(scale[1], 1e-8, rtol=1e-6)
+
+
+def test_columns_of_float32_are_centred_as_in_float64(rng):
+    """Sums of many samples lose digits in float32, and squares of 1e20 are out of its range."""
+    X = (0.1 + 1e-3 * rng.random((300_000, 3))).astype(np.float32)
+    X[:, 0] = 0.1
+    for scale in (1.0, 1e20):
+        Y = X * np.float32(scale)
+        single, double = (preparation._columns(Z, False) for Z in (Y, Y.astype(float)))
+        assert single.center.dtype == single.scale.dtype == np.float32
+        # what the cast to float32 rounds, and no more
+        np.testing.assert_allclose(single.center, double.center, rtol=2e-7)
+        np.testing.assert_allclose(single.scale, double.scale, rtol=2e-7)
+        assert single.scale[0] == 1

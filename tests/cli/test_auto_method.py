@@ -15,7 +15,7 @@ from partwise.cli.auto_method import (
 )
 from partwise.estimators.methods import METHODS
 
-SOME = {"n_labelled": 20, "n_classes": 10, "least_labels": 2}
+SOME = {"n_labelled": 20, "n_classes": 10}
 
 
 @pytest.mark.parametrize(
@@ -29,11 +29,11 @@ SOME = {"n_labelled": 20, "n_classes": 10, "least_labels": 2}
         (Profile(500, 20, kind="counts"), "nmf-kl", "counts without labels"),
         (Profile(500, 20, kind="counts", **SOME), "cdnmf-kl", "20 labels of 10 classes"),
         (Profile(500, 20, **SOME, alike=ALIKE), "combined", "closest one in the same class"),
-        (Profile(500, 20, n_labelled=10, n_classes=10, least_labels=1), "combined", "10 labels"),
+        (Profile(500, 20, n_labelled=10, n_classes=10), "combined", "10 labels"),
         (Profile(500, 20, **SOME, alike=0.1), "cdnmf", "mislead"),
         (Profile(10 * CLASS_SIZE - 1, 20, **SOME, alike=0.9), "cdnmf", "too few samples a class"),
         (Profile(GRAPH_SAMPLES + 1, 20, **SOME, alike=0.9), "cdnmf", "too many samples"),
-        (Profile(100, 20, n_labelled=1, n_classes=1, least_labels=1), "combined", "1 label of 1"),
+        (Profile(100, 20, n_labelled=1, n_classes=1), "combined", "1 label of 1"),
     ],
 )
 def test_choice_and_reason(seen, method, why):
@@ -64,7 +64,7 @@ def test_profile_of_data_and_labels(rng):
     y = np.full(40, None, dtype=object)
     y[:3], y[20:22] = "a", "b"
     seen = profile(X, y, kind="images")
-    assert seen == Profile(40, 6, "images", 0.0, 5, 2, 2, 1.0)
+    assert seen == Profile(40, 6, "images", 0.0, 5, 2, 1.0)
     assert profile(sp.csr_array(X), y, kind="images") == seen
     assert profile(-X).lowest == -X.max()
     y[1:3] = y[21] = None

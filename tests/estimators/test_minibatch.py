@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from scipy.optimize import minimize
 
 import partwise
 import reference
@@ -203,6 +204,69 @@ def test_labelled_samples_share_the_code_of_their_class(loss):
     assert model.classes_.tolist() == [0, 1, 2]
     ignored = MiniBatchNMF(3, max_iter=2, random_state=0)
     assert np.array_equal(ignored.fit(X, y).components_, ignored.fit(X).components_)
+
+
+OTHER_LOSSES = ["itakura-saito", 0.5, 1.5, 3.0]
+
+
+@pytest.mark.parametrize("loss", OTHER_LOSSES)
+@pytest.mark.parametrize("shuffle", [True, False])  # without, classes come one after the other
+def test_labelled_samples_share_a_code_under_every_loss(loss, shuffle):
+    rng = np.random.default_rng(0)
+    y = np.repeat([0, 1, 2, -1], 15)
+    V = rng.random((60, 3))
+    V[y >= 0] = V[:3][y[y >= 0]]
+    X = V @ rng.random((3, 12)) * rng.uniform(0.9, 1.1, (60, 12)) + 0.01
+    settings = {"batch_size": 20, "max_iter": 20, "max_no_improvement": None, "random_state": 0}
+    settings |= {"beta_loss": loss, "shuffle": shuffle}
+    hard = MiniBatchNMF(3, hard_labels=True, **settings).fit(X, y)
+    free = MiniBatchNMF(3, **settings).fit(X)
+    assert hard.objective_ < 1.5 * free.objective_  # the samples do share codes, but for noise
+    U, beta = hard.components_.T, {"itakura-saito": 0.0}.get(loss, loss)
+    for name in range(3):
+        mine = X[y == name]
+        code = hard.embedding_[y == name]
+        assert (code == code[0]).all()
+
+        def cost(v, mine=mine):
+            return reference.objective_beta(mine, np.tile(v, (len(mine), 1)), U, beta)
+
+        best = minimize(lambda v: cost(np.abs(v) + 1e-12), code[0], method="Nelder-Mead")
+        assert cost(code[0]) < 1.05 * best.fun
+
+
+@pytest.mark.parametrize("loss", [KL, *OTHER_LOSSES])
+def test_a_class_counts_as_often_as_it_has_samples(loss):
+    """What class means say of U is what their samples would, one by one with the same codes."""
+    rng = np.random.default_rng(0)
+    X, U, V = rng.random((7, 5)) + 0.1, rng.random((5, 2)), rng.random((3, 2))
+    codes = np.array([0, 2, 0, 0, 2, 1, 0])
+    ours, each = learner(U, loss), learner(U, loss)
+    for sums in (ours.sums, each.sums):
+        sums.weight = 1.0  # nothing is added for the start
+    ours.classes.add(X, codes, np.ones(7))
+    model = ours.classes.model(ours.loss, X.dtype, nothing, np.arange(3))
+    ours.sums.add(model, V, U, ours.classes.counts)
+    each.sums.add(each.model(as_data(X)), V[codes], U)
+    np.testing.assert_allclose(ours.sums.C, each.sums.C, rtol=1e-12)
+    np.testing.assert_allclose(ours.sums.B, each.sums.B, rtol=1e-12)
+    assert ours.sums.weight == each.sums.weight == 8
+
+
+@pytest.mark.parametrize("loss", ["frobenius", KL, *OTHER_LOSSES])
+def test_a_class_that_has_not_come_yet_does_no_harm(loss):
+    """Nor one of which nothing is left but its code."""
+    X = planted(30, 8, 2) + 0.1
+    model = MiniBatchNMF(2, hard_labels=True, beta_loss=loss, forget_factor=0.0, random_state=0)
+    y = np.repeat(["late", "early", None], 10).astype(object)
+    model.partial_fit(X[10:], y[10:])
+    model.partial_fit(X, y)
+    early = model._state["classes"]["V"][model.classes_.tolist().index("early")]
+    model.partial_fit(X[:10], y[:10])
+    model.partial_fit(X[20:], y[20:])
+    V = model._state["classes"]["V"]
+    assert np.isfinite(V).all() and V.any(axis=1).all() and early.any()
+    assert np.isfinite(model.components_).all()
 
 
 def test_classes_may_come_later():

@@ -74,6 +74,7 @@ REFERENCE_CASES = [
 ]
 
 
+@pytest.mark.filterwarnings("ignore:The penalty is on the codes")  # "W only"
 @pytest.mark.parametrize(("loss", "name", "sparse"), REFERENCE_CASES)
 def test_mu_is_the_reference(loss, name, sparse):
     X = make_sparse() if sparse else make_data()
@@ -114,6 +115,7 @@ def test_weights_of_other_divergences_are_right_or_refused(loss):
     check_against_reference(X, X, loss, {}, gamma=gamma)
 
 
+@pytest.mark.filterwarnings("ignore:The penalty is on the codes")  # "W only"
 @pytest.mark.parametrize(
     ("name", "sparse"), [*((name, False) for name in PENALTIES), ("none", True), ("both", True)]
 )

@@ -210,6 +210,30 @@ class TestNTF:
         with pytest.raises(ValueError, match="does not hold the 20 features"):
             NTF(3, image_shape=shape).fit(Q.X)
 
+    def test_the_svd_start_of_odd_stacks_is_finite_and_warns_of_nothing(self):
+        """tensorly's own divides by the length of an empty half, and warns of fewer rows."""
+        rng = np.random.default_rng(0)
+        single = np.zeros((3, 4))
+        single[0, 1] = 0.2
+        rank_one = np.outer(rng.random(9), rng.random(12))
+        fewer_rows = rng.random((20, 4)) * (rng.random((20, 4)) < 0.5)
+        for X, shape, k in ((single, (2, 2), 2), (rank_one, (3, 4), 3), (fewer_rows, (2, 2), 3)):
+            for dtype in (np.float64, np.float32):
+                settings = {"image_shape": shape, "init": "svd", "n_clusters": 1}
+                est = NTF(k, **settings, max_iter=30, tol=0, random_state=0).fit(X.astype(dtype))
+                assert np.isfinite(est.components_).all() and np.isfinite(est.embedding_).all()
+                # each is a sum of k outer products, or close to one (`fewer_rows`)
+                share = est.reconstruction_err_ / np.linalg.norm(X)
+                assert share <= (0.5 if X is fewer_rows else 1e-3), share
+
+    def test_the_svd_start_is_a_good_one(self):
+        """After one iteration it is below the mean of random ones."""
+        T, *_ = stack()
+        X = T.reshape(len(T), -1)
+        settings = {"image_shape": (7, 5), "max_iter": 1, "tol": 0, "n_clusters": 1}
+        ends = [NTF(3, **settings, random_state=s).fit(X).objective_ for s in range(20)]
+        assert NTF(3, **settings, init="svd", random_state=0).fit(X).objective_ < np.mean(ends)
+
     def test_square_images_need_no_shape(self):
         T, *_ = stack(height=5, width=5)
         X = T.reshape(len(T), -1)

@@ -10,7 +10,7 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 import partwise
-from partwise import NMF, non_negative_factorization
+from partwise import NMF, PartsClassifier, non_negative_factorization
 from partwise.backends import SMALL_SPARSE
 from partwise.fitting import checking
 from partwise.model.losses import beta_of
@@ -559,3 +559,17 @@ def test_the_float32_start_is_that_of_float64():
     X = make_data()
     a, b = (make(max_iter=1, init="nndsvda").fit(X.astype(t)) for t in (np.float32, np.float64))
     assert_close(a.components_, b.components_, 1e-3)
+
+
+@pytest.mark.parametrize("model", [NMF(2), PartsClassifier()])
+@pytest.mark.parametrize(
+    ("X", "error", "words"),
+    [
+        (object(), TypeError, "X must hold numbers, samples in rows; got object"),
+        ([[1, "red"], [2, "blue"]], ValueError, "got list .*'red'"),
+        (pd.DataFrame({"a": [1, 2], "hue": ["red", "blue"]}), ValueError, "without: column 'hue'"),
+    ],
+)
+def test_what_is_no_matrix_of_numbers_is_named(model, X, error, words):
+    with pytest.raises(error, match=words):
+        model.fit(X, [0, 1])

@@ -30,6 +30,7 @@ def reported(solver, rule, loss, name):
     return X, make(solver, rule, loss, max_iter=100, **PENALTIES[name]).fit(X)
 
 
+@pytest.mark.filterwarnings("ignore:The penalty is on the codes")  # "W only"
 @pytest.mark.parametrize("name", PENALTIES)
 @pytest.mark.parametrize(("solver", "rule", "loss"), SOLVERS, ids=SOLVER_IDS)
 class TestReports:

@@ -7,7 +7,7 @@ import pytest
 from sklearn.base import clone
 
 import reference
-from partwise import NMF
+from partwise import GNMF, NMF
 from partwise.model.losses import beta_of
 from plain_fits import (
     FAST,
@@ -169,7 +169,7 @@ class TestExtremeScales:
 
 def test_small_values_beside_a_penalty_are_refused_where_powers_would_overflow():
     """Its weight would have to change with X, which lies below the least VUᵀ of this loss."""
-    model = make("mu", None, 0.0, alpha_H=0.1)
+    model = make("mu", None, 0.0, alpha_W=0.1)
     X = data_for(0.0)
     with pytest.raises(ValueError, match="too small for a model with penalties"):
         model.fit(X * 1e-100)
@@ -250,3 +250,19 @@ def test_ncw_weights(solver, rule, loss, sparse):
     assert model.objective_ == pytest.approx(naive_objective(X, model, gamma=gamma), rel=1e-8)
     again = model.fit(X, sample_weight=np.full(X.shape[0], 2.0))
     assert again.objective_ == pytest.approx(2 * explicit.objective_, rel=1e-2)
+
+
+@pytest.mark.filterwarnings("ignore:Maximum number of iterations")
+@pytest.mark.parametrize("loss", ["frobenius", "kullback-leibler"])
+@pytest.mark.parametrize(
+    ("prices", "factor"),
+    [({"alpha_H": 0.1}, "parts H"), ({"alpha_W": 0.1, "alpha_H": 0}, "codes W")],
+)
+def test_a_penalty_that_has_no_minimum_is_said(loss, prices, factor):
+    """It is scikit-learn's objective, which goes to the one without a penalty."""
+    X = make_data(positive=True)
+    with pytest.warns(UserWarning, match=f"The penalty is on the {factor} alone.*Penalise both"):
+        NMF(3, beta_loss=loss, max_iter=5, **prices).fit(X)
+    NMF(3, beta_loss=loss, max_iter=5, alpha_W=0.1).fit(X)  # "same": both, no warning
+    NMF(3, beta_loss=loss, max_iter=5, fixed_components=np.ones((3, X.shape[1])), **prices).fit(X)
+    GNMF(3, max_iter=5).fit(X)  # parts of length one

@@ -69,6 +69,7 @@ def test_topics_name_the_clusters_and_the_parts(texts, tmp_path, capsys):
 
 def test_a_topic_keeps_its_name_where_another_part_took_its_words(tmp_path, capsys):
     """A topic is where the fit begins: its words may end in a part that began without a topic."""
+    pytest.importorskip("plotly")  # the report
     words = {"sport": ["match", "player", "goal", "team", "league", "score", "coach", "stadium"]}
     words["food"] = ["bread", "soup", "recipe", "oven", "flour", "sugar", "butter", "spice"]
     words["money"] = ["bank", "market", "share", "price", "loan", "credit", "stock", "fund"]

@@ -184,3 +184,12 @@ def test_parts_that_are_nearly_the_same_are_said():
     (said,) = same_parts(H)
     assert "Parts 1 and 3 are nearly the same" in said and "pairs" not in said
     assert same_parts(np.eye(3)) == [] and same_parts(None) == []
+
+
+@pytest.mark.parametrize("asked", [{"columns": ["nope"]}, {"exclude": ["nope"]}])
+def test_a_refusal_names_the_table_once(tmp_path, asked):
+    path = tmp_path / "mine.csv"
+    path.write_text("a,b\n1,2\n3,5\n4,4\n")
+    with pytest.raises(ValueError, match="has no column 'nope'") as caught:
+        read_samples(path, **asked)
+    assert str(caught.value).count("mine.csv") == 1

@@ -179,11 +179,15 @@ def test_rows_in_doubt_are_searched_again(compiled, monkeypatch):
     assert used and used[0] >= 140
 
 
-def test_the_lower_bounds_hold(compiled):
+@pytest.mark.parametrize("device", [None, "cpu"])
+def test_the_lower_bounds_hold(compiled, device, monkeypatch):
     """What the search rests on: no value exceeds the true squared distance, and none is missed."""
+    if device is not None:
+        pytest.importorskip("torch")
+        monkeypatch.setattr(_search, "THERE", 2000)  # several blocks
     for case in ("random", "wide", "signed", "far from zero", "unequal rows"):
         X = CASES[case]
-        candidates, bounds = _search.candidates_dense(X, 5)
+        candidates, bounds = _search.candidates_dense(X, 5, device)
         true = cdist(X, X, "sqeuclidean")
         rows = np.arange(X.shape[0])[:, None]
         assert (bounds <= true[rows, candidates] * (1 + 1e-12)).all()
@@ -191,6 +195,16 @@ def test_the_lower_bounds_hold(compiled):
         others[rows, candidates] = np.inf
         np.fill_diagonal(others, np.inf)
         assert (others.min(axis=1) >= bounds[:, -1]).all()
+
+
+def test_a_device_finds_the_same_neighbours(compiled):
+    torch = pytest.importorskip("torch")
+    for case in ("random", "wide", "signed", "far from zero", "unequal rows", "one outlier"):
+        for X in (CASES[case], CASES[case].astype(np.float32)):
+            here, there = _search.search_all(X, 5), _search.search_all(X, 5, torch.device("cpu"))
+            np.testing.assert_array_equal(there[1], here[1])
+            if len(np.unique(X, axis=0)) == len(X):  # of copies any may be kept
+                np.testing.assert_array_equal(there[0], here[0])
 
 
 def test_blocks_may_come_in_any_order(rng):

@@ -7,7 +7,12 @@ import pytest
 import scipy.sparse as sp
 
 import reference
-from partwise.model.graph_terms import Graph, Neighbors
+from backends import Forms
+from partwise.backends import as_data
+from partwise.backends.arrays import to_numpy
+from partwise.model.factor_model import FactorModel
+from partwise.model.graph_terms import Graph, GraphDivergence, Neighbors
+from partwise.model.losses import make_loss
 from partwise.model.terms import Linear, Ridge
 from problems import Hidden, K, N, graph_of
 
@@ -95,3 +100,25 @@ class TestTerms:
             before, after = (np.subtract(*term.split(A)[::-1]) for A in (Z, moved))
             before, after = (np.broadcast_to(g, Z.shape) for g in (before, after))
             np.testing.assert_array_equal(np.delete(before, 4, 0), np.delete(after, 4, 0))
+
+
+@pytest.mark.parametrize("kind", ["numpy", "csr", "torch", "dask"])
+@pytest.mark.parametrize("term", [Graph, GraphDivergence])
+def test_neighbours_that_agree_to_five_digits_have_a_value_in_float32(kind, term, tmp_path, rng):
+    """Logarithms of float32 round to 2e-6, which is as much as they differ by."""
+    V = np.exp(rng.normal(30, 0.5, size=(1, K))) * (1 + 1e-5 * rng.random((N, K)))
+    V[:, -1] = 0.0
+    W = graph_of(rng)
+    X, Z = rng.random((N, 4)).astype(np.float32), V.astype(np.float32)
+    made = term(Neighbors(sp.csr_array(W)), W.sum(axis=1), 2.0)
+    data = as_data(Forms(X, tmp_path)[kind])
+    model = FactorModel(data, make_loss("kullback-leibler"), terms_V=[made])
+    exact = Z.astype(float)
+    if term is Graph:
+        expected = np.trace(exact.T @ reference.laplacian(W) @ exact)
+    else:
+        expected = reference.symmetric_divergence(exact, W)
+    # differences of float32 are exact where they are small: weights and sums round, once each
+    assert model.penalty("V", data.rows(Z), None) == pytest.approx(expected, rel=1e-5)
+    slope = to_numpy(data.result(model.terms["V"][0].gradient(data.rows(Z))))
+    assert slope.dtype == np.float32

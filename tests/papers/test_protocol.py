@@ -83,8 +83,7 @@ def test_every_cell_is_transcribed_once(name):
 @pytest.mark.parametrize("name", PRINTED_CELLS)
 def test_average_rows_follow_from_their_columns_or_are_listed_as_slips(name):
     protocol = load_protocol(name)
-    found = {(m.metric, m.method) for m in average_mismatches(protocol)}
-    assert found == listed_slips(protocol)
+    assert set(average_mismatches(protocol)) == listed_slips(protocol)
 
 
 @pytest.mark.parametrize("name", PRINTED_CELLS)

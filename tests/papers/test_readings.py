@@ -20,6 +20,7 @@ from partwise.papers.claims import (
     critical,
     decide,
     judge,
+    outlook,
     together,
 )
 from partwise.papers.evidence import evidence, single_clustering_values
@@ -270,6 +271,27 @@ def test_a_sentence_of_several_holds_where_each_does():
     assert together([ahead, ahead])[0] == HOLDS
     assert together([ahead, level])[0] == UNDECIDED
     assert together([ahead, behind]) == (FAILS, [HOLDS, FAILS])
+
+
+@pytest.mark.parametrize("means", [[1.0], [1.0, 4.0], [-1.0], [3.0, -2.0, -0.5]])
+def test_an_open_claim_says_when_it_is_decided(means):
+    """With so many runs a row, of the same means and deviations, `together` decides as said."""
+
+    def with_runs(n):
+        return [Stat(m, 5.0, round(n), 5.0 / np.sqrt(n)) for m in means]
+
+    assert together(with_runs(10))[0] == UNDECIDED
+    found = outlook(with_runs(10))
+    assert together(with_runs(found.runs + 1))[0] == found.state
+    assert together(with_runs(found.runs - 2))[0] == UNDECIDED
+    assert found.have == 10 and found.seen == pytest.approx(2.84 * 5.0 / np.sqrt(10))
+
+
+def test_what_no_run_decides_is_said_and_a_level_pair_has_its_power():
+    assert "not decide" in str(outlook([Stat(0.0, 0.0, 10, 0.0)]))
+    assert outlook([Stat(1.0, math.nan, 1)]) is None
+    assert str(outlook([Stat(0.1, 3.0, 10, 1.0)])) == "level: 10 runs a row would have shown 2.8"
+    assert str(outlook([Stat(1.0, 3.0, 10, 1.0)])) == "at about 40 runs a row (10 here) it holds"
 
 
 def _run(method, values, seconds=1.0, data="yale", run=0):

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from partwise.papers import load_protocol, names
-from partwise.papers.claims import FAILS, HOLDS, NOT_RUN, UNDECIDED, Verdict
+from partwise.papers.claims import FAILS, HOLDS, NOT_RUN, UNDECIDED, Outlook, Verdict
 from partwise.papers.sentences import COMPUTED, DESCENTS, NOT_OURS, listed, sentences
 
 
@@ -64,6 +65,27 @@ def test_a_sentence_is_as_good_as_its_weakest_part(states, whole):
         assert f"a number that {whole}" in found.number and found.tables == ("gnmf/table3",)
 
 
+def test_an_open_sentence_shows_the_part_that_ends_it():
+    """The first part to fail; where none would, the last to hold."""
+    parts = {
+        name: replace(_verdict(UNDECIDED), detail=name, outlook=Outlook(runs, state))
+        for name, runs, state in (("a", 30, HOLDS), ("b", 90, HOLDS), ("c", 50, FAILS),
+                                  ("d", 40, FAILS))
+    }  # fmt: skip
+    assert _always(*parts.values()).number.endswith(": d")
+    assert _always(parts["a"], parts["b"]).number.endswith(": b")
+
+
+@pytest.mark.parametrize(
+    ("states", "whole"),
+    [([UNDECIDED, HOLDS, FAILS], HOLDS), ([FAILS, UNDECIDED], UNDECIDED), ([FAILS, FAILS], FAILS)],
+)
+def test_in_some_cases_is_one_part(states, whole):
+    told = [("cnmf/table1", _verdict(state, says="semignmf")) for state in states]
+    (found,) = (s for s in sentences(told) if "in some cases" in s.text)
+    assert found.state == whole
+
+
 def test_only_the_papers_that_were_run_are_judged():
     assert {s.paper for s in sentences([("gnmf/table3", _verdict(HOLDS))])} == {"gnmf"}
 
@@ -102,7 +124,10 @@ def test_the_documentation_counts_what_its_numbers_are(numbers):
     back = [a["came_back"] for t in numbers["tables"] for a in t["averages"]]
     assert f"| {sum(back)} of {len(back)} |" in page
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert f"{sum(back)} of {len(back)} averages" in " ".join(readme.split())
+    readme = " ".join(readme.split())
+    assert f"{sum(back)} of {len(back)} averages" in readme
+    said = f"{counts[HOLDS]} hold, {counts[FAILS]} fail and {counts[UNDECIDED]} are undecided"
+    assert f"Of {total} printed sentences {said}" in readme
     assert "docs/papers.md#the-claims" in readme
 
 

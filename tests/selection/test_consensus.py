@@ -10,7 +10,20 @@ import scipy.sparse as sp
 from matplotlib import pyplot as plt
 from scipy.optimize import linear_sum_assignment, nnls
 
-from partwise import CF, CNMF, GNMF, NMF, SparseNMF, choose_k, consensus, fitting, io, plot
+from partwise import (
+    CF,
+    CNMF,
+    GNMF,
+    NMF,
+    SparseNMF,
+    choose_k,
+    consensus,
+    fitting,
+    io,
+    non_negative_factorization,
+    plot,
+    select,
+)
 from partwise.backends import as_data
 from partwise.backends.numpy import kernels
 from partwise.fitting import solving
@@ -449,3 +462,45 @@ def test_the_folder_of_cnmf_comes_back(tmp_path):
         io.write_cnmf(found, tmp_path, "demo")
     with pytest.raises(ValueError, match="features must be 40 names"):
         io.write_cnmf(found, tmp_path, "other", features=["one"])
+
+
+def as_csr_tensor(X):
+    return as_torch(X).to_sparse_csr()
+
+
+def as_coo_tensor(X):
+    return as_torch(X).to_sparse()
+
+
+def as_tensor_of_a_network(X):
+    return as_torch(X).requires_grad_()
+
+
+def as_integers(X):
+    return as_torch(X).int()
+
+
+KINDS = [as_torch, as_csr_tensor, as_coo_tensor, as_tensor_of_a_network, as_integers, as_dask]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_other_kinds_of_arrays_are_brought_here(kind):
+    """numpy.asarray takes some of them, by luck, and fails on the others in their own words."""
+    X = np.random.default_rng(0).poisson(2, size=(50, 12)).astype(float)
+    given = {"n_runs": 0, "n_splits": 2, "random_state": 0}
+    sparse = kind in (as_csr_tensor, as_coo_tensor)
+    expected = choose_k(sp.csr_array(X) if sparse else X, [1, 2], **given)
+    np.testing.assert_allclose(choose_k(kind(X), [1, 2], **given).errors, expected.errors)
+    found = select(kind(X), NMF(2), {"alpha_W": [0, 0.1]}, n_splits=2, random_state=0)
+    assert len(found.errors) == 2
+    held = hold_out(kind(X), 0.1, random_state=0)
+    assert sp.issparse(held.X) == sparse
+    parts = consensus(kind(X), 2, n_runs=3, unit_variance=not sparse, random_state=0).parts
+    assert np.isfinite(np.asarray(parts)).all()
+
+
+def test_codes_of_a_dask_array_are_those_of_the_whole():
+    X, H = np.random.default_rng(0).gamma(0.5, size=(50, 9)), np.eye(2, 9) + 0.1
+    there = non_negative_factorization(as_dask(X), H=H, update_H=False)[0]
+    here = non_negative_factorization(X, H=H, update_H=False)[0]
+    np.testing.assert_allclose(np.asarray(there), here, rtol=1e-12)

@@ -107,7 +107,7 @@ def test_data_that_grew_keep_their_labels_by_id(samples, kept, tmp_path):
     desk.prepare()
     assert desk.labels == {"s0": "a", "s1": "b", "s59": "c"}
     assert desk.by_row() == {60: "a", 61: "b", 29: "c"}
-    assert len(desk.judge.codes) == 90 and not desk.judge.part_names  # parts are others now
+    assert len(desk.judge.codes) == 90 and not desk.judge.wishes.names  # parts are others now
     desk.close()
     again = Project(tmp_path / "p", grown)
     assert not again.news and again.points() is not None
@@ -378,7 +378,7 @@ def test_parts_are_named_frozen_merged_split_and_forbidden(desk):
     again = Desk(samples, Project(folder, samples), Judge(samples))
     again.prepare()
     again.wait()
-    assert again.judge.part_names == {0: "warm ones"} and again.judge.frozen == {1}
+    assert again.judge.wishes.names == {0: "warm ones"} and again.judge.wishes.frozen == {1}
     assert again.judge.wishes.forbidden == {(part, "g0")}
     assert history and again.judge.history[: len(history) - 1] == history[:-1]
     again.close()
@@ -401,7 +401,7 @@ def test_parts_are_left_alone_while_their_numbers_change(desk, monkeypatch):
     go_on.set()
     desk.wait()
     desk.edit_part({"do": "freeze", "part": 3}, window="w")
-    assert desk.judge.frozen == {3}
+    assert desk.judge.wishes.frozen == {3}
 
 
 @pytest.mark.parametrize(
@@ -750,7 +750,7 @@ def test_wishes_about_parts_survive_lost_codes(desk, how):
     desk.wait()
     desk.edit_part({"do": "name", "part": 3, "name": "three"}, window="w")
     k = len(desk.judge.components)
-    names, frozen = dict(desk.judge.part_names), set(desk.judge.frozen)
+    names, frozen = dict(desk.judge.wishes.names), set(desk.judge.wishes.frozen)
     assert names == {4: "five", 3: "three"} and frozen == {5}
     codes, folder, samples = desk.project.codes, desk.project.folder, desk.samples
     desk.close()
@@ -767,7 +767,7 @@ def test_wishes_about_parts_survive_lost_codes(desk, how):
         again.prepare()
         again.wait()
         assert len(again.judge.components) == k
-        assert again.judge.part_names == names and again.judge.frozen == frozen
+        assert again.judge.wishes.names == names and again.judge.wishes.frozen == frozen
         again.close()
 
 
@@ -889,6 +889,18 @@ def test_a_text_is_there_as_a_whole(tmp_path):
     assert client.get("/api/text", params={"i": 60}).status_code == 400
     assert len(client.get("/api/list", params={"search": "ending", "n": 100}).json()) == 60
     desk.close()
+
+
+def test_a_studio_that_ends_before_it_is_up_closes_its_door(samples, tmp_path, monkeypatch):
+    """uvicorn 0.34 leaves its sockets to the collector where it was told to end while starting."""
+    from partwise.studio import server
+
+    monkeypatch.setattr("uvicorn.Server.run", lambda self, sockets: None)
+    opened, listen = [], server._listen
+    monkeypatch.setattr(server, "_listen", lambda *a: opened.append(listen(*a)) or opened[-1])
+    with server.start(samples, tmp_path / "p"):
+        pass
+    assert [door.fileno() for door in opened] == [-1]
 
 
 def test_label_studio_takes_the_labels_and_gives_them_back(client, desk, tmp_path):

@@ -11,7 +11,8 @@ from sklearn.datasets import load_iris
 from partwise import CF, CNMF, NMF, NSNMF, bootstrap_intervals
 from partwise.evaluation.metrics import adjusted_rand
 from partwise.io.samples import Samples
-from partwise.view.report import charts, members, pictures, report_page, stability, write_report
+from partwise.view.report import charts, pictures, report_page, stability, write_report
+from partwise.view.report import page as whole_page
 from partwise.view.report.layout import lay_out
 from partwise.view.report.page import recipe
 
@@ -208,7 +209,7 @@ def test_samples_of_another_size_are_refused(digits):
 
 
 def test_thumbnails_stay_within_the_budget(digits, monkeypatch):
-    monkeypatch.setattr(members, "MAX_THUMBNAILS", 10)
+    monkeypatch.setattr(whole_page, "MAX_THUMBNAILS", 10)
     page = report_page(**fitted(images(digits)))
     points = Page(page).json["points"]
     assert sum(point["image"] is not None for point in points) <= 10
@@ -218,7 +219,7 @@ def test_thumbnails_stay_within_the_budget(digits, monkeypatch):
 def test_own_thumbnails_are_used_and_large_ones_left_out(digits):
     small = pictures.png(np.eye(4))
     samples = images(digits, thumbnails=lambda i: small if i else b"x" * 50_000)
-    found = members.Thumbnails(samples)
+    found = whole_page.Thumbnails(samples)
     assert found(0) is None and found(1) == pictures.picture_uri(small)
 
 
@@ -295,7 +296,7 @@ def test_names_stay_apart_however_they_are_cut():
 
 
 def test_what_to_label_next_is_unclear_unlabelled_and_various():
-    from partwise.view.report.members import to_label_next
+    from partwise.view.report.page import to_label_next
 
     clusters = ["a"] * 6 + ["b"] * 4
     confidence = np.array([0.1, 0.2, 0.3, 0.4, 0.05, 0.06, 0.9, 0.8, 0.7, 0.6])

@@ -8,13 +8,15 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from sklearn.utils import check_array
 
+from partwise.backends.arrays import to_numpy
 from partwise.backends.data_matrix import BackEnd, DataMatrix, Swept, refuse_anndata
 from partwise.backends.numpy.dense import DenseData
 from partwise.backends.numpy.memmap import MemmapData
 from partwise.backends.numpy.sparse import SparseData
 
-__all__ = ["BackEnd", "DataMatrix", "as_data", "back_end"]
+__all__ = ["BackEnd", "DataMatrix", "as_data", "back_end", "in_memory"]
 
 #: A sparse matrix with fewer entries than this, zeros included, is faster as a dense one.
 SMALL_SPARSE = 40_000
@@ -38,6 +40,15 @@ def back_end(X: Any) -> BackEnd | None:
             found: BackEnd = import_module(f"{__name__}.{name}").BACK_END
             return found
     return None
+
+
+def in_memory(X: Any) -> Any:
+    """X checked, as an ndarray or a CSR matrix of this process; other kinds are brought here."""
+    found = back_end(X)
+    if found is not None:
+        checked = found.check(X, "X")
+        X = X.compute() if isinstance(checked, Swept) else to_numpy(checked)  # Swept: of Dask
+    return check_array(X, accept_sparse="csr", dtype=[np.float64, np.float32])
 
 
 @singledispatch

@@ -20,7 +20,7 @@ from partwise.classify.parts_classifier import PartsClassifier
 from partwise.estimators.constrained import ConstrainedNMF
 from partwise.estimators.gnmf import GNMF
 from partwise.estimators.nmf import NMF
-from partwise.io._common import check_matrix, shown
+from partwise.io._common import shown
 from partwise.io.anndata_files import from_anndata
 from partwise.io.genes import top_features
 from partwise.knowledge.graph import check_graph
@@ -449,7 +449,8 @@ def project(
     H = np.ascontiguousarray(H[:, used[there]], dtype=np.float32)
     if by_counts:
         steps.check_names(names, len(names), "reference")
-        X = steps.per_total(_counted(X, _source(layer)))[:, columns]
+        hint = "The programmes were found in counts."
+        X = steps.per_total(steps.counted(X, _source(layer), "project", hint))[:, columns]
         scale = 1 / np.asarray(reference.var[f"{key}_deviation"])[used[there]]
         X, H = steps.times(X, scale), H * scale.astype(np.float32)
         loss = str(held["parameters"]["beta_loss"])
@@ -638,14 +639,3 @@ def _column(adata: Any, name: str) -> Any:
             f"{first!r}."
         )
     return column.astype(str)
-
-
-def _counted(X: Any, source: str) -> Any:
-    from partwise.evaluation.resampling import check_counts
-
-    X = check_matrix(X, source)
-    try:
-        check_counts(X, "project")
-    except ValueError as error:
-        raise ValueError(f"{source}: {error} The programmes were found in counts.") from None
-    return sp.csr_array(X, dtype=np.float32) if sp.issparse(X) else X.astype(np.float32)

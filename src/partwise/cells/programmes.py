@@ -131,19 +131,11 @@ def prepare(
     Cells without a count of those genes say nothing and are left out, with a note that names them.
     """
     n, p = counts.shape
-    try:
-        check_counts(counts, "a programme")
-    except ValueError as error:
-        raise ValueError(
-            f"{source}: {error} Scaled or logarithmic values are no counts: name the layer that "
-            "holds them."
-        ) from None
+    hint = "Scaled or logarithmic values are no counts: name the layer that holds them."
+    counts = counted(counts, source, "a programme", hint)
     cells = [str(i) for i in range(n)] if cells is None else [str(name) for name in cells]
     genes = [str(j) for j in range(p)] if genes is None else [str(name) for name in genes]
     check_names(genes, p, source)
-    if back_end(counts) is None:
-        sparse = sp.issparse(counts)
-        counts = sp.csr_array(counts, dtype=np.float32) if sparse else counts.astype(np.float32)
     tpm = per_total(counts)
     mean, variance = moments(tpm)
     kept = fano_genes(mean, variance, n_genes or p)
@@ -169,6 +161,17 @@ def prepare(
     return PreparedCounts(
         times(seen, scale), tpm, mean, np.sqrt(variance), kept, cells, genes, notes
     )  # fmt: skip
+
+
+def counted(X: Any, source: str, purpose: str, hint: str) -> Any:
+    """Counts in float32, where they are; what is none is refused, with a hint."""
+    try:
+        check_counts(X, purpose)
+    except ValueError as error:
+        raise ValueError(f"{source}: {error} {hint}") from None
+    if back_end(X) is not None:
+        return X
+    return sp.csr_array(X, dtype=np.float32) if sp.issparse(X) else X.astype(np.float32)
 
 
 def moments(X: Any) -> tuple[AnyArray, AnyArray]:
@@ -215,12 +218,10 @@ def on_device(prepared: PreparedCounts, device: str) -> PreparedCounts:
     def moved(X: Any, room: float) -> Any:
         if isinstance(X, torch.Tensor):
             return X
-        if not sp.issparse(X) or 4.0 * X.shape[0] * X.shape[1] < room:
-            if 4.0 * X.shape[0] * X.shape[1] >= room:
-                return None
+        if 4.0 * X.shape[0] * X.shape[1] < room:
             dense = X.toarray() if sp.issparse(X) else X
             return torch.from_numpy(np.ascontiguousarray(dense, dtype=np.float32)).to(device)
-        if 8.0 * X.nnz >= room:
+        if not sp.issparse(X) or 8.0 * X.nnz >= room:
             return None
         starts, columns, values = map(torch.from_numpy, (X.indptr, X.indices, X.data))
         return torch.sparse_csr_tensor(starts, columns, values, X.shape).to(device)

@@ -92,7 +92,9 @@ def strongest_features(components: AnyArray, names: list[str], n: int) -> list[t
     return found
 
 
-def evidence(effects: AnyArray, words: list[tuple[str, ...]], n: int) -> tuple[list, list]:
+def evidence(
+    effects: AnyArray, words: list[tuple[str, ...]], n: int
+) -> tuple[list[Any], list[Any]]:
     """The n parts that speak most for, and most against."""
     order = np.argsort(-effects, kind="stable")
     rows = [Evidence(int(k), float(effects[k]), words[k]) for k in order]
@@ -133,14 +135,12 @@ class Explained:
         """Given labels that the rest contradicts, the most doubtful first.
 
         Each labelled sample is judged by heads that did not see its label, and listed where that
-        is more likely wrong than right, given how many labels contradict the rest where it is
-        sure: labels that `suggest` asked for are hard ones, and hard is not wrong. Empty where no
-        class has two labels.
+        is more likely wrong than right, given how many labels contradict the rest and that few
+        are wrong as a rule. Empty where no class has two labels.
         """
         check_is_fitted(self)
         answer = self._answer
-        rest = np.delete(self.label_distributions_, self._state["labelled"], axis=0)
-        return doubts(answer.rows, answer.held_out, answer.truth, self.classes_, rest)
+        return doubts(answer.rows, answer.held_out, answer.truth, self.classes_)
 
     def suggest(self, n: int = 10, *, exclude: Any = ()) -> AnyArray:
         """Training samples to label next, as indices: those whose label settles most doubt.

@@ -14,10 +14,8 @@ smooth ``plain`` averaged twice with the mean of the neighbours in the graph
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -26,8 +24,16 @@ from sklearn.neighbors import NearestNeighbors
 from sklearn.utils.extmath import randomized_svd
 
 from partwise.backends import as_data
-from partwise.backends.arrays import AnyArray, norm64, to_numpy
+from partwise.backends.arrays import AnyArray, gram, norm64, to_numpy
 from partwise.backends.sweeps import solve_rows
+from partwise.backends.threads import (
+    PASS,
+    by_entry,
+    each,
+    one_blas_thread,
+    pieces,
+    threads_for,
+)
 from partwise.classify.preparation import (
     MANY,
     Preparation,
@@ -46,7 +52,9 @@ EXACT, SEARCHED = 100_000, 20_000
 #: Leading singular directions of the data that the plain heads see.
 DIRECTIONS = 100
 #: Entries of a dense array that are looked at together for the digests of its rows.
-BLOCK = 1 << 22
+BLOCK = 1 << 17
+#: Samples that are multiplied together.
+ROWS = 256
 #: How far from the others, in their mean lengths, a sample can lie: beyond, squares overflow.
 FARTHEST = 1e15
 #: Rounds and share of averaging with the neighbours.
@@ -189,7 +197,7 @@ class Features:
         P = self.preparation.plain(X)
         if not sp.issparse(P):
             P = P.astype(self.P.dtype)
-        plain = _unit(np.asarray(P @ self.directions), self.preparation)
+        plain = _unit(_times(P, self.directions), self.preparation)
         if not len(self.H):
             return P, plain, np.zeros((len(plain), 0))
         return P, plain, np.asarray(self.preparation.parts_input(P) @ self.H.T)
@@ -210,9 +218,9 @@ class Features:
 
     def _rearrange(self, rows: AnyArray) -> None:
         """The samples in another order."""
-        self.P, self.V, self.plain = self.P[rows], self.V[rows], self.plain[rows]
+        self.P, self.V, self.plain = (some_rows(Z, rows) for Z in (self.P, self.V, self.plain))
         self.graph = sp.csr_array(sp.csr_array(self.graph)[rows][:, rows])
-        self.views = {name: Z[rows] for name, Z in self.views.items()}
+        self.views = {name: some_rows(Z, rows) for name, Z in self.views.items()}
 
     def _views(self, V: AnyArray, plain: AnyArray, smooth: AnyArray) -> dict[str, AnyArray]:
         rows = {"plain": plain, "smooth": _unit(smooth, self.preparation)}
@@ -261,7 +269,7 @@ def build_features(
         # what comes here is narrow: the samples on a few directions, and their codes
         directions = leading_elsewhere(X, seed)
         plain = unit_rows(_products(X, directions))
-        graph, k = _graph(plain, n_neighbors, seed, given)
+        graph, k = _graph(plain, n_neighbors, seed, given, getattr(X, "device", None))
         there, codes = Preparation(ELSEWHERE, False), _factorize(model, X, graph)
         return _made(there, plain, graph, k, directions, plain, model, codes)
     arrays = {name: unpacked(Z) for name, Z in {"": X, **(also or {})}.items()}
@@ -273,34 +281,37 @@ def build_features(
     n = X.shape[0]
     searched = SEARCHED if n > EXACT and given is None else n
     for source, Z in arrays.items():
-        Z, model.n_components = Z[order], parts(*Z.shape)
+        Z, model.n_components = some_rows(Z, order), parts(*Z.shape)
         preparation = choose_preparation(Z)
-        for each in (preparation, *other_preparations(Z, preparation).values()):
-            P, main = each.plain(Z), each is preparation
+        for look in (preparation, *other_preparations(Z, preparation).values()):
+            P, main = look.plain(Z), look is preparation
             if not (main or sp.issparse(P)):
                 P = P.astype(np.float32)  # it is kept, and one of several
             directions = leading_directions(P[:searched], seed)
-            plain = _unit(np.asarray(P @ directions), each)
+            plain = _unit(_times(P, directions), look)
             graph, k = _graph((plain if n > MANY else P)[:searched], n_neighbors, seed, given)
-            coded = _factorize(model, each.parts_input(P[:searched]), graph) if main else None
+            coded = _factorize(model, look.parts_input(P[:searched]), graph) if main else None
             if searched < n:
                 plain = plain.astype(np.float32)
-                graph, coded = _with_others(each, P, plain, graph, k, coded, graph_reg)
-            mine = _made(each, P, graph, k, directions, plain, model, coded)
+                graph, coded = _with_others(look, P, plain, graph, k, coded, graph_reg)
+            mine = _made(look, P, graph, k, directions, plain, model, coded)
             mine.marks, mine.source = marks, source
             mine.searched = searched if searched < n else 0
             mine._rearrange(back)
-            made[", ".join(filter(None, (source, "" if main else each.kind)))] = mine
+            made[", ".join(filter(None, (source, "" if main else look.kind)))] = mine
     first = made.pop("")
     first.others = made
     return first
 
 
 def _graph(
-    P: Any, n_neighbors: int, seed: int, given: sp.csr_array | None = None
+    P: Any, n_neighbors: int, seed: int, given: sp.csr_array | None = None, device: Any = None
 ) -> tuple[sp.csr_array, int]:
-    """Of samples, or of a few directions of very many; approximate, where that is installed."""
-    from partwise.knowledge.graph import neighbor_graph
+    """Of samples, or of a few directions of very many; approximate, where that is installed.
+
+    ``device`` is where the samples came from: on a GPU neighbours are searched there.
+    """
+    from partwise.knowledge.graph import joined, neighbor_graph
 
     n = P.shape[0]
     k = min(n_neighbors, n - 1)
@@ -308,6 +319,8 @@ def _graph(
         return given, k
     if k <= 0:
         return sp.csr_array((n, n)), k
+    if getattr(device, "type", "cpu") != "cpu":
+        return joined(P.astype(np.float32), k, "binary", None, "exact", seed, device)[0], k
     if n <= EXACT or importlib.util.find_spec("pynndescent") is None:
         return neighbor_graph(P.astype(np.float32) if n > MANY else P, k), k
     return neighbor_graph(P, k, method="approximate", random_state=seed), k
@@ -390,9 +403,9 @@ def _factorize(model: Any, P: Any, graph: sp.csr_array) -> tuple[AnyArray, AnyAr
 def leading_directions(P: Any, seed: int) -> AnyArray:
     """Right singular vectors (p, d) of the prepared data, the largest first."""
     d = min(DIRECTIONS, *P.shape)
-    if not sp.issparse(P) and P.shape[0] > MANY and P.shape[1] <= 2 * DIRECTIONS:
-        # no room for left singular vectors of very many samples
-        Vt = np.linalg.eigh(np.asarray(P.T @ P, dtype=float))[1].T[::-1][:d]
+    if not sp.issparse(P) and P.shape[0] > max(MANY, 10 * P.shape[1]):
+        # less than passes of products, and no left singular vectors of very many samples
+        Vt = np.linalg.eigh(np.asarray(gram(P), dtype=float))[1].T[::-1][:d]
     elif not sp.issparse(P) and min(P.shape) <= 2 * DIRECTIONS:
         Vt = np.linalg.svd(P, full_matrices=False)[2][:d]
     else:
@@ -417,6 +430,29 @@ def _products(X: Any, U: AnyArray) -> AnyArray:
     return np.asarray(to_numpy(data.dot(_small(data, U))), dtype=np.float64)
 
 
+def _times(P: Any, U: AnyArray) -> AnyArray:
+    """P U in float64, whatever P is; a block is small enough to be converted in the cache."""
+    if sp.issparse(P):
+        return np.asarray(P @ U)
+    made = np.empty((len(P), U.shape[1]))
+
+    def run(lo: int, hi: int) -> None:
+        np.matmul(P[lo:hi].astype(float, copy=False), U, out=made[lo:hi])
+
+    with one_blas_thread:
+        each(run, pieces(len(P), ROWS, len(P)), threads_for(float(P.size) * U.shape[1]))
+    return made
+
+
+def some_rows(Z: Any, rows: AnyArray) -> Any:
+    """Z[rows], in threads where it is dense."""
+    if sp.issparse(Z):
+        return Z[rows]
+    made = np.empty((rows.size, Z.shape[1]), Z.dtype)
+    by_entry(lambda part: Z.take(rows[part], axis=0, out=made[part], mode="clip"), made)
+    return made
+
+
 def _small(data: Any, U: AnyArray) -> Any:
     return data.small(np.ascontiguousarray(U, dtype=data.dtype))
 
@@ -435,28 +471,42 @@ def _unit(Z: AnyArray, preparation: Preparation) -> AnyArray:
 def row_marks(X: Any) -> AnyArray:
     """A 64-bit digest of every row: of where its values are not zero, and of these in float64.
 
-    So it does not matter whether a row comes dense or sparse, in float32 or float64.
+    So it does not matter whether a row comes dense or sparse, in float32 or float64. Bits h(x) that
+    are mixed, with h(0) = 0, are summed with a random odd number for each column: rows that differ
+    in one column differ, others with probability 1 - 2⁻⁶⁴.
     """
-    step = max(BLOCK // max(X.shape[1], 1), 1)
-    digests = []
-    for start in range(0, X.shape[0], step):
-        block = sp.csr_array(X[start : start + step], dtype=np.float64, copy=sp.issparse(X))
-        block.sum_duplicates()
-        block.eliminate_zeros()
-        places = block.indices.astype(np.int64)
-        for a, b in pairwise(block.indptr):
-            row = places[a:b].tobytes() + block.data[a:b].tobytes()
-            digests.append(hashlib.blake2b(row, digest_size=8).digest())
-    return np.frombuffer(b"".join(digests), dtype=np.uint64)
+    if sp.issparse(X):
+        X = sp.csr_array(X, dtype=np.float64, copy=True)
+        X.sum_duplicates()
+        return _summed(sp.csr_array((_mixed(X.data), X.indices, X.indptr), X.shape))
+    found = np.empty(X.shape[0], np.uint64)
+
+    def run(lo: int, hi: int) -> None:
+        found[lo:hi] = _summed(_mixed(X[lo:hi]))
+
+    parts = pieces(X.shape[0], max(BLOCK // max(X.shape[1], 1), 1), X.shape[0])
+    each(run, parts, threads_for(2 * PASS * X.size))
+    return found
+
+
+def _mixed(values: AnyArray) -> AnyArray:
+    """Bits of float64, the high ones carried into the low ones and back; zero stays zero."""
+    bits = (values + np.float64(0)).view(np.uint64)  # no -0
+    bits ^= bits >> np.uint64(32)
+    bits *= np.uint64(0x9E3779B97F4A7C15)
+    bits ^= bits >> np.uint64(29)
+    return bits
+
+
+def _summed(bits: Any) -> AnyArray:
+    odd = np.random.RandomState(0).randint(1 << 63, size=bits.shape[1], dtype=np.uint64) * 2 + 1
+    return np.asarray(bits @ odd)
 
 
 def marks_of(arrays: list[Any]) -> AnyArray:
     """`row_marks` of samples that several arrays describe."""
     found = [row_marks(Z) for Z in arrays]
-    if len(found) == 1:
-        return found[0]
-    rows = (hashlib.blake2b(row.tobytes(), digest_size=8) for row in np.stack(found, axis=1))
-    return np.frombuffer(b"".join(row.digest() for row in rows), dtype=np.uint64)
+    return found[0] if len(found) == 1 else _summed(np.stack(found, axis=1))
 
 
 def _find(marks: AnyArray, known: AnyArray) -> AnyArray:

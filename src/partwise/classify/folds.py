@@ -33,7 +33,7 @@ class Folds:
 
     @property
     def n_folds(self) -> int:
-        return self.means.shape[0] - 1
+        return len(self.means) - 1
 
     @property
     def scored(self) -> AnyArray:

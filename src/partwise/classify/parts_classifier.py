@@ -17,6 +17,7 @@ from sklearn.base import (
     ClassNamePrefixFeaturesOutMixin,
     TransformerMixin,
 )
+from sklearn.metrics import accuracy_score
 from sklearn.utils import check_array, check_random_state, column_or_1d
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -195,6 +196,7 @@ class PartsClassifier(
         original, X = X, self._check_X(X, reset=True)
         more = self._check_also(also, X, reset=True)
         labels = self._check_y(y, X.shape[0])
+        checking.compare_index(original, y)
         given = checking.check_sample_weights(checking.as_ndarray(sample_weight), X)
         weights = np.ones(X.shape[0]) if given is None else given
         seed = self._seed()
@@ -266,7 +268,9 @@ class PartsClassifier(
             special = checking.check_special(self, X, reset=reset, beta=2.0)
             if special is not None:  # a Dask array comes back wrapped; GNMF takes it as it was
                 return X if hasattr(special, "tdot") else special
-        X = validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=reset)
+        with checking.in_plain_words(self, X):
+            how = {"accept_sparse": "csr", "dtype": [np.float64, np.float32]}
+            X = validate_data(self, X, reset=reset, **how)
         return sp.csr_array(X) if sp.issparse(X) else X
 
     def _check_also(self, also: Any, X: Any, *, reset: bool) -> dict[str, Any]:
@@ -501,6 +505,33 @@ class PartsClassifier(
         p = self._answer.probabilities(views, near)
         return check_probabilities(p, f"probabilities of {len(p)} samples")
 
+    def score(self, X: Any, y: Any, sample_weight: Any = None, *, also: Any = None) -> float:
+        """Share of right names among the samples whose label is known.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+        y : array-like of shape (n_samples,)
+            True labels; samples with -1, None or NaN, as in `fit`, do not count.
+        sample_weight : array-like of shape (n_samples,), default=None
+        also : list of arrays, or mapping of names to arrays, default=None
+            The further arrays that `fit` had, of these samples.
+
+        Returns
+        -------
+        float
+        """
+        names = self.predict(X, also=also)
+        labels = encode_labels(checking.as_ndarray(y), len(names))
+        if labels is None or not labels.n_labelled:
+            raise ValueError(
+                "score needs a label to compare with, and every entry of y is unknown."
+            )
+        known = labels.mask
+        weights = None if sample_weight is None else np.asarray(sample_weight)[known]
+        given = labels.classes[labels.codes[known]]
+        return float(accuracy_score(given, names[known], sample_weight=weights))
+
     def predict(self, X: Any, other: Any = None, *, also: Any = None) -> AnyArray:
         """The most probable class of each new sample.
 
@@ -575,7 +606,8 @@ class PartsClassifier(
             with blas_threads(features.plain.size):
                 made = measure(features.views["codes"], features.graph, labelled, y)
             last = memory["outlying"] = (labelled, names, made)
-        return last[2]
+        found: Outlying = last[2]
+        return found
 
     def transform(self, X: Any, *, also: Any = None) -> AnyArray:
         """Codes of new samples: V >= 0 with the parts fixed and close to those of neighbours."""

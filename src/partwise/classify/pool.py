@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -9,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from partwise.backends.arrays import AnyArray
-from partwise.backends.threads import each, one_blas_thread, pieces, threads_for
+from partwise.backends.threads import allowed, each, one_blas_thread, pieces, threads_for
 from partwise.classify import heads, trees
 from partwise.classify.calibration import WORST, Calibration, calibrate, temper
 from partwise.classify.features import Features
@@ -416,11 +417,19 @@ def learn(
     views = Gathered(features.all_views, rows)
     trial = Trial(folds, labelled, at, y, n_classes, views, weighed, features.looks)
     click = n_folds == 0
-    for start, mine in features.looks.items():
-        if not click or "codes" in mine.views:  # a click hears one preparation of each array
-            _one_preparation(trial, start, mine, working, memory, names)
-    if not click:
-        _beside(trial, features, seed)
+    beside: list[dict[str, Any]] = []
+
+    def by_views() -> None:
+        for start, mine in features.looks.items():
+            if not click or "codes" in mine.views:  # a click hears one preparation of each array
+                _one_preparation(trial, start, mine, working, memory, names)
+
+    def by_columns() -> None:
+        beside.extend(_beside(trial, features, seed))
+
+    each(lambda work: work(), [(by_views,)] if click else [(by_views,), (by_columns,)], allowed())
+    for fitted in beside:
+        trial.add(**fitted)
     w, held = trial.weights()
     agreement = trial.agreement(w) if weighed is None else float("nan")
     back = _places(names)
@@ -502,13 +511,16 @@ def _one_preparation(
             trial.add_linear(kind, start + name, fit)
 
 
-def _beside(trial: Trial, features: Features, seed: int) -> None:
-    """Heads on all columns: least squares; trees, on codes and directions where X is sparse."""
+def _beside(trial: Trial, features: Features, seed: int) -> Iterator[dict[str, Any]]:
+    """What `Trial.add` takes, of heads on all columns.
+
+    Least squares; trees, on codes and directions where X is sparse.
+    """
     y, c, folds = trial.y, trial.n_classes, trial.folds
     for start in features.looks:
         view = f"{start}whole"
         raw, last = heads.ridge(trial.views[view], trial.at, y, folds.means, c)
-        trial.add("ridge", view, raw, A=last.A[0], b=last.b[0])
+        yield {"kind": "ridge", "view": view, "raw": raw, "A": last.A[0], "b": last.b[0]}
     for view in _tree_views(features):
         Z = trial.views[view]
         raw = np.zeros((folds.n_folds + 1, len(Z), c))
@@ -520,7 +532,7 @@ def _beside(trial: Trial, features: Features, seed: int) -> None:
                 raw[f, mine] = trees.grow(*told, c, seed, FEWER).log_votes(Z[mine])
         grown = trees.grow(Z[trial.at], y, folds.means[-1], c, seed, TREES)
         raw[-1] = grown.log_votes(Z)
-        trial.add("trees", view, raw, forest=grown.arrays)
+        yield {"kind": "trees", "view": view, "raw": raw, "forest": grown.arrays}
 
 
 def _tree_views(features: Features) -> list[str]:

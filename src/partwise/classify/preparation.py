@@ -179,9 +179,11 @@ def _inverse(X: Any) -> AnyArray:
 
 def _columns(X: AnyArray, log: bool) -> Preparation:
     Z = np.log1p(X) if log else X
-    center, spread = Z.mean(axis=0), Z.std(axis=0)
+    # in float64: sums of many samples lose digits in float32, and large squares overflow
+    center, spread = Z.mean(axis=0, dtype=float), Z.std(axis=0, dtype=float)
     flat = spread <= 1e-9 * np.maximum(np.abs(center), 1e-300)
-    return Preparation("columns", True, log, center, np.where(flat, 1, spread).astype(X.dtype))
+    scale = np.where(flat, 1, spread).astype(X.dtype)
+    return Preparation("columns", True, log, center.astype(X.dtype), scale)
 
 
 def _one_unit(X: AnyArray) -> bool:

@@ -43,11 +43,11 @@ def grow(
     even = weights / np.bincount(y, weights)[y]
     # squared errors of indicators are Gini's impurity: the trees of a classifier, with fewer checks
     X, Y = np.ascontiguousarray(X, dtype=np.float32), np.eye(n_classes)[y]
-    rng = np.random.RandomState(seed)
     found, names = [], []
-    with config_context(skip_parameter_validation=True):  # for small sets a fifth of the time
-        for number in rng.randint(2**31 - 1, size=n_trees):
-            tree = ExtraTreeRegressor(max_features="sqrt", random_state=int(number))
+    tree = ExtraTreeRegressor(max_features="sqrt", random_state=np.random.RandomState(seed))
+    # for small sets half of the time
+    with config_context(skip_parameter_validation=True, assume_finite=True):
+        for _ in range(n_trees):
             found.append(tree.fit(X, Y, sample_weight=even, check_input=False).tree_)
             names.append(found[-1].value.reshape(-1, n_classes).argmax(axis=1))
     roots = np.cumsum([0] + [tree.node_count for tree in found[:-1]])

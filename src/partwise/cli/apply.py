@@ -18,7 +18,7 @@ from partwise.io import Samples, read_samples
 from partwise.io.sheets import csv_text
 from partwise.io.write_back import SUFFIXES, named_table
 from partwise.persistence.atomic import check_target, write_whole
-from partwise.view.class_names import names_classes
+from partwise.view.describe import names_classes
 
 CODES = (".csv", ".npy")
 

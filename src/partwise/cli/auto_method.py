@@ -34,7 +34,6 @@ class Profile:
     lowest: float = 0.0  # the least value, 0 where none is negative
     n_labelled: int = 0
     n_classes: int = 0
-    least_labels: int = 0  # of the class that has the fewest
     alike: float | None = None  # share whose closest labelled sample has their label; None: unknown
 
 
@@ -122,7 +121,6 @@ def profile(X: Any, y: Any = None, *, kind: str = "table") -> Profile:
         lowest=lowest(X),
         n_labelled=0 if known is None else known.n_labelled,
         n_classes=0 if known is None else known.n_classes,
-        least_labels=0 if known is None else int(known.counts.min()),
         alike=None if known is None else _alike(X, known),
     )
 

@@ -20,8 +20,7 @@ from partwise.io.samples import Samples
 from partwise.io.sheets import csv_text
 from partwise.io.write_back import SUFFIXES, named_table
 from partwise.persistence.atomic import check_target, write_whole
-from partwise.view.class_names import names_classes, naming
-from partwise.view.describe import about
+from partwise.view.describe import about, names_classes, naming
 from partwise.view.report.charts import natural
 
 #: The representation as text only up to this many numbers.

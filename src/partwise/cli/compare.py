@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -52,8 +52,7 @@ def run_methods(*, as_json: bool) -> None:
         return
     table = outputs.plain_table("--method!", "when", "labels", "in Python")
     for m in METHODS.values():
-        inside = ", ".join(f"{key}={value!r}" for key, value in m.settings.items())
-        table.add_row(m.name, m.when, "yes" if m.uses_labels else "", f"{m.estimator}({inside})")
+        table.add_row(m.name, m.when, "yes" if m.uses_labels else "", m.in_python)
     console = Console(markup=False, highlight=False)
     console.print(table)
     console.print("auto looks at labels, signs, counts and size, and says what it chose and why.")
@@ -105,23 +104,23 @@ def run_compare(
         rounds = Rounds(task, seed) if task.n_labelled else None
         if rounds is not None and rounds.n_scored:
             columns, scored = NAMED, rounds.said(task.n_labelled)
-            wanted = names if methods is not None else default_methods(names)
-            rows = compare_names(
-                task,
-                wanted,
-                rounds,
-                lambda name: runner(task, name, size, parts, seed, max_iter),
+            names = names if methods is not None else default_methods(names)
+            rows = _rows(
+                names,
+                columns,
+                lambda name: _named(rounds, runner(task, name, size, parts, seed, max_iter)),
                 bar.step,
                 patient=methods is not None,
             )
             task.notes += [note for note in [too_close(rows)] if note]
         else:
             columns, scored = COLUMNS, _unscored(task)
-            rows = []
-            for number, name in enumerate(names):
-                bar.step(number, len(names), f"comparing ({name})")
-                rows.append(_one(task, name, size, parts, seed, runs, max_iter))
-            bar.step(len(names), len(names), "comparing")
+            rows = _rows(
+                names,
+                columns,
+                lambda name: _stable(task, name, size, parts, seed, runs, max_iter),
+                bar.step,
+            )
     rows = [{c: row[c] for c in columns} for row in rows]
     if out is not None:
         cells = [["" if row[c] is None else row[c] for c in columns] for row in rows]
@@ -165,32 +164,49 @@ def _unscored(task: work.Task) -> str:
     return "There are no labels: methods are compared by how stable they are."
 
 
-def _one(
+def _rows(
+    names: list[str],
+    columns: Sequence[str],
+    score: Callable[[str], dict[str, Any]],
+    step: Callable[[int, int, str], None],
+    *,
+    patient: bool = True,
+) -> list[dict[str, Any]]:
+    """A row for each method: what `score` says of it, or a note on why it says nothing."""
+    rows, began = [], time.perf_counter()
+    for number, name in enumerate(names):
+        step(number, len(names), f"comparing ({name})")
+        row = dict.fromkeys(columns) | {"method": name, "note": ""}
+        rows.append(row)
+        if not patient and time.perf_counter() - began > PATIENCE:
+            row["note"] = f"left out after {PATIENCE / 60:.0f} minutes; --methods {name} runs it"
+            continue
+        try:
+            with work.as_notes([]):
+                row |= score(name)
+        except (ValueError, ImportError) as error:
+            row["note"] = " ".join(str(error).split())
+    step(len(names), len(names), "comparing")
+    return rows
+
+
+def _stable(
     task: work.Task, name: str, k: int, parts: int | None, seed: int, runs: int, max_iter: int
 ) -> dict[str, Any]:
-    """A row of the table: means over the runs, which differ in the seed and the random start."""
-    row: dict[str, Any] = dict.fromkeys(COLUMNS)
-    row["method"], row["note"] = name, ""
-    found, seconds, results = [], [], []
-    notes: list[str] = []
-    try:
-        for run in range(runs):
-            began = time.perf_counter()
-            with work.as_notes(notes):
-                clusters = _clusters(task, name, k, parts, seed + run, max_iter, fresh=run > 0)
-            seconds.append(time.perf_counter() - began)
-            found.append(clusters)
-            results.append(work.scores(task.samples.y, task.given, clusters))
-    except (ValueError, ImportError) as error:
-        row["note"] = " ".join(str(error).split())
-        return row
-    scored = [r for r in results if r is not None]
-    for key in ("accuracy", "nmi", "ari"):
-        if scored:
-            row[key] = round(float(np.mean([r[key] for r in scored])), 4)
-    row["stability"] = _stability(found)
-    row["seconds"] = round(float(np.median(seconds)), 3)
-    return row
+    """Means over the runs, which differ in the seed and the random start."""
+    found, seconds = [], []
+    for run in range(runs):
+        began = time.perf_counter()
+        found.append(_clusters(task, name, k, parts, seed + run, max_iter, fresh=run > 0))
+        seconds.append(time.perf_counter() - began)
+    results = [work.scores(task.samples.y, task.given, clusters) for clusters in found]
+    scored = [result for result in results if result is not None]
+    means = {
+        key: round(float(np.mean([result[key] for result in scored])), 4)
+        for key in ("accuracy", "nmi", "ari")
+        if scored
+    }
+    return {**means, "stability": _stability(found), "seconds": round(float(np.median(seconds)), 3)}
 
 
 def _clusters(
@@ -344,39 +360,17 @@ def _baseline(name: str, X: Any, seen: Any) -> Any:
     return classes[model.fit(X[known], codes).predict(X)]
 
 
-def compare_names(
-    task: work.Task,
-    names: list[str],
-    rounds: Rounds,
-    make: Callable[[str], Callable[[Any], Any]],
-    step: Callable[[int, int, str], None],
-    *,
-    patient: bool,
-) -> list[dict[str, Any]]:
-    """A row for each method: share of right names, its standard error, seconds, a note."""
-    rows, began = [], time.perf_counter()
-    for number, name in enumerate(names):
-        step(number, len(names), f"comparing ({name})")
-        row: dict[str, Any] = {"method": name, "right_name": None, "error": None, "seconds": None}
-        row["note"] = ""
-        rows.append(row)
-        if not patient and time.perf_counter() - began > PATIENCE:
-            row["note"] = f"left out after {PATIENCE / 60:.0f} minutes; --methods {name} runs it"
-            continue
-        start = time.perf_counter()
-        try:
-            with work.as_notes([]):
-                right = rounds.right(make(name))
-        except (ValueError, ImportError) as error:
-            row["note"] = " ".join(str(error).split())
-            continue
-        share = float(right.mean())
-        row["right_name"] = round(share, 4)
-        row["error"] = round(float(np.sqrt(share * (1 - share) / right.size)), 4)
-        row["seconds"] = round(time.perf_counter() - start, 3)
-        row["right"] = right
-    step(len(names), len(names), "comparing")
-    return rows
+def _named(rounds: Rounds, run: Callable[[Any], Any]) -> dict[str, Any]:
+    """Share of right names, its standard error, seconds, and which were right."""
+    began = time.perf_counter()
+    right = rounds.right(run)
+    share = float(right.mean())
+    return {
+        "right_name": round(share, 4),
+        "error": round(float(np.sqrt(share * (1 - share) / right.size)), 4),
+        "seconds": round(time.perf_counter() - began, 3),
+        "right": right,
+    }
 
 
 def too_close(rows: list[dict[str, Any]]) -> str:

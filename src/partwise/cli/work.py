@@ -277,15 +277,11 @@ def build(
             f"{name} loads the whole matrix ({samples.X.nbytes / 1e9:.1f} GB); "
             f"{', '.join(able)} read it by blocks."
         )
-    if method.names:
-        model = method.make(parts, n_clusters=k, seed=seed, **more)
-        return _with_settings(model, name, task.settings), name, reason
-    size = parts or max(k, len(task.part_names))
-    if method.settings.get("class_reg") or method.estimator == "CDNMF":
-        size = parts or max(k, len(task.classes))  # every class has a part
-    per_class = task.settings.get("components_per_class")
-    if per_class and parts is None:
-        size = per_class * max(k, len(task.classes))
+    per_class, size = task.settings.get("components_per_class"), parts
+    if size is None and not method.names:  # a classifier chooses it by itself
+        size = max(k, len(task.part_names))
+        if per_class or method.settings.get("class_reg") or method.estimator == "CDNMF":
+            size = (per_class or 1) * max(k, len(task.classes))  # every class has a part
     model = method.make(size, n_clusters=k, seed=seed, **more)
     return _with_settings(model, name, task.settings), name, reason
 

@@ -1,4 +1,4 @@
-"""The methods, a row each: what the command, `compare`, the demo and model files read.
+"""The methods, a row each: what the command, model files, documentation and tests read.
 
 What a method can do is not written here: it follows from the estimator itself.
 """
@@ -10,7 +10,26 @@ import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # what mypy and editors know by ``from partwise import NAME``
+    from partwise.estimators.ansnmf import AnsNMF as AnsNMF
+    from partwise.estimators.cdnmf import CDNMF as CDNMF
+    from partwise.estimators.cf import CF as CF
+    from partwise.estimators.cf import LCF as LCF
+    from partwise.estimators.cnmf import CNMF as CNMF
+    from partwise.estimators.constrained import ConstrainedNMF as ConstrainedNMF
+    from partwise.estimators.gnmf import GNMF as GNMF
+    from partwise.estimators.gnmf import SemiGNMF as SemiGNMF
+    from partwise.estimators.lpcnmf import LpCNMF as LpCNMF
+    from partwise.estimators.minibatch import MiniBatchNMF as MiniBatchNMF
+    from partwise.estimators.nmf import NMF as NMF
+    from partwise.estimators.nmfdc import NMFDC as NMFDC
+    from partwise.estimators.nmfdc import NSNMF as NSNMF
+    from partwise.estimators.ntf import NTF as NTF
+    from partwise.estimators.semi_nmf import SemiNMF as SemiNMF
+    from partwise.estimators.sparse_nmf import SparseNMF as SparseNMF
+    from partwise.estimators.sym_nmf import SymNMF as SymNMF
 
 #: Every estimator and the module that has it; also what a model file may name.
 ESTIMATORS = {
@@ -53,6 +72,12 @@ class Method:
     @cached_property
     def _description(self) -> Any:
         return None if self.names else self.cls(**self.settings)._describe()
+
+    @property
+    def in_python(self) -> str:
+        """How it is called in Python."""
+        inside = ", ".join(f"{name}={value!r}" for name, value in self.settings.items())
+        return f"{self.estimator}({inside})"
 
     @property
     def names(self) -> bool:

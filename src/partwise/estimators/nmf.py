@@ -201,12 +201,12 @@ class NMF(Factorizer):
     def _fit_codes(self, X: Any, W: Any, H: Any) -> tuple[AnyArray, AnyArray, int]:
         """W for a given H."""
         what = described(self)
-        X = check_matrix(self, what, X, reset=True)
+        checked = check_matrix(self, what, X, reset=True)
         if H is None:
             raise ValueError("update_H=False needs H.")
-        dtype = numpy_dtype(X.dtype)
-        k = n_parts(replace(what, init="custom"), X.shape[1], H, Knowledge())
-        H = checking.check_start(H, (k, X.shape[1]), dtype, "H", "NMF", zeros=True)
+        p = checked.shape[1]
+        k = n_parts(replace(what, init="custom"), p, H, Knowledge())
+        H = checking.check_start(H, (k, p), numpy_dtype(checked.dtype), "H", "NMF", zeros=True)
         if W is not None:
             checking.warn(
                 "When update_H=False, the provided initial W is not used.", RuntimeWarning

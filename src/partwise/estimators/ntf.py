@@ -9,6 +9,7 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from partwise._sklearn import StrOptions
+from partwise.backends import as_data
 from partwise.backends.arrays import AnyArray
 from partwise.estimators._base import GroupedFactorizer
 from partwise.estimators._parameters import estimator
@@ -25,6 +26,7 @@ from partwise.fitting import (
 )
 from partwise.fitting.callbacks import with_callbacks
 from partwise.fitting.progress import all_or_nothing
+from partwise.solvers.init import start
 from partwise.solvers.loop import Solution
 
 
@@ -147,13 +149,15 @@ class NTF(GroupedFactorizer):
         if not X.any():  # tensorly would divide by its length
             V, U = np.zeros((len(X), k), X.dtype), np.zeros((X.shape[1], k), X.dtype)
             return Solution(V, U, [0.0], 1, True, "converged: X is zero")
+        tensor = (X / X.dtype.type(checked.factor)).reshape(len(X), *shape)
+        rng = check_random_state(self.random_state)
         (_, (V, A, B)), errors = non_negative_parafac_hals(
-            (X / X.dtype.type(checked.factor)).reshape(len(X), *shape),
+            tensor,
             rank=k,
             n_iter_max=self.max_iter,
-            init=self.init,
+            init=self.init if self.init == "random" else (np.ones(k), svd_start(tensor, k, rng)),
             tol=max(self.tol, 1e-300),
-            random_state=check_random_state(self.random_state),
+            random_state=rng,
             return_errors=True,
         )
         U = np.einsum("ik,jk->ijk", A, B).reshape(-1, k).astype(X.dtype)
@@ -166,3 +170,17 @@ class NTF(GroupedFactorizer):
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = False
         return tags
+
+
+def svd_start(tensor: AnyArray, k: int, rng: np.random.RandomState) -> list[AnyArray]:
+    """NNDSVD of each unfolding, and noise for the parts that it has too few rows for.
+
+    tensorly's own start is not finite where a singular vector has one sign.
+    """
+    factors = []
+    for mode in range(tensor.ndim):
+        rows = np.moveaxis(tensor, mode, 0).reshape(tensor.shape[mode], -1)
+        found, _ = start(as_data(np.ascontiguousarray(rows)), min(k, *rows.shape), "nndsvda", rng)
+        noise = found.mean() * rng.uniform(size=(len(rows), k - found.shape[1]))
+        factors.append(np.hstack([found, noise.astype(tensor.dtype)]))
+    return factors

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.utils import check_array, check_random_state
+from sklearn.utils import check_random_state
 
+from partwise.backends import in_memory
 from partwise.backends.arrays import AnyArray, to_numpy
 
 #: Entries of the model made at a time.
@@ -114,7 +115,7 @@ def hold_out(X: Any, share: float = 0.1, *, random_state: Any = None) -> HeldOut
     """
     if not 0 < share < 1:
         raise ValueError(f"share must be between 0 and 1, got {share!r}.")
-    X = check_array(X, accept_sparse="csr", dtype=[np.float64, np.float32])
+    X = in_memory(X)
     rng = check_random_state(random_state)
     if not sp.issparse(X):
         hidden = rng.uniform(size=X.shape) < share

@@ -52,6 +52,8 @@ def check(estimator: Any, what: Description, X: Any, given: Given) -> Checked:
             "missing_values and entry_weight need beta_loss 'frobenius' or 'kullback-leibler', got "
             "'l21'."
         )
+    if what.labelled:
+        compare_index(X, given.y)
     X = check_matrix(estimator, what, X, entry_weight, reset=True)
     knowledge = check_knowledge(what, given, X.shape[0])
     k = n_parts(what, X.shape[1], given.H, knowledge)
@@ -176,7 +178,7 @@ def check_matrix(
             return weighed(X, special, entry_weight, what.missing_values)
     whole = True if what.missing_values is None else "allow-nan"
     ours = whole is True and isinstance(X, np.ndarray) and X.dtype in (np.float64, np.float32)
-    with naming_the_setting(estimator):
+    with in_plain_words(estimator, X):
         if ours and X.ndim == 2 and not np.isfinite(limits(X)).all():  # in threads
             assert_all_finite(X, estimator_name=what.whom, input_name="X")
         X = validate_data(
@@ -433,13 +435,20 @@ NAMED = (
 
 
 @contextmanager
-def naming_the_setting(estimator: Any) -> Iterator[None]:
-    """scikit-learn's error for NaN, with the setting that takes it."""
+def in_plain_words(estimator: Any, X: Any) -> Iterator[None]:
+    """scikit-learn's error for NaN with the setting that takes it, numpy's with what came."""
     try:
         yield
-    except ValueError as error:
-        if "contains NaN" in str(error) and "missing_values" in estimator.get_params(deep=False):
+    except (TypeError, ValueError) as error:
+        said = str(error)
+        if "contains NaN" in said and "missing_values" in estimator.get_params(deep=False):
             raise ValueError(NAMED.format(whom=type(estimator).__name__)) from error
+        if "could not convert" in said or "argument must be a string or a" in said:
+            came = f"got {type(X).__name__}"
+            if hasattr(X, "select_dtypes"):
+                others = X.select_dtypes(exclude=["number", "bool"]).columns
+                came = "without: " + ", ".join(f"column {name!r}" for name in others[:5])
+            raise type(error)(f"X must hold numbers, samples in rows; {came} ({said}).") from error
         raise
 
 
@@ -645,6 +654,19 @@ def warn(message: str, category: type[Warning] = UserWarning) -> None:
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(_OURS):
         frame, level = frame.f_back, level + 1
     warnings.warn(message, category, stacklevel=level)
+
+
+def compare_index(X: Any, y: Any) -> None:
+    """Warn where rows of two frames have the same names in another order: they go by position."""
+    here: Any = getattr(X, "index", None)
+    there: Any = getattr(y, "index", None)
+    if not (hasattr(here, "equals") and hasattr(there, "equals")) or here.equals(there):
+        return
+    if here.is_unique and len(here) == len(there) and here.symmetric_difference(there).empty:
+        warn(
+            "y has the index of X in another order, and labels go by position: the first of y to "
+            "the first row of X. If the index says which belongs to which, give y.loc[X.index]."
+        )
 
 
 def check_finite(X: Any) -> None:

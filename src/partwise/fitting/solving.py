@@ -9,11 +9,21 @@ from typing import Any, Protocol
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from partwise.backends.arrays import Array, cast, inner64, namespace
+from partwise.backends.arrays import (
+    Array,
+    cast,
+    clip_at_zero,
+    float64,
+    inner64,
+    namespace,
+    norm64,
+    to_numpy,
+)
 from partwise.fitting.checking import warn
 from partwise.fitting.description import Description, Found, Problem
-from partwise.model.factor_model import FactorModel, unit_columns
-from partwise.model.subproblems import Subproblem
+from partwise.fitting.stating import step_for
+from partwise.model.factor_model import FactorModel, column_lengths, unit_columns
+from partwise.model.subproblems import Quadratic, Subproblem
 from partwise.solvers import wide
 from partwise.solvers.checkpoint import Checkpoint
 from partwise.solvers.codes import solve_codes
@@ -21,6 +31,8 @@ from partwise.solvers.loop import Solution, alternate, residual_at
 from partwise.solvers.many_starts import solve_many
 from partwise.solvers.steps import make_step
 
+#: Steps of the power method for a part that takes the place of an empty one.
+POWERS = 10
 #: Iterations of each of several starts in the authors' own procedure.
 TRIAL_ITER = 30
 
@@ -41,6 +53,7 @@ def solve(
         solution = as_printed(problem, report, keeper)
     else:
         solution = best(solutions(problem, report, keeper))
+        solution = with_empty_parts_filled(what, problem, solution)
     return finish(what, problem, solution)
 
 
@@ -63,6 +76,71 @@ def solutions(
             yield from wide.Wide(model, settings, report(number)).run(iter([begun]))
         else:
             yield alternate(model, *begun, settings, report(number), keeper)
+
+
+def with_empty_parts_filled(what: Description, problem: Problem, solution: Solution) -> Solution:
+    """The solution, or a lower one in which parts that a penalty emptied are back.
+
+    Where both factors of a part are zero neither can leave alone, however much of X the part would
+    explain. It begins again where the rest explains least, for as long as that pays.
+    """
+    model, settings = problem.model, problem.settings
+    quadratic = model.loss.beta == 2 and problem.solver != "mu"
+    if not quadratic or model.project or what.free_parts:
+        return solution
+    rng, step = np.random.RandomState(0), step_for(what, problem.solver, np.random.RandomState(0))
+    while solution.converged and settings.max_iter > solution.n_iter:
+        begun = _filled(model, solution.Z, solution.U, rng)
+        if begun is None:
+            break
+        rest = replace(settings, max_iter=settings.max_iter - solution.n_iter)
+        new = alternate(model, *begun, step, rest)
+        if not new.history[-1] < (1 - settings.tol) * solution.history[-1]:
+            break
+        new.history = [*solution.history, *np.minimum(new.history, solution.history[-1]).tolist()]
+        new.n_iter += solution.n_iter
+        solution = new
+    return solution
+
+
+def _filled(
+    model: FactorModel, Z: Array, U: Array, rng: np.random.RandomState
+) -> tuple[Array, Array] | None:
+    """The factors with a part of what the others leave of X in the place of each empty one.
+
+    That is the first singular pair of the residual, as far as it is >= 0 (by the power method),
+    with its own strength and the other parts' share between V and U. None where nothing is left.
+    """
+    of_V, of_U = (to_numpy(float64(column_lengths(F, 2))) for F in (Z, U))
+    live = of_V * of_U > 0
+    if live.all() or not live.any():
+        return None
+    lean = np.exp(0.5 * np.mean(np.log(of_V[live] / of_U[live])))
+    filled, dtype = False, model.data.dtype
+    for j in np.flatnonzero(~live):
+        here = model.data.small(np.eye(1, len(live), int(j), dtype=dtype))
+        Z, U = Z * (1 - here), U * (1 - here)
+        u = model.data.small(rng.uniform(size=U.shape).astype(dtype)) * here
+        for _ in range(POWERS):
+            v = _left(model.subproblem("V", Z, U + u), Z) * here
+            v = v / (norm64(v) or 1.0)
+            sub = model.subproblem("U", Z + v, U)
+            u = _left(sub, U) * here
+            length = norm64(u)
+            if not length:
+                break
+            u = u / length
+        else:
+            assert isinstance(sub, Quadratic)
+            root = np.sqrt(length / float(to_numpy(sub.G)[j, j]))
+            Z, U, filled = Z + v * (root * lean), U + u * (root / lean), True
+    return (Z, U) if filled else None
+
+
+def _left(sub: Subproblem, F: Array) -> Array:
+    """What of X is left for each part, where that is positive."""
+    neg, pos = sub.halves(F)
+    return clip_at_zero(neg - pos)
 
 
 def as_printed(problem: Problem, report: Report, keeper: Checkpoint | None = None) -> Solution:

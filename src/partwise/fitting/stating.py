@@ -61,9 +61,24 @@ def state(what: Description, checked: Checked) -> Problem:
     if model.loss.beta == 2:
         has_values = model.constant == 0 and bool(model.R.row_sums().any())
         checking.check_scale(model.constant, has_values, what.whom)
+    warn_of_a_free_scale(what, model)
     settings = settings_for(what, solver, model)
     makes = starts(what, checked, model, known, lambda rng: step_for(what, solver, rng, alike))
     return Problem(model, k, solver, settings, makes, knowledge, known)
+
+
+def warn_of_a_free_scale(what: Description, model: FactorModel) -> None:
+    """Say that a penalty on one factor alone has no minimum, where nothing holds the scale."""
+    on = [side for side in "VU" if model.terms[side]]
+    known = model.held is not None and bool(to_numpy(model.held.known).all())
+    if len(on) != 1 or known or model.unit or what.printed or what.project:
+        return
+    here, there = ("codes W", "parts H") if on == ["V"] else ("parts H", "codes W")
+    warn(
+        f"The penalty is on the {here} alone. These shrink while the {there} grow, at no cost to "
+        "the loss: the objective has no minimum, and the penalty fades with every iteration. "
+        "Penalise both, alpha_W > 0 and alpha_H > 0 (or 'same')."
+    )
 
 
 def with_graph(what: Description, checked: Checked) -> Knowledge:

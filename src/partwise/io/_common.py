@@ -1,19 +1,27 @@
-"""What the readers share: options, extras, and scaling that can be repeated on new data."""
+"""What the readers share: options, extras, matrices on disk, scaling that can be repeated."""
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping
+import shutil
+import tempfile
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from sklearn.preprocessing import MaxAbsScaler, StandardScaler, normalize
 
-from partwise.io._disk import mapped, pieces
+from partwise.backends.arrays import forget
+from partwise.backends.numpy.memmap import MemmapData
 from partwise.persistence.compressed import checked_csr
 
+#: A .npy file of at least this many bytes is not loaded, but seen by blocks of rows.
+STREAM_FROM = 100_000_000
 SCALES = ("auto", "none", "unit", "range", "max", "std", "total", "log")
 
 Step = Callable[[int, int, str], None]  #: done, total, what is being done
@@ -52,6 +60,7 @@ class Options:
     strict: bool = False
     heading: str = "auto"
     vectors: bool = False
+    recipe: Mapping[str, Any] | None = None
     step: Step = field(default=silent, compare=False)
 
 
@@ -65,11 +74,76 @@ def need(module: str, what: str, package: str | None = None, *, extra: str | Non
         raise ImportError(f"Reading {what} needs {name}: pip install {wanted}") from error
 
 
+def read_files(
+    folder: Path, files: Sequence[Path], options: Options, what: str, read: Callable[[Path], Any]
+) -> tuple[list[Any], list[str], list[tuple[str, ValueError]]]:
+    """What `read` makes of the files, the ids of these, and of others with what is wrong there."""
+    found, ids, failed = [], [], []
+    for done, file in enumerate(files):
+        options.step(done, len(files), f"reading {what}")
+        name = file.relative_to(folder).as_posix()
+        try:
+            found.append(read(file))
+            ids.append(name)
+        except ValueError as error:
+            if options.strict:
+                raise
+            failed.append((name, error))
+    options.step(len(files), len(files), f"reading {what}")
+    return found, ids, failed
+
+
+@contextmanager
+def named(source: Any) -> Iterator[None]:
+    """What is refused in between is said of this file."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"{source}: {error}") from error
+
+
 def shown(names: Any, most: int = 3) -> str:
     """The first few of some names, for a message."""
     names = list(names)
     text = ", ".join(str(name)[:60] for name in names[:most])
     return text + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def pieces(X: Any) -> Iterator[Any]:
+    """X by blocks of rows where it lies on disk, else X itself."""
+    if not isinstance(X, np.memmap):
+        yield X
+        return
+    for _, block in MemmapData(X).read():
+        yield block
+
+
+def mapped(X: np.memmap, change: Callable[[Any], Any]) -> np.memmap:
+    """``change`` of every block, in a temporary file that goes with the array."""
+    dtype = X.dtype if X.dtype.kind == "f" else np.dtype(np.float64)
+    place = tempfile.gettempdir()
+    need, free = X.size * dtype.itemsize, shutil.disk_usage(place).free
+    if need > free:
+        raise OSError(
+            f"{X.filename} stays on disk, and its scaled copy needs {need / 1e9:.1f} GB: {place} "
+            f"has {free / 1e9:.1f} GB; set TMPDIR to a larger folder, or use --scale none."
+        )
+    folder = tempfile.mkdtemp(prefix="partwise-")
+    try:
+        path = Path(folder) / "scaled.npy"
+        out = np.lib.format.open_memmap(path, "w+", dtype, X.shape)
+        at = 0
+        for block in pieces(X):
+            out[at : at + len(block)] = change(block)
+            at += len(block)
+            forget(out)
+        out.flush()
+        made: np.memmap = np.load(path, mmap_mode="r")
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    weakref.finalize(made, shutil.rmtree, folder, True)
+    return made
 
 
 def check_matrix(X: Any, source: str | Path) -> Any:
@@ -78,10 +152,8 @@ def check_matrix(X: Any, source: str | Path) -> Any:
     if isinstance(X, np.memmap):
         values = X
     elif sp.issparse(X):
-        try:
+        with named(source):
             X = checked_csr(X)
-        except ValueError as error:
-            raise ValueError(f"{source}: {error}") from None
         values = X.data
     else:
         X = values = np.asarray(X)
@@ -114,33 +186,15 @@ def is_counts(X: Any) -> bool:
 
 def learn_scale(X: Any, scale: str) -> dict[str, Any]:
     """The numbers that a scaling needs, so that it can be repeated on new samples."""
-    if scale == "max":
-        if sp.issparse(X):
-            top = np.asarray(abs(X).max(axis=0).todense())
-        else:
-            top = np.max([np.abs(block).max(axis=0) for block in pieces(X)], axis=0)
-        return {"scale": scale, "divide": _divisors(top)}
-    if scale == "std":
-        if sp.issparse(X):
-            mean = np.asarray(X.mean(axis=0)).ravel()
-            spread = np.sqrt(np.maximum(np.asarray((X**2).mean(axis=0)).ravel() - mean**2, 0))
-        else:
-            mean = _column_sums(X) / X.shape[0]
-            spread = np.sqrt(_column_sums(X, lambda block: np.square(block - mean)) / X.shape[0])
-        return {"scale": scale, "divide": _divisors(spread)}
+    if scale in ("max", "std"):
+        scaler = MaxAbsScaler() if scale == "max" else StandardScaler(with_mean=False)
+        for block in pieces(X):
+            scaler.partial_fit(block)
+        return {"scale": scale, "divide": np.asarray(scaler.scale_, dtype=np.float64)}
     if scale == "total":
         totals = np.concatenate([np.asarray(b.sum(axis=1)).ravel() for b in pieces(X)])
         return {"scale": scale, "target": float(np.median(totals[totals > 0], axis=0) or 1.0)}
     return {"scale": scale}
-
-
-def _column_sums(X: Any, change: Callable[[Any], Any] = np.asarray) -> Any:
-    return np.sum([change(block).sum(axis=0, dtype=np.float64) for block in pieces(X)], axis=0)
-
-
-def _divisors(values: Any) -> np.ndarray:
-    values = np.ravel(values).astype(np.float64)
-    return np.where(values > 0, values, 1.0)
 
 
 def apply_scale(X: Any, recipe: Mapping[str, Any]) -> Any:
@@ -156,9 +210,7 @@ def apply_scale(X: Any, recipe: Mapping[str, Any]) -> Any:
         X = X.log1p() if sp.issparse(X) else np.log1p(X)
         return apply_scale(X, {"scale": "unit"})
     if scale == "unit":
-        from partwise.io.datasets import unit_rows
-
-        return sp.csr_array(unit_rows(X)) if sp.issparse(X) else unit_rows(X)
+        return sp.csr_array(normalize(X)) if sp.issparse(X) else normalize(X)
     if scale == "total":
         totals = np.asarray(X.sum(axis=1)).ravel()
         factor = np.divide(recipe["target"], totals, out=np.zeros_like(totals), where=totals > 0)

@@ -25,6 +25,17 @@ class Elsewhere(ValueError):
     """A file that names another one to read from."""
 
 
+@contextlib.contextmanager
+def whole(path: Path, kind: str) -> Iterator[None]:
+    """Whatever a reader stumbles over becomes one line, but what says enough by itself."""
+    try:
+        yield
+    except (FileNotFoundError, PermissionError, MemoryError, TooLarge, Elsewhere, Warning):
+        raise  # a warning that somebody made an error is none of the file's
+    except Exception as error:  # a damaged file brings out nearly anything
+        raise ValueError(f"{path} is no {kind}, or damaged ({str(error)[:200]}).") from error
+
+
 def check_unpacked(path: Path, size: int) -> None:
     """Raise where `size` bytes are out of proportion to what the file has."""
     packed = path.stat().st_size

@@ -21,7 +21,7 @@ from partwise.backends.arrays import AnyArray
 from partwise.evaluation.groups import unit_rows
 from partwise.io._common import check_matrix, need
 from partwise.io.anndata_files import read_quietly, write_h5ad
-from partwise.io.archives import check_npz
+from partwise.io.archives import check_npz, whole
 from partwise.persistence.atomic import write_whole
 from partwise.selection.consensus import Consensus, group_silhouettes, over_sums
 
@@ -353,13 +353,12 @@ def _table(path: Path) -> tuple[AnyArray, list[str], list[str]]:
 
 def _data(path: Path) -> AnyArray:
     check_npz(path)
-    try:
-        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
-            values = np.asarray(file["data"], dtype=np.float64)
-    except OSError:
-        raise
-    except Exception as error:  # zip, zlib, struct, EOF
-        raise ValueError(f"{path} is no table of cnmf, or damaged ({error}).") from error
+    with (
+        whole(path, "table of cnmf"),
+        path.open("rb") as opened,
+        np.load(opened, allow_pickle=False) as file,
+    ):
+        values = np.asarray(file["data"], dtype=np.float64)
     return _sound(values, path)
 
 

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import io
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from partwise.io._common import SCALE_WORDS, Options, apply_scale, learn_scale, need, shown
+from partwise.io._common import (
+    SCALE_WORDS,
+    Options,
+    apply_scale,
+    learn_scale,
+    need,
+    read_files,
+    shown,
+)
 from partwise.io.samples import Samples
 
 SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm"}
@@ -18,15 +27,13 @@ SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", "
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP", "PPM")
 #: Images with more pixels than this are shrunk unless a size is given.
 MAX_PIXELS = 64 * 64
-TURNED = "partwise: turned"  # whether an image lay on its side
+
 THUMBNAIL = 96
 
 
-def read_images(
-    folder: Path, files: Sequence[Path], options: Options, recipe: Mapping[str, Any] | None
-) -> Samples:
+def read_images(folder: Path, files: Sequence[Path], options: Options) -> Samples:
     """Every image of a folder, grey or RGB, in one size, rows of length one."""
-    size, rgb = options.size, options.rgb
+    size, rgb, recipe = options.size, options.rgb, options.recipe
     notes: tuple[str, ...] = ()
     if recipe is not None:
         height, width = (int(side) for side in recipe["size"])
@@ -35,25 +42,15 @@ def read_images(
         size = (8, 8)
     elif size is None:
         size, notes = _common_size(folder, files, options)
-    sizes: set[tuple[int, int]] = set()
-    rows, kept, coloured, turned = [], [], 0, 0  # type: list[np.ndarray], list[Path], int, int
-    skipped: list[tuple[str, str]] = []
-    for done, file in enumerate(files):
-        options.step(done, len(files), "reading images")
-        try:
-            image = _open(file)
-        except ValueError as error:
-            if options.strict:
-                raise
-            skipped.append((file.relative_to(folder).as_posix(), _reason(error)))
-            continue
-        sizes.add((image.height, image.width))
-        coloured += not rgb and _has_colour(image)
-        turned += image.info[TURNED]
-        rows.append(_pixels(image, size, rgb))
-        kept.append(file)
-    options.step(len(files), len(files), "reading images")
-    if not rows:
+
+    def look(file: Path) -> tuple[np.ndarray, tuple[int, int], bool, bool]:
+        image, turned = _open(file)
+        coloured = not rgb and _has_colour(image)
+        return _pixels(image, size, rgb), (image.height, image.width), coloured, turned
+
+    found, ids, failed = read_files(folder, files, options, "images", look)
+    skipped = [(name, _reason(error)) for name, error in failed]
+    if not found:
         raise ValueError(
             f"{folder}: none of the {len(files)} images can be read; {skipped[0][0]} "
             f"{skipped[0][1]}."
@@ -64,29 +61,24 @@ def read_images(
             f"{'was' if len(skipped) == 1 else 'were'} skipped: "
             f"{shown(name for name, _ in skipped)}; --strict stops there.",
         )
-    files = kept
-    X = np.stack(rows)
-    made: dict[str, Any] = {
-        "kind": "images",
-        "reader": "image files",
-        "size": tuple(size),
-        "rgb": rgb,
-    }
+    rows, sizes, in_colour, on_side = zip(*found)
+    X, n, coloured, turned = np.stack(rows), len(found), sum(in_colour), sum(on_side)
+    made: dict[str, Any] = {"kind": "images", "reader": "image files", "size": size, "rgb": rgb}
     scale = "unit" if options.scale == "auto" else options.scale
     made |= learn_scale(X, scale) if recipe is None else dict(recipe)
-    resized = sizes != {tuple(size)}
+    resized = set(sizes) != {size}
     colour = "RGB" if rgb else "grey"
     if turned:
-        notes += (f"{turned} of {len(files)} images were turned upright, as their cameras noted.",)
+        notes += (f"{turned} of {n} images were turned upright, as their cameras noted.",)
     if coloured and recipe is None and not options.vectors:
-        part = "all" if coloured == len(files) else f"{coloured} of {len(files)}"
+        part = "all" if coloured == n else f"{coloured} of {n}"
         notes += (f"The colours of {part} images were dropped; --rgb keeps them.",)
     return Samples(
         apply_scale(X, made),
-        [file.relative_to(folder).as_posix() for file in files],
+        ids,
         "images",
-        image_shape=(*size, 3) if rgb else tuple(size),
-        thumbnails=_thumbnails(list(files)),
+        image_shape=(*size, 3) if rgb else size,
+        thumbnails=_thumbnails([folder / name for name in ids]),
         source=str(folder),
         preparation=f"Images {'resized to' if resized else 'of'} {_said(size)}, {colour}; "
         f"{SCALE_WORDS[made['scale']]}.",
@@ -150,8 +142,8 @@ def _default_size(height: int, width: int) -> tuple[int, int]:
     return max(1, int(height * shrink)), max(1, int(width * shrink))
 
 
-def _open(file: Path) -> Any:
-    """An image, upright and in memory; whatever is wrong with it becomes one line."""
+def _open(file: Path) -> tuple[Any, bool]:
+    """An image in memory, upright, and whether it was not; what is wrong becomes one line."""
     image_module = need("PIL.Image", "images", "pillow")
     ops = need("PIL.ImageOps", "images", "pillow")
     try:
@@ -160,9 +152,7 @@ def _open(file: Path) -> Any:
             warnings.simplefilter("error", image_module.DecompressionBombWarning)
             with image_module.open(file, formats=FORMATS) as image:
                 image.load()
-                upright = ops.exif_transpose(image)
-                upright.info[TURNED] = image.getexif().get(0x0112, 1) > 1  # Orientation
-                return upright
+                return ops.exif_transpose(image), image.getexif().get(0x0112, 1) > 1  # Orientation
     except Exception as error:  # a damaged file brings out nearly anything
         if isinstance(error, Warning) and "DecompressionBomb" not in type(error).__name__:
             raise
@@ -208,7 +198,7 @@ def _eight_bits(image: Any, white: float) -> Any:
 
 def _thumbnails(files: list[Path]) -> Callable[..., bytes]:
     def thumbnail(i: int, side: int = THUMBNAIL) -> bytes:
-        image = _eight_bits(_open(files[i]), 0.0)  # its brightest point is white, to be seen
+        image = _eight_bits(_open(files[i])[0], 0.0)  # its brightest point is white, to be seen
         image = image.convert("RGBA" if image.has_transparency_data else "RGB")
         image.thumbnail((side, side))
         return small_file(image)
@@ -228,19 +218,23 @@ def small_file(image: Any) -> bytes:
     return buffer.getvalue()
 
 
+def png(pixels: ArrayLike, white: float = 1.0) -> bytes:
+    """Values from 0 to `white`, (height, width) or (height, width, 3), as a PNG file."""
+    from PIL import Image  # comes with matplotlib
+
+    shares = np.asarray(pixels, dtype=np.float64) / (white if white > 0 else 1.0)
+    buffer = io.BytesIO()
+    levels = np.rint(255 * shares.clip(0, 1)).astype(np.uint8)
+    Image.fromarray(levels).save(buffer, format="PNG", optimize=True)
+    return buffer.getvalue()
+
+
 def array_thumbnails(X: Any, shape: tuple[int, ...]) -> Callable[..., bytes]:
     """Thumbnails of rows that are images themselves, in their own size."""
 
     def thumbnail(i: int, side: int = THUMBNAIL) -> bytes:
-        from matplotlib.image import imsave
-
-        row = X[[i]].toarray() if hasattr(X, "toarray") else X[i]
-        image = np.asarray(row, dtype=np.float64).reshape(shape)
-        top = image.max(initial=0.0)
-        image = (image / top).clip(0, 1) if top > 0 else image * 0
-        buffer = io.BytesIO()
-        imsave(buffer, image, cmap="gray", vmin=0.0, vmax=1.0, format="png")
-        return buffer.getvalue()
+        row = np.asarray(X[[i]].toarray() if hasattr(X, "toarray") else X[i])
+        return png(row.reshape(shape), row.max(initial=0.0))
 
     return thumbnail
 

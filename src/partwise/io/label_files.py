@@ -212,8 +212,19 @@ def check_labels(
     y: np.ndarray, source: str, similar: str = "ask", unknown: str = "ask"
 ) -> np.ndarray:
     """Labels that say "unknown", or differ in case or spaces alone: asked about, or as told."""
-    y = _without_unknown(y, source, unknown)
     counts = Counter(label for label in y if label is not None)
+    strange = [label for label in counts if says_unknown(label)]
+    if strange and unknown == "ask":
+        said = " and ".join(f"{label!r} ({counts[label]})" for label in strange[:3])
+        raise ValueError(
+            f"{source}: is the label {said} the name of a class, or is it not known there? "
+            "--unknown-labels drop takes it as no label, --unknown-labels keep as a class."
+        )
+    if strange and unknown == "drop":
+        if len(strange) == len(counts):
+            raise ValueError(f"{source} holds no label but {shown(map(repr, strange))}.")
+        y = np.array([None if label in strange else label for label in y], dtype=object)
+        counts = Counter({label: n for label, n in counts.items() if label not in strange})
     if (
         "-1" in counts
         and len(counts) > 1
@@ -244,22 +255,6 @@ def check_labels(
 def says_unknown(label: str) -> bool:
     """Whether a label says that there is none."""
     return " ".join(label.split()).casefold() in NO_LABEL
-
-
-def _without_unknown(y: np.ndarray, source: str, unknown: str) -> np.ndarray:
-    counts = Counter(label for label in y if label is not None)
-    found = [label for label in counts if says_unknown(label)]
-    if not found or unknown == "keep":
-        return y
-    if unknown == "ask":
-        said = " and ".join(f"{label!r} ({counts[label]})" for label in found[:3])
-        raise ValueError(
-            f"{source}: is the label {said} the name of a class, or is it not known there? "
-            "--unknown-labels drop takes it as no label, --unknown-labels keep as a class."
-        )
-    if len(found) == len(counts):
-        raise ValueError(f"{source} holds no label but {shown(map(repr, found))}.")
-    return np.array([None if label in found else label for label in y], dtype=object)
 
 
 def _unit(path: Path) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from partwise.io import _common
 from partwise.io._common import (
     SCALE_WORDS,
     Options,
@@ -18,16 +18,15 @@ from partwise.io._common import (
     is_counts,
     learn_scale,
     lowest,
+    named,
     need,
     shown,
 )
-from partwise.io._disk import streams
-from partwise.io.archives import Elsewhere, TooLarge, check_h5ad, check_mtx
-from partwise.io.images import array_thumbnails
+from partwise.io.archives import check_h5ad, check_mtx, whole
 from partwise.io.samples import Samples
 
 
-def read_matrix(path: Path, options: Options, recipe: Mapping[str, Any] | None) -> Samples:
+def read_matrix(path: Path, options: Options) -> Samples:
     """A matrix file with one sample a row."""
     options.step(0, 1, "reading the matrix")
     readers = {
@@ -45,32 +44,28 @@ def read_matrix(path: Path, options: Options, recipe: Mapping[str, Any] | None) 
         ids = [str(i) for i in range(X.shape[0])]
         samples = Samples(X, ids, samples.kind, source=samples.source)
     options.step(1, 1, "reading the matrix")
-    return finish(samples, options, recipe)
+    return finish(samples, options)
 
 
-def read_named(name: str, options: Options, recipe: Mapping[str, Any] | None) -> Samples:
+def read_named(name: str, options: Options) -> Samples:
     """A data set of the catalogue, such as "digits"."""
     from partwise.io.datasets import load
 
-    return finish(_of_dataset(load(name), options), options, recipe)
+    return finish(_of_dataset(load(name), options), options)
 
 
 # -- formats --------------------------------------------------------------------------------------
 
 
 def _npy(path: Path, options: Options) -> Samples:
-    try:
-        if streams(path) and not options.transpose:
+    with whole(path, ".npy file of numbers"):
+        if path.stat().st_size >= _common.STREAM_FROM and not options.transpose:
             array = np.load(path, mmap_mode="r", allow_pickle=False)
         else:
             with path.open("rb") as file:
                 array = np.load(file, allow_pickle=False)
-    except (ValueError, EOFError) as error:
-        reason = str(error)[:200]
-        raise ValueError(f"{path} is no .npy file of numbers, or damaged ({reason}).") from error
     if not isinstance(array, np.ndarray):
         raise ValueError(f"{path} is an archive; call it .npz.")
-    shape = options.image_shape
     if array.ndim in (3, 4):  # a stack of images, with channels last
         if array.ndim == 4 and array.shape[3] not in (1, 3):
             raise ValueError(
@@ -78,8 +73,10 @@ def _npy(path: Path, options: Options) -> Samples:
                 f"{array.shape[1:]}."
             )
         inner = array.shape[1:] if array.shape[-1] != 1 else array.shape[1:3]
-        return _plain(array.reshape(len(array), -1), path, tuple(int(s) for s in inner))
-    return _plain(array, path, shape, by_columns=options.image_order == "columns")
+        X = check_matrix(array.reshape(len(array), -1), path)
+        return _plain(X, path, tuple(int(s) for s in inner))
+    X = check_matrix(array, path)
+    return _plain(X, path, options.image_shape, options.image_order == "columns")
 
 
 def _mtx(path: Path, options: Options) -> Samples:
@@ -87,33 +84,21 @@ def _mtx(path: Path, options: Options) -> Samples:
 
     from partwise.io.datasets.matrix_files import sparse_arrays
 
-    try:
+    with whole(path, "Matrix Market file"):
         check_mtx(path)
         X = scipy.io.mmread(path, **sparse_arrays(scipy.io.mmread))
-    except (OSError, TooLarge, Warning):  # a warning that somebody made an error is none of it
-        raise
-    except Exception as error:
-        reason = str(error)[:200]
-        raise ValueError(f"{path} is no Matrix Market file, or damaged ({reason}).") from error
-    by_columns = options.image_order == "columns"
-    return _plain(
-        X if sp.issparse(X) else sp.csr_array(X), path, options.image_shape, by_columns=by_columns
-    )
+    X = check_matrix(X if sp.issparse(X) else sp.csr_array(X), path)
+    return _plain(X, path, options.image_shape, options.image_order == "columns")
 
 
 def _plain(
-    X: Any, path: Path, shape: tuple[int, ...] | None, *, by_columns: bool = False
+    X: Any, source: Any, shape: tuple[int, ...] | None, by_columns: bool = False, **known: Any
 ) -> Samples:
-    X = check_matrix(X, path)
+    """Rows without names; pixels row by row, so that every reshape shows an upright image."""
     if by_columns and shape is not None and np.prod(shape) == X.shape[1]:
-        X = _by_rows(X, shape)
-    return Samples(
-        X,
-        [str(i) for i in range(X.shape[0])],
-        "table" if shape is None else "images",
-        image_shape=shape,
-        source=str(path),
-    )
+        X = X[:, np.arange(X.shape[1]).reshape(shape[1], shape[0]).T.ravel()]
+    ids, kind = [str(i) for i in range(X.shape[0])], "table" if shape is None else "images"
+    return Samples(X, ids, kind, image_shape=shape, source=str(source), **known)
 
 
 def _dataset(path: Path, options: Options) -> Samples:
@@ -130,8 +115,7 @@ def _dataset(path: Path, options: Options) -> Samples:
 
 
 def _of_dataset(found: Any, options: Options) -> Samples:
-    X, y = found.X, None
-    shape: Any = found.image_shape or options.image_shape
+    y, shape = None, found.image_shape or options.image_shape
     by_columns = found.image_shape is not None and found.image_order == "F"
     notes: tuple[str, ...] = ()
     if found.image_shape is None and shape is not None:
@@ -143,8 +127,6 @@ def _of_dataset(found: Any, options: Options) -> Samples:
             )
     if options.image_order != "auto":
         by_columns = options.image_order == "columns"
-    if by_columns and np.prod(shape) == X.shape[1]:
-        X = _by_rows(X, shape)
     if options.label_column is not None and options.label_column not in ("y", "gnd"):
         raise ValueError(
             f"{found.source or found.name}: labels are called y or gnd there, not "
@@ -154,38 +136,26 @@ def _of_dataset(found: Any, options: Options) -> Samples:
         y = np.array([found.class_names[code] for code in found.y], dtype=object)
     elif options.label_column is not None:
         raise ValueError(f"{found.source or found.name} holds no labels.")
-    return Samples(
-        X,
-        [str(i) for i in range(X.shape[0])],
-        "table" if shape is None else "images",
+    return _plain(
+        found.X,
+        found.source if Path(found.source).is_file() else found.name,
+        shape,
+        by_columns,
         feature_names=None if found.terms is None else [str(term) for term in found.terms],
-        image_shape=shape,
         y=y,
-        source=found.source if Path(found.source).is_file() else found.name,
         notes=notes,
     )
-
-
-def _by_rows(X: Any, shape: tuple[int, ...]) -> Any:
-    """Pixels row by row, so that every reshape shows an upright image."""
-    return X[:, np.arange(X.shape[1]).reshape(shape[1], shape[0]).T.ravel()]
 
 
 def _h5ad(path: Path, options: Options) -> Samples:
     from partwise.io.anndata_files import from_anndata, read_quietly
 
     need("anndata", ".h5ad files", extra="cells")
-    try:
+    with whole(path, ".h5ad file"):
         check_h5ad(path)
         adata = read_quietly(path)
-    except (FileNotFoundError, Elsewhere, TooLarge, Warning):
-        raise
-    except Exception as error:
-        raise ValueError(f"{path} is no .h5ad file, or damaged ({str(error)[:200]}).") from error
-    try:
+    with named(path):
         cells = from_anndata(adata, label_key=options.label_column, layer=options.layer)
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
     notes = cells.notes
     if options.layer is None and cells.kind != "counts" and "counts" in adata.layers:
         notes += ("X holds no counts, the layer 'counts' may; --layer counts uses it.",)
@@ -198,7 +168,7 @@ def _h5ad(path: Path, options: Options) -> Samples:
 # -- the rest is the same for all -----------------------------------------------------------------
 
 
-def finish(samples: Samples, options: Options, recipe: Mapping[str, Any] | None) -> Samples:
+def finish(samples: Samples, options: Options) -> Samples:
     """Decide what the numbers are, and scale them."""
     X, shape = samples.X, samples.image_shape
     if shape is not None and np.prod(shape) != X.shape[1]:
@@ -211,7 +181,7 @@ def finish(samples: Samples, options: Options, recipe: Mapping[str, Any] | None)
     if options.scale == "range":
         raise ValueError(f"{samples.source}: --scale range is for tables; max and std are there.")
     cells = samples.source.lower().endswith(".h5ad")
-    if recipe is None:
+    if options.recipe is None:
         kind = options.kind or samples.kind
         counted = samples.is_sparse or samples.kind == "counts"
         if options.kind is None and kind != "images" and counted and is_counts(X):
@@ -236,7 +206,7 @@ def finish(samples: Samples, options: Options, recipe: Mapping[str, Any] | None)
             **learn_scale(X, scale),
         }
     else:
-        made = dict(recipe)
+        made = dict(options.recipe)
         kind = made["kind"]
         if made["reader"] != "a matrix":
             raise ValueError(f"{samples.source} is a matrix, the model knows {made['reader']}.")
@@ -257,7 +227,6 @@ def finish(samples: Samples, options: Options, recipe: Mapping[str, Any] | None)
         samples,
         X=apply_scale(X, made),
         kind=kind,
-        thumbnails=None if shape is None else array_thumbnails(X, shape),
         preparation=f"{what}; {SCALE_WORDS[made['scale']]}.",
         recipe=made,
     )

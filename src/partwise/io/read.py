@@ -193,12 +193,12 @@ def read_samples(
     options = Options(**{name: given[name] for name in kept}, vectors=features is not None)
     path = Path(path)
     check_name(path)
-    samples = _read_both(path, features, options, recipe)
+    samples = _read_both(path, features, options)
     if recipe is not None and ("also" in recipe) != (also is not None):
         how = "with vectors beside; --also brings some" if also is None else "without any beside"
         raise ValueError(f"{also or path}: the model was fitted {how}.")
     if also is not None:
-        samples = with_vectors(samples, Path(also), options, recipe, beside=True)
+        samples = with_vectors(samples, Path(also), options, beside=True)
     if samples.n_samples == 1 and recipe is None:
         lost = f" ({shown(name for name, _ in samples.skipped)} skipped)" if samples.skipped else ""
         raise ValueError(f"{path} holds a single sample{lost}; a factorization needs more.")
@@ -230,34 +230,35 @@ def read_samples(
     return replace(samples, options=changed)
 
 
-def _read_both(
-    path: Path, features: str | Path | None, options: Options, recipe: Mapping[str, Any] | None
-) -> Samples:
+def _read_both(path: Path, features: str | Path | None, options: Options) -> Samples:
     """Samples, and vectors in the place of what they hold where there are some."""
+    recipe = options.recipe
     by_vectors = recipe is not None and recipe["reader"] == "vectors"
     if features is None:
         if by_vectors:
             raise ValueError(f"{path}: the model was fitted to vectors; --features brings some.")
-        return _read(path, options, recipe)
+        return _read(path, options)
     if recipe is not None and not by_vectors:
         raise ValueError(f"--features {features}: the model was fitted without vectors.")
-    samples = _read(path, options, None if recipe is None else recipe["base"])
-    return with_vectors(samples, Path(features), options, recipe)
+    base = None if recipe is None else recipe["base"]
+    samples = _read(path, replace(options, recipe=base))
+    return with_vectors(samples, Path(features), options)
 
 
-def _read(path: Path, options: Options, recipe: Mapping[str, Any] | None) -> Samples:
+def _read(path: Path, options: Options) -> Samples:
+    recipe = options.recipe
     if path.is_dir():
-        samples = _read_folder(path, options, recipe)
+        samples = _read_folder(path, options)
     elif path.is_file():
         suffix = path.suffix.lower()
         one = {"images": images.SUFFIXES, "texts": texts.SUFFIXES}
         if recipe is not None and suffix in one.get(recipe["kind"], ()):
             reader = images.read_images if recipe["kind"] == "images" else texts.read_text_files
-            samples = reader(path.parent, [path], options, recipe)
+            samples = reader(path.parent, [path], options)
         elif suffix in TABLES:
-            samples = read_table(path, options, recipe)
+            samples = read_table(path, options)
         elif suffix in MATRICES:
-            samples = read_matrix(path, options, recipe)
+            samples = read_matrix(path, options)
         else:
             if suffix in ELSE:
                 raise ValueError(f"{path} cannot be read as it is; {ELSE[suffix]}.")
@@ -270,14 +271,15 @@ def _read(path: Path, options: Options, recipe: Mapping[str, Any] | None) -> Sam
 
         if str(path) not in CATALOGUE:
             raise FileNotFoundError(f"There is no file or folder {path}.")
-        samples = read_named(str(path), options, recipe)
+        samples = read_named(str(path), options)
     if recipe is not None and samples.kind != recipe["kind"]:
         raise ValueError(f"{path} holds {samples.kind}, the model knows {recipe['kind']}.")
     return samples
 
 
-def _read_folder(folder: Path, options: Options, recipe: Mapping[str, Any] | None) -> Samples:
+def _read_folder(folder: Path, options: Options) -> Samples:
     """All images, or all texts, of a folder and its sub-folders."""
+    recipe = options.recipe
     files, strange = listed(folder)
     found = {
         "images": [file for file in files if file.suffix.lower() in images.SUFFIXES],
@@ -297,10 +299,8 @@ def _read_folder(folder: Path, options: Options, recipe: Mapping[str, Any] | Non
     if kind not in found or not found[kind]:
         raise ValueError(f"{folder} holds no {kind if kind in found else 'images and no texts'}.")
     chosen = found[kind]
-    if kind == "images":
-        samples = images.read_images(folder, chosen, options, recipe)
-    else:
-        samples = texts.read_text_files(folder, chosen, options, recipe)
+    reader = images.read_images if kind == "images" else texts.read_text_files
+    samples = reader(folder, chosen, options)
     used = set(chosen)
     others = [file for file in files if file not in used]
     notes = images.left_out(folder, others, kind)

@@ -40,7 +40,7 @@ class Samples:
         stored row by row, so that ``row.reshape(image_shape)`` shows it upright.
     thumbnails : callable or None
         ``thumbnails(i)`` is a small PNG or WebP file of sample i as bytes, ``thumbnails(i, side)``
-        one of at most ``side`` pixels a side.
+        one of at most ``side`` pixels a side; by default, where there is an ``image_shape``, of X.
     texts : list of str or None
         The beginning of each text, about 300 characters.
     whole_texts : sequence of str or None
@@ -115,6 +115,11 @@ class Samples:
                 raise ValueError(f"{name} has {len(value)} entries, X has shape {self.X.shape}.")
         if len(set(self.ids)) != n:
             raise ValueError(f"{self.source}: {repeated(self.ids)}; give each sample its own.")
+        if self.thumbnails is None and self.image_shape is not None:
+            from partwise.io.images import array_thumbnails  # which makes Samples itself
+
+            own = array_thumbnails(self.X, self.image_shape)
+            object.__setattr__(self, "thumbnails", own)
 
     @property
     def n_samples(self) -> int:

@@ -7,6 +7,7 @@ readers take the apostrophe away again, so that ids and labels come back as they
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import json
@@ -17,27 +18,20 @@ from pathlib import Path
 from typing import Any
 
 from partwise.io._common import Options, need
-from partwise.io.archives import TooLarge, check_unpacked
+from partwise.io.archives import check_unpacked, whole
 from partwise.io.encoding import check_encoding, find_encoding
 
 
 def read_sheet(path: Path) -> tuple[list[list[Any]], tuple[str, ...]]:
     """The cells of a workbook's first sheet, None where empty, and a note where it has more."""
     openpyxl = need("openpyxl", ".xlsx files", extra="excel")
-    try:
+    with whole(path, ".xlsx file"):
         with zipfile.ZipFile(path) as archive:
             check_unpacked(path, sum(member.file_size for member in archive.infolist()))
         book = openpyxl.load_workbook(path, read_only=True, data_only=True)
-        try:
-            sheet = book.worksheets[0]
-            rows = [list(row) for row in sheet.iter_rows(values_only=True)]
+        with contextlib.closing(book):
+            rows = [list(row) for row in book.worksheets[0].iter_rows(values_only=True)]
             names = [own.title for own in book.worksheets]
-        finally:
-            book.close()
-    except (FileNotFoundError, PermissionError, TooLarge):
-        raise
-    except Exception as error:  # a damaged archive brings out nearly anything
-        raise ValueError(f"{path} is no .xlsx file, or damaged ({error}).") from error
     width = max((len(row) for row in rows), default=0)
     rows = [[*row, *[None] * (width - len(row))] for row in rows]
     notes = (f"{path.name} has {len(names)} sheets; {names[0]!r}, the first, was read.",)

@@ -19,10 +19,11 @@ from partwise.io._common import (
     apply_scale,
     check_matrix,
     learn_scale,
+    named,
     need,
     shown,
 )
-from partwise.io.archives import TooLarge, check_unpacked
+from partwise.io.archives import check_unpacked, whole
 from partwise.io.columns import (
     Column,
     encode_columns,
@@ -56,20 +57,20 @@ GAPS = (
 MISSING = ("auto", "error", "median", "mean", "drop")
 
 
-def read_table(path: Path, options: Options, recipe: Mapping[str, Any] | None) -> Samples:
+def read_table(path: Path, options: Options) -> Samples:
     """A table with one sample a row."""
+    recipe, kind = options.recipe, options.kind
     options.step(0, 1, "reading the table")
-    if recipe is not None and recipe["reader"] not in ("texts", "a table"):
-        raise ValueError(f"{path} is a table, the model knows {recipe['reader']}.")
-    kind = options.kind if recipe is None else recipe["kind"]
-    text_column = options.text_column
     if recipe is not None:
-        text_column = text_column or recipe.get("text_column")
-    specs = () if recipe is None else recipe.get("columns", ())
-    frame, notes, usual = read_frame(path, options, text_column, specs)
+        if recipe["reader"] not in ("texts", "a table"):
+            raise ValueError(f"{path} is a table, the model knows {recipe['reader']}.")
+        kind = recipe["kind"]
+        options = replace(options, text_column=options.text_column or recipe.get("text_column"))
+    text_column = options.text_column
+    frame, notes, usual = read_frame(path, options)
     if len(frame) == 1 and recipe is None:
         raise ValueError(f"{path} holds a single sample; a factorization needs more.")
-    frame, ids, id_column, found, unjoinable = _take_ids(frame, path, options, recipe)
+    frame, ids, id_column, found, unjoinable = _take_ids(frame, path, options)
     frame, y = _take_labels(frame, path, options)
     notes = (*found, *notes)
     ours = [c for c in frame.columns if c.startswith(OURS) and c not in options.columns]
@@ -79,9 +80,12 @@ def read_table(path: Path, options: Options, recipe: Mapping[str, Any] | None) -
     if kind == "texts" and text_column is None:
         raise ValueError(f"{path}: --text-column says which column holds the texts.")
     if text_column is not None and kind in (None, "texts"):
-        samples = _texts(frame, ids, y, text_column, path, options, recipe)
+        column = _column(frame, text_column, path, "--text-column")
+        texts = ["" if unknown else str(v) for v, unknown in zip(column, column.isna())]
+        samples = text_samples(texts, ids, str(path), options, y=y)
+        samples = replace(samples, recipe={**samples.recipe, "text_column": text_column})
     else:
-        samples = _features(frame, ids, y, path, options, recipe, usual)
+        samples = _features(frame, ids, y, path, options, usual)
     options.step(1, 1, "reading the table")
     how = {"id_column": id_column} if recipe is None else {}
     return replace(
@@ -95,13 +99,9 @@ def read_table(path: Path, options: Options, recipe: Mapping[str, Any] | None) -
 # -- the file -------------------------------------------------------------------------------------
 
 
-def read_frame(
-    path: Path,
-    options: Options,
-    text_column: str | None,
-    specs: Sequence[Mapping[str, Any]] = (),
-) -> tuple[Any, tuple[str, ...], str]:
-    """The table, notes on how it was read, and the usual decimal sign; `specs` of a known model."""
+def read_frame(path: Path, options: Options) -> tuple[Any, tuple[str, ...], str]:
+    """The table, notes on how it was read, and the usual decimal sign."""
+    specs = (options.recipe or {}).get("columns", ())
     known = [str(spec["name"]) for spec in specs]
     as_category = [str(spec["name"]) for spec in specs if spec["as"] == "category"]
     pandas = need("pandas", f"{path.suffix} files")
@@ -111,15 +111,11 @@ def read_frame(
         need("pyarrow", ".parquet files", extra="parquet")
         from pyarrow.parquet import ParquetFile
 
-        try:
+        with whole(path, ".parquet file"):
             with ParquetFile(path) as file:
                 held = file.metadata
                 check_unpacked(path, 8 * held.num_rows * held.num_columns)
             frame = pandas.read_parquet(path)
-        except (OSError, TooLarge, Warning):
-            raise
-        except Exception as error:
-            raise ValueError(f"{path} is no .parquet file, or damaged ({error}).") from error
         if not isinstance(frame.index, pandas.RangeIndex):
             frame = frame.reset_index(names=frame.index.name or "id")
     elif path.suffix.lower() == ".xlsx":
@@ -140,7 +136,7 @@ def read_frame(
         heading, found = find_heading(path, rows_, options, known)
         notes += (*found, *lost)
         usual = "," if separator == ";" else "."
-        texts = {options.id_column, options.label_column, text_column}
+        texts = {options.id_column, options.label_column, options.text_column}
         as_str = {
             name: str
             for name in heading
@@ -317,7 +313,7 @@ def _column(frame: Any, name: str, path: Path, option: str) -> Any:
 
 
 def _take_ids(
-    frame: Any, path: Path, options: Options, recipe: Mapping[str, Any] | None
+    frame: Any, path: Path, options: Options
 ) -> tuple[Any, list[str], str | None, tuple[str, ...], str]:
     """Ids from --id-column, else from a column whose name and values say so, else row numbers.
 
@@ -325,7 +321,7 @@ def _take_ids(
     blank or a repetition is an error: row numbers in its place would look like it.
     """
     name, notes = options.id_column, ()  # type: str | None, tuple[str, ...]
-    numbers = [str(i) for i in range(len(frame))]
+    numbers, recipe = [str(i) for i in range(len(frame))], options.recipe
     if name == NUMBERED and name not in frame.columns:
         return frame, numbers, None, (), ""
     if name is not None:
@@ -405,42 +401,18 @@ def _take_labels(frame: Any, path: Path, options: Options) -> tuple[Any, np.ndar
 # -- what is in it --------------------------------------------------------------------------------
 
 
-def _texts(
-    frame: Any,
-    ids: list[str],
-    y: np.ndarray | None,
-    name: str,
-    path: Path,
-    options: Options,
-    recipe: Mapping[str, Any] | None,
-) -> Samples:
-    column = _column(frame, name, path, "--text-column")
-    texts = ["" if unknown else str(v) for v, unknown in zip(column, column.isna())]
-    samples = text_samples(texts, ids, str(path), options, recipe, y=y)
-    return replace(samples, recipe={**samples.recipe, "text_column": name})
-
-
 def _features(
-    frame: Any,
-    ids: list[str],
-    y: np.ndarray | None,
-    path: Path,
-    options: Options,
-    recipe: Mapping[str, Any] | None,
-    usual: str,
+    frame: Any, ids: list[str], y: np.ndarray | None, path: Path, options: Options, usual: str
 ) -> Samples:
     counts = options.kind == "counts"
-    scale = options.scale
+    scale, recipe = options.scale, options.recipe
     if scale == "auto":
         scale = "total" if counts else "range"
     columns: list[Column] = []
     if recipe is None:
-        try:
-            columns = learn_columns(
-                _chosen(frame, path, options), usual=usual, ranged=scale == "range"
-            )
-        except ValueError as error:
-            raise ValueError(f"{path}: {error}") from error
+        chosen = _chosen(frame, path, options)
+        with named(path):
+            columns = learn_columns(chosen, usual=usual, ranged=scale == "range")
         specs = [dict(column.spec) for column in columns if column.spec is not None]
         if not specs:
             raise ValueError(
@@ -453,10 +425,8 @@ def _features(
         if gone:
             raise ValueError(f"{path} lacks columns that the model knows: {shown(gone, 8)}.")
     strange = () if recipe is None else strange_values(frame, specs)
-    try:
+    with named(path):
         values, names, fills = encode_columns(frame, specs)
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
     missing = options.missing
     if missing == "auto" and recipe is not None:
         missing = recipe.get("missing", "auto")
@@ -504,13 +474,10 @@ def _chosen(frame: Any, path: Path, options: Options) -> Any:
     """The columns that were asked for."""
     for name in (*options.columns, *options.exclude):
         _column(frame, name, path, "--columns" if name in options.columns else "--exclude")
-    kept = [
-        c
-        for c in frame.columns
-        if c not in options.exclude and (not options.columns or c in options.columns)
-    ]
+    wanted = options.columns or tuple(frame.columns)
+    kept = [c for c in frame.columns if c in wanted and c not in options.exclude]
     if not kept:
-        raise ValueError("--columns and --exclude leave no column.")
+        raise ValueError(f"{path}: --columns and --exclude leave no column.")
     return frame[kept]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -9,8 +10,9 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from sklearn.preprocessing import normalize
 
-from partwise.io._common import Options, shown
+from partwise.io._common import Options, read_files, shown
 from partwise.io.encoding import check_encoding, decode, said
 from partwise.io.samples import Samples
 from partwise.io.tokens import by_characters, cutter, find_stop_words
@@ -20,43 +22,28 @@ MAX_WORDS = 20_000
 HOVER = 300
 
 
-def read_text_files(
-    folder: Path, files: Sequence[Path], options: Options, recipe: Mapping[str, Any] | None
-) -> Samples:
+def read_text_files(folder: Path, files: Sequence[Path], options: Options) -> Samples:
     """Every text file of a folder."""
-    texts, odd = [], {}  # type: list[str], dict[str, int]
-    kept: list[Path] = []
-    skipped: list[tuple[str, str]] = []
-    first = ValueError(f"{folder} holds no texts.")
-    for done, file in enumerate(files):
-        options.step(done, len(files), "reading texts")
-        try:
-            text, encoding = _read(file, options)
-        except ValueError as error:
-            if options.strict or len(files) == 1:
-                raise
-            skipped.append((file.relative_to(folder).as_posix(), "is no text"))
-            first = error if len(skipped) == 1 else first
-            continue
-        texts.append(text)
-        kept.append(file)
-        if options.encoding is None and not encoding.startswith("utf-8"):
-            odd[encoding] = odd.get(encoding, 0) + 1
-    options.step(len(files), len(files), "reading texts")
+    found, ids, failed = read_files(
+        folder, files, options, "texts", lambda file: _read(file, options)
+    )
+    if not found:
+        raise failed[0][1]
+    odd = Counter(encoding for _, encoding in found if not encoding.startswith("utf-8"))
     notes = tuple(
         f"{count} of the texts {'is' if count == 1 else 'are'} not UTF-8 and "
         f"{'was' if count == 1 else 'were'} read as {said(encoding)}."
         for encoding, count in odd.items()
+        if options.encoding is None
     )
-    if not texts:
-        raise first
+    skipped = [(name, "is no text") for name, _ in failed]
     if skipped:
         notes += (
             f"No text and skipped: {len(skipped)} of {len(files)} files, "
             f"{shown(name for name, _ in skipped)}; --strict stops there.",
         )
-    ids = [file.relative_to(folder).as_posix() for file in kept]
-    samples = text_samples(texts, ids, str(folder), options, recipe, notes=notes)
+    texts = [text for text, _ in found]
+    samples = text_samples(texts, ids, str(folder), options, notes=notes)
     return replace(samples, rows=None, skipped=tuple(sorted([*samples.skipped, *skipped])))
 
 
@@ -77,7 +64,6 @@ def text_samples(
     ids: Sequence[str],
     source: str,
     options: Options,
-    recipe: Mapping[str, Any] | None = None,
     *,
     y: np.ndarray | None = None,
     notes: tuple[str, ...] = (),
@@ -101,7 +87,7 @@ def text_samples(
         y = None if y is None else y[written]
         ids = [name for name, there in zip(ids, written) if there]
         texts = [text for text, there in zip(texts, written) if there]
-        if len(texts) == 1 and recipe is None:
+        if len(texts) == 1 and options.recipe is None:
             raise ValueError(f"{source} holds a single text that is not empty ({ids[0]!r}).")
     words = ""
     made: dict[str, Any]
@@ -113,10 +99,10 @@ def text_samples(
             "words": [""],
             "idf": np.ones(1),
         }
-    elif recipe is None:
+    elif options.recipe is None:
         made, words = learn_words(texts, source, options)
     else:
-        made = dict(recipe)
+        made = dict(options.recipe)
     X = sp.csr_array((len(texts), 1)) if options.vectors else weigh(texts, made)
     bare = np.flatnonzero(np.asarray(X.sum(axis=1)).ravel() == 0)
     if options.vectors:
@@ -198,9 +184,7 @@ def weigh(texts: Sequence[str], recipe: Mapping[str, Any]) -> sp.csr_array:
     """tf-idf rows by the words and weights of a recipe."""
     from sklearn.feature_extraction.text import CountVectorizer
 
-    from partwise.io.datasets import unit_rows
-
     counter = CountVectorizer(vocabulary=list(recipe["words"]), analyzer=cutter(recipe))
     X = sp.csr_array(counter.transform(texts).astype(np.float64))
     X.data = (1 + np.log(X.data)) * np.asarray(recipe["idf"])[X.indices]
-    return sp.csr_array(unit_rows(X))
+    return sp.csr_array(normalize(X))

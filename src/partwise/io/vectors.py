@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -23,18 +23,14 @@ TABLES = (".parquet", ".csv", ".tsv", ".jsonl", ".xlsx")
 
 
 def with_vectors(
-    samples: Samples,
-    path: Path,
-    options: Options,
-    recipe: Mapping[str, Any] | None,
-    *,
-    beside: bool = False,
+    samples: Samples, path: Path, options: Options, *, beside: bool = False
 ) -> Samples:
     """Samples with vectors of a file, by id, or in their order where it has none.
 
     They are the rows of X, or ``also`` where they come ``beside`` these.
     """
     V, ids = _read(path)
+    recipe = options.recipe
     if recipe is not None and beside:
         recipe = recipe["also"]
     if recipe is not None and recipe["features"] != V.shape[1]:
@@ -62,13 +58,13 @@ def with_vectors(
     words = f"ectors of {path.name}, {V.shape[1]} numbers each; {SCALE_WORDS[made['scale']]}."
     V = apply_scale(V, made)
     rows = np.arange(samples.n_samples) if samples.rows is None else samples.rows
-    whole = not skipped and samples.rows is None
+    whole, draw = not skipped and samples.rows is None, samples.thumbnails
     samples = replace(
         samples,
         X=samples.X[kept] if beside else V,
         also=V if beside else None,
         ids=[samples.ids[i] for i in kept],
-        thumbnails=_thumbnails(samples.thumbnails, kept),
+        thumbnails=None if draw is None else lambda i, *side: draw(kept[i], *side),
         texts=_some(samples.texts, kept),
         whole_texts=_some(samples.whole_texts, kept),
         y=None if samples.y is None else samples.y[kept],
@@ -102,10 +98,6 @@ def _in_order(
     gone = [int(rows[i]) for i in range(samples.n_samples) if i not in here]
     placed = dict(zip([*before, *gone], [*samples.skipped, *skipped]))
     return tuple(placed[row] for row in sorted(placed))
-
-
-def _thumbnails(whole: Callable[..., bytes] | None, kept: list[int]) -> Callable[..., bytes] | None:
-    return None if whole is None else lambda i, *side: whole(kept[i], *side)
 
 
 def _some(texts: Sequence[str] | None, kept: list[int]) -> list[str] | None:
@@ -217,7 +209,7 @@ def _arrays(path: Path) -> tuple[np.ndarray, Any]:
 def _table(path: Path) -> tuple[np.ndarray, Any]:
     from pandas.api.types import is_numeric_dtype
 
-    frame, _, _ = read_frame(path, Options(), None)
+    frame, _, _ = read_frame(path, Options())
     likely = [c for c in frame.columns if looks_like_id(c) or c.strip().lower() in ID_NAMES]
     likely += [
         c for c in frame.columns if not is_numeric_dtype(frame[c]) and not _is_list(frame[c])

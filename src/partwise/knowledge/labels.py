@@ -127,8 +127,8 @@ def encode_labels(y: ArrayLike | None, n_samples: int) -> Labels | None:
 
 def _as_column(y: Any, n_samples: int) -> NDArray[Any]:
     """y as a 1-D array; lists become objects where numpy would turn None or NaN into text."""
-    if hasattr(getattr(y, "dtype", None), "categories"):
-        y = y.astype(object)  # a pandas categorical of integers with gaps would turn into floats
+    if hasattr(getattr(y, "dtype", None), "na_value"):
+        y = y.astype(object)  # integers of pandas with gaps would turn into floats
     try:
         values = np.asarray(y)
     except ValueError as error:

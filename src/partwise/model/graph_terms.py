@@ -134,7 +134,8 @@ class Graph(OnGraph):
     quadratic = True
 
     def value(self, Z: AnyArray) -> float:
-        return 0.5 * self.weight * dot64(self.neighbors.laplacian(Z), Z)
+        # in float64: where neighbours agree to d digits, rounded products leave 7 - d of the sum
+        return 0.5 * self.weight * dot64(self.neighbors.laplacian(arrays.float64(Z)), Z)
 
     def change(self, new: AnyArray, old: AnyArray) -> float:
         return 0.5 * self.weight * inner64(self.neighbors.laplacian(new + old), new - old)
@@ -273,17 +274,18 @@ class GraphDivergence(OnGraph):
         self.cg_iterations = 0  # the most that one solve took
         self._known: Any = None  # the diagonal of the matrix that is factored, and its factors
 
-    def _log(self, Z: AnyArray) -> AnyArray:
+    def _apart(self, Z: AnyArray) -> AnyArray:
+        """(D - W) log Z in float64: rounded to float32, logarithms of neighbours agree too soon."""
         xp = namespace(Z)
-        return xp.log(xp.maximum(Z, floor(Z.dtype)))
+        return self.neighbors.laplacian(xp.log(arrays.float64(xp.maximum(Z, floor(Z.dtype)))))
 
     def value(self, Z: AnyArray) -> float:
-        return 0.5 * self.weight * dot64(self.neighbors.laplacian(self._log(Z)), Z)
+        return 0.5 * self.weight * dot64(self._apart(Z), Z)
 
     def gradient(self, Z: AnyArray) -> AnyArray:
         # (D Z - W Z) / Z from differences: among neighbours that agree it is not rounding
-        laplacian = self.neighbors.laplacian
-        return 0.5 * self.weight * (laplacian(self._log(Z)) + ratio(laplacian(Z), Z))
+        apart = arrays.cast(self._apart(Z), Z.dtype)
+        return 0.5 * self.weight * (apart + ratio(self.neighbors.laplacian(Z), Z))
 
     def solve(self, b: AnyArray, ridge: AnyArray, c: AnyArray, Z: AnyArray) -> AnyArray:
         """z >= 0 with (b + ridge z + λL) z = c, started at Z."""

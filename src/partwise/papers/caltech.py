@@ -14,12 +14,11 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from partwise.persistence.atomic import write_whole
+from partwise.persistence.atomic import whole_file
 
 Array = NDArray[np.float32]
 WORDS = 500
@@ -142,18 +141,11 @@ def main(arguments: list[str]) -> int:
         print("usage: python -m partwise.papers.caltech 101_ObjectCategories caltech101.npz")
         return 2
     X, y, names = features(Path(arguments[0]))
-    _save(Path(arguments[1]), X, y, names)
+    with whole_file(Path(arguments[1])) as file:
+        np.savez_compressed(file, X=X, y=y, class_names=np.array(names))
     same = "as printed" if len(y) == TOTAL else f"print: {TOTAL}"
     print(f"{len(y)} pictures ({same}) of {', '.join(names)}: {arguments[1]}")
     return 0
-
-
-def _save(file: Path, X: NDArray[Any], y: NDArray[Any], names: list[str]) -> None:
-    import io
-
-    buffer = io.BytesIO()
-    np.savez_compressed(buffer, X=X, y=y, class_names=np.array(names))
-    write_whole(file, buffer.getvalue(), force=True)
 
 
 if __name__ == "__main__":

@@ -26,15 +26,41 @@ History = tuple[Any, Any, float]
 CLEAR = 2.0  # standard errors beyond which a difference is one
 HOLDS, FAILS, UNDECIDED, NOT_RUN = "holds", "fails", "undecided", "not run"
 OPPOSITE = {HOLDS: FAILS, FAILS: HOLDS}
+WORTH = 100  # runs a row beyond which two methods are level rather than not yet told apart
+POWER = CLEAR + 0.84  # standard errors of a difference that is seen four times in five
+
+
+class Outlook(NamedTuple):
+    """At how many runs a row an open claim is decided, and how, if means and deviations stay.
+
+    ``seen`` is the difference that the runs so far would show four times in five.
+    """
+
+    runs: float
+    state: str = UNDECIDED
+    have: float = 0.0
+    seen: float = 0.0
+
+    def __str__(self) -> str:
+        if math.isinf(self.runs):
+            return "more runs would not decide it"
+        if self.runs > WORTH:
+            return f"level: {self.have:.0f} runs a row would have shown {self.seen:.2g}"
+        return f"at about {math.ceil(self.runs)} runs a row ({self.have:.0f} here) it {self.state}"
 
 
 class Finding(NamedTuple):
-    """What a rule finds."""
+    """What a rule finds: how far on the claimed side of its line each comparison lies.
 
-    state: str
+    `together` judges them; a rule that judges otherwise says ``state`` and ``outlook`` itself.
+    """
+
+    distances: list[Stat]
     detail: str
     test: str = ""
     p: float | None = None
+    state: str = ""
+    outlook: Outlook | None = None
 
 
 @dataclass(frozen=True)
@@ -50,6 +76,7 @@ class Verdict:
     p: float | None = None
     counted: bool = True  # not where the labels are other than print's
     says: str = ""  # the printed sentence that it is part of
+    outlook: Outlook | None = None  # where it is undecided
 
 
 def judge(summary: Summary) -> list[Verdict]:
@@ -59,10 +86,52 @@ def judge(summary: Summary) -> list[Verdict]:
     for claim in summary.protocol.claims:
         kind, printed = claim["type"], _printed(summary.protocol, claim)
         for budget in summary.budgets() if kind != "budget_trend" else [NO_LABELS]:
-            found = RULES[kind](summary, claim, budget) or Finding(NOT_RUN, "")
+            found = RULES[kind](summary, claim, budget)
+            state, detail, outlook = _judged(found, claim) if found else (NOT_RUN, "", None)
+            tested = (found.test, found.p) if found else ("", None)
             beside = {"counted": budget in theirs, "says": claim.get("says", "")}
-            verdicts.append(Verdict(claim["text"], budget, printed, *found, **beside))
+            verdicts.append(
+                Verdict(claim["text"], budget, printed, state, detail, *tested,
+                        outlook=outlook, **beside)
+            )  # fmt: skip
     return verdicts
+
+
+def _judged(found: Finding, claim: Claim) -> tuple[str, str, Outlook | None]:
+    state = found.state or together(found.distances)[0]
+    after = None
+    if state == UNDECIDED:
+        after = found.outlook or outlook(found.distances)
+    if claim.get("sometimes"):  # the sentence says that it is not always so
+        state = OPPOSITE.get(state, state)
+        after = after and after._replace(state=OPPOSITE.get(after.state, after.state))
+    return state, found.detail + (f"; {after}" if after else ""), after
+
+
+def outlook(distances: list[Stat]) -> Outlook | None:
+    """When `together` decides; None where no deviation is known.
+
+    The first that is against the sentence makes it fail; else it waits for the last.
+    """
+    known = [d for d in distances if d.se > 0]
+    behind = [d for d in known if d.mean < 0]
+    if any(math.isnan(d.se) for d in distances) and not known:
+        return None
+    if not behind and any(d.mean == 0 for d in distances):
+        return Outlook(math.inf)
+
+    def limit(freedom: float) -> float:
+        return critical(len(known), round(min(freedom, 1e6))) if behind else CLEAR
+
+    def runs(d: Stat) -> float:
+        scale = d.n / d.rows * (d.se / d.mean) ** 2
+        found = scale * limit(math.inf) ** 2
+        while found < scale * limit(d.rows * (found - 1)) ** 2:  # Student's limit falls with them
+            found += 1
+        return found
+
+    last = min(behind, key=runs) if behind else max(known, key=runs)
+    return Outlook(runs(last), FAILS if behind else HOLDS, last.n / last.rows, POWER * last.se)
 
 
 def decide(distance: float, se: float, *, against: float = CLEAR) -> str:
@@ -134,14 +203,13 @@ def _beats(summary: Summary, claim: Claim, budget: str) -> Finding | None:
     leads = _leads(own, others, rows, -1.0 if claim.get("lower") else 1.0)
     if not leads:
         return None
-    state, states = together([lead for _, _, lead in leads])
+    distances = [lead for _, _, lead in leads]
+    states = together(distances)[1]
     rival, row, worst = min(leads, key=lambda entry: _errors_from_zero(entry[2]))
     detail = f"smallest lead {_with_error(worst)}, over {rival}{_at(row)}"
     if len(leads) > 1:
         detail += f"; {len(leads)} comparisons, {states.count(HOLDS)} of them clearly ahead"
     behind = [f"{n}{_at(r)}" for (n, r, _), s in zip(leads, states, strict=True) if s == FAILS]
-    if claim.get("sometimes"):  # the sentence says that it is not always so
-        state = OPPOSITE.get(state, state)
     if behind:
         more = f" and {len(behind) - 4} more" if len(behind) > 4 else ""
         detail += f"; clearly behind {', '.join(behind[:4])}{more}"
@@ -150,7 +218,7 @@ def _beats(summary: Summary, claim: Claim, budget: str) -> Finding | None:
         detail += f"; without {', '.join(left_out)}"
     sign = -1.0 if claim.get("lower") else 1.0
     test, p = paired_test(sign * paired(own, others[rival]))
-    return Finding(state, detail, test, p)
+    return Finding(distances, detail, test, p)
 
 
 def _most(summary: Summary, claim: Claim, budget: str) -> Finding | None:
@@ -160,14 +228,21 @@ def _most(summary: Summary, claim: Claim, budget: str) -> Finding | None:
     rows: dict[Any, list[Stat]] = {row: [] for row in summary.rows()}
     for _, row, lead in _leads(own, others, list(rows), 1.0):
         rows[row].append(lead)
-    states = [together(leads)[0] for leads in rows.values() if leads]
-    if not states:
+    groups = [leads for leads in rows.values() if leads]
+    if not groups:
         return None
-    best = sum(min(s.mean for s in leads) > 0 for leads in rows.values() if leads)
+    states = [together(leads)[0] for leads in groups]
+    best = sum(min(s.mean for s in leads) > 0 for leads in groups)
     half, clear, behind = len(states) / 2, states.count(HOLDS), states.count(FAILS)
     state = HOLDS if clear > half else FAILS if len(states) - behind <= half else UNDECIDED
     detail = f"the highest mean at {best} of {len(states)} K, clearly ahead of all at {clear}, "
-    return Finding(state, f"{detail}clearly behind one at {behind}")
+    detail += f"clearly behind one at {behind}"
+    each = [outlook(leads) or Outlook(math.inf) for leads in groups]
+    to_fail = 2 * sum(o.state == FAILS for o in each) >= len(each)  # at half of them
+    ordered = sorted(o for o in each if o.state == (FAILS if to_fail else HOLDS))
+    needed = math.ceil(half) if to_fail else int(half) + 1
+    after = ordered[needed - 1] if len(ordered) >= needed else Outlook(math.inf)
+    return Finding([], detail, state=state, outlook=after)
 
 
 def _leads(
@@ -209,11 +284,11 @@ def _gap(summary: Summary, claim: Claim, budget: str) -> Finding | None:
         return None
     test, p = paired_test(paired(own, other))
     # Half the printed gain is the line: a smaller one is another result.
-    state = decide(lead.mean - 0.5 * claim["points"], lead.se)
+    distance = replace(lead, mean=lead.mean - 0.5 * claim["points"])
     detail = (
         f"measured {_with_error(lead)} points (holds from half of the printed {claim['points']})"
     )
-    return Finding(state, detail, test, p)
+    return Finding([distance], detail, test, p)
 
 
 def _sweep(summary: Summary, claim: Claim, budget: str) -> list[tuple[float, str]]:
@@ -241,9 +316,9 @@ def _stable(summary: Summary, claim: Claim, budget: str) -> Finding | None:
         spread = paired_stat(columns[-1], columns[0]) if columns else None
         if spread is not None:
             spreads[data] = spread
-    state, _ = together([replace(s, mean=claim["within"] - s.mean) for s in spreads.values()])
+    room = [replace(s, mean=claim["within"] - s.mean) for s in spreads.values()]
     words = ", ".join(f"{data} {_with_error(s)}" for data, s in sorted(spreads.items()))
-    return Finding(state, f"spread {words} points")
+    return Finding(room, f"spread {words} points")
 
 
 def _trend(summary: Summary, claim: Claim, budget: str) -> Finding | None:
@@ -264,8 +339,8 @@ def _direction(
         return None
     wanted = 1.0 if claim.get("direction", "up") == "up" else -1.0
     test, p = paired_test(paired(last, first))
-    state = decide(wanted * change.mean, change.se)
-    return Finding(state, f"change {_with_error(change)} {words}", test, p)
+    distance = replace(change, mean=wanted * change.mean)
+    return Finding([distance], f"change {_with_error(change)} {words}", test, p)
 
 
 def _budget_trend(summary: Summary, claim: Claim, budget: str) -> Finding | None:
@@ -322,8 +397,7 @@ def _converged(summary: Summary, claim: Claim, budget: str) -> Finding | None:
     if not done:
         return None
     far = [replace(s, mean=s.mean - line) for s in _by_data(done).values()]
-    state, _ = together([replace(s, se=0.0) if math.isnan(s.se) else s for s in far])
-    return Finding(state, detail)
+    return Finding([replace(s, se=0.0) if math.isnan(s.se) else s for s in far], detail)
 
 
 def _share(stat: Stat) -> str:
@@ -352,7 +426,7 @@ def _sooner(summary: Summary, claim: Claim, budget: str) -> Finding | None:
     }  # fmt: skip
     if not leads:
         return None
-    state, states = together(list(leads.values()))
+    states = together(list(leads.values()))[1]
     ran = {name: found for name, found in {claim["method"]: own, **times}.items() if found}
     shared = set.intersection(*map(set, ran.values()))  # the runs that all of them have
     means = {n: f"{1e3 * float(np.mean([f[p] for p in shared])):.0f}" for n, f in ran.items()}
@@ -362,7 +436,7 @@ def _sooner(summary: Summary, claim: Claim, budget: str) -> Finding | None:
     )
     behind = [f"{n} on {d}" for (n, d), s in zip(leads, states, strict=True) if s == FAILS]
     detail += f"; clearly slower than {', '.join(behind)}" if behind else ""
-    return Finding(state, detail)
+    return Finding(list(leads.values()), detail)
 
 
 def _comparable(summary: Summary, claim: Claim, budget: str) -> Finding | None:
@@ -374,8 +448,8 @@ def _comparable(summary: Summary, claim: Claim, budget: str) -> Finding | None:
     spread = paired_stat(ordered[-1], ordered[0]) if len(ordered) > 1 else None
     if spread is None:
         return None
-    state = decide(claim["within"] - spread.mean, spread.se)
-    return Finding(state, f"spread {_with_error(spread)} points")
+    room = replace(spread, mean=claim["within"] - spread.mean)
+    return Finding([room], f"spread {_with_error(spread)} points")
 
 
 def _counts(summary: Summary, claim: Claim, budget: str) -> Finding | None:
@@ -393,8 +467,10 @@ def _counts(summary: Summary, claim: Claim, budget: str) -> Finding | None:
     states = {decide(lead.mean, lead.se) for _, lead in leads}
     state = states.pop() if len(states) == 1 else UNDECIDED
     words = ", ".join(f"{value:g}: {_with_error(lead)}" for value, lead in leads)
-    detail = f"lead by {claim['param']} {words}"
-    return Finding(state, detail)
+    both = min(lead.mean for _, lead in leads) < 0 < max(lead.mean for _, lead in leads)
+    after = Outlook(math.inf) if both else None  # the answer changes with what print leaves open
+    distances = [lead for _, lead in leads]
+    return Finding(distances, f"lead by {claim['param']} {words}", state=state, outlook=after)
 
 
 RULES: dict[str, Callable[[Summary, Claim, str], Finding | None]] = {

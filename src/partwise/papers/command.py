@@ -119,9 +119,14 @@ def _run(
         asked = selection
         if len(wanted) > 1 and selection.methods:  # a column that some of the tables have
             have = {m.name.lower() for m in protocol.methods}
-            kept = tuple(m for m in selection.methods if m.lower() in have)
-            asked = replace(selection, methods=kept or ("",))
+            asked = replace(
+                selection, methods=tuple(m for m in selection.methods if m.lower() in have)
+            )
+            if not asked.methods:
+                continue
         plans[name] = (protocol, asked, runner.plan(protocol, asked, home)[0])
+    if not plans:
+        raise ValueError(f"none of {', '.join(wanted)} has a method {', '.join(selection.methods)}")
     todo = {name: store.missing(cells) for name, (_, _, cells) in plans.items()}
     unique = {cell.slug + cell.table for cells in todo.values() for cell in cells}
     workers = jobs or runner.cores()
@@ -143,7 +148,7 @@ def _run(
             runner.fill(whole, ran, store, _step(progress, task, "by value"))
             errors.print(f"{whole.ran} runs of {len(first)} in the time given", markup=False)
             failed["all"] = whole.failed
-        for name in wanted if budget is None else []:
+        for name in plans if budget is None else []:
             outcome = runner.reproduce(
                 name,
                 out,
@@ -154,7 +159,7 @@ def _run(
             )
             failed[name] = outcome.failed
             _say(errors, name, outcome, home)
-    _write(wanted, out, data_home, failed, as_json=as_json)
+    _write(list(plans), out, data_home, failed, as_json=as_json)
     return sum(not _lacks(reason) for found in failed.values() for reason in found.values())
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import base64
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import InitVar, dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -24,17 +25,24 @@ class Text:
         return cls(((text, kind),))
 
 
+Row = Sequence[str | Text]
+
+
 @dataclass
 class Grid:
-    """A table: header, rows of `Text`; ``last`` marks the last row as an average.
+    """A table: header, rows of `Text` or plain words; ``last`` marks the last row as an average.
 
     ``cards`` are rows of sentences, which a phone shows one below the other.
     """
 
     header: list[str]
-    rows: list[list[Text]]
+    cells: InitVar[Iterable[Row]]
     last: bool = False
     cards: bool = False
+    rows: list[list[Text]] = field(init=False)
+
+    def __post_init__(self, cells: Iterable[Row]) -> None:
+        self.rows = [[c if isinstance(c, Text) else Text.of(c) for c in row] for row in cells]
 
 
 @dataclass

@@ -1,7 +1,7 @@
 """How long a table takes: what was measured once, scaled to this machine.
 
 A cell's seconds are c · effort · K^g: ``timings.toml`` holds (c, g) for every table, data set and
-method, from a machine on which `partwise.papers.machine.speed` took ``speed`` seconds; the effort
+method, from a machine on which `speed` took ``speed`` seconds; the effort
 is its number of iterations. The ratio of speeds carries one machine over to the other. Where a
 folder already has results of the table, their ratio to the estimate is used instead.
 """
@@ -13,8 +13,7 @@ import os
 import platform
 import time
 import tomllib
-from collections import defaultdict
-from collections.abc import Iterable
+from dataclasses import replace
 from functools import cache, lru_cache
 from importlib import resources
 from typing import Any
@@ -68,11 +67,6 @@ def speed() -> float:
 
 SAMPLE = 100  # stored results that are read for an estimate
 UNKNOWN = (0.02, 1.5)  # a table that was never measured
-HEAD = (
-    "# [c, g]: a cell (fits, k-means, scores) takes c * effort * K ** g seconds of one thread on",
-    "# the machine where `speed` was taken; `partwise reproduce --list` scales them to another.",
-    "# `start` is what a process takes to import and compile.",
-)
 
 
 @cache
@@ -127,37 +121,10 @@ def measured_ratio(store: Store, todo: list[Cell], *, least: int = 4) -> float |
 
 def _stored_like(store: Store, todo: list[Cell]) -> list[Cell]:
     """Cells of other runs of the same rows that the folder holds."""
-    from dataclasses import replace
-
     runs = range(store.stored_runs(todo[0].table))
     kinds = {(c.k, c.variant.name, c.budget_name, c.data.name): c for c in todo}
     others = (replace(cell, run=run) for cell in kinds.values() for run in runs)
     return [cell for cell in others if store.has(cell)]
-
-
-def timings_text(store: Store, cells: Iterable[Cell], *, start: float) -> str:
-    """A new ``timings.toml`` from the results of a folder made on this machine."""
-    points: dict[str, dict[str, list[tuple[float, float]]]] = defaultdict(lambda: defaultdict(list))
-    for cell in cells:
-        result = store.get(cell)
-        if result is not None:
-            method = cell.variant.method
-            unit = effort(method, cell.variant.params(cell.data.name))
-            seconds = max(result["cpu_seconds"], 1e-3) / unit
-            points[cell.table][f"{cell.data.name}, {method.name}"].append((cell.k, seconds))
-    lines = [*HEAD, f"speed = {speed():.4f}", f"start = {start:.1f}"]
-    for table, columns in points.items():
-        lines += ["", f'[cells."{table}"]']
-        lines += [f'"{name}" = {_power_law(found)}' for name, found in columns.items()]
-    return "\n".join(lines) + "\n"
-
-
-def _power_law(found: list[tuple[float, float]]) -> str:
-    """[c, g] of c K^g with the right total; the growth by least squares on logarithms."""
-    k, seconds = np.array(found).T
-    g = float(np.polyfit(np.log(k), np.log(seconds), 1)[0]) if len(set(k)) > 1 else 1.5
-    g = min(max(g, 0.0), 3.0)
-    return f"[{seconds.sum() / (k**g).sum():.3g}, {g:.2f}]"
 
 
 def words(seconds: float | None) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from partwise.papers.document import Block, Grid, Text
+from partwise.papers.document import Block, Grid, Row, Text
 from partwise.papers.printed import SHORT, with_error
 from partwise.papers.protocol import Budget, DataSpec, Protocol, load_protocol
 from partwise.papers.representations import FitTask, fit_estimator
@@ -55,14 +55,9 @@ def _ari_of_one_clustering(protocol: Protocol, summaries: Summaries, entry: Any)
     sizes = tuple(entry["sizes"])
     possible = single_clustering_values(sizes)
     cells = [c for c in protocol.printed if c.metric == "ari" and c.k == entry["k"]]
-    rows = [
-        [
-            Text.of(c.method),
-            Text.of(f"{c.mean:.2f}"),
-            Text.of(possible[c.mean], "no") if c.mean in possible else Text.of("none", "quiet"),
-        ]
-        for c in cells
-    ]
+    one = {c.mean: Text.of(possible[c.mean], "no") for c in cells if c.mean in possible}
+    none = Text.of("none", "quiet")
+    rows: list[Row] = [[c.method, f"{c.mean:.2f}", one.get(c.mean, none)] for c in cells]
     hits = sum(c.mean in possible for c in cells)
     low, high = min(c.mean for c in cells) - 5, max(c.mean for c in cells) + 5
     inside = [v for v in possible if low <= v <= high]
@@ -79,7 +74,7 @@ def _ari_of_one_clustering(protocol: Protocol, summaries: Summaries, entry: Any)
 
 def _equal_columns(protocol: Protocol, summaries: Summaries, entry: Any) -> list[Block]:
     """In how many rows pairs of printed columns are the same number."""
-    rows = []
+    rows: list[Row] = []
     metric = protocol.metrics[0]
     values = {
         m.name: {c.k: c.mean for c in protocol.printed if (c.method, c.metric) == (m.name, metric)}
@@ -89,26 +84,19 @@ def _equal_columns(protocol: Protocol, summaries: Summaries, entry: Any) -> list
         same = [k for k in values[one] if k != "avg" and values[one][k] == values[two].get(k)]
         if len(same) >= entry.get("least", 2):
             total = len([k for k in values[one] if k != "avg"])
-            rows.append([Text.of(f"{one} = {two}"), Text.of(f"{len(same)} of {total}"),
-                         Text.of(", ".join(same))])  # fmt: skip
+            rows.append([f"{one} = {two}", f"{len(same)} of {total}", ", ".join(same)])
     return [Grid(["columns", "equal cells", "at"], rows)]
 
 
 def _script(protocol: Protocol, summaries: Summaries, entry: Any) -> list[Block]:
     """What the authors' own script reports on the whole set, beside print and ours."""
-    rows = []
+    rows: list[Row] = []
     for method, value in entry["values"].items():
         printed = protocol.printed_value("nmi", entry["k"], method)
         summary = summaries.get(entry["reading"])
         stat = summary.stat(method, "nmi", k=entry["k"]) if summary else None
-        rows.append(
-            [
-                Text.of(method),
-                Text.of(f"{value:.1f}"),
-                Text.of(f"{printed.mean:.1f}" if printed else ""),
-                Text.of(with_error(stat, "nmi")),
-            ]
-        )
+        theirs = f"{printed.mean:.1f}" if printed else ""
+        rows.append([method, f"{value:.1f}", theirs, with_error(stat, "nmi")])
     return [entry["text"], Grid(["method", "script's comment", "printed", "ours ± se"], rows)]
 
 
@@ -139,9 +127,7 @@ def _two_fits(protocol: Protocol, entry: Any) -> tuple[float, str, list[tuple[st
 
 def _identity(protocol: Protocol, summaries: Summaries, entry: Any) -> list[Block]:
     gap, data, fits = _two_fits(protocol, entry)
-    grid = Grid(
-        ["method", "objective"], [[Text.of(n), Text.of(f"{f.objective:.12g}")] for n, f in fits]
-    )
+    grid = Grid(["method", "objective"], [[n, f"{f.objective:.12g}"] for n, f in fits])
     text = (
         f"{fits[0][0]} with one label a class and {fits[1][0]}, from one start with one solver "
         f"on three classes of {data}: the largest difference of their representations is "
@@ -159,7 +145,7 @@ def _pairs(protocol: Protocol, summaries: Summaries, entry: Any) -> list[Block]:
     line = np.polyfit(pairs[:, 0], pairs[:, 1], 1)
     scatter = float(np.std(pairs[:, 1] - np.polyval(line, pairs[:, 0]), ddof=2))
     other = load_protocol(entry["with"])
-    rows = []
+    rows: list[Row] = []
     for method in protocol.methods:
         cells = (
             other.printed_value(first, "avg", method.name),
@@ -169,12 +155,9 @@ def _pairs(protocol: Protocol, summaries: Summaries, entry: Any) -> list[Block]:
             continue
         expected = float(np.polyval(line, cells[0].mean))
         off = cells[1].mean - expected
-        far = "no" if abs(off) > 3 * scatter else ""
-        numbers = (cells[0].mean, cells[1].mean, expected)
-        rows.append(
-            [Text.of(method.name), *(Text.of(f"{v:.1f}") for v in numbers)]
-            + [Text.of(f"{off:+.1f}", far)]
-        )
+        numbers = [f"{v:.1f}" for v in (cells[0].mean, cells[1].mean, expected)]
+        far = Text.of(f"{off:+.1f}", "no" if abs(off) > 3 * scatter else "")
+        rows.append([method.name, *numbers, far])
     short = [SHORT.get(m, m) for m in entry["metrics"]]
     text = (
         f"{len(pairs)} averages that we measured (every column, reading and number of labels) lie "

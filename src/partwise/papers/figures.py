@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import base64
 import io
+import itertools
+import re
+import textwrap
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -38,10 +41,13 @@ MARKERS = "osv^D<>P*X"
 
 
 def draw_figures(summary: Summary) -> dict[str, Figure]:
-    """The figures of a protocol by file stem; empty where it has none or nothing was run."""
+    """The figures of a protocol by file stem; empty where it has none.
+
+    Where nothing was run a figure of printed columns shows those alone.
+    """
     protocol = summary.protocol
     kind = protocol.view.get("type")
-    if not summary.results or kind not in VIEWS:
+    if kind not in VIEWS or not (summary.results or (kind == "curves" and protocol.printed)):
         return {}
     return VIEWS[kind](summary)
 
@@ -64,34 +70,29 @@ def _new(columns: int, rows: int = 1, size: tuple[float, float] = (5.2, 3.8)) ->
 
 
 def _curves(summary: Summary) -> dict[str, Figure]:
+    """A figure for each label budget and metric: two beside each other, or below on a phone."""
     protocol = summary.protocol
     by_clusters = protocol.view["x"] == "clusters"
-    figures = {}
-    for budget in summary.budgets():
-        sets = [None] if by_clusters else list(dict.fromkeys(d for d, _ in summary.rows()))
-        figure, axes = _new(len(protocol.metrics), len(sets))
-        for i, data in enumerate(sets):
-            for j, metric in enumerate(protocol.metrics):
-                ax = axes[i, j]
-                if by_clusters:
-                    _against_clusters(ax, summary, metric, budget)
-                else:
-                    _against_parameter(ax, summary, metric, budget, data)
-                ax.set_ylabel(AXES.get(metric, metric))
-                ax.grid(alpha=0.3)
-                if data is not None and len(sets) > 1:
-                    ax.set_title(data)
+    sets = [None] if by_clusters else list(dict.fromkeys(d for d, _ in summary.rows()))
+    budgets, figures = summary.budgets(), {}
+    for budget, metric in itertools.product(budgets, protocol.metrics):
+        figure, axes = _new(1, len(sets))
+        for ax, data in zip(axes[:, 0], sets, strict=True):
+            if by_clusters:
+                _against_clusters(ax, summary, metric, budget)
+            else:
+                _against_parameter(ax, summary, metric, budget, data)
+            ax.set_ylabel(AXES.get(metric, metric))
+            ax.grid(alpha=0.3)
+            if len(sets) > 1:
+                ax.set_title(data)
         axes[0, 0].legend(fontsize=8)
-        title = protocol.title if budget == NO_LABELS else f"{protocol.title} (labels: {budget})"
-        figure.suptitle(title, fontsize=10)
-        figures[_stem(summary, budget)] = figure
+        labels = "" if budget == NO_LABELS else f" (labels: {budget})"
+        figure.suptitle(textwrap.fill(protocol.title + labels, 60), fontsize=10)
+        parts = [metric] if len(protocol.metrics) > 1 else []
+        parts += [budget] if len(budgets) > 1 else []
+        figures["-".join(["figure", *(re.sub(r"\W", "_", part) for part in parts)])] = figure
     return figures
-
-
-def _stem(summary: Summary, budget: str) -> str:
-    if len(summary.budgets()) < 2:
-        return "figure"
-    return "figure-" + "".join(c if c.isalnum() else "_" for c in budget)
 
 
 def _against_clusters(ax: Axes, summary: Summary, metric: str, budget: str) -> None:

@@ -26,7 +26,6 @@ class Comparison:
     printed: float
     printed_se: float
     stat: Stat
-    chosen: bool = False  # parameters chosen on the answer
 
     @property
     def gap(self) -> float:
@@ -66,19 +65,10 @@ def comparisons(summary: Summary, *, every_budget: bool = False) -> list[Compari
                 stat = summary.stat(method.name, metric, budget=budget)
                 if printed is None or stat is None:
                     continue
-                found.append(
-                    Comparison(
-                        protocol.name,
-                        metric,
-                        method.name,
-                        budget if method.labels else NO_LABELS,
-                        protocol.reading.name,
-                        printed,
-                        printed_error(summary, metric, method.name),
-                        stat,
-                        method.chosen_on_answer,
-                    )
-                )
+                labels = budget if method.labels else NO_LABELS
+                about = (protocol.name, metric, method.name, labels, protocol.reading.name)
+                error = printed_error(summary, metric, method.name)
+                found.append(Comparison(*about, printed, error, stat))
     return found
 
 
@@ -100,10 +90,14 @@ def printed_average(
     if metric == "seconds":
         cell = protocol.printed_value("seconds", "avg", method)
         return cell.mean if cell else None
-    column = summary.column(method, metric, budget)
-    rows = {k for _, k, _ in column} or {int(c.k) for c in protocol.printed if c.k != "avg"}
-    cells = [protocol.printed_value(metric, k, method) for k in rows]
-    values = [c.mean for c in cells if c is not None]
+    ran = {k for _, k, _ in summary.column(method, metric, budget)}
+    values = [
+        c.mean
+        for c in protocol.printed
+        if (c.metric, c.method) == (metric, method)
+        and c.k != "avg"
+        and (not ran or int(c.k) in ran)
+    ]
     return sum(values) / len(values) if values else None
 
 
@@ -221,46 +215,25 @@ def _words(c: Comparison, missed: Comparison) -> str:
     return f"[{', '.join(parts)}: {number}]"
 
 
-@dataclass(frozen=True)
-class Mismatch:
-    """An average row that its column does not give."""
-
-    table: str
-    metric: str
-    method: str
-    printed: float
-    recomputed: float
-
-    def __str__(self) -> str:
-        return (
-            f"{self.table}, {self.metric}, {self.method}: the printed average is {self.printed}, "
-            f"the column gives {self.recomputed:.2f}"
-        )
-
-
-def average_mismatches(protocol: Protocol) -> list[Mismatch]:
-    """Compare a table's printed averages with its columns.
+def average_mismatches(protocol: Protocol) -> dict[tuple[str, str], str]:
+    """By (metric, method) what to say of the printed averages that their columns do not give.
 
     The tolerance is one unit of the last printed digit: half a unit for the rounding of the cells,
     half for that of the average; it also covers averages that were cut and not rounded, which
     two of the papers do throughout. A figure that shows a table's columns has nothing to check.
     """
     cells = protocol.printed if protocol.kind != "figure" else ()
-    found = []
+    found = {}
     for average in (c for c in cells if c.k == "avg" and c.metric != "seconds"):
-        column = [
-            c.mean
-            for c in cells
-            if (c.metric, c.method) == (average.metric, average.method) and c.k != "avg"
-        ]
-        mean = sum(column) / len(column)
+        key = (average.metric, average.method)
+        column = [c for c in cells if (c.metric, c.method) == key and c.k != "avg"]
+        mean = sum(c.mean for c in column) / len(column)
         # The cells' digits: some averages are printed with more digits than their column.
-        decimals = min(
-            c.decimals for c in cells if c.metric == average.metric and c.method == average.method
-        )
+        decimals = min(c.decimals for c in (average, *column))
         if abs(mean - average.mean) > 10.0**-decimals + 1e-9:
-            found.append(
-                Mismatch(protocol.name, average.metric, average.method, average.mean, mean)
+            found[key] = (
+                f"{protocol.name}, {', '.join(key)}: the printed average is {average.mean}, "
+                f"the column gives {mean:.2f}"
             )
     return found
 
@@ -315,16 +288,13 @@ def difference(printed: float | None, stat: Stat | None, metric: str, comparable
     """Measured minus printed, marked where it is far; a ratio of times."""
     if printed is None or stat is None:
         return Text.of("")
-    gap = round(stat.mean - printed, 1) + 0.0  # no minus zero
     if metric == "seconds":
         return Text.of(f"x {stat.mean / printed:.2g}" if printed else "")
+    gap = round(stat.mean - printed, 1) + 0.0  # no minus zero
     if not comparable:
         return Text.of(f"({gap:+.1f})", "quiet")
-    return (
-        Text.of(f"{gap:+.1f} ▲", "far")
-        if abs(stat.mean - printed) > FAR
-        else Text.of(f"{gap:+.1f}")
-    )
+    far = abs(stat.mean - printed) > FAR
+    return Text.of(f"{gap:+.1f} ▲", "far") if far else Text.of(f"{gap:+.1f}")
 
 
 def near(printed: float | None, stat: Stat | None, metric: str, comparable: bool) -> Text:
@@ -337,8 +307,3 @@ def near(printed: float | None, stat: Stat | None, metric: str, comparable: bool
 def mark(method: ComparedMethod) -> str:
     """A dagger where parameters are chosen on the answer."""
     return "†" if method.chosen_on_answer else ""
-
-
-def settings_words(settings: dict[str, object]) -> str:
-    """Settings as a person would say them."""
-    return ", ".join(f"{key} = {value}" for key, value in settings.items())

@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from partwise.papers.claims import FAILS, HOLDS, NOT_RUN, UNDECIDED, Verdict, judge
-from partwise.papers.document import Block, Fold, Grid, Picture, Section, Text
+from partwise.papers.document import Block, Fold, Grid, Picture, Row, Section, Text
 from partwise.papers.evidence import evidence, identities
 from partwise.papers.printed import (
     FAR,
@@ -25,7 +25,6 @@ from partwise.papers.printed import (
     number,
     printed_average,
     printed_words,
-    settings_words,
     with_error,
 )
 from partwise.papers.protocol import FIRST, ComparedMethod, Protocol
@@ -62,8 +61,8 @@ class Told:
     pictures: list[Picture] = field(default_factory=list)
 
     def drawn(self) -> list[Picture]:
-        """The pictures of a figure, under print's own labels."""
-        return [] if "/table" in self.section.anchor else self.pictures[:3]
+        """The first pictures of a figure, those under print's own labels among them."""
+        return [] if "/table" in self.section.anchor else self.pictures[:4]
 
 
 def build(summaries: dict[str, Summary], context: Context) -> Told:
@@ -143,8 +142,7 @@ def _numbers(summaries: dict[str, Summary]) -> list[Block]:
             theirs = budget == NO_LABELS or _is_printed(protocol, budget)
             title = label if budget == NO_LABELS else f"{label}, labels: {budget}"
             if not protocol.printed:
-                place = blocks
-                place += [f"## {title}", _by_row(main, metric, budget)]
+                blocks += [f"## {title}", _by_row(main, metric, budget)]
                 continue
             grid = _averages(summaries, metric, budget)
             if theirs:
@@ -181,15 +179,15 @@ def _by_row(summary: Summary, metric: str, budget: str) -> Grid:
     unlabelled = scope == "all" and bool(summary.protocol.budgets)
     lines = []
     for name, method in _columns(summary.protocol):
-        line = [Text.of(name + mark(method))]
-        for data, k in rows:
-            stat = summary.stat(name, metric, budget=budget, scope=scope, data=data, k=k)
-            line.append(Text.of(with_error(stat, metric)))
+        each = [
+            summary.stat(name, metric, budget=budget, scope=scope, data=data, k=k)
+            for data, k in rows
+        ]
         whole = summary.stat(name, metric, budget=budget, scope=scope)
-        line.append(Text.of(with_error(whole, metric)))
+        line = [name + mark(method), *(with_error(stat, metric) for stat in (*each, whole))]
         if unlabelled:
             hidden = summary.stat(name, metric, budget=budget, scope="unlabelled")
-            line.append(Text.of(number(hidden.mean, metric) if hidden else ""))
+            line.append(number(hidden.mean, metric) if hidden else "")
         lines.append(line)
     header = ["method", *(f"{data}, K = {k}" for data, k in rows), "average"]
     return Grid([*header, "on unlabelled"] if unlabelled else header, lines)
@@ -211,14 +209,14 @@ def _averages(summaries: dict[str, Summary], metric: str, budget: str) -> Grid:
     header = ["method", "printed", "measured ± se", "difference", f"within {FAR:g}"]
     header += [f'"{n}" ± se' for n in others]
     header += ["on unlabelled"] if hidden else []
-    rows = []
+    rows: list[Row] = []
     for column, method in _columns(protocol):
         printed = printed_average(main, metric, column, budget)
         stat = main.stat(column, metric, budget=budget, scope=scope)
-        row = [
-            Text.of(column + mark(method) + (" (printed only)" if method.printed_only else "")),
-            Text.of(number(printed, metric) if printed is not None else ""),
-            Text.of(with_error(stat, metric)),
+        row: list[str | Text] = [
+            column + mark(method) + (" (printed only)" if method.printed_only else ""),
+            number(printed, metric) if printed is not None else "",
+            with_error(stat, metric),
             difference(printed, stat, metric, protocol.comparable),
             near(printed, stat, metric, protocol.comparable),
         ]
@@ -228,7 +226,7 @@ def _averages(summaries: dict[str, Summary], metric: str, budget: str) -> Grid:
             row.append(Text.of(with_error(other, metric), "far" if far == "no" else ""))
         if hidden:
             rest = main.stat(column, metric, budget=budget, scope="unlabelled")
-            row.append(Text.of(number(rest.mean, metric) if rest and metric != "seconds" else ""))
+            row.append(number(rest.mean, metric) if rest and metric != "seconds" else "")
         ran = main.stat(column, metric, budget=budget)
         rows.append([*row, Text.of(str(ran.n) if ran else "", "quiet")])
     return Grid([*header, "runs"], rows)
@@ -252,14 +250,14 @@ def _full(summary: Summary, metric: str, budget: str) -> Grid:
         return Text((*lines, *gap.lines))
 
     how = {"budget": budget, "scope": protocol.view.get("score", "all")}
-    rows = []
+    rows: list[Row] = []
     for data, k in sorted(set(printed_rows) | set(measured)):
         stats = {n: summary.stat(n, metric, data=data, k=k, **how) for n, _ in columns}
-        head = Text.of(f"{data} {k}" if several else str(k))
+        head = f"{data} {k}" if several else str(k)
         rows.append([head, *(compared(k, name, stat) for name, stat in stats.items())])
     partial = bool(set(printed_rows) - set(measured))
     whole = {n: None if partial else summary.stat(n, metric, **how) for n, _ in columns}
-    rows.append([Text.of("Avg."), *(compared("avg", n, stat) for n, stat in whole.items())])
+    rows.append(["Avg.", *(compared("avg", n, stat) for n, stat in whole.items())])
     header = ["K", *(name + mark(method) for name, method in columns)]
     return Grid(header, rows, last=True)
 
@@ -267,34 +265,28 @@ def _full(summary: Summary, metric: str, budget: str) -> Grid:
 def claims_grid(verdicts: list[Verdict]) -> Grid:
     """The claims with what became of them; those under labels of ours after the others."""
     several = len({v.budget for v in verdicts}) > 1
-    rows = []
+    rows: list[Row] = []
     for v in sorted(verdicts, key=lambda v: not v.counted):
         text = v.text + (f" [labels: {v.budget}]" if several and v.budget != NO_LABELS else "")
         test = "" if v.p is None else f"{v.test}, p = {v.p:.2g}"
         inprint = {None: Text.of("–", "quiet"), True: Text.of(HOLDS, "yes")}
         printed = inprint.get(v.printed, Text.of(FAILS, "no"))
         measured = Text.of(v.measured, KINDS[v.measured])
-        rows.append([Text.of(text), printed, measured, Text.of(v.detail), Text.of(test)])
+        rows.append([text, printed, measured, v.detail, test])
     return Grid(["claim", "in print", "measured", "how (± standard error)", "paired test"], rows)
 
 
 def misses_grid(missed: list[Miss], *, tables: bool = False) -> Grid:
     """The averages that did not come back: print, measured, whose it is and what shows it."""
-    rows = []
+    rows: list[Row] = []
     for miss in missed:
         c = miss.comparison
         labels = "" if c.budget == NO_LABELS else f", {c.budget}"
         name = f"{c.table} " if tables else ""
-        rows.append(
-            [
-                Text.of(f"{name}{SHORT.get(c.metric, c.metric)}, {c.method}{labels}"),
-                Text.of(number(c.printed, c.metric)),
-                Text.of(with_error(c.stat, c.metric)),
-                Text.of(f"{c.gap:+.1f}"),
-                Text.of(miss.whose, "far" if miss.whose == "open" else ""),
-                Text.of(miss.text),
-            ]
-        )
+        what = f"{name}{SHORT.get(c.metric, c.metric)}, {c.method}{labels}"
+        numbers = (number(c.printed, c.metric), with_error(c.stat, c.metric), f"{c.gap:+.1f}")
+        cause = Text.of(miss.whose, "far" if miss.whose == "open" else "")
+        rows.append([what, *numbers, cause, miss.text])
     return Grid(["average", "printed", "measured ± se", "difference", "cause", "shown by"], rows)
 
 
@@ -326,7 +318,7 @@ def _notes(summaries: dict[str, Summary]) -> list[Block]:
 def slip_sentences(protocol: Protocol) -> list[str]:
     """The slips that the protocol lists, and any other average that its column does not give."""
     known = listed_slips(protocol)
-    found = [str(m) for m in average_mismatches(protocol) if (m.metric, m.method) not in known]
+    found = [text for key, text in average_mismatches(protocol).items() if key not in known]
     return [slip["text"] for slip in protocol.slips] + found
 
 
@@ -335,9 +327,10 @@ def _choices(summary: Summary) -> list[str]:
     for (method, budget), choice in sorted(summary.chosen.items()):
         tried = ", ".join(f"{name} {value}" for name, value in choice["accuracies"].items())
         where = "" if budget == NO_LABELS else f" ({budget})"
+        setting = ", ".join(f"{key} = {value}" for key, value in choice["setting"].items())
         lines.append(
-            f"† {method}{where}: {settings_words(choice['setting'])} was chosen on the answer, as "
-            f"in the paper, by mean accuracy over all rows: {tried}."
+            f"† {method}{where}: {setting} was chosen on the answer, as in the paper, by mean "
+            f"accuracy over all rows: {tried}."
         )
     return lines
 
@@ -370,12 +363,12 @@ def claims_blocks(told: list[Told]) -> list[Block]:
         return []
     counts = Counter(s.state for s in found)
     words = ", ".join(f"{counts[s]} {MANY.get(s, s)}" for s in STATES if counts[s])
-    rows = [
+    rows: list[Row] = [
         [
-            Text.of(f"{TITLES[s.paper].split(' (')[0]}, {s.where}"),
-            Text.of(f"“{s.text}”"),
+            f"{TITLES[s.paper].split(' (')[0]}, {s.where}",
+            f"“{s.text}”",
             Text.of(s.state, KINDS.get(s.state, "quiet")),
-            Text.of(s.number),
+            s.number,
             Text((), s.tables),
         ]
         for s in found
@@ -391,28 +384,13 @@ def claims_blocks(told: list[Told]) -> list[Block]:
 
 def first_screen(told: list[Told]) -> list[Block]:
     """What stands above the sections of a page of several tables."""
-    rows = []
-    for paper, group in by_paper(told).items():
-        counts = Counter(v.measured for t in group for v in t.verdicts if v.counted)
-        main, first = measured(group), measured(group, first=True)
-        if not (main or counts[HOLDS] or counts[FAILS] or counts[UNDECIDED]):
-            continue
-        rows.append(
-            [
-                Text.of(TITLES.get(paper, paper)),
-                Text.of(str(counts[HOLDS]), "yes"),
-                Text.of(str(counts[FAILS]), "no"),
-                Text.of(str(counts[UNDECIDED]), "maybe"),
-                Text.of(_share(main)),
-                Text.of(_share(first), "quiet"),
-                Text.of(_mean_gap(main)),
-            ]
-        )
+    groups = {TITLES.get(paper, paper): group for paper, group in by_paper(told).items()}
+    rows = [row for title, group in groups.items() if (row := _paper_row(title, group))]
     header = ["paper", "claims hold", "fail", "undecided", f"averages within {FAR:g} points"]
     header += ["in our first reading", "mean difference ± se"]
     blocks = claims_blocks(told)
     above = len(blocks)
-    blocks.append(Grid(header, [*rows, _total(told)] if len(rows) > 1 else rows))
+    blocks.append(Grid(header, [*rows, _paper_row("all", told)] if len(rows) > 1 else rows))
     blocks.append(
         "Claims are the parts of the sentences, a table or figure each. Averages are those of "
         "printed tables on the papers' own data, with as many labels as print states; each table "
@@ -442,16 +420,14 @@ def measured(group: list[Told], *, first: bool = False) -> list[Comparison]:
     return found
 
 
-def _total(told: list[Told]) -> list[Text]:
-    counts = Counter(v.measured for t in told for v in t.verdicts if v.counted)
-    main = measured(told)
-    return [
-        Text.of("all"),
-        *(Text.of(str(counts[state])) for state in (HOLDS, FAILS, UNDECIDED)),
-        Text.of(_share(main)),
-        Text.of(_share(measured(told, first=True)), "quiet"),
-        Text.of(_mean_gap(main)),
-    ]
+def _paper_row(title: str, group: list[Told]) -> Row:
+    """A paper's line of the first screen; empty where nothing was run."""
+    counts = Counter(v.measured for t in group for v in t.verdicts if v.counted)
+    judged = [Text.of(str(counts[s]), KINDS[s]) for s in (HOLDS, FAILS, UNDECIDED)]
+    main, first = measured(group), measured(group, first=True)
+    if not (main or counts[HOLDS] or counts[FAILS] or counts[UNDECIDED]):
+        return []
+    return [title, *judged, _share(main), Text.of(_share(first), "quiet"), _mean_gap(main)]
 
 
 def _share(found: list[Comparison]) -> str:

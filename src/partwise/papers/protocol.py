@@ -43,27 +43,15 @@ class Reading:
     runs: int | None = None  # a declared number where it is not the protocol's
     tables: tuple[str, ...] = ()
 
-
-def apply(protocol: Protocol, reading: Reading) -> Protocol:
-    """The protocol as this reading has it."""
-    data = tuple(replace(d, prepare=reading.prepare.get(d.name, d.prepare)) for d in protocol.data)
-    methods = tuple(_method(m, reading) for m in protocol.methods)
-    budgets = protocol.budgets
-    if reading.budget:
-        budgets = tuple(replace(b, printed=b.name == reading.budget) for b in budgets)
-    return replace(protocol, reading=reading, data=data, methods=methods, budgets=budgets)
-
-
-def _method(method: ComparedMethod, reading: Reading) -> ComparedMethod:
-    if reading.readout:
-        method = replace(method, readout=reading.readout)
-    if reading.subrun_choice and method.subruns > 1:
-        method = replace(method, subrun_choice=reading.subrun_choice)
-    change = dict(reading.methods.get(method.name, {}))
-    if change:
-        change["params"] = {**method.params, **change.get("params", {})}
-        method = replace(method, **change)
-    return method
+    def of_method(self, method: ComparedMethod) -> ComparedMethod:
+        """A column as this reading has it."""
+        own = self.methods.get(method.name, {})
+        change = own | {"params": {**method.params, **own.get("params", {})}}
+        if self.readout:
+            change = {"readout": self.readout} | change
+        if self.subrun_choice and method.subruns > 1:
+            change = {"subrun_choice": self.subrun_choice} | change
+        return replace(method, **change)
 
 
 AS_WRITTEN = Reading(FIRST)
@@ -238,7 +226,19 @@ class Protocol:
 
     def read(self, reading: Reading | None = None) -> Protocol:
         """The protocol in a reading, by default the main one."""
-        return apply(self, reading or self.main)
+        reading = reading or self.main
+        budgets = self.budgets
+        if reading.budget:
+            budgets = tuple(replace(b, printed=b.name == reading.budget) for b in budgets)
+        return replace(
+            self,
+            reading=reading,
+            data=tuple(
+                replace(d, prepare=reading.prepare.get(d.name, d.prepare)) for d in self.data
+            ),
+            methods=tuple(map(reading.of_method, self.methods)),
+            budgets=budgets,
+        )
 
     def runs(self) -> int:
         """Runs a row by default, in this reading."""
@@ -317,23 +317,20 @@ def read_settings(name: str) -> dict[str, Any]:
 
 def read_printed(name: str) -> tuple[Printed, ...]:
     """The printed numbers of a table, in reading order; empty for a figure."""
-    source = _file(name, ".csv")
-    if not source.is_file():
+    if not _file(name, ".csv").is_file():
         return ()
     cells = []
-    for row in csv.DictReader(source.read_text(encoding="utf-8").splitlines()):
+    for row in read_rows(name):
         if "mean" not in row:  # a table of formulas, read by its own view
             return ()
-        decimals = len(row["mean"].partition(".")[2])
-        sd = float(row["sd"]) if row["sd"] else None
-        cells.append(
-            Printed(row["metric"], row["k"], row["method"], float(row["mean"]), sd, decimals)
-        )
+        mean, sd = row["mean"], float(row["sd"]) if row["sd"] else None
+        decimals = len(mean.partition(".")[2])
+        cells.append(Printed(row["metric"], row["k"], row["method"], float(mean), sd, decimals))
     return tuple(cells)
 
 
 def read_rows(name: str) -> list[dict[str, str]]:
-    """The rows of a table that is not one of numbers (GNMF's operation counts)."""
+    """The rows of a table's file, as they are written."""
     text = _file(name, ".csv").read_text(encoding="utf-8")
     return list(csv.DictReader(text.splitlines()))
 

@@ -53,7 +53,6 @@ class Representation:
     n_iter: int | None = None
     history: list[float] = field(default_factory=list)
     weights: Array | None = None  # of the samples, where the method has them
-    chosen: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -322,7 +321,8 @@ def _one_loop(task: FitTask) -> Representation:
     np.add.at(R, rows, X)
     np.add.at(H, rows, V0)
     H /= np.maximum(sizes, 1.0)[:, None]
-    S = smoothing_matrix(task.k, task.params["smoothing"])
+    delta = task.params["smoothing"]
+    S = (1.0 - delta) * np.eye(task.k) + delta / task.k
     Y, Z, beta, history = H, W, 1.0, []
     for _ in range(task.params["max_iter"]):
         after = 0.5 * (1.0 + np.sqrt(4.0 * beta**2 + 1.0))
@@ -343,11 +343,6 @@ def _one_loop(task: FitTask) -> Representation:
 
 def _norm(G: Array) -> float:
     return max(float(np.linalg.norm(G, 2)), np.finfo(float).tiny)
-
-
-def smoothing_matrix(k: int, delta: float) -> Array:
-    """S = (1 - δ) I + δ/k 11ᵀ."""
-    return (1.0 - delta) * np.eye(k) + delta / k
 
 
 def _names(task: FitTask) -> Representation:

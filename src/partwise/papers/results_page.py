@@ -15,6 +15,7 @@ from typing import Any
 from partwise._versions import versions
 from partwise.papers.document import Block, Fold, Grid, Picture, Section, to_html, to_markdown
 from partwise.papers.estimate import machine
+from partwise.papers.printed import Comparison
 from partwise.papers.printed_tables import (
     MISSED,
     TITLES,
@@ -23,6 +24,7 @@ from partwise.papers.printed_tables import (
     build,
     by_paper,
     first_screen,
+    scatter_picture,
 )
 from partwise.papers.protocol import Protocol, Reading, load_protocol
 from partwise.papers.runner import plan
@@ -73,7 +75,7 @@ def write_one(
         told.pictures = pictures
         if protocol.runs_of and protocol.kind == "figure" and protocol.printed and pictures:
             # The numbers stand under the table whose columns the figure draws.
-            words = f"{protocol.paper}. The numbers are those of {protocol.runs_of}."
+            words = f"{told.section.blocks[0]} The numbers are those of {protocol.runs_of}."
             told.section.blocks = [words, *pictures]
         else:
             told.section.blocks[1:1] = pictures
@@ -108,6 +110,9 @@ def write_index(store: Store, told: list[Told]) -> Path:
     values = {"sentences": [asdict(s) for s in asked], "tables": [plain(t) for t in told]}
     text = json.dumps(values, indent=1, ensure_ascii=False)
     write_whole(store.folder / "numbers" / "numbers.json", text + "\n", force=True)
+    averages = scatter_picture(told)
+    if averages is not None:
+        write_whole(store.folder / "numbers" / averages.file, averages.svg, force=True)
     for one in told:
         for picture in one.drawn():
             file = store.folder / one.section.anchor / f"{picture.stem}.png"
@@ -122,24 +127,25 @@ def plain(one: Told) -> dict[str, Any]:
     def finite(value: float) -> float | None:
         return round(value, 4) if math.isfinite(value) else None
 
-    why = {miss.comparison: miss for miss in one.missed}
-    averages = [
-        {
-            "metric": c.metric,
-            "method": c.method,
-            "labels": c.budget,
-            "printed": finite(c.printed),
-            "measured": finite(c.stat.mean),
-            "standard_error": finite(c.stat.se),
-            "runs": c.stat.n,
-            "came_back": c.near,
-            "cause": why[c].whose if c in why else None,
-            "shown_by": why[c].text if c in why else None,
-        }
-        for c in one.compared.get(one.main, [])
-    ]
+    def measured(c: Comparison) -> dict[str, Any]:
+        about = {"metric": c.metric, "method": c.method, "labels": c.budget}
+        found = {"measured": finite(c.stat.mean), "standard_error": finite(c.stat.se)}
+        return about | {"printed": finite(c.printed)} | found | {"runs": c.stat.n}
+
+    why = {miss.comparison: (miss.whose, miss.text) for miss in one.missed}
+    averages = []
+    for c in one.compared.get(one.main, []):
+        cause, shown_by = why.get(c, (None, None))
+        averages.append(measured(c) | {"came_back": c.near, "cause": cause, "shown_by": shown_by})
+    others = {name: found for name, found in one.compared.items() if name != one.main and found}
     claims = [
-        {"text": v.text, "labels": v.budget, "measured": v.measured, "how": v.detail}
+        {
+            "text": v.text,
+            "labels": v.budget,
+            "measured": v.measured,
+            "how": v.detail,
+            "runs_to_decide": finite(v.outlook.runs) if v.outlook else None,
+        }
         for v in one.verdicts
         if v.counted
     ]
@@ -149,6 +155,7 @@ def plain(one: Told) -> dict[str, Any]:
         "share_of_declared_runs": round(one.part, 4),
         "averages": averages,
         "claims": claims,
+        "other_readings": {name: [measured(c) for c in found] for name, found in others.items()},
     }
 
 
@@ -166,13 +173,12 @@ def numbers_markdown(told: list[Told]) -> dict[str, str]:
     for paper, group in by_paper(told).items():
         parts = [f"# {TITLES.get(paper, paper)}"]
         for one in group:
-            shown: list[Block] = [
-                replace(p, file=f"{_stem(one)}-{p.stem}.png") for p in one.drawn()
-            ]
+            shown = [replace(p, file=f"{_stem(one)}-{p.stem}.png") for p in one.drawn()]
             grids = _average_grids(one.section)
             if grids or shown:
                 parts.append(f"## {one.section.title}")
-                parts.append(_without_title(Section("", "", [*shown, *grids]), "###"))
+                about = one.section.blocks[0]  # who printed it, and how many runs there are
+                parts.append(_without_title(Section("", "", [about, *shown, *grids]), "###"))
         pages[paper] = "\n\n".join(parts).replace("\n\n\n", "\n\n") + "\n"
     return pages
 
@@ -226,7 +232,7 @@ def _runs_csv(summary: Summary) -> str:
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     hidden = [f"unlabelled_{s}" for s in SCORES]
-    tail = ["objective", "n_iter", "seconds", "chosen", "versions"]
+    tail = ["objective", "n_iter", "seconds", "versions"]
     writer.writerow([*RUN_COLUMNS, *SCORES, *hidden, *tail])
     for result in summary.results:
         cell = result["cell"]
@@ -236,7 +242,7 @@ def _runs_csv(summary: Summary) -> str:
             [cell[c] for c in RUN_COLUMNS]
             + [_short(scored["all"].get(s)) for s in SCORES]
             + [_short(own.get(s)) for s in SCORES]
-            + [_short(result[t]) for t in ("objective", "n_iter", "seconds", "chosen")]
+            + [_short(result[t]) for t in tail[:3]]
             + [" ".join(f"{k}={v}" for k, v in result.get("versions", {}).items())]
         )
     return buffer.getvalue()
@@ -251,8 +257,6 @@ def _pictures(summary: Summary, folder: Path) -> list[Picture]:
 
     from partwise.papers.figures import draw_figures, svg
 
-    if not summary.results or not summary.protocol.view:
-        return []
     pictures = []
     for stem, figure in draw_figures(summary).items():
         text = svg(figure)

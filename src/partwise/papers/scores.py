@@ -66,13 +66,6 @@ def kmeans(V: NDArray[Any], task: FitTask, *, restarts: int, seeds: str = KMEANS
         return np.asarray(model.fit_predict(V), dtype=np.int64)
 
 
-def cluster(fitted: Representation, task: FitTask, *, restarts: int) -> Found:
-    """The clusters by one readout only, k-means++: for a choice that costs many of them."""
-    if fitted.labels is not None:
-        return np.asarray(fitted.labels, dtype=np.int64)
-    return kmeans(np.asarray(fitted.embedding, dtype=np.float64), task, restarts=restarts)
-
-
 def scores(truth: Found, found: Found) -> dict[str, float]:
     """Right names (of a method that names), accuracy, NMI, ARI and purity in per cent."""
     from partwise.evaluation import metrics

@@ -40,7 +40,8 @@ class Sentence:
 def sentences(verdicts: Iterable[tuple[str, Verdict]]) -> list[Sentence]:
     """Every printed sentence, judged by verdicts with the table or figure that each is of.
 
-    A sentence holds where all of its parts do and fails where one does.
+    A sentence holds where all of its parts do and fails where one does; one that says "in some
+    cases" the other way round.
     """
     found: dict[tuple[str, str], list[tuple[str, Verdict]]] = {}
     for table, verdict in verdicts:
@@ -72,12 +73,23 @@ def _judged(paper: str, entry: dict[str, str], parts: list[tuple[str, Verdict]])
     if not ran:
         return Sentence(*about, NOT_RUN, "", tuple(dict.fromkeys(t for t, _ in parts)))
     states = [v.measured for _, v in ran]
-    state = next((s for s in (FAILS, UNDECIDED) if s in states), HOLDS)
-    table, decides = next((t, v) for t, v in ran if v.measured == state)
+    ends, other = (HOLDS, FAILS) if "some" in entry else (FAILS, HOLDS)
+    state = next((s for s in (ends, UNDECIDED) if s in states), other)
+    table, decides = _deciding([(t, v) for t, v in ran if v.measured == state], ends)
     counted = ", ".join(f"{states.count(s)} {s}" for s in (HOLDS, FAILS, UNDECIDED) if s in states)
     several = f"Of {len(ran)} parts {counted}. " if len(ran) > 1 else ""
     number = f"{several}{table}: {decides.detail}"
     return Sentence(*about, state, number, tuple(dict.fromkeys(t for t, _ in ran)))
+
+
+def _deciding(parts: list[tuple[str, Verdict]], ends: str) -> tuple[str, Verdict]:
+    """Of the parts that make a sentence what it is the first; of open ones that which decides it.
+
+    That is the first to be what ``ends`` it, or else the last.
+    """
+    open_ones = [(o.runs, i, o.state) for i, (_, v) in enumerate(parts) if (o := v.outlook)]
+    ending = [entry for entry in open_ones if entry[2] == ends]
+    return parts[min(ending)[1] if ending else max(open_ones)[1] if open_ones else 0]
 
 
 @cache

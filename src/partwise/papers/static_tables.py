@@ -152,7 +152,7 @@ def operations(protocol: Protocol, name: str, data_home: str | None) -> Section:
                 counted = count(row["formulation"], row["method"], sizes)[row["operation"]]
                 gap = (counted - printed) / printed
                 counts = [f"{printed:,}", f"{counted:,}", f"{gap:+.2%}" if gap else "equal"]
-            lines.append([Text.of(text) for text in line + counts])
+            lines.append(line + counts)
         header = ["formulation", "method", "operation", "printed formula"]
         section.blocks.append(Grid([*header, "printed", "counted", "difference"], lines))
     return _with_notes(section, protocol)
@@ -164,7 +164,7 @@ def statistics(protocol: Protocol, name: str, data_home: str | None) -> Section:
     lines, equal, absent = [], 0, 0
     for row in read_rows(name):
         spec = DataSpec(row["data"], "none")
-        line = [Text.of(row["name"])]
+        line: list[str | Text] = [row["name"]]
         if data_found(spec, data_home):
             X, y = load_data(spec, data_home)
             found = {"samples": X.shape[0], "features": X.shape[1], "classes": len(np.unique(y))}
@@ -201,7 +201,7 @@ def contingency(protocol: Protocol, name: str, data_home: str | None) -> Section
     rows = [[*map(str, row), str(row.sum())] for row in table]
     rows.append([*map(str, table.sum(axis=0)), str(table.sum())])
     names = [*(f"U{i + 1}" for i in range(3)), "Total"]
-    lines = [[Text.of(n), *map(Text.of, row)] for n, row in zip(names, rows, strict=True)]
+    lines = [[n, *row] for n, row in zip(names, rows, strict=True)]
     by_formula, ours = ari_by_formula(table), float(adjusted_rand(sample.truth, found))
     section.blocks += [
         f"k-means with one start on three classes of {spec.name}: classes U, clusters Z.",

@@ -98,9 +98,12 @@ def summarise(protocol: Protocol, results: Iterable[dict[str, Any]]) -> Summary:
         point = (cell["data"], cell["k"], cell["run"])
         scored = pick(result, known[cell["method"]])
         others = {**result["shapes"], "seconds": result["seconds"]}
-        _add(summary, "all", scored["all"] | others, cell, cell["budget_name"], point)
-        for budget, scores in scored["unlabelled"].items():
-            _add(summary, "unlabelled", scores, cell, budget, point)
+        found = [("all", cell["budget_name"], scored["all"] | others)]
+        found += [("unlabelled", budget, own) for budget, own in scored["unlabelled"].items()]
+        for scope, budget, metrics in found:
+            for metric, value in metrics.items():
+                table = summary.values.setdefault((scope, metric), {})
+                table.setdefault((cell["variant"], budget), {})[point] = float(value)
     for method in protocol.methods:
         if method.grid:
             _choose(summary, method)
@@ -124,19 +127,6 @@ def pick(result: dict[str, Any], method: ComparedMethod) -> dict[str, Any]:
 
 def _join(scores: list[dict[str, float]], join: Callable[..., Any]) -> dict[str, float]:
     return {name: float(join([s[name] for s in scores])) for name in scores[0]}
-
-
-def _add(
-    summary: Summary,
-    scope: str,
-    metrics: dict[str, float],
-    cell: dict[str, Any],
-    budget: str,
-    point: Point,
-) -> None:
-    for metric, value in metrics.items():
-        table = summary.values.setdefault((scope, metric), {})
-        table.setdefault((cell["variant"], budget), {})[point] = float(value)
 
 
 def _choose(summary: Summary, method: ComparedMethod) -> None:

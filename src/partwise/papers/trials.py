@@ -20,13 +20,7 @@ import numpy as np
 from partwise.papers.protocol import Budget, DataSpec, Protocol, Reading, Variant
 from partwise.papers.representations import FitTask, Representation, fit
 from partwise.papers.sampling import UNLABELLED, Sample, draw
-from partwise.papers.scores import (
-    distance_to_centres,
-    locality,
-    readouts,
-    scores,
-    within_classes,
-)
+from partwise.papers.scores import distance_to_centres, locality, readouts, scores, within_classes
 
 NO_LABELS = "none"
 # Raise when the code changes what a cell's numbers are, so that stored ones are not taken for new.
@@ -133,7 +127,9 @@ def wanted_readings(protocol: Protocol, selection: PartOfProtocol) -> list[Readi
 def cells_of(protocol: Protocol, selection: PartOfProtocol) -> Iterator[Cell]:
     """The cells of a protocol in one reading, all methods of a (data, K, run) together."""
     runs = _runs(protocol, selection)
-    methods = [m for m in protocol.runnable() if _wanted(m.name, selection.methods)]
+    around = (protocol.budgets, protocol.kmeans, protocol.keep)
+    chosen = {name.lower() for name in selection.methods}
+    methods = [m for m in protocol.runnable() if not chosen or m.name.lower() in chosen]
     for data in protocol.data:
         clusters = _clusters(protocol, data, selection)
         for run in range(runs):
@@ -148,21 +144,7 @@ def cells_of(protocol: Protocol, selection: PartOfProtocol) -> Iterator[Cell]:
                         if not _in_quick_sweep(protocol, variant, selection):
                             continue
                         for budget in budgets:
-                            yield Cell(
-                                protocol.root,
-                                data,
-                                k,
-                                run,
-                                variant,
-                                budget,
-                                protocol.budgets,
-                                protocol.kmeans,
-                                protocol.keep,
-                            )
-
-
-def _wanted(name: str, chosen: tuple[str, ...]) -> bool:
-    return not chosen or name.lower() in {c.lower() for c in chosen}
+                            yield Cell(protocol.root, data, k, run, variant, budget, *around)
 
 
 def _runs(protocol: Protocol, selection: PartOfProtocol) -> int:
@@ -204,12 +186,8 @@ def run_cell(cell: Cell, data_home: str | None = None) -> dict[str, Any]:
         task = FitTask(sample, y, cell.k, method, params, subrun, cell.kmeans)
         fitted = fit(task)
         found = readouts(fitted, task, restarts=cell.kmeans)
-        attempts.append(
-            {
-                "objective": fitted.objective,
-                "readouts": {name: _scored(cell, sample, f) for name, f in found.items()},
-            }
-        )
+        read = {name: _scored(cell, sample, clusters) for name, clusters in found.items()}
+        attempts.append({"objective": fitted.objective, "readouts": read})
         fits.append(fitted)
     best = fits[lowest(attempts)]
     result = {
@@ -219,7 +197,6 @@ def run_cell(cell: Cell, data_home: str | None = None) -> dict[str, Any]:
         "objective": best.objective,
         "n_iter": best.n_iter,
         "seconds": sum(f.seconds for f in fits) / len(fits),
-        "chosen": best.chosen,
     }
     return result | _kept(cell, best, sample)
 
@@ -231,10 +208,13 @@ def lowest(attempts: list[dict[str, Any]]) -> int:
 
 
 def _scored(cell: Cell, sample: Sample, found: Any) -> dict[str, Any]:
-    return {
-        "all": scores(sample.truth, found),
-        "unlabelled": _on_unlabelled(cell, sample, found),
-    }
+    """Scores on all samples, and on those without a label, of every budget if none is used."""
+    hidden = {}
+    for budget in cell.budgets if cell.budget is None else (cell.budget,):
+        rest = sample.shown(budget) == UNLABELLED
+        if rest.any():
+            hidden[budget.name] = scores(sample.truth[rest], found[rest])
+    return {"all": scores(sample.truth, found), "unlabelled": hidden}
 
 
 def describe(cell: Cell) -> dict[str, Any]:
@@ -279,17 +259,6 @@ def _shapes(fitted: Representation, sample: Sample) -> dict[str, float]:
         if sample.X.shape[1] <= 3:
             shapes["distance"] = distance_to_centres(H, sample.X, sample.truth)
     return shapes
-
-
-def _on_unlabelled(cell: Cell, sample: Sample, found: Any) -> dict[str, dict[str, float]]:
-    """Scores on the samples without a shown label; for every budget where none was used."""
-    budgets = cell.budgets if cell.budget is None else (cell.budget,)
-    table = {}
-    for budget in budgets:
-        hidden = sample.shown(budget) == UNLABELLED
-        if hidden.any():
-            table[budget.name] = scores(sample.truth[hidden], found[hidden])
-    return table
 
 
 def _kept(cell: Cell, fitted: Representation, sample: Sample) -> dict[str, Any]:

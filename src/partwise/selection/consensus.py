@@ -12,10 +12,12 @@ import scipy.sparse as sp
 from sklearn.base import clone
 from sklearn.cluster import KMeans
 from sklearn.metrics import silhouette_samples
-from sklearn.utils import check_array, check_random_state
+from sklearn.utils import check_random_state
+from threadpoolctl import threadpool_limits
 
-from partwise.backends import as_data, back_end
+from partwise.backends import as_data, back_end, in_memory
 from partwise.backends.arrays import AnyArray, float64, numpy_dtype, ratio, to_numpy
+from partwise.backends.data_matrix import Swept
 from partwise.backends.threads import one_blas_thread
 from partwise.estimators._base import Factorizer
 from partwise.estimators.ansnmf import AnsNMF
@@ -145,8 +147,9 @@ def consensus(
     ((3, 30), True)
     """
     _check(k, n_runs, density_threshold, neighborhood)
-    if back_end(X) is None:
-        X = check_array(X, accept_sparse="csr", dtype=[np.float64, np.float32])
+    served = back_end(X)
+    checked = in_memory(X) if served is None else served.check(X, "consensus")
+    X = X if isinstance(checked, Swept) else checked  # a Dask array goes on as it is
     rng = check_random_state(random_state)
     model = clone(NMF(tol=1e-3) if estimator is None else estimator)
     loss = getattr(model, "beta_loss", "frobenius")
@@ -277,8 +280,8 @@ def feature_moments(X: Any) -> tuple[AnyArray, AnyArray]:
 
 
 def _grouped(pooled: AnyArray, k: int, n_init: int, rng: np.random.RandomState) -> AnyArray:
-    """K-means; its products are too small for BLAS on many threads."""
-    with one_blas_thread:
+    """K-means; what it does at a time is too small for many threads, of BLAS or its own."""
+    with one_blas_thread, threadpool_limits(1, user_api="openmp"):
         return np.asarray(KMeans(k, n_init=n_init, random_state=rng).fit_predict(pooled))
 
 
@@ -319,7 +322,8 @@ def group_silhouettes(pooled: AnyArray, groups: AnyArray, k: int) -> AnyArray:
     found = np.unique(groups).size
     if not 1 < found < len(pooled):
         return np.zeros(k)
-    scores = silhouette_samples(pooled, groups)
+    with one_blas_thread:
+        scores = silhouette_samples(pooled, groups)
     return np.array([scores[groups == j].mean() if (groups == j).any() else 0.0 for j in range(k)])
 
 

@@ -12,9 +12,10 @@ from scipy.optimize import linear_sum_assignment
 from scipy.stats import t as student
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_array, check_random_state
+from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from partwise.backends import in_memory
 from partwise.backends.arrays import AnyArray, to_numpy
 from partwise.estimators.nmf import NMF
 from partwise.evaluation.groups import unit_rows
@@ -113,7 +114,7 @@ def bootstrap_intervals(
     """
     beta = _check(model, draw, level)
     check_count("n_draws", n_draws, 10)
-    X = check_array(X, accept_sparse="csr", dtype=[np.float64, np.float32])
+    X = in_memory(X)
     V, H = (
         np.asarray(to_numpy(a), dtype=np.float64) for a in (model.embedding_, model.components_)
     )

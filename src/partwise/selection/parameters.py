@@ -16,8 +16,9 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import ParameterGrid
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from sklearn.utils import check_array, check_random_state
+from sklearn.utils import check_random_state
 
+from partwise.backends import in_memory
 from partwise.backends.arrays import AnyArray, to_numpy
 from partwise.backends.data_matrix import refuse_anndata
 from partwise.evaluation.groups import unit_rows
@@ -186,7 +187,7 @@ def select(
         trial, n_splits = _by_labels(X, y, labels, n_splits, rng, more)
         ledger.total = len(points) * n_splits
     else:
-        X = check_array(X, accept_sparse="csr", dtype=[np.float64, np.float32])
+        X = in_memory(X)
         trial = by_entries(X, estimator, share, n_splits, rng, **more)
     errors = np.empty((len(points), n_splits))
     for row, point in enumerate(points):

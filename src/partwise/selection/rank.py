@@ -14,10 +14,10 @@ from scipy.cluster.hierarchy import average, cophenet
 from scipy.spatial.distance import squareform
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_array, check_random_state
+from sklearn.utils import check_random_state
 
+from partwise.backends import in_memory
 from partwise.backends.arrays import AnyArray
-from partwise.backends.data_matrix import refuse_anndata
 from partwise.estimators.nmf import NMF
 from partwise.fitting.checking import warn
 from partwise.selection.consensus import runs, stability_of
@@ -200,8 +200,7 @@ def choose_k(
     >>> choose_k(X, range(1, 6), n_runs=0, random_state=0).k
     3
     """
-    refuse_anndata(X)
-    X = check_array(X, accept_sparse="csr", dtype=[np.float64, np.float32])
+    X = in_memory(X)
     large = X.shape[0] * X.shape[1] >= LARGE
     if n_splits is None:
         n_splits = 3 if large else 5

@@ -8,6 +8,7 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 from sklearn.utils import check_array
 
+from partwise.backends import in_memory
 from partwise.backends.arrays import AnyArray, ratio
 from partwise.estimators.nmf import non_negative_factorization
 from partwise.evaluation.groups import unit_rows
@@ -45,7 +46,7 @@ def refit(
     >>> refit([[10.0, 5, 0.2]], H, threshold=0.05).round(2).tolist()
     [[10.0, 5.0, 0.0]]
     """
-    X = check_array(X, accept_sparse="csr", dtype=[np.float64, np.float32])
+    X = in_memory(X)
     H = check_array(parts, dtype=X.dtype, input_name="parts")
     if H.shape[1] != X.shape[1]:
         raise ValueError(f"parts must have {X.shape[1]} features, as X has; got {H.shape[1]}.")

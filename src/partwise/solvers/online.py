@@ -18,7 +18,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from partwise.backends import DataMatrix, as_data
-from partwise.backends.arrays import AnyArray, ratio, to_numpy
+from partwise.backends.arrays import AnyArray, floor, ratio, to_numpy
+from partwise.backends.numpy.blocks import beta_parts
 from partwise.model.factor_model import FactorModel
 from partwise.model.losses import KullbackLeibler, Loss
 from partwise.model.subproblems import Divergence, Quadratic, Subproblem
@@ -59,8 +60,10 @@ class Sums(ABC):
         self.weight *= share
 
     @abstractmethod
-    def add(self, model: FactorModel, V: AnyArray, U: AnyArray) -> None:
-        """The samples of a model with these codes."""
+    def add(
+        self, model: FactorModel, V: AnyArray, U: AnyArray, counts: AnyArray | None = None
+    ) -> None:
+        """The samples of a model with these codes; ``counts`` is how often each of them counts."""
 
     @abstractmethod
     def subproblem(self, U: AnyArray, terms: Sequence[Term]) -> Subproblem:
@@ -79,7 +82,9 @@ class QuadraticSums(Sums):
         self.G *= share
         self.added *= share
 
-    def add(self, model: FactorModel, V: AnyArray, U: AnyArray) -> None:
+    def add(
+        self, model: FactorModel, V: AnyArray, U: AnyArray, counts: AnyArray | None = None
+    ) -> None:
         self.replace(model, V, None, 0.0)
 
     def replace(self, model: FactorModel, V: AnyArray, old: AnyArray | None, kept: Any) -> None:
@@ -121,16 +126,24 @@ class MajoriserSums(Sums):
         super().age(share)
         self.B *= share
 
-    def add(self, model: FactorModel, V: AnyArray, U: AnyArray) -> None:
-        sub = model.subproblem("U", V, U)
-        assert isinstance(sub, Divergence)
+    def add(
+        self, model: FactorModel, V: AnyArray, U: AnyArray, counts: AnyArray | None = None
+    ) -> None:
+        if counts is not None and model.d is None:  # a loss that knows no weights: see `ClassRows`
+            up, down, _ = beta_parts(model.data.whole(), V, U, self.beta)
+            often = V * counts.astype(V.dtype)[:, None]
+            product, costs = up.T @ often, down.T @ often
+        else:
+            sub = model.subproblem("U", V, U)
+            assert isinstance(sub, Divergence)
+            product, costs = to_numpy(sub.product), to_numpy(sub.cost)
         if self.weight == 0:  # the start counts as a sample: what a batch lacks must not be zero
-            cost = to_numpy(sub.cost).mean() / len(V)
+            cost = costs.mean() / len(V)
             self.C += U**self.power * cost
             self.B += cost
-        self.C += U**self.power * to_numpy(sub.product)
-        self.B += to_numpy(sub.cost)
-        self.weight += len(V) if model.d is None else float(model.d.sum())
+        self.C += U**self.power * product
+        self.B += costs
+        self.weight += len(V) if counts is None else float(counts.sum())
 
     def subproblem(self, U: AnyArray, terms: Sequence[Term]) -> Divergence:
         product = ratio(self.C.astype(U.dtype), U**self.power)
@@ -182,11 +195,17 @@ class ClassRows:
         self.sums += total.toarray() if sp.issparse(total) else total
         self.counts += A.sum(axis=1)
 
-    def model(self, loss: Loss, dtype: Any, terms: Penalty) -> FactorModel:
-        """Their means, as samples that count so often."""
-        means = ratio(self.sums, np.broadcast_to(self.counts[:, None], self.sums.shape))
-        data = as_data(means.astype(dtype))
-        return FactorModel(data, loss, weights=self.counts, terms_V=terms(self.counts[:, None]))
+    def model(self, loss: Loss, dtype: Any, terms: Penalty, of: AnyArray) -> FactorModel:
+        """The means of these classes, as samples that count so often.
+
+        Under other losses than Frobenius and KL, which know no weights, as one sample each: that
+        changes no code, and `Sums.add` is told how often they count.
+        """
+        counts = self.counts[of]
+        data = as_data((self.sums[of] / counts[:, None]).astype(dtype))
+        if loss.beta not in (1, 2):
+            return FactorModel(data, loss, terms_V=terms(1.0))
+        return FactorModel(data, loss, weights=counts, terms_V=terms(counts[:, None]))
 
 
 @dataclass
@@ -298,13 +317,16 @@ class Online:
 
     def move(self) -> None:
         """U by a few sweeps on all that was seen."""
-        sums = self.sums
-        if len(self.classes.counts):
+        sums, classes = self.sums, self.classes
+        met = np.flatnonzero(classes.counts >= floor(classes.counts.dtype))  # and not forgotten
+        if met.size:
             sums = deepcopy(sums)
-            model = self.classes.model(self.loss, self.U.dtype, self.terms_V)
-            V = self.classes.V if self.classes.V.any() else None
-            self.classes.V = self.codes(model, V, SWEEPS)
-            sums.add(model, self.classes.V, self.U)
+            model = classes.model(self.loss, self.U.dtype, self.terms_V, met)
+            V = classes.V[met].astype(self.U.dtype)
+            fresh = ~V.any(axis=1)  # mu cannot leave zero
+            V[fresh] = start_codes(model.data, V.shape[1])[fresh]
+            classes.V[met] = V = self.codes(model, V, SWEEPS)
+            sums.add(model, V, self.U, classes.counts[met])
         step = hals if self.loss.beta == 2 else mu
         U = step(sums.subproblem(self.U, self.terms_U(sums.weight)), self.U)
         if self.loss.beta == 1:

@@ -100,14 +100,6 @@ class Judge:
     def components(self) -> NDArray[Any]:
         return np.asarray(self.model.components_)
 
-    @property
-    def part_names(self) -> dict[int, str]:
-        return self.wishes.names
-
-    @property
-    def frozen(self) -> set[int]:
-        return self.wishes.frozen
-
     def near(self, i: int) -> list[int]:
         """The neighbours of a sample, the closest first."""
         row = self.model.graph_[[i]].tocoo()
@@ -205,10 +197,6 @@ class Judge:
             self._helper.kill()
 
     # -- parts --------------------------------------------------------------------------------
-
-    def check_wish(self, words: Mapping[str, Any], classes: list[str]) -> dict[str, Any]:
-        """A wish about a part, checked."""
-        return part_edits.checked(words, len(self.components), classes)
 
     def take_wish(self, wish: Mapping[str, Any]) -> bool:
         """Note a wish; whether the codes must be computed anew."""

@@ -18,6 +18,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response, Strea
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
+from partwise.studio.exports import EXPORTS
 from partwise.studio.workspace import Conflict, Desk, NotReady
 
 #: Windows that may listen at the same time.
@@ -30,7 +31,12 @@ TYPES = {
     ".css": "text/css; charset=utf-8",
     ".svg": "image/svg+xml",
 }
-PAGES = ("index.html", "map.html")
+PAGES = {"/": "index.html", "/map": "map.html"}
+#: What a user can cause, and how HTTP says it.
+REFUSALS = {
+    **{Conflict: 409, NotReady: 503, OSError: 507},  # a full disk
+    **dict.fromkeys((ValueError, KeyError, IndexError), 400),
+}
 
 
 class News:
@@ -99,20 +105,10 @@ def make_app(desk: Desk) -> Starlette:
     def endpoint(
         work: Callable[[dict[str, Any]], Any],
     ) -> Callable[[Request], Awaitable[Response]]:
-        """``work`` of the request's words, in a thread; what a user can cause is one sentence."""
+        """``work`` of the request's words, in a thread."""
 
         async def answer(request: Request) -> Response:
-            try:
-                words = await _words(request)
-                return _json(await run_in_threadpool(work, words))
-            except Conflict as error:
-                return JSONResponse({"error": str(error)}, 409)
-            except NotReady as error:
-                return JSONResponse({"error": str(error)}, 503)
-            except OSError as error:  # a full disk
-                return JSONResponse({"error": f"{error.strerror or error}."}, 507)
-            except (ValueError, KeyError, IndexError) as error:
-                return JSONResponse({"error": str(error).strip("'")}, 400)
+            return _json(await run_in_threadpool(work, await _words(request)))
 
         return answer
 
@@ -140,19 +136,11 @@ def make_app(desk: Desk) -> Starlette:
 
     async def export(request: Request) -> Response:
         name = request.path_params["name"]
-        try:
-            content, kind = await run_in_threadpool(desk.export, name)
-        except KeyError:
-            raise HTTPException(404) from None
-        except ValueError as error:
-            return JSONResponse({"error": str(error)}, 400)
-        except OSError as error:
-            return JSONResponse({"error": f"{error.strerror or error}."}, 507)
-        return Response(
-            content,
-            media_type=kind,
-            headers={"Content-Disposition": f'attachment; filename="{name}"'},
-        )
+        if name not in EXPORTS:
+            raise HTTPException(404)
+        content, kind = await run_in_threadpool(desk.export, name)
+        attached = {"Content-Disposition": f'attachment; filename="{name}"'}
+        return Response(content, media_type=kind, headers=attached)
 
     posts: dict[str, Callable[[dict[str, Any]], Any]] = {
         "label": label,
@@ -180,8 +168,7 @@ def make_app(desk: Desk) -> Starlette:
         "parts": lambda words: desk.parts(),
         "progress": lambda words: desk.progress(),
     }
-    routes = [Route("/", _static("index.html")), Route("/map", _static("map.html"))]
-    routes += [Route("/static/{name}", _any_static)]
+    routes = [Route(path, _static) for path in (*PAGES, "/static/{name}")]
     routes += [
         Route(f"/api/{name}", endpoint(work), methods=["POST"]) for name, work in posts.items()
     ]
@@ -191,7 +178,14 @@ def make_app(desk: Desk) -> Starlette:
         Route("/api/picture/{what:str}/{i:int}", picture),
         Route("/api/export/{name:str}", export),
     ]
-    return Starlette(routes=routes)
+    return Starlette(routes=routes, exception_handlers=dict.fromkeys(REFUSALS, _refused))
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    """What went wrong, in one sentence."""
+    status = next(REFUSALS[kind] for kind in type(error).__mro__ if kind in REFUSALS)
+    why = f"{error.strerror or error}." if isinstance(error, OSError) else str(error).strip("'")
+    return JSONResponse({"error": why}, status)
 
 
 _KEEP = {"Cache-Control": "private, max-age=3600"}
@@ -278,24 +272,16 @@ def _file(name: str) -> bytes:
     return gzip.compress(page.read_bytes(), 6)
 
 
-def _static(name: str) -> Callable[[Request], Awaitable[Response]]:
-    async def answer(request: Request) -> Response:
-        content = await run_in_threadpool(_file, name)
-        kind = TYPES[name[name.rindex(".") :]]
-        headers = {"Content-Encoding": "gzip"} | ({} if name in PAGES else _KEEP)
-        return Response(content, headers=headers, media_type=kind)
-
-    return answer
-
-
 @lru_cache(maxsize=1)
 def _names() -> frozenset[str]:
     folder = resources.files("partwise.studio") / "page"
     return frozenset({entry.name for entry in folder.iterdir()} | {"plotly.js"})
 
 
-async def _any_static(request: Request) -> Response:
-    name = request.path_params["name"]
-    if name not in _names() or name[name.rfind(".") :] not in TYPES:
+async def _static(request: Request) -> Response:
+    name = PAGES.get(request.url.path) or request.path_params["name"]
+    kind = TYPES.get(name[name.rfind(".") :])
+    if kind is None or name not in _names():
         raise HTTPException(404)
-    return await _static(name)(request)
+    headers = {"Content-Encoding": "gzip"} | ({} if name in PAGES.values() else _KEEP)
+    return Response(await run_in_threadpool(_file, name), headers=headers, media_type=kind)

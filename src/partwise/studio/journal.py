@@ -10,7 +10,7 @@ import contextlib
 import json
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -33,18 +33,7 @@ class Act:
     key: str | None = None  #: what the page called it: sent twice, it is done once
 
     def line(self) -> bytes:
-        content = {
-            "number": self.number,
-            "window": self.window,
-            "labels": dict(self.labels),
-            "before": dict(self.before),
-            "skipped": list(self.skipped),
-            "part": None if self.part is None else dict(self.part),
-            "undoes": self.undoes,
-            "renamed": None if self.renamed is None else list(self.renamed),
-            "key": self.key,
-        }
-        kept = {name: value for name, value in content.items() if value not in (None, {}, [])}
+        kept = {name: value for name, value in asdict(self).items() if value not in (None, {}, ())}
         return json.dumps(kept, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
 
 

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from partwise.io.samples import Samples
 from partwise.view.report.charts import natural
 from partwise.view.report.layout import lay_out
-from partwise.view.report.pictures import png
 
 if TYPE_CHECKING:
     from partwise.studio.answers import Judge, Opinion
@@ -49,7 +48,7 @@ def lay_out_all(codes: NDArray[Any]) -> NDArray[np.float32]:
 def sample(samples: Samples, i: int) -> dict[str, Any]:
     """A sample as the page shows it: a picture, a text, or its largest values."""
     shown: dict[str, Any] = {"i": i, "id": samples.ids[i]}
-    if samples.thumbnails is not None or samples.image_shape is not None:
+    if samples.thumbnails is not None:
         return shown | {"picture": f"/api/picture/sample/{i}"}
     if samples.texts is not None:
         begin, texts = samples.texts[i][:MOST_TEXT], samples.whole_texts
@@ -66,24 +65,6 @@ def sample(samples: Samples, i: int) -> dict[str, Any]:
     }
 
 
-def sample_picture(samples: Samples, i: int, *side: int) -> bytes | None:
-    """A sample as PNG, of at most so many pixels a side."""
-    if samples.thumbnails is not None:
-        return samples.thumbnails(i, *side)
-    if samples.image_shape is None:
-        return None
-    row = np.asarray(samples.X[[i]], dtype=np.float64).reshape(samples.image_shape)
-    return png(row / (row.max() or 1.0))
-
-
-def part_picture(samples: Samples, part: NDArray[Any]) -> bytes | None:
-    """A part as PNG, its largest entry white as in the samples."""
-    if samples.image_shape is None:
-        return None
-    pixels = np.asarray(part, dtype=np.float64).reshape(samples.image_shape)
-    return png(pixels / (pixels.max() or 1.0))
-
-
 def part(samples: Samples, judge: Judge, j: int, opinion: Opinion) -> dict[str, Any]:
     """A part: its name, its words or picture, and the classes that use it most."""
     H = judge.components[j]
@@ -91,12 +72,12 @@ def part(samples: Samples, judge: Judge, j: int, opinion: Opinion) -> dict[str, 
     if samples.feature_names is not None:
         top = np.argsort(-H, kind="stable")[:WORDS]
         words = ", ".join(samples.feature_names[t] for t in top if H[t] > 0)
-    named = judge.part_names.get(j)
+    named = judge.wishes.names.get(j)
     return {
         "number": j,
         "name": named or f"Part {j + 1}",
         "named": named,
-        "frozen": j in judge.frozen,
+        "frozen": j in judge.wishes.frozen,
         "words": words,
         "picture": f"/api/picture/part/{j}?{judge.edition}" if samples.image_shape else None,
         "classes": _users(judge.codes[:, j], opinion),

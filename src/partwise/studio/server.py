@@ -120,7 +120,12 @@ def start(
     config = uvicorn.Config(guard, log_level="error", access_log=False, lifespan="off")
     server = uvicorn.Server(config)
     server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]  # not ours alone
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
+
+    def serve() -> None:
+        with listening:  # uvicorn < 0.35 leaves it open where it is told to end while it starts
+            server.run(sockets=[listening])
+
+    thread = threading.Thread(target=serve, daemon=True)
     thread.start()
     threading.Thread(target=_prepare, args=(desk,), daemon=True).start()
     shown = socket.gethostname() if host in EVERYWHERE else written

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from partwise.io.images import png
 from partwise.io.samples import Samples
-from partwise.studio import exports, presentation
+from partwise.studio import exports, part_edits, presentation
 from partwise.studio.answers import Judge, Opinion
 from partwise.studio.background import Latest
 from partwise.studio.journal import Act, Journal, Label
-from partwise.studio.part_edits import Wishes
 from partwise.studio.project import Project
 from partwise.studio.reviews import Review
 
@@ -51,7 +51,7 @@ class Desk:
         self.start = secrets.token_hex(8)
         self._last_change: dict[int, tuple[int, str]] = {}  # version, window
         self._lock = threading.RLock()
-        self._opinion = Opinion.none(samples.n_samples)
+        self.opinion = Opinion.none(samples.n_samples)
         self._queue: list[int] = []
         self._clicked, self._closing = 0.0, False
         self._reviewer = Latest(self._review)
@@ -70,7 +70,7 @@ class Desk:
             self._keep_codes(acts=self.project.acts_in_codes)
         else:
             self._points = points
-            self.judge.wishes = Wishes.kept(self.project.wishes)
+            self.judge.wishes = part_edits.Wishes.kept(self.project.wishes)
             self.judge.history[:] = self.project.history()
         for act in self.journal.acts:
             if act.part is not None and act.number > self.project.acts_in_codes:
@@ -78,7 +78,7 @@ class Desk:
                     self._tell("Computing the codes for what was asked of the parts", None)
                     with self._lock:
                         self._decide()
-                    self.judge.recode(self._opinion)
+                    self.judge.recode(self.opinion)
                 self.judge.take_wish(act.part)
             if act.number > self.project.acts_in_codes:
                 self._follow(act)
@@ -215,7 +215,7 @@ class Desk:
                     "The codes are being computed anew and parts may get other numbers: wait until "
                     "they are there."
                 )
-            wish = self.judge.check_wish(words, self._classes())
+            wish = part_edits.checked(words, len(self.judge.components), self._classes())
             self.journal.edit_part(wish, window=window)
             if self.judge.take_wish(wish):
                 self._worker.ask()
@@ -245,7 +245,7 @@ class Desk:
 
     def _decide(self) -> None:
         """The answer for the labels of now, and what to ask next."""
-        self._opinion = self.judge.decide(self.by_row(), self._classes())
+        self.opinion = self.judge.decide(self.by_row(), self._classes())
         self._queue = self._suggest(AHEAD)
         self.version += 1
 
@@ -256,7 +256,7 @@ class Desk:
     def answer(self) -> dict[str, Any]:
         """Names, certainty and given labels of all samples, packed."""
         with self._lock:
-            seen = self._opinion
+            seen = self.opinion
             counts = np.bincount(seen.names[seen.names >= 0], minlength=len(seen.classes))
             given = np.bincount(seen.names[seen.given], minlength=len(seen.classes))
             return {
@@ -275,14 +275,14 @@ class Desk:
             }
 
     def _headline(self) -> str:
-        n_labels, classes = int(self._opinion.given.sum()), len(self._opinion.classes)
+        n_labels, classes = int(self.opinion.given.sum()), len(self.opinion.classes)
         if classes < 2:
             return f"{n_labels} labels: name samples of at least two classes to get an answer."
         return f"{n_labels} labels, {classes} classes. {self._review_of.headline}".strip()
 
     def _suggest(self, n: int) -> list[int]:
         skipped = [self._row[name] for name in self.journal.skipped if name in self._row]
-        order = self.judge.suggest(n, self._opinion, np.asarray(skipped, dtype=np.int64))
+        order = self.judge.suggest(n, self.opinion, np.asarray(skipped, dtype=np.int64))
         return [int(i) for i in order]
 
     def next(self, n: int) -> list[dict[str, Any]]:
@@ -300,7 +300,7 @@ class Desk:
         With ``search``, those that have all of its words in their id or text.
         """
         with self._lock:
-            seen = self._opinion
+            seen = self.opinion
             order = np.argsort(np.where(seen.given, 2, seen.sure), kind="stable")
             if name:
                 if name not in seen.classes:
@@ -324,7 +324,7 @@ class Desk:
         return {"text": texts[i][: presentation.WHOLE_TEXT]}
 
     def _brief(self, i: int) -> dict[str, Any]:
-        seen = self._opinion
+        seen = self.opinion
         name = seen.classes[seen.names[i]] if seen.names[i] >= 0 else None
         return presentation.sample(self.samples, i) | {
             "suggestion": None if seen.given[i] else name,
@@ -339,7 +339,7 @@ class Desk:
         with self._lock:
             self._need_codes()
             near = [self._brief(j) for j in self.judge.near(i)]
-            because = self.judge.explain(i, self._opinion)
+            because = self.judge.explain(i, self.opinion)
             return self._brief(i) | {"neighbours": near, "because": because}
 
     def points(self) -> dict[str, Any]:
@@ -356,14 +356,14 @@ class Desk:
 
     def picture(self, what: str, i: int) -> bytes | None:
         """A sample, small or whole, or a part as PNG; None where there is no such picture."""
-        if what in ("sample", "whole") and 0 <= i < self.samples.n_samples:
+        draw, shape = self.samples.thumbnails, self.samples.image_shape
+        if what in ("sample", "whole") and draw is not None and 0 <= i < self.samples.n_samples:
             side = (presentation.WHOLE_PICTURE,) if what == "whole" else ()
-            try:
-                return presentation.sample_picture(self.samples, i, *side)
-            except (OSError, ValueError):  # the file is gone, or another one now
-                return None
-        if what == "part" and self.ready and 0 <= i < len(self.judge.components):
-            return presentation.part_picture(self.samples, self.judge.components[i])
+            with contextlib.suppress(OSError, ValueError):  # the file is gone, or another one now
+                return draw(i, *side)
+        elif what == "part" and shape and self.ready and 0 <= i < len(self.judge.components):
+            part = self.judge.components[i]
+            return png(part.reshape(shape), part.max())
         return None
 
     def parts(self) -> dict[str, Any]:
@@ -371,7 +371,7 @@ class Desk:
         with self._lock:
             self._need_codes()
             parts = [
-                presentation.part(self.samples, self.judge, j, self._opinion)
+                presentation.part(self.samples, self.judge, j, self.opinion)
                 for j in range(len(self.judge.components))
             ]
             return {"parts": parts, "doing": "Computing …" if self._worker.busy else None}
@@ -409,7 +409,7 @@ class Desk:
         with self._lock:
             acts = len(self.journal.acts)  # later wishes are not in the codes
         try:
-            self.judge.recode(self._opinion)
+            self.judge.recode(self.opinion)
         except ValueError as error:
             self.listener("trouble", {"text": str(error)})
             return
@@ -422,7 +422,7 @@ class Desk:
     # -- out ----------------------------------------------------------------------------------
 
     def export(self, name: str) -> tuple[bytes, str]:
-        """A file by its name, and its type; KeyError for another name."""
+        """A file by its name, and its type."""
         write, kind = exports.EXPORTS[name]
         return write(self), kind
 
@@ -435,10 +435,6 @@ class Desk:
         """Label of each labelled sample, by id."""
         with self._lock:
             return dict(self.journal.labels)
-
-    @property
-    def opinion(self) -> Opinion:
-        return self._opinion
 
     def wait(self) -> None:
         """Until nothing is computed in the background any more."""

@@ -474,21 +474,27 @@ def clustergram(result: Any, *, ax: Any = None) -> Any:
     >>> ax.images[0].get_array().shape
     (10, 10)
     """
-    kept = np.flatnonzero(result.groups >= 0)
-    order = kept[np.argsort(result.groups[kept], kind="stable")]
     ax = axes(ax)
-    picture = ax.imshow(distances_of_unit(result.pooled[order]), vmin=0, vmax=1.5, cmap="magma")
-    ends = np.cumsum(np.bincount(result.groups[order], minlength=len(result.parts)))
+    distances, ends, texts = in_groups(result)
+    picture = ax.imshow(distances, vmin=0, vmax=1.5, cmap="magma")
     for end in ends[:-1]:
         ax.axhline(end - 0.5, color="white", linewidth=0.5)
         ax.axvline(end - 0.5, color="white", linewidth=0.5)
     middles = (np.concatenate([[0], ends[:-1]]) + ends) / 2 - 0.5
-    texts = [f"{j + 1} ({score:.2f})" for j, score in enumerate(result.stability)]
     ax.set_yticks(middles, texts)
     ax.set_xticks([])
     ax.set_ylabel("part (stability)")
     ax.figure.colorbar(picture, ax=ax, label="distance")
     return ax
+
+
+def in_groups(result: Any) -> tuple[NDArray[Any], NDArray[Any], list[str]]:
+    """Distances of the parts of all runs, group after group; ends and names of the groups."""
+    kept = np.flatnonzero(result.groups >= 0)
+    order = kept[np.argsort(result.groups[kept], kind="stable")]
+    ends = np.cumsum(np.bincount(result.groups[order], minlength=len(result.parts)))
+    names = [f"{j + 1} ({score:.2f})" for j, score in enumerate(result.stability)]
+    return distances_of_unit(result.pooled[order]), ends, names
 
 
 def stability_and_error(found: Any, *, ax: Any = None) -> Any:
@@ -546,10 +552,7 @@ def gene_heatmap(one: Any, *, most: int = 5, ax: Any = None) -> Any:
     >>> partwise.plot.gene_heatmap(found).get_xlabel()
     'programme'
     """
-    most = max(1, min(most, 60 // one.k))
-    at = {name: j for j, name in enumerate(one.genes)}
-    genes = list(dict.fromkeys(name for names in one.top_genes(most) for name in names))
-    scores = one.scores[:, [at[name] for name in genes]].T
+    scores, genes = leading_scores(one, most)
     ax = axes(ax)
     top = float(np.abs(scores).max(initial=0)) or 1.0
     picture = ax.imshow(scores, aspect="auto", cmap="RdBu_r", vmin=-top, vmax=top)
@@ -558,6 +561,14 @@ def gene_heatmap(one: Any, *, most: int = 5, ax: Any = None) -> Any:
     ax.set_xlabel("programme")
     ax.figure.colorbar(picture, ax=ax, label="score")
     return ax
+
+
+def leading_scores(one: Any, most: int = 5) -> tuple[NDArray[Any], list[str]]:
+    """Scores (genes, programmes) of the genes that lead each programme, and these genes."""
+    most = max(1, min(most, 60 // one.k))
+    at = {name: j for j, name in enumerate(one.genes)}
+    genes = list(dict.fromkeys(name for names in one.top_genes(most) for name in names))
+    return one.scores[:, [at[name] for name in genes]].T, genes
 
 
 def parts_in_place(V: Any, places: Any, *, axes: Any = None, most: int = 50_000) -> Any:

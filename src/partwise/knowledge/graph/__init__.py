@@ -99,11 +99,12 @@ def neighbor_graph(
 
 
 def joined(
-    X: Any, n_neighbors: int, weighting: str, bandwidth: Any, method: Method, random_state: Any
-) -> tuple[sp.csr_array, float]:
+    X: Any, n_neighbors: int, weighting: str, bandwidth: Any, method: Method, random_state: Any,
+    device: Any = None,
+) -> tuple[sp.csr_array, float]:  # fmt: skip
     """The graph of checked samples, and the bandwidth that its weights have (1 without heat)."""
     n = X.shape[0]
-    indices, distances = _nearest(X, n_neighbors, method, random_state)
+    indices, distances = _nearest(X, n_neighbors, method, random_state, device)
     t = 1.0
     if weighting == "heat":
         t = float(bandwidth) if bandwidth is not None else float(distances.mean() if n > 1 else 1)
@@ -188,7 +189,7 @@ def nearest_neighbors(
 
 
 def _nearest(
-    X: Any, n_neighbors: int, method: Method, random_state: Any
+    X: Any, n_neighbors: int, method: Method, random_state: Any, device: Any = None
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """`nearest_neighbors` of checked samples."""
     if isinstance(n_neighbors, bool) or not isinstance(n_neighbors, (int, np.integer)):
@@ -209,7 +210,7 @@ def _nearest(
     elif n <= _search.SMALL:
         indices, squares = _rows.search_rows(X, np.arange(n), k)
     else:
-        indices, squares = _search.search_all(X, k)
+        indices, squares = _search.search_all(X, k, device)
     return indices, np.sqrt(squares)
 
 

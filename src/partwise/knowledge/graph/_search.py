@@ -36,14 +36,19 @@ from partwise.knowledge.graph._rows import (
 )
 
 SMALL = 2500  # up to here numpy alone is faster than loading compiled code
+THERE = 2**28  # distances that are on a device at a time
 FILLED = 0.1  # a sparse X with more non-zeros than this is faster in dense blocks
 
 
-def search_all(X: Any, k: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Neighbours of all samples and their squared distances, by compiled code on all threads."""
+def search_all(X: Any, k: int, device: Any = None) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Neighbours of all samples and their squared distances, by compiled code on all threads.
+
+    With a torch ``device`` the candidates of a dense X are found there.
+    """
     n = X.shape[0]
     scattered = sp.issparse(X) and X.nnz <= FILLED * X.shape[0] * X.shape[1]
-    candidates, bounds = (candidates_sparse if scattered else candidates_dense)(X, k)
+    found = candidates_sparse(X, k) if scattered else candidates_dense(X, k, device)
+    candidates, bounds = found
     m = candidates.shape[1]
     squares = np.full(candidates.shape, np.inf)
     rows, done = np.arange(n), 0
@@ -83,7 +88,9 @@ def measure(
     in_threads(work, cuts(rows.size, step))
 
 
-def candidates_dense(X: Any, k: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+def candidates_dense(
+    X: Any, k: int, device: Any = None
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """For each row the samples with the smallest lower bounds of ‖x_i - x_j‖², and these bounds.
 
     With z = x - mean(x) in float32 and u = 2⁻²⁴, |fl(z_i·z_j) - z_i·z_j| <= (p + 2) u ‖z_i‖‖z_j‖
@@ -114,8 +121,9 @@ def candidates_dense(X: Any, k: int) -> tuple[NDArray[np.int64], NDArray[np.floa
     def products(a: tuple[int, int], b: tuple[int, int], out: NDArray[Any]) -> None:
         np.dot(take(*a), take(*b).T, out=out)
 
-    candidates, bounds = blockwise(products, low, m)
-    return candidates, bounds.astype(np.float64) * scale**2
+    there = device is not None and not isinstance(X, np.memmap)
+    found = _blockwise_there(take(0, n), low, m, device) if there else blockwise(products, low, m)
+    return found[0], found[1].astype(np.float64) * scale**2
 
 
 def centred(
@@ -218,6 +226,28 @@ def blockwise(
     blocks = len(pieces)
     in_threads(work, [(s, s + step) for step in range(blocks) for s in range(blocks - step)])
     return who, best
+
+
+def _blockwise_there(
+    Z: NDArray[Any], low: NDArray[Any], m: int, device: Any
+) -> tuple[NDArray[np.int64], NDArray[Any]]:
+    """`blockwise` on a torch device: blocks of rows against all."""
+    import torch
+
+    samples, own = (torch.from_numpy(a).to(device) for a in (Z, low))
+    best, who = [], []
+    precision = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest")  # the bounds are those of float32
+    try:
+        for a, b in cuts(len(Z), max(1, THERE // len(Z))):
+            bounds = torch.addmm(own, samples[a:b], samples.T, alpha=-2.0) + own[a:b, None]
+            bounds.diagonal(a).fill_(torch.inf)
+            values, places = torch.topk(bounds, m, largest=False)
+            best.append(values.cpu())
+            who.append(places.cpu())
+    finally:
+        torch.set_float32_matmul_precision(precision)
+    return torch.cat(who).numpy(), torch.cat(best).numpy()
 
 
 def approximate(

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from partwise.view.report.page import report_page, write_report
-from partwise.view.report.pictures import convergence_uri, image_uri
+from partwise.view.report.pictures import convergence_uri, image_uri, render
 from partwise.view.report.stability import Stability, stability
-from partwise.view.report.template import render
 
 __all__ = [
     "Stability",

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import platform
 import sys
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,18 +24,22 @@ from partwise.evaluation.metrics import (
 from partwise.io.samples import Samples
 from partwise.knowledge.labels import encode_labels
 from partwise.persistence.atomic import write_whole
-from partwise.view.class_names import names_classes, naming
-from partwise.view.describe import about, words_of_parts
-from partwise.view.report import charts, members
+from partwise.view.describe import about, names_classes, naming, words_of_parts
+from partwise.view.report import charts
 from partwise.view.report.layout import lay_out
-from partwise.view.report.pictures import part_uri
+from partwise.view.report.pictures import part_uri, picture_uri, render
 from partwise.view.report.programmes_page import intervals_uri, places_uri
-from partwise.view.report.same_again import parameters, recipe
 from partwise.view.report.search_page import choice_facts
 from partwise.view.report.stability import Stability
-from partwise.view.report.template import render
 
 MAX_PARTS = 64
+MAX_THUMBNAILS = 2000
+#: Bytes of pictures that a page embeds at most, and of one picture.
+MAX_BYTES = 12_000_000
+MAX_PICTURE = 40_000
+MEMBERS = 8
+MAX_CLUSTERS = 60
+TEXT_LENGTH = 300
 
 
 def write_report(
@@ -112,23 +118,9 @@ def write_report(
     ...     write_report(page, model=model, X=X, dataset=samples, assignments=found).name
     'report.html'
     """
-    page = report_page(
-        model=model,
-        X=X,
-        dataset=dataset,
-        labels=labels,
-        assignments=assignments,
-        title=title,
-        command=command,
-        reason=reason,
-        seconds=seconds,
-        stability=stability,
-        choice=choice,
-        part_names=part_names,
-        places=places,
-        intervals=intervals,
-    )
-    return write_whole(path, page, force=force)
+    content: dict[str, Any] = dict(locals())
+    del content["path"], content["force"]
+    return write_whole(path, report_page(**content), force=force)
 
 
 def report_page(
@@ -192,33 +184,33 @@ def report_page(
     known = _names(dataset.y, n) or seen  # what the model saw goes first
     if seen is not None and known is not None:
         known = [b if a is None else a for a, b in zip(seen, known)]
-    names = members.cluster_order(clusters)
+    names = sorted(set(clusters), key=charts.natural)
     others = sorted({name for name in known or () if name is not None} - set(names))
     look = charts.colours([*names, *sorted(others, key=charts.natural)])
     H = getattr(model, "components_", None)
     part_titles = _part_titles(model, V.shape[1], words_of_parts(H, dataset), part_names)
     words = about(dataset, clusters)
 
-    thumbnails = members.Thumbnails(dataset)
-    said = members.main_parts(V)
+    thumbnails = Thumbnails(dataset)
+    said = main_parts(V)
 
     def describe(i: int) -> dict[str, Any]:
-        return members.member(
-            i,
-            dataset,
-            thumbnails,
-            cluster=clusters[i],
-            label=None if known is None else known[i],
-            confidence=None if confidence is None else float(confidence[i]),
-            parts=said[i],
-        )
+        """One sample, as the page shows it."""
+        sure = np.nan if confidence is None else confidence[i]
+        return {
+            "id": dataset.ids[i],
+            "cluster": clusters[i],
+            "label": None if known is None else known[i],
+            "confidence": None if np.isnan(sure) else f"{sure:.2f}",
+            "text": None if dataset.texts is None else dataset.texts[i][:TEXT_LENGTH],
+            "image": thumbnails(i),
+            "parts": said[i],
+        }
 
-    cards = _cards(clusters, names, confidence, known, seen, V, describe)
-    for card in cards:
-        card["about"] = words.get(card["name"], [])
+    cards = _cards(clusters, names, confidence, known, seen, V, describe, words)
     named = naming(model, dataset.ids)
     if named is None:
-        asked = members.to_label_next(clusters, confidence, known, dataset.texts)
+        asked = to_label_next(clusters, confidence, known, dataset.texts)
     else:  # the model's own list, which label_next.csv has too
         at = {own: i for i, own in enumerate(dataset.ids)}
         asked = [at[row["id"]] for row in named["label_next"]]
@@ -277,7 +269,7 @@ def report_page(
         part_titles=part_titles,
         ask=ask,
         reason=reason,
-        cards=cards[: members.MAX_CLUSTERS],
+        cards=cards[:MAX_CLUSTERS],
         n_cards=len(cards),
         has_labels=known is not None,
         has_confidence=confidence is not None,
@@ -335,6 +327,7 @@ def _cards(
     seen: Sequence[str | None] | None,
     V: NDArray[Any],
     describe: Any,
+    words: Mapping[str, list[str]],
 ) -> list[dict[str, Any]]:
     """One card a cluster, in the order of their names; pictures only for those that are shown.
 
@@ -347,18 +340,19 @@ def _cards(
     for number, name in enumerate(names):
         here = np.flatnonzero(column == name)
         own = here[~told[here]]
-        typical, doubtful = members.typical_and_doubtful(own, confidence)
+        typical, doubtful = typical_and_doubtful(own, confidence)
         mean = V[here].mean(axis=0)
         best = [int(j) for j in np.argsort(-mean, kind="stable")[:3] if mean[j] > 0]
-        shown = number < members.MAX_CLUSTERS
+        shown = number < MAX_CLUSTERS
         cards.append(
             {
                 "name": name,
                 "size": len(here),
                 "share": len(here) / len(clusters),
                 "confidence": _mean(confidence[own]) if confidence is not None else None,
-                "labels": members.composition(known[i] for i in here.tolist()) if known else [],
+                "labels": composition(known[i] for i in here.tolist()) if known else [],
                 "parts": best,
+                "about": words.get(name, []),
                 "typical": [describe(int(i)) for i in typical] if shown else [],
                 "doubtful": [describe(int(i)) for i in doubtful] if shown else [],
             }
@@ -399,7 +393,7 @@ def _scores(
 def _agreement(pairs: Sequence[tuple[str, str]]) -> dict[str, Any]:
     y, found = [a for a, _ in pairs], [b for _, b in pairs]
     labels = sorted(set(y), key=charts.natural)
-    columns = members.cluster_order(found)
+    columns = sorted(set(found), key=charts.natural)
     # clusters that carry a label's name stand below it, the others after them
     columns = [c for c in labels if c in columns] + [c for c in columns if c not in labels]
     table = np.zeros((len(labels), len(columns)), dtype=np.int64)
@@ -418,6 +412,144 @@ def _agreement(pairs: Sequence[tuple[str, str]]) -> dict[str, Any]:
         "nmi": normalized_mutual_info(y, found),
         "ari": adjusted_rand(y, found),
     }
+
+
+# -- single samples -------------------------------------------------------------------------------
+
+
+class Thumbnails:
+    """Pictures of samples as addresses, made once each, within the page's budget."""
+
+    def __init__(self, dataset: Samples) -> None:
+        self._draw = dataset.thumbnails
+        self._made: dict[int, str | None] = {}
+        self._bytes = 0
+        self.exist = dataset.thumbnails is not None
+
+    def __call__(self, i: int) -> str | None:
+        """The address of sample i's picture; None beyond the budget, or where there is none."""
+        if i not in self._made:
+            draw = self._draw
+            room = self.count < MAX_THUMBNAILS and self._bytes < MAX_BYTES
+            content = draw(i) if draw is not None and room else None
+            if content is not None and len(content) > MAX_PICTURE:
+                content = None
+            self._bytes += len(content or b"")
+            self._made[i] = None if content is None else picture_uri(content)
+        return self._made[i]
+
+    @property
+    def count(self) -> int:
+        return sum(uri is not None for uri in self._made.values())
+
+
+def main_parts(V: NDArray[Any], most: int = 3) -> list[str]:
+    """For each sample the parts that make up most of its code, with their shares."""
+    total = V.sum(axis=1)
+    order = np.argsort(-V, axis=1, kind="stable")[:, :most]
+    said = []
+    for row, best, whole in zip(V, order, total):
+        shares = [(j, row[j] / whole) for j in best if whole > 0 and row[j] >= 0.05 * whole]
+        said.append(", ".join(f"{j + 1} ({share:.0%})" for j, share in shares) or "none")
+    return said
+
+
+def typical_and_doubtful(
+    members: NDArray[np.int64], confidence: NDArray[np.float64] | None
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The members of highest and of lowest confidence, no one twice."""
+    if confidence is None:
+        return members[:MEMBERS], members[:0]
+    order = members[np.argsort(-confidence[members], kind="stable")]
+    half = min(MEMBERS, (len(order) + 1) // 2)
+    return order[:half], order[half:][::-1][:MEMBERS]
+
+
+def to_label_next(
+    clusters: Sequence[str],
+    confidence: NDArray[np.float64] | None,
+    known: Sequence[str | None] | None,
+    texts: Sequence[str] | None = None,
+    *,
+    most: int = 12,
+    each: int = 3,
+) -> list[int]:
+    """The samples without a label that are least clear, at most three of a cluster, none twice."""
+    if confidence is None:
+        return []
+    taken: Counter[str] = Counter()
+    found: list[int] = []
+    said: set[str] = set()
+    for i in np.argsort(confidence, kind="stable").tolist():
+        if len(found) == most:
+            break
+        text = "" if texts is None else texts[i]
+        if (known is not None and known[i] is not None) or (text and text in said):
+            continue
+        said.add(text)
+        if taken[clusters[i]] < each:
+            taken[clusters[i]] += 1
+            found.append(i)
+    return found
+
+
+def composition(labels: Iterable[str | None]) -> list[tuple[str, int]]:
+    """Labels of a cluster's members with their numbers, the most frequent first."""
+    counts = Counter(label for label in labels if label is not None)
+    return sorted(counts.items(), key=lambda item: (-item[1], charts.natural(item[0])))
+
+
+# -- how to fit the same model again ---------------------------------------------------------------
+
+
+def recipe(model: Any, dataset: Samples) -> str:
+    """Python that fits the same model again."""
+    name = type(model).__name__
+    changed = [(key, value) for key, value, is_new in parameters(model) if is_new]
+    arrays = [(key, value) for key, value in changed if isinstance(value, _Array)]
+    settings = [
+        f"{key}={key}" if (key, value) in arrays else f"{key}={value!r}" for key, value in changed
+    ]
+    options = [f"{key}={value!r}" for key, value in dataset.options.items()]
+    lines = [
+        f"from partwise import {name}" + (", load" if arrays else ""),
+        "from partwise.io import read_samples",
+        "",
+        f"samples = read_samples({', '.join([repr(dataset.source), *options])})",
+        *(f"{key} = load('model.partwise').{key}  # {value}" for key, value in arrays),
+        f"model = {name}({', '.join(settings)})",
+    ]
+    if dataset.y is None:
+        lines += ["model.fit(samples.X)"]
+    else:
+        also = "" if dataset.also is None else ", also=[samples.also]"
+        lines += [f"model.fit(samples.X, samples.y{also})  # y: None where a label is unknown"]
+    lines += ["model.embedding_    # the codes, one row a sample"]
+    if hasattr(model, "components_"):
+        lines += ["model.components_   # the parts"]
+    if hasattr(model, "labels_"):
+        lines += ["model.labels_       # the clusters"]
+    return "\n".join(lines)
+
+
+class _Array(str):
+    """An array that is too long to show."""
+
+    __slots__ = ()
+    __repr__ = str.__str__
+
+
+def parameters(model: Any) -> list[tuple[str, Any, str]]:
+    """Name, value, and "changed" where it is not the default."""
+    defaults = inspect.signature(type(model).__init__).parameters
+    rows = []
+    for key, value in sorted(model.get_params(deep=False).items()):
+        default = defaults[key].default if key in defaults else inspect.Parameter.empty
+        same = value is default or repr(value) == repr(default)
+        if isinstance(value, np.ndarray):
+            value = _Array(f"array of shape {value.shape}")
+        rows.append((key, value, "" if same else "changed"))
+    return rows
 
 
 def _mean(values: NDArray[np.float64]) -> float | None:

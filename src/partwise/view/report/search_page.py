@@ -9,8 +9,7 @@ import numpy as np
 from partwise._versions import versions
 from partwise.view.plot import choice as draw_choice
 from partwise.view.plot import selection as draw_selection
-from partwise.view.report.pictures import figure_uri, new_figure
-from partwise.view.report.template import render
+from partwise.view.report.pictures import figure_uri, new_figure, render
 
 
 def rows_of(found: Any) -> list[dict[str, Any]]:
