@@ -306,6 +306,10 @@ class Wide:
     ) -> NDArray[np.float64]:
         """The KKT residual of one factor of all starts; `subproblems.kkt_residual`."""
         model, tol, (R, k, _) = self.model, self.settings.tol, G.shape
+        peak = float(np.abs(C).max(initial=0))
+        if Z.dtype == np.float32 and peak > 0 and not 1e-9 < peak < 1e9:
+            unit = np.float32(2.0 ** np.round(np.log2(peak)))  # else squares overflow, or vanish
+            C, G = C / unit, G / unit
         mean = Z.mean(axis=0, dtype=np.float64).astype(Z.dtype)
         scale = ratio(np.ones_like(mean), mean)
         squares = np.zeros((3, R * k))
