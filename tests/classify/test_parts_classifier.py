@@ -664,8 +664,9 @@ def test_trees_of_indicators_are_those_of_a_classifier():
     X = np.random.default_rng(0).standard_normal((32, 50)).astype(np.float32)
     y = np.arange(32) % 4  # eight of a class: sums of their weights are exact, so ties are the same
     grown = trees.grow(X, y, np.ones(32), 4, 7, 5)
-    for number, tree in zip(np.random.RandomState(7).randint(2**31 - 1, size=5), grown.trees):
-        naive = ExtraTreeClassifier(random_state=int(number)).fit(X, y).tree_
+    rng = np.random.RandomState(7)
+    for tree in grown.trees:
+        naive = ExtraTreeClassifier(random_state=rng).fit(X, y).tree_
         np.testing.assert_array_equal(tree.feature, naive.feature)
         np.testing.assert_array_equal(tree.threshold, naive.threshold)
 
