@@ -180,8 +180,8 @@ class Features:
             parts = near.data, rows[near.indices], near.indptr
             near = sp.csr_array(parts, (len(plain), len(self.plain)))
         elif len(self.plain) > MANY:  # as the neighbours of the training samples were found
-            both = (Z.astype(np.float32) for Z in (plain, self.plain))
-            near = neighbors_of(*both, self.n_neighbors)
+            new, known = plain.astype(np.float32), self.plain.astype(np.float32)
+            near = neighbors_of(new, known, self.n_neighbors)
         else:
             near = neighbors_of(P, self.P, self.n_neighbors)
         V = code_rows(XH, self.H, self.V, near, self.graph_reg) if len(self.H) else XH
