@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.stats import norm
 
 from benchmarks.answers import PER_CLASS, RANDOM, SETS, UNSEEN
 
@@ -210,16 +211,23 @@ def two_views(store: dict[str, Any]) -> str:
         return ""
     rows = ["| views | set | labels a class | first | second | both | over the better |"]
     rows.append("|---|---|---:|---:|---:|---:|---:|")
-    made = []
+    made, errors = [], []
     for (title, name, m), draws in sorted(found.items()):
-        each = [100 * float(np.mean([d[w] for d in draws])) for w in ("first", "second", "both")]
+        right = 100 * np.array([[d[w] for w in ("first", "second", "both")] for d in draws])
+        each = right.mean(axis=0).tolist()
         made.append(each)
+        if len(right) > 1:  # standard error of what both have over the better in the mean
+            gain = right[:, 2] - right[:, int(np.argmax(each[:2]))]
+            errors.append(float(gain.std(ddof=1)) / len(right) ** 0.5)
         line = [title, name, labels(m), *(f"{v:.1f}" for v in each)]
         rows.append("| " + " | ".join([*line, f"{each[2] - max(each[:2]):+.1f}"]) + " |")
     first, second, both = np.array(made).T
     middle = f"{first.mean():.1f} and {second.mean():.1f} alone, {both.mean():.1f} with both"
     over = both - np.maximum(first, second)
     below = f"more than a point below it in {int((over < -1).sum())} of {over.size}"
+    if errors:
+        chance = norm.cdf((-1 - over.mean()) / np.maximum(errors, 1e-9)).sum()
+        below += f" ({chance:.0f} of {len(errors)} if all had the mean gain, by the draws alone)"
     return (
         "## Two views\n\n`fit(X, y, also=[Z])`: random halves of the columns; words and 50 "
         "singular directions of their tf-idf; pixels and the strengths of low frequencies.\n\n"

@@ -289,7 +289,13 @@ def cells(store: dict[str, Any]) -> tuple[list[dict[str, Any]], Any, Any]:
 
 
 def table(rows: list[dict[str, Any]], kept: Any) -> str:
-    """Mean error and bias in points, and the share of intervals that hold the truth."""
+    """Mean error and bias in points, and the share of intervals that hold the truth.
+
+    Noise is the mean error of a share counted on as many labels as were held out, were these named
+    as well as the others: what chance alone makes of them.
+    """
+    from scipy.stats import binom
+
     from partwise.classify.calibration import expected
 
     said = np.array(
@@ -299,8 +305,17 @@ def table(rows: list[dict[str, Any]], kept: Any) -> str:
     z = 1.96**2
     middle = (held + z / (2 * n)) / (1 + z / n)
     half = np.sqrt(z * held * (1 - held) / n + z * z / (4 * n * n)) / (1 + z / n)
-    lines = ["| labels | sets | cells | error | bias | inside | width | held-out error | inside |"]
-    lines.append("|---|---|---:|---:|---:|---:|---:|---:|---:|")
+    noise = np.array(
+        [
+            binom(int(k), t).expect(lambda right, k=k, t=t: abs(right / k - t))
+            for k, t in zip(n, truth)
+        ]
+    )
+    names = "labels, sets, cells, error, noise, bias, inside, width, held-out error, inside"
+    lines = [
+        "| " + names.replace(", ", " | ") + " |",
+        "|---|---|---:|---:|---:|---:|---:|---:|---:|---:|",
+    ]
     for which, mask in (("fitted", ~kept), ("others", kept)):
         for way in WAYS:
             for m in (*BUDGETS, 0):
@@ -313,9 +328,9 @@ def table(rows: list[dict[str, Any]], kept: Any) -> str:
                 binomial = (np.abs(truth - middle) <= half)[at]
                 lines.append(
                     f"| {way} {m or 'all'} | {which} | {at.sum()} | {100 * np.abs(e).mean():.1f} | "
-                    f"{100 * e.mean():+.1f} | {100 * inside.mean():.0f} % | "
-                    f"{100 * (high - low).mean():.0f} | {100 * plain.mean():.1f} | "
-                    f"{100 * binomial.mean():.0f} % |"
+                    f"{100 * noise[at].mean():.1f} | {100 * e.mean():+.1f} | "
+                    f"{100 * inside.mean():.0f} % | {100 * (high - low).mean():.0f} | "
+                    f"{100 * plain.mean():.1f} | {100 * binomial.mean():.0f} % |"
                 )
     return "\n".join(lines)
 
@@ -363,7 +378,10 @@ def main() -> None:
     if chosen.fit:
         share, width = fit([row for row, k in zip(rows, kept) if not k], counts[~kept])
         print(f"SHARE = {tuple(share.tolist())}\nWIDTH = {tuple(width.tolist())}")
-    head = "# What to expect, and what came\n\nMade by `python -m benchmarks.expected`.\n\n"
+    head = (
+        "# What to expect, and what came\n\nMade by `python -m benchmarks.expected`. Noise: the "
+        "error that chance alone makes of a share\ncounted on as many labels as were held out.\n\n"
+    )
     page = head + table(rows, kept)
     chosen.out.with_suffix(".md").write_text(page + "\n", encoding="utf-8")
     print(page)

@@ -19,6 +19,7 @@ from threadpoolctl import threadpool_limits
 
 import partwise
 from partwise.backends import threads
+from partwise.backends.arrays import orthonormal
 from partwise.backends.numpy.dense import DenseData
 from partwise.backends.threads import add_in_order, each, in_threads, pieces
 
@@ -38,6 +39,25 @@ def working():
 
 
 # -- what it computes --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("n", [50, 40_000])
+def test_an_orthonormal_basis_by_pieces(dtype, n):
+    Y = np.random.default_rng(0).standard_normal((n, 7)).astype(dtype)
+    Y[:, 3] = Y[:, 2]  # one direction less: any other takes its place
+    Y[:, 5] *= 1e-3
+    found = []
+    for count in (1, 2):
+        with threadpool_limits(count):
+            found.append(orthonormal(Y))
+    Q = found[0]
+    eps = np.finfo(dtype).eps
+    np.testing.assert_array_equal(found[1], Q)
+    # Householder: k n eps in the worst case, √n of that where roundings are independent
+    close = 10 * 7 * n**0.5 * eps
+    np.testing.assert_allclose(Q.T @ Q, np.eye(7), atol=close)
+    np.testing.assert_allclose(Q @ (Q.T @ Y), Y, atol=close * np.abs(Y).max())
 
 
 @pytest.mark.parametrize("count", [1, 2, 7])
@@ -185,6 +205,7 @@ def test_limits_of_threadpoolctl_are_obeyed():
     code = """
 from threadpoolctl import threadpool_limits
 from partwise.backends import threads
+from partwise.backends.arrays import orthonormal
 import numpy, scipy.linalg
 threads._numba_limit = lambda: 8
 with threadpool_limits(3):
@@ -208,6 +229,7 @@ def test_one_blas_thread_whichever_thread_asks():
 from concurrent.futures import ThreadPoolExecutor
 from threadpoolctl import threadpool_limits
 from partwise.backends import threads
+from partwise.backends.arrays import orthonormal
 import numpy, scipy.linalg
 def told():
     return [pool.num_threads for pool in threads._pools().lib_controllers]
@@ -410,6 +432,7 @@ def test_a_fork_while_another_thread_fits():
         warnings.simplefilter("ignore")
         import numpy as np, partwise
         from partwise.backends import threads
+from partwise.backends.arrays import orthonormal
         threads.allowed = lambda: 4
         threads.costs = lambda: threads.Costs(1e-30, 1.0)
         X = np.random.default_rng(0).random((700, 450))

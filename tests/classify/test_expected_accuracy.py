@@ -189,6 +189,10 @@ def test_all_labelled_and_no_two_of_a_class(digits):
     assert 0.9 < whole.accuracy <= whole.high <= 1
     one = np.where(np.isin(np.arange(y.size), [np.flatnonzero(y == c)[0] for c in range(5)]), y, -1)
     assert np.isnan(PartsClassifier(max_iter=30).fit(X, one).expected_accuracy_.accuracy)
+    # copies of one sample are no two labels, and the sentence says so
+    copies, told = np.repeat(X[[0, 1]], 20, axis=0), np.tile([0, -1, -1, -1], 10)
+    said = PartsClassifier(max_iter=5).fit(copies, told + (np.arange(40) > 19) * (told == 0))
+    assert "copies of a sample are one" in str(said.expected_accuracy_)
 
 
 # -- what the command and the report say ----------------------------------------------------------

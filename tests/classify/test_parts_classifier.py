@@ -14,6 +14,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import cross_val_score
 from sklearn.semi_supervised import LabelSpreading
 from sklearn.tree import ExtraTreeClassifier
+from threadpoolctl import threadpool_limits
 
 import partwise
 from partwise import PartsClassifier
@@ -576,6 +577,19 @@ def test_the_container_changes_nothing(digits):
     p = model.predict_proba(sp.csr_matrix(X))
     np.testing.assert_allclose(model.predict_proba(X), p, rtol=1e-9)
     np.testing.assert_allclose(model.predict_proba(X.astype(np.float32)), p, rtol=1e-9)
+
+
+def test_threads_change_no_digit():
+    rng = np.random.default_rng(0)
+    y = rng.integers(3, size=1200)
+    X = np.abs(rng.standard_normal((1200, 260)) + rng.standard_normal((3, 260))[y])
+    known = np.where(np.arange(y.size) < 15, y, -1)
+    found = []
+    for count in (1, 2, 4):
+        with threadpool_limits(count):
+            found.append(PartsClassifier(max_iter=4).fit(X, known).label_distributions_)
+    np.testing.assert_array_equal(found[1], found[0])
+    np.testing.assert_array_equal(found[2], found[0])
 
 
 def test_marks_are_of_the_numbers():

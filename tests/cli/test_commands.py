@@ -412,7 +412,7 @@ def test_models_know_their_kind_of_data(command, refused, iris, mails, photo_fol
 
 def test_bad_models(refused, iris, tmp_path):
     model = tmp_path / "m.partwise"
-    assert "No such file" in refused("predict", model, iris)
+    assert "There is no file" in refused("predict", model, iris)
     partwise.NMF(2, max_iter=5, tol=0).fit(np.eye(4)).save(model)
     assert "partwise.load in Python" in refused("predict", model, iris)
     whole = model.read_bytes()

@@ -135,3 +135,41 @@ for X in (X, sp.csr_array(X * (X > 1))):
         for _ in range(2)
     ]
     assert runs[0].stdout and runs[0].stdout == runs[1].stdout
+
+
+FIRST = """
+import warnings
+import numpy as np
+import partwise
+from numba.core import event
+compiled, inside = [], []
+class Listener(event.Listener):
+    def on_start(self, began):
+        if not inside:
+            compiled.append(began.data["dispatcher"].py_func.__name__)
+        inside.append(began)
+    def on_end(self, ended):
+        inside.pop()
+event.register("numba:compile", Listener())
+warnings.simplefilter("ignore")
+X = np.random.default_rng(0).random((200, 64))
+partwise.{model}.fit(X)
+print(*compiled)
+"""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("model", "kernels"),
+    [
+        ("NMF(5, random_state=0, tol=1e-3)", "_half_steps"),
+        ("NMF(5, random_state=0, beta_loss='kullback-leibler')", "newton_dense"),
+        ("GNMF(5, random_state=0)", "laplacian _hals_graph _hals_range"),
+    ],
+)
+def test_a_first_fit_compiles_no_more_than_it_needs(tmp_path, model, kernels):
+    """Each costs from 0.3 to 1.5 seconds where nothing is kept yet: the wait of a new user."""
+    env = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
+    command = [sys.executable, "-c", FIRST.replace("{model}", model)]
+    run = subprocess.run(command, env=env, capture_output=True, text=True)
+    assert run.stdout.split() == kernels.split(), run.stderr

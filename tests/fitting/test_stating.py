@@ -266,3 +266,11 @@ def test_a_penalty_that_has_no_minimum_is_said(loss, prices, factor):
     NMF(3, beta_loss=loss, max_iter=5, alpha_W=0.1).fit(X)  # "same": both, no warning
     NMF(3, beta_loss=loss, max_iter=5, fixed_components=np.ones((3, X.shape[1])), **prices).fit(X)
     GNMF(3, max_iter=5).fit(X)  # parts of length one
+
+
+def test_zeros_that_a_multiplicative_update_cannot_leave_are_said():
+    X = make_data(positive=True)
+    with pytest.warns(UserWarning, match="cannot leave the zeros of init='nndsvd'"):
+        NMF(3, solver="mu", init="nndsvd", max_iter=3, tol=0).fit(X)
+    for given in ({"init": "nndsvda"}, {"init": "nndsvd", "mu_rule": "lin"}):
+        NMF(3, solver="mu", max_iter=3, tol=0, **given).fit(X)

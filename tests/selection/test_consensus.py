@@ -10,6 +10,7 @@ import scipy.sparse as sp
 from matplotlib import pyplot as plt
 from scipy.optimize import linear_sum_assignment, nnls
 
+import partwise
 from partwise import (
     CF,
     CNMF,
@@ -26,6 +27,7 @@ from partwise import (
 )
 from partwise.backends import as_data
 from partwise.backends.numpy import kernels
+from partwise.estimators.methods import ESTIMATORS
 from partwise.fitting import solving
 from partwise.fitting.progress import Progress
 from partwise.metrics import hold_out
@@ -143,7 +145,7 @@ def test_wide_residuals_are_those_of_each_start(dtype):
         rho = misfit(values[r], model.size, model.least, 1e-4)
         wanted = kkt_residual(sub, np.ascontiguousarray(Z[:, own]), rho)
         assert wanted > 0
-        np.testing.assert_allclose(found[r], wanted, rtol=100 * np.finfo(dtype).eps)
+        np.testing.assert_allclose(found[r], wanted, rtol=n * k * np.finfo(dtype).eps)  # of sums
 
 
 def test_what_the_guard_stops_the_loop_finishes(monkeypatch):
@@ -504,3 +506,28 @@ def test_codes_of_a_dask_array_are_those_of_the_whole():
     there = non_negative_factorization(as_dask(X), H=H, update_H=False)[0]
     here = non_negative_factorization(X, H=H, update_H=False)[0]
     np.testing.assert_allclose(np.asarray(there), here, rtol=1e-12)
+
+
+FACTORIZERS = [name for name in ESTIMATORS if name != "PartsClassifier"]
+
+
+@pytest.mark.parametrize("name", FACTORIZERS)
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_runs_are_fits_of_the_estimator_itself(name):
+    """Starts go side by side only where `fit` goes by the functions that do so."""
+    if name == "NTF":
+        pytest.importorskip("tensorly", reason="tensorly is not installed: partwise[tensor]")
+    model = getattr(partwise, name)(max_iter=5)
+    own = type(model).fit.__module__ not in ("partwise.estimators._base", "partwise.estimators.nmf")
+    assert model._describe().own_fit == own
+    X = planted(n=16, p=16)[0]
+    X = X @ X.T
+    found = runs(model, X, 2, 2, np.random.RandomState(0))
+    assert [(len(H), V.shape) for H, V in found] == [(2, (16, 2))] * 2
+    if own:
+        if getattr(model, "init", "") is None:
+            model.set_params(init="random")
+        seed = int(np.random.RandomState(0).randint(2**31 - 1, size=2)[1])
+        model.set_params(n_components=2, random_state=seed).fit(X)
+        np.testing.assert_array_equal(found[1][0], model.components_)
+        np.testing.assert_array_equal(found[1][1], model.embedding_)

@@ -102,3 +102,25 @@ def test_a_match_is_one_to_one():
 def test_bad_input_is_answered(call, words):
     with pytest.raises(ValueError, match=words):
         call()
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("scale", [1.0, 1e-12, 1e12])
+def test_codes_of_parts_that_are_alike_are_least_squares_all_the_same(dtype, scale, rng):
+    """More parts than features, three of them nearly collinear, one of zeros."""
+    H = np.array([[0.338, 0.0], [0.077, 0.475], [0.368, 0.0], [0.444, 0.004], [0.0, 0.0]])
+    X = scale * np.vstack([[[2.0, 0.0], [1.0, 0.0]], rng.random((20, 2))])
+    V = refit(X.astype(dtype), H, threshold=0)
+    assert V.dtype == dtype and not V[:, -1].any()
+    for x, v in zip(X, V.astype(float)):
+        best = nnls(H.T, x / scale)[1]
+        # a singular problem is solved beside a ridge of a hundred eps: its root is left of it
+        left = 1e-6 + 10 * len(H) * np.finfo(dtype).eps * np.linalg.norm(x / scale)
+        assert np.linalg.norm(x - v @ H) / scale <= best + left
+
+
+def test_negative_samples_and_parts_are_refused():
+    with pytest.raises(ValueError, match="Negative values in data passed to refit"):
+        refit([[-1.0, 2.0]], [[1.0, 0.0]])
+    with pytest.raises(ValueError, match="Negative values in data passed to refit, parts"):
+        refit([[1.0, 2.0]], [[1.0, -1.0]])

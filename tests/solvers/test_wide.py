@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import partwise
 from partwise.backends import as_data
 from partwise.backends.numpy.dense import DenseData
 from partwise.model.factor_model import FactorModel
@@ -82,10 +83,25 @@ def test_starts_side_by_side_are_shifted_so_that_none_rises(rng):
     runs = wide.Wide(model, Settings(max_iter=9, tol=0.0))
     runs.begin([(*factors(rng, 12, 8, K), hals) for _ in range(40)], 0)
     for _ in range(3):
-        runs.advance(look=False)
+        runs.advance()
     for r in range(40):
         # added up, a perfect fit's value can be off by more than all of it
         runs.value[r] *= 3 + rng.random()
         runs.history[r].append(float(runs.value[r]))
         runs.sum_again(r)
         assert (np.diff([*runs.history[r], runs.value[r]]) <= 0).all()
+
+
+@pytest.mark.parametrize("power", [50, -50])
+@pytest.mark.filterwarnings("ignore:CDNMF was given no label")
+def test_the_residual_does_not_depend_on_the_unit_of_x(power, rng):
+    """Squares of float32 overflow or vanish; a penalty that has no labels keeps X as it is."""
+    X = (rng.random((40, 3)) @ rng.random((3, 12)) + 0.1 * rng.random((40, 12))).astype(np.float32)
+    one, other = (
+        partwise.CDNMF(3, class_reg=1.0, init="nndsvd", random_state=0, n_clusters=1, tol=1e-2).fit(
+            Y
+        )
+        for Y in (X, X * np.float32(2.0**power))
+    )
+    assert one.n_iter_ == other.n_iter_ > 1
+    np.testing.assert_allclose(other.components_, one.components_ * 2.0 ** (power / 2), rtol=1e-6)

@@ -285,6 +285,31 @@ def orthonormal(Y: AnyArray) -> Array:
     return Q
 
 
+@orthonormal.register
+def _(Y: np.ndarray) -> Array:
+    """By pieces of rows where there are many: Y_i = Q_i R_i, and the R_i above each other = QR."""
+    n, k = Y.shape
+    parts = pieces(n, max(64 * k, LEAST // max(1, k)), PIECES)
+    if len(parts) == 1:
+        return np.linalg.qr(Y)[0]
+    found = np.empty((len(parts), k, k), Y.dtype)
+    Q = np.empty_like(Y, order="C")
+
+    def split(number: int, part: tuple[int, int]) -> None:
+        Q[slice(*part)], found[number] = np.linalg.qr(Y[slice(*part)])
+
+    threads = threads_for(float(n) * k * k)
+    each(split, list(enumerate(parts)), threads)
+    joint = np.linalg.qr(found.reshape(-1, k))[0].reshape(found.shape)
+
+    def times(number: int, part: tuple[int, int]) -> None:
+        Q[slice(*part)] = Q[slice(*part)] @ joint[number]
+
+    with one_blas_thread:
+        each(times, list(enumerate(parts)), threads)
+    return Q
+
+
 def signs(left: AnyArray) -> Array:
     """The sign of the entry largest in size of each column."""
     xp = namespace(left)

@@ -87,7 +87,10 @@ class Expected(_Interval):
 
     def __str__(self) -> str:
         if np.isnan(self.accuracy):
-            return "What to expect is unknown: give labels of two classes, and two of one at least."
+            return (
+                "What to expect is unknown: give labels of two classes, and two of one at least "
+                "(copies of a sample are one)."
+            )
         said = (
             f"About {self.accuracy:.0%} right names ({self.low:.0%} to {self.high:.0%}), if no "
             "other class occurs."

@@ -179,14 +179,16 @@ class Features:
             near = neighbors_of(plain.astype(self.plain.dtype), self.plain[rows], self.n_neighbors)
             parts = near.data, rows[near.indices], near.indptr
             near = sp.csr_array(parts, (len(plain), len(self.plain)))
+        elif len(self.plain) > MANY:  # as the neighbours of the training samples were found
+            new, known = plain.astype(np.float32), self.plain.astype(np.float32)
+            near = neighbors_of(new, known, self.n_neighbors)
         else:
             near = neighbors_of(P, self.P, self.n_neighbors)
         V = code_rows(XH, self.H, self.V, near, self.graph_reg) if len(self.H) else XH
         smooth, known = plain, self.plain
         walk = row_stochastic(self.graph)
         for _ in range(ROUNDS):
-            smooth = (1 - SHARE) * smooth + SHARE * (near @ known)
-            known = (1 - SHARE) * known + SHARE * (walk @ known)
+            smooth, known = _averaged(smooth, near, known), _averaged(known, walk, known)
         return self._views(V, plain, smooth), near, V
 
     def _seen_by(self, X: Any) -> tuple[Any, AnyArray, AnyArray]:
@@ -237,8 +239,14 @@ class Features:
             self.shift[name] = Z.mean(axis=0)
             length, size = (norm64(A) / len(Z) ** 0.5 for A in (Z - self.shift[name], Z))
             self.scale[name] = 1 / length if length > max(1e-12 * size, 1e-18) else 1.0
-        far = (Z - self.shift[name]) * self.scale[name]
-        return np.ascontiguousarray(np.clip(far, -FARTHEST, FARTHEST), dtype=np.float32)
+        made = np.empty(Z.shape, np.float32)
+
+        def run(rows: slice) -> None:
+            far = (Z[rows] - self.shift[name]) * self.scale[name]
+            made[rows] = np.clip(far, -FARTHEST, FARTHEST)
+
+        by_entry(run, Z)
+        return made
 
 
 def build_features(
@@ -374,7 +382,7 @@ def _made(
     )
     smooth, walk = plain, row_stochastic(graph)
     for _ in range(ROUNDS):
-        smooth = (1 - SHARE) * smooth + SHARE * (walk @ smooth)
+        smooth = _averaged(smooth, walk, smooth)
     marks, reg = np.empty(0, np.uint64), float(model.graph_reg)
     made = Features(preparation, P, graph, H, V, directions, plain, marks, k, reg, *told)
     made.views = made._views(V, plain, smooth)
@@ -392,7 +400,7 @@ def _factorize(model: Any, P: Any, graph: sp.csr_array) -> tuple[AnyArray, AnyAr
     if isinstance(values, np.ndarray) and not values.any():
         return np.zeros((P.shape[0], k)), np.zeros((k, P.shape[1]))
     if isinstance(P, np.ndarray) and not isinstance(P, np.memmap):
-        P = P.astype(np.float32)  # codes need no last digit
+        P = P.astype(np.float32, copy=False)  # codes need no last digit
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         model.fit(P, graph=graph)
@@ -401,15 +409,20 @@ def _factorize(model: Any, P: Any, graph: sp.csr_array) -> tuple[AnyArray, AnyAr
 
 
 def leading_directions(P: Any, seed: int) -> AnyArray:
-    """Right singular vectors (p, d) of the prepared data, the largest first."""
+    """Right singular vectors (p, d) of the prepared data, the largest first.
+
+    On one thread of BLAS, or the last digits would depend on how many there are.
+    """
     d = min(DIRECTIONS, *P.shape)
-    if not sp.issparse(P) and P.shape[0] > max(MANY, 10 * P.shape[1]):
-        # less than passes of products, and no left singular vectors of very many samples
-        Vt = np.linalg.eigh(np.asarray(gram(P), dtype=float))[1].T[::-1][:d]
-    elif not sp.issparse(P) and min(P.shape) <= 2 * DIRECTIONS:
-        Vt = np.linalg.svd(P, full_matrices=False)[2][:d]
-    else:
-        Vt = randomized_svd(P, d, n_iter=4, random_state=seed)[2]
+    dense = not sp.issparse(P)
+    with one_blas_thread:
+        if dense and P.shape[0] > max(MANY, 10 * P.shape[1]):
+            # less than passes of products, and no left singular vectors of very many samples
+            Vt = np.linalg.eigh(np.asarray(gram(P), dtype=float))[1].T[::-1][:d]
+        elif dense and min(P.shape) <= 2 * DIRECTIONS:
+            Vt = np.linalg.svd(P, full_matrices=False)[2][:d]
+        else:
+            Vt = randomized_svd(P, d, n_iter=4, random_state=seed)[2]
     return np.ascontiguousarray(Vt.T, dtype=np.float64)
 
 
@@ -455,6 +468,17 @@ def some_rows(Z: Any, rows: AnyArray) -> Any:
 
 def _small(data: Any, U: AnyArray) -> Any:
     return data.small(np.ascontiguousarray(U, dtype=data.dtype))
+
+
+def _averaged(Z: AnyArray, walk: sp.csr_array, known: AnyArray) -> AnyArray:
+    """Z and the mean of its neighbours among the known, in threads."""
+    made = np.empty_like(Z)
+
+    def run(rows: slice) -> None:
+        made[rows] = (1 - SHARE) * Z[rows] + SHARE * (walk[rows] @ known)
+
+    by_entry(run, Z, passes=10)
+    return made
 
 
 def unit_rows(Z: AnyArray) -> AnyArray:

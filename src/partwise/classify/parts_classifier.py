@@ -6,6 +6,7 @@ import hashlib
 import math
 import warnings
 from collections.abc import Mapping
+from contextlib import nullcontext
 from numbers import Integral, Real
 from typing import Any
 
@@ -24,7 +25,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from partwise._sklearn import Interval, StrOptions
 from partwise.backends import back_end
 from partwise.backends.arrays import AnyArray
-from partwise.backends.threads import blas_threads, each, pieces, threads_for
+from partwise.backends.threads import blas_threads, each, one_blas_thread, pieces, threads_for
 from partwise.classify import pool
 from partwise.classify.calibration import Expected, check_probabilities, expected, recalls
 from partwise.classify.explain import Explained
@@ -37,6 +38,8 @@ from partwise.knowledge.labels import Labels, encode_labels
 
 #: Bytes of X that a thread digests at a time.
 PIECE = 1 << 22
+#: Labels from which their systems are worth all threads of BLAS.
+MANY_LABELS = 1000
 #: Bytes up to which a file on disk is read whole.
 IN_MEMORY = 200_000_000
 
@@ -386,8 +389,9 @@ class PartsClassifier(
             said = _one_name(classes[0], known.size, bool(labels.mask.all()))
             warnings.warn(said, UserWarning, stacklevel=3)
         features = self._features
-        rows = min(len(features.plain), pool.WORKING)  # the mixture of more has threads of its own
-        with blas_threads(rows * features.plain.shape[1] * found.size):
+        # what heads do at a time is small, and they have threads of their own: BLAS would wait for
+        # its own; but a system with a row for each of very many labels is not
+        with one_blas_thread if known.size < MANY_LABELS else nullcontext():
             answer, candidates, p = pool.learn(
                 features,
                 known,

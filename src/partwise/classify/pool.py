@@ -45,8 +45,9 @@ SPREADING, TOGETHER = 20_000_000, 8
 ROWS = 1000
 #: What the heads together count beside the labels, in labels: with few of them they stay even.
 TRUST = 5.0
-#: The same for arrays of the same samples: two that are right on other samples help each other.
-TRUST_ARRAYS = 40.0
+#: The same for arrays of the same samples: more, since two that are right on other samples help
+#: each other, and a few labels do not tell which is better.
+TRUST_ARRAYS = 10.0
 WORDS = {
     "logistic": "logistic regression on",
     "discriminant": "Gaussian classes on",

@@ -109,8 +109,12 @@ def choose_preparation(X: Any) -> Preparation:
     values = X.data if sp.issparse(X) else X
     signed = bool(values.size) and bool(values.min() < 0)
     whole = not signed and _whole(values)
-    few = 1 - np.count_nonzero(values) / max(X.shape[0] * X.shape[1], 1) > SPARSE
-    if whole and X.shape[1] >= TABLE and (sp.issparse(X) or few):
+    entries = max(X.shape[0] * X.shape[1], 1)
+    if (
+        whole
+        and X.shape[1] >= TABLE
+        and (sp.issparse(X) or 1 - np.count_nonzero(values) / entries > SPARSE)
+    ):
         found = np.asarray((X != 0).sum(axis=0)).ravel()
         idf = np.log(X.shape[0] / np.maximum(found, 1))
         if idf[found > 0].max(initial=0.0) > 0:
@@ -188,7 +192,8 @@ def _columns(X: AnyArray, log: bool) -> Preparation:
 
 def _one_unit(X: AnyArray) -> bool:
     """Whether columns that vary at all have values of one size, as pixels do."""
-    reach = np.maximum(np.abs(X.max(axis=0)), np.abs(X.min(axis=0)))[X.max(axis=0) > X.min(axis=0)]
+    high, low = X.max(axis=0), X.min(axis=0)
+    reach = np.maximum(np.abs(high), np.abs(low))[high > low]
     return reach.size > 0 and bool(np.median(reach) >= UNITS * reach.max())
 
 

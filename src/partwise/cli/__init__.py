@@ -34,6 +34,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         if os.environ.get("PARTWISE_TRACEBACK"):
             raise
         message = " ".join(str(error).split()) or type(error).__name__
+        if isinstance(error, FileNotFoundError) and error.filename is not None:
+            message = f"There is no file {error.filename}."  # the system's words have a number
         print(f"partwise: {message}", file=sys.stderr)
         raise SystemExit(2) from None
 

@@ -60,7 +60,7 @@ def run_cluster(
             stable = _stability(task, fitted, bar, seeds) if wanted else None
             if stable is not None:
                 summary["stability"] = {"mean": stable.mean, "lowest": stable.low}
-            _write_results(folder, task, fitted)
+            _write_results(folder, task, fitted, summary["clusters"])
             if named:
                 text = csv_text(*_next_rows(summary["naming"], task.samples))
                 write_whole(folder / "label_next.csv", text)
@@ -128,8 +128,8 @@ def _fitted(
 
 def _summary(task: work.Task, fitted: work.Fitted, command: str) -> dict[str, Any]:
     samples, model = task.samples, fitted.model
-    sizes = Counter(str(name) for name in model.labels_)
     names = np.array([str(name) for name in model.labels_])
+    sizes = Counter(names.tolist())
     sure = how_sure(model)
     means = _means(model, names)
     words = about(samples, names.tolist())
@@ -291,16 +291,17 @@ def assignment_rows(ids: list[str], names: Any, confidence: Any, given: Any) -> 
     ]
 
 
-def _write_results(folder: Path, task: work.Task, fitted: work.Fitted) -> None:
+def _write_results(
+    folder: Path, task: work.Task, fitted: work.Fitted, clusters: list[dict[str, Any]]
+) -> None:
     model, ids = fitted.model, task.samples.ids
     V = np.asarray(model.embedding_)
-    confidence = model.label_confidence_
-    rows = assignment_rows(ids, model.labels_, confidence, task.given)
+    rows = assignment_rows(ids, model.labels_, model.label_confidence_, task.given)
     heading = ["id", "cluster", how_sure(model), "given_label"]
-    words = about(task.samples, [row[1] for row in rows])
+    words = {row["name"]: ", ".join(row["about"]) for row in clusters if "about" in row}
     if words:
         heading.append("about")
-        rows = [[*row, ", ".join(words.get(row[1], ()))] for row in rows]
+        rows = [[*row, words.get(row[1], "")] for row in rows]
     write_whole(folder / "assignments.csv", csv_text(heading, rows))
     np.save(folder / "representation.npy", V, allow_pickle=False)
     if V.size <= MAX_TEXT:
@@ -445,8 +446,8 @@ def _say_naming(found: dict[str, Any], console: Any) -> None:
         )
         console.print(said.rstrip())
         console.print(
-            f"With classes counted alike: {found['balanced']:.2f}. Of the {found['held_out']} "
-            f"given labels, held out in turn, {found['agreed']} were named as they are."
+            f"With classes counted alike: {found['balanced']:.2f}. Of {found['held_out']} given "
+            f"labels that could be held out in turn, {found['agreed']} were named as they are."
         )
     far = found["none_of_these"]
     if far is not None and far["said"]:

@@ -31,7 +31,6 @@ def register(app: typer.Typer) -> None:
         "Of a table: named.csv (or .parquet, .jsonl) with its own columns and, for each row, name, "
         "probability, second name and whether it is doubtful. Into a .h5ad file: clusters, codes "
         "and parts, as obs, obsm, varm and uns of partwise.",
-        "--write-back",
     ),
 )
 def cluster() -> None:
@@ -61,15 +60,11 @@ def cluster() -> None:
     ),
     range=option(
         "Numbers of parts to try, as 2-20; by default from 1 until it only gets worse.",
-        None,
-        "--range",
         metavar="FROM-TO",
     ),
     grid=option(
         "Values of a parameter of --method to try instead, as graph_reg=0.1,1,10; several times: "
         "all combinations.",
-        None,
-        "--grid",
         of=list[str],
         metavar="NAME=VALUE,VALUE",
     ),
@@ -118,9 +113,9 @@ def choose() -> None:
         of=bool,
         show_default=False,
     ),
-    estimate=flag("Say what it will take in time and memory, and end.", "--estimate"),
+    estimate=flag("Say what it will take in time and memory, and end."),
     max_iter=200,
-    force=flag("Begin anew where others are.", "--force"),
+    force=flag("Begin anew where others are."),
 )
 def consensus() -> None:
     """Find gene programmes that come back in many runs, by the steps of cNMF.
@@ -167,7 +162,6 @@ def transform() -> None:
     write_back=flag(
         "NEW is a table: --out gets its own columns, and after them name, probability, second name "
         "and whether it is doubtful.",
-        "--write-back",
     ),
 )
 def predict() -> None:

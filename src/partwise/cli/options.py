@@ -31,9 +31,9 @@ def option(text: str, default: Any = None, *names: str, of: Any = None, **more: 
     return Option(of, default, typer.Option(*names, help=text, **more))
 
 
-def flag(text: str, name: str, **more: Any) -> Option:
+def flag(text: str, *names: str) -> Option:
     """An option that is there or not."""
-    return option(text, False, name, **more)
+    return option(text, False, *names)
 
 
 def argument(name: str, text: str, of: Any = str) -> Option:
@@ -65,9 +65,7 @@ READING: dict[str, dict[str, Option]] = {
         "text_column": option("The column of a table that holds texts."),
     },
     "Labels": {
-        "skip_unknown": flag(
-            "Leave out lines of --labels whose id is not in DATA.", "--skip-unknown"
-        ),
+        "skip_unknown": flag("Leave out lines of --labels whose id is not in DATA."),
         "similar_labels": option(
             'What "Block 2" beside "block2" is: ask (an error), merge, keep.', "ask"
         ),
@@ -80,8 +78,6 @@ READING: dict[str, dict[str, Option]] = {
     "Parameters of the method": {
         "set": option(
             "A parameter of the method, as graph_reg=10; may be given several times.",
-            None,
-            "--set",
             of=list[str],
             metavar="NAME=VALUE",
         ),
@@ -101,7 +97,6 @@ READING: dict[str, dict[str, Option]] = {
         "strict": flag(
             "Stop at a file that cannot be read, an empty text, images of different sizes; by "
             "default they are skipped and listed in skipped.csv, or resized.",
-            "--strict",
         ),
         "features": option(
             "Vectors of your own network for texts or photos, in the place of words and pixels: "
@@ -150,7 +145,7 @@ READING: dict[str, dict[str, Option]] = {
         "image_order": option(
             "How a matrix stores pixels: rows, columns, or auto (columns in a .mat file).", "auto"
         ),
-        "transpose": flag("Samples are the columns of the matrix.", "--transpose"),
+        "transpose": flag("Samples are the columns of the matrix."),
     },
     "Texts": {
         "stop_words": option(
@@ -210,7 +205,7 @@ SHARED: dict[str, dict[str, Option]] = {
             metavar="NUMBER|auto",
         ),
         "method": option("A name from `partwise methods`, or auto: chosen by the data.", "auto"),
-        "force": flag("Overwrite an earlier result.", "--force"),
+        "force": flag("Overwrite an earlier result."),
     },
     "Parameters of the method": {
         "parts": option("Number of parts; by default, of clusters.", of=int, min=1),
@@ -267,6 +262,9 @@ def command(target: str, names: str, **own: Any) -> Callable[[Callable[[], None]
     for name in dict.fromkeys([*names.split(), *own]):
         mine = own.get(name, OPTIONS.get(name))
         chosen[name] = mine if isinstance(mine, Option) else OPTIONS[name]._replace(default=mine)
+        info = chosen[name].info
+        if chosen[name].default is False and info.default is ...:  # a flag without names
+            info.param_decls = [f"--{name.replace('_', '-')}"]  # else typer adds --no-...
 
     def add(function: Callable[[], None]) -> Any:
         def run(ctx: typer.Context, **given: Any) -> None:

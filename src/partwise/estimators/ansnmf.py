@@ -83,6 +83,7 @@ class AnsNMF(GroupedFactorizer):
 
     _parameter_constraints = {"slack_W": [SHARE], "slack_H": [SHARE]}
     beta_loss = "frobenius"
+    own_fit = True
     solver = "mu"
     tol = 0.0
 
@@ -106,21 +107,16 @@ class AnsNMF(GroupedFactorizer):
         -------
         self
         """
-        self._fit(X, y, W, H)
-        return self
-
-    def _fit(self, X: Any, y: Any, W: Any, H: Any) -> AnyArray:
-        """As `fitting.fit`, with S and its linear programs in the loop."""
-        with all_or_nothing(self):
+        with all_or_nothing(self):  # as `fitting.fit`, with S and its linear programs in the loop
             what = described(self)
             checked = check(self, what, X, Given(y, W, H))
             problem = state(what, checked)
             solution, S, U = self._adapt(problem)
-            codes = publish(self, what, checked, problem, finish(what, problem, solution))
+            publish(self, what, checked, problem, finish(what, problem, solution))
             self.basis_ = np.ascontiguousarray(U.T)
             total = float((S @ self.basis_).sum())  # parts carry a share of the units of X
             self.mixing_ = S * (float(self.components_.sum()) / total if total else 1.0)
-        return codes
+        return self
 
     def _adapt(self, problem: Problem) -> tuple[Solution, AnyArray, AnyArray]:
         V, U = (np.asarray(factor) for factor in problem.starts[0]()[:2])

@@ -96,6 +96,7 @@ class CF(LoopParameters, GroupedFactorizer):
         "gamma": [AT_LEAST_ZERO, None],
     }
     beta_loss = "frobenius"
+    own_fit = True
 
     locality = 0.0
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -11,11 +10,10 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from partwise._sklearn import StrOptions, check_n_features
+from partwise._sklearn import StrOptions
 from partwise.backends import as_data
 from partwise.backends.arrays import AnyArray
 from partwise.backends.batches import Batch, InMemory, RowSource, row_source
@@ -28,7 +26,8 @@ from partwise.fitting.callbacks import with_callbacks
 from partwise.fitting.checking import check_matrix, n_parts, solver_name, tame
 from partwise.fitting.new_samples import code_model, solve_new
 from partwise.fitting.progress import Progress, all_or_nothing
-from partwise.fitting.stating import elastic_net, init_name
+from partwise.fitting.solving import warn_unless_converged
+from partwise.fitting.stating import IGNORED, elastic_net, init_name
 from partwise.knowledge.labels import encode_labels
 from partwise.model.factor_model import FactorModel
 from partwise.model.losses import NAMES, beta_of, make_loss
@@ -97,7 +96,7 @@ class MiniBatchNMF(Factorizer):
         Share ℓ of the l1 norm in the penalties.
     forget_factor : float, default=0.7
         The share of its weight that a sample keeps while as many are met as X has; in
-        `partial_fit`, as were met so far. 1 forgets nothing, 0 all but the last batch.
+        `partial_fit`, a sixteenth of those met so far. 1 forgets nothing, 0 all but the last batch.
     fresh_restarts : bool, default=False
         Solve for the codes of a batch from a constant instead of those of the last pass.
     fresh_restarts_max_iter : int, default=30
@@ -187,6 +186,7 @@ class MiniBatchNMF(Factorizer):
         "transform_max_iter": [AT_LEAST_ONE, None],
     }
     solver = "auto"
+    own_fit = True
     n_init = 1
 
     # -- the model --------------------------------------------------------------------------
@@ -226,7 +226,7 @@ class MiniBatchNMF(Factorizer):
             self._fit_passes(X, y, W, H)
         return self
 
-    def _fit_passes(self, X: Any, y: Any, W: Any, H: Any) -> AnyArray:
+    def _fit_passes(self, X: Any, y: Any, W: Any, H: Any) -> None:
         what = described(self)
         source = source_of(self, X, reset=True)
         factor = 1.0
@@ -251,7 +251,6 @@ class MiniBatchNMF(Factorizer):
             status = passes.run(progress(0))
             self._finish(passes, status, factor)
         progress.finish()
-        return self.embedding_
 
     def _finish(self, passes: Passes, status: str, factor: float) -> None:
         """Code all samples with the parts as they are, and set the attributes."""
@@ -268,13 +267,7 @@ class MiniBatchNMF(Factorizer):
             V[rows] = found
             objective += model.exact_value(found, online.U)
             penalty += sum(model.penalty(side, found, online.U) for side in "VU")
-        if not passes.converged and self.tol > 0 and passes.n_iter >= self.max_iter:
-            warnings.warn(
-                f"Maximum number of iterations {self.max_iter} reached. "
-                "Increase it to improve convergence.",
-                ConvergenceWarning,
-                stacklevel=5,
-            )
+        warn_unless_converged(replace(self._describe(), max_iter=self.max_iter), passes.solution)
         root, grow = np.sqrt(factor), factor**beta
         if factor != 1:
             V *= V.dtype.type(root)
@@ -373,11 +366,7 @@ def source_of(estimator: Factorizer, X: Any, *, reset: bool) -> RowSource:
     if source is None:
         X = check_matrix(estimator, estimator._describe(), X, reset=reset)
         return InMemory(sp.csr_array(X) if sp.issparse(X) else X)
-    if 0 in source.shape:
-        raise ValueError(f"X must have samples and features, got shape {source.shape}.")
-    check_n_features(estimator, X, reset=reset)
-    if reset and hasattr(estimator, "feature_names_in_"):
-        del estimator.feature_names_in_
+    checking.check_shape(estimator, source, reset)
     return source
 
 
@@ -418,6 +407,8 @@ def first_parts(
             checking.as_ndarray(H), (k, data.shape[1]), data.dtype, "H", type(estimator).__name__
         )
         return np.ascontiguousarray(H.T)
+    if H is not None:
+        checking.warn(IGNORED, RuntimeWarning)
     return starts.start(data, k, name, rng)[1]
 
 
@@ -523,12 +514,14 @@ class Passes:
             if settings.verbose and number % 10:
                 seconds = time.perf_counter() - began
                 print(f"pass {number:4d}, {seconds:.3f} s, objective as met {total:.6g}")
-            if report is not None and report(number, self._solution()):
+            if report is not None and report(number, self.solution):
                 return "Stopped by a callback."
         return f"Ended after max_iter={settings.max_iter} passes."
 
-    def _solution(self) -> Solution:
-        return Solution(self.V, self.online.U, self.history, self.n_iter)
+    @property
+    def solution(self) -> Solution:
+        """Where it has come to."""
+        return Solution(self.V, self.online.U, self.history, self.n_iter, self.converged)
 
     def _enough(self, before: AnyArray, cost: float, size: int) -> str:
         """Why to stop after this batch: scikit-learn's two rules, over a whole pass at least."""

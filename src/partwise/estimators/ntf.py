@@ -84,6 +84,7 @@ class NTF(GroupedFactorizer):
         "init": [StrOptions({"random", "svd"})],
     }
     beta_loss = "frobenius"
+    own_fit = True
     solver = "hals"
     n_init = 1
 
@@ -119,21 +120,17 @@ class NTF(GroupedFactorizer):
         -------
         self
         """
-        self._fit(X, y)
-        return self
-
-    def _fit(self, X: Any, y: Any) -> AnyArray:
-        """As `fitting.fit`, with tensorly in the place of the loop."""
         try:
             import tensorly.decomposition  # noqa: F401
         except ImportError as error:
             raise ImportError("NTF needs tensorly: pip install partwise[tensor]") from error
-        with all_or_nothing(self):
+        with all_or_nothing(self):  # as `fitting.fit`, with tensorly in the place of the loop
             what = described(self)
             checked = check(self, what, X, Given(y))
             problem = state(what, checked)
             solution = self._parafac(checked, problem)
-            return publish(self, what, checked, problem, finish(what, problem, solution))
+            publish(self, what, checked, problem, finish(what, problem, solution))
+        return self
 
     def _parafac(self, checked: Checked, problem: Problem) -> Solution:
         """CP factors of the stack of images, the last two as one."""

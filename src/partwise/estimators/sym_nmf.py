@@ -78,6 +78,7 @@ class SymNMF(LoopParameters, GroupedFactorizer):
 
     _parameter_constraints = {"init": [StrOptions({"random", "custom"})]}
     beta_loss = "frobenius"
+    own_fit = True
     solver = "hals"
 
     def _describe(self) -> Description:
@@ -101,12 +102,7 @@ class SymNMF(LoopParameters, GroupedFactorizer):
         -------
         self
         """
-        self._fit(X, y, W)
-        return self
-
-    def _fit(self, X: Any, y: Any, W: Any) -> AnyArray:
-        """As `fitting.fit`, with one factor in the place of two."""
-        with all_or_nothing(self):
+        with all_or_nothing(self):  # as `fitting.fit`, with one factor in the place of two
             what = described(self)
             checked = check(self, what, X, Given(y, W=W))
             S = similarities(checked, what.whom)
@@ -117,9 +113,9 @@ class SymNMF(LoopParameters, GroupedFactorizer):
                 for number, V in enumerate(starts)
             )
             warn_unless_converged(what, solution)
-            V = self._publish(what, checked, Symmetric(S), solution)
+            self._publish(what, checked, Symmetric(S), solution)
             progress.finish()
-        return V
+        return self
 
     def _starts(self, what: Description, checked: Checked, S: Any) -> Iterator[AnyArray]:
         n, k = S.shape[0], checked.k
@@ -139,7 +135,7 @@ class SymNMF(LoopParameters, GroupedFactorizer):
 
     def _publish(
         self, what: Description, checked: Checked, model: Symmetric, solution: Solution
-    ) -> AnyArray:
+    ) -> None:
         V, value, factor = solution.Z, solution.history[-1], checked.factor
         residual = model.residual(V, value, what.tol)
         V = (V * np.sqrt(factor)).astype(model.S.dtype)
@@ -151,7 +147,6 @@ class SymNMF(LoopParameters, GroupedFactorizer):
         publish_ending(self, what.solver, Found(V, V, value, residual, solution))
         publish_groups(self, what, checked.knowledge, checked.k)
         self._groups.unit = True  # a sample with many neighbours has a long row, and is no other
-        return V
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -302,16 +302,16 @@ def _check_steps_for(what: Description, links: Links) -> None:
 def _say_what_labels_do(what: Description, labels: Labels | None) -> None:
     if what.uses_labels and (labels is None or labels.n_labelled == 0):
         warn(f"{what.whom} was given no label: it is the model without labels.")
-    elif labels is not None and what.hard_labels and _void(what, labels):
+    elif (
+        labels is not None
+        and what.hard_labels
+        and labels.counts.max() < 2
+        and not (what.propagate or labels.doubtful)
+    ):
         warn(
             f"{what.whom}: no class has two labelled samples, so hard labels change nothing; "
             "label at least two samples of a class."
         )
-
-
-def _void(what: Description, labels: Labels) -> bool:
-    """Whether hard labels join nothing."""
-    return labels.counts.max() < 2 and not (what.propagate or labels.doubtful)
 
 
 def n_parts(what: Description, p: int, H: Any, knowledge: Knowledge) -> int:
@@ -349,7 +349,7 @@ def check_special(estimator: Any, X: Any, *, reset: bool, beta: float) -> Any | 
     if on_disk and X.ndim == 2 and X.size and X.dtype.kind in "fiub":
         if X.dtype.kind == "f" and X.dtype not in (np.float32, np.float64):
             return None
-        _shape(estimator, X, reset)
+        check_shape(estimator, X, reset)
         if missing is not None:
             kept, hidden = memmap.gaps(X, missing)
             check_memmap(kept, name)
@@ -370,7 +370,7 @@ def check_special(estimator: Any, X: Any, *, reset: bool, beta: float) -> Any | 
             f"beta_loss={beta:g} needs X as a numpy or scipy array; {found.kind} have "
             "'frobenius' and 'kullback-leibler'."
         )
-    _shape(estimator, X, reset)
+    check_shape(estimator, X, reset)
     if "complex" in str(X.dtype):
         raise ValueError(f"Complex data not supported: X must be real, got {X.dtype}.")
     if missing is None:
@@ -393,7 +393,8 @@ def check_local(X: Any, whom: str) -> None:
         )
 
 
-def _shape(estimator: Any, X: Any, reset: bool) -> None:
+def check_shape(estimator: Any, X: Any, reset: bool) -> None:
+    """Samples and features, as many features as the fit had."""
     if len(X.shape) != 2:
         raise ValueError(f"Expected 2D array, got {len(X.shape)}D array instead.")
     if 0 in X.shape:
@@ -540,13 +541,7 @@ def check_entry_weight(entry_weight: Any, shape: tuple[int, int], dtype: Any) ->
     W = check_array(
         entry_weight, accept_sparse="csr", dtype=dtype, input_name="entry_weight", copy=True
     )
-    if W.shape != shape:
-        raise ValueError(
-            f"entry_weight has shape {W.shape} and X {shape}; give one weight for each entry."
-        )
-    low = W.data.min(initial=0) if sp.issparse(W) else W.min(initial=0)
-    if low < 0:
-        raise ValueError(f"entry_weight must be >= 0, got {low:g}; 0 is an entry not seen.")
+    _check_weights(W, shape)
     if sp.issparse(W):
         W = sp.csr_array(W)
         W.sum_duplicates()
@@ -561,7 +556,8 @@ def with_gaps(
     if entry_weight is not None:
         W = check_entry_weight(entry_weight, X.shape, X.dtype)
         if places is not None:
-            W = _times(W, places if seen else _other(places))
+            hidden = places.toarray() if sp.issparse(places) and not seen else places
+            W = _times(W, places if seen else 1.0 - hidden)
         values = W.data if sp.issparse(W) else W
         if not ((values == 0) | (values == 1)).all():
             return _weighed(X, W, wrap)
@@ -605,12 +601,7 @@ def _times(X: Any, W: Any) -> Any:
     out = sp.csr_array(sparse.multiply(other)).astype(X.dtype)
     out.sum_duplicates()
     out.eliminate_zeros()
-    return out if sp.issparse(X) or not sp.issparse(W) else out.toarray()
-
-
-def _other(places: Any) -> AnyArray:
-    """Seen places from hidden ones."""
-    return 1.0 - (places.toarray() if sp.issparse(places) else places)
+    return out if sp.issparse(X) else out.toarray()
 
 
 def _weighed(X: Any, W: Any, wrap: Callable[[Any], DataMatrix]) -> MaskedData:
@@ -696,13 +687,10 @@ def check_non_negative(X: Any, whom: str) -> None:
 
 def check_scale(constant: float, has_values: bool, whom: str) -> None:
     """Raise where the squares of X overflow or vanish."""
-    if not np.isfinite(constant):
+    if not np.isfinite(constant) or (constant == 0 and has_values):
+        size = "small" if constant == 0 else "large"
         raise ValueError(
-            f"{whom}: values of X are too large for this loss; divide X by its maximum."
-        )
-    if constant == 0 and has_values:
-        raise ValueError(
-            f"{whom}: values of X are too small for this loss; divide X by its maximum."
+            f"{whom}: values of X are too {size} for this loss; divide X by its maximum."
         )
 
 

@@ -170,7 +170,6 @@ def publish_concepts(
     estimator._n_components = estimator.n_components_ = checked.k
     estimator.concept_weights_, estimator.embedding_ = C, found.Z
     estimator._basis_gram = C.T @ model.product(C)
-    estimator._signed = model.gram.signed
     for name in ("components_", "_X_fit"):
         vars(estimator).pop(name, None)
     if problem.kernel.kind == "linear":

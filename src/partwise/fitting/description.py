@@ -72,6 +72,7 @@ class Description:
     fixed_components: Any = None
     seed_components: Any = None
     # -- the way down
+    own_fit: bool = False  # `fit` has a loop of its own in the place of `solve`
     solver: str = "auto"
     mu_rule: str = "lee-seung"
     shuffle: bool = False

@@ -243,5 +243,5 @@ def _flush(model: FactorModel, Z: Array, U: Array, objective: float) -> tuple[Ar
 def _without_small(M: Array, small: float) -> Array:
     """M with zeros for entries below that share of the largest of their column."""
     xp = namespace(M)
-    most = xp.max(M, axis=0)
-    return cast(xp.where(small * most > M, 0, M), M.dtype)
+    size = xp.abs(M)
+    return cast(xp.where(small * xp.max(size, axis=0) > size, 0, M), M.dtype)

@@ -36,6 +36,8 @@ from partwise.solvers.steps import Step, make_step, mu, mu_lin, parts_alone, shu
 #: from which steps are below the last digit of a code in float32.
 LEAST_BEYOND, MOST_CURVED = 1e-2, 1e5
 
+IGNORED = "When init!='custom', provided W or H are ignored. Set init='custom' to use them."
+
 
 def state(what: Description, checked: Checked) -> Problem:
     """The problem that a description makes of data."""
@@ -355,9 +357,11 @@ def factors(what: Description, checked: Checked) -> list[Make]:
         V, U = _custom(what, checked)
         return [lambda: (data.rows(V.copy()), data.small(np.ascontiguousarray(U)), rng)]
     if checked.W is not None or checked.H is not None:
+        warn(IGNORED, RuntimeWarning)
+    if name == "nndsvd" and checked.solver == "mu" and what.mu_rule != "lin":
         warn(
-            "When init!='custom', provided W or H are ignored. Set init='custom' to use them.",
-            RuntimeWarning,
+            "solver='mu' cannot leave the zeros of init='nndsvd', and ends far from the data; take "
+            "init='nndsvda' or 'nndsvdar', which has none."
         )
 
     def one(child: np.random.RandomState, first: bool) -> tuple[AnyArray, AnyArray]:

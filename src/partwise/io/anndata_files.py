@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from partwise.io._common import check_matrix, is_counts, shown
+from partwise.io.genes import top_features
 from partwise.io.samples import Samples, repeated
 from partwise.persistence.atomic import beside
 
@@ -153,24 +154,18 @@ def to_anndata(adata: Any, model: Any, *, genes: Sequence[str] | None = None) ->
             f"the model has {H.shape[1]} features, adata has {adata.n_vars} variables."
         )
     adata.obsm["X_partwise"] = V
+    markers = {}
     if H is not None:
         adata.varm["partwise_parts"] = np.ascontiguousarray(H.T)
+        found = top_features(np.nan_to_num(H), names, 20)
+        markers = {f"part {j + 1}": words for j, words in enumerate(found)}
     clusters = getattr(model, "labels_", None)
     if clusters is not None:
         adata.obs["partwise"] = pandas.Categorical([str(name) for name in clusters])
         adata.obs["partwise_confidence"] = model.label_confidence_
-    markers = {}
-    if H is not None:
-        from partwise.io.genes import top_features
-
-        found = top_features(np.nan_to_num(H), names, 20)
-        markers = {f"part {j + 1}": words for j, words in enumerate(found)}
     parameters = {k: str(v) for k, v in model.get_params(deep=False).items()}
-    adata.uns["partwise"] = {
-        "method": type(model).__name__,
-        "parameters": parameters,
-        "markers": markers,
-    }
+    known = {"method": type(model).__name__, "parameters": parameters, "markers": markers}
+    adata.uns["partwise"] = known
     return adata
 
 

@@ -6,7 +6,7 @@ import contextlib
 import csv
 import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -102,7 +102,6 @@ def read_table(path: Path, options: Options) -> Samples:
 def read_frame(path: Path, options: Options) -> tuple[Any, tuple[str, ...], str]:
     """The table, notes on how it was read, and the usual decimal sign."""
     specs = (options.recipe or {}).get("columns", ())
-    known = [str(spec["name"]) for spec in specs]
     as_category = [str(spec["name"]) for spec in specs if spec["as"] == "category"]
     pandas = need("pandas", f"{path.suffix} files")
     notes: tuple[str, ...] = ()
@@ -124,7 +123,7 @@ def read_frame(path: Path, options: Options) -> tuple[Any, tuple[str, ...], str]
         if not rows:
             raise ValueError(f"{path} is empty.")
         shown_rows = [[as_text(cell) for cell in row] for row in rows[:200]]
-        heading, found = find_heading(path, shown_rows, options, known)
+        heading, found = find_heading(path, shown_rows, options)
         notes += found
         frame = pandas.DataFrame(rows if found else rows[1:], columns=heading, dtype=object)
         frame = frame.infer_objects()
@@ -133,7 +132,7 @@ def read_frame(path: Path, options: Options) -> tuple[Any, tuple[str, ...], str]
     else:
         encoding, separator, notes = text_format(path, options)
         rows_, codes, lost = _check_shape(path, separator, encoding)
-        heading, found = find_heading(path, rows_, options, known)
+        heading, found = find_heading(path, rows_, options)
         notes += (*found, *lost)
         usual = "," if separator == ";" else "."
         texts = {options.id_column, options.label_column, options.text_column}
@@ -234,10 +233,11 @@ def _swallows_rows(cell: str, delimiter: str, width: int) -> bool:
 
 
 def find_heading(
-    path: Path, rows: list[list[str]], options: Options, known: Sequence[str]
+    path: Path, rows: list[list[str]], options: Options
 ) -> tuple[list[str], tuple[str, ...]]:
     """Names of the columns, and a note where the first row is no heading."""
     first = rows[0]
+    known = [str(spec["name"]) for spec in (options.recipe or {}).get("columns", ())]
     asked = (options.id_column, options.label_column, options.text_column)
     named = {*asked, *options.columns, *options.exclude, *known} & set(first)
     if options.heading == "no" or (

@@ -89,31 +89,22 @@ def text_samples(
         texts = [text for text, there in zip(texts, written) if there]
         if len(texts) == 1 and options.recipe is None:
             raise ValueError(f"{source} holds a single text that is not empty ({ids[0]!r}).")
-    words = ""
-    made: dict[str, Any]
+    made, words = dict(options.recipe or ()), ""
     if options.vectors:  # which come in the place of words
-        made = {
-            "kind": "texts",
-            "reader": "texts",
-            "scale": "none",
-            "words": [""],
-            "idf": np.ones(1),
-        }
-    elif options.recipe is None:
-        made, words = learn_words(texts, source, options)
+        made = {"kind": "texts", "reader": "texts", "scale": "none", "words": [""], "idf": [1.0]}
+        X = sp.csr_array((len(texts), 1))
     else:
-        made = dict(options.recipe)
-    X = sp.csr_array((len(texts), 1)) if options.vectors else weigh(texts, made)
-    bare = np.flatnonzero(np.asarray(X.sum(axis=1)).ravel() == 0)
-    if options.vectors:
-        bare = bare[:0]
-    elif bare.size == len(texts):
-        raise ValueError(f"{source}: no text has a word of the vocabulary.")
-    if bare.size:
-        notes += (
-            f"{bare.size} of the texts have no word of the vocabulary "
-            f"({shown(ids[i] for i in bare.tolist())}); their rows are zero.",
-        )
+        if options.recipe is None:
+            made, words = learn_words(texts, source, options)
+        X = weigh(texts, made)
+        bare = [name for name, total in zip(ids, X.sum(axis=1).tolist()) if total == 0]
+        if len(bare) == len(texts):
+            raise ValueError(f"{source}: no text has a word of the vocabulary.")
+        if bare:
+            notes += (
+                f"{len(bare)} of the texts have no word of the vocabulary "
+                f"({shown(bare)}); their rows are zero.",
+            )
     what = "words" if made.get("tokens", "words") == "words" else "groups of characters"
     return Samples(
         X,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
 import json
@@ -29,7 +30,8 @@ def named_table(samples: Samples, columns: Mapping[str, Sequence[Any]]) -> bytes
     """
     path = Path(samples.source)
     held = {field.name for field in fields(Options)}
-    options = Options(**{k: v for k, v in samples.options.items() if k in held})
+    asked = {k: v for k, v in samples.options.items() if k in held}
+    options = Options(**asked, recipe=samples.recipe)
     n = samples.n_samples + len(samples.skipped)
     at = range(n) if samples.rows is None else samples.rows.tolist()
     whole: dict[str, list[Any]] = {name: [None] * n for name in columns}
@@ -41,7 +43,7 @@ def named_table(samples: Samples, columns: Mapping[str, Sequence[Any]]) -> bytes
         return _parquet(path, whole, n)
     if suffix == ".jsonl":
         return _json_lines(path, whole, n, options)
-    return _text(path, whole, n, options, samples)
+    return _text(path, whole, n, options)
 
 
 def _check(path: Path, n: int, held: int) -> None:
@@ -76,18 +78,17 @@ def _json_lines(path: Path, columns: dict[str, list[Any]], n: int, options: Opti
     return ("\n".join(lines) + "\n").encode("utf-8")
 
 
-def _text(
-    path: Path, columns: dict[str, list[Any]], n: int, options: Options, samples: Samples
-) -> bytes:
+def _text(path: Path, columns: dict[str, list[Any]], n: int, options: Options) -> bytes:
     if path.suffix.lower() == ".xlsx":
         cells = read_sheet(path)[0]
         rows, encoding, separator = [[as_text(c) for c in row] for row in cells], "utf-8-sig", ","
     else:
         encoding, separator, _ = text_format(path, options)
         rows = [row for _, row in csv_rows(path, encoding, separator) if row]
+        if encoding == "utf-8-sig" and path.read_bytes()[:3] != codecs.BOM_UTF8:
+            encoding = "utf-8"
     filled = [row for row in rows if any(cell.strip() for cell in row)]
-    known = [str(spec["name"]) for spec in samples.recipe.get("columns", ())]
-    heading, found = find_heading(path, filled[:200], options, known)
+    heading, found = find_heading(path, filled[:200], options)
     if not found:
         heading = rows.pop(rows.index(filled[0]))
     kept = [j for j, name in enumerate(heading) if name not in columns]
@@ -103,11 +104,7 @@ def _text(
             i = next(at)
             new = ["" if own[i] is None else quoted(own[i]) for own in columns.values()]
         writer.writerow([*(row[j] for j in kept), *new])
-    text = buffer.getvalue()
-    with_mark = path.suffix.lower() != ".xlsx" and path.read_bytes()[:3] == b"\xef\xbb\xbf"
-    if encoding == "utf-8-sig" and not with_mark and path.suffix.lower() != ".xlsx":
-        encoding = "utf-8"
     try:
-        return text.encode(encoding)
+        return buffer.getvalue().encode(encoding)
     except UnicodeEncodeError:  # a name that the table's own encoding has no letters for
-        return text.encode("utf-8-sig")
+        return buffer.getvalue().encode("utf-8-sig")

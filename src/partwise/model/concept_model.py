@@ -143,12 +143,6 @@ class Codes(Quadratic):
         plus, minus, G_plus, G_minus = self.parts
         return plus + Z @ G_minus, minus + Z @ G_plus
 
-    def split(self, Z: AnyArray) -> tuple[AnyArray, AnyArray]:
-        neg, pos = self.halves(Z)
-        for term in self.terms:
-            pos = pos + term.split(Z)[1]
-        return neg, pos
-
 
 class ConceptModel(Model):
     """Objective and the two subproblems ("V" is V, "U" is C) of CF and LCF."""

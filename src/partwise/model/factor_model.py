@@ -241,8 +241,8 @@ class FactorModel(Model):
         """
         if self.R.lack is not None:
             U = U * self.R.lack.seen_columns
-        Z, U = (self.project.get(side, _same)(F) for side, F in (("V", Z), ("U", U)))
-        return self.normalize(Z, U)
+        to_V, to_U = self.project.get("V"), self.project.get("U")
+        return self.normalize(to_V(Z) if to_V else Z, to_U(U) if to_U else U)
 
     def fit_scale(self, V: Array, U: Array, *, anyway: bool = False) -> Array:
         """V times the scalar that fits X best, where the unit constraint pins the scale of U."""
@@ -285,10 +285,6 @@ class FactorModel(Model):
     def expand(self, Z: Array) -> Array:
         """V = A Z."""
         return Z if self.rows is None else self.data.expand_rows(self.rows, Z)
-
-
-def _same(F: Array) -> Array:
-    return F
 
 
 def _common(lengths: Array) -> Array:

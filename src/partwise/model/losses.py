@@ -32,7 +32,6 @@ from partwise.model.subproblems import (
     Quadratic,
     Signed,
     Subproblem,
-    Sweeps,
 )
 from partwise.model.terms import Term
 
@@ -363,72 +362,49 @@ class KullbackLeibler(Loss):
         sums: Array = lack.sums(other, factor, seen.S(factor))
         return sums
 
-    def _seen_cost(self, seen: Seen, side: str, Z: Array, U: Array, cost: Array) -> Array:
-        """The cost of the factor that is not ``side``, row by row where entries have gaps."""
-        return cost if seen.R.lack is None else self._seen_sums(seen, side, Z, U)
-
     def subproblem(self, seen: Seen, side: str, Z: Array, U: Array, half: Half) -> Divergence:
-        return self._codes(seen, Z, U, half) if side == "V" else self._basis(seen, Z, U, half)
-
-    def _codes(self, seen: Seen, Z: Array, U: Array, half: Half) -> Divergence:
-        B, d = seen.S(U), seen.d
-        sums = B.sum(axis=0)[None, :]
+        R, codes = seen.R, side == "V"
+        fixed = seen.S(U if codes else Z)  # B for the codes, F for the parts
+        d = seen.d if codes else None
+        sums = (fixed.sum(axis=0) if codes or seen.d is None else seen.d @ fixed)[None, :]
+        if R.lack is not None:  # row by row
+            cost = self._seen_sums(seen, "U" if codes else "V", Z, U)
+        else:
+            cost = sums if d is None else d[:, None] * sums
 
         def product() -> Array:
-            found = seen.last.product(Z, U, "V")
-            return seen.R.kl_dot(Z, B)[0] if found is None else found
+            found: Array | None = seen.last.product(Z, U, side)
+            if found is not None:
+                return found
+            return R.kl_dot(Z, fixed)[0] if codes else R.kl_tdot(fixed, U)
 
-        def newton(Z: Array, cost: Array, ridge: Array, sweeps: int, rough: bool) -> Array:
-            return seen.R.kl_newton(Z, B, cost, ridge, sweeps, rough, transposed=False)[0]
+        def pair(factor: Array) -> tuple[Array, Array]:
+            return (factor, fixed) if codes else (fixed, factor)
 
-        cost = sums if d is None else d[:, None] * sums
-        return Divergence(
-            product,
-            self._seen_cost(seen, "U", Z, U, cost),
-            d=d,
-            terms=half.terms,
-            **_second_order(
-                seen, "V", newton, lambda Z: seen.R.kl_curvature(Z, B, transposed=False)
-            ),
-            evaluate=lambda Z: self.value(seen, Z, U, "U"),
-            others=half.others,
-        )
-
-    def _basis(self, seen: Seen, Z: Array, U: Array, half: Half) -> Divergence:
-        F = seen.S(Z)
-        mass = (F.sum(axis=0) if seen.d is None else seen.d @ F)[None, :]
-
-        def newton(U: Array, cost: Array, ridge: Array, sweeps: int, rough: bool) -> Array:
-            new, xlogy = seen.R.kl_newton(F, U, cost, ridge, sweeps, rough, transposed=True)
-            seen.last.keep(Z, new, float(xlogy.sum()), None)
+        def newton(factor: Array, cost: Array, ridge: Array, sweeps: int, rough: bool) -> Array:
+            left, right = pair(factor)
+            new, xlogy = R.kl_newton(left, right, cost, ridge, sweeps, rough, transposed=not codes)
+            if not codes:
+                seen.last.keep(Z, new, float(xlogy.sum()), None)
             return new
 
-        def product() -> Array:
-            found = seen.last.product(Z, U, "U")
-            return seen.R.kl_tdot(F, U) if found is None else found
+        def curvature(factor: Array) -> Array:
+            return R.kl_curvature(*pair(factor), transposed=not codes)
 
+        def evaluate(factor: Array) -> float:
+            return self.value(seen, factor, U, "U") if codes else self.value(seen, Z, factor)
+
+        able = side in R.newton_sides and (codes or half.free)
         return Divergence(
             product,
-            self._seen_cost(seen, "V", Z, U, mass),
+            cost,
+            d=d,
             terms=half.terms,
-            **_second_order(
-                seen,
-                "U" if half.free else "",
-                newton,
-                lambda U: seen.R.kl_curvature(F, U, transposed=True),
-            ),
-            evaluate=lambda U: self.value(seen, Z, U),
+            newton=newton if able and not R.curved else None,
+            curvature=curvature if able and R.curved else None,
+            evaluate=evaluate,
             others=half.others,
         )
-
-
-def _second_order(
-    seen: Seen, side: str, newton: Sweeps, curvature: Callable[[Array], Array]
-) -> dict[str, Any]:
-    """What a second-order step on this side has, if anything: sweeps over rows or curvature."""
-    if not side or side not in seen.R.newton_sides:
-        return {}
-    return {"curvature": curvature} if seen.R.curved else {"newton": newton}
 
 
 class Beta(Loss):
@@ -455,13 +431,16 @@ class Beta(Loss):
         return last.total
 
     def subproblem(self, seen: Seen, side: str, Z: Array, U: Array, half: Half) -> Divergence:
-        if side == "V":
-            found = seen.last.product(Z, U, "V")
-            num, den = seen.R.beta_dot(Z, U, self.beta)[:2] if found is None else found
-            evaluate = lambda Z: self.value(seen, Z, U)  # noqa: E731
-        else:
-            num, den = seen.R.beta_tdot(Z, U, self.beta)
-            evaluate = lambda U: self.value(seen, Z, U)  # noqa: E731
+        codes = side == "V"
+        found = seen.last.product(Z, U, "V") if codes else None
+        if found is None:
+            pass_over = seen.R.beta_dot if codes else seen.R.beta_tdot
+            found = pass_over(Z, U, self.beta)[:2]
+        num, den = found
+
+        def evaluate(factor: Array) -> float:
+            return self.value(seen, factor, U) if codes else self.value(seen, Z, factor)
+
         return Divergence(
             lambda: num,
             den,

@@ -34,8 +34,8 @@ class SharedRows:
 
     Parameters
     ----------
-    codes : int ndarray of shape (n_samples,), or None
-        The class of each sample, -1 where it is unknown; None: no sample has one.
+    codes : int ndarray of shape (n_samples,)
+        The class of each sample, -1 where it is unknown.
     n_samples : int
         Number of rows of V.
 
@@ -65,9 +65,7 @@ class SharedRows:
     array([1000.,  101.,   10.])
     """
 
-    def __init__(self, codes: NDArray[np.int64] | None, n_samples: int) -> None:
-        if codes is None:
-            codes = np.full(n_samples, -1, dtype=np.int64)
+    def __init__(self, codes: NDArray[np.int64], n_samples: int) -> None:
         if codes.shape != (n_samples,):
             raise ValueError(
                 f"labels must have one entry for each of the {n_samples} samples, "
@@ -112,10 +110,6 @@ class SharedRows:
     def reduce(self, V: NDArray[Any]) -> NDArray[Any]:
         """Aᵀ V: the sum over the samples of each row of Z. V itself where A is the identity."""
         return V if self.is_identity else self._stack(self._members @ V, V)
-
-    def reduce_rows(self, weights: NDArray[Any]) -> NDArray[Any]:
-        """Aᵀ w for one number a sample, such as sample weights."""
-        return self.reduce(weights)
 
     def mean(self, V: NDArray[Any]) -> NDArray[Any]:
         """The Z with A Z closest to V: the average of V over the samples of each row.

@@ -322,8 +322,11 @@ class Guest(Term):
         return Bound(self._there(slope, V, Z), self._there(ridge, V, Z), around)
 
     def lipschitz(self) -> float:
-        most = 1.0 if self.shared is None else float(self.shared.reduce(_ones(self.shared)).max())
-        return most * self.term.lipschitz()
+        if self.shared is None:
+            return self.term.lipschitz()
+        return (
+            float(self.shared.reduce(np.ones(self.shared.n_samples)).max()) * self.term.lipschitz()
+        )
 
     @property
     def offers(self) -> frozenset[str]:
@@ -332,10 +335,6 @@ class Guest(Term):
     @property
     def name(self) -> str:
         return self.term.name
-
-
-def _ones(shared: Shared) -> Array:
-    return np.ones(shared.n_samples)
 
 
 class Linear(Term):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import glob
 import hashlib
 import os
 import platform
@@ -164,17 +165,13 @@ def sweep(folder: Path) -> int:
 def recover(path: Path) -> None:
     """Put back the folder that a killed `replace_folder` had set aside, or drop it if done."""
     with contextlib.suppress(OSError):
-        for old in sorted(path.parent.glob(f".{_escaped(_short(path.name))}.*.old")):
+        for old in sorted(path.parent.glob(f".{glob.escape(_short(path.name))}.*.old")):
             if not _OURS.fullmatch(old.name) or not _abandoned(old):
                 continue
             if path.exists():
                 _remove(old)
             else:
                 os.rename(old, path)
-
-
-def _escaped(name: str) -> str:
-    return re.sub(r"([*?[])", r"[\1]", name)
 
 
 def _remove(path: Path) -> bool:

@@ -44,15 +44,7 @@ class Encoder:
         if isinstance(value, float):
             return value if math.isfinite(value) else {"float": repr(value)}
         if isinstance(value, Clustering):
-            parts: dict[str, Any] = {
-                "centers": value.centers,
-                "names": value.names,
-                "labels": value.labels,
-            }
-            if value.unit:
-                parts["unit"] = value.unit
-            if value.lengths is not None:
-                parts["lengths"] = value.lengths
+            parts = {k: v for k, v in vars(value).items() if v is not None and v is not False}
             return {"clustering": {k: self.encode(v, f"{where}.{k}") for k, v in parts.items()}}
         if isinstance(value, Groups):
             return {"groups": {k: self.encode(v, f"{where}.{k}") for k, v in _parts(value).items()}}
@@ -134,47 +126,47 @@ class Decoder:
         if not isinstance(value, dict) or len(value) != 1:
             raise PersistError("model.json holds a value of an unknown kind.")
         ((kind, content),) = value.items()
-        reader = getattr(self, f"_{kind}", None) if kind in KINDS else None
+        reader = getattr(self, f"read_{kind}", None)  # of these methods, and nothing else
         if reader is None:
             raise PersistError(f"model.json holds a value of the unknown kind {str(kind)[:40]!r}.")
         return reader(content)
 
-    def _array(self, name: Any) -> np.ndarray:
+    def read_array(self, name: Any) -> np.ndarray:
         if name not in self.arrays:
             raise PersistError(f"model.json refers to {str(name)[:40]!r}, which is not there.")
         return self.arrays[name]
 
-    def _sparse(self, content: Any) -> sp.csr_array:
+    def read_sparse(self, content: Any) -> sp.csr_array:
         data, indices, indptr = (self.decode(content[key]) for key in ("data", "indices", "indptr"))
         return csr_of(data, indices, indptr, content["shape"])
 
-    def _objects(self, content: Any) -> np.ndarray:
+    def read_objects(self, content: Any) -> np.ndarray:
         items = [self.decode(item) for item in content["items"]]
         array = np.empty(len(items), dtype=object)
         array[:] = items
         return array.reshape(content["shape"])
 
-    def _tuple(self, content: Any) -> tuple[Any, ...]:
+    def read_tuple(self, content: Any) -> tuple[Any, ...]:
         return tuple(self.decode(item) for item in content)
 
-    def _dict(self, content: Any) -> dict[str, Any]:
+    def read_dict(self, content: Any) -> dict[str, Any]:
         return {key: self.decode(item) for key, item in content.items()}
 
-    def _float(self, content: Any) -> float:
+    def read_float(self, content: Any) -> float:
         if content not in ("nan", "inf", "-inf"):
             raise PersistError("model.json holds a malformed number.")
         return float(content)
 
-    def _bytes(self, content: Any) -> bytes:
+    def read_bytes(self, content: Any) -> bytes:
         return bytes.fromhex(content)
 
-    def _time(self, content: Any) -> Any:
+    def read_time(self, content: Any) -> Any:
         dtype = np.dtype(content[0])
         if dtype.kind not in "mM":
             raise PersistError("model.json holds a malformed time.")
         return np.array(int(content[1]), dtype=np.int64).view(dtype)[()]
 
-    def _date(self, content: Any) -> Any:
+    def read_date(self, content: Any) -> Any:
         kind, text = content
         if kind == "timedelta":
             return dt.timedelta(*map(int, text))
@@ -182,7 +174,7 @@ class Decoder:
             raise PersistError("model.json holds a malformed date.")
         return getattr(dt, kind).fromisoformat(text)
 
-    def _clustering(self, content: Any) -> Clustering:
+    def read_clustering(self, content: Any) -> Clustering:
         parts = {key: self.decode(content[key]) for key in ("centers", "names", "labels")}
         centers, names, labels = parts["centers"], parts["names"], parts["labels"]
         arrays = all(isinstance(part, np.ndarray) for part in parts.values())
@@ -195,7 +187,7 @@ class Decoder:
             raise PersistError("the clusters are malformed.")
         return Clustering(**parts, unit=bool(content.get("unit", False)), lengths=lengths)
 
-    def _groups(self, content: Any) -> Groups:
+    def read_groups(self, content: Any) -> Groups:
         content = {"shares": None, "given": None, **content}  # which files of before have not
         parts = {key: self.decode(content[key]) for key in _parts(Groups(1, 0))}
         W, b = parts.pop("weights"), parts.pop("intercept")
@@ -210,67 +202,42 @@ class Decoder:
         return groups
 
 
-KINDS = {
-    "groups",
-    "array",
-    "bytes",
-    "clustering",
-    "date",
-    "dict",
-    "float",
-    "objects",
-    "sparse",
-    "time",
-    "tuple",
-}
-
-
 def _sound(groups: Any) -> bool:
     """Whether what a file says of labels and decisions can be true."""
-    labels, head = groups.labels, groups.head
-    if not all(isinstance(n, int) for n in (groups.n_clusters, groups.seed)):
+    labels, head, found = groups.labels, groups.head, groups.found
+    if not (isinstance(groups.n_clusters, int) and isinstance(groups.seed, int)):
         return False
-    if groups.n_clusters < 1 or not isinstance(groups.found, (Clustering, type(None))):
+    if groups.n_clusters < 1 or not isinstance(found, (Clustering, type(None))):
         return False
+    given, owners, own = groups.labelled, groups.owners, groups.given
     if labels is None:
-        loose = (head, groups.labelled, groups.owners, groups.given)
-        return all(part is None for part in loose)
-    classes, codes = labels.classes, labels.codes
-    if not all(isinstance(a, np.ndarray) and a.ndim == 1 for a in (classes, codes)):
+        return all(part is None for part in (head, given, owners, own))
+    classes, codes, shares = labels.classes, labels.codes, labels.shares
+    if not (isinstance(classes, np.ndarray) and classes.ndim == 1 and _array_of("i", codes, 1)):
         return False
-    if (
-        codes.dtype != np.int64
-        or codes.size == 0
-        or codes.min() < -1
-        or codes.max() >= len(classes)
-    ):
+    c = len(classes)
+    if codes.dtype != np.int64 or codes.size == 0 or not -1 <= codes.min() <= codes.max() < c:
         return False
-    shares = labels.shares
     if shares is not None and not (
-        _finite(shares, 2) and shares.shape == (codes.size, len(classes)) and shares.min() >= 0
+        _array_of("f", shares, 2) and shares.shape == (codes.size, c) and shares.min() >= 0
     ):
         return False
-    own = groups.given
-    if own is not None and not (
-        isinstance(own, np.ndarray) and own.dtype == bool and own.shape == codes.shape
-    ):
+    if own is not None and not (_array_of("b", own, 1) and own.shape == codes.shape):
         return False
-    given, owners = groups.labelled, groups.owners
-    if given is not None and not (_finite(given, 2) and len(given) == labels.n_labelled):
+    if given is not None and not (_array_of("f", given, 2) and len(given) == labels.n_labelled):
         return False
     if owners is not None and not (
-        isinstance(owners, np.ndarray)
-        and owners.ndim == 1
-        and owners.dtype.kind == "i"
-        and (owners.size == 0 or -1 <= owners.min() <= owners.max() < len(classes))
+        _array_of("i", owners, 1) and -1 <= owners.min(initial=-1) <= owners.max(initial=-1) < c
     ):
         return False
-    if head is None:
-        return True
-    fits = _finite(head.weights, 2) and _finite(head.intercept, 1)
-    return fits and head.weights.shape[1] == head.intercept.size == len(classes) > 1
+    return head is None or (
+        _array_of("f", head.weights, 2)
+        and _array_of("f", head.intercept, 1)
+        and head.weights.shape[1] == head.intercept.size == c > 1
+    )
 
 
-def _finite(a: Any, ndim: int) -> bool:
-    right = isinstance(a, np.ndarray) and a.ndim == ndim and a.dtype.kind == "f"
+def _array_of(kind: str, a: Any, ndim: int) -> bool:
+    """Whether it is an array of such numbers, all finite."""
+    right = isinstance(a, np.ndarray) and a.ndim == ndim and a.dtype.kind == kind
     return right and bool(np.isfinite(a).all())

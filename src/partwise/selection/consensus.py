@@ -20,10 +20,7 @@ from partwise.backends.arrays import AnyArray, float64, numpy_dtype, ratio, to_n
 from partwise.backends.data_matrix import Swept
 from partwise.backends.threads import one_blas_thread
 from partwise.estimators._base import Factorizer
-from partwise.estimators.ansnmf import AnsNMF
-from partwise.estimators.cf import CF
 from partwise.estimators.nmf import NMF, non_negative_factorization
-from partwise.estimators.ntf import NTF
 from partwise.evaluation.groups import unit_rows
 from partwise.evaluation.resampling import check_counts, resample
 from partwise.fitting import every_start
@@ -224,8 +221,8 @@ def runs(
     model = clone(model).set_params(n_components=k)
     if "init" in model.get_params() and model.init is None:
         model.set_params(init="random")
-    apart = getattr(model, "scale", None) == "paper" or isinstance(model, (AnsNMF, CF, NTF))
-    if isinstance(model, Factorizer) and not apart:
+    what = model._describe() if isinstance(model, Factorizer) else None
+    if what is not None and not (what.own_fit or what.printed):
         model.set_params(n_init=n_runs, random_state=rng.randint(2**31 - 1))
         ends = every_start(model, X, **given)
         return [(to_numpy(H), to_numpy(V) if codes else None) for V, H in ends]

@@ -10,8 +10,10 @@ from sklearn.utils import check_array
 
 from partwise.backends import in_memory
 from partwise.backends.arrays import AnyArray, ratio
+from partwise.backends.sweeps import solve_rows
 from partwise.estimators.nmf import non_negative_factorization
 from partwise.evaluation.groups import unit_rows
+from partwise.fitting.checking import check_non_negative
 
 
 def refit(
@@ -48,6 +50,8 @@ def refit(
     """
     X = in_memory(X)
     H = check_array(parts, dtype=X.dtype, input_name="parts")
+    check_non_negative(X, "refit")
+    check_non_negative(H, "refit, parts")
     if H.shape[1] != X.shape[1]:
         raise ValueError(f"parts must have {X.shape[1]} features, as X has; got {H.shape[1]}.")
     if not 0 <= threshold < 1:
@@ -77,7 +81,13 @@ def _solve(
         at = rows[which.ravel() == number]
         V[at] = 0
         fixed = np.ascontiguousarray(H[pattern])
-        found = non_negative_factorization(X[at], H=fixed, update_H=False, beta_loss=beta_loss)[0]
+        if beta_loss in ("frobenius", 2):  # to the minimum itself, however alike parts are
+            B = fixed.astype(float)
+            start = np.zeros((len(at), len(B)))
+            found = solve_rows(start, X[at] @ B.T, B @ B.T, None, np.zeros((1, 1)), 2000, 1e-9)
+        else:
+            given = {"H": fixed, "update_H": False, "beta_loss": beta_loss}
+            found = non_negative_factorization(X[at], **given)[0]
         V[np.ix_(at, np.flatnonzero(pattern))] = found
 
 

@@ -34,7 +34,8 @@ NEWTON = make_step("newton", sweeps=2)
 SWEEPS = 10
 #: How often codes and U take turns while a batch is in memory; a majoriser ages with each.
 ROUNDS = {"frobenius": 4, "divergence": 2}
-#: A majoriser is stale in U as well as in V, and ages as much faster.
+#: A majoriser is stale in U as well as in V, as are codes that are never made again: both age
+#: as much faster.
 HASTE = 16
 #: KL: the step of EM is lengthened by this power, which converges below two.
 RELAX = 1.6
@@ -277,9 +278,14 @@ class Online:
         return self.forget ** ((self.time - since) * (1 if self.loss.beta == 2 else HASTE))
 
     def grow_old(self, met: int, among: int | None) -> None:
-        """``met`` samples of ``among``, or of those met so far, come in: the rest loses weight."""
+        """``met`` samples of ``among``, or of those met so far, come in: the rest loses weight.
+
+        Of those met so far no codes are made anew, so that they grow old as a majoriser does.
+        """
         self.seen += met
         passed = met / (self.seen if among is None else min(among, self.seen))
+        if among is None and self.loss.beta == 2:
+            passed *= HASTE
         self.time += passed
         share = float(self.kept(self.time - passed))
         self.sums.age(share)

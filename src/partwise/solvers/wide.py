@@ -185,9 +185,9 @@ class Wide:
         while len(self.numbers):
             n += 1
             look = n % self.settings.check_every == 0
-            residual = self.advance(look and self.settings.tol > 0)
+            residual = self.advance()
             self.tell()
-            if look and len(self.numbers):
+            if look and len(self.numbers) and self.settings.tol > 0:
                 self.judge(residual)
             self.stop()
             while given in self.ended:
@@ -235,25 +235,28 @@ class Wide:
             vars(self).update({n: np.concatenate([getattr(self, n), a]) for n, a in new.items()})
         self.history += [[] for _ in begun]
 
-    def advance(self, look: bool) -> NDArray[np.float64]:
-        """One iteration; KKT residuals between its half-steps if it is to look."""
-        data, dtype = self.model.R, self.V.Z.dtype
+    def advance(self) -> Callable[[], NDArray[np.float64]]:
+        """One iteration; what is returned finds the KKT residuals between its half-steps."""
+        data, dtype, began = self.model.R, self.V.Z.dtype, self.value
         weights = np.where(self.failures >= PLAIN, 0.0, self.weight).astype(dtype)
         C = data.dot(self.U.Z) if self.ready is None else self.ready[0]
         self.ready = None
-        residual = np.full(len(self.numbers), np.inf)
-        if look:
-            residual = self.residual(self.V.Z, C, self.U.gram, self.value)
-        changed = self.V.step(C, self.U.gram, weights)
+        V, of_U = self.V.Z, self.U.gram
+        changed = self.V.step(C, of_U, weights)
         value = self.value + self.ahead + changed.sum(axis=1)
         D = data.tdot(self.V.Z)
-        if look and residual.min() <= self.settings.tol:
-            residual = np.maximum(residual, self.residual(self.U.Z, D, self.V.gram, self.value))
-        before = self.U.old.copy()
-        changed = self.U.step(D, self.V.gram, weights)
+        before, U, of_V = self.U.old.copy(), self.U.Z, self.V.gram
+        changed = self.U.step(D, of_V, weights)
         self.accept(value + changed[:, 0], changed[:, 1], before)
         for history, now in zip(self.history, self.value, strict=True):
             history.append(float(now))
+
+        def residual() -> NDArray[np.float64]:
+            found = self.residual(V, C, of_U, began)
+            if found.min() > self.settings.tol:
+                return found
+            return np.maximum(found, self.residual(U, D, of_V, began))
+
         return residual
 
     def accept(
@@ -303,30 +306,37 @@ class Wide:
     ) -> NDArray[np.float64]:
         """The KKT residual of one factor of all starts; `subproblems.kkt_residual`."""
         model, tol, (R, k, _) = self.model, self.settings.tol, G.shape
+        peak = float(np.abs(C).max(initial=0))
+        if Z.dtype == np.float32 and peak > 0 and not 1e-9 < peak < 1e9:
+            unit = np.float32(2.0 ** np.round(np.log2(peak)))  # else squares overflow, or vanish
+            C, G = C / unit, G / unit
         mean = Z.mean(axis=0, dtype=np.float64).astype(Z.dtype)
-        scale = ratio(np.ones_like(mean), mean).reshape(R, 1, k)
-        squares = np.zeros((3, R))
-        for rows in row_runs(Z, C):
-            z, c = (a.reshape(-1, R, k).transpose(1, 0, 2) for a in rows)
-            plus = z @ G
-            slope = plus - c
-            share = np.maximum(z * scale, slope <= 0)
+        scale = ratio(np.ones_like(mean), mean)
+        squares = np.zeros((3, R * k))
+        for z, c in row_runs(Z, C):
+            plus = np.empty_like(z)
+            of_each, to_each = (a.reshape(-1, R, k).transpose(1, 0, 2) for a in (z, plus))
+            np.matmul(of_each, G, out=to_each)
+            slope, share = plus - c, z * scale
+            np.maximum(share, slope <= 0, out=share)
             np.minimum(share, 1, out=share)
             for square, part in zip(squares, (slope, c, plus), strict=True):
-                square += np.square(part * share).sum(axis=(1, 2), dtype=np.float64)
-        slopes, minus, pluses = np.sqrt(squares)
+                own = part * share
+                square += np.einsum("ij,ij->j", own, own)
+        slopes, minus, pluses = np.sqrt(squares.reshape(3, R, k).sum(axis=2))
         rho = np.array([misfit(v, model.size, model.least, tol) for v in value])
-        residual: NDArray[np.float64] = np.minimum(ratio(slopes, rho * (minus + pluses)), 1.0)
-        return residual
+        return np.asarray(np.minimum(ratio(slopes, rho * (minus + pluses)), 1.0))
 
-    def judge(self, residual: NDArray[np.float64]) -> None:
+    def judge(self, residual: Callable[[], NDArray[np.float64]]) -> None:
         """End the starts that have converged."""
         tol, size = self.settings.tol, self.model.size
         least = max(self.model.least, tol**2) * size
         fall = np.array(
             [h[-1 - LOOK_BACK] - h[-1] if len(h) > LOOK_BACK else np.inf for h in self.history]
         )
-        near = (residual <= tol) & (fall <= tol * np.maximum(np.abs(self.value), least))
+        near = fall <= tol * np.maximum(np.abs(self.value), least)
+        if near.any():
+            near &= residual() <= tol
         if not near.any():
             return
         # so far it was taken between the iterations

@@ -48,8 +48,38 @@ def _yield(typing):
     return types.void(), generate
 
 
+def _on_the_stack(typing, like):
+    """LANES numbers of the dtype of ``like``, of which LLVM knows that no other array holds them.
+
+    Without that each pass of 64 additions begins with a test of what overlaps with what.
+    """
+    kind = types.Array(like.dtype, 1, "C")
+
+    def generate(context, builder, signature, args):
+        number = context.get_data_type(like.dtype)
+        with builder.goto_entry_block():
+            room = builder.alloca(ir.ArrayType(number, LANES))
+            room.align = 64
+        array = context.make_array(kind)(context, builder)
+        length, size = (
+            context.get_constant(types.intp, n) for n in (LANES, like.dtype.bitwidth // 8)
+        )
+        context.populate_array(
+            array,
+            data=builder.bitcast(room, number.as_pointer()),
+            shape=cgutils.pack_array(builder, [length]),
+            strides=cgutils.pack_array(builder, [size]),
+            itemsize=size,
+            meminfo=None,
+        )
+        return array._getvalue()
+
+    return kind(like), generate
+
+
 _add: Any = intrinsic(_atomic_add)
 _let_others: Any = intrinsic(_yield)
+_lanes: Any = intrinsic(_on_the_stack)
 
 
 @nb.njit(**OPTIONS)
@@ -328,96 +358,121 @@ def hals_rows(Z, C, G, d, r, e, sweeps, stop, enough, threads=1):
 
 @nb.njit(**OPTIONS)
 def _half_steps(
-    Z, C, G, inverse, old, weights, beyond, grams, changes, sweeps, ahead, stop, enough, size, lo,
-    hi, z, c, far, g,
+    Z, C, G, old, weights, beyond, grams, changes, sweeps, ahead, stop, enough, size, lo, hi, z, c,
+    far,
 ):  # fmt: skip
     """`half_steps` on blocks lo to hi of LANES rows, ``size`` of which share their sums.
 
-    ``inverse`` (R, k) is 1 / diag G, and 0 for a part without curvature, which stays. Without
-    ``ahead`` nothing comes after the sweeps. G has columns of zeros up to a multiple of four, as
-    has z rows.
+    A part without curvature stays. Without ``ahead`` nothing comes after the sweeps. G has columns
+    of zeros up to a multiple of four, as has z rows.
 
-    One loop runs through all coordinates of all sweeps and, once more, through those of the way
-    beyond: it is the only kernel that a plain first fit waits for, and loops or branches that
-    LLVM can copy for each case cost most of the time to compile.
+    It is the only kernel that a plain first fit waits for: in one piece, without views, arrays of
+    its own and branches in a loop over rows, each of which LLVM compiles again for each case.
     """
     n, k = Z.shape[0], G.shape[1]
     zero, one, half = Z.dtype.type(0), Z.dtype.type(1), Z.dtype.type(0.5)
+    g = _lanes(Z)
     for b in range(lo, hi):
         p, row = b // size, b * LANES
         m = n - row if n - row < LANES else LANES
         for r in range(G.shape[0]):
             s = r * k
-            for t in range(LANES):
-                i, live = (row + t, one) if t < m else (row, zero)  # idle lanes are zero, and stay
+            for j in range(k):
+                for t in range(m):
+                    z[j, t] = Z[row + t, s + j]
+                    c[j, t] = C[row + t, s + j]
+                for t in range(m, LANES):  # idle lanes are zero, and stay there
+                    z[j, t] = zero
+                    c[j, t] = zero
+            first, total = 0.0, 0.0
+            for sweep in range(sweeps):
+                moved = 0.0
                 for j in range(k):
-                    z[j, t] = live * Z[i, s + j]
-                    c[j, t] = live * C[i, s + j]
-            first, moved, turn, last, j = 0.0, 0.0, 0, sweeps, 0
-            while turn < last + ahead:
-                for t in range(LANES):
-                    g[t] = zero
-                for o in range(0, k, 4):  # four at a time: g stays in registers
-                    a0 = G[r, j, o]
-                    a1 = G[r, j, o + 1]
-                    a2 = G[r, j, o + 2]
-                    a3 = G[r, j, o + 3]
                     for t in range(LANES):
-                        here = a0 * z[o, t] + a1 * z[o + 1, t]
-                        g[t] += here + a2 * z[o + 2, t] + a3 * z[o + 3, t]
-                change = zero
-                if turn < last:
-                    h, inv, fall = G[r, j, j], inverse[r, j], zero
+                        g[t] = zero
+                    for o in range(0, k, 4):  # four at a time: g stays in registers
+                        a0 = G[r, j, o]
+                        a1 = G[r, j, o + 1]
+                        a2 = G[r, j, o + 2]
+                        a3 = G[r, j, o + 3]
+                        for t in range(LANES):
+                            here = a0 * z[o, t] + a1 * z[o + 1, t]
+                            g[t] += here + a2 * z[o + 2, t] + a3 * z[o + 3, t]
+                    h, far_off, fall = G[r, j, j], zero, zero
+                    inv = one / h if h > zero else zero
                     for t in range(LANES):
                         slope = g[t] - c[j, t]
                         here = z[j, t]
                         new = here - slope * inv
                         new = zero if new < zero else new  # nan stays
                         step = new - here
-                        change += step * step * h
+                        far_off += step * step * h
                         fall += step * (slope + half * h * step)
                         z[j, t] = new
-                    moved += change
-                    changes[p, r, 0] += fall
-                else:
+                    moved += far_off
+                    total += fall
+                first = moved if sweep == 0 else first
+                if moved <= stop * stop * first or moved <= enough:
+                    break
+            if ahead:
+                changes[p, r, 0] += total
+                total, w = 0.0, weights[r]
+                for j in range(k):
                     for t in range(LANES):
-                        change += (half * g[t] - c[j, t]) * (far[j, t] - old[b, s + j, t])
-                    changes[p, r, 1] += change
+                        here = z[j, t]
+                        new = here + w * (here - old[b, s + j, t])
+                        new = zero if new < zero else new
+                        far[j, t] = new
+                        old[b, s + j, t] = here
+                        z[j, t] = here + new  # twice the half-way point: z has served
+                for j in range(k):
+                    for t in range(LANES):
+                        g[t] = zero
+                    for o in range(0, k, 4):
+                        a0 = G[r, j, o]
+                        a1 = G[r, j, o + 1]
+                        a2 = G[r, j, o + 2]
+                        a3 = G[r, j, o + 3]
+                        for t in range(LANES):
+                            here = a0 * z[o, t] + a1 * z[o + 1, t]
+                            g[t] += here + a2 * z[o + 2, t] + a3 * z[o + 3, t]
+                    fall = zero
+                    for t in range(LANES):
+                        fall += (half * g[t] - c[j, t]) * (far[j, t] - old[b, s + j, t])
+                    total += fall
                     for o in range(j + 1):
                         product = zero
                         for t in range(LANES):
                             product += far[o, t] * far[j, t]
                         grams[p, r, j, o] += product
-                j += 1
-                if j < k:
-                    continue
-                j, turn = 0, turn + 1
-                first = moved if turn == 1 else first
-                if turn < last and (moved <= stop * stop * first or moved <= enough):
-                    last = turn
-                moved = 0.0
-                if turn == last and ahead:
-                    for o in range(k):
-                        w = weights[r]
-                        for t in range(LANES):
-                            here = z[o, t]
-                            new = here + w * (here - old[b, s + o, t])
-                            new = zero if new < zero else new
-                            far[o, t] = new
-                            old[b, s + o, t] = here
-                            z[o, t] = here + new  # twice the half-way point: z has served
-            for t in range(m):
-                for o in range(k):
+                changes[p, r, 1] += total
+            for o in range(k):
+                for t in range(m):
                     beyond[row + t, s + o] = far[o, t]
 
 
-def _prepared(G):
-    """G (R, k, k) with columns of zeros up to a multiple of four, and its inverse diagonal."""
+def _run(given, G, sums, rule, lo, hi, ahead):
+    """`_half_steps` in this thread's room; ``given`` is Z, C, old, weights, beyond."""
+    Z, C, *rest = given
+    k, wide = G.shape[1:]
+    work = _room(2 * k + wide, Z.dtype)
+    if wide > k:
+        work[k:wide] = 0  # the columns of G that meet these are 0, but 0 times nan is not
+    z, c = work[:wide], work[wide : wide + k]
+    far = work[wide + k : wide + 2 * k] if ahead else z
+    sweeps, stop, enough, size = rule
+    rule = (sweeps, ahead, stop, enough, size)
+    _half_steps(Z, C, G, *rest, *sums, *rule, lo, hi, z, c, far)
+
+
+def _filled_up(G):
+    """G (R, k, k) with columns of zeros up to a multiple of four."""
     R, k, _ = G.shape
+    if k % 4 == 0:
+        return G
     wide = np.zeros((R, k, k + -k % 4), G.dtype)
     wide[:, :, :k] = G
-    h = np.diagonal(G, axis1=1, axis2=2)
-    return wide, np.divide(1, h, out=np.zeros((R, k), G.dtype), where=h > 0)
+    return wide
 
 
 def half_steps(Z, C, G, old, weights, beyond, sweeps, stop, threads=1):
@@ -443,17 +498,13 @@ def half_steps(Z, C, G, old, weights, beyond, sweeps, stop, threads=1):
         ``beyond``.
     """
     R, k, _ = G.shape
-    grams, changes = np.zeros((PIECES, R, k, k)), np.zeros((PIECES, R, 2))
-    size = max(1, -(-len(old) // PIECES))
-    G, inverse = _prepared(G)
-    wide = G.shape[2]
-    given = (Z, C, G, inverse, old, weights, beyond, grams, changes, sweeps, 1, stop, 0.0, size)
+    sums = grams, changes = np.zeros((PIECES, R, k, k)), np.zeros((PIECES, R, 2))
+    blocks, size, G = len(old), max(1, -(-len(old) // PIECES)), _filled_up(G)
+    given, rule = (Z, C, old, weights, beyond), (sweeps, stop, 0.0, size)
 
     def run(first, last):
-        work = _room(wide + 2 * k + 1, Z.dtype)
-        work[k:wide] = 0  # the columns of G that meet these are 0, but 0 times nan is not
-        room = work[:wide], work[wide : wide + k], work[wide + k : wide + 2 * k], work[wide + 2 * k]
-        _half_steps(*given, min(len(old), first * size), min(len(old), last * size), *room)
+        lo, hi = min(blocks, first * size), min(blocks, last * size)
+        _run(given, G, sums, rule, lo, hi, 1)
 
     in_threads(run, PIECES, 1, threads)
     gram = grams.sum(axis=0)
@@ -466,17 +517,11 @@ def plain_rows(Z, C, G, sweeps, stop, enough, threads=1):
     flat = np.diag(G) <= 0
     if flat.any():  # without curvature it moves only where its linear cost sends it to zero
         Z[:, flat] *= C[:, flat] >= 0
-    G, inverse = _prepared(G[None])
     none = np.zeros((1, 1, LANES), Z.dtype)
-    sums = np.zeros((1, 1, k, k)), np.zeros((-(-n // LANES), 1, 2))
-    wide = G.shape[2]
+    sums = np.zeros((1, 1, k, k)), np.zeros((1, 1, 2))
+    given, rule, G = (Z, C, none, none[0, 0], Z), (sweeps, stop, enough, 1), _filled_up(G[None])
 
     def run(lo, hi):
-        work = _room(wide + k + 1, Z.dtype)
-        work[k:wide] = 0
-        z = work[:wide]
-        room = z, work[wide : wide + k], z, work[wide + k]
-        given = (Z, C, G, inverse, none, none[0, 0], Z, *sums, sweeps, 0, stop, enough, 1)
-        _half_steps(*given, lo // LANES, -(-hi // LANES), *room)
+        _run(given, G, sums, rule, lo // LANES, -(-hi // LANES), 0)
 
     in_threads(run, n, LANES, threads)
