@@ -14,7 +14,7 @@ ERRORS, SHARES = (0.2, 4.0), np.geomspace(1e-6, 0.5, 60)
 #: Who judges a label has fewer labels than there are, and wrong ones among them: the truth is surer
 #: by the power of the first and, times ε, the second. By public sets with up to 30 % of labels made
 #: wrong (`python -m benchmarks.expected --doubts`); but nothing is surer than `LEAST`.
-SHARPER, LEAST = (1.35, 2.0), 1e-3
+SHARPER, LEAST = (1.35, 3.0), 1e-3
 
 
 class Doubt(NamedTuple):
