@@ -362,6 +362,44 @@ def markdown(result: dict[str, Any]) -> str:
     return "\n".join([*lines, "", picture, ""])
 
 
+MARKS = "<!-- threads -->\n", "<!-- /threads -->\n"
+
+
+def ranges(folder: Path) -> str:
+    """README's table: the range of each row over all machines and thread counts of a folder."""
+    found = [json.loads(path.read_text()) for path in sorted(folder.glob("threads-*.json"))]
+    names = [result["machine"]["processor"] for result in found]
+    head = " | ".join(f"most threads over one, {name}" for name in names)
+    lines = [
+        f"| | goal | seen, {len(found)} machine{'s' if len(found) > 1 else ''} | {head} |",
+        "|---|---:|---:|" + "---:|" * len(found),
+    ]
+    for row in ROWS:
+        every = [list(r["rows"].get(row.name, {"times": {}})["times"].values()) for r in found]
+        seen = [times["scikit-learn"] / times["ours"] for each in every for times in each]
+        if not seen:
+            continue
+        told = f"{min(seen):.1f}x to {max(seen):.1f}x"
+        gains = [
+            f"{each[0]['ours'] / each[-1]['ours']:.1f}x"
+            if len(each) == len(result["threads"])
+            else "not to the end"
+            for each, result in zip(every, found, strict=True)
+        ]
+        shown = told if min(seen) >= row.goal else f"**{told}**"
+        lines.append(f"| {row.title} | {row.goal:g}x | {shown} | {' | '.join(gains)} |")
+    return "\n".join([*lines, ""])
+
+
+def write_readme(path: Path, folder: Path) -> None:
+    """Put that table between the marks of README."""
+    from benchmarks.store import write_text
+
+    before, rest = path.read_text(encoding="utf-8").split(MARKS[0])
+    after = rest.split(MARKS[1])[1]
+    write_text(path, before + MARKS[0] + ranges(folder) + MARKS[1] + after)
+
+
 def _iterations(result: dict[str, Any]) -> list[str]:
     """A table of what an iteration of ours costs, and a fit of one."""
     lines = [
@@ -458,6 +496,8 @@ def run(
     )
     if any(row["times"] for row in result["rows"].values()):
         draw(result, path.with_suffix(".svg"))
+    if out.resolve() == HERE / "results":
+        write_readme(HERE.parent / "README.md", out)
     print(markdown(result))
     return result
 

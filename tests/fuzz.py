@@ -61,6 +61,7 @@ REFUSED = (
 )
 #: What a fit may warn of.
 EXPECTED_WARNINGS = ("no label", "labelled", "n_neighbors", "n_components", "class", "penalty")
+EXPECTED_WARNINGS += ("cannot leave",)
 
 
 @dataclass

@@ -191,7 +191,7 @@ def run(case: Case) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         warnings.simplefilter("ignore", ConvergenceWarning)
-        warnings.filterwarnings("ignore", message=".*(no label|two labelled|parts for|penalty).*")
+        warnings.filterwarnings("ignore", message=".*(no label|two labelled|parts for|penalty|cannot leave).*")
         try:
             model = partwise.ConstrainedNMF(**case.params).fit(case.X, case.y, **case.given)
         except ValueError as error:

@@ -15,7 +15,7 @@ if not RESULTS.exists():
     pytest.skip("there are no result pages beside the tests", allow_module_level=True)
 
 sys.path.insert(0, str(ROOT))
-from benchmarks import answers_table, pages  # noqa: E402
+from benchmarks import answers_table, pages, threads  # noqa: E402
 
 
 def read(name):
@@ -123,6 +123,12 @@ def test_speed_in_readme_is_that_of_the_bench_page(name):
         found = rows(page, row)[0]
         assert number(found[1]) == number(goal), row
         assert is_rounded(said, number(found[2])), (said, found)
+
+
+def test_ranges_over_threads_in_readme_are_those_of_the_machines():
+    table = threads.ranges(RESULTS)
+    assert table.count("\n") > 3
+    assert threads.MARKS[0] + table + threads.MARKS[1] in read("README.md")
 
 
 # -- the guide ---------------------------------------------------------------------------------

@@ -106,6 +106,19 @@ def test_hals_rows_in_threads_is_the_serial_one(rng, dtype, weighted, threads):
     assert not np.array_equal(serial, Z)
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("k", [1, 3, 4, 9])
+@pytest.mark.parametrize("n", [1, 64, 150])
+def test_plain_rows_are_coordinate_descent_without_weights(rng, n, k, threads, dtype):
+    Z, C, G, d, r = quadratic_problem(rng, n, k, dtype, weighted=False)
+    G[-1], G[:, -1] = 0, 0  # a part without curvature: its linear cost decides alone
+    C[:, -1] = rng.choice([-1, 0, 1], n)
+    expected = slow_coordinate_descent(Z, C, G, d, r, 3)
+    kernels.plain_rows(Z, C, G, 3, 0.0, 0.0, threads)
+    np.testing.assert_allclose(Z, expected, rtol=10 * SUMS[dtype], atol=10 * SUMS[dtype])
+
+
 def kl_row_values(X, Z, B, cost, ridge):
     """f of each row: Σ (a + ½ ridge z) z - Σ x log y."""
     with np.errstate(divide="ignore"):

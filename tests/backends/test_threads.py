@@ -205,7 +205,6 @@ def test_limits_of_threadpoolctl_are_obeyed():
     code = """
 from threadpoolctl import threadpool_limits
 from partwise.backends import threads
-from partwise.backends.arrays import orthonormal
 import numpy, scipy.linalg
 threads._numba_limit = lambda: 8
 with threadpool_limits(3):
@@ -229,7 +228,6 @@ def test_one_blas_thread_whichever_thread_asks():
 from concurrent.futures import ThreadPoolExecutor
 from threadpoolctl import threadpool_limits
 from partwise.backends import threads
-from partwise.backends.arrays import orthonormal
 import numpy, scipy.linalg
 def told():
     return [pool.num_threads for pool in threads._pools().lib_controllers]
@@ -432,7 +430,6 @@ def test_a_fork_while_another_thread_fits():
         warnings.simplefilter("ignore")
         import numpy as np, partwise
         from partwise.backends import threads
-from partwise.backends.arrays import orthonormal
         threads.allowed = lambda: 4
         threads.costs = lambda: threads.Costs(1e-30, 1.0)
         X = np.random.default_rng(0).random((700, 450))

@@ -19,3 +19,22 @@ def test_classes_of_hardly_any_spread_do_not_hang_on_the_last_digit_of_a_sample(
     assert (scores.argmax(axis=1)[2:] == [2, 3]).all()
     by_parts = sum(np.float32(M[:, [j]]) * A[j] for j in (2, 0, 1)) + b
     assert abs(by_parts - scores).max() < 1e-2 * np.log(2)
+
+
+def test_scores_of_many_classes_on_a_line_keep_their_differences(rng, monkeypatch):
+    """Each is a difference of numbers near a thousand, and those of neighbours are near one."""
+    y = np.arange(400) % 200
+    Z = (y[:, None] / 100 + 0.003 * rng.standard_normal((400, 1)) - 1).astype(np.float32)
+    even = np.ones((2, 400))
+    fit = heads.discriminant(Z, y, even, even, 200)
+    exact = np.einsum("nd,fdc->fnc", Z.astype(float), fit.A.astype(float)) + fit.b[:, None, :]
+    exact -= exact.max(axis=2, keepdims=True)
+    near = exact > -20
+    assert np.abs(fit.A).max() > 100 and near.sum(axis=2).min() > 1
+    for some in (7, 10_000):
+        monkeypatch.setattr(heads, "SOME", some)
+        got = fit.scores(Z)
+        got = got - got.max(axis=2, keepdims=True)
+        assert got.dtype == np.float32
+        # the cast to float32 of numbers up to twenty, and no more
+        assert np.abs(got - exact)[near].max() <= 20 * np.finfo(np.float32).eps

@@ -93,7 +93,7 @@ def _collect() -> list[Any]:
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-@pytest.mark.filterwarnings("ignore:The multiplicative update:UserWarning")
+@pytest.mark.filterwarnings("ignore:solver=.mu. cannot leave:UserWarning")
 @pytest.mark.filterwarnings("ignore:The penalty is on the:UserWarning")  # of one factor alone
 @pytest.mark.parametrize(("function", "case"), _collect())
 def test_in_place_of_scikit_learn(function: Any, case: dict[str, Any]) -> None:

@@ -10,6 +10,7 @@ import pytest
 import scipy.sparse as sp
 from sklearn import decomposition
 from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
 
 from partwise import NMF
 from partwise.backends import as_data
@@ -184,3 +185,8 @@ def test_a_part_that_nothing_can_begin_is_begun_again(kind, rng):
     assert np.asarray(model.components_).max(1).min() > 0
     assert model.reconstruction_err_ < 1
     assert len(model.objective_history_) == model.n_iter_ <= 200
+    assert f"after {model.n_iter_} iterations" in model.status_
+    again = NMF(3, init="custom", alpha_W=1e-3, max_iter=model.n_iter_ - 1, tol=1e-4)
+    with pytest.warns(ConvergenceWarning, match=f"iterations {model.n_iter_ - 1} reached"):
+        again.fit(X, W=W, H=H)
+    assert f"max_iter={model.n_iter_ - 1}," in again.status_

@@ -23,6 +23,8 @@ RIDGE = 1e-3
 #: Log-densities of class means farther apart than this are scaled down to it: classes are as clear
 #: then, and what single precision rounds off a score decides no tie.
 STEEPEST = 1e3
+#: Samples whose scores are made at a time: what is in float64 stays small.
+SOME = 10_000
 #: Share of the sphere in the covariance within classes: of labels alone, and of all samples.
 SHRINK, SHRINK_ALL = 0.2, 0.1
 
@@ -38,8 +40,17 @@ class LinearScores:
     b: AnyArray
 
     def scores(self, Z: AnyArray) -> AnyArray:
-        """(n_folds + 1, n, c)"""
-        return np.matmul(self.A.swapaxes(1, 2), Z.T).swapaxes(1, 2) + self.b[:, None, :]
+        """(n_folds + 1, n, c), less the largest score of each sample.
+
+        In float64, some samples at a time: scores of classes that lie close together are
+        differences of large numbers.
+        """
+        out = np.empty((*self.b.shape, len(Z)), Z.dtype)
+        A = self.A.swapaxes(1, 2).astype(float)
+        for lo in range(0, len(Z), SOME):
+            raw = np.matmul(A, Z[lo : lo + SOME].T.astype(float)) + self.b[:, :, None]
+            out[:, :, lo : lo + SOME] = raw - raw.max(axis=1, keepdims=True)
+        return out.swapaxes(1, 2)
 
 
 def class_means(Z: AnyArray, Y: AnyArray, weights: AnyArray) -> tuple[AnyArray, AnyArray]:

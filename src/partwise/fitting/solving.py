@@ -98,7 +98,9 @@ def with_empty_parts_filled(what: Description, problem: Problem, solution: Solut
         if not new.history[-1] < (1 - settings.tol) * solution.history[-1]:
             break
         new.history = [*solution.history, *np.minimum(new.history, solution.history[-1]).tolist()]
-        new.n_iter += solution.n_iter
+        ran, new.n_iter = new.n_iter, new.n_iter + solution.n_iter
+        said = new.status.replace(f"max_iter={rest.max_iter},", f"max_iter={settings.max_iter},")
+        new.status = said.replace(f"after {ran} ", f"after {new.n_iter} ")  # of all iterations
         solution = new
     return solution
 

@@ -84,7 +84,7 @@ _lanes: Any = intrinsic(_on_the_stack)
 
 @nb.njit(**OPTIONS)
 def _hals_graph(
-    Z, C, G, d, r, indptr, indices, weights, scale, groups, rounds, stop, z, c, own, g, near, far,
+    Z, C, G, d, r, indptr, indices, weights, scale, groups, rounds, stop, z, c, own, near, far,
     begun, ended,
 ):  # fmt: skip
     """`hals_graph` for whoever comes: any number of threads may be in here together.
@@ -103,6 +103,7 @@ def _hals_graph(
     blocks = z.shape[0]
     zero = Z.dtype.type(0)
     first, phase = 0.0, 0
+    g = _lanes(Z)
     for done in range(rounds):
         for group in range(groups):
             while True:
@@ -150,22 +151,22 @@ def _hals_graph(
                 moved = 0.0
                 for j in range(k):
                     for t in range(LANES):
-                        g[b, t] = zero
+                        g[t] = zero
                     for o in range(0, k4, 4):  # four at a time: g stays in registers
                         a0, a1, a2, a3 = G[j, o], G[j, o + 1], G[j, o + 2], G[j, o + 3]
                         for t in range(LANES):
                             pair = a0 * z[b, o, t] + a1 * z[b, o + 1, t]
-                            g[b, t] += pair + a2 * z[b, o + 2, t] + a3 * z[b, o + 3, t]
+                            g[t] += pair + a2 * z[b, o + 2, t] + a3 * z[b, o + 3, t]
                     for o in range(k4, k):
                         a0 = G[j, o]
                         for t in range(LANES):
-                            g[b, t] += a0 * z[b, o, t]
+                            g[t] += a0 * z[b, o, t]
                     gjj, rj = G[j, j], 1 + (j if wide > 1 else 0)
                     change = zero
                     for t in range(LANES):
                         h = own[b, 0, t] * gjj + own[b, rj + wide, t]
                         old = z[b, j, t]
-                        grad = own[b, 0, t] * g[b, t] + own[b, rj, t] * old - c[b, j, t]
+                        grad = own[b, 0, t] * g[t] + own[b, rj, t] * old - c[b, j, t]
                         new = old - grad / h if h > zero else (zero if grad > zero else old)
                         new = max(new, zero)
                         change += (new - old) * (new - old) * h
@@ -202,10 +203,10 @@ def hals_graph(Z, C, G, d, r, indptr, indices, weights, scale, groups, rounds, s
     blocks = ((n + groups - 1) // groups + LANES - 1) // LANES
     z, c = np.zeros((blocks, k, LANES), Z.dtype), np.zeros((blocks, k, LANES), Z.dtype)
     own = np.zeros((blocks, 1 + 2 * r.shape[1], LANES), Z.dtype)
-    g, near = np.zeros((blocks, LANES), Z.dtype), np.zeros((blocks, k), Z.dtype)
+    near = np.zeros((blocks, k), Z.dtype)
     far, count = np.zeros((rounds, groups, blocks)), np.zeros((2, 2 * rounds * groups), np.int64)
     graph = (indptr, indices, weights, scale, groups, rounds, stop)
-    args = (Z, C, G, d, r, *graph, z, c, own, g, near, far, count[0], count[1])
+    args = (Z, C, G, d, r, *graph, z, c, own, near, far, count[0], count[1])
     over: list[bool] = []
 
     def run():
@@ -217,7 +218,7 @@ def hals_graph(Z, C, G, d, r, indptr, indices, weights, scale, groups, rounds, s
 
 
 @nb.njit(**OPTIONS)
-def _hals_range(Z, C, G, own, rs, e0, es, sweeps, stop, enough, lo, hi, z, c, g):
+def _hals_range(Z, C, G, own, rs, e0, es, sweeps, stop, enough, lo, hi, z, c):
     """Coordinate descent on rows lo to hi: min ½ d zᵀGz + ½ r·z² - cᵀz over z >= 0.
 
     LANES rows at once: coordinate j of all lanes moves to its exact minimiser. ``own`` (1 or
@@ -230,6 +231,7 @@ def _hals_range(Z, C, G, own, rs, e0, es, sweeps, stop, enough, lo, hi, z, c, g)
     """
     k = Z.shape[1]
     zero = Z.dtype.type(0)
+    g = _lanes(Z)
     for start in range(lo, hi, LANES):
         m = hi - start if hi - start < LANES else LANES
         for t in range(m):
@@ -344,14 +346,14 @@ def hals_rows(Z, C, G, d, r, e, sweeps, stop, enough, threads=1):
         G = np.concatenate((G, np.zeros((k, wide - k), dtype)), axis=1)
 
     def run(lo, hi):
-        own, end = given, wide + k + 1
+        own, end = given, wide + k
         work = _room(end + (len(given) if alike else 0), dtype)
         if alike:
             own = work[None, end : end + len(given)]
             own[0] = given
-        z, c, g = work[:wide], work[wide : end - 1], work[end - 1]
+        z, c = work[:wide], work[wide:end]
         z[k:] = 0  # the columns of G that meet these are 0, but 0 times nan is not
-        _hals_range(Z, C, G, own, rs, e0, es, sweeps, stop, enough, lo, hi, z, c, g)
+        _hals_range(Z, C, G, own, rs, e0, es, sweeps, stop, enough, lo, hi, z, c)
 
     in_threads(run, len(Z), LANES, threads)
 
