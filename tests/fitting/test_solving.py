@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import tracemalloc
+import warnings
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import numpy as np
@@ -15,6 +17,7 @@ from sklearn.exceptions import ConvergenceWarning
 from partwise import NMF
 from partwise.backends import as_data
 from partwise.fitting import checking
+from partwise.fitting.solving import few_iterations_will_do
 from plain_fits import (
     FAST,
     FAST_IDS,
@@ -190,3 +193,14 @@ def test_a_part_that_nothing_can_begin_is_begun_again(kind, rng):
     with pytest.warns(ConvergenceWarning, match=f"iterations {model.n_iter_ - 1} reached"):
         again.fit(X, W=W, H=H)
     assert f"max_iter={model.n_iter_ - 1}," in again.status_
+
+
+def test_few_iterations_are_enough_for_one_thread_alone():
+    """Filters of warnings are of the process: what a thread ignores, another makes an error."""
+    X, model = make_data(positive=True), NMF(2, max_iter=1, tol=1e-9)
+    with warnings.catch_warnings(), ThreadPoolExecutor(1) as other, few_iterations_will_do():
+        warnings.simplefilter("error", ConvergenceWarning)
+        clone(model).fit(X)
+        assert isinstance(other.submit(clone(model).fit, X).exception(), ConvergenceWarning)
+    with pytest.warns(ConvergenceWarning):
+        model.fit(X)

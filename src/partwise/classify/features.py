@@ -391,9 +391,7 @@ def _made(
 
 def _factorize(model: Any, P: Any, graph: sp.csr_array) -> tuple[AnyArray, AnyArray]:
     """V and H; zeros for data without a value, which has no parts."""
-    import warnings
-
-    from sklearn.exceptions import ConvergenceWarning
+    from partwise.fitting.solving import few_iterations_will_do
 
     k = int(model.n_components)
     values = P.data if sp.issparse(P) else P
@@ -401,8 +399,7 @@ def _factorize(model: Any, P: Any, graph: sp.csr_array) -> tuple[AnyArray, AnyAr
         return np.zeros((P.shape[0], k)), np.zeros((k, P.shape[1]))
     if isinstance(P, np.ndarray) and not isinstance(P, np.memmap):
         P = P.astype(np.float32, copy=False)  # codes need no last digit
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
+    with few_iterations_will_do():
         model.fit(P, graph=graph)
     found = (np.asarray(to_numpy(model.embedding_)), np.asarray(to_numpy(model.components_)))
     return found[0].astype(np.float64), found[1].astype(np.float64)

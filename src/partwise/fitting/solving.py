@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -33,6 +35,7 @@ from partwise.solvers.steps import make_step
 
 #: Steps of the power method for a part that takes the place of an empty one.
 POWERS = 10
+_few_will_do: ContextVar[bool] = ContextVar("few_will_do", default=False)
 #: Iterations of each of several starts in the authors' own procedure.
 TRIAL_ITER = 30
 
@@ -217,8 +220,23 @@ def _rounding(model: FactorModel, codes: Any, new: Array, old: Array) -> float:
     return model.eps * float(inner64(xp.abs(codes.C), xp.abs(new - old)))
 
 
+@contextmanager
+def few_iterations_will_do() -> Iterator[None]:
+    """Fits of this thread that end at max_iter say nothing.
+
+    Filters of warnings are of the process: another thread that leaves its own takes them back.
+    """
+    token = _few_will_do.set(True)
+    try:
+        yield
+    finally:
+        _few_will_do.reset(token)
+
+
 def warn_unless_converged(what: Description, solution: Solution) -> None:
     """Say that the iterations were too few."""
+    if _few_will_do.get():
+        return
     if not solution.converged and what.tol > 0 and solution.n_iter >= what.max_iter:
         warn(
             f"Maximum number of iterations {what.max_iter} reached. "

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -11,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
-from sklearn.exceptions import ConvergenceWarning
 
 from partwise.classify.features import Features
 from partwise.classify.parts_classifier import PartsClassifier
+from partwise.fitting.solving import few_iterations_will_do
 
 if TYPE_CHECKING:
     from partwise.studio.answers import Opinion
@@ -175,8 +174,7 @@ def _factorized(
         fixed_components=H[:n_fixed] if n_fixed else None,
     )
     low = 1e-3 * float(V.mean())  # a start at zero stays there for long
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
+    with few_iterations_will_do():
         estimator.fit(P, graph=sp.csr_array(features.graph), W=np.maximum(V, low), H=H)
     return np.asarray(estimator.embedding_), np.asarray(estimator.components_)
 
