@@ -357,7 +357,10 @@ def markdown(result: dict[str, Any]) -> str:
             + " | ".join(cells)
             + f" | {gain} |"
         )
-    lines += ["", "Bold: below the goal.", "", *_iterations(result)]
+    lines += ["", "Bold: below the goal.", ""]
+    if earlier := [result["rows"][name]["title"] for name in result.get("earlier", [])]:
+        lines += [f"With an earlier version of the kernels: {', '.join(earlier)}.", ""]
+    lines += _iterations(result)
     picture = f"![Time against threads](threads-{slug(about.get('processor', ''))}.svg)"
     return "\n".join([*lines, "", picture, ""])
 
@@ -485,6 +488,7 @@ def run(
 
     def save(result: dict[str, Any]) -> None:
         every = kept | result["rows"]
+        result["earlier"] = [name for name in kept if name not in result["rows"]]
         result["rows"] = {row.name: every[row.name] for row in ROWS if row.name in every}
         result["machine"] = facts
         write_json(stored, result)
