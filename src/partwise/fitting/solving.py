@@ -96,14 +96,11 @@ def with_empty_parts_filled(what: Description, problem: Problem, solution: Solut
         begun = _filled(model, solution.Z, solution.U, rng)
         if begun is None:
             break
-        rest = replace(settings, max_iter=settings.max_iter - solution.n_iter)
-        new = alternate(model, *begun, step, rest)
+        new = alternate(model, *begun, step, replace(settings, done=solution.n_iter))
         if not new.history[-1] < (1 - settings.tol) * solution.history[-1]:
             break
+        # until it is lower the solution so far is the best there is
         new.history = [*solution.history, *np.minimum(new.history, solution.history[-1]).tolist()]
-        ran, new.n_iter = new.n_iter, new.n_iter + solution.n_iter
-        said = new.status.replace(f"max_iter={rest.max_iter},", f"max_iter={settings.max_iter},")
-        new.status = said.replace(f"after {ran} ", f"after {new.n_iter} ")  # of all iterations
         solution = new
     return solution
 

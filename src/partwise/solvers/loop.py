@@ -89,6 +89,8 @@ class Settings:
     safe : Step or None
         What is tried where the guard took a step without extrapolation back; None where
         multiplicative updates leave the constraint set.
+    done : int
+        Iterations that an earlier loop of this fit took: they count, but not as this one's first.
     """
 
     max_iter: int
@@ -102,6 +104,7 @@ class Settings:
     check_every: int = 5
     keep: float = 0.0
     safe: Step | None = mu
+    done: int = 0
 
 
 def alternate(
@@ -146,17 +149,18 @@ def alternating(
     state = None if keeper is None else keeper.load()
     if state is None:
         state = begin(model, Z, U, settings)
-    solution = Solution(state.x["V"], state.x["U"], state.history, state.n)
-    while not solution.status and state.n < settings.max_iter:
+    solution = Solution(state.x["V"], state.x["U"], state.history, settings.done + state.n)
+    while not solution.status and solution.n_iter < settings.max_iter:
         look = settings.tol > 0 and (state.n + 1) % settings.check_every == 0
         before = state.x
         state, residual = yield from advance(model, state, step, settings, look)
-        solution.Z, solution.U, solution.n_iter = state.x["V"], state.x["U"], state.n
+        solution.Z, solution.U = state.x["V"], state.x["U"]
+        solution.n_iter = settings.done + state.n
         if keeper is not None and state.n % keeper.every == 0:
             state.ahead = float(state.ahead)
             keeper.save(state)
-        if on_iteration is not None and on_iteration(state.n, solution):
-            solution.status = f"stopped by a callback after {state.n} iterations"
+        if on_iteration is not None and on_iteration(solution.n_iter, solution):
+            solution.status = f"stopped by a callback after {solution.n_iter} iterations"
         elif look and _fallen(model, state, settings.tol) <= settings.tol:
             if not settings.stationary:
                 residual = _change(state.x, before)
