@@ -179,7 +179,13 @@ def test_a_given_label_is_doubtful_only_where_the_rest_contradicts_it(command, t
     with (out / "named.csv").open(newline="") as file:
         found = list(csv.DictReader(file))
     assert [row["id"] for row in found if row["partwise_doubtful"] == "yes"] == ["020"]
-    assert found[20]["partwise_name"] == "sky" and float(found[20]["partwise_probability"]) < 0.5
+    assert (found[20]["partwise_name"], found[20]["partwise_second"]) == ("sky", "sea")
+    with (out / "assignments.csv").open(newline="") as file:
+        listed = {row["id"]: row for row in csv.DictReader(file)}
+    for row in found[:7] + found[8:]:  # a name that was given is sure in both files
+        same = listed[row["id"]]
+        assert float(row["partwise_probability"]) == float(same["probability"])
+        assert (row["topic"] == "") or float(same["probability"]) == 1
 
 
 def test_for_what_it_is(command, tmp_path):

@@ -234,7 +234,8 @@ def own_columns(
     """Columns for a person's own table: what each row is, how surely, and what else it may be.
 
     A name is doubtful where it is more likely wrong than right: its probability is below a half,
-    or it was given and the rest contradicts it.
+    or it was given and the rest contradicts it. A name that was given has probability one, as in
+    assignments.csv.
     """
     if not names_classes(model):
         names, confidence = (
@@ -252,14 +253,15 @@ def own_columns(
     others = p.copy()
     others[np.arange(len(p)), first] = -1
     second = model.classes_[others.argmax(axis=1)]
-    doubtful = own < 0.5
+    doubtful, sure = own < 0.5, own if p.shape[1] > 1 else np.full(len(p), np.nan)
     if not new:
+        sure = model.label_confidence_
         if given is not None:
             doubtful &= np.array([label is None for label in given])
         doubtful[[doubt.sample for doubt in model.doubtful_labels_]] = True
     return {
         "partwise_name": [str(name) for name in names],
-        "partwise_probability": [round(float(value), 4) for value in own],
+        "partwise_probability": [None if np.isnan(v) else round(float(v), 4) for v in sure],
         "partwise_second": [str(name) for name in second],
         "partwise_doubtful": ["yes" if value else "no" for value in doubtful],
     }
