@@ -6,9 +6,11 @@ from functools import cache
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning
 
 import reference
+from partwise import ConstrainedNMF
 from partwise.model.losses import beta_of
 from plain_fits import (
     PENALTIES,
@@ -136,3 +138,28 @@ def test_a_perfect_fit_ends_by_itself():
     assert model.n_iter_ < 5000
     assert model.objective_ <= 1e-12 * (V @ H).size
     assert not model.status_.startswith("stopped")
+
+
+@pytest.mark.parametrize("loss", ["frobenius", "l21"])
+@pytest.mark.parametrize("kind", [np.asarray, sp.csr_array])
+def test_the_objective_is_that_of_what_is_returned(loss, kind):
+    """Samples that are nearly alike are fitted in float64 and returned in float32."""
+    rng = np.random.default_rng(0)
+    X = ((rng.random((30, 4)) + 1000) * 1e6).astype(np.float32)
+    W = np.triu(rng.random((30, 30)) < 0.2, 1).astype(float)
+    fixed = {"n_components": 1, "tol": 0, "max_iter": 15, "random_state": 0, "n_clusters": 1}
+    model = ConstrainedNMF(beta_loss=loss, graph_reg=10.0, **fixed)
+    model.fit(kind(X), graph=sp.csr_array(W + W.T))
+    assert model.embedding_.dtype == model.components_.dtype == np.float32
+    V, H = model.embedding_.astype(float), model.components_.astype(float)
+    squares = ((X.astype(float) - V @ H) ** 2).sum(axis=1)
+    value = 5 * (W * (V - V.T) ** 2).sum()
+    if loss == "l21":
+        value += np.sqrt(squares + model.l21_epsilon_**2).sum()
+        rounding = 1e-11 * value  # X - VH loses three digits of sixteen
+    else:
+        value += 0.5 * squares.sum()
+        rounding = 1e-15 * (X.astype(float) ** 2).sum()  # a difference of sums of this size
+    assert model.objective_ == pytest.approx(value, rel=0, abs=rounding)
+    assert model.objective_ == model.objective_history_[-1]
+    assert np.diff(model.objective_history_).max() <= 0
