@@ -1639,13 +1639,14 @@ def expected_balanced_accuracy(p):
     return np.mean(shares)
 
 
-def outlyingness(codes, graph, labelled, y, *, share, floors):
+def outlyingness(codes, graph, labelled, y, *, share, floors, usual, of_mean, counts):
     """How far samples are from all labelled ones, among labelled ones that were held out.
 
     Two distances: log(1 - cosine) of the codes to the nearest label, and -log of what reaches the
     sample from all labels over the graph, (1 - α)(I - αS)⁻¹. Each is centred and scaled by labels
     of classes with another label, which do not count themselves; their mean is placed in the
-    predictive t distribution of the same number of those labels.
+    predictive t distribution of as many as there are pairs of a label and its nearest, and of
+    ``counts`` more with the ``usual`` spreads. The deviation is the larger of both sides and above.
     """
     from scipy.stats import t as student
 
@@ -1663,11 +1664,15 @@ def outlyingness(codes, graph, labelled, y, *, share, floors):
 
     held = [i for i, c in zip(labelled, y) if np.sum(y == c) > 1]
     own = np.array([distances(i, [j for j in labelled if j != i]) for i in held])
-    middle, spread = own.mean(axis=0), own.std(axis=0)
+    pairs = {frozenset((i, max(set(labelled) - {i}, key=lambda j: unit[i] @ unit[j]))) for i in held}
+    m = len(pairs)
+    middle = own.mean(axis=0)
+    spread = np.sqrt((m * own.var(axis=0) + counts * np.square(usual)) / (m + counts))
     own = ((own - middle) / spread).mean(axis=1)
     score = np.array([((distances(i, labelled) - middle) / spread).mean() for i in range(n)])
-    m = len(own)
-    return student.cdf((score - own.mean()) / (own.std(ddof=1) * np.sqrt(1 + 1 / m)), m - 1)
+    square = max(np.mean(own**2), np.mean([v**2 for v in own if v > 0]))
+    width = np.sqrt((m * square + counts * of_mean) / (m + counts - 1) * (1 + 1 / m))
+    return student.cdf(score / width, m + counts - 1)
 
 
 def edge_histograms(picture, directions, side):

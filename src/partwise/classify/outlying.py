@@ -3,8 +3,11 @@
 Two distances that no class enters: in the codes, log(1 - cosine) to the nearest label; over the
 neighbour graph, -log of what reaches a sample from all labels. Both are measured in units of the
 labels themselves: each label whose class has another one is held out, and its distances to the
-rest are how far samples of the labelled classes are. A class held out in turn says how many
-samples of other classes are farther.
+rest are how far samples of the labelled classes are. Two labels that are each other's nearest are
+as far by one distance, and count once. With few labels a spread may be small by chance, so that
+what it is elsewhere counts beside them, and samples are more often far than near by as much: the
+deviation is that of the upper side. A class held out in turn says how many samples of other classes
+are farther.
 """
 
 from __future__ import annotations
@@ -27,6 +30,9 @@ CLOSE, LITTLE = 1e-3, 1e-6
 BLOCK = 256
 #: Labels that must be held out before they say how far samples are.
 FEWEST = 3
+#: Spreads of the two distances as they are on public sets, the squared deviation of their mean in
+#: these units, and what they count, in labels.
+USUAL, OF_MEAN, COUNTS = np.array([0.8, 0.6]), 0.75, 2.0
 
 
 @dataclass
@@ -41,7 +47,7 @@ class Outlying:
         What reaches each training sample from all labels.
     middle, spread : arrays of shape (2,)
         Mean and deviation of the two distances of labels that were held out.
-    typical, deviation : float
+    deviation : float
         The same of the mean of both, in these units; ``held`` is of how many.
     found : float
         Share of labels beyond 95 % of the others when their class is held out; NaN for one class.
@@ -51,7 +57,6 @@ class Outlying:
     reach: AnyArray
     middle: AnyArray
     spread: AnyArray
-    typical: float
     deviation: float
     held: int
     found: float
@@ -66,7 +71,7 @@ class Outlying:
         """Where distances (n, 2) lie in the predictive distribution of another label's."""
         score = ((distances - self.middle) / self.spread).mean(axis=1)
         width = self.deviation * np.sqrt(1 + 1 / self.held)
-        return np.asarray(student.cdf((score - self.typical) / width, self.held - 1))
+        return np.asarray(student.cdf(score / width, self.held + COUNTS - 1))
 
 
 def measure(codes: AnyArray, graph: sp.csr_array, labelled: AnyArray, y: AnyArray) -> Outlying:
@@ -81,11 +86,18 @@ def measure(codes: AnyArray, graph: sp.csr_array, labelled: AnyArray, y: AnyArra
             "outlyingness needs three labels whose class has another one, got "
             f"{np.sum(~once)}: how far samples of a class are from each other is not known yet."
         )
-    apart = _held_out(cosine, among, np.eye(y.size, dtype=bool))[~once]
-    middle, spread = apart.mean(axis=0), _positive(apart.std(axis=0))
+    itself = np.eye(y.size, dtype=bool)
+    apart = _held_out(cosine, among, itself)[~once]
+    nearest = np.where(itself, -1.0, cosine).argmax(axis=1)
+    pairs = np.sort(np.stack([np.arange(y.size), nearest]), axis=0)[:, ~once]
+    held = np.unique(pairs, axis=1).shape[1]
+    middle = apart.mean(axis=0)
+    spread = np.sqrt((held * apart.var(axis=0) + COUNTS * USUAL**2) / (held + COUNTS))
     score = ((apart - middle) / spread).mean(axis=1)
-    typical, deviation = float(score.mean()), float(_positive(score.std(ddof=1)))
-    made = Outlying(told, reach, middle, spread, typical, deviation, int(score.size), float("nan"))
+    above = np.maximum(score, 0)
+    square = max(float(score.var()), float(above @ above) / max(int(np.sum(above > 0)), 1))
+    square = (held * square + COUNTS * OF_MEAN) / (held + COUNTS - 1)
+    made = Outlying(told, reach, middle, spread, square**0.5, held, float("nan"))
     if not same.all():
         made.found = float(np.mean(made._placed(_held_out(cosine, among, same)) > 0.95))
     return made
@@ -113,8 +125,3 @@ def _reach(graph: sp.csr_array, labelled: AnyArray) -> tuple[AnyArray, AnyArray]
         total += G.sum(axis=0, dtype=float)
         among.append(G[:, labelled].astype(float))
     return total, np.vstack(among)
-
-
-def _positive(deviation: AnyArray) -> AnyArray:
-    """A deviation of zero (labels on copies of one sample) still separates nothing from it."""
-    return np.maximum(deviation, 1e-6)

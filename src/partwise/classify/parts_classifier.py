@@ -544,8 +544,9 @@ class PartsClassifier(
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
         other : float, default=None
             Samples whose `outlyingness` is above this get none of the classes, but what stands for
-            an unknown label in y: -1 where classes are numbers, else None. With 0.95 about 5 % of
-            the samples that do belong to a class lose its name.
+            an unknown label in y: -1 where classes are numbers, else None. With 0.95 at most about
+            5 % of the samples that do belong to a class lose its name, in the mean over draws of
+            the labels: with few of them it may be more in one case, and fewer in most.
         also : list of arrays, or mapping of names to arrays, default=None
             The further arrays that `fit` had, of these samples.
 
