@@ -113,7 +113,7 @@ def use_threads(monkeypatch):
 
     def use(count):
         monkeypatch.setattr(threads, "allowed", lambda: count)
-        monkeypatch.setattr(threads, "costs", lambda: threads.Costs(1e-30, 1.0))
+        monkeypatch.setattr(threads, "costs", lambda most: threads.Costs({most: 0.0}, 1.0))
         monkeypatch.setattr(threads, "LITTLE", 0.0)
 
     return use

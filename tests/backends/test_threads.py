@@ -140,6 +140,7 @@ def test_an_error_ends_the_work_and_is_raised():
 
 CASES = {
     "dense": lambda: fit(),
+    "columns": lambda: fit(np.asfortranarray(DENSE)),
     "dense32": lambda: fit(DENSE.astype(np.float32)),
     "sparse": lambda: fit(SPARSE),
     "dense KL": lambda: fit(beta_loss=KL, solver="auto"),
@@ -252,18 +253,24 @@ with ThreadPoolExecutor(1) as pool:
     assert run.returncode == 0, run.stderr
 
 
-def test_work_deserves_threads_by_what_they_cost(monkeypatch):
+def test_work_deserves_the_fewest_threads_that_are_near_the_soonest(monkeypatch):
+    waits = {1: 0.0, 2: 1e-4, 4: 2e-4, 8: 4e-4, 16: 2e-3}
     monkeypatch.setattr(threads, "allowed", lambda: 16)
-    monkeypatch.setattr(threads, "costs", lambda: threads.Costs(start=1e-5, step=1e-10))
+    monkeypatch.setattr(threads, "costs", lambda most: threads.Costs(waits, step=1e-10))
     assert threads.threads_for(1e4) == 1
-    assert threads.threads_for(1e6) == 3  # √(1e-4/1e-5): 33 µs of work and 30 of starts each
+    assert threads.threads_for(1e6) == 1  # 100 µs of work, as long as a second thread waits
+    assert threads.threads_for(1e7) == 4  # 450 µs; 525 with eight, 600 with two
+    assert threads.threads_for(2e7) == 4  # 700 µs; 650 with eight are not worth it
+    assert threads.threads_for(3e8) == 8  # 4.15 ms; 3.875 with sixteen are not worth it
     assert threads.threads_for(1e9) == 16
 
 
 def test_costs_are_sane_and_kept():
-    cost = threads.costs()
-    assert 1e-7 < cost.start < 1 and 1e-12 < cost.step < 1e-5
-    assert threads.costs() is cost
+    waits, step = cost = threads.costs(3)
+    assert list(waits) == [1, 2, 3] and waits[1] == 0
+    assert list(waits.values()) == sorted(waits.values())
+    assert waits[3] < 1 and 1e-12 < step < 1e-5
+    assert threads.costs(3) is cost
 
 
 def test_threads_stay_and_let_go_of_what_they_worked_on():
@@ -431,7 +438,7 @@ def test_a_fork_while_another_thread_fits():
         import numpy as np, partwise
         from partwise.backends import threads
         threads.allowed = lambda: 4
-        threads.costs = lambda: threads.Costs(1e-30, 1.0)
+        threads.costs = lambda most: threads.Costs({most: 0.0}, 1.0)
         X = np.random.default_rng(0).random((700, 450))
         def fit():
             return partwise.NMF(5, init="random", random_state=0, tol=0, max_iter=20).fit(X)

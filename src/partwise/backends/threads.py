@@ -140,47 +140,64 @@ def allowed() -> int:
 class Costs(NamedTuple):
     """What work costs on this machine, in seconds."""
 
-    start: float  # one more thread that takes part
+    waits: dict[int, float]  # what so many threads lose until all have begun and ended
     step: float  # one multiply-add
 
 
 #: Multiply-adds that no machine takes longer for than for waking a thread.
 LITTLE = 100_000.0
+#: How much longer than with the best number of threads work may take with fewer.
+NEAR = 1.1
 
 
 @cache
-def costs() -> Costs:
-    """Measured once a process, in some milliseconds; no digit of a result follows from it."""
-    threads, x = max(2, allowed()), np.ones(1 << 15)
+def costs(threads: int) -> Costs:
+    """Measured once a process, in some milliseconds; no digit of a result follows from it.
+
+    A thread is woken, and waits for the interpreter whenever it comes from one of its products to
+    the next: what that takes grows with their number, on each machine in its own way.
+    """
+    x = np.ones(1 << 15)
     rooms = [np.empty_like(x) for _ in range(threads)]
 
-    def least(work: Callable[[], Any], times: int) -> float:
+    def seconds(work: Callable[[], Any], times: int) -> float:
         found = []
         for _ in range(times):
             begin = time.perf_counter()
             work()
             found.append(time.perf_counter() - begin)
-        return min(found)
+        return sorted(found)[times // 2]
 
     def one(number: int) -> None:
         for _ in range(4):
             np.sqrt(x, out=rooms[number])
 
-    tasks = [(number,) for number in range(threads)]
-    together = least(lambda: each(one, tasks, threads), 8)
-    start = (together - least(lambda: one(0), 8)) / (threads - 1)
+    def together(count: int) -> None:
+        each(one, [(number,) for number in range(count)], count)
+
+    alone, waits = seconds(lambda: one(0), 9), {1: 0.0}
+    counts = [*itertools.takewhile(lambda count: count < threads, (2**n for n in range(1, 20)))]
+    for count in (*counts, threads):
+        together(count)  # makes the threads
+        most = max(waits.values())
+        waits[count] = max(seconds(lambda: together(count), 5) - alone, most)  # noqa: B023
     block = np.ones((96, 96))
     with one_blas_thread:
-        step = least(lambda: block @ block, 40) / 96**3  # the first ones find a slow clock
-    return Costs(max(start, 1e-6), 2 * step)  # kernels do about half as many as BLAS
+        found = seconds(lambda: block @ block, 40)
+    return Costs(waits, found / (BLAS * 96**3))
 
 
 def threads_for(work: float) -> int:
-    """How many threads ``work`` multiply-adds deserve: T that makes work/T and T starts least."""
-    if work < LITTLE or allowed() == 1:
+    """How many threads ``work`` multiply-adds deserve: the fewest that are near the soonest."""
+    if work < LITTLE:
         return 1
-    cost = costs()
-    return max(1, min(allowed(), int((work * cost.step / cost.start) ** 0.5)))
+    most = allowed()
+    if most == 1:
+        return 1
+    waits, step = costs(most)
+    ends = {count: wait + work * step / count for count, wait in waits.items()}
+    soonest = min(ends.values())
+    return next(count for count, end in ends.items() if end <= NEAR * soonest)
 
 
 # -- the pool ----------------------------------------------------------------------------------
@@ -356,8 +373,8 @@ def in_threads(
     each(run, [(lo, hi) for lo, hi in itertools.pairwise(cuts) if lo < hi], threads)
 
 
-#: Multiply-adds that an entry is worth on its way from memory and back.
-PASS = 4.0
+#: Multiply-adds that an entry is worth on its way from memory and back, and one of BLAS.
+PASS, BLAS = 4.0, 0.5
 
 
 def by_entry(run: Callable[[slice], Any], a: Any, passes: int = 1) -> None:
