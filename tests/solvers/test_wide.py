@@ -5,6 +5,7 @@ import pytest
 
 import partwise
 from partwise.backends import as_data
+from partwise.backends.numpy import dense
 from partwise.backends.numpy.dense import DenseData
 from partwise.model.factor_model import FactorModel
 from partwise.model.losses import Frobenius
@@ -36,6 +37,37 @@ def test_one_start_is_that_of_the_loop(start):
     np.testing.assert_allclose(found.Z @ found.U.T, wanted.Z @ wanted.U.T, rtol=1e-6)
     assert found.value == pytest.approx(wanted.value, rel=1e-9)
     assert found.n_iter == 12 and found.status == wanted.status
+
+
+@pytest.mark.parametrize("order", "CF")
+def test_rows_come_with_their_rows_of_x(order, rng, monkeypatch):
+    """In pieces, by how X lies in memory: the objective stays that of the factors.
+
+    It would not if, where an iteration is taken back, the next one had its products.
+    """
+    monkeypatch.setattr(dense, "ENTRIES", 1)
+    X = rng.random((300, 4)) @ rng.random((4, 150)) + 0.1 * rng.random((300, 150))
+    data = as_data(np.asarray(X, order=order))
+    model, V, U = FactorModel(data, Frobenius()), rng.random((300, 4)), rng.random((150, 4))
+    assert isinstance(data, DenseData) and data.at_hand(4) is not None
+    taken_back, accept = [], wide.Wide.accept
+
+    def counted(self, value, ahead, before):
+        taken_back.extend(value > self.value)
+        accept(self, value, ahead, before)
+
+    def watch(n, solution):
+        value = model.value(solution.Z, solution.U)
+        assert solution.history[-1] == pytest.approx(value, rel=1e-9)
+        return False
+
+    monkeypatch.setattr(wide.Wide, "accept", counted)
+    start, settings = (model, V, U), Settings(60, 0.0)
+    found = run(start, settings, watch)
+    assert any(taken_back)
+    monkeypatch.setattr(DenseData, "at_hand", lambda self, k: None)
+    apart = run(start, settings)
+    np.testing.assert_allclose(found.history, apart.history, rtol=1e-9)
 
 
 def test_who_looks_on_sees_every_iteration_and_changes_nothing(start):

@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 
 from partwise.backends.arrays import AnyArray, ratio
 from partwise.backends.data_matrix import InNumpy
+from partwise.backends.numpy.dense import least_rows
 from partwise.backends.sweeps import row_runs
-from partwise.backends.threads import threads_for
+from partwise.backends.threads import BLAS, PASS, one_blas_thread, threads_for
 from partwise.model.factor_model import FactorModel
 from partwise.model.losses import Frobenius
 from partwise.model.subproblems import misfit
@@ -38,6 +39,9 @@ from partwise.solvers.steps import Step, hals, mu
 
 #: A start: its factors, and the step that moves them.
 Begun = tuple[AnyArray, AnyArray, Step]
+
+#: X U and XᵀV of an iteration, and what its half-steps changed.
+Moved = tuple[AnyArray, AnyArray, NDArray[np.float64], NDArray[np.float64]]
 
 #: Called after each iteration; True ends the loop.
 Watch = Callable[[int, Solution], bool]
@@ -95,20 +99,62 @@ class Side:
         Z = np.ascontiguousarray(np.concatenate(factors, axis=1))
         return cls(Z, blocked(Z), np.stack([F.T @ F for F in factors]), sweeps, np.empty_like(Z))
 
-    def step(self, C: AnyArray, G: AnyArray, weights: AnyArray) -> NDArray[np.float64]:
+    def step(
+        self, C: AnyArray, G: AnyArray, weights: AnyArray, work: float = 0.0, **beside: Any
+    ) -> NDArray[np.float64]:
         """A half-step with Hessians G, and by how much the objective changed.
 
         That is (R, 2): up to where the sweeps end, and from there to where the next ones begin.
-        Where this one began is ``spare`` until the next.
+        Where this one began is ``spare`` until the next. ``beside`` it other ``work`` is done; see
+        `half_steps`.
         """
         from partwise.backends.numpy import kernels
 
-        threads = threads_for(float(self.Z.size) * G.shape[1] * (self.sweeps + 1))
+        threads = threads_for(float(self.Z.size) * G.shape[1] * (self.sweeps + 1) + work)
         C, G = np.ascontiguousarray(C), np.ascontiguousarray(G)
         args = (self.Z, C, G, self.old, weights, self.spare, self.sweeps, STOP, threads)
-        gram, change = kernels.half_steps(*args)
+        gram, change = kernels.half_steps(*args, **beside)
         self.Z, self.spare, self.gram = self.spare, self.Z, gram.astype(G.dtype)
         return np.asarray(change)
+
+    def along(
+        self, X: AnyArray, other: Side, weights: AnyArray, ready: Sequence[AnyArray] | None = None
+    ) -> tuple[AnyArray, NDArray[np.float64], AnyArray]:
+        """`step` with its product C = X B, which may be ``ready``, B the other factor.
+
+        Returns C, what `step` does, and what pieces of rows have of XᵀZ, each transposed.
+        """
+        from partwise.backends.numpy import kernels
+
+        Z, B, beyond, least = self.Z, other.Z, self.spare, least_rows(X.shape[1])
+        count = -(-len(self.old) // kernels.blocks_of_a_piece(len(Z), least))
+        C = np.empty_like(Z) if ready is None else np.ascontiguousarray(ready[0])
+        shares = np.empty((count, *B.T.shape), B.dtype)
+
+        def before(rows: slice) -> None:
+            if ready is None:
+                np.matmul(X[rows], B, out=C[rows])
+
+        def after(piece: int, rows: slice) -> None:
+            np.matmul(beyond[rows].T, X[rows], out=shares[piece])
+
+        with one_blas_thread:
+            changed = self.step(
+                C, other.gram, weights, 2 * BLAS * X.size * B.shape[1],
+                least=least, before=before, after=after,
+            )  # fmt: skip
+        return C, changed, shares
+
+    def across(
+        self, shares: AnyArray, G: AnyArray, weights: AnyArray
+    ) -> tuple[AnyArray, NDArray[np.float64]]:
+        """`step` with what the other factor's `along` left of its product."""
+        C = np.empty_like(self.Z)
+
+        def before(rows: slice) -> None:
+            C[rows] = shares[:, :, rows].sum(axis=0).T
+
+        return C, self.step(C, G, weights, PASS * shares.size, before=before)
 
     def take_back(self, r: int, x: AnyArray) -> None:
         """Begin start r again from x, with nothing to point away from."""
@@ -173,6 +219,7 @@ class Wide:
         self.history: list[list[float]] = []
         self.ended: dict[int, Solution] = {}
         self.ready: list[AnyArray] | None = None  # X U of one start, from its first value
+        self.shares: AnyArray | None = None  # pieces of X U, from the last half-step
 
     def run(self, starts: Iterator[Begun]) -> Iterator[Solution]:
         """The solutions, in the order of their starts."""
@@ -230,6 +277,7 @@ class Wide:
             self.V, self.U, self.k = V, U, begun[0][1].shape[1]
             vars(self).update(new)
         else:
+            self.shares = None
             self.V.join(V)
             self.U.join(U)
             vars(self).update({n: np.concatenate([getattr(self, n), a]) for n, a in new.items()})
@@ -237,17 +285,16 @@ class Wide:
 
     def advance(self) -> Callable[[], NDArray[np.float64]]:
         """One iteration; what is returned finds the KKT residuals between its half-steps."""
-        data, dtype, began = self.model.R, self.V.Z.dtype, self.value
-        weights = np.where(self.failures >= PLAIN, 0.0, self.weight).astype(dtype)
-        C = data.dot(self.U.Z) if self.ready is None else self.ready[0]
-        self.ready = None
-        V, of_U = self.V.Z, self.U.gram
-        changed = self.V.step(C, of_U, weights)
-        value = self.value + self.ahead + changed.sum(axis=1)
-        D = data.tdot(self.V.Z)
-        before, U, of_V = self.U.old.copy(), self.U.Z, self.V.gram
-        changed = self.U.step(D, of_V, weights)
-        self.accept(value + changed[:, 0], changed[:, 1], before)
+        began, before = self.value, self.U.old.copy()
+        weights = np.where(self.failures >= PLAIN, 0.0, self.weight).astype(self.V.Z.dtype)
+        V, of_U, U = self.V.Z, self.U.gram, self.U.Z
+        data = self.model.R
+        assert isinstance(data, InNumpy)  # `can` asks for it
+        X = data.at_hand(U.shape[1])
+        C, D, first, second = self.apart(weights) if X is None else self.together(X, weights)
+        of_V = self.V.gram
+        value = self.value + self.ahead + first.sum(axis=1)
+        self.accept(value + second[:, 0], second[:, 1], before)
         for history, now in zip(self.history, self.value, strict=True):
             history.append(float(now))
 
@@ -258,6 +305,32 @@ class Wide:
             return np.maximum(found, self.residual(U, D, of_V, began))
 
         return residual
+
+    def apart(self, weights: AnyArray) -> Moved:
+        """Both half-steps, each after its product."""
+        data = self.model.R
+        C = data.dot(self.U.Z) if self.ready is None else self.ready[0]
+        self.ready = None
+        first = self.V.step(C, self.U.gram, weights)
+        D = data.tdot(self.V.Z)
+        return C, D, first, self.U.step(D, self.V.gram, weights)
+
+    def together(self, X: AnyArray, weights: AnyArray) -> Moved:
+        """`apart` where waking threads takes as long as a product: twice an iteration, not five
+        times. Rows of the factor that lies along the rows of X in memory come with theirs.
+        """
+        if X.flags.c_contiguous:
+            C, first, shares = self.V.along(X, self.U, weights, self.ready)
+            self.ready = None
+            D, second = self.U.across(shares, self.V.gram, weights)
+            return C, D, first, second
+        if self.shares is None:
+            C = self.model.R.dot(self.U.Z) if self.ready is None else self.ready[0]
+            first, self.ready = self.V.step(C, self.U.gram, weights), None
+        else:
+            C, first = self.V.across(self.shares, self.U.gram, weights)
+        D, second, self.shares = self.U.along(X.T, self.V, weights)
+        return C, D, first, second
 
     def accept(
         self, value: NDArray[np.float64], ahead: NDArray[np.float64], before: AnyArray
@@ -273,6 +346,7 @@ class Wide:
         self.weight, self.ceiling = (
             np.where(good, *both) for both in zip(grown, shrunk, strict=True)
         )
+        self.shares = self.shares if good.all() else None
         for r in np.flatnonzero(~good).tolist():
             own = columns(r, self.k)
             self.V.take_back(r, self.V.spare[:, own])
@@ -378,6 +452,7 @@ class Wide:
         runs = ~done
         if runs.all():
             return
+        self.shares = None
         self.V.keep(runs)
         self.U.keep(runs)
         vars(self).update({name: getattr(self, name)[runs] for name in EACH})

@@ -23,6 +23,7 @@ from partwise.backends.numpy.kernels.divergence import (
 from partwise.backends.numpy.kernels.hals import (
     LANES,
     PIECES,
+    blocks_of_a_piece,
     change_rows,
     half_steps,
     hals_graph,
@@ -42,6 +43,7 @@ __all__ = [
     "OPTIONS",
     "PIECES",
     "TILE",
+    "blocks_of_a_piece",
     "change_rows",
     "graph_solve",
     "half_steps",

@@ -477,7 +477,14 @@ def _filled_up(G):
     return wide
 
 
-def half_steps(Z, C, G, old, weights, beyond, sweeps, stop, threads=1):
+def blocks_of_a_piece(n, least=1):
+    """How many blocks of LANES rows `half_steps` takes together: PIECES of them, or fewer."""
+    return max(1, -(-n // (LANES * PIECES)), -(-least // LANES))
+
+
+def half_steps(
+    Z, C, G, old, weights, beyond, sweeps, stop, threads=1, least=1, before=None, after=None
+):
     """Every run one half-step from Z, and ``weights`` times as far again from ``old``.
 
     Parameters
@@ -490,6 +497,12 @@ def half_steps(Z, C, G, old, weights, beyond, sweeps, stop, threads=1):
     weights : (R,) array
     beyond : (n, R k) array
         Receives what is beyond it, >= 0.
+    least : int
+        The least rows of a piece.
+    before : function of slice, or None
+        Called with rows before they move.
+    after : function of int and slice, or None
+        Called with the number of a piece and its rows when they have.
 
     Returns
     -------
@@ -501,14 +514,22 @@ def half_steps(Z, C, G, old, weights, beyond, sweeps, stop, threads=1):
     """
     R, k, _ = G.shape
     sums = grams, changes = np.zeros((PIECES, R, k, k)), np.zeros((PIECES, R, 2))
-    blocks, size, G = len(old), max(1, -(-len(old) // PIECES)), _filled_up(G)
+    blocks, size, G = len(old), blocks_of_a_piece(len(Z), least), _filled_up(G)
     given, rule = (Z, C, old, weights, beyond), (sweeps, stop, 0.0, size)
 
     def run(first, last):
-        lo, hi = min(blocks, first * size), min(blocks, last * size)
-        _run(given, G, sums, rule, lo, hi, 1)
+        # what comes after the rows of a piece finds in the cache what was before them
+        step = 1 if after is not None else last - first
+        for piece in range(first, last, step):
+            lo, hi = piece * size, min(blocks, (piece + step) * size)
+            rows = slice(LANES * lo, LANES * hi)
+            if before is not None:
+                before(rows)
+            _run(given, G, sums, rule, lo, hi, 1)
+            if after is not None:
+                after(piece, rows)
 
-    in_threads(run, PIECES, 1, threads)
+    in_threads(run, -(-blocks // size), 1, threads)
     gram = grams.sum(axis=0)
     return gram + np.tril(gram, -1).transpose(0, 2, 1), changes.sum(axis=0)
 
