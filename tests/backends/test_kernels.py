@@ -93,6 +93,33 @@ def test_hals_rows_ends_at_the_non_negative_least_squares_solution(rng, dtype):
     np.testing.assert_allclose(Z, expected, atol=1e-9 if dtype == np.float64 else 1e-3)
 
 
+@pytest.mark.parametrize("shift", [-0.5, 0.0, 2.0])  # most parts at zero, some, few
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("ridge", [0.0, 0.1])
+def test_pivoting_ends_at_the_minimum_with_and_without_the_inverse(rng, shift, weighted, ridge):
+    n, k = 40, 12
+    B, d = rng.uniform(size=(30, k)), rng.uniform(0.5, 2, n if weighted else 1)
+    G, r = B.T @ B, np.full((1, 1), ridge)
+    C = (rng.normal(size=(n, k)) + shift) @ G
+    H, w, s, K = kernels.inverse_of(G, d, r)
+    assert len(K) == (0 if weighted and ridge else k)
+    for inverse in (K, K[:0]):
+        Z, found = rng.uniform(size=(n, k)), np.zeros(n, bool)
+        kernels.pivot_rows(Z, C, H, w, s, inverse, 1e-15, found)
+        assert found.all()
+        for i in range(n):
+            L = np.linalg.cholesky(d[i % len(d)] * G + ridge * np.eye(k))
+            # the condition of G is about 1e3
+            np.testing.assert_allclose(Z[i], nnls(L.T, np.linalg.solve(L, C[i]))[0], atol=1e-10)
+
+
+def test_an_inverse_that_has_few_digits_is_not_used(rng):
+    B = rng.uniform(size=(30, 6))
+    for twice in (B[:, :1], B[:, :1] + 1e-5 * B[:, 1:2]):
+        A = np.hstack([B, twice])
+        assert len(kernels.inverse_of(A.T @ A, np.ones(1), np.zeros((1, 1)))[3]) == 0
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("weighted", [False, "by row", "by entry"])
 @pytest.mark.parametrize("threads", [2, 3])

@@ -331,3 +331,6 @@ def test_squares_of_rows_do_not_leave_the_range_of_float32():
         Y = np.full((3, 1030), scale, dtype=np.float32)
         expected = 1030 * float(np.float32(scale)) ** 2
         np.testing.assert_allclose(row_squares(Y), expected, rtol=1e-6)
+    sizes = np.array([1.0, 1e-20, 0.0, 1e25], np.float32)  # beside each other
+    Y = np.repeat(sizes[:, None], 3, axis=1)
+    np.testing.assert_allclose(row_squares(Y), 3 * sizes.astype(float) ** 2, rtol=1e-6)

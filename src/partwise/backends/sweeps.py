@@ -26,12 +26,12 @@ from partwise.backends.arrays import (
     spread,
     summed,
 )
-from partwise.backends.threads import PASS, threads_for
+from partwise.backends.threads import PASS, each, pieces, threads_for
 
 ROWS = 64  # rows of a block of the compiled kernel, whose share ``enough`` is
-#: From this width on, rows that move on after FEW + k/4 sweeps end by pivoting, MANY entries at a
-#: time, since that is done in copies, in float64.
-PIVOT, FEW, MANY = 32, 10, 500_000
+#: From this width on, rows that move on after FEW sweeps end by pivoting, SOME at a time: it is done
+#: in copies, in float64.
+PIVOT, FEW, SOME = 32, 10, 128
 #: Groups of rows that take turns under a graph, at most: a row sees where most neighbours are.
 GROUPS = 32
 #: Multiply-adds of a change of the objective that are worth a kernel of its own.
@@ -152,19 +152,19 @@ def _(
     r = np.ascontiguousarray(r, Z.dtype)
     e = r if same else np.ascontiguousarray(e, Z.dtype)
     d = ones(Z, 1) if d is None else d
-    few = FEW + k // 4  # about what pivoting costs
-    if k < PIVOT or sweeps <= few:
+    if k < PIVOT or sweeps <= FEW:
         _descend(Z, C, G, d, r, e, sweeps, stop, enough)
         return Z
-    _descend(Z, C, G, d, r, e, few, stop, enough)
+    _descend(Z, C, G, d, r, e, FEW, stop, enough)
     before = Z.copy()
     _descend(Z, C, G, d, r, e, 1, stop, enough)
     before -= Z
     before *= before
     before *= d[:, None] * np.diag(G) + r
-    far = before.sum(axis=1)
-    for rows in np.array_split(np.flatnonzero(far > enough / ROWS), 1 + Z.size // MANY):
-        _pivot(Z, C, G, d, r, rows, sweeps, stop, enough)
+    far = before.sum(axis=1, dtype=np.float64)
+    of_block = np.add.reduceat(far, np.arange(0, len(far), ROWS)) if len(far) else far
+    going = (far > enough / ROWS) & np.repeat(of_block > enough, ROWS)[: len(far)]
+    _pivot(Z, C, G, d, r, np.flatnonzero(going), sweeps, stop, enough)
     return Z
 
 
@@ -188,8 +188,7 @@ def solve_rows(
     d = ones(Z, 1) if d is None else d
     new, C, G, r = (np.array(Z), *(np.ascontiguousarray(a, Z.dtype) for a in (C, G, r)))
     _descend(new, C, G, d, r, r, FEW, stop, 0.0)
-    for rows in np.array_split(np.arange(len(new)), 1 + new.size // MANY):
-        _pivot(new, C, G, d, r, rows, sweeps, stop, 0.0, ridge=100.0)
+    _pivot(new, C, G, d, r, np.arange(len(new)), sweeps, stop, 0.0, ridge=100.0)
     return new
 
 
@@ -221,20 +220,27 @@ def _pivot(
 
     if not len(rows):
         return
-    low = float(np.finfo(Z.dtype).eps)
-    d, r = d if len(d) == 1 else d[rows], r if len(r) == 1 else r[rows]
-    args = (C[rows].astype(np.float64), G.astype(np.float64), float64(d), float64(r))
-    end, found = Z[rows].astype(np.float64), np.zeros(len(rows), bool)
+    low, found = float(np.finfo(Z.dtype).eps), np.zeros(len(rows), bool)
+    H, weights, ridges, K = kernels.inverse_of(*(float64(a) for a in (G, d, r)))
+    more = ridge * low * float(np.diag(H).max())
+
+    def end(lo: int, hi: int) -> None:
+        some, ended = rows[lo:hi], found[lo:hi]
+        z, c = Z[some].astype(np.float64), C[some].astype(np.float64)
+        w, s = (a if len(a) == 1 else a[some] for a in (weights, ridges))
+        kernels.pivot_rows(z, c, H, w, s, K, low, ended)
+        if more and not ended.all():
+            led = z.copy()
+            kernels.pivot_rows(led, c, H, w, s + more, K[:0], low, ended.copy())
+            z[~ended] = led[~ended]
+        Z[some] = z
+
     threads = threads_for(float(len(rows)) * Z.shape[1] ** 3)
-    kernels.pivot_rows(end, *args, low, found, threads)
-    Z[rows[found]] = end[found]
+    each(end, pieces(len(rows), SOME, len(rows)), threads)
     if not found.all():
-        if ridge:
-            more = args[3] + ridge * low * float(np.diag(args[1]).max())
-            kernels.pivot_rows(end, *args[:3], more, low, found.copy(), threads)
-        rest = np.ascontiguousarray(end[~found].astype(Z.dtype))
         rows = rows[~found]
-        d, r = (a if len(a) == 1 else a[~found] for a in (d, r))
+        rest = np.ascontiguousarray(Z[rows])
+        d, r = (a if len(a) == 1 else a[rows] for a in (d, r))
         _descend(rest, C[rows], G, d, r, r, sweeps, stop, enough)
         Z[rows] = rest
 

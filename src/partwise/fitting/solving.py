@@ -181,7 +181,15 @@ def finish(what: Description, problem: Problem, solution: Solution) -> Found:
     elif _ends_with_codes(model):
         step, codes = make_step(solver), model.subproblem("V", Z, U)
         final, _ = solve_codes(model, Z, U, step, tol=what.tol, max_iter=what.max_iter, sub=codes)
-        value = _value_after(model, codes, final, Z, U, objective)
+        if solution.summed:
+            value = _value_after(model, codes, final, Z, U, objective)
+        else:
+            value = codes.value(final)
+            if value <= model.cancels:
+                value = model.exact_value(final, U, min(value, 0.5 * model.cancels))
+            shift = value - objective - float(codes.change(final, Z))
+            objective += shift
+            solution.history[:] = shifted(solution.history, shift, value)
         if value <= objective * (1 + 1e-9):
             Z, objective = final, value
             solution.history[-1] = min(value, solution.history[-1])  # ends at what is returned

@@ -253,17 +253,21 @@ class FactorModel(Model):
         size = arrays.vdot(V.T @ V, B.T @ B)
         return V * (fit / size) if fit > 0 and size > 0 else V
 
+    @property
+    def cancels(self) -> float:
+        """Up to where the objective has to be summed from what is left of X."""
+        if self.R.lack is not None and self.eps > 1e-10:
+            return np.inf  # what the model has in gaps may be far larger than X
+        # sums over X have errors of about eps times its size: a millionth of the value at most
+        return np.inf if self.loss.careful else 1e6 * self.eps * self.size
+
     def exact_value(self, Z: Array, U: Array, about: float = np.inf) -> float:
         """The objective without cancellation where the fit is nearly perfect.
 
         ``about`` is what it is known to be nearly: a pass over X less.
         """
-        # sums over X have errors of about eps times its size: a millionth of the value at most
-        cancels = np.inf if self.loss.careful else 1e6 * self.eps * self.size
-        if self.R.lack is not None and self.eps > 1e-10:
-            cancels = np.inf  # what the model has in gaps may be far larger than X
-        value = about if about <= 0.5 * cancels else self.value(Z, U)
-        if value <= cancels:
+        value = about if about <= 0.5 * self.cancels else self.value(Z, U)
+        if value <= self.cancels:
             loss = self.loss.exact(self.data, self.weights, self.expand(Z), self.S(U))
             if loss is not None:
                 value = loss + self.penalty("V", Z, U) + self.penalty("U", Z, U)

@@ -29,8 +29,8 @@ def solve_quadratic(sub: Quadratic, Z: Array, tol: float, scale: float) -> Array
         return solve_exactly(sub, Z)
     Z = Z.copy() if isinstance(Z, np.ndarray) else Z
     C, r, _ = bounded(sub, sub.terms, Z)
-    # below its rounding V Uᵀ moves for ever
-    least = max(0.01 * tol, 1e-9, float(np.finfo(arrays.numpy_dtype(Z.dtype)).eps))
+    # below the rounding of C, a few last bits, V Uᵀ moves for ever
+    least = max(0.01 * tol, 1e-9, 8 * float(np.finfo(arrays.numpy_dtype(Z.dtype)).eps))
     enough = least**2 * scale * min(1.0, 64 / len(Z))
     return sweep_rows(Z, C, sub.G, sub.d, r, 2000, 1e-9, enough=enough)
 

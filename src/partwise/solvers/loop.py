@@ -54,7 +54,8 @@ class Solution:
     n_iter: int = 0
     converged: bool = False
     status: str = ""
-    value: float | None = None  # the objective of these factors, where it was summed from them
+    value: float | None = None  # the objective of these factors, where it is known
+    summed: bool = True  # from the factors; else it was added up from decreases
 
 
 @dataclass(frozen=True)

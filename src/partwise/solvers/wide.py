@@ -361,17 +361,12 @@ class Wide:
         U = unblocked(self.U.old[:, own], self.model.data.shape[1])
         return np.ascontiguousarray(self.V.Z[:, own]), U
 
-    def sum_again(self, r: int) -> tuple[AnyArray, AnyArray]:
-        """The objective from the factors, not added up from decreases; see `loop.anchor`.
-
-        Returns the factors.
-        """
-        at = self.point(r)
-        exact = self.model.exact_value(*at, float(self.value[r]))
+    def sum_again(self, r: int) -> None:
+        """The objective from the factors, not added up from decreases; see `loop.anchor`."""
+        exact = self.model.exact_value(*self.point(r), float(self.value[r]))
         self.history[r][:] = shifted(self.history[r], exact - self.value[r], exact)
         least = self.model.least * self.model.size
         self.value[r], self.anchor[r] = exact, exact if exact > least else 0.0
-        return at
 
     # -- stopping ---------------------------------------------------------------------------------
 
@@ -442,9 +437,10 @@ class Wide:
         self.drop(late | lost)
 
     def end(self, r: int, status: str) -> None:
-        V, U = self.sum_again(r)
         history, value = self.history[r], float(self.value[r])
-        solution = Solution(V, U, history, len(history), status=status, value=value)
+        solution = Solution(
+            *self.point(r), history, len(history), status=status, value=value, summed=False
+        )
         self.ended[int(self.numbers[r])] = solution
 
     def drop(self, done: NDArray[np.bool_]) -> None:

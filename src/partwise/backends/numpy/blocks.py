@@ -10,9 +10,12 @@ from partwise.backends.arrays import AnyArray, floor
 def row_squares(Y: AnyArray) -> AnyArray:
     """‖y_i‖², in float64 from short sums in the precision of Y where that can hold them."""
     cut = [Y[:, at : at + 512] for at in range(0, max(1, Y.shape[1]), 512)]
-    sums = np.sum([np.einsum("ij,ij->i", part, part) for part in cut], axis=0, dtype=np.float64)
-    if Y.itemsize == 4 and not 1e-20 < sums.max(initial=0) < 1e30:
-        return np.einsum("ij,ij->i", Y, Y, dtype=np.float64, casting="unsafe")
+    with np.errstate(over="ignore"):
+        sums = np.sum([np.vecdot(part, part) for part in cut], axis=0, dtype=np.float64)
+    beyond = ~((sums > 1e-20) & (sums < 1e30)) if Y.itemsize == 4 else np.zeros(0, bool)
+    if beyond.any():
+        far = Y[beyond]
+        sums[beyond] = np.einsum("ij,ij->i", far, far, dtype=np.float64, casting="unsafe")
     return sums
 
 

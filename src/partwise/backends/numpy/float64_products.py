@@ -126,7 +126,7 @@ def beyond_mean(data: DataMatrix) -> float:
         return 1.0
     X: Any = data.whole()
     n, size = X.shape[0], X.nnz if sp.issparse(X) else X.size
-    rows = max(LOOKED_AT, arrays.BLOCK_ENTRIES * n // max(1, size))
+    rows = max(LOOKED_AT, arrays.BLOCK_ENTRIES // 4 * n // max(1, size))
     X = X[:: -(-n // rows)]
     mean = np.asarray(X.mean(axis=0, dtype=np.float64)).ravel()
     along, whole = 0.0, 0.0

@@ -30,7 +30,7 @@ from partwise.backends.numpy.kernels.hals import (
     hals_rows,
     plain_rows,
 )
-from partwise.backends.numpy.kernels.pivot import pivot_rows
+from partwise.backends.numpy.kernels.pivot import inverse_of, pivot_rows
 from partwise.backends.numpy.kernels.products import (
     TILE,
     graph_solve,
@@ -49,6 +49,7 @@ __all__ = [
     "half_steps",
     "hals_graph",
     "hals_rows",
+    "inverse_of",
     "kl_rows",
     "laplacian",
     "newton_dense",

@@ -130,6 +130,7 @@ def solve_rows(indptr, indices, e, U, G, d, sign, Z, C, r, sweeps, stop, enough,
     end, drawn, least = np.empty((1, k)), np.empty((1, k)), np.empty(k)
     z, c = end[0], drawn[0]
     one, ridge, found = np.ones(1), np.empty((1, r.shape[1])), np.empty(1, np.bool_)
+    none = np.empty((0, 0))
     room = (L, np.empty((3, k)), np.empty(k, np.int64), np.empty(k, np.bool_))
     low = float(np.finfo(Z.dtype).eps)
     for i in range(lo, hi):
@@ -143,7 +144,7 @@ def solve_rows(indptr, indices, e, U, G, d, sign, Z, C, r, sweeps, stop, enough,
             found[0] = False
             for j in range(r.shape[1]):
                 ridge[0, j] = ri[j]
-            _pivot_range(end, drawn, H, one, ridge, low, found, 0, 1, *room)
+            _pivot_range(end, drawn, H, one, ridge, none, drawn, low, found, 0, 1, *room)
             if not found[0]:
                 _descend_row(z, c, H, least, ri, sweeps, stop, enough)
         for j in range(k):
