@@ -124,7 +124,9 @@ def main(arguments: list[str] | None = None) -> None:
     if len(given.threads) > 1:
         from benchmarks import threads
 
-        threads.run(given.threads, given.out, names=given.cases, seconds=given.seconds)
+        threads.run(
+            given.threads, given.out, names=given.cases, seconds=given.seconds, resume=given.resume
+        )
         return
     set_threads(given.threads[0])
     settings = SIZES["full" if given.full else "quick" if given.quick else "bench"]

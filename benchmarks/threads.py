@@ -1,12 +1,16 @@
 """Time against the number of threads, ours and scikit-learn's: `--threads 1,2,4,8,16`.
 
-Both begin where scikit-learn's ``init="random"`` does. scikit-learn runs N iterations without a
-tolerance (200, KL 100, the largest rows fewer), and the objective that it then has is the target.
-An untimed run of ours finds the first iteration m at or below it. Timed are plain fits, in turns,
-each in a process of its own that was started with so many threads: theirs with N iterations, or
-where that takes long as many as two shorter runs extrapolate to; ours with m, checks, start and
-exact end included. m is found for three seeds where scikit-learn's fit takes less than four
-seconds, else for one; the first is timed, three times (the largest rows once).
+Both begin where scikit-learn's ``init="random"`` does, with three seeds. scikit-learn runs N
+iterations without a tolerance (200, KL 100, the largest rows fewer), and the objective that it then
+has is the target; where that takes more than ten seconds there is one seed, and a target that
+another machine has found serves all. Untimed fits of ours find the least m with which a fit ends at
+or below it. Timed are plain fits, in turns, each in a process of its own that was started with so
+many threads: theirs with N iterations, or where that takes long as many as two shorter runs
+extrapolate to; ours with m, checks, start and exact end included. A cell is the median over seeds
+of the ratio of medians, of three runs or of as many as ten seconds allow.
+
+The limit is what the two products with X cost in the fastest BLAS that is there (numpy's; for
+sparse X scipy's or ours), with as many threads: no iteration of any solver can take less.
 """
 
 from __future__ import annotations
@@ -26,8 +30,12 @@ KL = "kullback-leibler"
 #: Seconds of one fit of scikit-learn beyond which its time is extrapolated from shorter ones.
 LONG = 1.5
 #: Seconds of one beyond which there is one seed.
-SLOW = 4.0
-SHORT = (2, 12)  # iterations of those
+SLOW = 10.0
+#: Iterations of ours that are tried.
+MOST = 400
+SHORT = (1, 6)  # iterations of those
+#: Seconds after which a cell begins no further round of its seeds.
+CELL = 10.0
 
 
 @dataclass(frozen=True)
@@ -41,7 +49,6 @@ class Row:
     iterations: int
     goal: float
     loss: str = "frobenius"
-    runs: int = 3
 
 
 ROWS = [
@@ -51,10 +58,10 @@ ROWS = [
     Row("pie-kl", "PIE KL k=68", "pie-kl", 68, 100, 3, KL),
     Row("tdt2", "TDT2 tf-idf k=30", "tdt2", 30, 200, 8),
     Row("coil20-kl", "COIL20 KL k=20", "coil20-kl", 20, 100, 3, KL),
-    Row("dense100", "dense 30,000 x 2,000 float32 k=100", "dense-30k", 100, 20, 3, runs=1),
-    Row("sparse", "sparse 100,000 x 20,000 0.5 % float32 k=50", "sparse-100k", 50, 30, 5, runs=1),
-    Row("tdt2-kl", "TDT2 counts KL k=30", "tdt2-kl", 30, 100, 20, KL, runs=1),
-    Row("worm-kl", "worm counts KL k=10", "worm-kl", 10, 100, 20, KL, runs=1),
+    Row("dense100", "dense 30,000 x 2,000 float32 k=100", "dense-30k", 100, 20, 3),
+    Row("sparse", "sparse 100,000 x 20,000 0.5 % float32 k=50", "sparse-100k", 50, 30, 5),
+    Row("tdt2-kl", "TDT2 counts KL k=30", "tdt2-kl", 30, 100, 20, KL),
+    Row("worm-kl", "worm counts KL k=10", "worm-kl", 10, 100, 20, KL),
 ]
 
 
@@ -107,6 +114,8 @@ def worker() -> None:
 
                 kernels = {p.get("architecture", "") for p in threadpool_info()} - {""}
                 answer = {"blas": sorted(kernels), "numpy": np.__version__}
+            elif order["do"] == "limit":
+                answer = _limit(X, W, np.ascontiguousarray(H.T), order["who"])
             else:
                 answer = _fit(X, W, H, order)
         except Exception as error:
@@ -140,6 +149,31 @@ def _fit(X: Any, W: Any, H: Any, order: dict[str, Any]) -> dict[str, Any]:
     if order["who"] != "scikit-learn":
         answer["history"] = np.asarray(model.objective_history_).tolist()
     return answer
+
+
+def _limit(X: Any, V: Any, U: Any, who: str) -> dict[str, float]:
+    """Seconds of X U and Xᵀ V, the least of some."""
+    import scipy.sparse as sp
+
+    if who == "scikit-learn":
+        dot, across = [lambda: X @ U], [lambda: X.T @ V, lambda: V.T @ X]
+    elif sp.issparse(X):
+        from partwise.backends import as_data
+
+        data = as_data(X)
+        dot, across = [lambda: data.dot(U)], [lambda: data.tdot(V)]
+    else:
+        return {}
+
+    def least(product: Any) -> float:
+        found, begun = [], time.perf_counter()
+        while len(found) < 3 or (len(found) < 15 and time.perf_counter() - begun < 0.3):
+            begin = time.perf_counter()
+            product()
+            found.append(time.perf_counter() - begin)
+        return min(found)
+
+    return {"dot": min(map(least, dot)), "tdot": min(map(least, across))}
 
 
 class Process:
@@ -182,26 +216,38 @@ def steps_to(history: list[float], target: float) -> int | None:
     return next((n for n, value in enumerate(history, 1) if value <= target), None)
 
 
-def targets(process: Process, row: Row, seeds: int, most: int) -> dict[str, Any]:
-    """scikit-learn's objective after N iterations, and ours that are at or below it, by seed."""
+def targets(process: Process, row: Row, seeds: int, known: list[float]) -> dict[str, Any]:
+    """scikit-learn's objective after N iterations, and ours that end at or below it, by seed."""
     found: dict[str, Any] = {"target": [], "steps": []}
+    order = {"loss": row.loss, "judge": True}
     for seed in range(seeds):
         process.ask("start", k=row.k, seed=seed)
-        order = {"loss": row.loss, "judge": True}
-        theirs = process.ask("fit", who="scikit-learn", iterations=row.iterations, **order)
-        trial = 25
-        while True:
-            ours = process.ask("fit", who="partwise", iterations=trial, **order)
-            # its last point is better than its history: V ends with a solve
-            m = steps_to(ours["history"], theirs["objective"])
-            if m is not None or trial >= most:
-                break
-            trial = min(2 * trial, most)
-        found["target"].append(theirs["objective"])
-        found["steps"].append(m)
-        if theirs["seconds"] > SLOW:
+        if seed < len(known):
+            target, took = known[seed], 0.0
+        elif len(known) == 1:  # it took long there, too
+            break
+        else:
+            theirs = process.ask("fit", who="scikit-learn", iterations=row.iterations, **order)
+            target, took = theirs["objective"], theirs["seconds"]
+        found["target"].append(target)
+        found["steps"].append(least_steps(process, order, target))
+        if took > SLOW:
             break
     return found
+
+
+def least_steps(process: Process, order: dict[str, Any], target: float) -> int | None:
+    """The least iterations of ours with which a fit ends at or below the target."""
+    trial, m = 25, None
+    while m is None and trial <= MOST:
+        ours = process.ask("fit", who="partwise", iterations=trial, **order)
+        m, trial = steps_to(ours["history"], target), 2 * trial
+    # the history is that of the loop; a fit ends with a solve for V
+    while m is not None and m > 1:
+        if process.ask("fit", who="partwise", iterations=m - 1, **order)["objective"] > target:
+            break
+        m -= 1
+    return m
 
 
 def theirs_takes(process: Process, row: Row, known: float | None) -> float:
@@ -222,21 +268,28 @@ def measure(
     seeds: int = 3,
     sources: dict[str, Path],
     seconds: float = float("inf"),
+    kept: dict[str, Any] | None = None,
+    known: dict[str, list[float]] | None = None,
     save: Any = None,
 ) -> dict[str, Any]:
-    """All rows at all thread counts; ``sources`` are the trees whose package is timed."""
+    """All rows at all thread counts; ``sources`` are the trees whose package is timed.
+
+    ``kept`` are entries of rows that are there already, to be completed, ``known`` targets by row.
+    """
     begun = time.perf_counter()
     result: dict[str, Any] = {"threads": counts, "rows": {}}
+    named = {row.name: row for row in ROWS}
     with tempfile.TemporaryDirectory() as folder:
         most = {who: Process(max(counts), source) for who, source in sources.items()}
         result["about"] = most["ours"].ask("about")
         # a process of its own for each: threads of BLAS go on looking for work after a fit
         apart = {"scikit-learn": sources["ours"], **sources}
         groups = {n: {w: Process(n, s) for w, s in apart.items()} for n in counts}
-        known = {row.name: row for row in ROWS}
-        for row in [known[name] for name in names or known]:
-            if time.perf_counter() - begun > seconds:
-                break
+        for row in [named[name] for name in names or named]:
+            entry = (kept or {}).get(row.name, {"times": {}})
+            wanted = [n for n in counts if str(n) not in entry["times"]]
+            if time.perf_counter() - begun > seconds or not wanted:
+                continue
             try:
                 X = make(row.data)
             except FileNotFoundError as error:
@@ -249,17 +302,18 @@ def measure(
                 process.ask("start", k=row.k, seed=0)
                 # whatever has to be compiled is
                 process.ask("fit", who="partwise", loss=row.loss, iterations=2)
-            found = targets(most["ours"], row, seeds, 100)
-            m = found["steps"][0]
-            entry: dict[str, Any] = {
-                "title": row.title, "goal": row.goal, "iterations": row.iterations, **found,
-                "times": {},
-            }  # fmt: skip
-            for n in counts if m is not None else []:
+            if "steps" not in entry:
+                found = targets(most["ours"], row, seeds, (known or {}).get(row.name, []))
+                entry |= {"title": row.title, "goal": row.goal, "iterations": row.iterations}
+                entry |= found
+            for n in wanted if entry["steps"][0] is not None else []:
                 if time.perf_counter() - begun > seconds:
                     break
-                entry["times"][n] = _timed(groups[n], row, path, m, min(runs, row.runs))
-                print(row.name, n, _short(entry["times"][n]), flush=True)
+                entry["times"][str(n)] = _timed(groups[n], row, path, entry["steps"], runs)
+                print(row.name, n, _short(entry["times"][str(n)]), flush=True)
+            entry["times"] = {
+                str(n): entry["times"][str(n)] for n in counts if str(n) in entry["times"]
+            }
             result["rows"][row.name] = entry
             Path(path).unlink()
             if save is not None:
@@ -281,40 +335,64 @@ def _stored(X: Any, path: Path) -> str:
     return f"{path}.npy"
 
 
-def _timed(processes: dict[str, Process], row: Row, path: str, m: int, runs: int) -> dict[str, Any]:
-    times: dict[str, Any] = {who: [] for who in processes}
+def _timed(
+    processes: dict[str, Process], row: Row, path: str, steps: list[int | None], runs: int
+) -> dict[str, Any]:
+    seeds = [seed for seed, m in enumerate(steps) if m is not None]
+    times: dict[str, list[list[float]]] = {who: [[] for _ in seeds] for who in processes}
     first: dict[str, float] = {}
+    limits = []
     for who, process in processes.items():
+        mine = {"who": "scikit-learn" if who == "scikit-learn" else "partwise", "loss": row.loss}
         process.ask("load", path=path)
         process.ask("start", k=row.k, seed=0)
-        if who == "scikit-learn":
-            process.ask("fit", who=who, loss=row.loss, iterations=2)
-            continue
-        process.ask("fit", who="partwise", loss=row.loss, iterations=2)
-        once = [
-            process.ask("fit", who="partwise", loss=row.loss, iterations=1)["seconds"]
-            for _ in range(runs)
-        ]
-        first[who] = median(once)
-    known = None
-    for _ in range(runs):
-        for who, process in processes.items():
-            if who == "scikit-learn":
-                known = theirs_takes(process, row, known)
-                times[who].append(known)
-            else:
-                got = process.ask("fit", who="partwise", loss=row.loss, iterations=m)
-                times[who].append(got["seconds"])
-    out: dict[str, Any] = {who: median(found) for who, found in times.items()}
-    out["spread"] = {who: [min(found), max(found)] for who, found in times.items()}
+        process.ask("fit", iterations=2, **mine)
+        if who in ("scikit-learn", "ours"):
+            limits.append(process.ask("limit", who=who))
+        if who != "scikit-learn":
+            once = [process.ask("fit", iterations=1, **mine)["seconds"] for _ in range(runs)]
+            first[who] = median(once)
+    known, begun = None, time.perf_counter()
+    for turn in range(runs):
+        if turn and time.perf_counter() - begun > CELL:
+            break
+        for at, seed in enumerate(seeds):
+            for who, process in processes.items():
+                process.ask("start", k=row.k, seed=seed)
+                if who == "scikit-learn":
+                    known = theirs_takes(process, row, known)
+                    times[who][at].append(known)
+                else:
+                    order = {"who": "partwise", "loss": row.loss, "iterations": steps[seed]}
+                    times[who][at].append(process.ask("fit", **order)["seconds"])
+    by_seed = {who: [median(one) for one in found] for who, found in times.items()}
+    out: dict[str, Any] = {who: median(found) for who, found in by_seed.items()}
+    out["spread"] = {who: [min(map(min, f)), max(map(max, f))] for who, f in times.items()}
+    out["ratios"] = [a / b for a, b in zip(by_seed["scikit-learn"], by_seed["ours"], strict=True)]
+    out["by_seed"] = by_seed
     out["one"] = first  # a fit of one iteration: what is paid once, and one iteration
+    made = [limit for limit in limits if limit]
+    out["limit"] = {side: min(limit[side] for limit in made) for side in ("dot", "tdot")}
     return out
 
 
+def ratio(times: dict[str, Any]) -> float:
+    """scikit-learn's time over ours, the median over seeds."""
+    return float(median(times.get("ratios") or [times["scikit-learn"] / times["ours"]]))
+
+
+def iteration(row: dict[str, Any], times: dict[str, Any]) -> tuple[float, float]:
+    """Seconds of an iteration of ours, and of what a fit pays once."""
+    steps = [m for m in row["steps"] if m is not None]
+    ours = times.get("by_seed", {}).get("ours", [times["ours"]])
+    one, longest = times["one"]["ours"], max(zip(steps, ours, strict=False))
+    each = (longest[1] - one) / max(1, longest[0] - 1)
+    return each, one - each
+
+
 def _short(times: dict[str, Any]) -> str:
-    ratio = times["scikit-learn"] / times["ours"]
     told = [f"{who} {s:.4f}" for who, s in times.items() if isinstance(s, float)]
-    return f"{ratio:5.2f}x  " + "  ".join(told) + f"  one {times['one']}"
+    return f"{ratio(times):5.2f}x  " + "  ".join(told) + f"  one {times['one']}"
 
 
 # -- the page ----------------------------------------------------------------------------------
@@ -332,7 +410,8 @@ def markdown(result: dict[str, Any]) -> str:
         "",
         (__doc__ or "").split("\n\n", 1)[1].strip(),
         "",
-        "Each cell: scikit-learn's time over ours (ours in seconds). The goal is for every column.",
+        "Each cell: scikit-learn's time over ours, its range over seeds, and ours in seconds. The "
+        "goal is for every column.",
         "",
         "| | goal | iterations theirs / ours, by seed | "
         + " | ".join(f"{n} thread{'s' if n > 1 else ''}" for n in counts)
@@ -342,14 +421,17 @@ def markdown(result: dict[str, Any]) -> str:
     for row in result["rows"].values():
         cells = []
         for n in counts:
-            times = row["times"].get(n) or row["times"].get(str(n))
+            times = row["times"].get(str(n))
             if times is None:
                 cells.append("")
                 continue
-            ratio = times["scikit-learn"] / times["ours"]
-            told = f"{ratio:.1f}x ({times['ours']:.3g} s)"
-            cells.append(told if ratio >= row["goal"] else f"**{told}**")
-        every = [row["times"].get(n) or row["times"].get(str(n)) for n in counts]
+            seen = times.get("ratios", [])
+            told = f"{ratio(times):.1f}x"
+            if len(seen) > 1:
+                told += f" ({min(seen):.1f} to {max(seen):.1f})"
+            told += f" {times['ours']:.3g} s"
+            cells.append(told if ratio(times) >= row["goal"] else f"**{told}**")
+        every = [row["times"].get(str(n)) for n in counts]
         gain = f"{every[0]['ours'] / every[-1]['ours']:.1f}x" if every and all(every) else ""
         steps = ", ".join("not reached" if m is None else str(m) for m in row["steps"])
         lines.append(
@@ -379,7 +461,7 @@ def ranges(folder: Path) -> str:
     ]
     for row in ROWS:
         every = [list(r["rows"].get(row.name, {"times": {}})["times"].values()) for r in found]
-        seen = [times["scikit-learn"] / times["ours"] for each in every for times in each]
+        seen = [ratio(times) for each in every for times in each]
         if not seen:
             continue
         told = f"{min(seen):.1f}x to {max(seen):.1f}x"
@@ -404,25 +486,27 @@ def write_readme(path: Path, folder: Path) -> None:
 
 
 def _iterations(result: dict[str, Any]) -> list[str]:
-    """A table of what an iteration of ours costs, and a fit of one."""
-    lines = [
-        "An iteration of ours, and a fit of one iteration with checks, start and exact end, in ms:",
-        "",
-        "| | " + " | ".join(str(n) for n in result["threads"]) + " |",
-        "|---|" + "---:|" * len(result["threads"]),
-    ]
+    """Tables of what an iteration of ours costs, beside the limit, and what a fit pays once."""
+    head = ["", "| | " + " | ".join(str(n) for n in result["threads"]) + " |"]
+    head.append("|---|" + "---:|" * len(result["threads"]))
+    one = ["An iteration of ours in ms, and how far it is above the limit:", *head]
+    once = ["What a fit pays once (checks, start, exact end) in ms, and of the whole:", *head]
     for row in result["rows"].values():
-        cells = []
+        cells: tuple[list[str], list[str]] = ([], [])
         for n in result["threads"]:
-            times = row["times"].get(n) or row["times"].get(str(n))
+            times = row["times"].get(str(n))
             if times is None:
-                cells.append("")
+                cells[0].append("")
+                cells[1].append("")
                 continue
-            one, m = times["one"]["ours"], row["steps"][0]
-            each = 1e3 * (times["ours"] - one) / max(1, m - 1)
-            cells.append(f"{each:.3g}, {1e3 * one:.3g}")
-        lines.append(f"| {row['title']} | " + " | ".join(cells) + " |")
-    return lines
+            each, paid = iteration(row, times)
+            limit = sum(times.get("limit", {}).values())
+            told = f"{1e3 * each:.3g}"
+            cells[0].append(f"{told}, {each / limit:.1f}x" if limit else told)
+            cells[1].append(f"{1e3 * paid:.3g}, {100 * paid / times['ours']:.0f} %")
+        for lines, own in zip((one, once), cells, strict=True):
+            lines.append(f"| {row['title']} | " + " | ".join(own) + " |")
+    return [*one, "", *once]
 
 
 def draw(result: dict[str, Any], path: Path) -> None:
@@ -468,10 +552,12 @@ def run(
     runs: int = 3,
     seeds: int = 3,
     seconds: float = float("inf"),
+    resume: bool = False,
 ) -> dict[str, Any]:
     """Measure, and write ``threads-PROCESSOR.md``, ``.json`` and ``.svg``.
 
-    Rows that were measured there before with as many threads stay, if they are not measured now.
+    Rows that were measured there before with as many threads stay, if they are not measured now;
+    with ``resume`` they are only completed. Targets that any machine has found there serve all.
     """
     from benchmarks.settings import HERE, machine
     from benchmarks.store import write_json, write_text
@@ -483,27 +569,41 @@ def run(
     facts.pop("threads", None)
     path = out / f"threads-{slug(facts['processor'])}"
     stored = path.with_suffix(".json")
-    before_now = json.loads(stored.read_text()) if stored.exists() else {"threads": None}
-    kept = before_now["rows"] if before_now["threads"] == counts else {}
+    there = json.loads(stored.read_text()) if stored.exists() else {"threads": None}
+    kept = there["rows"] if there["threads"] == counts else {}
+    old = there.get("earlier", []) if resume else list(kept)
 
-    def save(result: dict[str, Any]) -> None:
-        every = kept | result["rows"]
-        result["earlier"] = [name for name in kept if name not in result["rows"]]
-        result["rows"] = {row.name: every[row.name] for row in ROWS if row.name in every}
-        result["machine"] = facts
-        write_json(stored, result)
-        write_text(path.with_suffix(".md"), markdown(result))
+    def whole(measured: dict[str, Any]) -> dict[str, Any]:
+        every = kept | measured["rows"]
+        rows = {row.name: every[row.name] for row in ROWS if row.name in every}
+        earlier = [name for name in old if name not in measured["rows"]]
+        return {**measured, "rows": rows, "earlier": earlier, "machine": facts}
+
+    def save(measured: dict[str, Any]) -> None:
+        write_json(stored, whole(measured))
+        write_text(path.with_suffix(".md"), markdown(whole(measured)))
 
     out.mkdir(parents=True, exist_ok=True)
-    result = measure(
-        names, counts, runs=runs, seeds=seeds, sources=sources, seconds=seconds, save=save
-    )
+    measured = measure(
+        names, counts, runs=runs, seeds=seeds, sources=sources, seconds=seconds,
+        kept=kept if resume else {}, known=known_targets(out), save=save,
+    )  # fmt: skip
+    result = whole(measured)
     if any(row["times"] for row in result["rows"].values()):
         draw(result, path.with_suffix(".svg"))
     if out.resolve() == HERE / "results":
         write_readme(HERE.parent / "README.md", out)
     print(markdown(result))
     return result
+
+
+def known_targets(folder: Path) -> dict[str, list[float]]:
+    """Objectives of scikit-learn by row, those of most seeds that a machine has found there."""
+    found: dict[str, list[float]] = {}
+    for path in sorted(folder.glob("threads-*.json")):
+        for name, row in json.loads(path.read_text())["rows"].items():
+            found[name] = max(found.get(name, []), row.get("target", []), key=len)
+    return found
 
 
 if __name__ == "__main__":

@@ -300,7 +300,7 @@ def test_a_long_fit_is_extrapolated_from_two_short_ones():
     row = threads.Row("r", "r", "r", 3, 200, 2.0)
     slow = Answering(0.05)
     assert threads.theirs_takes(slow, row, None) == pytest.approx(10.1)
-    assert slow.asked == [2, 12]
+    assert slow.asked == list(threads.SHORT)
     quick = Answering(0.001)
     assert threads.theirs_takes(quick, row, 0.3) == pytest.approx(0.3)
     assert quick.asked == [200]
@@ -309,6 +309,29 @@ def test_a_long_fit_is_extrapolated_from_two_short_ones():
 def test_iterations_to_a_target():
     assert threads.steps_to([5.0, 3.0, 2.0], 3.0) == 2
     assert threads.steps_to([5.0, 3.0, 2.0], 1.0) is None
+
+
+class Fitting:
+    """A worker whose loop is at 10/n after n iterations, and whose fit ends a half below that."""
+
+    def ask(self, do, *, iterations, **order):
+        history = [10 / n for n in range(1, iterations + 1)]
+        return {"history": history, "objective": 0.5 * history[-1]}
+
+
+def test_the_end_of_a_fit_counts():
+    assert threads.least_steps(Fitting(), {}, 1.0) == 5
+    assert threads.least_steps(Fitting(), {}, 10 / 60) == 30
+    assert threads.least_steps(Fitting(), {}, 20.0) == 1
+    assert threads.least_steps(Fitting(), {}, 0.0) is None
+
+
+def test_a_ratio_is_the_median_over_seeds():
+    assert threads.ratio({"scikit-learn": 6.0, "ours": 2.0}) == 3
+    assert threads.ratio({"scikit-learn": 6.0, "ours": 2.0, "ratios": [2.0, 9.0, 4.0]}) == 4
+    row = {"steps": [5, 11]}
+    times = {"ours": 2.0, "by_seed": {"ours": [1.0, 3.0]}, "one": {"ours": 1.0}}
+    assert threads.iteration(row, times) == pytest.approx((0.2, 0.8))
 
 
 def test_thread_counts_on_the_command_line():
@@ -332,7 +355,11 @@ def test_a_page_a_processor(tmp_path, monkeypatch):
     stored = json.loads(numbers.read_text())
     entry = stored["rows"]["tiny"]
     assert len(entry["steps"]) == 2 and set(entry["times"]) == {"1", "2"}
-    assert found["rows"]["tiny"]["times"][2]["ours"] > 0
+    times = found["rows"]["tiny"]["times"]["2"]
+    assert times["ours"] > 0 and len(times["ratios"]) == 2 and min(times["limit"].values()) > 0
+    assert threads.known_targets(tmp_path) == {"tiny": entry["target"]}
+    again = threads.run([1, 2], tmp_path, runs=1, seeds=2, resume=True)
+    assert again["rows"] == stored["rows"], "what is there is kept"
     text = page.read_text()
     assert "| tiny data |" in text and "**" in text, "a row below its goal is bold"
     assert stored["machine"]["processor"] in text
