@@ -357,7 +357,7 @@ def test_a_page_a_processor(tmp_path, monkeypatch):
     assert len(entry["steps"]) == 2 and set(entry["times"]) == {"1", "2"}
     times = found["rows"]["tiny"]["times"]["2"]
     assert times["ours"] > 0 and len(times["ratios"]) == 2 and min(times["limit"].values()) > 0
-    assert threads.known_targets(tmp_path) == {"tiny": entry["target"]}
+    assert threads.known_targets(tmp_path) == {"tiny": entry["targets"]}
     again = threads.run([1, 2], tmp_path, runs=1, seeds=2, resume=True)
     assert again["rows"] == stored["rows"], "what is there is kept"
     text = page.read_text()

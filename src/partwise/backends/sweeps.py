@@ -29,8 +29,8 @@ from partwise.backends.arrays import (
 from partwise.backends.threads import PASS, each, pieces, threads_for
 
 ROWS = 64  # rows of a block of the compiled kernel, whose share ``enough`` is
-#: From this width on, rows that move on after FEW sweeps end by pivoting, SOME at a time: it is done
-#: in copies, in float64.
+#: From this width on, rows that move on after FEW sweeps end by pivoting, SOME at a time, in copies
+#: of float64.
 PIVOT, FEW, SOME = 32, 10, 128
 #: Groups of rows that take turns under a graph, at most: a row sees where most neighbours are.
 GROUPS = 32

@@ -72,8 +72,7 @@ def product(X: AnyArray, B: AnyArray) -> AnyArray:
         return found
     threads = threads_for(BLAS * X.size * B.shape[1])
     with one_blas_thread:
-        across = not X.flags.c_contiguous and len(B) >= 2 * RUN
-        return (_transposed if across else _product)(X, B, threads)
+        return (_product if X.flags.c_contiguous else _transposed)(X, B, threads)
 
 
 def _product(X: AnyArray, B: AnyArray, threads: int) -> AnyArray:
@@ -84,7 +83,7 @@ def _product(X: AnyArray, B: AnyArray, threads: int) -> AnyArray:
 
 
 def _transposed(X: AnyArray, B: AnyArray, threads: int) -> AnyArray:
-    """`_product` of X as Fortran keeps it, where sums are long: BLAS likes it on the right."""
+    """`_product` of X as Fortran keeps it: BLAS is up to twice as fast with it on the right."""
     p, k = len(X), B.shape[1]
     # each run of rows has a sum of its own, all of them a quarter of X at most
     runs = pieces(len(B), max(LEAST, 4 * k, least_rows(p)), PIECES // 2)
