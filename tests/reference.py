@@ -1664,7 +1664,8 @@ def outlyingness(codes, graph, labelled, y, *, share, floors, usual, of_mean, co
 
     held = [i for i, c in zip(labelled, y) if np.sum(y == c) > 1]
     own = np.array([distances(i, [j for j in labelled if j != i]) for i in held])
-    pairs = {frozenset((i, max(set(labelled) - {i}, key=lambda j: unit[i] @ unit[j]))) for i in held}
+    nearest = [max(set(labelled) - {i}, key=lambda j, i=i: unit[i] @ unit[j]) for i in held]
+    pairs = {frozenset(pair) for pair in zip(held, nearest)}
     m = len(pairs)
     middle = own.mean(axis=0)
     spread = np.sqrt((m * own.var(axis=0) + counts * np.square(usual)) / (m + counts))

@@ -11,7 +11,7 @@ def row_squares(Y: AnyArray) -> AnyArray:
     """‖y_i‖², in float64 from short sums in the precision of Y where that can hold them."""
     cut = [Y[:, at : at + 512] for at in range(0, max(1, Y.shape[1]), 512)]
     with np.errstate(over="ignore"):
-        sums = np.sum([np.vecdot(part, part) for part in cut], axis=0, dtype=np.float64)
+        sums: AnyArray = np.sum([np.vecdot(part, part) for part in cut], axis=0, dtype=np.float64)
     beyond = ~((sums > 1e-20) & (sums < 1e30)) if Y.itemsize == 4 else np.zeros(0, bool)
     if beyond.any():
         far = Y[beyond]
