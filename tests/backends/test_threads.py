@@ -329,6 +329,17 @@ def test_a_task_may_have_tasks_of_its_own(use_threads):
     assert sorted(done) == [(i, j) for i in range(4) for j in range(4)]
 
 
+def test_tasks_of_a_task_have_the_threads_that_are_left(use_threads):
+    use_threads(8)
+    all_three = threading.Barrier(3, timeout=20)
+
+    def outer(number):
+        if number == 0:
+            each(lambda _: all_three.wait(), [(j,) for j in range(3)], 8)
+
+    each(outer, [(0,), (1,)], 8)  # raises where three never run together
+
+
 def test_fits_in_a_users_threads(four):
     with ThreadPoolExecutor(4) as pool:
         for found in pool.map(lambda _: fit().components_, range(8)):

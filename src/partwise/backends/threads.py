@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import cache
-from threading import Condition, Lock, Thread
+from threading import Condition, Lock, Thread, local
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -264,6 +264,7 @@ class _Worker:
         self.called.release()
 
     def work(self) -> None:
+        _here.counted = True
         while True:
             self.called.acquire()
             region, self.region = self.region, None
@@ -281,12 +282,14 @@ class _Pool:
         self.lock, self.size, self.callers = Lock(), 0, 0
         self.idle: list[_Worker] = []
 
-    def do(self, region: _Region, threads: int) -> None:
+    def do(self, region: _Region, threads: int, most: int) -> None:
+        inner = getattr(_here, "counted", False)  # a task of another region calls
+        _here.counted = True
         with self.lock:
-            self.callers += 1
+            self.callers += not inner
             # callers side by side share what one alone would have
             busy = self.size - len(self.idle)
-            helpers = max(0, threads - self.callers - busy)
+            helpers = max(0, min(most - 1, threads - self.callers - busy))
             while len(self.idle) < helpers:
                 self.idle.append(_Worker(self))
                 self.size += 1
@@ -296,8 +299,9 @@ class _Pool:
                 worker.call(region)
             region.finish()
         finally:
+            _here.counted = inner
             with self.lock:
-                self.callers -= 1
+                self.callers -= not inner
             region.run = _nothing  # helpers that come too late hold no arrays
 
 
@@ -305,12 +309,14 @@ def _nothing(*_: Any) -> None: ...
 
 
 _pool = _Pool()
+#: Whether this thread is counted: as a helper, or as a caller.
+_here = local()
 
 
 def _after_fork() -> None:
     """A child has none of its parent's threads, and locks as some thread left them."""
     global _pool
-    _pool = _Pool()
+    _pool, _here.counted = _Pool(), False
     one_blas_thread.lock = Lock()
 
 
@@ -319,11 +325,13 @@ if hasattr(os, "register_at_fork"):
 
 
 def each(run: Callable[..., Any], tasks: Iterable[tuple[Any, ...]], threads: int) -> None:
-    """run(*task) for each task, in at most so many threads; they are made as they are taken."""
-    if isinstance(tasks, Sequence):
-        threads = min(threads, len(tasks))
-    if threads > 1:
-        _pool.do(_Region(run, tasks), threads)
+    """run(*task) for each task, in at most so many threads; they are made as they are taken.
+
+    A task may call this again: its own tasks get the threads that are left of so many.
+    """
+    most = len(tasks) if isinstance(tasks, Sequence) else threads
+    if min(threads, most) > 1:
+        _pool.do(_Region(run, tasks), threads, most)
         return
     for task in tasks:
         run(*task)
