@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -109,6 +110,14 @@ class Head:
         return f"{name} ({self.look[:-2]})" if self.look else name
 
     @property
+    def n_classes(self) -> int:
+        if self.forest is not None:
+            return int(self.forest["classes"].size)
+        found = self.scores if self.A is None else self.A
+        assert found is not None
+        return int(found.shape[1])
+
+    @property
     def beside(self) -> bool:
         """Whether a click leaves it as it is."""
         return self.kind in ("trees", "ridge") or bool(self.look)
@@ -182,42 +191,56 @@ def mixture_of(
         return np.asarray(mixed, dtype=np.float64)
     n = next(iter(asked.values())).shape[0]
     columns = sum(Z.shape[1] for Z in asked.values())
-    found = []
+    linear = [pair for pair in pairs if pair[0].A is not None]
+    by_view = {
+        view: _Side.of([pair for pair in linear if pair[0].view == view])
+        for view in dict.fromkeys(head.view for head, _ in linear)
+    }
+    total = np.empty((n, pairs[0][0].n_classes))
 
-    def run(number: int, rows: tuple[int, int]) -> None:
-        found.append((number, _mixed(pairs, {name: Z[slice(*rows)] for name, Z in asked.items()})))
+    def run(lo: int, hi: int) -> None:
+        part: Any = 0.0
+        for view, side in by_view.items():
+            part = part + side.mixed(asked[view][lo:hi])
+        for head, weight in pairs:
+            if head.forest is not None:
+                log_p = trees.log_shares(head.forest, asked[head.view][lo:hi])
+                part = part + weight * softmax(head.heat * log_p)
+        total[lo:hi] = part
 
     with one_blas_thread:
-        each(run, list(enumerate(pieces(n, ROWS, n))), threads_for(float(n) * columns * 50))
-    return mixed + np.concatenate([part for _, part in sorted(found, key=lambda pair: pair[0])])
+        each(run, pieces(n, ROWS, n), threads_for(float(n) * columns * 50))
+    total += mixed
+    return total
 
 
-def _mixed(pairs: list[tuple[Head, Any]], views: dict[str, AnyArray]) -> AnyArray:
-    """The same of heads that need no neighbours."""
-    total: Any = 0.0
-    linear = [pair for pair in pairs if pair[0].A is not None]
-    for view in dict.fromkeys(head.view for head, _ in linear):
-        total = total + _linear([pair for pair in linear if pair[0].view == view], views[view])
-    for head, weight in pairs:
-        if head.forest is not None:
-            log_p = trees.log_shares(head.forest, views[head.view])
-            total = total + weight * softmax(head.heat * log_p)
-    return np.asarray(total, dtype=np.float64)
+class _Side(NamedTuple):
+    """Linear heads that share a view side by side, one product for all of them."""
+
+    A: AnyArray
+    b: AnyArray
+    weights: AnyArray
+
+    @classmethod
+    def of(cls, pairs: list[tuple[Head, Any]]) -> _Side:
+        A = np.stack([head.heat * np.asarray(head.A, dtype=float).T for head, _ in pairs])
+        b = np.stack([head.heat * np.asarray(head.b, dtype=float) for head, _ in pairs])
+        return cls(A, b, np.array([weight for _, weight in pairs], dtype=float))
+
+    def mixed(self, Z: Any) -> AnyArray:
+        """Σ_h w_h p_h, (n, c)."""
+        h, c, d = self.A.shape
+        # in float64: a float32 product depends on how many rows there are
+        P = (Z.astype(float) @ self.A.reshape(h * c, d).T).T.reshape(h, c, Z.shape[0])
+        P += self.b[:, :, None]
+        P -= P.max(axis=1, keepdims=True)
+        np.exp(P, out=P)
+        P *= self.weights[:, None, None] / P.sum(axis=1, keepdims=True)
+        return P.sum(axis=0).T
 
 
-def _linear(pairs: list[tuple[Head, Any]], Z: Any) -> AnyArray:
-    """Σ_h w_h p_h, (n, c), of linear heads that share a view, by one product for all of them."""
-    A = np.stack([head.heat * np.asarray(head.A, dtype=float).T for head, _ in pairs])
-    b = np.stack([head.heat * np.asarray(head.b, dtype=float) for head, _ in pairs])
-    h, c, d = A.shape
-    # in float64: a float32 product depends on how many rows there are
-    P = (Z.astype(float) @ A.reshape(h * c, d).T).T.reshape(h, c, Z.shape[0])
-    P += b[:, :, None]
-    P -= P.max(axis=1, keepdims=True)
-    np.exp(P, out=P)
-    w = np.array([weight for _, weight in pairs], dtype=float)
-    P *= w[:, None, None] / P.sum(axis=1, keepdims=True)
-    return P.sum(axis=0).T
+#: A head, and the logs of its probabilities in all folds, or None.
+Tempered = tuple[Head, AnyArray | None]
 
 
 class Gathered(dict[str, Any]):
@@ -248,22 +271,29 @@ class Trial:
     logs: list[AnyArray] = field(default_factory=list)
     failed: list[Head] = field(default_factory=list)
 
-    def add(self, kind: str, view: str, raw: AnyArray, **fitted: Any) -> None:
-        """A head by its scores (n_folds + 1, n, c) of the working samples.
+    def tempered(self, kind: str, view: str, raw: AnyArray, **fitted: Any) -> Tempered:
+        """A head by its scores (n_folds + 1, n, c) of the working samples, and their logs.
 
-        One whose scores are not numbers is left out.
+        None for the logs where scores are not numbers.
         """
         head = Head(kind, view, 1.0, **fitted)
         log_p = heads.log_softmax(raw)
         if not np.isfinite(log_p).all():
-            self.failed.append(head)
-            return
+            return head, None
         if self.weighed is None:
             head.heat = temper(self._held_out(log_p), self.known)
         else:
             head.heat = self._as_weighed(head)[0]
-        self.logs.append(log_p if head.heat == 1 else heads.log_softmax(head.heat * log_p))
-        self.heads.append(head)
+        return head, log_p if head.heat == 1 else heads.log_softmax(head.heat * log_p)
+
+    def add(self, made: list[Tempered]) -> None:
+        """Heads that count from now on; those that failed are left out."""
+        for head, log_p in made:
+            if log_p is None:
+                self.failed.append(head)
+                continue
+            self.logs.append(log_p)
+            self.heads.append(head)
 
     def _as_weighed(self, head: Head) -> tuple[float, float]:
         """The temperature and the weight of the same head in the answer that was weighed."""
@@ -273,8 +303,9 @@ class Trial:
                 return old.heat, float(weight)
         return 1.0, 0.0
 
-    def add_linear(self, kind: str, view: str, fit: LinearScores) -> None:
-        self.add(kind, view, fit.scores(self.views[view]), A=fit.A[-1], b=fit.b[-1])
+    def linear(self, kind: str, view: str, fit: LinearScores) -> Tempered:
+        """`tempered` of a linear head."""
+        return self.tempered(kind, view, fit.scores(self.views[view]), A=fit.A[-1], b=fit.b[-1])
 
     @property
     def known(self) -> AnyArray:
@@ -418,19 +449,17 @@ def learn(
     views = Gathered(features.all_views, rows)
     trial = Trial(folds, labelled, at, y, n_classes, views, weighed, features.looks)
     click = n_folds == 0
-    beside: list[dict[str, Any]] = []
 
-    def by_views() -> None:
+    def by_views() -> list[Tempered]:
         for start, mine in features.looks.items():
             if not click or "codes" in mine.views:  # a click hears one preparation of each array
                 _one_preparation(trial, start, mine, working, memory, names)
+        return []
 
-    def by_columns() -> None:
-        beside.extend(_beside(trial, features, seed))
+    def by_columns() -> list[Tempered]:
+        return _beside(trial, features, seed)
 
-    each(lambda work: work(), [(by_views,)] if click else [(by_views,), (by_columns,)], allowed())
-    for fitted in beside:
-        trial.add(**fitted)
+    trial.add(_together([by_views] if click else [by_views, by_columns]))
     w, held = trial.weights()
     agreement = trial.agreement(w) if weighed is None else float("nan")
     back = _places(names)
@@ -492,37 +521,49 @@ def _one_preparation(
     """All heads on the views of one preparation, and those that their answer teaches."""
     began, folds, y, c = len(trial.heads), trial.folds, trial.y, trial.n_classes
     coded = "codes" in features.views
-    for kind, name in FIRST if coded else FIRST_OTHER:
-        view = start + name
+
+    def first_of(kind: str, view: str) -> list[Tempered]:
         if kind == "logistic":
-            trial.add_linear(kind, view, _logistic(trial, view, memory, names))
-        else:
-            Z = trial.views[view][trial.at]
-            fit = heads.discriminant(Z, y, folds.means, folds.spread, c)
-            trial.add_linear(kind, view, fit)
-    _spread(trial, start, features, working, memory)
+            return [trial.linear(kind, view, _logistic(trial, view, memory, names))]
+        Z = trial.views[view][trial.at]
+        fit = heads.discriminant(Z, y, folds.means, folds.spread, c)
+        return [trial.linear(kind, view, fit)]
+
+    def second_of(view: str) -> list[Tempered]:
+        fits = heads.mixture(trial.views[view], trial.at, y, folds.means, first, ROUNDS)
+        pairs = zip(("self-taught", "self-taught more"), fits, strict=True)
+        return [trial.linear(kind, view, fit) for kind, fit in pairs]
+
+    tasks = [partial(first_of, k, start + name) for k, name in (FIRST if coded else FIRST_OTHER)]
+    trial.add(_together([*tasks, partial(_spread, trial, start, features, working, memory)]))
     own = slice(began, len(trial.heads))
     if not trial.heads[own]:
         return
     first = trial.mixed(trial.weights(own)[0], some=own)
-    for name in SECOND if coded else SECOND_OTHER:
-        Z = trial.views[start + name]
-        fits = heads.mixture(Z, trial.at, y, folds.means, first, ROUNDS)
-        for kind, fit in zip(("self-taught", "self-taught more"), fits, strict=True):
-            trial.add_linear(kind, start + name, fit)
+    second = SECOND if coded else SECOND_OTHER
+    trial.add(_together([partial(second_of, start + name) for name in second]))
 
 
-def _beside(trial: Trial, features: Features, seed: int) -> Iterator[dict[str, Any]]:
-    """What `Trial.add` takes, of heads on all columns.
+def _together(tasks: Sequence[Callable[[], list[Tempered]]]) -> list[Tempered]:
+    """What tasks find, in their order; they run side by side."""
+    found: list[list[Tempered]] = [[] for _ in tasks]
 
-    Least squares; trees, on codes and directions where X is sparse.
-    """
+    def run(number: int) -> None:
+        found[number] = tasks[number]()
+
+    each(run, [(number,) for number in range(len(tasks))], allowed())
+    return [pair for mine in found for pair in mine]
+
+
+def _beside(trial: Trial, features: Features, seed: int) -> list[Tempered]:
+    """Heads on all columns: least squares; trees, on codes and directions where X is sparse."""
     y, c, folds = trial.y, trial.n_classes, trial.folds
-    for start in features.looks:
-        view = f"{start}whole"
+
+    def ridge(view: str) -> list[Tempered]:
         raw, last = heads.ridge(trial.views[view], trial.at, y, folds.means, c)
-        yield {"kind": "ridge", "view": view, "raw": raw, "A": last.A[0], "b": last.b[0]}
-    for view in _tree_views(features):
+        return [trial.tempered("ridge", view, raw, A=last.A[0], b=last.b[0])]
+
+    def forest(view: str) -> list[Tempered]:
         Z = trial.views[view]
         raw = np.zeros((folds.n_folds + 1, len(Z), c))
         for f in range(folds.n_folds):  # of samples without a label nothing is asked here
@@ -533,7 +574,10 @@ def _beside(trial: Trial, features: Features, seed: int) -> Iterator[dict[str, A
                 raw[f, mine] = trees.grow(*told, c, seed, FEWER).log_votes(Z[mine])
         grown = trees.grow(Z[trial.at], y, folds.means[-1], c, seed, TREES)
         raw[-1] = grown.log_votes(Z)
-        yield {"kind": "trees", "view": view, "raw": raw, "forest": grown.arrays}
+        return [trial.tempered("trees", view, raw, forest=grown.arrays)]
+
+    tasks = [partial(ridge, f"{start}whole") for start in features.looks]
+    return _together([*tasks, *(partial(forest, view) for view in _tree_views(features))])
 
 
 def _tree_views(features: Features) -> list[str]:
@@ -607,7 +651,7 @@ def _logistic(trial: Trial, view: str, memory: dict[str, Any], names: AnyArray) 
 
 def _spread(
     trial: Trial, start: str, features: Features, working: AnyArray, memory: dict[str, Any]
-) -> None:
+) -> list[Tempered]:
     """Labels spread over the graph; what was computed for earlier labels is kept."""
     known: dict[int, list[AnyArray]] = memory.setdefault(f"{start}spread", {})
     missing = np.array([i for i in trial.labelled.tolist() if i not in known], dtype=int)
@@ -628,10 +672,13 @@ def _spread(
         groups = np.split(missing, range(step, missing.size, step))
         each(spread, [tuple(some.tolist()) for some in groups], threads)
     means, c = trial.folds.means, trial.n_classes
-    for which, view in enumerate(SPREAD):
+
+    def head(which: int, view: str) -> list[Tempered]:
         G = np.stack([known[i][which] for i in trial.labelled.tolist()]).T
         raw = heads.even_masses(near[working] @ G, trial.y, means, c)
         last = raw[-1]
         if working.size < place.size:
             last = np.log(near @ np.exp(heads.even_masses(G, trial.y, means[-1:], c)[0]))
-        trial.add("spreading", start + view, raw, scores=last[place])
+        return [trial.tempered("spreading", start + view, raw, scores=last[place])]
+
+    return _together([partial(head, which, view) for which, view in enumerate(SPREAD)])

@@ -78,21 +78,22 @@ def log_votes(made: dict[str, AnyArray], at: AnyArray) -> AnyArray:
 def walk(made: dict[str, AnyArray], X: AnyArray) -> AnyArray:
     """The leaves of samples, by the arrays alone."""
     leaves = np.empty((len(X), made["roots"].size), dtype=np.intp)
-    inner = (made[key] for key in ("roots", "feature", "threshold", "left", "right"))
-    _walk(np.ascontiguousarray(X, dtype=np.float32), *inner, leaves)  # as scikit-learn compares
+    inner = (made[key] for key in ("roots", "feature", "threshold"))
+    below = np.stack([made["right"], made["left"]], axis=1)
+    # as scikit-learn compares
+    _walk(np.ascontiguousarray(X, dtype=np.float32), *inner, below, leaves)
     return leaves
 
 
 @nb.njit(**OPTIONS)
-def _walk(X, roots, feature, threshold, left, right, leaves):
+def _walk(X, roots, feature, threshold, below, leaves):
     for i in range(leaves.shape[0]):
         for tree in range(leaves.shape[1]):
             node = roots[tree]
-            while feature[node] >= 0:
-                if X[i, feature[node]] <= threshold[node]:
-                    node = left[node]
-                else:
-                    node = right[node]
+            at = feature[node]
+            while at >= 0:  # a place to look up, not a branch: which way it goes nobody can guess
+                node = below[node, int(X[i, at] <= threshold[node])]
+                at = feature[node]
             leaves[i, tree] = node
 
 
