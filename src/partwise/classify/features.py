@@ -187,8 +187,9 @@ class Features:
         V = code_rows(XH, self.H, self.V, near, self.graph_reg) if len(self.H) else XH
         smooth, known = plain, self.plain
         walk = row_stochastic(self.graph)
-        for _ in range(ROUNDS):
-            smooth, known = _averaged(smooth, near, known), _averaged(known, walk, known)
+        for more in reversed(range(ROUNDS)):
+            smooth = _averaged(smooth, near, known)
+            known = _averaged(known, walk, known) if more else known
         return self._views(V, plain, smooth), near, V
 
     def _seen_by(self, X: Any) -> tuple[Any, AnyArray, AnyArray]:
@@ -237,7 +238,7 @@ class Features:
         """Centred, with mean squared length one on the training samples."""
         if name not in self.scale:
             self.shift[name] = Z.mean(axis=0)
-            length, size = (norm64(A) / len(Z) ** 0.5 for A in (Z - self.shift[name], Z))
+            length, size = (norm64(A) / len(Z) ** 0.5 for A in (_less(Z, self.shift[name]), Z))
             self.scale[name] = 1 / length if length > max(1e-12 * size, 1e-18) else 1.0
         made = np.empty(Z.shape, np.float32)
 
@@ -463,6 +464,13 @@ def some_rows(Z: Any, rows: AnyArray) -> Any:
     return made
 
 
+def _less(Z: AnyArray, row: AnyArray) -> AnyArray:
+    """Z - row, in threads."""
+    made = np.empty_like(Z)
+    by_entry(lambda rows: np.subtract(Z[rows], row, out=made[rows]), Z)
+    return made
+
+
 def _small(data: Any, U: AnyArray) -> Any:
     return data.small(np.ascontiguousarray(U, dtype=data.dtype))
 
@@ -479,9 +487,16 @@ def _averaged(Z: AnyArray, walk: sp.csr_array, known: AnyArray) -> AnyArray:
 
 
 def unit_rows(Z: AnyArray) -> AnyArray:
-    """Rows at length one; a zero row stays zero."""
-    length = np.sqrt(np.sum(Z * Z, axis=1, keepdims=True))
-    return Z / np.where(length > 0, length, 1)
+    """Rows at length one, in threads; a zero row stays zero."""
+    made = np.empty(Z.shape, np.result_type(Z, np.float32))
+
+    def run(lo: int, hi: int) -> None:
+        length = np.sqrt(np.sum(Z[lo:hi] * Z[lo:hi], axis=1, keepdims=True))
+        np.divide(Z[lo:hi], np.where(length > 0, length, 1), out=made[lo:hi])
+
+    parts = pieces(len(Z), max(BLOCK // max(Z.shape[1], 1), 1), len(Z))
+    each(run, parts, threads_for(2 * PASS * Z.size))
+    return made
 
 
 def _unit(Z: AnyArray, preparation: Preparation) -> AnyArray:

@@ -164,11 +164,20 @@ def candidates_needed(
     n = low.shape[0]
     rows = np.unique(np.linspace(0, n - 1, min(200, 16 + 2**22 // n)).astype(np.int64))
     some = np.concatenate([take(i, i + 1) for i in rows])
-    bounds = low[rows, None] + low - 2 * np.hstack([some @ take(a, b).T for a, b in cuts(n)])
-    bounds[np.arange(rows.size), rows] = np.inf
-    # roundings cancel more often than not: the true distance is near the middle of its interval
-    last = np.partition(bounds + (error[rows, None] + error), k - 1, axis=1)[:, k - 1]
-    needed = np.count_nonzero(bounds <= last[:, None], axis=1)
+    bounds, needed = np.empty((rows.size, n), low.dtype), np.empty(rows.size)
+
+    def product(a: int, b: int) -> None:
+        bounds[:, a:b] = low[rows, None] + low[a:b] - 2 * (some @ take(a, b).T)
+
+    def count(a: int, b: int) -> None:
+        mine, own = bounds[a:b], rows[a:b]
+        mine[np.arange(b - a), own] = np.inf
+        # roundings cancel more often than not: the true distance is near the middle of its interval
+        last = np.partition(mine + (error[own, None] + error), k - 1, axis=1)[:, k - 1]
+        needed[a:b] = np.count_nonzero(mine <= last[:, None], axis=1)
+
+    in_threads(product, cuts(n))
+    in_threads(count, cuts(rows.size, 8))
     return int(np.quantile(needed, 0.99)) + 1
 
 
