@@ -2,6 +2,7 @@
 
 import csv
 import json
+from threading import Lock
 
 import numpy as np
 import pytest
@@ -94,7 +95,7 @@ def test_a_stopped_command_goes_on(cells, command, tmp_path, monkeypatch):
     assert code == 130 and "Stopped after 2 of 5 runs; the same command goes on" in err
     assert CnmfFolder(cut).runs(3) == [0, 1]
     seconds = json.loads((cut / "cnmf_tmp" / "x.seconds.json").read_text())
-    assert "estimate" in seconds and "runs of k=3" not in seconds
+    assert "estimate" in seconds and "runs" not in seconds
     monkeypatch.undo()
     code, _, err = command(cells, "-k", "3", *QUICK, "--out", cut)
     assert not code and "3 runs: about" in err
@@ -103,6 +104,42 @@ def test_a_stopped_command_goes_on(cells, command, tmp_path, monkeypatch):
     np.testing.assert_allclose(a.spectra, b.spectra, atol=1e-3 * a.spectra.max())
     code, _, err = command(cells, "-k", "3", *QUICK, "--out", cut)
     assert not code and "All runs are there already." in err
+
+
+def test_several_k_at_once_stop_and_go_on(cells, command, tmp_path, monkeypatch):
+    """Whoever is interrupted, all threads end with the run that they are at, and keep it."""
+    out, lock, told = tmp_path / "x", Lock(), []
+    write = CnmfFolder.write_run
+
+    def stopped(self, k, number, H, genes):
+        with lock:
+            told.append(k)
+            if len(told) == 4:
+                raise KeyboardInterrupt
+        write(self, k, number, H, genes)
+
+    monkeypatch.setattr(consensus_command, "at_once", lambda prepared: 3)
+    monkeypatch.setattr(CnmfFolder, "write_run", stopped)
+    code, _, err = command(cells, "-k", "2-5", *QUICK, "--out", out)
+    kept = sum(len(CnmfFolder(out).runs(k)) for k in range(2, 6))
+    assert code == 130 and f"Stopped after {kept} of 20 runs" in " ".join(err.split())
+    assert kept == len(told) - 1 <= 5  # one more of each other thread
+    monkeypatch.undo()
+    assert command(cells, "-k", "2-5", *QUICK, "--out", out)[0] == 0
+
+
+def test_cores_change_no_digit(cells, command, tmp_path, monkeypatch):
+    for cores in (1, 3):
+        (tmp_path / str(cores)).mkdir()
+        monkeypatch.setattr(consensus_command, "at_once", lambda prepared, cores=cores: cores)
+        out = tmp_path / str(cores) / "x"
+        assert command(cells, "-k", "2-4", *QUICK, "--out", out)[0] == 0
+    names = [file.relative_to(tmp_path / "1") for file in (tmp_path / "1").rglob("*.txt")]
+    names += [file.relative_to(tmp_path / "1") for file in (tmp_path / "1").rglob("*.df.npz")]
+    assert len(names) > 40
+    for name in names:
+        one, three = ((tmp_path / cores / name).read_bytes() for cores in ("1", "3"))
+        assert one == three, name
 
 
 def test_runs_of_other_counts_are_not_mixed_in(cells, command, tmp_path):

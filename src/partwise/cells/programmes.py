@@ -14,6 +14,7 @@ from sklearn.base import clone
 
 from partwise.backends import as_data, back_end
 from partwise.backends.arrays import AnyArray, to_numpy
+from partwise.backends.threads import allowed, one_blas_thread
 from partwise.estimators.nmf import NMF
 from partwise.evaluation.resampling import check_counts
 from partwise.fitting import every_start
@@ -30,6 +31,8 @@ from partwise.selection.consensus import (
     stability_of,
 )
 from partwise.solvers.codes import solve_quadratic
+from partwise.solvers.many_starts import ARRAYS, ROOM
+from partwise.solvers.wide import width
 
 #: Counts of a cell after scaling: transcripts per million.
 TOTAL = 1e6
@@ -243,6 +246,15 @@ def model_of_runs(loss: str = "frobenius", max_iter: int = 200) -> NMF:
     return NMF(tol=1e-3, beta_loss=loss, max_iter=max_iter, init="random")
 
 
+def at_once(prepared: PreparedCounts) -> int:
+    """For how many k at once: small ones leave cores idle, large ones take more memory."""
+    if back_end(prepared.seen) is not None:
+        return 1
+    data = as_data(prepared.seen)
+    factors = ARRAYS * data.dtype.itemsize * sum(data.shape) * width(data, 1)
+    return max(1, min(allowed(), ROOM // factors))
+
+
 def each_run(
     X: Any, k: int, n_runs: int, *, model: Any, seed: int, only: Sequence[int]
 ) -> Iterator[tuple[int, AnyArray]]:
@@ -269,35 +281,28 @@ def programmes_of(
     neighborhood: float = 0.3,
     loss: str = "frobenius",
     seed: int = 0,
-    ended: Callable[[str], None] = lambda stage: None,
 ) -> Programmes:
     """What the runs of one k have in common, for all genes; cNMF's steps in its order.
 
     ``n_runs`` is the number in which a part may be expected to come back; all by default.
-    ``ended`` hears of each stage.
     """
     per_run = k if per_run is None else per_run
     rng = np.random.RandomState((seed + k) % 2**32)
     tables: dict[str, Any] = {}
 
     def for_all_genes(V: AnyArray) -> AnyArray:
-        ended("groups and usages")
         tables["first"] = V
         tables["scores"] = _scores(prepared, V)
-        ended("scores of genes")
         return parts_of(prepared.tpm, over_sums(V), loss)
 
-    found = from_runs(
-        pooled, prepared.seen, k, for_all_genes, n_runs=n_runs or len(pooled) // per_run,
-        neighborhood=neighborhood, density_threshold=density_threshold, loss=loss, rng=rng,
-    )  # fmt: skip
-    ended("parts of all genes")
-    error = squared_error(prepared.seen, tables["first"], found.spectra)
-    ended("error")
-    usages = _usages(prepared, found.parts, loss)
-    ended("usages again")
-    stable = stability_of(pooled, k, rng)
-    ended("stability")
+    with one_blas_thread:  # several k go side by side, and threads change no digit
+        found = from_runs(
+            pooled, prepared.seen, k, for_all_genes, n_runs=n_runs or len(pooled) // per_run,
+            neighborhood=neighborhood, density_threshold=density_threshold, loss=loss, rng=rng,
+        )  # fmt: skip
+        error = squared_error(prepared.seen, tables["first"], found.spectra)
+        usages = _usages(prepared, found.parts, loss)
+        stable = stability_of(pooled, k, rng)
     found = replace(found, usages=usages)
     return Programmes(found, tables["scores"], stable, error, prepared.genes, per_run)
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from threading import Event, Lock
 from typing import Any
 
 import numpy as np
@@ -16,9 +17,11 @@ import scipy.sparse as sp
 from rich.console import Console
 
 from partwise.backends.arrays import to_numpy
+from partwise.backends.threads import each
 from partwise.cells.programmes import (
     PreparedCounts,
     Programmes,
+    at_once,
     each_run,
     memory_of,
     model_of_runs,
@@ -109,15 +112,12 @@ def run_consensus(
             notes += _hand_over(folder, prepared, numbers, runs, seed, loss, counts)
         try:
             clock.end("counts for cnmf")
-            _run(folder, prepared, missing, runs, model, seed, bar, done, clock)
-            found = []
-            for number, own in enumerate(numbers):
-                bar.step(number, len(numbers), "what comes back")
-                found.append(
-                    _agree(
-                        folder, prepared, own, density_threshold, neighborhood, loss, seed, clock
-                    )
-                )
+            _run(folder, prepared, missing, runs, model, seed, bar, done)
+            clock.end("runs")
+            found = _agree(
+                folder, prepared, numbers, density_threshold, neighborhood, loss, seed, bar
+            )
+            clock.end("what comes back")
         except KeyboardInterrupt:
             errors.print(
                 f"Stopped after {done['runs']} of {done['total']} runs; the same command goes on "
@@ -403,42 +403,59 @@ def _estimate(
 def _run(
     folder: CnmfFolder, prepared: PreparedCounts, missing: dict[int, list[int]], runs: int,
     model: Any,
-    seed: int, bar: Bar, done: dict[str, int], clock: Stages,
+    seed: int, bar: Bar, done: dict[str, int],
 ) -> None:  # fmt: skip
-    """All runs that are not there yet; each is on disk as soon as it ends."""
-    weight = {k: k * len(left) for k, left in missing.items()}
-    total, before = sum(k * runs for k in missing), sum(k * runs - weight[k] for k in missing)
+    """All runs that are not there yet, those of several k at once; each is on disk when it ends."""
+    total = sum(k * runs for k in missing)
+    before = total - sum(k * len(left) for k, left in missing.items())
     done["runs"] = done["total"] - sum(len(left) for left in missing.values())
-    genes = prepared.kept_genes
-    for k, left in missing.items():
-        if not left:
-            continue
-        bar.step(before, total, "runs")
-        for number, H in each_run(prepared.seen, k, runs, model=model, seed=seed, only=left):
-            folder.write_run(k, number, H, genes)
-            before, done["runs"] = before + k, done["runs"] + 1
-            bar.step(before, total, "runs")
-        clock.end(f"runs of k={k}")
+    genes, lock, stopped = prepared.kept_genes, Lock(), Event()
+
+    def one(k: int) -> None:
+        nonlocal before
+        try:
+            for number, H in each_run(
+                prepared.seen, k, runs, model=model, seed=seed, only=missing[k]
+            ):
+                folder.write_run(k, number, H, genes)
+                with lock:
+                    before, done["runs"] = before + k, done["runs"] + 1
+                    bar.step(before, total, "runs")
+                if stopped.is_set():
+                    return
+        except BaseException:
+            stopped.set()  # the others end with the run that they are at
+            raise
+
+    bar.step(before, total, "runs")
+    largest_first = sorted((k for k, left in missing.items() if left), reverse=True)
+    each(one, [(k,) for k in largest_first], at_once(prepared))
 
 
 def _agree(
-    folder: CnmfFolder, prepared: PreparedCounts, k: int, threshold: float, share: float, loss: str,
-    seed: int, clock: Stages,
-) -> Programmes:  # fmt: skip
-    """What the runs of one k have in common, and its tables."""
-    genes = prepared.kept_genes
-    pooled = folder.pool(k, genes)
-    clock.end("pooling")
-    one = programmes_of(
-        prepared, pooled, k, density_threshold=threshold, neighborhood=share, loss=loss, seed=seed,
-        ended=clock.end,
-    )  # fmt: skip
-    write_cnmf(
-        one.found, folder.home.parent, folder.name, samples=prepared.cells, features=genes,
-        genes=prepared.genes, scores=one.scores, deviation=prepared.deviation, force=True,
-    )  # fmt: skip
-    clock.end("writing tables")
-    return one
+    folder: CnmfFolder, prepared: PreparedCounts, numbers: Sequence[int], threshold: float,
+    share: float, loss: str, seed: int, bar: Bar,
+) -> list[Programmes]:  # fmt: skip
+    """What the runs of each k have in common, and its tables."""
+    found: dict[int, Programmes] = {}
+    genes, lock = prepared.kept_genes, Lock()
+
+    def one(k: int) -> None:
+        made = programmes_of(
+            prepared, folder.pool(k, genes), k, density_threshold=threshold, neighborhood=share,
+            loss=loss, seed=seed,
+        )  # fmt: skip
+        write_cnmf(
+            made.found, folder.home.parent, folder.name, samples=prepared.cells, features=genes,
+            genes=prepared.genes, scores=made.scores, deviation=prepared.deviation, force=True,
+        )  # fmt: skip
+        with lock:
+            found[k] = made
+            bar.step(len(found), len(numbers), "what comes back")
+
+    bar.step(0, len(numbers), "what comes back")
+    each(one, [(k,) for k in sorted(numbers, reverse=True)], at_once(prepared))
+    return [found[k] for k in numbers]
 
 
 # -- what is said ---------------------------------------------------------------------------------
