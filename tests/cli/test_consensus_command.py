@@ -2,6 +2,7 @@
 
 import csv
 import json
+import sys
 from threading import Lock
 
 import numpy as np
@@ -12,6 +13,7 @@ import scipy.sparse as sp
 from partwise import cli
 from partwise.cli import consensus_command
 from partwise.io import read_cnmf
+from partwise.io.anndata_files import read_plain
 from partwise.io.cnmf_folder import CnmfFolder
 
 anndata = pytest.importorskip("anndata", reason="the folder of cnmf holds .h5ad files")
@@ -275,11 +277,29 @@ def test_an_estimate_writes_nothing(cells, command, tmp_path):
     assert not (tmp_path / "x").exists()
 
 
-def test_without_anndata_the_note_says_what_is_missing(command, tmp_path, monkeypatch):
+def test_without_h5py_the_note_says_what_is_missing(command, tmp_path, monkeypatch):
     sp.save_npz(tmp_path / "c.npz", sp.csr_matrix(made()))
-    monkeypatch.setitem(__import__("sys").modules, "anndata", None)
+    monkeypatch.setitem(sys.modules, "h5py", None)
     code, _, err = command(tmp_path / "c.npz", "-k", "3", *QUICK, "--out", tmp_path / "x")
     assert not code and "cnmf cannot go on from here" in " ".join(err.split())
+
+
+def test_anndata_is_not_needed_and_reads_what_was_written(cells, command, tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "anndata", None)
+        for _ in range(2):  # the second time from what the first one wrote
+            code, _, err = command(cells, "-k", "3", *QUICK, "--out", tmp_path / "x")
+            assert not code, err
+            cells = tmp_path / "x"
+    counts = CnmfFolder(tmp_path / "x").path("tpm.h5ad")
+    ours = anndata.read_h5ad(counts)
+    ours.write_h5ad(tmp_path / "theirs.h5ad")
+    theirs = anndata.read_h5ad(tmp_path / "theirs.h5ad")
+    assert isinstance(ours.X, sp.csr_matrix) and (ours.X != theirs.X).nnz == 0
+    assert list(ours.obs_names) == list(theirs.obs_names) and list(ours.var_names)[:2]
+    np.testing.assert_allclose(ours.X.sum(axis=1), 1e6, rtol=1e-5)
+    plain = read_plain(counts)
+    assert list(plain.obs_names) == list(ours.obs_names) and (plain.X != ours.X).nnz == 0
 
 
 def test_a_gpu_that_is_not_there_is_said(cells, command, tmp_path):

@@ -458,7 +458,7 @@ def test_unknown_files(tmp_path):
     [
         ("PIL.Image", "p", "pillow: pip install pillow"),
         ("pandas", "t.csv", "pandas: pip install pandas"),
-        ("anndata", "c.h5ad", r"anndata: pip install 'partwise\[cells\]'"),
+        ("h5py", "c.h5ad", r"anndata: pip install 'partwise\[cells\]'"),
         ("pyarrow", "t.parquet", r"pyarrow: pip install 'partwise\[parquet\]'"),
     ],
 )
@@ -711,7 +711,9 @@ def test_a_warning_of_a_package_does_not_make_a_file_damaged(
     elif suffix == ".mat":
         module.savemat(path, {"fea": matrix.toarray()})
     elif suffix == ".h5ad":
-        module.AnnData(matrix.toarray()).write_h5ad(path)
+        adata = module.AnnData(matrix.toarray())
+        adata.raw = adata  # without, h5py alone reads it
+        adata.write_h5ad(path)
     elif suffix == ".parquet":
         module.DataFrame(matrix.toarray(), columns=list("abc")).to_parquet(path)
     elif suffix == ".png":

@@ -36,7 +36,7 @@ from partwise.cli.options import numbers_of
 from partwise.cli.progress_bar import Bar, duration
 from partwise.io import read_samples
 from partwise.io._common import shown
-from partwise.io.anndata_files import read_quietly
+from partwise.io.anndata_files import read_plain, read_quietly
 from partwise.io.cnmf_folder import CnmfFolder, write_cnmf
 from partwise.io.sheets import csv_text
 from partwise.persistence.atomic import sweep, write_whole
@@ -249,11 +249,11 @@ def _places(path: Path, cells: list[str]) -> tuple[Any, list[str]]:
     """Coordinates of the cells in ``obsm["spatial"]`` of a .h5ad file; a note on who has none."""
     if path.suffix.lower() != ".h5ad":
         return None, []
-    adata = read_quietly(path, backed="r")
-    try:
-        held = adata.obsm.get("spatial")
-    finally:
-        adata.file.close()
+    adata = read_plain(path, obsm="spatial")
+    if adata is None:
+        adata = read_quietly(path, backed="r")
+        adata.file.close()  # what lies beside X is here
+    held = adata.obsm.get("spatial")
     if held is None or held.shape[1] < 2:
         return None, []
     at = {str(name): i for i, name in enumerate(adata.obs_names)}
@@ -362,7 +362,7 @@ def _hand_over(
     if counts is False or (counts is None and held > MANY):
         return ["The counts were not written, so cnmf cannot go on from here; --counts does it."]
     try:
-        import anndata  # noqa: F401
+        import h5py  # noqa: F401
     except ImportError:
         if counts:
             raise ImportError("--counts needs anndata: pip install 'partwise[cells]'") from None

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import shutil
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
 from partwise.io._common import check_matrix, is_counts, shown
 from partwise.io.genes import top_features
@@ -86,14 +89,58 @@ def read_quietly(path: Any, **how: Any) -> Any:
         return anndata.read_h5ad(path, **how)
 
 
+def read_plain(path: Any, *, layer: str | None = None, obsm: str | None = None) -> Any:
+    """What we use of a .h5ad file, as an object with anndata's names; importing that takes longer.
+
+    Names of cells and genes, X or a layer, and one entry of ``obsm``. None for what is written in
+    another way than usual, or has ``.raw``; `read_quietly` reads those, or says what is wrong.
+    """
+    try:
+        import h5py
+        from pandas import Index
+
+        with h5py.File(path, "r") as file:
+            if file.attrs["encoding-type"] != "anndata" or "raw" in file:
+                return None
+            cells, genes = (Index(_strings(file[name])) for name in ("obs", "var"))
+            layers = dict.fromkeys(file["layers"])
+            X = None if layer or obsm else _array(file["X"])
+            if layer in layers:
+                X = layers[layer] = _array(file["layers"][layer])
+            if X is not None and X.shape != (len(cells), len(genes)):
+                return None
+            held = {obsm: _array(file["obsm"][obsm])} if obsm and obsm in file["obsm"] else {}
+    except (ImportError, OSError, LookupError, ValueError, TypeError, AttributeError):
+        return None
+    return SimpleNamespace(
+        X=X, layers=layers, raw=None, obs_names=cells, var_names=genes, obsm=held
+    )
+
+
+def _strings(table: Any) -> Any:
+    index = table[table.attrs["_index"]]
+    if index.attrs["encoding-type"] != "string-array":
+        raise ValueError("names in another encoding")
+    return index.asstr()[()]
+
+
+def _array(item: Any) -> Any:
+    kind = item.attrs["encoding-type"]
+    if kind == "array":
+        return item[()]
+    parts = tuple(item[name][()] for name in ("data", "indices", "indptr"))
+    make = {"csr_matrix": sp.csr_matrix, "csc_matrix": sp.csc_matrix}[kind]
+    return make(parts, shape=tuple(item.attrs["shape"]))
+
+
 def _own_names(names: Any) -> tuple[list[str], tuple[str, ...]]:
     """A name for each gene, as anndata makes them unique, and a note where some were not."""
-    from anndata.utils import make_index_unique
-
     given = names.astype(str)
     twice = given[given.duplicated()].unique()
     if not len(twice):
         return list(given), ()
+    from anndata.utils import make_index_unique
+
     with warnings.catch_warnings():  # of names that look like its own
         warnings.simplefilter("ignore", UserWarning)
         unique = make_index_unique(given)
@@ -177,9 +224,40 @@ def write_back(path: str, model: Any, genes: Sequence[str] | None) -> None:
 
 def write_h5ad(adata: Any, path: Path) -> None:
     """A .h5ad file that is there whole or not at all; who may read it stays as it was."""
+    with _in_place_of(path) as part:
+        adata.write_h5ad(part)
+
+
+def write_plain(path: Path, X: Any, cells: list[str], genes: list[str]) -> None:
+    """CSR counts with names, as anndata would write them."""
+    import h5py
+
+    def mark(item: Any, kind: str, version: str = "0.1.0") -> Any:
+        item.attrs.update({"encoding-type": kind, "encoding-version": version})
+        return item
+
+    with _in_place_of(path) as part, h5py.File(part, "w") as file:
+        mark(file, "anndata")
+        for name in ("layers", "obsm", "obsp", "uns", "varm", "varp"):
+            mark(file.create_group(name), "dict")
+        for name, names in (("obs", cells), ("var", genes)):
+            table = mark(file.create_group(name), "dataframe", "0.2.0")
+            table.attrs["_index"] = "_index"
+            table.attrs["column-order"] = np.array([], dtype=float)
+            text = table.create_dataset("_index", data=names, dtype=h5py.string_dtype())
+            mark(text, "string-array", "0.2.0")
+        counts = mark(file.create_group("X"), "csr_matrix")
+        counts.attrs["shape"] = X.shape
+        for name in ("data", "indices", "indptr"):
+            counts.create_dataset(name, data=getattr(X, name))
+
+
+@contextmanager
+def _in_place_of(path: Path) -> Iterator[Path]:
+    """A name to write to, which takes the place of the other when all is well."""
     part = beside(path)
     try:
-        adata.write_h5ad(part)
+        yield part
         if path.exists():
             shutil.copymode(path, part)
         part.replace(path)

@@ -20,7 +20,7 @@ import scipy.sparse as sp
 from partwise.backends.arrays import AnyArray
 from partwise.evaluation.groups import unit_rows
 from partwise.io._common import check_matrix, need
-from partwise.io.anndata_files import read_quietly, write_h5ad
+from partwise.io.anndata_files import read_plain, read_quietly, write_plain
 from partwise.io.archives import check_npz, whole
 from partwise.persistence.atomic import write_whole
 from partwise.selection.consensus import Consensus, group_silhouettes, over_sums
@@ -119,24 +119,21 @@ class CnmfFolder:
         write_whole(self.home / f"{self.name}.k_selection_stats.df.npz", content, force=True)
 
     def write_counts(self, kind: str, X: Any, cells: list[str], genes: list[str]) -> None:
-        """``norm_counts`` or ``tpm``, for which anndata is needed."""
-        import anndata
-        import pandas as pd
-
-        X = sp.csr_matrix(X)
-        adata = anndata.AnnData(X, obs=pd.DataFrame(index=cells), var=pd.DataFrame(index=genes))
-        write_h5ad(adata, self.path(f"{kind}.h5ad"))
+        """``norm_counts`` or ``tpm``, for which h5py is needed."""
+        write_plain(self.path(f"{kind}.h5ad"), sp.csr_matrix(X), cells, genes)
 
     def read_counts(self, kind: str) -> tuple[Any, list[str], list[str]]:
         """``norm_counts`` or ``tpm``: the matrix, cells, genes."""
-        need("anndata", "a folder of cnmf", extra="cells")
         path = self.path(f"{kind}.h5ad")
         if not path.is_file():
             raise FileNotFoundError(
                 f"{path} is not there: `cnmf prepare` writes it, and so does `partwise consensus` "
                 "with --counts."
             )
-        adata = read_quietly(path)
+        adata = read_plain(path)
+        if adata is None:
+            need("anndata", "a folder of cnmf", extra="cells")
+            adata = read_quietly(path)
         X = check_matrix(adata.X, path)
         return X, list(map(str, adata.obs_names)), list(map(str, adata.var_names))
 
