@@ -114,11 +114,13 @@ class Programmes:
 
     def top_genes(self, most: int = 20) -> list[list[str]]:
         """The genes with the highest scores of each programme."""
-        order = np.argsort(-self.scores, axis=1, kind="stable")[:, :most]
-        return [
-            [self.genes[j] for j in row if s[j] > 0]
-            for row, s in zip(order, self.scores, strict=True)
-        ]
+        most, found = min(most, len(self.genes)), []
+        for scores in self.scores:
+            least = np.partition(scores, -most)[-most]
+            high = np.flatnonzero((scores >= least) & (scores > 0))
+            best = high[np.argsort(-scores[high], kind="stable")[:most]]
+            found.append([self.genes[j] for j in best])
+        return found
 
 
 def prepare(

@@ -478,12 +478,11 @@ def _write(
     stats = [[one.k, one.found.density_threshold, one.stability, one.error] for one in found]
     folder.write_stats(np.array(stats, dtype=np.float64))
     rows = [
-        [one.k, row["programme"], place + 1, gene, f"{one.scores[row['programme'] - 1, at]:.6g}"]
+        [one.k, programme + 1, place + 1, gene, f"{one.scores[programme, index[gene]]:.6g}"]
         for one in found
         for index in [{name: j for j, name in enumerate(one.genes)}]
-        for row, genes in zip(programme_rows(one), one.top_genes(100), strict=True)
+        for programme, genes in enumerate(one.top_genes(100))
         for place, gene in enumerate(genes)
-        for at in [index[gene]]
     ]
     heads = ["k", "programme", "rank", "gene", "score"]
     files = {

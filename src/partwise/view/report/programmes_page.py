@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from partwise._versions import versions
+from partwise.backends.threads import allowed, each, one_blas_thread
 from partwise.view.plot import (
     in_groups,
     leading_scores,
@@ -32,16 +33,17 @@ def programmes_page(
     With ``places``, coordinates of the cells, the usages are drawn there.
     """
     stable = [one.stability for one in found]
-    numbers = [
-        {
-            "k": one.k,
-            "rows": programme_rows(one),
-            "clustergram": _clustergram(one.found),
-            "heatmap": _gene_heatmap(one),
-            "places": "" if places is None else places_uri(one.found.usages, places),
-        }
-        for one in found
-    ]
+    numbers: list[dict[str, Any]] = [{"k": one.k} for one in found]
+
+    def draw(number: dict[str, Any], one: Any) -> None:
+        number["rows"] = programme_rows(one)
+        number["clustergram"] = _clustergram(one.found)
+        number["heatmap"] = _gene_heatmap(one)
+
+    with one_blas_thread:
+        each(draw, list(zip(numbers, found, strict=True)), allowed())
+    for number, one in zip(numbers, found, strict=True):  # matplotlib's figures are for one thread
+        number["places"] = "" if places is None else places_uri(one.found.usages, places)
     best = found[int(np.nanargmax(stable))].k if np.isfinite(stable).any() else found[0].k
     return render(
         "programmes.html",
