@@ -253,7 +253,7 @@ def at_once(prepared: PreparedCounts) -> int:
     if back_end(prepared.seen) is not None:
         return 1
     data = as_data(prepared.seen)
-    factors = ARRAYS * data.dtype.itemsize * sum(data.shape) * width(data, 1)
+    factors = int(ARRAYS * data.dtype.itemsize * sum(data.shape) * width(data, 1))
     return max(1, min(allowed(), ROOM // factors))
 
 
