@@ -365,18 +365,23 @@ def add_in_order(
     each(one, enumerate(tasks), threads)
 
 
+#: Runs of rows that differ in what they cost: as many as keep eight threads busy to the end.
+RUNS = 32
+
+
 def in_threads(
     run: Callable[[int, int], Any], n: int, block: int, threads: int, *, uneven: bool = False
 ) -> None:
     """run(lo, hi) for runs of rows that are multiples of ``block``.
 
-    One for each thread, or four where rows differ in what they cost. No more: a thread that comes
-    for its next run waits for the interpreter, which on a virtual machine takes 50 µs.
+    One for each thread, or four where rows differ in what they cost, but RUNS in all. No more: a
+    thread that comes for its next run waits for the interpreter, which on a virtual machine takes
+    50 µs, and one after the other.
     """
     if threads == 1 or n <= block:
         run(0, n)
         return
-    blocks, count = -(-n // block), threads * (4 if uneven else 1)
+    blocks, count = -(-n // block), max(threads, min(4 * threads, RUNS)) if uneven else threads
     cuts = [block * (blocks * t // count) for t in range(count)] + [n]
     each(run, [(lo, hi) for lo, hi in itertools.pairwise(cuts) if lo < hi], threads)
 

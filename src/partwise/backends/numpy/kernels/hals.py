@@ -20,6 +20,7 @@ from partwise.backends.threads import each, in_threads
 
 LANES = 64  # rows swept together, one SIMD lane each; 64 measured best for float32 and float64
 PITCH = LANES + 16  # between rows of scratch: LANES apart they would share few lines of the cache
+AT_ONCE = 256  # bytes of a vector: four registers of 512 bits, eight of 256
 PIECES = 16  # what rows are cut into whatever the number of threads, so that threads change no sum
 
 
@@ -77,6 +78,53 @@ def _on_the_stack(typing, like):
     return kind(like), generate
 
 
+def _sum_of_rows(typing, g, G, at, z, first, pitch, count):
+    """g = Σ_o G[at + o] z[first + o pitch : + LANES], by their places in memory; four o at a time.
+
+    As vectors: loops over lanes take longer to compile, and LLVM makes them of half the width where
+    the processor has 512 bits.
+    """
+    size = g.dtype.bitwidth // 8
+    wide = AT_ONCE // size
+
+    def generate(context, builder, signature, args):
+        to, of, rows = (
+            context.make_array(signature.args[i])(context, builder, args[i]).data for i in (0, 1, 3)
+        )
+        at, begin, between, end = (args[i] for i in (2, 4, 5, 6))
+        lanes = ir.VectorType(context.get_data_type(g.dtype), wide)
+        nothing, fused = ir.Constant(lanes, ir.Undefined), ("contract", "nsz")
+        everywhere = ir.Constant(ir.VectorType(ir.IntType(32), wide), [0] * wide)
+
+        def whole(number):
+            return context.get_constant(types.intp, number)
+
+        def vector(pointer, place):
+            return builder.bitcast(builder.gep(pointer, [place]), lanes.as_pointer())
+
+        def times(o, left):
+            a = builder.load(builder.gep(of, [builder.add(at, o)]))
+            a = builder.insert_element(nothing, a, ir.Constant(ir.IntType(32), 0))
+            place = builder.add(builder.add(begin, whole(left)), builder.mul(o, between))
+            row = builder.load(vector(rows, place), align=size)
+            return builder.fmul(builder.shuffle_vector(a, nothing, everywhere), row, flags=fused)
+
+        for left in range(0, LANES, wide):
+            total = cgutils.alloca_once_value(builder, ir.Constant(lanes, [0.0] * wide))
+            with cgutils.for_range_slice(builder, whole(0), end, whole(4), inc=True) as (o, _):
+                part = times(o, left)
+                for more in range(1, 4):
+                    term = times(builder.add(o, whole(more)), left)
+                    part = builder.fadd(part, term, flags=fused)
+                builder.store(builder.fadd(builder.load(total), part, flags=fused), total)
+            builder.store(builder.load(total), vector(to, whole(left)), align=size)
+        return context.get_dummy_value()
+
+    place = types.intp
+    return types.void(g, G, place, z, place, place, place), generate
+
+
+_sum_rows: Any = intrinsic(_sum_of_rows)
 _add: Any = intrinsic(_atomic_add)
 _let_others: Any = intrinsic(_yield)
 _lanes: Any = intrinsic(_on_the_stack)
@@ -96,10 +144,11 @@ def _hals_graph(
     In the first phase of a group each row finds what pulls it, c = C less the gradient of the
     graph, summed from differences w (z_i - z_j): D z and W z each are far larger. ``own`` receives
     the weight of each row in the loss, its ridge and its curvature. In the second the rows move.
-    It is in one piece, which halves the time to compile.
+    G has columns of zeros up to a multiple of four, as has z rows. It is in one piece, which halves
+    the time to compile.
     """
     n, k = Z.shape
-    k4, wide = k - k % 4, r.shape[1]
+    k4, wide = G.shape[1], r.shape[1]
     blocks = z.shape[0]
     zero = Z.dtype.type(0)
     first, phase = 0.0, 0
@@ -150,17 +199,7 @@ def _hals_graph(
                     break
                 moved = 0.0
                 for j in range(k):
-                    for t in range(LANES):
-                        g[t] = zero
-                    for o in range(0, k4, 4):  # four at a time: g stays in registers
-                        a0, a1, a2, a3 = G[j, o], G[j, o + 1], G[j, o + 2], G[j, o + 3]
-                        for t in range(LANES):
-                            pair = a0 * z[b, o, t] + a1 * z[b, o + 1, t]
-                            g[t] += pair + a2 * z[b, o + 2, t] + a3 * z[b, o + 3, t]
-                    for o in range(k4, k):
-                        a0 = G[j, o]
-                        for t in range(LANES):
-                            g[t] += a0 * z[b, o, t]
+                    _sum_rows(g, G, j * k4, z, b * k4 * LANES, LANES, k4)
                     gjj, rj = G[j, j], 1 + (j if wide > 1 else 0)
                     change = zero
                     for t in range(LANES):
@@ -201,7 +240,8 @@ def hals_graph(Z, C, G, d, r, indptr, indices, weights, scale, groups, rounds, s
     """
     n, k = Z.shape
     blocks = ((n + groups - 1) // groups + LANES - 1) // LANES
-    z, c = np.zeros((blocks, k, LANES), Z.dtype), np.zeros((blocks, k, LANES), Z.dtype)
+    G = _filled_up(G[None])[0]
+    z, c = (np.zeros((blocks, width, LANES), Z.dtype) for width in (G.shape[1], k))
     own = np.zeros((blocks, 1 + 2 * r.shape[1], LANES), Z.dtype)
     near = np.zeros((blocks, k), Z.dtype)
     far, count = np.zeros((rounds, groups, blocks)), np.zeros((2, 2 * rounds * groups), np.int64)
@@ -229,7 +269,7 @@ def _hals_range(Z, C, G, own, rs, e0, es, sweeps, stop, enough, lo, hi, z, c):
     of zeros up to a multiple of four, as has z rows. It is the first thing that a process without a
     cache waits for: no views, few loops, no arrays of its own, which halves the time to compile.
     """
-    k = Z.shape[1]
+    k, k4 = Z.shape[1], G.shape[1]
     zero = Z.dtype.type(0)
     g = _lanes(Z)
     for start in range(lo, hi, LANES):
@@ -247,16 +287,7 @@ def _hals_range(Z, C, G, own, rs, e0, es, sweeps, stop, enough, lo, hi, z, c):
         for sweep in range(sweeps):
             moved = 0.0
             for j in range(k):
-                for t in range(LANES):
-                    g[t] = zero
-                for o in range(0, k, 4):  # four at a time: g stays in registers
-                    a0 = G[j, o]
-                    a1 = G[j, o + 1]
-                    a2 = G[j, o + 2]
-                    a3 = G[j, o + 3]
-                    for t in range(LANES):
-                        here = a0 * z[o, t] + a1 * z[o + 1, t]
-                        g[t] += here + a2 * z[o + 2, t] + a3 * z[o + 3, t]
+                _sum_rows(g, G, j * k4, z, 0, PITCH, k4)
                 gjj, rj, ej = G[j, j], 1 + j * rs, e0 + j * es
                 change = zero
                 for t in range(LANES):
@@ -341,9 +372,8 @@ def hals_rows(Z, C, G, d, r, e, sweeps, stop, enough, threads=1):
     given = np.concatenate(parts, axis=1).T if alike else _in_lanes(parts, len(Z), dtype)
     rs, es = int(r.shape[1] > 1), int(e.shape[1] > 1)
     e0 = 1 if e is r else 1 + r.shape[1]
-    wide = k + -k % 4
-    if wide > k:
-        G = np.concatenate((G, np.zeros((k, wide - k), dtype)), axis=1)
+    G = _filled_up(G[None])[0]
+    wide = G.shape[1]
 
     def run(lo, hi):
         own, end = given, wide + k
@@ -371,7 +401,7 @@ def _half_steps(
     It is the only kernel that a plain first fit waits for: in one piece, without views, arrays of
     its own and branches in a loop over rows, each of which LLVM compiles again for each case.
     """
-    n, k = Z.shape[0], G.shape[1]
+    n, k, k4 = Z.shape[0], G.shape[1], G.shape[2]
     zero, one, half = Z.dtype.type(0), Z.dtype.type(1), Z.dtype.type(0.5)
     g = _lanes(Z)
     for b in range(lo, hi):
@@ -390,16 +420,7 @@ def _half_steps(
             for sweep in range(sweeps):
                 moved = 0.0
                 for j in range(k):
-                    for t in range(LANES):
-                        g[t] = zero
-                    for o in range(0, k, 4):  # four at a time: g stays in registers
-                        a0 = G[r, j, o]
-                        a1 = G[r, j, o + 1]
-                        a2 = G[r, j, o + 2]
-                        a3 = G[r, j, o + 3]
-                        for t in range(LANES):
-                            here = a0 * z[o, t] + a1 * z[o + 1, t]
-                            g[t] += here + a2 * z[o + 2, t] + a3 * z[o + 3, t]
+                    _sum_rows(g, G, (r * k + j) * k4, z, 0, PITCH, k4)
                     h, far_off, fall = G[r, j, j], zero, zero
                     inv = one / h if h > zero else zero
                     for t in range(LANES):
@@ -428,16 +449,7 @@ def _half_steps(
                         old[b, s + j, t] = here
                         z[j, t] = here + new  # twice the half-way point: z has served
                 for j in range(k):
-                    for t in range(LANES):
-                        g[t] = zero
-                    for o in range(0, k, 4):
-                        a0 = G[r, j, o]
-                        a1 = G[r, j, o + 1]
-                        a2 = G[r, j, o + 2]
-                        a3 = G[r, j, o + 3]
-                        for t in range(LANES):
-                            here = a0 * z[o, t] + a1 * z[o + 1, t]
-                            g[t] += here + a2 * z[o + 2, t] + a3 * z[o + 3, t]
+                    _sum_rows(g, G, (r * k + j) * k4, z, 0, PITCH, k4)
                     fall = zero
                     for t in range(LANES):
                         fall += (half * g[t] - c[j, t]) * (far[j, t] - old[b, s + j, t])

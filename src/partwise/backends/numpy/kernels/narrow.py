@@ -130,7 +130,7 @@ def narrow_dot(X, U, threads=1):
     wide, whole = k + -k % COLUMNS, n - n % ROWS
     B = _filled(U.T, wide, len(U))
     out = np.empty((whole + ROWS, wide), X.dtype)
-    in_threads(lambda lo, hi: _dot(X, B, out, lo, hi), whole, ROWS, threads, uneven=True)
+    in_threads(lambda lo, hi: _dot(X, B, out, lo, hi), whole, ROWS, threads)
     if whole < n:
         _dot(_filled(X[whole:], ROWS, X.shape[1]), B, out[whole:], 0, ROWS)
     return np.ascontiguousarray(out[:n, :k])
@@ -154,7 +154,7 @@ def narrow_tdot(X, V, threads=1):
                 if not own:
                     sums[b] += part
 
-    in_threads(run, len(sums), 1, threads, uneven=True)
+    in_threads(run, len(sums), 1, threads)
     total, out = np.empty((wide, p), X.dtype), np.empty((p, k), X.dtype)
 
     def add(lo, hi):

@@ -108,11 +108,11 @@ def spmm(indptr, indices, x, B, out, lo, hi):
 @nb.njit(**OPTIONS)
 def laplacian(indptr, indices, weights, Z, out, lo, hi):
     """out_i = Σ_j w_ij (z_i - z_j) on rows lo to hi, from differences: D Z - W Z cancels."""
+    k = Z.shape[1]
     for i in range(lo, hi):
-        own, near = Z[i], out[i]
-        for j in range(Z.shape[1]):
-            near[j] = 0
+        for j in range(k):
+            out[i, j] = 0
         for e in range(indptr[i], indptr[i + 1]):
-            row, w = Z[indices[e]], weights[e]
-            for j in range(Z.shape[1]):
-                near[j] += w * (own[j] - row[j])
+            o, w = indices[e], weights[e]
+            for j in range(k):
+                out[i, j] += w * (Z[i, j] - Z[o, j])
