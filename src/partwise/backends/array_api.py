@@ -220,6 +220,10 @@ class DeviceDense(OnDevice):
         return namespace(parts[0]).concat(parts)
 
     def row_sq_norms(self) -> AnyArray:
+        return self._sq_norms
+
+    @cached_property
+    def _sq_norms(self) -> AnyArray:
         return self._by_row(lambda _, X: (float64(X) ** 2).sum(axis=1))
 
     def row_sums(self) -> AnyArray:

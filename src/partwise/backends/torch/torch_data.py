@@ -23,7 +23,7 @@ from partwise.backends.array_api import (
     check_csr,
     check_dense,
 )
-from partwise.backends.arrays import NO_MEMORY, AnyArray, is_missing, to_numpy
+from partwise.backends.arrays import NO_MEMORY, AnyArray, is_missing, row_blocks, to_numpy
 from partwise.backends.data_matrix import BackEnd, DataMatrix
 from partwise.backends.threads import cached_property
 from partwise.backends.torch import triton_dispatch
@@ -142,13 +142,16 @@ class TorchData(OnTensors, DeviceDense):
         before = torch.backends.cuda.matmul.allow_tf32
         torch.backends.cuda.matmul.allow_tf32 = False
         try:
-            with memory_errors(what, self.X.device):
+            with memory_errors(what, self.like.device):
                 yield
         finally:
             torch.backends.cuda.matmul.allow_tf32 = before
 
+    def made(self, X: Any) -> TorchData:
+        return TorchData(X, back=self.back)
+
     def sweeps(self, size: int, k: int) -> int:
-        if not self.X.is_cuda or self.density < 1 or k <= 32:
+        if not self.like.is_cuda or self.density < 1 or k <= 32:
             return super().sweeps(size, k)
         # A dense product takes as long as reading X, whatever k; sweeps take k² for each row,
         # and more than their share of time where there are few rows (the 600).
@@ -195,17 +198,17 @@ class TorchData(OnTensors, DeviceDense):
 
     def _split(self, name: str, factor: AnyArray) -> Any:
         """The product with both sides in two halves; None where that does not run."""
-        if triton_dispatch.fused(name, self.X) is None or self._halves is None:
+        if triton_dispatch.fused(name, self.like) is None or self._halves is None:
             return None
         (product, expected, ready), self._expected = self._expected, NOTHING
         ready = ready if product == name and expected is factor else None
         X, scale = self._halves
-        return triton_dispatch.attempt(name, self.X, X, factor, scale, ready)
+        return triton_dispatch.attempt(name, X, X, factor, scale, ready)
 
     def expect(self, product: str, factor: AnyArray) -> None:
-        if factor.is_cuda and triton_dispatch.fused("dot", self.X) is not None and self._halves:
+        if factor.is_cuda and triton_dispatch.fused("dot", factor) is not None and self._halves:
             X, scale = self._halves
-            ready = triton_dispatch.attempt("prepare", self.X, product, X, factor, scale)
+            ready = triton_dispatch.attempt("prepare", X, product, X, factor, scale)
             self._expected = product, factor, ready
 
     def row_sq_residuals(self, V: AnyArray, U: AnyArray) -> AnyArray:
@@ -213,8 +216,29 @@ class TorchData(OnTensors, DeviceDense):
         if V.is_cuda and self._halves is not None:
             args = (self._halves[0], V, U)
             with self.product("X - VUᵀ"):
-                found = triton_dispatch.attempt("residuals", self.X, *args, k=V.shape[1])
+                found = triton_dispatch.attempt("residuals", V, *args, k=V.shape[1])
         return super().row_sq_residuals(V, U) if found is None else found
+
+    def weighted(
+        self, weights: AnyArray | None, index: AnyArray | None, n_rows: int
+    ) -> DeviceDense:
+        if weights is not None or index is None:
+            return super().weighted(weights, index, n_rows)
+        index = to_numpy(index)
+        # how many rows of the result come before those of one sample each, and which that is
+        sums = np.flatnonzero(np.bincount(index, minlength=n_rows) != 1)
+        shared = int(sums[-1]) + 1 if len(sums) else 0
+        if not 0 < 2 * shared <= n_rows:
+            return super().weighted(weights, index, n_rows)
+        sample = np.empty(n_rows, dtype=np.int64)
+        sample[index] = np.arange(len(index))
+        members = np.flatnonzero(index < shared)
+        top = self.X.new_zeros((shared, self.shape[1]), dtype=torch.float64)
+        for part in row_blocks(len(members), max(1, self.shape[1] // self.block_scale)):
+            some = members[part]
+            top.index_add_(0, self.rows(index[some]), self.X[self.rows(some)].double())
+        made = StackedRows(self.made(top.to(self.X.dtype)), SomeRows(self, sample[shared:]))
+        return made.weighing(None, self.shape[0])
 
     def _even(self) -> list[slice]:
         """The rows, those beyond a number that a GPU's fast products take apart from the rest."""
@@ -249,6 +273,79 @@ class TorchData(OnTensors, DeviceDense):
                 name = "curvature_t" if transposed else "curvature"
                 found = triton_dispatch.attempt(name, self.X, self.X, V, U, self._low, k=U.shape[1])
             return super().kl_curvature(V, U, transposed) if found is None else found
+
+
+class SomeRows(TorchData):
+    """Rows of other data; in 16 bits where that is exact there.
+
+    Those that lie in one run are a view. Others are copied when they are first asked for.
+    """
+
+    def __init__(self, base: TorchData, samples: Any) -> None:
+        self.base, self.back, self.n = base, base.back, len(samples)
+        run = slice(int(samples[0]), int(samples[0]) + self.n)
+        in_order = np.array_equal(samples, np.arange(run.start, run.stop))
+        self.samples = run if in_order else base.rows(samples)
+
+    @property
+    def like(self) -> AnyArray:
+        return self.base.like
+
+    @property
+    def shape(self) -> tuple[int, int]:  # type: ignore[override]
+        return self.n, self.base.shape[1]
+
+    @cached_property
+    def X(self) -> Any:
+        return self.base.X[self.samples]
+
+    @cached_property
+    def _halves(self) -> tuple[Any, float] | None:
+        if self.base._halves is None:
+            return None
+        X, scale = self.base._halves
+        return (X[self.samples] if X.dtype == torch.float16 else self.X), scale
+
+
+class StackedRows(TorchData):
+    """A few sums of rows above rows of X, which the products with a factor take apart.
+
+    So the many rows stay where and what they are; the sums are seldom exact in 16 bits.
+    """
+
+    def __init__(self, top: TorchData, rest: TorchData) -> None:
+        self.top, self.rest, self.back = top, rest, rest.back
+        self.shared = top.shape[0]
+
+    @property
+    def like(self) -> AnyArray:
+        return self.top.X
+
+    @property
+    def shape(self) -> tuple[int, int]:  # type: ignore[override]
+        return self.shared + self.rest.shape[0], self.rest.shape[1]
+
+    @cached_property
+    def X(self) -> Any:
+        """As one matrix, for ratios and whatever else is not linear in X."""
+        return torch.cat([self.top.X, self.rest.X])
+
+    def dot(self, U: AnyArray) -> AnyArray:
+        self._expected = NOTHING
+        above, below = self.top.dot(U), self.rest.dot(U)
+        return (
+            torch.cat([above.t(), below.t()], dim=1).t() if U.is_cuda else torch.cat([above, below])
+        )
+
+    def tdot(self, V: AnyArray) -> AnyArray:
+        (product, factor, below), self._expected = self._expected, NOTHING
+        below = below if product == "tdot" and factor is V else V[self.shared :]
+        return self.top.tdot(V[: self.shared]) + self.rest.tdot(below)
+
+    def expect(self, product: str, factor: AnyArray) -> None:
+        below = factor if product == "dot" else factor[self.shared :]
+        self._expected = product, factor, below
+        self.rest.expect(product, below)
 
 
 def _is_half(X: AnyArray) -> bool:
