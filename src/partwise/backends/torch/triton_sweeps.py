@@ -24,7 +24,9 @@ _SPLITS = 16  # runs of rows that `ratio_tdot` sums apart
 WIDEST_GRAPH = 64
 
 
-@triton.jit
+# A thread has a row to itself only where Triton does not know that 16 divides the steps: else it
+# reads four rows at once, and every sum over k goes from thread to thread.
+@triton.jit(do_not_specialize=["n", "step_z", "step_c"])
 def _sweep(
     Z, C, G, D, R, E, OUT, INDPTR, INDICES, W, n, k, step_z, step_c, sweeps, stop2, enough, weight,
     HAS_D: tl.constexpr, HAS_R: tl.constexpr, HAS_E: tl.constexpr, HAS_W: tl.constexpr,
@@ -146,10 +148,7 @@ def _prepared(
     """What moves Z by sweeps, with all that does not change between two calls."""
     k, n = C.shape
     C = C if C.stride(1) == 1 else C.contiguous()
-    length, tiles = _tiles(k)
-    width = length * tiles
-    padded = torch.nn.functional.pad(G, (0, width - k, 0, width - k))
-    padded = padded.view(width, length, tiles).transpose(1, 2).contiguous()
+    padded, length, tiles = _in_tiles(G)
     r, e = (a.to(dtype).contiguous() for a in (r, e))
 
     def run(Z: Tensor, sweeps: int, stop: float, enough: float) -> Tensor:
@@ -166,7 +165,7 @@ def _prepared(
     return run
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["n", "new_column", "old_column", "c_column"])
 def _change(
     NEW, OLD, C, G, D, OUT, n, k, new_row, new_column, old_row, old_column, c_row, c_column,
     HAS_D: tl.constexpr, ROWS: tl.constexpr, L: tl.constexpr, J: tl.constexpr,
@@ -188,8 +187,7 @@ def _change(
     for j in range(k):
         p = tl.zeros([L, ROWS], tl.float32)
         for m in tl.static_range(J):
-            g = tl.load(G + j * k + at * J + m, mask=at * J + m < k, other=0.0)
-            p += both[m] * g[:, None]
+            p += both[m] * tl.load(G + j * (L * J) + m * L + at)[:, None]
         slope = 0.5 * tl.sum(p, axis=0)
         if HAS_D:
             slope = d * slope
@@ -204,14 +202,23 @@ def _change(
 def change(new: Tensor, old: Tensor, C: Tensor, G: Tensor, d: Tensor | None) -> Tensor:
     """⟨d ∘ (new + old) G/2 - C, new - old⟩ of float32 rows."""
     n, k = new.shape
-    length, tiles = _tiles(k)
+    tiled, length, tiles = _in_tiles(G)
     shares = torch.empty(triton.cdiv(n, 32), dtype=torch.float64, device=new.device)
     _change[(len(shares),)](
-        new, old, C, G.contiguous(), new if d is None else d, shares, n, k,
+        new, old, C, tiled, new if d is None else d, shares, n, k,
         *new.stride(), *old.stride(), *C.stride(),
         HAS_D=d is not None, ROWS=32, L=length, J=tiles, num_warps=1,
     )  # fmt: skip
     return shares.sum()
+
+
+def _in_tiles(G: Tensor) -> tuple[Tensor, int, int]:
+    """Rows of G by tiles, each in one piece, with zeros up to full ones; see `_tiles`."""
+    k = G.shape[0]
+    length, tiles = _tiles(k)
+    width = length * tiles
+    wide = torch.nn.functional.pad(G, (0, width - k, 0, width - k))
+    return wide.view(width, length, tiles).transpose(1, 2).contiguous(), length, tiles
 
 
 def _tiles(k: int) -> tuple[int, int]:
