@@ -305,6 +305,26 @@ def check_products(bench: Bench, verdict: Any) -> None:
                         ((got - want).norm(dim=0) / want.norm(dim=0).clamp(min=1e-30)).max()
                     )
                     verdict(f"{name} {n} x {p} {what} k={k}", off, 2e-6)
+            check_summed(verdict, f"{n} x {p} {what}", data)
+
+
+def check_summed(verdict: Any, what: str, data: Any) -> None:
+    """The same where labelled rows are summed: these lie first, or among the others."""
+    n, p = data.shape
+    for where, labelled in (("first", np.arange(n) < n // 10), ("among", np.arange(n) % 9 == 0)):
+        index = np.where(labelled, np.arange(n) % 7, 6 + np.cumsum(~labelled))
+        n_rows = int(index.max()) + 1
+        R, whole = data.weighted(None, index, n_rows), data.X.new_zeros((n_rows, p)).double()
+        whole.index_add_(0, data.rows(index), data.X.double())
+        for k in (3, 20, 100, 200):
+            U, V = (data.rows(torch.rand(m, k, device=data.X.device)) for m in (p, n_rows))
+            R.expect("tdot", V)
+            for name, got, want in (
+                ("Rᵀ V", R.tdot(V), whole.t() @ V.double()),
+                ("R U", R.dot(U), whole @ U.double()),
+            ):
+                off = float((got - want).norm() / want.norm())
+                verdict(f"{name} {what} k={k}, summed rows {where}", off, 2e-6)
 
 
 def make_dense(bench: Bench) -> None:
@@ -401,11 +421,12 @@ def ring(n: int) -> sp.csr_array:
 
 
 def others(bench: Bench) -> None:
-    """Each method beside NMF at the same k."""
+    """Each method beside NMF at the same k, in float32 and those with labels in 16 bits."""
     X, n = bench.X, bench.X.shape[0]
     y = np.where(np.arange(n) < n // 10, np.arange(n) % 10, -1)
     kl = {"beta_loss": "kullback-leibler"}
-    for k in (20, 100) if not bench.small else (20,):
+    ranks = (20, 100) if not bench.small else (20,)
+    for k in ranks:
         base = per_iteration(bench, partwise.NMF(k), X)
         cases: list[tuple[str, Any, dict[str, Any], float]] = [
             ("GNMF", partwise.GNMF(k), {"graph": ring(n)}, 1.2),
@@ -419,6 +440,14 @@ def others(bench: Bench) -> None:
             word = "ok" if seconds <= limit * base else "MISSED"
             bench.add("others", f"{name} k={k} iteration", 1e3 * seconds, "ms",
                       f"{seconds / base:.2f}x NMF (<= {limit:g} {word})")  # fmt: skip
+    counts = (X * 100).round_().clamp_(max=2047)
+    for k in ranks:
+        base = per_iteration(bench, partwise.NMF(k), counts)
+        for name, est in (("CNMF", partwise.CNMF(k)), ("NMF-DC", partwise.NMFDC(k))):
+            seconds = per_iteration(bench, est, counts, y=y)
+            word = "ok" if seconds <= 1.2 * base else "MISSED"
+            bench.add("others", f"{name} k={k} 16 bits iteration", 1e3 * seconds, "ms",
+                      f"{seconds / base:.2f}x NMF (<= 1.2 {word})")  # fmt: skip
 
 
 def profile(bench: Bench) -> None:
@@ -482,13 +511,14 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=None, help="folder for gpu.json")
     parser.add_argument("--small", action="store_true", help="small arrays, on any device")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--only", nargs="*", default=[], help="parts, by name; none: all of them")
     args = parser.parse_args()
     if args.device == "cpu" and not args.small:
         parser.error("no GPU here; --small runs on the CPU")
     bench = Bench(args.device, args.small)
     name = torch.cuda.get_device_name() if args.device.startswith("cuda") else platform.processor()
     machine = {"device": name, "torch": torch.__version__, "python": platform.python_version()}
-    for part in PARTS:
+    for part in [part for part in PARTS if not args.only or part.__name__ in args.only]:
         spent = time.perf_counter() - bench.began
         print(f"{part.__name__} (at {spent:.0f} s)", flush=True)
         if spent > LIMIT:
