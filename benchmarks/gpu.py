@@ -19,7 +19,7 @@ import platform
 import time
 import traceback
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -283,7 +283,9 @@ def check_changes(bench: Bench, verdict: Any, W: Any, double: Any) -> None:
             verdict(f"fused change k={k} weights={weights is not None}", off, 1e-6)
 
 
-def check_products(bench: Bench, verdict: Any) -> None:
+def check_products(
+    bench: Bench, verdict: Any, ranks: Sequence[int] = (1, 3, 16, 20, 50, 64, 100, 128, 200)
+) -> None:
     """X U and Xᵀ V against float64: any k, rows of every size, X exact in 16 bits or not."""
     g = torch.Generator(device=bench.device).manual_seed(1)
     kind = {"generator": g, "device": bench.device}
@@ -292,7 +294,7 @@ def check_products(bench: Bench, verdict: Any) -> None:
         counts = torch.randint(0, 2048, (n, p), **kind).float()
         for what, X in (("float32", smooth), ("counts", counts)):
             data = torch_data.TorchData(X)
-            for k in (1, 3, 16, 20, 50, 64, 100, 128, 200):
+            for k in ranks:
                 size = torch.logspace(-6, 6, k, device=bench.device)
                 U, V = torch.rand(p, k, **kind) * size, torch.rand(n, k, **kind) * size
                 if k > 1:  # an empty part
@@ -305,10 +307,10 @@ def check_products(bench: Bench, verdict: Any) -> None:
                         ((got - want).norm(dim=0) / want.norm(dim=0).clamp(min=1e-30)).max()
                     )
                     verdict(f"{name} {n} x {p} {what} k={k}", off, 2e-6)
-            check_summed(verdict, f"{n} x {p} {what}", data)
+            check_summed(verdict, f"{n} x {p} {what}", data, ranks)
 
 
-def check_summed(verdict: Any, what: str, data: Any) -> None:
+def check_summed(verdict: Any, what: str, data: Any, ranks: Sequence[int]) -> None:
     """The same where labelled rows are summed: these lie first, or among the others."""
     n, p = data.shape
     for where, labelled in (("first", np.arange(n) < n // 10), ("among", np.arange(n) % 9 == 0)):
@@ -316,7 +318,7 @@ def check_summed(verdict: Any, what: str, data: Any) -> None:
         n_rows = int(index.max()) + 1
         R, whole = data.weighted(None, index, n_rows), data.X.new_zeros((n_rows, p)).double()
         whole.index_add_(0, data.rows(index), data.X.double())
-        for k in (3, 20, 100, 200):
+        for k in ranks:
             U, V = (data.rows(torch.rand(m, k, device=data.X.device)) for m in (p, n_rows))
             R.expect("tdot", V)
             for name, got, want in (

@@ -5,8 +5,10 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install partwise[torch]")
 
+from partwise import CNMF  # noqa: E402
 from partwise.backends.array_api import DeviceDense  # noqa: E402
 from partwise.backends.torch.torch_data import StackedRows, TorchData  # noqa: E402
+from partwise.fitting import publishing  # noqa: E402
 
 N, P, K = 60, 9, 4
 #: Which row of R each sample goes to: three classes among the samples, or all of them first.
@@ -89,3 +91,19 @@ def test_sums_of_many_single_floats_are_exact_to_one_rounding():
     R = TorchData(X).weighted(None, index, 2)
     want = 2**15 * (1.0 + 2**-20)  # exact in float32
     assert (R.top.X == want).all()
+
+
+def test_labelled_samples_alone_are_coded_as_new_ones(rng, monkeypatch):
+    X = torch.from_numpy(rng.random((N, P)))
+    seen, solve = [], publishing.solve_new
+
+    def note(estimator, what, model, factor):
+        seen.append(model.data.shape)
+        return solve(estimator, what, model, factor)
+
+    monkeypatch.setattr(publishing, "solve_new", note)
+    model = CNMF(K, max_iter=50, random_state=0).fit(X, FIRST)
+    assert seen == [(12, P)]
+    want = model.transform(X)[:12]
+    # both are solved to tol=1e-4
+    np.testing.assert_allclose(model._groups.labelled, want, atol=1e-4 * float(want.max()))

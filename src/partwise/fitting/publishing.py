@@ -8,6 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from partwise.backends import as_data
+from partwise.backends.array_api import DeviceDense, DeviceSparse
 from partwise.backends.arrays import AnyArray, Array, contiguous, to_numpy
 from partwise.evaluation.groups import Groups
 from partwise.fitting.checking import warn
@@ -128,9 +129,11 @@ def _as_if_unlabelled(
     assert labels is not None
     rows, data = np.flatnonzero(labels.mask), problem.model.data
     X: Any = getattr(data, "X", None)
-    local = isinstance(X, np.ndarray) or sp.issparse(X)  # elsewhere all are coded
+    on_device = isinstance(data, DeviceDense) and not isinstance(data, DeviceSparse)
+    local = on_device or isinstance(X, np.ndarray) or sp.issparse(X)  # elsewhere all are coded
     if local:
-        data, graph = as_data(X[rows]), None if graph is None else graph[rows]
+        data = as_data(X[data.rows(rows) if on_device else rows])
+        graph = None if graph is None else graph[rows]
     edges = graph if what.graph_reg else None
     model = code_model(estimator, what, data, data, edges, checked.factor)
     codes = model.data.result(solve_new(estimator, what, model, checked.factor)[0])

@@ -213,12 +213,18 @@ def change(new: Tensor, old: Tensor, C: Tensor, G: Tensor, d: Tensor | None) -> 
 
 
 def _in_tiles(G: Tensor) -> tuple[Tensor, int, int]:
-    """Rows of G by tiles, each in one piece, with zeros up to full ones; see `_tiles`."""
+    """Rows of G by tiles, each in one piece, with zeros up to full ones; see `_tiles`.
+
+    A sweep and the changes after it ask for the same: G has it with it.
+    """
     k = G.shape[0]
     length, tiles = _tiles(k)
-    width = length * tiles
-    wide = torch.nn.functional.pad(G, (0, width - k, 0, width - k))
-    return wide.view(width, length, tiles).transpose(1, 2).contiguous(), length, tiles
+    found = getattr(G, "in_tiles", None)
+    if found is None:
+        width = length * tiles
+        wide = torch.nn.functional.pad(G, (0, width - k, 0, width - k))
+        found = G.in_tiles = wide.view(width, length, tiles).transpose(1, 2).contiguous()
+    return found, length, tiles
 
 
 def _tiles(k: int) -> tuple[int, int]:
