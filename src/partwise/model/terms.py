@@ -364,6 +364,12 @@ class Linear(Term):
             return dot64(self.cost, Z)
         return arrays.sum64(self.cost * Z)
 
+    def change(self, new: Array, old: Array) -> float:
+        return inner64(arrays.spread(self.cost, new), new - old)
+
+    def gradient(self, Z: Array) -> Array:
+        return self.cost
+
     def split(self, Z: Array) -> tuple[Array, Array]:
         return arrays.none(Z), self.cost
 
