@@ -215,6 +215,8 @@ def check_fused(bench: Bench) -> None:
             want = wide.kl_curvature(V.double(), U.double(), transposed)
             off = float((got[:, : want.shape[1]] - want).norm() / want.norm())
             verdict(f"fused curvature k={k} transposed={transposed}", off, 5e-3)
+        got, want = data.row_sq_norms(), X.double().square().sum(dim=1)
+        verdict(f"squared lengths of rows k={k}", float(((got - want) / want).abs().max()), 1e-6)
         U[:, 1] = 0
         near = V @ U.T * (1 + 1e-3 * torch.randn(5001, 1003, **kind))
         got = torch_data.TorchData(near).row_sq_residuals(V, U)

@@ -224,11 +224,13 @@ class DeviceDense(OnDevice):
 
     @cached_property
     def _sq_norms(self) -> AnyArray:
+        return self._squared_rows()
+
+    def _squared_rows(self) -> AnyArray:
         return self._by_row(lambda _, X: (float64(X) ** 2).sum(axis=1))
 
     def row_sums(self) -> AnyArray:
-        xp = namespace(self.X)
-        return xp.sum(self.X, axis=1, dtype=xp.float64)
+        return self._by_row(lambda _, X: float64(X).sum(axis=1))
 
     def row_xlogx(self) -> AnyArray:
         return self._by_row(lambda _, X: xlogx(X).sum(axis=1))

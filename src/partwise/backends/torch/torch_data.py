@@ -219,6 +219,12 @@ class TorchData(OnTensors, DeviceDense):
                 found = triton_dispatch.attempt("residuals", V, *args, k=V.shape[1])
         return super().row_sq_residuals(V, U) if found is None else found
 
+    def _squared_rows(self) -> AnyArray:
+        if not self.like.is_cuda:
+            return super()._squared_rows()
+        nothing = [self.like.new_zeros((m, 1)) for m in self.shape]
+        return self.row_sq_residuals(*nothing)  # one fused pass
+
     def weighted(
         self, weights: AnyArray | None, index: AnyArray | None, n_rows: int
     ) -> DeviceDense:
