@@ -169,24 +169,36 @@ class Person:
         return [entry for entry in self.browser.get_log("browser") if entry["level"] in ("SEVERE",)]
 
 
-def test_without_the_token_the_door_is_shut(serve):
-    _, url = serve()
-    with pytest.raises(urllib.error.HTTPError, match="403"):
-        urllib.request.urlopen(url.split("?")[0])
-
-
 @pytest.mark.skipif(os.name == "nt", reason="signals and limits of POSIX")
 def test_a_person_at_work(browser, serve, tmp_path):
+    from selenium.webdriver.common.keys import Keys
+
     process, url = serve()
+    with pytest.raises(urllib.error.HTTPError, match="403"):  # no token
+        urllib.request.urlopen(url.split("?")[0])
     person = Person(browser, serve.truth)
     person.open(url)
     assert "token" not in browser.current_url
+    # a picture is enlarged
+    here = person.sample()
+    browser.find_element("css selector", "#cardBody .zoom").click()
+    picture = wait_for(lambda: browser.find_element("css selector", "dialog.whole img"))
+    wait_for(lambda: picture.get_property("naturalWidth") == 8)
+    assert picture.size["width"] > 500
+    assert f"/api/picture/whole/{here}" in picture.get_attribute("src")
+    person.keys(Keys.ESCAPE)
+    wait_for(lambda: not browser.find_elements("css selector", "dialog.whole"))
+    assert person.sample() == here
+    # it is none of these, and then not
+    person.keys("0")
+    wait_for(lambda: person.find("saved").text == "Saved")
+    assert journal_labels(tmp_path)[0] == {here: "none of these"}
+    person.keys(Keys.ARROW_LEFT)
+    wait_for(lambda: person.labels() == 0 and person.sample() == here)
     for _ in range(10):
         person.label_by_keyboard()
     wait_for(lambda: int(browser.execute_script("return document.body.dataset.painted")) > 5)
     # undo, and again
-    from selenium.webdriver.common.keys import Keys
-
     last = person.sample()
     undone = person.given[-1]
     person.keys(Keys.ARROW_LEFT)
@@ -252,61 +264,30 @@ def test_letters_and_digits_are_typed(browser, serve_texts, tmp_path):
     from selenium.webdriver.common.keys import Keys
 
     _, url = serve_texts()
-    person, given = Person(browser, serve_texts.truth), {}
-    person.open(url)
-    for name in ("sound", "unix", "s", "u", "so", "7", "3D", "1", "sound", "U", "S", "7"):
-        here = given_here = person.sample()
-        person.keys(name, Keys.ENTER)
-        given[given_here] = name
-        wait_for(lambda: person.sample() not in (None, here))  # noqa: B023
-    wait_for(lambda: person.find("saved").text == "Saved")
-    # a class that was written otherwise is the class that is there
-    given = {i: {"U": "u", "S": "s"}.get(name, name) for i, name in given.items()}
-    assert journal_labels(tmp_path)[0] == given
-    person.keys(Keys.ARROW_RIGHT)  # skips
-    wait_for(lambda: journal_labels(tmp_path)[1] == 13)
-    assert journal_labels(tmp_path)[0] == given
-
-
-def test_a_class_just_named_counts_before_the_server_has_answered(browser, serve_texts, tmp_path):
-    """Once a class begins with a digit, digits are typed: the next name may begin with one."""
-    from selenium.webdriver.common.keys import Keys
-
-    _, url = serve_texts()
     person = Person(browser, serve_texts.truth)
     person.open(url)
+    # Once a class begins with a digit, digits are typed. A class just named counts before the
+    # server has answered: the next name may begin with one.
     names = ["sea", "sky", "7", "1D"]
     for two in (names[:2], names[2:]):  # the last two where nothing waits to be saved
         person.keys(*(key for name in two for key in (name, Keys.ENTER)))
         wait_for(lambda: person.find("saved").text == "Saved")
-    assert list(journal_labels(tmp_path)[0].values()) == names
-
-
-def test_a_picture_is_enlarged_a_text_read_on_and_none_of_these_said(
-    browser, serve, serve_texts, tmp_path
-):
-    from selenium.webdriver.common.keys import Keys
-
-    _, url = serve()
-    person = Person(browser, serve.truth)
-    person.open(url)
-    here = person.sample()
-    browser.find_element("css selector", "#cardBody .zoom").click()
-    picture = wait_for(lambda: browser.find_element("css selector", "dialog.whole img"))
-    wait_for(lambda: picture.get_property("naturalWidth") == 8)
-    assert picture.size["width"] > 500 and f"/api/picture/whole/{here}" in picture.get_attribute(
-        "src"
-    )
-    person.keys(Keys.ESCAPE)
-    wait_for(lambda: not browser.find_elements("css selector", "dialog.whole"))
-    assert person.sample() == here
-    person.keys("0")
+    given = journal_labels(tmp_path)[0]
+    assert list(given.values()) == names
+    for name in ("sound", "unix", "s", "u", "so", "3D", "1", "sound", "U", "S", "7"):
+        here = person.sample()
+        person.keys(name, Keys.ENTER)
+        given[here] = name
+        wait_for(lambda: person.sample() not in (None, here))  # noqa: B023
     wait_for(lambda: person.find("saved").text == "Saved")
-    assert journal_labels(tmp_path)[0] == {here: "none of these"}
-
-    _, url = serve_texts()
-    person = Person(browser, serve_texts.truth)
-    person.open(url)
+    # a class that was written otherwise is the class that is there
+    given = {i: {"U": "u", "S": "s"}.get(name, name) for i, name in given.items()}
+    assert journal_labels(tmp_path) == (given, 15)
+    person.keys(Keys.ARROW_RIGHT)  # skips
+    wait_for(lambda: journal_labels(tmp_path)[1] == 16)
+    assert journal_labels(tmp_path)[0] == given
+    # a text is read on, and is none of these
+    wait_for(lambda: person.sample() is not None)
     here = person.sample()
     assert f"end {here}" not in person.find("cardBody").text
     browser.find_element("css selector", "#cardBody .more").click()

@@ -183,7 +183,7 @@ def test_prints_every_section(opened):
     assert shown == ["map"]
 
 
-def test_every_tab_fits_a_phone(browser, digits, tmp_path):
+def test_every_tab_fits_a_phone(browser, digits, tmp_path, few_trees):
     """What is wider than 390 pixels scrolls in its own box; the page does not."""
     from partwise import PartsClassifier
 
