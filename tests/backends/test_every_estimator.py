@@ -104,3 +104,14 @@ def test_weights_and_labels_may_lie_where_samples_do(kind, forms):
     model = partwise.ConstrainedNMF(3, max_iter=10, tol=0, random_state=0, **settings)
     there = model.fit(data, y, sample_weight=weights).objective_
     assert there == pytest.approx(model.fit(X, q.y, sample_weight=q.gamma).objective_, rel=1e-9)
+
+
+@pytest.mark.parametrize("kind", ("numpy", *KINDS))
+def test_a_sample_that_does_not_count_has_no_code(kind, forms):
+    """Its code was left where the start had it."""
+    weights = np.where(np.arange(60) == 3, 0.0, q.gamma)
+    for solver, loss in (("hals", 2), ("nesterov", 2), ("mu", 2), ("auto", 1), ("mu", 1)):
+        model = partwise.NMF(3, solver=solver, beta_loss=loss, init="nndsvda", max_iter=5, tol=0)
+        V = model.fit_transform(forms[kind], sample_weight=weights)
+        V = np.asarray(to_numpy(V))
+        assert V[2].any() and not V[3].any(), (solver, loss)

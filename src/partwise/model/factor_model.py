@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from partwise.backends import DataMatrix, arrays
-from partwise.backends.arrays import Array, floor, namespace, ratio, spread
+from partwise.backends.arrays import Array, cast, floor, namespace, ratio, spread
 from partwise.backends.mixed_rows import MixedData
 from partwise.model.losses import Half, Loss, Seen, WeighedSamples
 from partwise.model.maps import MixedRows, SharedRows, Smoothing
@@ -237,8 +237,11 @@ class FactorModel(Model):
     def feasible(self, Z: Array, U: Array) -> tuple[Array, Array]:
         """A start that keeps the constraints, which no step leaves.
 
-        Nothing moves a part where no sample saw the feature: it is zero there.
+        Nothing moves a part where no sample saw the feature, nor the code of a sample that does not
+        count, if no term does: both are zero.
         """
+        if self.d is not None and not self.terms["V"]:
+            Z = cast(namespace(Z).where(self.d[:, None] > 0, Z, 0), Z.dtype)
         if self.R.lack is not None:
             U = U * self.R.lack.seen_columns
         to_V, to_U = self.project.get("V"), self.project.get("U")
