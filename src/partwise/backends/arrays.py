@@ -10,6 +10,7 @@ below, the others' in the file of their back end.
 
 from __future__ import annotations
 
+import operator
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -191,7 +192,32 @@ def sum64(a: AnyArray) -> float:
 def column_sums64(Z: AnyArray, d: AnyArray | None = None) -> Array:
     """Σ_i d_i z_i in float64."""
     xp = namespace(Z)
-    return xp.sum(Z, axis=0, dtype=xp.float64) if d is None else float64(d) @ float64(Z)
+    if d is not None:
+        return float64(d) @ float64(Z)
+    if not isinstance(Z, np.ndarray):
+        return xp.sum(Z, axis=0, dtype=xp.float64)
+    n, k = Z.shape
+    parts = pieces(n, max(1, LEAST // max(1, k)), PIECES)
+    sums = np.empty((len(parts), k))
+
+    def run(number: int, part: tuple[int, int]) -> None:
+        np.sum(Z[slice(*part)], axis=0, dtype=np.float64, out=sums[number])
+
+    each(run, list(enumerate(parts)), threads_for(PASS * n * k))
+    total: Array = sums.sum(axis=0)
+    return total
+
+
+def entrywise(do: Callable[[Any, Any], Any], a: AnyArray, b: AnyArray) -> Array:
+    """do(a, b) of `operator`'s add, sub or mul; ndarrays in threads, b may be a row."""
+    if not (isinstance(a, np.ndarray) and isinstance(b, np.ndarray)):
+        result: Array = do(a, b)
+        return result
+    ufunc = {operator.add: np.add, operator.sub: np.subtract, operator.mul: np.multiply}[do]
+    out = np.empty(a.shape, np.result_type(a, b))
+    whole = b.shape == a.shape
+    by_entry(lambda rows: ufunc(a[rows], b[rows] if whole else b, out=out[rows]), out)
+    return out
 
 
 def vdot(a: AnyArray, b: AnyArray) -> float:

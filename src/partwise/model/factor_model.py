@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import mul
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from partwise.backends import DataMatrix, arrays
-from partwise.backends.arrays import Array, cast, floor, namespace, ratio, spread
+from partwise.backends.arrays import Array, cast, entrywise, floor, namespace, ratio, spread
 from partwise.backends.mixed_rows import MixedData
 from partwise.model.losses import Half, Loss, Seen, WeighedSamples
 from partwise.model.maps import MixedRows, SharedRows, Smoothing
@@ -173,7 +174,7 @@ class FactorModel(Model):
         """By Euler a term of degree q costs Σ ⟨z_k, ∇_k⟩ l^q/q; others at most their bound."""
         q = term.degree
         if q == 1 or q == 2:
-            price = self._alike(arrays.column_sums64(term.gradient(Z) * Z))
+            price = self._alike(arrays.column_sums64(entrywise(mul, term.gradient(Z), Z)))
             nothing = namespace(price).zeros_like(price)
             first, second = (price, nothing) if q == 1 else (nothing, price)
             return Price(first, second, lambda lengths: (price * lengths**q).sum() / q)
@@ -311,7 +312,7 @@ def unit_columns(Z: Array, U: Array, norm: int, *, common: bool = False) -> tupl
     """Columns of U of length one, Z takes the factor; a column of zeros becomes constant."""
     length = column_lengths(U, norm, common=common)
     if isinstance(U, np.ndarray) and arrays.to_numpy(length).min(initial=1) >= floor(U.dtype):
-        return Z * length, U / length
+        return entrywise(mul, Z, length), U / length
     fallback = 1.0 / (U.shape[0] if norm == 1 else np.sqrt(U.shape[0]))
     U = namespace(U).where(length > 0, ratio(U, spread(length, U)), float(fallback))
     return Z * length, U

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import add, sub
 from typing import Any, Protocol
 
 import numpy as np
@@ -11,6 +12,7 @@ from partwise.backends import arrays
 from partwise.backends.arrays import (
     AnyArray,
     dot64,
+    entrywise,
     floor,
     inner64,
     namespace,
@@ -138,10 +140,12 @@ class Graph(OnGraph):
         return 0.5 * self.weight * dot64(self.neighbors.laplacian(arrays.float64(Z)), Z)
 
     def change(self, new: AnyArray, old: AnyArray) -> float:
-        return 0.5 * self.weight * inner64(self.neighbors.laplacian(new + old), new - old)
+        sums, gaps = entrywise(add, new, old), entrywise(sub, new, old)
+        return 0.5 * self.weight * inner64(self.neighbors.laplacian(sums), gaps)
 
     def gradient(self, Z: AnyArray) -> AnyArray:
-        return self.weight * self.neighbors.laplacian(Z)
+        slope = self.neighbors.laplacian(Z)
+        return slope if self.weight == 1 else self.weight * slope
 
     def split(self, Z: AnyArray) -> tuple[AnyArray, AnyArray]:
         return self.weight * self.neighbors(Z), self.weight * self.degrees[:, None] * Z

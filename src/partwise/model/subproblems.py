@@ -11,6 +11,7 @@ import numpy as np
 from partwise.backends import arrays
 from partwise.backends.arrays import Array, cast, dot64, inner64, namespace, norm64, ratio, spread
 from partwise.backends.sweeps import quadratic_change, row_runs
+from partwise.backends.threads import PASS, each, threads_for
 from partwise.model.terms import Term
 
 
@@ -433,10 +434,17 @@ def kkt_residual(sub: Subproblem, Z: Array, misfit: float = 1.0) -> float:
     parts = [spread(part, Z) for part in (*sub.halves(Z), *slopes)]
     if sub.held is not None:
         parts = [part * (1 - sub.held) for part in parts]
-    blocks = row_runs(Z, sub.d, *parts)
+    blocks = list(row_runs(Z, sub.d, *parts))
     free = sub.free
     scale = ratio(namespace(mean).ones_like(mean), mean)
-    lengths = [_norms(here, *each, scale=scale, d=d, free=free) for here, d, *each in blocks]
+    lengths: list[Any] = [None] * len(blocks)
+
+    def run(number: int) -> None:
+        here, d, *mine = blocks[number]
+        lengths[number] = _norms(here, *mine, scale=scale, d=d, free=free)
+
+    numbers = [(number,) for number in range(len(blocks))]
+    each(run, numbers, threads_for(8 * PASS * Z.shape[0] * Z.shape[1]))
     peak = np.max(lengths, initial=0) or 1.0  # beside it, squares of lengths are finite
     gradient, minus, plus, *rest = np.linalg.norm(np.divide(lengths, peak), axis=0)
     total = misfit * (minus + plus) + sum(rest)

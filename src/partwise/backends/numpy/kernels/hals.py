@@ -21,6 +21,8 @@ from partwise.backends.threads import each, in_threads
 LANES = 64  # rows swept together, one SIMD lane each; 64 measured best for float32 and float64
 PITCH = LANES + 16  # between rows of scratch: LANES apart they would share few lines of the cache
 AT_ONCE = 256  # bytes of a vector: four registers of 512 bits, eight of 256
+APART = 32  # numbers between what two threads write to: lines of the cache come in pairs
+PATIENCE = 1000  # looks at a counter before the core is given to others
 PIECES = 16  # what rows are cut into whatever the number of threads, so that threads change no sum
 
 
@@ -35,6 +37,19 @@ def _atomic_add(typing, counters, at, value):
         return builder.atomic_rmw("add", place, args[2], "seq_cst")
 
     return types.int64(counters, types.intp, types.int64), generate
+
+
+def _atomic_load(typing, counters, at):
+    """counters[at] as other threads have left it."""
+
+    def generate(context, builder, signature, args):
+        array = context.make_array(signature.args[0])(context, builder, args[0])
+        place = cgutils.get_item_pointer(
+            context, builder, signature.args[0], array, [args[1]], wraparound=False
+        )
+        return builder.load_atomic(place, "acquire", 8)
+
+    return types.int64(counters, types.intp), generate
 
 
 def _yield(typing):
@@ -126,6 +141,7 @@ def _sum_of_rows(typing, g, G, at, z, first, pitch, count):
 
 _sum_rows: Any = intrinsic(_sum_of_rows)
 _add: Any = intrinsic(_atomic_add)
+_read: Any = intrinsic(_atomic_load)
 _let_others: Any = intrinsic(_yield)
 _lanes: Any = intrinsic(_on_the_stack)
 
@@ -133,12 +149,13 @@ _lanes: Any = intrinsic(_on_the_stack)
 @nb.njit(**OPTIONS)
 def _hals_graph(
     Z, C, G, d, r, indptr, indices, weights, scale, groups, rounds, stop, z, c, own, near, far,
-    begun, ended,
+    begun, ended, mine,
 ):  # fmt: skip
-    """`hals_graph` for whoever comes: any number of threads may be in here together.
+    """`hals_graph` for whoever comes: as many threads as ``mine`` has rows may be in here together.
 
-    Each takes the next block that nobody has ``begun`` and goes on when all of a phase have
-    ``ended``, so one that never comes, or late, holds up nobody. ``far`` (rounds, groups, blocks)
+    Each takes blocks that nobody has ``begun``, first those that it always takes (its cache has
+    their room), then what others have not come to, and goes on when all of a phase have ``ended``:
+    one that never comes, or late, holds up nobody. ``far`` (rounds, groups, blocks)
     says how far each block moved; summed in order, it is the same for all.
 
     In the first phase of a group each row finds what pulls it, c = C less the gradient of the
@@ -149,16 +166,25 @@ def _hals_graph(
     """
     n, k = Z.shape
     k4, wide = G.shape[1], r.shape[1]
-    blocks = z.shape[0]
+    blocks, team = z.shape[0], mine.shape[0]
     zero = Z.dtype.type(0)
     first, phase = 0.0, 0
     g = _lanes(Z)
+    me = _add(ended, 2 * rounds * groups, 1)
     for done in range(rounds):
         for group in range(groups):
-            while True:
-                b = _add(begun, phase, 1)
+            taken, turn = 0, 0
+            while turn < team:
+                owner = (me + turn) % team
+                at = owner * (begun.size // team) + phase // 2
+                b = blocks
+                if turn == 0 or owner + _read(begun, at) * team < blocks:
+                    b = owner + _add(begun, at, 1) * team
                 if b >= blocks:
-                    break
+                    turn += 1
+                    continue
+                mine[me, taken] = b
+                taken += 1
                 for t in range(LANES):
                     i = group + (b * LANES + t) * groups
                     if i >= n:  # idle lanes stand at the solution of an empty problem
@@ -181,22 +207,23 @@ def _hals_graph(
                         for j in range(k):
                             here = Z[i, j]
                             near[b, j] += w * (Z[other, j] - here) + more * (Z[last, j] - here)
-                    at = i if r.shape[0] > 1 else 0
+                    row = i if r.shape[0] > 1 else 0
                     own[b, 0, t] = d[i] if d.shape[0] > 1 else d[0]
                     for j in range(wide):
-                        own[b, 1 + j, t] = r[at, j]
-                        own[b, 1 + wide + j, t] = r[at, j] + scale * degree
+                        own[b, 1 + j, t] = r[row, j]
+                        own[b, 1 + wide + j, t] = r[row, j] + scale * degree
                     for j in range(k):
                         z[b, j, t] = Z[i, j]
                         c[b, j, t] = C[i, j] + scale * near[b, j]
                 _add(ended, phase, 1)
-            while _add(ended, phase, 0) < blocks:
-                _let_others()
+            tries = 0
+            while _read(ended, phase) < blocks:
+                tries += 1
+                if tries > PATIENCE:
+                    _let_others()
             phase += 1
-            while True:
-                b = _add(begun, phase, 1)
-                if b >= blocks:
-                    break
+            for place in range(taken):
+                b = mine[me, place]
                 moved = 0.0
                 for j in range(k):
                     _sum_rows(g, G, j * k4, z, b * k4 * LANES, LANES, k4)
@@ -218,8 +245,11 @@ def _hals_graph(
                             Z[i, j] = z[b, j, t]
                 far[done, group, b] = moved
                 _add(ended, phase, 1)
-            while _add(ended, phase, 0) < blocks:
-                _let_others()
+            tries = 0
+            while _read(ended, phase) < blocks:
+                tries += 1
+                if tries > PATIENCE:
+                    _let_others()
             phase += 1
         moved = 0.0
         for group in range(groups):
@@ -243,10 +273,13 @@ def hals_graph(Z, C, G, d, r, indptr, indices, weights, scale, groups, rounds, s
     G = _filled_up(G[None])[0]
     z, c = (np.zeros((blocks, width, LANES), Z.dtype) for width in (G.shape[1], k))
     own = np.zeros((blocks, 1 + 2 * r.shape[1], LANES), Z.dtype)
-    near = np.zeros((blocks, k), Z.dtype)
-    far, count = np.zeros((rounds, groups, blocks)), np.zeros((2, 2 * rounds * groups), np.int64)
+    team, steps = max(1, min(threads, blocks)), rounds * groups
+    # what threads write to often is APART: two on one line of the cache would wait for each other
+    near = np.zeros((blocks, k + -k % APART + APART), Z.dtype)
+    far, begun = np.zeros((rounds, groups, blocks)), np.zeros(team * (steps + APART), np.int64)
+    ended, mine = np.zeros(2 * steps + 1, np.int64), np.zeros((team, blocks + APART), np.int64)
     graph = (indptr, indices, weights, scale, groups, rounds, stop)
-    args = (Z, C, G, d, r, *graph, z, c, own, near, far, count[0], count[1])
+    args = (Z, C, G, d, r, *graph, z, c, own, near, far, begun, ended, mine)
     over: list[bool] = []
 
     def run():
@@ -254,7 +287,7 @@ def hals_graph(Z, C, G, d, r, indptr, indices, weights, scale, groups, rounds, s
             _hals_graph(*args)
             over.append(True)
 
-    each(run, [()] * min(threads, blocks), threads)
+    each(run, [()] * team, threads)
 
 
 @nb.njit(**OPTIONS)
