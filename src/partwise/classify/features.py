@@ -515,10 +515,10 @@ def row_marks(X: Any) -> AnyArray:
         X = sp.csr_array(X, dtype=np.float64, copy=True)
         X.sum_duplicates()
         return _summed(sp.csr_array((_mixed(X.data), X.indices, X.indptr), X.shape))
-    found = np.empty(X.shape[0], np.uint64)
+    found, odd = np.empty(X.shape[0], np.uint64), _odd_numbers(X.shape[1])
 
     def run(lo: int, hi: int) -> None:
-        found[lo:hi] = _summed(_mixed(X[lo:hi]))
+        found[lo:hi] = _summed(_mixed(X[lo:hi]), odd)
 
     parts = pieces(X.shape[0], max(BLOCK // max(X.shape[1], 1), 1), X.shape[0])
     each(run, parts, threads_for(2 * PASS * X.size))
@@ -534,9 +534,12 @@ def _mixed(values: AnyArray) -> AnyArray:
     return bits
 
 
-def _summed(bits: Any) -> AnyArray:
-    odd = np.random.RandomState(0).randint(1 << 63, size=bits.shape[1], dtype=np.uint64) * 2 + 1
-    return np.asarray(bits @ odd)
+def _summed(bits: Any, odd: AnyArray | None = None) -> AnyArray:
+    return np.asarray(bits @ (_odd_numbers(bits.shape[1]) if odd is None else odd))
+
+
+def _odd_numbers(count: int) -> AnyArray:
+    return np.random.RandomState(0).randint(1 << 63, size=count, dtype=np.uint64) * 2 + 1
 
 
 def marks_of(arrays: list[Any]) -> AnyArray:

@@ -42,8 +42,8 @@ SECOND_OTHER = ("plain",)
 TREES, FEWER = 50, 12
 #: Samples times labels that spread over the graph at a time, for memory; labels that do together.
 SPREADING, TOGETHER = 20_000_000, 8
-#: Samples that are named together, for memory.
-ROWS = 1000
+#: Samples that are named together, and scores that are made for them, for memory.
+ROWS, SCORES = 1000, 1 << 20
 #: What the heads together count beside the labels, in labels: with few of them they stay even.
 TRUST = 5.0
 #: The same for arrays of the same samples: more, since two that are right on other samples help
@@ -191,47 +191,57 @@ def mixture_of(
         return np.asarray(mixed, dtype=np.float64)
     n = next(iter(asked.values())).shape[0]
     columns = sum(Z.shape[1] for Z in asked.values())
-    linear = [pair for pair in pairs if pair[0].A is not None]
-    by_view = {
-        view: _Side.of([pair for pair in linear if pair[0].view == view])
-        for view in dict.fromkeys(head.view for head, _ in linear)
-    }
+    linear = _Linear.of([pair for pair in pairs if pair[0].A is not None])
     total = np.empty((n, pairs[0][0].n_classes))
 
     def run(lo: int, hi: int) -> None:
-        part: Any = 0.0
-        for view, side in by_view.items():
-            part = part + side.mixed(asked[view][lo:hi])
+        part: Any = linear.mixed(asked, slice(lo, hi)) if linear else 0.0
         for head, weight in pairs:
             if head.forest is not None:
                 log_p = trees.log_shares(head.forest, asked[head.view][lo:hi])
                 part = part + weight * softmax(head.heat * log_p)
         total[lo:hi] = part
 
+    rows = min(max(SCORES // (len(pairs) * total.shape[1]), 100), ROWS)
     with one_blas_thread:
-        each(run, pieces(n, ROWS, n), threads_for(float(n) * columns * 50))
+        each(run, pieces(n, rows, n), threads_for(float(n) * columns * 50))
     total += mixed
     return total
 
 
-class _Side(NamedTuple):
-    """Linear heads that share a view side by side, one product for all of them."""
+class _Linear(NamedTuple):
+    """Linear heads side by side: a product for each view, and then all at once.
 
-    A: AnyArray
+    Each call of numpy waits for the interpreter: with many threads that is most of the time.
+    """
+
+    parts: list[tuple[str, AnyArray]]
     b: AnyArray
     weights: AnyArray
 
     @classmethod
-    def of(cls, pairs: list[tuple[Head, Any]]) -> _Side:
-        A = np.stack([head.heat * np.asarray(head.A, dtype=float).T for head, _ in pairs])
+    def of(cls, pairs: list[tuple[Head, Any]]) -> _Linear | None:
+        if not pairs:
+            return None
+        by_view = {view: [pair for pair in pairs if pair[0].view == view]
+                   for view in dict.fromkeys(head.view for head, _ in pairs)}  # fmt: skip
+        parts = [
+            (view, np.concatenate([h.heat * np.asarray(h.A, dtype=float).T for h, _ in mine]))
+            for view, mine in by_view.items()
+        ]
+        pairs = [pair for mine in by_view.values() for pair in mine]
         b = np.stack([head.heat * np.asarray(head.b, dtype=float) for head, _ in pairs])
-        return cls(A, b, np.array([weight for _, weight in pairs], dtype=float))
+        return cls(parts, b, np.array([weight for _, weight in pairs], dtype=float))
 
-    def mixed(self, Z: Any) -> AnyArray:
-        """Σ_h w_h p_h, (n, c)."""
-        h, c, d = self.A.shape
-        # in float64: a float32 product depends on how many rows there are
-        P = (Z.astype(float) @ self.A.reshape(h * c, d).T).T.reshape(h, c, Z.shape[0])
+    def mixed(self, views: dict[str, Any], rows: slice) -> AnyArray:
+        """Σ_h w_h p_h, (n, c), of these rows."""
+        P = np.empty((self.b.size, rows.stop - rows.start))
+        begin = 0
+        for view, A in self.parts:
+            # in float64: a float32 product depends on how many rows there are
+            P[begin : begin + len(A)] = A @ views[view][rows].T.astype(float)
+            begin += len(A)
+        P = P.reshape(*self.b.shape, -1)
         P += self.b[:, :, None]
         P -= P.max(axis=1, keepdims=True)
         np.exp(P, out=P)
@@ -439,13 +449,14 @@ def learn(
     out then. ``priors`` are the shares of the classes, where they are known. The last of what is
     returned are the probabilities of all samples.
     """
-    place = _places(features.order)
+    order = features.order
+    place = _places(order)
     by = np.argsort(place[labelled])
     labelled, y, weights = _merged(features.marks, labelled[by], y[by], weights[by])
     names, y = _by_first(y)
     folds = make_folds(y, weights, n_folds, np.random.RandomState(seed))
     working = working_set(place.size, place[labelled])
-    at, rows = np.searchsorted(working, place[labelled]), features.order[working]
+    at, rows = np.searchsorted(working, place[labelled]), order[working]
     views = Gathered(features.all_views, rows)
     trial = Trial(folds, labelled, at, y, n_classes, views, weighed, features.looks)
     click = n_folds == 0
@@ -453,7 +464,7 @@ def learn(
     def by_views() -> list[Tempered]:
         for start, mine in features.looks.items():
             if not click or "codes" in mine.views:  # a click hears one preparation of each array
-                _one_preparation(trial, start, mine, working, memory, names)
+                _one_preparation(trial, start, mine, working, place, memory, names)
         return []
 
     def by_columns() -> list[Tempered]:
@@ -515,6 +526,7 @@ def _one_preparation(
     start: str,
     features: Features,
     working: AnyArray,
+    place: AnyArray,
     memory: dict[str, Any],
     names: AnyArray,
 ) -> None:
@@ -535,7 +547,7 @@ def _one_preparation(
         return [trial.linear(kind, view, fit) for kind, fit in pairs]
 
     tasks = [partial(first_of, k, start + name) for k, name in (FIRST if coded else FIRST_OTHER)]
-    trial.add(_together([*tasks, partial(_spread, trial, start, features, working, memory)]))
+    trial.add(_together([*tasks, partial(_spread, trial, start, features, working, place, memory)]))
     own = slice(began, len(trial.heads))
     if not trial.heads[own]:
         return
@@ -650,12 +662,16 @@ def _logistic(trial: Trial, view: str, memory: dict[str, Any], names: AnyArray) 
 
 
 def _spread(
-    trial: Trial, start: str, features: Features, working: AnyArray, memory: dict[str, Any]
+    trial: Trial,
+    start: str,
+    features: Features,
+    working: AnyArray,
+    place: AnyArray,
+    memory: dict[str, Any],
 ) -> list[Tempered]:
     """Labels spread over the graph; what was computed for earlier labels is kept."""
     known: dict[int, list[AnyArray]] = memory.setdefault(f"{start}spread", {})
     missing = np.array([i for i in trial.labelled.tolist() if i not in known], dtype=int)
-    place = _places(features.order)
     if f"{start}adjacency" not in memory:
         memory[f"{start}adjacency"] = features.adjacency(), features.by_searched()
     adjacency, near = memory[f"{start}adjacency"]

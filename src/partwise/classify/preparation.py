@@ -9,6 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.special import ndtri
 from sklearn.preprocessing import normalize
+from sklearn.utils.extmath import row_norms
 
 from partwise.backends.arrays import AnyArray
 from partwise.backends.threads import PASS, each, pieces, threads_for
@@ -98,13 +99,14 @@ class Preparation:
 
 
 def unit_length(X: Any) -> Any:
-    """Rows at length one, in threads where X is dense; a zero row stays zero."""
+    """scikit-learn's `normalize`, in threads where X is dense; a zero row stays zero."""
     if sp.issparse(X):
         return normalize(X)
-    made = np.empty(X.shape, X.dtype)
+    made, least = np.empty(X.shape, X.dtype), 10 * np.finfo(X.dtype).eps
 
     def run(lo: int, hi: int) -> None:
-        made[lo:hi] = normalize(X[lo:hi])
+        length = row_norms(X[lo:hi])
+        np.divide(X[lo:hi], np.where(length < least, 1, length)[:, None], out=made[lo:hi])
 
     parts = pieces(len(X), max(ENTRIES // max(X.shape[1], 1), 1), len(X))
     each(run, parts, threads_for(4 * PASS * X.size))
