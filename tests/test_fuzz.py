@@ -66,8 +66,8 @@ FOUND += (1625, 32596, 33020, 34636, 39408, 33141, 38226, 39961, 36505, 51298, 5
 FOUND += (56531, 58397)
 #: Logarithms of neighbours in float32, and neighbours that differ by a last bit.
 FOUND += (560434, 561052)
-#: A code that no weight moves, beside parts that grow.
-FOUND += (860113,)
+#: A code that no weight moves, beside parts that grow; squares in float32.
+FOUND += (860113, 921937)
 
 
 #: And in what came later: classes with next to no probability, SemiNMF's overflow beside a graph,
@@ -77,8 +77,9 @@ FOUND_LATER = (1_000_123, 1_000_145, 1_000_230, 1_000_321, 1_001_605)
 #: parts that are alike, codes alone and in company.
 FOUND_LATER += (1_700_240, 1_700_297, 3_560_010, 3_560_021, 3_560_203, 3_700_128, 3_720_309)
 FOUND_LATER += (3_700_407, 3_720_478)
-#: Codes of neighbours that are rounded to float32 after the fit.
-FOUND_LATER += (1_830_847,)
+#: Codes of neighbours that are rounded to float32 after the fit, a class that is nowhere likely,
+#: products in float32.
+FOUND_LATER += (1_830_847, 1_925_829, 1_931_258)
 
 
 def test_random_fits_of_what_came_later():

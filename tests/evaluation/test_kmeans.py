@@ -237,3 +237,22 @@ def test_closeness_keeps_its_range(rng, scale):
     assert (shares >= 0).all() and (sure >= 0).all() and (sure <= 1).all()
     np.testing.assert_allclose(shares[0], [0.5, 0.5, 0])
     np.testing.assert_array_equal(result.names[shares.argmax(axis=1)], result.predict(V))
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-25, 1e25])
+def test_clusters_do_not_depend_on_the_unit(scale):
+    """Squares of float32 end at 1e38 and at 1e-45."""
+    V = (np.array([[1.0], [1.1], [5.0], [5.1]]) * scale).astype(np.float32)
+    found = cluster_representation(V, 2, random_state=0)
+    assert found.labels[0] == found.labels[1] != found.labels[2] == found.labels[3]
+    assert found.predict(V).tolist() == found.labels.tolist()
+
+
+def test_a_class_that_is_nowhere_likely_has_a_decision():
+    from partwise.evaluation.groups import fit_head
+
+    V, P = np.array([[1.0, 0.0], [0.0, 1.0]]), np.array([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]])
+    shares = fit_head(V, np.arange(2), P).probabilities(V)
+    assert shares.shape == (2, 3) and shares.argmax(axis=1).tolist() == [0, 1]
+    shares = fit_head(V[:1], np.arange(1), np.array([[0.0, 1.0]])).probabilities(V[:1])
+    assert shares.argmax() == 1

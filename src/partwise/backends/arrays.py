@@ -527,3 +527,10 @@ def _(leads: np.ndarray, numerator: AnyArray, denominator: AnyArray) -> AnyArray
     out = np.zeros_like(numerator)
     np.divide(numerator, denominator, out=out, where=denominator >= floor(denominator.dtype))
     return out
+
+
+def squares_in_range(X: Any) -> Any:
+    """An ndarray or sparse array; in float64 where its squares would leave the range of float32."""
+    if X.dtype != np.float32 or 0 in X.shape or 1e-9 < max(X.max(), -X.min()) < 1e9:
+        return X
+    return X.astype(np.float64)

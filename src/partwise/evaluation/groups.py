@@ -70,7 +70,7 @@ def fit_head(
         warnings.simplefilter("ignore", ConvergenceWarning)
         model = LogisticRegression(C=10.0, tol=1e-8, max_iter=1000)
         # a label in doubt counts for each of its classes, and every class counts somewhere
-        at, codes = np.nonzero((P > LEAST) | ((P > 0) & (P == P.max(axis=0))))
+        at, codes = np.nonzero((P > LEAST) | (P == P.max(axis=0)))
         each, votes = rows[at], np.maximum(P[at, codes], LEAST)
         model.fit((F[each] - mean) / spread, codes, sample_weight=weights[each] * votes)
     W, b = model.coef_.T / spread[:, None], model.intercept_

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from partwise.backends.arrays import squares_in_range
 from partwise.evaluation.linkage import linked_clusters
 from partwise.knowledge.labels import Labels
 from partwise.knowledge.links import Links
@@ -279,7 +280,7 @@ def _as_rows(V: ArrayLike) -> NDArray[Any]:
         rows = rows.astype(np.float64)
     if not np.isfinite(rows).all():
         raise ValueError("V must be finite, got NaN or infinity; check how it was fitted.")
-    return rows
+    return np.asarray(squares_in_range(rows))
 
 
 def _distances(V: ArrayLike, centers: NDArray[Any]) -> NDArray[np.float64]:

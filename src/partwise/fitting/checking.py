@@ -28,6 +28,7 @@ from partwise.backends.arrays import (
 from partwise.backends.data_matrix import ZEROS, Swept
 from partwise.backends.gaps import Lack, MaskedData
 from partwise.backends.numpy import memmap
+from partwise.backends.numpy.float64_products import in_double
 from partwise.backends.numpy.memmap import check_memmap
 from partwise.backends.numpy.sparse import SparseData
 from partwise.fitting.description import Checked, Description, Given, Knowledge
@@ -234,7 +235,7 @@ def tame(
     check_factor(factor, what.beta, what.whom)
     if not plain:
         check_penalized(factor, what.beta, what.whom)
-        return Tamed(as_data(X), W, H)
+        return Tamed(in_double(as_data(X)), W, H)  # squares of float32 overflow at 1e19
     root = np.sqrt(factor)
     W, H = (Z if Z is None else np.asarray(Z) / Z.dtype.type(root) for Z in (W, H))
     # scipy divides float32 by float32 in float64

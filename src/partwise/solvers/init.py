@@ -10,7 +10,15 @@ import numpy as np
 import scipy.sparse as sp
 
 from partwise.backends import DataMatrix
-from partwise.backends.arrays import AnyArray, cast, namespace, orthonormal, signs, to_numpy
+from partwise.backends.arrays import (
+    AnyArray,
+    cast,
+    namespace,
+    orthonormal,
+    signs,
+    squares_in_range,
+    to_numpy,
+)
 from partwise.backends.numpy.float64_products import double_products
 
 INITS = ("random", "nndsvd", "nndsvda", "nndsvdar", "kmeans", "custom")
@@ -183,6 +191,7 @@ def _kmeans(data: Any, k: int, rng: np.random.RandomState) -> tuple[AnyArray, An
     X = to_numpy(data.whole())
     if not isinstance(X, np.ndarray) and not sp.issparse(X):
         raise ValueError("init='kmeans' needs X in memory; use init='nndsvda' or 'random'.")
+    X = squares_in_range(X)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct samples than parts
         result = KMeans(n_clusters=min(k, n), n_init=3, random_state=rng).fit(X)
