@@ -6,13 +6,14 @@ import gzip
 import json
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
-from threading import Event, Lock
+from threading import Event, Lock, Thread
 from typing import Any
 
 import numpy as np
-import scipy.io
 import scipy.sparse as sp
 from rich.console import Console
 
@@ -41,7 +42,6 @@ from partwise.io.cnmf_folder import CnmfFolder, write_cnmf
 from partwise.io.sheets import csv_text
 from partwise.persistence.atomic import sweep, write_whole
 from partwise.solvers.checkpoint import describe
-from partwise.view.report.programmes_page import programme_rows, programmes_page
 
 SUFFIXES = (".h5ad", ".mtx", ".npz", ".npy")
 #: Counts up to which they are written for cnmf unasked.
@@ -110,6 +110,7 @@ def run_consensus(
         if not going_on:
             bar.start("writing the counts")
             notes += _hand_over(folder, prepared, numbers, runs, seed, loss, counts)
+        Thread(target=_get_ready, args=(report,), daemon=True).start()
         try:
             clock.end("counts for cnmf")
             _run(folder, prepared, missing, runs, model, seed, bar, done)
@@ -146,6 +147,8 @@ def run_consensus(
             summary["device_GB"] = round(torch.cuda.max_memory_allocated(place) / 2**30, 2)
         page = ""
         if report:
+            from partwise.view.report.programmes_page import programmes_page
+
             page = programmes_page(
                 found, title=f"Programmes: {folder.name}", command=command, notes=notes,
                 source=f"{source} genes. Data: {data}.",
@@ -156,6 +159,14 @@ def run_consensus(
         summary["seconds"] = round(sum(clock.seconds.values()), 3)
         _write(folder, found, summary, page)
     _say(summary, out, as_json=as_json)
+
+
+def _get_ready(report: bool) -> None:
+    """Import what comes after the runs, which leave the interpreter idle."""
+    later = ["sklearn.cluster", "partwise.view.report.programmes_page"]
+    for name in [*later, *(["matplotlib.figure", "jinja2"] if report else [])]:
+        with suppress(Exception):  # whoever needs it says what is wrong
+            import_module(name)
 
 
 class Stages:
@@ -224,7 +235,9 @@ def _read(
         )
     cells, own = _names_beside(path)
     if cells and own and not reading.get("transpose"):  # genes in rows, as Cell Ranger writes them
-        rows = int(scipy.io.mminfo(path)[0])
+        from scipy.io import mminfo
+
+        rows = int(mminfo(path)[0])
         reading = {**reading, "transpose": rows == len(own) != len(cells)}
     samples = read_samples(path, scale="none", genes=0, step=bar.step, **reading)
     X = samples.X
@@ -462,6 +475,8 @@ def _agree(
 
 
 def _facts(one: Programmes) -> dict[str, Any]:
+    from partwise.view.report.programmes_page import programme_rows
+
     stable = one.stability
     return {
         "k": one.k,

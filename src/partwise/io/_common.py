@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.preprocessing import MaxAbsScaler, StandardScaler, normalize
 
 from partwise.backends.arrays import forget
 from partwise.backends.numpy.memmap import MemmapData
@@ -187,6 +186,8 @@ def is_counts(X: Any) -> bool:
 def learn_scale(X: Any, scale: str) -> dict[str, Any]:
     """The numbers that a scaling needs, so that it can be repeated on new samples."""
     if scale in ("max", "std"):
+        from sklearn.preprocessing import MaxAbsScaler, StandardScaler
+
         scaler = MaxAbsScaler() if scale == "max" else StandardScaler(with_mean=False)
         for block in pieces(X):
             scaler.partial_fit(block)
@@ -210,6 +211,8 @@ def apply_scale(X: Any, recipe: Mapping[str, Any]) -> Any:
         X = X.log1p() if sp.issparse(X) else np.log1p(X)
         return apply_scale(X, {"scale": "unit"})
     if scale == "unit":
+        from sklearn.preprocessing import normalize
+
         return sp.csr_array(normalize(X)) if sp.issparse(X) else normalize(X)
     if scale == "total":
         totals = np.asarray(X.sum(axis=1)).ravel()

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.preprocessing import normalize
 
 from partwise.io._common import Options, read_files, shown
 from partwise.io.encoding import check_encoding, decode, said
@@ -174,6 +173,7 @@ def _df(value: float, *, most: bool) -> int | float:
 def weigh(texts: Sequence[str], recipe: Mapping[str, Any]) -> sp.csr_array:
     """tf-idf rows by the words and weights of a recipe."""
     from sklearn.feature_extraction.text import CountVectorizer
+    from sklearn.preprocessing import normalize
 
     counter = CountVectorizer(vocabulary=list(recipe["words"]), analyzer=cutter(recipe))
     X = sp.csr_array(counter.transform(texts).astype(np.float64))

@@ -10,8 +10,6 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 from sklearn.base import clone
-from sklearn.cluster import KMeans
-from sklearn.metrics import silhouette_samples
 from sklearn.utils import check_random_state
 from threadpoolctl import threadpool_limits
 
@@ -278,6 +276,8 @@ def feature_moments(X: Any) -> tuple[AnyArray, AnyArray]:
 
 def _grouped(pooled: AnyArray, k: int, n_init: int, rng: np.random.RandomState) -> AnyArray:
     """K-means; what it does at a time is too small for many threads, of BLAS or its own."""
+    from sklearn.cluster import KMeans
+
     with one_blas_thread, threadpool_limits(1, user_api="openmp"):
         return np.asarray(KMeans(k, n_init=n_init, random_state=rng).fit_predict(pooled))
 
@@ -319,6 +319,8 @@ def group_silhouettes(pooled: AnyArray, groups: AnyArray, k: int) -> AnyArray:
     found = np.unique(groups).size
     if not 1 < found < len(pooled):
         return np.zeros(k)
+    from sklearn.metrics import silhouette_samples
+
     with one_blas_thread:
         scores = silhouette_samples(pooled, groups)
     return np.array([scores[groups == j].mean() if (groups == j).any() else 0.0 for j in range(k)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -40,8 +41,12 @@ def programmes_page(
         number["clustergram"] = _clustergram(one.found)
         number["heatmap"] = _gene_heatmap(one)
 
+    curve: list[str] = []
+    works: list[Any] = [partial(draw, *both) for both in zip(numbers, found, strict=True)]
+    if len(found) > 1:
+        works.insert(0, lambda: curve.append(_curve(found)))
     with one_blas_thread:
-        each(draw, list(zip(numbers, found, strict=True)), allowed())
+        each(lambda work: work(), [(work,) for work in works], allowed())
     for number, one in zip(numbers, found, strict=True):  # matplotlib's figures are for one thread
         number["places"] = "" if places is None else places_uri(one.found.usages, places)
     best = found[int(np.nanargmax(stable))].k if np.isfinite(stable).any() else found[0].k
@@ -52,7 +57,7 @@ def programmes_page(
         notes=notes,
         numbers=numbers,
         best=best,
-        curve=_curve(found) if len(found) > 1 else "",
+        curve="".join(curve),
         command=command,
         versions=versions(),
     )
