@@ -497,3 +497,18 @@ def test_what_numba_was_told_is_obeyed():
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert run.stdout.strip() == "1", run.stderr
+
+
+def test_tasks_side_by_side_share_the_threads(monkeypatch):
+    monkeypatch.setattr(threads, "_numba_limit", lambda: 7)
+    monkeypatch.setattr(threads, "_by_variable", lambda: 1 << 20)
+    monkeypatch.setattr(threads, "_blas", lambda: [7])
+    for tasks, each_has in ((1, 7), (2, 3), (3, 2), (20, 1)):
+        seen = []
+        threads.side_by_side(
+            lambda task, seen=seen: seen.append((task, threads.allowed())),
+            [(task,) for task in range(tasks)],
+            7,
+        )
+        assert sorted(seen) == [(task, each_has) for task in range(tasks)]
+        assert threads.allowed() == 7

@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from contextvars import ContextVar
 from functools import cache
 from threading import Condition, Lock, Thread, local
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -134,7 +135,24 @@ def cores() -> int:
 def allowed() -> int:
     """Threads that we may use: no more than numba, OMP_NUM_THREADS or a limit on BLAS allow."""
     blas = one_blas_thread.before if one_blas_thread.inside else _blas()
-    return max(1, min(_numba_limit(), _by_variable(), *blas))
+    return max(1, min(_share.get(), _numba_limit(), _by_variable(), *blas))
+
+
+_share: ContextVar[int] = ContextVar("share", default=1 << 20)
+
+
+def side_by_side(run: Callable[..., Any], tasks: Sequence[tuple[Any, ...]], threads: int) -> None:
+    """`each` for large tasks that use threads themselves: each has its share of those there are."""
+    share = max(1, allowed() // max(1, min(threads, len(tasks))))
+
+    def one(*task: Any) -> None:
+        token = _share.set(share)
+        try:
+            run(*task)
+        finally:
+            _share.reset(token)
+
+    each(one, tasks, threads)
 
 
 class Costs(NamedTuple):

@@ -18,7 +18,7 @@ import scipy.sparse as sp
 from rich.console import Console
 
 from partwise.backends.arrays import to_numpy
-from partwise.backends.threads import each
+from partwise.backends.threads import side_by_side
 from partwise.cells.programmes import (
     PreparedCounts,
     Programmes,
@@ -442,7 +442,7 @@ def _run(
 
     bar.step(before, total, "runs")
     largest_first = sorted((k for k, left in missing.items() if left), reverse=True)
-    each(one, [(k,) for k in largest_first], at_once(prepared))
+    side_by_side(one, [(k,) for k in largest_first], at_once(prepared))
 
 
 def _agree(
@@ -467,7 +467,7 @@ def _agree(
             bar.step(len(found), len(numbers), "what comes back")
 
     bar.step(0, len(numbers), "what comes back")
-    each(one, [(k,) for k in sorted(numbers, reverse=True)], at_once(prepared))
+    side_by_side(one, [(k,) for k in sorted(numbers, reverse=True)], at_once(prepared))
     return [found[k] for k in numbers]
 
 
