@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from numba.extending import get_cython_function_address
 from scipy.optimize import nnls
 
 from partwise.backends.numpy import kernels
@@ -335,3 +336,39 @@ def test_digits_are_those_of_the_interpreter():
     assert len(left_out) < 0.2 * data.size
     for i, number in enumerate(data.ravel().tolist()):
         assert lines[i // len(every)][i % len(every)] == f"{number:.9g}" * (i not in left_out)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("library", ["numpy's", "scipy's"])
+def test_rows_have_their_products_beside_a_half_step(dtype, library, rng, monkeypatch):
+    if library == "scipy's":
+        address = get_cython_function_address(
+            "scipy.linalg.cython_blas", "sgemm" if dtype is np.float32 else "dgemm"
+        )
+        monkeypatch.setattr(kernels.hals, "_gemm", lambda dtype: address)
+    n, p, k = 300, 70, 7
+    X, Z, B = (rng.random(shape).astype(dtype) for shape in ((n, p), (n, k), (p, k)))
+    G = (B.T @ B)[None]
+    old = np.zeros((-(-n // kernels.LANES), k, kernels.LANES), dtype)
+    weights, size = np.full(1, 0.5, dtype), kernels.blocks_of_a_piece(n, 100)
+    pieces = -(-len(old) // size)
+    found = []
+    for threads in (1, 3):
+        C, beyond, shares = np.empty_like(Z), np.empty_like(Z), np.empty((pieces, k, p), dtype)
+        given = (Z, C, G, old.copy(), weights, beyond, 3, 0.0, threads)
+        sums = kernels.half_steps(*given, least=100, along=(X, B, C, beyond, shares))
+        found.append((C, beyond, shares, *sums))
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_array_equal(one, other)
+    C, beyond, shares, *sums = found[0]
+    close = {"rtol": 100 * p * np.finfo(dtype).eps}
+    np.testing.assert_allclose(C, X @ B, **close)
+    for piece in range(pieces):
+        rows = slice(piece * size * kernels.LANES, (piece + 1) * size * kernels.LANES)
+        np.testing.assert_allclose(shares[piece], beyond[rows].T @ X[rows], **close)
+    np.testing.assert_allclose(sums[0][0], beyond.T @ beyond, **close)
+    # the other way round: C is the sum of shares
+    again = np.empty_like(Z)
+    parts = np.stack([0.25 * C.T, 0.75 * C.T])
+    kernels.half_steps(Z, Z, G, old.copy(), weights, again, 3, 0.0, 2, shares=parts)
+    np.testing.assert_allclose(again, beyond, atol=1000 * p * np.finfo(dtype).eps * beyond.max())

@@ -40,7 +40,7 @@ from partwise.solvers.steps import Step, hals, mu
 #: A start: its factors, and the step that moves them.
 Begun = tuple[AnyArray, AnyArray, Step]
 
-#: X U and XᵀV of an iteration, and what its half-steps changed.
+#: X U and XᵀV of an iteration (or shares of `Side.along`), and what its half-steps changed.
 Moved = tuple[AnyArray, AnyArray, NDArray[np.float64], NDArray[np.float64]]
 
 #: Called after each iteration; True ends the loop.
@@ -131,30 +131,17 @@ class Side:
         C = np.empty_like(Z) if ready is None else np.ascontiguousarray(ready[0])
         shares = np.empty((count, *B.T.shape), B.dtype)
 
-        def before(rows: slice) -> None:
-            if ready is None:
-                np.matmul(X[rows], B, out=C[rows])
-
-        def after(piece: int, rows: slice) -> None:
-            np.matmul(beyond[rows].T, X[rows], out=shares[piece])
-
+        along = (X, B, C if ready is None else None, beyond, shares)
+        work = 2 * BLAS * X.size * B.shape[1]
         with one_blas_thread:
-            changed = self.step(
-                C, other.gram, weights, 2 * BLAS * X.size * B.shape[1],
-                least=least, before=before, after=after,
-            )  # fmt: skip
+            changed = self.step(C, other.gram, weights, work, least=least, along=along)
         return C, changed, shares
 
     def across(
         self, shares: AnyArray, G: AnyArray, weights: AnyArray
     ) -> tuple[AnyArray, NDArray[np.float64]]:
-        """`step` with what the other factor's `along` left of its product."""
-        C = np.empty_like(self.Z)
-
-        def before(rows: slice) -> None:
-            C[rows] = shares[:, :, rows].sum(axis=0).T
-
-        return C, self.step(C, G, weights, PASS * shares.size, before=before)
+        """`step` with what the other factor's `along` left of its product; returns that, too."""
+        return shares, self.step(self.Z, G, weights, PASS * shares.size, shares=shares)
 
     def take_back(self, r: int, x: AnyArray) -> None:
         """Begin start r again from x, with nothing to point away from."""
@@ -291,7 +278,8 @@ class Wide:
         data = self.model.R
         assert isinstance(data, InNumpy)  # `can` asks for it
         X = data.at_hand(U.shape[1])
-        C, D, first, second = self.apart(weights) if X is None else self.together(X, weights)
+        apart = X is None or X.dtype != U.dtype
+        C, D, first, second = self.apart(weights) if apart else self.together(X, weights)
         of_V = self.V.gram
         value = self.value + self.ahead + first.sum(axis=1)
         self.accept(value + second[:, 0], second[:, 1], before)
@@ -373,8 +361,12 @@ class Wide:
     def residual(
         self, Z: AnyArray, C: AnyArray, G: AnyArray, value: NDArray[np.float64]
     ) -> NDArray[np.float64]:
-        """The KKT residual of one factor of all starts; `subproblems.kkt_residual`."""
+        """The KKT residual of one factor of all starts; `subproblems.kkt_residual`.
+
+        C may be the shares of `Side.along`.
+        """
         model, tol, (R, k, _) = self.model, self.settings.tol, G.shape
+        C = C if C.ndim == 2 else np.ascontiguousarray(C.sum(axis=0).T)
         peak = float(np.abs(C).max(initial=0))
         if Z.dtype == np.float32 and peak > 0 and not 1e-9 < peak < 1e9:
             unit = np.float32(2.0 ** np.round(np.log2(peak)))  # else squares overflow, or vanish

@@ -312,7 +312,7 @@ class DenseData(InNumpy):
                 here = np.ascontiguousarray(X[rows], dtype)  # one layout: compiled once
                 kernels.newton_dense(here, Z[rows], basis, *prices, sweeps, dtype.type(low), room)
 
-        in_threads(run, len(Z), 1, threads_for(20.0 * X.size * Z.shape[1]), uneven=True)
+        in_threads(run, len(Z), 1, threads_for(12.0 * X.size * Z.shape[1]), uneven=True)
         if not transposed:
             return Z, np.zeros(0)
         floor_, xlogy = self._low, np.zeros(len(Z))

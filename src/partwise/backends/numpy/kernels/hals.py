@@ -5,7 +5,10 @@ Rows are swept LANES at a time, one SIMD lane each.
 
 from __future__ import annotations
 
+import ctypes
 import os
+from functools import cache
+from pathlib import Path
 from threading import local
 from typing import Any
 
@@ -13,7 +16,7 @@ import numba as nb
 import numpy as np
 from llvmlite import ir
 from numba.core import cgutils, types
-from numba.extending import intrinsic
+from numba.extending import get_cython_function_address, intrinsic
 
 from partwise.backends.numpy.kernels._options import OPTIONS
 from partwise.backends.threads import each, in_threads
@@ -139,6 +142,33 @@ def _sum_of_rows(typing, g, G, at, z, first, pitch, count):
     return types.void(g, G, place, z, place, place, place), generate
 
 
+def _product(typing, like, gemm, turned, m, n, k, a, b, c):
+    """BLAS's c = a bᵀ if ``turned``, else a b, at these addresses, columns first, without gaps.
+
+    ``gemm`` is the address of the function for the dtype of ``like``. Its sizes have 32 or 64 bits:
+    the lower half comes first.
+    """
+
+    def generate(context, builder, signature, args):
+        number, byte = context.get_data_type(like.dtype), ir.IntType(8)
+        plain, other = (ir.Constant(byte, ord(letter)) for letter in "NT")
+        turn = builder.trunc(args[2], ir.IntType(1))
+        beside = builder.select(turn, args[4], args[5])
+        one, zero = (ir.Constant(number, value) for value in (1.0, 0.0))
+        values = (plain, builder.select(turn, other, plain), *args[3:6], one, beside, zero)
+        letter, second, m, n, k, one, beside, zero = (
+            cgutils.alloca_once_value(builder, value) for value in values
+        )
+        a, b, c = (builder.inttoptr(place, number.as_pointer()) for place in args[6:])
+        given = (letter, second, m, n, k, one, a, m, b, beside, zero, c, m)
+        kind = ir.FunctionType(ir.VoidType(), [value.type for value in given])
+        builder.call(builder.inttoptr(args[1], kind.as_pointer()), given)
+        return context.get_dummy_value()
+
+    return types.void(like, *[types.intp] * 8), generate
+
+
+_times: Any = intrinsic(_product)
 _sum_rows: Any = intrinsic(_sum_of_rows)
 _add: Any = intrinsic(_atomic_add)
 _read: Any = intrinsic(_atomic_load)
@@ -280,14 +310,7 @@ def hals_graph(Z, C, G, d, r, indptr, indices, weights, scale, groups, rounds, s
     ended, mine = np.zeros(2 * steps + 1, np.int64), np.zeros((team, blocks + APART), np.int64)
     graph = (indptr, indices, weights, scale, groups, rounds, stop)
     args = (Z, C, G, d, r, *graph, z, c, own, near, far, begun, ended, mine)
-    over: list[bool] = []
-
-    def run():
-        if not over:
-            _hals_graph(*args)
-            over.append(True)
-
-    each(run, [()] * team, threads)
+    _each_comes(lambda: _hals_graph(*args), team, threads)
 
 
 @nb.njit(**OPTIONS)
@@ -423,13 +446,13 @@ def hals_rows(Z, C, G, d, r, e, sweeps, stop, enough, threads=1):
 
 @nb.njit(**OPTIONS)
 def _half_steps(
-    Z, C, G, old, weights, beyond, grams, changes, sweeps, ahead, stop, enough, size, lo, hi, z, c,
-    far,
+    Z, C, G, old, weights, beyond, shares, grams, changes, sweeps, ahead, stop, enough, size, order,
+    z, c, far,
 ):  # fmt: skip
-    """`half_steps` on blocks lo to hi of LANES rows, ``size`` of which share their sums.
+    """`half_steps` for whoever comes: each takes the next ``size`` blocks of LANES rows.
 
     A part without curvature stays. Without ``ahead`` nothing comes after the sweeps. G has columns
-    of zeros up to a multiple of four, as has z rows.
+    of zeros up to a multiple of four, as has z rows. ``order`` is that of `_order`.
 
     It is the only kernel that a plain first fit waits for: in one piece, without views, arrays of
     its own and branches in a loop over rows, each of which LLVM compiles again for each case.
@@ -437,69 +460,135 @@ def _half_steps(
     n, k, k4 = Z.shape[0], G.shape[1], G.shape[2]
     zero, one, half = Z.dtype.type(0), Z.dtype.type(1), Z.dtype.type(0.5)
     g = _lanes(Z)
-    for b in range(lo, hi):
-        p, row = b // size, b * LANES
-        m = n - row if n - row < LANES else LANES
-        for r in range(G.shape[0]):
-            s = r * k
-            for j in range(k):
-                for t in range(m):
-                    z[j, t] = Z[row + t, s + j]
-                    c[j, t] = C[row + t, s + j]
-                for t in range(m, LANES):  # idle lanes are zero, and stay there
-                    z[j, t] = zero
-                    c[j, t] = zero
-            first, total = 0.0, 0.0
-            for sweep in range(sweeps):
-                moved = 0.0
+    blocks, given, gemm, p_of_X = order[1], order[2], order[3], order[4]
+    wide, item = Z.shape[1], Z.itemsize
+    while True:
+        p = _add(order, 0, 1)
+        begin = p * size
+        end = begin + size if begin + size < blocks else blocks
+        if begin >= end:
+            break
+        row = begin * LANES
+        rows = n - row if n - row < size * LANES else size * LANES
+        x, by = order[5] + row * p_of_X * item, row * wide * item
+        if order[7]:
+            _times(Z, gemm, 0, wide, rows, p_of_X, order[6], x, order[7] + by)
+        for b in range(begin, end):
+            row = b * LANES
+            m = n - row if n - row < LANES else LANES
+            for r in range(G.shape[0]):
+                s = r * k
                 for j in range(k):
-                    _sum_rows(g, G, (r * k + j) * k4, z, 0, PITCH, k4)
-                    h, far_off, fall = G[r, j, j], zero, zero
-                    inv = one / h if h > zero else zero
+                    for t in range(m):
+                        z[j, t] = Z[row + t, s + j]
+                    for t in range(m, LANES):  # idle lanes are zero, and stay there
+                        z[j, t] = zero
                     for t in range(LANES):
-                        slope = g[t] - c[j, t]
-                        here = z[j, t]
-                        new = here - slope * inv
-                        new = zero if new < zero else new  # nan stays
-                        step = new - here
-                        far_off += step * step * h
-                        fall += step * (slope + half * h * step)
-                        z[j, t] = new
-                    moved += far_off
-                    total += fall
-                first = moved if sweep == 0 else first
-                if moved <= stop * stop * first or moved <= enough:
-                    break
-            if ahead:
-                changes[p, r, 0] += total
-                total, w = 0.0, weights[r]
-                for j in range(k):
-                    for t in range(LANES):
-                        here = z[j, t]
-                        new = here + w * (here - old[b, s + j, t])
-                        new = zero if new < zero else new
-                        far[j, t] = new
-                        old[b, s + j, t] = here
-                        z[j, t] = here + new  # twice the half-way point: z has served
-                for j in range(k):
-                    _sum_rows(g, G, (r * k + j) * k4, z, 0, PITCH, k4)
-                    fall = zero
-                    for t in range(LANES):
-                        fall += (half * g[t] - c[j, t]) * (far[j, t] - old[b, s + j, t])
-                    total += fall
-                    for o in range(j + 1):
-                        product = zero
+                        c[j, t] = zero
+                if given:
+                    for q in range(given):
+                        for j in range(k):
+                            for t in range(m):
+                                c[j, t] += shares[q, s + j, row + t]
+                else:
+                    for j in range(k):
+                        for t in range(m):
+                            c[j, t] = C[row + t, s + j]
+                first, total = 0.0, 0.0
+                for sweep in range(sweeps):
+                    moved = 0.0
+                    for j in range(k):
+                        _sum_rows(g, G, (r * k + j) * k4, z, 0, PITCH, k4)
+                        h, far_off, fall = G[r, j, j], zero, zero
+                        inv = one / h if h > zero else zero
                         for t in range(LANES):
-                            product += far[o, t] * far[j, t]
-                        grams[p, r, j, o] += product
-                changes[p, r, 1] += total
-            for o in range(k):
-                for t in range(m):
-                    beyond[row + t, s + o] = far[o, t]
+                            slope = g[t] - c[j, t]
+                            here = z[j, t]
+                            new = here - slope * inv
+                            new = zero if new < zero else new  # nan stays
+                            step = new - here
+                            far_off += step * step * h
+                            fall += step * (slope + half * h * step)
+                            z[j, t] = new
+                        moved += far_off
+                        total += fall
+                    first = moved if sweep == 0 else first
+                    if moved <= stop * stop * first or moved <= enough:
+                        break
+                if ahead:
+                    changes[p, r, 0] += total
+                    total, w = 0.0, weights[r]
+                    for j in range(k):
+                        for t in range(LANES):
+                            here = z[j, t]
+                            new = here + w * (here - old[b, s + j, t])
+                            new = zero if new < zero else new
+                            far[j, t] = new
+                            old[b, s + j, t] = here
+                            z[j, t] = here + new  # twice the half-way point: z has served
+                    for j in range(k):
+                        _sum_rows(g, G, (r * k + j) * k4, z, 0, PITCH, k4)
+                        fall = zero
+                        for t in range(LANES):
+                            fall += (half * g[t] - c[j, t]) * (far[j, t] - old[b, s + j, t])
+                        total += fall
+                        for o in range(j + 1):
+                            product = zero
+                            for t in range(LANES):
+                                product += far[o, t] * far[j, t]
+                            grams[p, r, j, o] += product
+                    changes[p, r, 1] += total
+                for o in range(k):
+                    for t in range(m):
+                        beyond[row + t, s + o] = far[o, t]
+        if gemm:
+            out = order[9] + p * p_of_X * wide * item
+            _times(Z, gemm, 1, p_of_X, wide, rows, x, order[8] + by, out)
 
 
-def _run(given, G, sums, rule, lo, hi, ahead):
-    """`_half_steps` in this thread's room; ``given`` is Z, C, old, weights, beyond."""
+@cache
+def _gemm(dtype):
+    """Where BLAS's product for this dtype is: numpy's own if it brought one, else scipy's."""
+    name = "sgemm" if dtype == np.float32 else "dgemm"
+    own = Path(np.__file__).parent.with_name("numpy.libs")
+    for path in own.glob("*openblas*"):
+        library = ctypes.CDLL(str(path))  # it is loaded
+        for symbol in (f"scipy_{name}_64_", f"scipy_{name}_"):
+            if hasattr(library, symbol):
+                return ctypes.cast(getattr(library, symbol), ctypes.c_void_p).value
+    return get_cython_function_address("scipy.linalg.cython_blas", name)
+
+
+def _order(blocks, shares, along):
+    """What `_half_steps` does beside the sweeps, as numbers.
+
+    They are: the next piece, the blocks, how many ``shares`` C is the sum of; of ``along`` where
+    BLAS's product is, the columns of X, then where X, B, C (0 if it is known), ``beyond`` and the
+    shares to be made are. Arrays of more kinds would each have to be compiled.
+    """
+    order = np.zeros(10, np.int64)
+    order[1:3] = blocks, 0 if shares is None else len(shares)
+    if along is not None:
+        order[3:5] = _gemm(along[0].dtype), along[0].shape[1]
+        places = (0 if a is None else a.__array_interface__["data"][0] for a in along)
+        order[5:] = list(places)
+    return order
+
+
+def _each_comes(run, most, threads):
+    """run() in at most so many of the threads, unless it has ended before one comes."""
+    over: list[bool] = []
+
+    def once():
+        if not over:
+            run()
+            over.append(True)
+
+    each(once, [()] * most, threads)
+
+
+def _run(given, G, sums, rule, order, ahead):
+    """`_half_steps` in this thread's room; ``given`` is Z, C, old, weights, beyond, shares."""
     Z, C, *rest = given
     k, wide = G.shape[1:]
     work = _room(2 * k + wide, Z.dtype)
@@ -509,7 +598,7 @@ def _run(given, G, sums, rule, lo, hi, ahead):
     far = work[wide + k : wide + 2 * k] if ahead else z
     sweeps, stop, enough, size = rule
     rule = (sweeps, ahead, stop, enough, size)
-    _half_steps(Z, C, G, *rest, *sums, *rule, lo, hi, z, c, far)
+    _half_steps(Z, C, G, *rest, *sums, *rule, order, z, c, far)
 
 
 def _filled_up(G):
@@ -528,7 +617,7 @@ def blocks_of_a_piece(n, least=1):
 
 
 def half_steps(
-    Z, C, G, old, weights, beyond, sweeps, stop, threads=1, least=1, before=None, after=None
+    Z, C, G, old, weights, beyond, sweeps, stop, threads=1, least=1, shares=None, along=None
 ):
     """Every run one half-step from Z, and ``weights`` times as far again from ``old``.
 
@@ -544,10 +633,11 @@ def half_steps(
         Receives what is beyond it, >= 0.
     least : int
         The least rows of a piece.
-    before : function of slice, or None
-        Called with rows before they move.
-    after : function of int and slice, or None
-        Called with the number of a piece and its rows when they have.
+    shares : (any, R k, n) array or None
+        Their sum is C, transposed.
+    along : tuple of arrays or None
+        X (n, p), B (p, R k), C or None, beyond, shares (pieces, R k, p): before rows move C = X B
+        is found, unless it is None, and when they have, the share of each piece in beyondᵀX.
 
     Returns
     -------
@@ -560,21 +650,10 @@ def half_steps(
     R, k, _ = G.shape
     sums = grams, changes = np.zeros((PIECES, R, k, k)), np.zeros((PIECES, R, 2))
     blocks, size, G = len(old), blocks_of_a_piece(len(Z), least), _filled_up(G)
-    given, rule = (Z, C, old, weights, beyond), (sweeps, stop, 0.0, size)
-
-    def run(first, last):
-        # what comes after the rows of a piece finds in the cache what was before them
-        step = 1 if after is not None else last - first
-        for piece in range(first, last, step):
-            lo, hi = piece * size, min(blocks, (piece + step) * size)
-            rows = slice(LANES * lo, LANES * hi)
-            if before is not None:
-                before(rows)
-            _run(given, G, sums, rule, lo, hi, 1)
-            if after is not None:
-                after(piece, rows)
-
-    in_threads(run, -(-blocks // size), 1, threads)
+    given = (Z, C, old, weights, beyond, old if shares is None else shares)
+    rule, order = (sweeps, stop, 0.0, size), _order(blocks, shares, along)
+    most = min(threads, -(-blocks // size))
+    _each_comes(lambda: _run(given, G, sums, rule, order, 1), most, threads)
     gram = grams.sum(axis=0)
     return gram + np.tril(gram, -1).transpose(0, 2, 1), changes.sum(axis=0)
 
@@ -587,9 +666,7 @@ def plain_rows(Z, C, G, sweeps, stop, enough, threads=1):
         Z[:, flat] *= C[:, flat] >= 0
     none = np.zeros((1, 1, LANES), Z.dtype)
     sums = np.zeros((1, 1, k, k)), np.zeros((1, 1, 2))
-    given, rule, G = (Z, C, none, none[0, 0], Z), (sweeps, stop, enough, 1), _filled_up(G[None])
-
-    def run(lo, hi):
-        _run(given, G, sums, rule, lo // LANES, -(-hi // LANES), 0)
-
-    in_threads(run, n, LANES, threads)
+    blocks, G = -(-n // LANES), _filled_up(G[None])
+    given, rule = (Z, C, none, none[0, 0], Z, none), (sweeps, stop, enough, 1)
+    order = _order(blocks, None, None)
+    _each_comes(lambda: _run(given, G, sums, rule, order, 0), min(threads, blocks), threads)
