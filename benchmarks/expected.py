@@ -7,8 +7,9 @@ drawn evenly, at random, asked for as the studio does (`suggest`), and given to 
 that no name can be right but by chance. Numbers of every draw are kept in
 ``results/expected.json``; a table of the mean error and of how many intervals hold the truth
 follows, for the sets that the constants were fitted to and for the others (every third, by
-name). ``--fit`` prints constants for `answers.calibration` from the first kind alone. ``--others``
-gives labels of half of the classes and counts which samples of the others `outlyingness` finds.
+name). ``--fit`` prints constants for `classify.calibration`: the share from the first kind alone.
+``--others`` gives labels of half of the classes and counts which samples of the others
+`outlyingness` finds.
 ``--doubts`` makes 0, 5, 15 and 30 % of the labels wrong and counts how many of those that
 `doubtful_labels_` calls wrong are.
 """
@@ -237,10 +238,10 @@ def logit(p: Any) -> Any:
     return np.log(p / (1 - p))
 
 
-def fit(rows: list[dict[str, Any]], counts: Any) -> tuple[Any, Any]:
-    """SHARE by least absolute errors of the accuracy, WIDTH by likelihood, to hold 95 % of rows.
+def fit(rows: list[dict[str, Any]], counts: Any, kept: Any) -> tuple[Any, Any]:
+    """SHARE by least absolute errors of the accuracy; WIDTH to leave out 2.5 % at each end.
 
-    Below and above are scaled apart, to leave out 2.5 % each.
+    SHARE by the sets that are not ``kept``, WIDTH by all: quantiles need many.
     """
     from scipy.optimize import minimize
     from scipy.special import expit
@@ -250,27 +251,30 @@ def fit(rows: list[dict[str, Any]], counts: Any) -> tuple[Any, Any]:
     )
     few, s, h = 1 / np.sqrt(n), logit(sure), logit(agreement)
     A = np.stack([np.ones_like(n), s, s * few, h, h * few], axis=1)
-    B = np.stack([np.ones_like(n), np.log(n), np.log(n / c)], axis=1)
-    w = counts / counts.sum()
+    w, own = counts / counts.sum(), counts * ~kept / counts[~kept].sum()
 
     def off(b: Any) -> float:
         # as the table counts them; smooth within two points
-        return float(w @ np.hypot(expit(A @ b) - truth, 0.02) + 1e-5 * b @ b)
+        return float(own @ np.hypot(expit(A @ b) - truth, 0.02) + 1e-5 * b @ b)
 
-    share = minimize(off, np.array([0, 1.0, 0, 0, 0])).x
+    share = minimize(off, np.array([0, 1.0, 0, 0, 0])).x.round(2)
     # what is left of (right + ½)/(samples + 1), so that 100 % right is finite
     left = logit((truth * rest + 0.5) / (rest + 1)) - A @ share
 
-    def unlikely(b: Any) -> float:
-        log_sd = B @ b
-        return float(w @ (log_sd + 0.5 * (left / np.exp(log_sd)) ** 2) + 1e-3 * b[1:] @ b[1:])
+    def reach(sign: float) -> Any:
+        """Quantile regression: how far exp(a + b log labels a class) must go."""
 
-    width = minimize(unlikely, np.zeros(3)).x
-    scaled = left / np.exp(B @ width)
-    order = np.argsort(scaled)
-    below, above = scaled[order][np.searchsorted(np.cumsum(w[order]), [0.025, 0.975])]
-    ends = width[0] + np.log([-below, above])
-    return share.round(2), np.array([*ends, *width[1:]]).round(2)
+        def missed(b: Any) -> float:
+            over = sign * left - np.exp(b[0] + b[1] * np.log(n / c))
+            return float(w @ np.where(over > 0, 0.975 * over, -0.025 * over) + 1e-4 * b[1] ** 2)
+
+        starts = [(a, b) for a in (0.3, 0.7) for b in (0.0, -0.3)]
+        return min(
+            (minimize(missed, at, method="Nelder-Mead") for at in starts), key=lambda r: r.fun
+        ).x
+
+    (low, few_low), (high, few_high) = reach(-1.0), reach(1.0)
+    return share, np.array([low, high, few_low, few_high]).round(2)
 
 
 def cells(store: dict[str, Any]) -> tuple[list[dict[str, Any]], Any, Any]:
@@ -376,7 +380,7 @@ def main() -> None:
             chosen.out.write_text(text + "\n", encoding="utf-8")
     rows, counts, kept = cells(store)
     if chosen.fit:
-        share, width = fit([row for row, k in zip(rows, kept) if not k], counts[~kept])
+        share, width = fit(rows, counts, kept)
         print(f"SHARE = {tuple(share.tolist())}\nWIDTH = {tuple(width.tolist())}")
     head = (
         "# What to expect, and what came\n\nMade by `python -m benchmarks.expected`. Noise: the "

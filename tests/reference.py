@@ -1616,16 +1616,17 @@ def even_masses(G, y, c):
 
 
 def expected_accuracy(p, agreed, n_labels, *, share, width, edge):
-    """logit(a) = c0 + (c1 + c2/√n) logit(sure) + (c3 + c4/√n) logit(agreement); ∓ exp(d · logs).
+    """logit(a) = c0 + (c1 + c2/√n) logit(sure) + (c3 + c4/√n) logit(agreement).
 
+    The ends of its interval are as far from it, in logits, as labels a class say.
     p (n, c) are probabilities of the samples without a label, ``agreed`` the agreement of heads.
     """
     sure = np.mean([max(row) for row in p])
     s, h = (np.log(v / (1 - v)) for v in np.clip([sure, agreed], edge, 1 - edge))
     z = share[0] + (share[1] + share[2] / n_labels**0.5) * s
     z += (share[3] + share[4] / n_labels**0.5) * h
-    more = n_labels ** width[2] * (n_labels / len(p[0])) ** width[3]
-    ends = z, z - np.exp(width[0]) * more, z + np.exp(width[1]) * more
+    each = n_labels / len(p[0])
+    ends = z, z - np.exp(width[0]) * each ** width[2], z + np.exp(width[1]) * each ** width[3]
     middle, low, high = (1 / (1 + np.exp(-v)) for v in ends)
     return middle, max(low - edge, 0), min(high + edge, 1)
 

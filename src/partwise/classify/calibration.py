@@ -25,9 +25,11 @@ ROUNDS, EVEN = 3, 4.0
 #: The logit of the share of right names, in `expected`: a constant, the logit of the mean
 #: probability, the same over √labels, the logit of the heads' agreement, the same over √labels.
 SHARE = (-0.48, 1.12, -1.7, 0.04, 1.27)
-#: The log of how far its 95 % interval reaches: constants for below and above, log labels, log
-#: labels a class. All by `python -m benchmarks.expected --fit`, on two thirds of the sets.
-WIDTH = (0.96, 0.69, 0.03, -0.4)
+#: The log of how far its 95 % interval reaches below and above: constants, then what log labels a
+#: class adds to each. By `python -m benchmarks.expected --fit`: the share on two thirds of the sets;
+#: the width later, beside that share, on two or three draws of all, with an upper end between those
+#: of two such fits.
+WIDTH = (1.06, 0.03, -0.48, 0.08)
 #: Shares are taken between this and one less this before their logit is; ends reach as much beyond.
 EDGE = 0.005
 
@@ -281,8 +283,8 @@ def expected(
     """
     s, h, few = _edged(sure), _edged(agreement), 1 / np.sqrt(n_labels)
     z = float(np.dot(SHARE, [1, s, s * few, h, h * few]))
-    more = np.dot(WIDTH[2:], [np.log(n_labels), np.log(n_labels / n_classes)])
-    ends = z, z - np.exp(WIDTH[0] + more), z + np.exp(WIDTH[1] + more)
+    each = np.log(n_labels / n_classes)
+    ends = z, z - np.exp(WIDTH[0] + WIDTH[2] * each), z + np.exp(WIDTH[1] + WIDTH[3] * each)
     middle, low, high = (float(_sigmoid(np.float64(end))) for end in ends)
     return middle, max(low - EDGE, 0.0), min(high + EDGE, 1.0)
 
