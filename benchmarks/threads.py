@@ -3,11 +3,12 @@
 Both begin where scikit-learn's ``init="random"`` does, with three seeds. scikit-learn runs N
 iterations without a tolerance (200, KL 100, the largest rows fewer), and the objective that it then
 has is the target; where that takes more than ten seconds there is one seed, and a target that
-another machine has found serves all. Untimed fits of ours find the least m with which a fit ends at
-or below it. Timed are plain fits, in turns, each in a process of its own that was started with so
-many threads: theirs with N iterations, or where that takes long as many as two shorter runs
-extrapolate to; ours with m, checks, start and exact end included. A cell is the median over seeds
-of the ratio of medians, of three runs or of as many as ten seconds allow.
+another machine has found serves all, as does its m if a fit here ends there, too. Untimed fits of
+ours find the least m with which a fit ends at or below the target. Timed are plain fits, in turns,
+each in a process of its own that was started with so many threads: theirs with N iterations, or
+where that takes long as many as two shorter runs extrapolate to; ours with m, checks, start and
+exact end included. A cell is the median over seeds of the ratio of medians, of three runs or of as
+many as five seconds allow.
 
 The limit is what the two products with X cost in the fastest BLAS that is there (numpy's; for
 sparse X scipy's or ours), with as many threads: no iteration of any solver can take less.
@@ -35,7 +36,7 @@ SLOW = 10.0
 MOST = 400
 SHORT = (1, 6)  # iterations of those
 #: Seconds after which a cell begins no further round of its seeds.
-CELL = 10.0
+CELL = 5.0
 
 
 @dataclass(frozen=True)
@@ -217,28 +218,36 @@ def steps_to(history: list[float], target: float) -> int | None:
     return next((n for n, value in enumerate(history, 1) if value <= target), None)
 
 
-def targets(process: Process, row: Row, seeds: int, known: list[float]) -> dict[str, Any]:
+def targets(process: Process, row: Row, seeds: int, known: dict[str, Any]) -> dict[str, Any]:
     """scikit-learn's objective after N iterations, and ours that end at or below it, by seed."""
     found: dict[str, Any] = {"targets": [], "steps": []}
     order = {"loss": row.loss, "judge": True}
+    there, guesses = known.get("targets", []), known.get("steps", [])
     for seed in range(seeds):
         process.ask("start", k=row.k, seed=seed)
-        if seed < len(known):
-            target, took = known[seed], 0.0
-        elif len(known) == 1:  # it took long there, too
+        if seed < len(there):
+            target, took = there[seed], 0.0
+        elif there:  # it took long there, too
             break
         else:
             theirs = process.ask("fit", who="scikit-learn", iterations=row.iterations, **order)
             target, took = theirs["objective"], theirs["seconds"]
         found["targets"].append(target)
-        found["steps"].append(least_steps(process, order, target))
+        guess = guesses[seed] if seed < len(guesses) else None
+        found["steps"].append(least_steps(process, order, target, guess))
         if took > SLOW:
             break
     return found
 
 
-def least_steps(process: Process, order: dict[str, Any], target: float) -> int | None:
+def least_steps(
+    process: Process, order: dict[str, Any], target: float, guess: int | None = None
+) -> int | None:
     """The least iterations of ours with which a fit ends at or below the target."""
+    if guess is not None:  # of another machine
+        ours = process.ask("fit", who="partwise", iterations=guess, **order)
+        if ours["objective"] <= target:
+            return guess
     trial, m = 25, None
     while m is None and trial <= MOST:
         ours = process.ask("fit", who="partwise", iterations=trial, **order)
@@ -270,12 +279,13 @@ def measure(
     sources: dict[str, Path],
     seconds: float = float("inf"),
     kept: dict[str, Any] | None = None,
-    known: dict[str, list[float]] | None = None,
+    known: dict[str, dict[str, Any]] | None = None,
     save: Any = None,
 ) -> dict[str, Any]:
     """All rows at all thread counts; ``sources`` are the trees whose package is timed.
 
-    ``kept`` are entries of rows that are there already, to be completed, ``known`` targets by row.
+    ``kept`` are entries of rows that are there already, to be completed, ``known`` targets and
+    steps by row.
     """
     begun = time.perf_counter()
     result: dict[str, Any] = {"threads": counts, "rows": {}}
@@ -304,18 +314,19 @@ def measure(
                 # whatever has to be compiled is
                 process.ask("fit", who="partwise", loss=row.loss, iterations=2)
             if "steps" not in entry:
-                found = targets(most["ours"], row, seeds, (known or {}).get(row.name, []))
+                found = targets(most["ours"], row, seeds, (known or {}).get(row.name, {}))
                 entry |= {"title": row.title, "goal": row.goal, "iterations": row.iterations}
                 entry |= found
+            result["rows"][row.name] = entry
             for n in wanted if entry["steps"][0] is not None else []:
                 if time.perf_counter() - begun > seconds:
                     break
-                entry["times"][str(n)] = _timed(groups[n], row, path, entry["steps"], runs)
-                print(row.name, n, _short(entry["times"][str(n)]), flush=True)
-            entry["times"] = {
-                str(n): entry["times"][str(n)] for n in counts if str(n) in entry["times"]
-            }
-            result["rows"][row.name] = entry
+                times = _timed(groups[n], row, path, entry["steps"], runs)
+                done = entry["times"] | {str(n): times}
+                entry["times"] = {str(n): done[str(n)] for n in counts if str(n) in done}
+                print(row.name, n, _short(times), flush=True)
+                if save is not None:
+                    save(result)
             Path(path).unlink()
             if save is not None:
                 save(result)
@@ -598,12 +609,13 @@ def run(
     return result
 
 
-def known_targets(folder: Path) -> dict[str, list[float]]:
-    """Objectives of scikit-learn by row, those of most seeds that a machine has found there."""
-    found: dict[str, list[float]] = {}
+def known_targets(folder: Path) -> dict[str, dict[str, Any]]:
+    """Objectives of scikit-learn and our steps by row, of the most seeds that were tried there."""
+    found: dict[str, dict[str, Any]] = {}
     for path in sorted(folder.glob("threads-*.json")):
         for name, row in json.loads(path.read_text())["rows"].items():
-            found[name] = max(found.get(name, []), row.get("targets", []), key=len)
+            if len(row.get("targets", [])) > len(found.get(name, {}).get("targets", [])):
+                found[name] = {what: row.get(what, []) for what in ("targets", "steps")}
     return found
 
 

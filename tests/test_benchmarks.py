@@ -324,6 +324,8 @@ def test_the_end_of_a_fit_counts():
     assert threads.least_steps(Fitting(), {}, 10 / 60) == 30
     assert threads.least_steps(Fitting(), {}, 20.0) == 1
     assert threads.least_steps(Fitting(), {}, 0.0) is None
+    assert threads.least_steps(Fitting(), {}, 1.0, 6) == 6, "a guess that holds"
+    assert threads.least_steps(Fitting(), {}, 1.0, 4) == 5
 
 
 def test_a_ratio_is_the_median_over_seeds():
@@ -357,7 +359,8 @@ def test_a_page_a_processor(tmp_path, monkeypatch):
     assert len(entry["steps"]) == 2 and set(entry["times"]) == {"1", "2"}
     times = found["rows"]["tiny"]["times"]["2"]
     assert times["ours"] > 0 and len(times["ratios"]) == 2 and min(times["limit"].values()) > 0
-    assert threads.known_targets(tmp_path) == {"tiny": entry["targets"]}
+    known = {what: entry[what] for what in ("targets", "steps")}
+    assert threads.known_targets(tmp_path) == {"tiny": known}
     again = threads.run([1, 2], tmp_path, runs=1, seeds=2, resume=True)
     assert again["rows"] == stored["rows"], "what is there is kept"
     text = page.read_text()

@@ -8,6 +8,7 @@ import scipy.sparse as sp
 
 import reference
 from partwise.backends import SMALL_SPARSE, arrays, as_data
+from partwise.backends.data_matrix import total_squares
 from partwise.backends.numpy import dense
 from partwise.backends.numpy.dense import LINE, DenseData, lined
 from partwise.backends.numpy.sparse import SparseData
@@ -209,3 +210,18 @@ def test_row_kernels_do_not_depend_on_the_number_of_threads(rng, use_threads):
     for one, *others in zip(*results):
         for other in others:
             np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("size", [1.0, 1e-25, 1e25])
+def test_squares_in_all_are_those_of_the_rows(rng, dtype, order, size):
+    n, p, k = 700, 300, 4  # two pieces
+    X = np.asarray(size * rng.uniform(size=(n, p)), dtype=dtype, order=order)
+    V, U = (np.sqrt(size) * rng.uniform(size=(m, k)).astype(dtype) for m in (n, p))
+    data, Y = as_data(X), V.astype(float) @ U.T
+    # short sums round as the type does
+    near = 1e-6 if dtype == np.float32 else 1e-13
+    assert total_squares(data) == pytest.approx(np.sum(X.astype(float) ** 2), rel=near)
+    assert total_squares(data, V, U) == pytest.approx(np.sum((X - Y) ** 2), rel=near)
+    assert total_squares(as_data(X[::2])) == pytest.approx(data.row_sq_norms()[::2].sum(), rel=near)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import singledispatch
 from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
@@ -253,6 +254,13 @@ class Swept:
 
     def sweeps(self, size: int, k: int) -> int:
         return int(np.clip(1 + 0.5 * self.density * size / k, 1, 10))
+
+
+@singledispatch
+def total_squares(data: Any, V: Array | None = None, U: Array | None = None) -> float:
+    """‖X‖², or ‖X - V Uᵀ‖²."""
+    rows = data.row_sq_norms() if V is None else data.row_sq_residuals(V, U)
+    return float(rows.sum())
 
 
 class InNumpy(Swept):

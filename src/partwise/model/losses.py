@@ -22,6 +22,7 @@ from partwise.backends.arrays import (
     side_by_side,
     spread,
 )
+from partwise.backends.data_matrix import total_squares
 from partwise.backends.threads import cached_property
 from partwise.model.maps import Smoothing
 from partwise.model.subproblems import (
@@ -247,6 +248,8 @@ class Frobenius(Loss):
     unit_norm = 2
 
     def constant(self, data: DataMatrix, weights: Array | None) -> float:
+        if weights is None:
+            return 0.5 * total_squares(data)
         return 0.5 * _total(data.row_sq_norms(), weights)
 
     def size(self, data: DataMatrix, weights: Array | None) -> float:
@@ -254,6 +257,8 @@ class Frobenius(Loss):
         return self.constant(data, weights)
 
     def exact(self, data: DataMatrix, weights: Array | None, V: Array, B: Array) -> float:
+        if weights is None:
+            return 0.5 * total_squares(data, V, B)
         return 0.5 * _total(data.row_sq_residuals(V, B), weights)
 
     def value(self, seen: Seen, Z: Array, U: Array) -> float:

@@ -9,7 +9,7 @@ import numpy as np
 
 from partwise.backends import arrays
 from partwise.backends.arrays import AnyArray, floor
-from partwise.backends.data_matrix import InNumpy
+from partwise.backends.data_matrix import InNumpy, total_squares
 from partwise.backends.numpy import blocks
 from partwise.backends.threads import (
     BLAS,
@@ -214,6 +214,10 @@ class DenseData(InNumpy):
     def _squares(self) -> AnyArray:
         return self._by_row(lambda _, X: blocks.row_squares(X))
 
+    @cached_property
+    def _square(self) -> float:
+        return _squares(self.X)
+
     def row_sums(self) -> AnyArray:
         return self._by_row(lambda _, X: X.sum(axis=1, dtype=np.float64))
 
@@ -361,3 +365,34 @@ class DenseData(InNumpy):
         both = np.zeros((2, *U.shape), U.dtype)
         num, den = self._summed(share, both, 400.0 + 3 * U.shape[1])
         return num, den
+
+
+@total_squares.register
+def _(data: DenseData, V: AnyArray | None = None, U: AnyArray | None = None) -> float:
+    X = data.X
+    found = 0.0
+    if type(data) is DenseData and (X.flags.c_contiguous or X.flags.f_contiguous):
+        found = data._square if V is None else _squares(X, V, U)
+    if 1e-20 < found < 1e30 or (X.itemsize == 8 and found):
+        return found
+    return float(total_squares.dispatch(object)(data, V, U))  # float32 may not hold it
+
+
+def _squares(X: AnyArray, V: Any = None, U: Any = None) -> float:
+    """‖X‖², or ‖X - V Uᵀ‖², in pieces so large that threads seldom wait for the interpreter."""
+    if not X.flags.c_contiguous:
+        X, V, U = X.T, U, V
+    most = max(PIECES, X.size // (8 * BLOCK))
+    parts = pieces(len(X), max(1, BLOCK * len(X) // max(1, X.size)), most)
+    sums = np.zeros(len(parts))
+
+    def run(number: int, part: tuple[int, int]) -> None:
+        Y = X[slice(*part)]
+        if V is not None:
+            Y = np.subtract(fit := V[slice(*part)] @ U.T, Y, out=fit)
+        sums[number] = blocks.squares(Y.ravel())
+
+    with one_blas_thread:
+        work = 10.0 + (0 if V is None else U.shape[1])
+        each(run, list(enumerate(parts)), threads_for(work * X.size))
+    return float(sums.sum())
