@@ -455,7 +455,7 @@ def markdown(result: dict[str, Any]) -> str:
     if earlier := [result["rows"][name]["title"] for name in result.get("earlier", [])]:
         lines += [f"With an earlier version of the kernels: {', '.join(earlier)}.", ""]
     lines += _iterations(result)
-    picture = f"![Time against threads](threads-{slug(about.get('processor', ''))}.svg)"
+    picture = f"![Time against threads](threads-{slug(about)}.svg)"
     return "\n".join([*lines, "", picture, ""])
 
 
@@ -465,14 +465,15 @@ MARKS = "<!-- threads -->\n", "<!-- /threads -->\n"
 def ranges(folder: Path) -> str:
     """README's table: the range of each row over all machines and thread counts of a folder."""
     found = [json.loads(path.read_text()) for path in sorted(folder.glob("threads-*.json"))]
-    names = [result["machine"]["processor"] for result in found]
+    found = [result for result in found if set(result["rows"]) - set(result.get("earlier", []))]
+    names = [f"{r['machine']['processor']}, {r['machine']['cores']} cores" for r in found]
     head = " | ".join(f"most threads over one, {name}" for name in names)
     lines = [
         f"| | goal | seen, {len(found)} machine{'s' if len(found) > 1 else ''} | {head} |",
         "|---|---:|---:|" + "---:|" * len(found),
     ]
     for row in ROWS:
-        every = [list(r["rows"].get(row.name, {"times": {}})["times"].values()) for r in found]
+        every = [_now(result, row.name) for result in found]
         seen = [ratio(times) for each in every for times in each]
         if not seen:
             continue
@@ -486,6 +487,12 @@ def ranges(folder: Path) -> str:
         shown = told if min(seen) >= row.goal else f"**{told}**"
         lines.append(f"| {row.title} | {row.goal:g}x | {shown} | {' | '.join(gains)} |")
     return "\n".join([*lines, ""])
+
+
+def _now(result: dict[str, Any], name: str) -> list[dict[str, Any]]:
+    """Times of a row, unless they are of earlier kernels."""
+    old = name in result.get("earlier", []) or name not in result["rows"]
+    return [] if old else list(result["rows"][name]["times"].values())
 
 
 def write_readme(path: Path, folder: Path) -> None:
@@ -549,9 +556,10 @@ def draw(result: dict[str, Any], path: Path) -> None:
     pyplot.close(figure)
 
 
-def slug(name: str) -> str:
-    """A processor's name as a file's."""
-    kept = "".join(c if c.isalnum() else "-" for c in name.lower())
+def slug(machine: dict[str, Any]) -> str:
+    """A machine's name as a file's."""
+    name = f"{machine.get('processor', 'this machine')} {machine.get('cores', 1)} cores".lower()
+    kept = "".join(c if c.isalnum() else "-" for c in name)
     return "-".join(part for part in kept.split("-") if part and part not in ("r", "tm", "cpu"))
 
 
@@ -579,7 +587,7 @@ def run(
         sources["before"] = before
     facts = machine()
     facts.pop("threads", None)
-    path = out / f"threads-{slug(facts['processor'])}"
+    path = out / f"threads-{slug(facts)}"
     stored = path.with_suffix(".json")
     there = json.loads(stored.read_text()) if stored.exists() else {"threads": None}
     kept = there["rows"] if there["threads"] == counts else {}

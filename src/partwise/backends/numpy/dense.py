@@ -369,11 +369,10 @@ class DenseData(InNumpy):
 
 @total_squares.register
 def _(data: DenseData, V: AnyArray | None = None, U: AnyArray | None = None) -> float:
-    X = data.X
-    found = 0.0
+    X, found = data.X, 0.0
     if type(data) is DenseData and (X.flags.c_contiguous or X.flags.f_contiguous):
         found = data._square if V is None else _squares(X, V, U)
-    if 1e-20 < found < 1e30 or (X.itemsize == 8 and found):
+    if 1e-20 < found < 1e30 or (data.dtype.itemsize == 8 and found):
         return found
     return float(total_squares.dispatch(object)(data, V, U))  # float32 may not hold it
 
