@@ -8,7 +8,7 @@ ours find the least m with which a fit ends at or below the target. Timed are pl
 each in a process of its own that was started with so many threads: theirs with N iterations, or
 where that takes long as many as two shorter runs extrapolate to; ours with m, checks, start and
 exact end included. A cell is the median over seeds of the ratio of medians, of three runs or of as
-many as five seconds allow.
+many as three seconds allow.
 
 The limit is what the two products with X cost in the fastest BLAS that is there (numpy's; for
 sparse X scipy's or ours), with as many threads: no iteration of any solver can take less.
@@ -36,7 +36,7 @@ SLOW = 10.0
 MOST = 400
 SHORT = (1, 6)  # iterations of those
 #: Seconds after which a cell begins no further round of its seeds.
-CELL = 5.0
+CELL = 3.0
 
 
 @dataclass(frozen=True)
