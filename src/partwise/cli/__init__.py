@@ -6,6 +6,8 @@ raises ordinary exceptions; :func:`main` turns what a user can cause into one li
 
 from __future__ import annotations
 
+import atexit
+import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -28,6 +30,7 @@ app = typer.Typer(
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command; always ends with SystemExit."""
+    atexit.register(gc.freeze)  # else all modules are searched for cycles on the way out: 0.7 s
     try:
         app(args=argv)
     except (ValueError, OSError, ImportError, MemoryError) as error:
