@@ -108,3 +108,12 @@ def test_multiplicative_updates_keep_the_signs_of_parts():
     V, U = fuzz.factors(model)
     assert U.min() < 0
     assert model.objective_ == pytest.approx(fuzz.naive(case, model, V, U), rel=1e-9)
+
+
+def test_printed_updates_of_float32_fall_where_codes_are_collinear():
+    """Parts are solved from normal equations, here of five codes for samples of two kinds."""
+    X = np.full((5, 2), -2e7, dtype=np.float32)
+    X[3, 0] = 1.8e8
+    model = SemiNMF(5, solver="mu", class_reg=0.1, max_iter=15, tol=0, random_state=31)
+    history = model.fit(X, [1, 0, 1, -1, -1]).objective_history_
+    assert np.diff(history).max() <= 1e-12 * (X.astype(float) ** 2).sum()

@@ -45,7 +45,9 @@ def state(what: Description, checked: Checked) -> Problem:
     knowledge = with_graph(what, checked)
     pieces = objective(what, checked.data, k, knowledge)
     data, alike = checked.data, beyond_mean(checked.data) < LEAST_BEYOND
-    if alike or joined(pieces) > MOST_CURVED:
+    # parts from normal equations, in a history that nothing guards: codes may be collinear
+    unsure = what.free_parts and solver == "mu"
+    if alike or unsure or joined(pieces) > MOST_CURVED:
         data = in_double(data)
     if data is not checked.data:
         checked = replace(checked, data=data)
