@@ -80,6 +80,8 @@ FOUND_LATER += (3_700_407, 3_720_478)
 #: Codes of neighbours that are rounded to float32 after the fit, a class that is nowhere likely,
 #: products in float32; parts beside collinear codes in float32.
 FOUND_LATER += (1_830_847, 1_925_829, 1_931_258, 1_935_228)
+#: A gradient that is one number.
+FOUND_LATER += (1_950_388,)
 
 
 def test_random_fits_of_what_came_later():

@@ -1,6 +1,7 @@
 """One pool of threads: what it computes, what it obeys, and who may use it from where."""
 
 import multiprocessing
+import operator
 import os
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from sklearn.model_selection import GridSearchCV
 from threadpoolctl import threadpool_limits
 
 import partwise
-from partwise.backends import threads
+from partwise.backends import arrays, threads
 from partwise.backends.arrays import orthonormal
 from partwise.backends.numpy.dense import DenseData
 from partwise.backends.threads import add_in_order, each, in_threads, pieces
@@ -512,3 +513,10 @@ def test_tasks_side_by_side_share_the_threads(monkeypatch):
         )
         assert sorted(seen) == [(task, each_has) for task in range(tasks)]
         assert threads.allowed() == 7
+
+
+@pytest.mark.parametrize("shape", [(7, 3), (3,), (1, 3), (7, 1), (1, 1)])
+def test_entries_beside_rows_and_columns(shape, use_threads, rng):
+    use_threads(3)
+    a, b = rng.random((7, 3)), rng.random(shape)
+    np.testing.assert_array_equal(arrays.entrywise(operator.mul, a, b), a * b)

@@ -209,13 +209,13 @@ def column_sums64(Z: AnyArray, d: AnyArray | None = None) -> Array:
 
 
 def entrywise(do: Callable[[Any, Any], Any], a: AnyArray, b: AnyArray) -> Array:
-    """do(a, b) of `operator`'s add, sub or mul; ndarrays in threads, b may be a row."""
+    """do(a, b) of `operator`'s add, sub or mul; ndarrays in threads, b may be a row or a column."""
     if not (isinstance(a, np.ndarray) and isinstance(b, np.ndarray)):
         result: Array = do(a, b)
         return result
     ufunc = {operator.add: np.add, operator.sub: np.subtract, operator.mul: np.multiply}[do]
     out = np.empty(a.shape, np.result_type(a, b))
-    whole = b.shape == a.shape
+    whole = b.ndim == a.ndim and len(b) == len(a)
     by_entry(lambda rows: ufunc(a[rows], b[rows] if whole else b, out=out[rows]), out)
     return out
 

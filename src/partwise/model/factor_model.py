@@ -174,7 +174,7 @@ class FactorModel(Model):
         """By Euler a term of degree q costs Σ ⟨z_k, ∇_k⟩ l^q/q; others at most their bound."""
         q = term.degree
         if q == 1 or q == 2:
-            price = self._alike(arrays.column_sums64(entrywise(mul, term.gradient(Z), Z)))
+            price = self._alike(arrays.column_sums64(entrywise(mul, Z, term.gradient(Z))))
             nothing = namespace(price).zeros_like(price)
             first, second = (price, nothing) if q == 1 else (nothing, price)
             return Price(first, second, lambda lengths: (price * lengths**q).sum() / q)
