@@ -81,7 +81,7 @@ FOUND_LATER += (3_700_407, 3_720_478)
 #: products in float32; parts beside collinear codes in float32.
 FOUND_LATER += (1_830_847, 1_925_829, 1_931_258, 1_935_228)
 #: A gradient that is one number.
-FOUND_LATER += (1_950_388,)
+FOUND_LATER += (1_950_388, 3_930_664)
 
 
 def test_random_fits_of_what_came_later():

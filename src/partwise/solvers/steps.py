@@ -138,8 +138,12 @@ def _em(sub: Divergence, Z: Array) -> Array:
 
 
 def _ridge_root(num: Any, cost: Any, ridge: Any, beta: float) -> Array:
-    """Newton in t = log q on log(cost e^{at} + ridge e^t) + (2-β)t = log num, convex and rising."""
-    tiny = floor(num.dtype)
+    """Newton in t = log q on log(cost e^{at} + ridge e^t) + (2-β)t = log num, convex and rising.
+
+    In float64: on the way e^t leaves the range of float32.
+    """
+    dtype, tiny = num.dtype, floor(num.dtype)
+    num, cost, ridge = (np.asarray(part, np.float64) for part in (num, cost, ridge))
     a = max(beta - 1.0, 0.0)
     alive = num > tiny
     log_num = np.log(np.where(alive, num, 1))
@@ -150,10 +154,11 @@ def _ridge_root(num: Any, cost: Any, ridge: Any, beta: float) -> Array:
         change = (np.log(total) + (2 - beta) * t - log_num) / (
             (a * first + second) / total + 2 - beta
         )
-        t = np.clip(t - change, -700, 700).astype(num.dtype)
+        t = np.clip(t - change, -600, 600)
         if np.abs(change).max() < 1e-12:
             break
-    return np.where(alive, np.exp(t), 0).astype(num.dtype)
+    most = 0.5 * np.log(np.finfo(dtype).max)  # squares of what it multiplies stay in range
+    return np.where(alive, np.exp(np.minimum(t, most)), 0).astype(dtype)
 
 
 def _costs(sub: Divergence, terms: Sequence[Term], Z: Array) -> tuple[Array, Array]:
