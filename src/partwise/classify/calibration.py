@@ -26,7 +26,7 @@ ROUNDS, EVEN = 3, 4.0
 #: probability, the same over √labels, the logit of the heads' agreement, the same over √labels.
 SHARE = (-0.48, 1.12, -1.7, 0.04, 1.27)
 #: The log of how far its 95 % interval reaches below and above: constants, then what log labels a
-#: class adds to each. By `python -m benchmarks.expected --fit`: the share on two thirds of the sets;
+#: class adds to each. By `python -m benchmarks.expected --fit`: the share on two thirds of sets;
 #: the width later, beside that share, on two or three draws of all, with an upper end between those
 #: of two such fits.
 WIDTH = (1.06, 0.03, -0.48, 0.08)
