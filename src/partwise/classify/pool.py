@@ -223,6 +223,8 @@ class _Linear(NamedTuple):
     def of(cls, pairs: list[tuple[Head, Any]]) -> _Linear | None:
         if not pairs:
             return None
+        if any(np.asarray(head.A).shape[1:] != np.asarray(head.b).shape for head, _ in pairs):
+            raise ValueError("a linear head has as many directions as constants")
         by_view = {view: [pair for pair in pairs if pair[0].view == view]
                    for view in dict.fromkeys(head.view for head, _ in pairs)}  # fmt: skip
         parts = [
