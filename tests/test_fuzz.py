@@ -67,7 +67,7 @@ FOUND += (56531, 58397)
 #: Logarithms of neighbours in float32, and neighbours that differ by a last bit.
 FOUND += (560434, 561052)
 #: A code that no weight moves, beside parts that grow; squares in float32.
-FOUND += (860113, 921937)
+FOUND += (860113, 921937, 8784)
 
 
 #: And in what came later: classes with next to no probability, SemiNMF's overflow beside a graph,

@@ -120,11 +120,11 @@ def inverse_of(G, d, r):
         G, d, r = d[0] * G + np.diag(np.broadcast_to(r[0], len(G))), np.ones(1), np.zeros((1, 1))
     try:
         kept = np.diag(np.linalg.cholesky(G)) ** 2 > REGULAR * np.diag(G)
+        K = np.linalg.inv(G)  # where this one fails, too
     except np.linalg.LinAlgError:
         kept = np.zeros(1, bool)
     if r.any() or not kept.all():
         return G, d, r, np.empty((0, 0))
-    K = np.linalg.inv(G)
     return G, d, r, 0.5 * (K + K.T)
 
 
