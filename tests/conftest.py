@@ -1,5 +1,6 @@
 """Fixtures that bring data. Sets that are not on this machine skip their tests, with a reason."""
 
+import gc
 import os
 import re
 import sys
@@ -58,6 +59,17 @@ def pytest_xdist_auto_num_workers():
     return joblib.cpu_count()
 
 
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection():
+    """Modules and tests are no garbage: nobody looks through them, now or while tests run."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_make_collect_report(collector):
     """A file of tests that imports what is not installed skips, and says what."""
@@ -113,7 +125,8 @@ def use_threads(monkeypatch):
 
     def use(count):
         monkeypatch.setattr(threads, "allowed", lambda: count)
-        monkeypatch.setattr(threads, "costs", lambda most: threads.Costs({most: 0.0}, 1.0))
+        monkeypatch.setattr(threads, "everybody", lambda: count)
+        monkeypatch.setattr(threads, "costs", lambda most, _: threads.Costs({most: 0.0}, 1.0))
         monkeypatch.setattr(threads, "LITTLE", 0.0)
 
     return use

@@ -760,6 +760,8 @@ def main() -> None:
     from concurrent.futures import ProcessPoolExecutor
     from multiprocessing import get_context
 
+    if given.every and given.first + given.count > NEWER:
+        parser.error(f"--every counts in each kind from its own zero: stay below {NEWER:_}")
     todo = blocks(given.first, given.count, given.every)
     os.environ["NUMBA_NUM_THREADS"] = "1"
     end = time.time() + given.seconds

@@ -68,6 +68,10 @@ FOUND += (56531, 58397)
 FOUND += (560434, 561052)
 #: A code that no weight moves, beside parts that grow; squares in float32.
 FOUND += (860113, 921937, 8784)
+#: Factors laid out by columns, where parts are nearly collinear.
+FOUND += (650088, 652693)
+#: The rounding of a perfect fit of concepts, below zero.
+FOUND += (680289,)
 
 
 #: And in what came later: classes with next to no probability, SemiNMF's overflow beside a graph,
@@ -82,6 +86,8 @@ FOUND_LATER += (3_700_407, 3_720_478)
 FOUND_LATER += (1_830_847, 1_925_829, 1_931_258, 1_935_228)
 #: A gradient that is one number.
 FOUND_LATER += (1_950_388, 3_930_664)
+#: A curvature below the smallest normal number.
+FOUND_LATER += (2_650_627,)
 
 
 def test_random_fits_of_what_came_later():

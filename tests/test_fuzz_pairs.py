@@ -11,10 +11,22 @@ QUICK, ALL, BLOCK = len(fuzz_pairs.PAIRS), 3000, 50
 #: drown what was seen in float32 (281, 1279), a root that cancels (639).
 FOUND = (149, 153, 281, 639, 1024, 1098, 1279, 1343, 1462)
 
+#: Multiplicative updates that go on for long: what hardly any seen entry uses ran away (910094), in
+#: float32 beside an array of gaps too (951042); a zero met a ratio beyond the range (950683).
+LONG = ((910094, "float32"), (910094, "float64"), (950683, "float32"), (951042, "float32"))
+
 
 def test_what_was_found_stays_cured():
     lines = [line for number in FOUND if (line := fuzz_pairs.failure(number))]
     assert not lines, "\n" + "\n".join(lines)
+
+
+@pytest.mark.parametrize(("number", "dtype"), LONG)
+def test_gaps_beside_many_multiplicative_updates(number, dtype):
+    case = fuzz_pairs.draw(number)
+    case.X = case.X.astype(dtype)
+    case.params |= {"solver": "mu", "max_iter": 600, "tol": 0.0}
+    assert fuzz_pairs.run(case) is not None
 
 
 @pytest.mark.parametrize("first", range(0, QUICK, 13))

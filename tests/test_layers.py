@@ -1,6 +1,8 @@
 """Imports run only downwards, in the order of the design's list of modules."""
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -170,3 +172,20 @@ def test_the_map_of_contributing_is_the_disk():
     assert names == on_disk - small
     for file in lines[-1].split()[:7]:
         assert (ROOT / file).is_file()
+
+
+def test_imports_are_light():
+    """In one process, each after those that may have less: it takes seconds to start one."""
+    code = """
+import sys
+def without(*names):
+    assert not (found := [name for name in names if name in sys.modules]), found
+import partwise.graph, partwise.cluster, partwise.metrics
+without("numba", "pynndescent")
+import partwise.view.plot
+without("matplotlib")
+import partwise.papers, partwise.papers.runner
+without("matplotlib", "typer", "sklearn.cluster")
+"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr

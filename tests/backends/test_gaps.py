@@ -95,6 +95,19 @@ def test_fast_solvers_descend_to_the_naive_objective_or_below(loss, solver, weig
     assert (np.diff(model.objective_history_) <= 1e-9 * found).all()
 
 
+@pytest.mark.parametrize("missing", [0.01, 0.9])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_exact_objective_of_more_rows_than_a_block_has(dtype, missing):
+    """X and its gaps are read in blocks of different sizes; 300 x 1,000 were refused."""
+    rng = np.random.default_rng(0)
+    V, U = rng.gamma(0.5, size=(300, 2)), rng.gamma(0.3, size=(1000, 2))
+    X = (V @ U.T).astype(dtype)
+    X[rng.random(X.shape) < missing] = np.nan
+    model = partwise.NMF(2, missing_values=np.nan, init="random", random_state=0, tol=1e-2).fit(X)
+    rest = np.where(np.isnan(X), 0, X.astype(float) - model.embedding_ @ model.components_)
+    assert model.objective_ == pytest.approx(0.5 * (rest**2).sum(), rel=1e-3)
+
+
 @pytest.mark.parametrize("loss", LOSSES)
 def test_zeros_may_be_what_is_missing(loss):
     X = sp.csr_array(q.X[:, q.X.any(axis=0)][q.X.any(axis=1)])
@@ -449,3 +462,30 @@ def test_a_feature_that_no_sample_saw_has_a_zero_in_every_part(loss, solver):
         model = nmf(loss, solver=solver, init=init, random_state=0).fit(X, **begin)
         assert (model.components_[:, [0, 3]] == 0).all()
         assert (np.delete(model.components_, [0, 3], axis=1).max(axis=0) > 0).all()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("make", [np.asarray, sp.csr_array])
+def test_what_is_left_beside_gaps_is_never_below_what_was_seen(make, dtype):
+    """A step divides by it: a sum less a sum may round to nothing, and an entry grew for ever."""
+    hidden = (np.random.default_rng(0).random((50, 20)) < 0.5).astype(dtype)
+    F = np.random.default_rng(1).random((50, 3)).astype(dtype)
+    F[:, 1] = np.where(hidden[:, 4] > 0, F[:, 1], 1e-18 * F[:, 1])  # all but that is in the gap
+    lack = Lack(as_data(make(hidden)), seen=False)
+    seen = (1 - hidden.astype(float)).T @ F.astype(float)
+    sums = lack.sums("U", F, F).astype(float)
+    close = 4 * np.finfo(dtype).eps
+    unsure = 50 * np.finfo(float).eps * F.sum(axis=0, dtype=float)
+    assert (sums >= seen * (1 - close) - unsure * (seen > 2 * unsure)).all()
+    assert (sums <= seen * (1 + close) + unsure).all()
+    assert sums[4, 1] >= seen[4, 1] > 0
+
+
+@pytest.mark.parametrize("make", [np.asarray, sp.csr_array])
+def test_products_in_gaps_are_as_exact_as_the_factors(make):
+    """They are taken from larger ones: in float64, though the places are float32."""
+    E = (np.random.default_rng(0).random((30, 20)) < 0.5).astype(np.float32)
+    V, U = np.random.default_rng(1).random((30, 3)), np.random.default_rng(2).random((20, 3))
+    data, naive = as_data(make(E)), E * (V @ U.T)
+    np.testing.assert_allclose(data.times_dot(V, U), naive @ U, rtol=1e-13)
+    np.testing.assert_allclose(data.times_tdot(V, U), naive.T @ V, rtol=1e-13)

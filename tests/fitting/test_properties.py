@@ -162,6 +162,7 @@ def test_order_of_samples_does_not_matter(X, solver_loss, data):
     solver, loss = solver_loss
     order = data.draw(st.permutations(range(len(X))))
     a, b = fit(X, solver, loss, 2, max_iter=4), fit(X[order], solver, loss, 2, max_iter=4)
+    assume(a.objective_ > 1e-9 * np.square(X).sum())  # many factors fit perfectly: rounding chooses
     scale = max(a.components_.max(), 1e-300)
     np.testing.assert_allclose(b.components_ / scale, a.components_ / scale, atol=1e-7)
     scale = max(a.embedding_.max(), 1e-300)

@@ -186,6 +186,7 @@ def test_a_part_that_nothing_can_begin_is_begun_again(kind, rng):
         X = pytest.importorskip("torch").as_tensor(X)
     model = NMF(3, init="custom", alpha_W=1e-3, solver="hals").fit(X, W=W, H=H)
     assert np.asarray(model.components_).max(1).min() > 0
+    assert np.asarray(model.components_).dtype == (np.float32 if kind == "float32" else float)
     assert model.reconstruction_err_ < 1
     assert len(model.objective_history_) == model.n_iter_ <= 200
     assert f"after {model.n_iter_} iterations" in model.status_

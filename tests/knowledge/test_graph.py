@@ -1,6 +1,5 @@
 """Neighbours against brute force over differences, and graphs against their definition."""
 
-import subprocess
 import sys
 from types import SimpleNamespace
 
@@ -446,15 +445,6 @@ def test_approximate_without_pynndescent(monkeypatch, rng):
     monkeypatch.setitem(sys.modules, "pynndescent", None)
     with pytest.raises(ImportError, match=r"pip install partwise\[graph\]"):
         neighbor_graph(rng.random((9, 2)), 2, method="approximate")
-
-
-def test_import_is_light():
-    code = (
-        "import sys, partwise.graph, partwise.cluster, partwise.metrics;"
-        "print([m for m in ('numba', 'pynndescent') if m in sys.modules])"
-    )
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert run.stdout.strip() == "[]"
 
 
 # --- given graphs -----------------------------------------------------------------------------

@@ -131,3 +131,23 @@ def test_nndsvd_recovers_rank_one_and_agrees_with_an_exact_svd(rng):
         )
         # the randomised SVD is exact for rank 4; entries below 1e-6 of the maximum are dropped
         np.testing.assert_allclose(np.outer(V[:, j], U[:, j]), s[j] * best, atol=1e-5 * s[0])
+
+
+def test_kmeans_sums_in_one_order(rng, monkeypatch):
+    """In several threads of OpenMP starts that are as good as each other take turns to win."""
+    import sklearn.cluster
+    from threadpoolctl import threadpool_info
+
+    import partwise
+
+    seen = []
+
+    class Watched(sklearn.cluster.KMeans):
+        def fit(self, X, y=None, sample_weight=None):
+            seen.append({p["num_threads"] for p in threadpool_info() if p["user_api"] == "openmp"})
+            return super().fit(X, y, sample_weight)
+
+    monkeypatch.setattr(sklearn.cluster, "KMeans", Watched)
+    for kind in (partwise.CF, partwise.NMF):
+        kind(2, init="kmeans", random_state=0, tol=1e-2).fit(rng.random((9, 3)))
+    assert seen == [{1}, {1}]

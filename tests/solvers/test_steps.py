@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from scipy.optimize import brentq
 
 import reference
 from partwise.backends.numpy.dense import DenseData
 from partwise.model.factor_model import FactorModel
+from partwise.model.graph_terms import CannotLink, Graph, Neighbors
 from partwise.model.losses import Beta, Frobenius, KullbackLeibler
 from partwise.model.subproblems import Divergence, Quadratic
 from partwise.model.terms import Linear, Ridge
@@ -122,3 +124,29 @@ def test_newton_needs_few_sweeps_of_a_poisson_mean():
         for _ in range(6):
             Z = newton(model.subproblem("V", Z, b), Z)
         assert Z[0, 0] == pytest.approx(x.sum() / b.sum(), rel=1e-9)
+
+
+def test_zero_times_a_ratio_beyond_the_range_is_zero():
+    """A link to a code that fades makes a denominator as small as numbers get."""
+    C = np.array([[0.0, 1.0], [1.0, 0.0]])
+    Z = np.array([[0.0], [2e-38]], dtype=np.float32)
+    neg, G = np.full((2, 1), 10, dtype=np.float32), np.ones((1, 1), dtype=np.float32)
+    with np.errstate(over="ignore"):
+        new = mu(Quadratic(neg, G, terms=[CannotLink.between(sp.csr_array(C), 1.0)]), Z)
+    assert new[0] == 0 and np.isfinite(new).all()
+
+
+@pytest.mark.parametrize("how", ["exact", "graph", "plain"])
+def test_coordinate_descent_takes_factors_by_columns(rng, how):
+    """numpy's products may be laid out so; the kernels are for rows."""
+    F = rng.random((40, 3)) + (0.0 if how == "graph" else 30.0)  # the last: nearly collinear
+    C, Z = rng.random((20, 40)) @ F, rng.random((20, 3))
+    W = sp.csr_array(np.ones((20, 20)) - np.eye(20))
+    terms = [Graph(Neighbors(W), np.asarray(W.sum(axis=1)).ravel(), 0.1)] if how == "graph" else []
+    step = hals.bound_to(exact=True) if how == "exact" else hals
+    new = [
+        step(Quadratic(C, F.T @ F, terms=terms, sweeps=3), np.array(Z, order=order))
+        for order in "CF"
+    ]
+    assert not np.array_equal(new[0], Z)
+    np.testing.assert_array_equal(*new)

@@ -142,3 +142,12 @@ def test_the_residual_does_not_depend_on_the_unit_of_x(power, rng):
     wanted = one.components_ * 2.0 ** (power / 2)
     rounding = np.finfo(np.float32).eps * X.shape[0] * one.n_iter_  # sums over samples, each time
     np.testing.assert_allclose(other.components_, wanted, rtol=0, atol=rounding * wanted.max())
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_part_whose_squares_hardly_are_numbers_stays(dtype, rng):
+    """One over a curvature below the smallest normal number is infinite: codes became NaN."""
+    X = rng.random((7, 4)) * (rng.random((7, 4)) < 0.5)
+    X[:, 2] = 8e-28 if dtype == np.float32 else 8e-161
+    model = partwise.NMF(20, max_iter=5, random_state=0, tol=0).fit(X.astype(dtype))
+    assert np.isfinite(model.objective_history_).all() and np.isfinite(model.embedding_).all()

@@ -86,7 +86,7 @@ class Products(Protocol):
 
         The one place where a step is handed a view of the rows of X: a Newton step needs the
         curvature at every non-zero. Returns the new factor and, if transposed (the logarithms cost
-        as much as a sweep, and the loop needs them once), Σ x log y of each of its rows.
+        as much as a sweep, and the loop needs them once), Σ x log y in any number of parts.
         """
 
     def kl_curvature(self, V: Array, U: Array, transposed: bool) -> Array:

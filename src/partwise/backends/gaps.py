@@ -9,7 +9,7 @@ entries; where most are missing it is w that is kept and E that is implied.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -98,7 +98,7 @@ class Lack:
             entries, B = double_products(self.entries), B.astype(np.float64)
             less = entries.dot(B) if side == "V" else entries.tdot(B)
             left = (self._whole(side, B) - less).astype(left.dtype)
-        return namespace(left).maximum(left, 0)
+        return _surely(left, whole, B)
 
     def _whole(self, side: str, B: AnyArray) -> AnyArray:
         """What the sums would be without gaps."""
@@ -258,7 +258,7 @@ class HalfSeen:
             Z, F = Z.astype(np.float64), F.astype(np.float64)
             whole = lack._rows(Z) @ (F.T @ F) if self.side == "V" else Z @ (F.T @ lack._rows(F))
             pos = (whole - self._times(Z, F)).astype(pos.dtype)
-        return pos
+        return _surely(pos, pull, F)
 
     def _times(self, Z: AnyArray, F: AnyArray) -> AnyArray:
         entries = self.data.lack.entries
@@ -319,16 +319,43 @@ class HalfFilled(HalfSeen):
         return 0.5 * self.filling.apart(self.fill, V, U)
 
 
+def _surely(left: AnyArray, whole: AnyArray, summed: AnyArray) -> AnyArray:
+    """What is ``left`` of the ``whole``, two sums over rows of ``summed``; the most it can be.
+
+    Below their rounding it is unknown, even in sign. A step that divides by it must not divide by
+    less than it is: entries that hardly any seen entry uses would grow without end.
+    """
+    eps = np.finfo(arrays.numpy_dtype(summed.dtype)).eps
+    unsure = 4 * float(eps) * summed.shape[0] ** 0.5
+    return namespace(left).maximum(left, arrays.cast(unsure * whole, left.dtype))
+
+
 def _seen_residuals(base: DenseData, lack: Lack, V: AnyArray, U: AnyArray) -> AnyArray:
     """Σ_j w (x - y)² by row: what the model has in gaps, however large, never enters."""
     out, blocks = np.empty(base.shape[0]), lack.entries._blocks()  # type: ignore[attr-defined]
-    for (rows, wX), (_, E) in zip(base._blocks(), blocks, strict=True):
+    for rows, wX, E in _together(base._blocks(), blocks):
         d = 1.0 if lack.d is None else lack.d[rows, None]
         w = np.asarray(E if lack.seen else d - E, dtype=np.float64)
         w = np.where(w > EPS[wX.dtype.name] * d, w, 0)  # d - E of a gap is rounding
         R = wX - w * (V[rows] @ U.T)
         out[rows] = np.divide(R * R, w, out=np.zeros_like(R), where=w > 0).sum(axis=1)
     return out
+
+
+def _together(
+    blocks: Iterator[tuple[slice, Any]], others: Iterator[tuple[slice, Any]]
+) -> Iterator[tuple[slice, Any, Any]]:
+    """Blocks of rows of two arrays beside each other, however each of them is cut."""
+    there, B = slice(0, 0), None  # type: slice, Any
+    for here, A in blocks:
+        at = here.start
+        while at < here.stop:
+            if at == there.stop:
+                there, B = next(others)
+            rows = slice(at, min(here.stop, there.stop))
+            own, other = (slice(at - r.start, rows.stop - r.start) for r in (here, there))
+            yield rows, A[own], B[other]
+            at = rows.stop
 
 
 class FilledData(Beside):

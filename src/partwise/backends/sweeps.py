@@ -112,18 +112,19 @@ def _(
     Z: np.ndarray, C: AnyArray, G: AnyArray, d: AnyArray | None, r: AnyArray, term: Any,
     rounds: int, stop: float,
 ) -> Array:  # fmt: skip
-    """In place; rows take turns."""
+    """In place where rows lie one after the other; they take turns."""
     from partwise.backends.numpy import kernels
 
     W, scale = term.edges
     n, k = Z.shape
+    Z = np.ascontiguousarray(Z)
     G, r = join_ridge(G, d, r)
     C, G = np.ascontiguousarray(C, Z.dtype), np.ascontiguousarray(G, Z.dtype)
     d = np.ones(1, Z.dtype) if d is None else d
     arrays = (W.indptr, W.indices, W.data.astype(Z.dtype, copy=False), Z.dtype.type(scale))
     blocks = -(-n // (GROUPS * kernels.LANES))  # of a group; full ones, idle lanes cost as much
     groups = -(-n // (blocks * kernels.LANES)) if blocks else 1
-    threads = threads_for(float(n) * k * k * rounds)
+    threads = threads_for(float(n) * k * k * rounds, True)
     ridge = np.ascontiguousarray(r, Z.dtype)
     kernels.hals_graph(Z, C, G, d, ridge, *arrays, groups, rounds, stop, threads)
     return Z
@@ -186,7 +187,7 @@ def solve_rows(
     """
     G, r = join_ridge(G, d, r)
     d = ones(Z, 1) if d is None else d
-    new, C, G, r = (np.array(Z), *(np.ascontiguousarray(a, Z.dtype) for a in (C, G, r)))
+    new, C, G, r = (np.array(Z, order="C"), *(np.ascontiguousarray(a, Z.dtype) for a in (C, G, r)))
     _descend(new, C, G, d, r, r, FEW, stop, 0.0)
     _pivot(new, C, G, d, r, np.arange(len(new)), sweeps, stop, 0.0, ridge=100.0)
     return new
@@ -200,7 +201,7 @@ def _descend(
     from partwise.backends.numpy import kernels
 
     n, k = Z.shape
-    threads = threads_for(float(n) * k * k * sweeps)
+    threads = threads_for(float(n) * k * k * sweeps, True)
     if enough and e is r and d.size == r.size == 1 and d[0] == 1 and r[0, 0] == 0:
         # to the end, as a plain fit does that has no other kernel compiled
         kernels.plain_rows(Z, C, G, sweeps, stop, enough, threads)
@@ -220,6 +221,8 @@ def _pivot(
 
     if not len(rows):
         return
+    free = (Z[rows] > 0).sum(axis=1)  # systems of about one size are solved together, largest first
+    rows = rows[np.argsort(-np.minimum(free, Z.shape[1] - free), kind="stable")]
     low, found = float(np.finfo(Z.dtype).eps), np.zeros(len(rows), bool)
     H, weights, ridges, K = kernels.inverse_of(*(float64(a) for a in (G, d, r)))
     more = ridge * low * float(np.diag(H).max())

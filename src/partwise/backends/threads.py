@@ -2,8 +2,9 @@
 
 Kernels and BLAS let go of the interpreter's lock, so threads of Python serve them: nothing has to
 be compiled twice, and any thread or fork of the user's may call them at any time, which the pools
-of OpenMP and of numba's work queue forbid. BLAS runs on one thread in each of ours: two pools would
-wait for the same cores.
+of OpenMP and of numba's work queue forbid. Kernels that an iteration waits for are called without
+that lock, see `kernels.crew`. BLAS runs on one thread in each of ours: two pools would wait for the
+same cores.
 
 Work is cut by shape alone and each piece is computed as one thread would do it, so the number of
 threads changes no digit of a result; only how many pieces a thread takes follows from it.
@@ -18,7 +19,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
-from functools import cache
+from functools import cache, partial
 from threading import Condition, Lock, Thread, local
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -42,6 +43,10 @@ else:
             return value
 
 
+#: Of this thread: whether it is ``counted`` as a helper or a caller, how deep it is in
+#: `one_blas_thread`, the number of threads ``known`` there, and the ``desk`` of its kernels.
+here = local()
+
 # -- how many ----------------------------------------------------------------------------------
 
 
@@ -53,22 +58,39 @@ def _pools() -> Any:
     return ThreadpoolController().select(user_api="blas")
 
 
+@cache
+def _calls() -> list[tuple[Callable[[], int | None], Callable[[int], Any]]]:
+    """What asks and tells each BLAS; OpenBLAS by its own functions, in a fifth of the time."""
+    found: list[Any] = []
+    for pool in _pools().lib_controllers:
+        own = pool.internal_api == "openblas" and pool.threading_layer == "pthreads"
+        names = [(name, name.replace("get", "set")) for name in pool.check_symbols if own]
+        calls = [[getattr(pool.dynlib, name, None) for name in pair] for pair in names]
+        slow = partial(getattr, pool, "num_threads"), partial(_tell, pool)
+        found.append(next((pair for pair in calls if all(pair)), slow))
+    return found
+
+
 def _blas() -> list[int]:
     """Threads that each BLAS may use, by its variables or by threadpoolctl.
 
     Many where it is not known: a library that cannot be asked says None.
     """
-    return [pool.num_threads or 1 << 20 for pool in _pools().lib_controllers]
+    return [ask() or 1 << 20 for ask, _ in _calls()]
+
+
+def _tell(pool: Any, number: int) -> None:
+    """From any thread: threadpoolctl 3.8 heeds only the first one, until that is cleared."""
+    clear = getattr(pool, "clear_controlling_thread", lambda force: None)
+    if pool.num_threads:
+        clear(force=True)
+        pool.set_num_threads(number)
+        clear(force=True)
 
 
 def _tell_blas(numbers: list[int]) -> None:
-    """From any thread: threadpoolctl 3.8 heeds only the first one, until that is cleared."""
-    for pool, number in zip(_pools().lib_controllers, numbers, strict=True):
-        clear = getattr(pool, "clear_controlling_thread", lambda force: None)
-        if pool.num_threads:
-            clear(force=True)
-            pool.set_num_threads(number)
-            clear(force=True)
+    for (_, tell), number in zip(_calls(), numbers, strict=True):
+        tell(number)
 
 
 class _OneThread:
@@ -83,6 +105,9 @@ class _OneThread:
         self.before: list[int] = []  # what BLAS was allowed
 
     def __enter__(self) -> None:
+        depth = here.depth = getattr(here, "depth", 0) + 1
+        if depth > 1:
+            return
         with self.lock:
             told = _blas()
             if not self.inside:
@@ -92,6 +117,10 @@ class _OneThread:
                 _tell_blas([1] * len(told))
 
     def __exit__(self, *error: object) -> None:
+        here.depth -= 1
+        if here.depth:
+            return
+        here.known = None
         with self.lock:
             self.inside -= 1
             if not self.inside:
@@ -133,10 +162,24 @@ def cores() -> int:
     return os.cpu_count() or 1
 
 
-def allowed() -> int:
-    """Threads that we may use: no more than numba, OMP_NUM_THREADS or a limit on BLAS allow."""
+def everybody() -> int:
+    """Threads of all callers: no more than numba, OMP_NUM_THREADS or a limit on BLAS allow.
+
+    Asked once by who is in `one_blas_thread`, since it takes as long as a small product.
+    """
+    known = getattr(here, "known", None)
+    if known is not None:
+        return int(known)
     blas = one_blas_thread.before if one_blas_thread.inside else _blas()
-    return max(1, min(_share.get(), _numba_limit(), _by_variable(), *blas))
+    number = max(1, min(_numba_limit(), _by_variable(), *blas))
+    if getattr(here, "depth", 0):
+        here.known = number
+    return number
+
+
+def allowed() -> int:
+    """Threads that this caller may use."""
+    return min(_share.get(), everybody())
 
 
 _share: ContextVar[int] = ContextVar("share", default=1 << 20)
@@ -164,57 +207,76 @@ class Costs(NamedTuple):
 
 
 #: Multiply-adds that no machine takes longer for than for waking a thread.
-LITTLE = 100_000.0
+LITTLE = 1_000_000.0
 #: How much longer than with the best number of threads work may take with fewer.
 NEAR = 1.1
 
 
 @cache
-def costs(threads: int) -> Costs:
+def costs(threads: int, outside: bool = False) -> Costs:
     """Measured once a process, in some milliseconds; no digit of a result follows from it.
 
     A thread is woken, and waits for the interpreter whenever it comes from one of its products to
-    the next: what that takes grows with their number, on each machine in its own way.
+    the next: what that takes grows with their number, on each machine in its own way. Kernels that
+    run ``outside`` the interpreter wait for nobody but each other.
     """
+    if outside:
+        from partwise.backends.numpy.kernels import crew
+
+        together = crew.together
+    else:
+        together = _together
+    counts = [*itertools.takewhile(lambda count: count < threads, (2**n for n in range(1, 20)))]
+    counts.append(threads)
+    alone = seconds(lambda: together(1), 9)
+    found = []
+    for count in counts:
+        seconds(lambda: together(count), 5)  # makes the threads  # noqa: B023
+        # of many threads one often comes late
+        found.append(max(0.0, seconds(lambda: together(count), 9, 0.75) - alone))  # noqa: B023
+    # more threads wait no less; where it seems so something else has come between
+    waits = [min(found[n:]) for n in range(len(found))]
+    return Costs({1: 0.0, **dict(zip(counts, waits, strict=True))}, _step())
+
+
+def seconds(work: Callable[[], Any], times: int, share: float = 0.5) -> float:
+    """What ``work`` takes, the median or another share of so many times."""
+    found = []
+    for _ in range(times):
+        begin = time.perf_counter()
+        work()
+        found.append(time.perf_counter() - begin)
+    return sorted(found)[int(share * times)]
+
+
+def _together(threads: int) -> None:
+    """The same small work in each of so many threads."""
     x = np.ones(1 << 15)
     rooms = [np.empty_like(x) for _ in range(threads)]
 
-    def seconds(work: Callable[[], Any], times: int, share: float = 0.5) -> float:
-        found = []
-        for _ in range(times):
-            begin = time.perf_counter()
-            work()
-            found.append(time.perf_counter() - begin)
-        return sorted(found)[int(share * times)]
-
-    def one(number: int) -> None:
+    def one(room: Any) -> None:
         for _ in range(4):
-            np.sqrt(x, out=rooms[number])
+            np.sqrt(x, out=room)
 
-    def together(count: int) -> None:
-        each(one, [(number,) for number in range(count)], count)
+    each(one, [(room,) for room in rooms], threads)
 
-    alone, waits = seconds(lambda: one(0), 9), {1: 0.0}
-    counts = [*itertools.takewhile(lambda count: count < threads, (2**n for n in range(1, 20)))]
-    for count in (*counts, threads):
-        together(count)  # makes the threads
-        most = max(waits.values())
-        # of many threads one often comes late
-        waits[count] = max(seconds(lambda: together(count), 7, 0.75) - alone, most)  # noqa: B023
+
+@cache
+def _step() -> float:
+    """Seconds of a multiply-add."""
     block = np.ones((96, 96))
     with one_blas_thread:
-        found = seconds(lambda: block @ block, 40)
-    return Costs(waits, found / (BLAS * 96**3))
+        return seconds(lambda: block @ block, 40) / (BLAS * 96**3)
 
 
-def threads_for(work: float) -> int:
+def threads_for(work: float, outside: bool = False) -> int:
     """How many threads ``work`` multiply-adds deserve: the fewest that are near the soonest."""
     if work < LITTLE:
         return 1
     most = allowed()
     if most == 1:
         return 1
-    waits, step = costs(most)
+    waits, step = costs(most, outside and os.name == "posix")
     ends = {count: wait + work * step / count for count, wait in waits.items()}
     soonest = min(ends.values())
     return next(count for count, end in ends.items() if end <= NEAR * soonest)
@@ -276,23 +338,27 @@ class _Worker:
         self.pool = pool
         self.called = Lock()
         self.called.acquire()
-        self.region: _Region | None = None
-        Thread(target=self.work, name="partwise", daemon=True).start()
+        self.work: Callable[[], None] | None = None
+        Thread(target=self.live, name="partwise", daemon=True).start()
 
-    def call(self, region: _Region) -> None:
-        self.region = region
+    def call(self, work: Callable[[], None]) -> None:
+        self.work = work
         self.called.release()
 
-    def work(self) -> None:
-        _here.counted = True
+    def live(self) -> None:
+        here.counted = True
         while True:
             self.called.acquire()
-            region, self.region = self.region, None
-            assert region is not None
-            region.help()
-            del region  # or its arrays would live until the next one
+            work, self.work = self.work, None
+            assert work is not None
+            work()
+            del work  # or its arrays would live until the next one
             with self.pool.lock:
                 self.pool.idle.append(self)
+
+
+#: Seconds for which a caller that has no helpers is thought to want some.
+RECENT = 0.01
 
 
 class _Pool:
@@ -301,42 +367,82 @@ class _Pool:
     def __init__(self) -> None:
         self.lock, self.size, self.callers = Lock(), 0, 0
         self.idle: list[_Worker] = []
+        self.desks: dict[Any, float] = {}  # and when each was last used
 
-    def do(self, region: _Region, threads: int, most: int) -> None:
-        inner = getattr(_here, "counted", False)  # a task of another region calls
-        _here.counted = True
+    def enter(self) -> bool:
+        """This thread is busy here; whether it was not counted yet, which `leave` wants to know."""
+        new = not getattr(here, "counted", False)  # else a task of another region calls
+        here.counted = True
         with self.lock:
-            self.callers += not inner
-            # callers side by side share what one alone would have
-            busy = self.size - len(self.idle)
-            helpers = max(0, min(most - 1, threads - self.callers - busy))
-            while len(self.idle) < helpers:
-                self.idle.append(_Worker(self))
-                self.size += 1
-            called = [self.idle.pop() for _ in range(helpers)]
+            self.callers += new
+        return new
+
+    def leave(self, new: bool) -> None:
+        if new:
+            here.counted = False
+            with self.lock:
+                self.callers -= 1
+
+    def take(self, most: int, asleep: int = 0) -> list[_Worker]:
+        """At most so many helpers: what others leave, and who is ``asleep``; the lock is held."""
+        busy = self.size - len(self.idle) - asleep
+        helpers = max(0, min(most, everybody() - self.callers - busy))
+        while len(self.idle) < helpers:
+            self.idle.append(_Worker(self))
+            self.size += 1
+        return [self.idle.pop() for _ in range(helpers)]
+
+    def do(self, region: _Region, most: int) -> None:
+        caller = self.enter()
         try:
+            with self.lock:
+                desk = getattr(here, "desk", None)
+                if desk is not None:
+                    desk.rest()
+                called = self.take(most - 1, desk.helpers if desk is not None else 0)
             for worker in called:
-                worker.call(region)
+                worker.call(region.help)
             region.finish()
         finally:
-            _here.counted = inner
-            with self.lock:
-                self.callers -= not inner
+            self.leave(caller)
             region.run = _nothing  # helpers that come too late hold no arrays
+
+    def gather(self, desk: Any, most: int) -> int:
+        """So many helpers at a desk, where some may still be; how many have to leave it.
+
+        Desks side by side share what one alone would have.
+        """
+        now = time.monotonic()
+        with self.lock:
+            self.desks[desk] = now
+            if len(self.desks) > 1:
+                since = now - RECENT
+                self.desks = {d: at for d, at in self.desks.items() if d.helpers or at > since}
+            share = everybody() // len(self.desks) - 1
+            too_many = int(desk.helpers) - share
+            called = self.take(min(most, share) - desk.helpers)
+            desk.helpers += len(called)
+
+        def help() -> None:
+            desk.help()
+            with self.lock:
+                desk.helpers -= 1
+
+        for worker in called:
+            worker.call(help)
+        return max(0, too_many)
 
 
 def _nothing(*_: Any) -> None: ...
 
 
-_pool = _Pool()
-#: Whether this thread is counted: as a helper, or as a caller.
-_here = local()
+pool = _Pool()
 
 
 def _after_fork() -> None:
     """A child has none of its parent's threads, and locks as some thread left them."""
-    global _pool
-    _pool, _here.counted = _Pool(), False
+    global pool
+    pool, here.counted, here.depth, here.known, here.desk = _Pool(), False, 0, None, None
     one_blas_thread.lock = Lock()
 
 
@@ -351,7 +457,7 @@ def each(run: Callable[..., Any], tasks: Iterable[tuple[Any, ...]], threads: int
     """
     most = len(tasks) if isinstance(tasks, Sequence) else threads
     if min(threads, most) > 1:
-        _pool.do(_Region(run, tasks), threads, most)
+        pool.do(_Region(run, tasks), min(threads, most))
         return
     for task in tasks:
         run(*task)
@@ -385,24 +491,17 @@ def add_in_order(
     each(one, enumerate(tasks), threads)
 
 
-#: Runs of rows that differ in what they cost: as many as keep eight threads busy to the end.
-RUNS = 32
+def in_threads(run: Callable[[int, int], Any], n: int, block: int, threads: int) -> None:
+    """run(lo, hi) for runs of rows that are multiples of ``block``, one for each thread.
 
-
-def in_threads(
-    run: Callable[[int, int], Any], n: int, block: int, threads: int, *, uneven: bool = False
-) -> None:
-    """run(lo, hi) for runs of rows that are multiples of ``block``.
-
-    One for each thread, or four where rows differ in what they cost, but RUNS in all. No more: a
-    thread that comes for its next run waits for the interpreter, which on a virtual machine takes
-    50 µs, and one after the other.
+    No more: a thread that comes for its next run waits for the interpreter, which on a virtual
+    machine takes 50 µs, and one after the other.
     """
     if threads == 1 or n <= block:
         run(0, n)
         return
-    blocks, count = -(-n // block), max(threads, min(4 * threads, RUNS)) if uneven else threads
-    cuts = [block * (blocks * t // count) for t in range(count)] + [n]
+    blocks = -(-n // block)
+    cuts = [block * (blocks * t // threads) for t in range(threads)] + [n]
     each(run, [(lo, hi) for lo, hi in itertools.pairwise(cuts) if lo < hi], threads)
 
 

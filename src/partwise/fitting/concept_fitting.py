@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
 from partwise.backends import as_data
@@ -23,6 +21,7 @@ from partwise.fitting.sample_kernels import Kernel
 from partwise.fitting.solving import Report, best, warn_unless_converged
 from partwise.model.concept_model import Codes, ConceptModel, code_problem
 from partwise.solvers.codes import solve_exactly
+from partwise.solvers.init import clustered
 from partwise.solvers.loop import Settings, Solution, alternate, residual_at
 from partwise.solvers.steps import make_step
 
@@ -104,12 +103,8 @@ def _from_clusters(X: Any, k: int, seed: int) -> tuple[AnyArray, AnyArray]:
     For a kernel the clusters of the samples stand in for those of their images, and for a
     precomputed one those of the rows of K.
     """
-    from sklearn.cluster import KMeans
-
-    n, rng = X.shape[0], np.random.RandomState(seed)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        labels = KMeans(min(k, n), n_init=10, random_state=rng).fit(X).labels_
+    n = X.shape[0]
+    labels = clustered(X, k, 10, np.random.RandomState(seed)).labels_
     member = np.zeros((n, k), dtype=X.dtype)
     member[np.arange(n), labels] = 1
     V = member + X.dtype.type(0.2)
@@ -177,7 +172,7 @@ def publish_concepts(
     elif problem.kernel.kind != "precomputed":
         estimator._X_fit = X.copy()  # the caller may change X
     estimator.objective_ = max(found.objective, 0.0)
-    estimator.objective_history_ = np.asarray(found.solution.history)
+    estimator.objective_history_ = np.maximum(found.solution.history, 0)  # below it is rounding
     estimator.reconstruction_err_ = float(np.sqrt(2 * estimator.objective_))
     publish_ending(estimator, problem.solver, found)
     return found.Z

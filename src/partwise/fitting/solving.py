@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any, Protocol
@@ -21,7 +21,9 @@ from partwise.backends.arrays import (
     norm64,
     to_numpy,
 )
+from partwise.backends.data_matrix import InNumpy
 from partwise.backends.numpy.float64_products import FromSingle
+from partwise.backends.threads import one_blas_thread
 from partwise.fitting.checking import warn
 from partwise.fitting.description import Description, Found, Problem
 from partwise.fitting.stating import step_for
@@ -53,12 +55,14 @@ def solve(
     what: Description, problem: Problem, report: Report, keeper: Checkpoint | None = None
 ) -> Found:
     """The factors with the lowest objective, and their objective."""
-    if what.printed:
-        solution = as_printed(problem, report, keeper)
-    else:
-        solution = best(solutions(problem, report, keeper))
-        solution = with_empty_parts_filled(what, problem, solution)
-    return finish(what, problem, solution)
+    # large products have threads of ours; to tell BLAS each time would take as long as a small one
+    with one_blas_thread if isinstance(problem.model.R, InNumpy) else nullcontext():
+        if what.printed:
+            solution = as_printed(problem, report, keeper)
+        else:
+            solution = best(solutions(problem, report, keeper))
+            solution = with_empty_parts_filled(what, problem, solution)
+        return finish(what, problem, solution)
 
 
 def best(found: Iterator[Solution]) -> Solution:
@@ -118,7 +122,7 @@ def _filled(
     live = of_V * of_U > 0
     if live.all() or not live.any():
         return None
-    lean = np.exp(0.5 * np.mean(np.log(of_V[live] / of_U[live])))
+    lean = float(np.exp(0.5 * np.mean(np.log(of_V[live] / of_U[live]))))
     filled, dtype = False, model.data.dtype
     for j in np.flatnonzero(~live):
         here = model.data.small(np.eye(1, len(live), int(j), dtype=dtype))
@@ -135,7 +139,8 @@ def _filled(
             u = u / length
         else:
             assert isinstance(sub, Quadratic)
-            root = np.sqrt(length / float(to_numpy(sub.G)[j, j]))
+            # not a float64 of numpy, which makes factors of float32 float64
+            root = float(np.sqrt(length / float(to_numpy(sub.G)[j, j])))
             Z, U, filled = Z + v * (root * lean), U + u * (root / lean), True
     return (Z, U) if filled else None
 

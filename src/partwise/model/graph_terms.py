@@ -21,7 +21,7 @@ from partwise.backends.arrays import (
     to_numpy,
 )
 from partwise.backends.numpy.sparse import laplacian, multiply
-from partwise.backends.threads import in_threads, threads_for
+from partwise.backends.threads import threads_for
 from partwise.model.terms import Bound, Place, Term
 
 
@@ -394,9 +394,9 @@ class GraphDivergence(OnGraph):
 
         z = tiles(Z, 0)
         taken = np.zeros(width, dtype=np.int64)
-        threads = threads_for(10.0 * (W.nnz + 5 * n) * k)
+        threads = threads_for(10.0 * (W.nnz + 5 * n) * k, True)
         arrays = (W.indptr, W.indices, W.data.astype(Z.dtype, copy=False), Z.dtype.type(scale))
         args = (*arrays, tiles(diagonal, 1), tiles(c, 0), z, goal, most, taken)
-        in_threads(lambda lo, hi: kernels.graph_solve(*args, lo, hi), width, 1, threads)
+        kernels.crew.rows(kernels.graph_solve, args, width, 1, threads)
         self.cg_iterations = max(self.cg_iterations, int(taken.max(initial=0)))
         return np.maximum(z.transpose(1, 0, 2).reshape(n, -1)[:, :k], 0)

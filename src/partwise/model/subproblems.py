@@ -335,8 +335,7 @@ class Filled(Quadratic):
 
     def halves(self, Z: Array) -> tuple[Array, Array]:
         """What was seen, against what the model says there."""
-        pos = self.gaps.modelled(Z, self._pull(Z))
-        return self.gaps.given, namespace(pos).maximum(pos, 0)
+        return self.gaps.given, self.gaps.modelled(Z, self._pull(Z))
 
 
 class Sweeps(Protocol):

@@ -182,19 +182,25 @@ def _nndsvd_elsewhere(
     return factors[0], factors[1]
 
 
-def _kmeans(data: Any, k: int, rng: np.random.RandomState) -> tuple[AnyArray, AnyArray]:
-    """Centres as parts, membership + 0.2 as codes, as is usual for CF and convex NMF."""
+def clustered(X: AnyArray, k: int, n_init: int, rng: np.random.RandomState) -> Any:
+    """scikit-learn's k-means with k clusters, or as many as there are samples."""
     from sklearn.cluster import KMeans
     from sklearn.exceptions import ConvergenceWarning
+    from threadpoolctl import threadpool_limits
 
+    # one thread sums in one order: of starts as good as each other another would win each time
+    with threadpool_limits(limits=1, user_api="openmp"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct samples than parts
+        return KMeans(n_clusters=min(k, X.shape[0]), n_init=n_init, random_state=rng).fit(X)
+
+
+def _kmeans(data: Any, k: int, rng: np.random.RandomState) -> tuple[AnyArray, AnyArray]:
+    """Centres as parts, membership + 0.2 as codes, as is usual for CF and convex NMF."""
     n = data.shape[0]
     X = to_numpy(data.whole())
     if not isinstance(X, np.ndarray) and not sp.issparse(X):
         raise ValueError("init='kmeans' needs X in memory; use init='nndsvda' or 'random'.")
-    X = squares_in_range(X)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct samples than parts
-        result = KMeans(n_clusters=min(k, n), n_init=3, random_state=rng).fit(X)
+    result = clustered(squares_in_range(X), k, 3, rng)
     V = np.full((n, k), 0.2)
     V[np.arange(n), result.labels_] += 1.0
     U = np.zeros((data.shape[1], k))

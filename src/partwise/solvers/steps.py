@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from partwise.backends import arrays
-from partwise.backends.arrays import Array, floor, namespace, none, ratio, spread
+from partwise.backends.arrays import Array, floor, namespace, none, numpy_dtype, ratio, spread
 from partwise.backends.curvature import damped_step
 from partwise.backends.sweeps import nearly_collinear, solve_rows, sweep_graph, sweep_rows
 from partwise.model.subproblems import Divergence, Quadratic, Subproblem
@@ -93,7 +93,12 @@ def _mu(sub: Subproblem, Z: Array) -> Array:
         return _em(sub, Z)
     neg, pos = sub.split(Z)
     q: Array = ratio(neg, pos)
-    return Z * (q if sub.exponent == 1 else q**sub.exponent)
+    return _times(Z, q if sub.exponent == 1 else q**sub.exponent)
+
+
+def _times(Z: Array, q: Array) -> Array:
+    """Z ∘ q; zero stays zero, also where its ratio leaves the range of the dtype."""
+    return Z * namespace(q).minimum(q, float(np.finfo(numpy_dtype(Z.dtype)).max))
 
 
 def _mu_lin(sub: Subproblem, Z: Array, sigma: float = 1e-8, delta: float = 1e-8) -> Array:
@@ -127,7 +132,7 @@ def _em(sub: Divergence, Z: Array) -> Array:
     if not r.any():
         power = 1 / (2 - beta) if beta < 1 else 1 / (beta - 1) if beta > 2 else 1.0
         q: Array = ratio(sub.product, b)
-        return Z * (q if power == 1 else q**power)
+        return _times(Z, q if power == 1 else q**power)
     if beta == 1:
         c = Z * sub.product
         root = namespace(Z).sqrt(b * b + 4 * r * c)

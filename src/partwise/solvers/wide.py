@@ -86,6 +86,8 @@ class Side:
     sweeps : int
     spare : (n, R k) array
         What the next half-step writes to.
+    older : (blocks, R k, LANES) array
+        Where the one before the last ended; the next one writes to it.
     """
 
     Z: AnyArray
@@ -93,11 +95,13 @@ class Side:
     gram: AnyArray
     sweeps: int
     spare: AnyArray
+    older: AnyArray
 
     @classmethod
     def of(cls, factors: Sequence[AnyArray], sweeps: int) -> Side:
         Z = np.ascontiguousarray(np.concatenate(factors, axis=1))
-        return cls(Z, blocked(Z), np.stack([F.T @ F for F in factors]), sweeps, np.empty_like(Z))
+        old, grams = blocked(Z), np.stack([F.T @ F for F in factors])
+        return cls(Z, old, grams, sweeps, np.empty_like(Z), np.empty_like(old))
 
     def step(
         self, C: AnyArray, G: AnyArray, weights: AnyArray, work: float = 0.0, **beside: Any
@@ -110,11 +114,12 @@ class Side:
         """
         from partwise.backends.numpy import kernels
 
-        threads = threads_for(float(self.Z.size) * G.shape[1] * (self.sweeps + 1) + work)
+        threads = threads_for(float(self.Z.size) * G.shape[1] * (self.sweeps + 1) + work, True)
         C, G = np.ascontiguousarray(C), np.ascontiguousarray(G)
         args = (self.Z, C, G, self.old, weights, self.spare, self.sweeps, STOP, threads)
-        gram, change = kernels.half_steps(*args, **beside)
+        gram, change = kernels.half_steps(*args, ends=self.older, **beside)
         self.Z, self.spare, self.gram = self.spare, self.Z, gram.astype(G.dtype)
+        self.old, self.older = self.older, self.old
         return np.asarray(change)
 
     def along(
@@ -152,7 +157,8 @@ class Side:
         """Put the starts of another beside these."""
         self.Z = np.concatenate([self.Z, other.Z], axis=1)
         self.old = np.concatenate([self.old, other.old], axis=1)
-        self.gram, self.spare = np.concatenate([self.gram, other.gram]), np.empty_like(self.Z)
+        self.gram = np.concatenate([self.gram, other.gram])
+        self.spare, self.older = np.empty_like(self.Z), np.empty_like(self.old)
 
     def keep(self, runs: NDArray[np.bool_]) -> None:
         """Leave out the other starts."""
@@ -160,6 +166,7 @@ class Side:
         self.Z = np.ascontiguousarray(self.Z[:, wide])
         self.spare = np.empty_like(self.Z)
         self.old, self.gram = np.ascontiguousarray(self.old[:, wide]), self.gram[runs]
+        self.older = np.empty_like(self.old)
 
 
 def columns(r: int, k: int) -> slice:
@@ -272,14 +279,15 @@ class Wide:
 
     def advance(self) -> Callable[[], NDArray[np.float64]]:
         """One iteration; what is returned finds the KKT residuals between its half-steps."""
-        began, before = self.value, self.U.old.copy()
+        began, before = self.value, self.U.old
         weights = np.where(self.failures >= PLAIN, 0.0, self.weight).astype(self.V.Z.dtype)
         V, of_U, U = self.V.Z, self.U.gram, self.U.Z
         data = self.model.R
         assert isinstance(data, InNumpy)  # `can` asks for it
         X = data.at_hand(U.shape[1])
         apart = X is None or X.dtype != U.dtype
-        C, D, first, second = self.apart(weights) if apart else self.together(X, weights)
+        with one_blas_thread:  # told once
+            C, D, first, second = self.apart(weights) if apart else self.together(X, weights)
         of_V = self.V.gram
         value = self.value + self.ahead + first.sum(axis=1)
         self.accept(value + second[:, 0], second[:, 1], before)

@@ -60,12 +60,6 @@ def kl_rows(X: AnyArray, V: AnyArray, U: AnyArray, low: float) -> tuple[AnyArray
     return R @ U, log_sums(X, Y, V, U)
 
 
-def xlogy(X: AnyArray, V: AnyArray, U: AnyArray, low: float) -> AnyArray:
-    """Σ_i x log y by column, Y = VUᵀ."""
-    Y = V @ U.T
-    return log_sums(X.T, np.maximum(Y, Y.dtype.type(low), out=Y).T, U, V)
-
-
 def log_sums(X: AnyArray, Y: AnyArray, V: AnyArray, U: AnyArray) -> AnyArray:
     """Σ_j x log y by row in float64; Y, which is VUᵀ in its own precision, is written over.
 

@@ -25,20 +25,10 @@ from partwise.backends.threads import (
 
 #: Multiply-adds of a second-order sweep from which single precision pays.
 ROUGH_WORK = 5e6
+#: Entries of X below which numpy takes the logarithms of a model: theirs is a kernel to wait for.
+FEW_LOGS = 2**15
 #: Entries of a block of rows that a thread takes: a set of 3,000 faces has some for each of many.
 BLOCK = arrays.BLOCK_ENTRIES // 4
-#: Bytes of a cache line: a vector that lies across two takes twice as long to load or store.
-LINE = 64
-
-
-def lined(rows: int, width: int, dtype: np.dtype[Any]) -> AnyArray:
-    """Room for so many rows, or more: each begins on a cache line, no two alike within a page."""
-    size = (-(-width * dtype.itemsize // LINE) + 1) * LINE
-    room = np.empty(rows * size + LINE, np.uint8)
-    begin = -room.ctypes.data % LINE
-    return room[begin : begin + rows * size].view(dtype).reshape(rows, -1)
-
-
 #: Entries of X from which its products with few columns have kernels of their own, which take a
 #: second to compile once; how long its rows must be, and how many columns are few: with 20 an AMD
 #: EPYC is 1.5 times as fast with them as with BLAS and an Intel Xeon as fast, with 50 that loses a
@@ -70,7 +60,7 @@ def product(X: AnyArray, B: AnyArray) -> AnyArray:
     found = narrow_product(X, B)
     if found is not None:
         return found
-    threads = threads_for(BLAS * X.size * B.shape[1])
+    threads = threads_for(BLAS * X.size * B.shape[1], True)
     with one_blas_thread:
         return (_product if X.flags.c_contiguous else _transposed)(X, B, threads)
 
@@ -78,8 +68,26 @@ def product(X: AnyArray, B: AnyArray) -> AnyArray:
 def _product(X: AnyArray, B: AnyArray, threads: int) -> AnyArray:
     out = np.empty((len(X), B.shape[1]), np.result_type(X, B))
     parts = pieces(len(X), max(LEAST, least_rows(X.shape[1])), PIECES)
+    if outside := _outside(X, B, threads):
+        (p, k), item = B.shape, out.itemsize
+        x, b, c = (a.__array_interface__["data"][0] for a in (X, B, out))
+        calls = [
+            (0, k, hi - lo, p, b, k, x + lo * p * item, c + lo * k * item, k) for lo, hi in parts
+        ]
+        outside(B, calls, threads)
+        return out
     each(lambda lo, hi: np.matmul(X[lo:hi], B, out=out[lo:hi]), parts, threads)
     return out
+
+
+def _outside(X: AnyArray, B: AnyArray, threads: int) -> Any:
+    """What makes products outside the interpreter, where that pays and rounds as numpy does."""
+    plain = X.dtype == B.dtype and B.flags.c_contiguous and min(B.shape) > 1
+    if threads == 1 or not plain or X.dtype not in (np.float32, np.float64):
+        return None
+    from partwise.backends.numpy.kernels import products
+
+    return products.blas_products if products.gemm(X.dtype)[1] else None
 
 
 def _transposed(X: AnyArray, B: AnyArray, threads: int) -> AnyArray:
@@ -89,13 +97,31 @@ def _transposed(X: AnyArray, B: AnyArray, threads: int) -> AnyArray:
     runs = pieces(len(B), max(LEAST, 4 * k, least_rows(p)), PIECES // 2)
     parts = pieces(p, ACROSS, max(1, PIECES // (2 * len(runs))))
     sums = np.empty((len(runs), k, p), np.result_type(X, B))
+    tasks = [(r, rows, part) for r, rows in enumerate(runs) for part in parts]
+    outside = _outside(X, B, threads) if X.flags.f_contiguous else None
+    out = np.empty((p, k), sums.dtype)
+    if outside:
+        from partwise.backends.numpy.kernels import add_up
+
+        x, b, c = (a.__array_interface__["data"][0] for a in (X, B, sums))
+        item = sums.itemsize
+        outside(
+            B,
+            [
+                (1, hi - lo, k, bottom - top, x + (top * p + lo) * item, p, b + top * k * item)
+                + (c + (r * k * p + lo) * item, p)
+                for r, (top, bottom), (lo, hi) in tasks
+            ],
+            threads,
+        )
+        add_up(sums, out, threads)
+        return out
 
     def run(number: int, rows: tuple[int, int], columns: tuple[int, int]) -> None:
         (top, bottom), (lo, hi) = rows, columns
         np.matmul(B.T[:, top:bottom], X.T[top:bottom, lo:hi], out=sums[number, :, lo:hi])
 
-    each(run, [(r, rows, part) for r, rows in enumerate(runs) for part in parts], threads)
-    out = np.empty((p, k), sums.dtype)
+    each(run, tasks, threads)
 
     def add(lo: int, hi: int) -> None:
         out[lo:hi] = sums[:, :, lo:hi].sum(axis=0).T
@@ -120,7 +146,7 @@ def narrow_product(X: AnyArray, B: AnyArray) -> AnyArray | None:
         return None
     from partwise.backends.numpy.kernels import narrow
 
-    threads = threads_for(BLAS * X.size * B.shape[1])
+    threads = threads_for(BLAS * X.size * B.shape[1], True)
     product: Any = narrow.narrow_tdot if across else narrow.narrow_dot
     return product(rows, B, threads)
 
@@ -303,28 +329,22 @@ class DenseData(InNumpy):
         rough = rough and self._size * Z.shape[1] >= ROUGH_WORK
         # float32 has twice the numbers in a vector, and divides them faster still
         dtype = np.dtype(np.float32) if rough else self.dtype
-        basis = lined(Z.shape[1], len(B), dtype)
-        basis[:, : len(B)] = B.T
         # floors are 1e-30 and 1e-12 of the mean of X
         low = self._low if dtype == self.dtype else max(1e18 * self._low, floor(dtype))
-
-        def run(lo: int, hi: int) -> None:
-            room = lined(3, len(B), dtype)
-            for part in arrays.row_blocks(hi - lo, X.shape[1]):
-                rows = slice(lo + part.start, lo + part.stop)
-                prices = (a if len(a) == 1 else a[rows] for a in (cost, ridge))
-                here = np.ascontiguousarray(X[rows], dtype)  # one layout: compiled once
-                kernels.newton_dense(here, Z[rows], basis, *prices, sweeps, dtype.type(low), room)
-
-        in_threads(run, len(Z), 1, threads_for(12.0 * X.size * Z.shape[1]), uneven=True)
+        threads = threads_for(12.0 * X.size * Z.shape[1], True)
+        kernels.newton_dense(X, Z, B, cost, ridge, sweeps, dtype.type(low), threads)
         if not transposed:
             return Z, np.zeros(0)
-        floor_, xlogy = self._low, np.zeros(len(Z))
-        work = 100.0 + Z.shape[1]
-        return Z, self._summed(lambda rows, X: blocks.xlogy(X, V[rows], Z, floor_), xlogy, work)
+        if self._size < FEW_LOGS:
+            Y = V.astype(np.float64) @ Z.T.astype(np.float64)
+            np.log(np.maximum(Y, self._low, out=Y), out=Y)
+            return Z, np.array([np.einsum("ij,ij->", self.X, Y, dtype=np.float64)])
+        threads = threads_for((20.0 + Z.shape[1]) * X.size, True)
+        with one_blas_thread:
+            return Z, np.array([kernels.xlogy(self.X, V, Z, self._low, threads)])
 
     def times_dot(self, V: AnyArray, U: AnyArray) -> AnyArray:
-        out = np.empty((self.shape[0], U.shape[1]), dtype=self.dtype)
+        out = np.empty((self.shape[0], U.shape[1]), dtype=V.dtype)
         self._each_block(
             lambda rows, X: np.matmul(X * (V[rows] @ U.T), U, out=out[rows]), 10.0 + 2 * U.shape[1]
         )

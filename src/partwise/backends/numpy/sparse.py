@@ -12,7 +12,7 @@ from partwise.backends import arrays
 from partwise.backends.arrays import AnyArray
 from partwise.backends.numpy import blocks
 from partwise.backends.numpy.dense import DenseData
-from partwise.backends.threads import cached_property, each, threads_for
+from partwise.backends.threads import cached_property, threads_for
 
 #: Columns from which on a compiled product is faster than scipy's, and multiply-adds, a
 #: millisecond of them, from which on it is worth to have one compiled.
@@ -169,9 +169,11 @@ def by_rows(kernel: Any, X: Any, args: tuple[Any, ...], work: int) -> None:
     ``work`` is for one non-zero, in multiply-adds of a dense sweep: gathers and logarithms cost
     ten of them each.
     """
-    threads = threads_for(float(X.nnz) * work)
-    cuts = equal_runs(X, 1 if threads == 1 else 2 * threads)
-    each(lambda lo, hi: kernel(*args, lo, hi), itertools.pairwise(cuts), threads)
+    threads = threads_for(float(X.nnz) * work, True)
+    from partwise.backends.numpy.kernels import crew
+
+    cuts = equal_runs(X, 1 if threads == 1 else 4 * threads)
+    crew.run(kernel, args, list(itertools.pairwise(cuts)), threads)
 
 
 def equal_runs(X: Any, count: int) -> AnyArray:

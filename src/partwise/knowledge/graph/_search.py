@@ -26,7 +26,6 @@ from partwise.knowledge.graph._compiled import kernels
 from partwise.knowledge.graph._rows import (
     BLOCK,
     SPARE,
-    column_mean,
     cuts,
     dense,
     nearest,
@@ -103,8 +102,8 @@ def candidates_dense(
     in float64, with u = 2⁻⁵³.
     """
     n, p = X.shape
-    mean = column_mean(X)
-    largest = max(float(abs(dense(X[a:b]) - mean).max()) for a, b in cuts(n))
+    mean = sum(_blocks(X, lambda a, b: dense(X[a:b]).sum(axis=0))) / n
+    largest = max(_blocks(X, lambda a, b: float(abs(dense(X[a:b]) - mean).max())))
     # float32 holds 10^±38 only: entries are brought to at most 1 (a power of two rounds nothing)
     scale = 2.0 ** np.ceil(np.log2(largest)) if largest > 0 else 1.0
     fewest, most = k + SPARE, 4 * (k + SPARE) + 64
@@ -126,6 +125,19 @@ def candidates_dense(
     return found[0], found[1].astype(np.float64) * scale**2
 
 
+def _blocks(X: Any, make: Callable[[int, int], Any]) -> list[Any]:
+    """make(a, b) of blocks of rows, in their order: in threads, but from a file one by one."""
+    parts = cuts(X.shape[0])
+    found: list[Any] = [None] * len(parts)
+
+    def work(number: int) -> None:
+        found[number] = make(*parts[number])
+
+    threads = 1 if isinstance(X, np.memmap) else allowed()
+    each(work, [(number,) for number in range(len(parts))], threads)
+    return found
+
+
 def centred(
     X: Any, mean: NDArray[np.float64], scale: float, dtype: Any
 ) -> tuple[Callable[[int, int], NDArray[Any]], NDArray[np.float64]]:
@@ -144,11 +156,14 @@ def centred(
 
     norms = np.empty(n)
     Z = None if on_disk else np.empty(X.shape, dtype=dtype)
-    for a, b in cuts(n):
+
+    def keep(a: int, b: int) -> None:
         block = make(a, b)
         norms[a:b] = square_norms(block)
         if Z is not None:
             Z[a:b] = block
+
+    _blocks(X, keep)
     if Z is None:
         return (lambda a, b: make(a, b).astype(dtype, copy=False)), norms
     return (lambda a, b: Z[a:b]), norms

@@ -7,9 +7,15 @@ import math
 import numba as nb
 import numpy as np
 
+from partwise.backends.numpy.kernels import crew
+from partwise.backends.numpy.kernels._intrinsics import add, bits, number, times
 from partwise.backends.numpy.kernels._options import HELPER, OPTIONS
+from partwise.backends.numpy.kernels.products import gemm
 
 TINY = 1e-300
+LOG2 = math.log(2.0)
+TOGETHER = 16  # rows of X that are fetched together: of a column they are a line of the cache
+LINE = 64  # bytes of that: a vector that lies across two takes twice as long to load or store
 
 
 @nb.njit(**HELPER)
@@ -169,8 +175,8 @@ def newton_rows(indptr, indices, data, Z, U, cost, ridge, sweeps, xlogy, want_lo
 
 
 @nb.njit(**OPTIONS)
-def newton_dense(X, Z, B, cost, ridge, sweeps, low, room):
-    """`newton_rows` for rows of a dense X, many of whose coordinates move; in place.
+def _newton_dense(X, turned, Z, B, cost, ridge, sweeps, low, begun, room):
+    """`newton_dense` for who comes: each takes the next TOGETHER rows that nobody has ``begun``.
 
     B is the basis as (k, p or more), contiguous: a change of y and the sums for the next coordinate
     share one pass, in the precision of B, which may be lower than that of Z. That pass writes y
@@ -179,16 +185,32 @@ def newton_dense(X, Z, B, cost, ridge, sweeps, low, room):
     ``left`` anywhere (a coordinate that fell to a share of itself took no more of any y), so N is
     at most 1/left as large: mostly enough to see that it stays, else a pass tells.
 
-    ``room`` (3, p or more) is room to work in. It and B are best laid out by `lined`.
+    ``room`` (TOGETHER + 2, p or more) is room to work in, for rows of X first. It and B are best
+    laid out by `lined`.
     """
-    k, m = B.shape[0], X.shape[1]
+    k, m, n = B.shape[0], X.shape[0] if turned else X.shape[1], Z.shape[0]
     zero, one, near = B.dtype.type(0), B.dtype.type(1), B.dtype.type(1 - 1e-3)
-    x, y, r = room[0], room[1], room[2]
-    for i in range(Z.shape[0]):
-        z = Z[i]
+    y, r = room[TOGETHER], room[TOGETHER + 1]
+    first = end = 0
+    i = -1
+    while True:
+        i += 1
+        if i == end:
+            i = first = TOGETHER * add(begun, 0, 1)
+            if first >= n:
+                break
+            end = min(n, first + TOGETHER)
+            if turned:
+                for e in range(m):
+                    for t in range(end - first):
+                        room[t, e] = X[e, first + t]
+            else:
+                for t in range(end - first):
+                    for e in range(m):
+                        room[t, e] = X[first + t, e]
+        x, z = room[i - first], Z[i]
         paid, curved = i if cost.shape[0] > 1 else 0, i if ridge.shape[0] > 1 else 0
         for e in range(m):
-            x[e] = X[i, e]
             y[e] = low
         for j in range(k):
             own, b = B.dtype.type(z[j]), B[j]
@@ -241,3 +263,97 @@ def newton_dense(X, Z, B, cost, ridge, sweeps, low, room):
                 left *= (min(new, old) + TINY) / (old + TINY)
                 change, last = B.dtype.type(new - old), b
                 z[j] = new
+
+
+def lined(rows, width, dtype):
+    """Room for so many rows, or more: each begins on a cache line, no two alike within a page."""
+    size = (-(-width * dtype.itemsize // LINE) + 1) * LINE
+    room = np.empty(rows * size + LINE, np.uint8)
+    begin = -room.ctypes.data % LINE
+    return room[begin : begin + rows * size].view(dtype).reshape(rows, -1)
+
+
+def newton_dense(X, Z, B, cost, ridge, sweeps, low, threads=1):
+    """`newton_rows` for a dense X, many of whose coordinates move; in place.
+
+    B is (p, k); it is used in the precision of ``low``, which may be lower than that of Z.
+    """
+    turned = not X.flags.c_contiguous and X.flags.f_contiguous
+    X = X.T if turned else np.ascontiguousarray(X)
+    dtype = np.dtype(type(low))
+    basis = lined(B.shape[1], len(B), dtype)
+    basis[:, : len(B)] = B.T
+    most = max(1, min(threads, -(-len(Z) // TOGETHER)))
+    rooms = lined(most * (TOGETHER + 2), len(B), dtype)
+    rooms = rooms.reshape(most, TOGETHER + 2, rooms.shape[1])
+    args = (X, turned, Z, basis, cost, ridge, sweeps, low, np.zeros(1, np.int64))
+    crew.run(_newton_dense, args, [()] * most, threads, own=(rooms,))
+
+
+ROOT = math.sqrt(2.0)
+BESIDE = 1 << 15  # entries of VUᵀ that are there at a time
+RUNS = 64  # sums over rows, whatever the number of threads
+
+
+@nb.njit(**OPTIONS)
+def _xlogy(X, V, at_V, at_U, blas, low, sums, size, begun, Y, at_Y):
+    """sums[r] = Σ x log y over run r of ``size`` rows, for who comes; Y = VUᵀ, some rows at a time.
+
+    With y = 2ᵉ m, 1/√2 <= m < √2, and f = (m - 1)/(m + 1): log m = 2 (f + f³/3 + f⁵/5 + ..), whose
+    terms beyond f²¹ are below the rounding. All in lanes, which math.log is not.
+    """
+    n, p = X.shape
+    k = V.shape[1]
+    while True:
+        r = add(begun, 0, 1)
+        if r >= sums.shape[0]:
+            break
+        end, total = min(n, (r + 1) * size), 0.0
+        for lo in range(r * size, end, Y.shape[0]):
+            m = min(end - lo, Y.shape[0])
+            times(V, blas, 0, p, m, k, at_U, p, at_V + 8 * lo * k, at_Y[0], p)
+            for i in range(m):
+                row, odd = 0.0, 0
+                for j in range(p):
+                    odd += 0 if Y[i, j] < math.inf else 1  # or nan
+                    y = max(Y[i, j], low)
+                    b = bits(y)
+                    # the exponent as a number: in lanes there is no conversion before AVX-512
+                    e = number((b >> 52) | 0x4330000000000000) - 4503599627371519.0
+                    f = number((b & 0x000FFFFFFFFFFFFF) | 0x3FF0000000000000)
+                    over = f > ROOT
+                    e = e + 1.0 if over else e
+                    f = 0.5 * f if over else f
+                    f = (f - 1.0) / (f + 1.0)
+                    s = f * f
+                    t = 1 / 21
+                    t = t * s + 1 / 19
+                    t = t * s + 1 / 17
+                    t = t * s + 1 / 15
+                    t = t * s + 1 / 13
+                    t = t * s + 1 / 11
+                    t = t * s + 1 / 9
+                    t = t * s + 1 / 7
+                    t = t * s + 1 / 5
+                    t = t * s + 1 / 3
+                    row += X[lo + i, j] * (e * LOG2 + 2.0 * (f + f * s * t))
+                total += math.nan if odd else row
+        sums[r] = total
+
+
+def xlogy(X, V, U, low, threads=1):
+    """Σ x log y of a dense X in float64, y = VUᵀ or at least ``low``."""
+    if not X.flags.c_contiguous:
+        X, V, U = X.T, U, V
+    n, p = X.shape
+    X, V, B = (np.ascontiguousarray(a, t) for a, t in ((X, X.dtype), (V, float), (U.T, float)))
+    size = -(-n // RUNS)
+    sums = np.zeros(-(-n // size) if size else 0)
+    most = max(1, min(threads, len(sums)))
+    Y = np.empty((most, min(size, 1 + BESIDE // max(1, p)), p))
+    first, step = Y.ctypes.data, Y.strides[0]
+    places = first + step * np.arange(most)[:, None]
+    begun = np.zeros(1, np.int64)
+    args = (X, V, V.ctypes.data, B.ctypes.data, gemm(V.dtype)[0], float(low), sums, size, begun)
+    crew.run(_xlogy, args, [()] * most, threads, own=(Y, places))
+    return float(sums.sum())

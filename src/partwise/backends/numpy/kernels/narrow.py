@@ -11,8 +11,9 @@ from __future__ import annotations
 import numba as nb
 import numpy as np
 
+from partwise.backends.numpy.kernels import crew
 from partwise.backends.numpy.kernels._options import OPTIONS
-from partwise.backends.threads import in_threads
+from partwise.backends.numpy.kernels.products import add_up
 
 ROWS, COLUMNS = 5, 5  # 25 sums and what they are made of fit the 32 registers of AVX-512
 TILE = 2048
@@ -88,31 +89,45 @@ def _dot(X, B, out, lo, hi):
 
 
 @nb.njit(**OPTIONS)
-def _tdot(X, V, out, lo, hi):
-    """out += Vᵀ X of rows lo to hi; out is (k, p), k and hi - lo fit COLUMNS and DEEP."""
-    p = X.shape[1]
-    for i in range(lo, hi, DEEP):
-        u0, u1, u2, u3, u4, u5 = V[i], V[i + 1], V[i + 2], V[i + 3], V[i + 4], V[i + 5]
-        for left in range(0, p, TILE):
-            right = min(p, left + TILE)
-            x0, x1, x2 = X[i, left:right], X[i + 1, left:right], X[i + 2, left:right]
-            x3, x4, x5 = X[i + 3, left:right], X[i + 4, left:right], X[i + 5, left:right]
-            for j in range(0, out.shape[0], COLUMNS):
-                o0, o1, o2 = out[j, left:right], out[j + 1, left:right], out[j + 2, left:right]
-                o3, o4 = out[j + 3, left:right], out[j + 4, left:right]
-                v00, v01, v02, v03, v04 = u0[j], u0[j + 1], u0[j + 2], u0[j + 3], u0[j + 4]
-                v10, v11, v12, v13, v14 = u1[j], u1[j + 1], u1[j + 2], u1[j + 3], u1[j + 4]
-                v20, v21, v22, v23, v24 = u2[j], u2[j + 1], u2[j + 2], u2[j + 3], u2[j + 4]
-                v30, v31, v32, v33, v34 = u3[j], u3[j + 1], u3[j + 2], u3[j + 3], u3[j + 4]
-                v40, v41, v42, v43, v44 = u4[j], u4[j + 1], u4[j + 2], u4[j + 3], u4[j + 4]
-                v50, v51, v52, v53, v54 = u5[j], u5[j + 1], u5[j + 2], u5[j + 3], u5[j + 4]
-                for e in range(right - left):
-                    a0, a1, a2, a3, a4, a5 = x0[e], x1[e], x2[e], x3[e], x4[e], x5[e]
-                    o0[e] += a0 * v00 + a1 * v10 + a2 * v20 + a3 * v30 + a4 * v40 + a5 * v50
-                    o1[e] += a0 * v01 + a1 * v11 + a2 * v21 + a3 * v31 + a4 * v41 + a5 * v51
-                    o2[e] += a0 * v02 + a1 * v12 + a2 * v22 + a3 * v32 + a4 * v42 + a5 * v52
-                    o3[e] += a0 * v03 + a1 * v13 + a2 * v23 + a3 * v33 + a4 * v43 + a5 * v53
-                    o4[e] += a0 * v04 + a1 * v14 + a2 * v24 + a3 * v34 + a4 * v44 + a5 * v54
+def _tdot(X, V, size, whole, total, room, run):
+    """total = Vᵀ X of rows of ``run``: ``size`` of them, as far as there are ``whole`` ones.
+
+    total is (k, p); k, size and whole fit COLUMNS and DEEP. ``room`` is another (k, p), used where
+    a run has more than one piece.
+    """
+    p, zero = X.shape[1], X.dtype.type(0)
+    end = min(whole, (run + 1) * size)
+    for lo in range(run * size, end, PIECE):
+        out, hi = (total if lo == run * size else room), min(end, lo + PIECE)
+        for j in range(out.shape[0]):
+            for e in range(p):
+                out[j, e] = zero
+        for i in range(lo, hi, DEEP):
+            u0, u1, u2, u3, u4, u5 = V[i], V[i + 1], V[i + 2], V[i + 3], V[i + 4], V[i + 5]
+            for left in range(0, p, TILE):
+                right = min(p, left + TILE)
+                x0, x1, x2 = X[i, left:right], X[i + 1, left:right], X[i + 2, left:right]
+                x3, x4, x5 = X[i + 3, left:right], X[i + 4, left:right], X[i + 5, left:right]
+                for j in range(0, out.shape[0], COLUMNS):
+                    o0, o1, o2 = out[j, left:right], out[j + 1, left:right], out[j + 2, left:right]
+                    o3, o4 = out[j + 3, left:right], out[j + 4, left:right]
+                    v00, v01, v02, v03, v04 = u0[j], u0[j + 1], u0[j + 2], u0[j + 3], u0[j + 4]
+                    v10, v11, v12, v13, v14 = u1[j], u1[j + 1], u1[j + 2], u1[j + 3], u1[j + 4]
+                    v20, v21, v22, v23, v24 = u2[j], u2[j + 1], u2[j + 2], u2[j + 3], u2[j + 4]
+                    v30, v31, v32, v33, v34 = u3[j], u3[j + 1], u3[j + 2], u3[j + 3], u3[j + 4]
+                    v40, v41, v42, v43, v44 = u4[j], u4[j + 1], u4[j + 2], u4[j + 3], u4[j + 4]
+                    v50, v51, v52, v53, v54 = u5[j], u5[j + 1], u5[j + 2], u5[j + 3], u5[j + 4]
+                    for e in range(right - left):
+                        a0, a1, a2, a3, a4, a5 = x0[e], x1[e], x2[e], x3[e], x4[e], x5[e]
+                        o0[e] += a0 * v00 + a1 * v10 + a2 * v20 + a3 * v30 + a4 * v40 + a5 * v50
+                        o1[e] += a0 * v01 + a1 * v11 + a2 * v21 + a3 * v31 + a4 * v41 + a5 * v51
+                        o2[e] += a0 * v02 + a1 * v12 + a2 * v22 + a3 * v32 + a4 * v42 + a5 * v52
+                        o3[e] += a0 * v03 + a1 * v13 + a2 * v23 + a3 * v33 + a4 * v43 + a5 * v53
+                        o4[e] += a0 * v04 + a1 * v14 + a2 * v24 + a3 * v34 + a4 * v44 + a5 * v54
+        if lo > run * size:
+            for j in range(out.shape[0]):
+                for e in range(p):
+                    total[j, e] += out[j, e]
 
 
 def _filled(A, m, k):
@@ -130,7 +145,7 @@ def narrow_dot(X, U, threads=1):
     wide, whole = k + -k % COLUMNS, n - n % ROWS
     B = _filled(U.T, wide, len(U))
     out = np.empty((whole + ROWS, wide), X.dtype)
-    in_threads(lambda lo, hi: _dot(X, B, out, lo, hi), whole, ROWS, threads)
+    crew.rows(_dot, (X, B, out), whole, ROWS, threads)
     if whole < n:
         _dot(_filled(X[whole:], ROWS, X.shape[1]), B, out[whole:], 0, ROWS)
     return np.ascontiguousarray(out[:n, :k])
@@ -142,26 +157,13 @@ def narrow_tdot(X, V, threads=1):
     wide, whole = k + -k % COLUMNS, n - n % DEEP
     V = _filled(V, n, wide)
     size = DEEP * max(LEAST, -(-n // (DEEP * RUNS)))
-    sums = np.zeros((-(-n // size), wide, p), X.dtype)
-
-    def run(first, last):
-        for b in range(first, last):
-            end = min(whole, (b + 1) * size)
-            for lo in range(b * size, end, PIECE):
-                own = lo == b * size
-                part = sums[b] if own else np.zeros((wide, p), X.dtype)
-                _tdot(X, V, part, lo, min(end, lo + PIECE))
-                if not own:
-                    sums[b] += part
-
-    in_threads(run, len(sums), 1, threads)
-    total, out = np.empty((wide, p), X.dtype), np.empty((p, k), X.dtype)
-
-    def add(lo, hi):
-        total[:, lo:hi] = sums[:, :, lo:hi].sum(axis=0)
-
-    in_threads(add, p, 16, threads)
+    runs = -(-whole // size)
+    sums = np.empty((runs + (whole < n), wide, p), X.dtype)
+    room = sums if size <= PIECE else np.empty_like(sums)
+    crew.run(_tdot, (X, V, size, whole), [(b,) for b in range(runs)], threads, own=(sums, room))
     if whole < n:
-        _tdot(_filled(X[whole:], DEEP, p), _filled(V[whole:], DEEP, wide), total, 0, DEEP)
-    out[:] = total[:k].T
+        rest = _filled(X[whole:], DEEP, p), _filled(V[whole:], DEEP, wide)
+        _tdot(*rest, DEEP, DEEP, sums[runs], sums[runs], 0)
+    out = np.empty((p, k), X.dtype)
+    add_up(sums, out, threads)
     return out

@@ -10,105 +10,205 @@ solve for y where x is held at zero instead, K_hh y_h = -(K c)_h, whichever are 
 
 from __future__ import annotations
 
+from typing import Any
+
 import numba as nb
 import numpy as np
+from llvmlite import ir
+from numba.core import types
+from numba.extending import intrinsic
 
 from partwise.backends.numpy.kernels._options import HELPER
+from partwise.backends.numpy.kernels._writing import Sum, Value, arguments, loop, plainly
 
 ROUNDS = 60  # solves of a row before it is given up
 REGULAR = 1e-7  # what elimination must leave of each diagonal of G for K to be worth its digits
+SIDE = 8  # rows that are eliminated together, one SIMD lane each
+
+
+def _elimination(typing, L, lanes, at, M, begins, k, n):
+    """SIDE linear systems of size n at once.
+
+    System l has the matrix M[begins[l] + at[i, l] k + at[j, l]] lanes[1, i, l] off the diagonal and
+    lanes[2] on it. lanes[0] has the right sides and receives the solutions, lanes[2] what
+    elimination leaves of the diagonals. L (k + 3, k + 3, SIDE) is room to work in.
+    """
+
+    def generate(context, builder, signature, args):
+        L, lanes, at, M, begins, k, n = arguments(context, builder, signature, args)
+        zero = n * 0
+        pitch = k + 3  # of L, and rows of lanes
+        b, scale, diagonal = zero, pitch * SIDE, pitch * (2 * SIDE)
+        begin = begins.load(zero, SIDE)
+        one = Value(builder, ir.Constant(ir.VectorType(L.kind, SIDE), [1.0] * SIDE))
+
+        def place(p, t):
+            return (p * pitch + t) * SIDE
+
+        with loop(builder, 0, n) as p:
+            row, size = begin + at.load(p * SIDE, SIDE) * k, lanes.load(scale + p * SIDE, SIDE)
+            with loop(builder, 0, p) as t:
+                entries = M.gather(row + at.load(t * SIDE, SIDE))
+                L.store(place(p, t), entries * size, SIDE)
+        with loop(builder, 0, n) as q:  # column by column: L Lᵀ, and what b is beyond L
+            gone, known = Sum(builder, L.kind, SIDE), Sum(builder, L.kind, SIDE)
+            with loop(builder, 0, q) as t:
+                entry = L.load(place(q, t), SIDE)
+                gone.add(entry * entry)
+                known.add(entry * lanes.load(b + t * SIDE, SIDE))
+            left = lanes.load(diagonal + q * SIDE, SIDE) - gone.value
+            lanes.store(diagonal + q * SIDE, left, SIDE)
+            inverse = one / left.root()
+            L.store(place(q, q), inverse, SIDE)
+            rest = lanes.load(b + q * SIDE, SIDE) - known.value
+            lanes.store(b + q * SIDE, rest * inverse, SIDE)
+            with loop(builder, q + 1, n, 4) as p:  # four at once: a sum alone waits for itself
+                sums = [Sum(builder, L.kind, SIDE) for _ in range(4)]
+                with loop(builder, 0, q) as t:
+                    entry = L.load(place(q, t), SIDE)
+                    for i, total in enumerate(sums):
+                        total.add(L.load(place(p + i, t), SIDE) * entry)
+                for i, total in enumerate(sums):
+                    entry = L.load(place(p + i, q), SIDE) - total.value
+                    L.store(place(p + i, q), entry * inverse, SIDE)
+        with loop(builder, 0, n) as back:
+            p = n - 1 - back
+            x = lanes.load(b + p * SIDE, SIDE) * L.load(place(p, p), SIDE)
+            lanes.store(b + p * SIDE, x, SIDE)
+            with loop(builder, 0, p) as t:
+                rest = lanes.load(b + t * SIDE, SIDE) - L.load(place(p, t), SIDE) * x
+                lanes.store(b + t * SIDE, rest, SIDE)
+        return context.get_dummy_value()
+
+    return types.void(L, lanes, at, M, begins, types.intp, types.intp), generate
+
+
+def _solution_times(typing, y, lanes, a, places, M, begin, k, m):
+    """y = Σ_p lanes[0, p, a] M[begin + places[p, a] k :] over p < m."""
+
+    def generate(context, builder, signature, args):
+        y, lanes, a, places, M, begin, k, m = arguments(context, builder, signature, args)
+        done = Sum(builder, ir.IntType(64))
+        for width in (4 * SIDE, SIDE, 1):
+            with loop(builder, done.value, k - (width - 1), width) as j:
+                total = Sum(builder, y.kind, width)
+                with loop(builder, 0, m) as p:
+                    row = begin + places.load(p * SIDE + a) * k
+                    total.add(M.load(row + j, width) * lanes.load(p * SIDE + a))
+                y.store(j, total.value, width)
+                done.add(width)
+        return context.get_dummy_value()
+
+    return types.void(y, lanes, types.intp, places, M, *[types.intp] * 3), generate
+
+
+_eliminate: Any = intrinsic(_elimination)
+_times: Any = intrinsic(_solution_times)
 
 
 @nb.njit(**HELPER)
-def _pivot_range(Z, C, G, d, r, K, E, low, found, lo, hi, L, rows, at, free):
+def _pivot_range(
+    Z, C, M, d, r, E, low, before, found, lo, hi, L, lanes, places, at, whole, xy, free
+):
     """Move each row to its minimiser; ``found`` is False where that was not found.
 
-    E is C K; K has no rows where there is none. L, rows = (b, x, y), at and free are room to work
-    in: in one piece and without arrays of its own it compiles in a third of the time.
+    A lane that has ended its row takes the next. M is G, or G and K; E is C K, if there is K;
+    ``before`` is where a row may not end above. The others are `pivot_room`.
     """
-    k, wide, inverse = Z.shape[1], r.shape[1], K.shape[0] > 0
-    b, x, y = rows[0], rows[1], rows[2]
-    for i in range(lo, hi):
-        c, own, rl = C[i], d[i if d.shape[0] > 1 else 0], r[i if r.shape[0] > 1 else 0]
-        either = inverse and own > 0
-        small = 0.0
-        for j in range(k):
-            small = max(small, abs(c[j]))
-            free[j] = Z[i, j] > 0
-        small *= 10 * low
-        before, least, chances = 0.0, k + 1, 3
-        for turn in range(ROUNDS + 1):
-            m = 0
+    plainly()
+    k, wide, inverse = Z.shape[1], r.shape[1], M.shape[0] > 1
+    x, y = xy[0], xy[1]
+    begins, sizes, taken = whole[0], whole[1], whole[2]
+    turns, least, chances = whole[3], whole[4], whole[5]
+    for a in range(SIDE):
+        sizes[a], begins[a], taken[a] = -1, 0, lo
+    following, going = lo, 0
+    while True:
+        for a in range(SIDE):
+            if sizes[a] >= 0 or following >= hi:
+                continue
+            taken[a], following, going = following, following + 1, going + 1
+            sizes[a], turns[a], least[a], chances[a] = 0, 0, k + 1, 3
             for j in range(k):
-                m += free[j]
-            # solve for the gradient of those at zero, if they are fewer; the first turn takes Z
-            held, n, regular = either and 2 * m > k and turn > 0, 0, True
-            size = 1.0 if held else own
+                free[a, j] = Z[taken[a], j] > 0
+        if going == 0:
+            break
+        n = 0
+        for a in range(SIDE):
+            if sizes[a] < 0:
+                continue
+            m, dl = 0, d[taken[a] if d.shape[0] > 1 else 0]
             for j in range(k):
-                if free[j] != held:
-                    at[n], b[n] = j, Z[i, j] if turn == 0 else (-E[i, j] if held else c[j])
-                    n += 1
-            for p in range(n if turn > 0 else 0):  # L Lᵀ, and what b is beyond L
-                row, of, s = L[p], K[at[p]] if held else G[at[p]], b[p]
-                left = diagonal = size * of[at[p]] + (0.0 if held else rl[at[p] if wide > 1 else 0])
-                for q in range(p):
-                    other, f = L[q], size * of[at[q]]
-                    for t in range(q):
-                        f -= row[t] * other[t]
-                    row[q] = f / other[q]
-                for t in range(p):
-                    left -= row[t] * row[t]
-                    s -= row[t] * b[t]
-                if not (held or left > low * diagonal):
-                    regular = False
-                    break
-                row[p] = np.sqrt(left)
-                b[p] = s / row[p]
-            if not regular:
-                break
-            for p in range(n - 1 if turn > 0 else -1, -1, -1):
-                row = L[p]
-                b[p] /= row[p]
-                s = b[p]
-                for t in range(p):
-                    b[t] -= row[t] * s
+                m += free[a, j]
+            # solve for the gradient of those at zero, if they are fewer
+            held = inverse and dl > 0 and 2 * m > k
+            begins[a], sizes[a] = (k * k if held else 0), k - m if held else m
+            n, m = max(n, sizes[a]), 0
             for j in range(k):
-                y[j] = 0.0
-            for p in range(n):
-                s, of = b[p], K[at[p]] if held else G[at[p]]
-                for j in range(k):
-                    y[j] += s * of[j]
+                at[a, m] = j
+                m += free[a, j] != held
+        for a in range(SIDE):
+            i, m, held = taken[a], sizes[a], begins[a] > 0
+            dl, rl = d[i if d.shape[0] > 1 else 0], r[i if r.shape[0] > 1 else 0]
+            size, of = 1.0 if held else dl, M[1 if held else 0]
+            for p in range(m):
+                j = at[a, p]
+                ridge = 0.0 if held else rl[j if wide > 1 else 0]
+                places[p, a], lanes[1, p, a] = j, size
+                lanes[0, p, a] = -E[i, j] if held else C[i, j]
+                lanes[2, p, a] = size * of[j, j] + ridge
+            for p in range(max(m, 0), n):  # a system of its own, which others do not see
+                places[p, a], lanes[0, p, a], lanes[1, p, a], lanes[2, p, a] = 0, 0.0, 0.0, 1.0
+        _eliminate(L, lanes, places, M, begins, k, n)
+        for a in range(SIDE):
+            if sizes[a] < 0:
+                continue
+            i, m, held = taken[a], sizes[a], begins[a] > 0
+            dl, rl = d[i if d.shape[0] > 1 else 0], r[i if r.shape[0] > 1 else 0]
+            of, small, regular = M[1 if held else 0], 0.0, True
+            for p in range(0 if held else m):
+                j = at[a, p]
+                diagonal = dl * of[j, j] + rl[j if wide > 1 else 0]
+                regular = regular and lanes[2, p, a] > low * diagonal
             for j in range(k):
-                x[j] = (E[i, j] + y[j]) / own if held else 0.0
-                y[j] = 0.0 if held else own * y[j] - c[j]
-            for p in range(n):
-                j, s = at[p], b[p]
+                small = max(small, abs(C[i, j]))
+            small *= 10 * low
+            _times(y, lanes, a, places, M, begins[a], k, m)
+            for j in range(k):
+                x[j] = (E[i, j] + y[j]) / dl if held else 0.0
+                y[j] = 0.0 if held else dl * y[j] - C[i, j]
+            for p in range(m):
+                j, s = at[a, p], lanes[0, p, a]
                 x[j] = 0.0 if held else s
                 y[j] = s if held else y[j] + rl[j if wide > 1 else 0] * s
-            value = 0.0
+            value, wrong, last = 0.0, 0, 0
             for j in range(k):
-                value += 0.5 * x[j] * (y[j] - c[j])
-            if turn == 0:
-                before = value
-                continue
-            wrong, last = 0, 0
-            for j in range(k):
-                if (free[j] and x[j] < 0) or (not free[j] and y[j] < -small):
+                value += 0.5 * x[j] * (y[j] - C[i, j])
+                if (x[j] if free[a, j] else y[j] + small) < 0:
                     wrong, last = wrong + 1, j
-            if wrong == 0:
-                if value <= before + 1e-12 * abs(before):
+            turns[a] += 1
+            if wrong == 0 or not regular or turns[a] == ROUNDS:
+                sizes[a], going = -1, going - 1
+                if wrong == 0 and regular and value <= before[i] + 1e-12 * abs(before[i]):
                     found[i] = True
                     for j in range(k):
                         Z[i, j] = x[j]
-                break
-            if wrong < least:
-                chances, least = 3, wrong
-            else:
-                chances -= 1
+                continue
+            chances[a] = 3 if wrong < least[a] else chances[a] - 1
+            least[a] = min(least[a], wrong)
             for j in range(k):  # all at once; where that goes round in circles, the last alone
-                out = (free[j] and x[j] < 0) or (not free[j] and y[j] < -small)
-                if out and (chances >= 0 or j == last):
-                    free[j] = not free[j]
+                out = (x[j] if free[a, j] else y[j] + small) < 0
+                free[a, j] = free[a, j] != (out and (chances[a] >= 0 or j == last))
+
+
+@nb.njit(**HELPER)
+def pivot_room(k):
+    """Where `_pivot_range` works."""
+    return (
+        np.zeros((k + 3, k + 3, SIDE)), np.empty((3, k + 3, SIDE)),
+        np.empty((k + 3, SIDE), np.int64), np.empty((SIDE, k + 1), np.int64),
+        np.empty((6, SIDE), np.int64), np.empty((2, k)), np.empty((SIDE, k), np.bool_),
+    )  # fmt: skip
 
 
 def inverse_of(G, d, r):
@@ -135,6 +235,8 @@ def pivot_rows(Z, C, G, d, r, K, low, found):
     ``found``, False when it comes, says where; a row whose G is singular on its positive
     coordinates, to the relative precision ``low``, stays as it is.
     """
-    k = Z.shape[1]
-    room = np.empty((k, k)), np.empty((3, k)), np.empty(k, np.int64), np.empty(k, np.bool_)
-    _pivot_range(Z, C, G, d, r, K, C @ K if len(K) else C, low, found, 0, len(Z), *room)
+    M = np.stack([G, K] if len(K) else [G])
+    room = pivot_room.py_func(Z.shape[1])
+    before = np.einsum("ij,ij->i", Z, 0.5 * (d[:, None] * (Z @ G) + r * Z) - C)
+    E = C @ K if len(K) else C
+    _pivot_range(Z, C, M, d, r, E, low, before, found, 0, len(Z), *room)

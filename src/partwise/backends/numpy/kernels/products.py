@@ -1,10 +1,17 @@
-"""Products with sparse matrices: X B, a graph's Laplacian, and its linear systems."""
+"""Products: BLAS's outside the interpreter, X B of a sparse X; and the systems of a graph."""
 
 from __future__ import annotations
 
+import ctypes
+from functools import cache
+from pathlib import Path
+
 import numba as nb
 import numpy as np
+from numba.extending import get_cython_function_address
 
+from partwise.backends.numpy.kernels import crew
+from partwise.backends.numpy.kernels._intrinsics import times
 from partwise.backends.numpy.kernels._options import HELPER, OPTIONS
 
 TILE = 8  # columns of a graph's linear system that are solved together
@@ -105,14 +112,44 @@ def spmm(indptr, indices, x, B, out, lo, hi):
                 row[j] += q * b[j]
 
 
+@cache
+def gemm(dtype):
+    """Where BLAS's product for this dtype is: numpy's own if it brought one, else scipy's.
+
+    And whether it is numpy's.
+    """
+    name = "sgemm" if dtype == np.float32 else "dgemm"
+    own = Path(np.__file__).parent.with_name("numpy.libs")
+    for path in own.glob("*openblas*"):
+        library = ctypes.CDLL(str(path))  # it is loaded
+        for symbol in (f"scipy_{name}_64_", f"scipy_{name}_"):
+            if hasattr(library, symbol):
+                return ctypes.cast(getattr(library, symbol), ctypes.c_void_p).value, True
+    return get_cython_function_address("scipy.linalg.cython_blas", name), False
+
+
 @nb.njit(**OPTIONS)
-def laplacian(indptr, indices, weights, Z, out, lo, hi):
-    """out_i = Σ_j w_ij (z_i - z_j) on rows lo to hi, from differences: D Z - W Z cancels."""
-    k = Z.shape[1]
-    for i in range(lo, hi):
-        for j in range(k):
-            out[i, j] = 0
-        for e in range(indptr[i], indptr[i + 1]):
-            o, w = indices[e], weights[e]
-            for j in range(k):
-                out[i, j] += w * (Z[i, j] - Z[o, j])
+def _gemm(like, place, turned, m, n, k, a, lda, b, c, ldc):
+    times(like, place, turned, m, n, k, a, lda, b, c, ldc)
+
+
+def blas_products(like, tasks, threads):
+    """BLAS's products (turned, m, n, k, a, lda, b, c, ldc), see `times`, in threads."""
+    crew.run(_gemm, (like, gemm(like.dtype)[0]), tasks, threads)
+
+
+@nb.njit(**OPTIONS)
+def _add_up(sums, out, lo, hi):
+    """out = Σ_b sums[b]ᵀ on rows lo to hi of it; the first one holds all of it in between."""
+    for b in range(1, sums.shape[0]):
+        for j in range(out.shape[1]):
+            for e in range(lo, hi):
+                sums[0, j, e] += sums[b, j, e]
+    for e in range(lo, hi):
+        for j in range(out.shape[1]):
+            out[e, j] = sums[0, j, e]
+
+
+def add_up(sums, out, threads):
+    """out (p, k) = Σ_b sums[b]ᵀ; sums (any, k or more, p) are lost."""
+    crew.rows(_add_up, (sums, out), len(out), 16, threads)

@@ -6,7 +6,7 @@ import numba as nb
 import numpy as np
 
 from partwise.backends.numpy.kernels._options import HELPER, OPTIONS
-from partwise.backends.numpy.kernels.pivot import _pivot_range
+from partwise.backends.numpy.kernels.pivot import _pivot_range, pivot_room
 
 
 @nb.njit(**OPTIONS)
@@ -126,12 +126,12 @@ def solve_rows(indptr, indices, e, U, G, d, sign, Z, C, r, sweeps, stop, enough,
     d has length 1 or n, r has 1 or n rows and 1 or k columns.
     """
     k = G.shape[0]
-    H, L = np.empty((k, k)), np.empty((k, k))
+    alone, room = np.empty((1, k, k)), pivot_room(k)
+    H = alone[0]
     end, drawn, least = np.empty((1, k)), np.empty((1, k)), np.empty(k)
     z, c = end[0], drawn[0]
     one, ridge, found = np.ones(1), np.empty((1, r.shape[1])), np.empty(1, np.bool_)
-    none = np.empty((0, 0))
-    room = (L, np.empty((3, k)), np.empty(k, np.int64), np.empty(k, np.bool_))
+    before = np.empty(1)
     low = float(np.finfo(Z.dtype).eps)
     for i in range(lo, hi):
         di = d[i if d.shape[0] > 1 else 0]
@@ -141,10 +141,15 @@ def solve_rows(indptr, indices, e, U, G, d, sign, Z, C, r, sweeps, stop, enough,
             z[j], c[j], least[j] = Z[i, j], C[i, j], 1e-10 * di * G[j, j]
         # a few sweeps guess what is positive, and pivoting ends it where the rest is regular
         if not _descend_row(z, c, H, least, ri, 3, stop, enough):
-            found[0] = False
+            found[0], before[0] = False, 0.0
             for j in range(r.shape[1]):
                 ridge[0, j] = ri[j]
-            _pivot_range(end, drawn, H, one, ridge, none, drawn, low, found, 0, 1, *room)
+            for j in range(k):
+                slope = ri[j if len(ri) > 1 else 0] * z[j]
+                for other in range(k):
+                    slope += H[j, other] * z[other]
+                before[0] += z[j] * (0.5 * slope - c[j])
+            _pivot_range(end, drawn, alone, one, ridge, drawn, low, before, found, 0, 1, *room)
             if not found[0]:
                 _descend_row(z, c, H, least, ri, sweeps, stop, enough)
         for j in range(k):

@@ -1,0 +1,161 @@
+"""Inner loops that are written for LLVM, as vectors: what numba reads takes it longer.
+
+Numba keeps compiled code for as long as the file of the kernel stays the same, so after a change
+here those that import it have to change, too.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import Any
+
+from llvmlite import ir
+from numba.core import cgutils, types
+from numba.extending import intrinsic
+
+
+def _number(value):
+    """The type of a number, or of those of a vector."""
+    return getattr(value.type, "element", value.type)
+
+
+class Value:
+    """A number or a vector of a kernel that is being written, with the operators of numbers."""
+
+    def __init__(self, builder, value):
+        self.builder, self.value = builder, value
+
+    def _with(self, other, whole, floating):
+        build, mine = self.builder, self.value
+        other = other.value if isinstance(other, Value) else _number(mine)(other)
+        if mine.type != other.type:  # a number for each of a vector
+            nothing = ir.Constant(mine.type, ir.Undefined)
+            everywhere = ir.Constant(ir.VectorType(ir.IntType(32), mine.type.count), None)
+            other = build.insert_element(nothing, other, ir.IntType(32)(0))
+            other = build.shuffle_vector(other, nothing, everywhere)
+        if isinstance(_number(mine), ir.IntType):
+            return Value(build, getattr(build, whole)(mine, other))
+        return Value(build, getattr(build, floating)(mine, other, flags=("contract", "nsz")))
+
+    def __add__(self, other):
+        return self._with(other, "add", "fadd")
+
+    def __sub__(self, other):
+        return self._with(other, "sub", "fsub")
+
+    def __mul__(self, other):
+        return self._with(other, "mul", "fmul")
+
+    def __truediv__(self, other):
+        return self._with(other, "sdiv", "fdiv")
+
+    def if_above(self, other, then, otherwise):
+        """``then`` where this is greater; nan is not."""
+        build = self.builder
+        whole = isinstance(_number(self.value), ir.IntType)
+        compare = build.icmp_signed if whole else build.fcmp_ordered
+        chosen = compare(">", self.value, other.value)
+        return Value(build, build.select(chosen, then.value, otherwise.value))
+
+    def at(self, lane):
+        if not isinstance(self.value.type, ir.VectorType):
+            return self
+        return Value(self.builder, self.builder.extract_element(self.value, ir.IntType(32)(lane)))
+
+    def root(self):
+        """The square root of a vector of float64."""
+        kind = self.value.type
+        name, own = f"llvm.sqrt.v{kind.count}f64", ir.FunctionType(kind, [kind])
+        root = cgutils.get_or_insert_function(self.builder.module, own, name)
+        return Value(self.builder, self.builder.call(root, [self.value]))
+
+    def summed(self):
+        """The sum over a vector, half onto half."""
+        build, vector = self.builder, self.value
+        while (half := vector.type.count // 2) > 0:
+            places = ir.VectorType(ir.IntType(32), half)
+            halves = (ir.Constant(places, list(range(i, i + half))) for i in (0, half))
+            lower, upper = (build.shuffle_vector(vector, vector, places) for places in halves)
+            vector = build.fadd(lower, upper)
+        return Value(build, vector).at(0)
+
+
+class Memory:
+    """An array of a kernel that is being written: numbers or vectors by their place in it."""
+
+    def __init__(self, builder, pointer):
+        self.builder, self.pointer = builder, pointer
+        self.kind = pointer.type.pointee
+        self.size = 8 if self.kind in (ir.DoubleType(), ir.IntType(64)) else 4
+
+    def _at(self, place, width):
+        pointer = self.builder.gep(self.pointer, [place.value])
+        vector = ir.VectorType(self.kind, width).as_pointer()
+        return pointer if width == 1 else self.builder.bitcast(pointer, vector)
+
+    def load(self, place, width=1):
+        value = self.builder.load(self._at(place, width), align=self.size)
+        if isinstance(self.kind, ir.IntType) and self.size == 4:
+            value = self.builder.sext(value, ir.IntType(64))
+        return Value(self.builder, value)
+
+    def gather(self, places):
+        """The numbers at a vector of places."""
+        out = ir.Constant(ir.VectorType(self.kind, places.value.type.count), ir.Undefined)
+        for lane in range(places.value.type.count):
+            number = self.load(places.at(lane)).value
+            out = self.builder.insert_element(out, number, ir.IntType(32)(lane))
+        return Value(self.builder, out)
+
+    def store(self, place, value, width=1):
+        self.builder.store(value.value, self._at(place, width), align=self.size)
+
+
+class Sum:
+    """A sum that a loop adds to."""
+
+    def __init__(self, builder, kind, width=1):
+        none = ir.Constant(kind if width == 1 else ir.VectorType(kind, width), None)
+        self.builder, self.room = builder, cgutils.alloca_once(builder, none.type)
+        builder.store(none, self.room)
+
+    def add(self, value):
+        self.builder.store((self.value + value).value, self.room)
+
+    @property
+    def value(self):
+        return Value(self.builder, self.builder.load(self.room))
+
+
+def arguments(context, builder, signature, args):
+    """What an intrinsic is given, to write with; arrays without gaps."""
+    assert all(kind.layout == "C" for kind in signature.args if isinstance(kind, types.Array))
+    return (
+        Memory(builder, context.make_array(kind)(context, builder, value).data)
+        if isinstance(kind, types.Array)
+        else Value(builder, value)
+        for kind, value in zip(signature.args, args)
+    )
+
+
+@contextmanager
+def loop(builder, start, stop, step=1):
+    """for i in range(start, stop, step), where numbers need not be values yet."""
+    begin, end, by = (
+        a.value if isinstance(a, Value) else ir.IntType(64)(a) for a in (start, stop, step)
+    )
+    with cgutils.for_range_slice(builder, begin, end, by) as (i, _):
+        yield Value(builder, i)
+
+
+def _loops_as_they_are(typing):
+    """What LLVM is not to do in this kernel: a loop for each remainder, which takes it long."""
+
+    def generate(context, builder, signature, args):
+        builder.function.attributes.add("optsize")
+        return context.get_dummy_value()
+
+    return types.void(), generate
+
+
+plainly: Any = intrinsic(_loops_as_they_are)

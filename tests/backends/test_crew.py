@@ -1,0 +1,155 @@
+"""Kernels in threads outside the interpreter: the arguments they get, who comes, who leaves."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import numba as nb
+import numpy as np
+import pytest
+
+from partwise.backends import threads
+from partwise.backends.numpy import dense
+from partwise.backends.numpy.kernels import crew
+from problems import DTYPES
+
+pytestmark = pytest.mark.skipif(crew.os.name != "posix", reason="threads of the interpreter there")
+
+
+@nb.njit(nogil=True)
+def told(small, large, whole, yes, matrix, turned, out, own, lo, hi):
+    """What it was given, in places of its own."""
+    for i in range(lo, hi):
+        out[i, 0], out[i, 1], out[i, 2], out[i, 3] = small, large, whole, yes
+        out[i, 4], out[i, 5] = matrix[i, 1], turned[1, i]
+        own[i - lo] = i
+
+
+@nb.njit(nogil=True)
+def refuses(out, lo, hi):
+    if lo > 2:
+        raise ValueError("no")
+    out[lo] = 1
+
+
+@nb.njit(nogil=True)
+def slowly(out, lo, hi):
+    total = 0.0
+    for i in range(2_000_000):
+        total += (i % 7) * 1e-9
+    out[lo] = 1 + total
+
+
+def wait_until(true, seconds=20.0):
+    end = time.monotonic() + seconds
+    while not true() and time.monotonic() < end:
+        time.sleep(0.002)
+    return true()
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_a_kernel_gets_what_it_would_get(count, rng, use_threads):
+    use_threads(count)
+    n, matrix = 12, rng.random((12, 3))
+    cuts = [(lo, min(n, lo + 5)) for lo in range(0, n, 5)]
+    for small, kind in [(np.float32(0.1), np.float64), (0.1, np.float32)]:
+        matrix = matrix.astype(kind)
+        turned = np.asfortranarray(matrix).T[:, ::1]
+        out, own = np.zeros((n, 6)), np.full((len(cuts), 5), -1)
+        crew.run(told, (small, -2.5, -7, True, matrix, turned, out), cuts, count, own=(own,))
+        expected = np.zeros((n, 6))
+        expected[:, :4] = small, -2.5, -7, 1
+        expected[:, 4], expected[:, 5] = matrix[:, 1], turned[1]
+        np.testing.assert_array_equal(out, expected)
+        np.testing.assert_array_equal(own, [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9], [10, 11, -1, -1, -1]])
+
+
+def test_a_kernel_that_fails_is_told_and_the_next_one_runs(use_threads):
+    use_threads(3)
+    out = np.zeros(6)
+    with pytest.raises(RuntimeError, match="refuses failed"):
+        crew.run(refuses, (out,), [(i, i) for i in range(6)], 3)
+    np.testing.assert_array_equal(out, [1, 1, 1, 0, 0, 0])
+    crew.run(slowly, (out,), [(i, i) for i in range(6)], 3)
+    assert (out > 1).all()
+
+
+def test_helpers_are_no_more_than_allowed_and_leave(use_threads, monkeypatch):
+    """Three at first; one when no more are allowed; none after a while without kernels."""
+    desks = []
+    monkeypatch.setattr(threads, "pool", threads._Pool())
+    calls = [(i, i) for i in range(8)]
+
+    def fits():
+        desk = crew._desk()
+        desks.append(desk)
+        use_threads(4)
+        crew.run(slowly, (np.zeros(8),), calls, 4)
+        desks.append(desk.helpers)
+        use_threads(2)
+        crew.run(slowly, (np.zeros(8),), calls, 2)
+        desks.append(wait_until(lambda: desk.helpers <= 1))
+
+    caller = threading.Thread(target=fits)
+    caller.start()
+    caller.join()
+    desk, first, fewer = desks
+    assert first == 3 and fewer
+    assert wait_until(lambda: desk.helpers == 0), "they go back when nobody calls"
+    assert len(threads.pool.idle) == threads.pool.size == 3
+
+
+def test_callers_side_by_side_share(use_threads, monkeypatch):
+    """Helpers of one caller make room when a second one comes."""
+    monkeypatch.setattr(threads, "pool", threads._Pool())
+    use_threads(4)
+    stop, seen, calls = threading.Event(), [], [(i, i) for i in range(4)]
+    out = np.zeros((2, 4))
+
+    def call(number):
+        while not stop.is_set():
+            crew.run(slowly, (out[number],), calls, 4)
+            seen.append(threads.pool.size - len(threads.pool.idle) + threads.pool.callers)
+
+    callers = [threading.Thread(target=call, args=(n,)) for n in range(2)]
+    callers[0].start()
+    assert wait_until(lambda: len(threads.pool.desks) == 1)
+    callers[1].start()
+    shared = wait_until(
+        lambda: len(threads.pool.desks) == 2 and all(d.helpers for d in list(threads.pool.desks))
+    )
+    stop.set()
+    for caller in callers:
+        caller.join()
+    assert shared, "both have helpers"
+    assert max(seen) <= 4 and (out > 1).all()
+
+
+def test_threads_of_the_interpreter_do_not_wait_for_helpers(use_threads, monkeypatch):
+    """Helpers that wait for a kernel sleep while others work in Python, and come back after it."""
+    monkeypatch.setattr(threads, "pool", threads._Pool())
+    use_threads(3)
+    names, calls = set(), [(i, i) for i in range(6)]
+    out = np.zeros(6)
+    for _ in range(3):
+        crew.run(slowly, (out,), calls, 3)
+        threads.each(
+            lambda: (names.add(threading.current_thread().name), time.sleep(0.01)), [()] * 6, 3
+        )
+    assert "partwise" in names and (out > 1).all()
+
+
+@pytest.mark.parametrize("order", "CF")
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(2000, 300), (300, 2000), (5000, 3)])
+def test_blas_outside_is_blas_inside(rng, shape, dtype, order, monkeypatch):
+    X = np.asarray(rng.random(shape), dtype, order=order)
+    B, V = (rng.random((m, 7)).astype(dtype) for m in (shape[1], shape[0]))
+    found = []
+    for count in (1, 3):
+        monkeypatch.setattr(dense, "threads_for", lambda *work, count=count: count)
+        found.append((dense.product(X, B), dense.product(X.T, V)))
+    for inside, outside in zip(*found):
+        np.testing.assert_array_equal(inside, outside)
+    np.testing.assert_allclose(found[0][0], X @ B, rtol=1e3 * np.finfo(dtype).eps)
