@@ -15,7 +15,8 @@ def grown(rng):
 def test_a_class_for_every_sample_is_no_regression(rng):
     """scikit-learn would warn, and warnings are errors here; each sample finds its own name."""
     Z = rng.random((30, 3)).astype(np.float32)
-    votes = trees.grow(Z, np.arange(30), np.ones(30), 30, 0, 5).log_votes(Z)
+    grown = trees.grow(Z, np.arange(30), np.ones(30), 30, 0, 5)
+    votes = trees.log_shares(grown.arrays, Z)
     assert votes.argmax(axis=1).tolist() == list(range(30))
 
 

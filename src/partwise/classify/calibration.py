@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from partwise.backends.arrays import AnyArray
+from partwise.backends.threads import each, one_blas_thread, pieces, threads_for
 from partwise.classify.heads import log_softmax, softmax
 
 #: Inverse temperatures that are tried for a head, and for the mixture.
@@ -17,6 +19,8 @@ MIXED_HEATS = np.exp(np.linspace(-2, 2, 33))
 WORST = 12.0
 #: Slopes that are tried for the confidence, and the spread of a normal prior on their log.
 SLOPES, PRIOR = np.exp(np.linspace(-1.2, 1.2, 17)), 0.5
+#: Mixtures that a thread looks at together, and what each of their entries costs, in multiply-adds.
+ROWS, COST = 4000, 50.0
 #: Rounds of estimating how common the classes are, and what even shares count beside the labels of
 #: a class, in labels.
 ROUNDS, EVEN = 3, 4.0
@@ -133,6 +137,9 @@ class Calibration:
         return p / p.sum(axis=1, keepdims=True)
 
     def apply(self, mixed: AnyArray) -> AnyArray:
+        return by_rows(self._apply, mixed)
+
+    def _apply(self, mixed: AnyArray) -> AnyArray:
         p = self.tilted(mixed)
         if (self.slope, self.shift) == (1.0, 0.0) or not len(p) or p.shape[1] < 2:
             return p
@@ -165,7 +172,7 @@ def calibrate(
     c = mixed.shape[1]
     doubt = 1.0 / (counts.sum() + 2)
     if last is not None:
-        tilt = tilt_of(tempered(mixed, last.heat, last.doubt))
+        tilt = tilt_of(by_rows(lambda some: tempered(some, last.heat, last.doubt), mixed))
         return Calibration(last.heat, doubt, tilt, last.slope, last.shift)
     heat = 1.0
     if known.size:
@@ -174,7 +181,8 @@ def calibrate(
         # a prior on log heat, worth one label
         cost = [-np.log(q).sum() + np.log(h) ** 2 for q, h in zip(p, MIXED_HEATS, strict=True)]
         heat = float(MIXED_HEATS[int(np.argmin(cost))])
-    made = Calibration(heat, doubt, tilt_of(tempered(mixed, heat, doubt)))
+    tilt = tilt_of(by_rows(lambda some: tempered(some, heat, doubt), mixed))
+    made = Calibration(heat, doubt, tilt)
     if known.size and c > 1:
         p = made.tilted(held)
         made.slope, made.shift = bend(p.max(axis=1), p.argmax(axis=1) == known)
@@ -196,6 +204,17 @@ def check_probabilities(p: AnyArray, what: str) -> AnyArray:
     return p
 
 
+def by_rows(make: Callable[[AnyArray], AnyArray], mixed: AnyArray) -> AnyArray:
+    """What is made of each row of mixtures (n, c), some rows at a time, in threads."""
+    made = np.empty(mixed.shape)
+
+    def run(lo: int, hi: int) -> None:
+        made[lo:hi] = make(mixed[lo:hi])
+
+    each(run, pieces(len(mixed), ROWS, len(mixed)), threads_for(COST * mixed.size))
+    return made
+
+
 def tempered(mixed: AnyArray, heat: float, doubt: float) -> AnyArray:
     p = softmax(heat * np.log(np.maximum(mixed, 1e-12)))
     return (1 - doubt) * p + doubt / p.shape[1]
@@ -215,9 +234,9 @@ def class_tilt(p: AnyArray, counts: AnyArray) -> AnyArray:
     if c == 1:
         return np.ones(1)
     shares = np.full(c, 1 / c)
-    for _ in range(ROUNDS):
-        q = p * shares
-        shares = (q / q.sum(axis=1, keepdims=True)).mean(axis=0)
+    with one_blas_thread:
+        for _ in range(ROUNDS):
+            shares = shares * ((1 / (p @ shares)) @ p) / len(p)
     m = 1 / np.mean(1 / np.maximum(counts, 1))
     better = (float(p.max(axis=1).mean()) - 1 / c) / (1 - 1 / c)
     return np.asarray((c * shares) ** (m / (m + EVEN) * max(better, 0.0)))
@@ -229,26 +248,22 @@ def bend(sure: AnyArray, right: AnyArray) -> tuple[float, float]:
     The mean confidence goes half of the way to the share of right ones: that share is of few
     labels, and each of them was named with fewer labels than there are.
     """
-    x, best = _logit(sure), (np.inf, 1.0, 0.0)
+    z = SLOPES[:, None] * _logit(sure)
     mean = (float(sure.mean()) + (right.sum() + 0.5) / (right.size + 1)) / 2
-    for slope in SLOPES:
-        shift = _shift(slope * x, mean)
-        z = slope * x + shift
-        cost = np.logaddexp(0, np.where(right, -z, z)).sum() + 0.5 * (np.log(slope) / PRIOR) ** 2
-        if cost < best[0]:
-            best = (float(cost), float(slope), shift)
-    return best[1:]
+    shift = _shift(z, mean)
+    z += shift[:, None]
+    cost = np.logaddexp(0, np.where(right, -z, z)).sum(axis=1)
+    best = int(np.argmin(cost + 0.5 * (np.log(SLOPES) / PRIOR) ** 2))
+    return float(SLOPES[best]), float(shift[best])
 
 
-def _shift(z: AnyArray, mean: float) -> float:
-    """The number that, added to z, gives sigmoids with this mean."""
-    low, high = -20.0, 20.0
+def _shift(z: AnyArray, mean: float) -> AnyArray:
+    """The numbers that, added to the rows of z, give sigmoids with this mean."""
+    low, high = np.full(len(z), -20.0), np.full(len(z), 20.0)
     for _ in range(30):
         middle = (low + high) / 2
-        if _sigmoid(z + middle).mean() < mean:
-            low = middle
-        else:
-            high = middle
+        below = _sigmoid(z + middle[:, None]).mean(axis=1) < mean
+        low, high = np.where(below, middle, low), np.where(below, high, middle)
     return (low + high) / 2
 
 

@@ -15,9 +15,12 @@ smooth ``plain`` averaged twice with the mean of the neighbours in the graph
 from __future__ import annotations
 
 import importlib.util
+import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import numba as nb
 import numpy as np
 import scipy.sparse as sp
 from sklearn.neighbors import NearestNeighbors
@@ -25,6 +28,7 @@ from sklearn.utils.extmath import randomized_svd
 
 from partwise.backends import as_data
 from partwise.backends.arrays import AnyArray, gram, norm64, to_numpy
+from partwise.backends.numpy.kernels._options import OPTIONS
 from partwise.backends.sweeps import solve_rows
 from partwise.backends.threads import (
     PASS,
@@ -51,7 +55,7 @@ PARTS = 30
 EXACT, SEARCHED = 100_000, 20_000
 #: Leading singular directions of the data that the plain heads see.
 DIRECTIONS = 100
-#: Entries of a dense array that are looked at together for the digests of its rows.
+#: Entries of a dense array that are looked at together.
 BLOCK = 1 << 17
 #: Samples that are multiplied together.
 ROWS = 256
@@ -237,16 +241,18 @@ class Features:
     def _standard(self, name: str, Z: AnyArray) -> AnyArray:
         """Centred, with mean squared length one on the training samples."""
         if name not in self.scale:
-            self.shift[name] = Z.mean(axis=0)
-            length, size = (norm64(A) / len(Z) ** 0.5 for A in (_less(Z, self.shift[name]), Z))
+            shift = sum(_of_blocks(lambda A: A.sum(axis=0), Z)) / len(Z)
+            length = math.hypot(*_of_blocks(lambda A: norm64(A - shift), Z)) / len(Z) ** 0.5
+            size = math.hypot(*_of_blocks(norm64, Z)) / len(Z) ** 0.5
+            self.shift[name] = shift
             self.scale[name] = 1 / length if length > max(1e-12 * size, 1e-18) else 1.0
         made = np.empty(Z.shape, np.float32)
 
-        def run(rows: slice) -> None:
-            far = (Z[rows] - self.shift[name]) * self.scale[name]
-            made[rows] = np.clip(far, -FARTHEST, FARTHEST)
+        def run(lo: int, hi: int) -> None:
+            far = (Z[lo:hi] - self.shift[name]) * self.scale[name]
+            made[lo:hi] = np.clip(far, -FARTHEST, FARTHEST, out=far)
 
-        by_entry(run, Z)
+        _blocks(run, Z)
         return made
 
 
@@ -464,11 +470,21 @@ def some_rows(Z: Any, rows: AnyArray) -> Any:
     return made
 
 
-def _less(Z: AnyArray, row: AnyArray) -> AnyArray:
-    """Z - row, in threads."""
-    made = np.empty_like(Z)
-    by_entry(lambda rows: np.subtract(Z[rows], row, out=made[rows]), Z)
-    return made
+def _blocks(run: Callable[[int, int], None], Z: AnyArray) -> None:
+    """run(lo, hi) for rows of a dense array that stay in the cache, in threads."""
+    parts = pieces(len(Z), max(BLOCK // max(Z.shape[1], 1), 1), len(Z))
+    each(run, parts, threads_for(2 * PASS * Z.size))
+
+
+def _of_blocks(make: Callable[[AnyArray], Any], Z: AnyArray) -> list[Any]:
+    """What is made of such rows, in their order."""
+    found: dict[int, Any] = {}
+
+    def run(lo: int, hi: int) -> None:
+        found[lo] = make(Z[lo:hi])
+
+    _blocks(run, Z)
+    return [found[lo] for lo in sorted(found)]
 
 
 def _small(data: Any, U: AnyArray) -> Any:
@@ -494,8 +510,7 @@ def unit_rows(Z: AnyArray) -> AnyArray:
         length = np.sqrt(np.sum(Z[lo:hi] * Z[lo:hi], axis=1, keepdims=True))
         np.divide(Z[lo:hi], np.where(length > 0, length, 1), out=made[lo:hi])
 
-    parts = pieces(len(Z), max(BLOCK // max(Z.shape[1], 1), 1), len(Z))
-    each(run, parts, threads_for(2 * PASS * Z.size))
+    _blocks(run, Z)
     return made
 
 
@@ -511,31 +526,31 @@ def row_marks(X: Any) -> AnyArray:
     are mixed, with h(0) = 0, are summed with a random odd number for each column: rows that differ
     in one column differ, others with probability 1 - 2⁻⁶⁴.
     """
+    odd, found = _odd_numbers(X.shape[1]), np.empty(X.shape[0], np.uint64)
     if sp.issparse(X):
         X = sp.csr_array(X, dtype=np.float64, copy=True)
         X.sum_duplicates()
-        return _summed(sp.csr_array((_mixed(X.data), X.indices, X.indptr), X.shape))
-    found, odd = np.empty(X.shape[0], np.uint64), _odd_numbers(X.shape[1])
-
-    def run(lo: int, hi: int) -> None:
-        found[lo:hi] = _summed(_mixed(X[lo:hi]), odd)
-
-    parts = pieces(X.shape[0], max(BLOCK // max(X.shape[1], 1), 1), X.shape[0])
-    each(run, parts, threads_for(2 * PASS * X.size))
+        bits = np.empty(X.nnz, np.uint64)
+        _mix_and_sum(X.data[:, None], np.ones(1, np.uint64), bits)
+        return np.asarray(sp.csr_array((bits, X.indices, X.indptr), X.shape) @ odd)
+    X = np.ascontiguousarray(X)
+    by_entry(lambda rows: _mix_and_sum(X[rows], odd, found[rows]), X, passes=2)
     return found
 
 
-def _mixed(values: AnyArray) -> AnyArray:
-    """Bits of float64, the high ones carried into the low ones and back; zero stays zero."""
-    bits = (values + np.float64(0)).view(np.uint64)  # no -0
-    bits ^= bits >> np.uint64(32)
-    bits *= np.uint64(0x9E3779B97F4A7C15)
-    bits ^= bits >> np.uint64(29)
-    return bits
-
-
-def _summed(bits: Any, odd: AnyArray | None = None) -> AnyArray:
-    return np.asarray(bits @ (_odd_numbers(bits.shape[1]) if odd is None else odd))
+@nb.njit(**OPTIONS)
+def _mix_and_sum(X, odd, found):  # type: ignore[no-untyped-def]
+    """Bits of float64, the high ones carried into the low ones and back; zeros stay zero."""
+    for i in range(X.shape[0]):
+        total = np.uint64(0)
+        for j in range(X.shape[1]):
+            b = np.float64(X[i, j]).view(np.uint64)
+            b = np.uint64(0) if b == np.uint64(1 << 63) else b  # no -0
+            b ^= b >> np.uint64(32)
+            b *= np.uint64(0x9E3779B97F4A7C15)
+            b ^= b >> np.uint64(29)
+            total += b * odd[j]
+        found[i] = total
 
 
 def _odd_numbers(count: int) -> AnyArray:
@@ -545,7 +560,9 @@ def _odd_numbers(count: int) -> AnyArray:
 def marks_of(arrays: list[Any]) -> AnyArray:
     """`row_marks` of samples that several arrays describe."""
     found = [row_marks(Z) for Z in arrays]
-    return found[0] if len(found) == 1 else _summed(np.stack(found, axis=1))
+    if len(found) == 1:
+        return found[0]
+    return np.asarray(np.stack(found, axis=1) @ _odd_numbers(len(found)))
 
 
 def _find(marks: AnyArray, known: AnyArray) -> AnyArray:

@@ -15,6 +15,7 @@ import scipy.sparse as sp
 from scipy.optimize import minimize
 
 from partwise.backends.arrays import AnyArray
+from partwise.backends.threads import each, threads_for
 
 #: Inverse strength of the ridge in logistic regression; samples have mean squared length one.
 STRENGTH = 10.0
@@ -181,9 +182,10 @@ def mixture(
     Y, wide = np.eye(c)[y], Z.astype(np.float64)
     ZZ = wide.T @ wide
     noise = n * np.finfo(float).eps * float(np.trace(ZZ)) / n  # what a difference of sums leaves
-    fits: list[list[tuple[AnyArray, AnyArray]]] = []
-    for P0, w in zip(start, weights, strict=True):
-        P, known, mine = P0.astype(np.float64), w > 0, []
+    fits: list[list[tuple[AnyArray, AnyArray]]] = [[] for _ in start]
+
+    def run(fold: int) -> None:
+        P, known, mine = start[fold].astype(np.float64), weights[fold] > 0, fits[fold]
         P /= P.sum(axis=1, keepdims=True)
         for turn in range(rounds):
             P[labelled[known]] = Y[known]
@@ -194,101 +196,35 @@ def mixture(
             mine.append((A, b))
             if turn + 1 < rounds:
                 P = softmax((A.T @ wide.T).T + b)
-        fits.append([mine[0], mine[-1]])
+
+    threads = threads_for(2.0 * rounds * Z.shape[1] * start.size)
+    each(run, [(fold,) for fold in range(len(start))], threads)
     return [
         LinearScores(
             np.stack([fit[which][0] for fit in fits]).astype(Z.dtype),
             np.stack([fit[which][1] for fit in fits]).astype(Z.dtype),
         )
-        for which in (0, 1)
+        for which in (0, -1)
     ]
 
 
-def propagate(
-    S: sp.csr_array, E: sp.csr_array, shares: tuple[float, ...], tol: float = 1e-4
-) -> list[AnyArray]:
-    """(1 - α)(I - αS)⁻¹ e for the rows e of E (m, n), again (m, n), for each share α.
+def class_shares(y: AnyArray, means: AnyArray, n_classes: int) -> AnyArray:
+    """What each label counts for its class, (n_folds, c, n_labelled): a class counts one."""
+    W = np.eye(n_classes)[y].T * means[:, None]
+    total = W.sum(axis=2, keepdims=True)
+    return np.asarray(W / np.where(total > 0, total, 1))
 
-    S = D^-½ W D^-½ is symmetric with norm one. Conjugate gradients on the largest α; the others
-    are the same matrix plus a multiple of I, so that they share its products: their residuals
-    are ζ times the first's (B. Jegerlehner, "Krylov space solvers for shifted linear systems").
-    A column that is solved leaves: in a small component the residual ends at zero, and nothing can
-    be divided by it; and what a label gives does not depend on which others came with it.
+
+def even_masses(H: AnyArray) -> AnyArray:
+    """Scores of propagation: log of class shares after classes got the same mass.
+
+    H (n_folds, c, n) is what reaches each sample from each class; scores are (n_folds, n, c).
     """
-    top, R = max(shares), E.astype(np.float32).toarray()
-    solved = [np.zeros_like(R) for _ in shares]
-    open_ = np.arange(len(R))
-    systems = [_Shifted(1 / share - 1 / top, R) for share in shares]
-    D, old = R.copy(), _dots(R, R)
-    step, ratio = np.ones_like(old), np.zeros_like(old)
-    for _ in range(200):
-        Q = D / top - (S @ D.T).T
-        before, step = step, old / _dots(D, Q)
-        R = R - step * Q
-        new = _dots(R, R)
-        ratio, last = new / old, ratio
-        for system in systems:
-            system.advance(R, step, before, ratio, last)
-        D, old = R + ratio * D, new
-        left = (new > tol**2).ravel()
-        if not left.all():
-            for F, system in zip(solved, systems, strict=True):
-                F[open_[~left]] = system.F[~left]
-                system.keep(left)
-            open_, R, D, old = open_[left], R[left], D[left], old[left]
-            step, ratio = step[left], ratio[left]
-        if not open_.size:
-            break
-    for F, system, share in zip(solved, systems, shares, strict=True):
-        F[open_] = system.F
-        np.maximum(F * ((1 - share) / share), 0, out=F)
-    return solved
-
-
-def _dots(A: AnyArray, B: AnyArray) -> AnyArray:
-    return np.einsum("ij,ij->i", A, B)[:, None]
-
-
-class _Shifted:
-    """The solution F of (A + shift) F = E by the residuals of A F = E.
-
-    ``scale`` is ζ and ``fall`` its last factor, which stays between zero and one.
-    """
-
-    def __init__(self, shift: float, E: AnyArray) -> None:
-        self.shift, self.F, self.D = np.float32(shift), np.zeros_like(E), E.copy()
-        self.scale = self.fall = np.ones((len(E), 1), np.float32)
-
-    def advance(
-        self, R: AnyArray, step: AnyArray, before: AnyArray, ratio: AnyArray, last: AnyArray
-    ) -> None:
-        bottom = step * last * (1 - self.fall) + before * (1 + self.shift * step)
-        self.fall = before / bottom
-        self.scale = self.scale * self.fall
-        self.F += step * self.fall * self.D
-        self.D *= ratio * self.fall * self.fall
-        self.D += self.scale * R
-
-    def keep(self, rows: AnyArray) -> None:
-        self.F, self.D = self.F[rows], self.D[rows]
-        self.scale, self.fall = self.scale[rows], self.fall[rows]
-
-
-def even_masses(G: AnyArray, y: AnyArray, means: AnyArray, n_classes: int) -> AnyArray:
-    """Scores of propagation: log of class shares after classes got the same mass, all folds.
-
-    G (n, n_labelled) is what reaches each sample from each label.
-    """
-    Y = np.eye(n_classes, dtype=G.dtype)[y]
-    out = []
-    for w in means.astype(G.dtype):
-        total = w @ Y
-        H = np.maximum(((Y * w[:, None] / np.where(total > 0, total, 1)).T @ G.T).T, 1e-30)
-        H /= H.sum(axis=1, keepdims=True)
-        H /= H.sum(axis=0)
-        H /= H.sum(axis=1, keepdims=True)
-        out.append(np.log(np.maximum(H, 1e-6)).T)
-    return np.stack(out).swapaxes(1, 2)
+    H = np.maximum(H, 1e-30)
+    H /= H.sum(axis=1, keepdims=True)
+    H /= H.sum(axis=2, keepdims=True)
+    H /= H.sum(axis=1, keepdims=True)
+    return np.log(np.maximum(H, 1e-6)).swapaxes(1, 2)
 
 
 def softmax(S: AnyArray) -> AnyArray:

@@ -19,7 +19,7 @@ import scipy.sparse as sp
 from scipy.stats import t as student
 
 from partwise.backends.arrays import AnyArray
-from partwise.classify import heads
+from partwise.classify import spreading
 from partwise.classify.features import normalized, unit_rows
 
 #: How far labels spread over the graph.
@@ -117,11 +117,11 @@ def _distances(cosine: AnyArray, reach: AnyArray) -> AnyArray:
 
 def _reach(graph: sp.csr_array, labelled: AnyArray) -> tuple[AnyArray, AnyArray]:
     """What labels give to every sample in sum (n,), and to each other one by one (m, m)."""
-    S = normalized(graph)
-    total, among = np.zeros(S.shape[0]), []
-    E = sp.eye_array(S.shape[0], format="csr")[labelled]
+    walk = spreading.Walk.of(normalized(graph))
+    total, among = np.zeros(graph.shape[0]), []
+    E = sp.eye_array(graph.shape[0], format="csr")[labelled]
     for first in range(0, labelled.size, BLOCK):
-        G = heads.propagate(S, E[first : first + BLOCK], (SHARE,))[0]
+        G = spreading.propagate(walk, E[first : first + BLOCK], (SHARE,))[:, 0]
         total += G.sum(axis=0, dtype=float)
         among.append(G[:, labelled].astype(float))
     return total, np.vstack(among)

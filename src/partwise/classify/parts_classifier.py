@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from sklearn import config_context, get_config  # type: ignore[attr-defined]
 from sklearn.base import (
     BaseEstimator,
     ClassifierMixin,
@@ -25,19 +26,17 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from partwise._sklearn import Interval, StrOptions
 from partwise.backends import back_end
 from partwise.backends.arrays import AnyArray
-from partwise.backends.threads import blas_threads, each, one_blas_thread, pieces, threads_for
+from partwise.backends.threads import blas_threads, by_entry, one_blas_thread
 from partwise.classify import pool
 from partwise.classify.calibration import Expected, check_probabilities, expected, recalls
 from partwise.classify.explain import Explained
-from partwise.classify.features import Features, build_features
+from partwise.classify.features import Features, build_features, row_marks
 from partwise.classify.outlying import Outlying, measure
 from partwise.estimators._docstrings import documented
 from partwise.fitting import checking
 from partwise.knowledge.graph import check_graph
 from partwise.knowledge.labels import Labels, encode_labels
 
-#: Bytes of X that a thread digests at a time.
-PIECE = 1 << 22
 #: Labels from which their systems are worth all threads of BLAS.
 MANY_LABELS = 1000
 #: Bytes up to which a file on disk is read whole.
@@ -271,7 +270,9 @@ class PartsClassifier(
             special = checking.check_special(self, X, reset=reset, beta=2.0)
             if special is not None:  # a Dask array comes back wrapped; GNMF takes it as it was
                 return X if hasattr(special, "tdot") else special
-        with checking.in_plain_words(self, X):
+        # a finite sum has finite terms; scikit-learn looks again, and says which, where it is not
+        finite = get_config()["assume_finite"] or _has_finite_sums(X)
+        with checking.in_plain_words(self, X), config_context(assume_finite=finite):
             how = {"accept_sparse": "csr", "dtype": [np.float64, np.float32]}
             X = validate_data(self, X, reset=reset, **how)
         return sp.csr_array(X) if sp.issparse(X) else X
@@ -675,19 +676,21 @@ def _is_local(X: Any) -> bool:
     return sp.issparse(X) or (isinstance(X, np.ndarray) and not isinstance(X, np.memmap))
 
 
+def _has_finite_sums(X: Any) -> bool:
+    """Whether the rows of a plain array have a finite sum, in threads; False for other kinds."""
+    if type(X) is not np.ndarray or X.ndim != 2 or X.dtype not in (np.float32, np.float64):
+        return False
+    found = []
+    with np.errstate(over="ignore", invalid="ignore"):
+        by_entry(lambda rows: found.append(bool(np.isfinite(X[rows].sum()))), X)
+    return all(found)
+
+
 def _fingerprint(X: Any) -> str:
     """A digest of the numbers of X; elsewhere, only of its shape."""
     if not _is_local(X):
         return f"{type(X).__name__} {tuple(X.shape)}"
     digest = hashlib.blake2b(str((X.shape, X.dtype)).encode())
-    for part in (X.data, X.indices, X.indptr) if sp.issparse(X) else (X,):
-        flat = np.ascontiguousarray(part).reshape(-1).view(np.uint8)
-        cuts = pieces(flat.size, PIECE, flat.size)
-        found = [b""] * len(cuts)
-
-        def run(number: int, lo: int, hi: int, flat: AnyArray = flat, found: Any = found) -> None:
-            found[number] = hashlib.blake2b(flat[lo:hi].data).digest()
-
-        each(run, [(k, *cut) for k, cut in enumerate(cuts)], threads_for(flat.size))
-        digest.update(b"".join(found))
+    for part in (X.data, X.indices, X.indptr) if sp.issparse(X) else (row_marks(X),):
+        digest.update(np.ascontiguousarray(part).data)
     return digest.hexdigest()

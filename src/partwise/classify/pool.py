@@ -12,7 +12,7 @@ import scipy.sparse as sp
 
 from partwise.backends.arrays import AnyArray
 from partwise.backends.threads import allowed, each, one_blas_thread, pieces, threads_for
-from partwise.classify import heads, trees
+from partwise.classify import heads, spreading, trees
 from partwise.classify.calibration import WORST, Calibration, calibrate, temper
 from partwise.classify.features import Features
 from partwise.classify.folds import Folds, make_folds
@@ -40,10 +40,11 @@ FIRST_OTHER = (("logistic", "plain"), ("logistic", "smooth"), ("discriminant", "
 SECOND_OTHER = ("plain",)
 #: Trees of a forest, and of those that see but a part of the labels.
 TREES, FEWER = 50, 12
-#: Samples times labels that spread over the graph at a time, for memory; labels that do together.
-SPREADING, TOGETHER = 20_000_000, 8
-#: Samples that are named together, and scores that are made for them, for memory.
-ROWS, SCORES = 1000, 1 << 20
+#: Samples whose masses are added up together.
+TOGETHER = 8000
+#: Samples that are named together, scores that are made for them, and entries of a view that are
+#: converted at a time, for memory.
+ROWS, SCORES, WIDE = 4000, 1 << 20, 1 << 20
 #: What the heads together count beside the labels, in labels: with few of them they stay even.
 TRUST = 5.0
 #: The same for arrays of the same samples: more, since two that are right on other samples help
@@ -131,11 +132,10 @@ class Head:
         if self.forest is not None:
             self.forest = {**self.forest, "name": _places(order)[self.forest["name"]]}
 
-    def spread(self, near: dict[str, sp.csr_array] | None) -> AnyArray:
-        """(n, c) of the graph's scores; for new samples averaged over their neighbours."""
+    def spread(self, rows: slice = slice(None)) -> AnyArray:
+        """(n, c) of the graph's scores."""
         assert self.scores is not None
-        p = heads.softmax(self.heat * self.scores)
-        return p if near is None else near[self.look] @ p
+        return heads.softmax(self.heat * self.scores[rows])
 
 
 @dataclass
@@ -181,17 +181,19 @@ def mixture_of(
 ) -> AnyArray:
     """Σ_h w_h p_h, (n, c), in threads."""
     pairs = [pair for pair in zip(heads, weights, strict=True) if pair[1] > 0]
-    mixed = sum(weight * head.spread(near) for head, weight in pairs if head.scores is not None)
-    pairs = [pair for pair in pairs if pair[0].scores is None]
-    asked = {head.view: views[head.view] for head, _ in pairs}
+    if not pairs:
+        return np.zeros(())
+    asked = {head.view: views[head.view] for head, _ in pairs if head.scores is None}
     for head, _ in pairs:
         if head.forest is not None:
             trees.check(head.forest, asked[head.view].shape[1])
-    if not pairs:
-        return np.asarray(mixed, dtype=np.float64)
-    n = next(iter(asked.values())).shape[0]
+    counted = near if near is not None else views
+    n = next(iter(counted.values())).shape[0]
     columns = sum(Z.shape[1] for Z in asked.values())
     linear = _Linear.of([pair for pair in pairs if pair[0].A is not None])
+    graphs = [pair for pair in pairs if pair[0].scores is not None]
+    if near is not None:  # new samples have the mean of their neighbours
+        around = [weight * (near[head.look] @ head.spread()) for head, weight in graphs]
     total = np.empty((n, pairs[0][0].n_classes))
 
     def run(lo: int, hi: int) -> None:
@@ -200,12 +202,14 @@ def mixture_of(
             if head.forest is not None:
                 log_p = trees.log_shares(head.forest, asked[head.view][lo:hi])
                 part = part + weight * softmax(head.heat * log_p)
+        for number, (head, weight) in enumerate(graphs):
+            mine = weight * head.spread(slice(lo, hi)) if near is None else around[number][lo:hi]
+            part = part + mine
         total[lo:hi] = part
 
     rows = min(max(SCORES // (len(pairs) * total.shape[1]), 100), ROWS)
     with one_blas_thread:
         each(run, pieces(n, rows, n), threads_for(float(n) * columns * 50))
-    total += mixed
     return total
 
 
@@ -240,8 +244,11 @@ class _Linear(NamedTuple):
         P = np.empty((self.b.size, rows.stop - rows.start))
         begin = 0
         for view, A in self.parts:
-            # in float64: a float32 product depends on how many rows there are
-            P[begin : begin + len(A)] = A @ views[view][rows].T.astype(float)
+            Z = views[view][rows]
+            step = max(WIDE // max(Z.shape[1], 1), 1)
+            for lo in range(0, Z.shape[0], step):
+                # in float64: a float32 product depends on how many rows there are
+                P[begin : begin + len(A), lo : lo + step] = A @ Z[lo : lo + step].T.astype(float)
             begin += len(A)
         P = P.reshape(*self.b.shape, -1)
         P += self.b[:, :, None]
@@ -585,9 +592,10 @@ def _beside(trial: Trial, features: Features, seed: int) -> list[Tempered]:
             known = folds.means[f] > 0
             if mine.size and known.any():
                 told = Z[trial.at[known]], y[known], folds.means[f, known]
-                raw[f, mine] = trees.grow(*told, c, seed, FEWER).log_votes(Z[mine])
+                grown = trees.grow(*told, c, seed, FEWER)
+                raw[f, mine] = trees.log_shares(grown.arrays, Z[mine])
         grown = trees.grow(Z[trial.at], y, folds.means[-1], c, seed, TREES)
-        raw[-1] = grown.log_votes(Z)
+        raw[-1] = trees.log_shares(grown.arrays, Z)
         return [trial.tempered("trees", view, raw, forest=grown.arrays)]
 
     tasks = [partial(ridge, f"{start}whole") for start in features.looks]
@@ -672,31 +680,40 @@ def _spread(
     memory: dict[str, Any],
 ) -> list[Tempered]:
     """Labels spread over the graph; what was computed for earlier labels is kept."""
-    known: dict[int, list[AnyArray]] = memory.setdefault(f"{start}spread", {})
+    known: dict[int, AnyArray] = memory.setdefault(f"{start}spread", {})
     missing = np.array([i for i in trial.labelled.tolist() if i not in known], dtype=int)
-    if f"{start}adjacency" not in memory:
-        memory[f"{start}adjacency"] = features.adjacency(), features.by_searched()
-    adjacency, near = memory[f"{start}adjacency"]
+    if f"{start}walk" not in memory:
+        walk = spreading.Walk.of(features.adjacency())
+        memory[f"{start}walk"] = walk, features.by_searched()
+    walk, near = memory[f"{start}walk"]
     if missing.size:
-        size, shares = near.shape[1], tuple(SPREAD.values())
-        step = min(max(SPREADING // size, 1), TOGETHER)
-        threads = threads_for(50.0 * (adjacency.nnz + 10 * size) * missing.size)
-        threads = max(1, min(threads, SPREADING // (size * step)))
+        found = spreading.propagate(walk, near[place[missing]], tuple(SPREAD.values()))
+        known.update(zip(missing.tolist(), found, strict=True))
+    shares = heads.class_shares(trial.y, trial.folds.means, trial.n_classes).astype(np.float32)
+    all_searched = near.shape[0] == near.shape[1]
 
-        def spread(*some: int) -> None:
-            found = heads.propagate(adjacency, near[place[list(some)]], shares)
-            known.update({i: [F[j].copy() for F in found] for j, i in enumerate(some)})
+    def masses(mine: AnyArray, reach: list[AnyArray]) -> AnyArray:
+        """What reaches the samples that were searched from each class, some at a time."""
+        made = np.empty((len(mine), near.shape[1]), np.float32)
 
-        groups = np.split(missing, range(step, missing.size, step))
-        each(spread, [tuple(some.tolist()) for some in groups], threads)
-    means, c = trial.folds.means, trial.n_classes
+        def run(lo: int, hi: int) -> None:
+            made[:, lo:hi] = mine @ np.stack([F[lo:hi] for F in reach])
+
+        parts = pieces(near.shape[1], TOGETHER, near.shape[1])
+        each(run, parts, threads_for(float(mine.size) * near.shape[1]))
+        return made
 
     def head(which: int, view: str) -> list[Tempered]:
-        G = np.stack([known[i][which] for i in trial.labelled.tolist()]).T
-        raw = heads.even_masses(near[working] @ G, trial.y, means, c)
+        reach = [known[i][which] for i in trial.labelled.tolist()]
+        if all_searched:
+            G = np.stack([F[working] for F in reach])
+        else:
+            G = np.asarray(near[working] @ np.stack(reach, axis=1)).T
+        raw = heads.even_masses(np.matmul(shares, G))
         last = raw[-1]
         if working.size < place.size:
-            last = np.log(near @ np.exp(heads.even_masses(G, trial.y, means[-1:], c)[0]))
-        return [trial.tempered("spreading", start + view, raw, scores=last[place])]
+            last = heads.even_masses(masses(shares[-1], reach)[None])[0]
+            last = last if all_searched else np.log(near @ np.exp(last))
+        return [trial.tempered("spreading", start + view, raw, scores=last.T[:, place].T)]
 
     return _together([partial(head, which, view) for which, view in enumerate(SPREAD)])

@@ -22,11 +22,6 @@ class Grown:
     trees: list[Any]
     arrays: dict[str, AnyArray]
 
-    def log_votes(self, X: AnyArray) -> AnyArray:
-        X = np.ascontiguousarray(X, dtype=np.float32)
-        leaves = np.stack([tree.apply(X) for tree in self.trees], axis=1)
-        return log_votes(self.arrays, leaves + self.arrays["roots"])
-
 
 def grow(
     X: AnyArray, y: AnyArray, weights: AnyArray, n_classes: int, seed: int, n_trees: int
@@ -64,37 +59,45 @@ def grow(
     return Grown(found, arrays)
 
 
-def log_votes(made: dict[str, AnyArray], at: AnyArray) -> AnyArray:
+def log_shares(made: dict[str, AnyArray], X: AnyArray) -> AnyArray:
     """Log of the share of votes for each class, (n, c), with half a vote spread over all.
 
-    ``at`` (n, n_trees) are the leaves of the samples.
+    The forest was grown here or checked.
     """
-    (n, trees), c = at.shape, made["classes"].size
-    flat = made["name"][at] + c * np.arange(n)[:, None]
-    votes = np.bincount(flat.ravel(), minlength=n * c).reshape(n, c)
-    return np.asarray(np.log((votes + 0.5 / c) / (trees + 0.5)))
+    inner, c = made["feature"] >= 0, made["classes"].size
+    itself = np.arange(inner.size)
+    below = np.stack([np.where(inner, made[key], itself) for key in ("right", "left")], axis=1)
+    small = (a.astype(np.uint32) for a in (np.maximum(made["feature"], 0), below, made["name"]))
+    votes = np.zeros((len(X), c), np.int32)
+    X = np.ascontiguousarray(X, dtype=np.float32)  # as scikit-learn compares
+    at = np.empty(SIDE_BY_SIDE, np.uint32)
+    _vote(X, made["roots"].astype(np.uint32), made["threshold"], *small, at, votes)
+    return np.asarray(np.log((votes + 0.5 / c) / (made["roots"].size + 0.5)))
 
 
-def walk(made: dict[str, AnyArray], X: AnyArray) -> AnyArray:
-    """The leaves of samples, by the arrays alone."""
-    leaves = np.empty((len(X), made["roots"].size), dtype=np.intp)
-    inner = (made[key] for key in ("roots", "feature", "threshold"))
-    below = np.stack([made["right"], made["left"]], axis=1)
-    # as scikit-learn compares
-    _walk(np.ascontiguousarray(X, dtype=np.float32), *inner, below, leaves)
-    return leaves
+#: Trees that a sample walks down side by side: a step waits for the one before it, not for theirs.
+SIDE_BY_SIDE = 8
 
 
 @nb.njit(**OPTIONS)
-def _walk(X, roots, feature, threshold, below, leaves):
-    for i in range(leaves.shape[0]):
-        for tree in range(leaves.shape[1]):
-            node = roots[tree]
-            at = feature[node]
-            while at >= 0:  # a place to look up, not a branch: which way it goes nobody can guess
-                node = below[node, int(X[i, at] <= threshold[node])]
-                at = feature[node]
-            leaves[i, tree] = node
+def _vote(X, roots, threshold, feature, below, name, at, votes):
+    """A leaf is below itself, so that those that are there wait for the others; ``at`` is room."""
+    for begin in range(0, roots.size, at.size):
+        count = min(at.size, roots.size - begin)
+        for i in range(X.shape[0]):
+            for k in range(count):
+                at[k] = roots[begin + k]
+            moved = True
+            while moved:
+                moved = False
+                for k in range(count):
+                    node = at[k]
+                    # a place to look up, not a branch: which way it goes nobody can guess
+                    to = below[node, np.uint32(X[i, feature[node]] <= threshold[node])]
+                    moved |= to != node
+                    at[k] = to
+            for k in range(count):
+                votes[i, name[at[k]]] += 1
 
 
 def check(made: dict[str, AnyArray], n_features: int) -> None:
@@ -116,8 +119,3 @@ def check(made: dict[str, AnyArray], n_features: int) -> None:
     )
     if not sound:
         raise ValueError("the trees of the model are damaged.")
-
-
-def log_shares(made: dict[str, AnyArray], X: AnyArray) -> AnyArray:
-    """`log_votes` of samples that the forest, which was checked, has not seen."""
-    return log_votes(made, walk(made, X))

@@ -1,0 +1,103 @@
+"""Labels spread over a neighbour graph: compiled conjugate gradients, one label a call."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numba as nb
+import numpy as np
+import scipy.sparse as sp
+
+from partwise.backends.arrays import AnyArray
+from partwise.backends.numpy.kernels._options import OPTIONS
+from partwise.backends.threads import each, threads_for
+
+#: Products with the graph that one label may take, and those that it takes about.
+MOST, ABOUT = 200, 50
+
+
+class Walk(NamedTuple):
+    """S = D^-½ W D^-½ with its longest rows last: a processor then guesses where they end.
+
+    ``rows`` are the samples that the rows are of; indices have no sign that must be looked at.
+    """
+
+    starts: AnyArray
+    indices: AnyArray
+    weights: AnyArray
+    rows: AnyArray
+
+    @classmethod
+    def of(cls, S: sp.csr_array) -> Walk:
+        order = np.argsort(np.diff(S.indptr), kind="stable")
+        S = sp.csr_array(S)[order]
+        starts, indices, rows = (a.astype(np.uint32) for a in (S.indptr, S.indices, order))
+        return cls(starts, indices, S.data.astype(np.float32), rows)
+
+
+def propagate(
+    walk: Walk, E: sp.csr_array, shares: tuple[float, ...], tol: float = 1e-4
+) -> AnyArray:
+    """(1 - α)(I - αS)⁻¹ e for the rows e of E (m, n), for each share α: (m, n_shares, n).
+
+    S is symmetric with norm one. Conjugate gradients on the largest α; the others
+    are the same matrix plus a multiple of I, so that they share its products: their residuals
+    are ζ times the first's (B. Jegerlehner, "Krylov space solvers for shifted linear systems").
+    """
+    alpha, (m, n) = np.array(shares), E.shape
+    first = int(alpha.argmax())
+    shifts = 1 / alpha - 1 / alpha[first]
+    found = np.zeros((m, alpha.size, n), np.float32)
+
+    def run(j: int) -> None:
+        R, mine = np.zeros(n, np.float32), slice(E.indptr[j], E.indptr[j + 1])
+        R[E.indices[mine]] = E.data[mine]
+        D, room = np.tile(R, (alpha.size, 1)), np.empty_like(R)
+        scale, fall = np.ones((2, alpha.size))
+        _gradients(*walk, 1 / alpha[first], first, shifts, tol, scale, fall, R, room, D, found[j])
+        found[j] *= ((1 - alpha) / alpha)[:, None]
+        np.maximum(found[j], 0, out=found[j])
+
+    work = float(ABOUT) * (walk.weights.size + 5 * (1 + alpha.size) * n) * m
+    each(run, [(j,) for j in range(m)], threads_for(work))
+    return found
+
+
+@nb.njit(**OPTIONS)
+def _gradients(  # type: ignore[no-untyped-def]
+    starts, indices, weights, rows, top, first, shifts, tol, scale, fall, R, Q, D, F
+):
+    """F_k of (top + shift_k - S) F_k = e, where the ``first`` shift is zero; R and all D_k are e.
+
+    ``scale`` is ζ of each shift and ``fall`` its last factor, which stays between zero and one.
+    """
+    n = R.size
+    old, step, ratio = 0.0, 1.0, 0.0
+    for i in range(n):
+        old += R[i] * R[i]
+    for _ in range(MOST):
+        across = 0.0
+        for i in range(n):
+            r = rows[i]
+            total = np.float32(0)
+            for q in range(starts[i], starts[i + 1]):
+                total += weights[q] * D[first, indices[q]]
+            Q[r] = np.float32(top) * D[first, r] - total
+            across += D[first, r] * Q[r]
+        before, step = step, old / across
+        new = 0.0
+        for i in range(n):
+            R[i] -= np.float32(step) * Q[i]
+            new += R[i] * R[i]
+        last, ratio = ratio, new / old
+        for k in range(shifts.size):
+            fall[k] = before / (step * last * (1 - fall[k]) + before * (1 + shifts[k] * step))
+            scale[k] *= fall[k]
+            a, b = np.float32(step * fall[k]), np.float32(ratio * fall[k] * fall[k])
+            c = np.float32(scale[k])
+            for i in range(n):
+                F[k, i] += a * D[k, i]
+                D[k, i] = b * D[k, i] + c * R[i]
+        old = new
+        if not new > tol * tol:
+            break
