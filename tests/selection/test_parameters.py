@@ -4,14 +4,17 @@ import json
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from matplotlib import pyplot as plt
 from sklearn.datasets import load_iris
 
 from partwise import CF, GNMF, NMF, choose_k, plot, select
+from partwise.backends.threads import allowed
 from partwise.evaluation.groups import unit_rows
 from partwise.evaluation.held_out import label_folds
 from partwise.evaluation.linkage import linked_clusters
 from partwise.knowledge.links import Links
+from partwise.selection import rank
 from partwise.selection.parameters import hidden_share
 
 
@@ -25,7 +28,7 @@ def stopped(after):
     """A progress that is interrupted, as by Ctrl-C."""
 
     def hear(done, total, what):
-        if done == after:
+        if done >= after:
             raise KeyboardInterrupt
 
     return hear
@@ -45,11 +48,13 @@ def test_a_choice_that_was_stopped_goes_on_to_the_same_answer(tmp_path, monkeypa
     whole = choose_k(X, **args)
     with pytest.raises(KeyboardInterrupt):
         choose_k(X, **args, results=path, progress=stopped(5))
+    kept = [json.loads(line)[0] for line in path.read_text().splitlines()[1:]]
+    assert 5 <= len(kept) < 5 + allowed()  # others end what they are at
     with path.open("a") as file:
-        file.write('["4 / 0", [0.')  # killed while it wrote
+        file.write('["1 / 0", [0.')  # killed while it wrote
     calls = counted(monkeypatch)
     found = choose_k(X, **{**args, "random_state": 9}, results=path)  # its seed is in the file
-    assert len(calls) == 2 + 2  # k = 3 and 4; the runs are made otherwise
+    assert len(calls) == 8 - sum("runs" not in name for name in kept)  # runs are made otherwise
     np.testing.assert_array_equal(found.errors, whole.errors)
     np.testing.assert_array_equal(found.stability, whole.stability)
     assert found.k == whole.k == 3
@@ -82,8 +87,26 @@ def test_numbers_end_where_they_only_get_worse():
     )
     assert found.k == 3
     assert found.numbers[-1] < 12  # of the 30 that are possible
-    assert heard[0] == (0, 90, "k = 1")
+    assert heard[0] == (0, 90, "k = 5")  # four beyond the first are tried in any case
     assert len(heard) == 3 * len(found.numbers)
+
+
+@pytest.mark.parametrize("kind", [np.asarray, sp.csr_array])
+def test_fits_side_by_side_change_no_digit(kind, monkeypatch):
+    """Nor is anything tried beyond the end that patience finds, however many are at once."""
+    found = []
+    for threads in (1, 3):
+        monkeypatch.setattr(rank, "at_once", lambda X, k, threads=threads: threads)
+        found.append(choose_k(kind(planted()), n_splits=3, n_runs=2, random_state=0))
+    one, three = found
+    assert one.k == three.k and one.good == three.good
+    for name in ("numbers", "errors", "stability", "cophenetic"):
+        np.testing.assert_array_equal(getattr(one, name), getattr(three, name))
+
+
+def test_patience_ends_after_so_many_that_are_clearly_worse():
+    errors = np.array([[9.0, 9.1], [1.0, 1.1], [0.9, 1.3], [5.0, 5.1], [5.0, 5.2], [1.0, 1.1]])
+    assert [rank._end(errors[: n + 1], 2) for n in range(6)] == [3, 4, 5, 5, 5, 8]
 
 
 def test_labels_tell_which_graph_is_right(tmp_path, monkeypatch):

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from numbers import Integral
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from partwise.backends.data_matrix import refuse_anndata
 from partwise.evaluation.groups import unit_rows
 from partwise.evaluation.held_out import HeldOut, hold_out, label_folds
 from partwise.evaluation.linkage import linked_clusters
+from partwise.fitting.solving import few_iterations_will_do
 from partwise.knowledge.graph import check_graph
 from partwise.knowledge.labels import encode_labels
 from partwise.knowledge.links import Links, check_links
@@ -229,9 +231,15 @@ def by_entries(
     seeds = rng.randint(2**31 - 1, size=(n_splits, 2))
     room = max(1, KEPT // (X.shape[0] * X.shape[1])) if hasattr(X, "__array__") else n_splits
 
+    lock = Lock()
+
     @lru_cache(maxsize=min(room, n_splits))
-    def split(number: int) -> HeldOut:
+    def made(number: int) -> HeldOut:
         return hold_out(X, part, random_state=int(seeds[number, 0]))
+
+    def split(number: int) -> HeldOut:
+        with lock:  # once, where several models are fitted to it side by side
+            return made(number)
 
     # what NNDSVD's filled zeros say in the gaps may be far off, and stay so
     start = {"init": "random"} if estimator.get_params().get("init", "") is None else {}
@@ -239,9 +247,9 @@ def by_entries(
     def trial(model: Any, number: int) -> float:
         seed = int(seeds[number, 1])
         model = clone(model).set_params(missing_values=np.nan, random_state=seed, **start)
-        # max_iter is the same for all: part of the comparison
-        with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
-            return split(number).error(model.fit(split(number).X, **more))
+        held = split(number)
+        with few_iterations_will_do():  # max_iter is the same for all: part of the comparison
+            return held.error(model.fit(held.X, **more))
 
     split(0)  # a share that cannot be says so before any work
     return trial

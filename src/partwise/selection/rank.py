@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -10,24 +9,29 @@ from numbers import Integral
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from scipy.cluster.hierarchy import average, cophenet
 from scipy.spatial.distance import squareform
 from sklearn.base import clone
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
 from partwise.backends import in_memory
 from partwise.backends.arrays import AnyArray
+from partwise.backends.threads import allowed, side_by_side
 from partwise.estimators.nmf import NMF
 from partwise.fitting.checking import warn
+from partwise.fitting.solving import few_iterations_will_do
 from partwise.selection.consensus import runs, stability_of
-from partwise.selection.parameters import by_entries, check_count, within_one
+from partwise.selection.parameters import KEPT, by_entries, check_count, within_one
 from partwise.selection.search_log import Ledger, Progress
+from partwise.solvers.many_starts import ARRAYS
 
 #: Samples among which clusters are compared; more would make a matrix of their pairs too large.
 COMPARED = 500
 #: Entries of X from which three splits in float32 do.
 LARGE = 1_000_000
+#: Multiply-adds of a product with X that take as long as what a fit does in Python beside it.
+ALONE = 2**21
 #: The largest number that is tried unasked.
 MOST = 50
 
@@ -222,25 +226,44 @@ def choose_k(
     model = clone(NMF(tol=1e-3) if estimator is None else estimator)
     trial = by_entries(X, model, share, n_splits, rng)
     errors, signs = np.empty((len(tried), n_splits)), np.full((len(tried), 2), np.nan)
-    for row, k in enumerate(tried):
-        what = f"k = {k}"
-        model.set_params(n_components=int(k))
-        for split in range(n_splits):
-            one = partial(trial, model, split)
-            errors[row, split] = ledger.get(f"{k} / {split}", one, what)[0]
-        if n_runs and k > 1:
-            start = np.random.RandomState((ledger.seed + int(k)) % 2**32)
-            base = clone(model).set_params(tol=3e-3) if short else model
-            some = _some(X, int(k), start) if short else X
-            both = partial(_signs, base, some, int(k), n_runs, start)
-            signs[row] = ledger.get(f"{k} / runs", both, what)
-        if patience is not None and _worse(errors[: row + 1], patience):
-            tried, errors, signs = tried[: row + 1], errors[: row + 1], signs[: row + 1]
-            break
+
+    def hide(row: int, split: int) -> None:
+        k = int(tried[row])
+        one = partial(trial, clone(model).set_params(n_components=k), split)
+        errors[row, split] = ledger.get(f"{k} / {split}", one, f"k = {k}")[0]
+
+    def run(row: int) -> None:
+        k = int(tried[row])
+        start = np.random.RandomState((ledger.seed + k) % 2**32)
+        base = clone(model).set_params(tol=3e-3) if short else model
+        some = _some(X, k, start) if short else X
+        both = partial(_signs, base, some, k, n_runs, start)
+        signs[row] = ledger.get(f"{k} / runs", both, f"k = {k}")
+
+    patience = len(tried) if patience is None else patience
+    done, end = 0, min(1 + patience, len(tried))
+    while done < end:  # rows up to there are tried whatever their errors will be; the longest first
+        works: list[Any] = []
+        for row in reversed(range(done, end)):
+            works += [partial(run, row)] if n_runs and tried[row] > 1 else []
+            works += [partial(hide, row, split) for split in range(n_splits)]
+        side_by_side(lambda work: work(), [(work,) for work in works], at_once(X, int(tried[-1])))
+        done, end = end, min(_end(errors[:end], patience), len(tried))
+    tried, errors, signs = tried[:done], errors[:done], signs[:done]
     found = replace(_decide(tried, errors, signs), most=min(X.shape))
     if found.edge:
         warn(found.remarks()[0])
     return found
+
+
+def at_once(X: Any, k: int) -> int:
+    """How many fits go side by side: those that one interpreter keeps busy, and that have room.
+
+    Each holds an array like X, and factors.
+    """
+    entries = int(X.nnz) if sp.issparse(X) else int(X.size)
+    room: int = KEPT // (entries + ARRAYS * sum(X.shape) * k)
+    return max(1, min(allowed(), room, 1 + entries * k // ALONE))
 
 
 def _sign(value: float) -> str:
@@ -248,12 +271,10 @@ def _sign(value: float) -> str:
     return "-" if np.isnan(value) else f"{value:.3f}"
 
 
-def _worse(errors: AnyArray, patience: int) -> bool:
-    """Whether the last ``patience`` rows are all clearly worse than the best, before them."""
-    if len(errors) <= patience:
-        return False
-    best, _, near = within_one(errors)
-    return best < len(errors) - patience and not near[-patience:].any()
+def _end(errors: AnyArray, patience: int) -> int:
+    """How many rows there are at least until ``patience`` ones are clearly worse than the best."""
+    near = within_one(errors)[2]
+    return int(np.flatnonzero(near)[-1]) + 1 + patience
 
 
 def _decide(tried: AnyArray, errors: AnyArray, signs: AnyArray) -> Choice:
@@ -273,7 +294,7 @@ def _signs(
     model: Any, X: Any, k: int, n_runs: int, rng: np.random.RandomState
 ) -> tuple[float, float]:
     """Stability of parts and cophenetic correlation of clusters over many runs on all of X."""
-    with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
+    with few_iterations_will_do():
         found = runs(model, X, k, n_runs, rng)
     stable = stability_of(np.concatenate([H for H, _ in found]), k, rng)
     some = rng.permutation(X.shape[0])[:COMPARED]

@@ -7,6 +7,7 @@ import json
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ Progress = Callable[[int, int, str], object]
 
 
 class Ledger:
-    """Numbers by name; with a path each is on disk before the next is made.
+    """Numbers by name; with a path each is on disk as soon as it is made, by any thread.
 
     Parameters
     ----------
@@ -44,6 +45,7 @@ class Ledger:
         self.path = None if path is None else Path(path)
         self.seed, self.total, self._hear = seed, total, progress
         self.held: dict[str, list[float]] = {}
+        self._lock = Lock()
         if self.path is None:
             return
         mark = hashlib.sha256(describe(dict(named)).encode()).hexdigest()[:16]
@@ -73,13 +75,17 @@ class Ledger:
 
     def get(self, name: str, make: Callable[[], Any], what: str) -> np.ndarray:
         """The numbers of that name: read, or made and written."""
-        if self._hear is not None:
-            self._hear(min(len(self.held), self.total), self.total, what)
-        if name not in self.held:
-            self.held[name] = [float(value) for value in np.atleast_1d(make())]
+        with self._lock:
+            if self._hear is not None:
+                self._hear(min(len(self.held), self.total), self.total, what)
+            if name in self.held:
+                return np.array(self.held[name])
+        made = [float(value) for value in np.atleast_1d(make())]
+        with self._lock:
+            self.held[name] = made
             if self.path is not None:
                 with self.path.open("a", encoding="utf-8") as file:
-                    file.write(json.dumps([name, self.held[name]]) + "\n")
+                    file.write(json.dumps([name, made]) + "\n")
                     file.flush()
                     os.fsync(file.fileno())
-        return np.array(self.held[name])
+        return np.array(made)
