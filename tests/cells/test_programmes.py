@@ -135,17 +135,17 @@ def test_the_estimate_grows_with_the_work():
 
 
 def test_the_report_draws_programmes_where_the_cells_are():
-    from partwise.view.report.programmes_page import programme_rows, programmes_page
+    from partwise.view.report.programmes_page import drawn, programmes_page
 
     X, _, _ = made()
     ready = steps.prepare(X, 40)
     one = steps.programmes_of(ready, runs_of(ready, 3), 3, density_threshold=2)
-    rows = programme_rows(one)
+    rows = drawn(one).rows
     assert [row["runs"] for row in rows] == [8, 8, 8] and rows[0]["of"] == 8
     assert sum(row["usage"] for row in rows) == pytest.approx(1)
     places = np.random.default_rng(0).uniform(size=(80, 2))
-    page = programmes_page([one], title="<b>", notes=["a & b"], places=places)
+    page = programmes_page([drawn(one, places)], title="<b>", notes=["a & b"])
     assert "where the cells are" in page and "&lt;b&gt;" in page and "a &amp; b" in page
     assert "Which numbers are stable" not in page and page.count("<img") == 3
     with pytest.raises(ValueError, match="x and y of the 80 samples"):
-        programmes_page([one], title="x", places=places[:5])
+        drawn(one, places[:5])

@@ -257,6 +257,12 @@ def at_once(prepared: PreparedCounts) -> int:
     return max(1, min(allowed(), ROOM // factors))
 
 
+def groups_of_runs(prepared: PreparedCounts, k: int, runs: Sequence[int]) -> list[list[int]]:
+    """The runs of one k in groups that go side by side; how many cores there are has no say."""
+    size = len(runs) if back_end(prepared.seen) is not None else width(as_data(prepared.seen), k)
+    return [list(runs[lo : lo + size]) for lo in range(0, len(runs), size)]
+
+
 def each_run(
     X: Any, k: int, n_runs: int, *, model: Any, seed: int, only: Sequence[int]
 ) -> Iterator[tuple[int, AnyArray]]:

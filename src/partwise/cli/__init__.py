@@ -31,6 +31,8 @@ app = typer.Typer(
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command; always ends with SystemExit."""
     atexit.register(gc.freeze)  # else all modules are searched for cycles on the way out: 0.7 s
+    # threads of OpenBLAS that have nothing to do sleep: on 16 cores they took 4 s of the imports
+    os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
     try:
         app(args=argv)
     except (ValueError, OSError, ImportError, MemoryError) as error:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import gzip
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from importlib import import_module
 from pathlib import Path
-from threading import Event, Lock, Thread
 from typing import Any
 
 import numpy as np
@@ -18,12 +18,11 @@ import scipy.sparse as sp
 from rich.console import Console
 
 from partwise.backends.arrays import to_numpy
-from partwise.backends.threads import side_by_side
 from partwise.cells.programmes import (
     PreparedCounts,
-    Programmes,
     at_once,
     each_run,
+    groups_of_runs,
     memory_of,
     model_of_runs,
     moments,
@@ -33,6 +32,7 @@ from partwise.cells.programmes import (
     seconds_of,
 )
 from partwise.cli import outputs
+from partwise.cli.copies import spread
 from partwise.cli.options import numbers_of
 from partwise.cli.progress_bar import Bar, duration
 from partwise.io import read_samples
@@ -79,7 +79,6 @@ def run_consensus(
     numbers = numbers_of(k, "-k") or (folder.numbers() if going_on else [])
     _check(numbers, loss, density_threshold, neighborhood, out)
     errors = Console(stderr=True)
-    done = {"runs": 0, "total": len(numbers) * runs}
     with Bar(errors) as bar:
         bar.start("reading the counts")
         place = _device(device)
@@ -110,24 +109,26 @@ def run_consensus(
         if not going_on:
             bar.start("writing the counts")
             notes += _hand_over(folder, prepared, numbers, runs, seed, loss, counts)
-        Thread(target=_get_ready, args=(report,), daemon=True).start()
-        try:
-            clock.end("counts for cnmf")
-            _run(folder, prepared, missing, runs, model, seed, bar, done)
-            clock.end("runs")
-            found = _agree(
-                folder, prepared, numbers, density_threshold, neighborhood, loss, seed, bar
-            )
-            clock.end("what comes back")
-        except KeyboardInterrupt:
-            errors.print(
-                f"Stopped after {done['runs']} of {done['total']} runs; the same command goes on "
-                "from there.", highlight=False,
-            )  # fmt: skip
-            raise SystemExit(130) from None
-        bar.start("writing the report")
         places, said = _places(Path(data), prepared.cells) if report else (None, [])
         notes += said
+        try:
+            clock.end("counts for cnmf")
+            _run(folder, prepared, missing, runs, model, seed, bar, report=report)
+            clock.end("runs")
+            found = _agree(
+                folder, prepared, numbers, density_threshold, neighborhood, loss, seed, bar,
+                report=report, places=places,
+            )  # fmt: skip
+            clock.end("what comes back")
+        except KeyboardInterrupt:
+            total = len(numbers) * runs
+            done = total - sum(len(_missing(folder, number, runs)) for number in numbers)
+            errors.print(
+                f"Stopped after {done} of {total} runs; the same command goes on from there.",
+                highlight=False,
+            )
+            raise SystemExit(130) from None
+        bar.start("writing the report")
         source = f"{len(prepared.cells):,} cells, {len(prepared.kept):,} of {len(prepared.genes):,}"
         summary = {
             "command": command,
@@ -138,7 +139,7 @@ def run_consensus(
             "runs": runs,
             "device": place or "cpu",
             "estimate": {name: asked[name] for name in ("seconds", "bytes")},
-            "numbers": [_facts(one) for one in found],
+            "numbers": [one.facts for one in found],
             "notes": notes,
         }
         if place is not None and "cuda" in place:
@@ -150,21 +151,23 @@ def run_consensus(
             from partwise.view.report.programmes_page import programmes_page
 
             page = programmes_page(
-                found, title=f"Programmes: {folder.name}", command=command, notes=notes,
-                source=f"{source} genes. Data: {data}.",
-                places=places,
+                [one.drawn for one in found], title=f"Programmes: {folder.name}", command=command,
+                notes=notes, source=f"{source} genes. Data: {data}.",
             )  # fmt: skip
         clock.end("report")
         summary["stages"] = clock.seconds
         summary["seconds"] = round(sum(clock.seconds.values()), 3)
-        _write(folder, found, summary, page)
+        _write(folder, found, density_threshold, summary, page)
     _say(summary, out, as_json=as_json)
 
 
-def _get_ready(report: bool) -> None:
-    """Import what comes after the runs, which leave the interpreter idle."""
-    later = ["sklearn.cluster", "partwise.view.report.programmes_page"]
-    for name in [*later, *(["matplotlib.figure", "jinja2"] if report else [])]:
+#: What is imported while copies leave this interpreter idle: for what comes back, for the report.
+LATER = ("sklearn.cluster", "partwise.view.report.programmes_page")
+DRAWS, WRITES = ("matplotlib",), ("matplotlib.figure", "jinja2")
+
+
+def _get_ready(names: Sequence[str]) -> None:
+    for name in names:
         with suppress(Exception):  # whoever needs it says what is wrong
             import_module(name)
 
@@ -415,45 +418,56 @@ def _estimate(
 
 def _run(
     folder: CnmfFolder, prepared: PreparedCounts, missing: dict[int, list[int]], runs: int,
-    model: Any,
-    seed: int, bar: Bar, done: dict[str, int],
+    model: Any, seed: int, bar: Bar, *, report: bool,
 ) -> None:  # fmt: skip
-    """All runs that are not there yet, those of several k at once; each is on disk when it ends."""
+    """All runs that are not there yet, groups of them at once; each is on disk when it ends."""
     total = sum(k * runs for k in missing)
     before = total - sum(k * len(left) for k, left in missing.items())
-    done["runs"] = done["total"] - sum(len(left) for left in missing.values())
-    genes, lock, stopped = prepared.kept_genes, Lock(), Event()
+    genes = prepared.kept_genes
 
-    def one(k: int) -> None:
+    def one(k: int, only: list[int]) -> Iterator[int]:
+        for number, H in each_run(prepared.seen, k, runs, model=model, seed=seed, only=only):
+            folder.write_run(k, number, H, genes)
+            yield k
+
+    def told(k: int) -> None:
         nonlocal before
-        try:
-            for number, H in each_run(
-                prepared.seen, k, runs, model=model, seed=seed, only=missing[k]
-            ):
-                folder.write_run(k, number, H, genes)
-                with lock:
-                    before, done["runs"] = before + k, done["runs"] + 1
-                    bar.step(before, total, "runs")
-                if stopped.is_set():
-                    return
-        except BaseException:
-            stopped.set()  # the others end with the run that they are at
-            raise
+        before += k
+        bar.step(before, total, "runs")
 
     bar.step(before, total, "runs")
-    largest_first = sorted((k for k, left in missing.items() if left), reverse=True)
-    side_by_side(one, [(k,) for k in largest_first], at_once(prepared))
+    tasks = [
+        (k, only)
+        for k, left in sorted(missing.items(), reverse=True)  # the longest first
+        for only in groups_of_runs(prepared, k, left)
+    ]
+    later = (*LATER, *(DRAWS if report else ()))
+    spread(one, tasks, told, at_once(prepared), partial(_get_ready, later))
+
+
+@dataclass(frozen=True)
+class Agreed:
+    """What the summary, the table of genes and the report say of one k."""
+
+    k: int
+    stability: float
+    error: float
+    facts: dict[str, Any]
+    genes: list[list[Any]]
+    drawn: Any
 
 
 def _agree(
     folder: CnmfFolder, prepared: PreparedCounts, numbers: Sequence[int], threshold: float,
-    share: float, loss: str, seed: int, bar: Bar,
-) -> list[Programmes]:  # fmt: skip
-    """What the runs of each k have in common, and its tables."""
-    found: dict[int, Programmes] = {}
-    genes, lock = prepared.kept_genes, Lock()
+    share: float, loss: str, seed: int, bar: Bar, *, report: bool, places: Any,
+) -> list[Agreed]:  # fmt: skip
+    """What the runs of each k have in common: its tables, and its pictures."""
+    found: dict[int, Agreed] = {}
+    genes = prepared.kept_genes
 
-    def one(k: int) -> None:
+    def one(k: int) -> Iterator[Agreed]:
+        from partwise.view.report.programmes_page import drawn, programme_rows
+
         made = programmes_of(
             prepared, folder.pool(k, genes), k, density_threshold=threshold, neighborhood=share,
             loss=loss, seed=seed,
@@ -462,43 +476,41 @@ def _agree(
             made.found, folder.home.parent, folder.name, samples=prepared.cells, features=genes,
             genes=prepared.genes, scores=made.scores, deviation=prepared.deviation, force=True,
         )  # fmt: skip
-        with lock:
-            found[k] = made
-            bar.step(len(found), len(numbers), "what comes back")
+        facts = {
+            "k": k,
+            "stability": None if np.isnan(made.stability) else round(made.stability, 4),
+            "error": made.error,
+            "outliers": int((made.found.groups < 0).sum()),
+            "programmes": programme_rows(made),
+        }
+        index = {name: j for j, name in enumerate(made.genes)}
+        leading = [
+            [k, programme + 1, place + 1, gene, f"{made.scores[programme, index[gene]]:.6g}"]
+            for programme, names in enumerate(made.top_genes(100))
+            for place, gene in enumerate(names)
+        ]
+        pictures = drawn(made, places) if report else None
+        yield Agreed(k, made.stability, made.error, facts, leading, pictures)
+
+    def told(agreed: Agreed) -> None:
+        found[agreed.k] = agreed
+        bar.step(len(found), len(numbers), "what comes back")
 
     bar.step(0, len(numbers), "what comes back")
-    side_by_side(one, [(k,) for k in sorted(numbers, reverse=True)], at_once(prepared))
+    later = partial(_get_ready, WRITES if report else ())
+    spread(one, [(k,) for k in sorted(numbers, reverse=True)], told, at_once(prepared), later)
     return [found[k] for k in numbers]
 
 
 # -- what is said ---------------------------------------------------------------------------------
 
 
-def _facts(one: Programmes) -> dict[str, Any]:
-    from partwise.view.report.programmes_page import programme_rows
-
-    stable = one.stability
-    return {
-        "k": one.k,
-        "stability": None if np.isnan(stable) else round(stable, 4),
-        "error": one.error,
-        "outliers": int((one.found.groups < 0).sum()),
-        "programmes": programme_rows(one),
-    }
-
-
 def _write(
-    folder: CnmfFolder, found: list[Programmes], summary: dict[str, Any], page: str
-) -> None:  # fmt: skip
-    stats = [[one.k, one.found.density_threshold, one.stability, one.error] for one in found]
+    folder: CnmfFolder, found: list[Agreed], threshold: float, summary: dict[str, Any], page: str
+) -> None:
+    stats = [[one.k, threshold, one.stability, one.error] for one in found]
     folder.write_stats(np.array(stats, dtype=np.float64))
-    rows = [
-        [one.k, programme + 1, place + 1, gene, f"{one.scores[programme, index[gene]]:.6g}"]
-        for one in found
-        for index in [{name: j for j, name in enumerate(one.genes)}]
-        for programme, genes in enumerate(one.top_genes(100))
-        for place, gene in enumerate(genes)
-    ]
+    rows = [row for one in found for row in one.genes]
     heads = ["k", "programme", "rank", "gene", "score"]
     files = {
         "top_genes.csv": csv_text(heads, rows),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import warnings
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -97,12 +98,11 @@ def read_plain(path: Any, *, layer: str | None = None, obsm: str | None = None) 
     """
     try:
         import h5py
-        from pandas import Index
 
         with h5py.File(path, "r") as file:
             if file.attrs["encoding-type"] != "anndata" or "raw" in file:
                 return None
-            cells, genes = (Index(_strings(file[name])) for name in ("obs", "var"))
+            cells, genes = (_strings(file[name]) for name in ("obs", "var"))
             layers = dict.fromkeys(file["layers"])
             X = None if layer or obsm else _array(file["X"])
             if layer in layers:
@@ -135,18 +135,20 @@ def _array(item: Any) -> Any:
 
 def _own_names(names: Any) -> tuple[list[str], tuple[str, ...]]:
     """A name for each gene, as anndata makes them unique, and a note where some were not."""
-    given = names.astype(str)
-    twice = given[given.duplicated()].unique()
-    if not len(twice):
-        return list(given), ()
+    given = [str(name) for name in names]
+    twice = [name for name, count in Counter(given).items() if count > 1]
+    if not twice:
+        return given, ()
     from anndata.utils import make_index_unique
+    from pandas import Index
 
     with warnings.catch_warnings():  # of names that look like its own
         warnings.simplefilter("ignore", UserWarning)
-        unique = make_index_unique(given)
+        unique = list(make_index_unique(Index(given)))
     are = "name is" if len(twice) == 1 else "names are"
     note = f"{len(twice)} {are} of several genes ({shown(twice)}), which got numbers, as "
-    return list(unique), (f"{note}{unique[unique != given][0]}.",)
+    new = next(new for new, old in zip(unique, given, strict=True) if new != old)
+    return unique, (f"{note}{new}.",)
 
 
 def to_anndata(adata: Any, model: Any, *, genes: Sequence[str] | None = None) -> Any:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
+from dataclasses import dataclass
+from threading import Lock
 from typing import Any
 
 import numpy as np
 
 from partwise._versions import versions
-from partwise.backends.threads import allowed, each, one_blas_thread
 from partwise.view.plot import (
     in_groups,
     leading_scores,
@@ -19,37 +19,44 @@ from partwise.view.plot import (
 )
 from partwise.view.report.pictures import figure_uri, heat_uri, new_figure, render
 
+#: matplotlib's figures are for one thread.
+_figures = Lock()
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Rows and pictures of the programmes of one k."""
+
+    k: int
+    stability: float
+    error: float
+    rows: list[dict[str, Any]]
+    clustergram: str
+    heatmap: str
+    places: str
+
+
+def drawn(one: Any, places: Any = None) -> Drawn:
+    """What the page shows of one k; with ``places``, coordinates of the cells, usages are there."""
+    at_places = ""
+    if places is not None:
+        with _figures:
+            at_places = places_uri(one.found.usages, places)
+    pictures = _clustergram(one.found), _gene_heatmap(one), at_places
+    return Drawn(one.k, one.stability, one.error, programme_rows(one), *pictures)
+
 
 def programmes_page(
-    found: Sequence[Any],
+    numbers: Sequence[Drawn],
     *,
     title: str,
     source: str = "",
     command: str = "",
     notes: Sequence[str] = (),
-    places: Any = None,
 ) -> str:
-    """One self-contained HTML page for the programmes of one or more k.
-
-    With ``places``, coordinates of the cells, the usages are drawn there.
-    """
-    stable = [one.stability for one in found]
-    numbers: list[dict[str, Any]] = [{"k": one.k} for one in found]
-
-    def draw(number: dict[str, Any], one: Any) -> None:
-        number["rows"] = programme_rows(one)
-        number["clustergram"] = _clustergram(one.found)
-        number["heatmap"] = _gene_heatmap(one)
-
-    curve: list[str] = []
-    works: list[Any] = [partial(draw, *both) for both in zip(numbers, found, strict=True)]
-    if len(found) > 1:
-        works.insert(0, lambda: curve.append(_curve(found)))
-    with one_blas_thread:
-        each(lambda work: work(), [(work,) for work in works], allowed())
-    for number, one in zip(numbers, found, strict=True):  # matplotlib's figures are for one thread
-        number["places"] = "" if places is None else places_uri(one.found.usages, places)
-    best = found[int(np.nanargmax(stable))].k if np.isfinite(stable).any() else found[0].k
+    """One self-contained HTML page for the programmes of one or more k."""
+    stable = [one.stability for one in numbers]
+    best = numbers[int(np.nanargmax(stable))].k if np.isfinite(stable).any() else numbers[0].k
     return render(
         "programmes.html",
         title=title,
@@ -57,7 +64,7 @@ def programmes_page(
         notes=notes,
         numbers=numbers,
         best=best,
-        curve="".join(curve),
+        curve=_curve(numbers) if len(numbers) > 1 else "",
         command=command,
         versions=versions(),
     )

@@ -1,0 +1,121 @@
+"""Tasks in copies of the process, and in threads: the same, whatever happens to one of them."""
+
+import os
+import signal
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from partwise.backends.threads import allowed, one_blas_thread
+from partwise.cli import copies
+
+BOTH = [pytest.param(False, id="threads")]
+if sys.platform == "linux":
+    BOTH.append(pytest.param(True, id="copies"))
+
+
+@pytest.fixture(params=BOTH)
+def forks(request, monkeypatch):
+    monkeypatch.setattr(copies, "FORKS", request.param)
+    return request.param
+
+
+def test_all_that_tasks_yield_comes_and_what_goes_on_beside_has_ended(forks):
+    found, beside = [], []
+
+    def run(start, count):
+        yield from ((start + i, os.getpid()) for i in range(count))
+
+    def meanwhile():
+        time.sleep(0.2)
+        beside.append(os.getpid())
+
+    tasks = [(100 * n, n) for n in range(6)]
+    copies.spread(run, tasks, found.append, 3, meanwhile)
+    assert sorted(item for item, _ in found) == [s + i for s, count in tasks for i in range(count)]
+    assert beside == [os.getpid()] and (os.getpid() in {who for _, who in found}) is not forks
+
+
+def test_an_error_comes_here_and_ends_the_others_after_their_item(forks, tmp_path):
+    def run(number):
+        if not number:
+            raise ValueError("the first one")
+        for item in range(100):
+            time.sleep(0.02)
+            (tmp_path / f"{number}-{item}").touch()
+            yield item
+
+    with pytest.raises(ValueError, match="the first one"):
+        copies.spread(run, [(0,), (1,), (2,)], lambda item: None, 3)
+    assert len(list(tmp_path.iterdir())) < 100
+    before = len(list(tmp_path.iterdir()))
+    time.sleep(0.1)
+    assert len(list(tmp_path.iterdir())) == before
+
+
+def test_an_interrupt_leaves_no_process_behind(forks, monkeypatch):
+    made, fork = [], copies._fork
+
+    def recorded():
+        made.append(fork())
+        return made[-1]
+
+    def stop(item):
+        raise KeyboardInterrupt
+
+    def run(number):
+        for _ in range(100):
+            time.sleep(0.02)
+            yield number
+
+    monkeypatch.setattr(copies, "_fork", recorded)
+    began = time.perf_counter()
+    with pytest.raises(KeyboardInterrupt):
+        copies.spread(run, [(0,), (1,)], stop, 2)
+    assert time.perf_counter() - began < 1.9 and len(made) == 2 * forks
+    for copy in made:
+        with pytest.raises(ProcessLookupError):
+            os.kill(copy, 0)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="copies are made on Linux alone")
+def test_a_copy_has_its_share_of_the_threads_and_may_be_killed():
+    found = []
+
+    def run(number):
+        yield allowed()
+
+    copies.spread(run, [(0,), (1,)], found.append, 2)
+    assert found == [max(1, allowed() // 2)] * 2
+
+    def threads(number):
+        with one_blas_thread:
+            np.ones((300, 300)) @ np.ones((300, 300))
+        yield len(os.listdir("/proc/self/task"))
+
+    found.clear()
+    copies.spread(threads, [(0,), (1,)], found.append, 2)
+    assert found == [1, 1]
+
+    def killed(number):
+        os.kill(os.getpid(), signal.SIGKILL)
+        yield number
+
+    with pytest.raises(MemoryError, match="killed"):
+        copies.spread(killed, [(0,), (1,)], found.append, 2)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="copies are made on Linux alone")
+def test_an_error_that_cannot_be_sent_is_told():
+    class Odd(Exception):
+        def __reduce__(self):
+            raise TypeError("not this one")
+
+    def run(number):
+        raise Odd("what went wrong")
+        yield
+
+    with pytest.raises(RuntimeError, match="what went wrong"):
+        copies.spread(run, [(0,), (1,)], print, 2)
