@@ -129,14 +129,13 @@ def test_ids_and_labels_go_out_and_come_back(tmp_path):
     assert pio.read_labels(labels, ids).tolist() == kinds
 
 
-def test_the_command_writes_no_formula(tmp_path):
+def test_the_command_writes_no_formula(tmp_path, command):
     pytest.importorskip("pandas", reason="tables need pandas")
     rng = np.random.default_rng(0)
     path, out = tmp_path / "t.csv", tmp_path / "out"
     lines = [f"=name{i},{','.join(f'{v:.3f}' for v in rng.random(4))}" for i in range(12)]
     path.write_text("id,a,b,c,d\n" + "\n".join(lines))
-    words = ["cluster", str(path), "-k", "2", "--out", str(out), "--no-report", "--seeds", "0"]
-    subprocess.run([sys.executable, "-m", "partwise", *words], check=True, capture_output=True)
+    assert not command("cluster", path, "-k", 2, "--out", out, "--no-report", "--seeds", 0)[0]
     for name in ("assignments.csv", "representation.csv"):
         text = (out / name).read_text()
         assert "'=name3," in text and "\n=" not in text

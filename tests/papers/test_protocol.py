@@ -330,15 +330,6 @@ def test_the_counting_graph_has_p_neighbours():
         assert np.array_equal(W, W.T) and np.all(W.sum(axis=1) == p) and np.trace(W) == 0
 
 
-def test_importing_is_light():
-    code = (
-        "import sys, partwise.papers, partwise.papers.runner; "
-        "print([m for m in ('matplotlib', 'typer', 'sklearn.cluster') if m in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
-
-
 # What is installed ----------------------------------------------------------------------------
 
 ROOT = Path(__file__).parents[2]
