@@ -31,6 +31,7 @@ import re
 import warnings
 import zipfile
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -38,6 +39,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from partwise._versions import __version__
+from partwise.backends.arrays import forget
 from partwise.persistence.atomic import check_target, whole_file
 from partwise.persistence.values import Decoder, Encoder, PersistError
 
@@ -203,35 +205,47 @@ def _listed(name: str, key: str, value: Any) -> Any:
 
 def _write(file: Any, content: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
     text = json.dumps(content, ensure_ascii=False, allow_nan=False).encode("utf-8")
-    members: dict[str, Any] = {MODEL: _described(text)}
     with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
-        _add(archive, MODEL, text)
+        members: dict[str, Any] = {MODEL: _add(archive, MODEL, lambda out: out.write(text))}
         for name, array in arrays.items():
-            buffer = io.BytesIO()
-            np.lib.format.write_array(buffer, array, allow_pickle=False)
-            data = buffer.getbuffer()
-            _add(archive, name, data)
-            shape = list(array.shape)
-            members[name] = {**_described(data), "dtype": array.dtype.str, "shape": shape}
+            whole = partial(np.lib.format.write_array, array=array, allow_pickle=False)
+            described = _add(archive, name, whole, array.base)
+            members[name] = {**described, "dtype": array.dtype.str, "shape": list(array.shape)}
         manifest = {
             "format": FORMAT,
             "version": VERSION,
             "partwise": __version__,
             "members": members,
         }
-        _add(archive, MANIFEST, json.dumps(manifest, indent=1).encode("utf-8"))
+        last = json.dumps(manifest, indent=1).encode("utf-8")
+        _add(archive, MANIFEST, lambda out: out.write(last))
 
 
-def _described(data: Any) -> dict[str, Any]:
-    return {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)}
+class _Member:
+    """A member that is being written: bytes on their way to the file, counted and summed up.
+
+    numpy hands over some megabytes at a time where it does not know the kind of file.
+    """
+
+    def __init__(self, out: Any, source: Any) -> None:
+        self.out, self.source, self.sum, self.size = out, source, hashlib.sha256(), 0
+
+    def write(self, data: bytes) -> None:
+        self.out.write(data)
+        self.sum.update(data)
+        self.size += len(data)
+        forget(self.source)  # of samples on disk
 
 
-def _add(archive: zipfile.ZipFile, name: str, data: Any) -> None:
+def _add(
+    archive: zipfile.ZipFile, name: str, write: Callable[[Any], Any], source: Any = None
+) -> dict[str, Any]:
     # one date for all: the same model gives the same bytes
-    with archive.open(
-        zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), "w", force_zip64=True
-    ) as member:
-        member.write(data)
+    info = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
+    with archive.open(info, "w", force_zip64=True) as out:
+        member = _Member(out, source)
+        write(member)
+    return {"sha256": member.sum.hexdigest(), "bytes": member.size}
 
 
 # -- reading ------------------------------------------------------------------------------------
