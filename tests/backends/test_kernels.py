@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -10,6 +12,7 @@ from scipy.optimize import nnls
 
 from partwise.backends.numpy import kernels
 from partwise.backends.numpy.dense import DenseData
+from partwise.backends.threads import one_blas_thread
 from partwise.model.factor_model import FactorModel
 from partwise.model.graph_terms import Graph, GraphDivergence, Neighbors
 from partwise.model.losses import Frobenius
@@ -105,13 +108,43 @@ def test_pivoting_ends_at_the_minimum_with_and_without_the_inverse(rng, shift, w
     H, w, s, K = kernels.inverse_of(G, d, r)
     assert len(K) == (0 if weighted and ridge else k)
     for inverse in (K, K[:0]):
-        Z, found = rng.uniform(size=(n, k)), np.zeros(n, bool)
-        kernels.pivot_rows(Z, C, H, w, s, inverse, 1e-15, found)
+        Z, found, rows = rng.uniform(size=(n, k)), np.zeros(n, bool), rng.permutation(n)
+        own = w if len(w) == 1 else w[rows]
+        kernels.pivot_rows(Z, C, rows, H, own, s, inverse, 1e-15, found)
         assert found.all()
         for i in range(n):
             L = np.linalg.cholesky(d[i % len(d)] * G + ridge * np.eye(k))
             # the condition of G is about 1e3
             np.testing.assert_allclose(Z[i], nnls(L.T, np.linalg.solve(L, C[i]))[0], atol=1e-10)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("weighted", [False, True])
+def test_pivoting_in_threads_moves_these_rows_alone_and_as_one_does(rng, dtype, weighted):
+    n, k = 1000, 9
+    B, d = rng.uniform(size=(30, k)), rng.uniform(0.5, 2, n if weighted else 1)
+    G, r = B.T @ B, rng.uniform(size=(n if weighted else 1, k))
+    start, C = rng.uniform(size=(n, k)).astype(dtype), (rng.normal(size=(n, k)) @ G).astype(dtype)
+    rows = rng.permutation(n)[:700]
+    H, w, s, K = kernels.inverse_of(G, d, r)
+    w, s = (a if len(a) == 1 else a[rows] for a in (w, s))
+    found = []
+    for threads in (1, 2, 5):
+        Z, ended = start.copy(), np.zeros(len(rows), bool)
+        with one_blas_thread:
+            kernels.pivot_rows(Z, C, rows, H, w, s, K, 1e-15, ended, threads)
+        assert ended.all()
+        found.append(Z)
+    np.testing.assert_array_equal(found[0], found[1])
+    np.testing.assert_array_equal(found[0], found[2])
+    others = np.setdiff1d(np.arange(n), rows)
+    np.testing.assert_array_equal(found[0][others], start[others])
+    for i in rows[::50]:
+        L = np.linalg.cholesky(d[i % len(d)] * G + np.diag(r[i % len(r)]))
+        expected = nnls(L.T, np.linalg.solve(L, C[i].astype(np.float64)))[0]
+        np.testing.assert_allclose(
+            found[0][i], expected, atol=1e-10 if dtype == np.float64 else 1e-6
+        )
 
 
 def test_an_inverse_that_has_few_digits_is_not_used(rng):
@@ -389,3 +422,19 @@ def test_logarithms_in_lanes_are_those_of_numpy(rng, dtype, shape, order):
     for strange in (np.nan, np.inf):
         U[0, 0], V[-1] = strange, 1
         assert not np.isfinite(kernels.xlogy(X, V, U, 1e-20))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("index", [np.int32, np.int64])
+@pytest.mark.parametrize("shape", [(200, 30), (7, 90), (50, 1)])
+def test_a_transpose_is_scipys_whatever_the_runs(rng, dtype, index, shape):
+    X = sp.random_array(shape, density=0.2, format="csr", dtype=dtype, rng=rng)
+    X.indices, X.indptr = X.indices.astype(index), X.indptr.astype(index)
+    expected = X.T.tocsr()
+    for cuts in ([0, shape[0]], [0, 3, 3, shape[0]], np.arange(shape[0] + 1).tolist()):
+        runs = list(itertools.pairwise(cuts))
+        for threads in (1, 2):
+            found = kernels.transpose(X.indptr, X.indices, X.data, shape[1], runs, threads)
+            for mine, theirs in zip(found, (expected.indptr, expected.indices, expected.data)):
+                np.testing.assert_array_equal(mine, theirs)
+                assert mine.dtype == (dtype if mine is found[2] else index)

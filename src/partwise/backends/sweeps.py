@@ -26,12 +26,11 @@ from partwise.backends.arrays import (
     spread,
     summed,
 )
-from partwise.backends.threads import PASS, each, pieces, threads_for
+from partwise.backends.threads import PASS, by_entry, one_blas_thread, threads_for
 
 ROWS = 64  # rows of a block of the compiled kernel, whose share ``enough`` is
-#: From this width on, rows that move on after FEW sweeps end by pivoting, SOME at a time, in copies
-#: of float64.
-PIVOT, FEW, SOME = 32, 10, 128
+#: From this width on, rows that move on after FEW sweeps end by pivoting.
+PIVOT, FEW = 32, 10
 #: Groups of rows that take turns under a graph, at most: a row sees where most neighbours are.
 GROUPS = 32
 #: Multiply-adds of a change of the objective that are worth a kernel of its own.
@@ -159,10 +158,16 @@ def _(
     _descend(Z, C, G, d, r, e, FEW, stop, enough)
     before = Z.copy()
     _descend(Z, C, G, d, r, e, 1, stop, enough)
-    before -= Z
-    before *= before
-    before *= d[:, None] * np.diag(G) + r
-    far = before.sum(axis=1, dtype=np.float64)
+    far, curve = np.empty(len(Z)), d[:, None] * np.diag(G) + r
+
+    def moved(rows: slice) -> None:
+        step = before[rows]
+        step -= Z[rows]
+        step *= step
+        step *= curve if len(curve) == 1 else curve[rows]
+        step.sum(axis=1, dtype=np.float64, out=far[rows])
+
+    by_entry(moved, Z, 5)
     of_block = np.add.reduceat(far, np.arange(0, len(far), ROWS)) if len(far) else far
     going = (far > enough / ROWS) & np.repeat(of_block > enough, ROWS)[: len(far)]
     _pivot(Z, C, G, d, r, np.flatnonzero(going), sweeps, stop, enough)
@@ -225,21 +230,16 @@ def _pivot(
     rows = rows[np.argsort(-np.minimum(free, Z.shape[1] - free), kind="stable")]
     low, found = float(np.finfo(Z.dtype).eps), np.zeros(len(rows), bool)
     H, weights, ridges, K = kernels.inverse_of(*(float64(a) for a in (G, d, r)))
-    more = ridge * low * float(np.diag(H).max())
-
-    def end(lo: int, hi: int) -> None:
-        some, ended = rows[lo:hi], found[lo:hi]
-        z, c = Z[some].astype(np.float64), C[some].astype(np.float64)
-        w, s = (a if len(a) == 1 else a[some] for a in (weights, ridges))
-        kernels.pivot_rows(z, c, H, w, s, K, low, ended)
-        if more and not ended.all():
-            led = z.copy()
-            kernels.pivot_rows(led, c, H, w, s + more, K[:0], low, ended.copy())
-            z[~ended] = led[~ended]
-        Z[some] = z
-
-    threads = threads_for(float(len(rows)) * Z.shape[1] ** 3)
-    each(end, pieces(len(rows), SOME, len(rows)), threads)
+    weights, ridges = (a if len(a) == 1 else a[rows] for a in (weights, ridges))
+    threads = threads_for(float(len(rows)) * Z.shape[1] ** 3, True)
+    with one_blas_thread:
+        kernels.pivot_rows(Z, C, rows, H, weights, ridges, K, low, found, threads)
+        if ridge and not found.all():
+            left = ~found
+            weights, ridges = (a if len(a) == 1 else a[left] for a in (weights, ridges))
+            ridges = ridges + ridge * low * float(np.diag(H).max())
+            some = (rows[left], H, weights, ridges, K[:0], low, np.zeros(int(left.sum()), bool))
+            kernels.pivot_rows(Z, C, *some, threads)
     if not found.all():
         rows = rows[~found]
         rest = np.ascontiguousarray(Z[rows])

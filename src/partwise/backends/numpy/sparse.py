@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from partwise.backends import arrays
 from partwise.backends.arrays import AnyArray
 from partwise.backends.numpy import blocks
 from partwise.backends.numpy.dense import DenseData
-from partwise.backends.threads import cached_property, threads_for
+from partwise.backends.threads import PASS, cached_property, each, threads_for
 
 #: Columns from which on a compiled product is faster than scipy's, and multiply-adds, a
 #: millisecond of them, from which on it is worth to have one compiled.
@@ -35,7 +36,7 @@ class SparseData(DenseData):
 
     @cached_property
     def _XT(self) -> Any:
-        return self.X.T.tocsr()
+        return transposed(self.X)
 
     def _blocks(self) -> Any:
         return ((rows, self.X[rows].toarray()) for rows in arrays.row_blocks(*self.shape))
@@ -46,22 +47,32 @@ class SparseData(DenseData):
     def tdot(self, V: AnyArray) -> AnyArray:
         return multiply(self._XT, V)
 
-    def _sums(self, values: AnyArray) -> AnyArray:
-        X = sp.csr_array((values, self.X.indices, self.X.indptr), shape=self.shape)
-        return np.asarray(X.sum(axis=1), dtype=np.float64).ravel()
+    def _sums(self, make: Callable[[AnyArray], AnyArray]) -> AnyArray:
+        """Sums by row of what ``make`` makes of the entries, in float64."""
+        X, out = self.X, np.zeros(self.shape[0])
+
+        def run(lo: int, hi: int) -> None:
+            begin, end = X.indptr[lo], X.indptr[hi]
+            some = lo + np.flatnonzero(np.diff(X.indptr[lo : hi + 1]))  # rows that have any
+            if len(some):
+                out[some] = np.add.reduceat(make(X.data[begin:end]), X.indptr[some] - begin)
+
+        cuts = equal_runs(X, 1 + X.nnz // arrays.BLOCK_ENTRIES)
+        each(run, list(itertools.pairwise(cuts)), threads_for(2 * PASS * X.nnz))
+        return out
 
     def row_sq_norms(self) -> AnyArray:
         return self._squares
 
     @cached_property
     def _squares(self) -> AnyArray:
-        return self._sums(np.square(self.X.data, dtype=np.float64))
+        return self._sums(lambda x: np.square(x, dtype=np.float64))
 
     def row_sums(self) -> AnyArray:
-        return self._sums(self.X.data.astype(np.float64))
+        return self._sums(lambda x: x.astype(np.float64))
 
     def row_xlogx(self) -> AnyArray:
-        return self._sums(blocks.xlogx(self.X.data[:, None]))
+        return self._sums(lambda x: blocks.xlogx(x[:, None]))
 
     def row_divergences(self, V: AnyArray, U: AnyArray) -> AnyArray:
         V, U = V.astype(np.float64), U.astype(np.float64)
@@ -75,7 +86,7 @@ class SparseData(DenseData):
         return out
 
     def row_powers(self, beta: float) -> AnyArray:
-        return self._sums(blocks.powers(self.X.data[:, None], beta))
+        return self._sums(lambda x: blocks.powers(x[:, None], beta))
 
     def weighted(self, weights: AnyArray | None, index: AnyArray | None, n_rows: int) -> SparseData:
         X = self.X
@@ -182,6 +193,20 @@ def equal_runs(X: Any, count: int) -> AnyArray:
         return [0, X.shape[0]]
     bounds = np.searchsorted(X.indptr, np.linspace(0, X.nnz, count + 1)[1:-1]).tolist()
     return sorted({0, *bounds, X.shape[0]})
+
+
+def transposed(X: Any) -> Any:
+    """Xᵀ of CSR, in threads where that pays."""
+    n, p = X.shape
+    threads = threads_for(50.0 * X.nnz, True)
+    runs = min(threads, X.nnz // (4 * p + 1))  # each has a place for every column
+    if runs < 2:
+        return X.T.tocsr()
+    from partwise.backends.numpy import kernels
+
+    cuts = list(itertools.pairwise(equal_runs(X, runs)))
+    indptr, rows, values = kernels.transpose(X.indptr, X.indices, X.data, p, cuts, threads)
+    return sp.csr_array((values, rows, indptr), shape=(p, n))
 
 
 def multiply(X: Any, B: AnyArray) -> AnyArray:

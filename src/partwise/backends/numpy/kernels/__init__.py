@@ -39,6 +39,7 @@ from partwise.backends.numpy.kernels.products import (
     add_up,
     graph_solve,
     spmm,
+    transpose,
 )
 
 __all__ = [
@@ -61,5 +62,6 @@ __all__ = [
     "pivot_rows",
     "plain_rows",
     "spmm",
+    "transpose",
     "xlogy",
 ]

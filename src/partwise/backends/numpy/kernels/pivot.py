@@ -18,12 +18,17 @@ from llvmlite import ir
 from numba.core import types
 from numba.extending import intrinsic
 
-from partwise.backends.numpy.kernels._options import HELPER
+from partwise.backends.numpy.kernels import crew
+from partwise.backends.numpy.kernels._intrinsics import add as _add
+from partwise.backends.numpy.kernels._intrinsics import times as _product
+from partwise.backends.numpy.kernels._options import HELPER, OPTIONS
 from partwise.backends.numpy.kernels._writing import Sum, Value, arguments, loop, plainly
+from partwise.backends.numpy.kernels.products import gemm
 
 ROUNDS = 60  # solves of a row before it is given up
 REGULAR = 1e-7  # what elimination must leave of each diagonal of G for K to be worth its digits
 SIDE = 8  # rows that are eliminated together, one SIMD lane each
+SOME = 128  # rows that a thread takes at a time
 
 
 def _elimination(typing, L, lanes, at, M, begins, k, n):
@@ -228,15 +233,61 @@ def inverse_of(G, d, r):
     return G, d, r, 0.5 * (K + K.T)
 
 
-def pivot_rows(Z, C, G, d, r, K, low, found):
-    """Every row of Z, float64, to the minimiser of ½ d zᵀGz + ½ r·z² - cᵀz over z >= 0, in place.
+def _each(room, team):
+    """Such a room for each of so many."""
+    return np.broadcast_to(room, (team, *room.shape)).copy()
 
-    d has length 1 or n, r has 1 or n rows and 1 or k columns; with them comes K of `inverse_of`.
-    ``found``, False when it comes, says where; a row whose G is singular on its positive
-    coordinates, to the relative precision ``low``, stays as it is.
+
+@nb.njit(**OPTIONS)
+def _pivot_rows(
+    Z, C, rows, M, d, r, low, found, gemm, begun, z, c, e, slope, before, ended, own, ridges, L,
+    lanes, places, at, whole, xy, free,
+):  # fmt: skip
+    """`pivot_rows` for whoever comes: each takes the next SOME rows, to copies of float64."""
+    plainly()
+    k, inverse = Z.shape[1], M.shape[0] > 1
+    while True:
+        lo = SOME * _add(begun, 0, 1)
+        m = min(SOME, len(rows) - lo)
+        if m <= 0:
+            break
+        for i in range(m):
+            row = rows[lo + i]
+            for j in range(k):
+                z[i, j], c[i, j] = Z[row, j], C[row, j]
+        _product(z, gemm, 0, k, m, k, M.ctypes.data, k, z.ctypes.data, slope.ctypes.data, k)
+        if inverse:
+            K = M[1]
+            _product(z, gemm, 0, k, m, k, K.ctypes.data, k, c.ctypes.data, e.ctypes.data, k)
+        for i in range(m):
+            at_d, at_r = lo + i if len(d) > 1 else 0, lo + i if len(r) > 1 else 0
+            own[i], before[i], ended[i] = d[at_d], 0.0, False
+            for j in range(r.shape[1]):
+                ridges[i, j] = r[at_r, j]
+            for j in range(k):
+                pull = own[i] * slope[i, j] + ridges[i, j if r.shape[1] > 1 else 0] * z[i, j]
+                before[i] += z[i, j] * (0.5 * pull - c[i, j])
+        _pivot_range(
+            z, c, M, own, ridges, e, low, before, ended, 0, m, L, lanes, places, at, whole, xy, free
+        )
+        for i in range(m):
+            found[lo + i] = ended[i]
+            if ended[i]:
+                for j in range(k):
+                    Z[rows[lo + i], j] = z[i, j]
+
+
+def pivot_rows(Z, C, rows, G, d, r, K, low, found, threads=1):
+    """These rows of Z to the minimiser of ½ d zᵀGz + ½ r·z² - cᵀz over z >= 0, in place.
+
+    d has length 1 or one for each of the rows, r has as many rows and 1 or k columns; with them
+    comes K of `inverse_of`. ``found``, False when it comes, says where; a row whose G is singular
+    on its positive coordinates, to the relative precision ``low``, stays as it is.
     """
-    M = np.stack([G, K] if len(K) else [G])
-    room = pivot_room.py_func(Z.shape[1])
-    before = np.einsum("ij,ij->i", Z, 0.5 * (d[:, None] * (Z @ G) + r * Z) - C)
-    E = C @ K if len(K) else C
-    _pivot_range(Z, C, M, d, r, E, low, before, found, 0, len(Z), *room)
+    M, k = np.stack([G, K] if len(K) else [G]), len(G)
+    team = max(1, min(threads, -(-len(rows) // SOME)))
+    work, numbers = np.empty((4, team, SOME, k)), np.empty((2, team, SOME))
+    own = (*work, numbers[0], np.empty((team, SOME), bool), numbers[1])
+    own += (np.empty((team, SOME, r.shape[1])), *(_each(a, team) for a in pivot_room.py_func(k)))
+    args = (Z, C, rows, M, d, r, low, found, gemm(M.dtype)[0], np.zeros(1, np.int64))
+    crew.run(_pivot_rows, args, [()] * team, threads, own)

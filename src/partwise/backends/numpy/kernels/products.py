@@ -1,4 +1,4 @@
-"""Products: BLAS's outside the interpreter, X B of a sparse X; and the systems of a graph."""
+"""Products: BLAS's outside the interpreter, X B and Xᵀ of a sparse X; the systems of a graph."""
 
 from __future__ import annotations
 
@@ -110,6 +110,35 @@ def spmm(indptr, indices, x, B, out, lo, hi):
             q, b = x[e], B[indices[e]]
             for j in range(row.shape[0]):
                 row[j] += q * b[j]
+
+
+@nb.njit(**OPTIONS)
+def _transpose_rows(indptr, indices, x, rows, values, write, places, lo, hi):
+    """Move the place of a column on with each of its entries in rows lo to hi of CSR X.
+
+    With ``write`` they are put there.
+    """
+    for i in range(lo, hi):
+        for e in range(indptr[i], indptr[i + 1]):
+            at = places[indices[e]]
+            places[indices[e]] = at + 1
+            if write:
+                rows[at], values[at] = i, x[e]
+
+
+def transpose(indptr, indices, x, p, runs, threads):
+    """Xᵀ of CSR X with p columns, as its indptr, indices and entries; ``runs`` are of rows.
+
+    Each run counts its entries by column, and so learns where in each row of Xᵀ its own begin.
+    """
+    rows, values = np.empty_like(indices), np.empty_like(x)
+    args, places = (indptr, indices, x, rows, values), np.zeros((len(runs), p), indices.dtype)
+    crew.run(_transpose_rows, (*args, 0), runs, threads, [places])
+    ends = np.cumsum(places.T.ravel(), dtype=indices.dtype)
+    begins = np.append(0, ends).astype(indices.dtype)
+    places = np.array(begins[:-1].reshape(p, -1).T, order="C")
+    crew.run(_transpose_rows, (*args, 1), runs, threads, [places])
+    return begins[:: len(runs)].copy(), rows, values
 
 
 @cache
