@@ -9,7 +9,17 @@ from typing import Any, Protocol
 import numpy as np
 
 from partwise.backends import arrays
-from partwise.backends.arrays import Array, cast, dot64, inner64, namespace, norm64, ratio, spread
+from partwise.backends.arrays import (
+    Array,
+    cast,
+    dot64,
+    gram,
+    inner64,
+    namespace,
+    norm64,
+    ratio,
+    spread,
+)
 from partwise.backends.sweeps import quadratic_change, row_runs
 from partwise.backends.threads import PASS, each, threads_for
 from partwise.model.terms import Term
@@ -165,8 +175,8 @@ class Quadratic(Subproblem):
         self.constant, self.others, self.sweeps = constant, others, sweeps
 
     def value(self, Z: Array) -> float:
-        weighted = Z if self.d is None else Z * self.d[:, None]
-        loss = 0.5 * dot64(weighted.T @ Z, self.G) - dot64(self.C, Z) + self.constant
+        own = gram(Z) if self.d is None else (Z * self.d[:, None]).T @ Z
+        loss = 0.5 * dot64(own, self.G) - dot64(self.C, Z) + self.constant
         return self._whole(loss, Z)
 
     def _whole(self, loss: float, Z: Array) -> float:
