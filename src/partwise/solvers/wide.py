@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from partwise.backends.arrays import AnyArray, gram, ratio
+from partwise.backends.arrays import AnyArray, gram, ratio, to_numpy
 from partwise.backends.data_matrix import InNumpy
 from partwise.backends.numpy.dense import least_rows
 from partwise.backends.sweeps import row_runs
@@ -100,7 +100,7 @@ class Side:
     @classmethod
     def of(cls, factors: Sequence[AnyArray], sweeps: int) -> Side:
         Z = np.ascontiguousarray(np.concatenate(factors, axis=1))
-        old, grams = blocked(Z), np.stack([gram(F) for F in factors])
+        old, grams = blocked(Z), np.stack([to_numpy(gram(F)) for F in factors])
         return cls(Z, old, grams, sweeps, np.empty_like(Z), np.empty_like(old))
 
     def step(
