@@ -92,7 +92,7 @@ def draw(number: int) -> Case:
         else float(10.0 ** rng.uniform(-2, 1))
     )
     if "graph" in features:
-        W = sp.random_array((n, n), density=4 / n, rng=rng)
+        W = sp.random_array((n, n), density=4 / n, random_state=rng)
         given["graph"] = sp.csr_array(W + W.T)
         params["graph_reg"] = weight
     if "class cost" in features:

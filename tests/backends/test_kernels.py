@@ -428,7 +428,7 @@ def test_logarithms_in_lanes_are_those_of_numpy(rng, dtype, shape, order):
 @pytest.mark.parametrize("index", [np.int32, np.int64])
 @pytest.mark.parametrize("shape", [(200, 30), (7, 90), (50, 1)])
 def test_a_transpose_is_scipys_whatever_the_runs(rng, dtype, index, shape):
-    X = sp.random_array(shape, density=0.2, format="csr", dtype=dtype, rng=rng)
+    X = sp.random_array(shape, density=0.2, format="csr", dtype=dtype, random_state=rng)
     X.indices, X.indptr = X.indices.astype(index), X.indptr.astype(index)
     expected = X.T.tocsr()
     for cuts in ([0, shape[0]], [0, 3, 3, shape[0]], np.arange(shape[0] + 1).tolist()):

@@ -369,9 +369,9 @@ def test_a_budget_stops_in_time_and_the_same_command_goes_on(table, tmp_path, mo
     asked = (table, "--out", str(tmp_path), "--jobs", "1", "--budget-seconds")
     monkeypatch.setattr(runner, "cell_seconds", lambda cell: 1e6)  # none would end in time
     none = _invoke(*asked, "300")
-    assert none.exit_code == 0 and "0 runs of 40 in the time given" in none.stderr
+    assert none.exit_code == 0 and "0 runs of 40 in the time given" in none.output
     monkeypatch.setattr(runner, "cell_seconds", lambda cell: 0.0)
-    assert "40 runs of 40" in _invoke(*asked, "300").stderr
+    assert "40 runs of 40" in _invoke(*asked, "300").output
     assert len(contents(tmp_path)) == 40
 
 
