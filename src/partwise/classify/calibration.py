@@ -10,6 +10,7 @@ import numpy as np
 
 from partwise.backends.arrays import AnyArray
 from partwise.backends.threads import each, one_blas_thread, pieces, threads_for
+from partwise.classify.features import of_blocks
 from partwise.classify.heads import log_softmax, softmax
 
 #: Inverse temperatures that are tried for a head, and for the mixture.
@@ -236,9 +237,10 @@ def class_tilt(p: AnyArray, counts: AnyArray) -> AnyArray:
     shares = np.full(c, 1 / c)
     with one_blas_thread:
         for _ in range(ROUNDS):
-            shares = shares * ((1 / (p @ shares)) @ p) / len(p)
+            shares = shares * sum(of_blocks(lambda A: (1 / (A @ shares)) @ A, p)) / len(p)  # noqa: B023
     m = 1 / np.mean(1 / np.maximum(counts, 1))
-    better = (float(p.max(axis=1).mean()) - 1 / c) / (1 - 1 / c)
+    sure = sum(of_blocks(lambda A: float(A.max(axis=1).sum()), p)) / len(p)
+    better = (sure - 1 / c) / (1 - 1 / c)
     return np.asarray((c * shares) ** (m / (m + EVEN) * max(better, 0.0)))
 
 

@@ -204,7 +204,7 @@ class Features:
         P = self.preparation.plain(X)
         if not sp.issparse(P):
             P = P.astype(self.P.dtype)
-        plain = _unit(_times(P, self.directions), self.preparation)
+        plain = _unit(times(P, self.directions), self.preparation)
         if not len(self.H):
             return P, plain, np.zeros((len(plain), 0))
         return P, plain, np.asarray(self.preparation.parts_input(P) @ self.H.T)
@@ -241,9 +241,9 @@ class Features:
     def _standard(self, name: str, Z: AnyArray) -> AnyArray:
         """Centred, with mean squared length one on the training samples."""
         if name not in self.scale:
-            shift = sum(_of_blocks(lambda A: A.sum(axis=0), Z)) / len(Z)
-            length = math.hypot(*_of_blocks(lambda A: norm64(A - shift), Z)) / len(Z) ** 0.5
-            size = math.hypot(*_of_blocks(norm64, Z)) / len(Z) ** 0.5
+            shift = sum(of_blocks(lambda A: A.sum(axis=0), Z)) / len(Z)
+            length = math.hypot(*of_blocks(lambda A: norm64(A - shift), Z)) / len(Z) ** 0.5
+            size = math.hypot(*of_blocks(norm64, Z)) / len(Z) ** 0.5
             self.shift[name] = shift
             self.scale[name] = 1 / length if length > max(1e-12 * size, 1e-18) else 1.0
         made = np.empty(Z.shape, np.float32)
@@ -303,7 +303,7 @@ def build_features(
             if not (main or sp.issparse(P)):
                 P = P.astype(np.float32)  # it is kept, and one of several
             directions = leading_directions(P[:searched], seed)
-            plain = _unit(_times(P, directions), look)
+            plain = _unit(times(P, directions), look)
             graph, k = _graph((plain if n > MANY else P)[:searched], n_neighbors, seed, given)
             coded = _factorize(model, look.parts_input(P[:searched]), graph) if main else None
             if searched < n:
@@ -447,7 +447,7 @@ def _products(X: Any, U: AnyArray) -> AnyArray:
     return np.asarray(to_numpy(data.dot(_small(data, U))), dtype=np.float64)
 
 
-def _times(P: Any, U: AnyArray) -> AnyArray:
+def times(P: Any, U: AnyArray) -> AnyArray:
     """P U in float64, whatever P is; a block is small enough to be converted in the cache."""
     if sp.issparse(P):
         return np.asarray(P @ U)
@@ -476,7 +476,7 @@ def _blocks(run: Callable[[int, int], None], Z: AnyArray) -> None:
     each(run, parts, threads_for(2 * PASS * Z.size))
 
 
-def _of_blocks(make: Callable[[AnyArray], Any], Z: AnyArray) -> list[Any]:
+def of_blocks(make: Callable[[AnyArray], Any], Z: AnyArray) -> list[Any]:
     """What is made of such rows, in their order."""
     found: dict[int, Any] = {}
 

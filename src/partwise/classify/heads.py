@@ -16,6 +16,7 @@ from scipy.optimize import minimize
 
 from partwise.backends.arrays import AnyArray
 from partwise.backends.threads import each, threads_for
+from partwise.classify.features import times
 
 #: Inverse strength of the ridge in logistic regression; samples have mean squared length one.
 STRENGTH = 10.0
@@ -131,10 +132,12 @@ def ridge(
     """
     mine, rounding = P[at].astype(float), float(np.finfo(P.dtype).eps)
     middle = np.asarray(P.mean(axis=0), dtype=float).ravel()
-    G = P @ mine.T
-    G = np.asarray(G.toarray() if sp.issparse(G) else G, dtype=float)
+    if sp.issparse(P):
+        G, far = (P @ mine.T).toarray().astype(float, copy=False), np.asarray(P @ middle)
+    else:
+        G = times(P, np.column_stack([mine.T, middle]))
+        G, far = G[:, :-1], G[:, -1]
     raw = float(np.mean(G[at, np.arange(y.size)]))
-    far = np.asarray(P @ middle, dtype=float)
     G += middle @ middle - far[:, None] - far[at][None]
     size = float(np.mean(G[at, np.arange(y.size)]))
     Y = np.eye(n_classes)[y]

@@ -322,9 +322,10 @@ class Trial:
                 return old.heat, float(weight)
         return 1.0, 0.0
 
-    def linear(self, kind: str, view: str, fit: LinearScores) -> Tempered:
+    def linear(self, kind: str, view: str, fit: LinearScores) -> list[Tempered]:
         """`tempered` of a linear head."""
-        return self.tempered(kind, view, fit.scores(self.views[view]), A=fit.A[-1], b=fit.b[-1])
+        raw = fit.scores(self.views[view])
+        return [self.tempered(kind, view, raw, A=fit.A[-1], b=fit.b[-1])]
 
     @property
     def known(self) -> AnyArray:
@@ -422,9 +423,7 @@ def likeliest_weights(right: AnyArray, trust: float) -> AnyArray:
     h = right.shape[1]
     w = np.full(h, 1.0 / h)
     for _ in range(200 if right.size > len(right) else 0):
-        r = right * w
-        r /= r.sum(axis=1, keepdims=True)
-        w = r.sum(axis=0) + trust / h
+        w = w * ((1 / (right @ w)) @ right) + trust / h
         w /= w.sum()
     return w
 
@@ -458,7 +457,9 @@ def learn(
     out then. ``priors`` are the shares of the classes, where they are known. The last of what is
     returned are the probabilities of all samples.
     """
-    order = features.order
+    if "order" not in memory:  # of the samples alone
+        memory["order"] = features.order
+    order = memory["order"]
     place = _places(order)
     by = np.argsort(place[labelled])
     labelled, y, weights = _merged(features.marks, labelled[by], y[by], weights[by])
@@ -545,15 +546,15 @@ def _one_preparation(
 
     def first_of(kind: str, view: str) -> list[Tempered]:
         if kind == "logistic":
-            return [trial.linear(kind, view, _logistic(trial, view, memory, names))]
+            return trial.linear(kind, view, _logistic(trial, view, memory, names))
         Z = trial.views[view][trial.at]
         fit = heads.discriminant(Z, y, folds.means, folds.spread, c)
-        return [trial.linear(kind, view, fit)]
+        return trial.linear(kind, view, fit)
 
     def second_of(view: str) -> list[Tempered]:
         fits = heads.mixture(trial.views[view], trial.at, y, folds.means, first, ROUNDS)
         pairs = zip(("self-taught", "self-taught more"), fits, strict=True)
-        return [trial.linear(kind, view, fit) for kind, fit in pairs]
+        return _together([partial(trial.linear, kind, view, fit) for kind, fit in pairs])
 
     tasks = [partial(first_of, k, start + name) for k, name in (FIRST if coded else FIRST_OTHER)]
     trial.add(_together([*tasks, partial(_spread, trial, start, features, working, place, memory)]))
