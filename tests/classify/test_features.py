@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 import partwise
 from partwise import PartsClassifier
@@ -73,3 +74,22 @@ def test_samples_that_are_all_alike_have_no_spread(size, tmp_path):
         np.testing.assert_allclose(model.predict_proba(np.full((1, 1), far)).sum(), 1)
     loaded = partwise.load(model.save(tmp_path / "m.partwise"))
     np.testing.assert_allclose(loaded.label_distributions_, model.label_distributions_)
+
+
+@pytest.mark.parametrize("kind", [np.asarray, sp.csr_array])
+@pytest.mark.parametrize(("dtype", "power"), [("f", -60), ("f", -110), ("f", 70), ("d", -700)])
+def test_the_unit_of_measurement_is_none_of_the_answer(rng, kind, dtype, power):
+    """Squares of 1e20 are no numbers in single precision: graph and codes were of nothing."""
+    X = (rng.random((90, 60)) * (rng.random((90, 60)) < 0.4)).astype(dtype)
+    options = {"n_parts": 5, "n_neighbors": 5, "graph_reg": 1.0, "max_iter": 10, "seed": 0}
+    one, other = (features.build_features(kind(Z), **options) for Z in (X, np.ldexp(X, power)))
+    assert (other.V.max(axis=0) > 0).all()
+    assert one.looks.keys() == other.looks.keys()
+    for name, mine in one.looks.items():
+        assert (mine.graph != other.looks[name].graph).nnz == 0
+    new = X[:5] + X[5:10]
+    views = [made.new(kind(Z))[0] for made, Z in ((one, new), (other, np.ldexp(new, power)))]
+    for name in ("plain", "whole"):
+        # directions of samples in another order: rounded, and turned round
+        lengths = [np.linalg.norm(sp.csr_array(made[name]).toarray(), axis=1) for made in views]
+        np.testing.assert_allclose(*lengths, rtol=1e-4)

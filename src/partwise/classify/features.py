@@ -61,6 +61,9 @@ BLOCK = 1 << 17
 ROWS = 256
 #: How far from the others, in their mean lengths, a sample can lie: beyond, squares overflow.
 FARTHEST = 1e15
+#: Powers of two from which values are brought down, since squares and their sums leave the range of
+#: float32 and float64; those of new samples may be higher by the last.
+HIGH, HIGHER = {4: 50, 8: 500}, 5
 #: Rounds and share of averaging with the neighbours.
 ROUNDS, SHARE = 2, 0.5
 
@@ -70,7 +73,8 @@ class Features:
     """Everything to the left of the labels. Arrays only, so that it can be saved.
 
     ``source`` names the array that it is of, "" for X. ``searched`` is how many samples were looked
-    at for neighbours and parts, the first in the `order`; 0 where all were.
+    at for neighbours and parts, the first in the `order`; 0 where all were. ``power`` is that of
+    two by which values are multiplied.
     """
 
     preparation: Preparation
@@ -92,6 +96,7 @@ class Features:
     others: dict[str, Features] = field(default_factory=dict)
     source: str = ""
     searched: int = 0
+    power: int = 0
 
     def state(self) -> dict[str, Any]:
         """Arrays, numbers and text, for `from_state`."""
@@ -135,7 +140,7 @@ class Features:
         seen = _find(marks_of(list(arrays.values())), self.marks)
         views, nears, codes = {}, {}, {}
         for start, mine in self.looks.items():
-            Z = arrays[mine.source]
+            Z = _scaled(arrays[mine.source], mine.power)
             made, nears[start], codes[start] = mine._coded(Z, seen)
             views |= {start + name: view for name, view in made.items()}
             whole = mine.preparation.plain(Z)
@@ -296,7 +301,8 @@ def build_features(
     n = X.shape[0]
     searched = SEARCHED if n > EXACT and given is None else n
     for source, Z in arrays.items():
-        Z, model.n_components = some_rows(Z, order), parts(*Z.shape)
+        power, model.n_components = _power(Z), parts(*Z.shape)
+        Z = _scaled(some_rows(Z, order), power)
         preparation = choose_preparation(Z)
         for look in (preparation, *other_preparations(Z, preparation).values()):
             P, main = look.plain(Z), look is preparation
@@ -310,13 +316,35 @@ def build_features(
                 plain = plain.astype(np.float32)
                 graph, coded = _with_others(look, P, plain, graph, k, coded, graph_reg)
             mine = _made(look, P, graph, k, directions, plain, model, coded)
-            mine.marks, mine.source = marks, source
+            mine.marks, mine.source, mine.power = marks, source, power
             mine.searched = searched if searched < n else 0
             mine._rearrange(back)
             made[", ".join(filter(None, (source, "" if main else look.kind)))] = mine
     first = made.pop("")
     first.others = made
     return first
+
+
+def _power(Z: Any) -> int:
+    """The power of two by which values are multiplied: 0, but for those whose squares are none.
+
+    Large ones come down no farther than they must, since one of them alone may be large.
+    """
+    values = Z.data[:, None] if sp.issparse(Z) else Z
+    most = max(of_blocks(lambda A: float(np.abs(A).max(initial=0)), values), default=0.0)
+    e, low, high = math.frexp(most)[1], np.finfo(Z.dtype).machep + 5, HIGH[Z.dtype.itemsize]
+    return 0 if not most or low <= e <= high else (high if e > high else 0) - e
+
+
+def _scaled(Z: Any, power: int) -> Any:
+    """Z times a power of two, which rounds nothing."""
+    if not power:
+        return Z
+    if sp.issparse(Z):
+        return sp.csr_array((_scaled(Z.data, power), Z.indices, Z.indptr), Z.shape)
+    most = 2.0 ** (HIGH[Z.dtype.itemsize] + HIGHER)
+    with np.errstate(over="ignore"):
+        return np.clip(np.ldexp(Z, power), -most, most)
 
 
 def _graph(

@@ -217,9 +217,15 @@ def _one_unit(X: AnyArray) -> bool:
 
 
 def _whole(values: AnyArray) -> bool:
-    """Whether all are whole numbers; the first ones decide where they are not."""
+    """Whether all are whole numbers; the first ones decide where they are not.
+
+    Beyond one over eps every number is, which says nothing.
+    """
     head = values.ravel()[:1000]
-    return bool((head == np.rint(head)).all() and (values == np.rint(values)).all())
+    if not ((head == np.rint(head)).all() and (values == np.rint(values)).all()):
+        return False
+    least = values.min(initial=np.inf, where=values > 0)
+    return bool(least * np.finfo(values.dtype).eps < 1 or not np.isfinite(least))
 
 
 def _skewed(X: AnyArray) -> bool:
