@@ -434,6 +434,10 @@ def test_a_click_keeps_the_weights(digits):
     more[unknown] = y[unknown]
     model.relabel(more, weigh=False)
     np.testing.assert_allclose(model._answer.weights, weights)
+    # it said to give two labels of a class, and all have more
+    assert str(model.expected_accuracy_).endswith(
+        "weigh=False) held no label out; relabel(y) does."
+    )
     assert (model.transduction_[unknown] == y[unknown]).all()
     full = PartsClassifier().fit(X, more)
     assert (model.transduction_ == full.transduction_).mean() > 0.97

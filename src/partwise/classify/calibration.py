@@ -39,6 +39,10 @@ WIDTH = (1.06, 0.03, -0.48, 0.08)
 EDGE = 0.005
 
 
+#: Why nothing is to be expected, unless another reason is given.
+FEW = "give labels of two classes, and two of one at least (copies of a sample are one)."
+
+
 class _Interval(NamedTuple):
     accuracy: float
     low: float
@@ -59,11 +63,14 @@ class Expected(_Interval):
         Share of right names if all samples got the commonest one.
     name : object
         That name.
+    why : str
+        What to do where the accuracy is NaN.
     """
 
     balanced: float
     commonest: float
     name: Any
+    why: str
 
     def __new__(
         cls,
@@ -73,6 +80,7 @@ class Expected(_Interval):
         balanced: float = float("nan"),
         commonest: float = float("nan"),
         name: Any = None,
+        why: str = FEW,
     ) -> Expected:
         if not (np.isnan(accuracy) or 0 <= low <= accuracy <= high <= 1):
             raise ValueError(
@@ -80,7 +88,7 @@ class Expected(_Interval):
                 "report it."
             )
         self = super().__new__(cls, accuracy, low, high)
-        self.balanced, self.commonest, self.name = balanced, commonest, name
+        self.balanced, self.commonest, self.name, self.why = balanced, commonest, name, why
         return self
 
     @property
@@ -94,10 +102,7 @@ class Expected(_Interval):
 
     def __str__(self) -> str:
         if np.isnan(self.accuracy):
-            return (
-                "What to expect is unknown: give labels of two classes, and two of one at least "
-                "(copies of a sample are one)."
-            )
+            return f"What to expect is unknown: {self.why}"
         said = (
             f"About {self.accuracy:.0%} right names ({self.low:.0%} to {self.high:.0%}), if no "
             "other class occurs."

@@ -28,7 +28,7 @@ from partwise.backends import back_end
 from partwise.backends.arrays import AnyArray
 from partwise.backends.threads import blas_threads, by_entry, one_blas_thread
 from partwise.classify import pool
-from partwise.classify.calibration import Expected, check_probabilities, expected, recalls
+from partwise.classify.calibration import FEW, Expected, check_probabilities, expected, recalls
 from partwise.classify.explain import Explained
 from partwise.classify.features import Features, build_features, row_marks
 from partwise.classify.outlying import Outlying, measure
@@ -41,6 +41,8 @@ from partwise.knowledge.labels import Labels, encode_labels
 MANY_LABELS = 1000
 #: Bytes up to which a file on disk is read whole.
 IN_MEMORY = 200_000_000
+#: What to do where `relabel` held no label out.
+UNWEIGHED = "relabel(y, weigh=False) held no label out; relabel(y) does."
 
 
 @documented
@@ -413,7 +415,7 @@ class PartsClassifier(
         self.label_distributions_ = p
         self.transduction_ = self.classes_[p.argmax(axis=1)]
         self.transduction_[known] = self.classes_[y]
-        self._state["labelled"] = known
+        self._state |= {"labelled": known, "weighed": weigh}
 
     @property
     def labels_(self) -> AnyArray:
@@ -478,7 +480,8 @@ class PartsClassifier(
         check_is_fitted(self)
         answer, p = self._answer, self.label_distributions_
         if not answer.truth.size or p.shape[1] < 2 or np.isnan(answer.agreement):
-            return Expected(float("nan"), 0.0, 1.0)
+            weighed = self._state.get("weighed", True)
+            return Expected(float("nan"), 0.0, 1.0, why=FEW if weighed else UNWEIGHED)
         given = np.zeros(len(p), dtype=bool)
         given[self._state["labelled"]] = True
         rest = ~given if not given.all() else given
