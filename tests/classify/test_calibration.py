@@ -1,5 +1,8 @@
 """Whether probabilities mean what they say: planted mixtures, naive formulas, real data."""
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 from scipy.optimize import brentq
@@ -7,6 +10,9 @@ from scipy.optimize import brentq
 import reference
 from partwise import PartsClassifier
 from partwise.classify import calibration, heads
+
+#: What `python -m benchmarks.expected` counted.
+DRAWS = Path(__file__).parents[2] / "benchmarks" / "results" / "expected.json"
 
 
 def posteriors(rng, n, c=4, spread=1.5):
@@ -36,7 +42,7 @@ def test_a_mixture_that_is_too_sure_or_too_shy_is_set_right(rng, power):
     assert left - best < 0.1 * (reference.log_loss(before, truth) - best)
 
 
-@pytest.mark.parametrize("power", [3.0, 0.4])
+@pytest.mark.parametrize("power", [12.0, 0.1])
 def test_the_temperature_of_a_head_is_the_one_that_was_planted(rng, power):
     q, y = posteriors(rng, 4000)
     assert calibration.temper(power * np.log(q), y) * power == pytest.approx(1, rel=0.2)
@@ -54,6 +60,20 @@ def test_one_label_says_little_of_the_temperature(right):
     step = 4 / 32  # of the logarithms that are tried
     assert abs(np.log(heat) - np.log(tried[np.argmin(cost)])) <= step / 2 + 1e-3
     assert (heat > 1) == right
+
+
+@pytest.mark.parametrize("wrong", [0, 1, 3])
+def test_the_temperature_of_a_head_is_the_least_of_its_cost(rng, wrong):
+    """A label that a sure head denies costs 12 at most, or it alone would set the temperature."""
+    q = too_sure(posteriors(rng, 40)[0], 3.0)
+    y = q.argmax(axis=1)
+    y[:wrong] = q[:wrong].argmin(axis=1)
+    q[:wrong] = too_sure(q[:wrong], 3.0)
+    costs = [
+        sum(min(-np.log(row[c]), 12) for row, c in zip(too_sure(q, h), y))
+        for h in calibration.HEATS
+    ]
+    assert calibration.temper(np.log(q), y) == calibration.HEATS[np.argmin(costs)]
 
 
 @pytest.mark.parametrize("n_labels", [3, 30, 300])
@@ -135,6 +155,78 @@ def test_bending_keeps_the_order_of_classes_and_adds_up(rng):
         made = calibration.Calibration(1.0, 0.0, np.ones(5), slope, shift).apply(p)
         np.testing.assert_allclose(made.sum(axis=1), 1, rtol=1e-12)
         assert (made.argsort(axis=1) == p.argsort(axis=1)).all()
+
+
+# -- the four steps together -------------------------------------------------------------------
+
+
+def written_out(row, heat, doubt, tilt, slope=1, shift=0):
+    """One sample's probabilities: temperature, doubt, tilt, and a stretched logit of the best."""
+    p = [v**heat for v in row]
+    p = [(1 - doubt) * v / sum(p) + doubt / len(p) for v in p]
+    p = [v * t for v, t in zip(p, tilt)]
+    p = [v / sum(p) for v in p]
+    if (slope, shift) == (1, 0):
+        return p
+    top, best = max(p), int(np.argmax(p))
+    new = 1 / (1 + np.exp(-(slope * np.log(top / (1 - top)) + shift)))
+    p = [v * (1 - new) / (1 - top) for v in p]
+    p[best] = max(new, 1.001 * max(v for c, v in enumerate(p) if c != best))
+    return [v / sum(p) for v in p]
+
+
+@pytest.mark.parametrize("priors", [None, [0.5, 0.3, 0.15, 0.05]])
+def test_calibration_is_its_four_steps(rng, priors):
+    """With few labels, so that each of the steps says something; then with one label more."""
+    (held, known), (mixed, _) = posteriors(rng, 30), posteriors(rng, 300)
+    held, mixed = too_sure(held, 3.0), too_sure(mixed, 3.0)
+    counts = np.array([9, 8, 7, 6])
+    given = None if priors is None else np.array(priors)
+
+    def tilt_by(heat, doubt):
+        p = np.array([written_out(row, heat, doubt, np.ones(4)) for row in mixed])
+        return 4 * given if priors else calibration.class_tilt(p, counts)
+
+    made = calibration.calibrate(mixed, held, known, counts, None, given)
+    losses = []
+    for heat in calibration.MIXED_HEATS:
+        p = [written_out(row, heat, 1 / 32, np.ones(4))[c] for row, c in zip(held, known)]
+        losses.append(np.log(heat) ** 2 - np.log(p).sum())
+    heat = calibration.MIXED_HEATS[np.argmin(losses)]
+    tilt = tilt_by(heat, 1 / 32)
+    p = np.array([written_out(row, heat, 1 / 32, tilt) for row in held])
+    slope, shift = calibration.bend(p.max(axis=1), p.argmax(axis=1) == known)
+    assert abs(np.log(heat)) > 0.1 and abs(np.log(slope)) > 0.05 and abs(shift) > 0.05
+    assert np.abs(np.log(tilt)).max() > 0.05
+    for found, wanted in zip(vars(made).values(), (heat, 1 / 32, tilt, slope, shift), strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-9)
+    naive = [written_out(row, heat, 1 / 32, tilt, slope, shift) for row in mixed]
+    np.testing.assert_allclose(made.apply(mixed), naive, rtol=1e-9)
+    # a label more: what held-out labels said stays, the others are of now
+    counts = np.array([9, 8, 7, 7])
+    more = calibration.calibrate(mixed, held[:0], known[:0], counts, made, given)
+    assert (more.heat, more.doubt, more.slope, more.shift) == (heat, 1 / 33, made.slope, made.shift)
+    np.testing.assert_allclose(more.tilt, tilt_by(heat, 1 / 32), rtol=1e-9)
+
+
+@pytest.mark.skipif(not DRAWS.exists(), reason="there are no results beside the tests")
+def test_intervals_hold_what_was_counted_on_public_sets():
+    """Labels that mean something, on all sets: both ends, and the middle better than its parts."""
+    rows = [row for name, row in json.loads(DRAWS.read_text()).items() if "/noise/" not in name]
+    truth = np.array([row["truth"] for row in rows])
+    names = ("sure", "agreement", "labels", "classes")
+    said = np.array([calibration.expected(*(row[name] for name in names)) for row in rows])
+    share, low, high = said.T
+    # each end leaves out 2.5 %; of 196 draws, 0.5 to 5.5 % are within three deviations
+    assert 0.005 < np.mean(truth < low) < 0.055
+    assert 0.005 < np.mean(truth > high) < 0.055
+    for name in ("sure", "agreement", "held"):
+        alone = np.array([row[name] for row in rows])
+        assert np.abs(share - truth).mean() < 0.9 * np.abs(alone - truth).mean()
+    assert abs(np.mean(share - truth)) < 0.03
+    # with as many labels, those of fewer classes say more
+    ends = [calibration.expected(0.8, 0.8, 40, c)[1:] for c in (2, 20)]
+    assert ends[0][0] > ends[1][0]
 
 
 # -- heads against plain formulas --------------------------------------------------------------
