@@ -10,13 +10,9 @@ if int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", 1)) > 1:  # read when numpy a
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"):
         os.environ.setdefault(name, "2")  # two show what threads change; each worker has a core
 
-import joblib
-import numpy as np
 import pytest
 
-from partwise.backends import threads
-from partwise.classify import pool
-from partwise.io import datasets
+# What fixtures need they import themselves: the process that hands out tests waits for this file.
 
 
 def _without_hypothesis():
@@ -56,6 +52,8 @@ COMMAND = {"jinja2", "matplotlib", "pandas", "PIL", "plotly", "rich", "typer"}
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers():
     """``-n auto``: the cores that this process may use, also in a container."""
+    import joblib
+
     return joblib.cpu_count()
 
 
@@ -84,6 +82,8 @@ def pytest_make_collect_report(collector):
 @pytest.fixture(scope="session")
 def dataset():
     """``dataset("orl")`` loads a set, or skips the test where it is absent."""
+    from partwise.io import datasets
+
     loaded = {}
 
     def get(name):
@@ -109,12 +109,16 @@ def orl(dataset):
 
 @pytest.fixture
 def rng():
+    import numpy as np
+
     return np.random.default_rng(0)
 
 
 @pytest.fixture
 def few_trees(monkeypatch):
     """A tenth of the trees of `PartsClassifier`, which take most of the time with few samples."""
+    from partwise.classify import pool
+
     monkeypatch.setattr(pool, "TREES", 10)
     monkeypatch.setattr(pool, "FEWER", 4)
 
@@ -122,6 +126,7 @@ def few_trees(monkeypatch):
 @pytest.fixture
 def use_threads(monkeypatch):
     """``use_threads(3)``: as on so many cores, and as if starting a thread cost nothing."""
+    from partwise.backends import threads
 
     def use(count):
         monkeypatch.setattr(threads, "allowed", lambda: count)

@@ -22,9 +22,6 @@ KL = "kullback-leibler"
 SHORT: dict[str, Any] = {"max_iter": 20}
 #: What the first of a class is given instead, where that is too short or too long for a check.
 FIRST: dict[str, dict[str, Any]] = {
-    "NMF": {},
-    "NSNMF": {},
-    "SemiNMF": {},
     "NTF": {"image_shape": (1, -1), **SHORT},
     "PartsClassifier": {"max_iter": 10, "n_folds": 2},
 }

@@ -35,7 +35,7 @@ PROTOCOL = """
 title = "A stand-in table"
 paper = "nobody"
 metrics = ["ac", "nmi"]
-runs = { printed = 4, default = 4 }
+runs = { printed = 2, default = 2 }
 quick = { clusters = [2], runs = 1 }
 kmeans = 3
 
@@ -130,13 +130,13 @@ def start(table, out, jobs):
 
 def test_runs_stores_and_does_nothing_twice(table, tmp_path):
     outcome = runner.reproduce(table, tmp_path / "out", jobs=1)
-    assert outcome.ran == len(outcome.wanted) == 2 * 4 * 5 and not outcome.failed
+    assert outcome.ran == len(outcome.wanted) == 2 * 2 * 5 and not outcome.failed
     assert list(outcome.skipped) == ["Nowhere"]
     result = next(iter(contents(tmp_path / "out").values()))
     assert {"cell", "attempts", "shapes", "objective", "n_iter"} <= set(result)
     assert {"seed", "params", "method", "fingerprint"} <= set(result["cell"])
     again = runner.reproduce(table, tmp_path / "out", jobs=1)
-    assert (again.ran, again.found) == (0, 40)
+    assert (again.ran, again.found) == (0, 20)
 
 
 def test_a_cell_can_be_run_again_alone(table, tmp_path):
@@ -170,8 +170,8 @@ def undisturbed(tmp_path_factory):
 @pytest.mark.skipif(os.name == "nt", reason="SIGKILL")
 @pytest.mark.parametrize(
     "jobs, kills",
-    [(1, (15,)), pytest.param(1, (4, 15), marks=pytest.mark.long),
-     pytest.param(2, (4, 15), marks=pytest.mark.long)],
+    [(1, (8,)), pytest.param(1, (4, 8), marks=pytest.mark.long),
+     pytest.param(2, (4, 8), marks=pytest.mark.long)],
 )  # fmt: skip
 def test_killed_and_started_again_equals_undisturbed(table, tmp_path, undisturbed, jobs, kills):
     disturbed = tmp_path / "disturbed"
@@ -184,14 +184,14 @@ def test_killed_and_started_again_equals_undisturbed(table, tmp_path, undisturbe
         process.send_signal(signal.SIGKILL)
         process.wait()
     before = contents(disturbed)
-    assert 15 <= len(before) < 40
+    assert 8 <= len(before) < 20
     if jobs == 1:
         one_thread(table, disturbed)
     else:
         assert start(table, disturbed, jobs).wait() == 0
     after = contents(disturbed)
     assert before.items() <= after.items()
-    assert after == undisturbed and len(after) == 40
+    assert after == undisturbed and len(after) == 20
 
 
 def test_two_processes_on_one_folder(table, tmp_path, undisturbed):
@@ -216,7 +216,7 @@ def test_a_full_disk_loses_no_finished_cell(table, tmp_path, monkeypatch):
         with pytest.raises(runner.DiskFull, match="same command"):
             runner.reproduce(table, tmp_path / "out", jobs=1)
     assert len(contents(tmp_path / "out")) == 7
-    assert runner.reproduce(table, tmp_path / "out", jobs=1).ran == 33
+    assert runner.reproduce(table, tmp_path / "out", jobs=1).ran == 13
 
 
 def test_rests_of_killed_writers_are_swept_up(table, tmp_path):
@@ -316,7 +316,7 @@ def test_what_comes_out(table, tmp_path):
     assert re.search(r"NMF beats Kmeans \| holds \| (holds|fails|undecided)", text)
     assert "Nowhere (printed only)" in text
     lines = (folder / "results.csv").read_text().splitlines()
-    assert len(lines) == 1 + 40 and "unlabelled_ac" in lines[0]
+    assert len(lines) == 1 + 20 and "unlabelled_ac" in lines[0]
     # One table asked for makes one page, and the terminal has its numbers too.
     assert not (out / "index.html").exists()
     parser = Balanced()
@@ -369,10 +369,10 @@ def test_a_budget_stops_in_time_and_the_same_command_goes_on(table, tmp_path, mo
     asked = (table, "--out", str(tmp_path), "--jobs", "1", "--budget-seconds")
     monkeypatch.setattr(runner, "cell_seconds", lambda cell: 1e6)  # none would end in time
     none = _invoke(*asked, "300")
-    assert none.exit_code == 0 and "0 runs of 40 in the time given" in none.output
+    assert none.exit_code == 0 and "0 runs of 20 in the time given" in none.output
     monkeypatch.setattr(runner, "cell_seconds", lambda cell: 0.0)
-    assert "40 runs of 40" in _invoke(*asked, "300").output
-    assert len(contents(tmp_path)) == 40
+    assert "20 runs of 20" in _invoke(*asked, "300").output
+    assert len(contents(tmp_path)) == 20
 
 
 def test_an_absent_data_set_is_said_with_where_to_get_it(tmp_path, monkeypatch):
@@ -419,7 +419,7 @@ def test_of_several_starts_the_best_goes_on(table):
 
 
 def test_estimates_come_from_what_was_measured(table, tmp_path):
-    todo = list(cells(load_protocol(table), PartOfProtocol()))
+    todo = list(cells(load_protocol(table), PartOfProtocol(runs=4)))
     store = Store(tmp_path / "out")
     assert estimate.seconds_left(todo, 1, store) is None
     assert estimate.seconds_left([], 1, store) == 0
