@@ -33,13 +33,15 @@ BUILD = ROOT / "build" / "anywhere"
 COUNTS, SHARE = "ANYWHERE_COUNTS", "ANYWHERE_SHARE"
 #: The files whose numbers depend on the processor and on the number of threads.
 NUMBERS = (
-    "backends", "cf", "checking", "choose", "codes", "consensus", "convergence", "cupy_data",
-    "curvature", "dask_data", "data_matrix", "estimator_checks", "every_estimator",
-    "factor_model", "fixed_parts", "gaps", "graph", "graph_terms", "init", "kernels", "l21",
-    "labels_in_methods", "limits", "links", "loop", "memmap", "methods", "minibatch",
-    "new_samples", "nmf", "parts_classifier", "probabilities", "properties", "publishing",
-    "reference", "semi_nmf", "solving", "sparse_nmf_ntf", "stating", "steps", "subproblems",
-    "sym_nmf", "terms", "threads", "wide",
+    "ansnmf", "backends", "calibration", "cf", "checking", "choose", "codes", "consensus",
+    "convergence", "crew", "cupy_data", "curvature", "dask_data", "data_matrix",
+    "estimator_checks", "every_estimator", "expected_accuracy", "factor_model", "features",
+    "fixed_parts", "gaps", "graph", "graph_terms", "heads", "init", "intervals", "kernels",
+    "kmeans", "l21", "labels_in_methods", "limits", "links", "loop", "memmap", "methods",
+    "minibatch", "new_samples", "nmf", "ordered", "parameters", "parts_classifier", "pool",
+    "preparation", "probabilities", "properties", "publishing", "reference", "semi_nmf",
+    "solving", "sparse_nmf_ntf", "stating", "steps", "subproblems", "sym_nmf", "terms",
+    "threads", "torch_data", "trees", "wide",
 )  # fmt: skip
 #: Files that take longest: in how many shares they run where there are processors for them.
 SHARES = {"estimator_checks": 8, "fuzz": 4, "methods": 4, "parts_classifier": 4, "terms": 4,
