@@ -495,7 +495,7 @@ def test_propagation_from_samples_that_nothing_is_joined_to():
     np.testing.assert_array_equal(alone[0], found[4])
 
 
-def test_many_small_classes():
+def test_many_small_classes(few_trees):
     rng = np.random.default_rng(0)
     y = np.repeat(np.arange(200), 3)
     X = (10 * rng.random((200, 60)))[y] + 0.01 * rng.random((600, 60))

@@ -108,13 +108,21 @@ def parametrized(estimators: Any) -> Any:
         once = name in ONCE or getattr(check, "keywords", {}).get("readonly_memmap", False)
         if why in LEFT_OUT or (again and once):
             continue
-        refused = pytest.mark.xfail(reason=why or "", strict=True, raises=REFUSALS)
-        marked.append(pytest.param(estimator, check, marks=[refused] if why else []))
+        marks = [pytest.mark.xfail(reason=why, strict=True, raises=REFUSALS)] if why else []
+        if name == "check_estimator_sparse_matrix" and fits_like_nmf(estimator):
+            marks.append(pytest.mark.long)  # its twin for scipy's arrays is not
+        marked.append(pytest.param(estimator, check, marks=marks))
     return pytest.mark.parametrize(names, marked, **made.kwargs)
 
 
 def is_pairwise(estimator: Any) -> bool:
     return bool(estimator.__sklearn_tags__().input_tags.pairwise)
+
+
+def fits_like_nmf(estimator: Any) -> bool:
+    """Whether a matrix of scipy becomes an array of it where that of NMF does, in `as_data`."""
+    own = getattr(estimator, "own_fit", not hasattr(estimator, "_describe"))
+    return not own and type(estimator) not in (partwise.NMF, partwise.GNMF)  # one has a graph
 
 
 def same_path(estimator: Any) -> bool:
