@@ -120,7 +120,10 @@ def is_pairwise(estimator: Any) -> bool:
 
 
 def fits_like_nmf(estimator: Any) -> bool:
-    """Whether a matrix of scipy becomes an array of it where that of NMF does, in `as_data`."""
+    """Whether `fitting.checking` makes an array of a matrix of scipy, as for NMF.
+
+    The check passes where that is refused with the word sparse; tests of kinds of arrays do not.
+    """
     own = getattr(estimator, "own_fit", not hasattr(estimator, "_describe"))
     return not own and type(estimator) not in (partwise.NMF, partwise.GNMF)  # one has a graph
 
