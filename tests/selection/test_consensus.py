@@ -534,3 +534,21 @@ def test_runs_are_fits_of_the_estimator_itself(name):
         model.set_params(n_components=2, random_state=seed).fit(X)
         np.testing.assert_array_equal(found[1][0], model.components_)
         np.testing.assert_array_equal(found[1][1], model.embedding_)
+
+
+def test_fits_side_by_side_have_room(monkeypatch):
+    """Each holds an array like X and factors; one core, or little work, asks for one at a time."""
+    X = np.ones((100, 50))
+    monkeypatch.setattr(rank, "allowed", lambda: 8)
+    monkeypatch.setattr(rank, "ALONE", 1)
+    one = X.size + rank.ARRAYS * (100 + 50) * 4
+    for fits, wanted in ((0.5, 1), (3.5, 3), (100, 8)):
+        monkeypatch.setattr(rank, "KEPT", int(fits * one))
+        assert rank.at_once(X, 4) == wanted
+    monkeypatch.setattr(rank, "ALONE", 10**9)
+    assert rank.at_once(X, 4) == 1
+
+
+def test_patience_is_a_count():
+    with pytest.raises(ValueError, match="patience"):
+        choose_k(np.ones((6, 5)), [1, 2], patience=0)
