@@ -32,7 +32,9 @@ def same(found, expected):
 @pytest.mark.parametrize("kind", ["csr", "dense"])
 def test_float32_begins_where_float64_does(kind):
     """Wide enough that a projection in float32 has no digit behind the point."""
-    X = sp.random_array((500, 100_000), density=2e-4, format="csr", random_state=0, dtype=np.float32)
+    X = sp.random_array(
+        (500, 100_000), density=2e-4, format="csr", random_state=0, dtype=np.float32
+    )
     if kind == "dense":
         X = X[:50].toarray()
     single, double = (random_start(as_data(X.astype(t))) for t in (np.float32, np.float64))
