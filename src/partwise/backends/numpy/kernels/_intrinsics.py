@@ -101,28 +101,31 @@ def _call(typing, address, number):
     return types.int64(types.int64, types.int64), generate
 
 
-def _times(typing, like, gemm, turned, m, n, k, a, lda, b, c, ldc):
+def blas(builder, number, gemm, turned, m, n, k, a, lda, b, c, ldc):
     """BLAS's c = a bᵀ if ``turned``, else a b, at these addresses, columns first; b has no gaps.
 
-    ``gemm`` is the address of the function for the dtype of ``like``. Its sizes have 32 or 64 bits:
-    the lower half comes first.
+    ``gemm`` is the address of the function for this type of ``number``. Its sizes have 32 or 64
+    bits: the lower half comes first.
     """
+    plain, other = (ir.Constant(ir.IntType(8), ord(letter)) for letter in "NT")
+    turn = builder.trunc(turned, ir.IntType(1))
+    ldb = builder.select(turn, n, k)
+    one, zero = (ir.Constant(number, value) for value in (1.0, 0.0))
+    values = (plain, builder.select(turn, other, plain), m, n, k, one, lda, ldb, zero, ldc)
+    letter, second, m, n, k, one, lda, ldb, zero, ldc = (
+        cgutils.alloca_once_value(builder, value) for value in values
+    )
+    a, b, c = (builder.inttoptr(place, number.as_pointer()) for place in (a, b, c))
+    given = (letter, second, m, n, k, one, a, lda, b, ldb, zero, c, ldc)
+    kind = ir.FunctionType(ir.VoidType(), [value.type for value in given])
+    builder.call(builder.inttoptr(gemm, kind.as_pointer()), given)
+
+
+def _times(typing, like, gemm, turned, m, n, k, a, lda, b, c, ldc):
+    """`blas` for the dtype of ``like``."""
 
     def generate(context, builder, signature, args):
-        number, byte = context.get_data_type(like.dtype), ir.IntType(8)
-        plain, other = (ir.Constant(byte, ord(letter)) for letter in "NT")
-        _, gemm, turned, m, n, k, a, lda, b, c, ldc = args
-        turn = builder.trunc(turned, ir.IntType(1))
-        ldb = builder.select(turn, n, k)
-        one, zero = (ir.Constant(number, value) for value in (1.0, 0.0))
-        values = (plain, builder.select(turn, other, plain), m, n, k, one, lda, ldb, zero, ldc)
-        letter, second, m, n, k, one, lda, ldb, zero, ldc = (
-            cgutils.alloca_once_value(builder, value) for value in values
-        )
-        a, b, c = (builder.inttoptr(place, number.as_pointer()) for place in (a, b, c))
-        given = (letter, second, m, n, k, one, a, lda, b, ldb, zero, c, ldc)
-        kind = ir.FunctionType(ir.VoidType(), [value.type for value in given])
-        builder.call(builder.inttoptr(gemm, kind.as_pointer()), given)
+        blas(builder, context.get_data_type(like.dtype), *args[1:])
         return context.get_dummy_value()
 
     return types.void(like, *[types.intp] * 10), generate

@@ -12,6 +12,7 @@ OPTIONS: dict[str, Any] = {
     "fastmath": {"nsz", "arcp", "contract", "afn", "reassoc"},
     "error_model": "numpy",
     "nogil": True,
+    "no_cfunc_wrapper": True,
 }
 
 # A helper that is called, not inlined, is there twice: as it was compiled alone, and as it was

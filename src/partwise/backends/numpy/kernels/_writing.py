@@ -49,13 +49,21 @@ class Value:
     def __truediv__(self, other):
         return self._with(other, "sdiv", "fdiv")
 
+    def compared(self, sign, other):
+        """Whether this is "<", "==", .. the other; nan is not."""
+        other = other.value if isinstance(other, Value) else _number(self.value)(other)
+        whole = isinstance(_number(self.value), ir.IntType)
+        compare = self.builder.icmp_signed if whole else self.builder.fcmp_ordered
+        return compare(sign, self.value, other)
+
     def if_above(self, other, then, otherwise):
         """``then`` where this is greater; nan is not."""
-        build = self.builder
-        whole = isinstance(_number(self.value), ir.IntType)
-        compare = build.icmp_signed if whole else build.fcmp_ordered
-        chosen = compare(">", self.value, other.value)
-        return Value(build, build.select(chosen, then.value, otherwise.value))
+        chosen = self.compared(">", other)
+        return Value(self.builder, self.builder.select(chosen, then.value, otherwise.value))
+
+    def or_less(self, other):
+        """The lesser of the two."""
+        return self.if_above(other, other, self)
 
     def at(self, lane):
         if not isinstance(self.value.type, ir.VectorType):
@@ -88,8 +96,18 @@ class Memory:
         self.kind = pointer.type.pointee
         self.size = 8 if self.kind in (ir.DoubleType(), ir.IntType(64)) else 4
 
+    @classmethod
+    def at(cls, address, kind):
+        """What is at an address."""
+        return cls(address.builder, address.builder.inttoptr(address.value, kind.as_pointer()))
+
+    def after(self, place):
+        """The same from a place on."""
+        return Memory(self.builder, self._at(place, 1))
+
     def _at(self, place, width):
-        pointer = self.builder.gep(self.pointer, [place.value])
+        place = place.value if isinstance(place, Value) else ir.IntType(64)(place)
+        pointer = self.builder.gep(self.pointer, [place])
         vector = ir.VectorType(self.kind, width).as_pointer()
         return pointer if width == 1 else self.builder.bitcast(pointer, vector)
 
@@ -109,6 +127,21 @@ class Memory:
 
     def store(self, place, value, width=1):
         self.builder.store(value.value, self._at(place, width), align=self.size)
+
+    def add(self, place, value):
+        """Add to a number."""
+        self.store(place, self.load(place) + value)
+
+    def count(self, place, more=1):
+        """Add to a whole number in one piece, whatever other threads do; returns what it was."""
+        more = more.value if isinstance(more, Value) else self.kind(more)
+        pointer = self._at(place, 1)
+        return Value(self.builder, self.builder.atomic_rmw("add", pointer, more, "seq_cst"))
+
+    def read(self, place):
+        """A whole number as other threads have left it."""
+        pointer = self._at(place, 1)
+        return Value(self.builder, self.builder.load_atomic(pointer, "acquire", self.size))
 
 
 class Sum:
@@ -146,6 +179,23 @@ def loop(builder, start, stop, step=1):
     )
     with cgutils.for_range_slice(builder, begin, end, by) as (i, _):
         yield Value(builder, i)
+
+
+@contextmanager
+def repeat(builder):
+    """while True; who calls what this yields leaves it on a condition."""
+    top, out = (builder.append_basic_block() for _ in range(2))
+
+    def leave(condition):
+        on = builder.append_basic_block()
+        builder.cbranch(condition, out, on)
+        builder.position_at_end(on)
+
+    builder.branch(top)
+    builder.position_at_end(top)
+    yield leave
+    builder.branch(top)
+    builder.position_at_end(out)
 
 
 def _loops_as_they_are(typing):

@@ -95,7 +95,7 @@ class _Desk:
     def __init__(self) -> None:
         _serve.compile(SERVED)
         raw = np.zeros(SIZE + 16, np.int64)
-        first = -_address(raw) % 128 // 8
+        first = -address(raw) % 128 // 8
         self.desk, self.helpers, self.number = raw[first : first + SIZE], 0, 0
         passive = os.environ.get("OMP_WAIT_POLICY", "").lower() == "passive"
         self.wait = WAIT // 50 if passive else WAIT
@@ -111,7 +111,7 @@ class _Desk:
     def do(self, task: int, numbers: Any, threads: int) -> int:
         """``task`` for each row of ``numbers``; how many of them did not return 0."""
         desk, count = self.desk, len(numbers)
-        desk[TASK : TASK + 5] = task, _address(numbers), numbers.strides[0], count, 0
+        desk[TASK : TASK + 5] = task, address(numbers), numbers.strides[0], count, 0
         desk[DONE] = desk[SLEEP] = 0
         self.number = (self.number + 1) % (1 << 30)
         caller = workers.pool.enter()
@@ -144,7 +144,7 @@ _word = ctypes.c_int64
 _OFFSET = _offset()
 
 
-def _address(a: Any) -> int:
+def address(a: Any) -> int:
     """Of its entries; numpy takes six times as long to say it."""
     if _OFFSET is None:
         return int(a.__array_interface__["data"][0])
@@ -154,7 +154,7 @@ def _address(a: Any) -> int:
 def _as_numbers(a: Any) -> Sequence[int]:
     """What numba passes for an argument, in words."""
     if isinstance(a, np.ndarray):
-        return (0, 0, a.size, a.itemsize, _address(a), *a.shape, *a.strides)
+        return (0, 0, a.size, a.itemsize, address(a), *a.shape, *a.strides)
     if isinstance(a, np.float32):
         return struct.unpack("<q", struct.pack("<fi", a, 0))
     if isinstance(a, float):

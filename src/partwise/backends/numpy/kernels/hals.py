@@ -1,6 +1,8 @@
 """Coordinate descent on rows, alone or with a graph between them.
 
-Rows are swept LANES at a time, one SIMD lane each.
+Rows are swept LANES at a time, one SIMD lane each. Kernels are written as a whole (`_writing`), and
+are told where their arrays are and how large by numbers: numba takes from 5 to 10 ms for a line or
+an argument of its own.
 """
 
 from __future__ import annotations
@@ -8,6 +10,7 @@ from __future__ import annotations
 import os
 from functools import cache
 from threading import local
+from types import SimpleNamespace
 from typing import Any
 
 import numba as nb
@@ -17,11 +20,17 @@ from numba.core import cgutils, types
 from numba.extending import intrinsic
 
 from partwise.backends.numpy.kernels import crew
-from partwise.backends.numpy.kernels._intrinsics import add as _add
-from partwise.backends.numpy.kernels._intrinsics import read as _read
-from partwise.backends.numpy.kernels._intrinsics import times as _times
+from partwise.backends.numpy.kernels._intrinsics import blas
 from partwise.backends.numpy.kernels._options import OPTIONS
-from partwise.backends.numpy.kernels._writing import Sum, Value, arguments, loop, plainly
+from partwise.backends.numpy.kernels._writing import (
+    Memory,
+    Sum,
+    Value,
+    arguments,
+    loop,
+    plainly,
+    repeat,
+)
 from partwise.backends.numpy.kernels.products import gemm
 
 LANES = 64  # rows swept together, one SIMD lane each; 64 measured best for float32 and float64
@@ -29,95 +38,100 @@ PITCH = LANES + 16  # between rows of scratch: LANES apart they would share few 
 AT_ONCE = 256  # bytes of a vector: four registers of 512 bits, eight of 256
 PATIENCE = 1000  # looks at a counter before the core is given to others
 PIECES = 16  # what rows are cut into whatever the number of threads, so that threads change no sum
+WHOLE, DOUBLE = ir.IntType(64), ir.DoubleType()
 
 
-def _take_place(typing, counters, at, mark):
+@cache
+def _kinds(names, dtype):
+    """Of what the ``names`` of a kernel stand for; see GRAPH, WEIGHTED, PLAIN."""
+    kinds = (dtype, float, dtype, np.dtype(float), np.dtype(np.int64))
+    return [kind for group, kind in zip(names, kinds) for _ in group.split()]
+
+
+def _numbers(names, Z, *given):
+    """What a kernel on Z is told: arrays by their address, float64 by its bits."""
+    row = []
+    for a, kind in zip(given, _kinds(names, Z.dtype), strict=True):
+        if isinstance(a, np.ndarray):
+            assert a.flags.c_contiguous and a.dtype == kind
+            row.append(crew.address(a))
+        else:
+            row.append(np.float64(a).view(np.int64) if kind is float else a)
+    return np.array(row, np.int64)
+
+
+def _told(order, kind, wholes, floats, arrays, doubles="", counters=""):
+    """What `_numbers` of these names, in this order, say; ``arrays`` are of one ``kind``."""
+    builder, found = order.builder, {}
+    for name in wholes.split():
+        found[name] = order.load(len(found))
+    for name in floats.split():
+        bits = order.load(len(found)).value
+        found[name] = Value(builder, builder.bitcast(bits, DOUBLE))
+    for names, own in ((arrays, kind), (doubles, DOUBLE), (counters, WHOLE)):
+        for name in names.split():
+            found[name] = Memory.at(order.load(len(found)), own)
+    return SimpleNamespace(**found)
+
+
+def _as(value, kind):
+    """A float64 as a number of this kind."""
+    builder = value.builder
+    return value if kind == DOUBLE else Value(builder, builder.fptrunc(value.value, kind))
+
+
+def _take(counters, at, mark):
     """Whether counters[at] is 0, in one piece; then it is ``mark`` from now on."""
-
-    def generate(context, builder, signature, args):
-        counters, at, mark = arguments(context, builder, signature, args)
-        place = builder.gep(counters.pointer, [at.value])
-        taken = cgutils.alloca_once_value(builder, ir.IntType(1)(0))
-        free = builder.icmp_signed("==", builder.load_atomic(place, "acquire", 8), at.value.type(0))
-        with builder.if_then(free):  # who only looks leaves the line where it is
-            seen = builder.cmpxchg(place, at.value.type(0), mark.value, "seq_cst")
-            builder.store(builder.extract_value(seen, 1), taken)
-        return builder.load(taken)
-
-    return types.boolean(counters, types.intp, types.int64), generate
+    builder, place = counters.builder, counters.builder.gep(counters.pointer, [at.value])
+    taken = cgutils.alloca_once(builder, ir.IntType(1))
+    builder.store(ir.IntType(1)(0), taken)
+    with builder.if_then(counters.read(at).compared("==", 0)):  # who looks leaves the line alone
+        seen = builder.cmpxchg(place, WHOLE(0), mark.value, "seq_cst")
+        builder.store(builder.extract_value(seen, 1), taken)
+    return builder.load(taken)
 
 
-def _wait_for(typing, counters, at, goal):
+def _wait(counters, at, goal):
     """Wait until counters[at] is ``goal``, from PATIENCE looks on with the core given to others."""
-
-    def generate(context, builder, signature, args):
-        counters, at, goal = arguments(context, builder, signature, args)
-        place = builder.gep(counters.pointer, [at.value])
-        look, again, on = (builder.append_basic_block() for _ in range(3))
-        looks = Sum(builder, ir.IntType(64))
-        builder.branch(look)
-        builder.position_at_end(look)
-        seen = builder.load_atomic(place, "acquire", 8)
-        builder.cbranch(builder.icmp_signed("<", seen, goal.value), again, on)
-        builder.position_at_end(again)
+    builder, looks = counters.builder, Sum(counters.builder, WHOLE)
+    with repeat(builder) as leave:
+        leave(counters.read(at).compared(">=", goal))
         looks.add(1)
         if os.name == "posix":
-            many = builder.icmp_signed(">", looks.value.value, ir.IntType(64)(PATIENCE))
             kind = ir.FunctionType(ir.IntType(32), [])
             give = cgutils.get_or_insert_function(builder.module, kind, "sched_yield")
-            with builder.if_then(many):
+            with builder.if_then(looks.value.compared(">", PATIENCE)):
                 builder.call(give, [])
-        builder.branch(look)
-        builder.position_at_end(on)
-        return context.get_dummy_value()
-
-    return types.void(counters, types.intp, types.int64), generate
 
 
 def _taken(row, step, end):
     """How many of the rows row, row + step, .. before end LANES hold."""
-    lanes = row * 0 + LANES
-    count = (end - row + step - 1) / step
-    return count.if_above(lanes, lanes, count)
+    return ((end - row + step - 1) / step).or_less(row * 0 + LANES)
 
 
-def _rows_to_lanes(typing, z, at, pitch, Z, wide, column, k, row, end):
-    """k columns of rows ``row`` to ``end`` of Z to z[at + j pitch + t], LANES of them at most.
+def _turn(builder, z, Z, wide, column, k, row, end):
+    """k columns of rows ``row`` to ``end`` of Z to z[j PITCH + t], LANES of them at most.
 
     Other lanes are 0. Z has ``wide`` columns.
     """
-
-    def generate(context, builder, signature, args):
-        z, at, pitch, Z, wide, column, k, row, end = arguments(context, builder, signature, args)
-        count = _taken(row, row * 0 + 1, end)
-        with loop(builder, 0, count) as t, loop(builder, 0, k) as j:
-            z.store(at + j * pitch + t, Z.load((row + t) * wide + column + j))
-        with loop(builder, count, LANES) as t, loop(builder, 0, k) as j:
-            z.store(at + j * pitch + t, Value(builder, ir.Constant(z.kind, None)))
-        return context.get_dummy_value()
-
-    return types.void(z, *[types.intp] * 2, Z, *[types.intp] * 5), generate
+    count = _taken(row, row * 0 + 1, end)
+    with loop(builder, 0, count) as t, loop(builder, 0, k) as j:
+        z.store(j * PITCH + t, Z.load((row + t) * wide + column + j))
+    with loop(builder, count, LANES) as t, loop(builder, 0, k) as j:
+        z.store(j * PITCH + t, Value(builder, ir.Constant(z.kind, None)))
 
 
-def _lanes_to_rows(typing, z, at, pitch, Z, wide, column, k, row, step, end):
-    """z[at + j pitch + t] to k columns of rows row + t step < end of Z, LANES of them at most."""
-
-    def generate(context, builder, signature, args):
-        z, at, pitch, Z, wide, column, k, row, step, end = arguments(
-            context, builder, signature, args
-        )
-        with loop(builder, 0, _taken(row, step, end)) as t, loop(builder, 0, k) as j:
-            Z.store((row + t * step) * wide + column + j, z.load(at + j * pitch + t))
-        return context.get_dummy_value()
-
-    return types.void(z, *[types.intp] * 2, Z, *[types.intp] * 6), generate
+def _turn_back(builder, z, pitch, Z, wide, column, k, row, step, end):
+    """z[j pitch + t] to k columns of rows row + t step < end of Z, LANES of them at most."""
+    with loop(builder, 0, _taken(row, step, end)) as t, loop(builder, 0, k) as j:
+        Z.store((row + t * step) * wide + column + j, z.load(j * pitch + t))
 
 
-def _row_times(builder, G, row, k4, z, at, pitch, wide):
-    """Σ_o G[row + o] z[at + o pitch :] over o < k4, four o at a time."""
+def _row_times(builder, G, row, k4, z, left, pitch, wide):
+    """Σ_o G[row + o] z[o pitch + left :] over o < k4, four o at a time."""
     total = Sum(builder, z.kind, wide)
     with loop(builder, 0, k4, 4) as o:
-        terms = [z.load(at + (o + i) * pitch, wide) * G.load(row + o + i) for i in range(4)]
+        terms = [z.load((o + i) * pitch + left, wide) * G.load(row + o + i) for i in range(4)]
         total.add(terms[0] + terms[1] + terms[2] + terms[3])
     return total.value
 
@@ -130,169 +144,118 @@ def _in_double(sums):
     return total if same else Value(total.builder, total.builder.fpext(total.value, kind))
 
 
-def _sweep_of_lanes(typing, z, at, pitch, c, where, G, k, k4, own, of, apart, rs, e0, es):
+def _sweep(builder, z, pitch, c, G, k, k4, own, apart, rs, e0, es):
     """Each coordinate of LANES rows to its minimum; returns how far they moved, squared.
 
-    See `_hals_range`. z begins at ``at``, c ``where``, own ``of``; its rows are so far ``apart``.
+    See `_hals_range`. Rows of z and c are ``pitch`` numbers apart, those of own ``apart``.
     """
-
-    def generate(context, builder, signature, args):
-        z, at, pitch, c, where, G, k, k4, own, of, apart, rs, e0, es = arguments(
-            context, builder, signature, args
-        )
-        wide = AT_ONCE // z.size
-        zero = Value(builder, ir.Constant(ir.VectorType(z.kind, wide), None))
-        moved = Sum(builder, ir.DoubleType())
-        with loop(builder, 0, k) as j:
-            far, row = Sum(builder, z.kind, wide), j * k4
-            for left in range(0, LANES, wide):
-                g = _row_times(builder, G, row, k4, z, at + left, pitch, wide)
-                d, r, e = (
-                    own.load(of + place * apart + left, wide)
-                    for place in (j * 0, j * rs + 1, j * es + e0)
-                )
-                here = at + j * pitch + left
-                old = z.load(here, wide)
-                h = d * G.load(row + j) + e
-                slope = d * g + r * old - c.load(where + j * pitch + left, wide)
-                # without curvature it moves only where its linear cost sends it to zero
-                new = h.if_above(zero, old - slope / h, slope.if_above(zero, zero, old))
-                new = zero.if_above(new, zero, new)  # nan stays
-                z.store(here, new, wide)
-                far.add((new - old) * (new - old) * h)
-            moved.add(_in_double(far))
-        return moved.value.value
-
-    place = types.intp
-    kinds = (z, place, place, c, place, G, place, place, own, *[place] * 5)
-    return types.float64(*kinds), generate
+    wide = AT_ONCE // z.size
+    zero = Value(builder, ir.Constant(ir.VectorType(z.kind, wide), None))
+    moved = Sum(builder, DOUBLE)
+    with loop(builder, 0, k) as j:
+        far, row = Sum(builder, z.kind, wide), j * k4
+        for left in range(0, LANES, wide):
+            g = _row_times(builder, G, row, k4, z, left, pitch, wide)
+            d, r, e = (
+                own.load(place * apart + left, wide) for place in (j * 0, j * rs + 1, j * es + e0)
+            )
+            here = j * pitch + left
+            old = z.load(here, wide)
+            h = d * G.load(row + j) + e
+            slope = d * g + r * old - c.load(here, wide)
+            # without curvature it moves only where its linear cost sends it to zero
+            new = h.if_above(zero, old - slope / h, slope.if_above(zero, zero, old))
+            new = zero.if_above(new, zero, new)  # nan stays
+            z.store(here, new, wide)
+            far.add((new - old) * (new - old) * h)
+        moved.add(_in_double(far))
+    return moved.value
 
 
-def _plain_sweep_of_lanes(typing, z, c, G, first, k, k4, falls, at):
-    """`_sweep_of_lanes` without weights and ridges; falls[at] receives the change of the objective.
+def _plain_sweep(builder, z, c, G, k, k4, falls, at):
+    """`_sweep` without weights and ridges; falls[at] receives the change of the objective.
 
     A part without curvature stays.
     """
-
-    def generate(context, builder, signature, args):
-        z, c, G, first, k, k4, falls, at = arguments(context, builder, signature, args)
-        wide, pitch = AT_ONCE // z.size, k * 0 + PITCH
-        zero = Value(builder, ir.Constant(ir.VectorType(z.kind, wide), None))
-        moved, fallen = Sum(builder, ir.DoubleType()), Sum(builder, ir.DoubleType())
-        with loop(builder, 0, k) as j:
-            far, fall = (Sum(builder, z.kind, wide) for _ in range(2))
-            row = first + j * k4
-            h, none = G.load(row + j), Value(builder, z.kind(0.0))
-            low = Value(builder, z.kind(1.2e-38 if z.size == 4 else 2.3e-308))
-            # one over less, which is no normal number, may be infinite
-            inverse = h.if_above(low, Value(builder, z.kind(1.0)) / h, none)
-            for left in range(0, LANES, wide):
-                here = j * PITCH + left
-                g = _row_times(builder, G, row, k4, z, k * 0 + left, pitch, wide)
-                slope, old = g - c.load(here, wide), z.load(here, wide)
-                new = old - slope * inverse
-                new = zero.if_above(new, zero, new)  # nan stays
-                step = new - old
-                far.add(step * step * h)
-                fall.add(step * (slope + step * (h * 0.5)))
-                z.store(here, new, wide)
-            moved.add(_in_double(far))
-            fallen.add(_in_double(fall))
-        falls.store(at, falls.load(at) + fallen.value)
-        return moved.value.value
-
-    place = types.intp
-    return types.float64(z, c, G, place, place, place, falls, place), generate
+    wide, pitch = AT_ONCE // z.size, k * 0 + PITCH
+    zero = Value(builder, ir.Constant(ir.VectorType(z.kind, wide), None))
+    moved, fallen = Sum(builder, DOUBLE), Sum(builder, DOUBLE)
+    with loop(builder, 0, k) as j:
+        far, fall = (Sum(builder, z.kind, wide) for _ in range(2))
+        row = j * k4
+        h, none = G.load(row + j), Value(builder, z.kind(0.0))
+        low = Value(builder, z.kind(1.2e-38 if z.size == 4 else 2.3e-308))
+        # one over less, which is no normal number, may be infinite
+        inverse = h.if_above(low, Value(builder, z.kind(1.0)) / h, none)
+        for left in range(0, LANES, wide):
+            here = j * PITCH + left
+            g = _row_times(builder, G, row, k4, z, left, pitch, wide)
+            slope, old = g - c.load(here, wide), z.load(here, wide)
+            new = old - slope * inverse
+            new = zero.if_above(new, zero, new)  # nan stays
+            step = new - old
+            far.add(step * step * h)
+            fall.add(step * (slope + step * (h * 0.5)))
+            z.store(here, new, wide)
+        moved.add(_in_double(far))
+        fallen.add(_in_double(fall))
+    falls.add(at, fallen.value)
+    return moved.value
 
 
-def _beyond_of_lanes(
-    typing, z, c, G, first, k, k4, far, old, ends, where, w, grams, gram, falls, at
-):
-    """far = z + w (z - old), >= 0, with its products with itself and the change on the way there.
+def _go_beyond(builder, z, c, G, k, k4, far, old, ends, w, gram, falls, at):
+    """far = z + w (z - old), >= 0; its products with itself and the change on the way there.
 
-    ``ends``, of which this begins ``where``, receives z; z has served.
+    ``gram`` and falls[at] receive these; ``ends`` receives z, which has served.
     """
-
-    def generate(context, builder, signature, args):
-        z, c, G, first, k, k4, far, old, ends, where, w, grams, gram, falls, at = arguments(
-            context, builder, signature, args
-        )
-        wide, pitch = AT_ONCE // z.size, k * 0 + PITCH
-        zero = Value(builder, ir.Constant(ir.VectorType(z.kind, wide), None))
-        fallen = Sum(builder, ir.DoubleType())
-        with loop(builder, 0, k) as j:
+    wide, pitch = AT_ONCE // z.size, k * 0 + PITCH
+    zero = Value(builder, ir.Constant(ir.VectorType(z.kind, wide), None))
+    fallen = Sum(builder, DOUBLE)
+    with loop(builder, 0, k) as j:
+        for left in range(0, LANES, wide):
+            here, there = j * PITCH + left, j * LANES + left
+            now = z.load(here, wide)
+            new = now + (now - old.load(there, wide)) * w
+            new = zero.if_above(new, zero, new)
+            far.store(here, new, wide)
+            ends.store(there, now, wide)
+            z.store(here, now + new, wide)  # twice the half-way point
+    with loop(builder, 0, k) as j:
+        fall = Sum(builder, z.kind, wide)
+        for left in range(0, LANES, wide):
+            here, there = j * PITCH + left, j * LANES + left
+            g = _row_times(builder, G, j * k4, k4, z, left, pitch, wide)
+            step = far.load(here, wide) - ends.load(there, wide)
+            fall.add((g * 0.5 - c.load(here, wide)) * step)
+        fallen.add(_in_double(fall))
+        with loop(builder, 0, j + 1) as o:
+            product = Sum(builder, z.kind, wide)
             for left in range(0, LANES, wide):
-                here, there = j * PITCH + left, where + j * LANES + left
-                now = z.load(here, wide)
-                new = now + (now - old.load(there, wide)) * w
-                new = zero.if_above(new, zero, new)
-                far.store(here, new, wide)
-                ends.store(there, now, wide)
-                z.store(here, now + new, wide)  # twice the half-way point
-        with loop(builder, 0, k) as j:
-            fall = Sum(builder, z.kind, wide)
-            for left in range(0, LANES, wide):
-                here, there = j * PITCH + left, where + j * LANES + left
-                g = _row_times(builder, G, first + j * k4, k4, z, k * 0 + left, pitch, wide)
-                step = far.load(here, wide) - ends.load(there, wide)
-                fall.add((g * 0.5 - c.load(here, wide)) * step)
-            fallen.add(_in_double(fall))
-            with loop(builder, 0, j + 1) as o:
-                product = Sum(builder, z.kind, wide)
-                for left in range(0, LANES, wide):
-                    product.add(far.load(o * PITCH + left, wide) * far.load(j * PITCH + left, wide))
-                place = gram + j * k + o
-                grams.store(place, grams.load(place) + _in_double(product))
-        falls.store(at, falls.load(at) + fallen.value)
-        return context.get_dummy_value()
-
-    place = types.intp
-    kinds = (
-        z,
-        c,
-        G,
-        place,
-        place,
-        place,
-        far,
-        old,
-        ends,
-        place,
-        z.dtype,
-        grams,
-        place,
-        falls,
-        place,
-    )
-    return types.void(*kinds), generate
+                product.add(far.load(o * PITCH + left, wide) * far.load(j * PITCH + left, wide))
+            gram.add(j * k + o, _in_double(product))
+    falls.add(at, fallen.value)
 
 
-def _sum_of_shares(typing, c, shares, count, step, at, m, n, k):
-    """c[j, t] = Σ_q shares[at + q step + j n + t] over q < count, for t < m; 0 for other lanes."""
-
-    def generate(context, builder, signature, args):
-        c, shares, count, step, at, m, n, k = arguments(context, builder, signature, args)
-        with loop(builder, 0, k) as j:
-            done = Sum(builder, ir.IntType(64))
-            for width in (64 // c.size, 1):
-                with loop(builder, done.value, m - (width - 1), width) as t:
-                    total = Sum(builder, c.kind, width)
-                    with loop(builder, 0, count) as q:
-                        total.add(shares.load(at + q * step + j * n + t, width))
-                    c.store(j * PITCH + t, total.value, width)
-                    done.add(width)
-            with loop(builder, m, LANES) as t:
-                c.store(j * PITCH + t, Value(builder, ir.Constant(c.kind, None)))
-        return context.get_dummy_value()
-
-    return types.void(c, shares, *[types.intp] * 6), generate
+def _sum_shares(builder, c, shares, count, step, m, n, k):
+    """c[j, t] = Σ_q shares[q step + j n + t] over q < count, for t < m; 0 for other lanes."""
+    with loop(builder, 0, k) as j:
+        done = Sum(builder, WHOLE)
+        for width in (64 // c.size, 1):
+            with loop(builder, done.value, m - (width - 1), width) as t:
+                total = Sum(builder, c.kind, width)
+                with loop(builder, 0, count) as q:
+                    total.add(shares.load(q * step + j * n + t, width))
+                c.store(j * PITCH + t, total.value, width)
+                done.add(width)
+        with loop(builder, m, LANES) as t:
+            c.store(j * PITCH + t, Value(builder, ir.Constant(c.kind, None)))
 
 
 def _differences(builder, Z, k, i, graph):
     """Runs of columns and Σ_o w_io (z_i - z_o) in each: the first column, the sum, z_i, width."""
     indptr, indices, weights = graph
     begin, end = indptr.load(i), indptr.load(i + 1)
-    done = Sum(builder, ir.IntType(64))
+    done = Sum(builder, WHOLE)
     for width in (64 // Z.size, 16 // Z.size, 1):
         with loop(builder, done.value, k - (width - 1), width) as j:
             z, total = Z.load(i * k + j, width), Sum(builder, Z.kind, width)
@@ -303,61 +266,42 @@ def _differences(builder, Z, k, i, graph):
             done.add(width)
 
 
-def _pull_of_lanes(typing, work, z, c, C, Z, k, row, step, end, scale, indptr, indices, weights):
+def _pull(builder, z, c, C, Z, k, row, step, end, scale, graph):
     """Rows i = row + t step < end of Z, and what pulls them, C_i - scale Σ_o w_io (z_i - z_o).
 
-    Those of lane t and column j come to work[z + j LANES + t] and work[c + j LANES + t], 0 to lanes
-    without a row.
+    Those of lane t and column j come to z[j LANES + t] and c[j LANES + t], 0 to lanes without a
+    row.
     """
-
-    def generate(context, builder, signature, args):
-        work, z, c, C, Z, k, row, step, end, scale, *graph = arguments(
-            context, builder, signature, args
-        )
-        count = _taken(row, step, end)
-        with loop(builder, 0, count) as t:
-            i = row + t * step
-            for j, total, own, width in _differences(builder, Z, k, i, graph):
-                pull = C.load(i * k + j, width) - total * scale
-                for lane in range(width):
-                    place = (j + lane) * LANES + t
-                    work.store(z + place, own.at(lane))
-                    work.store(c + place, pull.at(lane))
-        with loop(builder, count, LANES) as t, loop(builder, 0, k) as j:
-            for first in (z, c):
-                work.store(first + j * LANES + t, Value(builder, ir.Constant(Z.kind, None)))
-        return context.get_dummy_value()
-
-    place = types.intp
-    kinds = (work, place, place, C, Z, *[place] * 4, Z.dtype, indptr, indices, weights)
-    return types.void(*kinds), generate
+    count = _taken(row, step, end)
+    with loop(builder, 0, count) as t:
+        i = row + t * step
+        for j, total, own, width in _differences(builder, Z, k, i, graph):
+            pull = C.load(i * k + j, width) - total * scale
+            for lane in range(width):
+                place = (j + lane) * LANES + t
+                z.store(place, own.at(lane))
+                c.store(place, pull.at(lane))
+    with loop(builder, count, LANES) as t, loop(builder, 0, k) as j:
+        for lanes in (z, c):
+            lanes.store(j * LANES + t, Value(builder, ir.Constant(Z.kind, None)))
 
 
-def _curvature_of_lanes(typing, own, of, e0, row, step, end, scale, indptr, indices, weights):
+def _curve(builder, own, e0, row, step, end, scale, graph):
     """scale Σ_o w_io added to the curvature of rows i = row + t step < end, each in its lane.
 
     Rows that ``step`` divides the distance of move at once, so an edge between them enters by its
     bound: twice.
     """
-
-    def generate(context, builder, signature, args):
-        own, of, e0, row, step, end, scale, indptr, indices, weights = arguments(
-            context, builder, signature, args
-        )
-        with loop(builder, 0, _taken(row, step, end)) as t:
-            i, degree = row + t * step, Sum(builder, own.kind)
-            with loop(builder, indptr.load(i), indptr.load(i + 1)) as edge:
-                away, weight = indices.load(edge) - i, weights.load(edge)
-                rest = away - away / step * step
-                apart = (rest * rest).if_above(rest * 0, weight, weight + weight)
-                degree.add(apart)
-            with loop(builder, e0, e0 * 2 - 1) as e:
-                place = of + e * LANES + t
-                own.store(place, own.load(place) + degree.value * scale)
-        return context.get_dummy_value()
-
-    place = types.intp
-    return types.void(own, *[place] * 5, own.dtype, indptr, indices, weights), generate
+    indptr, indices, weights = graph
+    with loop(builder, 0, _taken(row, step, end)) as t:
+        i, degree = row + t * step, Sum(builder, own.kind)
+        with loop(builder, indptr.load(i), indptr.load(i + 1)) as edge:
+            away, weight = indices.load(edge) - i, weights.load(edge)
+            rest = away - away / step * step
+            apart = (rest * rest).if_above(rest * 0, weight, weight + weight)
+            degree.add(apart)
+        with loop(builder, e0, e0 * 2 - 1) as e:
+            own.add(e * LANES + t, degree.value * scale)
 
 
 def _laplacian_of_rows(typing, out, Z, k, lo, hi, indptr, indices, weights):
@@ -374,24 +318,179 @@ def _laplacian_of_rows(typing, out, Z, k, lo, hi, indptr, indices, weights):
     return types.void(out, Z, place, place, place, indptr, indices, weights), generate
 
 
-_take: Any = intrinsic(_take_place)
-_wait: Any = intrinsic(_wait_for)
-_turn: Any = intrinsic(_rows_to_lanes)
-_turn_back: Any = intrinsic(_lanes_to_rows)
-_sweep: Any = intrinsic(_sweep_of_lanes)
-_plain_sweep: Any = intrinsic(_plain_sweep_of_lanes)
-_go_beyond: Any = intrinsic(_beyond_of_lanes)
-_sum_shares: Any = intrinsic(_sum_of_shares)
-_pull: Any = intrinsic(_pull_of_lanes)
-_curve: Any = intrinsic(_curvature_of_lanes)
+def _until_still(builder, sweep, rule):
+    """``sweep`` so often, or until it moves no more than the first by a factor, or ``enough``."""
+    done, first = Sum(builder, WHOLE), Sum(builder, DOUBLE)
+    with repeat(builder) as leave:
+        leave(done.value.compared(">=", rule.sweeps))
+        moved = sweep()
+        with builder.if_then(done.value.compared("==", 0)):
+            first.add(moved)
+        done.add(1)
+        still = moved.compared("<=", rule.still * first.value)
+        leave(builder.or_(still, moved.compared("<=", rule.enough)))
+
+
+def _graph_sweeps(typing, Z, order, indptr, indices, weights):
+    """All of `_hals_graph`."""
+
+    def generate(context, builder, signature, args):
+        builder.function.attributes.add("optsize")
+        Z, order, *graph = arguments(context, builder, signature, args)
+        a = _told(order, Z.kind, *GRAPH)
+        scale, first, phase, at = (
+            _as(a.scale, Z.kind),
+            *(Sum(builder, kind) for kind in (DOUBLE, WHOLE, WHOLE)),
+        )
+        size, e0, n = (a.k4 + a.k) * LANES, a.e0, a.n
+        me = a.ended.count(a.rounds * a.groups * 2)
+        mine, me = me * a.share, me + 1
+        done = Sum(builder, WHOLE)
+        with repeat(builder) as leave:
+            leave(done.value.compared(">=", a.rounds))
+            with loop(builder, 0, a.groups) as group:
+                now, here = phase.value, at.value
+
+                def lanes(b):
+                    z = a.work.after(b * size)
+                    return group + b * LANES * a.groups, z, z.after(a.k4 * LANES)
+
+                with loop(builder, 0, a.blocks) as turn:
+                    b = mine + turn
+                    b = b.if_above(a.blocks - 1, b - a.blocks, b)
+                    with builder.if_then(_take(a.begun, here + b, me)):
+                        row, z, c = lanes(b)
+                        _pull(builder, z, c, a.C, Z, a.k, row, a.groups, n, scale, graph)
+                        a.ended.count(now)
+                _wait(a.ended, now, a.blocks)
+                with (
+                    loop(builder, 0, a.blocks) as b,
+                    builder.if_then(a.begun.read(here + b).compared("==", me)),
+                ):
+                    row, z, c = lanes(b)
+                    own = a.own.after((group * a.blocks + b) * a.wide * LANES)
+                    with builder.if_then(done.value.compared("==", 0)):
+                        _curve(builder, own, e0, row, a.groups, n, scale, graph)
+                    pitch = b * 0 + LANES
+                    rule = (own, pitch, a.rs, e0, a.rs)
+                    far = _sweep(builder, z, pitch, c, a.G, a.k, a.k4, *rule)
+                    a.far.store(here + b, far)
+                    _turn_back(builder, z, pitch, Z, a.k, b * 0, a.k, row, a.groups, n)
+                    a.ended.count(now + 1)
+                _wait(a.ended, now + 1, a.blocks)
+                phase.add(2)
+                at.add(a.blocks)
+            moved = Sum(builder, DOUBLE)
+            with loop(builder, at.value - a.groups * a.blocks, at.value) as b:
+                moved.add(a.far.load(b))
+            with builder.if_then(done.value.compared("==", 0)):
+                first.add(moved.value)
+            done.add(1)
+            leave(moved.value.compared("<=", a.still * first.value))
+        return context.get_dummy_value()
+
+    return types.void(Z, order, indptr, indices, weights), generate
+
+
+def _row_sweeps(typing, Z, order, room):
+    """All of `_hals_range`."""
+
+    def generate(context, builder, signature, args):
+        builder.function.attributes.add("optsize")
+        Z, order, room = arguments(context, builder, signature, args)
+        a = _told(order, Z.kind, *WEIGHTED)
+        none, pitch = a.n * 0, a.n * 0 + PITCH
+        z, c = room, room.after(a.k4 * PITCH)
+        with repeat(builder) as leave:
+            start = order.count(0) * LANES
+            leave(start.compared(">=", a.n))
+            own = a.own.after(start * a.wide)
+            _turn(builder, z, Z, a.k, none, a.k, start, a.n)
+            _turn(builder, c, a.C, a.k, none, a.k, start, a.n)
+            rule = (own, a.apart, a.rs, a.e0, a.es)
+            _until_still(builder, lambda: _sweep(builder, z, pitch, c, a.G, a.k, a.k4, *rule), a)
+            _turn_back(builder, z, pitch, Z, a.k, none, a.k, start, none + 1, a.n)
+        return context.get_dummy_value()
+
+    return types.void(Z, order, room), generate
+
+
+def _plain_steps(typing, Z, order, room):
+    """All of `_half_steps`."""
+
+    def generate(context, builder, signature, args):
+        builder.function.attributes.add("optsize")
+        Z, order, room = arguments(context, builder, signature, args)
+        a = _told(order, Z.kind, *PLAIN)
+        none, pitch, k, k4, wide, n = a.n * 0, a.n * 0 + PITCH, a.k, a.k4, a.wide, a.n
+        z, c = room, room.after(k4 * PITCH)
+        far = room.after((k4 + k) * PITCH * a.ahead)
+
+        def times(turned, *sizes):
+            words = (none + turned, *sizes)
+            blas(builder, Z.kind, a.gemm.value, *(word.value for word in words))
+
+        with repeat(builder) as leave:
+            p = order.count(0)
+            begin = p * a.size
+            leave(begin.compared(">=", a.blocks))
+            row, item = begin * LANES, Z.size
+            rows = (n - row).or_less(a.size * LANES)
+            x, by = a.X + row * a.p * item, row * wide * item
+            with builder.if_then(a.product.compared("!=", 0)):
+                times(0, wide, rows, a.p, a.B, wide, x, a.product + by, wide)
+            with loop(builder, begin, (begin + a.size).or_less(a.blocks)) as b:
+                row = b * LANES
+                with loop(builder, 0, a.runs) as r:
+                    s, G, run = r * k, a.G.after(r * k * k4), p * a.runs + r
+                    of = run * 2 * a.ahead
+                    _turn(builder, z, Z, wide, s, k, row, n)
+                    with builder.if_else(a.given.compared("!=", 0)) as (then, otherwise):
+                        with then:
+                            m, shares = (n - row).or_less(none + LANES), a.shares.after(s * n + row)
+                            _sum_shares(builder, c, shares, a.given, wide * n, m, n, k)
+                        with otherwise:
+                            _turn(builder, c, a.C, wide, s, k, row, n)
+                    _until_still(
+                        builder, lambda: _plain_sweep(builder, z, c, G, k, k4, a.changes, of), a
+                    )
+                    with builder.if_then(a.ahead.compared("!=", 0)):
+                        place = (b * wide + s) * LANES
+                        old, ends = a.old.after(place), a.ends.after(place)
+                        w, gram = a.weights.load(r), a.grams.after(run * k * k)
+                        _go_beyond(
+                            builder, z, c, G, k, k4, far, old, ends, w, gram, a.changes, of + 1
+                        )
+                    _turn_back(builder, far, pitch, a.beyond, wide, s, k, row, none + 1, n)
+            with builder.if_then(a.gemm.compared("!=", 0)):
+                out = a.made + p * a.p * wide * item
+                times(1, a.p, wide, rows, x, a.p, a.moved + by, out, a.p)
+        return context.get_dummy_value()
+
+    return types.void(Z, order, room), generate
+
+
+#: What the kernels are told, by `_numbers`: whole numbers, others, arrays like Z, of float64, and
+#: counters.
+GRAPH = (
+    "n k k4 wide blocks rs e0 groups rounds share", "scale still", "C G own work", "far",
+    "begun ended",
+)  # fmt: skip
+WEIGHTED = "begun n k k4 wide apart rs e0 es sweeps", "still enough", "C G own"
+PLAIN = (
+    "begun n wide runs k k4 blocks size sweeps ahead given gemm p X B product moved made",
+    "still enough", "C G old ends weights beyond shares", "grams changes",
+)  # fmt: skip
+
+
+_graph_sweep: Any = intrinsic(_graph_sweeps)
+_row_sweep: Any = intrinsic(_row_sweeps)
+_plain_step: Any = intrinsic(_plain_steps)
 _laplacian: Any = intrinsic(_laplacian_of_rows)
 
 
 @nb.njit(**OPTIONS)
-def _hals_graph(
-    Z, C, G, own, rs, e0, indptr, indices, weights, scale, groups, rounds, stop, share, work, far,
-    begun, ended,
-):  # fmt: skip
+def _hals_graph(Z, order, indptr, indices, weights):
     """`hals_graph` for whoever comes.
 
     In the first phase of a group each row finds what pulls it, C less the gradient of the graph,
@@ -404,42 +503,7 @@ def _hals_graph(
     ``own`` (groups, blocks, .., LANES) is that of `_hals_range`, to which the curvature of the
     graph is added; ``work`` has a row for each column of G, which are a multiple of four, and of Z.
     """
-    plainly()
-    n, k = Z.shape
-    k4, blocks, size, wide = G.shape[1], own.shape[1], work.shape[1] * LANES, own.shape[2]
-    me = _add(ended, 2 * rounds * groups, 1)
-    mine, me, first, phase, at = me * share, me + 1, 0.0, 0, 0
-    for done in range(rounds):
-        for group in range(groups):
-            for turn in range(blocks):
-                b = mine + turn
-                b = b - blocks if b >= blocks else b
-                if _take(begun, at + b, me):
-                    row, z = group + b * LANES * groups, b * size
-                    c = z + k4 * LANES
-                    _pull(work, z, c, C, Z, k, row, groups, n, scale, indptr, indices, weights)
-                    _add(ended, phase, 1)
-            _wait(ended, phase, blocks)
-            for b in range(blocks):
-                if _read(begun, at + b) == me:
-                    row, z = group + b * LANES * groups, b * size
-                    c = z + k4 * LANES
-                    of = (group * blocks + b) * wide * LANES
-                    if done == 0:
-                        _curve(own, of, e0, row, groups, n, scale, indptr, indices, weights)
-                    far[at + b] = _sweep(
-                        work, z, LANES, work, c, G, k, k4, own, of, LANES, rs, e0, rs
-                    )
-                    _turn_back(work, z, LANES, Z, k, 0, k, row, groups, n)
-                    _add(ended, phase + 1, 1)
-            _wait(ended, phase + 1, blocks)
-            phase, at = phase + 2, at + blocks
-        moved = 0.0
-        for b in range(at - groups * blocks, at):
-            moved += far[b]
-        first = moved if done == 0 else first
-        if moved <= stop * stop * first:
-            break
+    _graph_sweep(Z, order, indptr, indices, weights)
 
 
 def hals_graph(Z, C, G, d, r, indptr, indices, weights, scale, groups, rounds, stop, threads=1):
@@ -466,11 +530,12 @@ def hals_graph(Z, C, G, d, r, indptr, indices, weights, scale, groups, rounds, s
     team, steps = max(1, min(threads, blocks)), rounds * groups
     work = np.zeros((blocks, G.shape[1] + k, LANES), Z.dtype)
     far, begun = np.zeros(steps * blocks), np.zeros(steps * blocks, np.int64)
-    graph = (indptr, indices, weights, scale, groups, rounds, stop, blocks // team)
-    shared = (work, far, begun, np.zeros(2 * steps + 1, np.int64))
-    rule = (int(r.shape[1] > 1), 1 + r.shape[1])
-    args = (Z, C, G, own, *rule, *graph, *shared)
-    crew.run(_hals_graph, args, [()] * team, threads)
+    ended, rule = np.zeros(2 * steps + 1, np.int64), (int(r.shape[1] > 1), 1 + r.shape[1])
+    order = _numbers(
+        GRAPH, Z, n, k, G.shape[1], wide.shape[1], blocks, *rule, groups, rounds, blocks // team,
+        scale, float(stop) ** 2, C, G, own, work, far, begun, ended,
+    )  # fmt: skip
+    crew.run(_hals_graph, (Z, order, indptr, indices, weights), [()] * team, threads)
 
 
 @nb.njit(**OPTIONS)
@@ -481,7 +546,7 @@ def laplacian(indptr, indices, weights, Z, out, lo, hi):
 
 
 @nb.njit(**OPTIONS)
-def _hals_range(Z, C, G, own, rs, e0, es, sweeps, stop, enough, begun, z, c):
+def _hals_range(Z, order, room):
     """Coordinate descent on rows: min ½ d zᵀGz + ½ r·z² - cᵀz over z >= 0.
 
     LANES rows at once, the next that nobody has ``begun``: coordinate j of all lanes moves to its
@@ -489,25 +554,10 @@ def _hals_range(Z, C, G, own, rs, e0, es, sweeps, stop, enough, begun, z, c):
     e0 + j es), the curvature of a step: what it has beyond r belongs to a bound around where the
     sweep begins, which is why that is for one sweep. Sweeps end early once a sweep changes less
     than ``stop`` times what the first one did, or its squared length in the metric of the Hessian
-    is at most ``enough``. G has columns of zeros up to a multiple of four, as has z rows.
+    is at most ``enough``. G has columns of zeros up to a multiple of four, as has ``room`` rows:
+    those for z, then those for c.
     """
-    plainly()
-    k, k4, apart = Z.shape[1], G.shape[1], own.shape[2]
-    wide = own.shape[1] if own.shape[0] > 1 else 0
-    n = Z.shape[0]
-    while True:
-        start = LANES * _add(begun, 0, 1)
-        if start >= n:
-            break
-        _turn(z, 0, PITCH, Z, k, 0, k, start, n)
-        _turn(c, 0, PITCH, C, k, 0, k, start, n)
-        first = 0.0
-        for sweep in range(sweeps):
-            moved = _sweep(z, 0, PITCH, c, 0, G, k, k4, own, start * wide, apart, rs, e0, es)
-            first = moved if sweep == 0 else first
-            if moved <= stop * stop * first or moved <= enough:
-                break
-        _turn_back(z, 0, PITCH, Z, k, 0, k, start, 1, n)
+    _row_sweep(Z, order, room)
 
 
 @nb.njit(**OPTIONS)
@@ -535,7 +585,7 @@ def change_rows(new, old, C, G, d, lo, hi):
     return total
 
 
-_kept = local()
+_own = local()
 
 
 def _rooms(count, rows, dtype):
@@ -544,11 +594,11 @@ def _rooms(count, rows, dtype):
     Vectors across two cache lines take up to 1.7 times as long. Each caller keeps its room: at
     small sizes finding a new one takes as long as the sweeps.
     """
-    kept, size = getattr(_kept, "room", None), count * rows * PITCH
+    kept, size = getattr(_own, "room", None), count * rows * PITCH
     if kept is None or kept.dtype != dtype or kept.size < size:
         raw = np.empty(size + 64 // dtype.itemsize, dtype)
         first = -raw.__array_interface__["data"][0] % 64 // dtype.itemsize
-        kept = _kept.room = raw[first : first + size]
+        kept = _own.room = raw[first : first + size]
     return kept[:size].reshape(count, rows, PITCH)
 
 
@@ -581,94 +631,46 @@ def hals_rows(Z, C, G, d, r, e, sweeps, stop, enough, threads=1):
     if alike:
         own = work[None, :more]
         own[0] = given
-    z, c = rooms[:, :wide], rooms[:, wide:]
-    z[:, k:] = 0  # the columns of G that meet these are 0, but 0 times nan is not
-    args = (Z, C, G, own, rs, e0, es, sweeps, stop, enough, np.zeros(1, np.int64))
-    crew.run(_hals_range, args, [()] * most, threads, own=(z, c))
+    rooms[:, k:wide] = 0  # the columns of G that meet these are 0, but 0 times nan is not
+    order = _numbers(
+        WEIGHTED, Z, 0, len(Z), k, wide, 0 if alike else own.shape[1], own.shape[2], rs, e0, es,
+        sweeps, float(stop) ** 2, enough, C, G, own,
+    )  # fmt: skip
+    crew.run(_hals_range, (Z, order), [()] * most, threads, own=(rooms,))
 
 
 @nb.njit(**OPTIONS)
-def _half_steps(
-    Z, C, G, old, ends, weights, beyond, shares, grams, changes, sweeps, ahead, stop, enough, size,
-    order, z, c, far,
-):  # fmt: skip
+def _half_steps(Z, order, room):
     """`half_steps` for whoever comes: each takes the next ``size`` blocks of LANES rows.
 
     A part without curvature stays. Without ``ahead`` nothing comes after the sweeps. G has columns
-    of zeros up to a multiple of four, as has z rows. ``order`` is that of `_order`.
+    of zeros up to a multiple of four, as has ``room`` rows: those for z, then c, then what is
+    beyond it. Where ``gemm`` is not 0, X has products beside it: ``product`` = X B, unless that is
+    0, and ``made``, the share of each piece in that of what has ``moved``. C is the sum of
+    ``given`` shares, if there are any.
 
     It is the only kernel that a plain first fit waits for.
     """
-    plainly()
-    n, runs, k, k4 = Z.shape[0], G.shape[0], G.shape[1], G.shape[2]
-    blocks, given, gemm, p_of_X = order[1], order[2], order[3], order[4]
-    wide, item = Z.shape[1], Z.itemsize
-    while True:
-        p = _add(order, 0, 1)
-        begin = p * size
-        end = begin + size if begin + size < blocks else blocks
-        if begin >= end:
-            break
-        row = begin * LANES
-        rows = n - row if n - row < size * LANES else size * LANES
-        x, by = order[5] + row * p_of_X * item, row * wide * item
-        if order[7]:
-            _times(Z, gemm, 0, wide, rows, p_of_X, order[6], wide, x, order[7] + by, wide)
-        for b in range(begin, end):
-            row = b * LANES
-            m = n - row if n - row < LANES else LANES
-            for r in range(runs):
-                s, at, of = r * k, r * k * k4, ahead * (p * runs + r) * 2
-                _turn(z, 0, PITCH, Z, wide, s, k, row, n)
-                if given:
-                    _sum_shares(c, shares, given, wide * n, s * n + row, m, n, k)
-                else:
-                    _turn(c, 0, PITCH, C, wide, s, k, row, n)
-                first = 0.0
-                for sweep in range(sweeps):
-                    moved = _plain_sweep(z, c, G, at, k, k4, changes, of)
-                    first = moved if sweep == 0 else first
-                    if moved <= stop * stop * first or moved <= enough:
-                        break
-                if ahead:
-                    _go_beyond(
-                        z, c, G, at, k, k4, far, old, ends, (b * wide + s) * LANES, weights[r],
-                        grams, (p * runs + r) * k * k, changes, of + 1,
-                    )  # fmt: skip
-                _turn_back(far, 0, PITCH, beyond, wide, s, k, row, 1, n)
-        if gemm:
-            out = order[9] + p * p_of_X * wide * item
-            _times(Z, gemm, 1, p_of_X, wide, rows, x, p_of_X, order[8] + by, out, p_of_X)
+    _plain_step(Z, order, room)
 
 
-def _order(blocks, shares, along):
-    """What `_half_steps` does beside the sweeps, as numbers.
-
-    They are: the next piece, the blocks, how many ``shares`` C is the sum of; of ``along`` where
-    BLAS's product is, the columns of X, then where X, B, C (0 if it is known), ``beyond`` and the
-    shares to be made are. Arrays of more kinds would each have to be compiled.
-    """
-    order = np.zeros(10, np.int64)
-    order[1:3] = blocks, 0 if shares is None else len(shares)
+def _run(Z, C, G, rest, sums, rule, ahead, shares=None, along=None, threads=1):
+    """`_half_steps`; ``rest`` is old, ends, weights, beyond, ``rule`` blocks, size, sweeps, ..."""
+    runs, k, k4 = G.shape
+    blocks, size, sweeps, stop, enough = rule
+    most = min(threads, -(-blocks // size))
+    room = _rooms(most, 2 * k + k4, Z.dtype)
+    if k4 > k:
+        room[:, k:k4] = 0  # the columns of G that meet these are 0, but 0 times nan is not
+    given, shares = (0, 0) if shares is None else (len(shares), shares)
+    beside = [0] * 7
     if along is not None:
-        order[3:5] = gemm(along[0].dtype)[0], along[0].shape[1]
-        places = (0 if a is None else a.__array_interface__["data"][0] for a in along)
-        order[5:] = list(places)
-    return order
-
-
-def _run(given, G, sums, rule, order, ahead, most, threads):
-    """`_half_steps` of so many; ``given`` is Z, C, old, ends, weights, beyond, shares."""
-    Z, C, *rest = given
-    k, wide = G.shape[1:]
-    work = _rooms(most, 2 * k + wide, Z.dtype)
-    if wide > k:
-        work[:, k:wide] = 0  # the columns of G that meet these are 0, but 0 times nan is not
-    z, c = work[:, :wide], work[:, wide : wide + k]
-    far = work[:, wide + k : wide + 2 * k] if ahead else z
-    sweeps, stop, enough, size = rule
-    args = (Z, C, G, *rest, *sums, sweeps, ahead, stop, enough, size, order)
-    crew.run(_half_steps, args, [()] * most, threads, own=(z, c, far))
+        beside = [gemm(Z.dtype)[0], along[0].shape[1], *(0 if a is None else a for a in along)]
+    order = _numbers(
+        PLAIN, Z, 0, *Z.shape, runs, k, k4, blocks, size, sweeps, ahead, given, *beside,
+        float(stop) ** 2, enough, C, G, *rest, shares, *sums,
+    )  # fmt: skip
+    crew.run(_half_steps, (Z, order), [()] * most, threads, own=(room,))
 
 
 def _filled_up(G):
@@ -731,10 +733,8 @@ def half_steps(
     blocks, size, G = len(old), blocks_of_a_piece(len(Z), least), _filled_up(G)
     ends = old if ends is None else ends
     C, shares = (a if a is None else np.ascontiguousarray(a) for a in (C, shares))
-    given = (Z, C, old, ends, weights, beyond, old if shares is None else shares)
-    rule, order = (sweeps, stop, 0.0, size), _order(blocks, shares, along)
-    most = min(threads, -(-blocks // size))
-    _run(given, G, sums, rule, order, 1, most, threads)
+    rest, rule = (old, ends, weights, beyond), (blocks, size, sweeps, stop, 0.0)
+    _run(Z, C, G, rest, sums, rule, 1, shares, along, threads)
     gram = grams.sum(axis=0)
     low, high = _below(k)
     gram[:, high, low] = gram[:, low, high]
@@ -743,13 +743,9 @@ def half_steps(
 
 def plain_rows(Z, C, G, sweeps, stop, enough, threads=1):
     """`hals_rows` without weights and ridges, by the kernel that a plain fit has compiled."""
-    n, k = Z.shape
+    n = len(Z)
     flat = np.diag(G) < np.finfo(G.dtype).tiny
     if flat.any():  # without curvature it moves only where its linear cost sends it to zero
         Z[:, flat] *= C[:, flat] >= 0
-    none = np.zeros((1, 1, LANES), Z.dtype)
-    sums = np.zeros((1, 1, k, k)), np.zeros((1, 1, 2))
-    blocks, G = -(-n // LANES), _filled_up(G[None])
-    given, rule = (Z, C, none, none, none[0, 0], Z, none), (sweeps, stop, enough, 1)
-    order = _order(blocks, None, None)
-    _run(given, G, sums, rule, order, 0, min(threads, blocks), threads)
+    blocks, G, change = -(-n // LANES), _filled_up(G[None]), np.zeros(2)
+    _run(Z, C, G, (0, 0, 0, Z), (0, change), (blocks, 1, sweeps, stop, enough), 0, threads=threads)
