@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import time
 from typing import Any
 
 from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
-WORD = ir.IntType(64)
+from partwise.backends.numpy.kernels._writing import WORD
 
 
 def _place(context, builder, signature, args):
@@ -28,77 +26,6 @@ def _add(typing, counters, at, value):
         return builder.atomic_rmw("add", place, args[2], "seq_cst")
 
     return types.int64(counters, types.intp, types.int64), generate
-
-
-def _read(typing, counters, at):
-    """counters[at] as other threads have left it."""
-
-    def generate(context, builder, signature, args):
-        return builder.load_atomic(_place(context, builder, signature, args), "acquire", 8)
-
-    return types.int64(counters, types.intp), generate
-
-
-def _swap(typing, counters, at, old, new):
-    """counters[at] = new if it is old; returns whether it was."""
-
-    def generate(context, builder, signature, args):
-        place = _place(context, builder, signature, args)
-        found = builder.cmpxchg(place, args[2], args[3], "seq_cst", "seq_cst")
-        return builder.extract_value(found, 1)
-
-    return types.boolean(counters, types.intp, types.int64, types.int64), generate
-
-
-def _let_others(typing):
-    """Give the core to a thread that waits for one."""
-
-    def generate(context, builder, signature, args):
-        if os.name == "posix":
-            kind = ir.FunctionType(ir.IntType(32), [])
-            builder.call(cgutils.get_or_insert_function(builder.module, kind, "sched_yield"), [])
-        return context.get_dummy_value()
-
-    return types.void(), generate
-
-
-def _nap(typing, microseconds):
-    """Sleep for so long, or somewhat longer."""
-
-    def generate(context, builder, signature, args):
-        if os.name == "posix":
-            number = ir.IntType(32)
-            kind = ir.FunctionType(number, [number])
-            sleep = cgutils.get_or_insert_function(builder.module, kind, "usleep")
-            builder.call(sleep, [builder.trunc(args[0], number)])
-        return context.get_dummy_value()
-
-    return types.void(types.int64), generate
-
-
-def _clock(typing):
-    """Nanoseconds since some time; always the same where there is no such clock."""
-
-    def generate(context, builder, signature, args):
-        room, number = cgutils.alloca_once(builder, WORD, 2), ir.IntType(32)
-        if os.name == "posix":
-            kind = ir.FunctionType(number, [number, WORD.as_pointer()])
-            clock = cgutils.get_or_insert_function(builder.module, kind, "clock_gettime")
-            builder.call(clock, [ir.Constant(number, time.CLOCK_MONOTONIC), room])
-        seconds, rest = (builder.load(builder.gep(room, [ir.Constant(WORD, i)])) for i in (0, 1))
-        return builder.add(builder.mul(seconds, ir.Constant(WORD, 10**9)), rest)
-
-    return types.int64(), generate
-
-
-def _call(typing, address, number):
-    """What the function at ``address`` makes of a number."""
-
-    def generate(context, builder, signature, args):
-        kind = ir.FunctionType(WORD, [WORD])
-        return builder.call(builder.inttoptr(args[0], kind.as_pointer()), [args[1]])
-
-    return types.int64(types.int64, types.int64), generate
 
 
 def blas(builder, number, gemm, turned, m, n, k, a, lda, b, c, ldc):
@@ -152,10 +79,4 @@ def _number(typing, bits):
 bits: Any = intrinsic(_bits)
 number: Any = intrinsic(_number)
 add: Any = intrinsic(_add)
-read: Any = intrinsic(_read)
-swap: Any = intrinsic(_swap)
-let_others: Any = intrinsic(_let_others)
-nap: Any = intrinsic(_nap)
-clock: Any = intrinsic(_clock)
-call: Any = intrinsic(_call)
 times: Any = intrinsic(_times)

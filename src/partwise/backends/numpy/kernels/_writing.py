@@ -6,12 +6,16 @@ here those that import it have to change, too.
 
 from __future__ import annotations
 
+import os
+import time
 from contextlib import contextmanager
 from typing import Any
 
 from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
+
+WORD = ir.IntType(64)
 
 
 def _number(value):
@@ -94,7 +98,7 @@ class Memory:
     def __init__(self, builder, pointer):
         self.builder, self.pointer = builder, pointer
         self.kind = pointer.type.pointee
-        self.size = 8 if self.kind in (ir.DoubleType(), ir.IntType(64)) else 4
+        self.size = 8 if self.kind in (ir.DoubleType(), WORD) else 4
 
     @classmethod
     def at(cls, address, kind):
@@ -106,7 +110,7 @@ class Memory:
         return Memory(self.builder, self._at(place, 1))
 
     def _at(self, place, width):
-        place = place.value if isinstance(place, Value) else ir.IntType(64)(place)
+        place = place.value if isinstance(place, Value) else WORD(place)
         pointer = self.builder.gep(self.pointer, [place])
         vector = ir.VectorType(self.kind, width).as_pointer()
         return pointer if width == 1 else self.builder.bitcast(pointer, vector)
@@ -114,7 +118,7 @@ class Memory:
     def load(self, place, width=1):
         value = self.builder.load(self._at(place, width), align=self.size)
         if isinstance(self.kind, ir.IntType) and self.size == 4:
-            value = self.builder.sext(value, ir.IntType(64))
+            value = self.builder.sext(value, WORD)
         return Value(self.builder, value)
 
     def gather(self, places):
@@ -138,6 +142,12 @@ class Memory:
         pointer = self._at(place, 1)
         return Value(self.builder, self.builder.atomic_rmw("add", pointer, more, "seq_cst"))
 
+    def swap(self, place, old, new):
+        """Put new in the place of old, in one piece; whether it was old."""
+        pointer = self._at(place, 1)
+        found = self.builder.cmpxchg(pointer, old.value, new.value, "seq_cst", "seq_cst")
+        return self.builder.extract_value(found, 1)
+
     def read(self, place):
         """A whole number as other threads have left it."""
         pointer = self._at(place, 1)
@@ -153,7 +163,11 @@ class Sum:
         builder.store(none, self.room)
 
     def add(self, value):
-        self.builder.store((self.value + value).value, self.room)
+        self.set(self.value + value)
+
+    def set(self, value):
+        value = value.value if isinstance(value, Value) else self.room.type.pointee(value)
+        self.builder.store(value, self.room)
 
     @property
     def value(self):
@@ -174,9 +188,7 @@ def arguments(context, builder, signature, args):
 @contextmanager
 def loop(builder, start, stop, step=1):
     """for i in range(start, stop, step), where numbers need not be values yet."""
-    begin, end, by = (
-        a.value if isinstance(a, Value) else ir.IntType(64)(a) for a in (start, stop, step)
-    )
+    begin, end, by = (a.value if isinstance(a, Value) else WORD(a) for a in (start, stop, step))
     with cgutils.for_range_slice(builder, begin, end, by) as (i, _):
         yield Value(builder, i)
 
@@ -196,6 +208,40 @@ def repeat(builder):
     yield leave
     builder.branch(top)
     builder.position_at_end(out)
+
+
+def _system(builder, name, *given):
+    """Call a function that every POSIX system has, which returns an int."""
+    kind = ir.FunctionType(ir.IntType(32), [value.type for value in given])
+    builder.call(cgutils.get_or_insert_function(builder.module, kind, name), given)
+
+
+def let_others(builder):
+    """Give the core to a thread that waits for one."""
+    if os.name == "posix":
+        _system(builder, "sched_yield")
+
+
+def sleep(builder, microseconds):
+    """For so long, or somewhat longer."""
+    if os.name == "posix":
+        _system(builder, "usleep", builder.trunc(microseconds.value, ir.IntType(32)))
+
+
+def clock(builder):
+    """Nanoseconds since some time; always the same where there is no such clock."""
+    room = cgutils.alloca_once(builder, WORD, 2)
+    if os.name == "posix":
+        _system(builder, "clock_gettime", ir.IntType(32)(time.CLOCK_MONOTONIC), room)
+    time_spec = Memory(builder, room)
+    return time_spec.load(0) * 10**9 + time_spec.load(1)
+
+
+def call(address, number):
+    """What the function at an address makes of a number."""
+    builder, kind = address.builder, ir.FunctionType(WORD, [WORD])
+    function = builder.inttoptr(address.value, kind.as_pointer())
+    return Value(builder, builder.call(function, [number.value]))
 
 
 def _loops_as_they_are(typing):

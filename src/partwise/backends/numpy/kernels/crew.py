@@ -17,6 +17,7 @@ import ctypes
 import os
 import struct
 from collections.abc import Sequence
+from functools import reduce
 from itertools import pairwise
 from typing import Any
 
@@ -25,11 +26,21 @@ import numpy as np
 from llvmlite import ir
 from numba.core import types
 from numba.core.compiler_lock import global_compiler_lock
+from numba.extending import intrinsic
 
 from partwise.backends import threads as workers
-from partwise.backends.numpy.kernels import _intrinsics as shared
-from partwise.backends.numpy.kernels._intrinsics import WORD
 from partwise.backends.numpy.kernels._options import OPTIONS
+from partwise.backends.numpy.kernels._writing import (
+    WORD,
+    Sum,
+    Value,
+    arguments,
+    call,
+    clock,
+    let_others,
+    repeat,
+    sleep,
+)
 
 #: Where a desk has what; places that threads write to are 128 bytes apart.
 OPEN, DONE, LEAVE, SLEEP, TASK, SIZE = 0, 16, 32, 33, 48, 64
@@ -43,50 +54,84 @@ NAPS = 50, 1000
 
 
 #: What `_serve` takes. It is compiled for the first desk: a small fit has none.
-SERVED = types.void(types.int64[::1], *[types.int64] * 3)
+SERVED = types.int64(types.int64[::1], *[types.int64] * 5)
+
+
+def _service(typing, desk, wait, task, rows, step, count):
+    """All of `_serve`, written for LLVM: what numba reads takes it longer."""
+
+    def generate(context, builder, signature, args):
+        desk, wait, task, rows, step, count = arguments(context, builder, signature, args)
+        leads = count.compared(">", 0)
+        with builder.if_then(leads):
+            for at, value in enumerate((task, rows, step, count, count * 0)):
+                desk.store(TASK + at, value)
+            desk.store(DONE, count * 0)
+            desk.store(SLEEP, count * 0)
+            desk.count(OPEN, count + (1 << 32))  # nothing of it was left
+        looks, since, last, nap = (Sum(builder, WORD) for _ in range(4))
+        with repeat(builder) as leave:
+            state = desk.read(OPEN)
+            left = Value(builder, builder.and_(state.value, WORD(0xFFFFFFFF)))
+            with builder.if_else(left.compared(">", 0)) as (some, none):
+                with some, builder.if_then(desk.swap(OPEN, state, state - 1)):
+                    place = desk.load(TASK + 1) + (left - 1) * desk.load(TASK + 2)
+                    with builder.if_then(call(desk.load(TASK), place).compared("!=", 0)):
+                        desk.count(TASK + 4)
+                    desk.count(DONE)
+                    for number in (looks, since, nap):
+                        number.set(0)
+                with none:
+                    done = desk.read(DONE).compared("==", desk.load(TASK + 3))
+                    leave(builder.and_(leads, done))
+                    looks.add(1)
+                    rest = looks.value - looks.value / PATIENCE * PATIENCE
+                    asleep = nap.value.compared(">", 0)
+                    with builder.if_then(builder.or_(asleep, rest.compared("==", 0))):
+                        let_others(builder)
+                        with builder.if_then(builder.not_(leads)):
+                            _rest(builder, desk, wait, since, last, nap, leave)
+        return desk.load(TASK + 4).value
+
+    return SERVED.return_type(desk, *[types.int64] * 5), generate
+
+
+def _rest(builder, desk, wait, since, last, nap, leave):
+    """What a helper does that has looked in vain: it sleeps, or goes."""
+    goes = desk.read(LEAVE)
+    with builder.if_then(goes.compared(">", 0)):
+        leave(desk.swap(LEAVE, goes, goes - 1))
+    now = clock(builder)
+    with builder.if_then(since.value.compared("==", 0)):
+        since.set(now)
+        last.set(now)
+    waited = now - since.value
+    leave(waited.compared(">", STAY))
+    tired = (
+        nap.value.compared(">", 0), waited.compared(">", wait),
+        (now - last.value).compared(">", AWAY), desk.read(SLEEP).compared("!=", 0),
+    )  # fmt: skip
+    with builder.if_then(reduce(builder.or_, tired)):
+        twice, (least, most) = nap.value * 2, (now * 0 + time for time in NAPS)
+        nap.set(least.if_above(twice, least, twice).or_less(most))
+        sleep(builder, nap.value)
+    last.set(now)
+
+
+_all_of: Any = intrinsic(_service)
 
 
 @nb.njit(**OPTIONS)
-def _serve(desk, leads, more, wait):
-    """Take tasks from the desk; who ``leads`` until all are done, others as long as some come.
+def _serve(desk, wait, task, rows, step, count):
+    """Take tasks from the desk; who brings some until all are done, others as long as some come.
 
     OPEN are, in the lower half, tasks that nobody has taken, below a number that is another for
     each call. Who has taken one may read what it is: the desk does not change until it is done.
-    ``more`` is what makes a call open.
+    A caller brings ``count`` of them, a helper none: ``task`` is called with ``rows``, ``rows`` +
+    ``step``, .. Returns how many did not return 0. All of a call is here, since what Python does
+    between its lines (a signal, the collector) may call a kernel from the same desk.
     """
-    if more:
-        shared.add(desk, OPEN, more)
-    looks, since, last, nap = 0, 0, 0, 0
-    while True:
-        state = shared.read(desk, OPEN)
-        left = state & 0xFFFFFFFF
-        if left > 0:
-            if shared.swap(desk, OPEN, state, state - 1):
-                if shared.call(desk[TASK], desk[TASK + 1] + (left - 1) * desk[TASK + 2]) != 0:
-                    shared.add(desk, TASK + 4, 1)
-                shared.add(desk, DONE, 1)
-                looks, since, nap = 0, 0, 0
-            continue
-        if leads and shared.read(desk, DONE) == desk[TASK + 3]:
-            return
-        looks += 1
-        if looks % PATIENCE and not nap:
-            continue
-        shared.let_others()
-        if leads:
-            continue
-        leave = shared.read(desk, LEAVE)
-        if leave > 0 and shared.swap(desk, LEAVE, leave, leave - 1):
-            return
-        now = shared.clock()
-        if since == 0:
-            since = last = now
-        if now - since > STAY:
-            return
-        if nap or now - since > wait or now - last > AWAY or shared.read(desk, SLEEP):
-            nap = min(NAPS[1], max(NAPS[0], 2 * nap))
-            shared.nap(nap)
-        last = now
+    return _all_of(desk, wait, task, rows, step, count)
 
 
 class _Desk:
@@ -96,13 +141,13 @@ class _Desk:
         _serve.compile(SERVED)
         raw = np.zeros(SIZE + 16, np.int64)
         first = -address(raw) % 128 // 8
-        self.desk, self.helpers, self.number = raw[first : first + SIZE], 0, 0
+        self.desk, self.helpers = raw[first : first + SIZE], 0
         passive = os.environ.get("OMP_WAIT_POLICY", "").lower() == "passive"
         self.wait = WAIT // 50 if passive else WAIT
 
     def help(self) -> None:
         """What a helper does."""
-        _serve(self.desk, 0, 0, self.wait)
+        _serve(self.desk, self.wait, 0, 0, 0, 0)
 
     def rest(self) -> None:
         """Have all helpers sleep until the next kernel."""
@@ -110,17 +155,13 @@ class _Desk:
 
     def do(self, task: int, numbers: Any, threads: int) -> int:
         """``task`` for each row of ``numbers``; how many of them did not return 0."""
-        desk, count = self.desk, len(numbers)
-        desk[TASK : TASK + 5] = task, address(numbers), numbers.strides[0], count, 0
-        desk[DONE] = desk[SLEEP] = 0
-        self.number = (self.number + 1) % (1 << 30)
         caller = workers.pool.enter()
         try:
-            desk[LEAVE] = workers.pool.gather(self, min(threads, count) - 1)
-            _serve(desk, 1, (self.number << 32) + count - int(desk[OPEN]), 0)
+            self.desk[LEAVE] = workers.pool.gather(self, min(threads, len(numbers)) - 1)
+            rows = address(numbers), numbers.strides[0], len(numbers)
+            return int(_serve(self.desk, 0, task, *rows))
         finally:
             workers.pool.leave(caller)
-        return int(desk[TASK + 4])
 
 
 def _desk() -> _Desk:

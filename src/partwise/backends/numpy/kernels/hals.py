@@ -7,7 +7,6 @@ an argument of its own.
 
 from __future__ import annotations
 
-import os
 from functools import cache
 from threading import local
 from types import SimpleNamespace
@@ -16,17 +15,19 @@ from typing import Any
 import numba as nb
 import numpy as np
 from llvmlite import ir
-from numba.core import cgutils, types
+from numba.core import types
 from numba.extending import intrinsic
 
 from partwise.backends.numpy.kernels import crew
 from partwise.backends.numpy.kernels._intrinsics import blas
 from partwise.backends.numpy.kernels._options import OPTIONS
 from partwise.backends.numpy.kernels._writing import (
+    WORD,
     Memory,
     Sum,
     Value,
     arguments,
+    let_others,
     loop,
     plainly,
     repeat,
@@ -38,7 +39,7 @@ PITCH = LANES + 16  # between rows of scratch: LANES apart they would share few 
 AT_ONCE = 256  # bytes of a vector: four registers of 512 bits, eight of 256
 PATIENCE = 1000  # looks at a counter before the core is given to others
 PIECES = 16  # what rows are cut into whatever the number of threads, so that threads change no sum
-WHOLE, DOUBLE = ir.IntType(64), ir.DoubleType()
+DOUBLE = ir.DoubleType()
 
 
 @cache
@@ -68,7 +69,7 @@ def _told(order, kind, wholes, floats, arrays, doubles="", counters=""):
     for name in floats.split():
         bits = order.load(len(found)).value
         found[name] = Value(builder, builder.bitcast(bits, DOUBLE))
-    for names, own in ((arrays, kind), (doubles, DOUBLE), (counters, WHOLE)):
+    for names, own in ((arrays, kind), (doubles, DOUBLE), (counters, WORD)):
         for name in names.split():
             found[name] = Memory.at(order.load(len(found)), own)
     return SimpleNamespace(**found)
@@ -82,26 +83,20 @@ def _as(value, kind):
 
 def _take(counters, at, mark):
     """Whether counters[at] is 0, in one piece; then it is ``mark`` from now on."""
-    builder, place = counters.builder, counters.builder.gep(counters.pointer, [at.value])
-    taken = cgutils.alloca_once(builder, ir.IntType(1))
-    builder.store(ir.IntType(1)(0), taken)
+    builder, taken = counters.builder, Sum(counters.builder, ir.IntType(1))
     with builder.if_then(counters.read(at).compared("==", 0)):  # who looks leaves the line alone
-        seen = builder.cmpxchg(place, WHOLE(0), mark.value, "seq_cst")
-        builder.store(builder.extract_value(seen, 1), taken)
-    return builder.load(taken)
+        taken.set(Value(builder, counters.swap(at, at * 0, mark)))
+    return taken.value.value
 
 
 def _wait(counters, at, goal):
     """Wait until counters[at] is ``goal``, from PATIENCE looks on with the core given to others."""
-    builder, looks = counters.builder, Sum(counters.builder, WHOLE)
+    builder, looks = counters.builder, Sum(counters.builder, WORD)
     with repeat(builder) as leave:
         leave(counters.read(at).compared(">=", goal))
         looks.add(1)
-        if os.name == "posix":
-            kind = ir.FunctionType(ir.IntType(32), [])
-            give = cgutils.get_or_insert_function(builder.module, kind, "sched_yield")
-            with builder.if_then(looks.value.compared(">", PATIENCE)):
-                builder.call(give, [])
+        with builder.if_then(looks.value.compared(">", PATIENCE)):
+            let_others(builder)
 
 
 def _taken(row, step, end):
@@ -239,7 +234,7 @@ def _go_beyond(builder, z, c, G, k, k4, far, old, ends, w, gram, falls, at):
 def _sum_shares(builder, c, shares, count, step, m, n, k):
     """c[j, t] = Σ_q shares[q step + j n + t] over q < count, for t < m; 0 for other lanes."""
     with loop(builder, 0, k) as j:
-        done = Sum(builder, WHOLE)
+        done = Sum(builder, WORD)
         for width in (64 // c.size, 1):
             with loop(builder, done.value, m - (width - 1), width) as t:
                 total = Sum(builder, c.kind, width)
@@ -255,7 +250,7 @@ def _differences(builder, Z, k, i, graph):
     """Runs of columns and Σ_o w_io (z_i - z_o) in each: the first column, the sum, z_i, width."""
     indptr, indices, weights = graph
     begin, end = indptr.load(i), indptr.load(i + 1)
-    done = Sum(builder, WHOLE)
+    done = Sum(builder, WORD)
     for width in (64 // Z.size, 16 // Z.size, 1):
         with loop(builder, done.value, k - (width - 1), width) as j:
             z, total = Z.load(i * k + j, width), Sum(builder, Z.kind, width)
@@ -320,7 +315,7 @@ def _laplacian_of_rows(typing, out, Z, k, lo, hi, indptr, indices, weights):
 
 def _until_still(builder, sweep, rule):
     """``sweep`` so often, or until it moves no more than the first by a factor, or ``enough``."""
-    done, first = Sum(builder, WHOLE), Sum(builder, DOUBLE)
+    done, first = Sum(builder, WORD), Sum(builder, DOUBLE)
     with repeat(builder) as leave:
         leave(done.value.compared(">=", rule.sweeps))
         moved = sweep()
@@ -340,12 +335,12 @@ def _graph_sweeps(typing, Z, order, indptr, indices, weights):
         a = _told(order, Z.kind, *GRAPH)
         scale, first, phase, at = (
             _as(a.scale, Z.kind),
-            *(Sum(builder, kind) for kind in (DOUBLE, WHOLE, WHOLE)),
+            *(Sum(builder, kind) for kind in (DOUBLE, WORD, WORD)),
         )
         size, e0, n = (a.k4 + a.k) * LANES, a.e0, a.n
         me = a.ended.count(a.rounds * a.groups * 2)
         mine, me = me * a.share, me + 1
-        done = Sum(builder, WHOLE)
+        done = Sum(builder, WORD)
         with repeat(builder) as leave:
             leave(done.value.compared(">=", a.rounds))
             with loop(builder, 0, a.groups) as group:
