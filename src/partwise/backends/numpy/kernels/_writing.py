@@ -9,13 +9,14 @@ from __future__ import annotations
 import os
 import time
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
-WORD = ir.IntType(64)
+WORD, DOUBLE = ir.IntType(64), ir.DoubleType()
 
 
 def _number(value):
@@ -62,8 +63,7 @@ class Value:
 
     def if_above(self, other, then, otherwise):
         """``then`` where this is greater; nan is not."""
-        chosen = self.compared(">", other)
-        return Value(self.builder, self.builder.select(chosen, then.value, otherwise.value))
+        return either(self.compared(">", other), then, otherwise)
 
     def or_less(self, other):
         """The lesser of the two."""
@@ -74,10 +74,28 @@ class Value:
             return self
         return Value(self.builder, self.builder.extract_element(self.value, ir.IntType(32)(lane)))
 
+    def __rtruediv__(self, other):
+        """One number over this, or over each of a vector; may be an estimate and a Newton step."""
+        mine, build = self.value, self.builder
+        one = _number(mine)(other)
+        if isinstance(mine.type, ir.VectorType):
+            one = ir.Constant(mine.type, [other] * mine.type.count)
+        return Value(build, build.fdiv(one, mine, flags=("arcp", "contract", "nsz")))
+
+    def to(self, kind):
+        """As numbers of another kind of float."""
+        mine, build = self.value, self.builder
+        if _number(mine) == kind:
+            return self
+        change = build.fpext if kind == DOUBLE else build.fptrunc
+        vector = isinstance(mine.type, ir.VectorType)
+        return Value(build, change(mine, ir.VectorType(kind, mine.type.count) if vector else kind))
+
     def root(self):
-        """The square root of a vector of float64."""
+        """The square root of float64."""
         kind = self.value.type
-        name, own = f"llvm.sqrt.v{kind.count}f64", ir.FunctionType(kind, [kind])
+        many = f"v{kind.count}" if isinstance(kind, ir.VectorType) else ""
+        name, own = f"llvm.sqrt.{many}f64", ir.FunctionType(kind, [kind])
         root = cgutils.get_or_insert_function(self.builder.module, own, name)
         return Value(self.builder, self.builder.call(root, [self.value]))
 
@@ -98,7 +116,7 @@ class Memory:
     def __init__(self, builder, pointer):
         self.builder, self.pointer = builder, pointer
         self.kind = pointer.type.pointee
-        self.size = 8 if self.kind in (ir.DoubleType(), WORD) else 4
+        self.size = 8 if self.kind in (DOUBLE, WORD) else 4
 
     @classmethod
     def at(cls, address, kind):
@@ -194,8 +212,8 @@ def loop(builder, start, stop, step=1):
 
 
 @contextmanager
-def repeat(builder):
-    """while True; who calls what this yields leaves it on a condition."""
+def repeat(builder, again=True):
+    """while True, or once; who calls what this yields leaves it on a condition."""
     top, out = (builder.append_basic_block() for _ in range(2))
 
     def leave(condition):
@@ -206,8 +224,28 @@ def repeat(builder):
     builder.branch(top)
     builder.position_at_end(top)
     yield leave
-    builder.branch(top)
+    builder.branch(top if again else out)
     builder.position_at_end(out)
+
+
+def either(condition, then, otherwise):
+    """``then`` where a condition holds."""
+    build = then.builder
+    return Value(build, build.select(condition, then.value, otherwise.value))
+
+
+def told(order, kind, wholes, floats, arrays, doubles="", counters=""):
+    """What `crew.numbers` of these names, in this order, say; ``arrays`` are of one ``kind``."""
+    builder, found = order.builder, {}
+    for name in wholes.split():
+        found[name] = order.load(len(found))
+    for name in floats.split():
+        bits = order.load(len(found)).value
+        found[name] = Value(builder, builder.bitcast(bits, DOUBLE))
+    for names, own in ((arrays, kind), (doubles, DOUBLE), (counters, WORD)):
+        for name in names.split():
+            found[name] = Memory.at(order.load(len(found)), own)
+    return SimpleNamespace(**found)
 
 
 def _system(builder, name, *given):

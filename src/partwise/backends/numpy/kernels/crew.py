@@ -17,7 +17,7 @@ import ctypes
 import os
 import struct
 from collections.abc import Sequence
-from functools import reduce
+from functools import cache, reduce
 from itertools import pairwise
 from typing import Any
 
@@ -201,6 +201,25 @@ def _as_numbers(a: Any) -> Sequence[int]:
     if isinstance(a, float):
         return struct.unpack("<q", struct.pack("<d", a))
     return (int(a),)
+
+
+@cache
+def _kinds(names: tuple[str, ...], dtype: Any) -> list[Any]:
+    """Of what the ``names`` of a kernel stand for; see `told`."""
+    kinds = (dtype, float, dtype, np.dtype(float), np.dtype(np.int64))
+    return [kind for group, kind in zip(names, kinds) for _ in group.split()]
+
+
+def numbers(names: tuple[str, ...], Z: Any, *given: Any) -> Any:
+    """What a kernel on Z is told: arrays by their address, float64 by its bits; see `told`."""
+    row = []
+    for a, kind in zip(given, _kinds(names, Z.dtype), strict=True):
+        if isinstance(a, np.ndarray):
+            assert a.flags.c_contiguous and a.dtype == kind
+            row.append(address(a))
+        else:
+            row.append(np.float64(a).view(np.int64) if kind is float else a)
+    return np.array(row, np.int64)
 
 
 #: The place of an array among them.

@@ -3,13 +3,28 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numba as nb
 import numpy as np
+from llvmlite import ir
+from numba.core import types
+from numba.extending import intrinsic
 
 from partwise.backends.numpy.kernels import crew
 from partwise.backends.numpy.kernels._intrinsics import add, bits, number, times
 from partwise.backends.numpy.kernels._options import HELPER, OPTIONS
+from partwise.backends.numpy.kernels._writing import (
+    DOUBLE,
+    WORD,
+    Sum,
+    Value,
+    arguments,
+    either,
+    loop,
+    repeat,
+    told,
+)
 from partwise.backends.numpy.kernels.products import gemm
 
 TINY = 1e-300
@@ -54,19 +69,31 @@ def kl_rows(indptr, indices, x, V, U, out, xlogy, want_log, tiny, lo, hi):
         xlogy[i] = s
 
 
-@nb.njit(**HELPER)
-def _hyperbola(N, h, a, ridge, old):
-    """The root of a + ridge z = p/(q + z), where p/(q + z) has value N and slope -h at ``old``."""
-    if h <= 0.0:
-        return 0.0 if a + ridge * old > 0.0 else old
+def _root_of_model(builder, N, h, a, ridge, old):
+    """See `_hyperbola`."""
+    zero = N * 0.0
     # (a + ridge z)(q + z) = p with p = N²/h, q = N/h - z
-    q = max(N / h - old, 0.0)
-    linear = a + ridge * q
-    rest = N * (N / h) - a * q
-    if rest <= 0.0:
-        return 0.0
-    below = linear + math.sqrt(linear * linear + 4.0 * ridge * rest)
-    return 2.0 * rest / below if below > 0.0 else old
+    ratio = N / h
+    q = ratio - old
+    q = q.if_above(zero, q, zero)
+    linear, rest = a + ridge * q, N * ratio - a * q
+    below = linear + (linear * linear + ridge * 4.0 * rest).root()
+    root = below.if_above(zero, rest * 2.0 / below, old)
+    found = either(rest.compared("<=", zero), zero, root)
+    flat = (a + ridge * old).if_above(zero, zero, old)
+    return either(h.compared("<=", zero), flat, found)
+
+
+def _hyperbola_written(typing, N, h, a, ridge, old):
+    """The root of a + ridge z = p/(q + z), where p/(q + z) has value N and slope -h at ``old``."""
+
+    def generate(context, builder, signature, args):
+        return _root_of_model(builder, *arguments(context, builder, signature, args)).value
+
+    return types.float64(*[types.float64] * 5), generate
+
+
+_hyperbola: Any = intrinsic(_hyperbola_written)
 
 
 @nb.njit(**HELPER)
@@ -174,8 +201,122 @@ def newton_rows(indptr, indices, data, Z, U, cost, ridge, sweeps, xlogy, want_lo
         xlogy[i] = s
 
 
+def _dense_sweeps(typing, X, Z, cost, ridge, order, room):
+    """All of `_newton_dense`."""
+
+    def generate(context, builder, signature, args):
+        builder.function.attributes.add("optsize")
+        X, Z, cost, ridge, order, room = arguments(context, builder, signature, args)
+        a = told(order, room.kind, *DENSE)
+        low, wide, m, pitch = a.low.to(room.kind), AT_ONCE // room.size, a.m, a.pitch
+        y, r = (room.after(pitch * (TOGETHER + i)) for i in range(2))
+        least = Value(builder, ir.Constant(ir.VectorType(room.kind, wide), None)) + low
+
+        def each():
+            return loop(builder, 0, m, wide)
+
+        with repeat(builder) as leave:
+            first = order.count(0) * TOGETHER
+            leave(first.compared(">=", a.n))
+            end = (first + TOGETHER).or_less(a.n)
+            _fetch(builder, X, room, first, end, a)
+            with loop(builder, first, end) as i:
+                x, z = room.after((i - first) * pitch), Z.after(i * a.k)
+                paid, price = cost.after(i * a.paid), ridge.after(i * a.curved)
+                with each() as e:
+                    y.store(e, least, wide)
+                with loop(builder, 0, a.k) as j:
+                    own = z.load(j).to(room.kind)
+                    with builder.if_then(own.compared("!=", 0.0)), each() as e:
+                        b = a.B.load(j * pitch + e, wide)
+                        y.store(e, y.load(e, wide) + b * own, wide)
+                change, last = Sum(builder, room.kind), Sum(builder, WORD)
+                left = Sum(builder, DOUBLE)
+
+                def moved(e):
+                    t = y.load(e, wide) + a.B.load(last.value + e, wide) * change.value
+                    t = least.if_above(t, least, t)  # nan stays
+                    y.store(e, t, wide)
+                    return t
+
+                with loop(builder, 0, a.sweeps):
+                    with each() as e:
+                        t = moved(e)
+                        r.store(e, x.load(e, wide) * (1.0 / t), wide)
+                    change.set(0.0)
+                    left.set(1.0)
+                    with loop(builder, 0, a.k) as j, repeat(builder, False) as skip:
+                        b, old, toll = j * pitch, z.load(j).to(DOUBLE), paid.load(j)
+                        with builder.if_then(old.compared("==", 0.0)):
+                            N = Sum(builder, room.kind, wide)
+                            with each() as e:
+                                N.add(r.load(e, wide) * a.B.load(b + e, wide))
+                            N = N.value.summed().to(DOUBLE)
+                            skip(N.compared("<=", toll * left.value))
+                            stale = change.value.compared("!=", 0.0)
+                            stale = builder.or_(stale, left.value.compared("<", 1.0))
+                            with builder.if_then(stale):
+                                N = Sum(builder, room.kind, wide)
+                                with each() as e:
+                                    q = x.load(e, wide) * (1.0 / moved(e))
+                                    r.store(e, q, wide)
+                                    N.add(q * a.B.load(b + e, wide))
+                                change.set(0.0)
+                                left.set(1.0)
+                                skip(N.value.summed().to(DOUBLE).compared("<=", toll))
+                        N, h = (Sum(builder, room.kind, wide) for _ in range(2))
+                        with each() as e:
+                            q = a.B.load(b + e, wide) * (1.0 / moved(e))
+                            s = x.load(e, wide) * q
+                            N.add(s)
+                            h.add(s * q)
+                        N, h = (value.value.summed().to(DOUBLE) for value in (N, h))
+                        root = _root_of_model(builder, N, h, toll, price.load(j * a.by), old)
+                        new = Sum(builder, DOUBLE)
+                        new.add(root)
+                        with builder.if_then(root.compared("<=", 0.0)):
+                            # where it is nearly all there is at some e: shrink, do not leave log 0
+                            alone = Sum(builder, room.kind, wide)
+                            part, none = old.to(room.kind), least * 0.0
+                            with each() as e:
+                                here = x.load(e, wide)
+                                rest = y.load(e, wide) * (1 - 1e-3)
+                                much = (a.B.load(b + e, wide) * part).compared(">=", rest)
+                                alone.add(either(much, here, none))
+                            some = alone.value.summed().compared(">", 0.0)
+                            new.set(either(some, old * 0.1, old * 0.0))
+                        # new / old or one
+                        lower = new.value.or_less(old) + TINY
+                        left.set(left.value * (lower / (old + TINY)))
+                        change.set((new.value - old).to(room.kind))
+                        last.set(b)
+                        z.store(j, new.value.to(Z.kind))
+        return context.get_dummy_value()
+
+    return types.void(X, Z, cost, ridge, order, room), generate
+
+
+def _fetch(builder, X, room, first, end, a):
+    """Rows ``first`` to ``end`` of X, or of its transpose, to the first ones of the room."""
+    with builder.if_else(a.turned.compared("!=", 0)) as (across, along):
+        with across, loop(builder, 0, a.m) as e, loop(builder, first, end) as i:
+            room.store((i - first) * a.pitch + e, X.load(e * a.n + i).to(room.kind))
+        with along, loop(builder, first, end) as i:
+            done = Sum(builder, WORD)
+            for width in (LINE // X.size, 1):
+                with loop(builder, done.value, a.m - (width - 1), width) as e:
+                    x = X.load(i * a.m + e, width).to(room.kind)
+                    room.store((i - first) * a.pitch + e, x, width)
+                    done.add(width)
+
+
+DENSE = "begun turned n m k sweeps paid curved by pitch", "low", "B"
+AT_ONCE = 2 * LINE  # bytes of a vector
+_dense_sweep: Any = intrinsic(_dense_sweeps)
+
+
 @nb.njit(**OPTIONS)
-def _newton_dense(X, turned, Z, B, cost, ridge, sweeps, low, begun, room):
+def _newton_dense(X, Z, cost, ridge, order, room):
     """`newton_dense` for who comes: each takes the next TOGETHER rows that nobody has ``begun``.
 
     B is the basis as (k, p or more), contiguous: a change of y and the sums for the next coordinate
@@ -185,90 +326,16 @@ def _newton_dense(X, turned, Z, B, cost, ridge, sweeps, low, begun, room):
     ``left`` anywhere (a coordinate that fell to a share of itself took no more of any y), so N is
     at most 1/left as large: mostly enough to see that it stays, else a pass tells.
 
-    ``room`` (TOGETHER + 2, p or more) is room to work in, for rows of X first. It and B are best
-    laid out by `lined`.
+    ``room`` (TOGETHER + 2, p or more) is room to work in, for rows of X first. It and B are laid
+    out by `lined`: what they have beyond p is zero, and enters no sum.
     """
-    k, m, n = B.shape[0], X.shape[0] if turned else X.shape[1], Z.shape[0]
-    zero, one, near = B.dtype.type(0), B.dtype.type(1), B.dtype.type(1 - 1e-3)
-    y, r = room[TOGETHER], room[TOGETHER + 1]
-    first = end = 0
-    i = -1
-    while True:
-        i += 1
-        if i == end:
-            i = first = TOGETHER * add(begun, 0, 1)
-            if first >= n:
-                break
-            end = min(n, first + TOGETHER)
-            if turned:
-                for e in range(m):
-                    for t in range(end - first):
-                        room[t, e] = X[e, first + t]
-            else:
-                for t in range(end - first):
-                    for e in range(m):
-                        room[t, e] = X[first + t, e]
-        x, z = room[i - first], Z[i]
-        paid, curved = i if cost.shape[0] > 1 else 0, i if ridge.shape[0] > 1 else 0
-        for e in range(m):
-            y[e] = low
-        for j in range(k):
-            own, b = B.dtype.type(z[j]), B[j]
-            if own != 0:
-                for e in range(m):
-                    y[e] += own * b[e]
-        change, last = zero, B[0]
-        for _ in range(sweeps):
-            for e in range(m):
-                t = max(y[e] + change * last[e], low)
-                y[e] = t
-                r[e] = x[e] / t
-            change, left = zero, 1.0
-            for j in range(k):
-                b, old, a = B[j], z[j], cost[paid, j]
-                if old == 0.0:
-                    N = zero
-                    for e in range(m):
-                        N += r[e] * b[e]
-                    if N <= a * left:
-                        continue
-                    if change != 0 or left < 1.0:
-                        N, left = zero, 1.0
-                        for e in range(m):
-                            t = max(y[e] + change * last[e], low)
-                            y[e] = t
-                            q = x[e] / t
-                            r[e] = q
-                            N += q * b[e]
-                        change = zero
-                        if N <= a:
-                            continue
-                N, h = zero, zero
-                for e in range(m):
-                    t = max(y[e] + change * last[e], low)
-                    y[e] = t
-                    q = b[e] * (one / t)
-                    s = x[e] * q
-                    N += s
-                    h += s * q
-                price = ridge[curved, j if ridge.shape[1] > 1 else 0]
-                new = _hyperbola(np.float64(N), np.float64(h), a, price, np.float64(old))
-                if new <= 0.0:
-                    part, alone = B.dtype.type(old), 0
-                    for e in range(m):
-                        alone += (x[e] > 0) & (part * b[e] >= near * y[e])
-                    # it is nearly all there is at some e: shrink, do not leave log 0
-                    new = 0.1 * old if alone else 0.0
-                # new / old or one; a branch that is as often taken as not would cost more
-                left *= (min(new, old) + TINY) / (old + TINY)
-                change, last = B.dtype.type(new - old), b
-                z[j] = new
+    _dense_sweep(X, Z, cost, ridge, order, room)
 
 
 def lined(rows, width, dtype):
-    """Room for so many rows, or more: each begins on a cache line, no two alike within a page."""
-    size = (-(-width * dtype.itemsize // LINE) + 1) * LINE
-    room = np.empty(rows * size + LINE, np.uint8)
+    """Zeros for so many rows of whole vectors, each on a line, no two alike within a page."""
+    size = -(-width * dtype.itemsize // AT_ONCE) * AT_ONCE + LINE
+    room = np.zeros(rows * size + LINE, np.uint8)
     begin = -room.ctypes.data % LINE
     return room[begin : begin + rows * size].view(dtype).reshape(rows, -1)
 
@@ -280,14 +347,18 @@ def newton_dense(X, Z, B, cost, ridge, sweeps, low, threads=1):
     """
     turned = not X.flags.c_contiguous and X.flags.f_contiguous
     X = X.T if turned else np.ascontiguousarray(X)
-    dtype = np.dtype(type(low))
-    basis = lined(B.shape[1], len(B), dtype)
-    basis[:, : len(B)] = B.T
-    most = max(1, min(threads, -(-len(Z) // TOGETHER)))
-    rooms = lined(most * (TOGETHER + 2), len(B), dtype)
+    cost, ridge = (np.ascontiguousarray(a, float) for a in (cost, ridge))
+    dtype, (p, k), n = np.dtype(type(low)), B.shape, len(Z)
+    basis = lined(k, p, dtype)
+    basis[:, :p] = B.T
+    most = max(1, min(threads, -(-n // TOGETHER)))
+    rooms = lined(most * (TOGETHER + 2), p, dtype)
     rooms = rooms.reshape(most, TOGETHER + 2, rooms.shape[1])
-    args = (X, turned, Z, basis, cost, ridge, sweeps, low, np.zeros(1, np.int64))
-    crew.run(_newton_dense, args, [()] * most, threads, own=(rooms,))
+    by = int(ridge.shape[1] > 1)
+    paid, curved = k * (len(cost) > 1), ridge.shape[1] * (len(ridge) > 1)
+    shape = (n, p, k, sweeps, paid, curved, by, rooms.shape[2])
+    order = crew.numbers(DENSE, basis, 0, turned, *shape, low, basis)
+    crew.run(_newton_dense, (X, Z, cost, ridge, order), [()] * most, threads, own=(rooms,))
 
 
 ROOT = math.sqrt(2.0)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from functools import cache
 from threading import local
-from types import SimpleNamespace
 from typing import Any
 
 import numba as nb
@@ -22,8 +21,8 @@ from partwise.backends.numpy.kernels import crew
 from partwise.backends.numpy.kernels._intrinsics import blas
 from partwise.backends.numpy.kernels._options import OPTIONS
 from partwise.backends.numpy.kernels._writing import (
+    DOUBLE,
     WORD,
-    Memory,
     Sum,
     Value,
     arguments,
@@ -31,6 +30,7 @@ from partwise.backends.numpy.kernels._writing import (
     loop,
     plainly,
     repeat,
+    told,
 )
 from partwise.backends.numpy.kernels.products import gemm
 
@@ -39,46 +39,6 @@ PITCH = LANES + 16  # between rows of scratch: LANES apart they would share few 
 AT_ONCE = 256  # bytes of a vector: four registers of 512 bits, eight of 256
 PATIENCE = 1000  # looks at a counter before the core is given to others
 PIECES = 16  # what rows are cut into whatever the number of threads, so that threads change no sum
-DOUBLE = ir.DoubleType()
-
-
-@cache
-def _kinds(names, dtype):
-    """Of what the ``names`` of a kernel stand for; see GRAPH, WEIGHTED, PLAIN."""
-    kinds = (dtype, float, dtype, np.dtype(float), np.dtype(np.int64))
-    return [kind for group, kind in zip(names, kinds) for _ in group.split()]
-
-
-def _numbers(names, Z, *given):
-    """What a kernel on Z is told: arrays by their address, float64 by its bits."""
-    row = []
-    for a, kind in zip(given, _kinds(names, Z.dtype), strict=True):
-        if isinstance(a, np.ndarray):
-            assert a.flags.c_contiguous and a.dtype == kind
-            row.append(crew.address(a))
-        else:
-            row.append(np.float64(a).view(np.int64) if kind is float else a)
-    return np.array(row, np.int64)
-
-
-def _told(order, kind, wholes, floats, arrays, doubles="", counters=""):
-    """What `_numbers` of these names, in this order, say; ``arrays`` are of one ``kind``."""
-    builder, found = order.builder, {}
-    for name in wholes.split():
-        found[name] = order.load(len(found))
-    for name in floats.split():
-        bits = order.load(len(found)).value
-        found[name] = Value(builder, builder.bitcast(bits, DOUBLE))
-    for names, own in ((arrays, kind), (doubles, DOUBLE), (counters, WORD)):
-        for name in names.split():
-            found[name] = Memory.at(order.load(len(found)), own)
-    return SimpleNamespace(**found)
-
-
-def _as(value, kind):
-    """A float64 as a number of this kind."""
-    builder = value.builder
-    return value if kind == DOUBLE else Value(builder, builder.fptrunc(value.value, kind))
 
 
 def _take(counters, at, mark):
@@ -133,10 +93,7 @@ def _row_times(builder, G, row, k4, z, left, pitch, wide):
 
 def _in_double(sums):
     """The sum over a vector, as float64."""
-    total = sums.value.summed()
-    kind = ir.DoubleType()
-    same = total.value.type == kind
-    return total if same else Value(total.builder, total.builder.fpext(total.value, kind))
+    return sums.value.summed().to(DOUBLE)
 
 
 def _sweep(builder, z, pitch, c, G, k, k4, own, apart, rs, e0, es):
@@ -332,9 +289,9 @@ def _graph_sweeps(typing, Z, order, indptr, indices, weights):
     def generate(context, builder, signature, args):
         builder.function.attributes.add("optsize")
         Z, order, *graph = arguments(context, builder, signature, args)
-        a = _told(order, Z.kind, *GRAPH)
+        a = told(order, Z.kind, *GRAPH)
         scale, first, phase, at = (
-            _as(a.scale, Z.kind),
+            a.scale.to(Z.kind),
             *(Sum(builder, kind) for kind in (DOUBLE, WORD, WORD)),
         )
         size, e0, n = (a.k4 + a.k) * LANES, a.e0, a.n
@@ -393,7 +350,7 @@ def _row_sweeps(typing, Z, order, room):
     def generate(context, builder, signature, args):
         builder.function.attributes.add("optsize")
         Z, order, room = arguments(context, builder, signature, args)
-        a = _told(order, Z.kind, *WEIGHTED)
+        a = told(order, Z.kind, *WEIGHTED)
         none, pitch = a.n * 0, a.n * 0 + PITCH
         z, c = room, room.after(a.k4 * PITCH)
         with repeat(builder) as leave:
@@ -416,7 +373,7 @@ def _plain_steps(typing, Z, order, room):
     def generate(context, builder, signature, args):
         builder.function.attributes.add("optsize")
         Z, order, room = arguments(context, builder, signature, args)
-        a = _told(order, Z.kind, *PLAIN)
+        a = told(order, Z.kind, *PLAIN)
         none, pitch, k, k4, wide, n = a.n * 0, a.n * 0 + PITCH, a.k, a.k4, a.wide, a.n
         z, c = room, room.after(k4 * PITCH)
         far = room.after((k4 + k) * PITCH * a.ahead)
@@ -465,8 +422,8 @@ def _plain_steps(typing, Z, order, room):
     return types.void(Z, order, room), generate
 
 
-#: What the kernels are told, by `_numbers`: whole numbers, others, arrays like Z, of float64, and
-#: counters.
+#: What the kernels are told, by `crew.numbers`: whole numbers, others, arrays like Z, of float64,
+#: and counters.
 GRAPH = (
     "n k k4 wide blocks rs e0 groups rounds share", "scale still", "C G own work", "far",
     "begun ended",
@@ -526,7 +483,7 @@ def hals_graph(Z, C, G, d, r, indptr, indices, weights, scale, groups, rounds, s
     work = np.zeros((blocks, G.shape[1] + k, LANES), Z.dtype)
     far, begun = np.zeros(steps * blocks), np.zeros(steps * blocks, np.int64)
     ended, rule = np.zeros(2 * steps + 1, np.int64), (int(r.shape[1] > 1), 1 + r.shape[1])
-    order = _numbers(
+    order = crew.numbers(
         GRAPH, Z, n, k, G.shape[1], wide.shape[1], blocks, *rule, groups, rounds, blocks // team,
         scale, float(stop) ** 2, C, G, own, work, far, begun, ended,
     )  # fmt: skip
@@ -627,7 +584,7 @@ def hals_rows(Z, C, G, d, r, e, sweeps, stop, enough, threads=1):
         own = work[None, :more]
         own[0] = given
     rooms[:, k:wide] = 0  # the columns of G that meet these are 0, but 0 times nan is not
-    order = _numbers(
+    order = crew.numbers(
         WEIGHTED, Z, 0, len(Z), k, wide, 0 if alike else own.shape[1], own.shape[2], rs, e0, es,
         sweeps, float(stop) ** 2, enough, C, G, own,
     )  # fmt: skip
@@ -661,7 +618,7 @@ def _run(Z, C, G, rest, sums, rule, ahead, shares=None, along=None, threads=1):
     beside = [0] * 7
     if along is not None:
         beside = [gemm(Z.dtype)[0], along[0].shape[1], *(0 if a is None else a for a in along)]
-    order = _numbers(
+    order = crew.numbers(
         PLAIN, Z, 0, *Z.shape, runs, k, k4, blocks, size, sweeps, ahead, given, *beside,
         float(stop) ** 2, enough, C, G, *rest, shares, *sums,
     )  # fmt: skip
