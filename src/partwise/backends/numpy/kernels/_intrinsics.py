@@ -1,4 +1,4 @@
-"""What numba has no word for: numbers that threads share, and calls of what is at an address."""
+"""What numba has no word for: numbers that threads share, BLAS at an address."""
 
 from __future__ import annotations
 
@@ -8,24 +8,7 @@ from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
-from partwise.backends.numpy.kernels._writing import WORD
-
-
-def _place(context, builder, signature, args):
-    """Of an entry of the first argument, an array; the second says which."""
-    array = context.make_array(signature.args[0])(context, builder, args[0])
-    kind = signature.args[0]
-    return cgutils.get_item_pointer(context, builder, kind, array, [args[1]], wraparound=False)
-
-
-def _add(typing, counters, at, value):
-    """counters[at] += value in one piece, whatever other threads do; returns what it was."""
-
-    def generate(context, builder, signature, args):
-        place = _place(context, builder, signature, args)
-        return builder.atomic_rmw("add", place, args[2], "seq_cst")
-
-    return types.int64(counters, types.intp, types.int64), generate
+from partwise.backends.numpy.kernels._writing import arguments
 
 
 def blas(builder, number, gemm, turned, m, n, k, a, lda, b, c, ldc):
@@ -48,6 +31,16 @@ def blas(builder, number, gemm, turned, m, n, k, a, lda, b, c, ldc):
     builder.call(builder.inttoptr(gemm, kind.as_pointer()), given)
 
 
+def _add(typing, counters, at, value):
+    """counters[at] += value in one piece, whatever other threads do; returns what it was."""
+
+    def generate(context, builder, signature, args):
+        counters, at, value = arguments(context, builder, signature, args)
+        return counters.count(at, value).value
+
+    return types.int64(counters, types.intp, types.int64), generate
+
+
 def _times(typing, like, gemm, turned, m, n, k, a, lda, b, c, ldc):
     """`blas` for the dtype of ``like``."""
 
@@ -58,25 +51,5 @@ def _times(typing, like, gemm, turned, m, n, k, a, lda, b, c, ldc):
     return types.void(like, *[types.intp] * 10), generate
 
 
-def _bits(typing, number):
-    """Those of a float64, as a whole number."""
-
-    def generate(context, builder, signature, args):
-        return builder.bitcast(args[0], WORD)
-
-    return types.int64(types.float64), generate
-
-
-def _number(typing, bits):
-    """The float64 that has these bits."""
-
-    def generate(context, builder, signature, args):
-        return builder.bitcast(args[0], ir.DoubleType())
-
-    return types.float64(types.int64), generate
-
-
-bits: Any = intrinsic(_bits)
-number: Any = intrinsic(_number)
 add: Any = intrinsic(_add)
 times: Any = intrinsic(_times)

@@ -30,14 +30,19 @@ class Value:
     def __init__(self, builder, value):
         self.builder, self.value = builder, value
 
-    def _with(self, other, whole, floating):
+    def like(self, other):
+        """A number, a value or not, as this is one: in each lane of a vector."""
         build, mine = self.builder, self.value
         other = other.value if isinstance(other, Value) else _number(mine)(other)
-        if mine.type != other.type:  # a number for each of a vector
+        if mine.type != other.type:
             nothing = ir.Constant(mine.type, ir.Undefined)
             everywhere = ir.Constant(ir.VectorType(ir.IntType(32), mine.type.count), None)
             other = build.insert_element(nothing, other, ir.IntType(32)(0))
             other = build.shuffle_vector(other, nothing, everywhere)
+        return Value(build, other)
+
+    def _with(self, other, whole, floating):
+        build, mine, other = self.builder, self.value, self.like(other).value
         if isinstance(_number(mine), ir.IntType):
             return Value(build, getattr(build, whole)(mine, other))
         return Value(build, getattr(build, floating)(mine, other, flags=("contract", "nsz")))
@@ -56,10 +61,9 @@ class Value:
 
     def compared(self, sign, other):
         """Whether this is "<", "==", .. the other; nan is not."""
-        other = other.value if isinstance(other, Value) else _number(self.value)(other)
         whole = isinstance(_number(self.value), ir.IntType)
         compare = self.builder.icmp_signed if whole else self.builder.fcmp_ordered
-        return compare(sign, self.value, other)
+        return compare(sign, self.value, self.like(other).value)
 
     def if_above(self, other, then, otherwise):
         """``then`` where this is greater; nan is not."""
@@ -75,12 +79,9 @@ class Value:
         return Value(self.builder, self.builder.extract_element(self.value, ir.IntType(32)(lane)))
 
     def __rtruediv__(self, other):
-        """One number over this, or over each of a vector; may be an estimate and a Newton step."""
-        mine, build = self.value, self.builder
-        one = _number(mine)(other)
-        if isinstance(mine.type, ir.VectorType):
-            one = ir.Constant(mine.type, [other] * mine.type.count)
-        return Value(build, build.fdiv(one, mine, flags=("arcp", "contract", "nsz")))
+        """A number over this; it may be an estimate and a step of Newton's."""
+        build, other = self.builder, self.like(other).value
+        return Value(build, build.fdiv(other, self.value, flags=("arcp", "contract", "nsz")))
 
     def to(self, kind):
         """As numbers of another kind of float."""

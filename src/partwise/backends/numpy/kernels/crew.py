@@ -204,21 +204,21 @@ def _as_numbers(a: Any) -> Sequence[int]:
 
 
 @cache
-def _kinds(names: tuple[str, ...], dtype: Any) -> list[Any]:
-    """Of what the ``names`` of a kernel stand for; see `told`."""
-    kinds = (dtype, float, dtype, np.dtype(float), np.dtype(np.int64))
+def _kinds(names: tuple[str, ...], kind: int) -> list[int | None]:
+    """The dtype of what each of the ``names`` of a kernel stands for; see `told`."""
+    kinds = (kind, None, kind, np.dtype(float).num, np.dtype(np.int64).num)
     return [kind for group, kind in zip(names, kinds) for _ in group.split()]
 
 
 def numbers(names: tuple[str, ...], Z: Any, *given: Any) -> Any:
     """What a kernel on Z is told: arrays by their address, float64 by its bits; see `told`."""
     row = []
-    for a, kind in zip(given, _kinds(names, Z.dtype), strict=True):
-        if isinstance(a, np.ndarray):
-            assert a.flags.c_contiguous and a.dtype == kind
+    for a, kind in zip(given, _kinds(names, Z.dtype.num), strict=True):
+        if type(a) is np.ndarray:
+            assert a.flags.c_contiguous and a.dtype.num == kind
             row.append(address(a))
         else:
-            row.append(np.float64(a).view(np.int64) if kind is float else a)
+            row.append(_as_numbers(float(a))[0] if kind is None else a)
     return np.array(row, np.int64)
 
 

@@ -12,7 +12,7 @@ from numba.core import types
 from numba.extending import intrinsic
 
 from partwise.backends.numpy.kernels import crew
-from partwise.backends.numpy.kernels._intrinsics import add, bits, number, times
+from partwise.backends.numpy.kernels._intrinsics import blas
 from partwise.backends.numpy.kernels._options import HELPER, OPTIONS
 from partwise.backends.numpy.kernels._writing import (
     DOUBLE,
@@ -71,7 +71,7 @@ def kl_rows(indptr, indices, x, V, U, out, xlogy, want_log, tiny, lo, hi):
 
 def _root_of_model(builder, N, h, a, ridge, old):
     """See `_hyperbola`."""
-    zero = N * 0.0
+    zero = N.like(0.0)
     # (a + ridge z)(q + z) = p with p = N²/h, q = N/h - z
     ratio = N / h
     q = ratio - old
@@ -277,14 +277,14 @@ def _dense_sweeps(typing, X, Z, cost, ridge, order, room):
                         with builder.if_then(root.compared("<=", 0.0)):
                             # where it is nearly all there is at some e: shrink, do not leave log 0
                             alone = Sum(builder, room.kind, wide)
-                            part, none = old.to(room.kind), least * 0.0
+                            part, none = old.to(room.kind), least.like(0.0)
                             with each() as e:
                                 here = x.load(e, wide)
                                 rest = y.load(e, wide) * (1 - 1e-3)
                                 much = (a.B.load(b + e, wide) * part).compared(">=", rest)
                                 alone.add(either(much, here, none))
                             some = alone.value.summed().compared(">", 0.0)
-                            new.set(either(some, old * 0.1, old * 0.0))
+                            new.set(either(some, old * 0.1, old.like(0.0)))
                         # new / old or one
                         lower = new.value.or_less(old) + TINY
                         left.set(left.value * (lower / (old + TINY)))
@@ -366,50 +366,77 @@ BESIDE = 1 << 15  # entries of VUᵀ that are there at a time
 RUNS = 64  # sums over rows, whatever the number of threads
 
 
-@nb.njit(**OPTIONS)
-def _xlogy(X, V, at_V, at_U, blas, low, sums, size, begun, Y, at_Y):
-    """sums[r] = Σ x log y over run r of ``size`` rows, for who comes; Y = VUᵀ, some rows at a time.
+def _log(y):
+    """The logarithm of float64 that is positive and normal, alone or in lanes.
 
     With y = 2ᵉ m, 1/√2 <= m < √2, and f = (m - 1)/(m + 1): log m = 2 (f + f³/3 + f⁵/5 + ..), whose
-    terms beyond f²¹ are below the rounding. All in lanes, which math.log is not.
+    terms beyond f²¹ are below the rounding.
     """
-    n, p = X.shape
-    k = V.shape[1]
-    while True:
-        r = add(begun, 0, 1)
-        if r >= sums.shape[0]:
-            break
-        end, total = min(n, (r + 1) * size), 0.0
-        for lo in range(r * size, end, Y.shape[0]):
-            m = min(end - lo, Y.shape[0])
-            times(V, blas, 0, p, m, k, at_U, p, at_V + 8 * lo * k, at_Y[0], p)
-            for i in range(m):
-                row, odd = 0.0, 0
-                for j in range(p):
-                    odd += 0 if Y[i, j] < math.inf else 1  # or nan
-                    y = max(Y[i, j], low)
-                    b = bits(y)
-                    # the exponent as a number: in lanes there is no conversion before AVX-512
-                    e = number((b >> 52) | 0x4330000000000000) - 4503599627371519.0
-                    f = number((b & 0x000FFFFFFFFFFFFF) | 0x3FF0000000000000)
-                    over = f > ROOT
-                    e = e + 1.0 if over else e
-                    f = 0.5 * f if over else f
-                    f = (f - 1.0) / (f + 1.0)
-                    s = f * f
-                    t = 1 / 21
-                    t = t * s + 1 / 19
-                    t = t * s + 1 / 17
-                    t = t * s + 1 / 15
-                    t = t * s + 1 / 13
-                    t = t * s + 1 / 11
-                    t = t * s + 1 / 9
-                    t = t * s + 1 / 7
-                    t = t * s + 1 / 5
-                    t = t * s + 1 / 3
-                    row += X[lo + i, j] * (e * LOG2 + 2.0 * (f + f * s * t))
-                total += math.nan if odd else row
-        sums[r] = total
+    build, kind = y.builder, y.value.type
+    width = getattr(kind, "count", 1)
+    words = WORD if width == 1 else ir.VectorType(WORD, width)
+
+    def word(number):
+        return ir.Constant(words, number if width == 1 else [number] * width)
+
+    bits = build.bitcast(y.value, words)
+    # the exponent as a number: in lanes there is no conversion before AVX-512
+    high = build.or_(build.lshr(bits, word(52)), word(0x4330000000000000))
+    low = build.or_(build.and_(bits, word(0x000FFFFFFFFFFFFF)), word(0x3FF0000000000000))
+    e, f = (Value(build, build.bitcast(part, kind)) for part in (high, low))
+    e = e - 4503599627371519.0
+    over = f.compared(">", ROOT)
+    e, f = either(over, e + 1.0, e), either(over, f * 0.5, f)
+    f = (f - 1.0) / (f + 1.0)
+    s = f * f
+    t = s * (1 / 21) + 1 / 19
+    for odd in range(17, 1, -2):
+        t = t * s + 1 / odd
+    return e * LOG2 + (f + f * s * t) * 2.0
+
+
+def _logs_of_runs(typing, X, order, Y):
+    """All of `_xlogy`."""
+
+    def generate(context, builder, signature, args):
+        builder.function.attributes.add("optsize")
+        X, order, Y = arguments(context, builder, signature, args)
+        a = told(order, DOUBLE, *LOGS)
+        place = Value(builder, builder.ptrtoint(Y.pointer, WORD))
+        widths = (AT_ONCE // 8, 1)
+        with repeat(builder) as leave:
+            r = order.count(0)
+            leave(r.compared(">=", a.runs))
+            end = ((r + 1) * a.size).or_less(a.n)
+            totals = [Sum(builder, DOUBLE, width) for width in widths]
+            with loop(builder, r * a.size, end, a.rows) as lo:
+                m, done = (end - lo).or_less(a.rows), Sum(builder, WORD)
+                sizes = (lo * 0, a.p, m, a.k, a.U, a.p, a.V + lo * a.k * 8, place, a.p)
+                blas(builder, DOUBLE, a.blas.value, *(size.value for size in sizes))
+                for width, total in zip(widths, totals):
+                    with loop(builder, done.value, m * a.p - (width - 1), width) as e:
+                        y, x = Y.load(e, width), X.load(lo * a.p + e, width).to(DOUBLE)
+                        least = y.like(a.low)
+                        term = x * _log(least.if_above(y, least, y))
+                        total.add(either(y.compared("<", math.inf), term, y.like(math.nan)))
+                        done.add(width)
+            a.sums.store(r, totals[0].value.summed() + totals[1].value)
+        return context.get_dummy_value()
+
+    return types.void(X, order, Y), generate
+
+
+LOGS = "begun n p k size runs rows blas V U", "low", "", "sums"
+_all_logs: Any = intrinsic(_logs_of_runs)
+
+
+@nb.njit(**OPTIONS)
+def _xlogy(X, order, Y):
+    """sums[r] = Σ x log y over run r of ``size`` rows, for who comes; Y = VUᵀ, some rows at a time.
+
+    All in lanes, which math.log is not. Where y is infinite or nan, so is the sum.
+    """
+    _all_logs(X, order, Y)
 
 
 def xlogy(X, V, U, low, threads=1):
@@ -422,9 +449,7 @@ def xlogy(X, V, U, low, threads=1):
     sums = np.zeros(-(-n // size) if size else 0)
     most = max(1, min(threads, len(sums)))
     Y = np.empty((most, min(size, 1 + BESIDE // max(1, p)), p))
-    first, step = Y.ctypes.data, Y.strides[0]
-    places = first + step * np.arange(most)[:, None]
-    begun = np.zeros(1, np.int64)
-    args = (X, V, V.ctypes.data, B.ctypes.data, gemm(V.dtype)[0], float(low), sums, size, begun)
-    crew.run(_xlogy, args, [()] * most, threads, own=(Y, places))
+    given = (n, p, V.shape[1], size, len(sums), Y.shape[1], gemm(V.dtype)[0], V, B)
+    order = crew.numbers(LOGS, Y, 0, *given, low, sums)
+    crew.run(_xlogy, (X, order), [()] * most, threads, own=(Y,))
     return float(sums.sum())
