@@ -103,6 +103,8 @@ class Value:
     def summed(self):
         """The sum over a vector, half onto half."""
         build, vector = self.builder, self.value
+        if not isinstance(vector.type, ir.VectorType):
+            return self
         while (half := vector.type.count // 2) > 0:
             places = ir.VectorType(ir.IntType(32), half)
             halves = (ir.Constant(places, list(range(i, i + half))) for i in (0, half))
@@ -237,7 +239,8 @@ def either(condition, then, otherwise):
 
 def told(order, kind, wholes, floats, arrays, doubles="", counters=""):
     """What `crew.numbers` of these names, in this order, say; ``arrays`` are of one ``kind``."""
-    builder, found = order.builder, {}
+    builder = order.builder
+    found: dict[str, Any] = {}
     for name in wholes.split():
         found[name] = order.load(len(found))
     for name in floats.split():

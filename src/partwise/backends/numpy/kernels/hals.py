@@ -422,6 +422,31 @@ def _plain_steps(typing, Z, order, room):
     return types.void(Z, order, room), generate
 
 
+def _change_of_rows(typing, new, old, C, G, d, k, drawn, weighed, lo, hi):
+    """All of `change_rows`; rows of C and numbers of d are ``drawn`` and ``weighed`` apart."""
+
+    def generate(context, builder, signature, args):
+        builder.function.attributes.add("optsize")
+        new, old, C, G, d, k, drawn, weighed, lo, hi = arguments(context, builder, signature, args)
+        total = Sum(builder, DOUBLE)
+        with loop(builder, lo, hi) as i:
+            half, done = d.load(i * weighed) * 0.5, Sum(builder, WORD)
+            for width in (AT_ONCE // 2 // new.size, 16 // new.size, 1):
+                with loop(builder, done.value, k - (width - 1), width) as j:
+                    slope = Sum(builder, new.kind, width)
+                    with loop(builder, 0, k) as o:
+                        twice = new.load(i * k + o) + old.load(i * k + o)
+                        slope.add(G.load(o * k + j, width) * twice)
+                    slope = slope.value * half - C.load(i * drawn + j, width)
+                    step = new.load(i * k + j, width) - old.load(i * k + j, width)
+                    total.add((slope.to(DOUBLE) * step.to(DOUBLE)).summed())
+                    done.add(width)
+        return total.value.value
+
+    place = types.intp
+    return types.float64(new, old, C, G, d, *[place] * 5), generate
+
+
 #: What the kernels are told, by `crew.numbers`: whole numbers, others, arrays like Z, of float64,
 #: and counters.
 GRAPH = (
@@ -439,6 +464,7 @@ _graph_sweep: Any = intrinsic(_graph_sweeps)
 _row_sweep: Any = intrinsic(_row_sweeps)
 _plain_step: Any = intrinsic(_plain_steps)
 _laplacian: Any = intrinsic(_laplacian_of_rows)
+_change: Any = intrinsic(_change_of_rows)
 
 
 @nb.njit(**OPTIONS)
@@ -519,22 +545,7 @@ def change_rows(new, old, C, G, d, lo, hi):
     That is ⟨½ d G (new + old) - c, new - old⟩. d has length 1 or n, C 1 or n rows.
     """
     k = new.shape[1]
-    half = new.dtype.type(0.5)
-    slope = np.empty(k, new.dtype)
-    total = 0.0
-    for i in range(lo, hi):
-        own, c = half * d[i if d.shape[0] > 1 else 0], C[i if C.shape[0] > 1 else 0]
-        for j in range(k):
-            slope[j] = 0
-        for other in range(k):
-            twice, g = new[i, other] + old[i, other], G[other]
-            for j in range(k):
-                slope[j] += twice * g[j]
-        row = 0.0
-        for j in range(k):
-            row += np.float64(own * slope[j] - c[j]) * np.float64(new[i, j] - old[i, j])
-        total += row
-    return total
+    return _change(new, old, C, G, d, k, k * (C.shape[0] > 1), d.shape[0] > 1, lo, hi)
 
 
 _own = local()
