@@ -153,3 +153,36 @@ def test_blas_outside_is_blas_inside(rng, shape, dtype, order, monkeypatch):
     for inside, outside in zip(*found):
         np.testing.assert_array_equal(inside, outside)
     np.testing.assert_allclose(found[0][0], X @ B, rtol=1e3 * np.finfo(dtype).eps)
+
+
+def test_a_kernel_may_be_called_while_another_is_about_to_be(use_threads, monkeypatch):
+    """A signal or the collector may run a fit between any two lines of Python."""
+    monkeypatch.setattr(threads, "pool", threads._Pool())
+    use_threads(3)
+    calls, own, other = [(i, i) for i in range(6)], np.zeros(6), np.zeros(6)
+    gather = threads.pool.gather
+
+    def interrupted(*args):
+        monkeypatch.setattr(threads.pool, "gather", gather)
+        helpers = gather(*args)
+        crew.run(slowly, (other,), calls, 3)
+        return helpers
+
+    monkeypatch.setattr(threads.pool, "gather", interrupted)
+    crew.run(slowly, (own,), calls, 3)
+    assert (own > 1).all() and (other > 1).all()
+
+
+def test_where_no_thread_can_be_started_the_caller_does_all(use_threads, monkeypatch):
+    """As from Python 3.12 on while the interpreter ends, or where a system allows no more."""
+    monkeypatch.setattr(threads, "pool", threads._Pool())
+    use_threads(3)
+
+    def refused(self):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refused)
+    out = np.zeros(6)
+    crew.run(slowly, (out,), [(i, i) for i in range(6)], 3)
+    threads.each(lambda i: out.__setitem__(i, 2 * out[i]), [(i,) for i in range(6)], 3)
+    assert (out > 2).all() and threads.pool.size == 0

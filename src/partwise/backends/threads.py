@@ -388,9 +388,12 @@ class _Pool:
         busy = self.size - len(self.idle) - asleep
         helpers = max(0, min(most, everybody() - self.callers - busy))
         while len(self.idle) < helpers:
-            self.idle.append(_Worker(self))
+            try:
+                self.idle.append(_Worker(self))
+            except RuntimeError:  # no more threads, or none since the interpreter ends
+                break
             self.size += 1
-        return [self.idle.pop() for _ in range(helpers)]
+        return [self.idle.pop() for _ in range(min(helpers, len(self.idle)))]
 
     def do(self, region: _Region, most: int) -> None:
         caller = self.enter()
