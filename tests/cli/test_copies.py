@@ -106,6 +106,14 @@ def test_a_copy_has_its_share_of_the_threads_and_may_be_killed():
     with pytest.raises(MemoryError, match="killed"):
         copies.spread(killed, [(0,), (1,)], found.append, 2)
 
+    def last(number):
+        if number:
+            os.kill(os.getpid(), signal.SIGKILL)
+        yield number
+
+    with pytest.raises(MemoryError, match="killed"):  # nobody else holds its end of the pipe
+        copies.spread(last, [(0,), (1,)], found.append, 2)
+
 
 @pytest.mark.skipif(sys.platform != "linux", reason="copies are made on Linux alone")
 def test_an_error_that_cannot_be_sent_is_told():
