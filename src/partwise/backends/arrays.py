@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from partwise.backends.threads import PASS, each, pieces, threads_for
+from partwise.backends.threads import PASS, each, pieces, results, threads_for
 
 try:
     import array_api_compat as compat
@@ -485,13 +485,7 @@ def summed(share: Callable[[int, int], float], n: int, k: int, work: float = PAS
     parts = pieces(n, max(1, LEAST // max(1, k)), PIECES)
     if len(parts) == 1:
         return share(0, n)
-    shares = np.empty(len(parts))
-
-    def run(number: int, part: tuple[int, int]) -> None:
-        shares[number] = share(*part)
-
-    each(run, list(enumerate(parts)), threads_for(work * n * k))
-    return float(shares.sum())
+    return float(np.sum(results(share, parts, threads_for(work * n * k))))
 
 
 @singledispatch

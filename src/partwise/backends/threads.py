@@ -466,6 +466,17 @@ def each(run: Callable[..., Any], tasks: Iterable[tuple[Any, ...]], threads: int
         run(*task)
 
 
+def results(make: Callable[..., Any], tasks: Sequence[tuple[Any, ...]], threads: int) -> list[Any]:
+    """make(*task) of each task, in their order; see `each`."""
+    found: list[Any] = [None] * len(tasks)
+
+    def run(number: int, task: tuple[Any, ...]) -> None:
+        found[number] = make(*task)
+
+    each(run, list(enumerate(tasks)), threads)
+    return found
+
+
 def add_in_order(
     make: Callable[..., Any],
     add: Callable[[Any], None],

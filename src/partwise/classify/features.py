@@ -36,6 +36,7 @@ from partwise.backends.threads import (
     each,
     one_blas_thread,
     pieces,
+    results,
     threads_for,
 )
 from partwise.classify.preparation import (
@@ -498,21 +499,15 @@ def some_rows(Z: Any, rows: AnyArray) -> Any:
     return made
 
 
-def _blocks(run: Callable[[int, int], None], Z: AnyArray) -> None:
-    """run(lo, hi) for rows of a dense array that stay in the cache, in threads."""
+def _blocks(run: Callable[[int, int], Any], Z: AnyArray) -> list[Any]:
+    """run(lo, hi) of rows of a dense array that stay in the cache, in threads."""
     parts = pieces(len(Z), max(BLOCK // max(Z.shape[1], 1), 1), len(Z))
-    each(run, parts, threads_for(2 * PASS * Z.size))
+    return results(run, parts, threads_for(2 * PASS * Z.size))
 
 
 def of_blocks(make: Callable[[AnyArray], Any], Z: AnyArray) -> list[Any]:
     """What is made of such rows, in their order."""
-    found: dict[int, Any] = {}
-
-    def run(lo: int, hi: int) -> None:
-        found[lo] = make(Z[lo:hi])
-
-    _blocks(run, Z)
-    return [found[lo] for lo in sorted(found)]
+    return _blocks(lambda lo, hi: make(Z[lo:hi]), Z)
 
 
 def _small(data: Any, U: AnyArray) -> Any:

@@ -11,7 +11,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from partwise.backends.arrays import AnyArray
-from partwise.backends.threads import allowed, each, one_blas_thread, pieces, threads_for
+from partwise.backends.threads import allowed, each, one_blas_thread, pieces, results, threads_for
 from partwise.classify import heads, spreading, trees
 from partwise.classify.calibration import WORST, Calibration, calibrate, temper
 from partwise.classify.features import Features
@@ -568,12 +568,7 @@ def _one_preparation(
 
 def _together(tasks: Sequence[Callable[[], list[Tempered]]]) -> list[Tempered]:
     """What tasks find, in their order; they run side by side."""
-    found: list[list[Tempered]] = [[] for _ in tasks]
-
-    def run(number: int) -> None:
-        found[number] = tasks[number]()
-
-    each(run, [(number,) for number in range(len(tasks))], allowed())
+    found = results(lambda task: task(), [(task,) for task in tasks], allowed())
     return [pair for mine in found for pair in mine]
 
 

@@ -21,7 +21,7 @@ from partwise.backends.arrays import (
     spread,
 )
 from partwise.backends.sweeps import quadratic_change, row_runs
-from partwise.backends.threads import PASS, each, threads_for
+from partwise.backends.threads import PASS, results, threads_for
 from partwise.model.terms import Term
 
 
@@ -446,14 +446,11 @@ def kkt_residual(sub: Subproblem, Z: Array, misfit: float = 1.0) -> float:
     blocks = list(row_runs(Z, sub.d, *parts))
     free = sub.free
     scale = ratio(namespace(mean).ones_like(mean), mean)
-    lengths: list[Any] = [None] * len(blocks)
 
-    def run(number: int) -> None:
-        here, d, *mine = blocks[number]
-        lengths[number] = _norms(here, *mine, scale=scale, d=d, free=free)
+    def run(here: Array, d: Array | None, *mine: Array) -> list[float]:
+        return _norms(here, *mine, scale=scale, d=d, free=free)
 
-    numbers = [(number,) for number in range(len(blocks))]
-    each(run, numbers, threads_for(8 * PASS * Z.shape[0] * Z.shape[1]))
+    lengths = results(run, blocks, threads_for(8 * PASS * Z.shape[0] * Z.shape[1]))
     peak = np.max(lengths, initial=0) or 1.0  # beside it, squares of lengths are finite
     gradient, minus, plus, *rest = np.linalg.norm(np.divide(lengths, peak), axis=0)
     total = misfit * (minus + plus) + sum(rest)

@@ -20,6 +20,7 @@ from partwise.backends.threads import (
     in_threads,
     one_blas_thread,
     pieces,
+    results,
     threads_for,
 )
 
@@ -403,15 +404,13 @@ def _squares(X: AnyArray, V: Any = None, U: Any = None) -> float:
         X, V, U = X.T, U, V
     most = max(PIECES, X.size // (8 * BLOCK))
     parts = pieces(len(X), max(1, BLOCK * len(X) // max(1, X.size)), most)
-    sums = np.zeros(len(parts))
 
-    def run(number: int, part: tuple[int, int]) -> None:
-        Y = X[slice(*part)]
+    def share(lo: int, hi: int) -> float:
+        Y = X[lo:hi]
         if V is not None:
-            Y = np.subtract(fit := V[slice(*part)] @ U.T, Y, out=fit)
-        sums[number] = blocks.squares(Y.ravel())
+            Y = np.subtract(fit := V[lo:hi] @ U.T, Y, out=fit)
+        return blocks.squares(Y.ravel())
 
     with one_blas_thread:
         work = 10.0 + (0 if V is None else U.shape[1])
-        each(run, list(enumerate(parts)), threads_for(work * X.size))
-    return float(sums.sum())
+        return float(np.sum(results(share, parts, threads_for(work * X.size))))

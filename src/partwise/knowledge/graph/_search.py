@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 
 from partwise.backends.arrays import forget
-from partwise.backends.threads import allowed, each, one_blas_thread
+from partwise.backends.threads import allowed, each, one_blas_thread, results
 from partwise.knowledge.graph._compiled import kernels
 from partwise.knowledge.graph._rows import (
     BLOCK,
@@ -127,15 +127,7 @@ def candidates_dense(
 
 def _blocks(X: Any, make: Callable[[int, int], Any]) -> list[Any]:
     """make(a, b) of blocks of rows, in their order: in threads, but from a file one by one."""
-    parts = cuts(X.shape[0])
-    found: list[Any] = [None] * len(parts)
-
-    def work(number: int) -> None:
-        found[number] = make(*parts[number])
-
-    threads = 1 if isinstance(X, np.memmap) else allowed()
-    each(work, [(number,) for number in range(len(parts))], threads)
-    return found
+    return results(make, cuts(X.shape[0]), 1 if isinstance(X, np.memmap) else allowed())
 
 
 def centred(
