@@ -184,12 +184,12 @@ def _limit(X: Any, V: Any, U: Any, who: str) -> dict[str, float]:
 class Process:
     """A worker with so many threads, and the package of one source tree."""
 
-    def __init__(self, threads: int, source: Path) -> None:
+    def __init__(self, threads: int, source: Path, script: str = __file__) -> None:
         from benchmarks.settings import THREAD_VARIABLES
 
         env = os.environ | dict.fromkeys(THREAD_VARIABLES, str(threads))
         env["PYTHONPATH"] = os.pathsep.join([str(source), str(Path(__file__).parents[1])])
-        command = [sys.executable, str(Path(__file__).resolve()), "--worker"]
+        command = [sys.executable, str(Path(script).resolve()), "--worker"]
         self.running = subprocess.Popen(
             command, env=env, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
         )

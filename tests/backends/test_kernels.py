@@ -438,3 +438,61 @@ def test_a_transpose_is_scipys_whatever_the_runs(rng, dtype, index, shape):
             for mine, theirs in zip(found, (expected.indptr, expected.indices, expected.data)):
                 np.testing.assert_array_equal(mine, theirs)
                 assert mine.dtype == (dtype if mine is found[2] else index)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("size", [1, 31, 32, 40_000, 100_003])
+def test_an_overview_is_numpys_whatever_the_threads(rng, dtype, size):
+    a, b = (rng.standard_normal(size).astype(dtype) for _ in range(2))
+    least, most, total = kernels.overview(a, b)
+    assert (least, most) == (a.min(), a.max())
+    assert total == pytest.approx(a.astype(float) @ b.astype(float), rel=1e-12, abs=1e-12)
+    for threads in (2, 5):
+        assert kernels.overview(a, b, threads) == (least, most, total)
+    a[size // 2] = np.nan
+    assert np.isnan(kernels.overview(a, a)[2])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("n", "k"), [(1, 1), (127, 5), (128, 16), (300, 37), (513, 64)])
+def test_norms_of_a_kkt_residual_are_those_of_its_formula(rng, dtype, n, k):
+    Z = np.maximum(rng.standard_normal((n, k)), 0).astype(dtype)
+    B, C = rng.random((k + 3, k)).astype(dtype), (k * rng.random((n, k))).astype(dtype)
+    G, scale = B.T @ B, rng.uniform(0.1, 3, k).astype(dtype)
+    with one_blas_thread:
+        found = kernels.kkt_squares(Z, C, G, scale)
+        assert (kernels.kkt_squares(Z, C, G, scale, 3) == found).all()
+    wanted = np.zeros(3)
+    for i, j in itertools.product(range(n), range(k)):
+        z, c, pull = float(Z[i, j]), float(C[i, j]), float(Z[i].astype(float) @ G[:, j])
+        share = 1.0 if pull <= c else min(1.0, z * float(scale[j]))
+        wanted += np.square([share * (pull - c), share * c, share * pull])
+    np.testing.assert_allclose(found, wanted, rtol=1e-4 if dtype == np.float32 else 1e-11)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("n", [1, 64, 200])
+@pytest.mark.parametrize(("column", "k"), [(0, 9), (3, 4)])
+def test_rows_turn_into_blocks_and_back(rng, dtype, n, column, k):
+    Z = rng.random((n, 9)).astype(dtype)
+    old = np.full((-(-n // kernels.LANES), 9, kernels.LANES), 7, dtype)
+    kernels.turn_blocks(Z, old, column, k, 2)
+    for b, j, t in np.ndindex(old.shape):
+        row, mine = b * kernels.LANES + t, column <= j < column + k
+        assert old[b, j, t] == (7 if not mine else Z[row, j] if row < n else 0)
+    again = np.zeros_like(Z)
+    kernels.turn_blocks(again, old, column, k, 2, back=True)
+    own = slice(column, column + k)
+    assert (again[:, own] == Z[:, own]).all()
+    assert not np.delete(again, np.r_[own], axis=1).any()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(1, 1), (700, 3), (3, 700), (600, 900)])
+def test_squares_of_a_residual_are_those_of_its_formula(rng, dtype, shape):
+    X, V, B = (rng.random(s).astype(dtype) for s in (shape, (shape[0], 4), (4, shape[1])))
+    with one_blas_thread:
+        found = kernels.residual_squares(X, V, B)
+        assert kernels.residual_squares(X, V, B, 3) == found
+    left = X.astype(float) - V.astype(float) @ B.astype(float)
+    assert found == pytest.approx((left**2).sum(), rel=1e-5 if dtype == np.float32 else 1e-12)

@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.utils import check_array
 
-from partwise.backends.arrays import to_numpy
+from partwise.backends.arrays import limits, to_numpy
 from partwise.backends.data_matrix import BackEnd, DataMatrix, Swept, refuse_anndata
 from partwise.backends.numpy.dense import DenseData
 from partwise.backends.numpy.memmap import MemmapData
@@ -81,7 +81,7 @@ def _(X: Any) -> DataMatrix:
     X = sp.csr_array(X)
     if X.shape[0] * X.shape[1] <= SMALL_SPARSE:
         return DenseData(X.toarray())
-    if not X.has_canonical_format or (X.data == 0).any():
+    if not X.has_canonical_format or (not limits(X.data)[0] > 0 and (X.data == 0).any()):
         X = X.copy()
         X.sum_duplicates()
         X.eliminate_zeros()

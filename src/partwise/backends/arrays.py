@@ -382,6 +382,18 @@ def limits(a: np.ndarray) -> tuple[float, float]:
     known, name = _seen.get(), (a.ctypes.data, a.shape, a.strides, a.dtype.str)
     if known and name in known:
         return known[name][:2]
+    least, most = _extremes(a)
+    if known is not None:
+        known[name] = least, most, a  # or another may come to lie where it was
+    return least, most
+
+
+def _extremes(a: np.ndarray) -> tuple[float, float]:
+    """`limits` of an array that lies as C keeps it, if it has no gaps."""
+    if a.size >= MANY and _plain_pair(a, a):
+        least, most, total = _overview(a, a)
+        if not np.isnan(total):
+            return least, most
     found = np.empty((2, 4 * PIECES))
     parts = pieces(len(a), max(1, LEAST * len(a) // a.size), found.shape[1])
     # rows that stay in the cache for the second look; fewer, and threads wait for the interpreter
@@ -392,10 +404,28 @@ def limits(a: np.ndarray) -> tuple[float, float]:
         found[:, number] = np.min([b.min() for b in blocks]), np.max([b.max() for b in blocks])
 
     each(look, list(enumerate(parts)), threads_for(PASS * a.size))
-    least, most = float(found[0, : len(parts)].min()), float(found[1, : len(parts)].max())
-    if known is not None:
-        known[name] = least, most, a  # or another may come to lie where it was
-    return least, most
+    return float(found[0, : len(parts)].min()), float(found[1, : len(parts)].max())
+
+
+#: Entries from which sums over arrays have kernels of their own; fewer are not worth the wait for
+#: one to be compiled.
+MANY = 1 << 18
+
+
+def _plain_pair(a: Any, b: Any) -> bool:
+    """Whether `kernels.overview` can read both arrays, one after the other in memory."""
+    same = type(a) is type(b) is np.ndarray and a.dtype == b.dtype and a.shape == b.shape
+    return (
+        same and a.dtype in (np.float32, np.float64) and a.flags.c_contiguous & b.flags.c_contiguous
+    )
+
+
+def _overview(a: AnyArray, b: AnyArray) -> tuple[float, float, float]:
+    """Least and largest entry of a, and Σ a b, of a `_plain_pair`."""
+    from partwise.backends.numpy import kernels
+
+    least, most, total = kernels.overview(a, b, threads_for(PASS * a.size, True))
+    return least, most, total
 
 
 def row_blocks(n: int, p: int, entries: int = 0) -> Iterator[slice]:
@@ -427,12 +457,23 @@ def _(F: np.ndarray) -> AnyArray:
     if len(parts) == 1:
         return F.T @ F
     sums = np.empty((len(parts), k, k), F.dtype)
-
-    def run(number: int, part: tuple[int, int]) -> None:
-        rows = F[slice(*part)]
-        np.matmul(rows.T, rows, out=sums[number])
-
     with one_blas_thread:
+        if F.size >= MANY and _plain_pair(F, F):
+            from partwise.backends.numpy.kernels import products
+
+            begin, end, item = F.ctypes.data, sums.ctypes.data, F.itemsize
+            places = [begin + lo * k * item for lo, _ in parts]
+            calls = [
+                (1, k, k, hi - lo, place, k, place, end + t * k * k * item, k)
+                for t, ((lo, hi), place) in enumerate(zip(parts, places, strict=True))
+            ]
+            products.blas_products(F, calls, threads_for(float(n) * k * k, True))
+            return sums.sum(axis=0)
+
+        def run(number: int, part: tuple[int, int]) -> None:
+            rows = F[slice(*part)]
+            np.matmul(rows.T, rows, out=sums[number])
+
         each(run, list(enumerate(parts)), threads_for(float(n) * k * k))
     return sums.sum(axis=0)
 
@@ -472,6 +513,10 @@ def dot64(a: AnyArray, b: AnyArray) -> float:
 @dot64.register
 def _(a: np.ndarray, b: AnyArray) -> float:
     b = np.broadcast_to(b, a.shape)
+    if a.size >= MANY:
+        pair = (a, b) if a.flags.c_contiguous else (a.T, b.T)
+        if _plain_pair(*pair):
+            return _overview(*pair)[2]
 
     # not BLAS, which sums in the precision of the factors
     def share(lo: int, hi: int) -> float:

@@ -17,6 +17,8 @@ from typing import Any
 import numpy as np
 
 from partwise.backends.arrays import (
+    LEAST,
+    PIECES,
     AnyArray,
     Array,
     float64,
@@ -24,16 +26,15 @@ from partwise.backends.arrays import (
     namespace,
     ones,
     spread,
-    summed,
 )
-from partwise.backends.threads import PASS, by_entry, one_blas_thread, threads_for
+from partwise.backends.threads import PASS, by_entry, one_blas_thread, pieces, threads_for
 
 ROWS = 64  # rows of a block of the compiled kernel, whose share ``enough`` is
 #: From this width on, rows that move on after FEW sweeps end by pivoting.
 PIVOT, FEW = 32, 10
 #: Groups of rows that take turns under a graph, at most: a row sees where most neighbours are.
 GROUPS = 32
-#: Multiply-adds of a change of the objective that are worth a kernel of its own.
+#: Multiply-adds of a change of the objective, or of a KKT residual, that are worth a kernel.
 CHANGE = 2_000_000
 #: The least eigenvalue of the cosines between parts that are nearly collinear: sweeps take about
 #: its inverse, and below the first of these numbers it is rounding.
@@ -323,7 +324,37 @@ def _(new: np.ndarray, old: AnyArray, C: AnyArray, G: AnyArray, d: AnyArray | No
     if n * k * k < CHANGE:
         return float(quadratic_change.dispatch(object)(new, old, C, G, d))
     from partwise.backends.numpy import kernels
+    from partwise.backends.numpy.kernels import crew
 
     new, old, C, G = (np.ascontiguousarray(a, new.dtype) for a in (new, old, C, G))
     d = ones(new, 1) if d is None else np.asarray(d, new.dtype)
-    return summed(lambda lo, hi: kernels.change_rows(new, old, C, G, d, lo, hi), n, k, PASS + k)
+    parts = pieces(n, max(1, LEAST // k), PIECES)
+    found = np.empty((len(parts), 1))
+    threads = threads_for((PASS + k) * n * k, True)
+    crew.run(kernels.change_rows, (new, old, C, G, d), parts, threads, own=(found,))
+    return float(found.sum())
+
+
+@singledispatch
+def kkt_lengths(Z: AnyArray, C: AnyArray, G: AnyArray, scale: AnyArray) -> AnyArray | None:
+    """‖s ∘ (ZG - C)‖, ‖s ∘ C‖ and ‖s ∘ ZG‖, s = 1 where ZG <= C, else Z scale or 1 if that is less.
+
+    None where there is no kernel for it, or where it would not be worth its while.
+    """
+    return None
+
+
+@kkt_lengths.register
+def _(Z: np.ndarray, C: AnyArray, G: AnyArray, scale: AnyArray) -> AnyArray | None:
+    n, k = Z.shape
+    whole = all(type(a) is np.ndarray and a.dtype == Z.dtype for a in (Z, C, G, scale))
+    if n * k * k < CHANGE or not whole or C.shape != Z.shape:
+        return None
+    from partwise.backends.numpy import kernels
+
+    Z, C, G = (np.ascontiguousarray(a) for a in (Z, C, G))
+    with one_blas_thread:
+        threads = threads_for((4 * PASS + k) * n * k, True)
+        squares = kernels.kkt_squares(Z, C, G, np.ascontiguousarray(scale), threads)
+    # beyond these numbers squares overflow or vanish, and lengths may not
+    return np.sqrt(squares) if 1e-280 < squares.min() and squares.max() < 1e280 else None

@@ -20,7 +20,7 @@ from partwise.backends.arrays import (
     ratio,
     spread,
 )
-from partwise.backends.sweeps import quadratic_change, row_runs
+from partwise.backends.sweeps import kkt_lengths, quadratic_change, row_runs
 from partwise.backends.threads import PASS, results, threads_for
 from partwise.model.terms import Term
 
@@ -439,22 +439,30 @@ def kkt_residual(sub: Subproblem, Z: Array, misfit: float = 1.0) -> float:
     below the fraction likewise. A row of weight d counts like d equal rows.
     """
     mean = Z.mean(axis=0) if sub.d is None else sub.d @ Z / sub.d.sum()
+    scale = ratio(namespace(mean).ones_like(mean), mean)
+    found = None
+    if type(sub) is Quadratic and sub.d is None and sub.held is None and not sub.terms:
+        found = kkt_lengths(Z, sub.C, sub.G, scale)
+    gradient, minus, plus, *rest = _lengths(sub, Z, scale) if found is None else found
+    total = misfit * (minus + plus) + sum(rest)
+    return min(1.0, float(gradient / total)) if total > 0 else 0.0
+
+
+def _lengths(sub: Subproblem, Z: Array, scale: Array) -> Any:
+    """Norms of the projected gradient and of its parts, over the largest of them on some rows."""
     slopes = (term.gradient(Z) for term in sub.terms)
     parts = [spread(part, Z) for part in (*sub.halves(Z), *slopes)]
     if sub.held is not None:
         parts = [part * (1 - sub.held) for part in parts]
     blocks = list(row_runs(Z, sub.d, *parts))
     free = sub.free
-    scale = ratio(namespace(mean).ones_like(mean), mean)
 
     def run(here: Array, d: Array | None, *mine: Array) -> list[float]:
         return _norms(here, *mine, scale=scale, d=d, free=free)
 
     lengths = results(run, blocks, threads_for(8 * PASS * Z.shape[0] * Z.shape[1]))
     peak = np.max(lengths, initial=0) or 1.0  # beside it, squares of lengths are finite
-    gradient, minus, plus, *rest = np.linalg.norm(np.divide(lengths, peak), axis=0)
-    total = misfit * (minus + plus) + sum(rest)
-    return min(1.0, float(gradient / total)) if total > 0 else 0.0
+    return np.linalg.norm(np.divide(lengths, peak), axis=0)
 
 
 def _norms(

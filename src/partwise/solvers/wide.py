@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from partwise.backends.arrays import AnyArray, gram, ratio, to_numpy
+from partwise.backends.arrays import AnyArray, gram, limits, ratio, to_numpy
 from partwise.backends.data_matrix import InNumpy
 from partwise.backends.numpy.dense import least_rows
-from partwise.backends.sweeps import row_runs
-from partwise.backends.threads import BLAS, PASS, one_blas_thread, threads_for
+from partwise.backends.sweeps import kkt_lengths, row_runs
+from partwise.backends.threads import BLAS, PASS, by_entry, one_blas_thread, threads_for
 from partwise.model.factor_model import FactorModel
 from partwise.model.losses import Frobenius
 from partwise.model.subproblems import misfit
@@ -148,10 +148,21 @@ class Side:
         """`step` with what the other factor's `along` left of its product; returns that, too."""
         return shares, self.step(self.Z, G, weights, PASS * shares.size, shares=shares)
 
-    def take_back(self, r: int, x: AnyArray) -> None:
-        """Begin start r again from x, with nothing to point away from."""
-        own = columns(r, x.shape[1])
-        self.Z[:, own], self.old[:, own], self.gram[r] = x, blocked(x), x.T @ x
+    def take_back(self, r: int, where: AnyArray) -> None:
+        """Begin start r again from ``where``, with nothing to point away from.
+
+        That is like Z, or in blocks like ``old``, for all starts.
+        """
+        alone, own = len(self.gram) == 1, columns(r, self.gram.shape[1])
+        if alone and where is self.spare:
+            self.Z, self.spare = self.spare, self.Z
+        elif alone and where is self.older:
+            self.old, self.older = self.older, self.old
+        else:
+            to = self.Z if where.ndim == 2 else self.old
+            by_entry(lambda rows: np.copyto(to[rows, own], where[rows, own]), to)
+        _turn(self.Z, self.old, own, back=where.ndim == 3)
+        self.gram[r] = gram(np.ascontiguousarray(self.Z[:, own]))
 
     def join(self, other: Side) -> None:
         """Put the starts of another beside these."""
@@ -178,16 +189,37 @@ def blocked(Z: AnyArray) -> AnyArray:
     """Z in blocks of LANES rows, each transposed; the last one is filled with zeros."""
     from partwise.backends.numpy import kernels
 
-    n, wide = Z.shape
-    blocks = -(-n // kernels.LANES)
-    filled = np.zeros((blocks * kernels.LANES, wide), Z.dtype)
-    filled[:n] = Z
-    return np.ascontiguousarray(filled.reshape(blocks, -1, wide).transpose(0, 2, 1))
+    Z = np.ascontiguousarray(Z)
+    old = np.empty((-(-len(Z) // kernels.LANES), Z.shape[1], kernels.LANES), Z.dtype)
+    _turn(Z, old, slice(0, Z.shape[1]))
+    return old
 
 
 def unblocked(old: AnyArray, n: int) -> AnyArray:
     """`blocked` the other way."""
-    return np.ascontiguousarray(old.transpose(0, 2, 1).reshape(-1, old.shape[1])[:n])
+    Z = np.empty((n, old.shape[1]), old.dtype)
+    _turn(Z, np.ascontiguousarray(old), slice(0, old.shape[1]), back=True)
+    return Z
+
+
+#: Entries from which a kernel turns them: fewer are not worth the wait for it to be compiled.
+MANY = 1 << 18
+
+
+def _turn(Z: AnyArray, old: AnyArray, own: slice, *, back: bool = False) -> None:
+    """These columns of Z to blocks of rows, or ``back``; see `blocked`."""
+    from partwise.backends.numpy import kernels
+
+    n, k = len(Z), own.stop - own.start
+    if Z.size >= MANY:
+        threads = threads_for(PASS * n * k, True)
+        kernels.turn_blocks(Z, old, own.start, k, threads, back=back)
+    elif back:
+        Z[:, own] = old[:, own].transpose(0, 2, 1).reshape(-1, k)[:n]
+    else:
+        filled = np.zeros((len(old) * kernels.LANES, k), Z.dtype)
+        filled[:n] = Z[:, own]
+        old[:, own] = filled.reshape(len(old), -1, k).transpose(0, 2, 1)
 
 
 #: What `Wide` has one of for each start.
@@ -344,9 +376,8 @@ class Wide:
         )
         self.shares = self.shares if good.all() else None
         for r in np.flatnonzero(~good).tolist():
-            own = columns(r, self.k)
-            self.V.take_back(r, self.V.spare[:, own])
-            self.U.take_back(r, unblocked(before[:, own], self.model.data.shape[1]))
+            self.V.take_back(r, self.V.spare)
+            self.U.take_back(r, before)
         low = self.value < 1e5 * self.model.eps * self.anchor
         for r in np.flatnonzero(good & low).tolist():
             self.sum_again(r)
@@ -373,14 +404,22 @@ class Wide:
 
         C may be the shares of `Side.along`.
         """
-        model, tol, (R, k, _) = self.model, self.settings.tol, G.shape
+        model, tol, R = self.model, self.settings.tol, len(G)
         C = C if C.ndim == 2 else np.ascontiguousarray(C.sum(axis=0).T)
-        peak = float(np.abs(C).max(initial=0))
+        peak = max(map(abs, limits(C)))
         if Z.dtype == np.float32 and peak > 0 and not 1e-9 < peak < 1e9:
             unit = np.float32(2.0 ** np.round(np.log2(peak)))  # else squares overflow, or vanish
             C, G = C / unit, G / unit
         mean = Z.mean(axis=0, dtype=np.float64).astype(Z.dtype)
         scale = ratio(np.ones_like(mean), mean)
+        rho = np.array([misfit(v, model.size, model.least, tol) for v in value])
+        found = kkt_lengths(Z, C, G[0], scale) if R == 1 else None
+        slopes, minus, pluses = self._lengths(Z, C, G, scale) if found is None else found
+        return np.asarray(np.minimum(ratio(slopes, rho * (minus + pluses)), 1.0))
+
+    def _lengths(self, Z: AnyArray, C: AnyArray, G: AnyArray, scale: AnyArray) -> AnyArray:
+        """(3, R): norms of the projected gradients and of their halves; see `kkt_lengths`."""
+        R, k, _ = G.shape
         squares = np.zeros((3, R * k))
         for z, c in row_runs(Z, C):
             plus = np.empty_like(z)
@@ -392,9 +431,7 @@ class Wide:
             for square, part in zip(squares, (slope, c, plus), strict=True):
                 own = part * share
                 square += np.einsum("ij,ij->j", own, own)
-        slopes, minus, pluses = np.sqrt(squares.reshape(3, R, k).sum(axis=2))
-        rho = np.array([misfit(v, model.size, model.least, tol) for v in value])
-        return np.asarray(np.minimum(ratio(slopes, rho * (minus + pluses)), 1.0))
+        return np.sqrt(squares.reshape(3, R, k).sum(axis=2))
 
     def judge(self, residual: Callable[[], NDArray[np.float64]]) -> None:
         """End the starts that have converged."""

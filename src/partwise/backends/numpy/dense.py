@@ -20,7 +20,6 @@ from partwise.backends.threads import (
     in_threads,
     one_blas_thread,
     pieces,
-    results,
     threads_for,
 )
 
@@ -47,8 +46,9 @@ def _many_registers() -> bool:
 
 
 #: Into how many pieces BLAS's products with X are cut, at most; the least entries of X and rows of
-#: one; the least columns of one of XᵀB, cut last: BLAS takes a fifth longer with 200 of them.
-PIECES, ENTRIES, LEAST, ACROSS = 64, 2**17, 192, 512
+#: one, and of one where there are fewer than sixteen such; the least columns of one of XᵀB, cut
+#: last: BLAS takes a fifth longer with 200 of them.
+PIECES, ENTRIES, LEAST, FEW, ACROSS = 64, 2**17, 192, 64, 512
 
 
 def least_rows(p: int) -> int:
@@ -68,7 +68,8 @@ def product(X: AnyArray, B: AnyArray) -> AnyArray:
 
 def _product(X: AnyArray, B: AnyArray, threads: int) -> AnyArray:
     out = np.empty((len(X), B.shape[1]), np.result_type(X, B))
-    parts = pieces(len(X), max(LEAST, least_rows(X.shape[1])), PIECES)
+    least = min(LEAST, max(FEW, len(X) // 16))
+    parts = pieces(len(X), max(least, least_rows(X.shape[1])), PIECES)
     if outside := _outside(X, B, threads):
         (p, k), item = B.shape, out.itemsize
         x, b, c = (a.__array_interface__["data"][0] for a in (X, B, out))
@@ -399,18 +400,18 @@ def _(data: DenseData, V: AnyArray | None = None, U: AnyArray | None = None) -> 
 
 
 def _squares(X: AnyArray, V: Any = None, U: Any = None) -> float:
-    """‖X‖², or ‖X - V Uᵀ‖², in pieces so large that threads seldom wait for the interpreter."""
+    """‖X‖², or ‖X - V Uᵀ‖², of an array without gaps; 0 where the model has another dtype."""
     if not X.flags.c_contiguous:
         X, V, U = X.T, U, V
-    most = max(PIECES, X.size // (8 * BLOCK))
-    parts = pieces(len(X), max(1, BLOCK * len(X) // max(1, X.size)), most)
+    if V is None:
+        return arrays.dot64(X, X)
+    if not V.dtype == U.dtype == X.dtype:
+        return 0.0
+    if X.size < arrays.MANY:
+        return blocks.squares(np.subtract(V @ U.T, X).ravel())
+    from partwise.backends.numpy import kernels
 
-    def share(lo: int, hi: int) -> float:
-        Y = X[lo:hi]
-        if V is not None:
-            Y = np.subtract(fit := V[lo:hi] @ U.T, Y, out=fit)
-        return blocks.squares(Y.ravel())
-
+    V, B = np.ascontiguousarray(V), np.ascontiguousarray(U.T)
     with one_blas_thread:
-        work = 10.0 + (0 if V is None else U.shape[1])
-        return float(np.sum(results(share, parts, threads_for(work * X.size))))
+        threads = threads_for((PASS + BLAS * len(B)) * X.size, True)
+        return float(kernels.residual_squares(np.asarray(X), V, B, threads))

@@ -135,5 +135,5 @@ def beyond_mean(data: DataMatrix) -> float:
             part = part.astype(np.float64)
             codes, values = part @ mean, part.data if sp.issparse(part) else part.ravel()
             along, whole = along + float(codes @ codes), whole + float(values @ values)
-    whole *= float(mean @ mean)
+        whole *= float(mean @ mean)
     return 1 - along / whole if whole > 0 else 1.0

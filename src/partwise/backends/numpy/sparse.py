@@ -11,6 +11,7 @@ import scipy.sparse as sp
 
 from partwise.backends import arrays
 from partwise.backends.arrays import AnyArray
+from partwise.backends.data_matrix import total_squares
 from partwise.backends.numpy import blocks
 from partwise.backends.numpy.dense import DenseData
 from partwise.backends.threads import PASS, cached_property, each, threads_for
@@ -135,6 +136,13 @@ class SparseData(DenseData):
 
     def times_squares(self, V: AnyArray, U: AnyArray) -> AnyArray:
         return _sampled("square_rows", self.X, V, U, np.empty(self.shape[0]))
+
+
+@total_squares.register
+def _(data: SparseData, V: AnyArray | None = None, U: AnyArray | None = None) -> float:
+    if V is None and type(data) is SparseData:
+        return arrays.dot64(data.X.data[None], data.X.data[None])
+    return float(total_squares.dispatch(object)(data, V, U))
 
 
 def _sampled(name: str, X: Any, V: AnyArray, U: AnyArray, out: AnyArray) -> AnyArray:

@@ -33,6 +33,7 @@ from partwise.backends.numpy.kernels.hals import (
     hals_rows,
     laplacian,
     plain_rows,
+    turn_blocks,
 )
 from partwise.backends.numpy.kernels.pivot import inverse_of, pivot_rows
 from partwise.backends.numpy.kernels.products import (
@@ -42,6 +43,7 @@ from partwise.backends.numpy.kernels.products import (
     spmm,
     transpose,
 )
+from partwise.backends.numpy.kernels.sums import kkt_squares, overview, residual_squares
 
 __all__ = [
     "LANES",
@@ -56,13 +58,17 @@ __all__ = [
     "hals_graph",
     "hals_rows",
     "inverse_of",
+    "kkt_squares",
     "kl_rows",
     "laplacian",
     "newton_dense",
     "newton_rows",
+    "overview",
     "pivot_rows",
     "plain_rows",
+    "residual_squares",
     "spmm",
     "transpose",
+    "turn_blocks",
     "xlogy",
 ]

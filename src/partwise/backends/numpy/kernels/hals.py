@@ -33,6 +33,7 @@ from partwise.backends.numpy.kernels._writing import (
     told,
 )
 from partwise.backends.numpy.kernels.products import gemm
+from partwise.backends.threads import pieces
 
 LANES = 64  # rows swept together, one SIMD lane each; 64 measured best for float32 and float64
 PITCH = LANES + 16  # between rows of scratch: LANES apart they would share few lines of the cache
@@ -64,16 +65,16 @@ def _taken(row, step, end):
     return ((end - row + step - 1) / step).or_less(row * 0 + LANES)
 
 
-def _turn(builder, z, Z, wide, column, k, row, end):
-    """k columns of rows ``row`` to ``end`` of Z to z[j PITCH + t], LANES of them at most.
+def _turn(builder, z, Z, wide, column, k, row, end, pitch=PITCH):
+    """k columns of rows ``row`` to ``end`` of Z to z[j pitch + t], LANES of them at most.
 
     Other lanes are 0. Z has ``wide`` columns.
     """
     count = _taken(row, row * 0 + 1, end)
     with loop(builder, 0, count) as t, loop(builder, 0, k) as j:
-        z.store(j * PITCH + t, Z.load((row + t) * wide + column + j))
+        z.store(j * pitch + t, Z.load((row + t) * wide + column + j))
     with loop(builder, count, LANES) as t, loop(builder, 0, k) as j:
-        z.store(j * PITCH + t, Value(builder, ir.Constant(z.kind, None)))
+        z.store(j * pitch + t, Value(builder, ir.Constant(z.kind, None)))
 
 
 def _turn_back(builder, z, pitch, Z, wide, column, k, row, step, end):
@@ -447,6 +448,24 @@ def _change_of_rows(typing, new, old, C, G, d, k, drawn, weighed, lo, hi):
     return types.float64(new, old, C, G, d, *[place] * 5), generate
 
 
+def _blocks_turned(typing, Z, old, n, wide, column, k, back, lo, hi):
+    """All of `_turn_blocks`."""
+
+    def generate(context, builder, signature, args):
+        builder.function.attributes.add("optsize")
+        Z, old, n, wide, column, k, back, lo, hi = arguments(context, builder, signature, args)
+        with loop(builder, lo, hi) as b:
+            mine, row = old.after((b * wide + column) * LANES), b * LANES
+            with builder.if_else(back.compared("!=", 0)) as (to_rows, to_blocks):
+                with to_rows:
+                    _turn_back(builder, mine, LANES, Z, wide, column, k, row, row * 0 + 1, n)
+                with to_blocks:
+                    _turn(builder, mine, Z, wide, column, k, row, n, LANES)
+        return context.get_dummy_value()
+
+    return types.void(Z, old, *[types.intp] * 7), generate
+
+
 #: What the kernels are told, by `crew.numbers`: whole numbers, others, arrays like Z, of float64,
 #: and counters.
 GRAPH = (
@@ -465,6 +484,7 @@ _row_sweep: Any = intrinsic(_row_sweeps)
 _plain_step: Any = intrinsic(_plain_steps)
 _laplacian: Any = intrinsic(_laplacian_of_rows)
 _change: Any = intrinsic(_change_of_rows)
+_turned: Any = intrinsic(_blocks_turned)
 
 
 @nb.njit(**OPTIONS)
@@ -539,13 +559,28 @@ def _hals_range(Z, order, room):
 
 
 @nb.njit(**OPTIONS)
-def change_rows(new, old, C, G, d, lo, hi):
-    """By how much rows lo to hi of ½ d zᵀGz - cᵀz are higher at new than at old, in float64.
+def change_rows(new, old, C, G, d, found, lo, hi):
+    """By how much rows lo to hi of ½ d zᵀGz - cᵀz are higher at new than at old, to found[0].
 
-    That is ⟨½ d G (new + old) - c, new - old⟩. d has length 1 or n, C 1 or n rows.
+    That is ⟨½ d G (new + old) - c, new - old⟩, in float64. d has length 1 or n, C 1 or n rows.
     """
     k = new.shape[1]
-    return _change(new, old, C, G, d, k, k * (C.shape[0] > 1), d.shape[0] > 1, lo, hi)
+    found[0] = _change(new, old, C, G, d, k, k * (C.shape[0] > 1), d.shape[0] > 1, lo, hi)
+
+
+@nb.njit(**OPTIONS)
+def _turn_blocks(Z, old, column, k, back, lo, hi):
+    """`turn_blocks` for blocks lo to hi."""
+    _turned(Z, old, Z.shape[0], Z.shape[1], column, k, back, lo, hi)
+
+
+def turn_blocks(Z, old, column, k, threads=1, *, back=False):
+    """k columns of Z (n, wide) from ``column`` on to those of old (blocks, wide, LANES).
+
+    Those are blocks of LANES rows, each transposed, the last one filled with zeros; or ``back``.
+    """
+    tasks = pieces(len(old), 1, 4 * threads)
+    crew.run(_turn_blocks, (Z, old, column, k, int(back)), tasks, threads)
 
 
 _own = local()

@@ -1,0 +1,164 @@
+"""Where the time of a fit goes, stage by stage, beside another checkout.
+
+    python -m benchmarks.stages coil20 dense pie-kl --threads 16 --before TREE/src
+
+Rows, starts and iterations are those of `threads.py`. Each tree has a process of its own with so
+many threads; they fit in turns, and each once the threads of the other sleep. A cell is the median
+of the fits; iterations are all of a fit's, and the rest is what no stage has.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import sys
+import time
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from benchmarks.threads import ASLEEP, ROWS, Process, make
+
+#: Stage -> where its functions are; one inside another counts for itself alone.
+STAGES = {
+    "checks": ["partwise.fitting.check"],
+    "problem, with squares of X": ["partwise.fitting.state"],
+    "start": ["partwise.solvers.wide.Wide.begin", "partwise.solvers.loop.begin"],
+    "iterations": ["partwise.solvers.wide.Wide.advance", "partwise.fitting.solving.alternate"],
+    "exact codes": ["partwise.fitting.solving.solve_codes"],
+    "KKT residual": ["partwise.fitting.solving.residual_at"],
+    "other ends": ["partwise.fitting.solving.finish", "partwise.fitting.publish"],
+}
+
+
+def watch() -> dict[str, float]:
+    """Clocks around all stages; what they have counted."""
+    spent: dict[str, float] = {}
+    open_: list[float] = []  # seconds that stages inside this one took
+
+    def clocked(original: Any, stage: str) -> Any:
+        def run(*args: Any, **kwargs: Any) -> Any:
+            began = time.perf_counter()
+            open_.append(0.0)
+            try:
+                return original(*args, **kwargs)
+            finally:
+                took = time.perf_counter() - began
+                spent[stage] = spent.get(stage, 0.0) + took - open_.pop()
+                if open_:
+                    open_[-1] += took
+
+        return run
+
+    for stage, places in STAGES.items():
+        for place in places:
+            where, _, name = place.rpartition(".")
+            try:
+                owner: Any = importlib.import_module(where)
+            except ModuleNotFoundError:
+                module, _, kind = where.rpartition(".")
+                owner = getattr(importlib.import_module(module), kind)
+            setattr(owner, name, clocked(getattr(owner, name), stage))
+    return spent
+
+
+def worker() -> None:
+    """JSON lines in and out: a row's X, and fits of it."""
+    import warnings
+
+    import numpy as np
+    from sklearn.decomposition._nmf import _initialize_nmf
+
+    from partwise import NMF
+
+    warnings.simplefilter("ignore")
+    spent = watch()
+    X: Any = None
+    W: Any = None
+    H: Any = None
+    for line in sys.stdin:
+        order = json.loads(line)
+        if order["do"] == "load":
+            X = make(order["data"])
+            W, H = _initialize_nmf(X, order["k"], init="random", random_state=0)
+            W, H = np.ascontiguousarray(W, X.dtype), np.ascontiguousarray(H, X.dtype)
+            print("{}", flush=True)
+            continue
+        model = NMF(W.shape[1], init="custom", beta_loss=order["loss"], tol=0, max_iter=order["m"])
+        own = W.copy(), H.copy()
+        spent.clear()
+        began = time.perf_counter()
+        model.fit_transform(X, W=own[0], H=own[1])
+        whole = time.perf_counter() - began
+        rest = whole - sum(spent.values())
+        print(json.dumps({**spent, "rest": rest, "whole": whole}), flush=True)
+
+
+def measure(names: list[str], threads: int, trees: dict[str, Path], fits: int) -> dict[str, Any]:
+    """Seconds by row, tree and stage."""
+    steps = json.loads(max(_pages(), key=lambda p: len(p.read_text())).read_text())["rows"]
+    running = {who: Process(threads, tree, __file__) for who, tree in trees.items()}
+    found: dict[str, Any] = {}
+    for name in names:
+        row = next(row for row in ROWS if row.name == name)
+        order = {"loss": row.loss, "m": steps[name]["steps"][0]}
+        every: dict[str, list[dict[str, float]]] = {who: [] for who in trees}
+        for process in running.values():
+            process.ask("load", data=row.data, k=row.k)
+            process.ask("fit", **order)
+        for _ in range(fits):
+            for who, process in running.items():
+                time.sleep(ASLEEP)
+                every[who].append(process.ask("fit", **order))
+        found[row.title] = {
+            who: {stage: median(one.get(stage, 0.0) for one in told) for stage in told[0]}
+            for who, told in every.items()
+        }
+    for process in running.values():
+        process.close()
+    return found
+
+
+def _pages() -> list[Path]:
+    return sorted((Path(__file__).parent / "results").glob("threads-*.json"))
+
+
+def markdown(found: dict[str, Any], about: str) -> str:
+    """One table a row."""
+    text = (__doc__ or "").split("\n\n")
+    lines = ["# Where a fit's time goes", "", about, "", text[1], "", text[2].strip(), ""]
+    for title, trees in found.items():
+        lines += [f"## {title}", "", f"| ms | {' | '.join(trees)} |"]
+        lines.append("|---|" + "---:|" * len(trees))
+        for stage in [*STAGES, "rest", "whole"]:
+            cells = [f"{1e3 * told.get(stage, 0.0):.1f}" for told in trees.values()]
+            lines.append(f"| {stage} | {' | '.join(cells)} |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    from benchmarks.settings import HERE, machine
+    from benchmarks.store import write_text
+
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("rows", nargs="+", choices=[row.name for row in ROWS])
+    parser.add_argument("--threads", type=int, default=16)
+    parser.add_argument("--before", type=Path, help="src of another checkout")
+    parser.add_argument("--fits", type=int, default=7)
+    parser.add_argument("--out", type=Path, default=HERE / "results" / "stages.md")
+    given = parser.parse_args()
+    trees = {"before": given.before} if given.before else {}
+    trees |= {"now": HERE.parent / "src"}
+    facts = machine()
+    about = (
+        f"{facts['processor']}, {facts['cores']} cores, {given.threads} threads, {facts['date']}."
+    )
+    page = markdown(measure(given.rows, given.threads, trees, given.fits), about)
+    write_text(given.out, page)
+    print(page)
+
+
+if __name__ == "__main__":
+    worker() if "--worker" in sys.argv else main()
