@@ -528,3 +528,47 @@ def test_entries_beside_rows_and_columns(shape, use_threads, rng):
     use_threads(3)
     a, b = rng.random((7, 3)), rng.random(shape)
     np.testing.assert_array_equal(arrays.entrywise(operator.mul, a, b), a * b)
+
+
+BLAS_AWAKE = """
+import os, threading, time, warnings
+import numpy as np, scipy.sparse as sp
+import partwise
+
+def ticks():
+    ours = {thread.native_id for thread in threading.enumerate()}
+    found = 0
+    for name in os.listdir("/proc/self/task"):
+        if int(name) not in ours:
+            with open(f"/proc/self/task/{name}/stat") as file:
+                found += sum(map(int, file.read().rpartition(")")[2].split()[11:13]))
+    return found
+
+warnings.simplefilter("ignore")
+X = sp.random_array((300, 30_000), density=0.01, rng=0, format="csr")
+partwise.NMF(5, init="random", random_state=0, max_iter=3).fit(X)
+for kind in ("fit", "blas"):
+    time.sleep(0.5)  # threads of BLAS sleep now
+    before = ticks()
+    if kind == "fit":
+        partwise.NMF(5, init="random", random_state=0, max_iter=3).fit(X)
+    else:
+        np.ones(30_000) @ np.ones(30_000)
+    time.sleep(0.2)
+    print(ticks() - before)
+"""
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason="looks at threads of Linux")
+def test_a_fit_wakes_no_thread_of_blas():
+    """They look for work for a tenth of a second, on the cores that the first iterations want."""
+    env = {name: value for name, value in os.environ.items() if "THREAD" not in name}
+    run = subprocess.run(
+        [sys.executable, "-c", BLAS_AWAKE], env=env | {"OPENBLAS_NUM_THREADS": "2"},
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr
+    fit, blas = map(int, run.stdout.split())
+    if blas < 3:
+        pytest.skip("this BLAS has no threads, or they sleep at once")
+    assert fit <= blas // 3
