@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from partwise.backends.threads import PASS, each, pieces, results, threads_for
+from partwise.backends.threads import PASS, each, pieces, threads_for
 
 try:
     import array_api_compat as compat
@@ -394,17 +394,7 @@ def _extremes(a: np.ndarray) -> tuple[float, float]:
         least, most, total = _overview(a, a)
         if not np.isnan(total):
             return least, most
-    found = np.empty((2, 4 * PIECES))
-    parts = pieces(len(a), max(1, LEAST * len(a) // a.size), found.shape[1])
-    # rows that stay in the cache for the second look; fewer, and threads wait for the interpreter
-    run = 1 + 4 * LEAST * len(a) // a.size
-
-    def look(number: int, part: tuple[int, int]) -> None:
-        blocks = [a[at : min(at + run, part[1])] for at in range(*part, run)]
-        found[:, number] = np.min([b.min() for b in blocks]), np.max([b.max() for b in blocks])
-
-    each(look, list(enumerate(parts)), threads_for(PASS * a.size))
-    return float(found[0, : len(parts)].min()), float(found[1, : len(parts)].max())
+    return float(a.min()), float(a.max())
 
 
 #: Entries from which sums over arrays have kernels of their own; fewer are not worth the wait for
@@ -453,29 +443,22 @@ PIECES, LEAST = 16, 1 << 16
 @gram.register
 def _(F: np.ndarray) -> AnyArray:
     n, k = F.shape
-    parts = pieces(n, max(1, LEAST // max(1, k)), PIECES)
-    if len(parts) == 1:
-        return F.T @ F
-    sums = np.empty((len(parts), k, k), F.dtype)
     with one_blas_thread:
-        if F.size >= MANY and _plain_pair(F, F):
-            from partwise.backends.numpy.kernels import products
+        if F.size < MANY or not _plain_pair(F, F):
+            return F.T @ F
+        from partwise.backends.numpy.kernels import products
 
-            begin, end, item = F.ctypes.data, sums.ctypes.data, F.itemsize
-            places = [begin + lo * k * item for lo, _ in parts]
-            calls = [
-                (1, k, k, hi - lo, place, k, place, end + t * k * k * item, k)
-                for t, ((lo, hi), place) in enumerate(zip(parts, places, strict=True))
-            ]
-            products.blas_products(F, calls, threads_for(float(n) * k * k, True))
-            return sums.sum(axis=0)
-
-        def run(number: int, part: tuple[int, int]) -> None:
-            rows = F[slice(*part)]
-            np.matmul(rows.T, rows, out=sums[number])
-
-        each(run, list(enumerate(parts)), threads_for(float(n) * k * k))
-    return sums.sum(axis=0)
+        parts = pieces(n, max(1, LEAST // k), PIECES)
+        sums = np.empty((len(parts), k, k), F.dtype)
+        begin, end, item = F.ctypes.data, sums.ctypes.data, F.itemsize
+        places = [begin + lo * k * item for lo, _ in parts]
+        calls = [
+            (1, k, k, hi - lo, place, k, place, end + t * k * k * item, k)
+            for t, ((lo, hi), place) in enumerate(zip(parts, places, strict=True))
+        ]
+        products.blas_products(F, calls, threads_for(float(n) * k * k, True))
+    G = sums.sum(axis=0)
+    return 0.5 * (G + G.T)  # both halves may round otherwise
 
 
 @cache
@@ -519,18 +502,7 @@ def _(a: np.ndarray, b: AnyArray) -> float:
             return _overview(*pair)[2]
 
     # not BLAS, which sums in the precision of the factors
-    def share(lo: int, hi: int) -> float:
-        return float(np.einsum("ij,ij->", a[lo:hi], b[lo:hi], dtype=np.float64, casting="unsafe"))
-
-    return summed(share, *a.shape)
-
-
-def summed(share: Callable[[int, int], float], n: int, k: int, work: float = PASS) -> float:
-    """Σ share(lo, hi) over pieces of n rows of k entries, in order; ``work`` is for one entry."""
-    parts = pieces(n, max(1, LEAST // max(1, k)), PIECES)
-    if len(parts) == 1:
-        return share(0, n)
-    return float(np.sum(results(share, parts, threads_for(work * n * k))))
+    return float(np.einsum("ij,ij->", a, b, dtype=np.float64, casting="unsafe"))
 
 
 @singledispatch
