@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from numba.extending import get_cython_function_address
 from scipy.optimize import nnls
 
-from partwise.backends.numpy import kernels
+from partwise.backends.numpy import kernels, sparse
 from partwise.backends.numpy.dense import DenseData
 from partwise.backends.threads import one_blas_thread
 from partwise.model.factor_model import FactorModel
@@ -496,3 +496,25 @@ def test_squares_of_a_residual_are_those_of_its_formula(rng, dtype, shape):
         assert kernels.residual_squares(X, V, B, 3) == found
     left = X.astype(float) - V.astype(float) @ B.astype(float)
     assert found == pytest.approx((left**2).sum(), rel=1e-5 if dtype == np.float32 else 1e-12)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_product_that_is_scattered_is_the_gathered_one(rng, monkeypatch, dtype):
+    X = sp.random_array((4000, 25), density=0.2, rng=rng, format="csr", dtype=dtype)
+    X = sp.csr_array(X)
+    V = rng.random((4000, 6)).astype(dtype)
+    assert not sparse.scatters(X, V), "a V that the cache holds"
+    gathered = sparse.SparseData(X).tdot(V)
+    monkeypatch.setattr(sparse, "last_cache", lambda: 1 << 10)
+    assert sparse.scatters(X, V)
+    assert not sparse.scatters(X.T.tocsr(), V[:25]), "the sums are larger than V"
+    found = sparse.SparseData(X).tdot(V)
+    np.testing.assert_allclose(found, gathered, rtol=1e-5 if dtype == np.float32 else 1e-13)
+    runs = list(itertools.pairwise(sparse.equal_runs(X, sparse.RUNS)))
+    assert len(runs) == sparse.RUNS
+    for threads in (1, 3):
+        again = kernels.scatter(X.indptr, X.indices, X.data, V, 25, runs, threads)
+        assert (again == found).all()
+    assert sparse.last_cache() == 1 << 10
+    monkeypatch.undo()
+    assert sparse.last_cache() >= 1 << 18

@@ -40,6 +40,7 @@ from partwise.backends.numpy.kernels.products import (
     TILE,
     add_up,
     graph_solve,
+    scatter,
     spmm,
     transpose,
 )
@@ -67,6 +68,7 @@ __all__ = [
     "pivot_rows",
     "plain_rows",
     "residual_squares",
+    "scatter",
     "spmm",
     "transpose",
     "turn_blocks",

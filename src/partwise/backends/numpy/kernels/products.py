@@ -113,6 +113,39 @@ def spmm(indptr, indices, x, B, out, lo, hi):
 
 
 @nb.njit(**OPTIONS)
+def _scatter(indptr, indices, x, V, out, lo, hi):
+    """out = Xᵀ V of rows lo to hi of CSR X."""
+    for j in range(out.shape[0]):
+        for c in range(out.shape[1]):
+            out[j, c] = 0
+    for i in range(lo, hi):
+        v = V[i]
+        for e in range(indptr[i], indptr[i + 1]):
+            row, q = out[indices[e]], x[e]
+            for c in range(row.shape[0]):
+                row[c] += q * v[c]
+
+
+@nb.njit(**OPTIONS)
+def _sum_runs(sums, out, lo, hi):
+    """out = Σ_r sums[r] on rows lo to hi."""
+    for j in range(lo, hi):
+        for c in range(out.shape[1]):
+            out[j, c] = sums[0, j, c]
+        for r in range(1, sums.shape[0]):
+            for c in range(out.shape[1]):
+                out[j, c] += sums[r, j, c]
+
+
+def scatter(indptr, indices, x, V, p, runs, threads):
+    """Xᵀ V of CSR X with p columns, without its transpose; each run of rows has a sum."""
+    sums, out = np.empty((len(runs), p, V.shape[1]), V.dtype), np.empty((p, V.shape[1]), V.dtype)
+    crew.run(_scatter, (indptr, indices, x, V), runs, threads, own=(sums,))
+    crew.rows(_sum_runs, (sums, out), p, 16, threads)
+    return out
+
+
+@nb.njit(**OPTIONS)
 def _transpose_rows(indptr, indices, x, rows, values, write, places, lo, hi):
     """Move the place of a column on with each of its entries in rows lo to hi of CSR X.
 
