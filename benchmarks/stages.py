@@ -140,7 +140,7 @@ def markdown(found: dict[str, Any], about: str) -> str:
 
 def main() -> None:
     from benchmarks.settings import HERE, machine
-    from benchmarks.store import write_text
+    from benchmarks.store import write_json, write_text
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("rows", nargs="+", choices=[row.name for row in ROWS])
@@ -155,7 +155,9 @@ def main() -> None:
     about = (
         f"{facts['processor']}, {facts['cores']} cores, {given.threads} threads, {facts['date']}."
     )
-    page = markdown(measure(given.rows, given.threads, trees, given.fits), about)
+    found = measure(given.rows, given.threads, trees, given.fits)
+    page = markdown(found, about)
+    write_json(given.out.with_suffix(".json"), {"machine": facts, "seconds": found})
     write_text(given.out, page)
     print(page)
 

@@ -366,3 +366,13 @@ def test_a_page_a_processor(tmp_path, monkeypatch):
     text = page.read_text()
     assert "| tiny data |" in text and "**" in text, "a row below its goal is bold"
     assert stored["machine"]["processor"] in text
+
+
+def test_the_page_of_stages_has_a_table_for_each_row():
+    from benchmarks import stages
+
+    trees = {"before": {"checks": 0.002, "whole": 0.01}, "now": {"checks": 0.001, "whole": 0.008}}
+    page = stages.markdown({"A, k=2": trees}, "a machine")
+    assert "## A, k=2" in page and "| ms | before | now |" in page
+    assert "| checks | 2.0 | 1.0 |" in page and "| whole | 10.0 | 8.0 |" in page
+    assert "| iterations | 0.0 | 0.0 |" in page
