@@ -18,7 +18,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.threads import ASLEEP, ROWS, Process, make
+from benchmarks.threads import ASLEEP, ROWS, Process, known_targets, make
 
 #: Stage -> where its functions are; one inside another counts for itself alone.
 STAGES = {
@@ -97,7 +97,7 @@ def worker() -> None:
 
 def measure(names: list[str], threads: int, trees: dict[str, Path], fits: int) -> dict[str, Any]:
     """Seconds by row, tree and stage."""
-    steps = json.loads(max(_pages(), key=lambda p: len(p.read_text())).read_text())["rows"]
+    steps = known_targets(Path(__file__).parent / "results")
     running = {who: Process(threads, tree, __file__) for who, tree in trees.items()}
     found: dict[str, Any] = {}
     for name in names:
@@ -118,10 +118,6 @@ def measure(names: list[str], threads: int, trees: dict[str, Path], fits: int) -
     for process in running.values():
         process.close()
     return found
-
-
-def _pages() -> list[Path]:
-    return sorted((Path(__file__).parent / "results").glob("threads-*.json"))
 
 
 def markdown(found: dict[str, Any], about: str) -> str:

@@ -397,8 +397,8 @@ def _extremes(a: np.ndarray) -> tuple[float, float]:
     return float(a.min()), float(a.max())
 
 
-#: Entries from which sums over arrays have kernels of their own; fewer are not worth the wait for
-#: one to be compiled.
+#: Entries from which what is done once to an array has a kernel of its own; fewer are not worth
+#: the wait for one to be compiled.
 MANY = 1 << 18
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from partwise.backends.arrays import AnyArray, gram, limits, ratio, to_numpy
+from partwise.backends.arrays import MANY, AnyArray, gram, limits, ratio, to_numpy
 from partwise.backends.data_matrix import InNumpy
 from partwise.backends.numpy.dense import least_rows
 from partwise.backends.sweeps import kkt_lengths, row_runs
@@ -200,10 +200,6 @@ def unblocked(old: AnyArray, n: int) -> AnyArray:
     Z = np.empty((n, old.shape[1]), old.dtype)
     _turn(Z, np.ascontiguousarray(old), slice(0, old.shape[1]), back=True)
     return Z
-
-
-#: Entries from which a kernel turns them: fewer are not worth the wait for it to be compiled.
-MANY = 1 << 18
 
 
 def _turn(Z: AnyArray, old: AnyArray, own: slice, *, back: bool = False) -> None:

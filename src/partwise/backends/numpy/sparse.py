@@ -238,12 +238,9 @@ RUNS = 16
 @cache
 def last_cache() -> int:
     """Bytes of the largest cache of the processor; 32 MB where the system does not say."""
-    found = [32 << 20]
-    for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
-        size = path.read_text().strip()
-        if size.endswith("K") and size[:-1].isdigit():
-            found.append(int(size[:-1]) << 10)
-    return max(found[1:], default=found[0])
+    paths = Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size")
+    sizes = [path.read_text().strip().removesuffix("K") for path in paths]
+    return max((int(size) << 10 for size in sizes if size.isdigit()), default=32 << 20)
 
 
 def scatters(X: Any, V: AnyArray) -> bool:
