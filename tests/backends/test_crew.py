@@ -41,6 +41,12 @@ def slowly(out, lo, hi):
     out[lo] = 1 + total
 
 
+@nb.njit(nogil=True)
+def noted(order, number):
+    order[0] += 1
+    order[order[0]] = number
+
+
 def wait_until(true, seconds=20.0):
     end = time.monotonic() + seconds
     while not true() and time.monotonic() < end:
@@ -75,6 +81,22 @@ def test_a_kernel_that_fails_is_told_and_the_next_one_runs(use_threads):
     assert (out > 1).all()
 
 
+@pytest.mark.parametrize(
+    ("seat", "team", "first"), [(0, 3, 0), (1, 3, 2), (2, 3, 4), (3, 3, 0), (1, 6, 1), (1, 1, 0)]
+)
+def test_who_comes_takes_its_own_tasks_and_then_all_that_are_left(seat, team, first):
+    """Here nobody else comes; from kernel to kernel it is the same rows that a seat begins with."""
+    order, count = np.zeros(7, np.int64), 6
+    numbers = crew._rows((order,), [(t,) for t in range(count)])
+    task, *kept = crew._task(noted, (order, 0))
+    begun = np.zeros(count + 1, np.int64)
+    begun[count] = team
+    rows = (crew.address(numbers), numbers.strides[0], count, crew.address(begun))
+    assert kept and crew._serve(crew._Desk().desk, 0, seat, task, *rows) == 0
+    np.testing.assert_array_equal(order, [count, *[(first + t) % count for t in range(count)]])
+    assert begun.all()
+
+
 def test_helpers_are_no_more_than_allowed_and_leave(use_threads, monkeypatch):
     """Three at first; one when no more are allowed; none after a while without kernels."""
     desks = []
@@ -86,17 +108,17 @@ def test_helpers_are_no_more_than_allowed_and_leave(use_threads, monkeypatch):
         desks.append(desk)
         use_threads(4)
         crew.run(slowly, (np.zeros(8),), calls, 4)
-        desks.append(desk.helpers)
+        desks.append(len(desk.seats))
         use_threads(2)
         crew.run(slowly, (np.zeros(8),), calls, 2)
-        desks.append(wait_until(lambda: desk.helpers <= 1))
+        desks.append(wait_until(lambda: len(desk.seats) <= 1))
 
     caller = threading.Thread(target=fits)
     caller.start()
     caller.join()
     desk, first, fewer = desks
     assert first == 3 and fewer
-    assert wait_until(lambda: desk.helpers == 0), "they go back when nobody calls"
+    assert wait_until(lambda: not desk.seats), "they go back when nobody calls"
     assert len(threads.pool.idle) == threads.pool.size == 3
 
 
@@ -117,7 +139,7 @@ def test_callers_side_by_side_share(use_threads, monkeypatch):
     assert wait_until(lambda: len(threads.pool.desks) == 1)
     callers[1].start()
     shared = wait_until(
-        lambda: len(threads.pool.desks) == 2 and all(d.helpers for d in list(threads.pool.desks))
+        lambda: len(threads.pool.desks) == 2 and all(d.seats for d in list(threads.pool.desks))
     )
     stop.set()
     for caller in callers:

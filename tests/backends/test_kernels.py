@@ -389,7 +389,7 @@ def test_rows_have_their_products_beside_a_half_step(dtype, library, rng, monkey
     for threads in (1, 3):
         C, beyond, shares = np.empty_like(Z), np.empty_like(Z), np.empty((pieces, k, p), dtype)
         given = (Z, C, G, old.copy(), weights, beyond, 3, 0.0, threads)
-        sums = kernels.half_steps(*given, least=100, along=(X, B, C, beyond, shares))
+        sums = kernels.half_steps(*given, least=100, along=(X, B, C, 0, beyond, shares))
         found.append((C, beyond, shares, *sums))
     for one, other in zip(*found, strict=True):
         np.testing.assert_array_equal(one, other)
@@ -400,6 +400,14 @@ def test_rows_have_their_products_beside_a_half_step(dtype, library, rng, monkey
         rows = slice(piece * size * kernels.LANES, (piece + 1) * size * kernels.LANES)
         np.testing.assert_allclose(shares[piece], beyond[rows].T @ X[rows], **close)
     np.testing.assert_allclose(sums[0][0], beyond.T @ beyond, **close)
+    # X the other way in memory: so is its product
+    other, turned = np.empty_like(Z), np.full((1, k, n), np.nan, dtype)
+    given = (Z, Z, G, old.copy(), weights, other, 3, 0.0, 3)
+    kernels.half_steps(
+        *given, least=100, shares=turned, along=(X.T.copy(), B, turned, 1, None, None)
+    )
+    np.testing.assert_allclose(turned[0].T, C, **close)
+    np.testing.assert_allclose(other, beyond, atol=1000 * p * np.finfo(dtype).eps * beyond.max())
     # the other way round: C is the sum of shares
     again = np.empty_like(Z)
     parts = np.stack([0.25 * C.T, 0.75 * C.T])

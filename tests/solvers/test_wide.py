@@ -39,17 +39,18 @@ def test_one_start_is_that_of_the_loop(start):
     assert found.n_iter == 12 and found.status == wanted.status
 
 
+@pytest.mark.parametrize("k", [4, 12])
 @pytest.mark.parametrize("order", "CF")
-def test_rows_come_with_their_rows_of_x(order, rng, monkeypatch):
-    """In pieces, by how X lies in memory: the objective stays that of the factors.
+def test_rows_come_with_their_rows_of_x(order, k, rng, monkeypatch):
+    """In pieces, by how X lies in memory and how long it is: the objective is that of the factors.
 
     It would not if, where an iteration is taken back, the next one had its products.
     """
     monkeypatch.setattr(dense, "ENTRIES", 1)
     X = rng.random((300, 4)) @ rng.random((4, 150)) + 0.1 * rng.random((300, 150))
     data = as_data(np.asarray(X, order=order))
-    model, V, U = FactorModel(data, Frobenius()), rng.random((300, 4)), rng.random((150, 4))
-    assert isinstance(data, DenseData) and data.at_hand(4) is not None
+    model, V, U = FactorModel(data, Frobenius()), rng.random((300, k)), rng.random((150, k))
+    assert isinstance(data, DenseData) and data.at_hand() is not None
     taken_back, accept = [], wide.Wide.accept
 
     def counted(self, value, ahead, before):
@@ -65,7 +66,7 @@ def test_rows_come_with_their_rows_of_x(order, rng, monkeypatch):
     start, settings = (model, V, U), Settings(60, 0.0)
     found = run(start, settings, watch)
     assert any(taken_back)
-    monkeypatch.setattr(DenseData, "at_hand", lambda self, k: None)
+    monkeypatch.setattr(DenseData, "at_hand", lambda self: None)
     apart = run(start, settings)
     np.testing.assert_allclose(found.history, apart.history, rtol=1e-9)
 

@@ -444,11 +444,11 @@ PIECES, LEAST = 16, 1 << 16
 def _(F: np.ndarray) -> AnyArray:
     n, k = F.shape
     with one_blas_thread:
-        if F.size < MANY or not _plain_pair(F, F):
+        if n * k * k < 16 * MANY or not _plain_pair(F, F):
             return F.T @ F
         from partwise.backends.numpy.kernels import products
 
-        parts = pieces(n, max(1, LEAST // k), PIECES)
+        parts = pieces(n, max(1, 16 * LEAST // (k * k)), PIECES)
         sums = np.empty((len(parts), k, k), F.dtype)
         begin, end, item = F.ctypes.data, sums.ctypes.data, F.itemsize
         places = [begin + lo * k * item for lo, _ in parts]

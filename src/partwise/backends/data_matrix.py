@@ -291,7 +291,7 @@ class InNumpy(Swept):
     def result(self, a: AnyArray) -> AnyArray:
         return a
 
-    def at_hand(self, k: int) -> AnyArray | None:
+    def at_hand(self) -> AnyArray | None:
         """X as a dense array so small that its products are best taken by rows; else None."""
         return None
 

@@ -402,7 +402,7 @@ class _Pool:
                 desk = getattr(here, "desk", None)
                 if desk is not None:
                     desk.rest()
-                called = self.take(most - 1, desk.helpers if desk is not None else 0)
+                called = self.take(most - 1, len(desk.seats) if desk is not None else 0)
             for worker in called:
                 worker.call(region.help)
             region.finish()
@@ -420,19 +420,21 @@ class _Pool:
             self.desks[desk] = now
             if len(self.desks) > 1:
                 since = now - RECENT
-                self.desks = {d: at for d, at in self.desks.items() if d.helpers or at > since}
+                self.desks = {d: at for d, at in self.desks.items() if d.seats or at > since}
             share = everybody() // len(self.desks) - 1
-            too_many = int(desk.helpers) - share
-            called = self.take(min(most, share) - desk.helpers)
-            desk.helpers += len(called)
+            too_many = len(desk.seats) - share
+            called = self.take(min(most, share) - len(desk.seats))
+            free = itertools.filterfalse(desk.seats.__contains__, itertools.count(1))
+            seats = list(itertools.islice(free, len(called)))
+            desk.seats.update(seats)
 
-        def help() -> None:
-            desk.help()
+        def help(seat: int) -> None:
+            desk.help(seat)
             with self.lock:
-                desk.helpers -= 1
+                desk.seats.remove(seat)
 
-        for worker in called:
-            worker.call(help)
+        for worker, seat in zip(called, seats, strict=True):
+            worker.call(partial(help, seat))
         return max(0, too_many)
 
 

@@ -85,9 +85,13 @@ class Side:
         Gram matrices of Z.
     sweeps : int
     spare : (n, R k) array
-        What the next half-step writes to.
+        What the next half-step writes to: where the last one began.
+    began : (R, k, k) array
+        Gram matrices of that.
     older : (blocks, R k, LANES) array
         Where the one before the last ended; the next one writes to it.
+    grams : (pieces, R, k, k) array
+        Room of the next half-step: what each core has written there it has at hand.
     """
 
     Z: AnyArray
@@ -95,13 +99,15 @@ class Side:
     gram: AnyArray
     sweeps: int
     spare: AnyArray
+    began: AnyArray
     older: AnyArray
+    grams: AnyArray | None = None
 
     @classmethod
     def of(cls, factors: Sequence[AnyArray], sweeps: int) -> Side:
         Z = np.ascontiguousarray(np.concatenate(factors, axis=1))
         old, grams = blocked(Z), np.stack([to_numpy(gram(F)) for F in factors])
-        return cls(Z, old, grams, sweeps, np.empty_like(Z), np.empty_like(old))
+        return cls(Z, old, grams, sweeps, np.empty_like(Z), grams, np.empty_like(old))
 
     def step(
         self, C: AnyArray, G: AnyArray, weights: AnyArray, work: float = 0.0, **beside: Any
@@ -117,8 +123,12 @@ class Side:
         threads = threads_for(float(self.Z.size) * G.shape[1] * (self.sweeps + 1) + work, True)
         C, G = np.ascontiguousarray(C), np.ascontiguousarray(G)
         args = (self.Z, C, G, self.old, weights, self.spare, self.sweeps, STOP, threads)
-        gram, change = kernels.half_steps(*args, ends=self.older, **beside)
-        self.Z, self.spare, self.gram = self.spare, self.Z, gram.astype(G.dtype)
+        pieces = -(-len(self.old) // kernels.blocks_of_a_piece(len(self.Z), beside.get("least", 1)))
+        if self.grams is None or self.grams.shape != (pieces, *G.shape):
+            self.grams = np.empty((pieces, *G.shape))
+        gram, change = kernels.half_steps(*args, ends=self.older, grams=self.grams, **beside)
+        self.Z, self.spare = self.spare, self.Z
+        self.began, self.gram = self.gram, gram.astype(G.dtype)
         self.old, self.older = self.older, self.old
         return np.asarray(change)
 
@@ -136,11 +146,28 @@ class Side:
         C = np.empty_like(Z) if ready is None else np.ascontiguousarray(ready[0])
         shares = np.empty((count, *B.T.shape), B.dtype)
 
-        along = (X, B, C if ready is None else None, beyond, shares)
+        along = (X, B, C if ready is None else None, 0, beyond, shares)
         work = 2 * BLAS * X.size * B.shape[1]
         with one_blas_thread:
             changed = self.step(C, other.gram, weights, work, least=least, along=along)
         return C, changed, shares
+
+    def beside(
+        self, X: AnyArray, other: Side, weights: AnyArray
+    ) -> tuple[AnyArray, NDArray[np.float64]]:
+        """`step` with its product C = X B, B the other factor; returns C, too.
+
+        Where columns of X lie one after the other that is (1, R k, n), transposed.
+        """
+        B, across = other.Z, not X.flags.c_contiguous
+        C = np.empty((1, *self.Z.T.shape) if across else self.Z.shape, self.Z.dtype)
+        along = (X.T if across else X, B, C, int(across), None, None)
+        given: Any = {"shares": C} if across else {}
+        changed = self.step(
+            self.Z if across else C, other.gram, weights, BLAS * X.size * B.shape[1],
+            least=least_rows(X.shape[1]), along=along, **given,
+        )  # fmt: skip
+        return C, changed
 
     def across(
         self, shares: AnyArray, G: AnyArray, weights: AnyArray
@@ -151,18 +178,19 @@ class Side:
     def take_back(self, r: int, where: AnyArray) -> None:
         """Begin start r again from ``where``, with nothing to point away from.
 
-        That is like Z, or in blocks like ``old``, for all starts.
+        That is ``spare``, or in blocks like ``old``, for all starts.
         """
         alone, own = len(self.gram) == 1, columns(r, self.gram.shape[1])
-        if alone and where is self.spare:
+        again, blocks = where is self.spare, where.ndim == 3
+        if alone and again:
             self.Z, self.spare = self.spare, self.Z
         elif alone and where is self.older:
             self.old, self.older = self.older, self.old
         else:
-            to = self.Z if where.ndim == 2 else self.old
+            to = self.old if blocks else self.Z
             by_entry(lambda rows: np.copyto(to[rows, own], where[rows, own]), to)
-        _turn(self.Z, self.old, own, back=where.ndim == 3)
-        self.gram[r] = gram(np.ascontiguousarray(self.Z[:, own]))
+        _turn(self.Z, self.old, own, back=blocks)
+        self.gram[r] = self.began[r] if again else gram(np.ascontiguousarray(self.Z[:, own]))
 
     def join(self, other: Side) -> None:
         """Put the starts of another beside these."""
@@ -312,7 +340,7 @@ class Wide:
         V, of_U, U = self.V.Z, self.U.gram, self.U.Z
         data = self.model.R
         assert isinstance(data, InNumpy)  # `can` asks for it
-        X = data.at_hand(U.shape[1])
+        X = data.at_hand()
         apart = X is None or X.dtype != U.dtype
         with one_blas_thread:  # told once
             C, D, first, second = self.apart(weights) if apart else self.together(X, weights)
@@ -340,20 +368,29 @@ class Wide:
         return C, D, first, self.U.step(D, self.V.gram, weights)
 
     def together(self, X: AnyArray, weights: AnyArray) -> Moved:
-        """`apart` where waking threads takes as long as a product: twice an iteration, not five
-        times. Rows of the factor that lies along the rows of X in memory come with theirs.
+        """`apart` where waking threads takes as long as a product: twice an iteration, not four
+        times. Rows come with those of their product.
+
+        Where X is long, rows of the factor that lies along those of X in memory leave their share
+        in the other product, too: X is read once.
         """
-        if X.flags.c_contiguous:
-            C, first, shares = self.V.along(X, self.U, weights, self.ready)
-            self.ready = None
+        rows, _ = X.shape if X.flags.c_contiguous else X.T.shape
+        # eight pieces, each of whose sums of k columns is a quarter of its rows at most
+        long, ready, self.ready = rows >= 32 * self.U.Z.shape[1], self.ready, None
+        if long and X.flags.c_contiguous:
+            C, first, shares = self.V.along(X, self.U, weights, ready)
             D, second = self.U.across(shares, self.V.gram, weights)
             return C, D, first, second
-        if self.shares is None:
-            C = self.model.R.dot(self.U.Z) if self.ready is None else self.ready[0]
-            first, self.ready = self.V.step(C, self.U.gram, weights), None
-        else:
+        if ready is not None:
+            C, first = ready[0], self.V.step(ready[0], self.U.gram, weights)
+        elif self.shares is not None:
             C, first = self.V.across(self.shares, self.U.gram, weights)
-        D, second, self.shares = self.U.along(X.T, self.V, weights)
+        else:
+            C, first = self.V.beside(X, self.U, weights)
+        if long:
+            D, second, self.shares = self.U.along(X.T, self.V, weights)
+        else:
+            D, second = self.U.beside(X.T, self.V, weights)
         return C, D, first, second
 
     def accept(

@@ -221,13 +221,10 @@ class DenseData(InNumpy):
             add_in_order(make, add, self._blocks(), self._threads(work))
         return out
 
-    def at_hand(self, k: int) -> AnyArray | None:
+    def at_hand(self) -> AnyArray | None:
         X = self.X
-        if type(self) is not DenseData or X.size >= NARROW:
-            return None
-        rows = len(X) if X.flags.c_contiguous else X.shape[1] if X.flags.f_contiguous else 0
-        # eight pieces, each of whose sums of k columns is a quarter of its rows at most
-        return X if rows >= 32 * k else None
+        small = type(self) is DenseData and X.size < NARROW
+        return X if small and (X.flags.c_contiguous or X.flags.f_contiguous) else None
 
     def dot(self, U: AnyArray) -> AnyArray:
         return product(self.X, U)

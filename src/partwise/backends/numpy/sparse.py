@@ -201,7 +201,7 @@ def equal_runs(X: Any, count: int) -> AnyArray:
     """Where to cut rows into at most ``count`` runs of about equal numbers of non-zeros."""
     if count == 1:
         return [0, X.shape[0]]
-    bounds = np.searchsorted(X.indptr, np.linspace(0, X.nnz, count + 1)[1:-1]).tolist()
+    bounds = X.indptr.searchsorted(X.nnz * np.arange(1, count) // count).tolist()
     return sorted({0, *bounds, X.shape[0]})
 
 

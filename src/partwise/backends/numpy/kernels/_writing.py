@@ -169,6 +169,14 @@ class Memory:
         found = self.builder.cmpxchg(pointer, old.value, new.value, "seq_cst", "seq_cst")
         return self.builder.extract_value(found, 1)
 
+    def take(self, place, mark):
+        """Whether a whole number is 0, in one piece; then it is ``mark`` from now on."""
+        taken = Sum(self.builder, ir.IntType(1))
+        # who only looks leaves the line alone
+        with self.builder.if_then(self.read(place).compared("==", 0)):
+            taken.set(Value(self.builder, self.swap(place, mark * 0, mark)))
+        return taken.value.value
+
     def read(self, place):
         """A whole number as other threads have left it."""
         pointer = self._at(place, 1)

@@ -5,7 +5,8 @@ one after the other: with sixteen of them that is a millisecond, longer than mos
 Here who calls lays the arguments of all tasks on a desk, and helpers take them from there in
 compiled code. They stay at the desk, since the next kernel comes soon: awake for a while, and then
 asleep, looking up now and then; or at once where somebody else wants their core. To leave, and to
-come again, would take the lock.
+come again, would take the lock. Each has a seat, and takes the tasks of its seat before those of
+others: from one kernel to the next the same rows are in the cache of the same core.
 
 A task is a row of numbers: what numba passes for its arguments. A few instructions, compiled for
 each kind of arguments, take them from there and call the kernel as it is.
@@ -32,6 +33,7 @@ from partwise.backends import threads as workers
 from partwise.backends.numpy.kernels._options import OPTIONS
 from partwise.backends.numpy.kernels._writing import (
     WORD,
+    Memory,
     Sum,
     Value,
     arguments,
@@ -54,17 +56,19 @@ NAPS = 50, 1000
 
 
 #: What `_serve` takes. It is compiled for the first desk: a small fit has none.
-SERVED = types.int64(types.int64[::1], *[types.int64] * 5)
+SERVED = types.int64(types.int64[::1], *[types.int64] * 7)
 
 
-def _service(typing, desk, wait, task, rows, step, count):
+def _service(typing, desk, wait, seat, task, rows, step, count, begun):
     """All of `_serve`, written for LLVM: what numba reads takes it longer."""
 
     def generate(context, builder, signature, args):
-        desk, wait, task, rows, step, count = arguments(context, builder, signature, args)
+        desk, wait, seat, task, rows, step, count, begun = arguments(
+            context, builder, signature, args
+        )
         leads = count.compared(">", 0)
         with builder.if_then(leads):
-            for at, value in enumerate((task, rows, step, count, count * 0)):
+            for at, value in enumerate((task, rows, step, count, count * 0, begun)):
                 desk.store(TASK + at, value)
             desk.store(DONE, count * 0)
             desk.store(SLEEP, count * 0)
@@ -75,7 +79,7 @@ def _service(typing, desk, wait, task, rows, step, count):
             left = Value(builder, builder.and_(state.value, WORD(0xFFFFFFFF)))
             with builder.if_else(left.compared(">", 0)) as (some, none):
                 with some, builder.if_then(desk.swap(OPEN, state, state - 1)):
-                    place = desk.load(TASK + 1) + (left - 1) * desk.load(TASK + 2)
+                    place = desk.load(TASK + 1) + _own_task(desk, seat) * desk.load(TASK + 2)
                     with builder.if_then(call(desk.load(TASK), place).compared("!=", 0)):
                         desk.count(TASK + 4)
                     desk.count(DONE)
@@ -93,7 +97,23 @@ def _service(typing, desk, wait, task, rows, step, count):
                             _rest(builder, desk, wait, since, last, nap, leave)
         return desk.load(TASK + 4).value
 
-    return SERVED.return_type(desk, *[types.int64] * 5), generate
+    return SERVED.return_type(desk, *[types.int64] * 7), generate
+
+
+def _own_task(desk, seat):
+    """The first task from those of this seat on that nobody has begun.
+
+    There is one: who is here has taken it from those that are OPEN.
+    """
+    builder, count, at = desk.builder, desk.load(TASK + 3), Sum(desk.builder, WORD)
+    begun = Memory.at(desk.load(TASK + 5), WORD)
+    team = begun.load(count)
+    at.set((seat - seat / team * team) * count / team)
+    with repeat(builder) as leave:
+        leave(begun.take(at.value, count))
+        following = at.value + 1
+        at.set(count.if_above(following, following, count * 0))
+    return at.value
 
 
 def _rest(builder, desk, wait, since, last, nap, leave):
@@ -122,16 +142,17 @@ _all_of: Any = intrinsic(_service)
 
 
 @nb.njit(**OPTIONS)
-def _serve(desk, wait, task, rows, step, count):
+def _serve(desk, wait, seat, task, rows, step, count, begun):
     """Take tasks from the desk; who brings some until all are done, others as long as some come.
 
     OPEN are, in the lower half, tasks that nobody has taken, below a number that is another for
     each call. Who has taken one may read what it is: the desk does not change until it is done.
     A caller brings ``count`` of them, a helper none: ``task`` is called with ``rows``, ``rows`` +
-    ``step``, .. Returns how many did not return 0. All of a call is here, since what Python does
-    between its lines (a signal, the collector) may call a kernel from the same desk.
+    ``step``, .. Which one it is ``begun``, zeros and the number of seats, tells. Returns how many
+    did not return 0. All of a call is here, since what Python does between its lines (a signal, the
+    collector) may call a kernel from the same desk.
     """
-    return _all_of(desk, wait, task, rows, step, count)
+    return _all_of(desk, wait, seat, task, rows, step, count, begun)
 
 
 class _Desk:
@@ -141,13 +162,13 @@ class _Desk:
         _serve.compile(SERVED)
         raw = np.zeros(SIZE + 16, np.int64)
         first = -address(raw) % 128 // 8
-        self.desk, self.helpers = raw[first : first + SIZE], 0
+        self.desk, self.seats = raw[first : first + SIZE], set[int]()  # of helpers, from 1 on
         passive = os.environ.get("OMP_WAIT_POLICY", "").lower() == "passive"
         self.wait = WAIT // 50 if passive else WAIT
 
-    def help(self) -> None:
+    def help(self, seat: int) -> None:
         """What a helper does."""
-        _serve(self.desk, self.wait, 0, 0, 0, 0)
+        _serve(self.desk, self.wait, seat, 0, 0, 0, 0, 0)
 
     def rest(self) -> None:
         """Have all helpers sleep until the next kernel."""
@@ -157,9 +178,13 @@ class _Desk:
         """``task`` for each row of ``numbers``; how many of them did not return 0."""
         caller = workers.pool.enter()
         try:
-            self.desk[LEAVE] = workers.pool.gather(self, min(threads, len(numbers)) - 1)
-            rows = address(numbers), numbers.strides[0], len(numbers)
-            return int(_serve(self.desk, 0, task, *rows))
+            count = len(numbers)
+            team = min(threads, count)
+            self.desk[LEAVE] = workers.pool.gather(self, team - 1)
+            begun = np.zeros(count + 1, np.int64)
+            begun[count] = team
+            rows = address(numbers), numbers.strides[0], count, address(begun)
+            return int(_serve(self.desk, 0, 0, task, *rows))
         finally:
             workers.pool.leave(caller)
 

@@ -7,7 +7,6 @@ an argument of its own.
 
 from __future__ import annotations
 
-from functools import cache
 from threading import local
 from typing import Any
 
@@ -26,6 +25,7 @@ from partwise.backends.numpy.kernels._writing import (
     Sum,
     Value,
     arguments,
+    either,
     let_others,
     loop,
     plainly,
@@ -40,14 +40,6 @@ PITCH = LANES + 16  # between rows of scratch: LANES apart they would share few 
 AT_ONCE = 256  # bytes of a vector: four registers of 512 bits, eight of 256
 PATIENCE = 1000  # looks at a counter before the core is given to others
 PIECES = 16  # what rows are cut into whatever the number of threads, so that threads change no sum
-
-
-def _take(counters, at, mark):
-    """Whether counters[at] is 0, in one piece; then it is ``mark`` from now on."""
-    builder, taken = counters.builder, Sum(counters.builder, ir.IntType(1))
-    with builder.if_then(counters.read(at).compared("==", 0)):  # who looks leaves the line alone
-        taken.set(Value(builder, counters.swap(at, at * 0, mark)))
-    return taken.value.value
 
 
 def _wait(counters, at, goal):
@@ -189,6 +181,21 @@ def _go_beyond(builder, z, c, G, k, k4, far, old, ends, w, gram, falls, at):
     falls.add(at, fallen.value)
 
 
+def _sum_grams(builder, grams, out, pieces, runs, k, j):
+    """Row j of Σ_q grams[q, r] to out[r], for each run r; what is above the diagonal, too."""
+    with loop(builder, 0, runs) as r:
+        of, done = r * k * k, Sum(builder, WORD)
+        for width in (8, 1):
+            with loop(builder, done.value, j + (2 - width), width) as o:
+                total = Sum(builder, DOUBLE, width)
+                with loop(builder, 0, pieces) as q:
+                    total.add(grams.load(q * runs * k * k + of + j * k + o, width))
+                out.store(of + j * k + o, total.value, width)
+                for lane in range(width):
+                    out.store(of + (o + lane) * k + j, total.value.at(lane))
+                done.add(width)
+
+
 def _sum_shares(builder, c, shares, count, step, m, n, k):
     """c[j, t] = Σ_q shares[q step + j n + t] over q < count, for t < m; 0 for other lanes."""
     with loop(builder, 0, k) as j:
@@ -311,7 +318,7 @@ def _graph_sweeps(typing, Z, order, indptr, indices, weights):
                 with loop(builder, 0, a.blocks) as turn:
                     b = mine + turn
                     b = b.if_above(a.blocks - 1, b - a.blocks, b)
-                    with builder.if_then(_take(a.begun, here + b, me)):
+                    with builder.if_then(a.begun.take(here + b, me)):
                         row, z, c = lanes(b)
                         _pull(builder, z, c, a.C, Z, a.k, row, a.groups, n, scale, graph)
                         a.ended.count(now)
@@ -368,59 +375,77 @@ def _row_sweeps(typing, Z, order, room):
     return types.void(Z, order, room), generate
 
 
-def _plain_steps(typing, Z, order, room):
+def _plain_steps(typing, Z, order, room, mine):
     """All of `_half_steps`."""
 
     def generate(context, builder, signature, args):
         builder.function.attributes.add("optsize")
-        Z, order, room = arguments(context, builder, signature, args)
+        Z, order, room, mine = arguments(context, builder, signature, args)
         a = told(order, Z.kind, *PLAIN)
         none, pitch, k, k4, wide, n = a.n * 0, a.n * 0 + PITCH, a.k, a.k4, a.wide, a.n
         z, c = room, room.after(k4 * PITCH)
         far = room.after((k4 + k) * PITCH * a.ahead)
 
-        def times(turned, *sizes):
-            words = (none + turned, *sizes)
+        def times(*words):
             blas(builder, Z.kind, a.gemm.value, *(word.value for word in words))
 
-        with repeat(builder) as leave:
-            p = order.count(0)
-            begin = p * a.size
-            leave(begin.compared(">=", a.blocks))
-            row, item = begin * LANES, Z.size
-            rows = (n - row).or_less(a.size * LANES)
-            x, by = a.X + row * a.p * item, row * wide * item
-            with builder.if_then(a.product.compared("!=", 0)):
-                times(0, wide, rows, a.p, a.B, wide, x, a.product + by, wide)
-            with loop(builder, begin, (begin + a.size).or_less(a.blocks)) as b:
-                row = b * LANES
-                with loop(builder, 0, a.runs) as r:
-                    s, G, run = r * k, a.G.after(r * k * k4), p * a.runs + r
-                    of = run * 2 * a.ahead
-                    _turn(builder, z, Z, wide, s, k, row, n)
-                    with builder.if_else(a.given.compared("!=", 0)) as (then, otherwise):
-                        with then:
-                            m, shares = (n - row).or_less(none + LANES), a.shares.after(s * n + row)
-                            _sum_shares(builder, c, shares, a.given, wide * n, m, n, k)
-                        with otherwise:
-                            _turn(builder, c, a.C, wide, s, k, row, n)
-                    _until_still(
-                        builder, lambda: _plain_sweep(builder, z, c, G, k, k4, a.changes, of), a
-                    )
-                    with builder.if_then(a.ahead.compared("!=", 0)):
-                        place = (b * wide + s) * LANES
-                        old, ends = a.old.after(place), a.ends.after(place)
-                        w, gram = a.weights.load(r), a.grams.after(run * k * k)
-                        _go_beyond(
-                            builder, z, c, G, k, k4, far, old, ends, w, gram, a.changes, of + 1
+        pieces = (a.blocks + a.size - 1) / a.size
+        with loop(builder, 0, pieces) as turn:
+            p = mine + turn
+            p = p.if_above(pieces - 1, p - pieces, p)
+            with builder.if_then(a.begun.take(p, p + 1)):
+                with builder.if_then(a.ahead.compared("!=", 0)):
+                    sums, changed = a.runs * k * k, a.runs * 2
+                    for numbers, size in ((a.grams, sums), (a.changes, changed)):
+                        with loop(builder, p * size, (p + 1) * size) as at:
+                            numbers.store(at, Value(builder, DOUBLE(0.0)))
+                begin = p * a.size
+                row, item = begin * LANES, Z.size
+                rows = (n - row).or_less(a.size * LANES)
+                x, by = a.X + row * a.p * item, row * wide * item
+                with builder.if_then(a.product.compared("!=", 0)):
+                    across = a.across.compared("!=", 0)
+                    at_hand = (rows, wide, a.p, a.X + row * item, n, a.B, a.product + row * item, n)
+                    along = (wide, rows, a.p, a.B, wide, x, a.product + by, wide)
+                    times(a.across, *(either(across, *both) for both in zip(at_hand, along)))
+                with loop(builder, begin, (begin + a.size).or_less(a.blocks)) as b:
+                    row = b * LANES
+                    with loop(builder, 0, a.runs) as r:
+                        s, G, run = r * k, a.G.after(r * k * k4), p * a.runs + r
+                        of = run * 2 * a.ahead
+                        _turn(builder, z, Z, wide, s, k, row, n)
+                        with builder.if_else(a.given.compared("!=", 0)) as (then, otherwise):
+                            with then:
+                                m = (n - row).or_less(none + LANES)
+                                shares = a.shares.after(s * n + row)
+                                _sum_shares(builder, c, shares, a.given, wide * n, m, n, k)
+                            with otherwise:
+                                _turn(builder, c, a.C, wide, s, k, row, n)
+                        _until_still(
+                            builder, lambda: _plain_sweep(builder, z, c, G, k, k4, a.changes, of), a
                         )
-                    _turn_back(builder, far, pitch, a.beyond, wide, s, k, row, none + 1, n)
-            with builder.if_then(a.gemm.compared("!=", 0)):
-                out = a.made + p * a.p * wide * item
-                times(1, a.p, wide, rows, x, a.p, a.moved + by, out, a.p)
+                        with builder.if_then(a.ahead.compared("!=", 0)):
+                            place = (b * wide + s) * LANES
+                            old, ends = a.old.after(place), a.ends.after(place)
+                            w, gram = a.weights.load(r), a.grams.after(run * k * k)
+                            _go_beyond(
+                                builder, z, c, G, k, k4, far, old, ends, w, gram, a.changes, of + 1
+                            )
+                        _turn_back(builder, far, pitch, a.beyond, wide, s, k, row, none + 1, n)
+                with builder.if_then(a.made.compared("!=", 0)):
+                    out = a.made + p * a.p * wide * item
+                    times(none + 1, a.p, wide, rows, x, a.p, a.moved + by, out, a.p)
+                a.begun.count(pieces)
+        with builder.if_then(a.ahead.compared("!=", 0)):
+            _wait(a.begun, pieces, pieces)
+            with loop(builder, 0, k) as turn:
+                j = mine * k / pieces + turn
+                j = j.if_above(k - 1, j - k, j)
+                with builder.if_then(a.begun.take(pieces + 1 + j, pieces)):
+                    _sum_grams(builder, a.grams, a.gram, pieces, a.runs, k, j)
         return context.get_dummy_value()
 
-    return types.void(Z, order, room), generate
+    return types.void(Z, order, room, types.intp), generate
 
 
 def _change_of_rows(typing, new, old, C, G, d, k, drawn, weighed, lo, hi):
@@ -474,8 +499,8 @@ GRAPH = (
 )  # fmt: skip
 WEIGHTED = "begun n k k4 wide apart rs e0 es sweeps", "still enough", "C G own"
 PLAIN = (
-    "begun n wide runs k k4 blocks size sweeps ahead given gemm p X B product moved made",
-    "still enough", "C G old ends weights beyond shares", "grams changes",
+    "n wide runs k k4 blocks size sweeps ahead given gemm p X B product across moved made",
+    "still enough", "C G old ends weights beyond shares", "grams changes gram", "begun",
 )  # fmt: skip
 
 
@@ -638,37 +663,41 @@ def hals_rows(Z, C, G, d, r, e, sweeps, stop, enough, threads=1):
 
 
 @nb.njit(**OPTIONS)
-def _half_steps(Z, order, room):
-    """`half_steps` for whoever comes: each takes the next ``size`` blocks of LANES rows.
+def _half_steps(Z, order, room, mine):
+    """`half_steps` for whoever comes: each takes pieces, ``size`` blocks of LANES rows, from its
+    own on, unless somebody has ``begun`` them.
 
     A part without curvature stays. Without ``ahead`` nothing comes after the sweeps. G has columns
     of zeros up to a multiple of four, as has ``room`` rows: those for z, then c, then what is
-    beyond it. Where ``gemm`` is not 0, X has products beside it: ``product`` = X B, unless that is
-    0, and ``made``, the share of each piece in that of what has ``moved``. C is the sum of
-    ``given`` shares, if there are any.
+    beyond it. X has products beside it, unless they are 0: ``product`` = X B, which is transposed
+    where columns of X lie one after the other, and ``made``, the share of each piece in that of
+    what has ``moved``. C is the sum of ``given`` shares, if there are any.
 
     It is the only kernel that a plain first fit waits for.
     """
-    _plain_step(Z, order, room)
+    _plain_step(Z, order, room, mine)
 
 
 def _run(Z, C, G, rest, sums, rule, ahead, shares=None, along=None, threads=1):
     """`_half_steps`; ``rest`` is old, ends, weights, beyond, ``rule`` blocks, size, sweeps, ..."""
     runs, k, k4 = G.shape
     blocks, size, sweeps, stop, enough = rule
-    most = min(threads, -(-blocks // size))
+    count = -(-blocks // size)
+    most = min(threads, count)
     room = _rooms(most, 2 * k + k4, Z.dtype)
     if k4 > k:
         room[:, k:k4] = 0  # the columns of G that meet these are 0, but 0 times nan is not
+    begun = np.zeros(count + 1 + k, np.int64)  # pieces, how many have ended, rows of their sum
     given, shares = (0, 0) if shares is None else (len(shares), shares)
-    beside = [0] * 7
+    beside = [0] * 8
     if along is not None:
-        beside = [gemm(Z.dtype)[0], along[0].shape[1], *(0 if a is None else a for a in along)]
+        beside = [gemm(Z.dtype)[0], len(along[1]), *(0 if a is None else a for a in along)]
     order = crew.numbers(
-        PLAIN, Z, 0, *Z.shape, runs, k, k4, blocks, size, sweeps, ahead, given, *beside,
-        float(stop) ** 2, enough, C, G, *rest, shares, *sums,
+        PLAIN, Z, *Z.shape, runs, k, k4, blocks, size, sweeps, ahead, given, *beside,
+        float(stop) ** 2, enough, C, G, *rest, shares, *sums, begun,
     )  # fmt: skip
-    crew.run(_half_steps, (Z, order), [()] * most, threads, own=(room,))
+    tasks = [(count * t // most,) for t in range(most)]
+    crew.run(_half_steps, (Z, order), tasks, threads, own=(room,))
 
 
 def _filled_up(G):
@@ -681,12 +710,6 @@ def _filled_up(G):
     return wide
 
 
-@cache
-def _below(k):
-    """Rows and columns below the diagonal."""
-    return np.tril_indices(k, -1)
-
-
 def blocks_of_a_piece(n, least=1):
     """How many blocks of LANES rows `half_steps` takes together: PIECES of them, or fewer."""
     return max(1, -(-n // (LANES * PIECES)), -(-least // LANES))
@@ -694,7 +717,7 @@ def blocks_of_a_piece(n, least=1):
 
 def half_steps(
     Z, C, G, old, weights, beyond, sweeps, stop, threads=1, least=1, shares=None, along=None,
-    ends=None,
+    ends=None, grams=None,
 ):  # fmt: skip
     """Every run one half-step from Z, and ``weights`` times as far again from ``old``.
 
@@ -712,11 +735,14 @@ def half_steps(
         The least rows of a piece.
     shares : (any, R k, n) array or None
         Their sum is C, transposed.
-    along : tuple of arrays or None
-        X (n, p), B (p, R k), C or None, beyond, shares (pieces, R k, p): before rows move C = X B
-        is found, unless it is None, and when they have, the share of each piece in beyondᵀX.
+    along : tuple or None
+        X (n, p), B (p, R k), C or None, 0, beyond, shares (pieces, R k, p): before rows move C =
+        X B is found, unless it is None, and when they have, the share of each piece in beyondᵀX,
+        unless both are None. Or X as (p, n), B, C as (R k, n) and 1.
     ends : (blocks, R k, LANES) array or None
         Receives where this step ends; None is ``old``.
+    grams : (pieces, R, k, k) array of float64 or None
+        Room for the Gram matrix of each piece.
 
     Returns
     -------
@@ -727,15 +753,15 @@ def half_steps(
         ``beyond``.
     """
     R, k, _ = G.shape
-    sums = grams, changes = np.zeros((PIECES, R, k, k)), np.zeros((PIECES, R, 2))
     blocks, size, G = len(old), blocks_of_a_piece(len(Z), least), _filled_up(G)
+    count = -(-blocks // size)
+    if grams is None:
+        grams = np.empty((count, R, k, k))
+    gram, changes = np.zeros((R, k, k)), np.empty((count, R, 2))
     ends = old if ends is None else ends
     C, shares = (a if a is None else np.ascontiguousarray(a) for a in (C, shares))
     rest, rule = (old, ends, weights, beyond), (blocks, size, sweeps, stop, 0.0)
-    _run(Z, C, G, rest, sums, rule, 1, shares, along, threads)
-    gram = grams.sum(axis=0)
-    low, high = _below(k)
-    gram[:, high, low] = gram[:, low, high]
+    _run(Z, C, G, rest, (grams, changes, gram), rule, 1, shares, along, threads)
     return gram, changes.sum(axis=0)
 
 
@@ -745,5 +771,5 @@ def plain_rows(Z, C, G, sweeps, stop, enough, threads=1):
     flat = np.diag(G) < np.finfo(G.dtype).tiny
     if flat.any():  # without curvature it moves only where its linear cost sends it to zero
         Z[:, flat] *= C[:, flat] >= 0
-    blocks, G, change = -(-n // LANES), _filled_up(G[None]), np.zeros(2)
-    _run(Z, C, G, (0, 0, 0, Z), (0, change), (blocks, 1, sweeps, stop, enough), 0, threads=threads)
+    rule, G = (-(-n // LANES), 1, sweeps, stop, enough), _filled_up(G[None])
+    _run(Z, C, G, (0, 0, 0, Z), (0, np.zeros(2), 0), rule, 0, threads=threads)
