@@ -109,7 +109,7 @@ def test_wide_half_steps_are_sweeps_and_their_sums(dtype):
     G = factors.transpose(0, 2, 1) @ factors
     weights = np.array([0, 0.5, 1], dtype)
     last = wide.blocked(old)
-    side = wide.Side(Z.copy(), last, G, 2, np.empty_like(Z), np.empty_like(last))
+    side = wide.Side(Z.copy(), last, G, 2, np.empty_like(Z), G, np.empty_like(last))
     changed = side.step(3 * C, G, weights)
     new = wide.unblocked(side.old, n)
     for r in range(runs):
