@@ -423,6 +423,8 @@ class _Pool:
                 self.desks = {d: at for d, at in self.desks.items() if d.seats or at > since}
             share = everybody() // len(self.desks) - 1
             too_many = len(desk.seats) - share
+            if len(desk.seats) >= min(most, share):
+                return max(0, too_many)
             called = self.take(min(most, share) - len(desk.seats))
             free = itertools.filterfalse(desk.seats.__contains__, itertools.count(1))
             seats = list(itertools.islice(free, len(called)))

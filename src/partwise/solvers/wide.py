@@ -401,19 +401,22 @@ class Wide:
         Their U is ``before``, in blocks; their V is where its half-step began.
         """
         good = value <= self.value
-        self.value, self.ahead = np.where(good, value, self.value), np.where(good, ahead, 0.0)
-        self.failures = np.where(good, 0, self.failures + 1)
-        grown, shrunk = loop.grown(self.weight, self.ceiling), loop.shrunk(self.weight)
-        self.weight, self.ceiling = (
-            np.where(good, *both) for both in zip(grown, shrunk, strict=True)
-        )
-        self.shares = self.shares if good.all() else None
-        for r in np.flatnonzero(~good).tolist():
-            self.V.take_back(r, self.V.spare)
-            self.U.take_back(r, before)
+        grown = loop.grown(self.weight, self.ceiling)
+        if good.all():
+            self.value, self.ahead, self.failures = value, ahead, 0 * self.failures
+            self.weight, self.ceiling = grown
+        else:
+            self.value, self.ahead = np.where(good, value, self.value), np.where(good, ahead, 0.0)
+            self.failures = np.where(good, 0, self.failures + 1)
+            self.weight, self.ceiling = np.where(good, grown, loop.shrunk(self.weight))
+            self.shares = None
+            for r in np.flatnonzero(~good).tolist():
+                self.V.take_back(r, self.V.spare)
+                self.U.take_back(r, before)
         low = self.value < 1e5 * self.model.eps * self.anchor
-        for r in np.flatnonzero(good & low).tolist():
-            self.sum_again(r)
+        if low.any():
+            for r in np.flatnonzero(good & low).tolist():
+                self.sum_again(r)
 
     def point(self, r: int) -> tuple[AnyArray, AnyArray]:
         """The reported factors of start r."""
@@ -494,6 +497,8 @@ class Wide:
     def stop(self) -> None:
         """End those that have had their iterations; the loop has those that the guard stopped."""
         most, lost = self.settings.max_iter, self.failures >= SAFE
+        if not lost.any() and max(map(len, self.history), default=0) < most:
+            return
         late = np.array([len(history) >= most for history in self.history], bool)
         for r in np.flatnonzero(late).tolist():
             self.end(r, f"stopped at max_iter={most}, above tol={self.settings.tol:g}")
