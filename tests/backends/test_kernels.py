@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from functools import partial
 
 import numpy as np
 import pytest
@@ -507,22 +508,53 @@ def test_squares_of_a_residual_are_those_of_its_formula(rng, dtype, shape):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_a_product_that_is_scattered_is_the_gathered_one(rng, monkeypatch, dtype):
-    X = sp.random_array((4000, 25), density=0.2, rng=rng, format="csr", dtype=dtype)
-    X = sp.csr_array(X)
-    V = rng.random((4000, 6)).astype(dtype)
-    assert not sparse.scatters(X, V), "a V that the cache holds"
-    gathered = sparse.SparseData(X).tdot(V)
-    monkeypatch.setattr(sparse, "last_cache", lambda: 1 << 10)
-    assert sparse.scatters(X, V)
-    assert not sparse.scatters(X.T.tocsr(), V[:25]), "the sums are larger than V"
-    found = sparse.SparseData(X).tdot(V)
-    np.testing.assert_allclose(found, gathered, rtol=1e-5 if dtype == np.float32 else 1e-13)
-    runs = list(itertools.pairwise(sparse.equal_runs(X, sparse.RUNS)))
-    assert len(runs) == sparse.RUNS
-    for threads in (1, 3):
-        again = kernels.scatter(X.indptr, X.indices, X.data, V, 25, runs, threads)
-        assert (again == found).all()
-    assert sparse.last_cache() == 1 << 10
+@pytest.mark.parametrize("index", [np.int32, np.int64])
+@pytest.mark.parametrize("k", [1, 8, 15, 16, 17, 24, 33, 48, 64, 67, 130])
+def test_a_sparse_product_is_that_of_its_entries(rng, dtype, index, k):
+    X = rng.random((57, 40)) * (rng.random((57, 40)) < 0.2)
+    X[[0, 56]] = 0  # rows of nothing
+    X[3] = rng.random(40)
+    S, B = sp.csr_array(X.astype(dtype)), rng.random((40, k)).astype(dtype)
+    S.indptr, S.indices = S.indptr.astype(index), S.indices.astype(index)
+    wanted = S.toarray().astype(float) @ B.astype(float)
+    runs = [(0, 1), (1, 30), (30, 57)]
+    found = [
+        kernels.spmm(S.indptr, S.indices, S.data, B, lines, runs, threads)
+        for lines in (4, 2, 1)
+        for threads in (1, 3)
+    ]
+    # a sum of 40 terms, of which each product and each sum rounds once
+    np.testing.assert_allclose(found[0], wanted, rtol=40 * np.finfo(dtype).eps)
+    assert found[0].dtype == dtype
+    assert all((other == found[0]).all() for other in found)
+
+
+def test_a_sparse_product_between_the_lines_of_another_leaves_it_alone(rng, monkeypatch):
+    X = sp.csr_array(sp.random_array((50, 40), density=0.3, rng=rng, format="csr"))
+    B, rows = rng.random((40, 9)), kernels.crew.rows
+    product = partial(kernels.spmm, X.indptr, X.indices, X.data, runs=[(0, 50)], lines=4)
+    wanted = product(B)
+
+    def interrupted(*args):
+        rows(*args)
+        monkeypatch.undo()
+        product(-B)  # as a signal's handler would
+
+    monkeypatch.setattr(kernels.crew, "rows", interrupted)
+    assert (product(B) == wanted).all()
+
+
+def test_slabs_of_a_factor_fit_into_half_of_the_cache(rng, monkeypatch):
+    monkeypatch.setattr(sparse, "last_cache", lambda: 64 * 1000)
+    lines = [sparse.slab_lines(rows, 64) for rows in (1, 125, 126, 250, 251, 10**6)]
+    assert lines == [4, 4, 2, 2, 1, 1]
+    X = sp.csr_array(sp.random_array((2000, 300), density=0.1, rng=rng, format="csr"))
+    V = rng.random((2000, 40))
+    found = sparse.multiply(X.T.tocsr(), V)
     monkeypatch.undo()
     assert sparse.last_cache() >= 1 << 18
+    assert (found == sparse.multiply(X.T.tocsr(), V)).all()
+    np.testing.assert_allclose(found, X.toarray().T @ V, rtol=1e-12)
+    single = sparse.multiply(X.T.tocsr(), V.astype(np.float32))
+    assert single.dtype == X.dtype  # as scipy has it
+    np.testing.assert_allclose(single, found, rtol=1e-6)

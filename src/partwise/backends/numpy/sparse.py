@@ -18,8 +18,8 @@ from partwise.backends.numpy import blocks
 from partwise.backends.numpy.dense import DenseData
 from partwise.backends.threads import PASS, cached_property, each, threads_for
 
-#: Columns from which on a compiled product is faster than scipy's, and multiply-adds, a
-#: millisecond of them, from which on it is worth to have one compiled.
+#: Columns below which scipy's product will do for fewer multiply-adds, a millisecond of them: it
+#: needs nothing compiled.
 WIDE, SMALL = 16, 1_000_000
 
 
@@ -48,7 +48,7 @@ class SparseData(DenseData):
         return multiply(self.X, U)
 
     def tdot(self, V: AnyArray) -> AnyArray:
-        return scattered(self.X, V) if scatters(self.X, V) else multiply(self._XT, V)
+        return multiply(self._XT, V)
 
     def _sums(self, make: Callable[[AnyArray], AnyArray]) -> AnyArray:
         """Sums by row of what ``make`` makes of the entries, in float64."""
@@ -221,18 +221,24 @@ def transposed(X: Any) -> Any:
 
 def multiply(X: Any, B: AnyArray) -> AnyArray:
     """X @ B for CSR, in threads where that pays."""
-    B = np.ascontiguousarray(B)
+    B = np.ascontiguousarray(B, X.dtype)
     if B.shape[1] < WIDE and X.nnz * B.shape[1] < SMALL:
         return X @ B
     from partwise.backends.numpy import kernels
 
-    out = np.empty((X.shape[0], B.shape[1]), dtype=X.dtype)
-    by_rows(kernels.spmm, X, (X.indptr, X.indices, X.data, B, out), 10 * B.shape[1])
-    return out
+    # what a non-zero takes on two kinds of processor is less than that
+    threads = threads_for(float(X.nnz) * (16 + B.shape[1]), True)
+    runs = list(itertools.pairwise(equal_runs(X, 1 if threads == 1 else 4 * threads)))
+    lines = slab_lines(len(B), kernels.LINE)
+    return kernels.spmm(X.indptr, X.indices, X.data, B, lines, runs, threads)
 
 
-#: Runs of rows that have a sum of their own where XᵀV is scattered.
-RUNS = 16
+def slab_lines(rows: int, line: int) -> int:
+    """On how many lines of the cache a product has each row of a factor at a time: 4, 2 or 1.
+
+    More of them are gathered sooner, as long as the cache holds all; others want half of it.
+    """
+    return next((n for n in (4, 2) if 2 * n * line * rows <= last_cache()), 1)
 
 
 @cache
@@ -241,26 +247,6 @@ def last_cache() -> int:
     paths = Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size")
     sizes = [path.read_text().strip().removesuffix("K") for path in paths]
     return max((int(size) << 10 for size in sizes if size.isdigit()), default=32 << 20)
-
-
-def scatters(X: Any, V: AnyArray) -> bool:
-    """Whether XᵀV is best added up row by row of X, to where its columns are.
-
-    Rows of Xᵀ fetch rows of V from all over it: with a V that no cache holds (others want most of
-    it) that takes twice as long as to go through V in order, and to the sums, which are smaller.
-    """
-    out, held = X.shape[1] * V.shape[1] * V.itemsize, X.nnz * (4 + V.itemsize)
-    apart = 4 * V.nbytes > last_cache() and V.nbytes > 2 * out
-    return bool(apart and RUNS * out < 2 * held and X.nnz > 20 * RUNS * X.shape[1])
-
-
-def scattered(X: Any, V: AnyArray) -> AnyArray:
-    """XᵀV for CSR X, in threads where that pays, each run of rows to a sum of its own."""
-    from partwise.backends.numpy import kernels
-
-    V, runs = np.ascontiguousarray(V), list(itertools.pairwise(equal_runs(X, RUNS)))
-    threads = threads_for(10.0 * X.nnz * V.shape[1], True)
-    return kernels.scatter(X.indptr, X.indices, X.data, V, X.shape[1], runs, threads)
 
 
 def laplacian(W: Any, Z: AnyArray) -> AnyArray:

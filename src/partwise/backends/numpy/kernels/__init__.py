@@ -37,10 +37,10 @@ from partwise.backends.numpy.kernels.hals import (
 )
 from partwise.backends.numpy.kernels.pivot import inverse_of, pivot_rows
 from partwise.backends.numpy.kernels.products import (
+    LINE,
     TILE,
     add_up,
     graph_solve,
-    scatter,
     spmm,
     transpose,
 )
@@ -48,6 +48,7 @@ from partwise.backends.numpy.kernels.sums import kkt_squares, overview, residual
 
 __all__ = [
     "LANES",
+    "LINE",
     "OPTIONS",
     "PIECES",
     "TILE",
@@ -68,7 +69,6 @@ __all__ = [
     "pivot_rows",
     "plain_rows",
     "residual_squares",
-    "scatter",
     "spmm",
     "transpose",
     "turn_blocks",
