@@ -151,6 +151,23 @@ def test_a_fit_takes_little_beside_X(rng):
     assert peak < 0.2 * X.nbytes
 
 
+def test_a_fit_keeps_no_factor_longer_than_it_needs_it(rng):
+    """Four arrays of each factor, a product with X, its sums, and little more.
+
+    Not where the fit began, nor the products of the iteration before or of a look at the objective,
+    which this start, far above X, has at once.
+    """
+    n, p, k = 12_000, 100, 100
+    X, W, H = (rng.random(shape, dtype=np.float32) for shape in ((n, p), (n, k), (k, p)))
+    model = NMF(k, init="custom", max_iter=4, tol=0)
+    model.fit(X[:500], W=W[:500], H=H)
+    tracemalloc.start()
+    model.fit(X, W=W, H=H)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 7 * 4 * (n + p) * k
+
+
 @pytest.mark.filterwarnings("ignore:Maximum number of iterations")
 def test_parts_that_a_penalty_emptied_come_back():
     worse = []

@@ -79,11 +79,13 @@ def solutions(
         yield from solve_many(model, problem.starts, settings)
         return
     for number, start in enumerate(problem.starts):
-        begun = start()
-        if keeper is None and wide.can(model, begun[2], settings):
-            yield from wide.Wide(model, settings, report(number)).run(iter([begun]))
+        Z, U, step = start()
+        if keeper is None and wide.can(model, step, settings):
+            alone = [(Z, U, step)]
+            del Z, U  # nobody keeps them
+            yield from wide.Wide(model, settings, report(number)).run(alone.pop() for _ in range(1))
         else:
-            yield alternate(model, *begun, settings, report(number), keeper)
+            yield alternate(model, Z, U, step, settings, report(number), keeper)
 
 
 def with_empty_parts_filled(what: Description, problem: Problem, solution: Solution) -> Solution:

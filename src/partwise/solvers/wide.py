@@ -278,6 +278,7 @@ class Wide:
             return
         size = width(self.model.R, begun[1].shape[1])
         self.begin([begun, *islice(starts, size - 1)], 0)
+        del begun  # as large as the factors
         n, following, given = 0, len(self.history), 0
         while len(self.numbers):
             n += 1
@@ -286,6 +287,7 @@ class Wide:
             self.tell()
             if look and len(self.numbers) and self.settings.tol > 0:
                 self.judge(residual)
+            del residual  # and its products
             self.stop()
             while given in self.ended:
                 yield self.ended.pop(given)
@@ -426,7 +428,9 @@ class Wide:
 
     def sum_again(self, r: int) -> None:
         """The objective from the factors, not added up from decreases; see `loop.anchor`."""
-        exact = self.model.exact_value(*self.point(r), float(self.value[r]))
+        point = self.point(r)
+        exact = self.model.exact_value(*point, float(self.value[r]))
+        self.model.seen.last.taken(*point, "V")  # its product would stay
         self.history[r][:] = shifted(self.history[r], exact - self.value[r], exact)
         least = self.model.least * self.model.size
         self.value[r], self.anchor[r] = exact, exact if exact > least else 0.0
