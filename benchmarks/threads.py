@@ -481,7 +481,8 @@ def ranges(folder: Path) -> str:
         "|---|---:|---:|" + "---:|" * len(found),
     ]
     for row in ROWS:
-        every = [_now(result, row.name) for result in found]
+        every = [list(r["rows"].get(row.name, {}).get("times", {}).values()) for r in found]
+        old = any(row.name in r.get("earlier", []) for r in found)
         seen = [ratio(times) for each in every for times in each]
         if not seen:
             continue
@@ -493,14 +494,11 @@ def ranges(folder: Path) -> str:
             for each, result in zip(every, found, strict=True)
         ]
         shown = told if min(seen) >= row.goal else f"**{told}**"
-        lines.append(f"| {row.title} | {row.goal:g}x | {shown} | {' | '.join(gains)} |")
+        title = row.title + " †" * old
+        lines.append(f"| {title} | {row.goal:g}x | {shown} | {' | '.join(gains)} |")
+    if any("†" in line for line in lines):
+        lines += ["", "† on one of these machines with earlier kernels, as its page says."]
     return "\n".join([*lines, ""])
-
-
-def _now(result: dict[str, Any], name: str) -> list[dict[str, Any]]:
-    """Times of a row, unless they are of earlier kernels."""
-    old = name in result.get("earlier", []) or name not in result["rows"]
-    return [] if old else list(result["rows"][name]["times"].values())
 
 
 def write_readme(path: Path, folder: Path) -> None:
