@@ -283,6 +283,27 @@ def test_held_out_entries_are_scored_and_no_others(loss, make):
         partwise.metrics.hold_out(q.X, 1.5)
 
 
+def test_a_held_out_divergence_is_no_less_than_zero_where_the_model_is_right(rng):
+    """x log(x/y) - x + y is x (off² / 2 - off³ / 3 + ..) for y = x (1 + off)."""
+    X = 3 * rng.random((30, 20)) + 1e6
+    held = partwise.metrics.hold_out(X, 0.3, random_state=0)
+    x = held.values
+    for off in (0.0, 1e-12, -1e-9, 1e-6):
+
+        class Near:
+            embedding_, beta_loss = X * (1 + off), KL
+
+            def inverse_transform(self, V):
+                return V
+
+        error = held.error(Near())
+        y = Near.embedding_[held.rows, held.columns]
+        exact = (x * ((y - x) / x) ** 2 * (0.5 - (y - x) / x / 3)).mean()
+        assert error >= 0
+        # what is left of x times the rounding of the logarithm
+        assert error == pytest.approx(exact, rel=1e-6, abs=1e-15 * x.mean() * max(abs(off), 1e-12))
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("loss", LOSSES)
 def test_every_back_end_sees_the_same_gaps(kind, loss, tmp_path):

@@ -76,8 +76,10 @@ class HeldOut:
                 total += 0.5 * float(((x - y) ** 2).sum())
                 continue
             y = np.maximum(y, low)
-            logs = np.log(x / y, out=np.zeros_like(x), where=x > 0)
-            total += float((x * logs - x + y).sum())
+            logs, off = np.log(x / y, out=np.zeros_like(x), where=x > 0), y - x
+            near = np.abs(off) < 0.5 * x  # the terms cancel: from what they differ by
+            logs[near] = -np.log1p(off[near] / x[near])
+            total += float(np.maximum(x * logs + off, 0).sum())
         return total / len(self.values)
 
 
