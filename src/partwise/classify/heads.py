@@ -110,8 +110,10 @@ def discriminant(
     """
     dtype, Z = Z.dtype, Z.astype(np.float64)
     Y = np.eye(n_classes)[y]
-    # a mean of n samples is off by n eps of their size, a square of what is left by its square
-    noise = (y.size * np.finfo(float).eps) ** 2 * float(np.sum(Z * Z))
+    # a mean of n samples is off by n eps of their size, a square of what is left by its square; and
+    # samples are known to the digits that they came with
+    rounding = (y.size * np.finfo(float).eps) ** 2 + (4 * np.finfo(dtype).eps) ** 2 / y.size
+    noise = float(rounding * np.sum(Z * Z))
     made = []
     for mine, all_but in zip(means, spread, strict=True):
         M, total = class_means(Z, Y, all_but)
