@@ -530,7 +530,7 @@ def test_a_sparse_product_is_that_of_its_entries(rng, dtype, index, k):
 
 
 def test_a_sparse_product_between_the_lines_of_another_leaves_it_alone(rng, monkeypatch):
-    X = sp.csr_array(sp.random_array((50, 40), density=0.3, rng=rng, format="csr"))
+    X = sp.csr_array(sp.random_array((50, 40), density=0.3, random_state=rng, format="csr"))
     B, rows = rng.random((40, 9)), kernels.crew.rows
     product = partial(kernels.spmm, X.indptr, X.indices, X.data, runs=[(0, 50)], lines=4)
     wanted = product(B)
@@ -548,7 +548,7 @@ def test_slabs_of_a_factor_fit_into_half_of_the_cache(rng, monkeypatch):
     monkeypatch.setattr(sparse, "last_cache", lambda: 64 * 1000)
     lines = [sparse.slab_lines(rows, 64) for rows in (1, 125, 126, 250, 251, 10**6)]
     assert lines == [4, 4, 2, 2, 1, 1]
-    X = sp.csr_array(sp.random_array((2000, 300), density=0.1, rng=rng, format="csr"))
+    X = sp.csr_array(sp.random_array((2000, 300), density=0.1, random_state=rng, format="csr"))
     V = rng.random((2000, 40))
     found = sparse.multiply(X.T.tocsr(), V)
     monkeypatch.undo()
