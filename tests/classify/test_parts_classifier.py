@@ -572,9 +572,9 @@ def test_gaussian_classes_by_labels_that_repeat():
     for near in (Z, np.nextafter(Z, np.where(rng.random(Z.shape) < 0.5, 2, -2), dtype=Z.dtype)):
         fit = heads.discriminant(near, y, weights, weights, 3)
         np.testing.assert_allclose(fit.A[0], Z[::4].T, rtol=1e-6)
-    fits = heads.mixture(Z, np.arange(12), y, np.ones((1, 12)), np.eye(3)[y][None], 2)
-    for fit in fits:
-        np.testing.assert_allclose(fit.A[0], Z[::4].T, rtol=1e-5)
+        fits = heads.mixture(near, np.arange(12), y, np.ones((1, 12)), np.eye(3)[y][None], 2)
+        for fit in fits:
+            np.testing.assert_allclose(fit.A[0], Z[::4].T, rtol=1e-5)
 
 
 def test_the_container_changes_nothing(digits):

@@ -108,12 +108,10 @@ def discriminant(
 
     Σ = (1 - g) S_w + g tr(S_w)/d I, S_w the pooled covariance within classes.
     """
-    dtype, Z = Z.dtype, Z.astype(np.float64)
+    dtype, noise, Z = Z.dtype, _digits(Z), Z.astype(np.float64)
     Y = np.eye(n_classes)[y]
-    # a mean of n samples is off by n eps of their size, a square of what is left by its square; and
-    # samples are known to the digits that they came with
-    rounding = (y.size * np.finfo(float).eps) ** 2 + (4 * np.finfo(dtype).eps) ** 2 / y.size
-    noise = float(rounding * np.sum(Z * Z))
+    # a mean of n samples is off by n eps of their size, a square of what is left by its square
+    noise += (y.size * np.finfo(float).eps) ** 2 * float(np.sum(Z * Z))
     made = []
     for mine, all_but in zip(means, spread, strict=True):
         M, total = class_means(Z, Y, all_but)
@@ -158,6 +156,12 @@ def ridge(
     return np.stack(scores), LinearScores(A[None], -(middle @ A)[None])
 
 
+def _digits(Z: AnyArray) -> float:
+    """What the rounding of samples, in the digits that they came with, is in their spread."""
+    size = float(np.square(Z, dtype=np.float64).sum()) / max(1, len(Z))
+    return float((4 * np.finfo(Z.dtype).eps) ** 2) * size
+
+
 def _gaussian(
     within: AnyArray, M: AnyArray, shrink: float, noise: float
 ) -> tuple[AnyArray, AnyArray]:
@@ -186,7 +190,8 @@ def mixture(
     n, c = Z.shape[0], start.shape[2]
     Y, wide = np.eye(c)[y], Z.astype(np.float64)
     ZZ = wide.T @ wide
-    noise = n * np.finfo(float).eps * float(np.trace(ZZ)) / n  # what a difference of sums leaves
+    # what a difference of sums leaves
+    noise = _digits(Z) + n * np.finfo(float).eps * float(np.trace(ZZ)) / n
     fits: list[list[tuple[AnyArray, AnyArray]]] = [[] for _ in start]
 
     def run(fold: int) -> None:

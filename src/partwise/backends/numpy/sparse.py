@@ -193,8 +193,12 @@ def by_rows(kernel: Any, X: Any, args: tuple[Any, ...], work: int) -> None:
     threads = threads_for(float(X.nnz) * work, True)
     from partwise.backends.numpy.kernels import crew
 
-    cuts = equal_runs(X, 1 if threads == 1 else 4 * threads)
-    crew.run(kernel, args, list(itertools.pairwise(cuts)), threads)
+    crew.run(kernel, args, runs_for(X, threads), threads)
+
+
+def runs_for(X: Any, threads: int) -> list[tuple[int, int]]:
+    """Runs of rows for so many threads, some for each."""
+    return list(itertools.pairwise(equal_runs(X, 1 if threads == 1 else 4 * threads)))
 
 
 def equal_runs(X: Any, count: int) -> AnyArray:
@@ -226,10 +230,9 @@ def multiply(X: Any, B: AnyArray) -> AnyArray:
         return X @ B
     from partwise.backends.numpy import kernels
 
-    # what a non-zero takes on two kinds of processor is less than that
+    # twice what a non-zero took on an EPYC: other caches are slower
     threads = threads_for(float(X.nnz) * (16 + B.shape[1]), True)
-    runs = list(itertools.pairwise(equal_runs(X, 1 if threads == 1 else 4 * threads)))
-    lines = slab_lines(len(B), kernels.LINE)
+    lines, runs = slab_lines(len(B), kernels.LINE), runs_for(X, threads)
     return kernels.spmm(X.indptr, X.indices, X.data, B, lines, runs, threads)
 
 
