@@ -30,7 +30,6 @@ from partwise.backends.numpy.kernels.products import LINE, gemm
 TINY = 1e-300
 LOG2 = math.log(2.0)
 TOGETHER = 16  # rows of X that are fetched together: of a column they are a line of the cache
-# a vector that lies across two lines takes twice as long to load or store
 
 
 @nb.njit(**HELPER)

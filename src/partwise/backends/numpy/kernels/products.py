@@ -20,7 +20,7 @@ from partwise.backends.numpy.kernels._options import HELPER, OPTIONS
 from partwise.backends.numpy.kernels._writing import Memory, Sum, Value, arguments, loop
 
 TILE = 8  # columns of a graph's linear system that are solved together
-LINE = 64  # bytes of a line of the cache
+LINE = 64  # bytes of a line of the cache: a vector across two takes twice as long to load or store
 
 
 @nb.njit(**HELPER)
