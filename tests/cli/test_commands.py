@@ -145,13 +145,34 @@ def test_colours_are_kept_where_labels_need_them(command, tmp_path):
             image.fromarray(pixels.astype(np.uint8)).save(folder / name / f"{i}.png")
     quick = ("--label-share", "0.2", "--seeds", "0", *QUICK)
     code, text, err = command("cluster", folder, "--out", tmp_path / "a", *quick)
-    assert code == 0 and "Colours were kept: of 8 labels" in err and "RGB" in text
+    assert code == 0 and "of 8 labels in colour" in err and "RGB" in text
     assert "Right names: 1.00" in text
     model = tmp_path / "a" / "model.partwise"
     code, text, _ = command("predict", model, folder / "red" / "3.png")  # one picture
     assert code == 0 and text.splitlines()[1].startswith("3.png,red")
     code, text, err = command("cluster", folder, "--out", tmp_path / "b", "--grey", *quick)
     assert code == 0 and "grey" in text and "Colours" not in err
+
+
+def test_one_class_with_a_single_label_keeps_the_colours(command, tmp_path):
+    """The two other classes show that colour is needed."""
+    image = pytest.importorskip("PIL.Image", reason="images need pillow")
+    rng = np.random.default_rng(0)
+    hues = {"blue": (30, 30, 220), "green": (20, 85, 20), "red": (140, 20, 20)}
+    for name, hue in hues.items():
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        for i in range(15):
+            pixels = np.tile(np.array(hue), (9, 9, 1)) + rng.integers(0, 35, (9, 9, 3))
+            image.fromarray(pixels.astype(np.uint8)).save(tmp_path / "photos" / name / f"{i}.png")
+    ids = [f"{name}/{i}.png" for name in hues for i in range(1 if name == "red" else 4)]
+    lines = "".join(f"{name},{name.split('/')[0]}\n" for name in ids)
+    (tmp_path / "labels.csv").write_text(f"id,label\n{lines}")
+    out = tmp_path / "out"
+    arguments = ("--labels", tmp_path / "labels.csv", "--seeds", "0", *QUICK, "--out", out)
+    code, _, err = command("cluster", tmp_path / "photos", *arguments)
+    assert code == 0 and "8 labels" in err  # those that can be scored
+    found = rows(out / "assignments.csv")
+    assert np.mean([row["cluster"] == row["id"].split("/")[0] for row in found]) > 0.95
 
 
 def test_cluster_texts_with_a_file_of_labels(command, mails, tmp_path):

@@ -6,7 +6,7 @@ import time
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from partwise.evaluation.metrics import (
     normalized_mutual_info,
 )
 from partwise.io import Samples, keep_share, read_samples
+from partwise.io.colours import choose_colour
 from partwise.io.known_parts import read_known, read_topics
 from partwise.io.label_files import read_links
 from partwise.knowledge.labels import encode_labels
@@ -47,6 +48,7 @@ class Task:
     choice: Any = None  # what -k auto found
     part_names: list[str] = field(default_factory=list)  # in the order of the parts, once fitted
     links: dict[str, Any] = field(default_factory=dict)  # must_link and cannot_link
+    colour_undecided: bool = False  # neither --rgb nor --grey was given
 
     @property
     def classes(self) -> list[str]:
@@ -82,7 +84,7 @@ def read_task(
 ) -> Task:
     """Read the data and decide which labels count."""
     began = time.perf_counter()
-    undecided = reading.get("rgb") is None
+    undecided = "rgb" in reading and reading["rgb"] is None
     if method in METHODS and METHODS[method].square and reading.get("scale", "auto") == "auto":
         reading = {**reading, "scale": "none"}  # scaled rows would not be symmetric
     reading = {**reading, "rgb": bool(reading.get("rgb"))}
@@ -102,40 +104,12 @@ def read_task(
             "The labels in the data only score the result; --label-share 1 lets the method see all "
             "of them, --label-share 0.1 a tenth."
         )
-    if undecided and samples.kind == "images" and any("--rgb" in note for note in samples.notes):
-        samples = _with_colour(data, samples, given, bar, reading)
-    return Task(samples, given, time.perf_counter() - began, [*samples.notes, *notes], settings)
-
-
-def _with_colour(
-    data: str, grey: Samples, given: np.ndarray | None, bar: Bar, reading: dict[str, Any]
-) -> Samples:
-    """The images in colour if the given labels are told apart better by it, else in grey."""
-    from sklearn.model_selection import StratifiedKFold, cross_val_score
-    from sklearn.neighbors import KNeighborsClassifier
-
-    known = [] if given is None else [i for i, label in enumerate(given) if label is not None]
-    labels = [] if given is None else [given[i] for i in known]
-    counts = [labels.count(label) for label in set(labels)]
-    if len(counts) < 2 or min(counts) < 2:
-        return grey
-    coloured = read_samples(data, step=bar.step, **{**reading, "rgb": True})
-    folds = StratifiedKFold(min(5, *counts), shuffle=True, random_state=0)
-    bar.start("colours or grey")
-    scores = [
-        cross_val_score(KNeighborsClassifier(1), samples.X[known], labels, cv=folds).mean()
-        for samples in (grey, coloured)
-    ]
-    said = (
-        f"of {len(known)} labels a closest labelled image names {scores[1]:.0%} right in colour "
-        f"and {scores[0]:.0%} in grey"
+    if undecided:
+        samples, _ = choose_colour(samples, given, step=bar.step)
+    seconds = time.perf_counter() - began
+    return Task(
+        samples, given, seconds, [*samples.notes, *notes], settings, colour_undecided=undecided
     )
-    if scores[1] > scores[0]:
-        note = f"Colours were kept: {said}; --grey drops them."
-        return replace(coloured, notes=(*coloured.notes, note))
-    note = f"Colours were dropped: {said}; --rgb keeps them."
-    kept = tuple(text for text in grey.notes if "--rgb" not in text)
-    return replace(grey, notes=(*kept, note))
 
 
 def know(

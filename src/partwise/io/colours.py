@@ -1,0 +1,107 @@
+"""Colour or greyscale: which of the two separates the labels of a folder of images better."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from partwise.io._common import Options, Step, silent
+from partwise.io.images import read_images
+from partwise.io.samples import Samples
+
+#: Labelled images that are compared at most; more would change the two accuracies little.
+MOST = 2000
+
+
+def choose_colour(
+    samples: Samples, labels: Sequence[Any] | None, *, step: Step = silent
+) -> tuple[Samples, str]:
+    """Read images in colour or greyscale, whichever separates the labels better.
+
+    Each labelled image is left out in turn and gets the label of the closest other one. A class
+    with a single label cannot be scored, but its image takes part as a neighbour. Greyscale is kept
+    where both are equally good or there are too few labels. Call this again when labels arrive.
+
+    Parameters
+    ----------
+    samples : Samples
+        What `read_samples` returned, in colour or greyscale.
+    labels : sequence or None
+        The labels that may be used, None where unknown.
+    step : callable, optional
+        Called as ``step(done, total, what)`` while images are read.
+
+    Returns
+    -------
+    samples : Samples
+        The same object if it already is in the better form, or if its images have no colours.
+    sentence : str
+        What was decided and why, also the last of ``samples.notes``; "" if there is no choice.
+    """
+    if samples.recipe.get("reader") != "image files":
+        return samples, ""
+    in_colour = bool(samples.recipe["rgb"])
+    grey_notes = tuple(note for note in samples.notes if "--rgb" not in note)
+    if not in_colour and len(grey_notes) == len(samples.notes):
+        return samples, ""  # no image has colours
+    found = _accuracies(samples, labels, step)
+    if found is None:
+        wanted = False
+        sentence = (
+            "The images were read in greyscale, since too few labels are known to compare: two "
+            "labels of one class and one of another are needed; --rgb keeps the colours."
+        )
+    else:
+        scored, grey, colour = found
+        wanted = colour > grey
+        sentence = (
+            f"Colours were {'kept' if wanted else 'dropped'}: the closest other labelled image has "
+            f"the same label for {colour:.0%} of {scored} labels in colour and for {grey:.0%} in "
+            f"greyscale; {'--grey drops' if wanted else '--rgb keeps'} them."
+        )
+    if wanted != in_colour:
+        samples = _read_again(samples, rgb=wanted, step=step)
+    notes = (note for note in samples.notes if "--rgb" not in note and "--grey" not in note)
+    return replace(samples, notes=(*notes, sentence)), sentence
+
+
+def _accuracies(
+    samples: Samples, labels: Sequence[Any] | None, step: Step
+) -> tuple[int, float, float] | None:
+    """Scored labels and the accuracy of the nearest neighbour in greyscale and in colour."""
+    known = [] if labels is None else [i for i, label in enumerate(labels) if label is not None]
+    if len(known) > MOST:
+        known = np.random.RandomState(0).permutation(known)[:MOST].tolist()
+    names = np.array([str(labels[i]) for i in known] if labels is not None else [])
+    counts = Counter(names.tolist())
+    scored = np.array([counts[name] > 1 for name in names.tolist()], dtype=bool)
+    if len(counts) < 2 or not scored.any():
+        return None
+    folder = Path(samples.source)
+    files = [folder / samples.ids[i] for i in known]
+    size = samples.recipe["size"]
+    found = []
+    for rgb in (False, True):
+        X = read_images(folder, files, Options(size=size, rgb=rgb, strict=True, step=step)).X
+        found.append(float((names[_nearest(X)] == names)[scored].mean()))
+    return int(scored.sum()), found[0], found[1]
+
+
+def _nearest(X: np.ndarray) -> np.ndarray:
+    """The closest other row of each row."""
+    from sklearn.neighbors import NearestNeighbors
+
+    closest = NearestNeighbors(n_neighbors=1).fit(X).kneighbors(return_distance=False)
+    return np.asarray(closest).ravel()
+
+
+def _read_again(samples: Samples, *, rgb: bool, step: Step) -> Samples:
+    """The same source by the same options, in colour or greyscale."""
+    from partwise.io.read import read_samples
+
+    return read_samples(samples.source, step=step, **{**samples.options, "rgb": rgb})
