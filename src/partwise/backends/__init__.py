@@ -12,6 +12,7 @@ from sklearn.utils import check_array
 
 from partwise.backends.arrays import limits, to_numpy
 from partwise.backends.data_matrix import BackEnd, DataMatrix, Swept, refuse_anndata
+from partwise.backends.masks import refuse_masks
 from partwise.backends.numpy.dense import DenseData
 from partwise.backends.numpy.memmap import MemmapData
 from partwise.backends.numpy.sparse import SparseData
@@ -34,6 +35,7 @@ BACK_ENDS = {
 def back_end(X: Any) -> BackEnd | None:
     """Who serves arrays of X's kind; None where numpy and scipy do, or nobody."""
     refuse_anndata(X)
+    refuse_masks(X)
     for cls in type(X).__mro__:
         name = BACK_ENDS.get(cls.__module__.partition(".")[0])
         if name is not None:

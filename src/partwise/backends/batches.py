@@ -14,6 +14,7 @@ import scipy.sparse as sp
 
 from partwise.backends.arrays import AnyArray, forget
 from partwise.backends.data_matrix import refuse_anndata
+from partwise.backends.masks import refuse_masks
 from partwise.backends.numpy.memmap import _check_length
 
 #: Entries that are read at once where the store has no say, and that are mixed at a time.
@@ -169,6 +170,7 @@ def row_source(X: Any) -> RowSource | None:
     if isinstance(X, np.memmap):
         return _memmap(X) if X.ndim == 2 and X.dtype.kind in "fiub" else None
     refuse_anndata(X)
+    refuse_masks(X)
     make = SOURCES.get(type(X).__module__.partition(".")[0])
     if make is None:
         return None

@@ -26,6 +26,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from partwise._sklearn import Interval, StrOptions
 from partwise.backends import back_end
 from partwise.backends.arrays import AnyArray
+from partwise.backends.masks import refuse_masks
 from partwise.backends.threads import blas_threads, by_entry, one_blas_thread
 from partwise.classify import pool
 from partwise.classify.calibration import FEW, Expected, check_probabilities, expected, recalls
@@ -300,6 +301,7 @@ class PartsClassifier(
             )
         made = {}
         for name, columns in wanted.items():
+            refuse_masks(given[name], name)
             Z = check_array(
                 given[name], accept_sparse="csr", dtype=[np.float64, np.float32], input_name=name
             )

@@ -27,13 +27,14 @@ from partwise.backends.arrays import (
 )
 from partwise.backends.data_matrix import ZEROS, Swept
 from partwise.backends.gaps import Lack, MaskedData
+from partwise.backends.masks import as_missing, is_masked
 from partwise.backends.numpy import memmap
 from partwise.backends.numpy.float64_products import in_double
 from partwise.backends.numpy.memmap import check_memmap
 from partwise.backends.numpy.sparse import SparseData
 from partwise.fitting.description import Checked, Description, Given, Knowledge
 from partwise.knowledge.graph import Neighborhood, check_graph
-from partwise.knowledge.labels import Labels, read_labels
+from partwise.knowledge.labels import Labels, read_labels, with_unknown
 from partwise.knowledge.links import Links, check_links
 from partwise.model.graph_terms import CannotLink
 from partwise.model.terms import Term
@@ -169,6 +170,8 @@ def check_matrix(
     estimator: Any, what: Description, X: Any, entry_weight: Any = None, *, reset: bool
 ) -> Any:
     """X checked, with weights of its entries; data with gaps where not all count alike."""
+    if what.missing_values is not None:
+        X = as_missing(X, what.missing_values)
     if what.local:
         check_local(X, what.whom)
     if not (what.signed or what.dense):
@@ -425,6 +428,7 @@ def searchable(X: Any) -> tuple[Any, Literal["exact", "approximate"]]:
 
 def as_ndarray(a: Any) -> AnyArray:
     """Labels, weights and starts as ndarrays, wherever they come from."""
+    a = with_unknown(a.compute() if is_masked(a) and hasattr(a, "compute") else a)
     return a if back_end(a) is None else to_numpy(a)
 
 

@@ -9,6 +9,7 @@ from sklearn.utils import check_array
 
 from partwise.backends import DataMatrix
 from partwise.backends.arrays import AnyArray, Array, namespace, to_numpy
+from partwise.knowledge.labels import with_unknown
 from partwise.model.factor_model import column_lengths
 
 #: What a start has where a seed is zero, of the seed's mean: a multiplicative step cannot leave 0.
@@ -93,7 +94,11 @@ def _check(values: Any, name: str, p: int, dtype: Any) -> AnyArray:
     if values is None:
         return np.empty((0, p), dtype=dtype)
     H = check_array(
-        to_numpy(values), dtype=dtype, input_name=name, ensure_all_finite="allow-nan", copy=True
+        with_unknown(to_numpy(values)),
+        dtype=dtype,
+        input_name=name,
+        ensure_all_finite="allow-nan",
+        copy=True,
     )
     if H.shape[1] != p:
         raise ValueError(f"{name} has {H.shape[1]} features and X {p}; give one value for each.")

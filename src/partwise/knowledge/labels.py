@@ -70,6 +70,15 @@ class Labels:
         return np.equal.outer(self.codes, np.arange(self.n_classes)).astype(np.float64)
 
 
+def with_unknown(a: Any) -> Any:
+    """Return an ndarray with NaN or NaT, or a list with None, where a mask hides an entry."""
+    if not np.ma.is_masked(a):
+        return a
+    if a.dtype.kind in "fmM":
+        return a.filled(np.nan if a.dtype.kind == "f" else np.array("NaT", a.dtype))
+    return a.tolist()
+
+
 def encode_labels(y: ArrayLike | None, n_samples: int) -> Labels | None:
     """Integer codes for labels of any kind, with -1 for unknown.
 
@@ -127,6 +136,7 @@ def encode_labels(y: ArrayLike | None, n_samples: int) -> Labels | None:
 
 def _as_column(y: Any, n_samples: int) -> NDArray[Any]:
     """y as a 1-D array; lists become objects where numpy would turn None or NaN into text."""
+    y = with_unknown(y)
     if hasattr(getattr(y, "dtype", None), "na_value"):
         y = y.astype(object)  # integers of pandas with gaps would turn into floats
     try:
@@ -243,6 +253,7 @@ def read_labels(y: Any, n_samples: int) -> Labels | None:
     >>> labels.codes.tolist(), labels.shares.tolist()
     ([0, -1, 1], [[0.9, 0.1], [0.0, 0.0], [0.0, 1.0]])
     """
+    y = with_unknown(y)
     columns = getattr(y, "columns", None)
     shape = _shape(y)
     if len(shape) != 2 or shape[1] < 2:

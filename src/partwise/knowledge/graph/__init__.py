@@ -14,6 +14,7 @@ from sklearn.utils import check_array
 from partwise.backends import DataMatrix, as_data, back_end
 from partwise.backends.arrays import to_numpy
 from partwise.backends.data_matrix import Swept
+from partwise.backends.masks import refuse_masks
 from partwise.knowledge.graph import _rows, _search, _sketch
 from partwise.knowledge.labels import Labels
 
@@ -250,6 +251,7 @@ def check_graph(
             f"{name} must be a sparse or dense array of shape ({n_samples}, {n_samples}), "
             f"got {graph!r}."
         )
+    refuse_masks(graph, name)
     given: Any = graph if sp.issparse(graph) else np.asarray(graph)
     if given.ndim != 2 or given.shape[0] != given.shape[1]:
         raise ValueError(
@@ -295,6 +297,7 @@ def check_graph(
 
 def check_edges(graph: Any, n_new: int, n_samples: int, *, name: str = "graph") -> sp.csr_array:
     """A user's weights between new samples and those of a fit, as a csr_array; `name` is said."""
+    refuse_masks(graph, name)
     given: Any = graph if sp.issparse(graph) else np.asarray(graph)
     if given.shape != (n_new, n_samples):
         raise ValueError(

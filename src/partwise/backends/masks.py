@@ -1,0 +1,34 @@
+"""Masked arrays of numpy and Dask: what a mask hides is a missing value, or is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+
+def is_masked(a: Any) -> bool:
+    """Whether a is a masked array, of numpy or of Dask, that may hide an entry."""
+    chunk = getattr(a, "_meta", a)
+    return isinstance(chunk, np.ma.MaskedArray) and (chunk is not a or np.ma.is_masked(a))
+
+
+def refuse_masks(a: Any, name: str = "X") -> None:
+    """Raise where a mask hides entries, which numpy's functions would read all the same."""
+    if is_masked(a):
+        raise ValueError(
+            f"{name} is a masked array with hidden entries, which are not taken here. NMF and "
+            "other estimators with a missing_values parameter take a masked X with "
+            "missing_values=np.nan; elsewhere fill the entries in (numpy.ma.filled) or leave "
+            "those samples out."
+        )
+
+
+def as_missing(X: Any, missing: float) -> Any:
+    """X with ``missing`` where a mask hides an entry; other arrays as they are."""
+    if not is_masked(X):
+        return X
+    if np.isnan(missing) and X.dtype.kind != "f":
+        X = X.astype(np.float64)
+    fill = X.map_blocks if hasattr(X, "map_blocks") else lambda function, value: function(X, value)
+    return fill(np.ma.filled, missing)
