@@ -15,7 +15,17 @@ from typing import Any
 import numpy as np
 
 from partwise.io._common import shown
-from partwise.io.numbers import FORMATS, NOTHING, date_format, decimal_sign, to_days, to_numbers
+from partwise.io.numbers import (
+    ENOUGH,
+    FORMATS,
+    NOTHING,
+    date_format,
+    date_formats,
+    decimal_sign,
+    to_days,
+    to_hours,
+    to_numbers,
+)
 from partwise.io.sheets import as_text
 
 YES = {"yes", "y", "true", "t", "ja", "j", "oui", "si", "sí", "sim", "да", "是", "はい", "x", "1"}
@@ -50,7 +60,7 @@ class Column:
 def learn_columns(frame: Any, *, usual: str = ".", ranged: bool = True) -> list[Column]:
     """What to do with each column of a frame; `ranged` scales numbers by their robust range."""
     texts = [frame[name] for name in frame.columns if _is_text(frame[name])]
-    signs = [decimal_sign(_known(column)[:2000], usual=usual) for column in texts]
+    signs = [decimal_sign(_cells(column)[:2000], usual=usual) for column in texts]
     clear = [sign for sign in signs if sign]
     common = max(set(clear), key=clear.count) if clear else usual
     return [_learn(frame[name], name, common, ranged) for name in frame.columns]
@@ -62,12 +72,17 @@ def _is_text(column: Any) -> bool:
     return not (is_numeric_dtype(column) or is_bool_dtype(column) or column.dtype.kind in "mM")
 
 
-def _known(column: Any) -> list[str]:
+def _cells(column: Any) -> list[Any]:
+    """The values of a column that stand for something."""
     return [
-        text
+        value
         for value, gap in zip(column, column.isna())
-        if not gap and (text := str(value).strip()).lower() not in NOTHING
+        if not gap and str(value).strip().lower() not in NOTHING
     ]
+
+
+def _known(column: Any) -> list[str]:
+    return [str(value).strip() for value in _cells(column)]
 
 
 def _learn(column: Any, name: str, common: str, ranged: bool) -> Column:
@@ -78,9 +93,8 @@ def _learn(column: Any, name: str, common: str, ranged: bool) -> Column:
 
     if is_complex_dtype(column):
         return left_out("complex numbers")
-    if column.dtype.kind in "mM":
-        return _date(name, column, None, ranged)
-    known = _known(column)
+    cells = _cells(column)
+    known = [str(value).strip() for value in cells]
     gaps = 1 - len(known) / len(column)
     if not known or gaps > MAX_GAPS:
         return left_out(f"empty in {gaps:.0%} of the rows")
@@ -92,30 +106,49 @@ def _learn(column: Any, name: str, common: str, ranged: bool) -> Column:
         share = np.mean([v.lower() in YES for v in known])
         done = f"1 for yes ({share:.0%} of the rows)"
         return Column(name, "yes/no", done, {"name": name, "as": "yes/no", "fill": float(share)})
+    if column.dtype.kind == "M":
+        return _date(name, column, None)
+    hours = to_hours(cells)
+    if np.isfinite(hours).mean() >= ENOUGH:
+        return _time(name, column, [v for v, gap in zip(known, np.isnan(hours)) if gap])
     if not _is_text(column):
         if _numbers_rows(column, name):
             return left_out("numbers the rows")
         return _number(name, np.asarray(column, dtype=np.float64), None, ranged)
+    return _learn_text(column, name, cells, known, common, ranged)
+
+
+def _learn_text(
+    column: Any, name: str, cells: list[Any], known: list[str], common: str, ranged: bool
+) -> Column:
+    """Numbers and dates that are written as text, categories, or text to leave out."""
+    values = set(known)
     codes = next((value for value in known if is_code(value)), None)
-    sign = decimal_sign(known, usual=common) if codes is None else None
+    sign = decimal_sign(cells, usual=common) if codes is None else None
     if sign is not None:
         plain = not any("," in value or value.count(".") > 1 for value in known)
         numbers = to_numbers(column, sign)
+        if _numbers_rows(numbers, name):
+            return Column(name, "left out", "numbers the rows")
         found = _number(name, numbers, sign, ranged)
         # how they are written is worth a word only where it is not plain
         found = replace(found, done=found.done.partition("; ")[2]) if plain else found
-        odd = [v for v, gap in zip(known, np.isnan(to_numbers(known, sign))) if gap]
-        return _more(found, f"{_rows(len(odd))} as {odd[0]!r} taken as missing" if odd else "")
+        return _more(found, _unread([v for v, x in zip(known, to_numbers(cells, sign)) if x != x]))
     form = date_format(known)
     if form is not None:
-        return _date(name, column, form, ranged)
+        return _date(name, column, form)
     repeated = len(values) < len(known) and len(values) <= max(2, len(known) / 2)
     if codes is not None:
         if not repeated:
-            return left_out(f"codes with a leading zero, as {codes}; --id-column takes them as ids")
+            return Column(
+                name,
+                "left out",
+                f"codes with a leading zero, as {codes}; --id-column takes them as ids",
+            )
         return _more(_category(name, known), f"codes with a leading zero, as {codes}")
     if not repeated or np.mean([len(v) for v in values]) > LONG:
-        return left_out(f"text with {len(values)} values; --text-column reads such a column")
+        done = f"text with {len(values)} values; --text-column reads such a column"
+        return Column(name, "left out", done)
     return _category(name, known)
 
 
@@ -131,6 +164,11 @@ def folded(value: str) -> str:
 
 def _more(column: Column, words: str) -> Column:
     return replace(column, done=f"{column.done}; {words}") if words else column
+
+
+def _unread(odd: Sequence[str]) -> str:
+    """A note on values that are neither a number, a date nor a time like the others."""
+    return f"{_rows(len(odd))} as {odd[0]!r} taken as missing" if odd else ""
 
 
 def _rows(count: int) -> str:
@@ -218,11 +256,22 @@ def _without_codes(values: np.ndarray) -> tuple[np.ndarray, str, list[float]]:
     return values, ", ".join(said), codes
 
 
-def _date(name: str, column: Any, form: str | None, ranged: bool) -> Column:
+def _date(name: str, column: Any, form: str | None) -> Column:
     days = to_days(column, form)
     low, high = (np.datetime64(0, "D") + np.timedelta64(int(v), "D") for v in _robust(days))
     style = f"{FORMATS[form]}; " if form else ""
-    return _scaled(name, "date", days, {"format": form}, f"{style}{low} and {high}")
+    found = _scaled(name, "date", days, {"format": form}, f"{style}{low} and {high}")
+    odd = _unread(
+        [v for v, day in zip(_known(column), to_days(_cells(column), form)) if day != day]
+    )
+    return _more(found, odd)
+
+
+def _time(name: str, column: Any, odd: list[str]) -> Column:
+    hours = to_hours(column)
+    low, high = _robust(hours)
+    found = _scaled(name, "time", hours, {}, f"{low:,.4g} and {high:,.4g} hours")
+    return _more(found, _unread(odd))
 
 
 def _category(name: str, known: Sequence[str]) -> Column:
@@ -287,45 +336,104 @@ def _encode(column: Any, spec: Mapping[str, Any]) -> tuple[np.ndarray, list[str]
         words = [None if gap else str(v).strip().lower() for v, gap in zip(column, column.isna())]
         numbers = [1.0 if w in YES else 0.0 if w in NO else np.nan for w in words]
         return np.array(numbers)[:, None], [f"{name} = yes"]
+    values, _ = _values_of(column, spec)
+    return (_range(values, spec) if "low" in spec else values)[:, None], [name]
+
+
+def _values_of(column: Any, spec: Mapping[str, Any]) -> tuple[np.ndarray, str]:
+    """Read numbers, days or hours, NaN where missing, and how they are written if it differs.
+
+    New rows may have another decimal sign or another format of dates than the model's rows.
+    """
+    kind, style = spec["as"], ""
+    if kind == "time":
+        return to_hours(column), ""
     if kind == "date":
-        return _range(to_days(column, spec["format"]), spec)[:, None], [name]
-    if _is_text(column):
-        numbers_ = to_numbers(column, spec.get("sign", "."))
-        if np.isnan(numbers_).all():
-            raise ValueError(f"the model knows numbers in {name}, here is text.")
+        form = spec["format"]
+        found = [] if column.dtype.kind == "M" else list(date_formats(_known(column)))
+        if found and form not in found:
+            readings = [to_days(column, own) for own in found]
+            if all(np.array_equal(readings[0], own, equal_nan=True) for own in readings):
+                return readings[0], f"as {FORMATS[found[0]]}"
+            return np.full(len(column), np.nan), ""  # day and month may be exchanged
+        if form is None and column.dtype.kind != "M":
+            return np.full(len(column), np.nan), ""
+        return to_days(column, form), ""
+    if not _is_text(column):
+        values = np.asarray(column, dtype=np.float64)
     else:
-        numbers_ = np.asarray(column, dtype=np.float64)
-    numbers_ = np.where(
-        np.isinf(numbers_) | np.isin(numbers_, spec.get("gaps", ())), np.nan, numbers_
-    )
-    return (_range(numbers_, spec) if "low" in spec else numbers_)[:, None], [name]
+        own = spec.get("sign", ".")
+        sign = decimal_sign(_cells(column), usual=own) or own
+        style = "" if sign == own else "as 1.234,5" if sign == "," else "as 1,234.5"
+        values = to_numbers(column, sign)
+    gaps = np.isinf(values) | np.isin(values, spec.get("gaps", ()))
+    return np.where(gaps, np.nan, values), style
 
 
 def strange_values(frame: Any, specs: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
-    """Notes on values of new rows that a model has not seen the like of."""
+    """Notes on values of new rows that are unlike those that the model was fitted to.
+
+    A column whose values cannot be read for the most part is an error: the median of the model's
+    rows would replace them, and the answer would look like any other.
+    """
     notes = []
     for spec in specs:
         name, column = str(spec["name"]), frame[spec["name"]]
         if spec["as"] == "category":
-            known = {folded(value) for value in spec["values"]}
-            texts = [as_text(v) for v, gap in zip(column, column.isna()) if not gap]
-            new = Counter(t for t in texts if t.lower() not in NOTHING and folded(t) not in known)
-            if new:
-                said = [f"{text[:60]!r} ({_rows(count)})" for text, count in new.most_common()]
-                notes.append(
-                    f"The column {name!r} has values that the model does not know, which count as "
-                    f"none of its own: {shown(said)}."
-                )
-        elif spec["as"] == "number" and "low" in spec:
-            values = to_numbers(column, spec.get("sign", ".")) if _is_text(column) else column
-            values = np.asarray(values, dtype=np.float64)
-            width = spec["high"] - spec["low"]
-            far = (values < spec["low"] - width) | (values > spec["low"] + TOP * width)
-            far &= np.isfinite(values) & ~np.isin(values, spec.get("gaps", ()))
-            if far.any():
-                said = [f"{value:g}" for value in np.unique(values[far])]
-                notes.append(
-                    f"The column {name!r} has {int(far.sum())} values far from those that the "
-                    f"model knows ({shown(said)}), which were cut."
-                )
+            notes += _new_categories(name, column, spec)
+            continue
+        if spec["as"] == "yes/no":
+            values, style = _encode(column, spec)[0][:, 0], ""
+        else:
+            values, style = _values_of(column, spec)
+            notes += _far_values(name, values, spec)
+        if style:
+            notes.append(f"The column {name!r} was read {style}, unlike in the model's data.")
+        known = [(str(v).strip(), v) for v in column[np.isnan(values)] if v == v and v is not None]
+        odd = [text for text, v in known if text.lower() not in NOTHING and not _is_gap(v, spec)]
+        if not odd:
+            continue
+        what = {"number": "a number", "date": "a date", "time": "a time", "yes/no": "yes or no"}
+        words = f"the column {name!r} has {odd[0]!r}, which is not {what[spec['as']]}"
+        if len(odd) > MAX_GAPS * (np.isfinite(values).sum() + len(odd)):
+            style = FORMATS.get(spec.get("format"), "")
+            style = f", written as {style} or as year-month-day" if style else ""
+            raise ValueError(
+                f"{words}, and so have {len(odd)} of its {len(column)} rows; the model needs "
+                f"{what[spec['as']]} there{style}."
+            )
+        notes.append(f"{words[0].upper()}{words[1:]} ({_rows(len(odd))} taken as missing).")
     return tuple(notes)
+
+
+def _is_gap(value: Any, spec: Mapping[str, Any]) -> bool:
+    """Whether a number is one that stands for a missing value, or infinite."""
+    found = to_numbers([value], spec.get("sign", "."))[0]
+    return bool(np.isinf(found) or found in spec.get("gaps", ()))
+
+
+def _new_categories(name: str, column: Any, spec: Mapping[str, Any]) -> list[str]:
+    known = {folded(value) for value in spec["values"]}
+    texts = [as_text(value) for value in _cells(column)]
+    new = Counter(text for text in texts if folded(text) not in known)
+    if not new:
+        return []
+    said = shown(f"{text[:60]!r} ({_rows(count)})" for text, count in new.most_common())
+    return [
+        f"The column {name!r} has values that the model does not know, which count as none of its "
+        f"own: {said}."
+    ]
+
+
+def _far_values(name: str, values: np.ndarray, spec: Mapping[str, Any]) -> list[str]:
+    if spec["as"] != "number" or "low" not in spec:
+        return []
+    width = spec["high"] - spec["low"]
+    far = (values < spec["low"] - width) | (values > spec["low"] + TOP * width)
+    if not far.any():
+        return []
+    said = shown(f"{value:g}" for value in np.unique(values[far]))
+    return [
+        f"The column {name!r} has {int(far.sum())} values far from those that the model knows "
+        f"({said}), which were cut."
+    ]

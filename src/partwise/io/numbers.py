@@ -1,9 +1,11 @@
-"""Numbers and dates as people write them: "43,006.82", "43.006,82", "1 200 €", "03.11.2026"."""
+"""Numbers, dates and times as people write them: "43.006,82", "(12,50)", "03.11.2026", "1:30"."""
 
 from __future__ import annotations
 
+import datetime as dt
 import re
 from collections.abc import Iterable
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,7 @@ NOTHING = {
     *("na", "n/a", "null", "missing", "unknown"),
 }
 _MONEY = re.compile(r"^(?:[€$£¥₹]|eur|usd|gbp|chf)\s*|\s*(?:[€$£¥₹%]|eur|usd|gbp|chf)$", re.I)
+_TIME = re.compile(r"([+-]?)(\d+):([0-5]\d)(?::([0-5]\d(?:\.\d+)?))?")
 _SPACES = re.compile(r"[\s'’\u00a0\u202f]")
 _POINT = re.compile(r"^[+-]?(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d+)?(?:e[+-]?\d+)?$", re.I)
 _COMMA = re.compile(r"^[+-]?(?:\d{1,3}(?:\.\d{3})+|\d+)?(?:,\d+)?(?:e[+-]?\d+)?$", re.I)
@@ -35,14 +38,19 @@ FORMATS = {
 
 
 def bare(value: str) -> str:
-    """A number without spaces, currency or per cent."""
-    return _SPACES.sub("", _MONEY.sub("", value.strip()))
+    """A number without spaces, currency or per cent; "(5)" and "5-" of accountants as "-5"."""
+    text = _SPACES.sub("", _MONEY.sub("", value.strip()))
+    if text.startswith("(") and text.endswith(")"):
+        text = f"-{bare(text[1:-1])}"
+    elif text.endswith("-") and len(text) > 1:
+        text = f"-{text[:-1]}"
+    return text
 
 
-def decimal_sign(values: Iterable[str], *, usual: str = ".") -> str | None:
-    """ "." or ",": the sign before the fraction in most of the values; None if they are no numbers.
+def decimal_sign(values: Iterable[Any], *, usual: str = ".") -> str | None:
+    """Find the decimal sign of most values, "." or ","; None if they are no numbers.
 
-    "1,234" alone says nothing, and then it is the `usual` one.
+    "1,234" alone fits both, and then the sign is the `usual` one.
 
     Examples
     --------
@@ -54,6 +62,9 @@ def decimal_sign(values: Iterable[str], *, usual: str = ".") -> str | None:
     point = comma = count = 0
     only_point = only_comma = 0
     for value in values:
+        if not isinstance(value, str):  # a cell of a workbook, which has no decimal sign
+            point, comma, count = point + 1, comma + 1, count + 1
+            continue
         if value.strip().lower() in NOTHING:
             continue
         text = bare(value)
@@ -69,10 +80,13 @@ def decimal_sign(values: Iterable[str], *, usual: str = ".") -> str | None:
 
 
 def to_numbers(values: Iterable[Any], decimal: str) -> np.ndarray:
-    """Floats; NaN for what is no number."""
+    """Read floats; NaN for what is no number."""
     pattern, drop = (_POINT, ",") if decimal == "." else (_COMMA, ".")
     out = []
     for value in values:
+        if isinstance(value, Real):
+            out.append(float(value))
+            continue
         text = bare(value) if isinstance(value, str) else ""
         if text and pattern.match(text):
             out.append(float(text.replace(drop, "").replace(",", ".")))
@@ -82,30 +96,53 @@ def to_numbers(values: Iterable[Any], decimal: str) -> np.ndarray:
 
 
 def date_format(values: Any) -> str | None:
-    """The format that reads nearly all of some texts as dates, or None."""
+    """Find the first format that reads nearly all of some texts as dates, or None."""
+    return next(iter(date_formats(values)), None)
+
+
+def date_formats(values: Any) -> Iterable[str]:
+    """Find every format that reads nearly all of some texts as dates."""
     import pandas
 
     known = [v.strip() for v in values if isinstance(v, str) and v.strip().lower() not in NOTHING]
     some = known[:500]
     if not some or not all(any(c.isdigit() for c in v) and len(v) >= 6 for v in some[:20]):
-        return None
+        return
     if sum(v.replace(".", "", 1).isdigit() for v in some) > 0.5 * len(some):
-        return None  # plain numbers
+        return  # plain numbers
 
     def read(texts: list[str], form: str) -> bool:
         found = pandas.to_datetime(pandas.Series(texts), format=form, errors="coerce", utc=True)
         return bool(found.notna().mean() >= ENOUGH)
 
-    return next((form for form in FORMATS if read(some, form) and read(known, form)), None)
+    yield from (form for form in FORMATS if read(some, form) and read(known, form))
 
 
 def to_days(values: Any, form: str | None) -> np.ndarray:
-    """Days since 1970; NaN for what is no date."""
+    """Convert dates to days since 1970; NaN for what is no date in this format."""
     import pandas
 
     column = pandas.Series(list(values))
-    if form is not None:
+    if form is not None and column.dtype.kind != "M":
         column = column.where(column.map(lambda v: isinstance(v, str)), None).str.strip()
     found = pandas.to_datetime(column, format=form, errors="coerce", utc=True)
     seconds = (found - pandas.Timestamp(0, tz="UTC")).dt.total_seconds()
     return np.asarray(seconds, dtype=np.float64) / 86400
+
+
+def to_hours(values: Iterable[Any]) -> np.ndarray:
+    """Convert times and durations ("1:30", "01:30:00", a timedelta) to hours; NaN for others."""
+    return np.array([_hours(value) for value in values], dtype=np.float64)
+
+
+def _hours(value: Any) -> float:
+    if isinstance(value, dt.timedelta):  # also that of pandas; NaT is none
+        return value.total_seconds() / 3600
+    if isinstance(value, dt.time):
+        value = value.isoformat()
+    found = _TIME.fullmatch(value.strip()) if isinstance(value, str) else None
+    if not found:
+        return np.nan
+    sign, hours, minutes, seconds = found.groups()
+    whole = int(hours) + int(minutes) / 60 + float(seconds or 0) / 3600
+    return -whole if sign == "-" else whole

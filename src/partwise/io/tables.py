@@ -102,7 +102,8 @@ def read_table(path: Path, options: Options) -> Samples:
 def read_frame(path: Path, options: Options) -> tuple[Any, tuple[str, ...], str]:
     """The table, notes on how it was read, and the usual decimal sign."""
     specs = (options.recipe or {}).get("columns", ())
-    as_category = [str(spec["name"]) for spec in specs if spec["as"] == "category"]
+    # a decimal sign other than the point, and codes as 01067, are lost to pandas
+    as_category = [str(s["name"]) for s in specs if s["as"] == "category" or s.get("sign") == ","]
     pandas = need("pandas", f"{path.suffix} files")
     notes: tuple[str, ...] = ()
     usual = "."
@@ -424,8 +425,8 @@ def _features(
         gone = [spec["name"] for spec in specs if spec["name"] not in frame.columns]
         if gone:
             raise ValueError(f"{path} lacks columns that the model knows: {shown(gone, 8)}.")
-    strange = () if recipe is None else strange_values(frame, specs)
     with named(path):
+        strange = () if recipe is None else strange_values(frame, specs)
         values, names, fills = encode_columns(frame, specs)
     missing = options.missing
     if missing == "auto" and recipe is not None:
@@ -513,8 +514,10 @@ def _fill(
     # new samples are filled with what the model knows, whatever was asked for
     asked = missing if recipe is None else recipe.get("missing", missing)
     what = "mean" if asked == "mean" else "median"
+    where = dict.fromkeys(names[j].partition(" = ")[0] for j in np.flatnonzero(holes.any(axis=0)))
     note = (
-        f"Missing values in {rows} of {len(values)} rows were filled with their column's {what} "
-        "(a category's shares); --missing drop leaves such rows out."
+        f"Missing values in {rows} of {len(values)} rows ({shown(map(repr, where), 5)}) were "
+        f"filled with their column's {what} (a category's shares); --missing drop leaves such rows "
+        "out."
     )
     return np.where(holes, fills, values), None, (note,), fills
