@@ -347,31 +347,6 @@ def test_columns_of_a_graph_are_solved(rng, dtype, count, same, use_threads):
     assert term.cg_iterations == 0 if same else 0 < term.cg_iterations < 100
 
 
-def test_digits_are_those_of_the_interpreter():
-    from partwise.backends.numpy.kernels import digits
-
-    rng = np.random.default_rng(0)
-    every = [0, -0.0, np.nan, np.inf, -np.inf, 5e-324, 1e308, 1e-5, 1e9, 1e-4, 123456789]
-    every += [999999999.5, 999999998.5, 9.999999995e5, 9.9999999949e-5, 0.5**13, 1 - 2**-53]
-    draws = rng.standard_normal((5, 4000))
-    every += (draws[0] * 10.0 ** rng.integers(-320, 308, 4000)).tolist()
-    every += (draws[1] * 10.0 ** rng.integers(-12, 12, 4000)).astype(np.float32).tolist()
-    every += np.round(draws[2] * 10.0 ** rng.integers(-3, 9, 4000), 3).tolist()
-    every += np.ldexp(np.trunc(4096 * draws[3]), rng.integers(-40, 40, 4000)).tolist()  # ties
-    every += (10.0 ** rng.integers(-20, 20, 4000) * (1 + 1e-9 * np.round(draws[4], 1))).tolist()
-    data = np.array([every, every[::-1]])
-    labels, ends = np.frombuffer(b"onetwo", np.uint8), np.array([3, 6])
-    out = np.zeros(8 + digits.MOST * data.size, np.uint8)
-    odd = np.zeros((data.size, 2), np.int64)
-    size, missing = digits.digit_rows(data, digits.POWERS, labels, ends, out, odd)
-    lines = [line.split("\t") for line in out[:size].tobytes().decode().splitlines()]
-    assert [line.pop(0) for line in lines] == ["one", "two"]
-    left_out = set(odd[:missing, 1].tolist())
-    assert len(left_out) < 0.2 * data.size
-    for i, number in enumerate(data.ravel().tolist()):
-        assert lines[i // len(every)][i % len(every)] == f"{number:.9g}" * (i not in left_out)
-
-
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("library", ["numpy's", "scipy's"])
 def test_rows_have_their_products_beside_a_half_step(dtype, library, rng, monkeypatch):

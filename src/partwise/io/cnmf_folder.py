@@ -326,30 +326,12 @@ def _keys(names: list[str], start: int = 1) -> AnyArray:
 
 
 def _text(data: AnyArray, index: list[str], columns: list[str]) -> bytes:
-    """A table with nine digits of each number."""
-    from partwise.backends.numpy.kernels import digits
+    """Return a tab-separated table with nine digits per number."""
+    import pandas as pd
 
-    numbers = np.ascontiguousarray(data, dtype=np.float64)
-    labels = [label.encode() for label in _quoted(index)]
-    ends = np.cumsum([len(label) for label in labels])
-    names = np.frombuffer(b"".join([*labels, b"\n"]), np.uint8)
-    out = np.empty(len(names) + len(labels) + digits.MOST * numbers.size, np.uint8)
-    odd = np.empty((numbers.size, 2), np.int64)
-    size, missing = digits.digit_rows(numbers, digits.POWERS, names, ends, out, odd)
-    text, last = out[:size].tobytes(), 0
-    pieces = ["\t".join(["", *_quoted(columns)]).encode() + b"\n"]
-    for at, which in odd[:missing].tolist():
-        pieces += [text[last:at], b"%.9g" % numbers.flat[which]]
-        last = at
-    return b"".join([*pieces, text[last:]])
-
-
-def _quoted(names: list[str]) -> list[str]:
-    """Names as csv has them: in quotes where they hold a tab, a quote or a line's end."""
-    odd, all_of_them = set('\t"\r\n'), "".join(names)
-    if not any(character in all_of_them for character in odd):
-        return names
-    return ['"' + n.replace('"', '""') + '"' if odd & set(n) else n for n in names]
+    frame = pd.DataFrame(data, index, columns)
+    text: str = frame.to_csv(sep="\t", float_format="%.9g", lineterminator="\n")
+    return text.encode()
 
 
 def _table(path: Path) -> tuple[AnyArray, list[str], list[str]]:
