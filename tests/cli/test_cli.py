@@ -89,26 +89,6 @@ def test_importing_the_command_is_light():
     assert answer.stdout.strip() == "[]", answer.stderr
 
 
-def test_a_command_imports_scipy_stats_and_pandas_only_where_they_are_used():
-    code = """
-import sys
-from partwise.cli.quick_imports import SELDOM, import_sklearn
-import_sklearn()
-import partwise.cli.consensus_command
-print([name for name in SELDOM if name in sys.modules])
-import numpy, scipy, sklearn.cluster
-from sklearn.utils.fixes import _mode
-print(int(_mode(numpy.array([1, 2, 2]))[0][0]), scipy.stats is sys.modules["scipy.stats"])
-try:
-    import pandas
-    print(len(pandas.DataFrame({"a": [1, 2]})))
-except ImportError:
-    print(2)
-"""
-    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert answer.stdout.split() == ["[]", "2", "True", "2"], answer.stdout + answer.stderr
-
-
 def test_datasets(command, tmp_path, monkeypatch):
     monkeypatch.setenv("PARTWISE_DATA", str(tmp_path))
     monkeypatch.setattr("partwise.io.datasets.loading.user_cache", lambda: tmp_path / "cache")

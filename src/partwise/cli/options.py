@@ -12,8 +12,6 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
-from partwise.cli.quick_imports import import_sklearn
-
 EMPTY = inspect.Parameter.empty
 
 
@@ -275,7 +273,6 @@ def command(target: str, names: str, **own: Any) -> Callable[[Callable[[], None]
             if held:
                 given["reading"] = as_reading(held)
             module, _, name = target.partition(".")
-            import_sklearn()
             work = getattr(importlib.import_module(f"partwise.cli.{module}"), name)
             if "command" in inspect.signature(work).parameters:  # as it was typed, for the report
                 given["command"] = shlex.join(["partwise", *sys.argv[1:], *words])
