@@ -16,7 +16,7 @@ ROOT = Path(partwise.__file__).parent
 # packages of `DEEP` each module has a place of its own.
 DEEP = {"persistence"}
 LAYERS = [
-    {"_lazy", "_sklearn", "_versions", "persistence.atomic", "persistence.compressed"},
+    {"_lazy", "_sklearn", "_versions", "persistence.atomic"},
     {"backends"},  # arrays of every kind, and all that touches X
     {"knowledge"},  # labels, graphs, links
     {"model"},  # the objective and its two subproblems

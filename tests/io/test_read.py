@@ -694,7 +694,7 @@ def test_cells_by_their_most_variable_genes_and_back(adata, tmp_path):
         ("anndata", "read_h5ad", ".h5ad"),
         ("pandas", "read_parquet", ".parquet"),
         ("PIL.ImageOps", "exif_transpose", ".png"),
-        ("zipfile", "ZipFile", ".partwise"),
+        ("json", "loads", ".partwise"),
     ],
 )
 def test_a_warning_of_a_package_does_not_make_a_file_damaged(

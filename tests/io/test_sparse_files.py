@@ -9,8 +9,8 @@ import scipy.io
 import scipy.sparse as sp
 
 from partwise import io as pio
+from partwise.backends.compressed import checked_csr, csr_of
 from partwise.io import datasets
-from partwise.persistence.compressed import checked_csr, csr_of
 
 
 def parts(layout="csr"):

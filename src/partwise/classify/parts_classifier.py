@@ -30,6 +30,7 @@ from partwise.backends.masks import refuse_masks
 from partwise.backends.threads import blas_threads, by_entry, one_blas_thread
 from partwise.classify import pool
 from partwise.classify.calibration import FEW, Expected, check_probabilities, expected, recalls
+from partwise.classify.consistency import is_consistent
 from partwise.classify.explain import Explained
 from partwise.classify.features import Features, build_features, row_marks
 from partwise.classify.outlying import Outlying, measure
@@ -646,6 +647,10 @@ class PartsClassifier(
     @property
     def _n_features_out(self) -> int:
         return self.n_components_
+
+    def _is_consistent(self) -> bool:
+        """Return whether the arrays of a model from a file fit each other."""
+        return is_consistent(self)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from partwise.backends.arrays import to_numpy
+from partwise.backends.compressed import check_array
 from partwise.evaluation.kmeans import Clustering, cluster_representation
 from partwise.knowledge.doubts import Doubt, doubts
 from partwise.knowledge.labels import Labels
@@ -31,6 +32,13 @@ class GroupProbabilities:
 
     weights: NDArray[np.float64]  # (2k, classes)
     intercept: NDArray[np.float64]  # (classes,)
+
+    def check(self) -> None:
+        """Raise if arrays from a file are no decision between two or more classes."""
+        check_array(self.weights, "f", 2)
+        check_array(self.intercept, "f", 1)
+        if not self.weights.shape[1] == self.intercept.size > 1:
+            raise ValueError("the decisions between the classes do not fit each other")
 
     def probabilities(self, V: Any) -> NDArray[np.float64]:
         scores = features(V) @ self.weights + self.intercept
@@ -116,6 +124,42 @@ class Groups:
     links: Links | None = None
     unit: bool = False
     given: NDArray[np.bool_] | None = None
+
+    def check(self) -> None:
+        """Raise if what a file holds cannot be the groups of a fit."""
+        if not (type(self.n_clusters) is type(self.seed) is int and self.n_clusters > 0):
+            raise ValueError("n_clusters and seed must be integers")
+        kinds = ((self.labels, Labels), (self.found, Clustering), (self.head, GroupProbabilities))
+        if any(value is not None and type(value) is not kind for value, kind in kinds):
+            raise ValueError("the labels, the clusters or the decisions are of another kind")
+        arrays = ((self.labelled, "f", 2), (self.owners, "i", 1), (self.given, "b", 1))
+        for array, kind, ndim in arrays:
+            if array is not None:
+                check_array(array, kind, ndim)
+        if self.labels is None:
+            rest: tuple[Any, ...] = (self.head, self.labelled, self.given, self.owners)
+            if any(part is not None for part in rest):
+                raise ValueError("there are decisions without labels")
+            return
+        own, given, head = self.owners, self.labelled, self.head
+        c = self.labels.n_classes
+        if (
+            (self.given is not None and self.given.shape != self.labels.codes.shape)
+            or (given is not None and len(given) != self.labels.n_labelled)
+            or (own is not None and not -1 <= own.min(initial=-1) <= own.max(initial=-1) < c)
+            or (head is not None and head.intercept.size != c)
+        ):
+            raise ValueError("the labels and the decisions do not fit each other")
+
+    def fits(self, n: int | None, k: Any) -> bool:
+        """Return whether these can be the groups of ``n`` samples with ``k`` parts each."""
+        sizes = [] if self.found is None else [self.found.centers.shape[1]]
+        sizes += [] if self.head is None else [self.head.weights.shape[0] / 2]
+        sizes += [] if self.labelled is None else [self.labelled.shape[1]]
+        sizes += [] if self.owners is None else [self.owners.size]
+        lengths = [] if self.labels is None else [self.labels.codes.size]
+        lengths += [] if self.found is None else [self.found.labels.size]
+        return all(size == k for size in sizes) and all(length == n for length in lengths)
 
     @property
     def decides(self) -> bool:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from partwise.backends.arrays import squares_in_range
+from partwise.backends.compressed import check_array
 from partwise.evaluation.linkage import linked_clusters
 from partwise.knowledge.labels import Labels
 from partwise.knowledge.links import Links
@@ -51,6 +52,14 @@ class Clustering:
     labels: NDArray[Any]
     unit: bool = False
     lengths: NDArray[Any] | None = None
+
+    def check(self) -> None:
+        """Raise if arrays from a file are no clustering."""
+        check_array(self.centers, "f", 2)
+        if np.shape(self.names) != self.centers.shape[:1] or np.ndim(self.labels) != 1:
+            raise ValueError("the clusters do not fit each other")
+        if self.lengths is not None and np.shape(self.lengths) != self.centers.shape[1:]:
+            raise ValueError("the lengths of the clusters do not fit them")
 
     def predict(self, V: ArrayLike) -> NDArray[Any]:
         """The name of the closest center for each row of V.

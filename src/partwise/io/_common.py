@@ -16,8 +16,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from partwise.backends.arrays import forget
+from partwise.backends.compressed import checked_csr
 from partwise.backends.numpy.memmap import MemmapData
-from partwise.persistence.compressed import checked_csr
 
 #: A .npy file of at least this many bytes is not loaded, but seen by blocks of rows.
 STREAM_FROM = 100_000_000

@@ -12,12 +12,12 @@ import numpy as np
 
 from partwise.io import images, texts
 from partwise.io._common import SCALES, Options, Step, shown, silent
+from partwise.io.folders import check_name, listed
 from partwise.io.label_files import SIMILAR, UNKNOWN, check_labels, labels_of
 from partwise.io.matrices import read_matrix, read_named
 from partwise.io.samples import Samples
 from partwise.io.tables import HEADINGS, MISSING, read_table
 from partwise.io.vectors import with_vectors
-from partwise.persistence.atomic import check_name, listed
 
 TABLES = (".csv", ".tsv", ".xlsx", ".jsonl", ".parquet")
 #: What people try as well, and what to do then.

@@ -15,6 +15,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.sparse.csgraph import connected_components
 from scipy.sparse.linalg import cg
 
+from partwise.backends.compressed import check_array
+
 __all__ = ["Labels", "encode_labels", "propagate", "read_labels"]
 
 
@@ -36,6 +38,21 @@ class Labels:
     classes: NDArray[Any]
     codes: NDArray[np.int64]
     shares: NDArray[np.float64] | None = None
+
+    def check(self) -> None:
+        """Raise if arrays from a file are no labels."""
+        check_array(self.codes, "i", 1)
+        if np.ndim(self.classes) != 1:
+            raise ValueError("the classes are no array with one dimension")
+        c = len(self.classes)
+        if self.codes.dtype != np.int64 or self.codes.size == 0:
+            raise ValueError("there are no labels")
+        if not -1 <= self.codes.min() <= self.codes.max() < c:
+            raise ValueError("a label is none of the classes")
+        if self.shares is not None:
+            check_array(self.shares, "f", 2)
+            if self.shares.shape != (self.codes.size, c) or self.shares.min() < 0:
+                raise ValueError("the label probabilities do not fit the labels")
 
     @property
     def n_classes(self) -> int:

@@ -13,9 +13,9 @@ import scipy.io
 from numpy.typing import ArrayLike
 from scipy import sparse
 
+from partwise.backends.compressed import csr_of
 from partwise.io._common import check_matrix
 from partwise.io.archives import check_mat, check_mat_types, check_npz, check_shape
-from partwise.persistence.compressed import csr_of
 
 
 @dataclass(frozen=True)

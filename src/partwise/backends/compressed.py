@@ -1,4 +1,4 @@
-"""Sparse matrices as files have them, checked before any compiled loop follows their indices."""
+"""Checks of arrays from files, before any compiled loop follows their indices."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import scipy.sparse as sp
 
 
 def csr_of(data: Any, indices: Any, indptr: Any, shape: Any, layout: str = "csr") -> sp.csr_array:
-    """A compressed matrix from its arrays, with no repeated entry, once they fit each other.
+    """Return a compressed matrix without repeated entries, or raise if its arrays do not fit.
 
-    For whatever a file says: scipy's readers take it as it is, `check_format` looks no further
-    where ``indptr`` ends with 0, and compiled loops then read beside their arrays.
+    scipy's readers accept whatever a file holds, and `check_format` checks nothing more if
+    ``indptr`` ends with 0; compiled loops would then read outside of their arrays.
     """
     data, indices, indptr = np.asarray(data), np.asarray(indices), np.asarray(indptr)
     size = tuple(int(length) for length in shape)
@@ -31,7 +31,7 @@ def csr_of(data: Any, indices: Any, indptr: Any, shape: Any, layout: str = "csr"
 
 
 def _misfit(data: Any, indices: Any, indptr: Any, size: tuple[int, ...]) -> str | None:
-    """What of a compressed matrix does not fit; ``size`` is (pointers, places)."""
+    """Return what is wrong with a compressed matrix of ``size`` (pointers, places), or None."""
     if len(size) != 2 or not all(0 <= length < 2**62 for length in size):
         return f"its shape is {size}"
     if not data.ndim == indices.ndim == indptr.ndim == 1:
@@ -52,9 +52,17 @@ def _misfit(data: Any, indices: Any, indptr: Any, size: tuple[int, ...]) -> str 
 
 
 def checked_csr(X: Any) -> sp.csr_array:
-    """Any sparse matrix as CSR, once its arrays fit each other; they are not changed."""
+    """Return any sparse matrix as CSR, or raise if its arrays do not fit each other."""
     if X.format in ("csr", "csc"):
         return csr_of(X.data, X.indices, X.indptr, X.shape, X.format)
     if X.format == "bsr":
         X.check_format(full_check=True)
-    return sp.csr_array(sp.coo_array(X))  # which looks at its coordinates itself
+    return sp.csr_array(sp.coo_array(X))  # which checks its coordinates
+
+
+def check_array(a: Any, kind: str, ndim: int) -> None:
+    """Raise unless ``a`` is an array of finite numbers of this kind and number of dimensions."""
+    if not (isinstance(a, np.ndarray) and a.ndim == ndim and a.dtype.kind == kind):
+        raise ValueError(f"an array of kind {kind!r} with {ndim} dimensions is missing")
+    if not np.isfinite(a).all():
+        raise ValueError("an array holds NaN or infinity")
