@@ -71,6 +71,23 @@ def test_small_chunks_are_merged(sparse, monkeypatch):
     np.testing.assert_allclose(to_numpy(model.embedding_), to_numpy(whole.embedding_), atol=1e-9)
 
 
+@pytest.mark.parametrize("pairs", (3, 512), ids=("in bands", "at once"))
+@pytest.mark.parametrize("sparse", (False, True), ids=("dense", "csr"))
+def test_blocks_sum_the_hessians_of_columns(sparse, pairs, monkeypatch):
+    from partwise.backends.curvature import places
+    from partwise.backends.dask import dask_data
+
+    monkeypatch.setattr(dask_data, "SMALL_BLOCK", 1)
+    monkeypatch.setattr(dask_data, "PAIRS", pairs)
+    X = da.from_array(q.X, chunks=(50, 40))
+    data = dask_data.as_dask_data(X.map_blocks(sp.csr_array) if sparse else X)
+    V, U = q.V + 0.1, q.U + 0.1
+    found = data.kl_curvature(data.rows(V), U, transposed=True)
+    weights = q.X / (V @ U.T) ** 2
+    expected = np.einsum("ij,ia,ib->jab", weights, V, V)
+    np.testing.assert_allclose(found[:, places(V.shape[1])], expected, rtol=1e-12)
+
+
 def test_blocks_stay_large_enough_and_no_larger():
     from partwise.backends.dask.dask_data import merged
 

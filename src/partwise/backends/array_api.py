@@ -107,7 +107,7 @@ class DeviceNeighbors:
 class OnDevice(Swept):
     """Where arrays live: on the device of X, as arrays of its library."""
 
-    newton_sides, curved = "VU", True
+    newton_sides, curved = "VU", "VU"
     shape: tuple[int, int]
     like: AnyArray  # a dense array of the library, on the device
     back: bool  # results return as ndarrays

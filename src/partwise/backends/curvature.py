@@ -11,6 +11,7 @@ H is symmetric: (rows, k(k+1)/2) holds the pairs a <= b at b(b+1)/2 + a.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import singledispatch
 from typing import Any
 
@@ -31,9 +32,10 @@ def places(k: int) -> NDArray[Any]:
     return at
 
 
-def of_pairs(B: AnyArray) -> Array:
-    """(p, k(k+1)/2): b_ja b_jb for each pair of columns."""
-    return namespace(B).concat([B[:, : b + 1] * B[:, b : b + 1] for b in range(B.shape[1])], axis=1)
+def of_pairs(B: AnyArray, columns: Iterable[int] | None = None) -> Array:
+    """Return b_ja b_jb for each pair a <= b of columns, or for the pairs of these b alone."""
+    columns = range(B.shape[1]) if columns is None else columns
+    return namespace(B).concat([B[:, : b + 1] * B[:, b : b + 1] for b in columns], axis=1)
 
 
 @singledispatch

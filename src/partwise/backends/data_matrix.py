@@ -92,7 +92,8 @@ class Products(Protocol):
     def kl_curvature(self, V: Array, U: Array, transposed: bool) -> Array:
         """Σ_j x/y² u_ja u_jb of each row and pair a <= b, (n, k(k+1)/2); of columns if transposed.
 
-        Asked for where ``curved``, in place of `kl_newton`: see `partwise.backends.curvature`.
+        Used for the factors in ``curved`` instead of `kl_newton`; see
+        `partwise.backends.curvature`.
         """
 
     def times_dot(self, V: Array, U: Array) -> Array:
@@ -122,8 +123,8 @@ class Products(Protocol):
         """The factors that take second-order steps under KL: "VU", "V" or ""."""
 
     @property
-    def curved(self) -> bool:
-        """Whether those steps are made from `kl_curvature`."""
+    def curved(self) -> str:
+        """The factors among them whose steps are made from `kl_curvature`: "VU", "U" or ""."""
 
     def newton_pays(self, k: int) -> bool:
         """Whether second-order steps reach an objective sooner than multiplicative ones."""
@@ -199,7 +200,7 @@ class Swept:
     density: float
     dtype: Any
     lack: Any | None = None
-    curved = False
+    curved = ""
     mass: float | None = None  # what its rows weigh together; None: one each
 
     @property

@@ -159,12 +159,16 @@ def settings_for(what: Description, solver: str, model: FactorModel) -> Settings
         order=order,
         # a value that ends at the same factors as a step serves the next one: no extrapolation
         extrapolate=not (
-            by_hand or inner or what.project or what.free_parts or (newton and model.R.curved)
+            by_hand
+            or inner
+            or what.project
+            or what.free_parts
+            or (newton and "V" in model.R.curved)
         ),
         guard=not by_hand or watched,
         stationary=stationary and not what.project,
         warmup=3 if newton else 0,
-        rough=make_step("newton", rough=True) if newton and not model.R.curved else None,
+        rough=make_step("newton", rough=True) if newton and "V" not in model.R.curved else None,
         # without sweeps for a factor "newton" is multiplicative there, and must not meet zero
         keep=0.1 if newton and model.newton_sides != "VU" else 0.0,
         # a multiplicative update would leave the constraint set: no last resort but to stay

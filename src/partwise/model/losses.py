@@ -400,13 +400,14 @@ class KullbackLeibler(Loss):
             return self.value(seen, factor, U, "U") if codes else self.value(seen, Z, factor)
 
         able = side in R.newton_sides and (codes or half.free)
+        curved = side in R.curved
         return Divergence(
             product,
             cost,
             d=d,
             terms=half.terms,
-            newton=newton if able and not R.curved else None,
-            curvature=curvature if able and R.curved else None,
+            newton=newton if able and not curved else None,
+            curvature=curvature if able and curved else None,
             evaluate=evaluate,
             others=half.others,
         )

@@ -78,6 +78,12 @@ def kl_tdot(X: DenseData, V: AnyArray, U: AnyArray, *whole: Any) -> AnyArray:
     return X.part_of(*whole).kl_tdot(V, U)
 
 
+def kl_curvature(
+    X: DenseData, V: AnyArray, U: AnyArray, seconds: list[int], *whole: Any
+) -> AnyArray:
+    return X.part_of(*whole).column_curvature(V, U, seconds)
+
+
 def kl_newton(
     X: DenseData, V: AnyArray, U: AnyArray, cost: AnyArray, ridge: AnyArray, sweeps: int,
     rough: bool, *whole: Any,

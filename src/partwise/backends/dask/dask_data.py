@@ -30,6 +30,9 @@ from partwise.backends.threads import cached_property
 
 #: Entries under which chunks are joined: a task costs as long as a product with so many.
 SMALL_BLOCK = 4_000_000
+#: Pairs of parts whose curvature is summed over the blocks at a time: each block holds that many
+#: numbers per feature.
+PAIRS = 512
 SPARSE_SHARE = 50  # entries of a sparse chunk for each one that is stored, or so
 #: Bytes of V up to which it is brought here after a fit, to outlive the cluster; more stays there,
 #: on two workers.
@@ -157,7 +160,7 @@ def _first(shares: list[Any]) -> Any:
 class DaskData(Swept):
     """X as a container of blocks; the factor beside it is `Rows` of the same layout."""
 
-    newton_sides = "V"  # a second-order step on U needs whole columns of X
+    newton_sides, curved = "VU", "U"  # blocks have no whole columns, but sum the Hessian of each
 
     def __init__(
         self, blocks: Rows, p: int, dtype: Any, chunks: Sequence[int] | None = None
@@ -307,10 +310,18 @@ class DaskData(Swept):
         self, V: AnyArray, U: AnyArray, cost: AnyArray, ridge: AnyArray, sweeps: int, rough: bool,
         transposed: bool,
     ) -> tuple[AnyArray, AnyArray]:  # fmt: skip
-        assert not transposed, "newton_sides"
+        assert not transposed, "curved"
         args = (V, U, cost, ridge, sweeps, rough, *self._whole)
         both = self.blocks.map(beside.kl_newton, self.blocks, *args, like=0)
         return self._pair(both, U.shape[1])
+
+    def kl_curvature(self, V: AnyArray, U: AnyArray, transposed: bool) -> AnyArray:
+        assert transposed, "rows are swept"
+        parts = [
+            self.blocks.reduce(beside.kl_curvature, self.blocks, V, U, seconds, *self._whole)
+            for seconds in merged(range(1, U.shape[1] + 1), 1, PAIRS)
+        ]
+        return np.concatenate(parts, axis=1)
 
     def times_dot(self, V: AnyArray, U: AnyArray) -> AnyArray:
         return self._rows(beside.call, "times_dot", V, U, width=U.shape[1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 
 from partwise.backends import arrays
 from partwise.backends.arrays import AnyArray, floor
+from partwise.backends.curvature import of_pairs
 from partwise.backends.data_matrix import InNumpy, total_squares
 from partwise.backends.numpy import blocks
 from partwise.backends.threads import (
@@ -341,6 +343,20 @@ class DenseData(InNumpy):
         threads = threads_for((20.0 + Z.shape[1]) * X.size, True)
         with one_blas_thread:
             return Z, np.array([kernels.xlogy(self.X, V, Z, self._low, threads)])
+
+    def kl_curvature(self, V: AnyArray, U: AnyArray, transposed: bool) -> AnyArray:
+        assert transposed, "rows are swept"
+        return self.column_curvature(V, U, range(U.shape[1]))
+
+    def column_curvature(self, V: AnyArray, U: AnyArray, seconds: Sequence[int]) -> AnyArray:
+        """Return `kl_curvature` of U for the pairs a <= b with b in ``seconds``."""
+        low, pairs = self._low, sum(seconds) + len(seconds)
+
+        def share(rows: slice, X: AnyArray) -> AnyArray:
+            R, Y = blocks.kl_ratio(X, V[rows], U, low)
+            return (R / Y).T @ of_pairs(V[rows], seconds)
+
+        return self._summed(share, np.zeros((U.shape[0], pairs), U.dtype), 20.0 + 2 * pairs)
 
     def times_dot(self, V: AnyArray, U: AnyArray) -> AnyArray:
         out = np.empty((self.shape[0], U.shape[1]), dtype=V.dtype)

@@ -20,8 +20,8 @@ from partwise.backends.numpy.dense import DenseData
 class MemmapData(DenseData):
     """Rows of X as they lie in the file, scaled and summed on the way if weights or labels ask.
 
-    Second-order steps for KL need whole columns of X for U, which row blocks do not have; V takes
-    them, U the multiplicative step.
+    Second-order steps for KL sweep the rows of X for V. For U they would need whole columns, so
+    the Hessian of each column is summed over the blocks instead.
 
     Parameters
     ----------
@@ -36,7 +36,7 @@ class MemmapData(DenseData):
         What is made of rows, a slice, and their block when it has been read.
     """
 
-    newton_sides = "V"
+    curved = "U"
 
     def __init__(
         self,
@@ -118,7 +118,7 @@ class MemmapData(DenseData):
         self, V: AnyArray, U: AnyArray, cost: AnyArray, ridge: AnyArray, sweeps: int, rough: bool,
         transposed: bool,
     ) -> tuple[AnyArray, AnyArray]:  # fmt: skip
-        assert not transposed, "newton_sides"
+        assert not transposed, "curved"
         out = []
         for rows, X in self._blocks():
             block = DenseData(X).part_of(self._low, self._size)

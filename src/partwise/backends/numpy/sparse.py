@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ import scipy.sparse as sp
 
 from partwise.backends import arrays
 from partwise.backends.arrays import AnyArray
+from partwise.backends.curvature import of_pairs
 from partwise.backends.data_matrix import total_squares
 from partwise.backends.numpy import blocks
 from partwise.backends.numpy.dense import DenseData
@@ -128,6 +129,12 @@ class SparseData(DenseData):
         args = (Z, B, cost, ridge, sweeps, xlogy, transposed, self._low)
         by_rows(kernels.newton_rows, X, (X.indptr, X.indices, X.data, *args), 40 * Z.shape[1])
         return Z, xlogy
+
+    def column_curvature(self, V: AnyArray, U: AnyArray, seconds: Sequence[int]) -> AnyArray:
+        y = np.maximum(sampled_values(self._XT, U, V), self._low)
+        W = sp.csr_array((self._XT.data / y / y, self._XT.indices, self._XT.indptr), self._XT.shape)
+        # one b at a time: all pairs of columns of V would take k/2 times its memory
+        return np.concatenate([multiply(W, of_pairs(V, [b])) for b in seconds], axis=1)
 
     def times_dot(self, V: AnyArray, U: AnyArray) -> AnyArray:
         return _sampled("times_rows", self.X, V, U, np.empty((self.shape[0], U.shape[1]), V.dtype))
