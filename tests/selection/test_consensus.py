@@ -39,6 +39,7 @@ from partwise.selection.consensus import (
     group_silhouettes,
     local_density,
     over_deviation,
+    parts_of,
     runs,
     unit_rows,
 )
@@ -552,3 +553,16 @@ def test_fits_side_by_side_have_room(monkeypatch):
 def test_patience_is_a_count():
     with pytest.raises(ValueError, match="patience"):
         choose_k(np.ones((6, 5)), [1, 2], patience=0)
+
+
+@pytest.mark.parametrize("kind", [as_torch, as_dask])
+def test_parts_under_a_divergence_are_those_of_an_ndarray(kind):
+    """A Dask array ended in "'Array' object has no attribute 'contiguous'" after all runs."""
+    X, _, V = planted()
+    here = parts_of(X, V, "kullback-leibler")
+    there = parts_of(kind(X), V, "kullback-leibler")
+    np.testing.assert_allclose(there, here, atol=1e-4 * here.max())
+    made = {"n_runs": 3, "estimator": NMF(beta_loss="kullback-leibler"), "random_state": 0}
+    parts = consensus(kind(X), 3, **made, unit_variance=False).parts
+    same = consensus(X, 3, **made, unit_variance=False).parts
+    np.testing.assert_allclose(parts, same, atol=1e-3 * same.max())

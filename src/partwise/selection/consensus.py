@@ -22,9 +22,10 @@ from partwise.estimators.nmf import NMF, non_negative_factorization
 from partwise.evaluation.groups import unit_rows
 from partwise.evaluation.resampling import check_counts, resample
 from partwise.fitting import every_start
-from partwise.model.losses import beta_of
+from partwise.model.factor_model import FactorModel
+from partwise.model.losses import beta_of, make_loss
 from partwise.model.subproblems import Quadratic
-from partwise.solvers.codes import solve_quadratic
+from partwise.solvers.codes import solve_parts, solve_quadratic
 
 #: Entries of X whose float64 copies are made at a time.
 PIECE = 2**24
@@ -334,15 +335,23 @@ def codes_of(X: Any, H: AnyArray, loss: Any) -> AnyArray:
 
 def parts_of(X: Any, V: AnyArray, loss: Any) -> AnyArray:
     """The H >= 0 that fits X ≈ V H best, k-by-p."""
-    if beta_of(loss) != 2:
-        turned = X.T if back_end(X) is None else X.T.contiguous()
-        return np.ascontiguousarray(to_numpy(codes_of(turned, V.T, loss)).T)
+    if beta_of(loss) != 2 and back_end(X) is None:
+        return np.ascontiguousarray(codes_of(X.T, V.T, loss).T)
     data = as_data(X)
     F = data.rows(V.astype(data.dtype))
-    sub = Quadratic(data.tdot(F), F.T @ F)
     start = data.small(np.zeros((data.shape[1], V.shape[1]), data.dtype))
+    if beta_of(loss) != 2:  # no row block or device has room for another copy of X
+        found = solve_parts(FactorModel(data, make_loss(loss)), F, start + _typical(data, V))
+        return np.ascontiguousarray(to_numpy(found).T)
+    sub = Quadratic(data.tdot(F), F.T @ F)
     scale = float(data.row_sq_norms().sum())
     return np.ascontiguousarray(to_numpy(solve_quadratic(sub, start, 1e-4, scale)).T)
+
+
+def _typical(data: Any, V: AnyArray) -> Any:
+    """The entry of constant parts with the sum of X, where they begin."""
+    mean = float(data.row_sums().sum()) / data.shape[1]
+    return data.dtype.type(mean / max(float(V.sum()), 1e-300))
 
 
 def _check(k: Any, n_runs: Any, threshold: Any, neighborhood: Any) -> None:
