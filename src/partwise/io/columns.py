@@ -321,17 +321,17 @@ def encode_columns(
 def _encode(column: Any, spec: Mapping[str, Any]) -> tuple[np.ndarray, list[str]]:
     name, kind = str(spec["name"]), spec["as"]
     if kind == "category":
-        values = list(spec["values"])
-        block = np.zeros((len(column), len(values)))
-        at = {folded(value): j for j, value in enumerate(values)}
-        at |= {value: j for j, value in enumerate(values)}
+        categories = list(spec["values"])
+        block = np.zeros((len(column), len(categories)))
+        at = {folded(value): j for j, value in enumerate(categories)}
+        at |= {value: j for j, value in enumerate(categories)}
         for i, (value, gap) in enumerate(zip(column, column.isna())):
             text = as_text(value)
             if gap or text.lower() in NOTHING:
                 block[i] = np.nan
             elif (j := at.get(text, at.get(folded(text)))) is not None:
                 block[i, j] = 1
-        return block, [f"{name} = {value}" for value in values]
+        return block, [f"{name} = {value}" for value in categories]
     if kind == "yes/no":
         words = [None if gap else str(v).strip().lower() for v, gap in zip(column, column.isna())]
         numbers = [1.0 if w in YES else 0.0 if w in NO else np.nan for w in words]
@@ -396,7 +396,7 @@ def strange_values(frame: Any, specs: Sequence[Mapping[str, Any]]) -> tuple[str,
         what = {"number": "a number", "date": "a date", "time": "a time", "yes/no": "yes or no"}
         words = f"the column {name!r} has {odd[0]!r}, which is not {what[spec['as']]}"
         if len(odd) > MAX_GAPS * (np.isfinite(values).sum() + len(odd)):
-            style = FORMATS.get(spec.get("format"), "")
+            style = FORMATS.get(spec.get("format", ""), "")
             style = f", written as {style} or as year-month-day" if style else ""
             raise ValueError(
                 f"{words}, and so have {len(odd)} of its {len(column)} rows; the model needs "
