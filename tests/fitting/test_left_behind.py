@@ -1,5 +1,6 @@
 """What a fit leaves behind in its process, and what it needs of the machine around it."""
 
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -94,6 +95,33 @@ def test_the_cache_is_used_where_there_is_one():
     from partwise.backends.numpy import kernels
 
     assert kernels.OPTIONS["cache"] is True or not os.access(Path(kernels.__file__).parent, os.W_OK)
+
+
+@pytest.mark.parametrize("kind", ("nbi", "nbc"))
+@pytest.mark.parametrize("left", (0, 20, 0.5, -1), ids=("empty", "20 bytes", "half", "other bytes"))
+def test_broken_cache_files_are_compiled_again(kind, left, tmp_path):
+    """Once: the process after that loads what was kept."""
+    path = tmp_path / "kernel.py"
+    path.write_text(
+        "from partwise.backends.numpy.kernels._options import OPTIONS, compiled\n"
+        "@compiled(**OPTIONS | {'cache': True})\n"
+        "def twice(x):\n"
+        "    return 2 * x\n"
+    )
+
+    def hits():
+        spec = importlib.util.spec_from_file_location("kernel", path)
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)  # as in a new process
+        assert module.twice(3.0) == 6.0
+        return sum(module.twice.stats.cache_hits.values())
+
+    assert (hits(), hits()) == (0, 1)
+    (file,) = (tmp_path / "__pycache__").glob(f"*.{kind}")
+    kept = file.read_bytes()
+    size = int(left * len(kept)) if 0 < left < 1 else left
+    file.write_bytes(bytes(len(kept)) if left < 0 else kept[:size])
+    assert (hits(), hits()) == (0, 1)
 
 
 def test_kernels_call_nothing_that_is_compiled_twice():

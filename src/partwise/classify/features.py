@@ -20,7 +20,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-import numba as nb
 import numpy as np
 import scipy.sparse as sp
 from sklearn.neighbors import NearestNeighbors
@@ -28,7 +27,7 @@ from sklearn.utils.extmath import randomized_svd
 
 from partwise.backends import as_data
 from partwise.backends.arrays import AnyArray, gram, norm64, to_numpy
-from partwise.backends.numpy.kernels._options import OPTIONS
+from partwise.backends.numpy.kernels._options import OPTIONS, compiled
 from partwise.backends.sweeps import solve_rows
 from partwise.backends.threads import (
     PASS,
@@ -561,7 +560,7 @@ def row_marks(X: Any) -> AnyArray:
     return found
 
 
-@nb.njit(**OPTIONS)
+@compiled(**OPTIONS)
 def _mix_and_sum(X, odd, found):  # type: ignore[no-untyped-def]
     """Bits of float64, the high ones carried into the low ones and back; zeros stay zero."""
     for i in range(X.shape[0]):

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numba as nb
 import numpy as np
 import scipy.sparse as sp
 
 from partwise.backends.arrays import AnyArray
-from partwise.backends.numpy.kernels._options import OPTIONS
+from partwise.backends.numpy.kernels._options import OPTIONS, compiled
 from partwise.backends.threads import each, threads_for
 
 #: Products with the graph that one label may take, and those that it takes about.
@@ -63,7 +62,7 @@ def propagate(
     return found
 
 
-@nb.njit(**OPTIONS)
+@compiled(**OPTIONS)
 def _gradients(  # type: ignore[no-untyped-def]
     starts, indices, weights, rows, top, first, shifts, tol, scale, fall, R, Q, D, F
 ):

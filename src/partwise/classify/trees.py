@@ -8,11 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numba as nb
 import numpy as np
 
 from partwise.backends.arrays import AnyArray
-from partwise.backends.numpy.kernels._options import OPTIONS
+from partwise.backends.numpy.kernels._options import OPTIONS, compiled
 
 
 @dataclass
@@ -79,7 +78,7 @@ def log_shares(made: dict[str, AnyArray], X: AnyArray) -> AnyArray:
 SIDE_BY_SIDE = 8
 
 
-@nb.njit(**OPTIONS)
+@compiled(**OPTIONS)
 def _vote(X, roots, threshold, feature, below, name, at, votes):
     """A leaf is below itself, so that those that are there wait for the others; ``at`` is room."""
     for begin in range(0, roots.size, at.size):

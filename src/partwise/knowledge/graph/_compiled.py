@@ -7,17 +7,15 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from partwise.backends.arrays import compiled_code_is_kept
-
 
 @lru_cache(maxsize=1)
 def kernels() -> SimpleNamespace:
-    import numba
+    from partwise.backends.numpy.kernels._options import OPTIONS, compiled
 
-    kept = compiled_code_is_kept()
-    exact = numba.njit(nogil=True, cache=kept)
+    plain = {"nogil": True, "cache": OPTIONS["cache"]}
+    exact = compiled(**plain)
     # sums in any order; nan and inf keep their meaning
-    loose = numba.njit(nogil=True, cache=kept, fastmath={"reassoc", "contract", "nsz"})
+    loose = compiled(**plain, fastmath={"reassoc", "contract", "nsz"})
     return SimpleNamespace(
         keep_nearest=exact(keep_nearest),
         sparse_products=exact(sparse_products),

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
+
+import numba as nb
+from numba.core.caching import FunctionCache
 
 from partwise.backends.arrays import compiled_code_is_kept
 
@@ -19,3 +24,29 @@ OPTIONS: dict[str, Any] = {
 # compiled again with its caller, whose sums may run in another order. A process that compiles calls
 # the first, one that loads the cache the second, and their last digits differ.
 HELPER: dict[str, Any] = {**OPTIONS, "forceinline": True}
+
+
+class _MendedCache(FunctionCache):
+    """numba's cache, which starts anew where its files cannot be read, as after a power cut."""
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        try:
+            return super().load_overload(sig, target_context)
+        except Exception:  # the bytes of a broken pickle may raise any error
+            self.disable()
+            with suppress(OSError):  # where the index stays as it is, nothing more is kept
+                self.flush()
+                self.enable()
+            return None
+
+
+def compiled(**options: Any) -> Callable[[Callable[..., Any]], Any]:
+    """``numba.njit`` with these options, whose cache recovers from broken files."""
+
+    def compile_one(function: Callable[..., Any]) -> Any:
+        made = nb.njit(**options)(function)
+        if options["cache"]:
+            made._cache = _MendedCache(function)
+        return made
+
+    return compile_one

@@ -30,7 +30,7 @@ from numba.core.compiler_lock import global_compiler_lock
 from numba.extending import intrinsic
 
 from partwise.backends import threads as workers
-from partwise.backends.numpy.kernels._options import OPTIONS
+from partwise.backends.numpy.kernels._options import OPTIONS, compiled
 from partwise.backends.numpy.kernels._writing import (
     WORD,
     Memory,
@@ -141,7 +141,7 @@ def _rest(builder, desk, wait, since, last, nap, leave):
 _all_of: Any = intrinsic(_service)
 
 
-@nb.njit(**OPTIONS)
+@compiled(**OPTIONS)
 def _serve(desk, wait, seat, task, rows, step, count, begun):
     """Take tasks from the desk; who brings some until all are done, others as long as some come.
 

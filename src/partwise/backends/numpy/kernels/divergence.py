@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numba as nb
 import numpy as np
 from llvmlite import ir
 from numba.core import types
@@ -13,7 +12,7 @@ from numba.extending import intrinsic
 
 from partwise.backends.numpy.kernels import crew
 from partwise.backends.numpy.kernels._intrinsics import blas
-from partwise.backends.numpy.kernels._options import HELPER, OPTIONS
+from partwise.backends.numpy.kernels._options import HELPER, OPTIONS, compiled
 from partwise.backends.numpy.kernels._writing import (
     DOUBLE,
     WORD,
@@ -32,7 +31,7 @@ LOG2 = math.log(2.0)
 TOGETHER = 16  # rows of X that are fetched together: of a column they are a line of the cache
 
 
-@nb.njit(**HELPER)
+@compiled(**HELPER)
 def _model(v, u, tiny):
     """y = v·u in float64: Σ x log y is a difference of large sums away from the loss."""
     y = np.float64(tiny)
@@ -41,7 +40,7 @@ def _model(v, u, tiny):
     return y
 
 
-@nb.njit(**OPTIONS)
+@compiled(**OPTIONS)
 def kl_rows(indptr, indices, x, V, U, out, xlogy, want_log, tiny, lo, hi):
     """out = (X / VUᵀ) U and xlogy_i = Σ_j x_ij log(VUᵀ)_ij over the non-zeros of rows lo to hi.
 
@@ -95,7 +94,7 @@ def _hyperbola_written(typing, N, h, a, ridge, old):
 _hyperbola: Any = intrinsic(_hyperbola_written)
 
 
-@nb.njit(**HELPER)
+@compiled(**HELPER)
 def _newton_row(x, y, inv, r, B, m, z, a, ridge, sweeps):
     """One-dimensional second-order steps on f(z) = Σ_j (a_j + ½ ridge_j z_j) z_j - Σ_e x_e log y_e.
 
@@ -144,7 +143,7 @@ def _newton_row(x, y, inv, r, B, m, z, a, ridge, sweeps):
                 z[j] = new
 
 
-@nb.njit(**HELPER)
+@compiled(**HELPER)
 def _spread(ridge, i, out):
     """Row i of a (1 or n, 1 or k) array in full."""
     at = 0 if ridge.shape[0] == 1 else i
@@ -152,7 +151,7 @@ def _spread(ridge, i, out):
         out[j] = ridge[at, 0 if ridge.shape[1] == 1 else j]
 
 
-@nb.njit(**OPTIONS)
+@compiled(**OPTIONS)
 def newton_rows(indptr, indices, data, Z, U, cost, ridge, sweeps, xlogy, want_log, tiny, lo, hi):
     """Newton coordinate sweeps for KL on rows lo to hi of Z, in place; see `_newton_row`.
 
@@ -314,7 +313,7 @@ AT_ONCE = 2 * LINE  # bytes of a vector
 _dense_sweep: Any = intrinsic(_dense_sweeps)
 
 
-@nb.njit(**OPTIONS)
+@compiled(**OPTIONS)
 def _newton_dense(X, Z, cost, ridge, order, room):
     """`newton_dense` for who comes: each takes the next TOGETHER rows that nobody has ``begun``.
 
@@ -429,7 +428,7 @@ LOGS = "begun n p k size runs rows blas V U", "low", "", "sums"
 _all_logs: Any = intrinsic(_logs_of_runs)
 
 
-@nb.njit(**OPTIONS)
+@compiled(**OPTIONS)
 def _xlogy(X, order, Y):
     """sums[r] = Σ x log y over run r of ``size`` rows, for who comes; Y = VUᵀ, some rows at a time.
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 from threading import local
 from typing import Any
 
-import numba as nb
 import numpy as np
 from llvmlite import ir
 from numba.core import types
@@ -18,7 +17,7 @@ from numba.extending import intrinsic
 
 from partwise.backends.numpy.kernels import crew
 from partwise.backends.numpy.kernels._intrinsics import blas
-from partwise.backends.numpy.kernels._options import OPTIONS
+from partwise.backends.numpy.kernels._options import OPTIONS, compiled
 from partwise.backends.numpy.kernels._writing import (
     DOUBLE,
     WORD,
@@ -512,7 +511,7 @@ _change: Any = intrinsic(_change_of_rows)
 _turned: Any = intrinsic(_blocks_turned)
 
 
-@nb.njit(**OPTIONS)
+@compiled(**OPTIONS)
 def _hals_graph(Z, order, indptr, indices, weights):
     """`hals_graph` for whoever comes.
 
@@ -561,14 +560,14 @@ def hals_graph(Z, C, G, d, r, indptr, indices, weights, scale, groups, rounds, s
     crew.run(_hals_graph, (Z, order, indptr, indices, weights), [()] * team, threads)
 
 
-@nb.njit(**OPTIONS)
+@compiled(**OPTIONS)
 def laplacian(indptr, indices, weights, Z, out, lo, hi):
     """out_i = Σ_j w_ij (z_i - z_j) on rows lo to hi, from differences: D Z - W Z cancels."""
     plainly()
     _laplacian(out, Z, Z.shape[1], lo, hi, indptr, indices, weights)
 
 
-@nb.njit(**OPTIONS)
+@compiled(**OPTIONS)
 def _hals_range(Z, order, room):
     """Coordinate descent on rows: min ½ d zᵀGz + ½ r·z² - cᵀz over z >= 0.
 
@@ -583,7 +582,7 @@ def _hals_range(Z, order, room):
     _row_sweep(Z, order, room)
 
 
-@nb.njit(**OPTIONS)
+@compiled(**OPTIONS)
 def change_rows(new, old, C, G, d, found, lo, hi):
     """By how much rows lo to hi of ½ d zᵀGz - cᵀz are higher at new than at old, to found[0].
 
@@ -593,7 +592,7 @@ def change_rows(new, old, C, G, d, found, lo, hi):
     found[0] = _change(new, old, C, G, d, k, k * (C.shape[0] > 1), d.shape[0] > 1, lo, hi)
 
 
-@nb.njit(**OPTIONS)
+@compiled(**OPTIONS)
 def _turn_blocks(Z, old, column, k, back, lo, hi):
     """`turn_blocks` for blocks lo to hi."""
     _turned(Z, old, Z.shape[0], Z.shape[1], column, k, back, lo, hi)
@@ -662,7 +661,7 @@ def hals_rows(Z, C, G, d, r, e, sweeps, stop, enough, threads=1):
     crew.run(_hals_range, (Z, order), [()] * most, threads, own=(rooms,))
 
 
-@nb.njit(**OPTIONS)
+@compiled(**OPTIONS)
 def _half_steps(Z, order, room, mine):
     """`half_steps` for whoever comes: each takes pieces, ``size`` blocks of LANES rows, from its
     own on, unless somebody has ``begun`` them.

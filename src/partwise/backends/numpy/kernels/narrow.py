@@ -8,11 +8,10 @@ shape alone, so threads change no digit.
 
 from __future__ import annotations
 
-import numba as nb
 import numpy as np
 
 from partwise.backends.numpy.kernels import crew
-from partwise.backends.numpy.kernels._options import OPTIONS
+from partwise.backends.numpy.kernels._options import OPTIONS, compiled
 from partwise.backends.numpy.kernels.products import add_up
 
 ROWS, COLUMNS = 5, 5  # 25 sums and what they are made of fit the 32 registers of AVX-512
@@ -22,7 +21,7 @@ PIECE = 105 * DEEP
 RUNS, LEAST = 32, 84  # runs of rows that have a sum of their own for Xᵀ V; blocks of the least run
 
 
-@nb.njit(**OPTIONS)
+@compiled(**OPTIONS)
 def _dot(X, B, out, lo, hi):
     """out = X Bᵀ on rows lo to hi; B is (k, p), k and hi - lo fit COLUMNS and ROWS."""
     p, zero = X.shape[1], X.dtype.type(0)
@@ -88,7 +87,7 @@ def _dot(X, B, out, lo, hi):
                         out[i + r, j + c] = before + sums[r][c]
 
 
-@nb.njit(**OPTIONS)
+@compiled(**OPTIONS)
 def _tdot(X, V, size, whole, total, room, run):
     """total = Vᵀ X of rows of ``run``: ``size`` of them, as far as there are ``whole`` ones.
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba as nb
 import numpy as np
 from llvmlite import ir
 from numba.core import types
@@ -21,7 +20,7 @@ from numba.extending import intrinsic
 from partwise.backends.numpy.kernels import crew
 from partwise.backends.numpy.kernels._intrinsics import add as _add
 from partwise.backends.numpy.kernels._intrinsics import times as _product
-from partwise.backends.numpy.kernels._options import HELPER, OPTIONS
+from partwise.backends.numpy.kernels._options import HELPER, OPTIONS, compiled
 from partwise.backends.numpy.kernels._writing import Sum, Value, arguments, loop, plainly
 from partwise.backends.numpy.kernels.products import gemm
 
@@ -111,7 +110,7 @@ _eliminate: Any = intrinsic(_elimination)
 _times: Any = intrinsic(_solution_times)
 
 
-@nb.njit(**HELPER)
+@compiled(**HELPER)
 def _pivot_range(
     Z, C, M, d, r, E, low, before, found, lo, hi, L, lanes, places, at, whole, xy, free
 ):
@@ -206,7 +205,7 @@ def _pivot_range(
                 free[a, j] = free[a, j] != (out and (chances[a] >= 0 or j == last))
 
 
-@nb.njit(**HELPER)
+@compiled(**HELPER)
 def pivot_room(k):
     """Where `_pivot_range` works."""
     return (
@@ -238,7 +237,7 @@ def _each(room, team):
     return np.broadcast_to(room, (team, *room.shape)).copy()
 
 
-@nb.njit(**OPTIONS)
+@compiled(**OPTIONS)
 def _pivot_rows(
     Z, C, rows, M, d, r, low, found, gemm, begun, z, c, e, slope, before, ended, own, ridges, L,
     lanes, places, at, whole, xy, free,

@@ -8,7 +8,6 @@ from pathlib import Path
 from threading import local
 from typing import Any
 
-import numba as nb
 import numpy as np
 from llvmlite import ir
 from numba.core import cgutils, types
@@ -16,14 +15,14 @@ from numba.extending import get_cython_function_address, intrinsic
 
 from partwise.backends.numpy.kernels import crew
 from partwise.backends.numpy.kernels._intrinsics import times
-from partwise.backends.numpy.kernels._options import HELPER, OPTIONS
+from partwise.backends.numpy.kernels._options import HELPER, OPTIONS, compiled
 from partwise.backends.numpy.kernels._writing import Memory, Sum, Value, arguments, loop
 
 TILE = 8  # columns of a graph's linear system that are solved together
 LINE = 64  # bytes of a line of the cache: a vector across two takes twice as long to load or store
 
 
-@nb.njit(**HELPER)
+@compiled(**HELPER)
 def _graph_times(indptr, indices, weights, scale, diagonal, p, out, near):
     """out = diagonal p - scale W p on TILE columns; returns nothing."""
     for i in range(p.shape[0]):
@@ -38,7 +37,7 @@ def _graph_times(indptr, indices, weights, scale, diagonal, p, out, near):
             out[i, t] = diagonal[i, t] * p[i, t] - scale * near[t]
 
 
-@nb.njit(**HELPER)
+@compiled(**HELPER)
 def _conjugate_gradient(indptr, indices, weights, scale, diagonal, c, z, goal, most):
     """(diag(diagonal) - scale W) z = c for TILE columns at once, from z, in place."""
     n = z.shape[0]
@@ -85,7 +84,7 @@ def _conjugate_gradient(indptr, indices, weights, scale, diagonal, c, z, goal, m
     return most
 
 
-@nb.njit(**OPTIONS)
+@compiled(**OPTIONS)
 def graph_solve(indptr, indices, weights, scale, diagonal, c, z, goal, most, taken, lo, hi):
     """(diag(diagonal) - scale W) z = c for each column of tiles lo to hi of z, (tiles, n, TILE).
 
@@ -177,13 +176,13 @@ _fill_rows: Any = intrinsic(_filling)
 _gather_rows: Any = intrinsic(_gathering)
 
 
-@nb.njit(**OPTIONS)
+@compiled(**OPTIONS)
 def _fill(B, slabs, lines, lo, hi):
     """Put rows lo to hi of B into slabs: some columns of all rows, each row on lines of its own."""
     _fill_rows(B, slabs, B.shape[0], B.shape[1], lines, lo, hi)
 
 
-@nb.njit(**OPTIONS)
+@compiled(**OPTIONS)
 def _gather(indptr, indices, x, slabs, out, rows, lines, lo, hi):
     """`spmm` on rows lo to hi, slab by slab; those have so many ``rows``."""
     _gather_rows(indptr, indices, x, slabs, out, rows, out.shape[1], lines, lo, hi)
@@ -217,7 +216,7 @@ def spmm(indptr, indices, x, B, lines, runs, threads=1):
     return out
 
 
-@nb.njit(**OPTIONS)
+@compiled(**OPTIONS)
 def _transpose_rows(indptr, indices, x, rows, values, write, places, lo, hi):
     """Move the place of a column on with each of its entries in rows lo to hi of CSR X.
 
@@ -262,7 +261,7 @@ def gemm(dtype):
     return get_cython_function_address("scipy.linalg.cython_blas", name), False
 
 
-@nb.njit(**OPTIONS)
+@compiled(**OPTIONS)
 def _gemm(like, place, turned, m, n, k, a, lda, b, c, ldc):
     times(like, place, turned, m, n, k, a, lda, b, c, ldc)
 
@@ -272,7 +271,7 @@ def blas_products(like, tasks, threads):
     crew.run(_gemm, (like, gemm(like.dtype)[0]), tasks, threads)
 
 
-@nb.njit(**OPTIONS)
+@compiled(**OPTIONS)
 def _add_up(sums, out, lo, hi):
     """out = Σ_b sums[b]ᵀ on rows lo to hi of it; the first one holds all of it in between."""
     for b in range(1, sums.shape[0]):

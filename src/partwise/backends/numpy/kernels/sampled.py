@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import numba as nb
 import numpy as np
 
-from partwise.backends.numpy.kernels._options import HELPER, OPTIONS
+from partwise.backends.numpy.kernels._options import HELPER, OPTIONS, compiled
 from partwise.backends.numpy.kernels.pivot import _pivot_range, pivot_room
 
 
-@nb.njit(**OPTIONS)
+@compiled(**OPTIONS)
 def times_rows(indptr, indices, x, V, U, out, lo, hi):
     """out = (X ∘ VUᵀ) U over the non-zeros of rows lo to hi of X."""
     k = V.shape[1]
@@ -28,7 +27,7 @@ def times_rows(indptr, indices, x, V, U, out, lo, hi):
         out[i] = acc
 
 
-@nb.njit(**OPTIONS)
+@compiled(**OPTIONS)
 def square_rows(indptr, indices, x, V, U, out, lo, hi):
     """out_i = Σ_j x_ij (VUᵀ)_ij² over the non-zeros of rows lo to hi of X."""
     k = V.shape[1]
@@ -44,7 +43,7 @@ def square_rows(indptr, indices, x, V, U, out, lo, hi):
         out[i] = total
 
 
-@nb.njit(**OPTIONS)
+@compiled(**OPTIONS)
 def value_rows(indptr, indices, V, U, out, lo, hi):
     """out = the entries of VUᵀ at the non-zeros of rows lo to hi of a sparse matrix."""
     k = V.shape[1]
@@ -58,7 +57,7 @@ def value_rows(indptr, indices, V, U, out, lo, hi):
             out[e] = y
 
 
-@nb.njit(**OPTIONS)
+@compiled(**OPTIONS)
 def write_rows(indptr, indices, values, X):
     """X at the non-zeros of a sparse matrix = values."""
     for i in range(X.shape[0]):
@@ -67,7 +66,7 @@ def write_rows(indptr, indices, values, X):
             row[indices[e]] = values[e]
 
 
-@nb.njit(**OPTIONS)
+@compiled(**OPTIONS)
 def apart_squares(x, a, b):
     """Σ x (a - b)²."""
     total = 0.0
@@ -76,7 +75,7 @@ def apart_squares(x, a, b):
     return total
 
 
-@nb.njit(**HELPER)
+@compiled(**HELPER)
 def _row_gram(H, G, d, U, indices, e, lo, hi, sign):
     """H = d G + sign Σ e_j u_j u_jᵀ over places lo to hi."""
     k = G.shape[0]
@@ -93,7 +92,7 @@ def _row_gram(H, G, d, U, indices, e, lo, hi, sign):
                 row[b] += wa * u[b]
 
 
-@nb.njit(**HELPER)
+@compiled(**HELPER)
 def _descend_row(z, c, H, least, r, sweeps, stop, enough):
     """Coordinate descent on ½ zᵀHz + ½ r·z² - cᵀz; whether it ended before its last sweep."""
     k = len(z)
@@ -118,7 +117,7 @@ def _descend_row(z, c, H, least, r, sweeps, stop, enough):
     return False
 
 
-@nb.njit(**OPTIONS)
+@compiled(**OPTIONS)
 def solve_rows(indptr, indices, e, U, G, d, sign, Z, C, r, sweeps, stop, enough, lo, hi):
     """Rows lo to hi of Z to their minimisers, with a Hessian of its own each, in place.
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba as nb
 import numpy as np
 from llvmlite import ir
 from numba.core import types
@@ -16,7 +15,7 @@ from numba.extending import intrinsic
 
 from partwise.backends.numpy.kernels import crew
 from partwise.backends.numpy.kernels._intrinsics import blas
-from partwise.backends.numpy.kernels._options import OPTIONS
+from partwise.backends.numpy.kernels._options import OPTIONS, compiled
 from partwise.backends.numpy.kernels._writing import (
     DOUBLE,
     WORD,
@@ -137,19 +136,19 @@ _kkt: Any = intrinsic(_kkt_of_rows)
 _residual: Any = intrinsic(_residual_of_rows)
 
 
-@nb.njit(**OPTIONS)
+@compiled(**OPTIONS)
 def _overview(a, b, found, lo, hi):
     """Of vectors lo to hi of a, lane by lane: the least, the largest, and Σ a b, to ``found``."""
     _vectors(a, b, found, lo, hi)
 
 
-@nb.njit(**OPTIONS)
+@compiled(**OPTIONS)
 def _kkt_rows(Z, order, room):
     """`kkt_squares` for whoever comes: each takes the next SOME rows."""
     _kkt(Z, order, room)
 
 
-@nb.njit(**OPTIONS)
+@compiled(**OPTIONS)
 def _residual_rows(X, order, room):
     """`residual_squares` for whoever comes: each takes the next ``size`` rows."""
     _residual(X, order, room)

@@ -6,18 +6,17 @@ Vandaele, Gillis, Lei, Zhong & Dhillon (2016). The part of the objective with v 
 
 from __future__ import annotations
 
-import numba as nb
 import numpy as np
 
-from partwise.backends.numpy.kernels._options import HELPER, OPTIONS
+from partwise.backends.numpy.kernels._options import HELPER, OPTIONS, compiled
 
 
-@nb.njit(**HELPER)
+@compiled(**HELPER)
 def _quartic(a, b, x):
     return x * (b + x * (0.5 * a + 0.25 * x * x))
 
 
-@nb.njit(**HELPER)
+@compiled(**HELPER)
 def _least(a, b):
     """x >= 0 where x⁴/4 + a x²/2 + b x is least: 0, or the largest root of x³ + a x + b."""
     if b >= 0 and a >= 0:
@@ -41,7 +40,7 @@ def _least(a, b):
     return x if x > 0 and _quartic(a, b, x) < 0 else 0.0
 
 
-@nb.njit(**HELPER)
+@compiled(**HELPER)
 def _gain(a, b, old, new):
     """The quartic at old less that at new, by its derivatives at new.
 
@@ -52,7 +51,7 @@ def _gain(a, b, old, new):
     return d * (slope + d * (0.5 * (3 * new * new + a) + d * (new + 0.25 * d)))
 
 
-@nb.njit(**HELPER)
+@compiled(**HELPER)
 def _row(i, own, V, G, c):
     """Entries of row i one after the other; c = Σ_{l≠i} s_il v_l, own = s_ii. Returns the fall."""
     k = len(c)
@@ -82,7 +81,7 @@ def _row(i, own, V, G, c):
     return fall
 
 
-@nb.njit(**OPTIONS)
+@compiled(**OPTIONS)
 def symmetric_dense(S, V, G):
     """One sweep over V in place, G = VᵀV kept; returns by how much the objective fell."""
     n, k = V.shape
@@ -98,7 +97,7 @@ def symmetric_dense(S, V, G):
     return fall
 
 
-@nb.njit(**OPTIONS)
+@compiled(**OPTIONS)
 def symmetric_rows(indptr, indices, values, V, G):
     """The same for the CSR arrays of S."""
     n, k = V.shape
