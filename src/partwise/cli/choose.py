@@ -61,6 +61,8 @@ def run_choose(
     state = {"done": 0, "total": 0}
     with Bar(errors) as bar:
         task = work.read_task(data, bar, label_share=label_share, seed=seed, reading=reading)
+        if task.samples.also is not None:
+            raise ValueError("choose takes one view; add --embeddings-only to --embeddings.")
         hear = _hearer(bar, state)
         out.mkdir(exist_ok=True)
         sweep(out)

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import typer
 
-from partwise.cli.options import NEW, ONE_VIEW, READS, argument, command, flag, option
+from partwise.cli.options import NEW, READS, argument, command, flag, option
 
 #: What people use first, what they know of the model, and then how to read the data.
 FIRST = "data labels label_column label_share k method text_column out"
 MODEL = "parts set components_per_class known seed_words links seed max_iter"
-READING, ONE = " ".join(READS), " ".join(ONE_VIEW)
+READING = " ".join(READS)
 #: Without parameters of a method.
 PLAIN = " ".join(name for name in READS if name not in ("set", "components_per_class"))
 
@@ -54,7 +54,7 @@ def cluster() -> None:
 @command(
     "choose.run_choose",
     "data range grid method k label_share labels label_column text_column out force runs splits "
-    f"seed max_iter as_json {ONE}",
+    f"seed max_iter as_json {READING}",
     out=option(
         "The folder for the results; a stopped search goes on there.", Path("partwise-choice")
     ),
@@ -202,7 +202,7 @@ def methods() -> None:
 @command(
     "compare.run_compare",
     "data methods label_share k labels label_column text_column out force parts runs seed "
-    f"max_iter as_json {ONE}",
+    f"max_iter as_json {READING}",
     methods=option("Names, separated by commas; by default, all that can take the data."),
     out=option("A .csv file for the table.", of=Path),
     runs=option("Runs of each method.", 3, min=1),

@@ -32,6 +32,8 @@ FOLDS = 5
 PATIENCE = 180.0
 #: What a user would pick instead: always beside ours.
 BASELINES = ("logistic-regression", "linear-svc", "label-spreading")
+#: The end of the name of a baseline that uses the embeddings instead of the data.
+ON_EMBEDDINGS = "-on-embeddings"
 
 
 def run_methods(*, as_json: bool) -> None:
@@ -104,7 +106,7 @@ def run_compare(
         rounds = Rounds(task, seed) if task.n_labelled else None
         if rounds is not None and rounds.n_scored:
             columns, scored = NAMED, rounds.said(task.n_labelled)
-            names = names if methods is not None else default_methods(names)
+            names = names if methods is not None else default_methods(names, task)
             rows = _rows(
                 names,
                 columns,
@@ -121,6 +123,11 @@ def run_compare(
                 lambda name: _stable(task, name, size, parts, seed, runs, max_iter),
                 bar.step,
             )
+    if task.samples.also is not None:
+        task.notes.append(
+            "Only classify uses both views; the other methods use the first one, or the embeddings "
+            f"where their name ends in {ON_EMBEDDINGS}."
+        )
     rows = [{c: row[c] for c in columns} for row in rows]
     if out is not None:
         cells = [["" if row[c] is None else row[c] for c in columns] for row in rows]
@@ -140,8 +147,10 @@ def _names(methods: str | None, task: work.Task) -> list[str]:
     if methods is not None:
         names = [name.strip() for name in methods.split(",") if name.strip()]
         for name in names:
-            if name not in ("k-means", *BASELINES):
+            if name.removesuffix(ON_EMBEDDINGS) not in ("k-means", *BASELINES):
                 work.find_method(name)
+            elif name.endswith(ON_EMBEDDINGS) and task.samples.also is None:
+                raise ValueError(f"{name} needs --embeddings.")
         return names
     negative = profile(task.samples.X).lowest < 0
     fits = [
@@ -309,10 +318,11 @@ class Rounds:
         return np.concatenate(found)
 
 
-def default_methods(names: list[str]) -> list[str]:
-    """Ours that labels steer, the best first, and what a user would pick instead."""
+def default_methods(names: list[str], task: work.Task) -> list[str]:
+    """The methods that labels steer, the best first, and the usual alternatives."""
     ours = [name for name in names if name in METHODS and METHODS[name].uses_labels]
-    return [*ours[:1], *BASELINES, *ours[1:]]
+    second = [name + ON_EMBEDDINGS for name in BASELINES if task.samples.also is not None]
+    return [*ours[:1], *BASELINES, *second, *ours[1:]]
 
 
 def runner(
@@ -320,8 +330,9 @@ def runner(
 ) -> Callable[[Any], Any]:
     """Names of all samples from the labels that a method may see."""
     X = task.samples.X
-    if name in BASELINES:
-        return lambda seen: _baseline(name, X, seen)
+    if name.removesuffix(ON_EMBEDDINGS) in BASELINES:
+        Z = task.samples.also if name.endswith(ON_EMBEDDINGS) else X
+        return lambda seen: _baseline(name.removesuffix(ON_EMBEDDINGS), Z, seen)
 
     def run(seen: Any) -> Any:
         if name == "k-means":
@@ -330,7 +341,8 @@ def runner(
                 _dense(X, k, seed), k, labels=labels, random_state=seed
             ).labels
         model = work.build(task, name, k=k, parts=parts, seed=seed, max_iter=max_iter)[0]
-        return model.fit(X, seen).labels_
+        both = work.beside(model, task.samples) if hasattr(model, "relabel") else {}
+        return model.fit(X, seen, **both).labels_
 
     return run
 

@@ -98,15 +98,15 @@ READING: dict[str, dict[str, Option]] = {
             "Stop at a file that cannot be read, an empty text, images of different sizes; by "
             "default they are skipped and listed in skipped.csv, or resized.",
         ),
-        "features": option(
-            "Vectors of your own network for texts or photos, in the place of words and pixels: "
-            ".npz (X, ids), .parquet or .csv with a column of ids, or .npy in the samples' order.",
+        "embeddings": option(
+            "A file with an embedding of each sample: .npz (X, ids), .parquet or .csv with a "
+            "column of ids, or .npy in the samples' order. A second view in addition to words, "
+            "pixels or columns; held-out labels weigh the two.",
             of=Path,
         ),
-        "also": option(
-            "Such vectors beside the words, pixels or columns of DATA, where some samples have "
-            "labels: two views, weighed by labels that are held out.",
-            of=Path,
+        "embeddings_only": flag(
+            "Use the embeddings instead of words, pixels or columns; needed where nothing is "
+            "classified, since only the classifier takes two views.",
         ),
     },
     "Tables": {
@@ -242,12 +242,11 @@ OPTIONS = {name: own for _, group in GROUPS for name, own in group.items()}
 for _title, _group in GROUPS:
     for _option in _group.values():
         _option.info.rich_help_panel = _title or None
-#: The arguments of `partwise.io.read_samples`; without vectors beside where a model has one view.
+#: The arguments of `partwise.io.read_samples`.
 READS = [name for group in READING.values() for name in group]
-ONE_VIEW = [name for name in READS if name != "also"]
 #: What may differ for new data of a known model.
 NEW = "label_column text_column id_column encoding separator heading missing transpose layer strict"
-NEW += " features also"
+NEW += " embeddings"
 
 
 def command(target: str, names: str, **own: Any) -> Callable[[Callable[[], None]], Any]:
@@ -341,7 +340,7 @@ def _as_typed(name: str, value: Any, path: Path) -> tuple[Any, list[str]]:
     if isinstance(value, list):
         value = ",".join(map(str, value))
     said = [name_of, str(value)]
-    if name in ("labels", "known", "seed_words", "links", "features", "also"):
+    if name in ("labels", "known", "seed_words", "links", "embeddings"):
         return path.parent / str(value), said
     number = isinstance(value, (int, float)) and name not in ("size", "ngrams", "image_shape")
     return value if number else Path(str(value)) if name == "out" else str(value), said

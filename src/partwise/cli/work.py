@@ -292,13 +292,14 @@ def as_notes(notes: list[str]) -> Iterator[None]:
 
 
 def beside(model: Any, samples: Samples) -> dict[str, Any]:
-    """What `PartsClassifier` is given beside X."""
+    """The second view, for a model that takes one; an error for a model with one view."""
     if samples.also is None:
         return {}
     if not hasattr(model, "relabel"):  # what tells a classifier
         raise ValueError(
-            f"--also is for samples with labels (--method classify), and {type(model).__name__} "
-            "has one view; --features brings the vectors in the place of the data."
+            f"{type(model).__name__} takes one view, and embeddings are a second one; "
+            "--embeddings-only uses them instead of the data, --method classify (with labels) "
+            "uses both."
         )
     return {"also": [samples.also]}
 

@@ -58,7 +58,7 @@ class Options:
     genes: int | None = None
     strict: bool = False
     heading: str = "auto"
-    vectors: bool = False
+    embeddings_only: bool = False
     recipe: Mapping[str, Any] | None = None
     step: Step = field(default=silent, compare=False)
 

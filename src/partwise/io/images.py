@@ -38,7 +38,7 @@ def read_images(folder: Path, files: Sequence[Path], options: Options) -> Sample
     if recipe is not None:
         height, width = (int(side) for side in recipe["size"])
         size, rgb = (height, width), bool(recipe["rgb"])
-    if options.vectors:  # which come in the place of pixels
+    if options.embeddings_only:  # they replace the pixels
         size = (8, 8)
     elif size is None:
         size, notes = _common_size(folder, files, options)
@@ -70,7 +70,7 @@ def read_images(folder: Path, files: Sequence[Path], options: Options) -> Sample
     colour = "RGB" if rgb else "grey"
     if turned:
         notes += (f"{turned} of {n} images were turned upright, as their cameras noted.",)
-    if coloured and recipe is None and not options.vectors:
+    if coloured and recipe is None and not options.embeddings_only:
         part = "all" if coloured == n else f"{coloured} of {n}"
         notes += (f"The colours of {part} images were dropped; --rgb keeps them.",)
     return Samples(

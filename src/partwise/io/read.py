@@ -12,12 +12,12 @@ import numpy as np
 
 from partwise.io import images, texts
 from partwise.io._common import SCALES, Options, Step, shown, silent
+from partwise.io.embeddings import with_embeddings
 from partwise.io.folders import check_name, listed
 from partwise.io.label_files import SIMILAR, UNKNOWN, check_labels, labels_of
 from partwise.io.matrices import read_matrix, read_named
 from partwise.io.samples import Samples
 from partwise.io.tables import HEADINGS, MISSING, read_table
-from partwise.io.vectors import with_vectors
 
 TABLES = (".csv", ".tsv", ".xlsx", ".jsonl", ".parquet")
 #: What people try as well, and what to do then.
@@ -74,8 +74,8 @@ def read_samples(
     layer: str | None = None,
     genes: int | None = None,
     strict: bool = False,
-    features: str | Path | None = None,
-    also: str | Path | None = None,
+    embeddings: str | Path | None = None,
+    embeddings_only: bool = False,
     recipe: Mapping[str, Any] | None = None,
     step: Step = silent,
 ) -> Samples:
@@ -156,13 +156,13 @@ def read_samples(
     strict : bool, default=False
         Stop at the first file that cannot be read, an empty text or images of different sizes.
         Otherwise such samples are listed in ``Samples.skipped``, and images are resized.
-    features : str or Path, optional
-        Vectors that a network of your own made of the texts or photos, used in the place of words
-        and pixels, which are still shown: ``.npz`` with X and ids; ``.parquet`` or ``.csv`` with a
-        column of ids and one for each number, or one of lists; or ``.npy``, in the order of the
-        samples. They may have signs.
-    also : str or Path, optional
-        Such vectors beside words and pixels, as ``Samples.also``.
+    embeddings : str or Path, optional
+        A file with an embedding of each sample, as a second view in addition to the words, pixels
+        or columns (``Samples.also``): ``.npz`` with X and ids; ``.parquet`` or ``.csv`` with a
+        column of ids and one column per dimension, or one column of lists; or ``.npy``, in the
+        order of the samples.
+    embeddings_only : bool, default=False
+        Use the embeddings instead of words, pixels or columns, which are still shown.
     recipe : mapping, optional
         ``Samples.recipe`` of other data: the same words, columns and sizes are used.
     step : callable, optional
@@ -190,15 +190,14 @@ def read_samples(
         if given[name] not in known:
             raise ValueError(f"{name}={given[name]!r}; it can be {', '.join(map(str, known))}.")
     kept = {field.name for field in fields(Options)} & given.keys()
-    options = Options(**{name: given[name] for name in kept}, vectors=features is not None)
+    if recipe is not None:  # the model needs what it was fitted to
+        given["embeddings_only"] = recipe["reader"] == "embeddings"
+    elif embeddings_only and embeddings is None:
+        raise ValueError("embeddings_only needs embeddings=FILE.")
+    options = Options(**{name: given[name] for name in kept})
     path = Path(path)
     check_name(path)
-    samples = _read_both(path, features, options)
-    if recipe is not None and ("also" in recipe) != (also is not None):
-        how = "with vectors beside; --also brings some" if also is None else "without any beside"
-        raise ValueError(f"{also or path}: the model was fitted {how}.")
-    if also is not None:
-        samples = with_vectors(samples, Path(also), options, beside=True)
+    samples = _read_views(path, embeddings, options)
     if samples.n_samples == 1 and recipe is None:
         lost = f" ({shown(name for name, _ in samples.skipped)} skipped)" if samples.skipped else ""
         raise ValueError(f"{path} holds a single sample{lost}; a factorization needs more.")
@@ -230,19 +229,17 @@ def read_samples(
     return replace(samples, options=changed)
 
 
-def _read_both(path: Path, features: str | Path | None, options: Options) -> Samples:
-    """Samples, and vectors in the place of what they hold where there are some."""
-    recipe = options.recipe
-    by_vectors = recipe is not None and recipe["reader"] == "vectors"
-    if features is None:
-        if by_vectors:
-            raise ValueError(f"{path}: the model was fitted to vectors; --features brings some.")
-        return _read(path, options)
-    if recipe is not None and not by_vectors:
-        raise ValueError(f"--features {features}: the model was fitted without vectors.")
-    base = None if recipe is None else recipe["base"]
+def _read_views(path: Path, embeddings: str | Path | None, options: Options) -> Samples:
+    """Samples with the embeddings of a file, where there is one."""
+    recipe, only = options.recipe, options.embeddings_only
+    expected = recipe is not None and (only or "also" in recipe)
+    if expected and embeddings is None:
+        raise ValueError(f"{path}: this model was fitted to embeddings; pass --embeddings FILE.")
+    if recipe is not None and not expected and embeddings is not None:
+        raise ValueError(f"--embeddings {embeddings}: this model was fitted without embeddings.")
+    base = recipe["base"] if recipe is not None and only else recipe
     samples = _read(path, replace(options, recipe=base))
-    return with_vectors(samples, Path(features), options)
+    return samples if embeddings is None else with_embeddings(samples, Path(embeddings), options)
 
 
 def _read(path: Path, options: Options) -> Samples:

@@ -89,7 +89,7 @@ def text_samples(
         if len(texts) == 1 and options.recipe is None:
             raise ValueError(f"{source} holds a single text that is not empty ({ids[0]!r}).")
     made, words = dict(options.recipe or ()), ""
-    if options.vectors:  # which come in the place of words
+    if options.embeddings_only:  # they replace the words
         made = {"kind": "texts", "reader": "texts", "scale": "none", "words": [""], "idf": [1.0]}
         X = sp.csr_array((len(texts), 1))
     else:

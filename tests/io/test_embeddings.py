@@ -1,7 +1,8 @@
-"""--features: vectors of somebody's own network for texts and photos, joined by id."""
+"""--embeddings: vectors of the samples in a file, as a second view or instead of the data."""
 
 import csv
 import importlib.util
+import json
 
 import numpy as np
 import pytest
@@ -41,36 +42,37 @@ def test_photos_by_vectors_in_any_order(command, stamps, tmp_path):
     ids = np.array([f"{folder}/s{i:02d}.png" for i in order])
     np.savez(tmp_path / "v.npz", X=V[order], ids=ids)
     out = tmp_path / "out"
-    given = ("cluster", folder, "--labels", labels, "--features", tmp_path / "v.npz")
+    given = ("cluster", folder, "--labels", labels, "--embeddings", tmp_path / "v.npz")
+    given += ("--embeddings-only",)
     code, text, err = command(*given, "--out", out, "--max-iter", "60")
     assert code == 0, err
     found = {row["id"]: row["cluster"] for row in rows(out / "assignments.csv")}
     assert found == {f"s{i:02d}.png": "ab"[kind[i]] for i in range(40)}
     assert "v.npz" in text and "data:image" in (out / "report.html").read_text(encoding="utf-8")
     told = ("predict", out / "model.partwise", folder)
-    code, text, err = command(*told, "--features", tmp_path / "v.npz")
+    code, text, err = command(*told, "--embeddings", tmp_path / "v.npz")
     assert code == 0, err
     again = {row["id"]: row["cluster"] for row in csv.DictReader(text.splitlines())}
     assert again == found
     code, _, err = command(*told)
-    assert code == 2 and "--features" in err
+    assert code == 2 and "--embeddings" in err
 
 
 def test_vectors_without_ids_go_by_order_and_it_is_said(stamps, tmp_path):
     folder, V, _, _ = stamps
     np.save(tmp_path / "v.npy", V)
-    samples = read_samples(folder, features=tmp_path / "v.npy")
+    samples = read_samples(folder, embeddings=tmp_path / "v.npy", embeddings_only=True)
     assert np.allclose(samples.X, V / np.linalg.norm(V, axis=1, keepdims=True))
     assert samples.kind == "images" and samples.thumbnails(3) and samples.image_shape is None
     said = next(note for note in samples.notes if "v.npy" in note)
     assert "order" in said and "s00.png" in said and "s39.png" in said
     np.save(tmp_path / "v.npy", V[:-1])
     with pytest.raises(ValueError, match=r"39 vectors.*40 samples.*\.npz.*or \.parquet"):
-        read_samples(folder, features=tmp_path / "v.npy")
+        read_samples(folder, embeddings=tmp_path / "v.npy", embeddings_only=True)
     np.save(tmp_path / "v.npy", V)
     (folder / "s05.png").write_text("damaged")
     with pytest.raises(ValueError, match="ids"):  # whether they count it nobody knows
-        read_samples(folder, features=tmp_path / "v.npy")
+        read_samples(folder, embeddings=tmp_path / "v.npy", embeddings_only=True)
 
 
 @pytest.mark.parametrize("form", ["columns", "lists", "csv"])
@@ -95,7 +97,9 @@ def test_texts_by_vectors_of_a_table(tmp_path, form):
     else:
         pytest.importorskip("pyarrow", reason=".parquet needs pyarrow")
         frame.to_parquet(path)
-    samples = read_samples(tmp_path / "t.csv", text_column="body", features=path, scale="none")
+    samples = read_samples(
+        tmp_path / "t.csv", text_column="body", embeddings=path, embeddings_only=True, scale="none"
+    )
     kept = [i for i in range(30) if i != 4]
     assert samples.ids == [str(i) for i in kept] and np.allclose(samples.X, V[kept])
     assert samples.texts[0] == "a text 0"
@@ -108,7 +112,11 @@ def test_rows_of_a_table_by_order_where_a_text_is_empty(tmp_path):
     )
     np.save(tmp_path / "v.npy", V)
     samples = read_samples(
-        tmp_path / "t.csv", text_column="body", features=tmp_path / "v.npy", scale="none"
+        tmp_path / "t.csv",
+        text_column="body",
+        embeddings=tmp_path / "v.npy",
+        embeddings_only=True,
+        scale="none",
     )
     assert samples.ids == ["0", "1", "3", "4", "5"] and np.array_equal(
         samples.X, V[[0, 1, 3, 4, 5]]
@@ -130,7 +138,7 @@ def test_vectors_that_cannot_be_joined(stamps, tmp_path, change, message):
     X, ids = change(V, [f"s{i:02d}.png" for i in range(40)])
     np.savez(tmp_path / "v.npz", X=X, ids=np.array(ids))
     with pytest.raises(ValueError, match=message):
-        read_samples(folder, features=tmp_path / "v.npz")
+        read_samples(folder, embeddings=tmp_path / "v.npz", embeddings_only=True)
 
 
 def test_samples_without_a_vector_are_skipped_and_listed(stamps, tmp_path):
@@ -138,11 +146,11 @@ def test_samples_without_a_vector_are_skipped_and_listed(stamps, tmp_path):
     V[7] = np.nan
     ids = np.array([f"s{i:02d}.png" for i in range(39)] + ["gone.png"])
     np.savez(tmp_path / "v.npz", X=V, ids=ids)
-    samples = read_samples(folder, features=tmp_path / "v.npz")
+    samples = read_samples(folder, embeddings=tmp_path / "v.npz", embeddings_only=True)
     assert {name for name, _ in samples.skipped} == {"s07.png", "s39.png"}
     assert samples.n_samples == 38 and any("gone.png" in note for note in samples.notes)
     with pytest.raises(ValueError, match=r"s07\.png|s39\.png"):
-        read_samples(folder, features=tmp_path / "v.npz", strict=True)
+        read_samples(folder, embeddings=tmp_path / "v.npz", embeddings_only=True, strict=True)
 
 
 def test_vectors_beside_words_tell_what_neither_tells_alone(command, tmp_path):
@@ -179,26 +187,50 @@ def test_vectors_beside_words_tell_what_neither_tells_alone(command, tmp_path):
         )
 
     alone = right("words", "--no-report")[0]
-    both, found, text = right("both", "--also", tmp_path / "v.npz")
+    both, found, text = right("both", "--embeddings", tmp_path / "v.npz")
     # day or night is a guess without the vectors: 48 of 96, with 3 standard errors of 5 %
     assert alone < 0.65 and both > 0.8 and "vectors of v.npz" in text.lower()
     if importlib.util.find_spec("plotly"):  # the report needs it
         assert "also=[samples.also]" in (tmp_path / "both" / "report.html").read_text("utf-8")
     told = ("predict", tmp_path / "both" / "model.partwise", tmp_path / "t.csv")
-    code, text, err = command(*told, "--also", tmp_path / "v.npz")
+    code, text, err = command(*told, "--embeddings", tmp_path / "v.npz")
     assert code == 0, err
     again = {row["id"]: row["cluster"] for row in csv.DictReader(text.splitlines())}
     assert np.mean([again[name] == found[name] for name in found]) > 0.95
     code, _, err = command(*told)
-    assert code == 2 and "--also brings some" in err
+    assert code == 2 and "--embeddings" in err
     told = ("predict", tmp_path / "words" / "model.partwise", tmp_path / "t.csv")
-    code, _, err = command(*told, "--also", tmp_path / "v.npz")
-    assert code == 2 and "without any beside" in err
+    code, _, err = command(*told, "--embeddings", tmp_path / "v.npz")
+    assert code == 2 and "without embeddings" in err
 
 
 def test_vectors_beside_need_labels(command, stamps, tmp_path):
     folder, V, _, _ = stamps
     np.save(tmp_path / "v.npy", V)
-    told = ("--also", tmp_path / "v.npy", "--out", tmp_path / "o", "-k", 2, *QUICK)
+    told = ("--embeddings", tmp_path / "v.npy", "--out", tmp_path / "o", "-k", 2, *QUICK)
     code, _, err = command("cluster", folder, *told)
-    assert code == 2 and "--also is for samples with labels" in err
+    assert code == 2 and "--embeddings-only" in err
+
+
+def test_commands_with_one_view_refuse_a_second_one(command, stamps, tmp_path):
+    folder, V, _, _ = stamps
+    np.save(tmp_path / "v.npy", V)
+    code, _, err = command(
+        "choose", folder, "--embeddings", tmp_path / "v.npy", "--out", tmp_path / "o"
+    )
+    assert code == 2 and "--embeddings-only" in err
+    code, _, err = command("cluster", folder, "--embeddings-only", "-k", 2)
+    assert code == 2 and "embeddings" in err
+
+
+def test_compare_scores_both_views_and_the_baselines_on_embeddings(command, stamps, tmp_path):
+    """The pictures are noise; only what uses the embeddings can be right."""
+    folder, V, _, labels = stamps
+    np.save(tmp_path / "v.npy", V)
+    told = ("--labels", labels, "--embeddings", tmp_path / "v.npy", "--json")
+    names = "classify,logistic-regression,logistic-regression-on-embeddings"
+    code, text, err = command("compare", folder, *told, "--methods", names)
+    assert code == 0, err
+    right = {row["method"]: row["right_name"] for row in json.loads(text)["methods"]}
+    assert right["classify"] >= 0.9 and right["logistic-regression-on-embeddings"] >= 0.9
+    assert right["logistic-regression"] < 0.9

@@ -1,4 +1,4 @@
-"""Vectors that somebody's own network made of texts or photos: for words and pixels, or beside."""
+"""Embeddings of the samples: in addition to words, pixels and columns, or instead of them."""
 
 from __future__ import annotations
 
@@ -17,26 +17,22 @@ from partwise.io.samples import Samples, repeated
 from partwise.io.sheets import as_text
 from partwise.io.tables import read_frame
 
-#: What a column of ids may be called in a table of vectors, beside "id" and the like.
+#: Names of a column of ids in a table of embeddings, in addition to "id" and the like.
 ID_NAMES = {"file", "filename", "file_name", "path", "filepath", "name", "image", "text_id"}
 TABLES = (".parquet", ".csv", ".tsv", ".jsonl", ".xlsx")
 
 
-def with_vectors(
-    samples: Samples, path: Path, options: Options, *, beside: bool = False
-) -> Samples:
-    """Samples with vectors of a file, by id, or in their order where it has none.
+def with_embeddings(samples: Samples, path: Path, options: Options) -> Samples:
+    """Samples with the embeddings of a file, joined by id, or by order where it has no ids.
 
-    They are the rows of X, or ``also`` where they come ``beside`` these.
+    They are ``also``, the second view, or the rows of X under ``options.embeddings_only``.
     """
     V, ids = _read(path)
-    recipe = options.recipe
+    recipe, beside = options.recipe, not options.embeddings_only
     if recipe is not None and beside:
         recipe = recipe["also"]
     if recipe is not None and recipe["features"] != V.shape[1]:
-        raise ValueError(
-            f"{path} has {V.shape[1]} numbers a vector, the model {recipe['features']}."
-        )
+        raise ValueError(f"{path} has {V.shape[1]} dimensions, the model {recipe['features']}.")
     at, notes = _by_order(samples, V, path) if ids is None else _by_id(samples, ids, path)
     skipped, kept = [], []
     for i, name in enumerate(samples.ids):
@@ -76,7 +72,7 @@ def with_vectors(
     if beside:
         known = {**samples.recipe, "also": dict(made)}
         return replace(samples, preparation=f"{samples.preparation} V{words}", recipe=known)
-    made = {**made, "kind": samples.kind, "reader": "vectors", "base": dict(samples.recipe)}
+    made = {**made, "kind": samples.kind, "reader": "embeddings", "base": dict(samples.recipe)}
     known = made if recipe is None else dict(recipe)
     return replace(samples, image_shape=None, preparation=f"V{words}", recipe=known, columns=())
 
@@ -171,14 +167,14 @@ def _read(path: Path) -> tuple[np.ndarray, list[str] | None]:
     """Vectors, and their ids where the file has them."""
     suffix = path.suffix.lower()
     if not path.is_file():
-        raise ValueError(f"--features {path}: there is no such file.")
+        raise ValueError(f"--embeddings {path}: there is no such file.")
     ids: Any = None
     if suffix in (".npy", ".npz"):
         V, ids = _arrays(path)
     elif suffix in TABLES:
         V, ids = _table(path)
     else:
-        raise ValueError(f"--features {path}: .npy, .npz, .parquet or .csv is expected.")
+        raise ValueError(f"--embeddings {path}: .npy, .npz, .parquet or .csv is expected.")
     if V.ndim != 2 or V.dtype.kind not in "buif":
         raise ValueError(
             f"{path}: vectors are a 2-D array of numbers, got shape {V.shape} of {V.dtype}."
