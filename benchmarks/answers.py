@@ -281,7 +281,7 @@ def pairs(folder: Path, name: str) -> dict[str, tuple[Any, Any]]:
     import scipy.sparse as sp
     from sklearn.decomposition import TruncatedSVD
 
-    from partwise.classify.ordered import looks
+    from partwise.classify.ordered import descriptions
     from partwise.datasets import tfidf
 
     X = load(folder, name)[0]
@@ -291,7 +291,7 @@ def pairs(folder: Path, name: str) -> dict[str, tuple[Any, Any]]:
     if sp.issparse(X):
         embedded = TruncatedSVD(50, random_state=0).fit_transform(sp.csr_matrix(tfidf(X)))
         return made | {"words, directions": (X, embedded)}
-    width = looks(X).get("edges")
+    width = descriptions(X).get("edges")
     if width:
         waves = np.abs(np.fft.fft2(X.reshape(len(X), -1, width)))[:, : width // 4, : width // 4]
         return made | {"pixels, waves": (X, waves.reshape(len(X), -1))}

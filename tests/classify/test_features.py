@@ -84,9 +84,9 @@ def test_the_unit_of_measurement_is_none_of_the_answer(rng, kind, dtype, power):
     options = {"n_parts": 5, "n_neighbors": 5, "graph_reg": 1.0, "max_iter": 10, "seed": 0}
     one, other = (features.build_features(kind(Z), **options) for Z in (X, np.ldexp(X, power)))
     assert (other.V.max(axis=0) > 0).all()
-    assert one.looks.keys() == other.looks.keys()
-    for name, mine in one.looks.items():
-        assert (mine.graph != other.looks[name].graph).nnz == 0
+    assert one.by_prefix.keys() == other.by_prefix.keys()
+    for name, mine in one.by_prefix.items():
+        assert (mine.graph != other.by_prefix[name].graph).nnz == 0
     new = X[:5] + X[5:10]
     views = [made.new(kind(Z))[0] for made, Z in ((one, new), (other, np.ldexp(new, power)))]
     for name in ("plain", "whole"):

@@ -34,12 +34,12 @@ def test_edges_are_the_naive_histograms():
 
 
 def test_pictures_series_and_spectra_are_known_by_their_columns():
-    assert ordered.looks(pictures()) == {"edges": 12}
-    assert ordered.looks(pictures(height=20, width=20)) == {"edges": 20}
-    assert ordered.looks(pictures(height=8, width=16)) == {"edges": 16}  # as flat as they may be
-    assert set(ordered.looks(series()[0])) == {"differences", "frequencies"}
+    assert ordered.descriptions(pictures()) == {"edges": 12}
+    assert ordered.descriptions(pictures(height=20, width=20)) == {"edges": 20}
+    assert ordered.descriptions(pictures(height=8, width=16)) == {"edges": 16}  # as flat as they may be
+    assert set(ordered.descriptions(series()[0])) == {"differences", "frequencies"}
     short = np.cumsum(np.random.RandomState(0).standard_normal((50, 24)), axis=1)
-    assert set(ordered.looks(short)) == {"differences"}
+    assert set(ordered.descriptions(short)) == {"differences"}
 
 
 @pytest.mark.parametrize(("n", "looked_at"), [(2, 2), (900, 900), (1000, 500), (5000, 500)])
@@ -50,9 +50,9 @@ def test_of_many_samples_some_are_looked_at(n, looked_at):
 @pytest.mark.parametrize("X", [pictures(), series()[0], np.cumsum(series()[0], axis=1)])
 def test_columns_in_any_order_have_none(X):
     shuffled = X[:, np.random.RandomState(2).permutation(X.shape[1])]
-    assert ordered.looks(shuffled) == {}
-    assert ordered.looks(np.ones((5, 60))) == {}
-    assert ordered.looks(X[:1]) == {}
+    assert ordered.descriptions(shuffled) == {}
+    assert ordered.descriptions(np.ones((5, 60))) == {}
+    assert ordered.descriptions(X[:1]) == {}
 
 
 @pytest.mark.parametrize("times", [1e-300, 1.0, 1e300])

@@ -110,15 +110,15 @@ class Features:
         return cls(**{**state, "preparation": preparation, "others": others})
 
     @property
-    def looks(self) -> dict[str, Features]:
-        """These, and those of the other preparations, by how the names of their views begin."""
+    def by_prefix(self) -> dict[str, Features]:
+        """All preparations by the prefix of their views' names; "" for the first."""
         return {"": self} | {f"{name}: ": mine for name, mine in self.others.items()}
 
     @property
     def all_views(self) -> dict[str, AnyArray]:
         """The views of all preparations, and the prepared data themselves as "whole"."""
         made: dict[str, AnyArray] = {}
-        for start, mine in self.looks.items():
+        for start, mine in self.by_prefix.items():
             made |= {start + name: Z for name, Z in mine.views.items()}
             made[start + "whole"] = mine.P
         return made
@@ -134,12 +134,12 @@ class Features:
         if self.preparation.kind == ELSEWHERE:
             views, near, V = self._new(X)
             return {**views, "whole": views["plain"]}, {"": near}, V
-        first = {mine.source: mine for mine in reversed(self.looks.values())}
+        first = {mine.source: mine for mine in reversed(self.by_prefix.values())}
         arrays = {"": X, **(also or {})}
         arrays = {name: first[name]._as_trained(Z) for name, Z in arrays.items()}
         seen = _find(marks_of(list(arrays.values())), self.marks)
         views, nears, codes = {}, {}, {}
-        for start, mine in self.looks.items():
+        for start, mine in self.by_prefix.items():
             Z = _scaled(arrays[mine.source], mine.power)
             made, nears[start], codes[start] = mine._coded(Z, seen)
             views |= {start + name: view for name, view in made.items()}
@@ -303,26 +303,28 @@ def build_features(
     for source, Z in arrays.items():
         power, model.n_components = _power(Z), parts(*Z.shape)
         Z = _scaled(some_rows(Z, order), power)
-        preparation = choose_preparation(Z)
-        for look in (preparation, *other_preparations(Z, preparation).values()):
-            P, main = look.plain(Z), look is preparation
+        first = choose_preparation(Z)
+        for preparation in (first, *other_preparations(Z, first).values()):
+            P, main = preparation.plain(Z), preparation is first
             if not (main or sp.issparse(P)):
                 P = P.astype(np.float32)  # it is kept, and one of several
             directions = leading_directions(P[:searched], seed)
-            plain = _unit(times(P, directions), look)
+            plain = _unit(times(P, directions), preparation)
             graph, k = _graph((plain if n > MANY else P)[:searched], n_neighbors, seed, given)
-            coded = _factorize(model, look.parts_input(P[:searched]), graph) if main else None
+            coded = None
+            if main:
+                coded = _factorize(model, preparation.parts_input(P[:searched]), graph)
             if searched < n:
                 plain = plain.astype(np.float32)
-                graph, coded = _with_others(look, P, plain, graph, k, coded, graph_reg)
-            mine = _made(look, P, graph, k, directions, plain, model, coded)
+                graph, coded = _with_others(preparation, P, plain, graph, k, coded, graph_reg)
+            mine = _made(preparation, P, graph, k, directions, plain, model, coded)
             mine.marks, mine.source, mine.power = marks, source, power
             mine.searched = searched if searched < n else 0
             mine._rearrange(back)
-            made[", ".join(filter(None, (source, "" if main else look.kind)))] = mine
-    first = made.pop("")
-    first.others = made
-    return first
+            made[", ".join(filter(None, (source, "" if main else preparation.kind)))] = mine
+    features = made.pop("")
+    features.others = made
+    return features
 
 
 def _power(Z: Any) -> int:

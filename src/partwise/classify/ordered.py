@@ -26,7 +26,7 @@ FLOOR = 1e-2
 SAMPLES, BLOCK = 500, 250
 
 
-def looks(X: AnyArray) -> dict[str, int]:
+def descriptions(X: AnyArray) -> dict[str, int]:
     """Kinds of descriptions that fit the order of the columns of X, with the width of a picture."""
     Z = _standard(X)
     width = picture_width(Z)

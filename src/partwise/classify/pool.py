@@ -101,14 +101,14 @@ class Head:
     forest: dict[str, AnyArray] | None = None
 
     @property
-    def look(self) -> str:
-        """How the view's name begins: "" for the first preparation."""
+    def view_prefix(self) -> str:
+        """The preparation in the view's name; "" for the first preparation."""
         return self.view[: self.view.rfind(": ") + 2] if ": " in self.view else ""
 
     @property
     def name(self) -> str:
-        name = f"{WORDS[self.kind]} {WORDS[self.view.removeprefix(self.look)]}"
-        return f"{name} ({self.look[:-2]})" if self.look else name
+        name = f"{WORDS[self.kind]} {WORDS[self.view.removeprefix(self.view_prefix)]}"
+        return f"{name} ({self.view_prefix[:-2]})" if self.view_prefix else name
 
     @property
     def n_classes(self) -> int:
@@ -121,7 +121,7 @@ class Head:
     @property
     def beside(self) -> bool:
         """Whether a click leaves it as it is."""
-        return self.kind in ("trees", "ridge") or bool(self.look)
+        return self.kind in ("trees", "ridge") or bool(self.view_prefix)
 
     def take_classes(self, order: AnyArray) -> None:
         """The classes in another order."""
@@ -193,7 +193,7 @@ def mixture_of(
     linear = _Linear.of([pair for pair in pairs if pair[0].A is not None])
     graphs = [pair for pair in pairs if pair[0].scores is not None]
     if near is not None:  # new samples have the mean of their neighbours
-        around = [weight * (near[head.look] @ head.spread()) for head, weight in graphs]
+        around = [weight * (near[head.view_prefix] @ head.spread()) for head, weight in graphs]
     total = np.empty((n, pairs[0][0].n_classes))
 
     def run(lo: int, hi: int) -> None:
@@ -285,7 +285,7 @@ class Trial:
     n_classes: int
     views: dict[str, AnyArray]
     weighed: Answer | None
-    looks: dict[str, Features]
+    by_prefix: dict[str, Features]
     heads: list[Head] = field(default_factory=list)
     logs: list[AnyArray] = field(default_factory=list)
     failed: list[Head] = field(default_factory=list)
@@ -352,7 +352,7 @@ class Trial:
             return w / w.sum(), np.ones((0, self.n_classes))
         held = np.stack([np.exp(self._held_out(log_p)) for log_p in self.logs[some]]).astype(float)
         right = np.maximum(held[:, np.arange(self.known.size), self.known].T, 1e-6)
-        sources = [self.looks[head.look].source for head in self.heads[some]]
+        sources = [self.by_prefix[head.view_prefix].source for head in self.heads[some]]
         arrays, which = np.unique(sources, return_inverse=True)
         w, by_array = np.zeros(len(held)), np.zeros((len(right), arrays.size))
         for j in range(arrays.size):
@@ -378,8 +378,8 @@ class Trial:
         views = (*SPREAD, *(view for _, view in FIRST))
         asked = [
             head.kind in AGREEING
-            and "codes" in self.looks[head.look].views
-            and head.view.removeprefix(head.look) in views
+            and "codes" in self.by_prefix[head.view_prefix].views
+            and head.view.removeprefix(head.view_prefix) in views
             for head in self.heads
         ]
         w = np.where(asked, w, 0) if any(asked) else w
@@ -468,11 +468,11 @@ def learn(
     working = working_set(place.size, place[labelled])
     at, rows = np.searchsorted(working, place[labelled]), order[working]
     views = Gathered(features.all_views, rows)
-    trial = Trial(folds, labelled, at, y, n_classes, views, weighed, features.looks)
+    trial = Trial(folds, labelled, at, y, n_classes, views, weighed, features.by_prefix)
     click = n_folds == 0
 
     def by_views() -> list[Tempered]:
-        for start, mine in features.looks.items():
+        for start, mine in features.by_prefix.items():
             if not click or "codes" in mine.views:  # a click hears one preparation of each array
                 _one_preparation(trial, start, mine, working, place, memory, names)
         return []
@@ -594,17 +594,17 @@ def _beside(trial: Trial, features: Features, seed: int) -> list[Tempered]:
         raw[-1] = trees.log_shares(grown.arrays, Z)
         return [trial.tempered("trees", view, raw, forest=grown.arrays)]
 
-    tasks = [partial(ridge, f"{start}whole") for start in features.looks]
+    tasks = [partial(ridge, f"{start}whole") for start in features.by_prefix]
     return _together([*tasks, *(partial(forest, view) for view in _tree_views(features))])
 
 
 def _tree_views(features: Features) -> list[str]:
     """All columns on a scale of their own, where an array is dense: trees ask for one at a time."""
     found: dict[str, str] = {}
-    for start, mine in features.looks.items():
+    for start, mine in features.by_prefix.items():
         if mine.preparation.table and not sp.issparse(mine.P):
             found.setdefault(mine.source, f"{start}whole")
-    coded = (item for item in features.looks.items() if "codes" in item[1].views)
+    coded = (item for item in features.by_prefix.items() if "codes" in item[1].views)
     return [found.get(mine.source, f"{start}both") for start, mine in coded]
 
 

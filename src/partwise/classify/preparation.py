@@ -172,7 +172,7 @@ def other_preparations(X: Any, first: Preparation) -> dict[str, Preparation]:
         knots = knots[np.linspace(0, len(knots) - 1, KNOTS).round().astype(int)]
     center = normal_ranks(knots, knots).mean(axis=0)
     found = {made.kind: made, "ranks": Preparation("ranks", True, center=center, knots=knots)}
-    for kind, width in ordered.looks(X).items():
+    for kind, width in ordered.descriptions(X).items():
         if kind == "edges":
             del found[made.kind]  # they take out the light, and more
         found[kind] = Preparation(kind, kind != "edges", width=width)
