@@ -168,7 +168,7 @@ def person(folder: str, name: str, seed: int) -> dict[str, Any]:
     curves: dict[str, Any] = {"labels": list(range(step, most + 1, step))}
     for who in ("queue", "chance"):
         model = copy.copy(prepared)
-        model._state, model._memory = dict(prepared._state), {}
+        model._state, model._cache = dict(prepared._state), {}
         known, curve = np.full(n, -1), []
         for count in range(1, curves["labels"][-1] + 1):
             look, given = count % step == 0, np.flatnonzero(known >= 0)

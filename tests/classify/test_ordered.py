@@ -36,7 +36,7 @@ def test_edges_are_the_naive_histograms():
 def test_pictures_series_and_spectra_are_known_by_their_columns():
     assert ordered.descriptions(pictures()) == {"edges": 12}
     assert ordered.descriptions(pictures(height=20, width=20)) == {"edges": 20}
-    assert ordered.descriptions(pictures(height=8, width=16)) == {"edges": 16}  # as flat as they may be
+    assert ordered.descriptions(pictures(height=8, width=16)) == {"edges": 16}  # flattest
     assert set(ordered.descriptions(series()[0])) == {"differences", "frequencies"}
     short = np.cumsum(np.random.RandomState(0).standard_normal((50, 24)), axis=1)
     assert set(ordered.descriptions(short)) == {"differences"}

@@ -114,7 +114,7 @@ class Explained:
     components_: AnyArray
     n_features_in_: int
     _state: dict[str, Any]
-    _memory: dict[str, Any]
+    _cache: dict[str, Any]
     _new: Any
     _features: Any
     _answer: Any
@@ -170,11 +170,11 @@ class Explained:
 
     def _ask(self, doubt: AnyArray, closed: AnyArray, n: int) -> AnyArray:
         """`asking.label_next`, in a space that is kept as long as the codes are."""
-        memory = self.__dict__.setdefault("_memory", {})
+        cache = self.__dict__.setdefault("_cache", {})
         with blas_threads(self._features.plain.size):
-            if "asking" not in memory:
-                memory["asking"] = query.make_space(self._features.views["both"])
-            return query.label_next(memory["asking"], doubt, closed, n)
+            if "asking" not in cache:
+                cache["asking"] = query.make_space(self._features.views["both"])
+            return query.label_next(cache["asking"], doubt, closed, n)
 
     def explain(
         self,

@@ -17,7 +17,7 @@ NEIGHBORS, FEWEST = 0.7, 20
 WAVES = 50
 #: A picture: so many rows and columns at least, no more oblong than this; how much pixels side by
 #: side and one below the other correlate in the mean, and how much more than half a row apart.
-SIDE, OBLONG, BESIDE, MORE = 8, 2, 0.4, 0.1
+SIDE, OBLONG, ADJACENT, MORE = 8, 2, 0.4, 0.1
 #: Directions of edges, and windows along the longer side of a picture.
 DIRECTIONS, WINDOWS = 8, 8
 #: What is added to amplitudes, in units of their root mean square, before the logarithm.
@@ -42,13 +42,13 @@ def picture_width(Z: AnyArray) -> int:
 
     A pixel is like the one beside it and the one below it, and less like one half a row away.
     """
-    p, best = Z.shape[1], (BESIDE, 0)
+    p, best = Z.shape[1], (ADJACENT, 0)
     for width in range(SIDE, p // SIDE + 1):
         sides = width, p // width
         if p % width or max(sides) > OBLONG * min(sides):
             continue
-        below, beside, away = (_correlation(Z, lag) for lag in (width, 1, width // 2))
-        if min(below, beside) > max(away + MORE, BESIDE):
+        below, adjacent, away = (_correlation(Z, lag) for lag in (width, 1, width // 2))
+        if min(below, adjacent) > max(away + MORE, ADJACENT):
             best = max(best, (below, width))
     return best[1]
 

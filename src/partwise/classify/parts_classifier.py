@@ -355,7 +355,7 @@ class PartsClassifier(
         given = None if graph is None else check_graph(graph, X.shape[0])
         marks = {name: _fingerprint(Z) for name, Z in {"": X, **also}.items()}
         mark = f"{marks} {settings}{'' if given is None else _fingerprint(given)}"
-        last = self.__dict__.get("_memory", {}).get("X")  # it is not in a model file
+        last = self.__dict__.get("_cache", {}).get("X")  # it is not in a model file
         same = getattr(self, "_state", {}).get("mark") == mark
         if self.warm_start and same and (_is_local(X) or last is original):
             return
@@ -371,7 +371,7 @@ class PartsClassifier(
         )
         self._state: dict[str, Any] = {"mark": mark, "features": features.state()}
         self._state["also"] = {name: int(Z.shape[1]) for name, Z in also.items()}
-        self._memory: dict[str, Any] = {"X": None if _is_local(X) else original}
+        self._cache: dict[str, Any] = {"X": None if _is_local(X) else original}
         self.preparation_ = features.preparation.kind
         self.n_components_ = int(features.V.shape[1])
         self.n_iter_, self.status_ = features.n_iter, features.status
@@ -406,7 +406,7 @@ class PartsClassifier(
                 found.size,
                 n_folds=self.n_folds if weigh else 0,
                 seed=seed,
-                memory=self.__dict__.setdefault("_memory", {}),
+                cache=self.__dict__.setdefault("_cache", {}),
                 weighed=None if weigh or "answer" not in self._state else self._answer,
                 priors=self._shares(found.size),
             )
@@ -610,14 +610,14 @@ class PartsClassifier(
     def _outlying(self) -> Outlying:
         """Of the labels of now; kept as long as they are the same."""
         labelled, features = self._state["labelled"], self._features
-        memory = self.__dict__.setdefault("_memory", {})
-        last = memory.get("outlying")
+        cache = self.__dict__.setdefault("_cache", {})
+        last = cache.get("outlying")
         names = self.transduction_[labelled]
         if last is None or not (np.array_equal(last[0], labelled) and (last[1] == names).all()):
             y = np.unique(names, return_inverse=True)[1]
             with blas_threads(features.plain.size):
                 made = measure(features.views["codes"], features.graph, labelled, y)
-            last = memory["outlying"] = (labelled, names, made)
+            last = cache["outlying"] = (labelled, names, made)
         found: Outlying = last[2]
         return found
 

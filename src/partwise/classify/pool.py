@@ -43,7 +43,7 @@ TREES, FEWER = 50, 12
 #: Samples whose masses are added up together.
 TOGETHER = 8000
 #: Samples that are named together, scores that are made for them, and entries of a view that are
-#: converted at a time, for memory.
+#: converted at a time, to save memory.
 ROWS, SCORES, WIDE = 4000, 1 << 20, 1 << 20
 #: What the heads together count beside the labels, in labels: with few of them they stay even.
 TRUST = 5.0
@@ -119,8 +119,8 @@ class Head:
         return int(found.shape[1])
 
     @property
-    def beside(self) -> bool:
-        """Whether a click leaves it as it is."""
+    def is_static(self) -> bool:
+        """Whether `relabel` without weighing keeps the head as it was."""
         return self.kind in ("trees", "ridge") or bool(self.view_prefix)
 
     def take_classes(self, order: AnyArray) -> None:
@@ -443,7 +443,7 @@ def learn(
     *,
     n_folds: int,
     seed: int,
-    memory: dict[str, Any],
+    cache: dict[str, Any],
     weighed: Answer | None = None,
     priors: AnyArray | None = None,
 ) -> tuple[Answer, Candidates, AnyArray]:
@@ -451,15 +451,15 @@ def learn(
 
     ``labelled`` are rows of the samples and ``y`` their codes. All is computed in an order of the
     samples, and of the classes, that the numbers give: that in which they came changes nothing.
-    ``memory`` keeps between calls what
+    ``cache`` keeps between calls what
     further labels can use: what propagation gave and the last coefficients. ``weighed`` is an
     answer whose weights and temperatures are taken over, with ``n_folds`` = 0: nothing is held
     out then. ``priors`` are the shares of the classes, where they are known. The last of what is
     returned are the probabilities of all samples.
     """
-    if "order" not in memory:  # of the samples alone
-        memory["order"] = features.order
-    order = memory["order"]
+    if "order" not in cache:  # of the samples alone
+        cache["order"] = features.order
+    order = cache["order"]
     place = _places(order)
     by = np.argsort(place[labelled])
     labelled, y, weights = _merged(features.marks, labelled[by], y[by], weights[by])
@@ -474,11 +474,11 @@ def learn(
     def by_views() -> list[Tempered]:
         for start, mine in features.by_prefix.items():
             if not click or "codes" in mine.views:  # a click hears one preparation of each array
-                _one_preparation(trial, start, mine, working, place, memory, names)
+                _one_preparation(trial, start, mine, working, place, cache, names)
         return []
 
     def by_columns() -> list[Tempered]:
-        return _beside(trial, features, seed)
+        return _static_heads(trial, features, seed)
 
     trial.add(_together([by_views] if click else [by_views, by_columns]))
     w, held = trial.weights()
@@ -495,14 +495,14 @@ def learn(
         return mixture_of(chosen, w[some], features.all_views)
 
     numbers, made = range(len(w)), trial.heads
-    mixed = all_samples([j for j in numbers if not made[j].beside])
-    some = [j for j in numbers if made[j].beside]
+    mixed = all_samples([j for j in numbers if not made[j].is_static])
+    some = [j for j in numbers if made[j].is_static]
     if some:
         chosen = [made[j] for j in some]
         kept = KeptHeads(chosen, w[some], all_samples(some), labelled, names[y])
-        mixed, memory["beside"] = mixed + kept.mixed, kept
-    elif click and weighed is not None and "beside" in memory:
-        kept = memory["beside"]
+        mixed, cache["static"] = mixed + kept.mixed, kept
+    elif click and weighed is not None and "static" in cache:
+        kept = cache["static"]
         if kept.fits(labelled, names[y], n_classes):
             left = 1 - kept.weights.sum()
             mixed, made = left * mixed + kept.mixed, [*made, *kept.heads]
@@ -537,7 +537,7 @@ def _one_preparation(
     features: Features,
     working: AnyArray,
     place: AnyArray,
-    memory: dict[str, Any],
+    cache: dict[str, Any],
     names: AnyArray,
 ) -> None:
     """All heads on the views of one preparation, and those that their answer teaches."""
@@ -546,7 +546,7 @@ def _one_preparation(
 
     def first_of(kind: str, view: str) -> list[Tempered]:
         if kind == "logistic":
-            return trial.linear(kind, view, _logistic(trial, view, memory, names))
+            return trial.linear(kind, view, _logistic(trial, view, cache, names))
         Z = trial.views[view][trial.at]
         fit = heads.discriminant(Z, y, folds.means, folds.spread, c)
         return trial.linear(kind, view, fit)
@@ -557,7 +557,7 @@ def _one_preparation(
         return _together([partial(trial.linear, kind, view, fit) for kind, fit in pairs])
 
     tasks = [partial(first_of, k, start + name) for k, name in (FIRST if coded else FIRST_OTHER)]
-    trial.add(_together([*tasks, partial(_spread, trial, start, features, working, place, memory)]))
+    trial.add(_together([*tasks, partial(_spread, trial, start, features, working, place, cache)]))
     own = slice(began, len(trial.heads))
     if not trial.heads[own]:
         return
@@ -572,7 +572,7 @@ def _together(tasks: Sequence[Callable[[], list[Tempered]]]) -> list[Tempered]:
     return [pair for mine in found for pair in mine]
 
 
-def _beside(trial: Trial, features: Features, seed: int) -> list[Tempered]:
+def _static_heads(trial: Trial, features: Features, seed: int) -> list[Tempered]:
     """Heads on all columns: least squares; trees, on codes and directions where X is sparse."""
     y, c, folds = trial.y, trial.n_classes, trial.folds
 
@@ -649,21 +649,21 @@ def working_set(n: int, labelled: AnyArray) -> AnyArray:
     return np.union1d(labelled, np.arange(WORKING))
 
 
-def _logistic(trial: Trial, view: str, memory: dict[str, Any], names: AnyArray) -> LinearScores:
+def _logistic(trial: Trial, view: str, cache: dict[str, Any], names: AnyArray) -> LinearScores:
     """Where nothing is held out, it starts from the last coefficients for as many classes.
 
     Elsewhere it starts from zero, so that the answer does not depend on earlier labels.
     """
     Z = trial.views[view][trial.at]
     shape = (1, Z.shape[1] + 1, trial.n_classes)
-    start = memory.get(f"logistic {view}")
+    start = cache.get(f"logistic {view}")
     if start is not None:
         click = trial.folds.n_folds == 0 and start.shape == shape[1:]
         start = start[:, names].reshape(shape) if click else None
     fit = heads.logistic(Z, trial.y, trial.folds.means, trial.n_classes, start)
     last = np.vstack([fit.A[-1], fit.b[-1][None]]).astype(float)
     if np.isfinite(last).all():
-        memory[f"logistic {view}"] = last[:, _places(names)]
+        cache[f"logistic {view}"] = last[:, _places(names)]
     return fit
 
 
@@ -673,15 +673,15 @@ def _spread(
     features: Features,
     working: AnyArray,
     place: AnyArray,
-    memory: dict[str, Any],
+    cache: dict[str, Any],
 ) -> list[Tempered]:
     """Labels spread over the graph; what was computed for earlier labels is kept."""
-    known: dict[int, AnyArray] = memory.setdefault(f"{start}spread", {})
+    known: dict[int, AnyArray] = cache.setdefault(f"{start}spread", {})
     missing = np.array([i for i in trial.labelled.tolist() if i not in known], dtype=int)
-    if f"{start}walk" not in memory:
+    if f"{start}walk" not in cache:
         walk = spreading.Walk.of(features.adjacency())
-        memory[f"{start}walk"] = walk, features.by_searched()
-    walk, near = memory[f"{start}walk"]
+        cache[f"{start}walk"] = walk, features.by_searched()
+    walk, near = cache[f"{start}walk"]
     if missing.size:
         found = spreading.propagate(walk, near[place[missing]], tuple(SPREAD.values()))
         known.update(zip(missing.tolist(), found, strict=True))

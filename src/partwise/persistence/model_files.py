@@ -46,7 +46,7 @@ PRIVATE = frozenset(
 )
 #: Parameters that name a folder of one machine, and what scikit-learn or a cache adds for a while.
 NOT_KEPT = frozenset(["checkpoint"])
-SKIPPED = frozenset(["_skl_callbacks", "_callback_fit_ctx", "_parent_callback_ctx", "_memory"])
+SKIPPED = frozenset(["_skl_callbacks", "_callback_fit_ctx", "_parent_callback_ctx", "_cache"])
 
 
 def save(

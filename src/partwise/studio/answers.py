@@ -179,7 +179,7 @@ class Judge:
     def whole(self, labels: Mapping[int, str] | None = None) -> PartsClassifier:
         """A copy of the model; with labels, one that was weighed by all of them."""
         model = copy.copy(self.model)
-        model._state, model._memory = dict(model._state), {}
+        model._state, model._cache = dict(model._state), {}
         if labels is not None:
             model.relabel(reviews.encoded(labels, self.samples.n_samples))
         return model

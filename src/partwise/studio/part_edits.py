@@ -191,7 +191,7 @@ def replaced(
     made.views = made._views(V, features.plain, smooth)
     new._state = {**model._state, "features": made.state()}
     new._state.pop("answer", None)  # its heads were for other codes
-    new._memory = {}
+    new._cache = {}
     new.embedding_, new.n_components_ = V, V.shape[1]
     new.components_ = features.preparation.components(H)
     return new

@@ -142,8 +142,8 @@ def _with_half(model: PartsClassifier, labels: Mapping[int, str]) -> float | Non
             return None
         known = dict(zip(rows[seen].tolist(), names[seen]))
         less = copy.copy(model)
-        kept = {name: model._memory[name] for name in ("spread", "walk")}
-        less._state, less._memory = dict(model._state), kept
+        kept = {name: model._cache[name] for name in ("spread", "walk")}
+        less._state, less._cache = dict(model._state), kept
         less.relabel(encoded(known, len(model.embedding_)), weigh=False)
         right += int((less.transduction_[rows[~seen]] == names[~seen]).sum())
         total += int((~seen).sum())
