@@ -111,7 +111,7 @@ def drawn(y, n, seed, *, even):
     return known
 
 
-@pytest.mark.filterwarnings("ignore:.*so every sample gets that name")
+@pytest.mark.filterwarnings("ignore:.*so every sample gets that label")
 @pytest.mark.parametrize("way", ["even", "random", "queue"])
 def test_expected_accuracy_is_near_the_truth_however_labels_were_chosen(way):
     """Held-out labels alone are 14 points off in the mean with those that `suggest` asks for."""
@@ -230,7 +230,7 @@ def test_class_probabilities_are_those_of_samples_without_a_label(digits):
     )
 
 
-@pytest.mark.filterwarnings("ignore:.*so every sample gets that name")
+@pytest.mark.filterwarnings("ignore:.*so every sample gets that label")
 def test_one_name_in_the_summary_is_null_and_not_nan(digits):
     X = digits[0]
     given = np.full(len(X), None, dtype=object)
@@ -420,7 +420,7 @@ def test_priors_are_checked(digits, priors, message):
 # -- labels that look wrong -----------------------------------------------------------------------
 
 
-@pytest.mark.filterwarnings("ignore:.*so every sample gets that name")
+@pytest.mark.filterwarnings("ignore:.*so every sample gets that label")
 def test_labels_that_were_asked_for_are_hard_and_not_wrong():
     """`suggest` asks for doubtful samples: that the rest contradicts their labels says little."""
     X, y = (a[:600] for a in load_digits(return_X_y=True))

@@ -22,7 +22,7 @@ from partwise.classify import (
     features,
     folds,
     heads,
-    parts_classifier,
+    inputs,
     pool,
     preparation,
     spreading,
@@ -112,7 +112,7 @@ def test_data_stays_where_it_is(digits, tmp_path, monkeypatch):
     X, y, known = digits
     file = np.memmap(tmp_path / "x.dat", np.float64, "w+", shape=X.shape)
     file[:] = X
-    monkeypatch.setattr(parts_classifier, "IN_MEMORY", 0)
+    monkeypatch.setattr(inputs, "IN_MEMORY", 0)
     kinds = {"disk": file}
     with contextlib.suppress(ImportError):
         import torch

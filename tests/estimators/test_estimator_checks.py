@@ -174,7 +174,7 @@ def skip_without_packages(estimator: Any) -> None:
 # What the checks do on purpose: few iterations, no labels, one label a class, few neighbours.
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.filterwarnings("ignore:.*was given no label")
-@pytest.mark.filterwarnings("ignore:.*so every sample gets that name")
+@pytest.mark.filterwarnings("ignore:.*so every sample gets that label")
 @pytest.mark.filterwarnings("ignore:.*no class has two labelled samples")
 @pytest.mark.filterwarnings("ignore:n_neighbors")
 @pytest.mark.filterwarnings("ignore:.* parts for .* classes")

@@ -13,6 +13,7 @@ from partwise.backends.arrays import AnyArray
 from partwise.backends.threads import blas_threads
 from partwise.classify import query
 from partwise.classify.features import unit_rows
+from partwise.classify.results import Results
 from partwise.knowledge.doubts import Doubt, doubts
 
 #: Ridge of the linear picture, relative to the mean squared use of a part.
@@ -104,20 +105,8 @@ def evidence(
     )
 
 
-class Explained:
+class Explained(Results):
     """The part of `PartsClassifier` that says why, and what to ask next."""
-
-    classes_: AnyArray
-    label_distributions_: AnyArray
-    embedding_: AnyArray
-    transduction_: AnyArray
-    components_: AnyArray
-    n_features_in_: int
-    _state: dict[str, Any]
-    _cache: dict[str, Any]
-    _new: Any
-    _features: Any
-    _answer: Any
 
     def doubtful(self) -> AnyArray:
         """Unlabelled training samples, the most doubtful first, as indices.

@@ -1,0 +1,166 @@
+"""Check what a user passes to `PartsClassifier`: samples, further arrays, labels, priors."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn import config_context, get_config  # type: ignore[attr-defined]
+from sklearn.utils import check_array, column_or_1d
+from sklearn.utils.validation import validate_data
+
+from partwise.backends import back_end
+from partwise.backends.arrays import AnyArray
+from partwise.backends.masks import refuse_masks
+from partwise.backends.threads import by_entry
+from partwise.classify.features import row_marks
+from partwise.fitting import checking
+from partwise.knowledge.labels import Labels, encode_labels
+
+#: Bytes up to which a file on disk is read whole.
+IN_MEMORY = 200_000_000
+
+
+def check_samples(estimator: Any, X: Any, *, reset: bool) -> Any:
+    """Return X as a float array, a CSR array, or where it is (on disk, on a device)."""
+    on_disk = isinstance(X, np.memmap) and X.nbytes > IN_MEMORY
+    if on_disk or back_end(X) is not None:
+        special = checking.check_special(estimator, X, reset=reset, beta=2.0)
+        if special is not None:  # a Dask array comes back wrapped; GNMF takes it as it was
+            return X if hasattr(special, "tdot") else special
+    # a finite sum has finite terms; otherwise scikit-learn searches for the value to report
+    finite = get_config()["assume_finite"] or _has_finite_sums(X)
+    with checking.in_plain_words(estimator, X), config_context(assume_finite=finite):
+        how = {"accept_sparse": "csr", "dtype": [np.float64, np.float32]}
+        X = validate_data(estimator, X, reset=reset, **how)
+    return sp.csr_array(X) if sp.issparse(X) else X
+
+
+def check_also(also: Any, X: Any, fitted: Mapping[str, int] | None = None) -> dict[str, Any]:
+    """Return further arrays of the samples of X by name, such as "also[0]".
+
+    ``fitted`` are the numbers of columns of the arrays of the fit; None in the fit itself.
+    """
+    if also is not None and not isinstance(also, (Mapping, list, tuple)):
+        raise TypeError(
+            f"also must be a list of arrays or a mapping of names to arrays, got "
+            f"{type(also).__name__}; write also=[Z] for one array Z."
+        )
+    pairs = also.items() if isinstance(also, Mapping) else enumerate(also or ())
+    given = {f"also[{name!r}]": Z for name, Z in pairs}
+    wanted = dict.fromkeys(given) if fitted is None else fitted
+    if given.keys() != wanted.keys():
+        raise ValueError(
+            f"The model was fitted with X{_listed(wanted)}, got X{_listed(given)}; give the "
+            "same arrays of the new samples, under the same names."
+        )
+    if given and not is_local(X):
+        raise ValueError(
+            f"also needs an X that is an array in memory, or sparse; got {type(X).__name__}."
+        )
+    checked = {}
+    for name, columns in wanted.items():
+        refuse_masks(given[name], name)
+        Z = check_array(
+            given[name], accept_sparse="csr", dtype=[np.float64, np.float32], input_name=name
+        )
+        if Z.shape[0] != X.shape[0]:
+            raise ValueError(
+                f"{name} has {Z.shape[0]} samples and X has {X.shape[0]}; row by row they must "
+                "be the same samples."
+            )
+        if columns is not None and Z.shape[1] != columns:
+            raise ValueError(f"{name} has {Z.shape[1]} features, and {columns} in fit.")
+        checked[name] = sp.csr_array(Z) if sp.issparse(Z) else Z
+    return checked
+
+
+def check_labels(y: Any, n: int) -> Labels:
+    """Return the class labels of n samples, at least one of them known."""
+    if isinstance(y, Labels):
+        return y
+    if y is None:
+        raise ValueError(
+            "PartsClassifier requires y to be passed, but the target y is None; give -1 or "
+            "None for the samples whose label is unknown."
+        )
+    y = checking.as_ndarray(y)
+    if getattr(y, "ndim", 1) == 2 and np.shape(y)[1] == 1:
+        y = column_or_1d(y, warn=True)
+    labels = encode_labels(y, n)
+    assert labels is not None
+    classes = labels.classes
+    if classes.dtype.kind == "f" and (classes != np.rint(classes)).any():
+        raise ValueError(
+            "Unknown label type: continuous. PartsClassifier predicts classes; y holds numbers "
+            "that are not whole."
+        )
+    if labels.n_classes < 1:
+        raise ValueError(
+            "PartsClassifier needs at least one label, and every entry of y is unknown "
+            "(-1, None or NaN); GNMF finds clusters without labels."
+        )
+    return labels
+
+
+def check_priors(priors: Any, n_classes: int) -> AnyArray | None:
+    """Return shares of the classes that add up to one; None if they are to be estimated."""
+    if isinstance(priors, str):
+        return np.full(n_classes, 1 / n_classes) if priors == "uniform" else None
+    shares = np.asarray(priors, dtype=float)
+    if shares.shape != (n_classes,):
+        raise ValueError(
+            f"priors must hold a share for each of the {n_classes} classes, got {shares.size}; "
+            "they go in the order of the sorted classes."
+        )
+    if not (np.isfinite(shares).all() and (shares > 0).all()):
+        raise ValueError(f"priors must be above 0, got {shares.tolist()}.")
+    return np.asarray(shares / shares.sum())
+
+
+def one_class_warning(label: Any, n: int, all_known: bool) -> str:
+    """Return the warning for n labels that are all of one class."""
+    only = f"All {n} labels are {str(label)!r}" if n > 1 else f"The only label is {str(label)!r}"
+    message = (
+        f"{only}, so every sample gets that label and its probability is unknown: label samples "
+        "of a second class, too."
+    )
+    number = isinstance(label, (int, float, np.number)) and not isinstance(label, bool)
+    if number and label == 1 and not all_known:
+        message += (
+            " -1 in y means unknown: where it is your second class, give it another number, as "
+            "np.where(y == -1, 0, y) does."
+        )
+    return message
+
+
+def fingerprint(X: Any) -> str:
+    """Return a digest of the numbers of X; outside of memory, only of its shape."""
+    if not is_local(X):
+        return f"{type(X).__name__} {tuple(X.shape)}"
+    digest = hashlib.blake2b(str((X.shape, X.dtype)).encode())
+    for part in (X.data, X.indices, X.indptr) if sp.issparse(X) else (row_marks(X),):
+        digest.update(np.ascontiguousarray(part).data)
+    return digest.hexdigest()
+
+
+def is_local(X: Any) -> bool:
+    """Return whether X is an array in memory."""
+    return sp.issparse(X) or (isinstance(X, np.ndarray) and not isinstance(X, np.memmap))
+
+
+def _listed(names: Any) -> str:
+    return "".join(f", {name}" for name in names)
+
+
+def _has_finite_sums(X: Any) -> bool:
+    """Return whether the rows of a plain array have a finite sum; False for other kinds."""
+    if type(X) is not np.ndarray or X.ndim != 2 or X.dtype not in (np.float32, np.float64):
+        return False
+    found = []
+    with np.errstate(over="ignore", invalid="ignore"):
+        by_entry(lambda rows: found.append(bool(np.isfinite(X[rows].sum()))), X)
+    return all(found)

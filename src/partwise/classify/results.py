@@ -1,0 +1,243 @@
+"""What a fitted `PartsClassifier` predicts for new samples and reports about its fit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.metrics import accuracy_score
+from sklearn.utils.validation import check_is_fitted
+
+from partwise.backends.arrays import AnyArray
+from partwise.backends.threads import blas_threads
+from partwise.classify import pool
+from partwise.classify.calibration import FEW, Expected, check_probabilities, expected, recalls
+from partwise.classify.inputs import check_also, check_samples
+from partwise.classify.outlying import Outlying, measure
+from partwise.fitting import checking
+from partwise.knowledge.labels import encode_labels
+
+#: What to do where `relabel` held no label out.
+UNWEIGHED = "relabel(y, weigh=False) held no label out; relabel(y) does."
+
+
+class Results:
+    """The part of `PartsClassifier` that predicts and reports how the fit went."""
+
+    classes_: AnyArray
+    label_distributions_: AnyArray
+    embedding_: AnyArray
+    transduction_: AnyArray
+    components_: AnyArray
+    n_features_in_: int
+    _state: dict[str, Any]
+    _cache: dict[str, Any]
+    _features: Any
+    _answer: Any
+
+    @property
+    def labels_(self) -> AnyArray:
+        """`transduction_`, under the name that the other estimators have."""
+        check_is_fitted(self)
+        return self.transduction_
+
+    @property
+    def label_confidence_(self) -> AnyArray:
+        """The probability of each training sample's name; one where it was given.
+
+        NaN for the others where all labels are of one class: nothing tells it from anything.
+        """
+        check_is_fitted(self)
+        sure = confidence(self.label_distributions_)
+        sure[self._state["labelled"]] = 1.0
+        return sure
+
+    @property
+    def labelled_(self) -> AnyArray:
+        """The samples whose label was given, and counted, as indices."""
+        check_is_fitted(self)
+        return np.asarray(self._state["labelled"])
+
+    @property
+    def graph_(self) -> sp.csr_array:
+        """The neighbour graph of the training samples."""
+        check_is_fitted(self, "embedding_")
+        return self._features.graph
+
+    @property
+    def held_out_(self) -> tuple[AnyArray, AnyArray, AnyArray]:
+        """Labelled samples that were held out once, their probabilities then, and their classes.
+
+        As indices of samples, (m, n_classes) probabilities and positions in `classes_`.
+        """
+        check_is_fitted(self)
+        answer = self._answer
+        return answer.rows, answer.held_out, answer.truth
+
+    @property
+    def candidates_(self) -> pool.Candidates:
+        """What was weighed: heads and views, with their weights."""
+        check_is_fitted(self)
+        return pool.Candidates(pool.Candidate(*row) for row in self._state["candidates"])
+
+    @property
+    def expected_accuracy_(self) -> Expected:
+        """The share of right names to expect, with an interval; it prints as a sentence."""
+        check_is_fitted(self)
+        answer, p = self._answer, self.label_distributions_
+        if not answer.truth.size or p.shape[1] < 2 or np.isnan(answer.agreement):
+            weighed = self._state.get("weighed", True)
+            return Expected(float("nan"), 0.0, 1.0, why=FEW if weighed else UNWEIGHED)
+        given = np.zeros(len(p), dtype=bool)
+        given[self._state["labelled"]] = True
+        rest = ~given if not given.all() else given
+        shares = p[rest].mean(axis=0)
+        # labels that were drawn at random say more of large classes than unsure answers do
+        drawn = np.bincount(np.searchsorted(self.classes_, self.transduction_[given]))
+        common = int(np.maximum(shares, drawn / given.sum()).argmax())
+        return Expected(
+            *expected(*self._how_sure(rest)),
+            float(np.nanmean(recalls(p[rest]))),
+            float(max(shares[common], drawn[common] / given.sum())),
+            self.classes_[common],
+        )
+
+    def _how_sure(self, rest: AnyArray) -> tuple[float, float, int, int]:
+        """What `expected` takes, of the samples in ``rest``."""
+        p, labels = self.label_distributions_, len(self._state["labelled"])
+        return float(p[rest].max(axis=1).mean()), self._answer.agreement, labels, p.shape[1]
+
+    def outlyingness(self, X: Any = None, *, also: Any = None) -> AnyArray:
+        """How far samples are from everything that was labelled, in [0, 1].
+
+        The share of samples of the labelled classes that should be nearer to the labels, by the
+        labels themselves, each held out in turn: 0.95 and more is to be expected of one in twenty
+        samples that do belong. It needs three labels whose class has another one.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features), default=None
+            New samples; those of the fit where None.
+        also : list of arrays, or mapping of names to arrays, default=None
+            The further arrays that `fit` had, of these samples.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+        """
+        check_is_fitted(self)
+        measured = self._outlying
+        if X is None:
+            return measured.score(self._features.views["codes"])
+        views, near, _ = self._new(X, also)
+        return measured.score(views["codes"], near[""])
+
+    @property
+    def others_found_(self) -> float:
+        """Share of labels whose `outlyingness` is above 0.95 while their class is held out."""
+        check_is_fitted(self)
+        return self._outlying.found
+
+    @property
+    def _outlying(self) -> Outlying:
+        """Of the labels of now; kept as long as they are the same."""
+        labelled, features = self._state["labelled"], self._features
+        cache = self.__dict__.setdefault("_cache", {})
+        last = cache.get("outlying")
+        names = self.transduction_[labelled]
+        if last is None or not (np.array_equal(last[0], labelled) and (last[1] == names).all()):
+            y = np.unique(names, return_inverse=True)[1]
+            with blas_threads(features.plain.size):
+                made = measure(features.views["codes"], features.graph, labelled, y)
+            last = cache["outlying"] = (labelled, names, made)
+        found: Outlying = last[2]
+        return found
+
+    def predict_proba(self, X: Any, *, also: Any = None) -> AnyArray:
+        """Probabilities (n_samples, n_classes) of new samples, in the order of `classes_`.
+
+        ``also`` are the further arrays that `fit` had, of these samples.
+        """
+        check_is_fitted(self)
+        views, near, _ = self._new(X, also)
+        p = self._answer.probabilities(views, near)
+        return check_probabilities(p, f"probabilities of {len(p)} samples")
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None, *, also: Any = None) -> float:
+        """Share of right names among the samples whose label is known.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+        y : array-like of shape (n_samples,)
+            True labels; samples with -1, None or NaN, as in `fit`, do not count.
+        sample_weight : array-like of shape (n_samples,), default=None
+        also : list of arrays, or mapping of names to arrays, default=None
+            The further arrays that `fit` had, of these samples.
+
+        Returns
+        -------
+        float
+        """
+        names = self.predict(X, also=also)
+        labels = encode_labels(checking.as_ndarray(y), len(names))
+        if labels is None or not labels.n_labelled:
+            raise ValueError(
+                "score needs a label to compare with, and every entry of y is unknown."
+            )
+        known = labels.mask
+        weights = None if sample_weight is None else np.asarray(sample_weight)[known]
+        given = labels.classes[labels.codes[known]]
+        return float(accuracy_score(given, names[known], sample_weight=weights))
+
+    def predict(self, X: Any, other: Any = None, *, also: Any = None) -> AnyArray:
+        """The most probable class of each new sample.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+        other : float, default=None
+            Samples whose `outlyingness` is above this get none of the classes, but what stands for
+            an unknown label in y: -1 where classes are numbers, else None. With 0.95 at most about
+            5 % of the samples that do belong to a class lose its name, in the mean over draws of
+            the labels: with few of them it may be more in one case, and fewer in most.
+        also : list of arrays, or mapping of names to arrays, default=None
+            The further arrays that `fit` had, of these samples.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+        """
+        best = self.predict_proba(X, also=also).argmax(axis=1)
+        names = self.classes_[best]
+        if other is None:
+            return names
+        if not (isinstance(other, (int, float)) and 0 < other < 1):
+            raise ValueError(
+                f"The 'other' parameter of predict must be None or a number between 0 and 1, got "
+                f"{other!r}; 0.95 gives up about 5 % of the samples that belong to a class."
+            )
+        number = names.dtype.kind in "if"
+        names = names if number else names.astype(object)
+        names[self.outlyingness(X, also=also) > other] = -1 if number else None
+        return names
+
+    def predict_confidence(self, X: Any, *, also: Any = None) -> AnyArray:
+        """The probability of the class that `predict` gives; NaN where there is only one."""
+        return confidence(self.predict_proba(X, also=also))
+
+    def transform(self, X: Any, *, also: Any = None) -> AnyArray:
+        """Codes of new samples: V >= 0 with the parts fixed and close to those of neighbours."""
+        check_is_fitted(self)
+        return self._new(X, also)[2]
+
+    def _new(self, X: Any, also: Any) -> Any:
+        """Views, neighbours and codes of new samples."""
+        X = check_samples(self, X, reset=False)
+        return self._features.new(X, check_also(also, X, self._state.get("also", {})))
+
+
+def confidence(p: AnyArray) -> AnyArray:
+    """Return the largest of each row; NaN where there is one column, which says nothing."""
+    return np.asarray(p.max(axis=1) if p.shape[1] > 1 else np.full(len(p), np.nan))
