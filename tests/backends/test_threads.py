@@ -478,6 +478,47 @@ def test_a_fork_while_another_thread_fits():
     assert run.stdout.strip() == "done", run.stderr
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_fork_while_another_thread_is_in_its_first_fit():
+    """It may import and compile then: a child would find the locks of both taken for ever."""
+    code = textwrap.dedent(
+        """
+        import os, signal, sys, threading, time, warnings
+        warnings.simplefilter("ignore")
+        import numpy as np, scipy.sparse as sp
+        from partwise import CF, GNMF, NMF, SymNMF
+        from numba.core.compiler_lock import global_compiler_lock
+        X = np.random.default_rng(0).random((60, 40))
+        gaps = np.where(X < 0.1, np.nan, X)
+        known = set(sys.modules)
+        for loss in ("frobenius", "kullback-leibler"):
+            for data in (X, sp.csr_array(X), gaps):
+                NMF(2, max_iter=2, beta_loss=loss, missing_values=np.nan).fit(data)
+        for model, data in ((CF(2), X), (GNMF(2, n_neighbors=3), X), (SymNMF(2), X @ X.T)):
+            model.set_params(max_iter=2).fit(data)
+        # numba imports what it compiles with while it holds its lock
+        print([m for m in set(sys.modules) - known if not m.startswith("numba.")])
+        taken = threading.Event()
+        def compile():
+            with global_compiler_lock:
+                taken.set()
+                time.sleep(0.2)
+        beside = threading.Thread(target=compile)
+        beside.start()
+        taken.wait()
+        child = os.fork()
+        if not child:
+            signal.alarm(10)
+            global_compiler_lock.acquire()
+            os._exit(0)
+        print(os.waitpid(child, 0)[1])
+        beside.join()
+        """
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert run.stdout.split() == ["[]", "0"], run.stdout + run.stderr
+
+
 def test_an_end_of_the_process_waits_for_nobody():
     code = (
         "from partwise.backends.threads import each\n"

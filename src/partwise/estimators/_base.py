@@ -17,6 +17,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from partwise._sklearn import StrOptions
 from partwise.backends.arrays import AnyArray, own, to_numpy
+
+# What a fit needs is imported here: a module that another thread imports during a fork stays
+# locked in the child for ever.
+from partwise.backends.numpy.kernels import narrow, sampled, symmetric_sweep  # noqa: F401
 from partwise.estimators._docstrings import documented
 from partwise.estimators._parameters import CONSTRAINTS
 from partwise.evaluation.groups import Groups

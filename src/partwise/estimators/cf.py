@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import sklearn.cluster  # noqa: F401  # a fit needs it (see `_base`)
 from sklearn.utils.validation import check_is_fitted
 
 from partwise._sklearn import StrOptions

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
 import numba as nb
 from numba.core.caching import FunctionCache
+from numba.core.compiler_lock import global_compiler_lock as lock
 
 from partwise.backends.arrays import compiled_code_is_kept
 
@@ -24,6 +26,11 @@ OPTIONS: dict[str, Any] = {
 # compiled again with its caller, whose sums may run in another order. A process that compiles calls
 # the first, one that loads the cache the second, and their last digits differ.
 HELPER: dict[str, Any] = {**OPTIONS, "forceinline": True}
+
+if hasattr(os, "register_at_fork"):  # a child would wait for ever for a thread that it has not
+    os.register_at_fork(
+        before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release
+    )
 
 
 class _MendedCache(FunctionCache):
