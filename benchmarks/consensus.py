@@ -103,7 +103,7 @@ def ours(path: str, out: str, *more: str) -> dict[str, float]:
     words = ["consensus", path, "-k", f"{NUMBERS[0]}-{NUMBERS[-1]}", "--runs", str(RUNS)]
     words += ["--genes", str(GENES), "--device", "cpu", "--out", str(Path(out) / "worm")]
     Path(out).mkdir()
-    from partwise.cli import main as command
+    from partwise.apps.cli import main as command
 
     with contextlib.suppress(SystemExit):
         command([*words, *more, "--json"])

@@ -48,10 +48,10 @@ def clicks(n: int, browser: bool, times: int) -> dict[str, Any]:
     """Milliseconds of clicks, and seconds of both starts."""
     import numpy as np
 
+    from partwise.apps.studio.answers import Judge
+    from partwise.apps.studio.project import Project
+    from partwise.apps.studio.workspace import Desk
     from partwise.io.samples import Samples
-    from partwise.studio.answers import Judge
-    from partwise.studio.project import Project
-    from partwise.studio.workspace import Desk
 
     X, y = made(n)
     samples = Samples(X, [str(i) for i in range(n)], "images", image_shape=(28, 28), source="made")
@@ -194,10 +194,10 @@ def from_folder(data: Path) -> dict[str, Any]:
     from PIL import Image
 
     from benchmarks.answers import load
+    from partwise.apps.studio.answers import Judge
+    from partwise.apps.studio.project import Project
+    from partwise.apps.studio.workspace import Desk
     from partwise.io import read_samples
-    from partwise.studio.answers import Judge
-    from partwise.studio.project import Project
-    from partwise.studio.workspace import Desk
 
     X, y = load(data, "coil20")
     pictures = np.rint(255 * X / X.max()).astype(np.uint8).reshape(-1, 32, 32)

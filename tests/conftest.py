@@ -146,7 +146,7 @@ def threads_or_none(request, use_threads):
 @pytest.fixture
 def command(capsys):
     """``command("cluster", ...)`` gives (exit code, standard output, standard error)."""
-    from partwise import cli
+    from partwise.apps import cli
 
     def run(*arguments):
         with pytest.raises(SystemExit) as end:

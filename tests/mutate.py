@@ -96,10 +96,10 @@ TESTS = {
     "partwise.selection.consensus": ["test_consensus"],
     "partwise.selection.rank": ["test_choose", "test_consensus"],
     "partwise.selection.search_log": ["test_parameters", "test_choose"],
-    "partwise.cli.copies": ["test_copies", "test_consensus_command"],
+    "partwise.apps.cli.copies": ["test_copies", "test_consensus_command"],
     "partwise.backends.gaps": ["test_gaps"],
     "partwise.backends.threads": ["test_threads", "test_crew"],
-    "partwise.studio.journal": ["test_journal", "test_studio"],
+    "partwise.apps.studio.journal": ["test_journal", "test_studio"],
     "partwise.io.label_files": [
         "test_read", "test_ids", "test_archives", "test_unknown_labels", "test_write_back",
     ],

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from typer.main import get_command
 
-from partwise.cli import app
+from partwise.apps.cli import app
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"

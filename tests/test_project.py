@@ -58,7 +58,7 @@ def test_a_wheel_has_the_package_alone(release):
         "partwise",
         f"partwise-{__version__}.dist-info",
     }
-    assert {"partwise/py.typed", "partwise/studio/page/studio.js"} <= set(wheel)
+    assert {"partwise/py.typed", "partwise/apps/studio/page/studio.js"} <= set(wheel)
     data = (".npz", ".npy", ".mat", ".h5ad", ".parquet", ".mtx", ".pyc", ".nbi", ".nbc")
     assert not [name for name in (*wheel, *sdist) if name.endswith(data)]
     assert {"pyproject.toml", "README.md", "LICENSE", "tests/test_project.py"} <= set(sdist)

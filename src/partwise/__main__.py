@@ -6,7 +6,7 @@ from __future__ import annotations
 def main() -> None:
     """Run the command; Ctrl-C while it is still being imported ends it without a traceback."""
     try:
-        from partwise.cli import main as command
+        from partwise.apps.cli import main as command
     except KeyboardInterrupt:
         raise SystemExit(130) from None
     command()

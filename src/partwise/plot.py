@@ -1,6 +1,6 @@
 """Pictures of parts, codes and fits, with matplotlib."""
 
-from partwise.view.plot import (
+from partwise.apps.view.plot import (
     choice,
     class_parts,
     clustergram,

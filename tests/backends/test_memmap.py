@@ -15,8 +15,8 @@ import pytest
 from typer.testing import CliRunner
 
 from backends import PEAK, linux
+from partwise.apps.cli import app
 from partwise.backends import arrays
-from partwise.cli import app
 from partwise.io import _common, read_samples
 from partwise.io._common import SCALES
 from partwise.solvers import steps
@@ -172,7 +172,7 @@ def test_memory_of_a_command(method, tmp_path):
     code = """
         import sys
         from typer.testing import CliRunner
-        from partwise.cli import app
+        from partwise.apps.cli import app
 
         def fit(name):
             words = ["fit", f"{name}.npy", "-k", "8", "--method", sys.argv[1], "--max-iter", "3"]

@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse as sp
 from scipy.optimize import nnls
 
-from partwise.cells import programmes as steps
+from partwise.apps.cells import programmes as steps
 
 
 def made(n=80, p=60, k=3, *, depth=800, seed=0):
@@ -135,7 +135,7 @@ def test_the_estimate_grows_with_the_work():
 
 
 def test_the_report_draws_programmes_where_the_cells_are():
-    from partwise.view.report.programmes_page import drawn, programmes_page
+    from partwise.apps.view.report.programmes_page import drawn, programmes_page
 
     X, _, _ = made()
     ready = steps.prepare(X, 40)

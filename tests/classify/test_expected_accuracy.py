@@ -200,8 +200,8 @@ def test_all_labelled_and_no_two_of_a_class(digits):
 
 def summary_of(X, given, ids=None):
     """What `partwise cluster` writes of a classifier."""
-    from partwise.cli.cluster import _summary
-    from partwise.cli.work import Fitted, Task
+    from partwise.apps.cli.cluster import _summary
+    from partwise.apps.cli.work import Fitted, Task
     from partwise.io.samples import Samples
 
     model = PartsClassifier(max_iter=30).fit(X, given)
@@ -242,8 +242,8 @@ def test_one_name_in_the_summary_is_null_and_not_nan(digits):
 
 def test_the_report_shows_held_out_labels_and_typical_samples_without_one(digits):
     pytest.importorskip("plotly", reason="the report needs plotly")
+    from partwise.apps.view.report import report_page
     from partwise.io.samples import Samples
-    from partwise.view.report import report_page
 
     X, _, known = digits
     given = np.array([None if c < 0 else f"digit {c}" for c in known], dtype=object)

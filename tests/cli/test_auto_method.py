@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse as sp
 
 import partwise
-from partwise.cli.auto_method import (
+from partwise.apps.cli.auto_method import (
     ALIKE,
     CLASS_SIZE,
     GRAPH_SAMPLES,

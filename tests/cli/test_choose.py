@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_iris
 
-from partwise.cli import main
+from partwise.apps.cli import main
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def test_choose_prints_the_curve_and_writes_the_page(counts, command, tmp_path):
 def test_a_killed_choice_goes_on(counts, command, tmp_path):
     out = tmp_path / "choice"
     words = ["choose", str(counts), "--range", "1-5", "--runs", "0", "--splits", "2"]
-    code = f"from partwise.cli import main; main({[*words, '--out', str(out)]!r})"
+    code = f"from partwise.apps.cli import main; main({[*words, '--out', str(out)]!r})"
     slow = "import time, partwise.estimators.nmf as m; f = m.NMF.fit\n"
     slow += "m.NMF.fit = lambda s, *a, **k: (time.sleep(0.3), f(s, *a, **k))[1]\n"
     child = subprocess.Popen([sys.executable, "-c", slow + code])

@@ -11,8 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from partwise import __version__, cli
-from partwise.cli import demonstration, progress_bar
+from partwise import __version__
+from partwise.apps import cli
+from partwise.apps.cli import demonstration, progress_bar
 from partwise.io.datasets import load
 from partwise.persistence import atomic
 
@@ -84,7 +85,7 @@ def test_wrong_usage(command, arguments):
 
 def test_importing_the_command_is_light():
     heavy = ["numba", "sklearn", "scipy", "matplotlib", "jinja2", "torch"]
-    code = f"import sys, partwise.cli; print([m for m in {heavy} if m in sys.modules])"
+    code = f"import sys, partwise.apps.cli; print([m for m in {heavy} if m in sys.modules])"
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert answer.stdout.strip() == "[]", answer.stderr
 

@@ -12,7 +12,7 @@ import pytest
 from sklearn.datasets import load_digits, load_iris
 
 import partwise
-from partwise.cli import outputs, work
+from partwise.apps.cli import outputs, work
 from partwise.estimators import saving
 from partwise.evaluation.metrics import clustering_accuracy
 from partwise.persistence import atomic
@@ -200,7 +200,7 @@ def test_cluster_writes_a_report(command, iris, tmp_path):
 
 
 def test_a_report_that_cannot_be_made_is_noted(command, iris, tmp_path, monkeypatch):
-    from partwise.view import report
+    from partwise.apps.view import report
 
     def missing(*arguments, **keys):
         raise ImportError("The report needs plotly: pip install plotly")
@@ -546,7 +546,7 @@ def test_help_has_an_example(command, name):
 
 def test_quiet_when_piped(iris, tmp_path):
     """No bar, no colours and no warnings where nobody looks; results on standard output."""
-    code = "from partwise.cli import main; main()"
+    code = "from partwise.apps.cli import main; main()"
     arguments = ["cluster", iris, "-k", "3", "--out", "out", "--json", "--seeds", "0", *QUICK]
     done = subprocess.run(
         [sys.executable, "-c", code, *map(str, arguments)],
@@ -561,7 +561,7 @@ def test_quiet_when_piped(iris, tmp_path):
 def test_progress_on_a_terminal():
     from rich.console import Console
 
-    from partwise.cli.progress_bar import Bar
+    from partwise.apps.cli.progress_bar import Bar
 
     screen = io.StringIO()
     console = Console(file=screen, force_terminal=True, width=100)

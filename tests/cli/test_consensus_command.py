@@ -10,8 +10,8 @@ import pytest
 import scipy.io
 import scipy.sparse as sp
 
-from partwise import cli
-from partwise.cli import consensus_command, copies
+from partwise.apps import cli
+from partwise.apps.cli import consensus_command, copies
 from partwise.io import read_cnmf
 from partwise.io.anndata_files import read_plain
 from partwise.io.cnmf_folder import CnmfFolder

@@ -8,8 +8,8 @@ import time
 import numpy as np
 import pytest
 
+from partwise.apps.cli import copies
 from partwise.backends.threads import allowed, one_blas_thread
-from partwise.cli import copies
 
 BOTH = [pytest.param(False, id="threads")]
 if sys.platform == "linux":

@@ -12,11 +12,11 @@ import scipy.sparse as sp
 import typer
 
 import partwise
-from partwise import cli
+from partwise.apps import cli
+from partwise.apps.papers import command as papers
+from partwise.apps.papers.protocol import load_protocol
+from partwise.apps.papers.trials import cells
 from partwise.estimators import saving
-from partwise.papers import command as papers
-from partwise.papers.protocol import load_protocol
-from partwise.papers.trials import cells
 
 QUICK = ("--method", "nmf", "-k", "2", "--max-iter", "5", "--json", "--force")
 
@@ -301,7 +301,7 @@ def test_seed(fit, tmp_path):
 
 
 def test_studio_says_where_it_is_and_where_labels_are(command, tmp_path, monkeypatch):
-    serve = pytest.importorskip("partwise.studio.server", reason="the studio needs starlette")
+    serve = pytest.importorskip("partwise.apps.studio.server", reason="the studio needs starlette")
     rows = [[f"s{i}", i % 5 + 1, i % 3 + 1] for i in range(20)]
     data = table(tmp_path / "t.csv", ["id", "a", "b"], rows)
     with socket.socket() as taken:

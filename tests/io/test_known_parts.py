@@ -8,7 +8,7 @@ import pytest
 import scipy.sparse as sp
 
 import partwise
-from partwise.cli import main
+from partwise.apps.cli import main
 from partwise.io import Samples
 from partwise.io.known_parts import read_known, read_topics, seed_parts, without_features
 

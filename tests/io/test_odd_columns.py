@@ -178,7 +178,7 @@ def test_two_genes_of_one_name_are_kept_apart(cells, tmp_path):
 
 
 def test_parts_that_are_nearly_the_same_are_said():
-    from partwise.cli.work import same_parts
+    from partwise.apps.cli.work import same_parts
 
     H = np.array([[1.0, 0, 2], [0, 3, 0], [2.01, 0, 4], [0, 0, 0], [0, 0, 0]])
     (said,) = same_parts(H)

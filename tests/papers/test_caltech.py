@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from partwise.papers import caltech
+from partwise.apps.papers import caltech
 
 Image = pytest.importorskip("PIL.Image", reason="pictures need pillow")
 
@@ -91,8 +91,8 @@ def test_a_folder_makes_the_data_of_the_tables(folder, tmp_path, capsys, monkeyp
     assert caltech.main([str(folder), str(tmp_path / "data" / "caltech101.npz")]) == 0
     assert "22 pictures (print: 3044)" in capsys.readouterr().out
 
-    from partwise.papers.protocol import DataSpec
-    from partwise.papers.sampling import draw
+    from partwise.apps.papers.protocol import DataSpec
+    from partwise.apps.papers.sampling import draw
 
     sample = draw("t", DataSpec("caltech101", "none"), 3, 0, data_home=str(tmp_path / "data"))
     np.testing.assert_array_equal(sample.X, X)

@@ -12,14 +12,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from partwise.papers import load_protocol, names
-from partwise.papers.claims import NOT_RUN, RULES, judge
-from partwise.papers.classifiers import CLASSIFIERS
-from partwise.papers.printed import average_mismatches, listed_slips
-from partwise.papers.printed_tables import slip_sentences
-from partwise.papers.protocol import Budget, ComparedMethod, DataSpec, read_rows
-from partwise.papers.representations import FitTask, fit
-from partwise.papers.sampling import (
+from partwise.apps.papers import load_protocol, names
+from partwise.apps.papers.claims import NOT_RUN, RULES, judge
+from partwise.apps.papers.classifiers import CLASSIFIERS
+from partwise.apps.papers.printed import average_mismatches, listed_slips
+from partwise.apps.papers.printed_tables import slip_sentences
+from partwise.apps.papers.protocol import Budget, ComparedMethod, DataSpec, read_rows
+from partwise.apps.papers.representations import FitTask, fit
+from partwise.apps.papers.sampling import (
     UNLABELLED,
     classes100,
     data_found,
@@ -28,10 +28,10 @@ from partwise.papers.sampling import (
     load_data,
     noisy100,
 )
-from partwise.papers.scores import scores
-from partwise.papers.static_tables import PLAIN, count, printed_count, ring_graph
-from partwise.papers.summary import paired_test, summarise
-from partwise.papers.trials import PartOfProtocol, cells
+from partwise.apps.papers.scores import scores
+from partwise.apps.papers.static_tables import PLAIN, count, printed_count, ring_graph
+from partwise.apps.papers.summary import paired_test, summarise
+from partwise.apps.papers.trials import PartOfProtocol, cells
 
 NAMES = (
     *(f"cnmf/{n}" for n in ("table1", "table2", "fig1", "fig2")),
@@ -334,7 +334,7 @@ def test_the_counting_graph_has_p_neighbours():
 
 ROOT = Path(__file__).parents[2]
 LOOK = (
-    "from partwise.papers import load_protocol, names; from importlib import resources; "
+    "from partwise.apps.papers import load_protocol, names; from importlib import resources; "
     "assert str(resources.files('partwise')).startswith({wheel!r}); "
     "print(len(names()), sum(len(load_protocol(n).printed) for n in names()))"
 )
@@ -344,7 +344,7 @@ def test_settings_and_printed_numbers_are_package_data():
     # The wheel takes what lies under src/partwise, but leaves out what git ignores.
     wheel = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]
     assert wheel["targets"]["wheel"] == {"packages": ["src/partwise"]}
-    folder = resources.files("partwise.papers")
+    folder = resources.files("partwise.apps.papers")
     files = [folder / f"{name}.toml" for name in NAMES]
     files += [folder / f"{name}.csv" for name in (*PRINTED_CELLS, "gnmf/table1")]
     assert all(file.is_file() for file in [*files, folder / "timings.toml"])

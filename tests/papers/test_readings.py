@@ -10,9 +10,8 @@ import pytest
 import scipy.sparse as sp
 from scipy import stats
 
-from partwise.fitting.solving import TRIAL_ITER
-from partwise.papers import load_protocol, names, representations
-from partwise.papers.claims import (
+from partwise.apps.papers import load_protocol, names, representations
+from partwise.apps.papers.claims import (
     CLEAR,
     FAILS,
     HOLDS,
@@ -23,19 +22,19 @@ from partwise.papers.claims import (
     outlook,
     together,
 )
-from partwise.papers.evidence import evidence, single_clustering_values
-from partwise.papers.printed import Comparison, comparisons, misses
-from partwise.papers.protocol import Budget, Cause, ComparedMethod, DataSpec
-from partwise.papers.representations import (
+from partwise.apps.papers.evidence import evidence, single_clustering_values
+from partwise.apps.papers.printed import Comparison, comparisons, misses
+from partwise.apps.papers.protocol import Budget, Cause, ComparedMethod, DataSpec
+from partwise.apps.papers.representations import (
     FitTask,
     Representation,
     fit,
     fit_estimator,
     stopping_iteration,
 )
-from partwise.papers.runner import by_value, until
-from partwise.papers.sampling import draw
-from partwise.papers.scores import (
+from partwise.apps.papers.runner import by_value, until
+from partwise.apps.papers.sampling import draw
+from partwise.apps.papers.scores import (
     ARGMAX,
     KMEANS,
     RANDOM,
@@ -46,9 +45,10 @@ from partwise.papers.scores import (
     readouts,
     within_classes,
 )
-from partwise.papers.static_tables import ari_by_formula, contingency, statistics
-from partwise.papers.summary import Stat, Summary, paired_stat, summarise
-from partwise.papers.trials import NO_LABELS, PartOfProtocol, cells, cells_of
+from partwise.apps.papers.static_tables import ari_by_formula, contingency, statistics
+from partwise.apps.papers.summary import Stat, Summary, paired_stat, summarise
+from partwise.apps.papers.trials import NO_LABELS, PartOfProtocol, cells, cells_of
+from partwise.fitting.solving import TRIAL_ITER
 
 READ = [name for name in names() if len(load_protocol(name).readings) > 1]
 

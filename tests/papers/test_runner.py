@@ -19,16 +19,16 @@ import typer
 from threadpoolctl import threadpool_limits
 from typer.testing import CliRunner
 
-from partwise.papers import estimate, results_page, runner
-from partwise.papers import store as store_module
-from partwise.papers.command import reproduce as command
-from partwise.papers.document import to_markdown
-from partwise.papers.protocol import load_protocol
-from partwise.papers.representations import FitTask, MethodUnavailable, fit, fit_estimator
-from partwise.papers.sampling import draw
-from partwise.papers.store import Store
-from partwise.papers.summary import pick
-from partwise.papers.trials import PartOfProtocol, cells, run_cell
+from partwise.apps.papers import estimate, results_page, runner
+from partwise.apps.papers import store as store_module
+from partwise.apps.papers.command import reproduce as command
+from partwise.apps.papers.document import to_markdown
+from partwise.apps.papers.protocol import load_protocol
+from partwise.apps.papers.representations import FitTask, MethodUnavailable, fit, fit_estimator
+from partwise.apps.papers.sampling import draw
+from partwise.apps.papers.store import Store
+from partwise.apps.papers.summary import pick
+from partwise.apps.papers.trials import PartOfProtocol, cells, run_cell
 from partwise.persistence.atomic import beside
 
 PROTOCOL = """
@@ -90,7 +90,7 @@ ac,3,Kmeans,80.0,
 ac,avg,Kmeans,85.0,
 """
 RUN = (
-    "import sys; from partwise.papers.runner import reproduce; "
+    "import sys; from partwise.apps.papers.runner import reproduce; "
     "reproduce(sys.argv[1], sys.argv[2], jobs=int(sys.argv[3]))"
 )
 CHANGING = ("seconds", "wall_seconds", "cpu_seconds", "versions")
@@ -456,8 +456,8 @@ def test_of_a_paper_only_the_tables_that_have_a_method_run(tmp_path, monkeypatch
 def test_what_lacks_an_extra_is_left_out_with_a_sentence(capsys):
     from rich.console import Console
 
-    from partwise.papers.command import _lacks, _say
-    from partwise.papers.runner import Outcome
+    from partwise.apps.papers.command import _lacks, _say
+    from partwise.apps.papers.runner import Outcome
 
     left = {"a": "ImportError: NTF needs tensorly: pip install x", "b": "oh no"}
     outcome = Outcome("cnmf/table1", [], failed=left)

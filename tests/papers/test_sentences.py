@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from partwise.papers import load_protocol, names
-from partwise.papers.claims import FAILS, HOLDS, NOT_RUN, UNDECIDED, Outlook, Verdict
-from partwise.papers.sentences import COMPUTED, DESCENTS, NOT_OURS, listed, sentences
+from partwise.apps.papers import load_protocol, names
+from partwise.apps.papers.claims import FAILS, HOLDS, NOT_RUN, UNDECIDED, Outlook, Verdict
+from partwise.apps.papers.sentences import COMPUTED, DESCENTS, NOT_OURS, listed, sentences
 
 
 def test_every_sentence_is_answered_by_claims_a_computation_or_a_reason():

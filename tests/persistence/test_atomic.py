@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from partwise.cli import outputs
+from partwise.apps.cli import outputs
 from partwise.persistence import atomic
 
 
@@ -119,7 +119,7 @@ def test_a_folder_is_replaced_as_on_windows(tmp_path, like_windows, held):
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from partwise.cli import outputs
+from partwise.apps.cli import outputs
 from partwise.persistence import atomic as files
 out, swap, wanted = Path(sys.argv[1]), sys.argv[2] == "swap", int(sys.argv[3])
 if not swap:

@@ -269,7 +269,7 @@ def fill(folder):
 
 
 def test_a_full_disk_and_the_journal(small_disk):
-    from partwise.studio.journal import Journal
+    from partwise.apps.studio.journal import Journal
 
     journal, kept = Journal(small_disk / "j"), {}
     for turn in range(20):
@@ -314,10 +314,10 @@ def test_a_full_disk_and_files_that_are_replaced(small_disk):
 
 
 def test_a_full_disk_and_the_studio(small_disk):
+    from partwise.apps.studio.answers import Judge
+    from partwise.apps.studio.project import Project
+    from partwise.apps.studio.workspace import Desk
     from partwise.io.samples import Samples
-    from partwise.studio.answers import Judge
-    from partwise.studio.project import Project
-    from partwise.studio.workspace import Desk
 
     rng = np.random.default_rng(0)
     X = rng.uniform(size=(60, 12)) + 2 * np.eye(3, 12)[np.arange(60) % 3]
@@ -351,7 +351,7 @@ def test_a_full_disk_and_the_studio(small_disk):
 
 WRITER = """
 import sys
-from partwise.studio.journal import Journal
+from partwise.apps.studio.journal import Journal
 journal = Journal(sys.argv[1])
 first = len(journal.acts)
 for i in range(first, first + 100_000):
@@ -364,7 +364,7 @@ for i in range(first, first + 100_000):
 @pytest.mark.skipif(os.name == "nt", reason="signals and limits of POSIX")
 def test_kills_lose_and_double_nothing(tmp_path):
     """What was acknowledged is there, once; at most one line more."""
-    from partwise.studio.journal import Journal
+    from partwise.apps.studio.journal import Journal
 
     rng, told = np.random.default_rng(0), []
     for _ in range(12):

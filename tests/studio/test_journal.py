@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from partwise.studio.journal import Journal
+from partwise.apps.studio.journal import Journal
 
 
 def test_journal_adds_up_and_comes_back(tmp_path):
@@ -153,7 +153,7 @@ def test_a_line_of_another_number_is_no_line_of_this_journal(tmp_path, number):
 
 
 def test_classes_that_were_not_met_count_as_wrong():
-    from partwise.studio.reviews import with_unseen
+    from partwise.apps.studio.reviews import with_unseen
 
     point = with_unseen(8, (0.9, 0.8, 0.95), list("aabbcdef"))  # four of eight met once
     assert (point.right, point.low, point.high) == pytest.approx((0.675, 0.4, 0.95))
@@ -201,7 +201,7 @@ def test_a_full_disk_locks_nothing(tmp_path, room):
 
 LIMITED = """
 import resource, signal, sys
-from partwise.studio.journal import Journal
+from partwise.apps.studio.journal import Journal
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 journal = Journal(sys.argv[1])
 journal.set({"a": "x"}, window="1")

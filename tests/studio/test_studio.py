@@ -18,14 +18,14 @@ pytest.importorskip("httpx", reason="starlette's test client needs httpx")
 
 from starlette.testclient import TestClient
 
+from partwise.apps.studio.access import MOST_BYTES, Guard, Guesses
+from partwise.apps.studio.answers import Judge
+from partwise.apps.studio.app import make_app
+from partwise.apps.studio.journal import Journal
+from partwise.apps.studio.project import Project, fingerprint
+from partwise.apps.studio.workspace import Desk
 from partwise.io import read_labels
 from partwise.io.samples import Samples
-from partwise.studio.access import MOST_BYTES, Guard, Guesses
-from partwise.studio.answers import Judge
-from partwise.studio.app import make_app
-from partwise.studio.journal import Journal
-from partwise.studio.project import Project, fingerprint
-from partwise.studio.workspace import Desk
 
 HOST = "127.0.0.1:8000"
 HERE = {"host": HOST, "origin": f"http://{HOST}"}
@@ -294,7 +294,7 @@ def test_markup_is_text(tmp_path):
 def test_no_script_of_the_page_writes_markup():
     from importlib import resources
 
-    for file in (resources.files("partwise.studio") / "page").iterdir():
+    for file in (resources.files("partwise.apps.studio") / "page").iterdir():
         text = file.read_text(encoding="utf-8")
         assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(", text)
         assert not re.search(r"https?://", text), "the page loads nothing from a network"
@@ -467,14 +467,14 @@ def test_vectors_beside_the_samples_are_heard(tmp_path):
 
 
 def test_reviews_of_many_samples_are_another_process_and_say_the_same(desk, monkeypatch):
-    from partwise.studio import answers
+    from partwise.apps.studio import answers
 
     for i in range(12):
         desk.label([i], f"class {i % 3}", window="1")
     desk.wait()
     here, weights = desk._review_of, desk.judge.model._state["answer"]["weights"]
     monkeypatch.setattr(answers, "MANY", 0)
-    monkeypatch.setattr("partwise.studio.workspace.PAUSE", 0.0)
+    monkeypatch.setattr("partwise.apps.studio.workspace.PAUSE", 0.0)
     desk.judge.history.clear()
     desk._reviewer.ask()
     desk.wait()
@@ -706,7 +706,7 @@ def test_a_full_disk_is_a_sentence(client, desk, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("partwise.studio.journal.os.fsync", full)
+        patch.setattr("partwise.apps.studio.journal.os.fsync", full)
         answer = client.post("/api/label", json={"samples": [0], "label": "x"})
         assert answer.status_code == 507
         assert "not kept" in answer.json()["error"] and "No space" in answer.json()["error"]
@@ -893,7 +893,7 @@ def test_a_text_is_there_as_a_whole(tmp_path):
 
 def test_a_studio_that_ends_before_it_is_up_closes_its_door(samples, tmp_path, monkeypatch):
     """uvicorn 0.34 leaves its sockets to the collector where it was told to end while starting."""
-    from partwise.studio import server
+    from partwise.apps.studio import server
 
     monkeypatch.setattr("uvicorn.Server.run", lambda self, sockets: None)
     opened, listen = [], server._listen

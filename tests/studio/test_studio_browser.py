@@ -19,12 +19,12 @@ pytest.importorskip("starlette", reason="the studio needs starlette and uvicorn"
 pytest.importorskip("uvicorn", reason="the studio needs starlette and uvicorn")
 pytestmark = pytest.mark.browser
 
-START = "from partwise.cli import main; main()"
+START = "from partwise.apps.cli import main; main()"
 #: The same, with every answer to what a person does two seconds late.
 LATE = (
     """
 import asyncio
-from partwise.studio.access import Guard
+from partwise.apps.studio.access import Guard
 at_once = Guard.__call__
 async def late(self, scope, receive, send):
     async def waiting(message):
@@ -255,7 +255,7 @@ def test_a_person_at_work(browser, serve, tmp_path):
 
 def journal_labels(folder):
     """Labels by sample, as the journal adds them up; and the number of its lines."""
-    from partwise.studio.journal import Journal
+    from partwise.apps.studio.journal import Journal
 
     path = next(Path(folder).glob("*-studio/journal.jsonl"))
     copy = Path(folder) / "journal-copy.jsonl"

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from partwise import CDNMF
+from partwise.apps.view.report import stability, write_report
 from partwise.io.samples import Samples
-from partwise.view.report import stability, write_report
 
 pytestmark = pytest.mark.browser
 

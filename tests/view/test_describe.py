@@ -3,9 +3,9 @@
 import numpy as np
 import scipy.sparse as sp
 
+from partwise.apps.view.describe import about, number_like_parts, specificity, top_features
 from partwise.evaluation.kmeans import cluster_representation
 from partwise.io import Samples
-from partwise.view.describe import about, number_like_parts, specificity, top_features
 
 
 def test_specificity_is_the_formula():

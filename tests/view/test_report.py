@@ -9,12 +9,12 @@ import pytest
 from sklearn.datasets import load_iris
 
 from partwise import CF, CNMF, NMF, NSNMF, bootstrap_intervals
+from partwise.apps.view.report import charts, pictures, report_page, stability, write_report
+from partwise.apps.view.report import page as whole_page
+from partwise.apps.view.report.layout import lay_out
+from partwise.apps.view.report.page import recipe
 from partwise.evaluation.metrics import adjusted_rand
 from partwise.io.samples import Samples
-from partwise.view.report import charts, pictures, report_page, stability, write_report
-from partwise.view.report import page as whole_page
-from partwise.view.report.layout import lay_out
-from partwise.view.report.page import recipe
 
 pytest.importorskip("plotly", reason="the report needs plotly")
 
@@ -296,7 +296,7 @@ def test_names_stay_apart_however_they_are_cut():
 
 
 def test_what_to_label_next_is_unclear_unlabelled_and_various():
-    from partwise.view.report.page import to_label_next
+    from partwise.apps.view.report.page import to_label_next
 
     clusters = ["a"] * 6 + ["b"] * 4
     confidence = np.array([0.1, 0.2, 0.3, 0.4, 0.05, 0.06, 0.9, 0.8, 0.7, 0.6])
@@ -310,7 +310,7 @@ def test_what_to_label_next_is_unclear_unlabelled_and_various():
 
 
 def test_names_with_numbers_are_in_their_order():
-    from partwise.view.report.charts import natural
+    from partwise.apps.view.report.charts import natural
 
     names = ["block 10", "block 9", "10", "9", "a", "-1.5"]
     assert sorted(names, key=natural) == ["-1.5", "9", "10", "a", "block 9", "block 10"]
@@ -322,7 +322,7 @@ def test_the_script_of_the_charts_is_packed():
 
     from plotly.offline import get_plotlyjs
 
-    from partwise.view.report.charts import script
+    from partwise.apps.view.report.charts import script
 
     packed = script()
     assert gzip.decompress(base64.b64decode(packed)).decode() == get_plotlyjs()

@@ -80,7 +80,7 @@ CATALOGUE: dict[str, Entry] = {
     "caltech101": Entry(
         "Caltech-101 as histograms of visual words",
         "https://data.caltech.edu/records/mzrjq-6wc02 (images; "
-        "`python -m partwise.papers.caltech` makes the histograms)",
+        "`python -m partwise.apps.papers.caltech` makes the histograms)",
         stems=("caltech101", "caltech_101", "caltech101_sift500"),
     ),
     "cbcl": Entry(

@@ -1,0 +1,411 @@
+"""``partwise compare``, ``partwise methods`` and ``partwise datasets``"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from sklearn.cluster import KMeans
+
+from partwise.apps.cli import outputs, work
+from partwise.apps.cli.auto_method import choose, profile
+from partwise.apps.cli.progress_bar import Bar
+from partwise.estimators.methods import METHODS
+from partwise.evaluation.held_out import label_folds
+from partwise.evaluation.kmeans import cluster_representation
+from partwise.evaluation.metrics import adjusted_rand
+from partwise.io.sheets import csv_text
+from partwise.knowledge.labels import encode_labels
+from partwise.persistence.atomic import check_target, write_whole
+
+COLUMNS: tuple[str, ...] = ("method", "accuracy", "nmi", "ari", "stability", "seconds", "note")
+NAMED: tuple[str, ...] = ("method", "right_name", "error", "seconds", "note")
+#: Folds of a cross-validation over given labels.
+FOLDS = 5
+#: Seconds after which further methods are left out, unless they were asked for.
+PATIENCE = 180.0
+#: What a user would pick instead: always beside ours.
+BASELINES = ("logistic-regression", "linear-svc", "label-spreading")
+#: The end of the name of a baseline that uses the embeddings instead of the data.
+ON_EMBEDDINGS = "-on-embeddings"
+
+
+def run_methods(*, as_json: bool) -> None:
+    """The table of methods."""
+    if as_json:
+        rows = [
+            {
+                "name": m.name,
+                "estimator": m.estimator,
+                "settings": dict(m.settings),
+                "labels": m.uses_labels,
+                "negative_values": m.signed,
+                "when": m.when,
+            }
+            for m in METHODS.values()
+        ]
+        print(json.dumps(rows, indent=2))
+        return
+    table = outputs.plain_table("--method!", "when", "labels", "in Python")
+    for m in METHODS.values():
+        table.add_row(m.name, m.when, "yes" if m.uses_labels else "", m.in_python)
+    console = Console(markup=False, highlight=False)
+    console.print(table)
+    console.print("auto looks at labels, signs, counts and size, and says what it chose and why.")
+
+
+def run_datasets(data_home: Path | None, *, as_json: bool) -> None:
+    """The table of data sets."""
+    from partwise.io.datasets import available
+    from partwise.io.datasets.catalogue import CATALOGUE
+
+    found = available(data_home)
+    if as_json:
+        rows = [
+            {"name": name, "description": entry.description, "found": found[name]}
+            for name, entry in CATALOGUE.items()
+        ]
+        print(json.dumps(rows, indent=2))
+        return
+    table = outputs.plain_table("name!", "what it is", "found in")
+    for name, entry in CATALOGUE.items():
+        table.add_row(name, entry.description, found[name] or f"absent; from {entry.get_from}")
+    Console(markup=False).print(table)
+
+
+def run_compare(
+    data: str,
+    *,
+    out: Path | None,
+    methods: str | None,
+    k: int | str | None,
+    parts: int | None,
+    label_share: float | None,
+    seed: int,
+    runs: int,
+    max_iter: int,
+    force: bool,
+    as_json: bool,
+    reading: dict[str, Any],
+) -> None:
+    """Methods side by side: on labels they have not seen, else by how stable they are."""
+    if out is not None:
+        check_target(out, force=force)
+    with Bar(Console(stderr=True)) as bar:
+        task = work.read_task(data, bar, label_share=label_share, seed=seed, reading=reading)
+        size = work.n_clusters(task, k, bar, seed=seed)
+        names = _names(methods, task)
+        looked = profile(task.samples.X, task.given, kind=task.samples.kind)
+        chosen = choose(looked, size).method
+        rounds = Rounds(task, seed) if task.n_labelled else None
+        if rounds is not None and rounds.n_scored:
+            columns, scored = NAMED, rounds.said(task.n_labelled)
+            names = names if methods is not None else default_methods(names, task)
+            rows = _rows(
+                names,
+                columns,
+                lambda name: _named(rounds, runner(task, name, size, parts, seed, max_iter)),
+                bar.step,
+                patient=methods is not None,
+            )
+            task.notes += [note for note in [too_close(rows)] if note]
+        else:
+            columns, scored = COLUMNS, _unscored(task)
+            rows = _rows(
+                names,
+                columns,
+                lambda name: _stable(task, name, size, parts, seed, runs, max_iter),
+                bar.step,
+            )
+    if task.samples.also is not None:
+        task.notes.append(
+            "Only classify uses both views; the other methods use the first one, or the embeddings "
+            f"where their name ends in {ON_EMBEDDINGS}."
+        )
+    rows = [{c: row[c] for c in columns} for row in rows]
+    if out is not None:
+        cells = [["" if row[c] is None else row[c] for c in columns] for row in rows]
+        write_whole(out, csv_text(columns, cells), force=force)
+    if as_json:
+        result = {"scored": scored, "auto": chosen, "runs": runs, "methods": rows}
+        print(outputs.as_json({**result, "notes": task.notes}))
+        return
+    _print(rows, columns, scored, chosen, runs)
+    outputs.say_notes(task.notes)
+    if out is not None:
+        print(f"Wrote {out}")
+
+
+def _names(methods: str | None, task: work.Task) -> list[str]:
+    """The methods that were asked for, or all that can take the data."""
+    if methods is not None:
+        names = [name.strip() for name in methods.split(",") if name.strip()]
+        for name in names:
+            if name.removesuffix(ON_EMBEDDINGS) not in ("k-means", *BASELINES):
+                work.find_method(name)
+            elif name.endswith(ON_EMBEDDINGS) and task.samples.also is None:
+                raise ValueError(f"{name} needs --embeddings.")
+        return names
+    negative = profile(task.samples.X).lowest < 0
+    fits = [
+        m.name
+        for m in METHODS.values()
+        if (m.signed or not negative)
+        and (task.n_labelled or not m.uses_labels)
+        and not (m.images or m.square)
+    ]
+    return ["k-means", *fits]
+
+
+def _unscored(task: work.Task) -> str:
+    """Which labels score the methods where none was given to them, or none can be held out."""
+    if task.given is None and task.samples.y is not None:
+        return "Scored on all labels in the data, of which the methods saw none."
+    if task.n_labelled:
+        task.notes.append("One label a class: none is left to score on.")
+        return "All labels were used: methods are compared by how stable they are."
+    return "There are no labels: methods are compared by how stable they are."
+
+
+def _rows(
+    names: list[str],
+    columns: Sequence[str],
+    score: Callable[[str], dict[str, Any]],
+    step: Callable[[int, int, str], None],
+    *,
+    patient: bool = True,
+) -> list[dict[str, Any]]:
+    """A row for each method: what `score` says of it, or a note on why it says nothing."""
+    rows, began = [], time.perf_counter()
+    for number, name in enumerate(names):
+        step(number, len(names), f"comparing ({name})")
+        row = dict.fromkeys(columns) | {"method": name, "note": ""}
+        rows.append(row)
+        if not patient and time.perf_counter() - began > PATIENCE:
+            row["note"] = f"left out after {PATIENCE / 60:.0f} minutes; --methods {name} runs it"
+            continue
+        try:
+            with work.as_notes([]):
+                row |= score(name)
+        except (ValueError, ImportError) as error:
+            row["note"] = " ".join(str(error).split())
+    step(len(names), len(names), "comparing")
+    return rows
+
+
+def _stable(
+    task: work.Task, name: str, k: int, parts: int | None, seed: int, runs: int, max_iter: int
+) -> dict[str, Any]:
+    """Means over the runs, which differ in the seed and the random start."""
+    found, seconds = [], []
+    for run in range(runs):
+        began = time.perf_counter()
+        found.append(_clusters(task, name, k, parts, seed + run, max_iter, fresh=run > 0))
+        seconds.append(time.perf_counter() - began)
+    results = [work.scores(task.samples.y, task.given, clusters) for clusters in found]
+    scored = [result for result in results if result is not None]
+    means = {
+        key: round(float(np.mean([result[key] for result in scored])), 4)
+        for key in ("accuracy", "nmi", "ari")
+        if scored
+    }
+    return {**means, "stability": _stability(found), "seconds": round(float(np.median(seconds)), 3)}
+
+
+def _clusters(
+    task: work.Task, name: str, k: int, parts: int | None, seed: int, max_iter: int, *, fresh: bool
+) -> Any:
+    """Clusters of one run; `fresh` starts at random where the usual start has no seed."""
+    X = task.samples.X
+    if name == "k-means":
+        return KMeans(k, n_init=20, random_state=seed).fit_predict(X)
+    model, _, _ = work.build(task, name, k=k, parts=parts, seed=seed, max_iter=max_iter)
+    if fresh and getattr(model, "init", "") is None:
+        model.set_params(init="random")
+    return model.fit_predict(X, task.given)
+
+
+def _stability(found: list[Any]) -> float | None:
+    if len(found) < 2:
+        return None
+    texts = [[str(name) for name in clusters] for clusters in found]
+    return round(float(np.mean([adjusted_rand(a, b) for a, b in combinations(texts, 2)])), 4)
+
+
+def _print(
+    rows: list[dict[str, Any]], columns: tuple[str, ...], scored: str, chosen: str, runs: int
+) -> None:
+    shown = [c for c in columns if c == "method" or any(row[c] not in (None, "") for row in rows)]
+    marks = {"method": "!", "note": ""}
+    table = outputs.plain_table(*(f"{column}{marks.get(column, '>')}" for column in shown))
+    key = next((c for c in ("right_name", "accuracy") if c in shown), columns[1])
+    key = key if key in shown else "stability"
+    for row in sorted(rows, key=lambda row: -(row[key] if row[key] is not None else -1)):
+        mark = " (auto)" if row["method"] == chosen else ""
+        cells = [row["method"] + mark]
+        for column in shown[1:]:
+            value = row[column]
+            cells.append(
+                "" if value is None else value if isinstance(value, str) else f"{value:.2f}"
+            )
+        table.add_row(*cells)
+    console = outputs.printer()
+    console.print(scored)
+    console.print(table)
+    if columns is NAMED:
+        console.print(
+            "right_name: share of samples with the right name; error: its standard error."
+        )
+    elif runs > 1:
+        console.print(f"Means of {runs} runs; stability: their mean adjusted Rand index.")
+
+
+# -- names on labels that a method has not seen ----------------------------------------------------
+
+
+class Rounds:
+    """Which labels a method sees and on which it is scored, round by round.
+
+    Where some labels in the data were kept from the methods there is one round; else the given
+    ones are held out in turn, all but the only label of a class.
+    """
+
+    def __init__(self, task: work.Task, seed: int) -> None:
+        given = np.asarray(task.given, dtype=object)
+        truth = given if task.samples.y is None else np.asarray(task.samples.y, dtype=object)
+        self.truth = np.array([None if v is None else str(v) for v in truth], dtype=object)
+        known = np.array([v is not None for v in given])
+        hidden = np.array([v is not None for v in self.truth]) & ~known
+        self.cross = not hidden.any()
+        if not self.cross:
+            self.rounds = [(given, np.flatnonzero(hidden))]
+            return
+        names = np.array([str(v) for v in given[known]])
+        fold = label_folds(names, FOLDS, np.random.RandomState(seed))
+        rows = np.flatnonzero(known)
+        self.rounds = []
+        for f in range(int(fold.max()) + 1 if fold.size else 0):
+            out = rows[fold == f]
+            seen = given.copy()
+            seen[out] = None
+            self.rounds.append((seen, out))
+
+    @property
+    def n_scored(self) -> int:
+        return sum(out.size for _, out in self.rounds)
+
+    def said(self, n_labels: int) -> str:
+        """One sentence for the head of the table."""
+        if not self.cross:
+            return f"Right names among the {self.n_scored} labels that the methods have not seen."
+        return (
+            f"Right names of {self.n_scored} of the {n_labels} labels, each held out once "
+            f"({len(self.rounds)} rounds)."
+        )
+
+    def right(self, run: Callable[[Any], Any]) -> np.ndarray:
+        """For every scored label whether its name was right; ``run`` maps labels seen to names."""
+        found = []
+        for seen, out in self.rounds:
+            names = np.array([str(name) for name in np.asarray(run(seen), dtype=object)[out]])
+            found.append(names == self.truth[out])
+        return np.concatenate(found)
+
+
+def default_methods(names: list[str], task: work.Task) -> list[str]:
+    """The methods that labels steer, the best first, and the usual alternatives."""
+    ours = [name for name in names if name in METHODS and METHODS[name].uses_labels]
+    second = [name + ON_EMBEDDINGS for name in BASELINES if task.samples.also is not None]
+    return [*ours[:1], *BASELINES, *second, *ours[1:]]
+
+
+def runner(
+    task: work.Task, name: str, k: int, parts: int | None, seed: int, max_iter: int
+) -> Callable[[Any], Any]:
+    """Names of all samples from the labels that a method may see."""
+    X = task.samples.X
+    if name.removesuffix(ON_EMBEDDINGS) in BASELINES:
+        Z = task.samples.also if name.endswith(ON_EMBEDDINGS) else X
+        return lambda seen: _baseline(name.removesuffix(ON_EMBEDDINGS), Z, seen)
+
+    def run(seen: Any) -> Any:
+        if name == "k-means":
+            labels = encode_labels(seen, X.shape[0])
+            return cluster_representation(
+                _dense(X, k, seed), k, labels=labels, random_state=seed
+            ).labels
+        model = work.build(task, name, k=k, parts=parts, seed=seed, max_iter=max_iter)[0]
+        both = work.beside(model, task.samples) if hasattr(model, "relabel") else {}
+        return model.fit(X, seen, **both).labels_
+
+    return run
+
+
+def _dense(X: Any, k: int, seed: int) -> Any:
+    """X, or where it is sparse the clusters of k-means as codes, which then only get names."""
+    if not hasattr(X, "toarray"):
+        return X
+    return np.eye(k)[KMeans(k, n_init=20, random_state=seed).fit_predict(X)]
+
+
+def _baseline(name: str, X: Any, seen: Any) -> Any:
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.semi_supervised import LabelSpreading
+    from sklearn.svm import LinearSVC
+
+    known = np.array([v is not None for v in seen])
+    classes, codes = np.unique([str(v) for v in seen[known]], return_inverse=True)
+    if classes.size == 1:
+        return np.full(X.shape[0], classes[0], dtype=object)
+    if name == "label-spreading":
+        y = np.full(X.shape[0], -1)
+        y[known] = codes
+        neighbors = min(7, X.shape[0] - 1)
+        return classes[LabelSpreading(kernel="knn", n_neighbors=neighbors).fit(X, y).transduction_]
+    model = LogisticRegression(C=10, max_iter=500) if name != "linear-svc" else LinearSVC()
+    return classes[model.fit(X[known], codes).predict(X)]
+
+
+def _named(rounds: Rounds, run: Callable[[Any], Any]) -> dict[str, Any]:
+    """Share of right names, its standard error, seconds, and which were right."""
+    began = time.perf_counter()
+    right = rounds.right(run)
+    share = float(right.mean())
+    return {
+        "right_name": round(share, 4),
+        "error": round(float(np.sqrt(share * (1 - share) / right.size)), 4),
+        "seconds": round(time.perf_counter() - began, 3),
+        "right": right,
+    }
+
+
+def too_close(rows: list[dict[str, Any]]) -> str:
+    """A sentence on methods that these labels cannot tell from the best one; "" if there are none.
+
+    Two methods are told apart where one is right on more of the labels on which they differ than a
+    fair coin would be in 19 of 20 cases.
+    """
+    scored = sorted(
+        (row for row in rows if row["right_name"] is not None), key=lambda row: -row["right_name"]
+    )
+    if len(scored) < 2:
+        return ""
+    best, close = scored[0], []
+    for row in scored[1:]:
+        better = int((best["right"] & ~row["right"]).sum())
+        worse = int((row["right"] & ~best["right"]).sum())
+        if better - worse < 1.96 * np.sqrt(better + worse) or better + worse < 6:
+            close.append(row["method"])
+    if not close:
+        return ""
+    n = best["right"].size
+    return (
+        f"{n} labels are too few to tell {best['method']} from {', '.join(close)}; more labels "
+        "would."
+    )

@@ -1,0 +1,288 @@
+"""``partwise demo``: parts of handwritten digits, by methods of the table and by others.
+
+All see the same data and are scored on the same samples: where a method takes labels, those that
+nobody has labelled.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import sys
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import sklearn.decomposition
+from rich.console import Console
+from sklearn.cluster import KMeans
+from sklearn.exceptions import ConvergenceWarning
+from threadpoolctl import threadpool_limits
+
+from partwise._versions import versions
+from partwise.apps.cli.outputs import plain_table
+from partwise.apps.cli.progress_bar import Bar
+from partwise.apps.view import report
+from partwise.estimators.methods import METHODS as TABLE
+from partwise.evaluation.kmeans import cluster_representation
+from partwise.evaluation.metrics import clustering_accuracy, normalized_mutual_info
+from partwise.io.datasets import Dataset, keep_labels, load, unit_rows
+from partwise.persistence.atomic import check_target, write_whole
+
+N_COMPONENTS = 10
+LABELS_PER_CLASS = 5
+PLAIN = "{:<22}{:>7}{:>7}{:>9}"
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A name, the estimator for a number of components and a seed, and what it minimises."""
+
+    name: str
+    make: Callable[[int, int], Any]
+    loss: str = "squares"
+    takes_labels: bool = False
+
+
+def _ours(name: str) -> Shown:
+    """A method of the table."""
+    method = TABLE[name]
+
+    def make(k: int, seed: int) -> Any:  # a classifier chooses its number of parts by itself
+        return method.make(None if method.names else k, n_clusters=k, seed=seed)
+
+    loss = "KL" if method.settings.get("beta_loss") == "kullback-leibler" else "squares"
+    return Shown(name, make, loss, method.uses_labels)
+
+
+METHODS: tuple[Shown, ...] = (
+    _ours("classify"),
+    Shown("k-means on pixels", lambda k, seed: KMeans(k, n_init=20, random_state=seed)),
+    Shown(
+        "NMF of scikit-learn",
+        lambda k, seed: sklearn.decomposition.NMF(k, init="nndsvda", random_state=seed),
+    ),
+    *map(_ours, ("nmf", "nmf-kl", "nsnmf", "cf", "lcf", "gnmf")),
+    *map(_ours, ("cnmf", "nmfdc", "cdnmf", "semignmf", "combined")),
+)
+
+EXAMPLE = """\
+from partwise import PartsClassifier
+from partwise.datasets import keep_labels, load
+
+digits = load("digits")
+y = keep_labels(digits.y, 5, random_state=0)  # five labels a class, -1 for all others
+model = PartsClassifier(random_state=0).fit(digits.X, y)
+names, hidden = model.transduction_, y == -1
+print(model.expected_accuracy_, (names[hidden] == digits.y[hidden]).mean())
+"""
+
+
+@dataclass(frozen=True)
+class Result:
+    """One method's row. `objective` is ½‖X - WH‖² or the KL divergence, penalties included."""
+
+    name: str
+    accuracy: float
+    nmi: float
+    seconds: float
+    iterations: int
+    loss: str
+    objective: float
+    parts: np.ndarray = field(repr=False)
+    history: Sequence[float] = field(default=(), repr=False)
+    remark: str = ""
+
+
+@dataclass(frozen=True)
+class Score:
+    """All rows, and what they have in common."""
+
+    results: tuple[Result, ...]
+    dataset: Dataset = field(repr=False)
+    n_components: int
+    seed: int
+    scored: str
+
+    @property
+    def why(self) -> str:
+        """Why k-means on pixels does better than plain NMF; "" where it does not."""
+        rows = {row.name: row for row in self.results}
+        pixels, plain = rows.get("k-means on pixels"), rows.get("nmf")
+        if pixels is None or plain is None or pixels.accuracy <= plain.accuracy:
+            return ""
+        X = unit_rows(self.dataset.X)
+        kept = 1 - 2 * plain.objective / float(((X - X.mean(axis=0)) ** 2).sum())
+        return (
+            f"k-means on pixels beats plain NMF here, since {self.n_components} parts keep "
+            f"{kept:.0%} of the variance of the pixels, and parts that overlap do not keep "
+            "distances; a graph or labels bring back what is lost."
+        )
+
+
+def run(
+    methods: Sequence[Shown] | None = None,
+    *,
+    dataset: Dataset | None = None,
+    n_components: int = N_COMPONENTS,
+    seed: int = 0,
+    step: Callable[[int, str], None] = lambda done, name: None,
+    seen: Callable[[Result], None] = lambda row: None,
+) -> Score:
+    """Run every method of a list (`METHODS`); `step` hears how many are done and which is next.
+
+    `seen` gets each row as it comes.
+    """
+    methods = METHODS if methods is None else methods
+    dataset = load("digits") if dataset is None else dataset
+    assert dataset.y is not None
+    X = unit_rows(dataset.X)
+    known = keep_labels(dataset.y, LABELS_PER_CLASS, random_state=seed)
+    hidden = np.ones(len(known), dtype=bool)
+    scored = f"Scored on all {len(known)} samples."
+    if any(method.takes_labels for method in methods):
+        hidden = known == -1
+        scored = (
+            f"Methods that take labels know {LABELS_PER_CLASS} per class; "
+            f"all are scored on the other {hidden.sum()} samples."
+        )
+    results = []
+    # products of these sizes gain nothing by threads, and where other programs run, lose minutes
+    with threadpool_limits(1, user_api="blas"):
+        for done, method in enumerate(methods):
+            step(done, method.name)
+            y = known if method.takes_labels else None
+            results.append(_one(method, X, y, dataset.y, hidden, n_components, seed))
+            seen(results[-1])
+    step(len(methods), "")
+    return Score(tuple(results), dataset, n_components, seed, scored)
+
+
+def _one(
+    method: Shown,
+    X: np.ndarray,
+    y: np.ndarray | None,
+    truth: np.ndarray,
+    hidden: np.ndarray,
+    n_components: int,
+    seed: int,
+) -> Result:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # the remark says it
+        method.make(n_components, seed).set_params(max_iter=20).fit(X, y)  # compiles, untimed
+        model = method.make(n_components, seed)
+        start = time.perf_counter()
+        V = model.fit_transform(X, y)
+        seconds = time.perf_counter() - start
+    named = hasattr(model, "predict_proba")
+    if named:  # names of classes, and more parts than are shown
+        clusters, parts, objective = model.transduction_, model.components_, model.objective_
+        parts = parts[:n_components]
+    elif isinstance(model, KMeans):
+        clusters, parts, objective = model.labels_, model.cluster_centers_, model.inertia_ / 2
+    else:
+        clusters = cluster_representation(V, n_components, random_state=seed).labels
+        parts = model.components_
+        # scikit-learn's error is sqrt(2 · divergence), whatever the loss
+        objective = getattr(model, "objective_", None)
+        objective = model.reconstruction_err_**2 / 2 if objective is None else objective
+    limit = f"stopped at max_iter={model.max_iter}" if model.n_iter_ >= model.max_iter else ""
+    return Result(
+        method.name,
+        float(np.mean(truth[hidden] == clusters[hidden]))
+        if named
+        else clustering_accuracy(truth[hidden], clusters[hidden]),
+        normalized_mutual_info(truth[hidden], clusters[hidden]),
+        seconds,
+        int(model.n_iter_),
+        method.loss,
+        float(objective),
+        parts,
+        tuple(getattr(model, "objective_history_", ())),
+        getattr(model, "status_", limit),
+    )
+
+
+def page(outcome: Score) -> str:
+    """The outcome as one self-contained HTML page."""
+    dataset, results = outcome.dataset, outcome.results
+    assert dataset.image_shape is not None
+    height, width = dataset.image_shape
+    histories = {row.name: row.history for row in results if len(row.history) > 1}
+    return report.render(
+        "demo.html",
+        results=results,
+        best=max(results, key=lambda row: row.accuracy).name,
+        remarks=[(row.name, row.remark) for row in results if row.remark],
+        pictures={
+            row.name: [report.image_uri(part) for part in dataset.images(row.parts)]
+            for row in results
+        },
+        convergence=report.convergence_uri(histories) if histories else None,
+        n_samples=dataset.X.shape[0],
+        n_components=outcome.n_components,
+        height=height,
+        width=width,
+        seed=outcome.seed,
+        scored=f"{outcome.scored} {outcome.why}".strip(),
+        example=EXAMPLE,
+        versions=versions(),
+        machine=f"{sys.platform}, {platform.machine()}, {os.cpu_count()} cores",
+    )
+
+
+# -- the command ----------------------------------------------------------------------------------
+
+
+def run_demo(out: Path, *, force: bool, as_json: bool = False) -> None:
+    """Run all methods, write the page, print the scores."""
+    check_target(out, force=force)
+    console = Console()
+    piped = not (as_json or console.is_terminal)
+    with Bar(Console(stderr=True)) as bar:
+        if piped:
+            print(PLAIN.format("method", "AC", "NMI", "seconds"), flush=True)
+        outcome = run(
+            step=lambda done, name: bar.step(done, len(METHODS), name),
+            seen=_line if piped else lambda row: None,
+        )
+    write_whole(out, page(outcome), force=force)
+    if as_json:
+        print(json.dumps(_summary(outcome, out), indent=2))
+        return
+    if console.is_terminal:
+        console.print(_table(outcome))
+    for text in filter(None, (outcome.scored, outcome.why, f"Wrote {out}")):
+        console.print(text, highlight=False, soft_wrap=piped or text.startswith("Wrote"))
+
+
+def _line(row: Result) -> None:
+    """A row as it comes, where no terminal shows the progress."""
+    numbers = (f"{row.accuracy:.3f}", f"{row.nmi:.3f}", f"{row.seconds:.2f}")
+    print(PLAIN.format(row.name, *numbers), flush=True)
+
+
+def _summary(outcome: Score, out: Path) -> dict[str, Any]:
+    columns = ("name", "accuracy", "nmi", "seconds", "iterations", "loss", "objective", "remark")
+    return {
+        "data": outcome.dataset.name,
+        "n_components": outcome.n_components,
+        "seed": outcome.seed,
+        "scored": outcome.scored,
+        "methods": [{c: getattr(row, c) for c in columns} for row in outcome.results],
+        "page": str(out),
+    }
+
+
+def _table(outcome: Score) -> Any:
+    heads = ("method", "AC>", "NMI>", "seconds>", "iterations>", "loss", "objective>")
+    table = plain_table(*heads, title=f"Digits, {outcome.n_components} components")
+    for row in outcome.results:
+        scores = (f"{row.accuracy:.3f}", f"{row.nmi:.3f}", f"{row.seconds:.2f}")
+        table.add_row(row.name, *scores, str(row.iterations), row.loss, f"{row.objective:.2f}")
+    return table

@@ -1,0 +1,362 @@
+"""From a method's settings to a representation: estimators by name, and the comparators.
+
+An estimator is looked up in `partwise` when a cell runs, so a protocol may name one that this
+installation does not have; the error then says so. Names in lower case are the comparators that
+are not factorisations of ours (k-means, PCA, SVD, normalised cut, label spreading).
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import os
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from partwise.apps.papers.protocol import ComparedMethod
+from partwise.apps.papers.sampling import Sample
+from partwise.backends import as_data
+from partwise.backends.threads import one_blas_thread
+from partwise.fitting import Given, check, described, state
+from partwise.fitting.checking import ncw_weights
+from partwise.fitting.solving import TRIAL_ITER
+from partwise.fitting.stating import starts
+from partwise.model.factor_model import unit_columns
+from partwise.solvers.loop import Solution
+from partwise.solvers.many_starts import solve_many
+
+Array = NDArray[np.float64]
+DEVICE = "PARTWISE_PAPERS_DEVICE"  # a torch device for large fits: the same numbers, sooner
+WORTH_MOVING = 4e6  # multiplications of an iteration; stored entries count for ten others
+
+
+class MethodUnavailable(ImportError):
+    """The installation does not have the estimator that a protocol names."""
+
+
+@dataclass
+class Representation:
+    """What a method leaves behind for scoring."""
+
+    embedding: Any  # n x k, what k-means clusters; None where `labels` is the answer already
+    seconds: float = 0.0
+    components: Array | None = None
+    labels: NDArray[np.int64] | None = None
+    objective: float | None = None
+    n_iter: int | None = None
+    history: list[float] = field(default_factory=list)
+    weights: Array | None = None  # of the samples, where the method has them
+
+
+@dataclass(frozen=True)
+class FitTask:
+    """One fit: the sample, the labels to show, and the settings."""
+
+    sample: Sample
+    y: NDArray[np.int64] | None
+    k: int
+    method: ComparedMethod
+    params: dict[str, Any]
+    subrun: int = 0
+    kmeans: int = 20
+    start: int = 0  # the number of the start, where there are several
+    graph: Any = None  # where it is known before the fit
+
+    @property
+    def seed(self) -> int:
+        """An integer seed for the method's own randomness."""
+        return self.sample.integer_seed("start", self.start)
+
+
+def resolve(name: str) -> Any:
+    """The estimator class of this name, from `partwise` or ``module:Class``."""
+    module_name, _, class_name = name.rpartition(":")
+    try:
+        module = importlib.import_module(module_name or "partwise")
+        return getattr(module, class_name)
+    except (ImportError, AttributeError) as error:
+        raise MethodUnavailable(
+            f"{name} is not available in this installation of partwise ({error}); "
+            "leave it out with --methods, or update partwise"
+        ) from error
+
+
+def available(method: ComparedMethod) -> str:
+    """Why a method cannot run here; empty where it can."""
+    if method.printed_only:
+        return f"printed only: {method.printed_only}"
+    try:
+        if method.estimator not in COMPARATORS:
+            resolve(method.estimator)
+    except MethodUnavailable as error:
+        return str(error)
+    return ""
+
+
+def fit(task: FitTask) -> Representation:
+    """Run one method once."""
+    task = replace(task, start=task.subrun * task.method.restarts)
+    comparator = COMPARATORS.get(task.method.estimator)
+    if comparator is not None:
+        began = time.perf_counter()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # an iteration limit, a graph in several parts: no news
+            fitted = comparator(task)
+        fitted.seconds = time.perf_counter() - began
+        return fitted
+    if task.method.restarts > 1:
+        return _best_start(task)
+    return _to_the_end(task)
+
+
+def _to_the_end(task: FitTask) -> Representation:
+    """All iterations, or as many as the authors' rule asks for: fitted again with that number."""
+    fitted = fit_estimator(task, task.method.estimator, task.params)
+    if task.method.stop:
+        trial = TRIAL_ITER if task.method.restarts > 1 else 1
+        settings = {**task.params, "max_iter": stopping_iteration(fitted.history, trial)}
+        spent = fitted.seconds
+        fitted = fit_estimator(task, task.method.estimator, settings)
+        fitted.seconds += spent
+    return fitted
+
+
+def stopping_iteration(history: list[float], trial: int) -> int:
+    """When GNMF_Multi.m stops without a given number of iterations.
+
+    From iteration ``trial`` on it keeps a mean m <- 0.1 m + 0.9 f of the objective f, which begins
+    at 10 f, and ends when (m - f) / m is at most 1e-5; ``history[i]`` is f after i + 1 iterations.
+    """
+    mean = 10.0 * history[trial - 1]
+    for iteration in range(trial, len(history)):
+        value = history[iteration]
+        mean = 0.1 * mean + 0.9 * value
+        if mean - value <= 1e-5 * mean:
+            return iteration + 1
+    return len(history)
+
+
+def _best_start(task: FitTask) -> Representation:
+    """Try several starts for `TRIAL_ITER` iterations; the one with the lowest objective goes on.
+
+    It is run again from its start: the same as going on, since a fit is deterministic.
+    """
+    task = replace(task, graph=_graph(task))  # one search for all of them
+    began = time.perf_counter()
+    tries = [replace(task, start=task.start + i) for i in range(task.method.restarts)]
+    objectives = _side_by_side(tries)
+    spent = time.perf_counter() - began
+    fitted = _to_the_end(tries[int(np.argmin(objectives))])
+    fitted.seconds += spent
+    return fitted
+
+
+def _graph(task: FitTask) -> Any:
+    """The neighbour graph that all starts of a method have in common; None where it has none."""
+    from partwise.knowledge.graph import neighbor_graph
+
+    made = resolve(task.method.estimator)(**task.params).get_params()
+    if not made.get("graph_reg"):
+        return None
+    how = {name: made[name] for name in ("weighting", "bandwidth")}
+    return neighbor_graph(task.sample.X, made["n_neighbors"], **how)
+
+
+def _side_by_side(tries: list[FitTask]) -> list[float]:
+    """The objective of each start after `TRIAL_ITER` iterations, by one wide product for all."""
+    first = tries[0]
+    settings = {**first.params, "max_iter": TRIAL_ITER}
+    estimator, given = _estimator(first, first.method.estimator, settings)
+    ours = hasattr(estimator, "_describe") and first.method.start == "shared"
+    if not ours or estimator._describe().beta != 2:
+        fits = (fit_estimator(t, t.method.estimator, settings) for t in tries)
+        return [np.inf if f.objective is None else f.objective for f in fits]
+    what = described(estimator)
+    checked = check(estimator, what, first.sample.X, Given(first.y, **given))
+    problem = state(what, checked)
+    model, step = problem.model, problem.starts[0]()[2]
+
+    def start(task: FitTask) -> Any:
+        V0, U0 = task.sample.start(task.k, task.start)
+        own = replace(checked, W=V0, H=U0.T)
+        return starts(what, own, model, problem.known, lambda rng: step)[0]
+
+    def objective(end: Solution) -> float:
+        Z, U = end.Z, end.U
+        if what.printed and not model.S.delta:  # as such a fit ends
+            Z, U = unit_columns(Z, U, model.loss.unit_norm)
+        return float(model.exact_value(Z, U))
+
+    with one_blas_thread:
+        ends = solve_many(model, [start(t) for t in tries], problem.settings)
+        return [objective(end) for end in ends]
+
+
+def fit_estimator(task: FitTask, name: str, params: dict[str, Any]) -> Representation:
+    """Fit an estimator of the scikit-learn kind, from the cell's shared start if asked to."""
+    estimator, call = _estimator(task, name, params)
+    with warnings.catch_warnings():
+        # A fixed number of iterations is the protocol; that it did not converge is no news.
+        warnings.simplefilter("ignore")
+        began = time.perf_counter()
+        embedding = estimator.fit_transform(task.sample.X, task.y, **call)
+        seconds = time.perf_counter() - began
+    embedding = np.asarray(getattr(estimator, "embedding_", embedding), dtype=np.float64)
+    components = getattr(estimator, "components_", None)
+    if components is not None:
+        components = np.asarray(components, dtype=np.float64)
+        if task.method.unit_basis:
+            norms = np.linalg.norm(components, axis=1)
+            embedding = embedding * norms
+            components = components / np.where(norms > 0, norms, 1.0)[:, None]
+    history = [float(v) for v in np.ravel(getattr(estimator, "objective_history_", []))]
+    objective = getattr(estimator, "objective_", history[-1] if history else None)
+    if objective is None:
+        objective = getattr(estimator, "reconstruction_err_", None)
+    return Representation(
+        embedding,
+        seconds,
+        components=components,
+        objective=None if objective is None else float(objective),
+        n_iter=int(getattr(estimator, "n_iter_", 0)),
+        history=history,
+        weights=call.get("sample_weight"),
+    )
+
+
+def _estimator(task: FitTask, name: str, params: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """An estimator as a task has it, and what its `fit` is given beside X and y."""
+    cls = resolve(name)
+    X, k = task.sample.X, task.k
+    settings = {key: tuple(v) if isinstance(v, list) else v for key, v in params.items()}
+    settings["n_components"] = k
+    shared = task.method.start == "shared"
+    accepted = inspect.signature(cls).parameters
+    if "device" in accepted and getattr(X, "nnz", X.size / 10) * k > WORTH_MOVING:
+        settings["device"] = os.environ.get(DEVICE) or None
+    if "random_state" in accepted:
+        settings["random_state"] = task.seed
+    call: dict[str, Any] = {}
+    if shared:
+        # Uniform on (0, 1), not scaled to the data: the authors' start. Where V alone is penalised
+        # its size stays in the result, since a strong graph term keeps the scale of V.
+        V0, U0 = task.sample.start(k, task.start)
+        settings["init"] = "custom"
+        call |= {"W": V0, "H": np.ascontiguousarray(U0.T)}
+    weights = sample_weights(X, task.method.weights)
+    if weights is not None:
+        call["sample_weight"] = weights
+    if task.graph is not None:
+        call["graph"] = task.graph
+    return cls(**settings), call
+
+
+def sample_weights(X: Any, kind: str) -> Array | None:
+    """Weights of the samples: "ncw" is the normalised cut's, 1 / (X Xᵀ 1), with mean one."""
+    if not kind:
+        return None
+    if kind != "ncw":
+        raise ValueError(f"weights must be ncw or empty, got {kind!r}")
+    return np.asarray(ncw_weights(as_data(X)))
+
+
+def _kmeans(task: FitTask) -> Representation:
+    from sklearn.cluster import KMeans
+
+    # Elkan's way finds the clusters of Lloyd's; with many of sparse samples in half the time.
+    way = "elkan" if hasattr(task.sample.X, "nnz") and task.k >= 10 else "lloyd"
+    settings = {"n_init": 20, "random_state": task.seed, "algorithm": way} | task.params
+    model = KMeans(task.k, **settings).fit(task.sample.X)
+    return Representation(
+        None, labels=model.labels_, objective=float(model.inertia_), n_iter=int(model.n_iter_)
+    )
+
+
+def _projection(name: str, task: FitTask) -> Representation:
+    """scikit-learn's PCA, or TruncatedSVD of samples that are not centred."""
+    import sklearn.decomposition
+
+    model = getattr(sklearn.decomposition, name)(task.k, random_state=task.seed)
+    return Representation(model.fit_transform(task.sample.X))
+
+
+def _ncut(task: FitTask) -> Representation:
+    from sklearn.manifold import spectral_embedding
+
+    from partwise.knowledge.graph import neighbor_graph
+
+    graph = neighbor_graph(task.sample.X, task.params.get("n_neighbors", 5))
+    # scikit-learn takes 32-bit indices only.
+    graph.indices, graph.indptr = graph.indices.astype(np.int32), graph.indptr.astype(np.int32)
+    drop = task.params.get("drop_first", False)
+    return Representation(
+        spectral_embedding(graph, n_components=task.k, random_state=task.seed, drop_first=drop)
+    )
+
+
+def _labelspreading(task: FitTask) -> Representation:
+    from sklearn.semi_supervised import LabelSpreading
+
+    X = task.sample.X
+    X = X.toarray() if hasattr(X, "toarray") and X.shape[0] * X.shape[1] < 1e7 else X
+    near = task.params.get("n_neighbors", 7)
+    model = LabelSpreading(kernel="knn", n_neighbors=near, max_iter=200).fit(X, task.y)
+    return Representation(None, labels=np.asarray(model.transduction_))
+
+
+def _one_loop(task: FitTask) -> Representation:
+    """NMF-DC with (15) and (17) read as one loop: a step on each factor, momentum carried on."""
+    X, (V0, W) = np.asarray(task.sample.X), task.sample.start(task.k, task.start)
+    y = np.full(len(X), -1) if task.y is None else task.y
+    rows = np.where(y >= 0, y, task.k - 1 + np.cumsum(y < 0))  # samples of one label share a row
+    sizes = np.bincount(rows, minlength=rows.max() + 1).astype(np.float64)
+    R, H = np.zeros((len(sizes), X.shape[1])), np.zeros((len(sizes), task.k))
+    np.add.at(R, rows, X)
+    np.add.at(H, rows, V0)
+    H /= np.maximum(sizes, 1.0)[:, None]
+    delta = task.params["smoothing"]
+    S = (1.0 - delta) * np.eye(task.k) + delta / task.k
+    Y, Z, beta, history = H, W, 1.0, []
+    for _ in range(task.params["max_iter"]):
+        after = 0.5 * (1.0 + np.sqrt(4.0 * beta**2 + 1.0))
+        carried, B = (beta - 1.0) / after, W @ S
+        G = B.T @ B
+        new = np.maximum(Y - (sizes[:, None] * (Y @ G) - R @ B) / (_norm(G) * sizes.max()), 0.0)
+        Y, H = new + carried * (new - H), new
+        C = H @ S
+        G = (C * sizes[:, None]).T @ C
+        new = np.maximum(Z - (Z @ G - R.T @ C) / _norm(G), 0.0)
+        Z, W, beta = new + carried * (new - W), new, after
+        fit = np.sum((R.T @ C) * W) - 0.5 * np.sum(G * (W.T @ W))
+        history.append(0.5 * float(np.sum(X**2)) - float(fit))
+    return Representation(
+        H[rows], components=W.T, objective=history[-1], n_iter=len(history), history=history
+    )
+
+
+def _norm(G: Array) -> float:
+    return max(float(np.linalg.norm(G, 2)), np.finfo(float).tiny)
+
+
+def _names(task: FitTask) -> Representation:
+    from partwise.apps.papers.classifiers import name_samples
+
+    return name_samples(task)
+
+
+COMPARATORS: dict[str, Callable[[FitTask], Representation]] = {
+    "kmeans": _kmeans,
+    "pca": partial(_projection, "PCA"),
+    "svd": partial(_projection, "TruncatedSVD"),
+    "ncut": _ncut,
+    "labelspreading": _labelspreading,
+    "names": _names,
+    "one loop": _one_loop,
+}

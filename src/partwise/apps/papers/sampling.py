@@ -1,0 +1,209 @@
+"""The random part of a cell: subset, labels, start; equal for all methods of a table.
+
+Everything comes from one `numpy.random.SeedSequence` over (table, data, K, run), so any cell can
+be run again alone, and two methods of one table always see the same samples, the same shown
+labels and the same start: their differences are paired.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from partwise.apps.papers.protocol import Budget, DataSpec
+
+Made = tuple[NDArray[np.float64], NDArray[np.int64]]
+
+
+def gaussians(seed: int = 0) -> Made:
+    """Three Gaussians of 50 points each in the plane, kept positive."""
+    rng = np.random.default_rng([seed, 5])
+    centres = np.array([[4.0, 12.0], [10.0, 5.0], [12.0, 13.0]])
+    y = np.repeat(np.arange(3), 50)
+    return np.maximum(centres[y] + rng.standard_normal((150, 2)), 0.05), y
+
+
+def noisy100(seed: int = 0) -> Made:
+    """As `classes100` with a pull of 0.85: nearer within a class on average only.
+
+    Three in ten samples have a sample of their own class for the nearest one; methods that use
+    neighbours or labels then find what the plain ones do not.
+    """
+    return _pulled(*_drawn(seed), 0.85)
+
+
+def classes100(seed: int = 0) -> Made:
+    """100 classes of 20 samples in 2500 dimensions, nearer within a class than between.
+
+    Uniform samples are drawn towards a uniform class centre. In so many dimensions distances
+    concentrate: two samples of a class at pull ``t`` lie about ``t`` times the distance of two
+    free samples apart, so a pull just below one keeps the classes as close as the condition
+    "every distance within a class is below every distance between classes" lets them be. The
+    largest such pull on a grid is taken, by measuring it.
+    """
+    drawn = _drawn(seed)
+    for pull in np.arange(0.95, 0.0, -0.05):
+        X, y = _pulled(*drawn, pull)
+        squared = (X**2).sum(axis=1)
+        distance = squared[:, None] + squared - 2.0 * (X @ X.T)
+        same = y[:, None] == y
+        if distance[same].max() < distance[~same].min():
+            return X, y
+    raise AssertionError("a pull of zero puts every sample on its centre")  # pragma: no cover
+
+
+def _drawn(seed: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    rng = np.random.default_rng([seed, 2500])
+    return rng.random((100, 2500)), rng.random((2000, 2500))
+
+
+def _pulled(centres: NDArray[np.float64], free: NDArray[np.float64], pull: float) -> Made:
+    y = np.repeat(np.arange(100), 20)
+    return centres[y] + pull * (free - centres[y]), y
+
+
+MADE: dict[str, Callable[[], Made]] = {
+    "gaussians": gaussians,
+    "classes100": classes100,
+    "noisy100": noisy100,
+}
+
+
+UNLABELLED = -1
+
+
+class DataMissing(FileNotFoundError):
+    """A data set is not on this machine; the message says where to get it."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The subset of one (data, K, run): ``truth`` holds classes 0..K-1."""
+
+    X: Any
+    truth: NDArray[np.int64]
+    order: tuple[NDArray[np.int64], ...]  # a random order of each class, for the label budgets
+    seeds: dict[str, np.random.SeedSequence]
+
+    def shown(self, budget: Budget | None) -> NDArray[np.int64]:
+        """The labels that a method may see; `UNLABELLED` elsewhere. Budgets are nested."""
+        y = np.full(self.truth.shape, UNLABELLED, dtype=np.int64)
+        if budget is not None:
+            for label, members in enumerate(self.order):
+                y[members[: budget.count(len(members))]] = label
+        return y
+
+    def start(self, k: int, subrun: int = 0) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """A uniform start (V0 of n x k, U0 of p x k) for this cell."""
+        seed = np.random.SeedSequence([*_entropy(self.seeds["start"]), subrun])
+        rng = np.random.default_rng(seed)
+        n, p = self.X.shape
+        # In (0, 1]: a multiplicative step cannot leave zero.
+        return 1.0 - rng.random((n, k)), 1.0 - rng.random((p, k))
+
+    def integer_seed(self, what: str, subrun: int = 0) -> int:
+        """A seed for code that wants an integer ``random_state``."""
+        seed = np.random.SeedSequence([*_entropy(self.seeds[what]), subrun])
+        return int(seed.generate_state(1)[0] & 0x7FFFFFFF)
+
+
+def _entropy(seed: np.random.SeedSequence) -> list[int]:
+    return [int(word) for word in seed.generate_state(4)]
+
+
+def seed_sequence(table: str, data: str, k: int, run: int) -> np.random.SeedSequence:
+    """The seed of one (table, data, K, run)."""
+    words = np.frombuffer(hashlib.sha256(f"{table}|{data}".encode()).digest()[:16], dtype="<u4")
+    return np.random.SeedSequence([*(int(w) for w in words), k, run])
+
+
+@lru_cache(maxsize=3)
+def load_data(spec: DataSpec, data_home: str | None) -> tuple[Any, NDArray[np.int64]]:
+    """Load and prepare a data set; classes are renumbered from 0."""
+    if spec.name.startswith("made:"):
+        X, y = MADE[spec.name.removeprefix("made:")]()
+    else:
+        X, y = _from_datasets(spec.name, data_home)
+    _, y = np.unique(np.asarray(y), return_inverse=True)
+    if spec.classes or spec.per_class or spec.at_most:
+        rows = _part(y, spec)
+        X, y = X[rows], np.unique(y[rows], return_inverse=True)[1]
+    return _prepare(X, spec.prepare), y
+
+
+def _from_datasets(name: str, data_home: str | None) -> tuple[Any, Any]:
+    from partwise.io import datasets
+
+    try:
+        loaded = datasets.load(name, data_home=data_home)
+    except FileNotFoundError as error:
+        raise DataMissing(str(error)) from error
+    if loaded.y is None:
+        raise DataMissing(f"{name} has no class labels, which this table needs")
+    return loaded.X, loaded.y
+
+
+def data_found(spec: DataSpec, data_home: str | Path | None) -> bool:
+    """Whether the data set lies on this machine."""
+    if spec.name.startswith("made:"):
+        return True
+    from partwise.io import datasets
+
+    return datasets.available(data_home).get(spec.name) is not None
+
+
+def _part(y: NDArray[np.int64], spec: DataSpec) -> NDArray[np.int64]:
+    """The first classes with enough samples, and a fixed draw of samples from each."""
+    rng = np.random.default_rng(seed_sequence("part", spec.name, spec.classes or 0, 0))
+    need = spec.per_class or 1
+    sizes = np.bincount(y)
+    kept = np.flatnonzero(sizes >= need)[: spec.classes]
+    rows = [np.flatnonzero(y == label) for label in kept]
+    most = spec.per_class or spec.at_most
+    if most:
+        rows = [np.sort(rng.permutation(members)[:most]) for members in rows]
+    return np.concatenate(rows)
+
+
+def _prepare(X: Any, how: str) -> Any:
+    from partwise.io.datasets import tfidf, unit_rows
+
+    ways: dict[str, Callable[[Any], Any]] = {
+        "none": lambda X: X,
+        "unit_rows": unit_rows,
+        "max_one": lambda X: X / X.max(),
+        "tfidf": tfidf,
+    }
+    if how not in ways:
+        raise ValueError(f"prepare must be one of {', '.join(ways)}, got {how!r}")
+    return ways[how](X)
+
+
+def draw(table: str, spec: DataSpec, k: int, run: int, *, data_home: str | None = None) -> Sample:
+    """Draw the subset of one (table, data, K, run).
+
+    The table is the protocol under whose name the runs are seeded.
+    """
+    X, y = load_data(spec, data_home)
+    names = ("subset", "labels", "start", "kmeans")
+    seeds = dict(zip(names, seed_sequence(table, spec.name, k, run).spawn(4), strict=True))
+    classes = np.unique(y)
+    if k > len(classes):
+        raise ValueError(f"{spec.name} has {len(classes)} classes, cannot draw {k}")
+    chosen = np.sort(np.random.default_rng(seeds["subset"]).permutation(classes)[:k])
+    rows = np.flatnonzero(np.isin(y, chosen))
+    truth = np.searchsorted(chosen, y[rows]).astype(np.int64)
+    rng = np.random.default_rng(seeds["labels"])
+    order = tuple(rng.permutation(np.flatnonzero(truth == label)) for label in range(k))
+    subset = X[rows]
+    if sp.issparse(subset):  # features that no drawn sample has would only cost time
+        subset = subset[:, np.flatnonzero(np.bincount(subset.indices, minlength=subset.shape[1]))]
+    return Sample(subset, truth, order, seeds)

@@ -1,0 +1,108 @@
+"""From a representation to clusters and scores, as the papers do it.
+
+A *readout* is a way from a representation to clusters: k-means with seeds by k-means++ or drawn
+from the samples, on V or, where samples have weights γ, on Γ^½V; or the largest entry of a row. All
+of them are kept of every fit, since the fit is what costs time; a reading of a table names the one
+that it shows.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from partwise.apps.papers.representations import FitTask, Representation
+
+Found = NDArray[np.int64]
+LABELS = "labels"  # the readout of a method whose answer is clusters already
+KMEANS = "k-means++"
+RANDOM = "random"
+ARGMAX = "argmax"
+ROOT = "root random"
+WORDS = {
+    KMEANS: "k-means on V, k-means++ seeds",
+    RANDOM: "k-means on V, seeds drawn from the samples",
+    ARGMAX: "the largest entry of a row of V",
+    ROOT: "k-means on Γ^½V where samples are weighted and on V where not, seeds drawn from the "
+    "samples",
+}
+
+
+def readouts(fitted: Representation, task: FitTask, *, restarts: int) -> dict[str, Found]:
+    """The clusters of a fit by every readout that applies to it."""
+    if fitted.labels is not None:
+        return {LABELS: np.asarray(fitted.labels, dtype=np.int64)}
+    V = np.asarray(fitted.embedding, dtype=np.float64)
+    found = {seeds: kmeans(V, task, restarts=restarts, seeds=seeds) for seeds in (KMEANS, RANDOM)}
+    if fitted.components is not None and V.shape[1] == task.k:
+        found[ARGMAX] = V.argmax(axis=1)
+    if fitted.weights is not None:
+        V = V * np.sqrt(fitted.weights)[:, None]
+        found[ROOT] = kmeans(V, task, restarts=restarts, seeds=RANDOM)
+    return found
+
+
+def chosen_readout(wanted: str, present: dict[str, Any]) -> str:
+    """The name under which a result holds the readout that a reading wants."""
+    if wanted == ROOT and ROOT not in present:
+        wanted = RANDOM
+    return wanted if wanted in present else next(iter(present))
+
+
+def kmeans(V: NDArray[Any], task: FitTask, *, restarts: int, seeds: str = KMEANS) -> Found:
+    """k-means on the rows of V, the start with the lowest inertia of ``restarts``."""
+    from sklearn.cluster import KMeans
+
+    if not np.all(np.isfinite(V)):
+        raise FloatingPointError(f"{task.method.name} returned a representation that is not finite")
+    seed = task.sample.integer_seed("kmeans", task.subrun)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # fewer distinct points than clusters
+        model = KMeans(task.k, init=seeds, n_init=restarts, random_state=seed)
+        return np.asarray(model.fit_predict(V), dtype=np.int64)
+
+
+def scores(truth: Found, found: Found) -> dict[str, float]:
+    """Right names (of a method that names), accuracy, NMI, ARI and purity in per cent."""
+    from partwise.evaluation import metrics
+
+    return {
+        "name": 100.0 * float(np.mean(truth == found)),
+        "ac": 100.0 * float(metrics.clustering_accuracy(truth, found)),
+        "nmi": 100.0 * float(metrics.normalized_mutual_info(truth, found)),
+        "ari": 100.0 * float(metrics.adjusted_rand(truth, found)),
+        "purity": 100.0 * float(metrics.purity(truth, found)),
+    }
+
+
+def distance_to_centres(components: Any, X: Any, truth: Found) -> float:
+    """Mean distance of a basis vector to the nearest class mean."""
+    centres = np.stack([np.asarray(X[truth == label]).mean(axis=0) for label in np.unique(truth)])
+    gaps = np.linalg.norm(np.asarray(components)[:, None, :] - centres, axis=2)
+    return float(gaps.min(axis=1).mean())
+
+
+def locality(V: Any, components: Any, X: Any) -> float:
+    """Mean squared distance of a sample to the parts it uses, Σ v_ik ‖u_k - x_i‖² / Σ v_ik.
+
+    Parts have unit length here, as the samples do: a part's length is a convention of its method.
+    """
+    lengths = np.linalg.norm(components, axis=1)
+    weights = np.asarray(V) * lengths
+    U = components / np.where(lengths > 0, lengths, 1.0)[:, None]
+    squared = (X**2).sum(axis=1)[:, None] + (U**2).sum(axis=1) - 2.0 * (X @ U.T)
+    return float((weights * squared).sum() / weights.sum())
+
+
+def within_classes(V: Any, truth: Found) -> float:
+    """The share of the scatter of codes of unit length that lies within classes."""
+    lengths = np.linalg.norm(V, axis=1, keepdims=True)
+    Z = np.asarray(V) / np.where(lengths > 0, lengths, 1.0)
+    within = sum(
+        ((Z[truth == c] - Z[truth == c].mean(axis=0)) ** 2).sum() for c in np.unique(truth)
+    )
+    return float(within / ((Z - Z.mean(axis=0)) ** 2).sum())

@@ -1,0 +1,1 @@
+"""The studio: a local web server and its page for labelling samples."""

@@ -1,0 +1,153 @@
+"""The studio as a server in a thread: for the command, for notebooks, for tests."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from pathlib import Path
+from typing import Any
+
+from partwise.apps.studio.access import Guard
+from partwise.apps.studio.answers import Judge
+from partwise.apps.studio.project import Project
+from partwise.apps.studio.workspace import Desk
+from partwise.io.samples import Samples
+
+LOCAL = ("127.0.0.1", "localhost", "::1")
+EVERYWHERE = ("0.0.0.0", "::")
+
+
+class Studio:
+    """A running studio.
+
+    Attributes
+    ----------
+    url : str
+        Where to open it; it carries the key of this start.
+    labels : dict
+        Label of each labelled sample, by id, as it is now.
+    """
+
+    def __init__(self, desk: Desk, server: Any, thread: threading.Thread, url: str) -> None:
+        self._desk, self._server, self._thread, self.url = desk, server, thread, url
+
+    @property
+    def labels(self) -> dict[str, str]:
+        return self._desk.labels
+
+    @property
+    def news(self) -> str:
+        """What changed since the last start; "" where nothing did."""
+        return self._desk.project.news
+
+    def wait(self) -> None:
+        """Until the server ends, by `close` or Ctrl-C."""
+        while self._thread.is_alive():
+            self._thread.join(0.2)
+
+    def close(self) -> None:
+        """End the server; everything is on disk already."""
+        self._server.should_exit = True
+        self._thread.join(5)
+        self._desk.close()
+
+    def __enter__(self) -> Studio:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _repr_html_(self) -> str:
+        return f'<a href="{self.url}" target="_blank">Open the studio</a>'
+
+
+def start(
+    samples: Samples,
+    project: str | Path,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    password: str | None = None,
+    seed: int = 0,
+    labels: Any = None,
+) -> Studio:
+    """Serve a project; the page shows the progress of what is still to be computed.
+
+    Parameters
+    ----------
+    samples : Samples
+    project : path
+        The folder that keeps labels and codes.
+    host, port
+        Where to listen; port 0 takes the last one, so that open windows go on, or a free one. Any
+        host but this machine needs a password.
+    password : str, optional
+    seed : int, default=0
+    labels : array-like of shape (n_samples,), default=None
+        Labels to begin with, where the project has none yet; None where unknown.
+    """
+    import uvicorn
+
+    from partwise.apps.studio.app import make_app
+
+    if host not in LOCAL and not password:
+        raise ValueError(
+            f"--host {host} lets others on the network see the samples and label them; it needs "
+            "--password."
+        )
+    kept = Project(project, samples)
+    desk = Desk(samples, kept, Judge(samples, seed=seed))
+    if labels is not None:
+        desk.begin_with(labels)
+    secret, last = kept.door()
+    listening = None
+    for wanted in dict.fromkeys((port or last, port)):  # where open windows look for it, first
+        try:
+            listening = _listen(host, wanted)
+            break
+        except OSError as error:
+            reason = error.strerror
+    if listening is None:
+        desk.close()
+        raise ValueError(f"--port {port} on {host} cannot be used: {reason}.")
+    port = listening.getsockname()[1]
+    kept.keep_door(secret, port)
+    written = f"[{host}]" if ":" in host else host
+    names = {"127.0.0.1", "localhost", "[::1]"}
+    names |= set() if host in LOCAL else {written, socket.gethostname()}
+    hosts = {f"{name}:{port}" for name in names}
+    guard = Guard(make_app(desk), hosts, password=password, secret=secret)
+    config = uvicorn.Config(guard, log_level="error", access_log=False, lifespan="off")
+    server = uvicorn.Server(config)
+    server.install_signal_handlers = lambda: None  # type: ignore[attr-defined]  # not ours alone
+
+    def serve() -> None:
+        with listening:  # uvicorn < 0.35 leaves it open where it is told to end while it starts
+            server.run(sockets=[listening])
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    threading.Thread(target=_prepare, args=(desk,), daemon=True).start()
+    shown = socket.gethostname() if host in EVERYWHERE else written
+    query = "" if password else f"?token={guard.token}"
+    return Studio(desk, server, thread, f"http://{shown}:{port}/{query}")
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    listening = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((host, port))
+        listening.listen(128)  # who comes before the server is up waits
+    except OSError:
+        listening.close()
+        raise
+    return listening
+
+
+def _prepare(desk: Desk) -> None:
+    try:
+        desk.prepare()
+    except Exception as error:
+        desk.listener("trouble", {"text": f"{type(error).__name__}: {error}"})
+        raise

@@ -1,0 +1,338 @@
+"""The report's charts: plotly's figures as plain data, which the page draws in its own look.
+
+Whatever comes from the user passes through `plain`: plotly reads a few HTML tags in its texts.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import html
+import importlib.util
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from partwise.apps.view.describe import specificity
+from partwise.apps.view.report.layout import Layout
+from partwise.apps.view.report.stability import Stability
+
+# Tableau's ten, its grey kept for what has no label; readable on white and on near-black.
+COLOURS = (
+    *("#4c78a8", "#f58518", "#54a24b", "#e45756", "#72b7b2"),
+    *("#b279a2", "#eeca3b", "#ff9da6", "#9d755d", "#7b6fd0"),
+)
+NO_LABEL = "#9aa0a6"
+SYMBOLS = ("circle", "diamond", "square", "triangle-up", "cross", "x")
+ACCENT = "#4c78a8"
+TERMS = 12
+MAX_LEVELS = 60
+
+
+def need_plotly() -> None:
+    """Whether plotly is there, or how to get it."""
+    if importlib.util.find_spec("plotly") is None:
+        raise ImportError("The report needs plotly: pip install plotly")
+
+
+def script() -> str:
+    """plotly's own script, packed: base64 of gzip, a third of its size, which browsers unpack."""
+    from plotly.offline import get_plotlyjs
+
+    packed = gzip.compress(get_plotlyjs().encode("utf-8"), compresslevel=9, mtime=0)
+    return base64.b64encode(packed).decode("ascii")
+
+
+def templates() -> dict[str, Any]:
+    """Plotly's light and dark looks, on the page's own paper."""
+    import plotly.io as pio
+
+    clear = {"paper_bgcolor": "rgba(0,0,0,0)", "plot_bgcolor": "rgba(0,0,0,0)"}
+    bar = {"bgcolor": "rgba(0,0,0,0)"}
+    looks = {}
+    for name, base, ink, line in (
+        ("light", "plotly_white", "#1c1e21", "#e3e6ea"),
+        ("dark", "plotly_dark", "#e8eaed", "#343a42"),
+    ):
+        look = pio.templates[base].to_plotly_json()
+        axis = {"gridcolor": line, "linecolor": line, "zerolinecolor": line, "tickcolor": line}
+        look["layout"].update(clear)
+        look["layout"]["modebar"] = {**bar, "color": "#8a929c", "activecolor": ACCENT}
+        look["layout"]["font"] = {"color": ink, "family": "system-ui, sans-serif", "size": 13}
+        for side in ("xaxis", "yaxis"):
+            look["layout"].setdefault(side, {}).update(axis)
+        look["data"] = {}
+        looks[name] = look
+    return looks
+
+
+def plain(text: Any, length: int = 40) -> str:
+    """Text that plotly shows as it is: its pseudo-HTML escaped, cut to a length."""
+    words = " ".join(str(text).split())
+    short = words if len(words) <= length else words[: length - 1] + "…"
+    return html.escape(short, quote=False)
+
+
+def distinct(names: Sequence[str], length: int) -> list[str]:
+    """Names as by `plain`, cut in their middle or numbered where that would make two the same."""
+    short = [plain(name, length) for name in names]
+    twice = {text for text, count in Counter(short).items() if count > 1}
+    for i, name in enumerate(names):
+        if short[i] in twice:
+            words = " ".join(str(name).split())
+            half = (length - 1) // 2
+            short[i] = plain(f"{words[:half]}…{words[-half:]}" if len(words) > length else words)
+    taken: Counter[str] = Counter()
+    for i, text in enumerate(short):
+        taken[text] += 1
+        if taken[text] > 1:
+            short[i] = f"{text} ({taken[text]})"
+    return short
+
+
+def as_json(value: Any) -> str:
+    """JSON that may stand inside a script element, whatever texts are in it."""
+    from plotly.utils import PlotlyJSONEncoder
+
+    text = json.dumps(value, cls=PlotlyJSONEncoder, ensure_ascii=True, allow_nan=False)
+    for sign in "<>&":
+        text = text.replace(sign, f"\\u{ord(sign):04x}")
+    return text
+
+
+def colours(levels: Sequence[str]) -> dict[str, tuple[str, str]]:
+    """A colour and a symbol for each name; symbols change where colours begin again."""
+    n = len(COLOURS)
+    return {
+        name: (COLOURS[i % n], SYMBOLS[(i // n) % len(SYMBOLS)]) for i, name in enumerate(levels)
+    }
+
+
+def samples_map(
+    layout: Layout,
+    clusters: Sequence[str],
+    labels: Sequence[str | None] | None,
+    look: Mapping[str, tuple[str, str]],
+) -> dict[str, Any]:
+    """The samples by cluster and, hidden at first, by label.
+
+    ``customdata`` is a point's place among the points shown; ``meta`` says which view a trace
+    belongs to.
+    """
+    traces: list[dict[str, Any]] = []
+    views: list[tuple[str, Sequence[str | None]]] = [("cluster", clusters)]
+    if labels is not None:
+        views.append(("label", labels))
+    size = 8 if len(layout.shown) < 600 else 6 if len(layout.shown) < 2500 else 4
+    for view, names in views:
+        levels: list[str | None] = sorted({n for n in names if n is not None}, key=natural)
+        if any(name is None for name in names):
+            levels.insert(0, None)  # drawn first, below the labelled
+        named = dict(zip(levels, distinct([level or "no label" for level in levels], 48)))
+        for level in levels:
+            here = [i for i, name in enumerate(names) if name == level]
+            colour, symbol = (NO_LABEL, "circle") if level is None else look[level]
+            x, y = np.round(layout.points[here], 4).T.tolist()
+            opacity = 0.35 if level is None else 0.85
+            marker = {"color": colour, "symbol": symbol, "size": size, "opacity": opacity}
+            traces.append(
+                {"type": "scatter", "mode": "markers", "name": named[level], "x": x, "y": y}
+            )
+            traces[-1] |= {"marker": marker, "customdata": here, "hoverinfo": "none"}
+            traces[-1] |= {"meta": view, "visible": view == "cluster"}
+    bare = {"showgrid": False, "zeroline": False, "showticklabels": False}
+    titles = [{"title": {"text": name}} for name in layout.axes or ("", "")]
+    return _figure(
+        traces,
+        560,
+        margin={"l": 24, "r": 8, "t": 32, "b": 24},
+        legend={"itemsizing": "constant", "tracegroupgap": 0},
+        hovermode="closest",
+        dragmode="pan",
+        xaxis=bare | titles[0],
+        yaxis=bare | titles[1] | ({} if layout.axes else {"scaleanchor": "x"}),
+    )
+
+
+def top_terms(H: NDArray[Any], names: Sequence[str], titles: Sequence[str]) -> dict[str, Any]:
+    """The features that set each part apart as bars, one small chart a part.
+
+    The bar is `specificity`: by weight alone the features that are common everywhere would head
+    every part.
+    """
+    from plotly.subplots import make_subplots
+
+    scores = specificity(H)
+    columns = min(4, len(H))
+    rows = math.ceil(len(H) / columns)
+    count = min(TERMS, H.shape[1])
+    figure = make_subplots(
+        rows,
+        columns,
+        subplot_titles=[plain(title, 32) for title in titles],
+        horizontal_spacing=0.02,
+        vertical_spacing=min(0.3 / rows, 40 / (rows * (count * 19 + 60))),
+    )
+    for i, (row, score) in enumerate(zip(H, scores)):
+        order = np.argsort(-score, kind="stable")[:count]
+        order = order[score[order] > 0]
+        top = float(score[order[0]]) if len(order) else 1.0
+        place = {"row": i // columns + 1, "col": i % columns + 1}
+        y = np.arange(len(order))
+        words = [plain(names[j], 28) for j in order]
+        figure.add_bar(
+            x=score[order] / top,
+            y=y,
+            orientation="h",
+            marker={"color": ACCENT, "opacity": 0.4, "line": {"width": 0}},
+            customdata=[[word, float(value)] for word, value in zip(words, row[order])],
+            hovertemplate="%{customdata[0]}: weight %{customdata[1]:.4g}<extra></extra>",
+            **place,
+        )
+        figure.add_scatter(
+            x=np.zeros(len(order)),
+            y=y,
+            mode="text",
+            text=words,
+            textposition="middle right",
+            textfont={"size": 12},
+            hoverinfo="skip",
+            **place,
+        )
+    quiet = {"visible": False, "fixedrange": True}
+    figure.update_xaxes(range=[0, 1.02], **quiet)
+    figure.update_yaxes(range=[count - 0.4, -0.6], **quiet)
+    figure.update_annotations(font={"size": 13})
+    made = figure.to_plotly_json()
+    made["layout"].pop("template", None)  # the page sets its light or dark one
+    margin = {"l": 4, "r": 4, "t": 36, "b": 8}
+    how = {**made["layout"], "showlegend": False, "bargap": 0.15, "margin": margin}
+    return _figure(made["data"], rows * (count * 19 + 60) + 20, **how)
+
+
+def confusion(
+    table: NDArray[np.int64], labels: Sequence[str], clusters: Sequence[str]
+) -> dict[str, Any]:
+    """Labels against clusters; the colour is the share of the label's samples."""
+    share = table / np.maximum(table.sum(axis=1, keepdims=True), 1)
+    heat = _heat(
+        share,
+        # places, not names: two names that look the same would share a row
+        list(range(len(clusters))),
+        list(range(len(labels))),
+        text=[[str(v) if v else "" for v in row] for row in table.tolist()],
+        texttemplate="%{text}" if max(table.shape) <= 30 else None,
+        customdata=[
+            [[v, plain(label, 80), plain(cluster, 80)] for v, cluster in zip(row, clusters)]
+            for row, label in zip(table.tolist(), labels)
+        ],
+        hovertemplate="label %{customdata[1]}, cluster %{customdata[2]}: %{customdata[0]} "
+        "(%{z:.0%})<extra></extra>",
+    )
+    side = min(28, max(14, 560 // max(table.shape[0], 1)))
+    return _figure(
+        [heat],
+        max(220, table.shape[0] * side + 110),
+        xaxis=_axis("cluster", **_named(clusters, 40)),
+        yaxis=_axis("label", autorange="reversed", **_named(labels, 48)),
+    )
+
+
+def _named(names: Sequence[str], length: int) -> dict[str, Any]:
+    """An axis whose places 0, 1, ... carry names."""
+    return {
+        "tickmode": "array",
+        "tickvals": list(range(len(names))),
+        "ticktext": distinct(names, length),
+        "showgrid": False,
+        "zeroline": False,
+    }
+
+
+def agreement(found: Stability) -> dict[str, Any]:
+    """Adjusted Rand index between each two runs."""
+    names = list(found.names)
+    heat = _heat(
+        found.agreement,
+        names,
+        names,
+        texttemplate="%{z:.2f}",
+        hovertemplate="%{y} and %{x}: %{z:.3f}<extra></extra>",
+    )
+    axes = {"xaxis": _axis(showgrid=False), "yaxis": _axis(showgrid=False, autorange="reversed")}
+    return _figure([heat], 34 * len(names) + 90, **axes)
+
+
+def convergence(history: Sequence[float]) -> dict[str, Any]:
+    """The objective after each iteration."""
+    n = len(history)
+    line = {
+        "type": "scatter",
+        "x": list(range(1, n + 1)),
+        "y": [float(value) for value in history],
+        "mode": "lines" if n > 1 else "markers",
+        "line": {"color": ACCENT, "width": 2},
+        "hovertemplate": "iteration %{x}: %{y:.6g}<extra></extra>",
+    }
+    x = _axis("iteration")
+    if n > 20:
+        ticks = [m * 10**e for e in range(7) for m in (1, 2, 5) if m * 10**e <= n]
+        x |= {"type": "log", "tickvals": ticks, "ticktext": [f"{t:,}" for t in ticks]}
+    return _figure([line], 320, xaxis=x, yaxis=_axis("objective"))
+
+
+def sparseness(parts: NDArray[Any], codes: NDArray[Any]) -> dict[str, Any]:
+    """Hoyer's sparseness of each part and of the codes that use it."""
+    bars = [
+        {
+            "type": "bar",
+            "name": name,
+            "x": list(range(1, len(values) + 1)),
+            "y": [None if math.isnan(v) else round(float(v), 4) for v in values],
+            "marker": {"color": colour, "line": {"width": 0}},
+            "hovertemplate": f"{name}, part %{{x}}: %{{y:.2f}}<extra></extra>",
+        }
+        for name, values, colour in (("parts", parts, COLOURS[0]), ("codes", codes, COLOURS[1]))
+        if len(values)
+    ]
+    return _figure(
+        bars,
+        300,
+        xaxis=_axis("part", tickformat="d"),
+        yaxis=_axis("sparseness", range=[0, 1]),
+        legend={"orientation": "h", "y": 1.12},
+        barmode="group",
+    )
+
+
+def natural(name: str | None) -> tuple[int, float, str]:
+    """Numbers by value, before other names; "block 10" after "block 9"."""
+    text = "" if name is None else name
+    padded = re.sub(r"\d+", lambda digits: digits[0].zfill(12), text)
+    try:
+        number = float(text)
+    except ValueError:
+        return 1, 0.0, padded
+    return (0, number, text) if math.isfinite(number) else (1, 0.0, padded)
+
+
+def _heat(z: NDArray[Any], x: list[Any], y: list[Any], **how: Any) -> dict[str, Any]:
+    """A table of shares as colours."""
+    ramp = [[0.0, "rgba(76,120,168,0.06)"], [1.0, "rgba(76,120,168,1)"]]
+    shown = {"colorscale": ramp, "zmin": 0, "zmax": 1, "showscale": False, "xgap": 1, "ygap": 1}
+    return {"type": "heatmap", "z": np.round(z, 4).tolist(), "x": x, "y": y, **shown, **how}
+
+
+def _axis(title: str = "", **how: Any) -> dict[str, Any]:
+    return {"automargin": True, **how} | ({"title": {"text": title}} if title else {})
+
+
+def _figure(traces: Any, height: float, **layout: Any) -> dict[str, Any]:
+    margin = {"l": 8, "r": 8, "t": 8, "b": 8}
+    return {"data": list(traces), "layout": {"height": height, "margin": margin, **layout}}

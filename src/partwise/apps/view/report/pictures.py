@@ -1,0 +1,156 @@
+"""What a page is made of: its template, and pictures as ``data:`` addresses, all in one file."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from partwise.io.images import png
+
+INK = "#808080"  # readable on white and on black: one picture serves both themes
+
+
+def render(template: str, **context: Any) -> str:
+    """Fill one of the package's templates; whatever is put in is escaped."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader("partwise.apps.view.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template(template).render(**context)
+
+
+def image_uri(image: ArrayLike) -> str:
+    """A non-negative image as PNG, 0 black and its largest value white, as in the data."""
+    return picture_uri(png(image, np.max(image, initial=0.0)))
+
+
+def part_uri(part: ArrayLike) -> tuple[str, str]:
+    """A part as PNG of small size, and its kind: "grey", "signed" or "colour".
+
+    Grey runs from black at 0 to white, as in the images themselves. A signed part is blue below
+    zero and red above. A part of three channels is shown in its colours. All are scaled to their
+    largest entry.
+    """
+    pixels = np.asarray(part, dtype=np.float64)
+    top = np.abs(pixels).max(initial=0.0)
+    scaled = pixels / (top if top > 0 else 1.0)
+    if pixels.min(initial=0.0) < 0 and pixels.ndim == 2:
+        # towards white at zero
+        fade = 1 - np.abs(scaled)
+        shown = np.stack([np.where(scaled > 0, 1, fade), fade, np.where(scaled < 0, 1, fade)], -1)
+        return picture_uri(png(shown)), "signed"
+    return picture_uri(png(scaled)), "colour" if pixels.ndim == 3 else "grey"
+
+
+def picture_uri(content: bytes) -> str:
+    """A PNG, WebP or JPEG file as an address."""
+    kinds = {b"RIFF": "image/webp", b"\xff\xd8\xff\xe0": "image/jpeg"}
+    return _uri(kinds.get(content[:4], "image/png"), content)
+
+
+def convergence_uri(histories: Mapping[str, Sequence[float]]) -> str:
+    """Objective against iterations, each line relative to its own first value."""
+    from matplotlib.ticker import StrMethodFormatter
+
+    from partwise.apps.view.plot import convergence
+
+    figure, axes = new_figure((7.2, 3.2))
+    convergence(histories, relative=True, ax=axes)
+    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    axes.set_ylim(bottom=0)
+    axes.legend(frameon=False, labelcolor=INK)
+    return figure_uri(figure)
+
+
+def heat_uri(
+    values: ArrayLike,
+    colours: str,
+    ends: tuple[float, float],
+    rows: Mapping[str, float],
+    columns: Mapping[str, float],
+    cuts: Iterable[float],
+    label: str,
+    size: tuple[int, int],
+) -> str:
+    """A table of numbers as colours, in SVG: matplotlib measures each label several times.
+
+    ``ends`` are the numbers of the first and the last colour; names of rows and columns go to
+    places between 0 and 1, and so do the ``cuts``, where white lines are.
+    """
+    from matplotlib import colormaps
+
+    def picture(Z: Any, x: float, y: float, width: float, height: float) -> str:
+        Z = Z[tuple(slice(None, None, -(-side // 600)) for side in Z.shape)]  # no more than is seen
+        content = png(colormaps[colours]((Z - ends[0]) / (ends[1] - ends[0]))[..., :3])
+        return (
+            f'<image x="{x}" y="{y}" width="{width}" height="{height}" preserveAspectRatio="none" '
+            f'image-rendering="pixelated" href="{_uri("image/png", content)}"/>'
+        )
+
+    def text(what: str, x: float, y: float, anchor: str = "middle") -> str:
+        return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(what)}</text>'
+
+    width, height = size
+    left, top = 12 + 6.2 * max(map(len, rows), default=0), 6
+    parts = [picture(np.asarray(values), left, top, width, height)]
+    for at in cuts:
+        x, y = left + at * width, top + at * height
+        parts.append(f'<path d="M{left} {y:.1f}h{width}M{x:.1f} {top}v{height}" stroke="white"/>')
+    parts += [text(name, left - 6, top + at * height + 4, "end") for name, at in rows.items()]
+    parts += [text(name, left + at * width, top + height + 14) for name, at in columns.items()]
+    right = left + width + 20
+    scale = np.linspace(ends[1], ends[0], 64)[:, None]
+    parts.append(picture(scale, right, top + 14, 12, min(height - 28, 160)))
+    under = top + min(height - 28, 160) + 28
+    parts += [text(f"{ends[1]:.3g}", right + 6, top + 10), text(f"{ends[0]:.3g}", right + 6, under)]
+    parts.append(text(label, right + 6, under + 14))
+    content = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{right + 60:.0f}" height="{height + 30}" '
+        f'font-family="sans-serif" font-size="11" fill="{INK}">{"".join(parts)}</svg>'
+    )
+    return _uri("image/svg+xml", content.encode())
+
+
+def new_figure(size: tuple[float, float], **grid: Any) -> tuple[Any, Any]:
+    """A figure that no window shows, and its Axes: one, or an array of ``nrows`` by ``ncols``."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=size, layout="constrained")
+    return figure, figure.subplots(**grid)
+
+
+def figure_uri(figure: Any, kind: str = "svg") -> str:
+    """A figure as SVG, or as PNG where it has very many marks; readable on white and on black."""
+    from matplotlib import rc_context, rcParams
+
+    for axes in figure.axes:
+        axes.tick_params(which="both", colors=INK)
+        texts = [axes.xaxis.label, axes.title]
+        # a second axis has the colour of its line, and so has what it is named by
+        texts += [axes.yaxis.label] * (axes.yaxis.label.get_color() == rcParams["axes.labelcolor"])
+        for text in texts:
+            text.set_color(INK)
+        axes.spines[:].set_color(INK)
+        if kind == "svg":
+            axes.spines["top"].set_visible(False)
+            axes.spines["right"].set_visible(len(figure.axes) > 1)
+    buffer = io.BytesIO()
+    nameless = {"Date" if kind == "svg" else "Software": None}
+    with rc_context({"svg.hashsalt": "partwise"}):
+        figure.savefig(buffer, format=kind, dpi=130, transparent=True, metadata=nameless)
+    return _uri("image/svg+xml" if kind == "svg" else "image/png", buffer.getvalue())
+
+
+def _uri(kind: str, content: bytes) -> str:
+    return f"data:{kind};base64,{base64.b64encode(content).decode('ascii')}"
