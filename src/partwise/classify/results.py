@@ -155,9 +155,19 @@ class Results:
         return found
 
     def predict_proba(self, X: Any, *, also: Any = None) -> AnyArray:
-        """Probabilities (n_samples, n_classes) of new samples, in the order of `classes_`.
+        """Return class probabilities of new samples.
 
-        ``also`` are the further arrays that `fit` had, of these samples.
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            New samples.
+        also : list of arrays, or mapping of names to arrays, default=None
+            The further arrays that `fit` received, for these samples.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes)
+            Probabilities, with columns in the order of `classes_`.
         """
         check_is_fitted(self)
         views, near, _ = self._new(X, also)
@@ -165,7 +175,7 @@ class Results:
         return check_probabilities(p, f"probabilities of {len(p)} samples")
 
     def score(self, X: Any, y: Any, sample_weight: Any = None, *, also: Any = None) -> float:
-        """Share of right names among the samples whose label is known.
+        """Return the accuracy on the samples whose label is known.
 
         Parameters
         ----------
@@ -192,43 +202,71 @@ class Results:
         return float(accuracy_score(given, names[known], sample_weight=weights))
 
     def predict(self, X: Any, other: Any = None, *, also: Any = None) -> AnyArray:
-        """The most probable class of each new sample.
+        """Return the most probable class of each new sample.
 
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            New samples.
         other : float, default=None
-            Samples whose `outlyingness` is above this get none of the classes, but what stands for
-            an unknown label in y: -1 where classes are numbers, else None. With 0.95 at most about
-            5 % of the samples that do belong to a class lose its name, in the mean over draws of
-            the labels: with few of them it may be more in one case, and fewer in most.
+            Threshold on `outlyingness`. A sample above it gets no class but the value that stands
+            for an unknown label in y: -1 where classes are numbers, else None. With 0.95, about
+            5 % of the samples that do belong to a class lose their label, on average over draws of
+            the labels. With few labels it may be more in one draw, and it is fewer in most.
         also : list of arrays, or mapping of names to arrays, default=None
-            The further arrays that `fit` had, of these samples.
+            The further arrays that `fit` received, for these samples.
 
         Returns
         -------
         ndarray of shape (n_samples,)
+            Predicted class labels.
         """
         best = self.predict_proba(X, also=also).argmax(axis=1)
-        names = self.classes_[best]
+        predicted = self.classes_[best]
         if other is None:
-            return names
+            return predicted
         if not (isinstance(other, (int, float)) and 0 < other < 1):
             raise ValueError(
                 f"The 'other' parameter of predict must be None or a number between 0 and 1, got "
                 f"{other!r}; 0.95 gives up about 5 % of the samples that belong to a class."
             )
-        number = names.dtype.kind in "if"
-        names = names if number else names.astype(object)
-        names[self.outlyingness(X, also=also) > other] = -1 if number else None
-        return names
+        numeric = predicted.dtype.kind in "if"
+        predicted = predicted if numeric else predicted.astype(object)
+        predicted[self.outlyingness(X, also=also) > other] = -1 if numeric else None
+        return predicted
 
     def predict_confidence(self, X: Any, *, also: Any = None) -> AnyArray:
-        """The probability of the class that `predict` gives; NaN where there is only one."""
+        """Return the probability of the predicted class of each new sample.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            New samples.
+        also : list of arrays, or mapping of names to arrays, default=None
+            The further arrays that `fit` received, for these samples.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+            Probabilities; NaN where there is only one class.
+        """
         return confidence(self.predict_proba(X, also=also))
 
     def transform(self, X: Any, *, also: Any = None) -> AnyArray:
-        """Codes of new samples: V >= 0 with the parts fixed and close to those of neighbours."""
+        """Return the part weights of new samples, close to those of their neighbours.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            New samples.
+        also : list of arrays, or mapping of names to arrays, default=None
+            The further arrays that `fit` received, for these samples.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_components)
+            Part weights, non-negative; the parts stay fixed.
+        """
         check_is_fitted(self)
         return self._new(X, also)[2]
 
