@@ -100,7 +100,7 @@ def bare(path: str, out: str) -> dict[str, float]:
 
 def ours(path: str, out: str, *more: str) -> dict[str, float]:
     """``partwise consensus`` as it is typed."""
-    words = ["consensus", path, "-k", f"{NUMBERS[0]}-{NUMBERS[-1]}", "--runs", str(RUNS)]
+    words = ["consensus", path, "--range", f"{NUMBERS[0]}-{NUMBERS[-1]}", "--runs", str(RUNS)]
     words += ["--genes", str(GENES), "--device", "cpu", "--out", str(Path(out) / "worm")]
     Path(out).mkdir()
     from partwise.apps.cli import main as command

@@ -74,7 +74,7 @@ def main() -> None:
 
 def timed(given: argparse.Namespace, counts: Path, folder: Path) -> dict[str, Any]:
     """The command on the counts: its seconds, or those of its stages when it was stopped."""
-    words = [counts, "-k", given.numbers, "--runs", given.runs, "--genes", 0, "--no-counts"]
+    words = [counts, "--range", given.numbers, "--runs", given.runs, "--genes", 0, "--no-counts"]
     words += ["--max-iter", given.max_iter, "--device", given.device]
     words += ["--out", folder / "out", "--json"]
     row = {"cells": given.cells, "genes": given.genes, "numbers": given.numbers, "runs": given.runs}

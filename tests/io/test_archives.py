@@ -135,7 +135,7 @@ def test_the_command_writes_no_formula(tmp_path, command):
     path, out = tmp_path / "t.csv", tmp_path / "out"
     lines = [f"=name{i},{','.join(f'{v:.3f}' for v in rng.random(4))}" for i in range(12)]
     path.write_text("id,a,b,c,d\n" + "\n".join(lines))
-    assert not command("cluster", path, "-k", 2, "--out", out, "--no-report", "--seeds", 0)[0]
+    assert not command("cluster", path, "-k", 2, "--out", out, "--no-report", "--runs", 0)[0]
     for name in ("assignments.csv", "representation.csv"):
         text = (out / name).read_text()
         assert "'=name3," in text and "\n=" not in text

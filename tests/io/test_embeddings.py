@@ -42,17 +42,17 @@ def test_photos_by_vectors_in_any_order(command, stamps, tmp_path):
     ids = np.array([f"{folder}/s{i:02d}.png" for i in order])
     np.savez(tmp_path / "v.npz", X=V[order], ids=ids)
     out = tmp_path / "out"
-    given = ("cluster", folder, "--labels", labels, "--embeddings", tmp_path / "v.npz")
+    given = ("classify", folder, "--labels", labels, "--embeddings", tmp_path / "v.npz")
     given += ("--embeddings-only",)
     code, text, err = command(*given, "--out", out, "--max-iter", "60")
     assert code == 0, err
-    found = {row["id"]: row["cluster"] for row in rows(out / "assignments.csv")}
+    found = {row["id"]: row["predicted_label"] for row in rows(out / "assignments.csv")}
     assert found == {f"s{i:02d}.png": "ab"[kind[i]] for i in range(40)}
     assert "v.npz" in text and "data:image" in (out / "report.html").read_text(encoding="utf-8")
     told = ("predict", out / "model.partwise", folder)
     code, text, err = command(*told, "--embeddings", tmp_path / "v.npz")
     assert code == 0, err
-    again = {row["id"]: row["cluster"] for row in csv.DictReader(text.splitlines())}
+    again = {row["id"]: row["predicted_label"] for row in csv.DictReader(text.splitlines())}
     assert again == found
     code, _, err = command(*told)
     assert code == 2 and "--embeddings" in err
@@ -172,14 +172,16 @@ def test_vectors_beside_words_tell_what_neither_tells_alone(command, tmp_path):
     (tmp_path / "t.csv").write_text("\n".join(table) + "\n", "utf-8")
     order = rng.permutation(n)
     np.savez(tmp_path / "v.npz", X=V[order], ids=np.array([f"t{i}" for i in order]))
-    told = ("--text-column", "text", "--label-column", "label", "--seeds", "0", "--max-iter", "60")
+    told = ("--text-column", "text", "--label-column", "label", "--max-iter", "60")
 
     def right(out, *more):
         code, text, err = command(
-            "cluster", tmp_path / "t.csv", *told, *more, "--out", tmp_path / out
+            "classify", tmp_path / "t.csv", *told, *more, "--out", tmp_path / out
         )
         assert code == 0, err
-        found = {row["id"]: row["cluster"] for row in rows(tmp_path / out / "assignments.csv")}
+        found = {
+            row["id"]: row["predicted_label"] for row in rows(tmp_path / out / "assignments.csv")
+        }
         return (
             np.mean([found[f"t{i}"] == f"{kind[i]} {time[i]}" for i in range(24, n)]),
             found,
@@ -195,7 +197,7 @@ def test_vectors_beside_words_tell_what_neither_tells_alone(command, tmp_path):
     told = ("predict", tmp_path / "both" / "model.partwise", tmp_path / "t.csv")
     code, text, err = command(*told, "--embeddings", tmp_path / "v.npz")
     assert code == 0, err
-    again = {row["id"]: row["cluster"] for row in csv.DictReader(text.splitlines())}
+    again = {row["id"]: row["predicted_label"] for row in csv.DictReader(text.splitlines())}
     assert np.mean([again[name] == found[name] for name in found]) > 0.95
     code, _, err = command(*told)
     assert code == 2 and "--embeddings" in err
@@ -231,6 +233,6 @@ def test_compare_scores_both_views_and_the_baselines_on_embeddings(command, stam
     names = "classify,logistic-regression,logistic-regression-on-embeddings"
     code, text, err = command("compare", folder, *told, "--methods", names)
     assert code == 0, err
-    right = {row["method"]: row["right_name"] for row in json.loads(text)["methods"]}
+    right = {row["method"]: row["accuracy"] for row in json.loads(text)["methods"]}
     assert right["classify"] >= 0.9 and right["logistic-regression-on-embeddings"] >= 0.9
     assert right["logistic-regression"] < 0.9

@@ -49,7 +49,7 @@ def test_topics_name_the_clusters_and_the_parts(texts, tmp_path, capsys):
     topics.write_text('money = ["bank", "Market", "zloty"]\n[sport]\nwords = ["match"]\n')
     options = ["--text-column", "text", "--seed-words", topics, "--max-df", 1.0, "--json"]
     read = [texts, *options, "--exclude", "class"]
-    assert command("cluster", *read, "--out", tmp_path / "out", "--seeds", 0) == 0
+    assert command("cluster", *read, "--out", tmp_path / "out", "--runs", 0) == 0
     summary = json.loads(capsys.readouterr().out)
     assert summary["part_names"] == ["money", "sport"]
     assert {row["name"]: row["size"] for row in summary["clusters"]} == {"money": 20, "sport": 20}
@@ -82,7 +82,7 @@ def test_a_topic_keeps_its_name_where_another_part_took_its_words(tmp_path, caps
     (tmp_path / "t.toml").write_text('sport = ["match", "team"]\nfood = ["bread", "soup"]\n')
     out = tmp_path / "out"
     options = ["--seed-words", tmp_path / "t.toml", "-k", 3, "--method", "gnmf", "--out", out]
-    assert command("cluster", tmp_path / "texts", *options, "--seeds", 0, "--json") == 0
+    assert command("cluster", tmp_path / "texts", *options, "--runs", 0, "--json") == 0
     summary = json.loads(capsys.readouterr().out)
     about = {row["name"]: row["about"] for row in summary["clusters"]}
     assert set(about["sport"]) <= set(words["sport"]) and set(about["food"]) <= set(words["food"])
@@ -187,7 +187,7 @@ def test_links_of_a_file_are_kept_by_the_clusters(texts, tmp_path, capsys):
     links = tmp_path / "links.csv"
     links.write_text("a,b,kind\nsport0,sport1,must\nsport0,money3,cannot\n")
     read = [texts, "--text-column", "text", "--exclude", "class", "--max-df", 1.0]
-    options = [*read, "--links", links, "-k", 3, "--seeds", 0, "--no-report", "--out"]
+    options = [*read, "--links", links, "-k", 3, "--runs", 0, "--no-report", "--out"]
     assert command("cluster", *options, tmp_path / "out", "--json") == 0
     summary = json.loads(capsys.readouterr().out)
     assert "1 must-links and 1 cannot-links." in summary["notes"]

@@ -98,23 +98,23 @@ def test_the_command_lists_what_was_skipped_and_goes_on(command, photos, tmp_pat
         "file,what\n00.png,dark\n01.png,light\n02.png,dark\n03.png,light\ncut.png,dark\n"
     )
     out = tmp_path / "out"
-    code, text, err = command("cluster", photos, "--labels", labels, "--out", out, *QUICK)
+    code, text, err = command("classify", photos, "--labels", labels, "--out", out, *QUICK)
     assert code == 0, err
-    names = {row["id"]: row["cluster"] for row in rows(out / "assignments.csv")}
+    names = {row["id"]: row["predicted_label"] for row in rows(out / "assignments.csv")}
     assert names == {f"{i:02d}.png": ("dark", "light")[i % 2] for i in range(24)}
     skipped = rows(out / "skipped.csv")
     assert [row["id"] for row in skipped] == ["cut.png", "fake.jpg", "notes.txt"]
     assert all(row["why"] for row in skipped)
     assert "skipped.csv" in text + err and "cut.png" in err
     assert "skipped.csv" in json.loads((out / "summary.json").read_text())["files"]
-    code, _, err = command("cluster", photos, "--labels", labels, "--strict", "--out", "x", *QUICK)
+    code, _, err = command("classify", photos, "--labels", labels, "--strict", "--out", "x", *QUICK)
     assert code == 2 and "26 images and 1 texts" in err
     new = tmp_path / "new.csv"
     code, _, err = command("predict", out / "model.partwise", photos, "--out", new)
     assert code == 0, err
     found = {row["id"]: row for row in rows(new)}
-    assert found["cut.png"]["cluster"] == "" and found["cut.png"]["skipped"]
-    assert found["00.png"]["cluster"] == "dark" and found["00.png"]["skipped"] == ""
+    assert found["cut.png"]["predicted_label"] == "" and found["cut.png"]["skipped"]
+    assert found["00.png"]["predicted_label"] == "dark" and found["00.png"]["skipped"] == ""
 
 
 @pytest.fixture
@@ -134,21 +134,21 @@ def mails(tmp_path):
 def test_empty_texts_are_listed_and_stop_nothing(command, mails, tmp_path):
     options = ("--text-column", "body", "--label-column", "topic", *QUICK)
     out = tmp_path / "out"
-    code, _, err = command("cluster", mails, *options, "--out", out)
+    code, _, err = command("classify", mails, *options, "--out", out)
     assert code == 0, err
     assert [row["id"] for row in rows(out / "skipped.csv")] == ["m7", "m40"]
-    names = {row["id"]: row["cluster"] for row in rows(out / "assignments.csv")}
+    names = {row["id"]: row["predicted_label"] for row in rows(out / "assignments.csv")}
     truth = {f"m{i}": ("sea", "sky")[i % 2] for i in range(60) if i not in (7, 40)}
     assert names == truth
     code, _, err = command(
-        "cluster", mails, *options, "--missing", "error", "--out", tmp_path / "x"
+        "classify", mails, *options, "--missing", "error", "--out", tmp_path / "x"
     )
     assert code == 2 and "'m7' is empty" in err
     code, text, err = command("predict", out / "model.partwise", mails)
     assert code == 0, err
     found = {row["id"]: row for row in csv.DictReader(text.splitlines())}
-    assert found["m7"]["cluster"] == "" and "empty" in found["m7"]["skipped"]
-    assert {k: v["cluster"] for k, v in found.items() if k in truth} == truth
+    assert found["m7"]["predicted_label"] == "" and "empty" in found["m7"]["skipped"]
+    assert {k: v["predicted_label"] for k, v in found.items() if k in truth} == truth
 
 
 def test_labels_of_skipped_texts_are_no_error(mails, tmp_path):
@@ -181,14 +181,14 @@ def test_rows_with_gaps_are_dropped_in_cluster_and_predict(command, tmp_path):
     labels.write_text("r0,x\nr1,y\nr2,x\nr3,y\nr4,x\n")
     out = tmp_path / "out"
     given = ("--labels", labels, "--missing", "drop", *QUICK)
-    code, _, err = command("cluster", path, *given, "--out", out)
+    code, _, err = command("classify", path, *given, "--out", out)
     assert code == 0, err
     assert len(rows(out / "assignments.csv")) == 39
     assert [row["id"] for row in rows(out / "skipped.csv")] == ["r4"]
     code, text, err = command("predict", out / "model.partwise", path, "--missing", "drop")
     assert code == 0, err
     found = {row["id"]: row for row in csv.DictReader(text.splitlines())}
-    assert len(found) == 40 and found["r4"]["cluster"] == ""
+    assert len(found) == 40 and found["r4"]["predicted_label"] == ""
     code, text, err = command("predict", out / "model.partwise", path, "--missing", "median")
     assert code == 0 and "r4,," not in text
 
@@ -198,7 +198,7 @@ def test_one_list_of_what_to_label_next_with_the_sample(command, mails, tmp_path
     pytest.importorskip("plotly")  # the report
     out = tmp_path / "out"
     given = ("--text-column", "body", "--label-column", "topic", "--max-iter", "60")
-    code, _, err = command("cluster", mails, *given, "--out", out)
+    code, _, err = command("classify", mails, *given, "--out", out)
     assert code == 0, err
     page = (out / "report.html").read_text(encoding="utf-8")
     assert page.count("label next") == 1 and "Label these next" not in page

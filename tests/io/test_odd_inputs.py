@@ -324,7 +324,10 @@ def numbers():
         joined=N - 1,
     )
     yield case(
-        "an earlier answer", lambda i: value(i), heading="id,a,partwise_name", note="earlier answer"
+        "an earlier answer",
+        lambda i: value(i),
+        heading="id,a,partwise_label",
+        note="earlier answer",
     )
 
 

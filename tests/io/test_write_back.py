@@ -14,7 +14,7 @@ WORDS = {
 }
 QUICK = ("--no-report", "--max-iter", "60")
 GIVEN = ("--text-column", "body", "--label-column", "topic", *QUICK)
-NEW = ["partwise_name", "partwise_probability", "partwise_second", "partwise_doubtful"]
+NEW = ["partwise_label", "partwise_probability", "partwise_second_label", "partwise_doubtful"]
 
 
 def table():
@@ -38,8 +38,8 @@ def checked(found, rows):
         if i == 7:
             assert [new[name] for name in NEW] == ["", "", "", ""]
             continue
-        assert new["partwise_name"] == ("sea", "sky")[i % 2]
-        assert new["partwise_second"] == ("sky", "sea")[i % 2]
+        assert new["partwise_label"] == ("sea", "sky")[i % 2]
+        assert new["partwise_second_label"] == ("sky", "sea")[i % 2]
         assert 0.5 <= float(new["partwise_probability"]) <= 1 and new["partwise_doubtful"] == "no"
 
 
@@ -55,10 +55,10 @@ def test_csv(command, tmp_path, separator, encoding):
         writer.writerows([heading, *rows[:30], [""] * 4, *rows[30:]])
     before = path.read_bytes()
     out = tmp_path / "out"
-    code, text, err = command("cluster", path, *GIVEN, "--write-back", "--out", out)
+    code, text, err = command("classify", path, *GIVEN, "--write-back", "--out", out)
     assert code == 0, err
-    assert path.read_bytes() == before and "named.csv" in text + err
-    with (out / "named.csv").open(newline="", encoding=encoding) as file:
+    assert path.read_bytes() == before and "labelled.csv" in text + err
+    with (out / "labelled.csv").open(newline="", encoding=encoding) as file:
         found = list(csv.DictReader(file, delimiter=separator))
     assert list(found[0]) == [*heading, *NEW]
     assert list(found[30].values()) == [""] * 8  # the empty row is still there
@@ -86,15 +86,15 @@ def test_parquet_keeps_its_types(command, tmp_path):
     path = tmp_path / "mails.parquet"
     frame.to_parquet(path)
     out = tmp_path / "out"
-    code, _, err = command("cluster", path, *GIVEN, "--write-back", "--out", out)
+    code, _, err = command("classify", path, *GIVEN, "--write-back", "--out", out)
     assert code == 0, err
-    found = pandas.read_parquet(out / "named.parquet")
+    found = pandas.read_parquet(out / "labelled.parquet")
     pandas.testing.assert_frame_equal(found[frame.columns], frame)
     known = np.arange(60) != 7
-    assert found.loc[known, "partwise_name"].tolist() == [
+    assert found.loc[known, "partwise_label"].tolist() == [
         ("sea", "sky")[i % 2] for i in range(60) if i != 7
     ]
-    assert pandas.isna(found.loc[7, "partwise_name"])  # None or NaN, by the version of pandas
+    assert pandas.isna(found.loc[7, "partwise_label"])  # None or NaN, by the version of pandas
     assert found["partwise_probability"].dtype == np.float64
 
 
@@ -103,13 +103,13 @@ def test_lines_of_json(command, tmp_path):
     path = tmp_path / "mails.jsonl"
     path.write_text("\n".join(json.dumps({**dict(zip(heading, row)), "n": [1]}) for row in rows))
     out = tmp_path / "out"
-    code, _, err = command("cluster", path, *GIVEN, "--write-back", "--out", out)
+    code, _, err = command("classify", path, *GIVEN, "--write-back", "--out", out)
     assert code == 0, err
-    found = [json.loads(line) for line in (out / "named.jsonl").read_text().splitlines()]
+    found = [json.loads(line) for line in (out / "labelled.jsonl").read_text().splitlines()]
     assert (
         found[0]["n"] == [1]
-        and found[0]["partwise_name"] == "sea"
-        and found[7]["partwise_name"] is None
+        and found[0]["partwise_label"] == "sea"
+        and found[7]["partwise_label"] is None
     )
 
 
@@ -119,22 +119,22 @@ def test_a_second_write_back_replaces_the_columns_of_the_first(command, tmp_path
     with path.open("w", newline="") as file:
         csv.writer(file).writerows([heading, *rows])
     out = tmp_path / "out"
-    assert command("cluster", path, *GIVEN, "--write-back", "--out", out)[0] == 0
-    (tmp_path / "again.csv").write_bytes((out / "named.csv").read_bytes())
-    told = ("cluster", tmp_path / "again.csv", *GIVEN, "--write-back", "--out", tmp_path / "more")
+    assert command("classify", path, *GIVEN, "--write-back", "--out", out)[0] == 0
+    (tmp_path / "again.csv").write_bytes((out / "labelled.csv").read_bytes())
+    told = ("classify", tmp_path / "again.csv", *GIVEN, "--write-back", "--out", tmp_path / "more")
     code, _, err = command(*told)
     assert code == 0, err
-    with (tmp_path / "more" / "named.csv").open(newline="") as file:
+    with (tmp_path / "more" / "labelled.csv").open(newline="") as file:
         assert next(csv.reader(file)) == [*heading, *NEW]
 
 
 def test_what_we_said_before_is_no_feature(tmp_path):
     path = tmp_path / "t.csv"
     rows = "".join(f"{i},{i % 3},{'ab'[i % 2]},0.9\n" for i in range(0, 80, 2))
-    path.write_text("size,a,partwise_name,partwise_probability\n" + rows)
+    path.write_text("size,a,partwise_label,partwise_probability\n" + rows)
     samples = read_samples(path)
     assert samples.feature_names == ["size", "a"]
-    assert any("earlier answer" in note and "partwise_name" in note for note in samples.notes)
+    assert any("earlier answer" in note and "partwise_label" in note for note in samples.notes)
 
 
 def test_clusters_without_labels(command, tmp_path):
@@ -157,7 +157,7 @@ def test_clusters_without_labels(command, tmp_path):
     )
     code, _, err = command(*told)
     assert code == 0, err
-    with (out / "named.csv").open(newline="") as file:
+    with (out / "labelled.csv").open(newline="") as file:
         found = list(csv.DictReader(file))
     assert list(found[0]) == [*heading, "partwise_cluster", "partwise_confidence"]
     with (out / "assignments.csv").open(newline="") as file:
@@ -174,12 +174,12 @@ def test_a_given_label_is_doubtful_only_where_the_rest_contradicts_it(command, t
     with path.open("w", newline="") as file:
         csv.writer(file).writerows([heading, *rows])
     out = tmp_path / "out"
-    code, _, err = command("cluster", path, *GIVEN, "--write-back", "--out", out)
+    code, _, err = command("classify", path, *GIVEN, "--write-back", "--out", out)
     assert code == 0, err
-    with (out / "named.csv").open(newline="") as file:
+    with (out / "labelled.csv").open(newline="") as file:
         found = list(csv.DictReader(file))
     assert [row["id"] for row in found if row["partwise_doubtful"] == "yes"] == ["020"]
-    assert (found[20]["partwise_name"], found[20]["partwise_second"]) == ("sky", "sea")
+    assert (found[20]["partwise_label"], found[20]["partwise_second_label"]) == ("sky", "sea")
     with (out / "assignments.csv").open(newline="") as file:
         listed = {row["id"]: row for row in csv.DictReader(file)}
     for row in found[:7] + found[8:]:  # a name that was given is sure in both files

@@ -431,7 +431,7 @@ def test_exports_repeat_the_answer(client, desk, tmp_path):
     labels = client.get("/api/export/labels.csv").text.splitlines()
     assert labels[0] == "id,label" and labels[1] == "s0,'=g0" and len(labels) == 10
     rows = client.get("/api/export/assignments.csv").text.splitlines()
-    assert len(rows) == 61 and rows[0] == "id,cluster,probability,given_label"
+    assert len(rows) == 61 and rows[0] == "id,predicted_label,probability,given_label"
     path = tmp_path / "m.partwise"
     path.write_bytes(client.get("/api/export/model.partwise").content)
     again = partwise.load(path)

@@ -20,7 +20,8 @@ from partwise.apps.papers.command import reproduce
 
 app = typer.Typer(
     name="partwise",
-    help="Parts-based representations with non-negative matrix factorization.",
+    help="Label a few samples and let Partwise label the rest; group, explain and compare data.",
+    context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Set PARTWISE_TRACEBACK=1 to see where an error comes from.",
     no_args_is_help=True,
     add_completion=False,

@@ -11,7 +11,13 @@ import numpy as np
 from rich.console import Console
 
 from partwise.apps.cli import outputs, work
-from partwise.apps.cli.cluster import assignment_rows, codes_text, how_sure, own_columns, predicted
+from partwise.apps.cli.cluster import (
+    assignment_rows,
+    codes_text,
+    own_columns,
+    predicted,
+    result_columns,
+)
 from partwise.apps.cli.progress_bar import Bar
 from partwise.apps.view.describe import names_classes
 from partwise.estimators import saving
@@ -96,7 +102,7 @@ def run_predict(
         with work.as_notes(notes):
             names, confidence = predicted(estimator, samples)
     rows = [row[:3] for row in assignment_rows(samples.ids, names, confidence, None)]
-    heading = ["id", "cluster", how_sure(estimator)]
+    heading = ["id", *result_columns(estimator)]
     text: str | bytes = csv_text(*_with_skipped(heading, rows, samples))
     if write_back:
         text = named_table(samples, own_columns(estimator, samples, new=True))
@@ -115,7 +121,7 @@ def run_predict(
         write_whole(out, text, force=force)
     elif as_json:
         summary["assignments"] = [
-            {"id": a, "cluster": b, heading[2]: float(c) if c else None} for a, b, c in rows
+            {"id": a, heading[1]: b, heading[2]: float(c) if c else None} for a, b, c in rows
         ]
     else:
         print(text, end="")

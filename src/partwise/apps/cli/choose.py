@@ -1,4 +1,4 @@
-"""``partwise choose``, and ``-k auto`` of the other commands."""
+"""The command ``choose``, and ``-k auto`` of the other commands."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def run_choose(
     range: str | None,
     grid: list[str] | None,
     method: str,
-    k: int | None,
+    parts: int | None,
     label_share: float | None,
     splits: int | None,
     runs: int | None,
@@ -71,7 +71,9 @@ def run_choose(
         file = out / FILES[0]
         try:
             if values:
-                found: Any = _selected(task, method, values, k, splits, seed, max_iter, file, hear)
+                found: Any = _selected(
+                    task, method, values, parts, splits, seed, max_iter, file, hear
+                )
             else:
                 found = chosen(
                     task, method, numbers, runs=runs, splits=splits, seed=seed, results=file,
@@ -80,15 +82,15 @@ def run_choose(
         except KeyboardInterrupt:
             bar.start("stopping")
             errors.print(
-                f"Stopped after {state['done']} of {state['total']} fits; the same command goes "
-                "on from there.", highlight=False,
+                f"Stopped after {state['done']} of {state['total']} fits; the same command "
+                "continues from there.", highlight=False,
             )  # fmt: skip
             raise SystemExit(130) from None
         except ValueError as error:
             if "another search" in str(error):
                 raise ValueError(
-                    f"{out} holds a search of other data or settings; --force begins anew, --out "
-                    "names another folder."
+                    f"{out} holds a search with other data or settings; --force overwrites it, "
+                    "--out chooses another folder."
                 ) from error
             raise
     summary = _summary(found, task, command, time.perf_counter() - began)
@@ -113,10 +115,10 @@ def chosen(
     if low < 0:
         raise ValueError(
             f"a number of parts is chosen for data without negative values, and there are some "
-            f"(down to {low:.3g}); say -k yourself."
+            f"(down to {low:.3g}); give -k a number."
         )
     if isinstance(X, np.memmap):
-        raise ValueError("a number of parts is chosen for data in memory; say -k yourself.")
+        raise ValueError("a number of parts is chosen for data in memory; give -k a number.")
     most = min(X.shape)
     if numbers is not None and numbers[-1] > most:
         of = f"{X.shape[0]:,} samples of {X.shape[1]:,} features have at most {most} parts"
@@ -149,12 +151,12 @@ def _hearer(bar: Bar, state: dict[str, int]) -> Any:
 
 
 def _selected(
-    task: work.Task, method: str, grid: dict[str, list[Any]], k: int | None, splits: int | None,
+    task: work.Task, method: str, grid: dict[str, list[Any]], parts: int | None, splits: int | None,
     seed: int, max_iter: int, file: Path, hear: Any,
 ) -> Any:  # fmt: skip
-    size = k or len(task.classes) or None
+    size = parts or len(task.classes) or None
     if size is None and "n_components" not in grid:
-        raise ValueError("--grid needs -k, the number of parts: there are no labels.")
+        raise ValueError("--grid needs --parts, the number of parts, since there are no labels.")
     model, name, _ = work.build(task, method, k=size or 1, parts=None, seed=seed, max_iter=max_iter)
     wrong = [key for key in grid if key not in model.get_params()]
     if wrong:
@@ -205,7 +207,7 @@ def _write(out: Path, found: Any, task: work.Task, summary: dict[str, Any], comm
         write_whole(out / name, text, force=True)
 
 
-# -- what is said ---------------------------------------------------------------------------------
+# -- output ---------------------------------------------------------------------------------------
 
 
 def _say(found: Any, summary: dict[str, Any], out: Path, *, as_json: bool) -> None:
@@ -213,14 +215,16 @@ def _say(found: Any, summary: dict[str, Any], out: Path, *, as_json: bool) -> No
         print(outputs.as_json({**summary, "out": str(out)}))
         return
     console = outputs.printer()
-    console.print(
-        f"{summary['samples']} samples, {summary['features']} features. {summary['preparation']}"
-    )
+    console.print(sentence(found))
     heads, cells = shown_rows(found)
     table = outputs.plain_table(*(f"{head}>" for head in heads), "")
     for row in cells:
         table.add_row(*row, style="bold" if row[-1] == "chosen" else None)
     console.print(table)
-    console.print(sentence(found))
+    console.print(
+        f"Data: {summary['samples']:,} samples with {summary['features']:,} features. "
+        f"{summary['preparation']}"
+    )
     outputs.say_notes(summary["notes"])
-    console.print(f"Wrote {out} ({summary['seconds']:.1f} s). Open {out / 'choice.html'}")
+    console.print(f"Wrote {out} in {summary['seconds']:.1f} s.")
+    console.print(f"Next: open {out / 'choice.html'}")

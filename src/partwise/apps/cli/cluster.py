@@ -1,4 +1,4 @@
-"""``partwise cluster`` and ``partwise fit``"""
+"""The commands ``classify``, ``cluster`` and ``fit``."""
 
 from __future__ import annotations
 
@@ -25,17 +25,50 @@ from partwise.persistence.atomic import check_target, write_whole
 
 #: The representation as text only up to this many numbers.
 MAX_TEXT = 2_000_000
-#: Runs of other seeds, where one takes less than these seconds.
-SEEDS, SEED_SECONDS = 5, 6.0
-#: Clusters, and columns of a table, that are printed.
+#: Number of runs with other seeds, if one takes less than so many seconds.
+RUNS, RUN_SECONDS = 5, 6.0
+#: Number of clusters, and of columns of a table, that are printed.
 MOST_ROWS = 30
+
+
+def run_classify(data: str, *, command: str, **options: Any) -> None:
+    """Run the command ``classify``; refuse data without labels before they are read."""
+    reading = options["reading"]
+    sources = (reading["labels"], reading["label_column"], options["label_share"])
+    if all(source is None for source in sources):
+        raise ValueError(
+            "classify needs labels: --labels FILE, --label-column NAME, or --label-share SHARE for "
+            "data whose sub-folders or label array name the classes. Without labels, use "
+            "'partwise cluster', or label some samples with 'partwise studio'."
+        )
+    _run(data, runs=0, command=command, **options)
 
 
 def run_cluster(
     data: str,
     *,
+    labels: Path | None,
+    label_column: str | None,
+    label_share: float | None,
+    command: str,
+    **options: Any,
+) -> None:
+    """Run the command ``cluster``; refuse labels and name the command that takes them."""
+    given = {"--labels": labels, "--label-column": label_column, "--label-share": label_share}
+    for option, value in given.items():
+        if value is not None:
+            raise ValueError(
+                f"cluster takes no {option}; 'partwise classify' predicts labels from given ones."
+            )
+    options["reading"] |= {"labels": None, "label_column": None}
+    _run(data, label_share=None, command=command, **options)
+
+
+def _run(
+    data: str,
+    *,
     out: Path,
-    seeds: int | None,
+    runs: int | None,
     report: bool,
     write_back: bool = False,
     force: bool,
@@ -43,7 +76,7 @@ def run_cluster(
     command: str,
     **asked: Any,
 ) -> None:
-    """Everything that `cluster` does, as `_fitted` was ``asked``; its folder appears at the end."""
+    """Read, fit and write the results; the folder appears at the end, complete."""
     began = time.perf_counter()
     check_folder(out, force=force)
     kind = Path(data).suffix.lower()
@@ -56,8 +89,8 @@ def run_cluster(
         with whole_folder(out, force=force) as folder:
             summary = _summary(task, fitted, command)
             named = summary["naming"] is not None  # held-out labels say how far to trust it
-            wanted = bool(seeds) or (report and not named)
-            stable = _stability(task, fitted, bar, seeds) if wanted else None
+            wanted = bool(runs) or (report and not named)
+            stable = _stability(task, fitted, bar, runs) if wanted else None
             if stable is not None:
                 summary["stability"] = {"mean": stable.mean, "lowest": stable.low}
             _write_results(folder, task, fitted, summary["clusters"])
@@ -66,8 +99,9 @@ def run_cluster(
                 write_whole(folder / "label_next.csv", text)
             if write_back and kind in SUFFIXES:
                 columns = own_columns(fitted.model, task.samples, given=task.given)
-                write_whole(folder / f"named{SUFFIXES[kind]}", named_table(task.samples, columns))
-                task.notes.append(f"named{SUFFIXES[kind]} is {data} with its names.")
+                write_whole(
+                    folder / f"labelled{SUFFIXES[kind]}", named_table(task.samples, columns)
+                )
             if report:
                 bar.start("writing the report")
                 _write_report(folder / "report.html", task, fitted, command, stable)
@@ -113,7 +147,9 @@ def _fitted(
     seed: int,
     max_iter: int,
 ) -> tuple[work.Task, work.Fitted]:
-    """Data that was read, and the model that was asked for."""
+    """Read the data and fit the model."""
+    if method != "auto":
+        work.find_method(method)  # an unknown method is reported before anything is read
     task = work.read_task(
         data, bar, label_share=label_share, seed=seed, reading=reading, method=method
     )
@@ -130,7 +166,7 @@ def _summary(task: work.Task, fitted: work.Fitted, command: str) -> dict[str, An
     samples, model = task.samples, fitted.model
     names = np.array([str(name) for name in model.labels_])
     sizes = Counter(names.tolist())
-    sure = how_sure(model)
+    sure = result_columns(model)[1]
     means = _means(model, names)
     words = about(samples, names.tolist())
     return {
@@ -169,9 +205,11 @@ def _summary(task: work.Task, fitted: work.Fitted, command: str) -> dict[str, An
     }
 
 
-def how_sure(model: Any) -> str:
-    """What the number beside a name is called: of a class its probability."""
-    return "probability" if names_classes(model) else "confidence"
+def result_columns(model: Any) -> tuple[str, str]:
+    """Return the headings of the two result columns: the group of a sample, and its certainty."""
+    if names_classes(model):
+        return "predicted_label", "probability"
+    return "cluster", "confidence"
 
 
 def _means(model: Any, names: Any) -> dict[str, float | None]:
@@ -203,21 +241,21 @@ def _plain(value: Any) -> Any:
     return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
 
 
-def _stability(task: work.Task, fitted: work.Fitted, bar: Bar, seeds: int | None) -> Any:
-    """Runs of other seeds; by default only where they are quick."""
-    if task.links or task.samples.also is not None:  # other seeds would not know them
+def _stability(task: work.Task, fitted: work.Fitted, bar: Bar, runs: int | None) -> Any:
+    """Compare runs with other seeds; by default only if they are quick."""
+    if task.links or task.samples.also is not None:  # further runs would not use them
         return None
-    wanted = (SEEDS if fitted.computing < SEED_SECONDS else 0) if seeds is None else seeds
-    if seeds is None and not wanted:
+    wanted = (RUNS if fitted.computing < RUN_SECONDS else 0) if runs is None else runs
+    if runs is None and not wanted:
         task.notes.append(
-            f"No runs of other seeds, since one takes {duration(fitted.computing)}; "
-            "--seeds 3 asks for them."
+            f"Stability was not measured, since a run takes {duration(fitted.computing)}; "
+            "--runs 3 measures it."
         )
     if not wanted:
         return None
     from partwise.apps.view.report import stability
 
-    what = "comparing seeds"
+    what = "comparing runs"
     with work.as_notes([]):
         return stability(
             fitted.model,
@@ -231,11 +269,10 @@ def _stability(task: work.Task, fitted: work.Fitted, bar: Bar, seeds: int | None
 def own_columns(
     model: Any, samples: Samples, *, given: Any = None, new: bool = False
 ) -> dict[str, list[Any]]:
-    """Columns for a person's own table: what each row is, how surely, and what else it may be.
+    """Return the columns that --write-back adds: predicted label, probability, second label, doubt.
 
-    A name is doubtful where it is more likely wrong than right: its probability is below a half,
-    or it was given and the rest contradicts it. A name that was given has probability one, as in
-    assignments.csv.
+    A label is doubtful if its probability is below a half, or if it was given and the other samples
+    contradict it. A given label has probability one, as in assignments.csv.
     """
     if not names_classes(model):
         names, confidence = (
@@ -260,9 +297,9 @@ def own_columns(
             doubtful &= np.array([label is None for label in given])
         doubtful[[doubt.sample for doubt in model.doubtful_labels_]] = True
     return {
-        "partwise_name": [str(name) for name in names],
+        "partwise_label": [str(name) for name in names],
         "partwise_probability": [None if np.isnan(v) else round(float(v), 4) for v in sure],
-        "partwise_second": [str(name) for name in second],
+        "partwise_second_label": [str(name) for name in second],
         "partwise_doubtful": ["yes" if value else "no" for value in doubtful],
     }
 
@@ -272,7 +309,7 @@ def _probabilities(model: Any, samples: Samples) -> Any:
 
 
 def predicted(estimator: Any, samples: Samples) -> tuple[Any, Any]:
-    """Names of new samples, and how sure they are."""
+    """Return the predicted label or cluster of new samples, and its probability or confidence."""
     if names_classes(estimator):
         p = _probabilities(estimator, samples)
         sure = p.max(axis=1) if p.shape[1] > 1 else np.full(len(p), np.nan)
@@ -299,7 +336,7 @@ def _write_results(
     model, ids = fitted.model, task.samples.ids
     V = np.asarray(model.embedding_)
     rows = assignment_rows(ids, model.labels_, model.label_confidence_, task.given)
-    heading = ["id", "cluster", how_sure(model), "given_label"]
+    heading = ["id", *result_columns(model), "given_label"]
     words = {row["name"]: ", ".join(row["about"]) for row in clusters if "about" in row}
     if words:
         heading.append("about")
@@ -363,93 +400,115 @@ def _write_report(
         task.notes.append(f"No report was written: {error}")
 
 
-# -- what is said ---------------------------------------------------------------------------------
+# -- output ---------------------------------------------------------------------------------------
 
 
 def _say(summary: dict[str, Any], task: work.Task, *, as_json: bool) -> None:
+    """Print the result, its expected accuracy, the files, and the next step."""
     if as_json:
         print(outputs.as_json(summary))
         return
     console = outputs.printer()
-    kind = {"table": "rows", "counts": "samples"}.get(summary["kind"], summary["kind"])
-    of = {"texts": "words"}.get(summary["kind"], "features")
-    if summary["source"].lower().endswith(".h5ad"):
-        kind, of = "cells", "genes"
-    console.print(
-        f"{summary['samples']:,} {kind}, {summary['features']:,} {of}. {summary['preparation']}"
-    )
-    _say_columns(summary["columns"], console)
+    found = summary.get("naming")
+    console.print(_headline(summary))
+    console.print(_group_table(summary))
+    if len(summary["clusters"]) > MOST_ROWS:
+        console.print(f"and {len(summary['clusters']) - MOST_ROWS} more, see assignments.csv")
+    if found:
+        _say_accuracy(found, console)
+    _say_scores(summary["scores"], console)
+    if "stability" in summary:
+        console.print(
+            "Runs with other seeds agree with each other with an adjusted Rand index of "
+            f"{summary['stability']['mean']:.2f} (1: always the same groups)."
+        )
+    _say_how(summary, task, console)
+    outputs.say_notes(task.notes)
+    seconds = summary["seconds"].get("total", summary["seconds"]["fit"])
+    console.print(f"Wrote {summary['out']} in {duration(seconds)}.")
+    for name in summary.get("files", ()):
+        if name.startswith("labelled"):
+            what = "predicted labels" if found else "clusters"
+            console.print(f"Your table with the {what}: {Path(summary['out']) / name}")
+    if "report.html" in summary.get("files", ()):
+        console.print(f"Next: open {Path(summary['out']) / 'report.html'}")
+    if found and found["label_next"] and "files" in summary:
+        ids = ", ".join(str(row["id"]) for row in found["label_next"][:5])
+        console.print(f"To improve the result, label these samples: {ids} (see label_next.csv).")
+
+
+def _headline(summary: dict[str, Any]) -> str:
+    """Return the result in one sentence."""
+    samples, groups = summary["samples"], len(summary["clusters"])
+    unit = {"table": "rows", "counts": "samples"}.get(summary["kind"], summary["kind"])
+    unit = "cells" if summary["source"].lower().endswith(".h5ad") else unit
+    if summary["naming"]:
+        return (
+            f"Classified {samples:,} {unit} into {groups} classes, from {summary['labels']:,} "
+            "given labels."
+        )
+    return f"Grouped {samples:,} {unit} into {groups} clusters."
+
+
+def _group_table(summary: dict[str, Any]) -> Any:
+    """Return the table of classes or clusters."""
+    kind, sure = ("class", "probability") if summary["naming"] else ("cluster", "confidence")
+    described = any("about" in row for row in summary["clusters"])
+    heads = (kind, "samples>", f"mean {sure}>")
+    table = outputs.plain_table(*heads, *(["about"] if described else []))
+    for row in summary["clusters"][:MOST_ROWS]:
+        words = [", ".join(row.get("about", ()))] if described else []
+        value = "-" if row[sure] is None else f"{row[sure]:.2f}"
+        table.add_row(row["name"], f"{row['size']:,}", value, *words)
+    return table
+
+
+def _say_how(summary: dict[str, Any], task: work.Task, console: Console) -> None:
+    """Print how the data was prepared and which method was used."""
+    console.print(f"Data: {summary['preparation']}")
+    if summary["columns"]:
+        table = outputs.plain_table("column", "read as", "preparation")
+        for row in summary["columns"][:MOST_ROWS]:
+            table.add_row(row["name"], row["read_as"], row["done"])
+        console.print(table)
+        if len(summary["columns"]) > MOST_ROWS:
+            more = len(summary["columns"]) - MOST_ROWS
+            console.print(f"and {more} more columns, see summary.json")
     if task.choice is not None:
         from partwise.apps.view.report.search_page import sentence
 
-        console.print(f"Number: {sentence(task.choice)}")
+        console.print(f"Number of clusters: {sentence(task.choice)}")
     console.print(f"Method: {summary['reason']}")
-    what = "probability" if summary["naming"] else "confidence"
-    told = any("about" in row for row in summary["clusters"])
-    heads = ("class" if summary["naming"] else "cluster", "samples>", f"{what}>")
-    table = outputs.plain_table(*heads, *(["about"] if told else []))
-    for row in summary["clusters"][:MOST_ROWS]:
-        words = [", ".join(row.get("about", ()))] if told else []
-        sure = "-" if row[what] is None else f"{row[what]:.2f}"
-        table.add_row(row["name"], f"{row['size']:,}", sure, *words)
-    console.print(table)
-    if len(summary["clusters"]) > MOST_ROWS:
-        console.print(f"and {len(summary['clusters']) - MOST_ROWS} more clusters")
-    _say_scores(summary["scores"], console)
-    if summary.get("naming"):
-        _say_naming(summary["naming"], console)
-    if "stability" in summary:
-        console.print(
-            f"Runs of other seeds agree with each other by {summary['stability']['mean']:.2f} "
-            "(adjusted Rand index; 1 is always the same)."
-        )
-    outputs.say_notes(task.notes)
-    seconds = summary["seconds"].get("total", summary["seconds"]["fit"])
-    console.print(f"Wrote {summary['out']} ({duration(seconds)}).")
-    if "report.html" in summary.get("files", ()):
-        console.print(f"Open {Path(summary['out']) / 'report.html'}")
-
-
-def _say_columns(columns: list[dict[str, str]], console: Console) -> None:
-    """What was done to each column of a table."""
-    if not columns:
-        return
-    table = outputs.plain_table("column", "read as", "what was done")
-    for row in columns[:MOST_ROWS]:
-        table.add_row(row["name"], row["read_as"], row["done"])
-    console.print(table)
-    if len(columns) > MOST_ROWS:
-        console.print(f"and {len(columns) - MOST_ROWS} more columns, all in summary.json")
 
 
 def _say_scores(found: dict[str, Any] | None, console: Console) -> None:
-    """The share of right names; a score of matched clusters only where nothing was named."""
+    """Print the accuracy on labels that the method has not seen."""
     if found is None:
         return
-    unseen = f"the {found['samples']} labels that the method has not seen"
-    if "right_name" in found:
-        console.print(f"Right names: {found['right_name']:.2f} of {unseen}.")
+    unseen = f"the {found['samples']:,} labels that the method has not seen"
+    if "accuracy" in found:
+        console.print(f"Accuracy on {unseen}: {found['accuracy']:.0%}.")
         return
     console.print(
-        f"Against {unseen}, clusters matched to classes: accuracy {found['accuracy']:.2f}, "
-        f"NMI {found['nmi']:.2f}, ARI {found['ari']:.2f}."
+        f"Compared with {unseen}, clusters matched to classes: accuracy "
+        f"{found['matched_accuracy']:.0%}, NMI {found['nmi']:.2f}, ARI {found['ari']:.2f}."
     )
 
 
-def _say_naming(found: dict[str, Any], console: Any) -> None:
-    """What a model that names samples by class says of its answers."""
+def _say_accuracy(found: dict[str, Any], console: Any) -> None:
+    """Print the expected accuracy of a classifier, and labels that look wrong."""
     if found["expected"] is None:
         console.print(found["said"])
     else:
         low, high = found["interval"]
-        said = (
-            f"Expected share of right names on the rest: {found['expected']:.2f} ({low:.2f} to "
-            f"{high:.2f}), if no other class occurs. {found['caution']}"
-        )
-        console.print(said.rstrip())
         console.print(
-            f"With classes counted alike: {found['balanced']:.2f}. Of {found['held_out']} given "
-            f"labels that could be held out in turn, {found['agreed']} were named as they are."
+            f"Expected accuracy on the unlabelled samples: {found['expected']:.0%} (95% interval: "
+            f"{low:.0%} to {high:.0%}), if every sample belongs to one of these classes. "
+            f"{found['caution']}".rstrip()
+        )
+        console.print(
+            f"Expected balanced accuracy: {found['balanced']:.0%}. Cross-validation predicted "
+            f"{found['agreed']} of {found['held_out']} given labels correctly."
         )
     far = found["none_of_these"]
     if far is not None and far["said"]:
@@ -457,9 +516,7 @@ def _say_naming(found: dict[str, Any], console: Any) -> None:
         console.print(f"{far['said']} The farthest: {ids}.")
     for row in found["odd_labels"]:
         console.print(
-            f"Look again: {row['id']} was given {row['given']} and looks like {row['looks_like']} "
-            f"(wrong with probability {row['probability']:.2f})."
+            f"Check the label of {row['id']}: given {row['given']}, predicted "
+            f"{row['looks_like']} (the given label is wrong with probability "
+            f"{row['probability']:.2f})."
         )
-    if found["label_next"]:
-        ids = ", ".join(str(row["id"]) for row in found["label_next"][:5])
-        console.print(f"To do better, label these next: {ids} (more in label_next.csv).")

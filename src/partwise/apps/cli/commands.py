@@ -1,4 +1,4 @@
-"""The commands for a person's own data: a help text each, their options, and who does the work."""
+"""The commands: the help text of each, its options, and the function that does the work."""
 
 from __future__ import annotations
 
@@ -6,46 +6,82 @@ from pathlib import Path
 
 import typer
 
-from partwise.apps.cli.options import NEW, READS, argument, command, flag, option
+from partwise.apps.cli.options import NEW, READS, REFUSED, argument, command, flag, option
 
-#: What people use first, what they know of the model, and then how to read the data.
-FIRST = "data labels label_column label_share k method text_column out"
+#: The options that people use first, then those of the model, then those for reading the data.
+FIRST = "data label_column labels label_share text_column out method write_back as_json force"
+GROUPS = "data k method text_column out write_back as_json force"
 MODEL = "parts set components_per_class known seed_words links seed max_iter"
 READING = " ".join(READS)
+WITHOUT_LABELS = " ".join(name for name in READS if name not in REFUSED)
 #: Without parameters of a method.
 PLAIN = " ".join(name for name in READS if name not in ("set", "components_per_class"))
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands to the application."""
-    every = (cluster, choose, consensus, studio, fit, transform, predict, methods, compare)
-    for own in (*every, demo, datasets):
+    own_data = (classify, cluster, predict, studio, choose, compare, consensus, fit, transform)
+    for own in (*own_data, methods, datasets, demo):
         app.command()(own)
+
+
+OUT = option("Folder for the results.", Path("partwise-out"))
+RUNS = option(
+    "Number of further runs with other seeds, which measure how stable the groups are. "
+    "Default: 5 if a run is quick.",
+    of=int,
+    min=0,
+)
+
+
+@command(
+    "cluster.run_classify",
+    f"{FIRST} seed {MODEL} k report {READING}",
+    out=OUT,
+    method=option(
+        "Method from `partwise methods` that uses labels. 'auto' classifies with PartsClassifier.",
+        "auto",
+    ),
+    write_back=flag(
+        "Add the predicted labels to your own data: a copy of the table (labelled.csv, .parquet "
+        "or .jsonl), or obs, obsm, varm and uns of the .h5ad file.",
+    ),
+)
+def classify() -> None:
+    """Predict the class labels of all samples from a few labels.
+
+    Writes report.html, assignments.csv (the predicted label of each sample, with a calibrated
+    probability), label_next.csv (the samples that are most worth labelling next), model.partwise,
+    representation.npy and .csv, and summary.json. Lists what could not be used in skipped.csv.
+
+    Example: partwise classify photos/ --labels labels.csv --out results/
+
+    Example: partwise classify mails.csv --text-column body --label-column topic --out topics/
+
+    Example: partwise classify photos/ --label-share 0.1 --out tenth/
+    """
 
 
 @command(
     "cluster.run_cluster",
-    f"{FIRST} write_back force {MODEL} seeds report as_json {READING}",
-    out=option("The folder for the results.", Path("partwise-out")),
+    f"{GROUPS} runs {MODEL} report {WITHOUT_LABELS}",
+    out=OUT,
+    runs=RUNS,
     write_back=flag(
-        "Of a table: named.csv (or .parquet, .jsonl) with its own columns and, for each row, name, "
-        "probability, second name and whether it is doubtful. Into a .h5ad file: clusters, codes "
-        "and parts, as obs, obsm, varm and uns of partwise.",
+        "Add the groups to your own data: a copy of the table (labelled.csv, .parquet or "
+        ".jsonl), or obs, obsm, varm and uns of the .h5ad file.",
     ),
+    **REFUSED,
 )
 def cluster() -> None:
-    """Group your own images, texts, table or cells, steered by the labels that you have.
+    """Group samples without labels. With labels, use `partwise classify`.
 
-    Writes assignments.csv, representation.npy and .csv, model.partwise, report.html and
-    summary.json, all or none; skipped.csv where something could not be used. With labels,
-    assignments.csv has the probability of each name, which held-out labels calibrate: of names with
-    0.8 about four in five are right. Other clusters have a confidence, which orders samples by how
-    clear they are and is no probability: (b - a) / (b + a), where a and b are the distances to the
-    closest two cluster centres.
+    Writes report.html, assignments.csv (the cluster of each sample, with a confidence),
+    model.partwise, representation.npy and .csv, and summary.json. The confidence orders samples
+    from clear to unclear and is not a probability: (b - a) / (b + a), where a and b are the
+    distances to the closest two cluster centres.
 
-    Example: partwise cluster photos/ --labels labels.csv -k 10 --out out/
-
-    Example: partwise cluster mails.csv --text-column body --label-column topic --out topics/
+    Example: partwise cluster customers.csv -k 5 --out groups/
 
     Example: partwise cluster news/ --seed-words topics.toml --out topics/
     """
@@ -53,33 +89,39 @@ def cluster() -> None:
 
 @command(
     "choose.run_choose",
-    "data range grid method k label_share labels label_column text_column out force runs splits "
-    f"seed max_iter as_json {READING}",
+    "data range grid method out labels label_column label_share text_column as_json force parts "
+    f"runs splits seed max_iter {READING}",
     out=option(
-        "The folder for the results; a stopped search goes on there.", Path("partwise-choice")
+        "Folder for the results; a stopped search continues there.", Path("partwise-choice")
     ),
     range=option(
-        "Numbers of parts to try, as 2-20; by default from 1 until it only gets worse.",
+        "Range of the number of parts, for example 2-20. Default: from 1 until the error rises.",
         metavar="FROM-TO",
     ),
     grid=option(
-        "Values of a parameter of --method to try instead, as graph_reg=0.1,1,10; several times: "
-        "all combinations.",
+        "Values of a parameter to compare instead, for example graph_reg=0.1,1,10. Repeat the "
+        "option to try all combinations.",
         of=list[str],
-        metavar="NAME=VALUE,VALUE",
+        metavar="NAME=VALUE,...",
     ),
-    k=option("Number of parts, with --grid.", None, "-k", of=int, min=1),
-    runs=option("Runs of each number that show how stable its parts are; 5 or 10.", of=int, min=0),
-    splits=option("Times that entries or labels are hidden; 3 or 5.", of=int, min=2),
+    parts=option("Number of parts, with --grid.", of=int, min=1),
+    runs=option(
+        "Number of runs per candidate, which measure how stable its parts are. Default: 5 or 10.",
+        of=int,
+        min=0,
+    ),
+    splits=option(
+        "Number of times that entries or labels are held out. Default: 3 or 5.", of=int, min=2
+    ),
     max_iter=200,
 )
 def choose() -> None:
-    """Choose the number of parts, or any parameter, by what the models were not shown.
+    """Choose the number of parts, or any parameter, by held-out data.
 
-    Entries are hidden at random, models of every number of parts are fitted without them, and the
-    error there says how many parts there are; all numbers that are as good are shown. With --grid,
-    other parameters: by hidden labels where there are some, else by hidden entries. Writes
-    choice.html, choice.csv, choice.json and, as it goes, results.jsonl.
+    Entries of the data are held out at random; the error on them shows how many parts there are.
+    All numbers that are as good as the best are reported. With --grid, other parameters are
+    compared by held-out labels if there are labels, else by held-out entries. Writes choice.html,
+    choice.csv, choice.json and, during the search, results.jsonl.
 
     Example: partwise choose counts.csv --range 2-15 --out choice/
 
@@ -89,43 +131,49 @@ def choose() -> None:
 
 @command(
     "consensus_command.run_consensus",
-    "data k out runs genes density_threshold neighborhood loss device counts estimate layer "
-    "transpose seed max_iter report force as_json",
+    "data parts range layer runs out as_json force genes density_threshold neighborhood loss "
+    "device counts estimate transpose seed max_iter report",
     data=argument(
         "DATA",
-        "Counts: a .h5ad, .mtx, .npz or .npy file with cells in rows; or a folder of cnmf's, to go "
-        "on from.",
+        "Counts: a .h5ad, .mtx, .npz or .npy file with cells in rows, or a folder of cnmf to "
+        "continue from.",
     ),
     out=option(
-        "The folder for the results, laid out as cnmf's; a stopped command goes on there. By "
-        "default programmes, or the folder that DATA is.",
+        "Folder for the results, in the layout of cnmf; a stopped run continues there. Default: "
+        "programs, or the folder of cnmf given as DATA.",
         of=Path,
     ),
-    k=option("Numbers of programmes, as 10, 5-15 or 5,8.", None, "-k", metavar="FROM-TO"),
-    runs=option("Runs of each number.", 100, min=2),
-    genes=option("Genes that runs see, those that vary most; 0: all.", 2000, min=0),
-    density_threshold=option("Parts further than this from others are outliers; 2 keeps all.", 0.5),
-    neighborhood=option("Share of the runs in which a part should come back.", 0.3),
-    loss=option("frobenius or kullback-leibler.", "frobenius"),
-    device=option("cpu, cuda, or auto: a GPU where there is one.", "auto"),
+    parts=option("Number of gene expression programs.", of=int, min=1),
+    range=option("Range of that number, for example 5-15 or 5,8,10.", metavar="FROM-TO"),
+    runs=option("Number of runs per number of programs.", 100, min=2),
+    genes=option("Number of genes to use, the most variable ones first. 0 uses all.", 2000, min=0),
+    density_threshold=option(
+        "Largest mean distance of a part to its neighbours; parts beyond it are outliers. "
+        "2 keeps all parts.",
+        0.5,
+    ),
+    neighborhood=option("Share of the runs in which a part should reappear.", 0.3),
+    loss=option("Loss function.", "frobenius", metavar="frobenius|kullback-leibler"),
+    device=option("Device. 'auto' uses a GPU if there is one.", "auto", metavar="auto|cpu|cuda"),
     counts=option(
-        "Write the counts that cnmf needs to go on; by default up to 200 million of them.",
+        "Write the counts that cnmf needs to continue. Default: up to 200 million of them.",
         of=bool,
         show_default=False,
     ),
-    estimate=flag("Say what it will take in time and memory, and end."),
+    estimate=flag("Print the expected time and memory, then stop."),
     max_iter=200,
-    force=flag("Begin anew where others are."),
+    force=flag("Overwrite earlier results."),
 )
 def consensus() -> None:
-    """Find gene programmes that come back in many runs, by the steps of cNMF.
+    """Find gene expression programs that reappear in many runs (cNMF).
 
-    High-variance genes, runs from random starts, a filter by density, spectra, usages, scores of
-    genes. The folder is one of cnmf's: `cnmf consensus --output-dir . --name FOLDER` goes on from
-    it, and so does this command from one of theirs. report.html shows how stable each number is,
-    top_genes.csv what the programmes are.
+    Follows the steps of cNMF: variable genes, runs from random starts, a density filter, spectra,
+    usages, gene scores. The result folder has the layout of cnmf, so that
+    `cnmf consensus --output-dir . --name FOLDER` continues from it, and this command continues
+    from a folder of cnmf. report.html shows how stable each number of programs is, top_genes.csv
+    the genes of each program.
 
-    Example: partwise consensus pbmc.h5ad --layer counts -k 5-15 --out programmes
+    Example: partwise consensus pbmc.h5ad --layer counts --range 5-15 --out programs
 
     Example: partwise consensus cnmf_out/pbmc --density-threshold 0.1
     """
@@ -133,11 +181,11 @@ def consensus() -> None:
 
 @command(
     "cluster.run_fit",
-    f"{FIRST} force {MODEL} as_json {READING}",
-    out=option("The model to write.", Path("model.partwise")),
+    f"{FIRST} k {MODEL} {READING}".replace(" write_back", ""),
+    out=option("Model file to write.", Path("model.partwise")),
 )
 def fit() -> None:
-    """Learn a model and write it to a file, together with how the data was prepared.
+    """Fit a model and save it together with the preparation of the data.
 
     Example: partwise fit photos/ --label-share 0.1 --out photos.partwise
     """
@@ -145,45 +193,48 @@ def fit() -> None:
 
 @command(
     "apply.run_transform",
-    f"model new out force as_json {NEW}",
-    out=option("A .csv or .npy file for the codes.", Path("codes.csv")),
+    f"model new out as_json force {NEW}",
+    out=option("File for the part weights, .csv or .npy.", Path("part_weights.csv")),
 )
 def transform() -> None:
-    """Code new samples by a model's parts, prepared as its own samples were.
+    """Compute the part weights of new samples with a saved model.
 
-    Example: partwise transform out/model.partwise more-photos/ --out codes.csv
+    Example: partwise transform results/model.partwise more-photos/ --out part_weights.csv
     """
 
 
 @command(
     "apply.run_predict",
-    f"model new out write_back force as_json {NEW}",
-    out=option("A .csv file; by default, standard output.", of=Path),
+    f"model new out write_back text_column label_column as_json force {NEW}",
+    out=option("CSV file to write. Default: standard output.", of=Path),
     write_back=flag(
-        "NEW is a table: --out gets its own columns, and after them name, probability, second name "
-        "and whether it is doubtful.",
+        "Write a copy of the table NEW with the predicted label, its probability, the second most "
+        "probable label and a mark on doubtful rows.",
     ),
+    label_column=option("Column of NEW with labels, which only score the predictions."),
 )
 def predict() -> None:
-    """Put new samples into a model's clusters: id, cluster, probability (or confidence).
+    """Predict the class (or cluster) of new samples with a saved model.
 
-    Example: partwise predict out/model.partwise more-photos/ --out new.csv
+    Example: partwise predict results/model.partwise more-photos/ --out new.csv
     """
 
 
 @command(
     "open_studio.run_studio",
-    f"data project labels label_column text_column host port password browser seed {PLAIN}",
-    project=option("The folder that keeps labels and codes; by default, beside DATA.", of=Path),
-    host=option("Where to listen; any but this machine needs --password.", "127.0.0.1"),
-    port=option("0: any free one.", 0, min=0, max=65535),
-    password=option("Asked for by the page.", envvar="PARTWISE_PASSWORD"),
-    browser=option("Open the page.", True),
+    f"data project labels label_column text_column port host password browser seed {PLAIN}",
+    project=option("Folder for labels and part weights. Default: next to DATA.", of=Path),
+    host=option(
+        "Address to listen on. Any other than this computer needs --password.", "127.0.0.1"
+    ),
+    port=option("Port; 0 takes any free one.", 0, min=0, max=65535),
+    password=option("Password that the page asks for.", envvar="PARTWISE_PASSWORD"),
+    browser=option("Open the page in a browser.", True),
 )
 def studio() -> None:
-    """Label a few samples in the browser, and see the answer change at once.
+    """Label samples in the browser and watch the predictions change.
 
-    Labels are on disk before a click is acknowledged; the next start goes on with them.
+    Each label is on disk before the click is acknowledged; the next start continues with them.
 
     Example: partwise studio photos/
 
@@ -201,19 +252,22 @@ def methods() -> None:
 
 @command(
     "compare.run_compare",
-    "data methods label_share k labels label_column text_column out force parts runs seed "
-    f"max_iter as_json {READING}",
-    methods=option("Names, separated by commas; by default, all that can take the data."),
-    out=option("A .csv file for the table.", of=Path),
-    runs=option("Runs of each method.", 3, min=1),
+    "data methods label_share labels label_column text_column k runs out as_json force parts seed "
+    f"max_iter {READING}",
+    methods=option(
+        "Names of methods, separated by commas. Default: all that can take the data.",
+        metavar="NAME,...",
+    ),
+    out=option("CSV file for the table.", of=Path),
+    runs=option("Number of runs per method.", 3, min=1),
     max_iter=200,
 )
 def compare() -> None:
-    """Set methods side by side on your data.
+    """Compare methods on your data.
 
-    They are scored by right names on labels that they have not seen: those beyond --label-share,
-    else the given ones, each held out once; logistic regression, a linear SVM and label spreading
-    stand beside them. Without labels, by how well runs of different seeds agree.
+    Methods are scored by their accuracy on held-out labels: those beyond --label-share, else the
+    given ones, each held out once. Logistic regression, a linear SVM and label spreading are the
+    baselines. Without labels, methods are scored by how well runs with different seeds agree.
 
     Example: partwise compare photos/ --label-share 0.1 --methods nmf,gnmf,cdnmf
     """
@@ -221,11 +275,11 @@ def compare() -> None:
 
 @command(
     "demonstration.run_demo",
-    "out force as_json",
-    out=option("The page to write.", Path("partwise-demo.html")),
+    "out as_json force",
+    out=option("Page to write.", Path("partwise-demo.html")),
 )
 def demo() -> None:
-    """Learn parts of handwritten digits, cluster them, print scores, write a page with pictures.
+    """Classify and cluster handwritten digits, and write a page with pictures.
 
     Example: partwise demo --out digits.html
     """
@@ -234,10 +288,10 @@ def demo() -> None:
 @command(
     "compare.run_datasets",
     "data_home as_json",
-    data_home=option("A folder to look in first, before PARTWISE_DATA.", of=Path),
+    data_home=option("Folder to search before the one that PARTWISE_DATA names.", of=Path),
 )
 def datasets() -> None:
-    """List the known data sets, and where each was found or comes from.
+    """List the known data sets and where each was found or comes from.
 
     Example: partwise datasets --data-home ~/data
     """

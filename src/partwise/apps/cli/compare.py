@@ -1,4 +1,4 @@
-"""``partwise compare``, ``partwise methods`` and ``partwise datasets``"""
+"""The commands ``compare``, ``methods`` and ``datasets``."""
 
 from __future__ import annotations
 
@@ -24,13 +24,16 @@ from partwise.io.sheets import csv_text
 from partwise.knowledge.labels import encode_labels
 from partwise.persistence.atomic import check_target, write_whole
 
-COLUMNS: tuple[str, ...] = ("method", "accuracy", "nmi", "ari", "stability", "seconds", "note")
-NAMED: tuple[str, ...] = ("method", "right_name", "error", "seconds", "note")
-#: Folds of a cross-validation over given labels.
+#: Columns of the table for methods that cluster, and for methods that classify.
+COLUMNS: tuple[str, ...] = (
+    "method", "matched_accuracy", "nmi", "ari", "stability", "seconds", "note",
+)  # fmt: skip
+CLASSIFIED: tuple[str, ...] = ("method", "accuracy", "standard_error", "seconds", "note")
+#: Number of folds of a cross-validation over given labels.
 FOLDS = 5
-#: Seconds after which further methods are left out, unless they were asked for.
+#: Seconds after which the methods that were not named by --methods are left out.
 PATIENCE = 180.0
-#: What a user would pick instead: always beside ours.
+#: Baselines that every comparison of classifiers includes.
 BASELINES = ("logistic-regression", "linear-svc", "label-spreading")
 #: The end of the name of a baseline that uses the embeddings instead of the data.
 ON_EMBEDDINGS = "-on-embeddings"
@@ -57,7 +60,9 @@ def run_methods(*, as_json: bool) -> None:
         table.add_row(m.name, m.when, "yes" if m.uses_labels else "", m.in_python)
     console = Console(markup=False, highlight=False)
     console.print(table)
-    console.print("auto looks at labels, signs, counts and size, and says what it chose and why.")
+    console.print(
+        "--method auto chooses by labels, signs, counts and size, and reports the reason."
+    )
 
 
 def run_datasets(data_home: Path | None, *, as_json: bool) -> None:
@@ -105,7 +110,7 @@ def run_compare(
         chosen = choose(looked, size).method
         rounds = Rounds(task, seed) if task.n_labelled else None
         if rounds is not None and rounds.n_scored:
-            columns, scored = NAMED, rounds.said(task.n_labelled)
+            columns, scored = CLASSIFIED, rounds.said(task.n_labelled)
             names = names if methods is not None else default_methods(names, task)
             rows = _rows(
                 names,
@@ -212,7 +217,7 @@ def _stable(
     scored = [result for result in results if result is not None]
     means = {
         key: round(float(np.mean([result[key] for result in scored])), 4)
-        for key in ("accuracy", "nmi", "ari")
+        for key in ("matched_accuracy", "nmi", "ari")
         if scored
     }
     return {**means, "stability": _stability(found), "seconds": round(float(np.median(seconds)), 3)}
@@ -244,7 +249,7 @@ def _print(
     shown = [c for c in columns if c == "method" or any(row[c] not in (None, "") for row in rows)]
     marks = {"method": "!", "note": ""}
     table = outputs.plain_table(*(f"{column}{marks.get(column, '>')}" for column in shown))
-    key = next((c for c in ("right_name", "accuracy") if c in shown), columns[1])
+    key = next((c for c in ("accuracy", "matched_accuracy") if c in shown), columns[1])
     key = key if key in shown else "stability"
     for row in sorted(rows, key=lambda row: -(row[key] if row[key] is not None else -1)):
         mark = " (auto)" if row["method"] == chosen else ""
@@ -258,15 +263,11 @@ def _print(
     console = outputs.printer()
     console.print(scored)
     console.print(table)
-    if columns is NAMED:
-        console.print(
-            "right_name: share of samples with the right name; error: its standard error."
-        )
-    elif runs > 1:
+    if columns is COLUMNS and runs > 1:
         console.print(f"Means of {runs} runs; stability: their mean adjusted Rand index.")
 
 
-# -- names on labels that a method has not seen ----------------------------------------------------
+# -- accuracy on held-out labels ------------------------------------------------------------------
 
 
 class Rounds:
@@ -303,9 +304,9 @@ class Rounds:
     def said(self, n_labels: int) -> str:
         """One sentence for the head of the table."""
         if not self.cross:
-            return f"Right names among the {self.n_scored} labels that the methods have not seen."
+            return f"Accuracy on the {self.n_scored:,} labels that the methods have not seen."
         return (
-            f"Right names of {self.n_scored} of the {n_labels} labels, each held out once "
+            f"Accuracy on {self.n_scored:,} of the {n_labels:,} labels, each held out once "
             f"({len(self.rounds)} rounds)."
         )
 
@@ -373,13 +374,13 @@ def _baseline(name: str, X: Any, seen: Any) -> Any:
 
 
 def _named(rounds: Rounds, run: Callable[[Any], Any]) -> dict[str, Any]:
-    """Share of right names, its standard error, seconds, and which were right."""
+    """Return the accuracy, its standard error, seconds, and which samples were right."""
     began = time.perf_counter()
     right = rounds.right(run)
     share = float(right.mean())
     return {
-        "right_name": round(share, 4),
-        "error": round(float(np.sqrt(share * (1 - share) / right.size)), 4),
+        "accuracy": round(share, 4),
+        "standard_error": round(float(np.sqrt(share * (1 - share) / right.size)), 4),
         "seconds": round(time.perf_counter() - began, 3),
         "right": right,
     }
@@ -392,7 +393,7 @@ def too_close(rows: list[dict[str, Any]]) -> str:
     fair coin would be in 19 of 20 cases.
     """
     scored = sorted(
-        (row for row in rows if row["right_name"] is not None), key=lambda row: -row["right_name"]
+        (row for row in rows if row["accuracy"] is not None), key=lambda row: -row["accuracy"]
     )
     if len(scored) < 2:
         return ""
@@ -405,7 +406,4 @@ def too_close(rows: list[dict[str, Any]]) -> str:
     if not close:
         return ""
     n = best["right"].size
-    return (
-        f"{n} labels are too few to tell {best['method']} from {', '.join(close)}; more labels "
-        "would."
-    )
+    return f"{n} labels are too few to separate {best['method']} from {', '.join(close)}."

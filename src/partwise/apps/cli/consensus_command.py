@@ -1,4 +1,4 @@
-"""``partwise consensus``: counts to programmes, in a folder that cnmf reads and writes as well."""
+"""The command ``consensus``: from counts to gene expression programs, in the layout of cnmf."""
 
 from __future__ import annotations
 
@@ -53,7 +53,8 @@ def run_consensus(
     data: str,
     *,
     out: Path | None,
-    k: str | None,
+    parts: int | None,
+    range: str | None,
     runs: int,
     genes: int,
     density_threshold: float,
@@ -73,10 +74,13 @@ def run_consensus(
     """Everything that `consensus` does; each run is on disk before the next ends."""
     clock = Stages()
     theirs = CnmfFolder(Path(data)) if (Path(data) / "cnmf_tmp").is_dir() else None
-    out = out or (theirs.home if theirs is not None else Path("programmes"))
+    out = out or (theirs.home if theirs is not None else Path("programs"))
     folder = CnmfFolder(out)
     going_on = theirs is not None and theirs.home.absolute() == out.absolute()
-    numbers = numbers_of(k, "-k") or (folder.numbers() if going_on else [])
+    if parts is not None and range is not None:
+        raise ValueError("--parts is one number of programs and --range several; give one option.")
+    numbers = [parts] if parts else numbers_of(range, "--range")
+    numbers = numbers or (folder.numbers() if going_on else [])
     _check(numbers, loss, density_threshold, neighborhood, out)
     errors = Console(stderr=True)
     with Bar(errors) as bar:
@@ -85,7 +89,9 @@ def run_consensus(
         prepared = _read(data, theirs, genes, bar, reading, place, clock)
         n, p = prepared.seen.shape
         if max(numbers) > min(n, p):
-            raise ValueError(f"-k {max(numbers)}: there are {n} cells with counts and {p} genes.")
+            raise ValueError(
+                f"{max(numbers)} programs are more than the {n} cells with counts or the {p} genes."
+            )
         settings = {"genes": genes, "loss": loss, "seed": seed, "max_iter": max_iter}
         if not (going_on or estimate):
             _claim(folder, prepared, settings, data, force=force)
@@ -124,7 +130,7 @@ def run_consensus(
             total = len(numbers) * runs
             done = total - sum(len(_missing(folder, number, runs)) for number in numbers)
             errors.print(
-                f"Stopped after {done} of {total} runs; the same command goes on from there.",
+                f"Stopped after {done} of {total} runs; the same command continues from there.",
                 highlight=False,
             )
             raise SystemExit(130) from None
@@ -150,8 +156,9 @@ def run_consensus(
         if report:
             from partwise.apps.view.report.programmes_page import programmes_page
 
+            title = f"Gene expression programs: {folder.name}"
             page = programmes_page(
-                [one.drawn for one in found], title=f"Programmes: {folder.name}", command=command,
+                [one.drawn for one in found], title=title, command=command,
                 notes=notes, source=f"{source} genes. Data: {data}.",
             )  # fmt: skip
         clock.end("report")
@@ -194,7 +201,9 @@ class Stages:
 
 def _check(numbers: Sequence[int], loss: str, threshold: float, share: float, out: Path) -> None:
     if not numbers:
-        raise ValueError("-k says how many programmes, as -k 10 or -k 5-15.")
+        raise ValueError(
+            "Give the number of programs with --parts 10, or several with --range 5-15."
+        )
     if loss not in LOSSES:
         raise ValueError(f"--loss can be {' or '.join(LOSSES)}; got {loss!r}.")
     if not 0 < threshold <= 2:

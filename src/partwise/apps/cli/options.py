@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import importlib
 import inspect
 import shlex
@@ -11,12 +12,17 @@ from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import typer
+from typer.models import OptionInfo
 
 EMPTY = inspect.Parameter.empty
+#: What the help shows for the value of an option; a flag has none.
+METAVARS = {bool: "", int: "NUMBER", float: "NUMBER", str: "TEXT", Path: "FILE"}
+#: Options that ``--help`` shows at most; ``--help-all`` shows the rest.
+SHOWN = 10
 
 
 class Option(NamedTuple):
-    """The type of an option, its default, and what typer is told of it."""
+    """The type of an option, its default, and its declaration for typer."""
 
     of: Any
     default: Any
@@ -24,25 +30,26 @@ class Option(NamedTuple):
 
 
 def option(text: str, default: Any = None, *names: str, of: Any = None, **more: Any) -> Option:
-    """An option with its help: of the type of its default, or a text that may be absent."""
+    """Return an option of the type of its default, or an optional text."""
     if of is None:
         of = Path if isinstance(default, Path) else str if default is None else type(default)
+    metavar = more.pop("metavar", METAVARS.get(of))
     of = of if default is not None or of is Any else of | None
-    return Option(of, default, typer.Option(*names, help=text, **more))
+    return Option(of, default, typer.Option(*names, help=text, metavar=metavar, **more))
 
 
-def flag(text: str, *names: str) -> Option:
-    """An option that is there or not."""
-    return option(text, False, *names)
+def flag(text: str, *names: str, **more: Any) -> Option:
+    """Return an option without a value."""
+    return option(text, False, *names, **more)
 
 
 def argument(name: str, text: str, of: Any = str) -> Option:
-    """A word without a name, which has to be there."""
+    """Return a required positional argument."""
     return Option(of, EMPTY, typer.Argument(metavar=name, help=text, show_default=False))
 
 
 def _number(text: str) -> int | str:
-    """What ``-k`` may be."""
+    """Parse the value of ``-k``."""
     if text == "auto":
         return text
     if not text.isdigit() or int(text) < 1:
@@ -50,192 +57,210 @@ def _number(text: str) -> int | str:
     return int(text)
 
 
-#: The options that say how data is read and which labels it has, in the groups of the help. They
-#: are the arguments of `partwise.io.read_samples`, and reach a command as ``reading``.
+#: The options for reading data and labels, in the groups of the help. They are the arguments of
+#: `partwise.io.read_samples`, and reach a command as ``reading``.
 READING: dict[str, dict[str, Option]] = {
     "": {
         "labels": option(
-            "A CSV file of id,label; an id is a path in the folder, a file name, or what the id "
-            "column says (row numbers from 0 without one).",
+            "CSV file with the columns id and label. An id is a path in the folder, a file name, "
+            "or a value of the id column (row numbers from 0 without one).",
             of=Path,
         ),
         "label_column": option(
-            "The column of DATA with the labels; empty where unknown. .h5ad: of obs."
+            "Column of DATA with the labels, empty where unknown (of obs in a .h5ad file)."
         ),
-        "text_column": option("The column of a table that holds texts."),
+        "text_column": option("Column of a table that holds the texts."),
     },
     "Labels": {
-        "skip_unknown": flag("Leave out lines of --labels whose id is not in DATA."),
+        "skip_unknown": flag("Ignore lines of --labels whose id is not in DATA."),
         "similar_labels": option(
-            'What "Block 2" beside "block2" is: ask (an error), merge, keep.', "ask"
+            'How to treat labels that differ only in spelling, such as "Block 2" and "block2". '
+            "'ask' stops with an error.",
+            "ask",
+            metavar="ask|merge|keep",
         ),
         "unknown_labels": option(
-            'What the label "unknown", "?", "n/a", "unbekannt" is: ask (an error), drop (no '
-            "label), keep (a class).",
+            'How to treat the labels "unknown", "?", "n/a" and the like: ask (stop with an '
+            "error), drop (no label), keep (a class).",
             "ask",
+            metavar="ask|drop|keep",
         ),
     },
     "Parameters of the method": {
         "set": option(
-            "A parameter of the method, as graph_reg=10; may be given several times.",
+            "Parameter of the method, for example graph_reg=10. Repeat the option for more.",
             of=list[str],
             metavar="NAME=VALUE",
         ),
         "components_per_class": option(
-            "Parts of each class, for methods that give each class its own.", of=int, min=1
+            "Number of parts per class, for methods that assign parts to classes.", of=int, min=1
         ),
     },
-    "How to read DATA": {
-        "kind": option("images, texts, table or counts, where it does not show."),
-        "scale": option(
-            "auto, none, unit (samples of length one), range (columns of a table by 5 to 95 % of "
-            "their values), max or std (columns by their largest value or standard deviation), "
-            "total (samples to the median total).",
-            "auto",
+    "Reading the data": {
+        "kind": option(
+            "Kind of data. Default: recognised from the files.",
+            metavar="images|texts|table|counts",
         ),
-        "encoding": option("Of texts, tables and labels, as cp1252 or utf-16; found by default."),
+        "scale": option(
+            "Scaling of the data: unit (each sample to length one), range (each column by its 5% "
+            "to 95% quantiles), max or std (each column by its maximum or standard deviation), "
+            "total (each sample to the median total), log (log(1 + x)).",
+            "auto",
+            metavar="auto|none|unit|range|max|std|total|log",
+        ),
+        "encoding": option(
+            "Text encoding, for example cp1252 or utf-16. Default: detected.",
+        ),
         "strict": flag(
-            "Stop at a file that cannot be read, an empty text, images of different sizes; by "
-            "default they are skipped and listed in skipped.csv, or resized.",
+            "Stop at unreadable files, empty texts and images of different sizes. By default they "
+            "are skipped and listed in skipped.csv, or resized.",
         ),
         "embeddings": option(
-            "A file with an embedding of each sample: .npz (X, ids), .parquet or .csv with a "
-            "column of ids, or .npy in the samples' order. A second view in addition to words, "
-            "pixels or columns; held-out labels weigh the two.",
+            "File with an embedding of each sample: .npz (X, ids), .parquet or .csv with an id "
+            "column, or .npy in the order of the samples. It is a second view next to words, "
+            "pixels or columns; held-out labels decide how much each view counts.",
             of=Path,
         ),
         "embeddings_only": flag(
-            "Use the embeddings instead of words, pixels or columns; needed where nothing is "
+            "Use the embeddings instead of words, pixels or columns. Needed where nothing is "
             "classified, since only the classifier takes two views.",
         ),
     },
     "Tables": {
-        "id_column": option(
-            "The column of a table that holds ids; none: rows are numbered from 0."
-        ),
+        "id_column": option("Column of a table with the ids. Default: rows are numbered from 0."),
         "columns": option(
-            "The columns of a table to use, separated by commas; by default, all that can be."
+            "Columns of a table to use. Default: all usable ones.", metavar="NAME,..."
         ),
-        "exclude": option("Columns of a table to leave out."),
-        "separator": option("Between columns: a sign, or tab; found by default."),
+        "exclude": option("Columns of a table to leave out.", metavar="NAME,..."),
+        "separator": option("Character between columns, or 'tab'. Default: detected."),
         "heading": option(
-            "Whether a table's first row names its columns: yes, no, or auto (unless it looks "
-            "like the others).",
+            "Whether the first row of a table holds the column names. 'auto' decides by whether "
+            "it differs from the other rows.",
             "auto",
+            metavar="auto|yes|no",
         ),
         "missing": option(
-            "Missing values in a table: auto and median (of the column), mean, drop (the row), "
-            "error; empty texts are skipped, unless this is error.",
+            "How to treat missing values of a table: fill in the median or mean of the column, "
+            "drop the row, or stop with an error. 'auto' fills in the median.",
             "auto",
+            metavar="auto|median|mean|drop|error",
         ),
     },
     "Images and matrices": {
         "size": option(
-            "Resize images: 32, or height x width as 48x32. By default their own size, or the "
-            "median of their sizes, at most 64x64 pixels."
+            "Size to which images are resized: 32, or height x width such as 48x32. Default: "
+            "their own size or the median size, at most 64x64 pixels.",
+            metavar="SIZE",
         ),
         "rgb": option(
-            "Keep colours, or not; by default where the labels are told apart better by them.",
+            "Read images in colour or greyscale. Default: whichever separates the labels better.",
             None,
             "--rgb/--grey",
             of=bool,
             show_default=False,
         ),
-        "image_shape": option("The rows of a matrix are images, as 32x32."),
+        "image_shape": option(
+            "Height x width of the images in the rows of a matrix, such as 32x32.", metavar="SIZE"
+        ),
         "image_order": option(
-            "How a matrix stores pixels: rows, columns, or auto (columns in a .mat file).", "auto"
+            "Order of the pixels in a row. 'auto' is columns in a .mat file, else rows.",
+            "auto",
+            metavar="auto|rows|columns",
         ),
         "transpose": flag("Samples are the columns of the matrix."),
     },
     "Texts": {
         "stop_words": option(
-            "auto (of the texts' language), off, frequent (words of more than a fifth of the "
-            "texts), a language as german, or a file with a word a line.",
+            "Stop words: auto (of the texts' language), off, frequent (words in more than a fifth "
+            "of the texts), a language such as german, or a file with one word per line.",
             "auto",
         ),
         "tokens": option(
-            "words, characters, or auto: characters where most of the writing has no spaces, as "
-            "Chinese, Japanese and Thai.",
+            "Units of a text. 'auto' takes characters for writing without spaces, such as Chinese.",
             "auto",
+            metavar="auto|words|characters",
         ),
         "ngrams": option(
-            "Words in a row, or characters, that count as one: 1-2 are single words and pairs. By "
-            "default 1 word, 2 characters."
+            "Range of the number of words or characters that form a term; 1-2 takes single words "
+            "and pairs. Default: 1 word, 2 characters.",
+            metavar="FROM-TO",
         ),
         "min_df": option(
-            "Leave out words of fewer texts: a number, or a share below 1. By default 2.", of=float
+            "Leave out words in fewer texts: a number, or a share below 1. [default: 2]", of=float
         ),
         "max_df": option(
-            "Leave out words of more texts: a share, or a number above 1. By default 0.5.", of=float
+            "Leave out words in more texts: a share, or a number above 1. [default: 0.5]", of=float
         ),
     },
     "Cells (.h5ad)": {
-        "layer": option("The layer to use instead of X; raw: of .raw."),
+        "layer": option("Layer to use instead of X; 'raw' is .raw."),
         "genes": option(
-            "Keep so many of the genes, those that vary most; 0: all. By default 2,000 where "
-            "there are more than 3,000.",
+            "Number of genes to keep, the most variable ones first. 0 keeps all. Default: 2,000 "
+            "if there are more than 3,000.",
             of=int,
             min=0,
         ),
     },
 }
-#: What several commands ask beside: of the model, and of the run, which changes no model.
+#: Further options of several commands: of the model, and of the run, which changes no model.
 SHARED: dict[str, dict[str, Option]] = {
     "": {
         "data": argument(
             "DATA",
-            "A folder of images or .txt files; a .csv, .tsv, .xlsx, .jsonl, .parquet, .npz, .npy, "
-            ".mtx, .mat (fea, gnd) or .h5ad file; or a known data set, as digits.",
+            "Folder of images or .txt files; .csv, .tsv, .xlsx, .jsonl, .parquet, .npz, .npy, "
+            ".mtx, .mat or .h5ad file; or the name of a known data set such as digits.",
         ),
-        "model": argument("MODEL", "A model that cluster or fit has written.", Path),
-        "new": argument("NEW", "New data, of the kind that the model was fitted to."),
+        "model": argument("MODEL", "Model file that classify, cluster, fit or studio wrote.", Path),
+        "new": argument("NEW", "New data of the kind that the model was fitted to."),
         "label_share": option(
-            "Use this share of the labels, chosen at random, at least one a class; without "
-            "--labels and --label-column, of the names of sub-folders, or of y or gnd in a file. "
-            "The others serve to score the result.",
+            "Use this share of the labels, drawn at random, at least one per class. The other "
+            "labels measure the accuracy. Without --labels and --label-column, labels are the "
+            "names of sub-folders, or y or gnd of a file.",
             of=float,
+            metavar="SHARE",
         ),
         "k": option(
-            "Number of clusters; the number of classes by default. auto: as many as there are "
-            "parts, see `partwise choose`.",
+            "Number of clusters. 'auto' takes the number of parts that `partwise choose` finds.",
             None,
-            *("-k", "--clusters"),
+            *("--clusters", "-k"),
             of=Any,
             parser=_number,
             metavar="NUMBER|auto",
         ),
-        "method": option("A name from `partwise methods`, or auto: chosen by the data.", "auto"),
-        "force": flag("Overwrite an earlier result."),
+        "method": option("Method from `partwise methods`. 'auto' chooses one by the data.", "auto"),
+        "force": flag("Overwrite earlier results."),
+        "as_json": flag("Print the summary as JSON.", "--json"),
+        "runs": option("Number of runs.", of=int, min=0),
     },
     "Parameters of the method": {
-        "parts": option("Number of parts; by default, of clusters.", of=int, min=1),
+        "parts": option("Number of parts. Default: the number of clusters.", of=int, min=1),
     },
-    "What you know of the parts": {
+    "Known parts, topics and links": {
         "known": option(
-            "A CSV file of parts that are known, which stay as they are: a line each, its name, "
-            "then a number for each feature, empty where it is free; features by the first line.",
+            "CSV file of known parts, which stay fixed: one row per part with its name and a "
+            "value per feature, empty where it is free. The first row names the features.",
             of=Path,
         ),
         "seed_words": option(
-            "A TOML file of topics to begin with, each a name and some words: sport = "
-            '["match", "player"].',
+            "TOML file of topics to start from, each with a name and some words: "
+            'sport = ["match", "player"].',
             of=Path,
         ),
         "links": option(
-            "A CSV file of pairs that belong together or apart: id, id, must or cannot.", of=Path
+            "CSV file of pairs of samples: id, id, and 'must' (same cluster) or 'cannot'.", of=Path
         ),
     },
     "The run": {
-        "seed": option("For everything random.", 0, min=0),
-        "max_iter": option("Most iterations.", 500, min=1),
-        "seeds": option(
-            "Runs of other seeds that show how stable the clusters are; 5 where quick.",
-            of=int,
-            min=0,
-        ),
+        "seed": option("Random seed.", 0, min=0),
+        "max_iter": option("Maximum number of iterations.", 500, min=1),
         "report": option("Write report.html.", True),
-        "as_json": flag("Print the summary as JSON.", "--json"),
     },
+}
+#: Options of labels for `cluster`, which refuses them and names the command that takes them.
+REFUSAL = "Not for this command."
+REFUSED = {
+    name: option(REFUSAL, None, f"--{name.replace('_', '-')}", of=kind, hidden=True)
+    for name, kind in (("labels", Path), ("label_column", str), ("label_share", float))
 }
 GROUPS = [*SHARED.items(), *READING.items()]
 OPTIONS = {name: own for _, group in GROUPS for name, own in group.items()}
@@ -250,31 +275,34 @@ NEW += " embeddings"
 
 
 def command(target: str, names: str, **own: Any) -> Callable[[Callable[[], None]], Any]:
-    """Make a function that has a help text a command.
+    """Turn a function that only has a help text into a command.
 
     ``target`` is the function of `partwise.apps.cli` that does the work, as "module.name",
-    imported when the command runs. ``names`` are its options in the order of the help, ``own``
-    those that no other command has, and defaults that differ here. Options that were not typed are
-    taken from a file ``partwise.toml`` beside the data; those of `READING` reach the target as
-    ``reading``.
+    imported when the command runs. ``names`` are the options in the order of the help, of which
+    ``--help`` shows the first ten; ``own`` are options of this command alone, and other defaults.
+    Options that were not typed are taken from a file ``partwise.toml`` next to the data; those of
+    `READING` reach the target as ``reading``, unless it has a parameter of that name.
     """
-    chosen: dict[str, Option] = {}
-    for name in dict.fromkeys([*names.split(), *own]):
-        mine = own.get(name, OPTIONS.get(name))
-        chosen[name] = mine if isinstance(mine, Option) else OPTIONS[name]._replace(default=mine)
-        info = chosen[name].info
-        if chosen[name].default is False and info.default is ...:  # a flag without names
-            info.param_decls = [f"--{name.replace('_', '-')}"]  # else typer adds --no-...
+    chosen = {name: _chosen(name, own) for name in dict.fromkeys([*names.split(), *own])}
+    options = [mine.info for mine in chosen.values() if isinstance(mine.info, OptionInfo)]
+    for info in options[SHOWN:]:
+        info.hidden = True
+    if len(options) > SHOWN:
+        chosen["help_all"] = flag(
+            "Show all options and exit.", "--help-all", is_eager=True, callback=_help_all
+        )
 
     def add(function: Callable[[], None]) -> Any:
         def run(ctx: typer.Context, **given: Any) -> None:
+            given.pop("help_all", None)
             words = from_file(ctx, given) if "data" in given else []
-            held = {name: given.pop(name) for name in READS if name in given and name not in own}
-            if held:
-                given["reading"] = as_reading(held)
             module, _, name = target.partition(".")
             work = getattr(importlib.import_module(f"partwise.apps.cli.{module}"), name)
-            if "command" in inspect.signature(work).parameters:  # as it was typed, for the report
+            takes = inspect.signature(work).parameters
+            held = {name: given.pop(name) for name in READS if name in given and name not in takes}
+            if held:
+                given["reading"] = as_reading(held)
+            if "command" in takes:  # as it was typed, for the report
                 given["command"] = shlex.join(["partwise", *sys.argv[1:], *words])
             work(**given)
 
@@ -291,6 +319,31 @@ def command(target: str, names: str, **own: Any) -> Callable[[Callable[[], None]
         return run
 
     return add
+
+
+def _chosen(name: str, own: dict[str, Any]) -> Option:
+    """Return one command's copy of an option, with its own default if it has one."""
+    mine = own.get(name, OPTIONS.get(name))
+    known = mine if isinstance(mine, Option) else OPTIONS[name]._replace(default=mine)
+    info = copy.copy(known.info)
+    if isinstance(info, OptionInfo):
+        typed = f"--{name.replace('_', '-')}"
+        if name == "out":
+            info.param_decls = (typed, "-o")
+        elif known.default is False and info.default is ...:  # it has no names of its own
+            info.param_decls = (typed,)  # else typer adds --no-...
+    return known._replace(info=info)
+
+
+def _help_all(ctx: typer.Context, wanted: bool) -> None:
+    """Print the help with all options and exit."""
+    if not wanted:
+        return
+    for parameter in ctx.command.params:
+        if getattr(parameter, "help", None) != REFUSAL:
+            parameter.hidden = False  # type: ignore[attr-defined]
+    print(ctx.get_help())
+    raise typer.Exit
 
 
 def _parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:

@@ -15,7 +15,7 @@ from rich.table import Table
 
 from partwise.persistence.atomic import beside, recover, replace_folder, sweep
 
-#: What `partwise cluster` may write; --force replaces a folder that holds nothing else.
+#: Files that `partwise classify` and `cluster` write; --force replaces a folder of only these.
 FILES = {
     "assignments.csv",
     "label_next.csv",
@@ -24,7 +24,7 @@ FILES = {
     "model.partwise",
     "report.html",
     "skipped.csv",
-    *(f"named{suffix}" for suffix in (".csv", ".tsv", ".jsonl", ".parquet")),
+    *(f"labelled{suffix}" for suffix in (".csv", ".tsv", ".jsonl", ".parquet")),
     "summary.json",
 }
 

@@ -101,8 +101,8 @@ def read_task(
         given = keep_share(samples.y, label_share, random_state=seed)
     elif samples.y is not None and not asked:
         notes.append(
-            "The labels in the data only score the result; --label-share 1 lets the method see all "
-            "of them, --label-share 0.1 a tenth."
+            "The labels in the data only measure the result; 'partwise classify --label-share 0.1' "
+            "learns from a tenth of them."
         )
     if undecided:
         samples, _ = choose_colour(samples, given, step=bar.step)
@@ -164,11 +164,11 @@ def n_clusters(
     if k is None and not classes:
         if task.samples.y is not None:
             named = len({v for v in task.samples.y if v is not None})
-            hint = f" (the data names {named} classes: -k {named}, or --label-share 1 to use them)"
+            hint = f" (the data has labels of {named} classes: try -k {named})"
         else:
             hint = _suggestion(task.samples.X)
         raise ValueError(
-            f"-k, the number of clusters, is needed: there are no labels{hint}; -k auto chooses it."
+            f"Give the number of clusters, -k, since there are no labels{hint}; -k auto chooses it."
         )
     k = k or classes
     if k > n:
@@ -207,7 +207,7 @@ def _suggestion(X: Any, most: int = 12, rows: int = 1500) -> str:
 
 def find_method(name: str) -> Method:
     if name not in METHODS:
-        raise ValueError(f"There is no method {name!r}; auto, {', '.join(METHODS)} are there.")
+        raise ValueError(f"Unknown method {name!r}. Choose one of: auto, {', '.join(METHODS)}.")
     return METHODS[name]
 
 
@@ -231,8 +231,8 @@ def build(
         raise ValueError(f"--method {name} takes no --links; {', '.join(able)} do.")
     if method.uses_labels and not task.n_labelled:
         raise ValueError(
-            f"--method {name} needs labels: --labels, --label-column or --label-share; "
-            "without any, --method auto chooses one that needs none."
+            f"--method {name} needs labels: use 'partwise classify' with --labels, --label-column "
+            "or --label-share. Without labels, --method auto chooses a method that needs none."
         )
     if looked.lowest < 0 and not method.signed:
         able = [m.name for m in METHODS.values() if m.signed]
@@ -407,11 +407,10 @@ def _by_parts(names: list[str], model: Any) -> Clustering:
 def scores(
     truth: Any, given: Any, clusters: Any, names: Sequence[str] = ()
 ) -> dict[str, Any] | None:
-    """Agreement with the labels that the model has not seen; None if there are none.
+    """Compare predictions with the labels that the model has not seen; None if there are none.
 
-    ``right_name``, the share of samples with the right name, where there were labels to name by, or
-    ``names`` of parts that are names of classes;
-    ``accuracy`` matches clusters to classes one to one, in hindsight.
+    ``accuracy`` is there if classes were predicted, or if ``names`` of parts are classes;
+    ``matched_accuracy`` matches clusters to classes one to one, after the fact.
     """
     if truth is None:
         return None
@@ -423,10 +422,10 @@ def scores(
     found = [str(name) for name in np.asarray(clusters)[hidden]]
     result: dict[str, Any] = {"samples": int(hidden.sum())}
     if np.any(seen) or set(names) & set(y):
-        result["right_name"] = float(np.mean([a == b for a, b in zip(y, found)]))
+        result["accuracy"] = float(np.mean([a == b for a, b in zip(y, found)]))
     return {
         **result,
-        "accuracy": float(clustering_accuracy(y, found)),
+        "matched_accuracy": float(clustering_accuracy(y, found)),
         "nmi": float(normalized_mutual_info(y, found)),
         "ari": float(adjusted_rand(y, found)),
     }

@@ -30,7 +30,7 @@ def assignments(desk: Desk) -> bytes:
     for i, name in enumerate(desk.samples.ids):
         found = seen.classes[seen.names[i]] if seen.names[i] >= 0 else ""
         rows.append([name, found, f"{seen.sure[i]:.4f}", known.get(name, "")])
-    return csv_text(["id", "cluster", "probability", "given_label"], rows).encode()
+    return csv_text(["id", "predicted_label", "probability", "given_label"], rows).encode()
 
 
 def label_studio(desk: Desk) -> bytes:
