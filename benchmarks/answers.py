@@ -8,7 +8,7 @@ accuracy on the samples without a label.
 Results are kept in ``benchmarks/results/answers.json`` after every set, so that a run can be
 interrupted and go on; the table is written to ``answers.md`` beside it. ``--first 100`` takes other
 draws than those of the table, ``--time`` measures the seconds of a fit and of a further label, and
-``--page`` writes the page, and README's numbers, from what is kept.
+``--page`` writes the page from what is kept.
 """
 
 from __future__ import annotations
@@ -437,11 +437,9 @@ def main() -> None:
     parser.add_argument("--out", default=RESULTS, type=Path)
     parser.add_argument("--kinds", default="whole,others,halves,views", help="some of these")
     parser.add_argument("--time", default="", help=f"only the seconds of one of {list(TIMES)}")
-    parser.add_argument(
-        "--page", action="store_true", help="only write the page, and README's numbers"
-    )
+    parser.add_argument("--page", action="store_true", help="only write the page")
     given = parser.parse_args()
-    from benchmarks.answers_table import write_readme, write_table
+    from benchmarks.answers_table import write_table
 
     store = json.loads(given.out.read_text()) if given.out.exists() else {}
     given.out.parent.mkdir(parents=True, exist_ok=True)
@@ -454,7 +452,7 @@ def main() -> None:
         part.replace(given.out)
 
     if given.page:
-        write_readme(store, Path(__file__).parents[1] / "README.md")
+        pass  # the results are there
     elif given.time:
         found = timed(given.data, given.time, given.draws)
         keep({f"time/{given.time}/{found['cores']}": found})

@@ -467,11 +467,17 @@ def markdown(result: dict[str, Any]) -> str:
     return "\n".join([*lines, "", picture, ""])
 
 
-MARKS = "<!-- threads -->\n", "<!-- /threads -->\n"
+OVERVIEW = """# NMF at 1 to 16 threads
+
+Time of scikit-learn's coordinate descent (KL: multiplicative updates) for its iterations, divided
+by the time of Partwise to the same objective from the same random start. Each cell is the range
+over machines and numbers of threads; bold where a part of the range misses the goal.
+`python -m benchmarks.threads` measures a machine and writes its page.
+"""
 
 
 def ranges(folder: Path) -> str:
-    """README's table: the range of each row over all machines and thread counts of a folder."""
+    """Return a table: the range of each row over all machines and thread counts of a folder."""
     found = [json.loads(path.read_text()) for path in sorted(folder.glob("threads-*.json"))]
     found = [result for result in found if set(result["rows"]) - set(result.get("earlier", []))]
     names = [f"{r['machine']['processor']}, {r['machine']['cores']} cores" for r in found]
@@ -501,13 +507,15 @@ def ranges(folder: Path) -> str:
     return "\n".join([*lines, ""])
 
 
-def write_readme(path: Path, folder: Path) -> None:
-    """Put that table between the marks of README."""
+def write_overview(folder: Path) -> None:
+    """Write the page that summarises the pages of all machines."""
     from benchmarks.store import write_text
 
-    before, rest = path.read_text(encoding="utf-8").split(MARKS[0])
-    after = rest.split(MARKS[1])[1]
-    write_text(path, before + MARKS[0] + ranges(folder) + MARKS[1] + after)
+    names = sorted(path.stem for path in folder.glob("threads-*.md"))
+    pages = "".join(f"- [{name}]({name}.md)\n" for name in names)
+    write_text(
+        folder / "threads.md", f"{OVERVIEW}\n{ranges(folder)}\nOne page per machine:\n\n{pages}"
+    )
 
 
 def _iterations(result: dict[str, Any]) -> list[str]:
@@ -618,7 +626,7 @@ def run(
     if any(row["times"] for row in result["rows"].values()):
         draw(result, path.with_suffix(".svg"))
     if out.resolve() == HERE / "results":
-        write_readme(HERE.parent / "README.md", out)
+        write_overview(out)
     print(markdown(result))
     return result
 

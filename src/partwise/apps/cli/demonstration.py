@@ -76,10 +76,10 @@ from partwise import PartsClassifier
 from partwise.datasets import keep_labels, load
 
 digits = load("digits")
-y = keep_labels(digits.y, 5, random_state=0)  # five labels a class, -1 for all others
+y = keep_labels(digits.y, 5, random_state=0)  # five labels per class, -1 for all others
 model = PartsClassifier(random_state=0).fit(digits.X, y)
-names, hidden = model.transduction_, y == -1
-print(model.expected_accuracy_, (names[hidden] == digits.y[hidden]).mean())
+labels, hidden = model.transduction_, y == -1
+print(model.expected_accuracy_, (labels[hidden] == digits.y[hidden]).mean())
 """
 
 
