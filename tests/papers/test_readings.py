@@ -26,6 +26,7 @@ from partwise.apps.papers.evidence import evidence, single_clustering_values
 from partwise.apps.papers.printed import Comparison, comparisons, misses
 from partwise.apps.papers.protocol import Budget, Cause, ComparedMethod, DataSpec
 from partwise.apps.papers.representations import (
+    TRIAL_ITER,
     FitTask,
     Representation,
     fit,
@@ -48,7 +49,6 @@ from partwise.apps.papers.scores import (
 from partwise.apps.papers.static_tables import ari_by_formula, contingency, statistics
 from partwise.apps.papers.summary import Stat, Summary, paired_stat, summarise
 from partwise.apps.papers.trials import NO_LABELS, PartOfProtocol, cells, cells_of
-from partwise.fitting.solving import TRIAL_ITER
 
 READ = [name for name in names() if len(load_protocol(name).readings) > 1]
 
@@ -56,7 +56,8 @@ READ = [name for name in names() if len(load_protocol(name).readings) > 1]
 @pytest.mark.parametrize("name", READ)
 def test_every_reading_is_declared_with_what_fixes_it(name):
     protocol = load_protocol(name)
-    assert sum(r.main for r in protocol.readings) == 1 and protocol.readings[0].name == "first"
+    assert sum(r.main for r in protocol.readings) == 1
+    assert protocol.readings[0].name == "first"
     for reading in protocol.readings:
         assert reading.text and reading.source
         assert not reading.readout or reading.readout in WORDS
@@ -187,7 +188,8 @@ def test_the_authors_rule_stops_where_the_objective_settles(task):
         ("CNMF", {"tol": 0.0, "beta_loss": "kullback-leibler"}),
     ],
 )
-def test_starts_side_by_side_are_those_alone(task, estimator, extra):
+def test_the_start_with_the_lowest_objective_goes_on(task, estimator, extra):
+    """The objective of the factors as they are, before the columns of U have unit length."""
     params = {"solver": "mu", "max_iter": 40, **extra}
     weights = "ncw" if estimator == "NMF" else ""
     method = ComparedMethod("m", estimator, params, restarts=4, weights=weights)
@@ -195,13 +197,41 @@ def test_starts_side_by_side_are_those_alone(task, estimator, extra):
     task = replace(task, method=method, params=params, y=y)
     short = {**params, "max_iter": TRIAL_ITER}
     alone = [fit_estimator(replace(task, start=i), estimator, short) for i in range(4)]
-    values = [fitted.objective for fitted in alone]
-    tries = [replace(task, start=i, graph=representations._graph(task)) for i in range(4)]
-    # a wide product sums in another order, 30 times
-    np.testing.assert_allclose(representations._side_by_side(tries), values, rtol=1e-11)
-    best = replace(task, start=int(np.argmin(values)))
+    best = replace(task, start=int(np.argmin([fitted.history[-1] for fitted in alone])))
     whole = fit_estimator(best, estimator, params)
     np.testing.assert_array_equal(fit(task).embedding, whole.embedding)
+
+
+def test_the_weights_of_a_normalised_cut_are_those_of_the_library(task):
+    ours = representations.sample_weights(task.sample.X, "ncw")
+    degrees = task.sample.X @ task.sample.X.sum(axis=0)
+    np.testing.assert_allclose(ours * degrees, np.full(len(ours), (ours * degrees)[0]))
+    assert ours.mean() == pytest.approx(1.0)
+    sparse = representations.sample_weights(sp.csr_array(task.sample.X), "ncw")
+    np.testing.assert_allclose(sparse, ours)
+
+
+@pytest.mark.parametrize("name", ["cnmf/table1", "gnmf/table4", "lcf/table3", "cdnmf/table1"])
+def test_a_program_runs_the_columns_of_its_own_methods(name):
+    main, one = load_protocol(name).read(), load_protocol(name, "gnmf-matlab").read()
+    for protocol in (main, one):
+        assert protocol.reading.name == "gnmf-matlab"
+        for method in protocol.runnable():
+            inside = method.estimator in ("NMF", "GNMF", "SemiGNMF", "CNMF", "CF", "LCF")
+            assert method.stop is inside and (method.restarts == 10) is inside
+            assert method.readout == ROOT
+    assert len(one.readings) == 1
+
+
+def test_a_file_of_your_own_names_a_program(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text(
+        'protocol = "gnmf-matlab"\ntitle = "t"\npaper = "p"\n[[data]]\nname = "digits"\n'
+        'clusters = [2]\n[[methods]]\nname = "A"\nestimator = "NMF"\n'
+    )
+    assert load_protocol(str(path)).read().method("A").stop
+    with pytest.raises(ValueError, match="matlab2"):
+        load_protocol("cnmf/table1", "matlab2")
 
 
 def test_sparse_samples_have_the_clusters_of_lloyd(task):
@@ -414,22 +444,9 @@ def test_only_budgets_that_print_states_are_counted():
     assert all(not v.counted for v in judge(summarise(protocol, results)) if "5" in v.budget)
 
 
-def test_a_reading_may_take_prints_share_for_more_labels():
-    """10 % of eleven images is 1.1: one, or two."""
-    protocol = load_protocol("cdnmf/table1")
-    up = next(r for r in protocol.readings if r.name == "rounded up")
-    printed = {b.name for b in protocol.read(up).budgets if b.printed}
-    assert printed == {"2 a class"} and Budget("10 %", share=0.1).count(11) == 1
-    # the same runs: the labels of two a class were always drawn beside
-    one = PartOfProtocol(runs=1)
-    assert {c.slug for c in cells_of(protocol.read(up), one)} == {
-        c.slug for c in cells_of(protocol.read(), one)
-    }
-    far = replace(_compared("own λ", 60.0), table="cdnmf/table1", method="cdNMF-F", budget="10 %")
-    back = replace(far, reading="rounded up", budget="2 a class", stat=Stat(69.0, 1.0, 10, 0.5))
-    causes = tuple(c for c in protocol.causes if c.fits("cdnmf/table1", "ac", "cdNMF-F"))
-    (miss,) = misses({"own λ": [far], "rounded up": [back]}, [far], causes)
-    assert miss.whose == "not printed" and "69.0 ± 0.5" in miss.text
+@pytest.mark.parametrize(("size", "shown"), [(10, 1), (11, 2), (30, 3), (20, 2)])
+def test_a_share_of_labels_is_rounded_up(size, shown):
+    assert Budget("10 %", share=0.1).count(size) == shown
 
 
 # Causes --------------------------------------------------------------------------------------

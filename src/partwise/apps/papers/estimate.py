@@ -21,9 +21,9 @@ from typing import Any
 import numpy as np
 
 from partwise.apps.papers.protocol import ComparedMethod
+from partwise.apps.papers.representations import FIRST_TRY, TRIAL_ITER
 from partwise.apps.papers.store import Store
 from partwise.apps.papers.trials import Cell
-from partwise.fitting.solving import TRIAL_ITER
 
 
 @lru_cache(maxsize=1)
@@ -80,7 +80,9 @@ def effort(method: ComparedMethod, params: dict[str, Any]) -> float:
     if "max_iter" not in params or not method.estimator[:1].isupper():
         return float(method.subruns)
     trials = TRIAL_ITER * method.restarts if method.restarts > 1 else 0
-    return method.subruns * (trials + float(params["max_iter"])) / 100.0
+    # a rule stops most fits within the first try, of which up to all is run again
+    last = 2 * FIRST_TRY if method.stop else params["max_iter"]
+    return method.subruns * (trials + float(last)) / 100.0
 
 
 def cell_seconds(cell: Cell) -> float:

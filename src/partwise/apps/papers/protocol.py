@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import csv
 import itertools
+import math
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -40,13 +41,16 @@ class Reading:
     methods: dict[str, dict[str, Any]] = field(default_factory=dict)
     subrun_choice: str = ""
     budget: str = ""  # the label budget that print's is taken for
+    protocol: str = ""  # a program that runs the columns of its own methods: one of `programs`
     runs: int | None = None  # a declared number where it is not the protocol's
     tables: tuple[str, ...] = ()
 
     def of_method(self, method: ComparedMethod) -> ComparedMethod:
-        """A column as this reading has it."""
-        own = self.methods.get(method.name, {})
-        change = own | {"params": {**method.params, **own.get("params", {})}}
+        """A column as this reading has it: the program's settings first, then its own."""
+        theirs = programs()[self.protocol]["estimators"] if self.protocol else {}
+        program, own = theirs.get(method.estimator, {}), self.methods.get(method.name, {})
+        params = {**method.params, **program.get("params", {}), **own.get("params", {})}
+        change = program | own | {"params": params}
         if self.readout:
             change = {"readout": self.readout} | change
         if self.subrun_choice and method.subruns > 1:
@@ -56,6 +60,7 @@ class Reading:
 
 AS_WRITTEN = Reading(FIRST)
 READINGS = "readings.toml"  # beside a paper's tables: how each of them is read
+PROGRAMS = "programs.toml"  # the procedures of public programs
 PAPERS = ("cnmf", "lcf", "gnmf", "nmfdc", "cdnmf", "partwise")
 #: What a protocol says of its own page, and takes from no other.
 SHOWN = ("title", "paper", "kind", "view", "metrics", "claims", "slips", "notes", "evidence")
@@ -85,12 +90,12 @@ class Budget:
     note: str = ""
 
     def count(self, size: int) -> int:
-        """Labels shown in a class of ``size`` samples (at least one)."""
+        """Labels shown in a class of ``size`` samples; a share is rounded up."""
         if self.per_class is not None:
             return min(self.per_class, size)
         if self.share is None:
             return 0
-        return min(size, max(1, round(self.share * size)))
+        return min(size, math.ceil(self.share * size - 1e-9))  # 0.1 * 30 is above 3
 
 
 @dataclass(frozen=True)
@@ -104,7 +109,7 @@ class ComparedMethod:
     weights: str = ""
     start: str = "shared"  # shared: the cell's V0 and U0; seed: the estimator's own, seeded
     restarts: int = 1  # starts of 30 iterations, of which the best goes on
-    stop: bool = False  # by the authors' rule, within max_iter
+    stop: bool = False  # by the stopping rule of the laboratory's program, within max_iter
     subruns: int = 1
     subrun_choice: str = "objective"  # of the sub-runs: objective, score (the best) or mean
     readout: str = "k-means++"  # or random (seeds), argmax, "root random" (on Γ^½V, random seeds)
@@ -273,6 +278,22 @@ def _folder() -> Traversable:
 
 
 @cache
+def programs() -> dict[str, dict[str, Any]]:
+    """The programs whose procedure a reading or a file may name with ``protocol``."""
+    return tomllib.loads((_folder() / PROGRAMS).read_text(encoding="utf-8"))
+
+
+def reading_of_program(name: str) -> Reading:
+    """The reading in which a program runs the columns of its own methods."""
+    if name not in programs():
+        raise ValueError(f"no protocol {name!r}; choose one of: {', '.join(programs())}")
+    about = programs()[name]
+    return Reading(
+        name, about["text"], about["source"], main=True, readout=about["readout"], protocol=name
+    )
+
+
+@cache
 def names() -> tuple[str, ...]:
     """Every table and figure, tables before figures within a paper."""
     found = []
@@ -336,11 +357,18 @@ def read_rows(name: str) -> list[dict[str, str]]:
 
 
 @cache
-def load_protocol(name: str) -> Protocol:
+def load_protocol(name: str, protocol: str = "") -> Protocol:
     """Read one protocol, with what it inherits through ``runs_of`` filled in.
 
-    The name is ``<paper>/<table>``, one of `names`; or the path of a protocol of your own, which
-    ends in ``.toml`` and has the printed numbers, if any, in a ``.csv`` beside it.
+    Parameters
+    ----------
+    name : str
+        ``<paper>/<table>``, one of `names`; or the path of a protocol of your own, which
+        ends in ``.toml`` and has the printed numbers, if any, in a ``.csv`` of the same name.
+    protocol : str, default=""
+        The program whose procedure runs the columns of its own methods, for example
+        ``"gnmf-matlab"``; it replaces all declared readings. A file names it with the key
+        ``protocol``. By default the declared readings are used.
     """
     raw = read_settings(name)
     runs_of = raw.get("runs_of", "")
@@ -350,6 +378,8 @@ def load_protocol(name: str) -> Protocol:
     runs = raw.get("runs", {})
     own = name.endswith(".toml")
     listed = {} if own else _listed(name.split("/")[0])
+    declared = listed.get("readings", raw.get("readings", []))
+    program = protocol or raw.get("protocol", "")
     return Protocol(
         name=f"own/{Path(name).stem}" if own else name,
         **_frozen(
@@ -363,7 +393,9 @@ def load_protocol(name: str) -> Protocol:
         runs_of=runs_of,
         own_data=own_data,
         printed=read_printed(raw.get("printed_from", name)),
-        readings=_readings(runs_of or name, listed.get("readings", raw.get("readings", []))),
+        readings=(reading_of_program(program),)
+        if program
+        else _readings(runs_of or name, declared),
         causes=tuple(Cause(**_frozen(entry)) for entry in listed.get("causes", [])),
     )
 
@@ -384,7 +416,10 @@ def _readings(name: str, listed: list[dict[str, Any]]) -> tuple[Reading, ...]:
     for entry in map(_frozen, listed):
         if name.split("/")[-1] in entry.get("tables", (name.split("/")[-1],)):
             base = by_name.get(entry.pop("like", ""), {})
-            shared = {k: v for k, v in base.items() if k in ("methods", "prepare")}
+            shared = {k: v for k, v in base.items() if k in ("methods", "prepare", "protocol")}
+            if "protocol" in entry:
+                program = reading_of_program(entry["protocol"])
+                shared |= {"readout": program.readout, "source": program.source}
             by_name[entry["name"]] = shared | entry
     found = tuple(Reading(**entry) for entry in by_name.values())
     return found if any(r.name == FIRST for r in found) else (AS_WRITTEN, *found)

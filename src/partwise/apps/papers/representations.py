@@ -22,18 +22,11 @@ from numpy.typing import NDArray
 
 from partwise.apps.papers.protocol import ComparedMethod
 from partwise.apps.papers.sampling import Sample
-from partwise.backends import as_data
-from partwise.backends.threads import one_blas_thread
-from partwise.fitting import Given, check, described, state
-from partwise.fitting.checking import ncw_weights
-from partwise.fitting.solving import TRIAL_ITER
-from partwise.fitting.stating import starts
-from partwise.model.factor_model import unit_columns
-from partwise.solvers.loop import Solution
-from partwise.solvers.many_starts import solve_many
 
 Array = NDArray[np.float64]
 DEVICE = "PARTWISE_PAPERS_DEVICE"  # a torch device for large fits: the same numbers, sooner
+TRIAL_ITER = 30  # iterations of each of several starts in the laboratory's program
+FIRST_TRY = 400  # iterations of the first fit that looks for where the stopping rule ends
 WORTH_MOVING = 4e6  # multiplications of an iteration; stored entries count for ten others
 
 
@@ -117,14 +110,24 @@ def fit(task: FitTask) -> Representation:
 
 
 def _to_the_end(task: FitTask) -> Representation:
-    """All iterations, or as many as the authors' rule asks for: fitted again with that number."""
-    fitted = fit_estimator(task, task.method.estimator, task.params)
-    if task.method.stop:
-        trial = TRIAL_ITER if task.method.restarts > 1 else 1
-        settings = {**task.params, "max_iter": stopping_iteration(fitted.history, trial)}
-        spent = fitted.seconds
+    """All iterations, or as many as the stopping rule asks for."""
+    if not task.method.stop:
+        return fit_estimator(task, task.method.estimator, task.params)
+    trial = TRIAL_ITER if task.method.restarts > 1 else 1
+    most, tried, spent = int(task.params["max_iter"]), FIRST_TRY, 0.0
+    while True:
+        settings = {**task.params, "max_iter": min(tried, most)}
         fitted = fit_estimator(task, task.method.estimator, settings)
-        fitted.seconds += spent
+        spent += fitted.seconds
+        stop = stopping_iteration(fitted.history, trial)
+        if stop < len(fitted.history):  # again, with that number: a fit is deterministic
+            fitted = fit_estimator(task, task.method.estimator, {**settings, "max_iter": stop})
+            spent += fitted.seconds
+            break
+        if tried >= most:
+            break
+        tried *= 4
+    fitted.seconds = spent
     return fitted
 
 
@@ -146,57 +149,30 @@ def stopping_iteration(history: list[float], trial: int) -> int:
 def _best_start(task: FitTask) -> Representation:
     """Try several starts for `TRIAL_ITER` iterations; the one with the lowest objective goes on.
 
-    It is run again from its start: the same as going on, since a fit is deterministic.
+    As in the laboratory's program, the trial starts are compared by the objective of the factors
+    as they are, before the columns of U are brought to unit length. The best is run again from its
+    start: the same as going on, since a fit is deterministic.
     """
-    task = replace(task, graph=_graph(task))  # one search for all of them
     began = time.perf_counter()
+    task = replace(task, graph=_graph(task))  # one search for all of them
     tries = [replace(task, start=task.start + i) for i in range(task.method.restarts)]
-    objectives = _side_by_side(tries)
+    settings = {**task.params, "max_iter": TRIAL_ITER}
+    fits = [fit_estimator(t, task.method.estimator, settings) for t in tries]
     spent = time.perf_counter() - began
-    fitted = _to_the_end(tries[int(np.argmin(objectives))])
+    fitted = _to_the_end(tries[int(np.argmin([f.history[-1] for f in fits]))])
     fitted.seconds += spent
     return fitted
 
 
 def _graph(task: FitTask) -> Any:
     """The neighbour graph that all starts of a method have in common; None where it has none."""
-    from partwise.knowledge.graph import neighbor_graph
+    from partwise.graph import neighbor_graph
 
     made = resolve(task.method.estimator)(**task.params).get_params()
     if not made.get("graph_reg"):
         return None
     how = {name: made[name] for name in ("weighting", "bandwidth")}
     return neighbor_graph(task.sample.X, made["n_neighbors"], **how)
-
-
-def _side_by_side(tries: list[FitTask]) -> list[float]:
-    """The objective of each start after `TRIAL_ITER` iterations, by one wide product for all."""
-    first = tries[0]
-    settings = {**first.params, "max_iter": TRIAL_ITER}
-    estimator, given = _estimator(first, first.method.estimator, settings)
-    ours = hasattr(estimator, "_describe") and first.method.start == "shared"
-    if not ours or estimator._describe().beta != 2:
-        fits = (fit_estimator(t, t.method.estimator, settings) for t in tries)
-        return [np.inf if f.objective is None else f.objective for f in fits]
-    what = described(estimator)
-    checked = check(estimator, what, first.sample.X, Given(first.y, **given))
-    problem = state(what, checked)
-    model, step = problem.model, problem.starts[0]()[2]
-
-    def start(task: FitTask) -> Any:
-        V0, U0 = task.sample.start(task.k, task.start)
-        own = replace(checked, W=V0, H=U0.T)
-        return starts(what, own, model, problem.known, lambda rng: step)[0]
-
-    def objective(end: Solution) -> float:
-        Z, U = end.Z, end.U
-        if what.printed and not model.S.delta:  # as such a fit ends
-            Z, U = unit_columns(Z, U, model.loss.unit_norm)
-        return float(model.exact_value(Z, U))
-
-    with one_blas_thread:
-        ends = solve_many(model, [start(t) for t in tries], problem.settings)
-        return [objective(end) for end in ends]
 
 
 def fit_estimator(task: FitTask, name: str, params: dict[str, Any]) -> Representation:
@@ -264,7 +240,9 @@ def sample_weights(X: Any, kind: str) -> Array | None:
         return None
     if kind != "ncw":
         raise ValueError(f"weights must be ncw or empty, got {kind!r}")
-    return np.asarray(ncw_weights(as_data(X)))
+    degrees = np.ravel(X @ np.ravel(X.sum(axis=0)))
+    weights = np.divide(1.0, degrees, out=np.zeros(len(degrees)), where=degrees > 0)
+    return np.asarray(weights / weights.mean())
 
 
 def _kmeans(task: FitTask) -> Representation:
@@ -290,7 +268,7 @@ def _projection(name: str, task: FitTask) -> Representation:
 def _ncut(task: FitTask) -> Representation:
     from sklearn.manifold import spectral_embedding
 
-    from partwise.knowledge.graph import neighbor_graph
+    from partwise.graph import neighbor_graph
 
     graph = neighbor_graph(task.sample.X, task.params.get("n_neighbors", 5))
     # scikit-learn takes 32-bit indices only.

@@ -30,7 +30,7 @@ from partwise.apps.papers.scores import (
 
 NO_LABELS = "none"
 # Raise when the code changes what a cell's numbers are, so that stored ones are not taken for new.
-RESULT_VERSION = 5
+RESULT_VERSION = 6
 HISTORY_POINTS = 1000
 
 
