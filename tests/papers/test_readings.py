@@ -42,6 +42,7 @@ from partwise.apps.papers.scores import (
     ROOT,
     WORDS,
     chosen_readout,
+    distance_to_centres,
     locality,
     readouts,
     within_classes,
@@ -395,7 +396,7 @@ def test_an_answer_that_hangs_on_a_number_that_is_not_printed_is_none():
 
 def test_sometimes_worse_is_the_opposite_of_always_better():
     protocol = load_protocol("lcf/fig5")
-    claim = {**protocol.claims[1], "sometimes": True}
+    claim = {**protocol.claims[-1], "sometimes": True}
     protocol = replace(protocol, claims=(claim,))
     worse = summarise(protocol, _results({"LCF": [80, 82, 81], "NMF": [90, 91, 92]}))
     better = summarise(protocol, _results({"NMF": [80, 82, 81], "LCF": [90, 91, 92]}))
@@ -586,3 +587,20 @@ def test_no_cell_starts_that_would_not_end_in_time():
     ordered = by_value([load_protocol("lcf/fig5")], PartOfProtocol())
     assert list(until(ordered, float("-inf"))) == []
     assert list(until(ordered, float("inf"))) == ordered
+
+
+def test_made_points_are_drawn_again_for_each_run():
+    spec = DataSpec("made:gaussians", "none", (3,))
+    one, two = (draw("lcf/fig5", spec, 3, run).X for run in (0, 1))
+    assert not np.array_equal(one, two)
+    np.testing.assert_array_equal(one, draw("lcf/fig5", spec, 3, 0).X)
+
+
+def test_a_basis_vector_may_have_its_best_length():
+    X, truth = np.array([[2.0, 0], [4, 0], [0, 5]]), np.array([0, 0, 1])
+    U = np.array([[1.0, 0], [1, 1]])
+    near = min(np.linalg.norm(t * U[1] - [0, 5]) for t in np.linspace(0, 5, 5001))
+    other = min(np.linalg.norm(t * U[1] - [3, 0]) for t in np.linspace(0, 5, 5001))
+    expected = (0 + min(near, other)) / 2
+    assert distance_to_centres(U, X, truth, rays=True) == pytest.approx(expected, abs=1e-6)
+    assert distance_to_centres(U, X, truth) > expected

@@ -257,6 +257,7 @@ METRICS = {
     "sparseness_U": "Sparseness of the basis",
     "sparseness_V": "Sparseness of the representation",
     "distance": "Distance of the basis to the centres",
+    "ray": "Distance of the basis to the centres, each basis vector with its best length",
 }
 SHORT = {"name": "right names", "ac": "AC", "nmi": "NMI", "ari": "ARI"}
 
@@ -265,7 +266,7 @@ def number(value: float, metric: str) -> str:
     """A number with the digits that its metric deserves."""
     if metric.startswith("sparseness"):
         return f"{value:.3f}"
-    return f"{value:.3g}" if metric in ("seconds", "distance") else f"{value:.1f}"
+    return f"{value:.3g}" if metric in ("seconds", "distance", "ray") else f"{value:.1f}"
 
 
 def with_error(stat: Stat | None, metric: str) -> str:

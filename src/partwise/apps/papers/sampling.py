@@ -192,9 +192,12 @@ def draw(table: str, spec: DataSpec, k: int, run: int, *, data_home: str | None 
 
     The table is the protocol under whose name the runs are seeded.
     """
-    X, y = load_data(spec, data_home)
-    names = ("subset", "labels", "start", "kmeans")
-    seeds = dict(zip(names, seed_sequence(table, spec.name, k, run).spawn(4), strict=True))
+    names = ("subset", "labels", "start", "kmeans", "data")
+    seeds = dict(zip(names, seed_sequence(table, spec.name, k, run).spawn(5), strict=True))
+    if spec.name == "made:gaussians":  # a new set for each run: a claim about such data needs many
+        X, y = gaussians(int(seeds["data"].generate_state(1)[0]))
+    else:
+        X, y = load_data(spec, data_home)
     classes = np.unique(y)
     if k > len(classes):
         raise ValueError(f"{spec.name} has {len(classes)} classes, cannot draw {k}")

@@ -79,11 +79,18 @@ def scores(truth: Found, found: Found) -> dict[str, float]:
     }
 
 
-def distance_to_centres(components: Any, X: Any, truth: Found) -> float:
-    """Mean distance of a basis vector to the nearest class mean."""
+def distance_to_centres(components: Any, X: Any, truth: Found, *, rays: bool = False) -> float:
+    """Mean distance of a basis vector to the nearest class mean.
+
+    With ``rays`` each basis vector has the length that brings it nearest to the class mean: the
+    length of a basis vector is a convention of its method.
+    """
     centres = np.stack([np.asarray(X[truth == label]).mean(axis=0) for label in np.unique(truth)])
-    gaps = np.linalg.norm(np.asarray(components)[:, None, :] - centres, axis=2)
-    return float(gaps.min(axis=1).mean())
+    U = np.asarray(components)[:, None, :]
+    if rays:
+        squared = (U**2).sum(axis=2, keepdims=True)
+        U = U * (U * centres).sum(axis=2, keepdims=True) / np.where(squared > 0, squared, 1.0)
+    return float(np.linalg.norm(U - centres, axis=2).min(axis=1).mean())
 
 
 def locality(V: Any, components: Any, X: Any) -> float:

@@ -264,6 +264,7 @@ def _shapes(fitted: Representation, sample: Sample) -> dict[str, float]:
         shapes["sparseness_U"] = float(np.nanmean(sparseness(H, axis=1)))
         if sample.X.shape[1] <= 3:
             shapes["distance"] = distance_to_centres(H, sample.X, sample.truth)
+            shapes["ray"] = distance_to_centres(H, sample.X, sample.truth, rays=True)
     return shapes
 
 
