@@ -160,7 +160,7 @@ def test_a_device_gives_the_same_numbers(task, monkeypatch):
     np.testing.assert_allclose(there.embedding, here.embedding, rtol=1e-9, atol=1e-12)
 
 
-def test_the_authors_rule_stops_where_the_objective_settles(task):
+def test_the_authors_rule_stops_where_the_objective_settles(task, monkeypatch):
     def by_hand(values, trial):
         mean, i = 10 * values[trial - 1], trial
         while i < len(values):
@@ -177,6 +177,15 @@ def test_the_authors_rule_stops_where_the_objective_settles(task):
     method = replace(task.method, stop=True)
     found = fit(replace(task, method=method, params={**task.params, "max_iter": 400}))
     assert len(found.history) == found.n_iter < 400
+    whole = fit(replace(task, params={**task.params, "max_iter": 400}))
+    assert found.n_iter == stopping_iteration(whole.history, 1)
+    np.testing.assert_array_equal(
+        found.embedding,
+        fit(replace(task, params={**task.params, "max_iter": found.n_iter})).embedding,
+    )
+    monkeypatch.setattr(representations, "find_spec", lambda name: None)  # before 1.9
+    again = fit(replace(task, method=method, params={**task.params, "max_iter": 400}))
+    np.testing.assert_array_equal(found.embedding, again.embedding)
 
 
 @pytest.mark.parametrize(

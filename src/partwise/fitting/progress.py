@@ -140,5 +140,6 @@ class Progress:
 def partial_attributes(solution: Solution) -> dict[str, Any]:
     """What an estimator would have if its fit ended here."""
     parts, k = contiguous(solution.U.T), solution.U.shape[1]
-    sizes = {"n_components_": k, "_n_components": k, "n_iter_": solution.n_iter}
+    sizes: dict[str, Any] = {"n_components_": k, "_n_components": k, "n_iter_": solution.n_iter}
+    sizes["objective_"] = solution.history[-1]
     return {"components_": parts, **sizes}

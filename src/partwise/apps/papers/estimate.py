@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from partwise.apps.papers.protocol import ComparedMethod
-from partwise.apps.papers.representations import FIRST_TRY, TRIAL_ITER
+from partwise.apps.papers.representations import TRIAL_ITER, USUAL_STOP
 from partwise.apps.papers.store import Store
 from partwise.apps.papers.trials import Cell
 
@@ -80,8 +80,7 @@ def effort(method: ComparedMethod, params: dict[str, Any]) -> float:
     if "max_iter" not in params or not method.estimator[:1].isupper():
         return float(method.subruns)
     trials = TRIAL_ITER * method.restarts if method.restarts > 1 else 0
-    # a rule stops most fits within the first try, of which up to all is run again
-    last = 2 * FIRST_TRY if method.stop else params["max_iter"]
+    last = USUAL_STOP if method.stop else params["max_iter"]
     return method.subruns * (trials + float(last)) / 100.0
 
 

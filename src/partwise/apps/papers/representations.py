@@ -15,6 +15,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ from partwise.apps.papers.sampling import Sample
 Array = NDArray[np.float64]
 DEVICE = "PARTWISE_PAPERS_DEVICE"  # a torch device for large fits: the same numbers, sooner
 TRIAL_ITER = 30  # iterations of each of several starts in the laboratory's program
-FIRST_TRY = 400  # iterations of the first fit that looks for where the stopping rule ends
+USUAL_STOP = 400  # iterations after which the stopping rule ends most fits, for estimates of time
 WORTH_MOVING = 4e6  # multiplications of an iteration; stored entries count for ten others
 
 
@@ -114,21 +115,44 @@ def _to_the_end(task: FitTask) -> Representation:
     if not task.method.stop:
         return fit_estimator(task, task.method.estimator, task.params)
     trial = TRIAL_ITER if task.method.restarts > 1 else 1
-    most, tried, spent = int(task.params["max_iter"]), FIRST_TRY, 0.0
-    while True:
-        settings = {**task.params, "max_iter": min(tried, most)}
-        fitted = fit_estimator(task, task.method.estimator, settings)
-        spent += fitted.seconds
-        stop = stopping_iteration(fitted.history, trial)
-        if stop < len(fitted.history):  # again, with that number: a fit is deterministic
-            fitted = fit_estimator(task, task.method.estimator, {**settings, "max_iter": stop})
-            spent += fitted.seconds
-            break
-        if tried >= most:
-            break
-        tried *= 4
-    fitted.seconds = spent
+    rule = StoppingRule(trial) if find_spec("sklearn.callback") else None
+    fitted = fit_estimator(task, task.method.estimator, task.params, rule)
+    stop = stopping_iteration(fitted.history, trial)
+    if stop < len(fitted.history):  # without callbacks: again, since a fit is deterministic
+        spent = fitted.seconds
+        fitted = fit_estimator(task, task.method.estimator, {**task.params, "max_iter": stop})
+        fitted.seconds += spent
     return fitted
+
+
+class StoppingRule:
+    """The rule of `stopping_iteration`, as a callback of scikit-learn that ends a fit."""
+
+    def __init__(self, trial: int) -> None:
+        self.trial, self.n_iter, self.mean = trial, 0, 0.0
+
+    def setup(self, estimator: Any, context: Any) -> None:
+        """Begin: nothing to prepare."""
+
+    def teardown(self, estimator: Any, context: Any) -> None:
+        """End: nothing to release."""
+
+    def on_fit_task_begin(self, estimator: Any, context: Any) -> None:
+        """An iteration begins: nothing to do."""
+
+    def on_fit_task_end(
+        self, estimator: Any, context: Any, *, fitted_estimator: Any = None
+    ) -> bool:
+        """Whether the fit ends after this iteration."""
+        if context.task_name != "iteration":
+            return False
+        value = float(fitted_estimator.objective_)
+        self.n_iter += 1
+        if self.n_iter <= self.trial:
+            self.mean = 10.0 * value
+            return False
+        self.mean = 0.1 * self.mean + 0.9 * value
+        return bool(self.mean - value <= 1e-5 * self.mean)
 
 
 def stopping_iteration(history: list[float], trial: int) -> int:
@@ -175,9 +199,13 @@ def _graph(task: FitTask) -> Any:
     return neighbor_graph(task.sample.X, made["n_neighbors"], **how)
 
 
-def fit_estimator(task: FitTask, name: str, params: dict[str, Any]) -> Representation:
+def fit_estimator(
+    task: FitTask, name: str, params: dict[str, Any], callback: StoppingRule | None = None
+) -> Representation:
     """Fit an estimator of the scikit-learn kind, from the cell's shared start if asked to."""
     estimator, call = _estimator(task, name, params)
+    if callback is not None:
+        estimator.set_callbacks(callback)
     with warnings.catch_warnings():
         # A fixed number of iterations is the protocol; that it did not converge is no news.
         warnings.simplefilter("ignore")

@@ -194,6 +194,7 @@ def draw(table: str, spec: DataSpec, k: int, run: int, *, data_home: str | None 
     """
     names = ("subset", "labels", "start", "kmeans", "data")
     seeds = dict(zip(names, seed_sequence(table, spec.name, k, run).spawn(5), strict=True))
+    X: Any
     if spec.name == "made:gaussians":  # a new set for each run: a claim about such data needs many
         X, y = gaussians(int(seeds["data"].generate_state(1)[0]))
     else:
