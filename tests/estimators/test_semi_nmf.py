@@ -17,7 +17,7 @@ from partwise.model.factor_model import FactorModel
 from partwise.model.losses import SignedFrobenius
 from partwise.model.terms import Linear
 from partwise.solvers.loop import Settings, alternate
-from partwise.solvers.steps import make_step
+from partwise.solvers.steps import make_step, minimum
 
 rng = np.random.default_rng(0)
 N, P, K = 40, 7, 3
@@ -38,6 +38,28 @@ def test_multiplicative_updates_are_the_papers():
     np.testing.assert_allclose(found.Z, V1, rtol=1e-8)
     np.testing.assert_allclose(found.U, U1, rtol=1e-8, atol=1e-12)
     np.testing.assert_allclose(found.history, history, rtol=1e-10)
+
+
+def test_free_parts_never_rise_where_codes_are_nearly_collinear():
+    """Two columns of V that are multiples of each other leave U undetermined up to rounding.
+
+    The price of length makes one of the two the better one, by less than the rank that is kept.
+    """
+    a, b, cost = 2.3e-7, 0.146, 0.65
+    U = np.array([[0.3, 0.31], [0.8, 0.79], [0.5, 0.51]])
+    U /= np.linalg.norm(U, axis=0)
+    # the second part is where its own gradient, with the ridge of its price, is zero
+    row = ((b**2 + cost * b) * U[:, 1] + a * b * U[:, 0]) / b
+    data = as_data(np.stack([row, np.zeros(3)]))
+    Z = np.array([[a, b], [0.0, 0.0]])
+    prices = Linear(np.array([[0.0, cost], [1.1, 0.0]]))
+    model = FactorModel(data, SignedFrobenius(), terms_V=[prices], unit=True)
+    sub = model.subproblem("U", Z, U)
+    assert sub.change(minimum(sub, U), U) <= 1e-16
+
+
+def test_history_of_semi_nmf_falls_where_a_class_has_one_row():
+    assert fuzz.run(1_730_545) == "ok"
 
 
 @quiet

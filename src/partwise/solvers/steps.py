@@ -76,14 +76,18 @@ def kind_of(beta: float) -> str:
 
 
 def minimum(sub: Subproblem, Z: Array) -> Array:
-    """The minimum over factors of any sign: Z (G + ridge) = C less the slopes of the bounds."""
+    """Return the minimum over factors of any sign: Z (G + ridge) = C less the bounds' slopes.
+
+    Directions that G and the ridge leave undetermined stay as they are in Z. The solution of least
+    norm would move along them, and could raise what a penalty there is worth.
+    """
     assert isinstance(sub, Quadratic)
     C, r, near = bounded(sub, sub.terms, Z)
     assert near is None and r.shape[0] == 1
     G, ridge, C = (arrays.to_numpy(arrays.float64(a)) for a in (sub.G, r[0], C))
     H = G + np.diag(np.broadcast_to(ridge, len(G)))
-    # least squares: a part that no sample uses stays zero
-    solution = np.linalg.lstsq(H, C.T, rcond=1e-12)[0].T
+    old = np.where(np.diag(H) > 0, arrays.to_numpy(arrays.float64(Z)), 0.0)  # a part nobody uses
+    solution = old + np.linalg.lstsq(H, (C - old @ H).T, rcond=1e-12)[0].T
     return np.ascontiguousarray(solution).astype(Z.dtype)
 
 
