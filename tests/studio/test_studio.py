@@ -72,8 +72,7 @@ def desk(samples, kept, tmp_path):
 def client(desk):
     guard = Guard(make_app(desk), {HOST})
     client = TestClient(guard, base_url=f"http://{HOST}", headers=HERE)
-    client.token = guard.token
-    client.get(f"/?token={guard.token}")
+    client.get(f"/?token={guard.new_token()}")
     return client
 
 
@@ -198,15 +197,32 @@ def test_without_the_token_nothing(desk):
     for path in ("/", "/map", "/static/studio.js", "/api/state", "/api/picture/sample/0"):
         assert client.get(path).status_code == 403
     assert client.get("/?token=wrong").status_code == 403
-    assert client.get(f"/api/state?token={guard.token}").status_code == 403
+    token = guard.new_token()
+    assert client.get(f"/api/state?token={token}").status_code == 403
     assert client.post("/api/label", json={"samples": [0], "label": "x"}).status_code == 403
-    answer = client.get(f"/?token={guard.token}")
+    assert client.head(f"/?token={token}").status_code == 403
+    answer = client.get(f"/?token={token}")
     assert answer.status_code == 303 and answer.headers["location"] == "/"
     assert "httponly" in answer.headers["set-cookie"].lower()
     assert "samesite=strict" in answer.headers["set-cookie"].lower()
-    assert guard.token not in answer.headers["set-cookie"]
+    assert token not in answer.headers["set-cookie"]
     assert client.get("/api/state").status_code == 200
     assert not desk.labels
+
+
+def test_a_token_works_once(desk):
+    guard = Guard(make_app(desk), {HOST})
+    first, second = guard.new_token(), guard.new_token()
+    mine, other = (
+        TestClient(guard, base_url=f"http://{HOST}", headers=HERE, follow_redirects=False)
+        for _ in range(2)
+    )
+    assert mine.get(f"/?token={first}").status_code == 303
+    # another user's program, which read it in the browser's command line
+    assert other.get(f"/?token={first}").status_code == 403
+    assert other.get("/api/state").status_code == 403
+    assert mine.get(f"/?token={first}").status_code == 200  # by its cookie
+    assert other.get(f"/?token={second}").status_code == 303
 
 
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:8000", "127.0.0.1", ""])
@@ -259,7 +275,7 @@ def test_no_path_leads_out(client, path):
         {"samples": [0], "label": ""},
         {"samples": [0], "label": "a\x00b"},
         {"samples": [], "label": "x"},
-        {"samples": [60], "label": "x"},
+        {"samples": [59, 60], "label": "x"},
         {"samples": [-1], "label": "x"},
         {"samples": ["0"], "label": "x"},
         {"samples": [True], "label": "x"},
@@ -273,6 +289,12 @@ def test_bad_words_get_a_sentence(client, desk, words):
     assert not desk.labels
 
 
+@pytest.mark.parametrize("act", ("label", "skip"))
+def test_a_sample_that_is_not_there_is_named(client, act):
+    answer = client.post(f"/api/{act}", json={"samples": [3, 60, 5], "label": "x"})
+    assert answer.status_code == 400 and "60" in answer.json()["error"]
+
+
 def test_markup_is_text(tmp_path):
     texts = [f"{NASTY} number {i}" for i in range(60)]
     samples = made(texts=texts, ids=[f"{NASTY}{i}" for i in range(60)])[0]
@@ -280,7 +302,7 @@ def test_markup_is_text(tmp_path):
     desk.prepare()
     guard = Guard(make_app(desk), {HOST})
     client = TestClient(guard, base_url=f"http://{HOST}", headers=HERE)
-    client.get(f"/?token={guard.token}")
+    client.get(f"/?token={guard.new_token()}")
     answer = client.post("/api/label", json={"samples": [0], "label": NASTY})
     assert answer.json()["classes"] == [NASTY]
     assert answer.headers["content-type"].startswith("application/json")
@@ -303,7 +325,7 @@ def test_no_script_of_the_page_writes_markup():
 def test_a_password_in_place_of_the_token(desk):
     guard = Guard(make_app(desk), {HOST}, password="open sesame")
     client = TestClient(guard, base_url=f"http://{HOST}", headers=HERE, follow_redirects=False)
-    assert client.get(f"/?token={guard.token}").status_code == 200  # the form
+    assert client.get(f"/?token={guard.new_token()}").status_code == 200  # the form
     assert client.get("/api/state").status_code == 403
     assert client.post("/login", data={"password": "guess"}).status_code == 401
     assert client.post("/login", data={"password": "open sesame"}).status_code == 303
@@ -604,7 +626,7 @@ COOKIES = [
 def test_other_programs_cookies_are_none_of_our_business(desk, other, first):
     guard = Guard(make_app(desk), {HOST})
     client = TestClient(guard, base_url=f"http://{HOST}", headers=HERE, follow_redirects=False)
-    ours = client.get(f"/?token={guard.token}").headers["set-cookie"].split(";")[0]
+    ours = client.get(f"/?token={guard.new_token()}").headers["set-cookie"].split(";")[0]
     client.cookies.clear()
     both = f"{other}; {ours}" if first else f"{ours}; {other}"
     assert client.get("/api/state", headers={"cookie": both.encode("latin-1")}).status_code == 200

@@ -1,4 +1,4 @@
-"""Who may talk to the studio: this machine's own browser, with the token of this start."""
+"""Who may talk to the studio: this machine's own browser, with a token that works once."""
 
 from __future__ import annotations
 
@@ -87,18 +87,17 @@ def _cookies(headers: Headers, name: str) -> Iterator[str]:
 class Guard:
     """Refuses every request of another host, another origin, without the cookie, or too large.
 
-    The address of the first visit carries the token; the answer moves it into a cookie and out of
-    the address. With a password, a form asks for it instead.
+    The address of the first visit carries a token. The answer replaces it by a cookie, and the
+    token is refused from then on: other users of this machine may have read it in the browser's
+    command line. With a password, a form asks for it instead.
 
     Parameters
     ----------
     app : ASGI application
     hosts : set of str
         ``Host`` headers that are ours, with the port.
-    token : str or None
-        None: a random one.
     password : str or None
-        Asked for in place of the token.
+        Asked for instead of a token.
     secret : str or None
         What the cookie is made of: with that of an earlier start, its windows stay known, as long
         as the password is the same. None: a random one.
@@ -109,15 +108,26 @@ class Guard:
         app: ASGIApp,
         hosts: set[str],
         *,
-        token: str | None = None,
         password: str | None = None,
         secret: str | None = None,
     ) -> None:
         self.app, self.hosts, self.password = app, hosts, password
-        self.token = secrets.token_urlsafe(32) if token is None else token
+        self._tokens: set[str] = set()
         key = secrets.token_urlsafe(32) if secret is None else secret
         self._cookie = hmac.new(key.encode(), (password or "").encode(), "sha256").hexdigest()
         self._guesses = Guesses()
+
+    def new_token(self) -> str:
+        """Return a token that lets one browser in, once."""
+        token = secrets.token_urlsafe(32)
+        self._tokens.add(token)
+        return token
+
+    def _spend(self, given: str) -> bool:
+        """Whether ``given`` is a token that nobody has used; from now on it is not."""
+        token = next((token for token in self._tokens if _same(given, token)), None)
+        self._tokens.discard(token or "")
+        return token is not None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -162,10 +172,11 @@ class Guard:
         if self.password is not None:
             return await self._ask(scope, receive, host)
         given = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[0]
-        if scope["path"] == "/" and _same(given, self.token):
+        if scope["path"] == "/" and scope["method"] == "GET" and self._spend(given):
             return self._welcome(host)
         return PlainTextResponse(
-            "Open the address that `partwise studio` printed: it carries the key of this start.",
+            "Open the address that `partwise studio` printed. It works once, in one browser. For "
+            "another browser start the studio again; your labels are kept.",
             403,
         )
 

@@ -23,13 +23,21 @@ class Studio:
     Attributes
     ----------
     url : str
-        Where to open it; it carries the key of this start.
+        The address to open. It works once; the next access of ``url`` gives another one.
     labels : dict
         Label of each labelled sample, by id, as it is now.
     """
 
-    def __init__(self, desk: Desk, server: Any, thread: threading.Thread, url: str) -> None:
-        self._desk, self._server, self._thread, self.url = desk, server, thread, url
+    def __init__(
+        self, desk: Desk, server: Any, thread: threading.Thread, at: str, guard: Guard
+    ) -> None:
+        self._desk, self._server, self._thread = desk, server, thread
+        self._at, self._guard = at, guard
+
+    @property
+    def url(self) -> str:
+        guard = self._guard
+        return self._at if guard.password else f"{self._at}?token={guard.new_token()}"
 
     @property
     def labels(self) -> dict[str, str]:
@@ -129,8 +137,7 @@ def start(
     thread.start()
     threading.Thread(target=_prepare, args=(desk,), daemon=True).start()
     shown = socket.gethostname() if host in EVERYWHERE else written
-    query = "" if password else f"?token={guard.token}"
-    return Studio(desk, server, thread, f"http://{shown}:{port}/{query}")
+    return Studio(desk, server, thread, f"http://{shown}:{port}/", guard)
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -128,7 +128,7 @@ class Desk:
         with self._lock:
             if self._is_done(key):
                 return self.answer()
-            names = [self.samples.ids[i] for i in samples]
+            names = self._ids(samples)
             for i, name in zip(samples, names):
                 since, by = self._last_change.get(i, (0, window))
                 other = self.journal.labels.get(name)
@@ -169,7 +169,7 @@ class Desk:
         with self._lock:
             if self._is_done(key):
                 return self.answer()
-            names = [self.samples.ids[i] for i in samples]
+            names = self._ids(samples)
             return self._after(self.journal.skip(names, window=window, key=key))
 
     def undo(self, *, window: str, of: str | None = None, key: str | None = None) -> dict[str, Any]:
@@ -183,6 +183,12 @@ class Desk:
                 raise ValueError("There is nothing of yours to undo.")
             self._follow(found)
             return self._after(found) | {"undone": self._undone(found)}
+
+    def _ids(self, samples: list[int]) -> list[str]:
+        count = len(self.samples.ids)
+        if max(samples) >= count:
+            raise ValueError(f"There is no sample {max(samples)}.")
+        return [self.samples.ids[i] for i in samples]
 
     def _is_done(self, key: str | None) -> bool:
         self._need_codes()
