@@ -1,17 +1,22 @@
-"""How everything in this folder is compiled."""
+"""How every kernel is compiled, and when compiled code is kept."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
 from contextlib import suppress
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numba as nb
-from numba.core.caching import FunctionCache
+from numba.core.caching import FunctionCache, IndexDataCacheFile
 from numba.core.compiler_lock import global_compiler_lock as lock
 
 from partwise.backends.arrays import compiled_code_is_kept
+
+#: Whether kernels run as plain Python, as NUMBA_DISABLE_JIT=1 asks for.
+NO_JIT: bool = getattr(nb.config, "DISABLE_JIT", 0) == 1
 
 # no "nnan" or "ninf": inf and nan keep their meaning
 OPTIONS: dict[str, Any] = {
@@ -33,8 +38,26 @@ if hasattr(os, "register_at_fork"):  # a child would wait for ever for a thread 
     )
 
 
+@cache
+def _stamp() -> tuple[float, int]:
+    """The newest change of the files in this folder, and their size together."""
+    files = [path.stat() for path in Path(__file__).parent.glob("*.py")]
+    return max((file.st_mtime for file in files), default=0.0), sum(f.st_size for f in files)
+
+
 class _MendedCache(FunctionCache):
-    """numba's cache, which starts anew where its files cannot be read, as after a power cut."""
+    """numba's cache, which also depends on the kernels in other files and mends broken files.
+
+    numba compiles a function again when its own file changes, but a kernel may call helpers of
+    another file in this folder. A power cut can leave files that cannot be read.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__(function)
+        stamp = (self._impl.locator.get_source_stamp(), _stamp())
+        self._cache_file = IndexDataCacheFile(
+            self._cache_path, self._impl.filename_base, source_stamp=stamp
+        )
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         try:
@@ -48,11 +71,11 @@ class _MendedCache(FunctionCache):
 
 
 def compiled(**options: Any) -> Callable[[Callable[..., Any]], Any]:
-    """``numba.njit`` with these options, whose cache recovers from broken files."""
+    """``numba.njit`` with these options and the cache above; Python with NUMBA_DISABLE_JIT=1."""
 
     def compile_one(function: Callable[..., Any]) -> Any:
         made = nb.njit(**options)(function)
-        if options["cache"]:
+        if options["cache"] and not NO_JIT:
             made._cache = _MendedCache(function)
         return made
 
