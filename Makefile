@@ -72,8 +72,10 @@ bench: .venv/.test
 bench-full: .venv/.test
 	$(BIN)/python -m benchmarks.run --full --resume $(BENCH_ARGS)
 
+DOC_FOLDERS = get_started tutorials how_to explanation reference
+
 docs: .venv/.docs
-	$(BIN)/python -m doctest -o NORMALIZE_WHITESPACE -o ELLIPSIS docs/*.rst docs/guide/*.rst docs/data/*.rst
+	$(BIN)/python -m doctest -o NORMALIZE_WHITESPACE -o ELLIPSIS docs/*.rst $(DOC_FOLDERS:%=docs/%/*.rst)
 	rm -rf docs/api/generated
 	$(BIN)/python -m sphinx -q -W --keep-going -b html docs build/docs
 	$(BIN)/python docs/check_links.py build/docs

@@ -26,15 +26,17 @@ extensions = [
     "numpydoc",
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
+    "sphinx_copybutton",
+    "sphinx_design",
     "sphinx_gallery.gen_gallery",
     "offline_math",
     "walk",
 ]
 html_math_renderer = "mathml"
 source_suffix = {".rst": "restructuredtext", ".md": "markdown"}
-# the last two are pieces of other pages, which include them
+# Other pages include the last two.
 exclude_patterns = ["gallery", "images/README*", "auto_gallery/**/*.ipynb"]
-exclude_patterns += ["api/estimators.rst", "guide/methods.rst"]
+exclude_patterns += ["api/estimators.rst", "how_to/methods.rst"]
 default_role = "py:obj"
 templates_path = ["_templates"]
 
@@ -46,17 +48,18 @@ numpydoc_xref_param_type = False
 html_theme = "pydata_sphinx_theme"
 html_title = f"Partwise {version}"
 html_theme_options = {
-    "show_prev_next": False,
+    "github_url": "https://github.com/partwise/partwise",
     "navigation_with_keys": False,
     "secondary_sidebar_items": ["page-toc"],
     "header_links_before_dropdown": 6,
 }
-# Pages without pages of their own below them: the column would be empty.
-ALONE = ("install", "command_line", "studio", "scikit_learn", "formulas", "scale", "comparisons")
-html_sidebars = {page: [] for page in (*ALONE, "index", "coming_from")}
+html_sidebars = {"index": [], "papers": [], "papers/*": []}
 html_show_sourcelink = False
 html_static_path = ["_static"]
 html_css_files = ["partwise.css"]
+# A copied example contains the commands without their prompts and output.
+copybutton_prompt_text = r">>> |\.\.\. |\$ "
+copybutton_prompt_is_regexp = True
 
 
 sphinx_gallery_conf = {
@@ -74,12 +77,12 @@ sphinx_gallery_conf = {
     "copyfile_regex": "",
 }
 
-# The pages are about other things than the iterations that a tighter tolerance would take.
+# Examples use loose tolerances to build quickly, so convergence warnings are expected.
 warnings.filterwarnings("ignore", category=ConvergenceWarning)
 
 
 def collect_results():
-    """Pages of measured results, if `make bench` has written any here."""
+    """Copy the benchmark results, if `make bench` has written any."""
     found = HERE / "results"
     shutil.rmtree(found, ignore_errors=True)
     found.mkdir()
@@ -89,16 +92,11 @@ def collect_results():
         shutil.copytree(plots, found / plots.name)
     for file in [*pages, *source.glob("*.svg")]:
         shutil.copy(file, found)
-    lines = ["Results", "=======", ""]
+    lines = ["Benchmark results", "=================", ""]
     if pages:
         lines += [".. toctree::", "   :maxdepth: 1", "", *(f"   {page.stem}" for page in pages)]
     else:
-        lines += [
-            "No results were measured before this documentation was built. ``make bench`` measures"
-        ]
-        lines += [
-            "the quick ones and ``make bench-full`` all; build the documentation again after it."
-        ]
+        lines.append("This documentation was built without results. Run ``make bench`` first.")
     (found / "index.rst").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
@@ -106,13 +104,13 @@ collect_results()
 
 
 def write_methods():
-    """The table of methods in the guide and the estimators of the reference."""
+    """Write the table of methods and the list of estimators."""
     rows = [".. list-table::", "   :header-rows: 1", "   :widths: 50 38 12", ""]
-    rows += ["   * - you have, and want", "     - in Python", "     - ``--method``"]
+    rows += ["   * - You have, and want", "     - Python", "     - ``--method``"]
     for method in METHODS.values():
         called = f"`{method.in_python} <partwise.{method.estimator}>`"
         rows += [f"   * - {method.when}", f"     - {called}", f"     - ``{method.name}``"]
-    (HERE / "guide" / "methods.rst").write_text("\n".join(rows) + "\n", encoding="utf-8")
+    (HERE / "how_to" / "methods.rst").write_text("\n".join(rows) + "\n", encoding="utf-8")
     lines = [
         ".. currentmodule:: partwise",
         "",
@@ -129,7 +127,7 @@ write_methods()
 
 
 def setup(app):
-    """scikit-learn's own pages, which its docstrings point to, are not here."""
+    """Remove references to scikit-learn's own pages from inherited docstrings."""
 
     def without_labels(app, what, name, obj, options, lines):
         lines[:] = [line.replace(":ref:`accuracy <accuracy_score>`", "accuracy") for line in lines]

@@ -127,7 +127,7 @@ def test_the_overview_of_threads_is_that_of_the_machines():
 
 
 def test_how_often_choose_k_is_right():
-    page, guide = read("benchmarks/results/choose_k.md"), read("docs/guide/how_many.rst")
+    page, guide = read("benchmarks/results/choose_k.md"), read("docs/how_to/how_many.rst")
     names = {
         "`choose_k`": "ours",
         "highest cophenetic correlation": "cophenetic, highest",
@@ -142,14 +142,14 @@ def test_how_often_choose_k_is_right():
 
 
 def test_where_choose_k_ends():
-    page, guide = read("benchmarks/results/choose_k.md"), read("docs/guide/how_many.rst")
+    page, guide = read("benchmarks/results/choose_k.md"), read("docs/how_to/how_many.rst")
     sentence = r"in (\d+ of 16) sets at a ratio of 10, in (\d+ of 16) at 3 and in (\d+ of 16) at 1"
     said = re.search(sentence, " ".join(guide.split()))
     assert said and list(said.groups()) == [rows(page, ratio)[0][1] for ratio in ("10", "3", "1")]
 
 
 def test_pairs_and_doubts_of_the_guide():
-    page, guide = read("benchmarks/results/links.md"), read("docs/guide/links.rst")
+    page, guide = read("benchmarks/results/links.md"), read("docs/how_to/constraints_on_pairs.rst")
     for name in ("orl", "coil20"):
         part = page[page.index(f"{name}: without pairs") :]
         lines = {int(n): rest for n, rest in re.findall(r"^ +(\d+) pairs \((.*)$", part, re.M)[:4]}

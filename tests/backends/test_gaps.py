@@ -475,7 +475,7 @@ def test_the_default_start_with_gaps_is_random():
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("solver", ["auto", "mu"])
 def test_a_feature_that_no_sample_saw_has_a_zero_in_every_part(loss, solver):
-    """docs/guide/missing.rst: nothing says what it is, whatever the start had there."""
+    """docs/how_to/missing_values.rst: nothing says what it is, whatever the start had there."""
     X = q.X + 0.1
     X[:, [0, 3]] = np.nan
     custom = start() | {"H": np.full((q.k, X.shape[1]), 0.5) + 0.1 * np.arange(q.k)[:, None]}

@@ -447,7 +447,7 @@ def test_a_click_keeps_the_weights(digits):
 
 
 def test_wrong_labels_are_found_and_the_right_class_is_suggested():
-    """The share that the COIL20 figures of docs/guide/links.rst have, on what all machines have."""
+    """Check the shares documented for COIL20 on digits, which every machine has."""
     X, truth = (a[:400] for a in load_digits(n_class=5, return_X_y=True))
     rng = np.random.default_rng(3)
     given = np.concatenate([rng.permutation(np.flatnonzero(truth == c))[:15] for c in range(5)])
