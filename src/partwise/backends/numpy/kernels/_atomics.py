@@ -1,4 +1,4 @@
-"""What numba cannot express: counters shared by threads, BLAS and functions at an address.
+"""What numba cannot express: counters of several threads, wide vectors, functions at an address.
 
 Every function here can be called from compiled code. With ``NUMBA_DISABLE_JIT=1`` each one is a
 plain Python function, so that kernels run in a debugger.
@@ -121,6 +121,16 @@ def _multiply(gemm, A, B, out):
     )  # fmt: skip
 
 
+@intrinsic
+def _wide_vectors(typing):
+    def generate(context, builder, signature, args):
+        # a name that llvmlite does not know, which its own `add` refuses
+        set.add(builder.function.attributes, '"prefer-vector-width"="512"')
+        return context.get_dummy_value()
+
+    return types.void(), generate
+
+
 _lock = Lock()
 
 
@@ -141,7 +151,11 @@ add: Any = _add  # (counters, at, value): adds to counters[at]; returns what was
 load: Any = _load  # (counters, at): counters[at] as other threads left it
 compare_exchange: Any = _compare_exchange  # (counters, at, expected, new): True if it stored new
 multiply: Any = _multiply
+#: Let LLVM fill vectors of 512 bits in the function that calls this; of its own accord it takes 256
+#: on Intel processors. Coordinate descent takes from 1.25 to 1.5 times as long without it.
+wide_vectors: Any = _wide_vectors
 if NO_JIT:
     add, compare_exchange = _add_in_python, _exchange_in_python
     load = lambda counters, at: int(counters[at])  # noqa: E731
     multiply = lambda gemm, A, B, out: np.matmul(A, B, out=out)  # noqa: E731
+    wide_vectors = lambda: None  # noqa: E731
