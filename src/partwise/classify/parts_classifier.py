@@ -342,11 +342,11 @@ class PartsClassifier(
         """`fit`, and return `embedding_`."""
         return self.fit(X, y, sample_weight, also=also).embedding_
 
-    def save(self, path: Any) -> Any:
+    def save(self, path: Any, *, recipe: Any = None) -> Any:
         """Write the model to a file, for `partwise.load`: JSON and arrays, no pickle."""
         from partwise.estimators import saving
 
-        return saving.save(self, path)
+        return saving.save(self, path, recipe=recipe)
 
     @property
     def _n_features_out(self) -> int:

@@ -108,11 +108,15 @@ class Factorizer(
         coded = code(self, X, graph)
         return -coded.value / coded.model.data.shape[0]
 
-    def save(self, path: Any) -> Any:
-        """Write the model to a file, for `partwise.load`: JSON and arrays, no pickle."""
+    def save(self, path: Any, *, recipe: Any = None) -> Any:
+        """Write the model to a file, for `partwise.load`: JSON and arrays, no pickle.
+
+        With ``recipe=samples.recipe``, `partwise.io.read_samples` and ``partwise predict`` prepare
+        new data as the training data were prepared.
+        """
         from partwise.estimators import saving
 
-        return saving.save(self, path)
+        return saving.save(self, path, recipe=recipe)
 
     @property
     def _n_features_out(self) -> int:

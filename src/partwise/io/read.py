@@ -76,7 +76,7 @@ def read_samples(
     strict: bool = False,
     embeddings: str | Path | None = None,
     embeddings_only: bool = False,
-    recipe: Mapping[str, Any] | None = None,
+    recipe: Mapping[str, Any] | str | Path | None = None,
     step: Step = silent,
 ) -> Samples:
     """Read a folder or a file, and prepare it for a factorization.
@@ -163,8 +163,10 @@ def read_samples(
         order of the samples.
     embeddings_only : bool, default=False
         Use the embeddings instead of words, pixels or columns, which are still shown.
-    recipe : mapping, optional
-        ``Samples.recipe`` of other data: the same words, columns and sizes are used.
+    recipe : mapping or path of a model file, optional
+        Prepare new data as the training data of a model: with the same words, columns and sizes.
+        Either ``Samples.recipe`` of the training data, or a file that the command, the studio or
+        ``model.save(path, recipe=samples.recipe)`` wrote.
     step : callable, optional
         Called as ``step(done, total, what)``.
 
@@ -185,6 +187,8 @@ def read_samples(
     ((1797, 64), 'images', (8, 8))
     """
     columns, exclude = tuple(columns), tuple(exclude)
+    if isinstance(recipe, (str, Path)):
+        recipe = recipe_of(recipe)
     given: dict[str, Any] = dict(locals())
     for name, known in CHOICES.items():
         if given[name] not in known:
@@ -227,6 +231,19 @@ def read_samples(
         if name not in ("path", "recipe", "step") and value != usual[name].default
     }
     return replace(samples, options=changed)
+
+
+def recipe_of(model: str | Path) -> Mapping[str, Any]:
+    """The preparation that a model file holds."""
+    from partwise.estimators import saving
+
+    recipe = saving.read(model)[1]
+    if recipe is None:
+        raise ValueError(
+            f"{model} does not say how its data were prepared. Save the model with "
+            "model.save(path, recipe=samples.recipe), or prepare the new data yourself."
+        )
+    return recipe
 
 
 def _read_views(path: Path, embeddings: str | Path | None, options: Options) -> Samples:

@@ -34,8 +34,8 @@ def _load(model: Path, new: str, bar: Bar, reading: dict[str, Any]) -> tuple[Any
     estimator, recipe = saving.read(model)
     if recipe is None:
         raise ValueError(
-            f"{model} was not written by partwise cluster or fit: how its data was prepared is "
-            "unknown; use partwise.load in Python."
+            f"{model} does not say how its data were prepared, as models of the command and the "
+            "studio do; use partwise.load in Python."
         )
     if not hasattr(estimator, "embedding_"):
         raise ValueError(f"{model} holds a model that was never fitted.")

@@ -56,11 +56,11 @@ def _choice(label: str, what: str) -> list[dict[str, Any]]:
 
 
 def model(desk: Desk) -> bytes:
-    """The classifier, for `partwise.load` and ``partwise predict``."""
+    """The classifier with the preparation of its data, for ``partwise predict``."""
     _need_answer(desk)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.partwise"
-        desk.judge.whole(desk.by_row()).save(path)
+        desk.judge.whole(desk.by_row()).save(path, recipe=desk.samples.recipe)
         return path.read_bytes()
 
 
