@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import io
 import warnings
 from collections.abc import Callable, Sequence
@@ -22,9 +24,13 @@ from partwise.io._common import (
 )
 from partwise.io.samples import Samples
 
-SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm"}
+HEIC = {".heic", ".heif", ".hif"}
+SUFFIXES = {".png", ".jpg", ".jpeg", ".jpe", ".jfif", ".bmp", ".gif", ".tif", ".tiff", ".webp"}
+SUFFIXES |= {".pgm", ".ppm", ".avif", *HEIC}
 #: Only these are opened, whatever a file is called: others may start a program, as EPS does.
-FORMATS = ("PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP", "PPM")
+FORMATS = ("PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP", "PPM", "AVIF", "HEIF")
+#: What reads HEIC, the format of iPhones.
+NEEDS_HEIC = "HEIC images need pillow-heif: pip install 'partwise[heic]'"
 #: Images with more pixels than this are shrunk unless a size is given.
 MAX_PIXELS = 64 * 64
 
@@ -43,10 +49,10 @@ def read_images(folder: Path, files: Sequence[Path], options: Options) -> Sample
     elif size is None:
         size, notes = _common_size(folder, files, options)
 
-    def look(file: Path) -> tuple[np.ndarray, tuple[int, int], bool, bool]:
-        image, turned = _open(file)
+    def look(file: Path) -> tuple[np.ndarray, tuple[int, int], bool, bool, bool]:
+        image, turned, more = _open(file)
         coloured = not rgb and _has_colour(image)
-        return _pixels(image, size, rgb), (image.height, image.width), coloured, turned
+        return _pixels(image, size, rgb), (image.height, image.width), coloured, turned, more
 
     found, ids, failed = read_files(folder, files, options, "images", look)
     skipped = [(name, _reason(error)) for name, error in failed]
@@ -61,7 +67,8 @@ def read_images(folder: Path, files: Sequence[Path], options: Options) -> Sample
             f"{'was' if len(skipped) == 1 else 'were'} skipped: "
             f"{shown(name for name, _ in skipped)}; --strict stops there.",
         )
-    rows, sizes, in_colour, on_side = zip(*found)
+        notes += (f"{NEEDS_HEIC}.",) if any(NEEDS_HEIC in why for _, why in skipped) else ()
+    rows, sizes, in_colour, on_side, in_pages = zip(*found)
     X, n, coloured, turned = np.stack(rows), len(found), sum(in_colour), sum(on_side)
     made: dict[str, Any] = {"kind": "images", "reader": "image files", "size": size, "rgb": rgb}
     scale = "unit" if options.scale == "auto" else options.scale
@@ -70,6 +77,12 @@ def read_images(folder: Path, files: Sequence[Path], options: Options) -> Sample
     colour = "RGB" if rgb else "grey"
     if turned:
         notes += (f"{turned} of {n} images were turned upright, as their cameras noted.",)
+    if any(in_pages):
+        names = shown(name for name, more in zip(ids, in_pages) if more)
+        notes += (
+            f"{sum(in_pages)} of {n} images have several pages ({names}); the first page was read. "
+            "Save the pages as files of their own, or as their maximum, to use the others.",
+        )
     if coloured and recipe is None and not options.embeddings_only:
         part = "all" if coloured == n else f"{coloured} of {n}"
         notes += (f"The colours of {part} images were dropped; --rgb keeps them.",)
@@ -125,7 +138,7 @@ def _common_size(
 
 def _size(file: Path) -> tuple[int, int] | None:
     """Height and width of an image as it is seen, from its head alone; None if it has none."""
-    image_module = need("PIL.Image", "images", "pillow")
+    image_module = _opener()
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
@@ -142,27 +155,44 @@ def _default_size(height: int, width: int) -> tuple[int, int]:
     return max(1, int(height * shrink)), max(1, int(width * shrink))
 
 
-def _open(file: Path) -> tuple[Any, bool]:
-    """An image in memory, upright, and whether it was not; what is wrong becomes one line."""
+def _opener() -> Any:
+    """`PIL.Image`, which reads HEIC as well where pillow-heif is installed."""
     image_module = need("PIL.Image", "images", "pillow")
+    with contextlib.suppress(ImportError):
+        if "HEIF" not in image_module.OPEN:
+            importlib.import_module("pillow_heif").register_heif_opener()
+    return image_module
+
+
+def _open(file: Path) -> tuple[Any, bool, bool]:
+    """An image in memory, upright; whether it was not; whether its file has further pages.
+
+    What is wrong becomes one line.
+    """
+    image_module = _opener()
     ops = need("PIL.ImageOps", "images", "pillow")
     try:
         with warnings.catch_warnings():
             # an image of absurd size warns before it is read; no other warning makes it unreadable
             warnings.simplefilter("error", image_module.DecompressionBombWarning)
             with image_module.open(file, formats=FORMATS) as image:
+                # an MPO file of a camera has a preview beside its picture
+                more = image.format != "MPO" and bool(getattr(image, "is_animated", False))
                 image.load()
-                return ops.exif_transpose(image), image.getexif().get(0x0112, 1) > 1  # Orientation
+                turned = image.getexif().get(0x0112, 1) > 1  # Orientation
+                return ops.exif_transpose(image), turned, more
     except Exception as error:  # a damaged file brings out nearly anything
         if isinstance(error, Warning) and "DecompressionBomb" not in type(error).__name__:
             raise
         reason = "" if type(error).__name__ == "UnidentifiedImageError" else f" ({error})"
+        if file.suffix.lower() in HEIC and "HEIF" not in image_module.OPEN:
+            reason = f" ({NEEDS_HEIC})"
         raise ValueError(f"{file} cannot be read as an image{reason}.") from error
 
 
 def _has_colour(image: Any) -> bool:
     """Whether the channels differ by more than compression makes them."""
-    if image.mode in ("1", "L", "LA") or image.mode.startswith(("I", "F")):
+    if image.mode in ("1", "L", "LA") or _is_deep(image):
         return False
     small = image.convert("RGB")
     small.thumbnail((32, 32))
@@ -171,10 +201,11 @@ def _has_colour(image: Any) -> bool:
 
 
 def _pixels(image: Any, size: tuple[int, int], rgb: bool) -> np.ndarray:
-    """Brightness from 0 to 1, row by row; what is transparent is shown on white."""
+    """Brightness row by row, from 0 to 1 for integers; what is transparent is shown on white."""
     from PIL import Image
 
-    image = _eight_bits(image, 65535.0 if image.mode.startswith("I") else 1.0)
+    if _is_deep(image):
+        return _deep_pixels(image, size, rgb)
     if image.has_transparency_data:
         image = image.convert("RGBA")
         white = Image.new("RGBA", image.size, "white")
@@ -185,20 +216,40 @@ def _pixels(image: Any, size: tuple[int, int], rgb: bool) -> np.ndarray:
     return np.asarray(image, dtype=np.float64).ravel() / 255
 
 
-def _eight_bits(image: Any, white: float) -> Any:
-    """An image of 16 bits and more with eight, which `convert` would clip; others as they are."""
+def _is_deep(image: Any) -> bool:
+    """Whether an image has 16 bits a pixel or more."""
+    return bool(image.mode.startswith(("I", "F")))
+
+
+def _deep_pixels(image: Any, size: tuple[int, int], rgb: bool) -> np.ndarray:
+    """All levels of a deep image: a microscope uses 4,096 of 65,536, and eight bits keep 16.
+
+    One number divides all images, so that they stay comparable: 65,535 for integers, 1 for floats.
+    """
     from PIL import Image
 
-    if not image.mode.startswith(("I", "F")):
+    white = 65535.0 if image.mode.startswith("I") else 1.0
+    values = (np.asarray(image, dtype=np.float64).clip(0) / white).astype(np.float32)
+    if values.shape != size:
+        small = Image.fromarray(values).resize((size[1], size[0]), Image.Resampling.LANCZOS)
+        values = np.asarray(small).clip(0)
+    return np.repeat(values.astype(np.float64).ravel(), 3 if rgb else 1)
+
+
+def _stretched(image: Any) -> Any:
+    """A deep image with eight bits, its brightest point white, to be seen; others as they are."""
+    from PIL import Image
+
+    if not _is_deep(image):
         return image
     values = np.asarray(image, dtype=np.float64).clip(0)
-    top = max(white, float(values.max(initial=0)))
+    top = float(values.max(initial=0))
     return Image.fromarray(np.rint(values / (top or 1.0) * 255).astype(np.uint8))
 
 
 def _thumbnails(files: list[Path]) -> Callable[..., bytes]:
     def thumbnail(i: int, side: int = THUMBNAIL) -> bytes:
-        image = _eight_bits(_open(files[i])[0], 0.0)  # its brightest point is white, to be seen
+        image = _stretched(_open(files[i])[0])
         image = image.convert("RGBA" if image.has_transparency_data else "RGB")
         image.thumbnail((side, side))
         return small_file(image)
