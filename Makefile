@@ -8,7 +8,7 @@
 #   make bench       quick benchmarks                make bench-full  all of them
 #   make docs        the documentation, in build/docs
 #   make lint        ruff and mypy                   make format      let ruff rewrite the files
-#   make release     wheel and sdist in dist/, built and checked
+#   make release     wheel, sdist and conda recipe in dist/, built and checked
 #   make clean       remove .venv and what was built
 
 PYTHON ?= python3
@@ -95,6 +95,7 @@ release: .venv/.release
 	rm -rf dist
 	$(BIN)/python -m build
 	$(BIN)/python -m twine check --strict dist/*
+	$(BIN)/python conda/fill_recipe.py dist
 
 clean:
 	rm -rf docs/api/generated docs/auto_gallery docs/results .venv .venv-oldest build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis partwise-demo.html

@@ -1,10 +1,13 @@
-"""What lies around the package agrees with it: recipe, workflow, wheel, citation."""
+"""Release files agree with the package: recipe, workflows, wheel, citation."""
 
+import hashlib
+import json
 import re
 import tarfile
 import tomllib
 import zipfile
 from pathlib import Path
+from runpy import run_path
 
 import pytest
 
@@ -35,7 +38,30 @@ def test_the_conda_recipe_asks_for_what_pip_installs():
 def test_the_workflow_runs_every_python_that_is_promised():
     listed = re.search(r"python: \[(.*)\]", text(".github/workflows/tests.yml"))[1]
     promised = [c.rsplit(" ", 1)[1] for c in PROJECT["classifiers"] if ":: 3." in c]
-    assert promised and {f'"{version}"' for version in promised} <= set(listed.split(", "))
+    assert promised and {f'"{version}"' for version in promised} == set(listed.split(", "))
+
+
+def test_publishing_runs_the_tests_and_needs_no_secret():
+    workflow = text(".github/workflows/publish.yml")
+    assert "uses: ./.github/workflows/tests.yml" in workflow and "needs: test" in workflow
+    assert "workflow_call" in text(".github/workflows/tests.yml")
+    assert "id-token: write" in workflow and "secrets." not in workflow
+
+
+def test_the_recipe_for_conda_forge_gets_the_checksum_of_the_sdist(tmp_path):
+    fill = run_path(str(ROOT / "conda/fill_recipe.py"))["filled"]
+    sdist = tmp_path / f"partwise-{__version__}.tar.gz"
+    sdist.write_bytes(b"an archive")
+    checksum = hashlib.sha256(b"an archive").hexdigest()
+    assert f'sha256: "{checksum}"' in fill(text("conda/recipe.yaml"), sdist)
+    with pytest.raises(SystemExit, match=r"9\.9\.9"):
+        fill(text("conda/recipe.yaml"), tmp_path / "partwise-9.9.9.tar.gz")
+
+
+def test_the_archive_on_zenodo_has_the_title_of_the_citation():
+    zenodo = json.loads(text(".zenodo.json"))
+    assert f'title: "{zenodo["title"]}"' in text("CITATION.cff")
+    assert zenodo["license"] == PROJECT["license"]
 
 
 @pytest.fixture(scope="module")

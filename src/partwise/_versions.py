@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 from importlib import metadata
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 #: What every table of versions names.
 LIBRARIES = ("numpy", "scipy", "scikit-learn", "numba")
