@@ -276,7 +276,7 @@ def _tasks(path: Path, known: dict[str, int]) -> Rows:
         data = task["data"]
         values = [str(data["id"])] if "id" in data else []
         values += [value for value in data.values() if isinstance(value, str)]
-        names = [name for value in values for name in _names_in(value)]
+        names = [name for value in values for name in names_in(value)]
         name = next((name for name in names if place(known, name) is not None), None)
         for made in task.get("annotations") or []:
             results = [] if made.get("was_cancelled") else made.get("result") or []
@@ -291,7 +291,7 @@ def _tasks(path: Path, known: dict[str, int]) -> Rows:
     return rows, ()
 
 
-def _names_in(value: str) -> list[str]:
+def names_in(value: str) -> list[str]:
     """What a task's data may call a sample: an id, or a file under the address it was read from."""
     path = unquote(value.rpartition("?d=")[2])
     last = PurePosixPath(path).name

@@ -20,8 +20,8 @@ PLAIN = " ".join(name for name in READS if name not in ("set", "components_per_c
 
 def register(app: typer.Typer) -> None:
     """Add the commands to the application."""
-    own_data = (classify, cluster, predict, studio, choose, compare, consensus, fit, transform)
-    for own in (*own_data, methods, datasets, demo):
+    own_data = (classify, cluster, predict, studio, label_studio, choose, compare, consensus)
+    for own in (*own_data, fit, transform, methods, datasets, demo):
         app.command()(own)
 
 
@@ -239,6 +239,29 @@ def studio() -> None:
     Example: partwise studio photos/
 
     Example: partwise studio mails.csv --text-column body --project mails-studio/
+    """
+
+
+@command(
+    "open_studio.run_label_studio",
+    f"data project labels label_column text_column port host password seed {PLAIN}",
+    project=option("Folder for labels and part weights. Default: next to DATA.", of=Path),
+    host=option(
+        "Address to listen on. Any other than this computer needs --password.", "127.0.0.1"
+    ),
+    port=option("Port.", 9090, min=1, max=65535),
+    password=option(
+        "Password of the user 'partwise', for basic authentication.", envvar="PARTWISE_PASSWORD"
+    ),
+)
+def label_studio() -> None:
+    """Serve predictions to Label Studio and retrain after each annotation.
+
+    Add the printed address as a model in the settings of your Label Studio project, and as a
+    webhook for annotations. Its tasks must show the samples of DATA: by id, file name or text.
+    Sort the tasks by prediction score to label the most useful samples first.
+
+    Example: partwise label-studio mails.csv --text-column body
     """
 
 

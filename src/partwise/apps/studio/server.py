@@ -103,15 +103,13 @@ def start(
             f"--host {host} lets others on the network see the samples and label them; it needs "
             "--password."
         )
-    kept = Project(project, samples)
-    desk = Desk(samples, kept, Judge(samples, seed=seed))
-    if labels is not None:
-        desk.begin_with(labels)
+    desk = open_desk(samples, project, seed=seed, labels=labels)
+    kept = desk.project
     secret, last = kept.door()
     listening = None
     for wanted in dict.fromkeys((port or last, port)):  # where open windows look for it, first
         try:
-            listening = _listen(host, wanted)
+            listening = listen(host, wanted)
             break
         except OSError as error:
             reason = error.strerror
@@ -140,7 +138,16 @@ def start(
     return Studio(desk, server, thread, f"http://{shown}:{port}/", guard)
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def open_desk(samples: Samples, project: str | Path, *, seed: int, labels: Any = None) -> Desk:
+    """Open a project for these samples; ``labels`` count where it has none yet."""
+    desk = Desk(samples, Project(project, samples), Judge(samples, seed=seed))
+    if labels is not None:
+        desk.begin_with(labels)
+    return desk
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Return a socket that listens there."""
     listening = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -1,0 +1,236 @@
+"""A machine learning backend for Label Studio: predictions, and retraining after each annotation.
+
+Label Studio sends its tasks to ``/predict`` and its annotations to ``/webhook``. A task belongs to
+the sample whose id, file name or text stands in its data.
+"""
+
+from __future__ import annotations
+
+import base64
+import hmac
+import json
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import Headers
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from partwise._versions import __version__
+from partwise.apps.studio.workspace import Desk
+from partwise.io.label_files import find_names, names_in, place
+
+#: Largest request in bytes: a batch of tasks with their texts.
+MAX_BYTES = 50_000_000
+#: Number of samples whose order is chosen one by one; the others follow by their probability.
+ORDERED = 200
+CREATED, UPDATED, DELETED = "ANNOTATION_CREATED", "ANNOTATION_UPDATED", "ANNOTATIONS_DELETED"
+
+
+class Choices(NamedTuple):
+    """The control tag of a labelling configuration that holds the class."""
+
+    from_name: str
+    to_name: str
+    values: frozenset[str]
+
+    @classmethod
+    def parse(cls, config: Any) -> Choices:
+        """Return the first Choices tag of a labelling configuration."""
+        if not isinstance(config, str) or "<!" in config.replace("<!--", ""):
+            raise ValueError("label_config must be XML without a document type.")
+        try:
+            root = ElementTree.fromstring(config)
+        except ElementTree.ParseError as error:
+            raise ValueError(f"label_config is not valid XML: {error}.") from None
+        tag = root.find(".//Choices[@name][@toName]")
+        if tag is None:
+            raise ValueError("label_config needs a Choices tag with name and toName.")
+        values = {c.get("alias") or c.get("value") or "" for c in tag.iter("Choice")}
+        return cls(tag.attrib["name"], tag.attrib["toName"], frozenset(values))
+
+    def region(self, label: str, probability: float) -> list[dict[str, Any]]:
+        """Return the result for one label; nothing where the project has no such choice."""
+        if self.values and label not in self.values:
+            return []
+        names = {"from_name": self.from_name, "to_name": self.to_name, "type": "choices"}
+        return [{**names, "value": {"choices": [label]}, "score": probability}]
+
+
+class Backend:
+    """Predictions for tasks and labels from annotations, on the desk of a studio project."""
+
+    def __init__(self, desk: Desk) -> None:
+        self.desk = desk
+        self._known = find_names(desk.samples.ids)
+        texts = desk.samples.whole_texts or desk.samples.texts or ()
+        self._texts = {" ".join(text.split()): i for i, text in enumerate(texts)}
+        self._choices: Choices | None = None
+        self._ranks: tuple[int, dict[int, float]] = (-1, {})
+
+    @property
+    def version(self) -> str:
+        """The name of the present model, which changes with every label."""
+        return f"partwise-{__version__}-{self.desk.start}-{self.desk.version}"
+
+    def setup(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Check and keep the labelling configuration of the project."""
+        if body.get("schema"):
+            self._choices = Choices.parse(body["schema"])
+        return {"model_version": self.version}
+
+    def predict(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the predicted label of each task, its probability and its place in the order.
+
+        The score of a prediction is low for samples that should be labelled first.
+        """
+        tasks = body.get("tasks")
+        if not isinstance(tasks, list):
+            raise ValueError("tasks must be a list.")
+        if body.get("label_config"):
+            self._choices = Choices.parse(body["label_config"])
+        if self._choices is None:
+            raise ValueError("label_config is missing, and /setup was not called.")
+        return {"results": [self._prediction(self._find(task)) for task in tasks]}
+
+    def _prediction(self, row: int | None) -> dict[str, Any]:
+        if row is None:
+            return {"result": [], "score": 1.0, "model_version": self.version}
+        opinion, choices = self.desk.opinion, self._choices
+        assert choices is not None
+        result = []
+        if opinion.names[row] >= 0:
+            label = opinion.classes[opinion.names[row]]
+            result = choices.region(label, round(float(opinion.sure[row]), 4))
+        return {
+            "result": result, "score": self._order().get(row, 1.0), "model_version": self.version,
+        }  # fmt: skip
+
+    def _order(self) -> dict[int, float]:
+        """Return the place of each unlabelled sample in the order of labelling, from 0 to 1."""
+        version, ranks = self._ranks
+        if version != self.desk.version:
+            version, opinion = self.desk.version, self.desk.opinion
+            first = [brief["i"] for brief in self.desk.next(ORDERED)]
+            rest = set(range(opinion.given.size)) - set(first)
+            later = sorted((i for i in rest if not opinion.given[i]), key=lambda i: opinion.sure[i])
+            ranks = {i: n / opinion.given.size for n, i in enumerate([*first, *later])}
+            self._ranks = version, ranks
+        return ranks
+
+    def _find(self, task: Any) -> int | None:
+        """Return the row of the sample that a task shows, or None."""
+        data = task.get("data") if isinstance(task, dict) else None
+        if not isinstance(data, dict):
+            raise ValueError("Each task needs data.")
+        values = [str(data["id"])] if "id" in data else []
+        values += [value for value in data.values() if isinstance(value, str)]
+        names = [name for value in values for name in names_in(value)]
+        rows = [place(self._known, name) for name in names]
+        rows += [self._texts.get(" ".join(value.split())) for value in values]
+        return next((row for row in rows if row is not None), None)
+
+    def webhook(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Take the label of an annotation, or take it away, and retrain."""
+        action = body.get("action")
+        if action in (CREATED, UPDATED):
+            return self._annotated(body)
+        if action == DELETED:
+            for annotation in body.get("annotations") or []:
+                self._deleted(annotation)
+        return {"model_version": self.version}
+
+    def _annotated(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        annotation = body.get("annotation") or {}
+        row = self._find(body.get("task"))
+        if row is None:
+            raise ValueError("No sample has the id, file name or text of this task.")
+        regions = [] if annotation.get("was_cancelled") else annotation.get("result") or []
+        chosen = {c for one in regions for c in one.get("value", {}).get("choices", ())}
+        if len(chosen) > 1:
+            raise ValueError(f"The annotation has several choices: {', '.join(sorted(chosen))}.")
+        if not chosen:
+            self.desk.skip([row], window="Label Studio")
+        else:
+            self.desk.label([row], str(chosen.pop()), window=_window(annotation))
+        return {"model_version": self.version}
+
+    def _deleted(self, annotation: Any) -> None:
+        """Take back the label of an annotation, unless a later one labelled the sample."""
+        window, journal = _window(annotation), self.desk.journal
+        acts = [act for act in journal.acts if act.window == window and act.labels]
+        name = next(iter(acts[-1].labels), None) if acts else None
+        if name is not None and [act for act in journal.acts if name in act.labels][-1] is acts[-1]:
+            self.desk.label([self._known[name]], None, window=window)
+
+
+def _window(annotation: Mapping[str, Any]) -> str:
+    """Return the name under which the journal keeps what an annotation did."""
+    return f"Label Studio {annotation.get('id')}"
+
+
+def make_app(desk: Desk) -> Starlette:
+    """Return the application with the endpoints of the backend protocol."""
+    backend = Backend(desk)
+
+    def endpoint(work: Callable[[dict[str, Any]], dict[str, Any]], status: int = 200) -> Any:
+        async def respond(request: Request) -> Response:
+            try:
+                body = json.loads(await request.body() or b"{}")
+                if not isinstance(body, dict):
+                    raise ValueError("The request must be a JSON object.")
+                return JSONResponse(await run_in_threadpool(work, body), status)
+            except (ValueError, RecursionError) as error:
+                return JSONResponse({"error": str(error)}, 400)
+
+        return respond
+
+    async def health(_: Request) -> Response:
+        return JSONResponse({"status": "UP", "model_class": "PartsClassifier"})
+
+    return Starlette(
+        routes=[
+            Route("/", health),
+            Route("/health", health),
+            Route("/setup", endpoint(backend.setup), methods=["POST"]),
+            Route("/predict", endpoint(backend.predict), methods=["POST"]),
+            Route("/webhook", endpoint(backend.webhook, 201), methods=["POST"]),
+        ]
+    )
+
+
+class Guard:
+    """Refuses requests of web pages, other hosts, wrong passwords, and very large ones."""
+
+    def __init__(self, app: ASGIApp, password: str | None) -> None:
+        self.app, self.password = app, password
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            refusal = self._refusal(Headers(scope=scope))
+            if refusal is not None:
+                await refusal(scope, receive, send)
+                return
+        await self.app(scope, receive, send)
+
+    def _refusal(self, headers: Headers) -> Response | None:
+        if "origin" in headers:
+            return PlainTextResponse("A web page may not use this backend.", 403)
+        length = headers.get("content-length", "0")
+        if not length.isdigit() or int(length) > MAX_BYTES or "transfer-encoding" in headers:
+            return PlainTextResponse(f"A request has at most {MAX_BYTES:,} bytes.", 413)
+        if self.password is None:
+            name = headers.get("host", "").rpartition(":")[0]
+            local = name in ("127.0.0.1", "localhost", "[::1]")
+            return None if local else PlainTextResponse("This backend serves this computer.", 421)
+        kind, _, given = headers.get("authorization", "").partition(" ")
+        expected = base64.b64encode(f"partwise:{self.password}".encode()).decode()
+        if kind.lower() == "basic" and hmac.compare_digest(given.strip(), expected):
+            return None
+        asks = {"WWW-Authenticate": "Basic"}
+        return PlainTextResponse("The user is partwise; the password is wrong.", 401, asks)
