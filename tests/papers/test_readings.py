@@ -44,6 +44,7 @@ from partwise.apps.papers.scores import (
     chosen_readout,
     distance_to_centres,
     locality,
+    own_shares,
     readouts,
     within_classes,
 )
@@ -613,3 +614,12 @@ def test_a_basis_vector_may_have_its_best_length():
     expected = (0 + min(near, other)) / 2
     assert distance_to_centres(U, X, truth, rays=True) == pytest.approx(expected, abs=1e-6)
     assert distance_to_centres(U, X, truth) > expected
+
+
+def test_shares_on_the_part_of_the_own_class():
+    V = np.array([[0.0, 4.0], [1.0, 3.0], [3.0, 0.0], [1.0, 1.5]])
+    truth, shown = np.array([0, 0, 1, 1]), np.array([0, -1, 1, -1])
+    found = own_shares(V, truth, shown)
+    assert found["own_labelled"] == 1.0  # parts 1 and 0 are those of the classes 0 and 1
+    np.testing.assert_allclose(found["own_V"], (0.75 + 0.4) / 2)
+    assert found["largest"] == 50.0

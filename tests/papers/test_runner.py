@@ -21,6 +21,7 @@ from typer.testing import CliRunner
 
 from partwise.apps.papers import estimate, results_page, runner
 from partwise.apps.papers import store as store_module
+from partwise.apps.papers.__main__ import main, stage_cells
 from partwise.apps.papers.command import reproduce as command
 from partwise.apps.papers.document import to_markdown
 from partwise.apps.papers.protocol import load_protocol
@@ -466,3 +467,14 @@ def test_what_lacks_an_extra_is_left_out_with_a_sentence(capsys):
     assert "cnmf/table1: 1 runs were left out: NTF needs tensorly: pip install x" in said
     assert "cnmf/table1: 1 runs failed: oh no" in said
     assert _lacks(outcome.failed["a"]) and not _lacks(outcome.failed["b"])
+
+
+def test_stages_run_what_they_list_and_stop_in_time(tmp_path, capsys):
+    cells = stage_cells("nmfdc/fig2@main#2")
+    assert [cell.run for cell in cells] == sorted(cell.run for cell in cells)
+    assert {cell.run for cell in cells} == {0, 1}
+    main(["lcf/fig5@main#1", "--out", str(tmp_path), "--jobs", "1"])
+    main(["lcf/fig5#1", "--out", str(tmp_path), "--jobs", "1"])
+    assert "2 of 2" in (told := capsys.readouterr().out) and "0 of 0" in told
+    main(["lcf/fig5#3", "--out", str(tmp_path), "--jobs", "1", "--seconds", "0"])
+    assert "0 of 4" in capsys.readouterr().out

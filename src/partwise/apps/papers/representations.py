@@ -115,13 +115,23 @@ def _to_the_end(task: FitTask) -> Representation:
     if not task.method.stop:
         return fit_estimator(task, task.method.estimator, task.params)
     trial = TRIAL_ITER if task.method.restarts > 1 else 1
-    rule = StoppingRule(trial) if find_spec("sklearn.callback") else None
-    fitted = fit_estimator(task, task.method.estimator, task.params, rule)
-    stop = stopping_iteration(fitted.history, trial)
-    if stop < len(fitted.history):  # without callbacks: again, since a fit is deterministic
-        spent = fitted.seconds
-        fitted = fit_estimator(task, task.method.estimator, {**task.params, "max_iter": stop})
-        fitted.seconds += spent
+    if find_spec("sklearn.callback"):
+        return fit_estimator(task, task.method.estimator, task.params, StoppingRule(trial))
+    # scikit-learn before 1.9 has no callbacks: look for the iteration in longer and longer fits,
+    # then fit again with that number, since a fit is deterministic.
+    most, spent = int(task.params["max_iter"]), 0.0
+    for tried in (USUAL_STOP, 4 * USUAL_STOP, most):
+        settings = {**task.params, "max_iter": min(tried, most)}
+        fitted = fit_estimator(task, task.method.estimator, settings)
+        spent += fitted.seconds
+        stop = stopping_iteration(fitted.history, trial)
+        if stop < len(fitted.history):
+            fitted = fit_estimator(task, task.method.estimator, settings | {"max_iter": stop})
+            spent += fitted.seconds
+            break
+        if tried >= most:
+            break
+    fitted.seconds = spent
     return fitted
 
 

@@ -113,3 +113,27 @@ def within_classes(V: Any, truth: Found) -> float:
         ((Z[truth == c] - Z[truth == c].mean(axis=0)) ** 2).sum() for c in np.unique(truth)
     )
     return float(within / ((Z - Z.mean(axis=0)) ** 2).sum())
+
+
+def own_shares(V: Any, truth: Found, shown: Found) -> dict[str, float]:
+    """How much of a sample's part weights lies on the part of its own class.
+
+    The parts are matched to the classes one to one, so that the samples' shares on the part of
+    their own class are largest in sum. ``own_V`` is the mean share over samples without a shown
+    label (below 0 in ``shown``), ``own_labelled`` over the others; ``largest`` is the percentage
+    of samples without a shown label whose largest part weight is on the part of their class.
+    """
+    from scipy.optimize import linear_sum_assignment
+
+    V = np.asarray(V, dtype=np.float64)
+    sums = V.sum(axis=1, keepdims=True)
+    shares = V / np.where(sums > 0, sums, 1.0)
+    by_class = np.stack([shares[truth == c].sum(axis=0) for c in np.unique(truth)])
+    part = linear_sum_assignment(by_class, maximize=True)[1]
+    own = shares[np.arange(len(V)), part[truth]]
+    hidden = shown < 0
+    right = V.argmax(axis=1) == part[truth]
+    found = {"own_V": own[hidden].mean(), "largest": 100.0 * right[hidden].mean()}
+    if not hidden.all():
+        found["own_labelled"] = own[~hidden].mean()
+    return {name: float(value) for name, value in found.items()}

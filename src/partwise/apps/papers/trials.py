@@ -23,6 +23,7 @@ from partwise.apps.papers.sampling import UNLABELLED, Sample, draw
 from partwise.apps.papers.scores import (
     distance_to_centres,
     locality,
+    own_shares,
     readouts,
     scores,
     within_classes,
@@ -199,7 +200,7 @@ def run_cell(cell: Cell, data_home: str | None = None) -> dict[str, Any]:
     result = {
         "cell": describe(cell),
         "attempts": attempts,
-        "shapes": _shapes(best, sample),
+        "shapes": _shapes(best, sample, cell),
         "objective": best.objective,
         "n_iter": best.n_iter,
         "seconds": sum(f.seconds for f in fits) / len(fits),
@@ -247,7 +248,7 @@ def describe(cell: Cell) -> dict[str, Any]:
     }
 
 
-def _shapes(fitted: Representation, sample: Sample) -> dict[str, float]:
+def _shapes(fitted: Representation, sample: Sample, cell: Cell) -> dict[str, float]:
     from partwise.evaluation.metrics import sparseness
 
     shapes = {}
@@ -258,6 +259,9 @@ def _shapes(fitted: Representation, sample: Sample) -> dict[str, float]:
         rows = V[np.linalg.norm(V, axis=1) > 0]
         shapes["sparseness_rows"] = float(np.mean(sparseness(rows, axis=1)))
         shapes["within"] = within_classes(V, sample.truth)
+        if V.shape[1] == cell.k and cell.budgets:
+            # Without labels: on the samples that the first budget leaves without one.
+            shapes |= own_shares(V, sample.truth, sample.shown(cell.budget or cell.budgets[0]))
         if isinstance(sample.X, np.ndarray):
             shapes["locality"] = locality(V, H, sample.X)
     if H is not None:
