@@ -193,7 +193,13 @@ def _best_start(task: FitTask) -> Representation:
     settings = {**task.params, "max_iter": TRIAL_ITER}
     fits = [fit_estimator(t, task.method.estimator, settings) for t in tries]
     spent = time.perf_counter() - began
-    fitted = _to_the_end(tries[int(np.argmin([f.history[-1] for f in fits]))])
+    reached = [f.history[-1] if f.history else f.objective for f in fits]
+    if any(value is None for value in reached):
+        raise ValueError(
+            f"{task.method.estimator} has no objective_history_, objective_ or "
+            f"reconstruction_err_ to compare its {len(fits)} starts by; use restarts = 1"
+        )
+    fitted = _to_the_end(tries[int(np.argmin(np.asarray(reached, dtype=np.float64)))])
     fitted.seconds += spent
     return fitted
 
