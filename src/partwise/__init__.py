@@ -14,6 +14,7 @@ if TYPE_CHECKING:  # an editor knows every class; at run time each is imported w
     from partwise.estimators.methods import *  # noqa: F403
     from partwise.estimators.nmf import non_negative_factorization
     from partwise.estimators.saving import load, register
+    from partwise.io.encoders import encode
     from partwise.selection.consensus import Consensus, consensus
     from partwise.selection.intervals import Intervals, bootstrap_intervals
     from partwise.selection.parameters import Selection, select
@@ -30,6 +31,7 @@ _NAMES = {
     "Consensus": "partwise.selection.consensus",
     "consensus": "partwise.selection.consensus",
     "non_negative_factorization": "partwise.estimators.nmf",
+    "encode": "partwise.io.encoders",
     "load": "partwise.estimators.saving",
     "register": "partwise.estimators.saving",
     "match_parts": "partwise.selection.signatures",
@@ -50,6 +52,7 @@ __all__ = [
     "cluster",
     "consensus",
     "datasets",
+    "encode",
     "graph",
     "io",
     "load",

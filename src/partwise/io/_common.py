@@ -59,6 +59,8 @@ class Options:
     strict: bool = False
     heading: str = "auto"
     embeddings_only: bool = False
+    download: bool = False
+    offline: bool = False
     recipe: Mapping[str, Any] | None = None
     step: Step = field(default=silent, compare=False)
 

@@ -12,6 +12,7 @@ import numpy as np
 from partwise.io._common import SCALE_WORDS, Options, apply_scale, learn_scale, shown
 from partwise.io.archives import check_npz
 from partwise.io.columns import looks_like_id
+from partwise.io.encoders import encode, find_encoder
 from partwise.io.label_files import find_names, place
 from partwise.io.samples import Samples, repeated
 from partwise.io.sheets import as_text
@@ -28,9 +29,7 @@ def with_embeddings(samples: Samples, path: Path, options: Options) -> Samples:
     They are ``also``, the second view, or the rows of X under ``options.embeddings_only``.
     """
     V, ids = _read(path)
-    recipe, beside = options.recipe, not options.embeddings_only
-    if recipe is not None and beside:
-        recipe = recipe["also"]
+    recipe = _recipe(options)
     if recipe is not None and recipe["features"] != V.shape[1]:
         raise ValueError(f"{path} has {V.shape[1]} dimensions, the model {recipe['features']}.")
     at, notes = _by_order(samples, V, path) if ids is None else _by_id(samples, ids, path)
@@ -48,33 +47,66 @@ def with_embeddings(samples: Samples, path: Path, options: Options) -> Samples:
             f"{len(skipped)} of {samples.n_samples} samples have no vector in {path.name} and were "
             f"skipped: {shown(name for name, _ in skipped)}.",
         )
+        samples = _without(samples, skipped, kept)
     V = V[[at[i] for i in kept]]
-    scale = "unit" if options.scale == "auto" or beside else options.scale
-    made = {"features": int(V.shape[1]), **learn_scale(V, scale)} if recipe is None else recipe
-    words = f"ectors of {path.name}, {V.shape[1]} numbers each; {SCALE_WORDS[made['scale']]}."
-    V = apply_scale(V, made)
+    return _as_view(replace(samples, notes=(*samples.notes, *notes)), V, path.name, options, {})
+
+
+def encoded(samples: Samples, name: str, options: Options) -> Samples:
+    """Samples with the embeddings that an encoder computes."""
+    V = encode(samples, name, download=options.download, offline=options.offline, step=options.step)
+    encoder = {"name": name, "revision": find_encoder(name).revision}
+    return _as_view(samples, V, name, options, {"encoder": encoder})
+
+
+def _recipe(options: Options) -> Any:
+    """Return what a fitted model knows of its embeddings."""
+    recipe = options.recipe
+    return recipe if recipe is None or options.embeddings_only else recipe["also"]
+
+
+def _without(samples: Samples, skipped: list[tuple[str, str]], kept: list[int]) -> Samples:
+    """Return the samples that are kept."""
     rows = np.arange(samples.n_samples) if samples.rows is None else samples.rows
-    whole, draw = not skipped and samples.rows is None, samples.thumbnails
-    samples = replace(
+    draw = samples.thumbnails
+    return replace(
         samples,
-        X=samples.X[kept] if beside else V,
-        also=V if beside else None,
+        X=samples.X[kept],
         ids=[samples.ids[i] for i in kept],
         thumbnails=None if draw is None else lambda i, *side: draw(kept[i], *side),
         texts=_some(samples.texts, kept),
         whole_texts=_some(samples.whole_texts, kept),
         y=None if samples.y is None else samples.y[kept],
-        feature_names=samples.feature_names if beside else None,
-        notes=(*samples.notes, *notes),
         skipped=_in_order(samples, skipped, rows, kept),
-        rows=None if whole or not _is_table(samples) else rows[kept],
+        rows=rows[kept] if _is_table(samples) else None,
     )
+
+
+def _as_view(
+    samples: Samples, V: np.ndarray, source: str, options: Options, more: dict[str, Any]
+) -> Samples:
+    """Return samples with the embeddings V of each as second view, or as X."""
+    recipe, beside = _recipe(options), not options.embeddings_only
+    scale = "unit" if options.scale == "auto" or beside else options.scale
+    made = {"features": int(V.shape[1]), **learn_scale(V, scale), **more}
+    made = made if recipe is None else dict(recipe)
+    words = f"ectors of {source}, {V.shape[1]} numbers each; {SCALE_WORDS[made['scale']]}."
+    V = apply_scale(V, made)
     if beside:
-        known = {**samples.recipe, "also": dict(made)}
-        return replace(samples, preparation=f"{samples.preparation} V{words}", recipe=known)
-    made = {**made, "kind": samples.kind, "reader": "embeddings", "base": dict(samples.recipe)}
-    known = made if recipe is None else dict(recipe)
-    return replace(samples, image_shape=None, preparation=f"V{words}", recipe=known, columns=())
+        known = {**samples.recipe, "also": made}
+        words = f"{samples.preparation} V{words}"
+        return replace(samples, also=V, preparation=words, recipe=known)
+    if recipe is None:
+        made |= {"kind": samples.kind, "reader": "embeddings", "base": dict(samples.recipe)}
+    return replace(
+        samples,
+        X=V,
+        feature_names=None,
+        image_shape=None,
+        preparation=f"V{words}",
+        recipe=made,
+        columns=(),
+    )
 
 
 def _is_table(samples: Samples) -> bool:

@@ -206,14 +206,25 @@ def _pixels(image: Any, size: tuple[int, int], rgb: bool) -> np.ndarray:
 
     if _is_deep(image):
         return _deep_pixels(image, size, rgb)
-    if image.has_transparency_data:
-        image = image.convert("RGBA")
-        white = Image.new("RGBA", image.size, "white")
-        image = Image.alpha_composite(white, image)
-    image = image.convert("RGB" if rgb else "L")
+    image = _on_white(image).convert("RGB" if rgb else "L")
     if (image.height, image.width) != size:
         image = image.resize((size[1], size[0]), Image.Resampling.LANCZOS)
     return np.asarray(image, dtype=np.float64).ravel() / 255
+
+
+def open_image(file: Path) -> Any:
+    """Return the picture in a file in its own size, upright, with eight bits per channel."""
+    return _on_white(_stretched(_open(file)[0]))
+
+
+def _on_white(image: Any) -> Any:
+    """Return an image without transparency."""
+    from PIL import Image
+
+    if not image.has_transparency_data:
+        return image
+    image = image.convert("RGBA")
+    return Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
 
 
 def _is_deep(image: Any) -> bool:

@@ -12,7 +12,8 @@ import numpy as np
 
 from partwise.io import images, texts
 from partwise.io._common import SCALES, Options, Step, shown, silent
-from partwise.io.embeddings import with_embeddings
+from partwise.io.embeddings import encoded, with_embeddings
+from partwise.io.encoders import find_encoder
 from partwise.io.folders import check_name, listed
 from partwise.io.label_files import SIMILAR, UNKNOWN, check_labels, labels_of
 from partwise.io.matrices import read_matrix, read_named
@@ -76,6 +77,9 @@ def read_samples(
     strict: bool = False,
     embeddings: str | Path | None = None,
     embeddings_only: bool = False,
+    encoder: str | None = None,
+    download: bool = False,
+    offline: bool = False,
     recipe: Mapping[str, Any] | str | Path | None = None,
     step: Step = silent,
 ) -> Samples:
@@ -163,6 +167,11 @@ def read_samples(
         order of the samples.
     embeddings_only : bool, default=False
         Use the embeddings instead of words, pixels or columns, which are still shown.
+    encoder : str, optional
+        Compute the embeddings of texts or pictures with this pretrained encoder instead of reading
+        them from a file, see `partwise.encode`.
+    download, offline : bool, default=False
+        Allow the download of the encoder's weights; forbid it.
     recipe : mapping or path of a model file, optional
         Prepare new data as the training data of a model: with the same words, columns and sizes.
         Either ``Samples.recipe`` of the training data, or a file that the command, the studio or
@@ -196,12 +205,14 @@ def read_samples(
     kept = {field.name for field in fields(Options)} & given.keys()
     if recipe is not None:  # the model needs what it was fitted to
         given["embeddings_only"] = recipe["reader"] == "embeddings"
-    elif embeddings_only and embeddings is None:
-        raise ValueError("embeddings_only needs embeddings=FILE.")
+    elif embeddings_only and embeddings is None and encoder is None:
+        raise ValueError("embeddings_only needs embeddings=FILE or encoder=NAME.")
+    if encoder is not None and embeddings is not None:
+        raise ValueError("Give the embeddings of a file or the name of an encoder, not both.")
     options = Options(**{name: given[name] for name in kept})
     path = Path(path)
     check_name(path)
-    samples = _read_views(path, embeddings, options)
+    samples = _read_views(path, embeddings, encoder, options)
     if samples.n_samples == 1 and recipe is None:
         lost = f" ({shown(name for name, _ in samples.skipped)} skipped)" if samples.skipped else ""
         raise ValueError(f"{path} holds a single sample{lost}; a factorization needs more.")
@@ -246,17 +257,48 @@ def recipe_of(model: str | Path) -> Mapping[str, Any]:
     return recipe
 
 
-def _read_views(path: Path, embeddings: str | Path | None, options: Options) -> Samples:
-    """Samples with the embeddings of a file, where there is one."""
+def _read_views(
+    path: Path, embeddings: str | Path | None, encoder: str | None, options: Options
+) -> Samples:
+    """Samples with their embeddings, if a file or an encoder brings some."""
     recipe, only = options.recipe, options.embeddings_only
-    expected = recipe is not None and (only or "also" in recipe)
-    if expected and embeddings is None:
-        raise ValueError(f"{path}: this model was fitted to embeddings; pass --embeddings FILE.")
-    if recipe is not None and not expected and embeddings is not None:
-        raise ValueError(f"--embeddings {embeddings}: this model was fitted without embeddings.")
+    if recipe is not None:
+        fitted = recipe if only else recipe.get("also")
+        encoder = _fitted_encoder(path, fitted, embeddings, encoder)
+    elif encoder is not None:
+        find_encoder(encoder)
     base = recipe["base"] if recipe is not None and only else recipe
     samples = _read(path, replace(options, recipe=base))
+    if encoder is not None:
+        return encoded(samples, encoder, options)
     return samples if embeddings is None else with_embeddings(samples, Path(embeddings), options)
+
+
+def _fitted_encoder(
+    path: Path, fitted: Any, embeddings: str | Path | None, encoder: str | None
+) -> str | None:
+    """Return the encoder that a model was fitted with; ``fitted`` is the recipe of embeddings."""
+    given = f"--encoder {encoder}" if encoder is not None else f"--embeddings {embeddings}"
+    if fitted is None:
+        if given != "--embeddings None":
+            raise ValueError(f"{given}: this model was fitted without embeddings.")
+        return None
+    if "encoder" not in fitted:
+        if embeddings is None:
+            raise ValueError(
+                f"{path}: this model was fitted to embeddings; pass --embeddings FILE."
+            )
+        return None
+    name, revision = str(fitted["encoder"]["name"]), fitted["encoder"]["revision"]
+    if embeddings is not None or encoder not in (None, name):
+        raise ValueError(f"{given}: this model was fitted with --encoder {name}.")
+    known = find_encoder(name).revision
+    if known != revision:
+        raise ValueError(
+            f"This model was fitted with revision {revision} of the encoder {name}, and this "
+            f"version of Partwise has {known}; fit the model again."
+        )
+    return name
 
 
 def _read(path: Path, options: Options) -> Samples:

@@ -12,6 +12,7 @@ from rich.console import Console
 
 from partwise._versions import versions
 from partwise.apps.cli import outputs, work
+from partwise.apps.cli.encoders import advice
 from partwise.apps.cli.outputs import check_folder, whole_folder
 from partwise.apps.cli.progress_bar import Bar, duration
 from partwise.apps.view.describe import about, names_classes, naming
@@ -86,6 +87,7 @@ def _run(
         raise ValueError("--write-back does not go with --layer raw, whose genes are others.")
     with Bar(Console(stderr=True)) as bar:
         task, fitted = _fitted(data, bar, **asked)
+        task.notes += advice(fitted.model, task.samples)
         with whole_folder(out, force=force) as folder:
             summary = _summary(task, fitted, command)
             named = summary["naming"] is not None  # held-out labels say how far to trust it

@@ -21,7 +21,7 @@ PLAIN = " ".join(name for name in READS if name not in ("set", "components_per_c
 def register(app: typer.Typer) -> None:
     """Add the commands to the application."""
     own_data = (classify, cluster, predict, studio, label_studio, choose, compare, consensus)
-    for own in (*own_data, fit, transform, methods, datasets, demo):
+    for own in (*own_data, fit, transform, methods, encoders, datasets, demo):
         app.command()(own)
 
 
@@ -270,6 +270,14 @@ def methods() -> None:
     """List the methods and when to use each.
 
     Example: partwise methods
+    """
+
+
+@command("encoders.run_encoders", "as_json")
+def encoders() -> None:
+    """List the pretrained encoders for --encoder.
+
+    Example: partwise encoders
     """
 
 

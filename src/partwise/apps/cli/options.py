@@ -121,6 +121,13 @@ READING: dict[str, dict[str, Option]] = {
             "pixels or columns; held-out labels decide how much each view counts.",
             of=Path,
         ),
+        "encoder": option(
+            "Compute embeddings of texts or pictures with a pretrained encoder from "
+            "`partwise encoders`, as a second view.",
+            metavar="NAME",
+        ),
+        "download": flag("Allow the download of the encoder's weights."),
+        "offline": flag("Never use the network."),
         "embeddings_only": flag(
             "Use the embeddings instead of words, pixels or columns. Needed where nothing is "
             "classified, since only the classifier takes two views.",
@@ -271,7 +278,7 @@ for _title, _group in GROUPS:
 READS = [name for group in READING.values() for name in group]
 #: What may differ for new data of a known model.
 NEW = "label_column text_column id_column encoding separator heading missing transpose layer strict"
-NEW += " embeddings"
+NEW += " embeddings encoder download offline"
 
 
 def command(target: str, names: str, **own: Any) -> Callable[[Callable[[], None]], Any]:
@@ -474,6 +481,10 @@ def as_reading(given: dict[str, Any]) -> dict[str, Any]:
         given[name] = two_sides(given[name], f"--{name.replace('_', '-')}")
     for name in given.keys() & {"columns", "exclude"}:
         given[name] = names_of(given[name])
+    if given.get("encoder") is not None:
+        from partwise.apps.cli.encoders import ask_for_download
+
+        ask_for_download(given)
     if "ngrams" in given:
         given["ngrams"] = span(given["ngrams"], "--ngrams")
     if "set" in given:

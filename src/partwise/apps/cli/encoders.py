@@ -1,0 +1,73 @@
+"""The command ``encoders``, and the question before weights are downloaded."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import typer
+from rich.console import Console
+
+from partwise.apps.cli import outputs
+from partwise.io.encoders import REGISTRY, find_encoder, recommended
+from partwise.io.samples import Samples
+
+
+def run_encoders(*, as_json: bool) -> None:
+    """Print the table of encoders."""
+    rows: list[dict[str, Any]] = [
+        {
+            "name": e.name,
+            "kind": e.kind,
+            "recommended": e.recommended,
+            "languages": e.languages,
+            "megabytes": e.megabytes,
+            "dimensions": e.dimensions,
+            "licence": e.licence,
+            "extra": e.extra,
+            "model": e.model,
+            "revision": e.revision,
+            "downloaded": e.is_there,
+        }
+        for e in REGISTRY.values()
+    ]
+    if as_json:
+        print(json.dumps(rows, indent=2))
+        return
+    table = outputs.plain_table("--encoder!", "for", "MB", "extra!")
+    for row in rows:
+        about = ", ".join(filter(None, (row["kind"], row["languages"], row["recommended"])))
+        table.add_row(row["name"], about, str(row["megabytes"]), row["extra"])
+    console = Console(markup=False, highlight=False)
+    console.print(table)
+    console.print("Install an extra with pip install 'partwise[EXTRA]'.")
+
+
+def ask_for_download(reading: dict[str, Any]) -> None:
+    """Ask in a terminal whether the weights of ``--encoder`` may be downloaded."""
+    if reading["download"] or reading["offline"]:
+        return
+    encoder = find_encoder(reading["encoder"])
+    if encoder.is_there or not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return
+    reading["download"] = typer.confirm(
+        f"Download {encoder.megabytes} MB from huggingface.co/{encoder.model} ({encoder.licence})?",
+        err=True,
+    )
+
+
+def advice(model: Any, samples: Samples) -> list[str]:
+    """Return the advice to use an encoder, if words or pixels do not tell the classes apart."""
+    expected = getattr(model, "expected_accuracy_", None)
+    if expected is None or not expected.caution:
+        return []
+    encodable = samples.whole_texts is not None or samples.kind == "images"
+    if samples.also is not None or samples.recipe.get("reader") == "embeddings" or not encodable:
+        return []
+    kind = "texts" if samples.whole_texts is not None else "images"
+    own = "words do" if kind == "texts" else "pixels do"
+    return [
+        f"The {own} not tell the classes apart. --encoder {recommended(kind, 'good')} adds "
+        "embeddings of a pretrained model, which recognises meaning or objects beyond them."
+    ]
