@@ -25,6 +25,11 @@ def tdot(X: Any, V: AnyArray) -> AnyArray:
     return X.tdot(np.ascontiguousarray(V))
 
 
+def tdot_gram(X: Any, V: AnyArray) -> AnyArray:
+    """XᵀV and, below it, VᵀV."""
+    return np.concatenate([tdot(X, V), V.T @ V])
+
+
 def call(X: Any, name: str, *args: Any) -> AnyArray:
     return getattr(X, name)(*args)
 

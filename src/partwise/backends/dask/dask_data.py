@@ -209,9 +209,9 @@ class DaskData(Swept):
         index = self.rows(shared.index)
         sums = V.reduce(beside.head_sums, V, index, count)
         head = (sums / shared.counts[:count, None]).astype(V.dtype)
-        rest = V.map(beside.tail, V, index, count).settle()
+        rest = V.map(beside.tail, V, index, count)
         first = layout.runner.place([head], 0)
-        return Rows.of(layout, first + (rest.node.handles or []), V.meta)
+        return Rows.of(layout, first + rest.handles(), V.meta)
 
     def _summed(self, index: AnyArray, n_rows: int) -> RowLayout:
         """How Aᵀ X lies: a block of rows that several samples share, then each block's others."""
@@ -220,18 +220,16 @@ class DaskData(Swept):
         return RowLayout([count, *rest], self.layout.runner, first=1)
 
     def expand_rows(self, shared: Any, Z: AnyArray) -> AnyArray:
-        Z.settle()
-        count = Z.layout.sizes[0]
-        head = self.layout.runner.fetch(Z.node.handles[:1])[0]
-        rest = Rows.of(self.layout, Z.node.handles[1:], Z.meta)
+        count, handles = Z.layout.sizes[0], Z.handles()
+        head = self.layout.runner.fetch(handles[:1])[0]
+        rest = Rows.of(self.layout, handles[1:], Z.meta)
         index = self.rows(shared.index)
         return rest.map(beside.join, rest, index, head, count, like=Z.meta).settle()
 
     def result(self, a: AnyArray) -> AnyArray:
         if not isinstance(a, Rows):
             return a
-        a.settle()
-        handles, chunks = a.node.handles or [], (self.chunks, *a.shape[1:])
+        handles, chunks = a.handles(), (self.chunks, *a.shape[1:])
         if int(np.prod(a.shape)) * a.dtype.itemsize <= BROUGHT:
             V = np.concatenate(self.layout.runner.fetch(handles))
             return da.from_array(V, chunks=chunks, name=False)
@@ -254,7 +252,12 @@ class DaskData(Swept):
         )
 
     def tdot(self, V: AnyArray) -> AnyArray:
-        return self.blocks.reduce(beside.tdot, self.blocks, V)
+        if not isinstance(V, Rows) or V.node.gram is not None:
+            return self.blocks.reduce(beside.tdot, self.blocks, V)
+        # a step that asks for XᵀV asks for VᵀV next, which would cost every block another task
+        both = self.blocks.reduce(beside.tdot_gram, self.blocks, V)
+        V.node.gram = np.ascontiguousarray(both[self.p :], dtype=V.dtype)
+        return np.ascontiguousarray(both[: self.p])
 
     def row_sq_norms(self) -> AnyArray:
         return self._rows(beside.call, "row_sq_norms", dtype=np.float64)
@@ -283,7 +286,7 @@ class DaskData(Swept):
         count = layout.sizes[0]
         head = self.blocks.reduce(beside.head_data, self.blocks, where, count, scale)
         made = self._select(where, count, scale)
-        handles = layout.runner.place([DenseData(head)], 0) + (made.node.handles or [])
+        handles = layout.runner.place([DenseData(head)], 0) + made.handles()
         made = Rows.of(layout, handles, None)
         return DaskData(made, self.p, self.dtype).weighing(weights, self.shape[0])
 

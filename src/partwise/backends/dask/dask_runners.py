@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import Any
 
 import dask
@@ -13,8 +14,8 @@ from partwise.backends.dask.row_blocks import RowLayout, run_block
 SCATTER = 10_000  # bytes of constants above which they travel once a worker and not once a task
 
 LOST = (
-    "a Dask worker was lost, and with it the rows of V that lay there; start the fit again, with "
-    "checkpoint= a folder it goes on from its last checkpoint."
+    "a Dask worker was lost, and with it the rows of V that lay there; start the fit again. An "
+    "estimator with a checkpoint parameter goes on from the last checkpoint in that folder."
 )
 
 
@@ -38,7 +39,8 @@ class Threads:
         task = dask.delayed(run_block, pure=False, traverse=False)
         job, constants = dask.delayed(job, traverse=False), dask.delayed(constants, traverse=False)
         results = dask.compute(*[task(job, constants, list(block)) for block in inputs])
-        return combine([share for share, _ in results]), [values for _, values in results]
+        made = zip(*(values for _, values in results), strict=True)
+        return combine([share for share, _ in results]), [(list(values), None) for values in made]
 
     def fetch(self, handles: list[Any]) -> list[Any]:
         return list(dask.compute(*handles))
@@ -147,14 +149,20 @@ class Workers:
             )
             for w, group in groups.items()
         ]
+        # the shares may go while the values live: one task for each block, however many values
         values = [
-            [client.submit(_kept, result, j, **self._home(layout, b)) for j in range(kept)]
-            for b, result in enumerate(results)
+            client.submit(_kept, result, **self._home(layout, b))
+            for b, result in enumerate(results if kept else ())
         ]
         shares = self._gather(partial)
         self.moved["back"] += sum(np.asarray(share).nbytes for share in shares)
         self.moved["rounds"] += 1
-        return combine(shares), values
+        return combine(shares), [(values, j) for j in range(kept)]
+
+    def pick(self, layout: RowLayout, handles: list[Any], j: int) -> list[Any]:
+        """One of the values that each handle holds, as a handle of its own."""
+        submit = self.client.submit
+        return [submit(itemgetter(j), h, **self._home(layout, b)) for b, h in enumerate(handles)]
 
     def fetch(self, handles: list[Any]) -> Any:
         return self._gather(handles)
@@ -179,8 +187,8 @@ def _combine(combine: Any, results: list[Any]) -> Any:
     return combine([share for share, _ in results])
 
 
-def _kept(result: Any, j: int) -> Any:
-    return result[1][j]
+def _kept(result: Any) -> Any:
+    return result[1]
 
 
 def current_client() -> Any:

@@ -41,6 +41,9 @@ class Node:
 
     def __init__(self, function: Any, args: tuple[Any, ...], handles: list[Any] | None) -> None:
         self.function, self.args, self.handles = function, args, handles
+        #: position in each handle, where one holds all that a task kept
+        self.pick: int | None = None
+        self.gram: AnyArray | None = None  # AᵀA of the values A, where it is known
         self.held: Any = None  # weak reference to the Rows, dead once nobody asks for the value
 
 
@@ -144,10 +147,17 @@ class Rows(NDArrayOperatorsMixin):
             self.reduce(_nothing, self)
         return self
 
+    def handles(self) -> list[Any]:
+        """What holds the values of each block and nothing else."""
+        node = self.settle().node
+        if node.pick is not None:
+            node.handles = self.layout.runner.pick(self.layout, node.handles, node.pick)
+            node.pick = None
+        return node.handles or []
+
     def gather(self) -> AnyArray:
         """The whole array, here."""
-        self.settle()
-        return np.concatenate(self.layout.runner.fetch(self.node.handles))
+        return np.concatenate(self.layout.runner.fetch(self.handles()))
 
     def sum(self, axis: Any = None, dtype: Any = None) -> Any:
         return self.reduce(_sum, self, axis, dtype)
@@ -172,6 +182,9 @@ class _Transposed:
         self.rows = rows
 
     def __matmul__(self, other: Any) -> Any:
+        node = self.rows.node
+        if isinstance(other, Rows) and other.node is node and node.gram is not None:
+            return node.gram
         return self.rows.reduce(_cross, self.rows, other)
 
 
@@ -300,13 +313,13 @@ def evaluate(layout: RowLayout, target: Rows, combine: Any) -> Any:
         node for node in order if node.handles is None and node is not target.node and _wanted(node)
     ]
     keep = [place[id(node)] for node in kept]
-    at = [place[id(node)] for node in leaves]
+    at = [(place[id(node)], node.pick) for node in leaves]
     inputs = [[node.handles[b] for node in leaves] for b in range(len(layout.sizes))]  # type: ignore[index]
     shares, values = layout.runner.run(
         layout, (program, at, keep), constants, inputs, len(keep), combine
     )
-    for j, node in enumerate(kept):
-        node.handles = [value[j] for value in values]
+    for node, (handles, pick) in zip(kept, values, strict=True):
+        node.handles, node.pick = handles, pick
         node.function, node.args = None, ()
     return shares
 
@@ -321,8 +334,8 @@ def run_block(job: Any, constants: list[Any], inputs: list[Any]) -> tuple[Any, l
     """One block's task: the noted operations in order; its share, and the values to keep."""
     program, at, keep = job
     values: list[Any] = [None] * len(program)
-    for where, value in zip(at, inputs, strict=True):
-        values[where] = value
+    for (where, pick), value in zip(at, inputs, strict=True):
+        values[where] = value if pick is None else value[pick]
     for i, step in enumerate(program):
         if step is not None:
             function, spec = step

@@ -1,0 +1,100 @@
+"""Fits on two worker processes: results, faults, and what they cost in tasks and bytes."""
+
+import contextlib
+from collections import Counter
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+import partwise
+from backends import two_workers
+from methods import FROBENIUS, KL
+
+da = pytest.importorskip("dask.array", reason="dask is not installed: partwise[dask]")
+pytest.importorskip("distributed", reason="distributed is not installed: partwise[dask]")
+
+
+@pytest.fixture(scope="module")
+def workers():
+    """A client of two worker processes, which all tests of this file share."""
+    yield from two_workers()
+
+
+@pytest.fixture
+def client(workers, monkeypatch):
+    from partwise.backends.dask import dask_data
+
+    monkeypatch.setattr(dask_data, "SMALL_BLOCK", 1)  # chunks stay as they are
+    with workers.as_current():
+        yield workers
+
+
+def on_cluster(X, rows, columns=None, sparse=False):
+    X = da.from_array(X, chunks=(rows, X.shape[1] if columns is None else columns))
+    return X.map_blocks(sp.csr_array) if sparse else X
+
+
+@contextlib.contextmanager
+def counted(client):
+    """The number of tasks that the workers run inside."""
+    from distributed.diagnostics.plugin import SchedulerPlugin
+
+    class Count(SchedulerPlugin):
+        def transition(self, key, start, finish, *args, **kwargs):
+            found["tasks"] += (start, finish) == ("processing", "memory")
+
+    found, plugin, scheduler = Counter(), Count(), client.cluster.scheduler
+    scheduler.add_plugin(plugin, name="count")
+    try:
+        yield found
+    finally:
+        scheduler.remove_plugin("count")
+
+
+#: What `scale.md` says of an iteration: passes with kept values and without, and numbers sent to
+#: and from each worker, with p features and k parts. Coordinate descent looks at the residual in
+#: every fifth iteration, which takes one more pass.
+COSTS = {
+    (FROBENIUS, "hals"): (1, 0.2, lambda p, k: p * k, lambda p, k: p * k + k * k),
+    (KL, "newton"): (2, 3, lambda p, k: 4 * p * k, lambda p, k: p * k + p * k * (k + 1) // 2),
+    (KL, "mu"): (2, 2, lambda p, k: 3 * p * k, lambda p, k: p * k),
+}
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize(
+    ("loss", "solver"),
+    [(FROBENIUS, "hals"), (KL, "newton"), pytest.param(KL, "mu", marks=pytest.mark.long)],
+)
+def test_tasks_and_bytes_of_an_iteration(loss, solver, client, monkeypatch):
+    from partwise.backends.dask import dask_runners
+
+    # U is sent to each worker, not with each task: that is for large U
+    monkeypatch.setattr(dask_runners, "SCATTER", 100)
+    runners = []
+    run = dask_runners.Workers._run
+    monkeypatch.setattr(
+        dask_runners.Workers, "_run", lambda self, *args: runners.append(self) or run(self, *args)
+    )
+    n, p, k, chunks, times = 320, 200, 8, 8, 5
+    X = on_cluster(np.random.default_rng(0).random((n, p)), n // chunks).persist()
+
+    def cost(n_iter):
+        model = partwise.NMF(
+            k, beta_loss=loss, solver=solver, init="random", random_state=0, tol=0, max_iter=n_iter
+        )
+        with counted(client) as found:
+            model.fit(X)
+        return found["tasks"], *runners[-1].moved.values()
+
+    each = (np.array(cost(5 + times)) - cost(5)) / times
+    keeping, others, out, back = COSTS[loss, solver]
+    rounds = keeping + others
+    # a task for each chunk and pass, one more where values are kept, one for each worker and pass
+    tasks = chunks * (rounds + keeping) + 2 * rounds
+    print(f"{each[0] / chunks:.1f} tasks a chunk, {each[3]} passes, {each[1:3]} bytes")
+    assert each[3] == pytest.approx(rounds, abs=0.3)
+    assert each[0] == pytest.approx(tasks, rel=0.1)
+    assert each[1] == pytest.approx(2 * 8 * out(p, k), rel=0.15)
+    assert each[2] == pytest.approx(2 * 8 * back(p, k), rel=0.05)
