@@ -1,4 +1,4 @@
-"""Every link and picture inside built pages leads somewhere: ``check_links.py build/docs``."""
+"""Check links and images of the built pages: ``check_links.py build/docs``."""
 
 import sys
 from html.parser import HTMLParser
@@ -7,7 +7,7 @@ from urllib.parse import unquote, urlsplit
 
 
 class Page(HTMLParser):
-    """Addresses that a page points to, and the places in it that others may point to."""
+    """Parser that collects the links and the anchors of a page."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -23,11 +23,11 @@ class Page(HTMLParser):
 
 
 def broken(folder: Path) -> list[str]:
-    """Links of the pages in a folder that lead nowhere."""
+    """Return the broken links of all pages in a folder."""
     pages = {}
     for path in sorted(folder.rglob("*.html")):
         if "_static" in path.parts:
-            continue  # the theme's own templates
+            continue  # templates of the theme
         pages[path.resolve()] = page = Page()
         page.feed(path.read_text(encoding="utf-8"))
     found = []
@@ -41,11 +41,11 @@ def broken(folder: Path) -> list[str]:
                 target = target / "index.html"
             name = path.relative_to(folder.resolve())
             if not target.exists():
-                found.append(f"{name}: {link} is not there")
+                found.append(f"{name}: {link} does not exist")
                 continue
             place = unquote(parts.fragment)
             if place and target in pages and place not in pages[target].places:
-                found.append(f"{name}: {link} has no such place")
+                found.append(f"{name}: {link} names a missing anchor")
     return found
 
 

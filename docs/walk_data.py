@@ -1,8 +1,9 @@
-"""Files as people have them, for the pages that show commands: made up, the same each time."""
+"""Synthetic example files for the pages that show commands, the same in each build."""
 
 import csv
 import datetime
 import random
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -87,7 +88,7 @@ def table(rng):
 
 
 def mixtures(rng):
-    """Spectra that are mixtures of three, of which a person knows two."""
+    """Write spectra that mix three parts, of which two are known."""
     bands = [f"nm{400 + 50 * j}" for j in range(8)]
     known = {"chlorophyll": [1, 8, 2, 0, 1, 9, 3, 0], "water": [6, 5, 4, 3, 2, 1, 0, 0]}
     third = [1, 2, 3, 4, 5, 6, 7, 8]
@@ -172,3 +173,4 @@ if __name__ == "__main__":
     pictures(seeded)
     cells()
     mixtures(random.Random(1))
+    shutil.copy(Path(__file__).parent / "tutorials" / "make_photos.py", ".")

@@ -1,7 +1,7 @@
-"""``.. walk::``: commands that are run while the pages are built, with what they print.
+"""Directive ``.. walk::`` that runs commands during the build and shows their output.
 
-A page cannot show an option that is gone, or an output that nobody saw: a command that fails stops
-the build. The commands run in one folder with the files that ``walk_data.py`` makes.
+A command that fails stops the build, so pages cannot show options that no longer exist. All
+commands run in one folder, with the files that ``walk_data.py`` writes.
 """
 
 import os
@@ -47,13 +47,16 @@ def _run(command: str, folder: Path) -> tuple[int, str]:
         stderr=subprocess.STDOUT,
     )
     lines = []
-    for line in done.stdout.strip("\n").splitlines():  # a terminal would fold long ones
+    for line in done.stdout.strip("\n").splitlines():  # wrap long lines like a terminal
         lines += textwrap.wrap(line, WIDTH) if len(line) > WIDTH + 4 else [line.rstrip()]
     return done.returncode, re.sub(r"\n{3,}", "\n\n", "\n".join(lines))
 
 
 class Walk(SphinxDirective):
-    """Each line is a command; ``:fails:`` expects an error, ``:head:`` keeps so many lines."""
+    """Directive with one command per line.
+
+    ``:fails:`` expects an error, and ``:head: N`` shows only the first N lines of output.
+    """
 
     has_content = True
     option_spec = {"fails": directives.flag, "head": directives.nonnegative_int}

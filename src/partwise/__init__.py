@@ -1,4 +1,4 @@
-"""Partwise: parts-based representations that listen to labels, graphs, sparsity and locality."""
+"""Semi-supervised classification and non-negative matrix factorization."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from partwise._lazy import lazy
 from partwise._versions import __version__
 from partwise.estimators.methods import ESTIMATORS
 
-if TYPE_CHECKING:  # an editor knows every class; at run time each is imported when it is used
-    from partwise import cells, cluster, datasets, graph, io, metrics, plot, report, terms
+if TYPE_CHECKING:  # editors see every class; at run time each is imported on first use
+    from partwise import cells, cluster, datasets, graph, io, metrics, plot, report, studio, terms
     from partwise.classify.parts_classifier import PartsClassifier as PartsClassifier
     from partwise.estimators.methods import *  # noqa: F403
     from partwise.estimators.nmf import non_negative_factorization
@@ -21,7 +21,18 @@ if TYPE_CHECKING:  # an editor knows every class; at run time each is imported w
     from partwise.selection.rank import Choice, choose_k
     from partwise.selection.signatures import match_parts, refit
 
-_MODULES = ("cells", "cluster", "datasets", "graph", "io", "metrics", "plot", "report", "terms")
+_MODULES = (
+    "cells",
+    "cluster",
+    "datasets",
+    "graph",
+    "io",
+    "metrics",
+    "plot",
+    "report",
+    "studio",
+    "terms",
+)
 _NAMES = {
     **ESTIMATORS,
     "Choice": "partwise.selection.rank",
@@ -64,6 +75,7 @@ __all__ = [
     "register",
     "report",
     "select",
+    "studio",
     "terms",
 ]
 

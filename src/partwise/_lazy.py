@@ -1,4 +1,4 @@
-"""Names of a package that are imported when they are first asked for."""
+"""Lazy imports: a package imports a name on its first use."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 def lazy(
     package: str, names: Mapping[str, str], modules: tuple[str, ...] = ()
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """``__getattr__`` and ``__dir__`` of a package, for names of other modules and submodules."""
+    """Return ``__getattr__`` and ``__dir__`` for a package with lazy names and submodules."""
 
     def find(name: str) -> Any:
         if name in names:

@@ -1,5 +1,5 @@
-"""The studio: label samples in the browser and see the predictions change at once."""
+"""Label samples in the browser and watch the predictions change."""
 
-from partwise.apps.studio.server import Studio, start
+from partwise.apps.studio.server import start
 
-__all__ = ["Studio", "start"]
+__all__ = ["start"]

@@ -27,15 +27,31 @@ class NamedParts:
 
 
 def seed_parts(X: Any, words: Sequence[Sequence[int]]) -> np.ndarray:
-    """A part for each topic: the mean of the texts that have its words, as far as they have them.
+    r"""Return one initial part per topic, for ``seed_components``.
 
-    h_t = Σ_i s_i x_i / Σ_i s_i with s_i = Σ_{w in t} x_iw / Σ_i x_iw, so that a rare word counts as
-    much as a frequent one. ``words`` are the columns of each topic's words.
+    A part is the mean of the samples that contain the words of the topic, weighted by their share
+    of each word:
+
+    .. math:: h_t = \frac{\sum_i s_i x_i}{\sum_i s_i}, \qquad
+              s_i = \sum_{w \in t} \frac{x_{iw}}{\sum_j x_{jw}}
+
+    A rare word therefore counts as much as a frequent one.
+
+    Parameters
+    ----------
+    X : array or sparse matrix of shape (n_samples, n_features)
+        Non-negative data, for example tf-idf.
+    words : sequence of sequences of int
+        Columns of the words of each topic.
+
+    Returns
+    -------
+    ndarray of shape (len(words), n_features)
 
     Examples
     --------
     >>> import numpy as np
-    >>> from partwise.io.known_parts import seed_parts
+    >>> from partwise.io import seed_parts
     >>> X = np.array([[1.0, 0.0, 1.0], [0.0, 2.0, 0.0], [0.0, 1.0, 1.0]])
     >>> seed_parts(X, [[0], [1]]).round(2)
     array([[1.  , 0.  , 1.  ],

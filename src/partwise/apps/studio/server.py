@@ -1,4 +1,4 @@
-"""The studio as a server in a thread: for the command, for notebooks, for tests."""
+"""Server of the studio, in a thread."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ EVERYWHERE = ("0.0.0.0", "::")
 
 
 class Studio:
-    """A running studio.
+    """A running studio, as `partwise.studio.start` returns it.
 
-    Attributes
-    ----------
-    url : str
-        The address to open. It works once; the next access of ``url`` gives another one.
-    labels : dict
-        Label of each labelled sample, by id, as it is now.
+    Examples
+    --------
+    >>> from partwise.io import read_samples
+    >>> from partwise.studio import start
+    >>> with start(read_samples("photos/"), "photos-studio") as studio:  # doctest: +SKIP
+    ...     studio.wait()
     """
 
     def __init__(
@@ -36,25 +36,27 @@ class Studio:
 
     @property
     def url(self) -> str:
+        """Address to open. Each access returns a new address that works once."""
         guard = self._guard
         return self._at if guard.password else f"{self._at}?token={guard.new_token()}"
 
     @property
     def labels(self) -> dict[str, str]:
+        """Current label of each labelled sample, by id."""
         return self._desk.labels
 
     @property
     def news(self) -> str:
-        """What changed since the last start; "" where nothing did."""
+        """Changes of the data since the last start, or an empty text."""
         return self._desk.project.news
 
     def wait(self) -> None:
-        """Until the server ends, by `close` or Ctrl-C."""
+        """Wait until the server ends, by `close` or Ctrl-C."""
         while self._thread.is_alive():
             self._thread.join(0.2)
 
     def close(self) -> None:
-        """End the server; everything is on disk already."""
+        """Stop the server. All labels are on disk already."""
         self._server.should_exit = True
         self._thread.join(5)
         self._desk.close()
@@ -79,20 +81,38 @@ def start(
     seed: int = 0,
     labels: Any = None,
 ) -> Studio:
-    """Serve a project; the page shows the progress of what is still to be computed.
+    """Start the studio and return while its server runs in the background.
 
     Parameters
     ----------
     samples : Samples
+        Samples to label, for example from `partwise.io.read_samples`.
     project : path
-        The folder that keeps labels and codes.
-    host, port
-        Where to listen; port 0 takes the last one, so that open windows go on, or a free one. Any
-        host but this machine needs a password.
+        Folder for labels and part weights. An existing project continues.
+    host : str, default="127.0.0.1"
+        Address to listen on. Any address except this computer's own needs a password.
+    port : int, default=0
+        Port to listen on. 0 chooses the previous port of the project, or a free one.
     password : str, optional
+        Password that the page asks for.
     seed : int, default=0
+        Random seed of the model.
     labels : array-like of shape (n_samples,), default=None
-        Labels to begin with, where the project has none yet; None where unknown.
+        Initial labels for a new project; None where unknown.
+
+    Returns
+    -------
+    Studio
+        The running server, with its ``url`` and the current ``labels``.
+
+    Examples
+    --------
+    >>> from partwise.io import read_samples
+    >>> from partwise.studio import start
+    >>> studio = start(read_samples("photos/"), "photos-studio")  # doctest: +SKIP
+    >>> studio.url  # doctest: +SKIP
+    'http://127.0.0.1:8123/?key=...'
+    >>> studio.close()  # doctest: +SKIP
     """
     import uvicorn
 
