@@ -370,3 +370,15 @@ def test_a_first_row_is_a_heading_or_a_sample(fit, tmp_path):
     data = table(tmp_path / "t.csv", [0.5, 0.6], rows)
     assert fit(data, "--heading", "yes")[0]["samples"] == 12
     assert fit(data, "--heading", "no")[0]["samples"] == 13
+    assert fit(data, "--skip-rows", "3", "--heading", "yes")[0]["samples"] == 9
+
+
+def test_a_sheet_by_its_number(fit, tmp_path):
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.Workbook()
+    for n in (9, 12):
+        sheet = book.create_sheet()
+        for row in [["a", "b"], *([i % 2 + 0.01 * i, 1 - i % 2] for i in range(n))]:
+            sheet.append(row)
+    book.save(tmp_path / "t.xlsx")
+    assert fit(tmp_path / "t.xlsx", "--sheet", "3")[0]["samples"] == 12

@@ -58,6 +58,8 @@ class Options:
     genes: int | None = None
     strict: bool = False
     heading: str = "auto"
+    sheet: str | None = None
+    skip_rows: int | None = None
     embeddings_only: bool = False
     download: bool = False
     offline: bool = False

@@ -93,6 +93,10 @@ def _learn(column: Any, name: str, common: str, ranged: bool) -> Column:
 
     if is_complex_dtype(column):
         return left_out("complex numbers")
+    kinds = (list, tuple, dict, bytes, np.ndarray)
+    strange = next((type(value).__name__ for value in column if isinstance(value, kinds)), None)
+    if strange is not None:
+        return left_out(f"holds values of the type {strange}")
     cells = _cells(column)
     known = [str(value).strip() for value in cells]
     gaps = 1 - len(known) / len(column)
@@ -181,6 +185,11 @@ def looks_like_id(name: str) -> bool:
     return words[-1] in ID_NAMES or words[0] in {"id", "uuid"} or name.strip().endswith("Id")
 
 
+def may_be_id(name: str) -> bool:
+    """Whether a column's name ends in a word for number, as "Kundennummer" and "Best.-Nr." do."""
+    return name.strip().rstrip(".").lower().endswith(("nummer", "nr", "number", "code", "key"))
+
+
 def _numbers_rows(column: Any, name: str) -> bool:
     values = np.asarray(column, dtype=np.float64)
     if not np.isfinite(values).all() or (values != np.rint(values)).any():
@@ -189,7 +198,7 @@ def _numbers_rows(column: Any, name: str) -> bool:
     if (np.diff(ordered) == 0).any():
         return False
     running = len(values) >= 20 and (np.diff(values) == 1).all()
-    return bool(looks_like_id(name) or running)
+    return bool(looks_like_id(name) or may_be_id(name) or running)
 
 
 def _robust(values: np.ndarray) -> tuple[float, float]:

@@ -13,10 +13,10 @@ from partwise.io._common import SCALE_WORDS, Options, apply_scale, learn_scale, 
 from partwise.io.archives import check_npz
 from partwise.io.columns import looks_like_id
 from partwise.io.encoders import encode, find_encoder
+from partwise.io.frames import read_frame
 from partwise.io.label_files import find_names, place
 from partwise.io.samples import Samples, repeated
 from partwise.io.sheets import as_text
-from partwise.io.tables import read_frame
 
 #: Names of a column of ids in a table of embeddings, in addition to "id" and the like.
 ID_NAMES = {"file", "filename", "file_name", "path", "filepath", "name", "image", "text_id"}

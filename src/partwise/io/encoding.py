@@ -11,6 +11,7 @@ from __future__ import annotations
 import codecs
 import contextlib
 import csv
+import itertools
 import re
 import unicodedata
 from collections.abc import Callable, Generator, Iterator
@@ -50,6 +51,10 @@ NAMES = {
     "utf-32": "UTF-32",
 }
 _SEP_LINE = re.compile(r'"?sep=(.)"?', re.I)
+#: Share of rows of one width that makes a table of what follows a title.
+SURE = 0.95
+#: Suffixes of tables between tabs; Excel calls its "Unicode Text" .txt.
+TABS = (".tsv", ".tab", ".txt")
 SEPARATORS = (",", ";", "\t", "|")
 SEPARATOR_NAMES = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "vertical bars"}
 #: Bytes of lines beyond ASCII that are looked at; more change nothing.
@@ -272,21 +277,37 @@ def find_separator(path: Path, encoding: str) -> str:
     named = named_separator(path, encoding)
     if named is not None:
         return named
-    usual = "\t" if path.suffix.lower() == ".tsv" else ","
-    best, found = (0.0, 0), usual
+    usual = "\t" if path.suffix.lower() in TABS else ","
+    first: dict[str, list[list[str]]] = {}
     for sign in (usual, *(s for s in SEPARATORS if s != usual)):
-        try:
-            with contextlib.closing(csv_rows(path, encoding, sign)) as lines:
-                rows = [row for (_, row), _ in zip(lines, range(200)) if row]
-        except (csv.Error, UnicodeError):  # the reader that follows says so
+        with (
+            contextlib.suppress(csv.Error, UnicodeError),  # the reader that follows says so
+            contextlib.closing(csv_rows(path, encoding, sign)) as lines,
+        ):
+            first[sign] = [row for (_, row), _ in zip(lines, range(200)) if row]
+    share, found = _best_separator(first, usual)
+    if share < SURE:  # lines of a title, in one field, may stand above the heading
+        tables = {
+            sign: list(itertools.dropwhile(lambda row: len(row) == 1, rows))
+            for sign, rows in first.items()
+        }
+        tables = {sign: rows for sign, rows in tables.items() if 2 * len(rows) > len(first[sign])}
+        share, below = _best_separator(tables, usual)
+        found = below if share >= SURE else found
+    return found
+
+
+def _best_separator(rows: dict[str, list[list[str]]], usual: str) -> tuple[float, str]:
+    """The sign after which most rows are as wide as the first, and the share of these rows."""
+    best, found = (0.0, 0), usual
+    for sign, own in rows.items():
+        width = len(own[0]) if own else 0
+        if width < 2:
             continue
-        if not rows or len(rows[0]) < 2:
-            continue
-        width = len(rows[0])
-        share = sum(len(row) == width for row in rows) / len(rows)
+        share = sum(len(row) == width for row in own) / len(own)
         if (share, width) > best:
             best, found = (share, width), sign
-    return found
+    return best[0], found
 
 
 def text_format(path: Path, options: Options) -> tuple[str, str, tuple[str, ...]]:
@@ -294,7 +315,7 @@ def text_format(path: Path, options: Options) -> tuple[str, str, tuple[str, ...]
     encoding = check_encoding(options.encoding) if options.encoding else find_encoding(path)
     if encoding == "utf-8":
         encoding = "utf-8-sig"
-    usual = "\t" if path.suffix.lower() == ".tsv" else ","
+    usual = "\t" if path.suffix.lower() in TABS else ","
     separator = options.separator or find_separator(path, encoding)
     separator = {"tab": "\t", "\\t": "\t"}.get(separator, separator)
     if len(separator) != 1:

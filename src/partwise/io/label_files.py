@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import itertools
 import json
 import re
 import unicodedata
@@ -17,6 +18,7 @@ import numpy as np
 from partwise.io import images, texts
 from partwise.io._common import Options, shown
 from partwise.io.encoding import csv_rows, text_format
+from partwise.io.frames import read_frame
 from partwise.io.sheets import as_text, read_sheet, unquoted
 
 #: Lines of cells, each with its number, and notes on how they were read.
@@ -25,6 +27,9 @@ Rows = tuple[list[tuple[int, list[str]]], tuple[str, ...]]
 FILES = images.SUFFIXES | texts.SUFFIXES
 SIMILAR = ("ask", "merge", "keep")
 UNKNOWN = ("ask", "drop", "keep")
+#: Names of the column with the labels in a table of many columns, the likeliest first.
+LABEL_NAMES = ["label", "given_label", "labels", "class", "klasse", "kategorie", "category"]
+LABEL_NAMES += ["classe", "catégorie", "etikett", "target", "y"]
 #: Labels that say that there is none.
 NO_LABEL = {
     *("?", "??", "???", "-", "--", "–", "—", ".", "n/a", "na", "n.a.", "#n/a", "nan", "none"),
@@ -44,12 +49,15 @@ def read_labels(
     similar: str = "ask",
     unknown: str = "ask",
 ) -> np.ndarray:
-    """Labels from a CSV file with the columns id and label, for samples with these ids.
+    """Labels from a table with a column of ids and one of labels, for samples with these ids.
 
-    Or from what Label Studio exports as JSON: a choice for each task, whose data name the sample.
+    The table is a .csv, .tsv, .txt, .xlsx, .jsonl or .parquet file, for example assignments.csv
+    with its column given_label. Label Studio's JSON is read as well: a choice for each task, whose
+    data name the sample.
 
-    A heading is optional; other columns are ignored if there is one with ``id`` and ``label``. An
-    empty label means unknown. The id of a file may be its path in the folder, its name, or its name
+    Two columns need no heading. Of more columns, the one with the samples' ids is found, and the
+    one that is called label, class, given_label, ...; a note names both. An empty label means
+    unknown. The id of a file may be its path in the folder, its name, or its name
     without suffix, as long as that says which file is meant. Encoding and separator are found.
 
     Parameters
@@ -104,16 +112,8 @@ def labels_of(
     position, gone = find_names(ids), find_names(skipped)
     unit = _unit(path)
     rows, notes = _rows(path, options) if unit == "line" else _tasks(path, position | gone)
-    first = [cell.strip().lower() for cell in rows[0][1]]
-    id_at, label_at, width = 0, 1, 2
-    if "id" in first and "label" in first:
-        id_at, label_at, width = first.index("id"), first.index("label"), len(first)
-        rows = rows[1:]
-    elif _is_heading(rows, position | gone):
-        id_at = first.index("id") if len(first) == 2 and "id" in first else 0
-        label_at = 1 - id_at
-        notes += (f"{path.name}: its first line, {', '.join(rows[0][1])}, was taken as a heading.",)
-        rows = rows[1:]
+    (id_at, label_at), width, begin, found = _columns(path, rows, position | gone)
+    rows, notes = rows[begin:], (*notes, *found)
     y = np.full(len(ids), None, dtype=object)
     strange: list[tuple[int, str]] = []
     lost: list[str] = []
@@ -147,6 +147,54 @@ def labels_of(
     if all(label is None for label in y):
         raise ValueError(f"{path} holds no label.")
     return y, notes
+
+
+def _columns(
+    path: Path, rows: list[tuple[int, list[str]]], known: dict[str, int]
+) -> tuple[tuple[int, int], int, int, tuple[str, ...]]:
+    """Which columns hold ids and labels, how many there are, where lines begin, and a note."""
+    heading = rows[0][1]
+    first = [cell.strip().casefold() for cell in heading]
+    if "id" in first and "label" in first:
+        return (first.index("id"), first.index("label")), len(first), 1, ()
+    if len(first) > 2:
+        return _of_many(path, rows, known)
+    if not _is_heading(rows, known):
+        return (0, 1), 2, 0, ()
+    id_at = first.index("id") if len(first) == 2 and "id" in first else 0
+    note = f"{path.name}: its first line, {', '.join(heading)}, was taken as a heading."
+    return (id_at, 1 - id_at), 2, 1, (note,)
+
+
+def _of_many(
+    path: Path, rows: list[tuple[int, list[str]]], known: dict[str, int]
+) -> tuple[tuple[int, int], int, int, tuple[str, ...]]:
+    """The same for a table of more than two columns, whose heading says which holds the labels."""
+    heading = [cell.strip() for cell in rows[0][1]]
+    first = [name.casefold() for name in heading]
+    some = [row for _, row in rows[1:501] if len(row) == len(first)]
+    held = [
+        sum(place(known, unquoted(row[j].strip())) is not None for row in some)
+        for j in range(len(first))
+    ]
+    id_at = first.index("id") if "id" in first else int(np.argmax(held))
+    called = [first.index(name) for name in LABEL_NAMES if name in first]
+    label_at = next((j for j in called if j != id_at), None)
+    if label_at is None:
+        raise ValueError(
+            f"{path}, line {rows[0][0]}: {len(first)} fields, not 2, and no heading says which of "
+            f"them is the label ({shown(heading, 8)}); call two columns id and label."
+        )
+    if "id" not in first and not held[id_at]:
+        raise ValueError(
+            f"{path}: none of its columns ({shown(heading, 8)}) holds ids of the data, which look "
+            f"like {next(iter(known), '')!r}; call the column with the ids id."
+        )
+    note = (
+        f"{path.name}: ids are those of the column {heading[id_at]!r}, labels those of "
+        f"{heading[label_at]!r}."
+    )
+    return (id_at, label_at), len(first), 1, (note,)
 
 
 def read_links(path: str | Path, ids: Sequence[str]) -> dict[str, list[tuple[int, int]]]:
@@ -187,7 +235,9 @@ def _no_such_id(
     from difflib import get_close_matches
 
     line, name = unknown[0]
-    near = get_close_matches(name, list(known) if len(known) < 20_000 else ids[:20_000], 1)
+    some = list(known) if len(known) < 20_000 else ids[:20_000]
+    folded = {own.casefold(): own for own in some}
+    near = [folded[own] for own in get_close_matches(name.casefold(), list(folded), 1)]
     number = name.removesuffix(".0")
     if number.isdigit() and all(i.isdigit() for i in ids):  # numbers are close by their value
         near = [min(ids, key=lambda i: abs(int(i) - int(number)))]
@@ -299,10 +349,20 @@ def names_in(value: str) -> list[str]:
 
 
 def _rows(path: Path, options: Options) -> Rows:
-    if path.suffix.lower() == ".xlsx":
+    suffix = path.suffix.lower()
+    if suffix in (".jsonl", ".parquet"):
+        frame, notes, _ = read_frame(path, options)
+        cells = frame.astype(object).where(frame.notna(), None).itertuples(index=False)
+        below = [(at, [as_text(cell) for cell in row]) for at, row in enumerate(cells, 1)]
+        return [(0, list(frame.columns)), *below], notes
+    if suffix == ".xlsx":
         held, notes = read_sheet(path)
         rows = [(line, [as_text(cell) for cell in row]) for line, row in enumerate(held, 1)]
-        return [(line, row) for line, row in rows if any(row)], notes
+        rows = [(line, row) for line, row in rows if any(row)]
+        if not rows:
+            raise ValueError(f"{path} is empty.")
+        titles = itertools.takewhile(lambda row: sum(map(bool, row[1])) == 1, rows)
+        return rows[len(list(titles)) :], notes
     encoding, separator, notes = text_format(path, options)
     try:
         with contextlib.closing(csv_rows(path, encoding, separator)) as lines:
@@ -349,8 +409,11 @@ def find_names(ids: Sequence[str]) -> dict[str, int]:
 
 
 def place(position: dict[str, int], name: str) -> int | None:
-    """Where the sample of that name is; None where there is none."""
-    return position.get(name, position.get(_composed(name)))
+    """Where the sample of that name is, also by a path of Windows; None where there is none."""
+    found = position.get(name, position.get(_composed(name)))
+    if found is None and "\\" in name:
+        found = position.get(_composed(name.replace("\\", "/")))
+    return found
 
 
 def keep_share(y: np.ndarray, share: float, *, random_state: int | None = 0) -> np.ndarray:

@@ -15,18 +15,23 @@ from partwise.io._common import SCALES, Options, Step, shown, silent
 from partwise.io.embeddings import encoded, with_embeddings
 from partwise.io.encoders import find_encoder
 from partwise.io.folders import check_name, listed
+from partwise.io.frames import HEADINGS
 from partwise.io.label_files import SIMILAR, UNKNOWN, check_labels, labels_of
 from partwise.io.matrices import read_matrix, read_named
 from partwise.io.samples import Samples
-from partwise.io.tables import HEADINGS, MISSING, read_table
+from partwise.io.tables import MISSING, read_table
 
-TABLES = (".csv", ".tsv", ".xlsx", ".jsonl", ".parquet")
+TABLES = (".csv", ".tsv", ".tab", ".txt", ".xlsx", ".jsonl", ".parquet")
 #: What people try as well, and what to do then.
 ELSE = {
-    **dict.fromkeys((".xls", ".ods", ".numbers"), "save it as .xlsx or .csv"),
+    **dict.fromkeys((".xls", ".xlsb", ".ods", ".numbers"), "save it as .xlsx or .csv"),
+    **dict.fromkeys((".feather", ".arrow", ".orc", ".sqlite", ".db"), "save it as .parquet"),
+    **dict.fromkeys((".sav", ".dta", ".sas7bdat", ".rds", ".rdata"), "save it as .csv"),
+    **dict.fromkeys((".eml", ".mbox", ".msg", ".pst"), "save the mails as .csv or .txt files"),
     ".json": "save it as .jsonl, an object a line, or as .csv",
     **dict.fromkeys((".zip", ".gz", ".tar", ".tgz", ".7z", ".rar"), "unpack it"),
     **dict.fromkeys((".docx", ".doc", ".odt", ".pdf", ".rtf"), "save it as .txt, in a folder"),
+    **dict.fromkeys((".md", ".text"), "give the folder that holds the texts"),
 }
 MATRICES = (".npz", ".npy", ".mtx", ".mat", ".h5ad")
 #: What some arguments can be.
@@ -59,6 +64,8 @@ def read_samples(
     encoding: str | None = None,
     separator: str | None = None,
     heading: str = "auto",
+    sheet: str | None = None,
+    skip_rows: int | None = None,
     stop_words: str = "auto",
     tokens: str = "auto",
     ngrams: tuple[int, int] | None = None,
@@ -104,10 +111,12 @@ def read_samples(
     rgb : bool, default=False
         Keep colours.
     text_column, id_column, label_column : str, optional
-        Columns of a table; of ``.h5ad``, ``label_column`` is a column of ``obs``. A column that is
-        called id, Nr, customer_id, ... and differs in every row is found by itself, and so is the
-        index that pandas writes; without one, or with ``id_column="none"``, ids are row numbers
-        from 0. A column of ids with a blank or a repetition is an error.
+        Columns of a table, ``"payload.text"`` for a field of an object. Without ``text_column``, a
+        column of long texts is used where no column holds numbers. In ``.h5ad`` files
+        ``label_column`` is a column of ``obs``. A column that is called id, Nr, customer_id, ...
+        and differs in every row is found by itself, and so is the index that pandas writes.
+        Without one, or with ``id_column="none"``, ids are row numbers from 0. A column of ids with
+        a blank or a repetition is an error.
     columns, exclude : sequence of str, optional
         The columns of a table that are used, or not used. ``Samples.columns`` says what each was
         taken for (number, date, yes/no, category, left out) and what was done to it.
@@ -116,6 +125,11 @@ def read_samples(
     heading : {"auto", "yes", "no"}, default="auto"
         Whether the first row of a table names its columns. "auto": unless it looks like the others,
         which is said; the columns are then called "column 1", "column 2", ...
+    sheet : str, optional
+        Sheet of a workbook, by its name or its number from 1. None: the first one, unless it holds
+        much less than another.
+    skip_rows : int, optional
+        Rows above the heading of a table. None: those that look like a title.
     stop_words : str, default="auto"
         "auto": those of the texts' language, where it is one with a list; "off"; "frequent": words
         of more than a fifth of the texts; languages, as "german" or "english,french"; or a file
@@ -199,42 +213,17 @@ def read_samples(
     if isinstance(recipe, (str, Path)):
         recipe = recipe_of(recipe)
     given: dict[str, Any] = dict(locals())
-    for name, known in CHOICES.items():
-        if given[name] not in known:
-            raise ValueError(f"{name}={given[name]!r}; it can be {', '.join(map(str, known))}.")
-    kept = {field.name for field in fields(Options)} & given.keys()
-    if recipe is not None:  # the model needs what it was fitted to
-        given["embeddings_only"] = recipe["reader"] == "embeddings"
-    elif embeddings_only and embeddings is None and encoder is None:
-        raise ValueError("embeddings_only needs embeddings=FILE or encoder=NAME.")
-    if encoder is not None and embeddings is not None:
-        raise ValueError("Give the embeddings of a file or the name of an encoder, not both.")
-    options = Options(**{name: given[name] for name in kept})
+    options = _options(given)
     path = Path(path)
     check_name(path)
+    if labels is not None:
+        _check_labels_early(path, given, options)
     samples = _read_views(path, embeddings, encoder, options)
     if samples.n_samples == 1 and recipe is None:
         lost = f" ({shown(name for name, _ in samples.skipped)} skipped)" if samples.skipped else ""
         raise ValueError(f"{path} holds a single sample{lost}; a factorization needs more.")
     samples = replace(samples, notes=(*samples.notes, *_zero_rows(samples)))
-    if labels is not None:
-        if samples.unjoinable:
-            raise ValueError(f"{labels} cannot be joined by id: {samples.unjoinable}")
-        y, notes = labels_of(
-            Path(labels),
-            samples.ids,
-            options,
-            skip_unknown=skip_unknown,
-            unknown=unknown_labels,
-            skipped=[name for name, _ in samples.skipped],
-        )
-        notes += _by_number(samples, y, Path(labels))
-        samples = replace(samples, y=y, notes=(*samples.notes, *notes))
-    if samples.y is not None:
-        source = str(path if labels is None else labels)
-        samples = replace(
-            samples, y=check_labels(samples.y, source, similar_labels, unknown_labels)
-        )
+    samples = _with_labels(samples, path, given, options)
     usual = signature(read_samples).parameters
     changed = {
         name: str(value) if isinstance(value, Path) else value
@@ -242,6 +231,62 @@ def read_samples(
         if name not in ("path", "recipe", "step") and value != usual[name].default
     }
     return replace(samples, options=changed)
+
+
+def _options(given: dict[str, Any]) -> Options:
+    """The arguments that readers need, checked."""
+    for name, known in CHOICES.items():
+        if given[name] not in known:
+            raise ValueError(f"{name}={given[name]!r}; it can be {', '.join(map(str, known))}.")
+    recipe = given["recipe"]
+    if recipe is not None:  # the model needs what it was fitted to
+        given["embeddings_only"] = recipe["reader"] == "embeddings"
+    elif given["embeddings_only"] and given["embeddings"] is None and given["encoder"] is None:
+        raise ValueError("embeddings_only needs embeddings=FILE or encoder=NAME.")
+    if given["encoder"] is not None and given["embeddings"] is not None:
+        raise ValueError("Give the embeddings of a file or the name of an encoder, not both.")
+    kept = {field.name for field in fields(Options)} & given.keys()
+    return Options(**{name: given[name] for name in kept})
+
+
+def _check_labels_early(path: Path, given: Mapping[str, Any], options: Options) -> None:
+    """Refuse a file of labels before thousands of images are read, if it is wrong anyway."""
+    if path.is_dir():
+        names = [file.relative_to(path).as_posix() for file in listed(path)[0]]
+        _labels(names, (), given, options)
+
+
+def _labels(
+    ids: Sequence[str], skipped: Sequence[str], given: Mapping[str, Any], options: Options
+) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Labels of the file for samples with these ids, and notes on how they were read."""
+    path = Path(given["labels"])
+    y, notes = labels_of(
+        path,
+        ids,
+        options,
+        skip_unknown=given["skip_unknown"],
+        unknown=given["unknown_labels"],
+        skipped=skipped,
+    )
+    return check_labels(y, str(path), given["similar_labels"], given["unknown_labels"]), notes
+
+
+def _with_labels(
+    samples: Samples, path: Path, given: Mapping[str, Any], options: Options
+) -> Samples:
+    """Samples with the labels of the file, or their own ones checked."""
+    labels = given["labels"]
+    if labels is None:
+        if samples.y is None:
+            return samples
+        y = check_labels(samples.y, str(path), given["similar_labels"], given["unknown_labels"])
+        return replace(samples, y=y)
+    if samples.unjoinable:
+        raise ValueError(f"{labels} cannot be joined by id: {samples.unjoinable}")
+    y, notes = _labels(samples.ids, [name for name, _ in samples.skipped], given, options)
+    notes += _by_number(samples, y, Path(labels))
+    return replace(samples, y=y, notes=(*samples.notes, *notes))
 
 
 def recipe_of(model: str | Path) -> Mapping[str, Any]:
@@ -316,6 +361,8 @@ def _read(path: Path, options: Options) -> Samples:
         elif suffix in MATRICES:
             samples = read_matrix(path, options)
         else:
+            if suffix in images.SUFFIXES:
+                raise ValueError(f"{path} is one image; give the folder that holds the images.")
             if suffix in ELSE:
                 raise ValueError(f"{path} cannot be read as it is; {ELSE[suffix]}.")
             raise ValueError(

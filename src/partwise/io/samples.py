@@ -65,6 +65,8 @@ class Samples:
     skipped : tuple of (id, why)
         What the source has and could not be used: files that cannot be read, empty texts, rows
         with gaps under ``missing="drop"``.
+    table : pandas.DataFrame or None
+        For a table, the row of each sample as it stands in the file.
     rows : ndarray of int or None
         For a table of which rows were skipped, the row of each sample, counted from 0.
     unjoinable : str
@@ -97,6 +99,7 @@ class Samples:
     notes: tuple[str, ...] = ()
     columns: tuple[tuple[str, str, str], ...] = ()
     skipped: tuple[tuple[str, str], ...] = ()
+    table: Any = None
     rows: np.ndarray | None = None
     unjoinable: str = ""
 
@@ -109,7 +112,7 @@ class Samples:
 
     def __post_init__(self) -> None:
         n, p = self.X.shape
-        for name in ("ids", "texts", "whole_texts", "y", "feature_names"):
+        for name in ("ids", "texts", "whole_texts", "y", "table", "feature_names"):
             value = getattr(self, name)
             if value is not None and len(value) != (p if name == "feature_names" else n):
                 raise ValueError(f"{name} has {len(value)} entries, X has shape {self.X.shape}.")

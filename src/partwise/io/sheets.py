@@ -17,25 +17,68 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from partwise.io._common import Options, need
+from partwise.io._common import Options, need, shown
 from partwise.io.archives import check_unpacked, whole
 from partwise.io.encoding import check_encoding, find_encoding
 
+#: Rows of a sheet that show how much it holds.
+SOME = 200
 
-def read_sheet(path: Path) -> tuple[list[list[Any]], tuple[str, ...]]:
-    """The cells of a workbook's first sheet, None where empty, and a note where it has more."""
+
+def read_sheet(path: Path, sheet: str | None = None) -> tuple[list[list[Any]], tuple[str, ...]]:
+    """The cells of a workbook's sheet, None where empty, and a note where there are others.
+
+    The sheet is that of a name or a number from 1; by default the first one, unless it is hidden
+    or holds a tenth of what another one holds.
+    """
     openpyxl = need("openpyxl", ".xlsx files", extra="excel")
     with whole(path, ".xlsx file"):
         with zipfile.ZipFile(path) as archive:
             check_unpacked(path, sum(member.file_size for member in archive.infolist()))
         book = openpyxl.load_workbook(path, read_only=True, data_only=True)
         with contextlib.closing(book):
-            rows = [list(row) for row in book.worksheets[0].iter_rows(values_only=True)]
             names = [own.title for own in book.worksheets]
+            at = _likely_sheet(book.worksheets) if sheet is None else _named_sheet(names, sheet)
+            if at is not None:
+                rows = [list(row) for row in book.worksheets[at].iter_rows(values_only=True)]
+    if at is None:
+        raise ValueError(f"{path} has no sheet {sheet!r}; it has {shown(map(repr, names), 8)}.")
     width = max((len(row) for row in rows), default=0)
     rows = [[*row, *[None] * (width - len(row))] for row in rows]
-    notes = (f"{path.name} has {len(names)} sheets; {names[0]!r}, the first, was read.",)
-    return rows, notes if len(names) > 1 else ()
+    if len(names) == 1 or sheet is not None:
+        return rows, ()
+    others = shown((repr(name) for i, name in enumerate(names) if i != at), 8)
+    return rows, (
+        f"{path.name} has {len(names)} sheets; {names[at]!r} was read. --sheet reads another one "
+        f"({others}).",
+    )
+
+
+def _named_sheet(names: list[str], sheet: str) -> int | None:
+    """The place of a sheet that was asked for, by name or by number."""
+    wanted = str(sheet).strip()
+    if wanted in names:
+        return names.index(wanted)
+    found = [i for i, name in enumerate(names) if name.casefold() == wanted.casefold()]
+    if not found and wanted.isdigit() and 0 < int(wanted) <= len(names):
+        return int(wanted) - 1
+    return found[0] if found else None
+
+
+def _likely_sheet(sheets: Sequence[Any]) -> int:
+    """The place of the first sheet that is no cover page: see `read_sheet`."""
+    sizes = []
+    for own in sheets:
+        rows = list(own.iter_rows(max_row=SOME, values_only=True))
+        filled = [sum(cell is not None for cell in row) for row in rows]
+        hidden = own.sheet_state != "visible"
+        sizes.append((0 if hidden else sum(filled), max(filled, default=0)))
+    most = max(size for size, _ in sizes)
+    return next(
+        i
+        for i, (size, width) in enumerate(sizes)
+        if size == most or size >= (0.1 if width > 2 else 0.5) * most
+    )
 
 
 def as_text(cell: Any) -> str:
@@ -44,8 +87,29 @@ def as_text(cell: Any) -> str:
     return "" if cell is None else str(int(cell) if whole else cell).strip()
 
 
+def flat(record: dict[str, Any], before: str = "") -> dict[str, Any]:
+    """An object whose inner objects are fields with a dot: ``{"a": {"b": 1}}`` as "a.b".
+
+    Lists stay the text of their JSON.
+    """
+    found: dict[str, Any] = {}
+    for key, value in record.items():
+        name = f"{before}{key}"
+        if isinstance(value, dict):
+            inner = flat(value, f"{name}.")
+        elif isinstance(value, list):
+            inner = {name: json.dumps(value, ensure_ascii=False)}
+        else:
+            inner = {name: value}
+        twice = found.keys() & inner.keys()
+        if twice:
+            raise ValueError(f"the field {min(twice)!r} occurs more than once")
+        found |= inner
+    return found
+
+
 def read_json_lines(path: Path, options: Options, *, nested: bool = False) -> list[dict[str, Any]]:
-    """An object a line; what is nested as it is written, or as it is."""
+    """An object a line; nested objects as they are, or as `flat` makes them."""
     encoding = check_encoding(options.encoding) if options.encoding else find_encoding(path)
     records = []
     with path.open(encoding="utf-8-sig" if encoding == "utf-8" else encoding) as file:
@@ -60,10 +124,10 @@ def read_json_lines(path: Path, options: Options, *, nested: bool = False) -> li
                 raise ValueError(
                     f'{path}, line {number}: each line is an object, as {{"id": 1, "text": "..."}}.'
                 )
-            if not nested:
-                inner = {k: v for k, v in record.items() if isinstance(v, (dict, list))}
-                record |= {k: json.dumps(v) for k, v in inner.items()}
-            records.append(record)
+            try:
+                records.append(record if nested else flat(record))
+            except ValueError as error:
+                raise ValueError(f"{path}, line {number}: {error}.") from error
     return records
 
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
-import csv
-import itertools
-import re
 from collections.abc import Mapping
 from dataclasses import replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -20,40 +17,29 @@ from partwise.io._common import (
     check_matrix,
     learn_scale,
     named,
-    need,
     shown,
 )
-from partwise.io.archives import check_unpacked, whole
 from partwise.io.columns import (
     Column,
     encode_columns,
-    is_code,
     learn_columns,
     looks_like_id,
+    may_be_id,
     strange_values,
 )
-from partwise.io.encoding import csv_rows, named_separator, said, text_format
-from partwise.io.numbers import date_format, decimal_sign
+from partwise.io.frames import NAMELESS, read_frame, sum_row
+from partwise.io.numbers import ENOUGH, decimal_sign
 from partwise.io.samples import Samples, repeated
-from partwise.io.sheets import as_text, read_json_lines, read_sheet, unquoted
 from partwise.io.texts import text_samples
 
 #: What --id-column may be, beside a column: rows are numbered from 0.
 NUMBERED = "none"
 #: Columns that are meant as ids whatever they hold.
 IDS = ("id", "ids", "uuid")
-#: What pandas calls the column without a heading that its own files begin with.
-NAMELESS = "Unnamed: 0"
 #: How the columns that --write-back adds begin: what we said before is nothing to learn from.
 OURS = "partwise_"
-HEADINGS = ("auto", "yes", "no")
-#: No column has a longer name.
-NAME_LENGTH = 100
-#: What pandas takes for a gap.
-GAPS = (
-    *("", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN"),
-    *("<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null"),
-)
+#: Characters and words that the values of a column of texts have on average, at least.
+LONG_TEXT, WORDS = 60, 6
 MISSING = ("auto", "error", "median", "mean", "drop")
 
 
@@ -66,251 +52,109 @@ def read_table(path: Path, options: Options) -> Samples:
             raise ValueError(f"{path} is a table, the model knows {recipe['reader']}.")
         kind = recipe["kind"]
         options = replace(options, text_column=options.text_column or recipe.get("text_column"))
-    text_column = options.text_column
     frame, notes, usual = read_frame(path, options)
-    if len(frame) == 1 and recipe is None:
+    total, found = sum_row(frame, usual)
+    whole = frame.iloc[:-1] if total else frame
+    if len(whole) == 1 and recipe is None:
         raise ValueError(f"{path} holds a single sample; a factorization needs more.")
-    frame, ids, id_column, found, unjoinable = _take_ids(frame, path, options)
+    frame, ids, id_column, said, unjoinable = _take_ids(whole, path, options)
     frame, y = _take_labels(frame, path, options)
-    notes = (*found, *notes)
+    notes = (*said, *notes, *found)
     ours = [c for c in frame.columns if c.startswith(OURS) and c not in options.columns]
-    if ours and recipe is None and text_column not in ours:
+    if ours and recipe is None and options.text_column not in ours:
         frame = frame.drop(columns=ours)
         notes += (f"Columns of an earlier answer were left out: {shown(ours, 8)}.",)
+    text_column, found = _text_column(frame, kind, options)
+    notes += found
     if kind == "texts" and text_column is None:
         raise ValueError(f"{path}: --text-column says which column holds the texts.")
     if text_column is not None and kind in (None, "texts"):
-        column = _column(frame, text_column, path, "--text-column")
-        texts = ["" if unknown else str(v) for v, unknown in zip(column, column.isna())]
-        samples = text_samples(texts, ids, str(path), options, y=y)
-        samples = replace(samples, recipe={**samples.recipe, "text_column": text_column})
+        samples = _texts(frame, text_column, ids, y, path, options)
     else:
         samples = _features(frame, ids, y, path, options, usual)
     options.step(1, 1, "reading the table")
     how = {"id_column": id_column} if recipe is None else {}
+    if total:
+        rows = np.arange(len(whole)) if samples.rows is None else samples.rows
+        skipped = (*samples.skipped, (f"{total} (last row)", "adds up the other rows"))
+        samples = replace(samples, rows=rows, skipped=skipped)
     return replace(
         samples,
+        table=whole if samples.rows is None else whole.iloc[samples.rows],
         notes=(*notes, *samples.notes),
         recipe={**samples.recipe, **how},
         unjoinable=unjoinable,
     )
 
 
-# -- the file -------------------------------------------------------------------------------------
+def _texts(
+    frame: Any, name: str, ids: list[str], y: np.ndarray | None, path: Path, options: Options
+) -> Samples:
+    """Samples of the texts of a column."""
+    column = _column(frame, name, path, "--text-column")
+    texts = ["" if unknown else str(v) for v, unknown in zip(column, column.isna())]
+    samples = text_samples(texts, ids, str(path), options, y=y)
+    return replace(samples, recipe={**samples.recipe, "text_column": name})
 
 
-def read_frame(path: Path, options: Options) -> tuple[Any, tuple[str, ...], str]:
-    """The table, notes on how it was read, and the usual decimal sign."""
-    specs = (options.recipe or {}).get("columns", ())
-    # a decimal sign other than the point, and codes as 01067, are lost to pandas
-    as_category = [str(s["name"]) for s in specs if s["as"] == "category" or s.get("sign") == ","]
-    pandas = need("pandas", f"{path.suffix} files")
-    notes: tuple[str, ...] = ()
-    usual = "."
-    if path.suffix.lower() == ".parquet":
-        need("pyarrow", ".parquet files", extra="parquet")
-        from pyarrow.parquet import ParquetFile
-
-        with whole(path, ".parquet file"):
-            with ParquetFile(path) as file:
-                held = file.metadata
-                check_unpacked(path, 8 * held.num_rows * held.num_columns)
-            frame = pandas.read_parquet(path)
-        if not isinstance(frame.index, pandas.RangeIndex):
-            frame = frame.reset_index(names=frame.index.name or "id")
-    elif path.suffix.lower() == ".xlsx":
-        rows, notes = read_sheet(path)
-        rows = [row for row in rows if any(as_text(cell) for cell in row)]
-        if not rows:
-            raise ValueError(f"{path} is empty.")
-        shown_rows = [[as_text(cell) for cell in row] for row in rows[:200]]
-        heading, found = find_heading(path, shown_rows, options)
-        notes += found
-        frame = pandas.DataFrame(rows if found else rows[1:], columns=heading, dtype=object)
-        frame = frame.infer_objects()
-    elif path.suffix.lower() == ".jsonl":
-        frame = pandas.DataFrame(read_json_lines(path, options))
-    else:
-        encoding, separator, notes = text_format(path, options)
-        rows_, codes, lost = _check_shape(path, separator, encoding)
-        heading, found = find_heading(path, rows_, options)
-        notes += (*found, *lost)
-        usual = "," if separator == ";" else "."
-        texts = {options.id_column, options.label_column, options.text_column}
-        as_str = {
-            name: str
-            for name in heading
-            if name in texts or looks_like_id(name) or name == NAMELESS
-        }
-        coded = {heading[j]: str for j in codes} | dict.fromkeys(as_category, str)
-        how = {
-            "sep": separator,
-            "encoding": encoding,
-            "index_col": False,
-            "header": None if found else 0,
-            "names": heading,
-            "skiprows": int(named_separator(path, encoding) is not None),
-            # "NA" and "null" are gaps among numbers, but names among ids, labels and texts
-            "keep_default_na": False,
-            "na_values": {name: GAPS for name in heading if name not in as_str},
-        }
-        try:
-            head = pandas.read_csv(path, dtype=str, nrows=1000, **how)
-            everything = any(  # pandas takes "43.006" for 43 and a bit
-                decimal_sign(head[name].dropna(), usual=usual) == "," for name in head.columns
-            )
-            frame = pandas.read_csv(
-                path, dtype=str if everything else coded | as_str, low_memory=False, **how
-            )
-        except (ValueError, csv.Error) as error:
-            opened = re.search(r"EOF inside string starting at row (\d+)", str(error))
-            if opened:
-                raise ValueError(
-                    f"{path}: a quote opens in row {opened[1]} and never closes; close it, or "
-                    "write it twice where it belongs to the text."
-                ) from error
-            raise ValueError(f"{path} cannot be read as a table ({error}).") from error
-        for name, column in frame.items():
-            if column.dtype.kind == "O":
-                frame[name] = column.map(unquoted, na_action="ignore")
-    frame.columns = [str(column) for column in frame.columns]
-    frame, found = _without_empty(frame)
-    notes += found
-    if not len(frame):
-        raise ValueError(f"{path} has no rows.")
-    return frame, notes, usual
+def _text_column(
+    frame: Any, kind: str | None, options: Options
+) -> tuple[str | None, tuple[str, ...]]:
+    """The column of texts that was asked for or found, and a note where it was found."""
+    known = options.text_column is not None or options.recipe is not None or options.columns
+    if known or kind not in (None, "texts"):
+        return options.text_column, ()
+    return find_texts(frame.drop(columns=list(options.exclude), errors="ignore"))
 
 
-def _check_shape(
-    path: Path, delimiter: str, encoding: str
-) -> tuple[list[list[str]], set[int], tuple[str, ...]]:
-    """The first rows, which columns have codes as 01067, and a note where rows may be lost.
+def find_texts(frame: Any) -> tuple[str | None, tuple[str, ...]]:
+    """The column of texts that a table is about, or None; and a note on it.
 
-    All rows have as many fields, where pandas would fill or shift a ragged one.
+    That is the column with the longest texts, unless there are columns of numbers: then the table
+    is about these, and the note names the texts that are left out.
     """
-    first: list[list[str]] = []
-    codes: set[int] = set()
-    swallowed: list[int] = []
-    try:
-        with contextlib.closing(csv_rows(path, encoding, delimiter)) as lines:
-            for line, row in lines:
-                if row and first and len(row) != len(first[0]):
-                    raise ValueError(
-                        f"{path}, line {line}: {len(row)} fields, but the heading has "
-                        f"{len(first[0])}."
-                    )
-                codes |= {j for j, cell in enumerate(row) if cell[:1] == "0" and is_code(cell)}
-                for cell in row:
-                    if "\0" in cell:
-                        raise ValueError(
-                            f"{path}, line {line}: a cell holds a zero byte, at which it would be "
-                            "cut; save the table again without it."
-                        )
-                    if "\n" in cell and _swallows_rows(cell, delimiter, len(row)):
-                        swallowed.append(line)
-                if row and len(first) < 200:
-                    first.append(row)
-    except (UnicodeError, csv.Error) as error:
-        raise ValueError(
-            f"{path} is no table of text in {said(encoding)} ({error}); --encoding names another."
-        ) from error
-    if not first:
-        raise ValueError(f"{path} is empty.")
-    notes = tuple(
-        f"A cell of {path.name} that ends in line {line} spans lines that look like rows; is a "
-        "quote left open there?"
-        for line in swallowed[:1]
-    )
-    return first, codes, notes
-
-
-def _swallows_rows(cell: str, delimiter: str, width: int) -> bool:
-    """Whether a cell of several lines holds what may be rows, as after a quote that was left open.
-
-    All of its lines but the ends have as many separators as a row.
-    """
-    inner = cell.splitlines()[1:-1]
-    return width > 1 and bool(inner) and all(own.count(delimiter) == width - 1 for own in inner)
-
-
-def find_heading(
-    path: Path, rows: list[list[str]], options: Options
-) -> tuple[list[str], tuple[str, ...]]:
-    """Names of the columns, and a note where the first row is no heading."""
-    first = rows[0]
-    known = [str(spec["name"]) for spec in (options.recipe or {}).get("columns", ())]
-    asked = (options.id_column, options.label_column, options.text_column)
-    named = {*asked, *options.columns, *options.exclude, *known} & set(first)
-    if options.heading == "no" or (
-        options.heading == "auto" and not named and _is_data(first, rows[1:])
-    ):
-        names = [f"column {j + 1}" for j in range(len(first))]
-        said_so = (
-            f"{path.name} has no heading, so its columns are called {names[0]} to {names[-1]}; "
-            "--heading yes takes the first row as one."
-        )
-        return names, (said_so,)
-    names = [name if name.strip() else f"Unnamed: {j}" for j, name in enumerate(first)]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise ValueError(f"{path}: the column {twice[0]!r} occurs more than once.")
-    return names, ()
-
-
-def _is_data(first: list[str], rows: list[list[str]]) -> bool:
-    """Whether a table's first row is one of its samples.
-
-    Its cells come again below, are numbers among numbers or dates among dates, or as long as no
-    name is. Years and running numbers do name columns, and so does a row with a blank.
-    """
-    cells = [cell.strip() for cell in first]
-    if not rows or not all(cells):
-        return False
+    lengths: dict[str, float] = {}
     numbers = []
-    for j, cell in enumerate(cells):
-        below = [own for row in rows if (own := row[j].strip())]
-        if cell in below and not cell.isdigit():
-            return True
-        if len(cell) > NAME_LENGTH or (date_format([cell]) and date_format(below)):
-            return True
-        signs = decimal_sign([cell]), decimal_sign(below)
-        if all(signs):
-            numbers.append(cell)
-    if not all(number.isdigit() for number in numbers):
-        return True
-    values = [int(number) for number in numbers]
-    steps = {b - a for a, b in itertools.pairwise(values)}
-    years = all(1900 <= value <= 2100 for value in values)
-    return bool(values) and not years and not (len(steps) == 1 and steps <= {1, 5, 10})
-
-
-def _without_empty(frame: Any) -> tuple[Any, tuple[str, ...]]:
-    """A table without the empty rows and nameless empty columns that spreadsheets add."""
-    blank = frame.isna()
     for name in frame.columns:
-        if frame[name].dtype.kind == "O":
-            texts = frame[name].map(lambda v: isinstance(v, str) and not v.strip())
-            blank[name] |= texts.astype(bool)
-    columns = [
-        name
-        for name in frame.columns
-        if not (name.startswith("Unnamed: ") and bool(blank[name].all()))
-    ]
-    empty = blank.all(axis=1) if len(columns) > 1 else blank.any(axis=1) & False
-    notes: tuple[str, ...] = ()
-    if empty.any():
-        count = int(empty.sum())
-        notes = (
-            f"{count} empty rows were left out." if count > 1 else "An empty row was left out.",
+        if frame[name].dtype.kind in "biuf":
+            numbers.append(name)
+            continue
+        texts = [v for v in frame[name] if isinstance(v, str) and v.strip()]
+        if decimal_sign(texts[:200]) is not None:
+            numbers.append(name)
+        elif len(texts) > ENOUGH * len(frame) / 2 and len(set(texts)) > len(texts) / 2:
+            words = np.mean([len(text.split()) for text in texts])
+            length = float(np.mean([len(text) for text in texts]))
+            if length >= LONG_TEXT and words >= WORDS:
+                lengths[name] = length
+    if not lengths:
+        return None, ()
+    longest = max(lengths, key=lambda name: lengths[name])
+    about = f"{lengths[longest]:.0f} characters on average"
+    if numbers:
+        return None, (
+            f"The column {longest!r} holds texts ({about}), which are left out beside columns of "
+            f"numbers; --text-column {longest} uses the texts instead.",
         )
-        frame = frame[~empty].reset_index(drop=True)
-    return frame[columns], notes
+    return longest, (
+        f"The texts of the column {longest!r} ({about}) were used and no other column; "
+        "--kind table uses the others instead.",
+    )
+
+
+# -- ids and labels ------------------------------------------------------------------------------
 
 
 def _column(frame: Any, name: str, path: Path, option: str) -> Any:
-    if name not in frame.columns:
-        raise ValueError(f"{path} has no column {name!r} ({option}); it has {shown(frame, 8)}.")
-    return frame[name]
+    if name in frame.columns:
+        return frame[name]
+    inside = [column for column in frame.columns if column.startswith(f"{name}.")]
+    if inside:
+        raise ValueError(f"{path}: {name!r} holds objects; name one of {shown(inside, 8)}.")
+    near = next((own for own in frame.columns if own.casefold() == name.casefold()), None)
+    near = near or next(iter(get_close_matches(name, list(frame.columns), 1)), None)
+    hint = "" if near is None else f" Did you mean {near!r}?"
+    raise ValueError(f"{path} has no column {name!r} ({option}); it has {shown(frame, 8)}.{hint}")
 
 
 def _take_ids(
@@ -338,6 +182,8 @@ def _take_ids(
         sound = [c for c in likely if not _id_fault(frame, c)]
         # where a column "id" is damaged, no other one stands in for it
         first = [c for c in likely if c in sound or c.strip().lower() in IDS]
+        others = [c for c in frame.columns if c not in (*likely, *taken) and may_be_id(c)]
+        first += [c for c in others if not _id_fault(frame, c)]
         name = next(iter([*first, *(c for c in likely if _mostly_own(frame[c]))]), None)
         if name is None:
             why = f"{_id_fault(frame, likely[0])}{_GO_ON}" if likely else ""

@@ -13,9 +13,9 @@ from typing import Any
 
 from partwise.io._common import Options
 from partwise.io.encoding import csv_rows, text_format
+from partwise.io.frames import find_heading
 from partwise.io.samples import Samples
 from partwise.io.sheets import as_text, quoted, read_json_lines, read_sheet
-from partwise.io.tables import find_heading
 
 #: Kinds of tables, and what each is written as.
 SUFFIXES = {".csv": ".csv", ".tsv": ".tsv", ".xlsx": ".csv", ".jsonl": ".jsonl"}
@@ -80,23 +80,23 @@ def _json_lines(path: Path, columns: dict[str, list[Any]], n: int, options: Opti
 
 def _text(path: Path, columns: dict[str, list[Any]], n: int, options: Options) -> bytes:
     if path.suffix.lower() == ".xlsx":
-        cells = read_sheet(path)[0]
+        cells = read_sheet(path, options.sheet)[0]
         rows, encoding, separator = [[as_text(c) for c in row] for row in cells], "utf-8-sig", ","
     else:
         encoding, separator, _ = text_format(path, options)
-        rows = [row for _, row in csv_rows(path, encoding, separator) if row]
+        rows = [row for _, row in csv_rows(path, encoding, separator)]
         if encoding == "utf-8-sig" and path.read_bytes()[:3] != codecs.BOM_UTF8:
             encoding = "utf-8"
-    filled = [row for row in rows if any(cell.strip() for cell in row)]
-    heading, found = find_heading(path, filled[:200], options)
-    if not found:
-        heading = rows.pop(rows.index(filled[0]))
-    kept = [j for j, name in enumerate(heading) if name not in columns]
-    one = len(heading) == 1  # there an empty row is an empty value
+    found = find_heading(path, rows[:200], options)
+    names = rows[found.titles] if found.is_row else found.names
+    titles, rows = rows[: found.titles], [row for row in rows[found.above :] if row]
+    kept = [j for j, name in enumerate(names) if name not in columns]
+    one = len(names) == 1  # there an empty row is an empty value
     _check(path, n, sum(one or any(cell.strip() for cell in row) for row in rows))
     buffer = io.StringIO(newline="")
     writer = csv.writer(buffer, delimiter=separator)
-    writer.writerow([*(heading[j] for j in kept), *columns])
+    writer.writerows(titles)
+    writer.writerow([*(names[j] for j in kept), *columns])
     at = iter(range(n))
     for row in rows:
         new: list[Any] = [""] * len(columns)

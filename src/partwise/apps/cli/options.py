@@ -140,6 +140,15 @@ READING: dict[str, dict[str, Option]] = {
         ),
         "exclude": option("Columns of a table to leave out.", metavar="NAME,..."),
         "separator": option("Character between columns, or 'tab'. Default: detected."),
+        "sheet": option(
+            "Sheet of an .xlsx file, by name or number from 1. Default: the first, unless it is a "
+            "cover page."
+        ),
+        "skip_rows": option(
+            "Number of rows above the heading of a table. Default: those that look like a title.",
+            of=int,
+            min=0,
+        ),
         "heading": option(
             "Whether the first row of a table holds the column names. 'auto' decides by whether "
             "it differs from the other rows.",
@@ -277,8 +286,8 @@ for _title, _group in GROUPS:
 #: The arguments of `partwise.io.read_samples`.
 READS = [name for group in READING.values() for name in group]
 #: What may differ for new data of a known model.
-NEW = "label_column text_column id_column encoding separator heading missing transpose layer strict"
-NEW += " embeddings encoder download offline"
+NEW = "label_column text_column id_column encoding separator sheet skip_rows heading missing"
+NEW += " transpose layer strict embeddings encoder download offline"
 
 
 def command(target: str, names: str, **own: Any) -> Callable[[Callable[[], None]], Any]:
