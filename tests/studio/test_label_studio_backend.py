@@ -121,6 +121,12 @@ def test_predictions_follow_the_annotations(client, desk):
     assert desk.labels == {f"mail{i}": "sport" if i % 2 else "food" for i in range(8)}
 
 
+def test_the_same_event_counts_once(client, desk):
+    for _ in range(2):
+        annotate(client, desk, 0, "food")
+    assert len(desk.journal.acts) == 1
+
+
 def test_scores_sort_tasks_by_the_order_of_labelling(client, desk):
     annotate(client, desk, 0, "food")
     annotate(client, desk, 1, "sport")
@@ -151,7 +157,7 @@ def test_updated_cancelled_and_deleted_annotations(client, desk):
     gone = {"action": "ANNOTATIONS_DELETED", "annotations": [{"id": 5}]}
     client.post("/webhook", json=gone)
     assert desk.labels == {"mail4": "sport"}
-    annotate(client, desk, 4, "food", number=77)
+    annotate(client, desk, 4, "food", number=77)  # another person's annotation
     client.post("/webhook", json={"action": "ANNOTATIONS_DELETED", "annotations": [{"id": 4}]})
     assert desk.labels == {"mail4": "food"}
 

@@ -154,10 +154,11 @@ class Backend:
         chosen = {c for one in regions for c in one.get("value", {}).get("choices", ())}
         if len(chosen) > 1:
             raise ValueError(f"The annotation has several choices: {', '.join(sorted(chosen))}.")
-        if not chosen:
+        label, old = next(iter(chosen), None), self.desk.labels.get(self.desk.samples.ids[row])
+        if label is None:
             self.desk.skip([row], window="Label Studio")
-        else:
-            self.desk.label([row], str(chosen.pop()), window=_window(annotation))
+        elif label != old:  # Label Studio may send the same event twice
+            self.desk.label([row], str(label), window=_window(annotation))
         return {"model_version": self.version}
 
     def _deleted(self, annotation: Any) -> None:
