@@ -33,7 +33,7 @@ LAYERS = [
     {"apps.cells"},  # single-cell data, with all of the above
     {"cells", "cluster", "datasets", "graph", "metrics", "plot", "report", "terms"},  # public names
     {"apps.papers", "apps.studio"},
-    {"apps.label_studio"},
+    {"apps.label_studio", "apps.topics"},
     {"studio"},
     {"apps.cli", "__main__"},
 ]

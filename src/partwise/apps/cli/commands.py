@@ -14,6 +14,8 @@ GROUPS = "data k method text_column out write_back as_json force"
 MODEL = "parts set components_per_class known seed_words links seed max_iter"
 READING = " ".join(READS)
 WITHOUT_LABELS = " ".join(name for name in READS if name not in REFUSED)
+#: For texts alone.
+TEXTS = "id_column tokens stop_words ngrams min_df max_df encoding separator heading missing strict"
 #: Without parameters of a method.
 PLAIN = " ".join(name for name in READS if name not in ("set", "components_per_class"))
 
@@ -21,7 +23,7 @@ PLAIN = " ".join(name for name in READS if name not in ("set", "components_per_c
 def register(app: typer.Typer) -> None:
     """Add the commands to the application."""
     own_data = (classify, cluster, predict, studio, label_studio, choose, compare, consensus)
-    for own in (*own_data, fit, transform, methods, encoders, datasets, demo):
+    for own in (*own_data, topics, fit, transform, methods, encoders, datasets, demo):
         app.command()(own)
 
 
@@ -176,6 +178,28 @@ def consensus() -> None:
     Example: partwise consensus pbmc.h5ad --layer counts --range 5-15 --out programs
 
     Example: partwise consensus cnmf_out/pbmc --density-threshold 0.1
+    """
+
+
+@command(
+    "topics_command.run_topics",
+    "data text_column topics time_column group_column merge_to out runs as_json force seed "
+    f"{TEXTS}",
+    topics=option("Number of topics.", 10, min=2),
+    time_column=option("Column with the date of each text, for topics over time."),
+    group_column=option("Column with a group of each text, such as its author or department."),
+    merge_to=option("Merge the most similar topics until this many are left.", of=int, min=1),
+    out=option("Folder for the results.", Path("partwise-topics")),
+    runs=option("Number of runs from different starts, which measure stability.", 20, min=2),
+)
+def topics() -> None:
+    """Find the topics of texts, how coherent and stable they are, and how they change.
+
+    Writes topics.html, topics.csv (topic words, share, coherence, stability), texts.csv (the topics
+    of each text), hierarchy.csv (which topics are similar), and over_time.csv and by_group.csv if
+    the columns are given. Use `partwise choose` to choose the number of topics.
+
+    Example: partwise topics mails.csv --text-column body --time-column date --topics 12
     """
 
 

@@ -29,15 +29,16 @@ FILES = {
 }
 
 
-def check_folder(path: Path, *, force: bool) -> None:
+def check_folder(path: Path, *, force: bool, files: Iterable[str] = FILES) -> None:
     """Refuse, before any work, a place where the results may not go.
 
-    Also clears up after runs that were killed.
+    A folder that holds other ``files`` is never replaced. Also clears up after runs that were
+    killed.
     """
     if path.absolute().parent.is_dir():
         recover(path.absolute())
         sweep(path.absolute().parent)
-    held = check_place(path, FILES)
+    held = check_place(path, files)
     if held and not force:
         raise FileExistsError(f"{path} holds results already; --force overwrites them.")
 
@@ -58,15 +59,15 @@ def check_place(path: Path, files: Iterable[str]) -> list[str]:
 
 
 @contextlib.contextmanager
-def whole_folder(path: Path, *, force: bool) -> Iterator[Path]:
+def whole_folder(path: Path, *, force: bool, files: Iterable[str] = FILES) -> Iterator[Path]:
     """A temporary folder beside `path` that takes its name if all goes well, else vanishes."""
-    check_folder(path, force=force)
+    check_folder(path, force=force, files=files)
     path = path.absolute()
     part = beside(path)
     try:
         part.mkdir()
         yield part
-        check_folder(path, force=force)  # something may have come meanwhile
+        check_folder(path, force=force, files=files)  # something may have come meanwhile
         replace_folder(part, path)
     finally:
         shutil.rmtree(part, ignore_errors=True)

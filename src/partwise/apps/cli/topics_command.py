@@ -1,0 +1,177 @@
+"""The command ``topics``: find topics, write tables and a page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from rich.console import Console
+
+from partwise._versions import versions
+from partwise.apps.cli import outputs, work
+from partwise.apps.cli.progress_bar import Bar
+from partwise.apps.topics import Topics, find_topics, groups, periods, source_column
+from partwise.apps.view.report.pictures import INK, figure_uri, heat_uri, new_figure, render
+
+FILES = {
+    "topics.html", "topics.csv", "texts.csv", "over_time.csv", "by_group.csv", "hierarchy.csv",
+}  # fmt: skip
+#: The first column of each of these tables.
+FIRST = {"over_time": "period", "by_group": "group"}
+
+
+def run_topics(
+    data: str,
+    *,
+    out: Path,
+    topics: int,
+    merge_to: int | None,
+    time_column: str | None,
+    group_column: str | None,
+    runs: int,
+    seed: int,
+    force: bool,
+    as_json: bool,
+    command: str,
+    reading: dict[str, Any],
+) -> None:
+    """Read the texts, find topics, and write the results."""
+    outputs.check_folder(out, force=force, files=FILES)
+    errors = Console(stderr=True)
+    with Bar(errors) as bar:
+        task = work.read_task(data, bar, label_share=None, seed=seed, reading=reading)
+        samples = task.samples
+        labels = {}
+        if time_column is not None:
+            labels["over_time"] = periods(source_column(samples, time_column, "--time-column"))
+        if group_column is not None:
+            labels["by_group"] = groups(source_column(samples, group_column, "--group-column"))
+        bar.step(0, None, "Finding topics")
+        found = find_topics(samples, topics, n_runs=runs, seed=seed)
+    final = found if merge_to is None else found.merged(merge_to)
+    changes = {name: final.over(by) for name, by in labels.items()}
+    table = topic_table(final)
+    with outputs.whole_folder(out, force=force, files=FILES) as folder:
+        table.to_csv(folder / "topics.csv", index=False)
+        text_table(final).to_csv(folder / "texts.csv", index=False)
+        hierarchy(found).to_csv(folder / "hierarchy.csv", index=False)
+        for name, share in changes.items():
+            share.to_csv(folder / f"{name}.csv", index_label=FIRST[name])
+        page = _page(final, found, table, changes, samples.preparation, command)
+        (folder / "topics.html").write_text(page, "utf-8")
+    if as_json:
+        print(table.to_json(orient="records", force_ascii=False))
+        return
+    for note in samples.notes:
+        errors.print(note, style="dim", markup=False)
+    for row in table.itertuples():
+        print(f"{row.topic:>3}  {row.share:>4.0%}  {row.words}")
+    coherence, stability = np.nanmean(table.coherence), np.nanmean(table.stability)
+    print(f"Mean coherence (NPMI) {coherence:.2f}, mean stability {stability:.2f}.")
+    print(f"Wrote {out}: topics.html, topics.csv, texts.csv and {1 + len(changes)} more tables.")
+    print(f"Next: open {out / 'topics.html'} in a browser.")
+
+
+def topic_table(found: Topics) -> pd.DataFrame:
+    """Return one row per topic: its share, coherence, stability, words and texts."""
+    size = np.bincount(found.topic[found.topic >= 0], minlength=len(found.parts))
+    ids = found.samples.ids
+    return pd.DataFrame(
+        {
+            "topic": np.arange(1, len(found.parts) + 1),
+            "share": found.shares.mean(axis=0).round(4),
+            "texts": size,
+            "coherence": found.coherence().round(4),
+            "stability": found.stability.round(4),
+            "words": [", ".join(words) for words in found.words()],
+            "representative": [" | ".join(ids[i] for i in rows) for rows in found.representative()],
+        }
+    )
+
+
+def text_table(found: Topics) -> pd.DataFrame:
+    """Return one row per text: its main topic, and the share of every topic."""
+    shares = pd.DataFrame(
+        found.shares.round(4), columns=[f"topic_{j + 1}" for j in range(len(found.parts))]
+    )
+    main = np.where(found.topic >= 0, (found.topic + 1).astype(object), "")
+    return pd.concat([pd.DataFrame({"id": found.samples.ids, "topic": main}), shares], axis=1)
+
+
+def hierarchy(found: Topics) -> pd.DataFrame:
+    """Return the merges of topics, the most similar first; merged topics get new numbers."""
+    k = len(found.parts)
+    members = [[j] for j in range(k)]
+    rows = []
+    for step, (a, b, distance, _) in enumerate(found.tree(), k + 1):
+        members.append(members[int(a)] + members[int(b)])
+        words = "; ".join(", ".join(found.words(3)[j]) for j in members[-1])
+        rows.append((step, int(a) + 1, int(b) + 1, round(1 - distance, 4), words))
+    return pd.DataFrame(rows, columns=["topic", "first", "second", "similarity", "words"])
+
+
+def _page(
+    final: Topics, found: Topics, table: pd.DataFrame, changes: dict[str, pd.DataFrame], about: str,
+    command: str,
+) -> str:  # fmt: skip
+    rows = table.to_dict("records")
+    for row, texts in zip(rows, final.representative(), strict=True):
+        shown = final.samples.texts or final.samples.ids
+        row["examples"] = [(final.samples.ids[i], shown[i]) for i in texts]
+    names = [f"{row['topic']}: {', '.join(final.words(2)[j])}" for j, row in enumerate(rows)]
+    time, group = changes.get("over_time"), changes.get("by_group")
+    return render(
+        "topics.html", rows=rows, n=final.samples.n_samples, source=final.samples.source,
+        time="" if time is None else _time_uri(time, names), command=command, versions=versions(),
+        group="" if group is None else _group_uri(group, names), tree=_tree_uri(found), about=about,
+        merged=len(found.parts) if found is not final else 0,
+    )  # fmt: skip
+
+
+def _time_uri(share: pd.DataFrame, names: list[str]) -> str:
+    """Draw the share of each topic over time, one panel per topic."""
+    columns = min(3, len(names))
+    rows = -(-len(names) // columns)
+    figure, grid = new_figure(
+        (3.2 * columns, 1.7 * rows),
+        nrows=rows,
+        ncols=columns,
+        squeeze=False,
+        sharex=True,
+        sharey=True,
+    )
+    when = pd.to_datetime(share.index)
+    for j, axes in enumerate(grid.ravel()):
+        if j >= len(names):
+            axes.set_axis_off()
+            continue
+        axes.plot(when, 100 * share.iloc[:, j], color="#3b6fb6")
+        axes.set_title(names[j][:34], fontsize=8, color=INK)
+        axes.tick_params(labelsize=7, colors=INK)
+        axes.tick_params(axis="x", rotation=45)
+    grid[0, 0].set_ylim(0, 105 * share.iloc[:, : len(names)].to_numpy().max())
+    figure.supylabel("share of the texts in %", fontsize=8, color=INK)
+    return figure_uri(figure)
+
+
+def _group_uri(share: pd.DataFrame, names: list[str]) -> str:
+    values = share.to_numpy()[:, : len(names)]
+    rows = {str(name)[:30]: (i + 0.5) / len(share) for i, name in enumerate(share.index)}
+    columns = {str(j + 1): (j + 0.5) / len(names) for j in range(len(names))}
+    size = (max(240, 40 * len(names)), max(60, 26 * len(share)))
+    return heat_uri(values, "viridis", (0, float(values.max())), rows, columns, (), "share", size)
+
+
+def _tree_uri(found: Topics) -> str:
+    """Draw which topics are similar."""
+    from scipy.cluster.hierarchy import dendrogram
+
+    figure, axes = new_figure((7.2, 0.6 + 0.28 * len(found.parts)))
+    labels = [", ".join(words) for words in found.words(3)]
+    dendrogram(found.tree(), labels=labels, orientation="left", ax=axes, color_threshold=0,
+               above_threshold_color="#3b6fb6", leaf_font_size=8)  # fmt: skip
+    axes.set_xlabel("1 - cosine similarity of the words", color=INK)
+    axes.tick_params(colors=INK)
+    return figure_uri(figure)

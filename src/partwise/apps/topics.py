@@ -1,0 +1,206 @@
+"""Topics of texts: parts with their words, coherence, stability, changes over time and groups."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy.cluster.hierarchy import cut_tree, linkage
+
+from partwise import consensus
+from partwise.io._common import Options
+from partwise.io.samples import Samples
+from partwise.io.tables import read_frame
+
+#: Number of words that describe a topic, and of those that its coherence is computed from.
+WORDS, COHERENT = 10, 10
+#: Number of representative texts of a topic.
+TEXTS = 3
+#: Largest number of periods and of groups that are shown.
+PERIODS, GROUPS = 40, 12
+
+
+@dataclass(frozen=True)
+class Topics:
+    """The topics of a collection of texts, the most frequent first.
+
+    Parameters
+    ----------
+    parts : ndarray of shape (n_topics, n_words)
+        The tf-idf weight of each word in each topic.
+    weights : ndarray of shape (n_texts, n_topics)
+        The weight of each topic in each text.
+    stability : ndarray of shape (n_topics,)
+        Mean silhouette over runs from different starts: 1 if all runs found the topic.
+    samples : Samples
+    """
+
+    parts: NDArray[Any]
+    weights: NDArray[Any]
+    stability: NDArray[Any]
+    samples: Samples
+
+    @property
+    def shares(self) -> NDArray[Any]:
+        """Weights divided by their sum per text; zero where a text has no topic."""
+        total = self.weights.sum(axis=1, keepdims=True)
+        shares = np.zeros_like(self.weights)
+        np.divide(self.weights, total, out=shares, where=total > 0)
+        return shares
+
+    @property
+    def topic(self) -> NDArray[np.int64]:
+        """The main topic of each text, from 0; -1 where a text has none."""
+        there = self.weights.max(axis=1) > 0
+        return np.asarray(np.where(there, self.weights.argmax(axis=1), -1))
+
+    def words(self, most: int = WORDS) -> list[list[str]]:
+        """Return the words with the largest weights of each topic."""
+        names = np.asarray(self.samples.feature_names, dtype=object)
+        return [names[row.argsort(kind="stable")[::-1][:most]].tolist() for row in self.parts]
+
+    def representative(self) -> list[list[int]]:
+        """Return the texts of each topic in which it has the largest weight."""
+        order = np.argsort(-self.weights, axis=0, kind="stable")[:TEXTS].T
+        return [[int(i) for i in row if self.topic[i] == j] for j, row in enumerate(order)]
+
+    def coherence(self) -> NDArray[Any]:
+        """Return the mean NPMI of the pairs of words of each topic, over the texts."""
+        there = self.samples.X > 0
+        top = [row.argsort(kind="stable")[::-1][:COHERENT] for row in self.parts]
+        return np.array([npmi(there[:, words].toarray()) for words in top])
+
+    def merged(self, most: int) -> Topics:
+        """Merge the most similar topics until ``most`` are left."""
+        if most >= len(self.parts):
+            return self
+        groups = cut_tree(self.tree(), n_clusters=most).ravel()
+        member = np.eye(groups.max() + 1)[groups]
+        used = self.weights.sum(axis=0)
+        # the parts of a merged topic count by how much they are used
+        shares = member * used[:, None] / np.maximum(used @ member, 1e-300)
+        stability = np.where(np.isnan(self.stability), 0, self.stability) @ shares
+        return ordered(shares.T @ self.parts, self.weights @ member, stability, self.samples)
+
+    def tree(self) -> NDArray[Any]:
+        """Return the hierarchy of topics, as `scipy.cluster.hierarchy.linkage` does."""
+        return np.asarray(linkage(self.parts, method="average", metric="cosine"))
+
+    def over(self, labels: Sequence[Any]) -> pd.DataFrame:
+        """Return the mean share of each topic per period or group; texts without one are left out.
+
+        The column ``texts`` holds the number of texts.
+        """
+        names = [f"topic_{j + 1}" for j in range(len(self.parts))]
+        table = pd.DataFrame(self.shares, columns=names).groupby(pd.Series(labels), sort=True)
+        return table.mean().assign(texts=table.size())
+
+
+def npmi(there: NDArray[Any]) -> float:
+    """Return the mean normalised pointwise mutual information of pairs of words.
+
+    ``there`` (n_texts, n_words) marks the words of each text. NPMI is
+    log(p_ij / (p_i p_j)) / -log p_ij: 1 for words that always occur together, 0 for independent
+    ones, and -1 for words that never do.
+    """
+    Z = np.asarray(there, dtype=float)
+    joint = Z.T @ Z / max(len(Z), 1)
+    single = np.diag(joint)
+    first, second = np.triu_indices(len(joint), 1)
+    p = joint[first, second]
+    independent = single[first] * single[second]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        found = np.log(p / independent) / -np.log(p)
+    found = np.where(p >= 1, 1.0, np.where(p > 0, found, -1.0))
+    return float(found.mean()) if found.size else float("nan")
+
+
+def ordered(parts: Any, weights: Any, stability: Any, samples: Samples) -> Topics:
+    """Return topics in the order of their total share."""
+    found = Topics(parts, weights, stability, samples)
+    order = np.argsort(-found.shares.sum(axis=0), kind="stable")
+    return replace(found, parts=parts[order], weights=weights[:, order], stability=stability[order])
+
+
+def find_topics(samples: Samples, n_topics: int, *, n_runs: int = 20, seed: int = 0) -> Topics:
+    """Find topics that reappear in runs from different starts.
+
+    Parameters
+    ----------
+    samples : Samples
+        Texts, as `partwise.io.read_samples` reads them.
+    n_topics : int
+    n_runs : int, default=20
+    seed : int, default=0
+
+    Returns
+    -------
+    Topics
+    """
+    if samples.kind != "texts" or not samples.feature_names:
+        raise ValueError(
+            f"topics needs texts, and {samples.source} holds {samples.kind}; --text-column names "
+            "the column of a table that holds the texts."
+        )
+    if not 2 <= n_topics <= min(samples.X.shape):
+        n, p = samples.X.shape
+        raise ValueError(f"--topics must be from 2 to {min(n, p)} for {n} texts; got {n_topics}.")
+    # unit_variance would give rare words the weight of frequent ones; tf-idf has weighted them
+    found = consensus(
+        samples.X, n_topics, n_runs=n_runs, unit_variance=False, density_threshold=2.0,
+        random_state=seed,
+    )  # fmt: skip
+    return ordered(found.parts, found.usages, found.stability, samples)
+
+
+def source_column(samples: Samples, name: str, option: str) -> pd.Series:
+    """Return a column of the table that the texts came from, one entry per text."""
+    known = {field.name for field in fields(Options)}
+    options = Options(**{k: v for k, v in samples.options.items() if k in known})
+    path = Path(samples.source)
+    if not path.is_file():
+        raise ValueError(f"{option} needs a table; {samples.source} is a folder.")
+    frame = read_frame(path, options)[0]
+    if name not in frame:
+        shown = ", ".join(map(str, frame.columns[:20]))
+        raise ValueError(f"{option}: {path} has no column {name!r}. Its columns are: {shown}.")
+    column = frame[name]
+    rows = range(len(column)) if samples.rows is None else samples.rows
+    return column.iloc[list(rows)].reset_index(drop=True)
+
+
+def periods(column: pd.Series, option: str = "--time-column") -> pd.Series:
+    """Return the day, week, month, quarter or year of each date, whichever gives few enough."""
+    dates = column if column.dtype.kind == "M" else _dates(column)
+    if dates.notna().sum() < max(2, column.notna().sum() / 2):
+        example = next(iter(column.dropna()), "")
+        raise ValueError(
+            f"{option}: most entries of {column.name!r}, such as {str(example)[:40]!r}, are no "
+            "dates; write them as 2026-01-31."
+        )
+    dates = dates.dt.tz_localize(None) if dates.dt.tz is not None else dates
+    for unit in "DWMQY":
+        found = dates.dt.to_period(unit)
+        if found.nunique() <= PERIODS or unit == "Y":
+            break
+    return found.dt.start_time.dt.strftime("%Y-%m-%d").where(dates.notna())
+
+
+def _dates(column: pd.Series) -> pd.Series:
+    """Read dates, a plain year too."""
+    text = column.astype("string").str.strip().str.removesuffix(".0")
+    years = text.str.fullmatch(r"(1[5-9]|20)\d\d")
+    text = text.where(~years.fillna(False), text + "-01-01")
+    return pd.to_datetime(text, errors="coerce", format="mixed", utc=True).dt.tz_localize(None)
+
+
+def groups(column: pd.Series) -> pd.Series:
+    """Return the group of each text; rare groups become "other"."""
+    text = column.astype("string").str.strip().replace("", pd.NA)
+    common = text.value_counts().index[: GROUPS - 1 if text.nunique() > GROUPS else GROUPS]
+    return text.where(text.isin(common) | text.isna(), "other")
