@@ -14,8 +14,8 @@ from scipy.cluster.hierarchy import cut_tree, linkage
 
 from partwise import consensus
 from partwise.io._common import Options
+from partwise.io.frames import read_frame
 from partwise.io.samples import Samples
-from partwise.io.tables import read_frame
 
 #: Number of words that describe a topic, and of those that its coherence is computed from.
 WORDS, COHERENT = 10, 10
