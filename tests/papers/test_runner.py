@@ -473,6 +473,7 @@ def test_stages_run_what_they_list_and_stop_in_time(tmp_path, capsys):
     cells = stage_cells("nmfdc/fig2@main#2")
     assert [cell.run for cell in cells] == sorted(cell.run for cell in cells)
     assert {cell.run for cell in cells} == {0, 1}
+    assert {c.variant.name for c in stage_cells("lcf/fig5#1:NMF")} == {"NMF"}
     main(["lcf/fig5@main#1", "--out", str(tmp_path), "--jobs", "1"])
     main(["lcf/fig5#1", "--out", str(tmp_path), "--jobs", "1"])
     assert "2 of 2" in (told := capsys.readouterr().out) and "0 of 0" in told

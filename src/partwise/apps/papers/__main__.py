@@ -1,10 +1,11 @@
 """Run stages of tables one after the other: ``python -m partwise.apps.papers STAGE ...``.
 
 It needs neither typer nor rich, so it runs from a source tree on a computing node. A stage is
-``names@reading#runs``: tables or papers separated by commas; "main" or another reading, by default
-all of them; and the first runs, by default as many as the protocol declares. For example::
+``names@reading#runs:methods``: tables or papers separated by commas; "main" or another reading, by
+default all of them; the first runs, by default as many as the protocol declares; and methods
+separated by commas, by default all. For example::
 
-    python -m partwise.apps.papers cnmf,cdnmf/table3@main#10 gnmf/table3@main#5 --seconds 500
+    python -m partwise.apps.papers cnmf,cdnmf/table3@main#10 gnmf/table3@main#5:NMF --seconds 500
 """
 
 from __future__ import annotations
@@ -23,15 +24,17 @@ def stage_cells(stage: str, data_home: str | None = None) -> list[Cell]:
     """The cells of a stage, one run after the other, the longest of a run first."""
     from partwise.apps.papers.estimate import cell_seconds
 
-    rest, _, runs = stage.partition("#")
+    rest, _, methods = stage.partition(":")
+    rest, _, runs = rest.partition("#")
     listed, _, reading = rest.partition("@")
-    part = PartOfProtocol(runs=int(runs) if runs else None)
+    chosen = tuple(name for name in methods.split(",") if name)
+    part = PartOfProtocol(runs=int(runs) if runs else None, methods=chosen)
     cells: dict[str, Cell] = {}
     for name in (n for group in listed.split(",") for n in expand(group)):
         protocol = load_protocol(name)
         wanted = protocol.main.name if reading == "main" else reading
-        chosen = replace(part, readings=(wanted,) if wanted else ())
-        for cell in plan(protocol, chosen, data_home)[0]:
+        asked = replace(part, readings=(wanted,) if wanted else ())
+        for cell in plan(protocol, asked, data_home)[0]:
             most = cell.variant.method.runs
             if most is None or cell.run < most:
                 cells[cell.table + cell.slug] = cell
@@ -41,7 +44,7 @@ def stage_cells(stage: str, data_home: str | None = None) -> list[Cell]:
 def main(arguments: list[str] | None = None) -> None:
     """Run the stages within the time given, and print how many runs were done."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("stages", nargs="+", help="names@reading#runs")
+    parser.add_argument("stages", nargs="+", help="names@reading#runs:methods")
     parser.add_argument("--out", default="partwise-results", help="the result folder")
     parser.add_argument("--jobs", type=int, default=cores(), help="processes of one thread each")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="when to stop")
