@@ -1,4 +1,4 @@
-"""The report: what is on the page, what is escaped, how large it gets."""
+"""The report: contents, escaping and size of the page."""
 
 import json
 import re
@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_iris
 
-from partwise import CF, CNMF, NMF, NSNMF, bootstrap_intervals
+from partwise import CF, CNMF, NMF, NSNMF, PartsClassifier, bootstrap_intervals
 from partwise.apps.view.report import charts, pictures, report_page, stability, write_report
 from partwise.apps.view.report import page as whole_page
 from partwise.apps.view.report.layout import lay_out
 from partwise.apps.view.report.page import recipe
 from partwise.evaluation.metrics import adjusted_rand
+from partwise.io import keep_share, read_samples
 from partwise.io.samples import Samples
 
 pytest.importorskip("plotly", reason="the report needs plotly")
@@ -184,7 +185,7 @@ def test_kernel_model_has_no_parts_to_show():
     iris = load_iris()
     samples = Samples(iris.data[:40], [str(i) for i in range(40)], "table", iris.feature_names)
     page = report_page(**fitted(samples, CF(3, kernel="rbf", random_state=0, tol=1e-2)))
-    assert "its kernel stands between" in page
+    assert 'id="no-parts"' in page
 
 
 def test_single_sample_and_single_part():
@@ -213,7 +214,7 @@ def test_thumbnails_stay_within_the_budget(digits, monkeypatch):
     page = report_page(**fitted(images(digits)))
     points = Page(page).json["points"]
     assert sum(point["image"] is not None for point in points) <= 10
-    assert "10 samples have a picture" in page
+    assert '<span id="with-images">10</span>' in page
 
 
 def test_own_thumbnails_are_used_and_large_ones_left_out(digits):
@@ -223,12 +224,71 @@ def test_own_thumbnails_are_used_and_large_ones_left_out(digits):
     assert found(0) is None and found(1) == pictures.picture_uri(small)
 
 
-def test_recipe_runs(digits):
-    samples = images(digits, source="digits")
-    model = NMF(3, random_state=5, tol=1e-3).fit(samples.X)
-    text = recipe(model, samples)
-    assert "NMF(n_components=3, random_state=5, tol=0.001)" in text
-    compile(text, "recipe", "exec")
+def run(lines):
+    """Return the names that the lines of "Repeat it" define."""
+    found = {}
+    exec(lines, found)
+    return found
+
+
+@pytest.mark.parametrize("labels", ["none", "all", "share", "some"])
+def test_lines_of_the_report_repeat_the_run(labels, tmp_path, monkeypatch):
+    """The lines fit the same model to the same labels, also where some were hidden from it."""
+    monkeypatch.chdir(tmp_path)
+    iris = load_iris()
+    rows = [",".join(map(str, [*x, f"class {y}"])) for x, y in zip(iris.data, iris.target)]
+    (tmp_path / "iris.csv").write_text("\n".join(["a,b,c,d,kind", *rows]) + "\n")
+    samples = read_samples("iris.csv", label_column="kind")
+    y, share = {
+        "none": (None, None),
+        "all": (samples.y, None),
+        "share": (keep_share(samples.y, 0.1, random_state=5), 0.1),
+        "some": (np.where(np.arange(150) % 10 == 0, samples.y, None), None),
+    }[labels]
+    estimator = NSNMF if y is None else CNMF
+    model = estimator(3, random_state=5, tol=1e-3).fit(samples.X, y)
+    lines = recipe(model, samples, None if y is None else list(y), label_share=share)
+    again = run(lines)
+    assert again["model"].get_params() == model.get_params()
+    np.testing.assert_array_equal(again["model"].embedding_, model.embedding_)
+    assert ("y" in again) == (y is not None)
+    assert ("known" in again) == (labels == "some")
+
+
+def test_lines_of_the_report_repeat_links(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.save("x.npy", load_iris().data[:40])
+    samples = read_samples("x.npy")
+    links = {"must_link": [(0, 1)], "cannot_link": [(2, 3)]}
+    model = NSNMF(3, random_state=0, tol=1e-2).fit(samples.X, **links)
+    again = run(recipe(model, samples, links=links))["model"]
+    np.testing.assert_array_equal(again.embedding_, model.embedding_)
+
+
+def test_the_headline_is_the_accuracy(digits):
+    """The page begins with the measured accuracy, or the expected one, and counts samples."""
+    truth = labels(digits, 60, 60)
+    given = labels(digits)
+    samples = images(digits, y=truth)
+    model = PartsClassifier(random_state=0, max_iter=20).fit(samples.X, given)
+    found = {"cluster": model.transduction_, "confidence": model.label_confidence_}
+    page = report_page(model=model, X=samples.X, dataset=samples, assignments=found, labels=given)
+    measured = np.mean(model.transduction_[20:] == truth[20:])
+    shown = re.search(r'class="accuracy"><b>([^<]+)</b>', page)[1]
+    assert shown == f"{measured:.0%}"
+    lead = re.search(r'class="accuracy".*?<p>(.*?)</p>', page, re.S)[1]
+    assert f"{model.expected_accuracy_.accuracy:.0%}" in lead and "40" in lead
+
+
+def test_numbered_clusters_have_words_in_the_legend(rng):
+    X = np.repeat(np.eye(3), 20, axis=0) + 0.1 * rng.random((60, 3))
+    samples = Samples(X, [str(i) for i in range(60)], "table", ["red", "green", "blue"])
+    model = NSNMF(3, random_state=0).fit(X)
+    found = {"cluster": model.labels_ + 1}
+    page = report_page(model=model, X=X, dataset=samples, assignments=found)
+    entries = [trace["name"] for trace in Page(page).json["figures"]["map"]["data"]]
+    assert len(entries) == 3
+    assert all(re.match(r"[123]: .*(red|green|blue)", entry) for entry in entries)
 
 
 def test_layout_keeps_each_cluster_in_proportion(rng):
@@ -251,9 +311,10 @@ def test_parts_are_drawn_where_samples_are_and_with_their_intervals(digits):
     found = bootstrap_intervals(samples.X, model, n_draws=10, random_state=0)
     places = np.stack(np.divmod(np.arange(60), 10), axis=1)
     page = report_page(**given, places=places, intervals=found)
-    assert "where the samples are" in page and "how sure they are" in page
+    figures = ('id="parts-in-place"', 'id="part-intervals"')
+    assert all(figure in page for figure in figures)
     plain = report_page(**given)
-    assert "where the samples are" not in plain and "how sure" not in plain
+    assert not any(figure in plain for figure in figures)
 
 
 def test_stability_compares_the_clusters_of_each_seed():

@@ -397,6 +397,8 @@ def _write_report(
                 stability=stable,
                 choice=task.choice,
                 part_names=task.part_names,
+                label_share=task.label_share,
+                links=task.links,
             )
     except ImportError as error:
         task.notes.append(f"No report was written: {error}")

@@ -49,6 +49,7 @@ class Task:
     part_names: list[str] = field(default_factory=list)  # in the order of the parts, once fitted
     links: dict[str, Any] = field(default_factory=dict)  # must_link and cannot_link
     colour_undecided: bool = False  # neither --rgb nor --grey was given
+    label_share: float | None = None
 
     @property
     def classes(self) -> list[str]:
@@ -108,7 +109,13 @@ def read_task(
         samples, _ = choose_colour(samples, given, step=bar.step)
     seconds = time.perf_counter() - began
     return Task(
-        samples, given, seconds, [*samples.notes, *notes], settings, colour_undecided=undecided
+        samples,
+        given,
+        seconds,
+        [*samples.notes, *notes],
+        settings,
+        colour_undecided=undecided,
+        label_share=label_share,
     )
 
 

@@ -1,6 +1,6 @@
-"""The report's charts: plotly's figures as plain data, which the page draws in its own look.
+"""Charts of the report: plotly figures as plain data.
 
-Whatever comes from the user passes through `plain`: plotly reads a few HTML tags in its texts.
+All texts from the data pass through `plain`, because plotly interprets some HTML tags.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from partwise.apps.view.describe import specificity
 from partwise.apps.view.report.layout import Layout
 from partwise.apps.view.report.stability import Stability
 
-# Tableau's ten, its grey kept for what has no label; readable on white and on near-black.
+# Ten colours of Tableau that are readable on white and on near-black; grey means no label.
 COLOURS = (
     *("#4c78a8", "#f58518", "#54a24b", "#e45756", "#72b7b2"),
     *("#b279a2", "#eeca3b", "#ff9da6", "#9d755d", "#7b6fd0"),
@@ -36,13 +36,13 @@ MAX_LEVELS = 60
 
 
 def need_plotly() -> None:
-    """Whether plotly is there, or how to get it."""
+    """Raise an error if plotly is not installed."""
     if importlib.util.find_spec("plotly") is None:
         raise ImportError("The report needs plotly: pip install plotly")
 
 
 def script() -> str:
-    """plotly's own script, packed: base64 of gzip, a third of its size, which browsers unpack."""
+    """Return plotly's script as base64 of gzip, which browsers unpack."""
     from plotly.offline import get_plotlyjs
 
     packed = gzip.compress(get_plotlyjs().encode("utf-8"), compresslevel=9, mtime=0)
@@ -50,7 +50,7 @@ def script() -> str:
 
 
 def templates() -> dict[str, Any]:
-    """Plotly's light and dark looks, on the page's own paper."""
+    """Return the light and the dark plotly template, with a transparent background."""
     import plotly.io as pio
 
     clear = {"paper_bgcolor": "rgba(0,0,0,0)", "plot_bgcolor": "rgba(0,0,0,0)"}
@@ -73,14 +73,14 @@ def templates() -> dict[str, Any]:
 
 
 def plain(text: Any, length: int = 40) -> str:
-    """Text that plotly shows as it is: its pseudo-HTML escaped, cut to a length."""
+    """Return a text shortened to a length, with HTML escaped."""
     words = " ".join(str(text).split())
     short = words if len(words) <= length else words[: length - 1] + "…"
     return html.escape(short, quote=False)
 
 
 def distinct(names: Sequence[str], length: int) -> list[str]:
-    """Names as by `plain`, cut in their middle or numbered where that would make two the same."""
+    """Return shortened names that remain distinct, cut in the middle or numbered if needed."""
     short = [plain(name, length) for name in names]
     twice = {text for text, count in Counter(short).items() if count > 1}
     for i, name in enumerate(names):
@@ -97,7 +97,7 @@ def distinct(names: Sequence[str], length: int) -> list[str]:
 
 
 def as_json(value: Any) -> str:
-    """JSON that may stand inside a script element, whatever texts are in it."""
+    """Return JSON that is safe inside a script element."""
     from plotly.utils import PlotlyJSONEncoder
 
     text = json.dumps(value, cls=PlotlyJSONEncoder, ensure_ascii=True, allow_nan=False)
@@ -107,7 +107,7 @@ def as_json(value: Any) -> str:
 
 
 def colours(levels: Sequence[str]) -> dict[str, tuple[str, str]]:
-    """A colour and a symbol for each name; symbols change where colours begin again."""
+    """Return a colour and a symbol per name; the symbol changes when colours repeat."""
     n = len(COLOURS)
     return {
         name: (COLOURS[i % n], SYMBOLS[(i // n) % len(SYMBOLS)]) for i, name in enumerate(levels)
@@ -118,12 +118,13 @@ def samples_map(
     layout: Layout,
     clusters: Sequence[str],
     labels: Sequence[str | None] | None,
-    look: Mapping[str, tuple[str, str]],
+    colours: Mapping[str, tuple[str, str]],
+    legend: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """The samples by cluster and, hidden at first, by label.
+    """Return the map of the samples by cluster and, initially hidden, by label.
 
-    ``customdata`` is a point's place among the points shown; ``meta`` says which view a trace
-    belongs to.
+    ``customdata`` is the position of a point among the points shown, and ``meta`` the view that a
+    trace belongs to. ``legend`` maps clusters to longer entries for the legend.
     """
     traces: list[dict[str, Any]] = []
     views: list[tuple[str, Sequence[str | None]]] = [("cluster", clusters)]
@@ -134,10 +135,12 @@ def samples_map(
         levels: list[str | None] = sorted({n for n in names if n is not None}, key=natural)
         if any(name is None for name in names):
             levels.insert(0, None)  # drawn first, below the labelled
-        named = dict(zip(levels, distinct([level or "no label" for level in levels], 48)))
+        titles = dict(legend or {}) if view == "cluster" else {}
+        shown = [titles.get(level, level) if level else "no label" for level in levels]
+        named = dict(zip(levels, distinct(shown, 48)))
         for level in levels:
             here = [i for i, name in enumerate(names) if name == level]
-            colour, symbol = (NO_LABEL, "circle") if level is None else look[level]
+            colour, symbol = (NO_LABEL, "circle") if level is None else colours[level]
             x, y = np.round(layout.points[here], 4).T.tolist()
             opacity = 0.35 if level is None else 0.85
             marker = {"color": colour, "symbol": symbol, "size": size, "opacity": opacity}
@@ -147,7 +150,7 @@ def samples_map(
             traces[-1] |= {"marker": marker, "customdata": here, "hoverinfo": "none"}
             traces[-1] |= {"meta": view, "visible": view == "cluster"}
     bare = {"showgrid": False, "zeroline": False, "showticklabels": False}
-    titles = [{"title": {"text": name}} for name in layout.axes or ("", "")]
+    axes = [{"title": {"text": name}} for name in layout.axes or ("", "")]
     return _figure(
         traces,
         560,
@@ -155,15 +158,15 @@ def samples_map(
         legend={"itemsizing": "constant", "tracegroupgap": 0},
         hovermode="closest",
         dragmode="pan",
-        xaxis=bare | titles[0],
-        yaxis=bare | titles[1] | ({} if layout.axes else {"scaleanchor": "x"}),
+        xaxis=bare | axes[0],
+        yaxis=bare | axes[1] | ({} if layout.axes else {"scaleanchor": "x"}),
     )
 
 
 def top_terms(H: NDArray[Any], names: Sequence[str], titles: Sequence[str]) -> dict[str, Any]:
-    """The features that set each part apart as bars, one small chart a part.
+    """Return one small bar chart per part, with the features that distinguish it.
 
-    The bar is `specificity`: by weight alone the features that are common everywhere would head
+    Bars show `specificity`, because features that are common everywhere have large weights in
     every part.
     """
     from plotly.subplots import make_subplots
@@ -210,20 +213,24 @@ def top_terms(H: NDArray[Any], names: Sequence[str], titles: Sequence[str]) -> d
     figure.update_yaxes(range=[count - 0.4, -0.6], **quiet)
     figure.update_annotations(font={"size": 13})
     made = figure.to_plotly_json()
-    made["layout"].pop("template", None)  # the page sets its light or dark one
+    made["layout"].pop("template", None)  # the page sets a light or dark one
     margin = {"l": 4, "r": 4, "t": 36, "b": 8}
     how = {**made["layout"], "showlegend": False, "bargap": 0.15, "margin": margin}
     return _figure(made["data"], rows * (count * 19 + 60) + 20, **how)
 
 
 def confusion(
-    table: NDArray[np.int64], labels: Sequence[str], clusters: Sequence[str]
+    table: NDArray[np.int64],
+    labels: Sequence[str],
+    clusters: Sequence[str],
+    predicted: bool = False,
 ) -> dict[str, Any]:
-    """Labels against clusters; the colour is the share of the label's samples."""
+    """Return the confusion matrix; colours are shares of the samples of a label."""
+    group = "predicted" if predicted else "cluster"
     share = table / np.maximum(table.sum(axis=1, keepdims=True), 1)
     heat = _heat(
         share,
-        # places, not names: two names that look the same would share a row
+        # positions instead of names, because equal names would share a row
         list(range(len(clusters))),
         list(range(len(labels))),
         text=[[str(v) if v else "" for v in row] for row in table.tolist()],
@@ -232,20 +239,20 @@ def confusion(
             [[v, plain(label, 80), plain(cluster, 80)] for v, cluster in zip(row, clusters)]
             for row, label in zip(table.tolist(), labels)
         ],
-        hovertemplate="label %{customdata[1]}, cluster %{customdata[2]}: %{customdata[0]} "
+        hovertemplate=f"label %{{customdata[1]}}, {group} %{{customdata[2]}}: %{{customdata[0]}} "
         "(%{z:.0%})<extra></extra>",
     )
     side = min(28, max(14, 560 // max(table.shape[0], 1)))
     return _figure(
         [heat],
         max(220, table.shape[0] * side + 110),
-        xaxis=_axis("cluster", **_named(clusters, 40)),
+        xaxis=_axis(group, **_named(clusters, 40)),
         yaxis=_axis("label", autorange="reversed", **_named(labels, 48)),
     )
 
 
 def _named(names: Sequence[str], length: int) -> dict[str, Any]:
-    """An axis whose places 0, 1, ... carry names."""
+    """Return the settings of an axis with names at 0, 1, ..."""
     return {
         "tickmode": "array",
         "tickvals": list(range(len(names))),
@@ -256,7 +263,7 @@ def _named(names: Sequence[str], length: int) -> dict[str, Any]:
 
 
 def agreement(found: Stability) -> dict[str, Any]:
-    """Adjusted Rand index between each two runs."""
+    """Return a heat map of the adjusted Rand index between runs."""
     names = list(found.names)
     heat = _heat(
         found.agreement,
@@ -270,7 +277,7 @@ def agreement(found: Stability) -> dict[str, Any]:
 
 
 def convergence(history: Sequence[float]) -> dict[str, Any]:
-    """The objective after each iteration."""
+    """Return the curve of the objective."""
     n = len(history)
     line = {
         "type": "scatter",
@@ -287,8 +294,9 @@ def convergence(history: Sequence[float]) -> dict[str, Any]:
     return _figure([line], 320, xaxis=x, yaxis=_axis("objective"))
 
 
-def sparseness(parts: NDArray[Any], codes: NDArray[Any]) -> dict[str, Any]:
-    """Hoyer's sparseness of each part and of the codes that use it."""
+def sparseness(parts: NDArray[Any], weights: NDArray[Any]) -> dict[str, Any]:
+    """Return Hoyer's sparseness of each part and of its weights."""
+    series = (("parts", parts, COLOURS[0]), ("part weights", weights, COLOURS[1]))
     bars = [
         {
             "type": "bar",
@@ -298,7 +306,7 @@ def sparseness(parts: NDArray[Any], codes: NDArray[Any]) -> dict[str, Any]:
             "marker": {"color": colour, "line": {"width": 0}},
             "hovertemplate": f"{name}, part %{{x}}: %{{y:.2f}}<extra></extra>",
         }
-        for name, values, colour in (("parts", parts, COLOURS[0]), ("codes", codes, COLOURS[1]))
+        for name, values, colour in series
         if len(values)
     ]
     return _figure(
@@ -312,7 +320,7 @@ def sparseness(parts: NDArray[Any], codes: NDArray[Any]) -> dict[str, Any]:
 
 
 def natural(name: str | None) -> tuple[int, float, str]:
-    """Numbers by value, before other names; "block 10" after "block 9"."""
+    """Return a sort key: numbers by value, then names, with "block 9" before "block 10"."""
     text = "" if name is None else name
     padded = re.sub(r"\d+", lambda digits: digits[0].zfill(12), text)
     try:
@@ -323,7 +331,7 @@ def natural(name: str | None) -> tuple[int, float, str]:
 
 
 def _heat(z: NDArray[Any], x: list[Any], y: list[Any], **how: Any) -> dict[str, Any]:
-    """A table of shares as colours."""
+    """Return a heat map of shares."""
     ramp = [[0.0, "rgba(76,120,168,0.06)"], [1.0, "rgba(76,120,168,1)"]]
     shown = {"colorscale": ramp, "zmin": 0, "zmax": 1, "showscale": False, "xgap": 1, "ygap": 1}
     return {"type": "heatmap", "z": np.round(z, 4).tolist(), "x": x, "y": y, **shown, **how}

@@ -1,4 +1,4 @@
-"""Samples in two dimensions."""
+"""Layout of samples in two dimensions."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-#: Points that the map shows at most: more make a page slow and its file large.
+#: Maximum number of points on the map; more make the page slow and its file large.
 MAX_POINTS = 5000
-#: Fewer samples than this have no neighbourhoods worth an embedding of their own.
+#: Minimum number of samples for t-SNE; fewer have no meaningful neighbourhoods.
 MIN_TSNE = 30
 
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """Two coordinates for some of the samples."""
+    """Coordinates of some of the samples."""
 
-    shown: NDArray[np.int64]  #: the samples that have a place, in order
+    shown: NDArray[np.int64]  #: samples with coordinates, in order
     points: NDArray[np.float64]
-    method: str  #: a sentence on what the coordinates are
-    axes: tuple[str, str] | None = None  #: their names, where they mean something by themselves
+    method: str  #: a sentence that explains the coordinates
+    axes: tuple[str, str] | None = None  #: names of the axes, if they have a meaning
 
 
 def lay_out(V: Any, groups: Any, *, random_state: int = 0, max_points: int = MAX_POINTS) -> Layout:
-    """Lay the codes V out in two dimensions, by t-SNE or, for many samples, by PCA.
+    """Return two-dimensional coordinates of the part weights V, by t-SNE or PCA.
 
-    Where there are more than ``max_points`` samples, each of the ``groups`` keeps its share.
+    If there are more than ``max_points`` samples, each of the ``groups`` keeps its share.
     """
     V = np.asarray(V, dtype=np.float64)
     n, k = V.shape
@@ -35,17 +35,22 @@ def lay_out(V: Any, groups: Any, *, random_state: int = 0, max_points: int = MAX
     if k == 1:
         height = np.random.default_rng(random_state).uniform(-1, 1, n)
         points = np.column_stack([V[:, 0], height])
-        text = "Left to right: the single part. The height is random, so that points stay apart."
+        text = "The horizontal position is the weight of the only part; the height is random."
         return Layout(shown, points[shown], text, ("part 1", ""))
     if k == 2:
-        return Layout(shown, V[shown], "The two parts themselves.", ("part 1", "part 2"))
+        return Layout(
+            shown, V[shown], "The axes are the weights of the two parts.", ("part 1", "part 2")
+        )
     if n > max_points or n < MIN_TSNE:
         points, share = _principal(V)
-        text = f"The first two principal components of the codes: {share:.0%} of their variance."
+        text = (
+            "The axes are the first two principal components of the part weights "
+            f"({share:.0%} of their variance)."
+        )
         return Layout(shown, points[shown], text, ("first", "second"))
     text = (
-        "t-SNE of the codes: samples that are close here have similar codes; distances between "
-        "groups, and their sizes, mean little."
+        "Samples that are close have similar part weights (t-SNE). Distances between groups and "
+        "their sizes mean little."
     )
     return Layout(shown, _tsne(V, random_state), text)
 
@@ -61,11 +66,11 @@ def _tsne(V: NDArray[np.float64], random_state: int) -> NDArray[np.float64]:
     from sklearn.manifold import TSNE
     from threadpoolctl import threadpool_limits
 
-    # a tiny spread: equal codes (hard labels) would otherwise sit exactly on each other
+    # a tiny random shift, so that equal part weights (hard labels) do not coincide
     spread = 1e-4 * (V.std() or 1.0)
     V = V + np.random.default_rng(random_state).normal(scale=spread, size=V.shape)
     start = _principal(V)[0]
-    start *= 1e-4 / (start[:, 0].std() or 1.0)  # as scikit-learn scales init="pca"
+    start *= 1e-4 / (start[:, 0].std() or 1.0)  # the scale of scikit-learn's init="pca"
     perplexity = min(30.0, (len(V) - 1) / 3)
     model = TSNE(
         perplexity=perplexity,
@@ -73,14 +78,14 @@ def _tsne(V: NDArray[np.float64], random_state: int) -> NDArray[np.float64]:
         max_iter=500,
         random_state=random_state,
     )
-    # threads gain little at this size, and wait for each other on a busy machine
+    # threads gain little at this size, and slow each other down on a busy machine
     with threadpool_limits(limits=1, user_api="openmp"):
         points: NDArray[np.float64] = model.fit_transform(V).astype(np.float64)
     return points
 
 
 def _share(groups: Any, size: int, random_state: int) -> NDArray[np.int64]:
-    """A sample of about ``size``, every group in proportion and at least one of each."""
+    """Return about ``size`` samples, each group in proportion with at least one sample."""
     rng = np.random.default_rng(random_state)
     codes = np.unique(np.asarray([str(g) for g in groups]), return_inverse=True)[1]
     keep = []

@@ -1,4 +1,4 @@
-"""The report of a clustering: one HTML file that opens anywhere, also without a network."""
+"""Report of a fitted model: one HTML file that needs no network."""
 
 from __future__ import annotations
 
@@ -28,13 +28,14 @@ from partwise.evaluation.metrics import (
     normalized_mutual_info,
     sparseness,
 )
+from partwise.io.label_files import keep_share
 from partwise.io.samples import Samples
 from partwise.knowledge.labels import encode_labels
 from partwise.persistence.atomic import write_whole
 
 MAX_PARTS = 64
 MAX_THUMBNAILS = 2000
-#: Bytes of pictures that a page embeds at most, and of one picture.
+#: Maximum number of bytes of all images in a page, and of one image.
 MAX_BYTES = 12_000_000
 MAX_PICTURE = 40_000
 MEMBERS = 8
@@ -59,43 +60,48 @@ def write_report(
     part_names: Sequence[str] = (),
     places: Any = None,
     intervals: Any = None,
+    label_share: float | None = None,
+    links: Mapping[str, Any] | None = None,
     force: bool = False,
 ) -> Path:
     """Write the report of a fitted model as one self-contained HTML file.
 
-    The page is checked against neither network
-    nor server: it opens from a disk or a mail. Whatever comes from the data is escaped.
+    The page needs neither a network nor a server. All texts from the data are escaped.
 
     Parameters
     ----------
     path : str or Path
-        The file.
+        File to write.
     model : estimator
-        Fitted to X.
+        Model that was fitted to X.
     X : {array-like, sparse matrix} of shape (n_samples, n_features)
-        What the model was fitted to.
+        Training data of the model.
     dataset : Samples
-        Where X came from: ids, texts, thumbnails, names of features, all given labels.
+        Source of X: ids, texts, thumbnails, feature names, all known labels.
     labels : array-like of shape (n_samples,), default=None
-        The labels that the model was given; None, NaN or -1 where it was given none. Labels in
-        ``dataset.y`` that are not here were hidden from it, and are scored apart.
+        Labels that the model was fitted to; None, NaN or -1 where unknown. All other labels in
+        ``dataset.y`` were hidden from the model and are scored separately.
     assignments : mapping or DataFrame
-        ``"cluster"``, the name of each sample's cluster, and ``"confidence"`` (optional).
+        ``"cluster"``, the predicted class or cluster of each sample, and optionally
+        ``"confidence"``.
     title, command, reason : str
-        The headline, the command that makes the page again, and why the method was chosen.
+        Headline, command that repeats the run, and reason for the choice of the method.
     seconds : float, optional
-        How long the fit took.
+        Duration of the fit.
     stability : Stability, optional
-        From `partwise.apps.view.report.stability`.
+        Result of `partwise.report.stability`.
     choice : Choice, optional
-        From `partwise.choose_k`: how the number of parts was chosen.
+        Result of `partwise.choose_k`.
     part_names : sequence of str, default=()
-        Names of the first parts, as of topics that were asked for; "" for none.
+        Names of the first parts, for example of seeded topics; "" for none.
     places : array-like of shape (n_samples, 2), default=None
-        Coordinates: the parts are then drawn where the samples are.
+        Coordinates of the samples, to draw the parts in space.
     intervals : Intervals, optional
-        From `partwise.bootstrap_intervals`: the largest entries of each part, with how sure they
-        are.
+        Result of `partwise.bootstrap_intervals`, to draw the parts with their intervals.
+    label_share : float, optional
+        Share by which `partwise.io.keep_share` drew ``labels``, for the lines that repeat the run.
+    links : mapping, optional
+        ``must_link`` and ``cannot_link`` pairs that the model was fitted with.
     force : bool, default=False
         Overwrite the file.
 
@@ -139,15 +145,17 @@ def report_page(
     part_names: Sequence[str] = (),
     places: Any = None,
     intervals: Any = None,
+    label_share: float | None = None,
+    links: Mapping[str, Any] | None = None,
 ) -> str:
-    """The page of `write_report` as text.
+    """Return the page of `write_report` as text.
 
     Parameters
     ----------
     model, X, dataset, labels, assignments, title, command, reason, seconds
         As in `write_report`.
-    stability, choice, part_names, places, intervals
-        As there.
+    stability, choice, part_names, places, intervals, label_share, links
+        As in `write_report`.
 
     Returns
     -------
@@ -166,7 +174,7 @@ def report_page(
     >>> page[:15].lower()
     '<!doctype html>'
     """
-    charts.need_plotly()  # ask before the work
+    charts.need_plotly()  # raise before the work
     n = X.shape[0]
     V = np.asarray(model.embedding_)
     if len(V) != n or dataset.n_samples != n:
@@ -181,38 +189,38 @@ def report_page(
         else None
     )
     seen = _names(labels, n)
-    known = _names(dataset.y, n) or seen  # what the model saw goes first
+    known = _names(dataset.y, n) or seen  # labels of the fit take precedence
     if seen is not None and known is not None:
         known = [b if a is None else a for a, b in zip(seen, known)]
     names = sorted(set(clusters), key=charts.natural)
     others = sorted({name for name in known or () if name is not None} - set(names))
-    look = charts.colours([*names, *sorted(others, key=charts.natural)])
+    colours = charts.colours([*names, *sorted(others, key=charts.natural)])
     H = getattr(model, "components_", None)
     part_titles = _part_titles(model, V.shape[1], words_of_parts(H, dataset), part_names)
     words = about(dataset, clusters)
 
     thumbnails = Thumbnails(dataset)
-    said = main_parts(V)
+    shares = main_parts(V)
+    named = naming(model, dataset.ids)
 
     def describe(i: int) -> dict[str, Any]:
-        """One sample, as the page shows it."""
+        """Return the entries of one sample on the page."""
         sure = np.nan if confidence is None else confidence[i]
         return {
             "id": dataset.ids[i],
             "cluster": clusters[i],
             "label": None if known is None else known[i],
-            "confidence": None if np.isnan(sure) else f"{sure:.2f}",
+            "confidence": None if np.isnan(sure) else _certainty(sure, named),
             "text": None if dataset.texts is None else dataset.texts[i][:TEXT_LENGTH],
             "image": thumbnails(i),
-            "parts": said[i],
+            "parts": shares[i],
         }
 
     cards = _cards(clusters, names, confidence, known, seen, V, describe, words)
-    named = naming(model, dataset.ids)
     if named is None:
         asked = to_label_next(clusters, confidence, known, dataset.texts)
-    else:  # the model's own list, which label_next.csv has too
-        at = {own: i for i, own in enumerate(dataset.ids)}
+    else:  # the same list as in label_next.csv
+        at = {name: i for i, name in enumerate(dataset.ids)}
         asked = [at[row["id"]] for row in named["label_next"]]
     ask = [describe(i) for i in asked]
     layout = lay_out(V, clusters)
@@ -222,7 +230,8 @@ def report_page(
             layout,
             [clusters[i] for i in layout.shown],
             None if known is None else [known[i] for i in layout.shown],
-            look,
+            colours,
+            _legend(names, words),
         )
     }
     shape = dataset.image_shape
@@ -233,9 +242,12 @@ def report_page(
         features = dataset.feature_names or [f"column {j + 1}" for j in range(H.shape[1])]
         figures["terms"] = charts.top_terms(H[:MAX_PARTS], features, part_titles)
     scores = _scores(seen, known, clusters, model)
+    n_labelled = 0 if seen is None else sum(name is not None for name in seen)
+    unit = unit_of(dataset)
+    headline, lead = _headline(named, scores, n, n_labelled, len(names), unit)
     for score in scores:
         figures[score["chart"]] = charts.confusion(
-            score.pop("table"), score["labels"], score["clusters"]
+            score.pop("table"), score["labels"], score["clusters"], named is not None
         )
     history = np.asarray(getattr(model, "objective_history_", ()))
     if history.size:
@@ -257,7 +269,10 @@ def report_page(
         n_features=X.shape[1] // (3 if len(dataset.image_shape or ()) == 3 else 1),
         n_parts=V.shape[1],
         n_clusters=len(names),
-        n_labelled=0 if seen is None else sum(name is not None for name in seen),
+        n_labelled=n_labelled,
+        unit=unit,
+        headline=headline,
+        lead=lead,
         layout=layout,
         pictures=[
             {"uri": uri, "kind": kind, "title": part_titles[j]}
@@ -290,12 +305,69 @@ def report_page(
         templates_json=charts.as_json(charts.templates()),
         plotly_js=charts.script(),
         parameters=parameters(model),
-        recipe=recipe(model, dataset),
+        recipe=recipe(model, dataset, seen, label_share=label_share, links=links),
         command=command,
         seconds=seconds,
         versions=versions("plotly"),
         machine=f"{sys.platform}, {platform.machine()}, {os.cpu_count()} cores",
     )
+
+
+def unit_of(dataset: Samples) -> str:
+    """Return the plural noun for the samples."""
+    if dataset.source.lower().endswith(".h5ad"):
+        return "cells"
+    return {"table": "rows", "counts": "samples"}.get(dataset.kind, dataset.kind)
+
+
+def _certainty(value: float, named: Any) -> str:
+    """Return a probability as a percentage, and a confidence as a number."""
+    if named is None:
+        return f"{value:.2f}"
+    return "over 99%" if 0.995 <= value < 1 else f"{value:.0%}"
+
+
+def _legend(names: Sequence[str], words: Mapping[str, list[str]]) -> dict[str, str]:
+    """Return the legend entry of each group, with words for groups that are only numbered."""
+    return {
+        name: f"{name}: {', '.join(words[name][:2])}"
+        for name in names
+        if name.isdigit() and words.get(name)
+    }
+
+
+def _headline(
+    named: Mapping[str, Any] | None,
+    scores: Sequence[Mapping[str, Any]],
+    n_samples: int,
+    n_labelled: int,
+    n_groups: int,
+    unit: str,
+) -> tuple[dict[str, str] | None, str]:
+    """Return the accuracy tile, or None, and the first sentence of the report."""
+    hidden = next((score for score in scores if score["key"] == "hidden"), None)
+    if named is None:
+        lead = f"Partwise grouped {n_samples:,} {unit} into {n_groups:,} clusters."
+        if hidden is None:
+            return None, lead
+        of = f"{hidden['count']:,} known labels, with clusters matched to classes"
+        return {"value": f"{hidden['accuracy']:.0%}", "text": f"agreement with {of}"}, lead
+    unlabelled = f"{n_samples - n_labelled:,} unlabelled {unit}"
+    if named["expected"] is None:
+        lead = f"Partwise predicted a class for {unlabelled}. {named['said']}"
+    else:
+        low, high = named["interval"]
+        lead = (
+            f"About {named['expected']:.0%} of the {unlabelled} should have the correct label "
+            f"(95% interval: {low:.0%} to {high:.0%}), if all belong to one of the "
+            f"{n_groups:,} classes. {named['caution']}".rstrip()
+        )
+    if hidden is not None:
+        text = f"accuracy on {hidden['count']:,} labels that Partwise has not seen"
+        return {"value": f"{hidden['named']:.0%}", "text": text}, lead
+    if named["expected"] is None:
+        return None, lead
+    return {"value": f"{named['expected']:.0%}", "text": "expected accuracy"}, lead
 
 
 def _names(labels: Any, n: int) -> list[str | None] | None:
@@ -307,7 +379,7 @@ def _names(labels: Any, n: int) -> list[str | None] | None:
 
 
 def _part_titles(model: Any, k: int, words: Sequence[str], names: Sequence[str] = ()) -> list[str]:
-    """Number, name or class, and words of each part."""
+    """Return number, name or class, and words of each part."""
     classes = getattr(model, "component_classes_", [None] * k)
     titles = []
     for j, owner in enumerate(classes):
@@ -329,10 +401,9 @@ def _cards(
     describe: Any,
     words: Mapping[str, list[str]],
 ) -> list[dict[str, Any]]:
-    """One card a cluster, in the order of their names; pictures only for those that are shown.
+    """Return one card per group, in the order of their names, with images for the shown ones.
 
-    Means and typical samples are of those that the model was given no label of: of the others it
-    repeats what it was told.
+    Means and typical samples exclude samples with a given label, because the model repeats it.
     """
     column = np.asarray(clusters, dtype=object)
     told = np.array([name is not None for name in seen or [None] * len(clusters)])
@@ -366,10 +437,10 @@ def _scores(
     clusters: Sequence[str],
     model: Any,
 ) -> list[dict[str, Any]]:
-    """Agreement with the labels that were hidden from the model, and with those it was given.
+    """Return the scores on hidden labels, and on the labels of the fit.
 
-    A model that names classes repeats those it was given: there they are compared with the names
-    that it gave while they were held out.
+    A classifier repeats the labels of the fit, so these are compared with its predictions while
+    they were held out.
     """
     if known is None:
         return []
@@ -394,7 +465,7 @@ def _agreement(pairs: Sequence[tuple[str, str]]) -> dict[str, Any]:
     y, found = [a for a, _ in pairs], [b for _, b in pairs]
     labels = sorted(set(y), key=charts.natural)
     columns = sorted(set(found), key=charts.natural)
-    # clusters that carry a label's name stand below it, the others after them
+    # clusters with the name of a label come first, in the order of the labels
     columns = [c for c in labels if c in columns] + [c for c in columns if c not in labels]
     table = np.zeros((len(labels), len(columns)), dtype=np.int64)
     at = {name: i for i, name in enumerate(labels)}, {name: j for j, name in enumerate(columns)}
@@ -418,7 +489,7 @@ def _agreement(pairs: Sequence[tuple[str, str]]) -> dict[str, Any]:
 
 
 class Thumbnails:
-    """Pictures of samples as addresses, made once each, within the page's budget."""
+    """Images of samples as data addresses, within the size limit of the page."""
 
     def __init__(self, dataset: Samples) -> None:
         self._draw = dataset.thumbnails
@@ -427,7 +498,7 @@ class Thumbnails:
         self.exist = dataset.thumbnails is not None
 
     def __call__(self, i: int) -> str | None:
-        """The address of sample i's picture; None beyond the budget, or where there is none."""
+        """Return the address of the image of sample i, or None."""
         if i not in self._made:
             draw = self._draw
             room = self.count < MAX_THUMBNAILS and self._bytes < MAX_BYTES
@@ -444,7 +515,7 @@ class Thumbnails:
 
 
 def main_parts(V: NDArray[Any], most: int = 3) -> list[str]:
-    """For each sample the parts that make up most of its code, with their shares."""
+    """Return the main parts of each sample, with their shares of its part weights."""
     total = V.sum(axis=1)
     order = np.argsort(-V, axis=1, kind="stable")[:, :most]
     said = []
@@ -457,7 +528,7 @@ def main_parts(V: NDArray[Any], most: int = 3) -> list[str]:
 def typical_and_doubtful(
     members: NDArray[np.int64], confidence: NDArray[np.float64] | None
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The members of highest and of lowest confidence, no one twice."""
+    """Return the members of highest and of lowest confidence, without duplicates."""
     if confidence is None:
         return members[:MEMBERS], members[:0]
     order = members[np.argsort(-confidence[members], kind="stable")]
@@ -474,7 +545,7 @@ def to_label_next(
     most: int = 12,
     each: int = 3,
 ) -> list[int]:
-    """The samples without a label that are least clear, at most three of a cluster, none twice."""
+    """Return the least clear unlabelled samples, at most ``each`` per cluster."""
     if confidence is None:
         return []
     taken: Counter[str] = Counter()
@@ -494,16 +565,23 @@ def to_label_next(
 
 
 def composition(labels: Iterable[str | None]) -> list[tuple[str, int]]:
-    """Labels of a cluster's members with their numbers, the most frequent first."""
+    """Return the labels of a group with their counts, the most frequent first."""
     counts = Counter(label for label in labels if label is not None)
     return sorted(counts.items(), key=lambda item: (-item[1], charts.natural(item[0])))
 
 
-# -- how to fit the same model again ---------------------------------------------------------------
+# -- lines that repeat the fit --------------------------------------------------------------------
 
 
-def recipe(model: Any, dataset: Samples) -> str:
-    """Python that fits the same model again."""
+def recipe(
+    model: Any,
+    dataset: Samples,
+    labels: Sequence[str | None] | None = None,
+    *,
+    label_share: float | None = None,
+    links: Mapping[str, Any] | None = None,
+) -> str:
+    """Return Python lines that fit the same model to the same labels."""
     name = type(model).__name__
     changed = [(key, value) for key, value, is_new in parameters(model) if is_new]
     arrays = [(key, value) for key, value in changed if isinstance(value, _Array)]
@@ -511,36 +589,66 @@ def recipe(model: Any, dataset: Samples) -> str:
         f"{key}={key}" if (key, value) in arrays else f"{key}={value!r}" for key, value in changed
     ]
     options = [f"{key}={value!r}" for key, value in dataset.options.items()]
+    imports, y = _label_lines(model, dataset, labels, label_share)
+    arguments = ["samples.X", *(["y"] if y else [])]
+    if dataset.also is not None:
+        arguments.append("also=[samples.also]")
+    pairs = {key: value for key, value in (links or {}).items() if len(value)}
+    arguments += [f"{key}={key}" for key in pairs]
     lines = [
         f"from partwise import {name}" + (", load" if arrays else ""),
-        "from partwise.io import read_samples",
+        f"from partwise.io import {', '.join(sorted(['read_samples', *imports]))}",
         "",
         f"samples = read_samples({', '.join([repr(dataset.source), *options])})",
+        *y,
+        *(f"{key} = {[tuple(map(int, pair)) for pair in value]!r}" for key, value in pairs.items()),
         *(f"{key} = load('model.partwise').{key}  # {value}" for key, value in arrays),
         f"model = {name}({', '.join(settings)})",
+        f"model.fit({', '.join(arguments)})",
+        "model.embedding_    # part weights, one row per sample",
     ]
-    if dataset.y is None:
-        lines += ["model.fit(samples.X)"]
-    else:
-        also = "" if dataset.also is None else ", also=[samples.also]"
-        lines += [f"model.fit(samples.X, samples.y{also})  # y: None where a label is unknown"]
-    lines += ["model.embedding_    # the codes, one row a sample"]
     if hasattr(model, "components_"):
-        lines += ["model.components_   # the parts"]
+        lines += ["model.components_   # parts, one row per part"]
     if hasattr(model, "labels_"):
-        lines += ["model.labels_       # the clusters"]
+        kind = "predicted labels" if names_classes(model) else "clusters"
+        lines += [f"model.labels_       # {kind}"]
     return "\n".join(lines)
 
 
+def _label_lines(
+    model: Any,
+    dataset: Samples,
+    labels: Sequence[str | None] | None,
+    label_share: float | None,
+) -> tuple[list[str], list[str]]:
+    """Return further imports, and the lines that define y as the model has seen it."""
+    if labels is None:
+        return [], []
+    given = list(labels)
+    known = [None] * len(given) if dataset.y is None else dataset.y.tolist()
+    if given == known:
+        return [], ["y = samples.y  # None where unknown"]
+    seed = getattr(model, "random_state", 0)
+    if (
+        label_share is not None
+        and given
+        == keep_share(np.asarray(known, dtype=object), label_share, random_state=seed).tolist()
+    ):
+        line = f"y = keep_share(samples.y, {label_share!r}, random_state={seed!r})"
+        return ["keep_share"], [f"{line}  # None where unknown"]
+    pairs = {i: label for i, label in zip(dataset.ids, given) if label is not None}
+    return [], [f"known = {pairs!r}", "y = [known.get(name) for name in samples.ids]"]
+
+
 class _Array(str):
-    """An array that is too long to show."""
+    """Placeholder for an array that is too long to show."""
 
     __slots__ = ()
     __repr__ = str.__str__
 
 
 def parameters(model: Any) -> list[tuple[str, Any, str]]:
-    """Name, value, and "changed" where it is not the default."""
+    """Return name, value, and "changed" for each parameter that differs from its default."""
     defaults = inspect.signature(type(model).__init__).parameters
     rows = []
     for key, value in sorted(model.get_params(deep=False).items()):

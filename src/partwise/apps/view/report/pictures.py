@@ -1,4 +1,4 @@
-"""What a page is made of: its template, and pictures as ``data:`` addresses, all in one file."""
+"""Templates of pages, and images as ``data:`` addresses."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from numpy.typing import ArrayLike
 
 from partwise.io.images import png
 
-INK = "#808080"  # readable on white and on black: one picture serves both themes
+INK = "#808080"  # readable on white and on black, so one image serves both themes
 
 
 def render(template: str, **context: Any) -> str:
-    """Fill one of the package's templates; whatever is put in is escaped."""
+    """Fill a template of the package; all values are escaped."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
@@ -31,16 +31,15 @@ def render(template: str, **context: Any) -> str:
 
 
 def image_uri(image: ArrayLike) -> str:
-    """A non-negative image as PNG, 0 black and its largest value white, as in the data."""
+    """Return a non-negative image as PNG, with 0 black and its largest value white."""
     return picture_uri(png(image, np.max(image, initial=0.0)))
 
 
 def part_uri(part: ArrayLike) -> tuple[str, str]:
-    """A part as PNG of small size, and its kind: "grey", "signed" or "colour".
+    """Return a part as PNG, and its kind: "grey", "signed" or "colour".
 
-    Grey runs from black at 0 to white, as in the images themselves. A signed part is blue below
-    zero and red above. A part of three channels is shown in its colours. All are scaled to their
-    largest entry.
+    Parts are scaled to their largest entry. Grey parts are black at 0, signed parts are blue below
+    zero and red above, and parts with three channels are shown in colour.
     """
     pixels = np.asarray(part, dtype=np.float64)
     top = np.abs(pixels).max(initial=0.0)
@@ -54,13 +53,13 @@ def part_uri(part: ArrayLike) -> tuple[str, str]:
 
 
 def picture_uri(content: bytes) -> str:
-    """A PNG, WebP or JPEG file as an address."""
+    """Return a PNG, WebP or JPEG file as an address."""
     kinds = {b"RIFF": "image/webp", b"\xff\xd8\xff\xe0": "image/jpeg"}
     return _uri(kinds.get(content[:4], "image/png"), content)
 
 
 def convergence_uri(histories: Mapping[str, Sequence[float]]) -> str:
-    """Objective against iterations, each line relative to its own first value."""
+    """Return the objectives over the iterations, each relative to its first value."""
     from matplotlib.ticker import StrMethodFormatter
 
     from partwise.apps.view.plot import convergence
@@ -83,23 +82,23 @@ def heat_uri(
     label: str,
     size: tuple[int, int],
 ) -> str:
-    """A table of numbers as colours, in SVG: matplotlib measures each label several times.
+    """Return a heat map as SVG, faster than matplotlib, which measures each label repeatedly.
 
-    ``ends`` are the numbers of the first and the last colour; names of rows and columns go to
-    places between 0 and 1, and so do the ``cuts``, where white lines are.
+    ``ends`` are the values of the first and the last colour. Rows, columns and ``cuts`` (white
+    lines) have positions between 0 and 1.
     """
     from matplotlib import colormaps
 
     def picture(Z: Any, x: float, y: float, width: float, height: float) -> str:
-        Z = Z[tuple(slice(None, None, -(-side // 600)) for side in Z.shape)]  # no more than is seen
+        Z = Z[tuple(slice(None, None, -(-side // 600)) for side in Z.shape)]  # visible pixels
         content = png(colormaps[colours]((Z - ends[0]) / (ends[1] - ends[0]))[..., :3])
         return (
             f'<image x="{x}" y="{y}" width="{width}" height="{height}" preserveAspectRatio="none" '
             f'image-rendering="pixelated" href="{_uri("image/png", content)}"/>'
         )
 
-    def text(what: str, x: float, y: float, anchor: str = "middle") -> str:
-        return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(what)}</text>'
+    def text(content: str, x: float, y: float, anchor: str = "middle") -> str:
+        return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(content)}</text>'
 
     width, height = size
     left, top = 12 + 6.2 * max(map(len, rows), default=0), 6
@@ -123,7 +122,7 @@ def heat_uri(
 
 
 def new_figure(size: tuple[float, float], **grid: Any) -> tuple[Any, Any]:
-    """A figure that no window shows, and its Axes: one, or an array of ``nrows`` by ``ncols``."""
+    """Return a figure without a window, and its Axes: one, or an array of them."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=size, layout="constrained")
@@ -131,13 +130,13 @@ def new_figure(size: tuple[float, float], **grid: Any) -> tuple[Any, Any]:
 
 
 def figure_uri(figure: Any, kind: str = "svg") -> str:
-    """A figure as SVG, or as PNG where it has very many marks; readable on white and on black."""
+    """Return a figure as SVG, or as PNG for many marks, readable on white and on black."""
     from matplotlib import rc_context, rcParams
 
     for axes in figure.axes:
         axes.tick_params(which="both", colors=INK)
         texts = [axes.xaxis.label, axes.title]
-        # a second axis has the colour of its line, and so has what it is named by
+        # a second axis and its label keep the colour of their line
         texts += [axes.yaxis.label] * (axes.yaxis.label.get_color() == rcParams["axes.labelcolor"])
         for text in texts:
             text.set_color(INK)

@@ -1,4 +1,4 @@
-"""How much the clusters depend on the seed."""
+"""Stability of clusters with respect to the random seed."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from partwise.evaluation.kmeans import cluster_representation
 from partwise.evaluation.metrics import adjusted_rand
 from partwise.knowledge.labels import encode_labels
 
-#: Starts that hardly depend on the seed; a run of another seed would only repeat them.
+#: Initial values that hardly depend on the seed, so other seeds would repeat the run.
 _FIXED_STARTS = {None, "nndsvd", "nndsvda", "nndsvdar"}
 
 
 @dataclass(frozen=True, eq=False)
 class Stability:
-    """Adjusted Rand index between the clusters of runs that differ in the seed alone.
+    """Agreement of the clusters of runs that differ only in the seed.
 
     Parameters
     ----------
     names : tuple of str
-        The runs: ``"seed 0"``, ..., and ``"this model"`` first if the model was fitted.
+        Names of the runs: ``"seed 0"``, ..., preceded by ``"this model"`` if it was fitted.
     agreement : ndarray of shape (n_runs, n_runs)
-        Adjusted Rand index of each pair; 1 on the diagonal.
+        Adjusted Rand index of each pair of runs; 1 on the diagonal.
     start : str
-        How the runs began.
+        Initial values of the runs.
 
     Examples
     --------
@@ -47,17 +47,17 @@ class Stability:
 
     @property
     def pairs(self) -> NDArray[np.float64]:
-        """The index of each pair of different runs."""
+        """Adjusted Rand index of each pair of different runs."""
         return self.agreement[np.triu_indices(len(self.names), 1)]
 
     @property
     def mean(self) -> float:
-        """Mean over the pairs; 1 where there is a single run."""
+        """Mean over the pairs, or 1 for a single run."""
         return float(self.pairs.mean()) if self.pairs.size else 1.0
 
     @property
     def low(self) -> float:
-        """The least agreement of two runs."""
+        """Lowest agreement of two runs."""
         return float(self.pairs.min(initial=1.0))
 
 
@@ -71,14 +71,14 @@ def stability(
 ) -> Stability:
     """Fit copies of a model with the seeds 0, 1, ... and compare their clusters.
 
-    The copies begin at random where the model's own start does not depend on the seed, so that
-    the runs can differ at all.
+    If the initial values of the model do not depend on the seed, the copies use random ones.
 
     Parameters
     ----------
     model : estimator
-        Not changed. If it is fitted to X, its own clusters take part in the comparison.
+        Model to copy; it is not changed. If it is fitted to X, its clusters are compared too.
     X : {array-like, sparse matrix} of shape (n_samples, n_features)
+        Data.
     y : array-like of shape (n_samples,), default=None
         Labels, as for ``model.fit``.
     seeds : int, default=5
@@ -113,7 +113,7 @@ def stability(
         step(seed, seeds)
         copy = clone(model).set_params(random_state=seed, **settings)
         with warnings.catch_warnings():
-            # the runs are judged by their agreement; the first fit has said the rest
+            # the first fit has already warned
             warnings.simplefilter("ignore", ConvergenceWarning)
             warnings.simplefilter("ignore", UserWarning)
             copy.fit(X, y)
@@ -126,7 +126,7 @@ def stability(
 
 
 def clusters_of(model: Any, y: Any = None) -> NDArray[Any]:
-    """``labels_``, or k-means on the codes of a model that does not cluster by itself."""
+    """Return ``labels_``, or k-means clusters of the part weights."""
     if hasattr(model, "labels_"):
         labels: NDArray[Any] = np.asarray(model.labels_)
         return labels

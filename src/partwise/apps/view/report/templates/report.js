@@ -1,4 +1,4 @@
-// Tabs, light and dark, and what is said about a point under the pointer. Plotly draws the charts.
+// Tabs, light and dark theme, and the tooltip of the map. Plotly draws the charts.
 "use strict";
 (async () => {
   const read = (id) => JSON.parse(document.getElementById(id).textContent);
@@ -6,13 +6,13 @@
   const root = document.documentElement;
   const system = matchMedia("(prefers-color-scheme: dark)");
   const theme = () => root.dataset.theme || (system.matches ? "dark" : "light");
-  // Buttons by name: plotly's own list may hold one that sends the chart away.
+  // Name the buttons, because plotly's default list may contain one that uploads the chart.
   const buttons = [["toImage"], ["zoom2d", "pan2d"], ["zoomIn2d", "zoomOut2d", "resetScale2d"]];
   const options = (name) => ({ displaylogo: false, responsive: true, plotlyServerURL: "",
     displayModeBar: name === "map", modeBarButtons: buttons });
-  const charts = new Map();  // what has been drawn
+  const charts = new Map();  // charts that have been drawn
 
-  // The script of the charts lies here packed; a browser that cannot unpack it shows all the rest.
+  // The script of plotly is compressed. A browser that cannot unpack it shows everything else.
   const unpack = async () => {
     const packed = atob(document.getElementById("plotly").textContent);
     const bytes = Uint8Array.from(packed, (letter) => letter.charCodeAt(0));
@@ -28,7 +28,7 @@
     const layout = { ...figure.layout, template: templates[look] };
     if (width) Object.assign(layout, { width, autosize: false });
     else if (box.dataset.figure === "map" && box.clientWidth < 640) {
-      // on a phone the legend lies below, and the map keeps the width
+      // on a phone, place the legend below the map
       Object.assign(layout, { margin: { l: 8, r: 8, t: 32, b: 8 }, legend:
         { ...layout.legend, orientation: "h", x: 0, y: -0.02, yanchor: "top", maxheight: 0.3 } });
     }
@@ -40,7 +40,7 @@
     if (!charts.has(box)) draw(box, theme()); else Plotly.Plots.resize(box);
   });
 
-  // Tabs: without this script all sections are simply below each other.
+  // Tabs. Without this script, all sections are shown below each other.
   const tabs = [...document.querySelectorAll('[role="tab"]')];
   const show = (tab, focus) => {
     for (const other of tabs) {
@@ -61,12 +61,12 @@
     });
   });
 
-  // The samples: colours, and what lies under the pointer.
+  // The map: colours and tooltip.
   const tip = document.getElementById("tip");
   const hide = () => { tip.style.display = "none"; };
   const line = (text, tag = "p") => {
     const node = document.createElement(tag);
-    node.textContent = text;  // text, never markup: it comes from the data
+    node.textContent = text;  // never markup, because it comes from the data
     tip.append(node);
   };
   const listen = (box) => {
@@ -82,13 +82,13 @@
         const image = new Image();
         image.src = point.image;
         image.alt = "";
-        image.onload = place;  // its height is known now
+        image.onload = place;  // the height is known now
         tip.append(image);
       }
       line(point.id, "b");
       if (point.text) line(point.text);
       const margin = point.confidence === null ? "" : `, ${tip.dataset.sure} ${point.confidence}`;
-      line(`cluster ${point.cluster}${margin}`);
+      line(`${tip.dataset.group} ${point.cluster}${margin}`);
       if (point.label !== null) line(`label ${point.label}`);
       line(`parts ${point.parts}`);
       tip.style.display = "block";
@@ -103,7 +103,7 @@
     }));
   };
 
-  // Light and dark; paper is always light.
+  // Light and dark theme. Printing is always light.
   const name = () => { button.textContent = theme() === "dark" ? "Light" : "Dark"; };
   const button = document.getElementById("theme");
   button.hidden = false;
