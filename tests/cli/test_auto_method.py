@@ -1,5 +1,7 @@
 """--method auto: a pure function of what the data looks like."""
 
+import re
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -19,28 +21,33 @@ SOME = {"n_labelled": 20, "n_classes": 10}
 
 
 @pytest.mark.parametrize(
-    ("seen", "method", "why"),
+    ("seen", "method", "numbers"),
     [
-        (Profile(500, 20), "gnmf", "no labels"),
-        (Profile(GRAPH_SAMPLES + 1, 20), "nmf", "too many"),
-        (Profile(20, 20), "nmf", "few"),
-        (Profile(500, 20, lowest=-2.5), "lcf", "negative values (down to -2.5)"),
-        (Profile(500, 20, lowest=-2.5, **SOME), "lcf", "labels name the clusters"),
-        (Profile(500, 20, kind="counts"), "nmf-kl", "counts without labels"),
-        (Profile(500, 20, kind="counts", **SOME), "cdnmf-kl", "20 labels of 10 classes"),
-        (Profile(500, 20, **SOME, alike=ALIKE), "combined", "closest one in the same class"),
-        (Profile(500, 20, n_labelled=10, n_classes=10), "combined", "10 labels"),
-        (Profile(500, 20, **SOME, alike=0.1), "cdnmf", "mislead"),
-        (Profile(10 * CLASS_SIZE - 1, 20, **SOME, alike=0.9), "cdnmf", "too few samples a class"),
-        (Profile(GRAPH_SAMPLES + 1, 20, **SOME, alike=0.9), "cdnmf", "too many samples"),
-        (Profile(100, 20, n_labelled=1, n_classes=1), "combined", "1 label of 1"),
+        (Profile(500, 20), "gnmf", ["500"]),
+        (Profile(GRAPH_SAMPLES + 1, 20), "nmf", [str(GRAPH_SAMPLES + 1)]),
+        (Profile(20, 20), "nmf", ["20"]),
+        (Profile(500, 20, lowest=-2.5), "lcf", ["-2.5"]),
+        (Profile(500, 20, lowest=-2.5, **SOME), "lcf", ["-2.5"]),
+        (Profile(500, 20, kind="counts"), "nmf-kl", []),
+        (Profile(500, 20, kind="counts", **SOME), "cdnmf-kl", ["20", "10"]),
+        (Profile(500, 20, **SOME, alike=ALIKE), "combined", ["20", "10", f"{ALIKE:.0%}"]),
+        (Profile(500, 20, n_labelled=10, n_classes=10), "combined", ["10", "10"]),
+        (Profile(500, 20, **SOME, alike=0.1), "cdnmf", ["10%"]),
+        (Profile(10 * CLASS_SIZE - 1, 20, **SOME, alike=0.9), "cdnmf", ["20", "10"]),
+        (
+            Profile(GRAPH_SAMPLES + 1, 20, **SOME, alike=0.9),
+            "cdnmf",
+            ["20", str(GRAPH_SAMPLES + 1)],
+        ),
+        (Profile(100, 20, n_labelled=1, n_classes=1), "combined", ["1", "1"]),
     ],
 )
-def test_choice_and_reason(seen, method, why):
-    """What is chosen where names of classes are not enough: no labels, or more clusters."""
+def test_choice_and_reason(seen, method, numbers):
+    """Without labels, or with more clusters than classes; the reason quotes the data."""
     choice = choose(seen, 50)
     assert choice.method == method and method in METHODS
-    assert why in choice.reason
+    quoted = re.findall(r"-?\d+(?:\.\d+)?%?", choice.reason)
+    assert not [number for number in numbers if number not in quoted]
     # one sentence
     assert choice.reason.endswith(".") and choice.reason.count(". ") == 0
 

@@ -50,21 +50,21 @@ class _Interval(NamedTuple):
 
 
 class Expected(_Interval):
-    """Share of right names to expect, with the ends of a 95 % interval; it prints as a sentence.
+    """Expected accuracy with a 95% interval; it prints as a sentence.
 
     Attributes
     ----------
     accuracy, low, high : float
-        Of the samples without a label, if they are of the classes that were labelled. NaN, 0 and
-        1 where no class has two labels or there is one class.
+        Expected accuracy on the unlabelled samples and its interval, if all belong to labelled
+        classes. NaN, 0 and 1 if no class has two labels or there is only one class.
     balanced : float
-        The same with classes counted alike: mean over the classes of the share found of each.
+        Expected balanced accuracy: the mean over the classes of their recall.
     commonest : float
-        Share of right names if all samples got the commonest one.
+        Accuracy of always predicting the most frequent class.
     name : object
-        That name.
+        Most frequent class.
     why : str
-        What to do where the accuracy is NaN.
+        Advice if the accuracy is NaN.
     """
 
     balanced: float
@@ -102,23 +102,23 @@ class Expected(_Interval):
 
     def __str__(self) -> str:
         if np.isnan(self.accuracy):
-            return f"What to expect is unknown: {self.why}"
-        said = (
-            f"About {self.accuracy:.0%} right names ({self.low:.0%} to {self.high:.0%}), if no "
-            "other class occurs."
+            return f"The expected accuracy is unknown: {self.why}"
+        text = (
+            f"About {self.accuracy:.0%} of the unlabelled samples should have the correct label "
+            f"(95% interval: {self.low:.0%} to {self.high:.0%}), if all belong to a labelled class."
         )
-        return f"{said} {self.caution}".rstrip()
+        return f"{text} {self.caution}".rstrip()
 
     @property
     def caution(self) -> str:
-        """A sentence where the commonest name for all is, or may be, as good; else empty."""
+        """Warning if always predicting the most frequent class is, or may be, as accurate."""
         better = self.is_better_than_commonest
         if better is True or np.isnan(self.accuracy):
             return ""
-        may = "That is" if better is False else "That may be"
+        would = "would" if better is False else "might"
         return (
-            f"{may} no better than {str(self.name)!r} for every sample, the commonest name "
-            f"({self.commonest:.0%})."
+            f"Always predicting the most frequent class, {str(self.name)!r}, {would} be as "
+            f"accurate ({self.commonest:.0%})."
         )
 
 

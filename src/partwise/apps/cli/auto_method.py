@@ -68,13 +68,12 @@ def choose(profile: Profile, k: int | None = None) -> MethodChoice:
     if p.n_labelled and (k is None or k <= p.n_classes):
         return since(
             "classify",
-            f"there are {labels}: samples get the name of a class, and held-out labels say how "
-            "often it is right",
+            f"there are {labels}: it predicts a label for every sample and estimates the accuracy",
         )
     if p.lowest < 0:
-        heard = "; labels name the clusters but cannot steer it" if p.n_labelled else ""
+        unused = "; labels only name the clusters" if p.n_labelled else ""
         low = f"negative values (down to {p.lowest:.3g})"
-        return since("lcf", f"there are {low}, which the other methods refuse{heard}")
+        return since("lcf", f"there are {low}, which the other methods refuse{unused}")
     if p.kind == "counts":
         if p.n_labelled:
             return since("cdnmf-kl", f"these are counts with {labels}")

@@ -93,14 +93,14 @@ def review(model: PartsClassifier, history: list[Point], labels: Mapping[int, st
         for doubt in model.doubtful_labels_
         if doubt.sample in labels
     ]
-    said = f"About {now.right:.0%} right names ({now.low:.0%} to {now.high:.0%})."
+    said = f"Expected accuracy: {now.right:.0%} ({now.low:.0%} to {now.high:.0%})."
     once = sum(count == 1 for count in Counter(labels.values()).values())
-    more = f"{once} classes were met once: there may be others, as the lower end allows for. "
+    more = f"{once} classes have one label each; the lower end allows for further classes. "
     text = (
         f"{said} {more if once else ''}{f'{expected.caution} ' if expected.caution else ''}"
-        f"{_forecast(model, right.mean(), labels)} Of the labels that were held out in turn "
-        f"{right.mean():.0%} were found; the queue asks for doubtful samples, so the share among "
-        "all samples is taken from how sure the answer is of them."
+        f"{_forecast(model, right.mean(), labels)} Cross-validation predicted "
+        f"{right.mean():.0%} of your labels correctly. These samples are harder than average, "
+        "so the expected accuracy also uses the probabilities of all samples."
     )
     return Review(said, text, list(history), shares, wrong)
 

@@ -68,7 +68,7 @@
     await Plotly.react(plot, [line], { margin: { l: 55, r: 10, t: 10, b: 45 }, showlegend: false,
       paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", font: { color: ink },
       xaxis: { ...axis, title: { text: "labels" }, rangemode: "tozero" },
-      yaxis: { ...axis, tickformat: ".1~%", title: { text: "right names" } } },
+      yaxis: { ...axis, tickformat: ".1~%", title: { text: "accuracy" } } },
       { responsive: true, displayModeBar: false });
   }
 
