@@ -23,6 +23,7 @@ from partwise.apps.papers.claims import (
     together,
 )
 from partwise.apps.papers.evidence import evidence, single_clustering_values
+from partwise.apps.papers.pairs import pairs_grid, variants_grid
 from partwise.apps.papers.printed import Comparison, comparisons, misses
 from partwise.apps.papers.protocol import Budget, Cause, ComparedMethod, DataSpec
 from partwise.apps.papers.representations import (
@@ -445,13 +446,14 @@ def test_only_budgets_that_print_states_are_counted():
     results = []
     for budget, ac in (("10 %", 70.0), ("5 a class", 95.0)):
         for run in range(3):
-            cell = {"data": "orl", "k": 2, "run": run, "method": "CNMF", "variant": "CNMF",
+            cell = {"data": "orl", "k": 2, "run": run, "method": "NMF-DC", "variant": "NMF-DC",
                     "budget_name": budget}  # fmt: skip
             scored = {"all": {"ac": ac + run}, "unlabelled": {}}
             attempts = [{"objective": 1.0, "readouts": {KMEANS: scored}}]
             results.append({"cell": cell, "shapes": {}, "seconds": 1.0, "attempts": attempts})
     found = comparisons(summarise(protocol, results))
-    assert [(c.budget, c.printed, c.stat.mean) for c in found] == [("10 %", 93.9, 71.0)]
+    printed = protocol.printed_value("ac", 2, "NMF-DC").mean
+    assert [(c.budget, c.printed, c.stat.mean) for c in found] == [("10 %", printed, 71.0)]
     assert all(not v.counted for v in judge(summarise(protocol, results)) if "5" in v.budget)
 
 
@@ -623,3 +625,92 @@ def test_shares_on_the_part_of_the_own_class():
     assert found["own_labelled"] == 1.0  # parts 1 and 0 are those of the classes 0 and 1
     np.testing.assert_allclose(found["own_V"], (0.75 + 0.4) / 2)
     assert found["largest"] == 50.0
+
+
+def _one_method(table, columns, reading=None):
+    """A summary of a table with one accuracy for each (method, K, run)."""
+    protocol = load_protocol(table).read(reading)
+    results = []
+    for method, values in columns.items():
+        for (k, run), ac in values.items():
+            cell = {"data": "orl", "k": k, "run": run, "method": method, "variant": method,
+                    "budget_name": NO_LABELS}  # fmt: skip
+            scored = {"all": {"ac": ac}, "unlabelled": {}}
+            attempts = [{"objective": 1.0, "readouts": {KMEANS: scored}}]
+            results.append({"cell": cell, "shapes": {}, "seconds": 1.0, "attempts": attempts})
+    return summarise(protocol, results)
+
+
+def test_a_pair_of_methods_is_compared_run_by_run(rng):
+    nmf = {(k, run): 60.0 + 10 * rng.random() for k in (2, 3) for run in range(5)}
+    noise = {point: rng.random() for point in nmf}
+    summary = _one_method("lcf/table3", {"NMF": nmf, "LCF": {p: v + 2 + noise[p]
+                                                            for p, v in nmf.items()}})  # fmt: skip
+    grid = pairs_grid(summary, "ac", NO_LABELS)
+    assert grid.header == ["minus", "LCF"] and [row[0].lines[0][0] for row in grid.rows] == ["NMF"]
+    gaps = np.array([[-2 - noise[k, run] for run in range(5)] for k in (2, 3)])
+    error = np.sqrt((gaps.var(axis=1, ddof=1) / 5).sum()) / 2
+    measured, printed = grid.rows[0][1].lines
+    assert measured == (f"{gaps.mean():+.1f} ± {error:.1f}", "yes")
+    cells = {m: [summary.protocol.printed_value("ac", k, m).mean for k in (2, 3)]
+             for m in ("NMF", "LCF")}  # fmt: skip
+    assert float(printed[0].split()[-1]) == round(np.mean(cells["NMF"]) - np.mean(cells["LCF"]), 1)
+    assert pairs_grid(_one_method("lcf/table3", {"NMF": nmf}), "ac", NO_LABELS) is None
+
+
+def test_a_variant_without_runs_shows_that():
+    readings = {r.name: r for r in load_protocol("cnmf/table1").readings}
+    values = {(k, run): 70.0 + k + run for k in (2, 3) for run in range(3)}
+    main = _one_method("cnmf/table1", {"NMF": values, "CNMF": values})
+    plain = _one_method("cnmf/table1", {}, readings["gnmf-matlab, plain NMF"])
+    grid = variants_grid({"gnmf-matlab": main, "plain": plain}, "ac", "2 a class")
+    by_name = {row[0].lines[0][0]: [t.lines[0][0] for t in row[1:]] for row in grid.rows}
+    columns = dict(zip(grid.header[1:], by_name["plain"], strict=True))
+    assert columns["NMF"] == "0 runs" and columns["CNMF"] == "as main"
+    assert columns["runs"] == "0" and "contradicts" in columns["counts"]
+    assert dict(zip(grid.header[1:], by_name["gnmf-matlab (main)"], strict=True))["runs"] == "3"
+
+
+def test_a_printed_number_is_judged_once():
+    total = 0
+    for name in (n for n in names() if "/table" in n):
+        protocol = load_protocol(name)
+        if protocol.kind == "figure" or not protocol.comparable:
+            continue
+        if not all(d.name != "caltech101" for d in protocol.data):
+            continue
+        for metric in (m for m in protocol.metrics if m != "seconds"):
+            for method in protocol.methods:
+                source = protocol.copied_from(metric, method.name)
+                printed = protocol.printed_value(metric, "avg", method.name)
+                total += printed is not None and not source
+                if source:
+                    alias = {"SemiGNMF": "sGNMF", "CNMF": "CNMF-F"}
+                    first = load_protocol(source)
+                    names_there = {m.name for m in first.methods}
+                    there = method.name if method.name in names_there else alias[method.name]
+                    for k in range(2, 11):
+                        one = protocol.printed_value(metric, k, method.name).mean
+                        other = first.printed_value(metric, k, there).mean
+                        assert abs(one - other) < 0.051 or (one, other) == (62.00, 62.22)  # digits
+    assert total == 122
+
+
+def test_claims_about_other_data_are_not_counted_and_open_settings_must_agree():
+    claims = [c for c in load_protocol("nmfdc/table2").claims if c.get("also")]
+    assert claims
+    values = {(k, run): 70.0 + run for k in (2, 3) for run in range(3)}
+    better = {p: v + 9 + 0.1 * p[1] for p, v in values.items()}
+    claim = {"text": "NMF-DC is ahead", "type": "beats", "method": "NMF-DC", "over": ["NMF"],
+             "metric": "ac", "also": ["δ"]}  # fmt: skip
+
+    def found(main, other, **kw):
+        two = [_one_method("nmfdc/table2", {"NMF": values, "NMF-DC": c}) for c in (main, other)]
+        for summary in two:
+            summary.protocol = replace(summary.protocol, claims=(claim,), budgets=(), **kw)
+        return judge(two[0], {"δ": two[1]})[0]
+
+    assert found(better, better).measured == HOLDS and found(better, better).counted
+    assert found(better, {p: 2 * v - better[p] for p, v in values.items()}).measured == UNDECIDED
+    assert found(better, {}).measured == HOLDS and "0 runs" in found(better, {}).detail
+    assert not found(better, better, comparable=False).counted

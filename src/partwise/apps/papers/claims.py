@@ -79,15 +79,27 @@ class Verdict:
     outlook: Outlook | None = None  # where it is undecided
 
 
-def judge(summary: Summary) -> list[Verdict]:
-    """Judge every claim of a protocol, once for each label budget."""
+def judge(summary: Summary, others: dict[str, Summary] | None = None) -> list[Verdict]:
+    """Judge every claim of a protocol, once for each label budget.
+
+    A claim that names other readings in ``also`` depends on a setting that print leaves open. It is
+    judged in each of them (``others``, by name), and undecided unless they agree. Claims about data
+    other than the paper's, or under label budgets other than print's, are not counted.
+    """
     verdicts = []
     theirs = {NO_LABELS} | {b.name for b in summary.protocol.budgets if b.printed}
+    if not summary.protocol.comparable:
+        theirs = set()
     for claim in summary.protocol.claims:
         kind, printed = claim["type"], _printed(summary.protocol, claim)
         for budget in summary.budgets() if kind != "budget_trend" else [NO_LABELS]:
             found = RULES[kind](summary, claim, budget)
             state, detail, outlook = _judged(found, claim) if found else (NOT_RUN, "", None)
+            for name in claim.get("also", []) if found else []:
+                second, words = _elsewhere((others or {}).get(name), claim, budget)
+                detail += f'; with "{name}" it {second}: {words}'
+                if second not in (state, NOT_RUN):
+                    state, outlook = UNDECIDED, Outlook(math.inf)
             tested = (found.test, found.p) if found else ("", None)
             beside = {"counted": budget in theirs, "says": claim.get("says", "")}
             verdicts.append(
@@ -95,6 +107,12 @@ def judge(summary: Summary) -> list[Verdict]:
                         outlook=outlook, **beside)
             )  # fmt: skip
     return verdicts
+
+
+def _elsewhere(summary: Summary | None, claim: Claim, budget: str) -> tuple[str, str]:
+    """A claim in another reading: its state and the number that decides."""
+    found = RULES[claim["type"]](summary, claim, budget) if summary else None
+    return _judged(found, claim)[:2] if found else (NOT_RUN, "0 runs")
 
 
 def _judged(found: Finding, claim: Claim) -> tuple[str, str, Outlook | None]:
@@ -189,7 +207,7 @@ def _printed(protocol: Protocol, claim: Claim) -> bool | None:
             holds.append(abs(min(gaps) - claim["points"]) < 0.06)
         else:
             holds.append(min(gaps) > 0)
-    return all(holds) if holds else None
+    return all(holds) != bool(claim.get("sometimes")) if holds else None
 
 
 def _beats(summary: Summary, claim: Claim, budget: str) -> Finding | None:

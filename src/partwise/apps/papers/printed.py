@@ -11,6 +11,7 @@ from partwise.apps.papers.protocol import Cause, ComparedMethod, Printed, Protoc
 from partwise.apps.papers.summary import Stat, Summary
 from partwise.apps.papers.trials import NO_LABELS
 
+NO_RUNS = "0 runs"
 FAR = 3.0  # points from print beyond which an average did not come back
 
 
@@ -52,7 +53,8 @@ class Comparison:
 def comparisons(summary: Summary, *, every_budget: bool = False) -> list[Comparison]:
     """The averages of a table on the paper's own data, for the label budgets that print states.
 
-    With ``every_budget`` also those under budgets of ours, beside the same printed numbers.
+    A column that print takes over from another table is judged there, once. With ``every_budget``
+    also those under budgets of ours, beside the same printed numbers.
     """
     protocol = summary.protocol
     if not protocol.comparable or protocol.kind == "figure":
@@ -60,6 +62,8 @@ def comparisons(summary: Summary, *, every_budget: bool = False) -> list[Compari
     found = []
     for metric in (m for m in protocol.metrics if m != "seconds"):
         for method in protocol.methods:
+            if protocol.copied_from(metric, method.name):
+                continue
             for budget in _budgets(protocol, method.labels, every_budget):
                 printed = printed_average(summary, metric, method.name, budget)
                 stat = summary.stat(method.name, metric, budget=budget)
@@ -257,6 +261,9 @@ METRICS = {
     "sparseness_U": "Sparseness of the basis",
     "sparseness_V": "Sparseness of the representation",
     "distance": "Distance of the basis to the centres",
+    "own_V": "Share on the part of the own class, samples without a label",
+    "own_labelled": "Share on the part of the own class, labelled samples",
+    "largest": "Largest part weight on the part of the own class (%), samples without a label",
     "ray": "Distance of the basis to the centres, each basis vector with its best length",
 }
 SHORT = {"name": "right names", "ac": "AC", "nmi": "NMI", "ari": "ARI"}
@@ -264,7 +271,7 @@ SHORT = {"name": "right names", "ac": "AC", "nmi": "NMI", "ari": "ARI"}
 
 def number(value: float, metric: str) -> str:
     """A number with the digits that its metric deserves."""
-    if metric.startswith("sparseness"):
+    if metric.startswith(("sparseness", "own")):
         return f"{value:.3f}"
     return f"{value:.3g}" if metric in ("seconds", "distance", "ray") else f"{value:.1f}"
 

@@ -9,9 +9,11 @@ from dataclasses import dataclass, field
 from partwise.apps.papers.claims import FAILS, HOLDS, NOT_RUN, UNDECIDED, Verdict, judge
 from partwise.apps.papers.document import Block, Fold, Grid, Picture, Row, Section, Text
 from partwise.apps.papers.evidence import evidence, identities
+from partwise.apps.papers.pairs import pair_blocks, variants_grid
 from partwise.apps.papers.printed import (
     FAR,
     METRICS,
+    NO_RUNS,
     SHORT,
     Comparison,
     Miss,
@@ -35,6 +37,7 @@ from partwise.apps.papers.trials import NO_LABELS
 
 QUICK = 0.5  # the share of the declared runs below which nobody is blamed for a miss
 MISSED = "## Averages that did not come back, and why"
+SETTINGS = {"print": "print", "program": "program", "choice": "our choice"}
 KINDS = {HOLDS: "yes", FAILS: "no", UNDECIDED: "maybe", NOT_RUN: "quiet"}
 
 
@@ -71,7 +74,7 @@ def build(summaries: dict[str, Summary], context: Context) -> Told:
     protocol = main.protocol
     section = Section(f"{protocol.name}: {protocol.title}", protocol.name)
     told = Told(section, protocol.name.split("/")[0], context.part, main=protocol.reading.name)
-    told.verdicts = judge(main)
+    told.verdicts = judge(main, summaries)
     told.compared = {name: comparisons(summary) for name, summary in summaries.items()}
     every = {name: comparisons(s, every_budget=True) for name, s in summaries.items()}
     far = told.compared[told.main]
@@ -84,7 +87,7 @@ def build(summaries: dict[str, Summary], context: Context) -> Told:
         add("Not comparable with the printed numbers: other data than the paper's (see the notes).")
     if len(summaries) > 1:
         add(f'Read as "{protocol.reading.name}": {protocol.reading.text}.')
-    section.blocks += _numbers(summaries)
+    section.blocks += _numbers(summaries) + pair_blocks(main)
     if told.verdicts:
         section.blocks += ["## Claims", claims_grid(told.verdicts)]
     if told.missed:
@@ -144,9 +147,11 @@ def _numbers(summaries: dict[str, Summary]) -> list[Block]:
             if not protocol.printed:
                 blocks += [f"## {title}", _by_row(main, metric, budget)]
                 continue
-            grid = _averages(summaries, metric, budget)
+            grid = _averages(main, metric, budget)
             if theirs:
                 blocks += [f"## {title}", grid]
+                variants = variants_grid(summaries, metric, budget) if metric != "seconds" else None
+                blocks += [f"## {title}: variants", variants] if variants else []
             else:
                 folded.append(Fold(f"{title} (ours; print does not have it): averages", [grid]))
             if metric != "seconds":
@@ -193,42 +198,31 @@ def _by_row(summary: Summary, metric: str, budget: str) -> Grid:
     return Grid([*header, "on unlabelled"] if unlabelled else header, lines)
 
 
-def _averages(summaries: dict[str, Summary], metric: str, budget: str) -> Grid:
-    """A line for each column: print, the main reading with its error, the other readings."""
-    name, main = next(iter(summaries.items()))
+def _averages(main: Summary, metric: str, budget: str) -> Grid:
+    """A line for each column: print, the main protocol with its error, and what was counted."""
     protocol = main.protocol
-
-    def columns(summary: Summary) -> int:
-        names = (column for column, _ in _columns(protocol))
-        return sum(bool(summary.column(column, metric, budget)) for column in names)
-
-    # a reading of which there are only the columns that it shares with another says nothing
-    others = {n: s for n, s in summaries.items() if n != name and 2 * columns(s) > columns(main)}
     scope = protocol.view.get("score", "all")
     hidden = bool(protocol.budgets)
-    header = ["method", "printed", "measured ± se", "difference", f"within {FAR:g}"]
-    header += [f'"{n}" ± se' for n in others]
+    header = ["method", "printed", "measured ± se", "difference", f"within {FAR:g}", "settings"]
     header += ["on unlabelled"] if hidden else []
     rows: list[Row] = []
     for column, method in _columns(protocol):
         printed = printed_average(main, metric, column, budget)
         stat = main.stat(column, metric, budget=budget, scope=scope)
+        copied = protocol.copied_from(metric, column)
+        back = near(printed, stat, metric, protocol.comparable)
         row: list[str | Text] = [
             column + mark(method) + (" (printed only)" if method.printed_only else ""),
             number(printed, metric) if printed is not None else "",
-            with_error(stat, metric),
+            with_error(stat, metric) if stat or method.printed_only else NO_RUNS,
             difference(printed, stat, metric, protocol.comparable),
-            near(printed, stat, metric, protocol.comparable),
+            Text.of(f"judged in {copied}", "quiet") if copied else back,
+            SETTINGS[protocol.settings_from(method)],
         ]
-        for summary in others.values():
-            other = summary.stat(column, metric, budget=budget, scope=scope)
-            far = near(printed, other, metric, protocol.comparable).lines[0][1]
-            row.append(Text.of(with_error(other, metric), "far" if far == "no" else ""))
         if hidden:
             rest = main.stat(column, metric, budget=budget, scope="unlabelled")
             row.append(number(rest.mean, metric) if rest and metric != "seconds" else "")
-        ran = main.stat(column, metric, budget=budget)
-        rows.append([*row, Text.of(str(ran.n) if ran else "", "quiet")])
+        rows.append([*row, Text.of(str(stat.n) if stat else "0", "quiet")])
     return Grid([*header, "runs"], rows)
 
 
@@ -363,19 +357,23 @@ def claims_blocks(told: list[Told]) -> list[Block]:
         return []
     counts = Counter(s.state for s in found)
     words = ", ".join(f"{counts[s]} {MANY.get(s, s)}" for s in STATES if counts[s])
+    averages = measured(told)
+    inprint = {None: Text.of("–", "quiet"), True: Text.of(HOLDS, "yes")}
     rows: list[Row] = [
         [
             f"{TITLES[s.paper].split(' (')[0]}, {s.where}",
             f"“{s.text}”",
+            inprint.get(s.printed, Text.of(FAILS, "no")),
             Text.of(s.state, KINDS.get(s.state, "quiet")),
             s.number,
             Text((), s.tables),
         ]
         for s in found
     ]
-    header = ["paper", "it says", "measured", "the number that decides", "where"]
+    header = ["paper", "it says", "in print", "measured", "the number that decides", "where"]
     return [
-        f"Of {len(found)} printed sentences: {words}.",
+        f"Of {len(found)} printed sentences: {words}. Of {len(averages)} printed averages "
+        f"{sum(c.near for c in averages)} are within {FAR:g} points.",
         Grid(header, rows, cards=True),
         "A sentence holds where each of its comparisons is beyond two standard errors, and fails "
         "where one is against it by more than chance explains in so many (Bonferroni's bound).",

@@ -42,6 +42,7 @@ class Reading:
     subrun_choice: str = ""
     budget: str = ""  # the label budget that print's is taken for
     protocol: str = ""  # a program that runs the columns of its own methods: one of `programs`
+    contradicts: bool = False  # a setting contradicts print: shown, and never counted
     runs: int | None = None  # a declared number where it is not the protocol's
     tables: tuple[str, ...] = ()
 
@@ -63,7 +64,9 @@ READINGS = "readings.toml"  # beside a paper's tables: how each of them is read
 PROGRAMS = "programs.toml"  # the procedures of public programs
 PAPERS = ("cnmf", "lcf", "gnmf", "nmfdc", "cdnmf", "partwise")
 #: What a protocol says of its own page, and takes from no other.
-SHOWN = ("title", "paper", "kind", "view", "metrics", "claims", "slips", "notes", "evidence")
+SHOWN = (
+    "title", "paper", "kind", "view", "metrics", "claims", "slips", "copies", "notes", "evidence",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -118,6 +121,7 @@ class ComparedMethod:
     sweep: dict[str, list[Any]] = field(default_factory=dict)
     per_data: dict[str, dict[str, Any]] = field(default_factory=dict)
     printed_only: str = ""
+    fixed_by: str = ""  # "print" where the paper states all settings of the column
     max_clusters: int | None = None
     runs: int | None = None  # at most so many, for a column that costs much
     note: str = ""
@@ -213,6 +217,7 @@ class Protocol:
     methods: tuple[ComparedMethod, ...] = ()
     claims: tuple[dict[str, Any], ...] = ()
     slips: tuple[dict[str, Any], ...] = ()
+    copies: tuple[dict[str, Any], ...] = ()  # columns whose printed numbers are another table's
     notes: tuple[str, ...] = ()
     keep: tuple[str, ...] = ()
     runs_of: str = ""
@@ -264,6 +269,24 @@ class Protocol:
     def runnable(self) -> tuple[ComparedMethod, ...]:
         """The methods that are not "printed only"."""
         return tuple(m for m in self.methods if not m.printed_only)
+
+    def copied_from(self, metric: str, method: str) -> str:
+        """The table that this printed column repeats; empty where it is the paper's own."""
+        for copy in self.copies:
+            if metric in copy["metrics"] and method in copy["methods"]:
+                return str(copy["of"])
+        return ""
+
+    def settings_from(self, method: ComparedMethod) -> str:
+        """What decides the settings of a column in this reading.
+
+        ``print`` is the paper, ``program`` the laboratory's program where print is silent, and
+        ``choice`` a declared choice of ours where both are silent.
+        """
+        program = programs()[self.reading.protocol] if self.reading.protocol else {}
+        if method.estimator in program.get("estimators", {}):
+            return "program"
+        return method.fixed_by or "choice"
 
     def printed_value(self, metric: str, k: int | str, method: str) -> Printed | None:
         """The printed number, or None."""

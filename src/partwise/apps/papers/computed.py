@@ -1,0 +1,349 @@
+"""Sentences of the papers that a computation of seconds answers.
+
+Each function returns HOLDS or FAILS and the number that decides. ``sentences.toml`` names them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from partwise.apps.papers.claims import FAILS, HOLDS
+from partwise.apps.papers.protocol import Budget, ComparedMethod, DataSpec
+from partwise.apps.papers.representations import FitTask, fit_estimator
+from partwise.apps.papers.sampling import Sample, data_found, draw
+from partwise.apps.papers.static_tables import count
+
+
+def _sample() -> Sample:
+    return draw("sentences", DataSpec("digits", "unit_rows"), 3, 0)
+
+
+def _fitted(estimator: str, budget: Budget | None = None, **params: Any) -> Any:
+    sample = _sample()
+    start = "seed" if estimator == "LCF" else "shared"  # its factors are others than V and U
+    method = ComparedMethod(estimator, estimator, params, start=start, unit_basis=False)
+    y = None if budget is None else sample.shown(budget)
+    return fit_estimator(FitTask(sample, y, 3, method, params), estimator, params)
+
+
+FEW = Budget("5 a class", per_class=5)
+MU = {"solver": "mu", "max_iter": 300}
+PRINTED = {**MU, "scale": "paper"}
+KL = {"beta_loss": "kullback-leibler"}
+DESCENTS: dict[str, Callable[[], Any]] = {
+    "CNMF": partial(_fitted, "CNMF", FEW, **MU, tol=0.0),
+    "LCF": partial(_fitted, "LCF", None, **MU, tol=0.0, locality=0.3, init="kmeans"),
+    "GNMF": partial(_fitted, "GNMF", None, **PRINTED, graph_reg=100.0, n_neighbors=5),
+    "cdNMF": partial(_fitted, "CDNMF", FEW, **PRINTED, class_reg=1.0),
+    "cdNMF-KL": partial(_fitted, "CDNMF", FEW, **PRINTED, **KL, class_reg=10.0),
+}
+
+
+def _descent(name: str) -> tuple[str, str]:
+    """Whether the objective ever rises beyond rounding, in 300 printed updates on digits."""
+    fitted = DESCENTS[name]()
+    values = np.asarray(fitted.history)
+    rise = max(float(np.max(np.diff(values) / np.abs(values[:-1]))), 0.0)
+    state = HOLDS if rise <= 1e-12 else FAILS
+    return state, f"largest relative rise in {len(values)} updates on three digits: {rise:.1g}"
+
+
+def _same_point() -> tuple[str, str]:
+    """Labelled samples of one class share a row of V = AZ."""
+    V, y = _fitted("CNMF", FEW, **MU, tol=0.0).embedding, _sample().shown(FEW)
+    far = max(float(np.ptp(V[y == c], axis=0).max()) for c in range(3)) / float(V.max())
+    hidden = np.mean([np.ptp(V[(y < 0) & (_sample().truth == c)], axis=0).max() for c in range(3)])
+    return (HOLDS if far == 0 else FAILS), (
+        f"largest distance between codes of one label: {far:.1g} of the largest entry; the "
+        f"unlabelled ones, which nothing joins, are spread over {hidden / V.max():.2f}"
+    )
+
+
+def _no_graph() -> tuple[str, str]:
+    """Compare GNMF with λ = 0 to NMF from one start, under both losses."""
+    gaps = []
+    for loss in ({}, KL):
+        graph = _fitted("GNMF", None, **PRINTED, **loss, graph_reg=0.0, n_neighbors=5)
+        plain = _fitted("NMF", None, **MU, **loss, tol=0.0)
+        products = [np.asarray(f.embedding) @ np.asarray(f.components) for f in (graph, plain)]
+        gaps.append(float(np.abs(products[0] - products[1]).max() / products[1].max()))
+    words = f"largest difference of the two products: {gaps[0]:.1g}, under KL {gaps[1]:.1g}"
+    return (HOLDS if max(gaps) <= 1e-9 else FAILS), words
+
+
+Factors = tuple[Any, Any]
+Rule = tuple[Callable[[Any, Any], Factors], Callable[[Any, Any], Any]]  # an update; the gradient
+
+
+def _rules(name: str, X: Any, y: Any, k: int) -> Rule:
+    """The printed updates of a method on (Z, U), and the gradient in Z.
+
+    Z holds the rows of V that differ, or V of LCF; U the basis, or W of LCF.
+    """
+    n = len(X)
+    if name == "LCF":
+        K, lam = X @ X.T, 0.3
+        a = np.diag(K)[:, None]
+
+        def step_lcf(V: Any, W: Any) -> Factors:  # (4), with V V^T in its denominator, and (5)
+            W = W * (1 + lam) * (K @ V) / (K @ W @ (V.T @ V) + lam * (K @ W) * V.sum(axis=0))
+            KW = K @ W
+            b = (W * KW).sum(axis=0)
+            return V * 2 * (1 + lam) * KW / (2 * V @ (W.T @ KW) + lam * (a + b)), W
+
+        def gradient_lcf(V: Any, W: Any) -> Any:
+            KW = K @ W
+            return 2 * V @ (W.T @ KW) - 2 * (1 + lam) * KW + lam * (a + (W * KW).sum(axis=0))
+
+        return step_lcf, gradient_lcf
+    rows = np.where(y >= 0, y, k - 1 + np.cumsum(y < 0)) if name == "CNMF" else np.arange(n)
+    A = (rows[:, None] == np.arange(rows.max() + 1)).astype(float)
+    cost = np.zeros((n, k))
+    if name.startswith("cdNMF"):
+        cost[y >= 0] = 1.0 - np.eye(k)[y[y >= 0]]
+    if name == "cdNMF-KL":
+
+        def step_kl(Z: Any, U: Any) -> Factors:  # (22) and (23)
+            U = U * ((X / (Z @ U.T)).T @ Z) / Z.sum(axis=0)
+            return Z * ((X / (Z @ U.T)) @ U) / (U.sum(axis=0) + 10.0 * cost), U
+
+        return step_kl, lambda Z, U: U.sum(axis=0) + 10.0 * cost - (X / (Z @ U.T)) @ U
+
+    def step(Z: Any, U: Any) -> Factors:  # CNMF (10) and (11), cdNMF (11) and (12)
+        V = A @ Z
+        U = U * (X.T @ V) / (U @ (V.T @ V))
+        return Z * (A.T @ X @ U) / (A.T @ V @ (U.T @ U) + 0.5 * A.T @ cost), U
+
+    return step, lambda Z, U: A.T @ (A @ Z) @ (U.T @ U) - A.T @ X @ U + 0.5 * A.T @ cost
+
+
+def _invariant(name: str) -> tuple[str, str]:
+    """Whether updates that change nothing are at a stationary point.
+
+    The multiplicative updates keep a zero. So the largest entry of a converged factor is set to
+    zero, and the updates run until they change nothing again. At a stationary point the gradient at
+    a zero is not negative.
+    """
+    # sizes at which the updates of the method come to rest
+    n, p, k = (20, 9, 3) if name.startswith("cdNMF") else (12, 5, 2)
+    rng, y = np.random.default_rng(0), np.full(n, -1)
+    y[: 2 * k] = np.repeat(np.arange(k), 2)
+    X = rng.random((n, p))
+    step, gradient = _rules(name, X, y, k)
+    rows = n - k if name == "CNMF" else n
+    Z, U = 0.1 + rng.random((rows, k)), 0.1 + rng.random((n if name == "LCF" else p, k))
+    for repeat in range(2):
+        if repeat:
+            Z[np.unravel_index(Z.argmax(), Z.shape)] = 0.0
+        for _ in range(20_000):
+            before, (Z, U) = (Z, U), step(Z, U)
+    moved = max(float(np.abs(new - old).max()) for new, old in zip((Z, U), before, strict=True))
+    least = float(gradient(Z, U)[Z == 0].min())
+    words = f"the last of 20,000 updates moves no entry by more than {moved:.1g}, and the gradient"
+    return (FAILS if least < -1e-6 and moved < 1e-6 else HOLDS), f"{words} at a zero is {least:.2g}"
+
+
+def _gradient_steps() -> tuple[str, str]:
+    """(14) and (15) beside gradient steps with the step sizes of section 3.3."""
+    X, W, U, V, lam = _graph_problem()
+    L, D = np.diag(W.sum(axis=1)) - W, W.sum(axis=1)[:, None]
+    by_rule = U * (X.T @ V) / (U @ (V.T @ V))
+    by_step = U - U / (2 * U @ (V.T @ V)) * (2 * U @ (V.T @ V) - 2 * X.T @ V)
+    gap = float(np.abs(by_rule - by_step).max() / by_rule.max())
+    below = V @ (U.T @ U) + lam * D * V
+    slope = 2 * V @ (U.T @ U) - 2 * X @ U + 2 * lam * L @ V
+    by_rule, by_step = V * (X @ U + lam * W @ V) / below, V - V / (2 * below) * slope
+    gap = max(gap, float(np.abs(by_rule - by_step).max() / by_rule.max()))
+    words = f"largest difference of an update and the gradient step: {gap:.1g}; (17) as printed"
+    return (HOLDS if gap <= 1e-12 else FAILS), words + " has the opposite sign of a descent"
+
+
+def _graph_problem() -> tuple[Any, Any, Any, Any, float]:
+    """X, the graph, a start of U and V, and the paper's λ, on three digits."""
+    from partwise.graph import neighbor_graph
+
+    sample = _sample()
+    V, U = sample.start(3)
+    return np.asarray(sample.X), neighbor_graph(sample.X, 5).toarray(), U, V, 100.0
+
+
+def _lin() -> tuple[str, str]:
+    """GNMF's (14) and (15) with Lin's modification: does the objective still never rise?
+
+    Lin (2007) raises an entry below σ to σ where its gradient is negative, and adds δ to the
+    denominator: x <- x - x̄ / (den + δ) times the gradient. A zero may then become positive.
+    """
+    X, W, U, V, lam = _graph_problem()
+    degree, sigma, delta = W.sum(axis=1)[:, None], 1e-8, 1e-8
+    V[0, V[0].argmax()] = 0.0  # which the printed updates keep
+    zero = V[0].argmin()
+
+    def moved(F: Any, slope: Any, gram: Any, graph: Any = 0.0) -> Any:
+        raised = np.where(slope >= 0, F, np.maximum(F, sigma))
+        return F - raised / (raised @ gram + graph * raised + delta) * slope
+
+    values = []
+    for _ in range(100):
+        gram = V.T @ V
+        U = moved(U, U @ gram - X.T @ V, gram)
+        gram = U.T @ U
+        slope = V @ gram - X @ U + lam * (degree * V - W @ V)
+        V = moved(V, slope, gram, lam * degree)
+        smooth = float(np.sum(V * (degree * V - W @ V)))
+        values.append(float(np.sum((X - V @ U.T) ** 2)) + lam * smooth)
+    rise = max(float(np.max(np.diff(values) / values[0])), 0.0)
+    words = f"largest relative rise of GNMF's objective in 100 of Lin's updates: {rise:.1g}; "
+    words += f"an entry that began at zero ends at {V[0, zero]:.2g}"
+    return (HOLDS if rise <= 1e-12 and V[0, zero] > 0 else FAILS), words
+
+
+def _plsa() -> tuple[str, str]:
+    """An EM step of PLSA beside the updates of NMF under KL, from the same point."""
+    sample, rng = _sample(), np.random.default_rng(0)
+    P = np.asarray(sample.X) / np.sum(sample.X)
+    weight, left, right = rng.random(3), rng.random((len(P), 3)), rng.random((P.shape[1], 3))
+    weight, left, right = weight / weight.sum(), left / left.sum(axis=0), right / right.sum(axis=0)
+    ratio = P / ((left * weight) @ right.T)
+    joint = left * weight * (ratio @ right)  # P(sample, topic) after the step
+    words_of = right * weight * (ratio.T @ left)
+    V, U = left * weight, right
+    new_V, new_U = V * (ratio @ U) / U.sum(axis=0), U * (ratio.T @ V) / V.sum(axis=0)
+    gap = max(
+        float(np.abs(new_V - joint).max() / joint.max()),
+        float(np.abs(new_U / new_U.sum(axis=0) - words_of / words_of.sum(axis=0)).max()),
+    )
+    words = f"largest difference of an EM step of PLSA and the updates of NMF under KL: {gap:.1g}"
+    return (HOLDS if gap <= 1e-12 else FAILS), words
+
+
+def _conjugate_gradients() -> tuple[str, str]:
+    """Iterations of CG for the systems of (21), to a relative residual of 1e-6."""
+    from scipy.sparse import diags, identity
+    from scipy.sparse.linalg import cg
+
+    from partwise.graph import neighbor_graph
+
+    spec = DataSpec("coil20" if data_found(DataSpec("coil20"), None) else "digits")
+    K = 8
+    sample = draw("sentences", spec, K, 0)
+    W = neighbor_graph(sample.X, 5)
+    L = diags(np.ravel(W.sum(axis=1))) - W
+    counts = {}
+    for lam in (1.0, 100.0):
+        params = {**PRINTED, **KL, "max_iter": 5, "graph_reg": lam, "n_neighbors": 5}
+        method = ComparedMethod("GNMF", "GNMF", params, unit_basis=False)
+        fitted = fit_estimator(FitTask(sample, None, K, method, params), "GNMF", params)
+        V, U = np.asarray(fitted.embedding), np.asarray(fitted.components).T
+        right = V * ((np.asarray(sample.X) / np.maximum(V @ U.T, 1e-12)) @ U)
+        steps = []
+        for k in range(K):
+            seen: list[None] = []
+            system = U[:, k].sum() * identity(len(V)) + lam * L
+            cg(system, right[:, k], rtol=1e-6, callback=lambda x, seen=seen: seen.append(None))
+            steps.append(len(seen))
+        counts[lam] = float(np.median(steps))
+    words = (
+        f"median iterations on {spec.name} at λ = 1: {counts[1.0]:.0f}, at the paper's λ = 100: "
+    )
+    return (HOLDS if counts[100.0] <= 20 else FAILS), words + f"{counts[100.0]:.0f}"
+
+
+def _operations() -> tuple[str, str]:
+    """How the counted operations of an iteration grow with each size."""
+    sizes = {"M": 900, "N": 700, "K": 5, "p": 5, "q": 10}
+    words, worst = [], 0.0
+    for formulation in ("frobenius", "divergence"):
+        base = count(formulation, "GNMF", sizes)["flmlt"]
+        for name in ("M", "N", "K"):
+            twice = count(formulation, "GNMF", {**sizes, name: 2 * sizes[name]})["flmlt"]
+            power = float(np.log2(twice / base))
+            words.append(f"{formulation} {name}^{power:.2f}")
+            worst = max(worst, power)
+    # lower orders (K² terms, the graph) bend the powers a little
+    return (HOLDS if worst <= 1.05 else FAILS), "counted multiplications grow as " + ", ".join(
+        words
+    )
+
+
+def _class_cost() -> tuple[str, str]:
+    """What D adds to the update of S: one addition for each of its entries, (12) and (23)."""
+    sizes = {"M": 1024, "N": 110, "K": 10, "p": 0, "q": 0}
+    plain = count("frobenius", "NMF", sizes)
+    share = sizes["N"] * sizes["K"] / plain["fladd"]
+    return HOLDS, (
+        f"the class cost adds {sizes['N'] * sizes['K']:,} additions to the {plain['fladd']:,} of "
+        f"an iteration of NMF on Yale, N = 10 ({share:.2%}), and no product"
+    )
+
+
+def _quadratic(seed: int) -> tuple[Any, Any, Any, float]:
+    """NMF-DC's problem in H with W fixed: f = ½‖V - W S H A‖², its gradient, a start and L."""
+    sample, rng = _sample(), np.random.default_rng(seed)
+    y, X = sample.shown(Budget("2 a class", per_class=2)), np.asarray(sample.X)
+    index = np.where(y >= 0, y, 2 + np.cumsum(y < 0))  # labelled samples share a column of H
+    A = np.zeros((index.max() + 1, len(y)))
+    A[index, np.arange(len(y))] = 1.0
+    WS = rng.random((X.shape[1], 3)) @ (0.5 * np.eye(3) + 0.5 / 3)
+    gram, right = WS.T @ WS, WS.T @ X.T
+
+    def value(H: Any) -> float:
+        return 0.5 * float(np.sum((X.T - WS @ H @ A) ** 2))
+
+    def gradient(H: Any) -> Any:
+        return (gram @ (H @ A) - right) @ A.T
+
+    lipschitz = float(np.linalg.norm(gram, 2) * A.sum(axis=1).max())  # AAᵀ is diagonal
+    return value, gradient, rng.random((3, len(A))) * 10.0 ** rng.integers(-2, 2), lipschitz
+
+
+def _proposition() -> tuple[str, str]:
+    """(15) with W fixed, beside the bound of (18); H* by many more steps."""
+    worst = 0.0
+    for seed in range(5):
+        value, gradient, H0, L = _quadratic(seed)
+        H, Y, beta, path = H0, H0, 1.0, []
+        for _ in range(5000):
+            new = np.maximum(Y - gradient(Y) / L, 0)
+            after = 0.5 * (1 + np.sqrt(4 * beta**2 + 1))
+            Y, H, beta = new + (beta - 1) / after * (new - H), new, after
+            path.append(new)
+        least, far = value(H), float(np.sum((H0 - H) ** 2))
+        for k, now in enumerate(path[1:200], start=2):
+            worst = max(worst, (value(now) - least) * (k + 1) ** 2 / (2 * L * far))
+    words = (
+        f"largest ratio of f₁(H_k) - f₁(H*) to the bound, 200 steps from five starts: {worst:.2f}"
+    )
+    return (HOLDS if worst <= 1 else FAILS), words
+
+
+def _lipschitz() -> tuple[str, str]:
+    """The gradient's change over the distance, for random pairs and along the steepest one."""
+    _, gradient, H0, L = _quadratic(0)
+    rng, zero, worst = np.random.default_rng(1), gradient(0 * H0), 0.0
+    D = rng.standard_normal(H0.shape)
+    for _ in range(200):  # the power method: the gradient's change is linear in the distance
+        D /= np.linalg.norm(D)
+        change = gradient(D) - zero
+        worst, D = max(worst, float(np.linalg.norm(change)) / L), change
+    words = f"largest ratio of the gradient's change to L times the distance: {worst:.4f}"
+    return (HOLDS if worst <= 1 + 1e-12 else FAILS), words
+
+
+COMPUTED: dict[str, Callable[..., tuple[str, str]]] = {
+    "descent": _descent,
+    "same_point": _same_point,
+    "no_graph": _no_graph,
+    "operations": _operations,
+    "class_cost": _class_cost,
+    "proposition": _proposition,
+    "lipschitz": _lipschitz,
+    "invariant": _invariant,
+    "gradient_steps": _gradient_steps,
+    "lin": _lin,
+    "plsa": _plsa,
+    "conjugate_gradients": _conjugate_gradients,
+}
