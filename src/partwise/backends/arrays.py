@@ -450,13 +450,8 @@ def _(F: np.ndarray) -> AnyArray:
 
         parts = pieces(n, max(1, 16 * LEAST // (k * k)), PIECES)
         sums = np.empty((len(parts), k, k), F.dtype)
-        begin, end, item = F.ctypes.data, sums.ctypes.data, F.itemsize
-        places = [begin + lo * k * item for lo, _ in parts]
-        calls = [
-            (1, k, k, hi - lo, place, k, place, end + t * k * k * item, k)
-            for t, ((lo, hi), place) in enumerate(zip(parts, places, strict=True))
-        ]
-        products.blas_products(F, calls, threads_for(float(n) * k * k, True))
+        calls = [(t, (0, k), part, (0, k)) for t, part in enumerate(parts)]
+        products.multiply_parts(F.T, F, sums, calls, threads_for(float(n) * k * k, True))
     G = sums.sum(axis=0)
     return 0.5 * (G + G.T)  # both halves may round otherwise
 

@@ -73,25 +73,21 @@ def _product(X: AnyArray, B: AnyArray, threads: int) -> AnyArray:
     least = min(LEAST, max(FEW, len(X) // 16))
     parts = pieces(len(X), max(least, least_rows(X.shape[1])), PIECES)
     if outside := _outside(X, B, threads):
-        (p, k), item = B.shape, out.itemsize
-        x, b, c = (a.__array_interface__["data"][0] for a in (X, B, out))
-        calls = [
-            (0, k, hi - lo, p, b, k, x + lo * p * item, c + lo * k * item, k) for lo, hi in parts
-        ]
-        outside(B, calls, threads)
+        p, k = B.shape
+        outside(X, B, out[None], [(0, rows, (0, p), (0, k)) for rows in parts], threads)
         return out
     each(lambda lo, hi: np.matmul(X[lo:hi], B, out=out[lo:hi]), parts, threads)
     return out
 
 
 def _outside(X: AnyArray, B: AnyArray, threads: int) -> Any:
-    """What makes products outside the interpreter, where that pays and rounds as numpy does."""
+    """The function for products outside the interpreter, where that is faster and rounds alike."""
     plain = X.dtype == B.dtype and B.flags.c_contiguous and min(B.shape) > 1
     if threads == 1 or not plain or X.dtype not in (np.float32, np.float64):
         return None
     from partwise.backends.numpy.kernels import products
 
-    return products.blas_products if products.gemm(X.dtype)[1] else None
+    return products.multiply_parts if products.gemm(X.dtype)[1] else None
 
 
 def _transposed(X: AnyArray, B: AnyArray, threads: int) -> AnyArray:
@@ -107,17 +103,7 @@ def _transposed(X: AnyArray, B: AnyArray, threads: int) -> AnyArray:
     if outside:
         from partwise.backends.numpy.kernels import add_up
 
-        x, b, c = (a.__array_interface__["data"][0] for a in (X, B, sums))
-        item = sums.itemsize
-        outside(
-            B,
-            [
-                (1, hi - lo, k, bottom - top, x + (top * p + lo) * item, p, b + top * k * item)
-                + (c + (r * k * p + lo) * item, p)
-                for r, (top, bottom), (lo, hi) in tasks
-            ],
-            threads,
-        )
+        outside(B.T, X.T, sums, [(r, (0, k), rows, columns) for r, rows, columns in tasks], threads)
         add_up(sums, out, threads)
         return out
 

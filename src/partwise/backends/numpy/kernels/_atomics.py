@@ -16,6 +16,7 @@ from numba.extending import intrinsic
 
 from partwise.backends.numpy.kernels._options import HELPER, NO_JIT, compiled
 
+LONGEST = 64  # numbers that `registers` holds
 ORDER = "seq_cst"  # every thread observes the same order of all atomic operations
 
 
@@ -131,6 +132,14 @@ def _wide_vectors(typing):
     return types.void(), generate
 
 
+@intrinsic
+def _registers(typing, like):
+    def generate(context, builder, signature, args):
+        return cgutils.alloca_once(builder, context.get_data_type(like.dtype), size=LONGEST)
+
+    return types.CPointer(like.dtype)(like), generate
+
+
 _lock = Lock()
 
 
@@ -154,8 +163,12 @@ multiply: Any = _multiply
 #: Let LLVM fill vectors of 512 bits in the function that calls this; of its own accord it takes 256
 #: on Intel processors. Coordinate descent takes from 1.25 to 1.5 times as long without it.
 wide_vectors: Any = _wide_vectors
+#: (like): room for LONGEST numbers of the dtype of an array. Where every index is a constant after
+#: unrolling, LLVM keeps them in registers; the entries of an array it loads and stores each time.
+registers: Any = _registers
 if NO_JIT:
     add, compare_exchange = _add_in_python, _exchange_in_python
     load = lambda counters, at: int(counters[at])  # noqa: E731
     multiply = lambda gemm, A, B, out: np.matmul(A, B, out=out)  # noqa: E731
     wide_vectors = lambda: None  # noqa: E731
+    registers = lambda like: np.empty(LONGEST, like.dtype)  # noqa: E731

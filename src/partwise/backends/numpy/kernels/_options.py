@@ -27,6 +27,11 @@ OPTIONS: dict[str, Any] = {
     "no_cfunc_wrapper": True,
 }
 
+#: For kernels whose inner loops have a constant, short length: LLVM unrolls these and then fills
+#: vectors with neighbouring statements, which numba leaves out by default. Without "reassoc" it
+#: does not make vectors along the outer loop, which would gather their entries.
+UNROLLED: dict[str, Any] = {**OPTIONS, "fastmath": {"nsz", "arcp", "contract", "afn"}}
+
 # A helper that is called, not inlined, is there twice: as it was compiled alone, and as it was
 # compiled again with its caller, whose sums may run in another order. A process that compiles calls
 # the first, one that loads the cache the second, and their last digits differ.
@@ -70,13 +75,31 @@ class _MendedCache(FunctionCache):
             return None
 
 
+def _with_neighbours(compile_as_numba_does: Callable[..., Any]) -> Callable[..., Any]:
+    """Compile with LLVM's vectorizer of neighbouring statements ("superword level")."""
+
+    def compile_one(*args: Any) -> Any:
+        with lock:
+            before, nb.config.SLP_VECTORIZE = nb.config.SLP_VECTORIZE, 1  # type: ignore[attr-defined]
+            try:
+                return compile_as_numba_does(*args)
+            finally:
+                nb.config.SLP_VECTORIZE = before  # type: ignore[attr-defined]
+
+    return compile_one
+
+
 def compiled(**options: Any) -> Callable[[Callable[..., Any]], Any]:
     """``numba.njit`` with these options and the cache above; Python with NUMBA_DISABLE_JIT=1."""
 
     def compile_one(function: Callable[..., Any]) -> Any:
         made = nb.njit(**options)(function)
-        if options["cache"] and not NO_JIT:
+        if NO_JIT:
+            return made
+        if options["cache"]:
             made._cache = _MendedCache(function)
+        if options["fastmath"] == UNROLLED["fastmath"]:
+            made._compiler.compile = _with_neighbours(made._compiler.compile)
         return made
 
     return compile_one

@@ -1,30 +1,25 @@
-"""Products: BLAS's outside the interpreter, X B and Xᵀ of a sparse X; the systems of a graph."""
+"""Products by BLAS and of sparse matrices, and the linear systems of a graph."""
 
 from __future__ import annotations
 
 import ctypes
 from functools import cache
 from pathlib import Path
-from threading import local
-from typing import Any
 
 import numpy as np
-from llvmlite import ir
-from numba.core import cgutils, types
-from numba.extending import get_cython_function_address, intrinsic
+from numba.extending import get_cython_function_address
 
 from partwise.backends.numpy.kernels import crew
-from partwise.backends.numpy.kernels._intrinsics import times
-from partwise.backends.numpy.kernels._options import HELPER, OPTIONS, compiled
-from partwise.backends.numpy.kernels._writing import Memory, Sum, Value, arguments, loop
+from partwise.backends.numpy.kernels._atomics import multiply, registers, wide_vectors
+from partwise.backends.numpy.kernels._options import HELPER, OPTIONS, UNROLLED, compiled
 
 TILE = 8  # columns of a graph's linear system that are solved together
-LINE = 64  # bytes of a line of the cache: a vector across two takes twice as long to load or store
+LINE = 64  # bytes of a cache line: a vector that crosses two takes twice as long to load or store
 
 
 @compiled(**HELPER)
 def _graph_times(indptr, indices, weights, scale, diagonal, p, out, near):
-    """out = diagonal p - scale W p on TILE columns; returns nothing."""
+    """out = diagonal p - scale W p on TILE columns."""
     for i in range(p.shape[0]):
         for t in range(TILE):
             near[t] = 0
@@ -97,130 +92,82 @@ def graph_solve(indptr, indices, weights, scale, diagonal, c, z, goal, most, tak
         )
 
 
-def _slabs(k, lines, size):
-    """Where slabs of k columns begin, how many are there, and on how many lines of the cache.
-
-    Those are ``lines`` of them, in the last slab fewer, and 1, 2 or 4: gathering three takes longer
-    than four.
-    """
-    with loop(k.builder, 0, k, lines * size) as first:
-        left = (k - first).or_less(lines * size)
-        on = (left + (size - 1)) / size
-        yield first, left, on.if_above(2, on.like(4), on)
-
-
-def _copy(to, row, count, size):
-    """``count`` numbers of a row, by lines and then one by one."""
-    whole = count / size * size
-    with loop(to.builder, 0, whole, size) as j:
-        to.store(j, row.load(j, size), size)
-    with loop(to.builder, whole, count) as j:
-        to.store(j, row.load(j))
-
-
-def _filling(typing, B, slabs, rows, k, lines, lo, hi):
-    """All of `_fill`."""
-
-    def generate(context, builder, signature, args):
-        builder.function.attributes.add("optsize")
-        B, slabs, rows, k, lines, lo, hi = arguments(context, builder, signature, args)
-        size = LINE // B.size
-        none = Value(builder, ir.Constant(ir.VectorType(B.kind, size), None))
-        for first, left, on in _slabs(k, lines, size):
-            with loop(builder, lo, hi) as i:
-                to = slabs.after(rows * first + i * on * size)
-                with loop(builder, left / size * size, on * size, size) as j:
-                    to.store(j, none, size)
-                _copy(to, B.after(i * k + first), left, size)
-        return context.get_dummy_value()
-
-    return types.void(B, slabs, *[types.intp] * 5), generate
-
-
-def _gathering(typing, indptr, indices, x, slabs, out, rows, k, lines, lo, hi):
-    """All of `_gather`."""
-
-    def generate(context, builder, signature, args):
-        builder.function.attributes.add("optsize")
-        indptr, indices, x, slabs, out, rows, k, lines, lo, hi = arguments(
-            context, builder, signature, args
-        )
-        size = LINE // slabs.size
-        for first, left, on in _slabs(k, lines, size):
-            slab = slabs.after(rows * first)
-            for width in (4 * size, 2 * size, size):
-                with (
-                    builder.if_then((on * size).compared("==", width)),
-                    loop(builder, lo, hi) as i,
-                ):
-                    # two sums: one alone would wait for itself
-                    sums = [Sum(builder, slabs.kind, width) for _ in range(2)]
-                    begin, end = indptr.load(i), indptr.load(i + 1)
-                    last = begin + (end - begin) / 2 * 2
-                    with loop(builder, begin, last, 2) as e:
-                        for at, total in enumerate(sums):
-                            row = slab.after(indices.load(e + at) * width)
-                            total.add(row.load(0, width) * x.load(e + at))
-                    with loop(builder, last, end) as e:
-                        row = slab.after(indices.load(e) * width)
-                        sums[0].add(row.load(0, width) * x.load(e))
-                    room = Memory(builder, cgutils.alloca_once(builder, slabs.kind, width))
-                    room.store(0, sums[0].value + sums[1].value, width)
-                    _copy(out.after(i * k + first), room, left, size)
-        return context.get_dummy_value()
-
-    return types.void(indptr, indices, x, slabs, out, *[types.intp] * 5), generate
-
-
-_fill_rows: Any = intrinsic(_filling)
-_gather_rows: Any = intrinsic(_gathering)
+def aligned(rows, columns, dtype):
+    """An empty matrix that begins on a line of the cache."""
+    size = rows * columns * dtype.itemsize
+    room = np.empty(size + LINE, np.uint8)
+    begin = -room.ctypes.data % LINE
+    return room[begin : begin + size].view(dtype).reshape(rows, columns)
 
 
 @compiled(**OPTIONS)
-def _fill(B, slabs, lines, lo, hi):
-    """Put rows lo to hi of B into slabs: some columns of all rows, each row on lines of its own."""
-    _fill_rows(B, slabs, B.shape[0], B.shape[1], lines, lo, hi)
+def _fill(B, slab, first, lo, hi):
+    """Columns ``first``, .. of rows lo to hi of B to ``slab``, with zeros beyond the last one."""
+    left = min(slab.shape[1], B.shape[1] - first)
+    for i in range(lo, hi):
+        for t in range(left):
+            slab[i, t] = B[i, first + t]
+        for t in range(left, slab.shape[1]):
+            slab[i, t] = 0
 
 
-@compiled(**OPTIONS)
-def _gather(indptr, indices, x, slabs, out, rows, lines, lo, hi):
-    """`spmm` on rows lo to hi, slab by slab; those have so many ``rows``."""
-    _gather_rows(indptr, indices, x, slabs, out, rows, out.shape[1], lines, lo, hi)
+@cache
+def _gather(width):
+    """The kernel of `spmm` for slabs of this width, so that its inner loops can be unrolled."""
 
+    @compiled(**UNROLLED)
+    def gather(indptr, indices, x, slab, out, first, lo, hi):
+        """out[i, first + t] = Σ_e x[e] slab[indices[e], t] over the entries e of rows lo to hi."""
+        wide_vectors()
+        total, other = registers(out), registers(out)  # one sum alone would wait for itself
+        row = registers(out)
+        one, two = np.uintp(1), np.uintp(2)  # numba compares other indices with zero
+        for i in range(lo, hi):
+            begin, end = np.uintp(indptr[i]), np.uintp(indptr[i + 1])
+            odd = (end - begin) % two
+            for t in range(width):
+                total[t] = 0
+                other[t] = 0
+            for e in range(begin + odd, end, two):
+                a, b = x[e], x[e + one]
+                p, q = np.uintp(indices[e]), np.uintp(indices[e + one])
+                for t in range(width):
+                    total[t] += a * slab[p, t]
+                    other[t] += b * slab[q, t]
+            if odd:
+                a, p = x[begin], np.uintp(indices[begin])
+                for t in range(width):
+                    total[t] += a * slab[p, t]
+            for t in range(width):
+                row[t] = total[t] + other[t]
+            to = out[i, first : first + width]
+            for t in range(len(to)):
+                to[t] = row[t]
 
-#: Room of the last product of each thread, if it has no more bytes than these: pages that the
-#: system has given once need not be asked for again.
-_own, KEPT = local(), 1 << 25
+    return gather
 
 
 def spmm(indptr, indices, x, B, lines, runs, threads=1):
     """X B of CSR X, whose rows are cut into ``runs``.
 
-    X is gone through once for each slab of B, ``lines`` of the cache a row: a slab that the cache
-    holds is gathered in a fraction of the time, and its rows are sums in registers. No digit
-    follows from the lines.
+    X is read once for each slab of B, which has ``lines`` cache lines of each row: reading rows of
+    a slab that fits the cache takes a fraction of the time.
     """
     (rows, k), size = B.shape, LINE // B.itemsize
-    wanted = LINE * (rows * (-(-k // size) + 1) + 1)
-    # nobody else finds it meanwhile, though a signal's handler may multiply here, too
-    raw = vars(_own).pop("room", None)
-    if raw is None or raw.size < wanted:
-        raw = np.empty(wanted, np.uint8)
-    begin = -crew.address(raw) % LINE
-    slabs = raw[begin : begin + wanted - LINE].view(B.dtype)
-    crew.rows(_fill, (B, slabs, lines), rows, 16, threads)
     out = np.empty((len(indptr) - 1, k), B.dtype)
-    crew.run(_gather, (indptr, indices, x, slabs, out, rows, lines), runs, threads)
-    if raw.size <= KEPT:
-        _own.room = raw
+    for first in range(0, k, lines * size):
+        on = min(lines, -(-(k - first) // size))
+        slab = aligned(rows, size * (on if on < 3 else 4), B.dtype)  # three lines are slower
+        crew.rows(_fill, (B, slab, first), rows, 16, threads)
+        crew.run(_gather(slab.shape[1]), (indptr, indices, x, slab, out, first), runs, threads)
     return out
 
 
 @compiled(**OPTIONS)
 def _transpose_rows(indptr, indices, x, rows, values, write, places, lo, hi):
-    """Move the place of a column on with each of its entries in rows lo to hi of CSR X.
+    """Advance places[j] by the number of entries of column j in rows lo to hi of CSR X.
 
-    With ``write`` they are put there.
+    With ``write`` each entry is stored at the place its column has reached.
     """
     for i in range(lo, hi):
         for e in range(indptr[i], indptr[i + 1]):
@@ -231,9 +178,10 @@ def _transpose_rows(indptr, indices, x, rows, values, write, places, lo, hi):
 
 
 def transpose(indptr, indices, x, p, runs, threads):
-    """Xᵀ of CSR X with p columns, as its indptr, indices and entries; ``runs`` are of rows.
+    """Xᵀ of CSR X with p columns, as indptr, indices and entries; ``runs`` cut the rows of X.
 
-    Each run counts its entries by column, and so learns where in each row of Xᵀ its own begin.
+    Each run counts its entries by column. The sums of these counts are the places in Xᵀ where the
+    entries of each run begin.
     """
     rows, values = np.empty_like(indices), np.empty_like(x)
     args, places = (indptr, indices, x, rows, values), np.zeros((len(runs), p), indices.dtype)
@@ -247,14 +195,14 @@ def transpose(indptr, indices, x, p, runs, threads):
 
 @cache
 def gemm(dtype):
-    """Where BLAS's product for this dtype is: numpy's own if it brought one, else scipy's.
+    """The address of BLAS's product for this dtype, and whether it is that of numpy's own BLAS.
 
-    And whether it is numpy's.
+    Where numpy brings no BLAS of its own, this is scipy's.
     """
     name = "sgemm" if dtype == np.float32 else "dgemm"
     own = Path(np.__file__).parent.with_name("numpy.libs")
     for path in own.glob("*openblas*"):
-        library = ctypes.CDLL(str(path))  # it is loaded
+        library = ctypes.CDLL(str(path))  # numpy has loaded it already
         for symbol in (f"scipy_{name}_64_", f"scipy_{name}_"):
             if hasattr(library, symbol):
                 return ctypes.cast(getattr(library, symbol), ctypes.c_void_p).value, True
@@ -262,18 +210,24 @@ def gemm(dtype):
 
 
 @compiled(**OPTIONS)
-def _gemm(like, place, turned, m, n, k, a, lda, b, c, ldc):
-    times(like, place, turned, m, n, k, a, lda, b, c, ldc)
+def _multiply_part(gemm, A, B, out, r, top, bottom, first, last, left, right):
+    out = out[r, top:bottom, left:right]
+    multiply(gemm, A[top:bottom, first:last], B[first:last, left:right], out)
 
 
-def blas_products(like, tasks, threads):
-    """BLAS's products (turned, m, n, k, a, lda, b, c, ldc), see `times`, in threads."""
-    crew.run(_gemm, (like, gemm(like.dtype)[0]), tasks, threads)
+def multiply_parts(A, B, out, parts, threads):
+    """BLAS's products of parts of A and B, in threads that take no lock of the interpreter.
+
+    Each part is (r, rows, terms, columns), where all but r are pairs: out[r, rows, columns] =
+    A[rows, terms] B[terms, columns].
+    """
+    tasks = [(r, *rows, *terms, *columns) for r, rows, terms, columns in parts]
+    crew.run(_multiply_part, (gemm(out.dtype)[0], A, B, out), tasks, threads)
 
 
 @compiled(**OPTIONS)
 def _add_up(sums, out, lo, hi):
-    """out = Σ_b sums[b]ᵀ on rows lo to hi of it; the first one holds all of it in between."""
+    """out = Σ_b sums[b]ᵀ on rows lo to hi of ``out``; sums[0] holds the partial sums."""
     for b in range(1, sums.shape[0]):
         for j in range(out.shape[1]):
             for e in range(lo, hi):
@@ -284,5 +238,5 @@ def _add_up(sums, out, lo, hi):
 
 
 def add_up(sums, out, threads):
-    """out (p, k) = Σ_b sums[b]ᵀ; sums (any, k or more, p) are lost."""
+    """out (p, k) = Σ_b sums[b]ᵀ; overwrites ``sums``, which is (any, k or more, p)."""
     crew.rows(_add_up, (sums, out), len(out), 16, threads)
