@@ -161,3 +161,19 @@ def test_gaps_and_weights_of_entries(cupy, kind, loss):
         assert np.allclose(found, here, rtol=1e-6)
     with pytest.raises(ValueError, match=r"missing_values=np\.nan"):
         partwise.NMF(q.k, beta_loss=loss, **settings).fit(there, **start)
+
+
+@pytest.mark.parametrize("kind", ("dense", "csr"))
+def test_second_order_steps_reach_the_minimum_of_numpy(cupy, kind):
+    X = place(cupy, q.X, kind)
+    settings = {"beta_loss": "kullback-leibler", "init": "random", "random_state": 0, "tol": 1e-7}
+    there = partwise.NMF(3, max_iter=500, **settings).fit(X)
+    here = partwise.NMF(3, max_iter=500, **settings).fit(q.X)
+    assert there.solver_ == "newton"
+    # both stop at a relative gain of 1e-7 per iteration, with different second-order steps
+    assert there.objective_ == pytest.approx(here.objective_, rel=1e-4)
+    few = partwise.NMF(3, max_iter=20, **{**settings, "tol": 0}).fit(X)
+    multiplicative = partwise.NMF(3, max_iter=20, solver="mu", **{**settings, "tol": 0}).fit(X)
+    assert few.objective_ < multiplicative.objective_
+    wide = partwise.NMF(33, max_iter=2, **{**settings, "tol": 0}).fit(X)
+    assert wide.solver_ == "mu"  # 33 * 34 / 2 second derivatives per row do not pay

@@ -33,8 +33,6 @@ DENSE_FROM = 0.02
 #: A GPU's matrix products run well at widths from 32 that this divides; zero columns fill up k.
 WIDTH = 8
 csr_tensor: Any = torch.sparse_csr_tensor
-#: Largest k whose second-order steps under KL are worth their curvature, as measured.
-NARROW = 32
 #: Entries of X from which the products of `kernels_products` pay.
 SPLIT_FROM = 1 << 22
 
@@ -102,9 +100,6 @@ class OnTensors:
     @property
     def block_scale(self) -> int:
         return GPU_BLOCKS if self.like.is_cuda else 1
-
-    def newton_pays(self, k: int) -> bool:
-        return k <= NARROW
 
     def sums(self, index: AnyArray, values: AnyArray, n_rows: int) -> AnyArray:
         return values.new_zeros((n_rows, *values.shape[1:])).index_add_(0, index, values)
