@@ -181,7 +181,7 @@ class Method:
     def model(self, q: Problem, scale: str = "paper") -> Any:
         """The `FactorModel` that the estimator builds for the problem."""
         from partwise.backends import as_data
-        from partwise.fitting.checking import check_knowledge
+        from partwise.fitting.checking.labels import check_knowledge
         from partwise.fitting.description import Given
         from partwise.fitting.stating import objective
         from partwise.model.factor_model import FactorModel

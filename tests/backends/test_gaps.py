@@ -15,7 +15,7 @@ from partwise.backends import as_data
 from partwise.backends.arrays import to_numpy
 from partwise.backends.gaps import Lack, MaskedData
 from partwise.fitting import checking
-from partwise.fitting.checking import with_gaps
+from partwise.fitting.checking.missing import with_gaps
 
 q = make_problem(0, n=60, p=40)
 rng = np.random.default_rng(3)

@@ -120,7 +120,7 @@ def is_pairwise(estimator: Any) -> bool:
 
 
 def fits_like_nmf(estimator: Any) -> bool:
-    """Whether `fitting.checking` makes an array of a matrix of scipy, as for NMF.
+    """Whether `fitting.checking.arrays` makes an array of a matrix of scipy, as for NMF.
 
     The check passes where that is refused with the word sparse; tests of kinds of arrays do not.
     """

@@ -17,7 +17,7 @@ from partwise.backends.arrays import AnyArray
 from partwise.backends.masks import refuse_masks
 from partwise.backends.threads import by_entry
 from partwise.classify.features import row_marks
-from partwise.fitting import checking
+from partwise.fitting.checking.arrays import as_ndarray, check_special, in_plain_words
 from partwise.knowledge.labels import Labels, encode_labels
 
 #: Bytes up to which a file on disk is read whole.
@@ -28,12 +28,12 @@ def check_samples(estimator: Any, X: Any, *, reset: bool) -> Any:
     """Return X as a float array, a CSR array, or where it is (on disk, on a device)."""
     on_disk = isinstance(X, np.memmap) and X.nbytes > IN_MEMORY
     if on_disk or back_end(X) is not None:
-        special = checking.check_special(estimator, X, reset=reset, beta=2.0)
+        special = check_special(estimator, X, reset=reset, beta=2.0)
         if special is not None:  # a Dask array comes back wrapped; GNMF takes it as it was
             return X if hasattr(special, "tdot") else special
     # a finite sum has finite terms; otherwise scikit-learn searches for the value to report
     finite = get_config()["assume_finite"] or _has_finite_sums(X)
-    with checking.in_plain_words(estimator, X), config_context(assume_finite=finite):
+    with in_plain_words(estimator, X), config_context(assume_finite=finite):
         how = {"accept_sparse": "csr", "dtype": [np.float64, np.float32]}
         X = validate_data(estimator, X, reset=reset, **how)
     return sp.csr_array(X) if sp.issparse(X) else X
@@ -87,7 +87,7 @@ def check_labels(y: Any, n: int) -> Labels:
             "PartsClassifier requires y to be passed, but the target y is None; give -1 or "
             "None for the samples whose label is unknown."
         )
-    y = checking.as_ndarray(y)
+    y = as_ndarray(y)
     if getattr(y, "ndim", 1) == 2 and np.shape(y)[1] == 1:
         y = column_or_1d(y, warn=True)
     labels = encode_labels(y, n)

@@ -36,7 +36,9 @@ from partwise.classify.inputs import (
     one_class_warning,
 )
 from partwise.estimators._docstrings import documented
-from partwise.fitting import checking
+from partwise.fitting.checking.arrays import as_ndarray
+from partwise.fitting.checking.labels import compare_index
+from partwise.fitting.checking.weights import check_sample_weights
 from partwise.knowledge.graph import check_graph
 from partwise.knowledge.labels import Labels
 
@@ -197,8 +199,8 @@ class PartsClassifier(
         original, X = X, check_samples(self, X, reset=True)
         more = check_also(also, X)
         labels = check_labels(y, X.shape[0])
-        checking.compare_index(original, y)
-        given = checking.check_sample_weights(checking.as_ndarray(sample_weight), X)
+        compare_index(original, y)
+        given = check_sample_weights(as_ndarray(sample_weight), X)
         weights = np.ones(X.shape[0]) if given is None else given
         seed = self._seed()
         self._learn_features(X, more, seed, original, graph)

@@ -15,7 +15,7 @@ from partwise.classify import pool
 from partwise.classify.calibration import FEW, Expected, check_probabilities, expected, recalls
 from partwise.classify.inputs import check_also, check_samples
 from partwise.classify.outlying import Outlying, measure
-from partwise.fitting import checking
+from partwise.fitting.checking.arrays import as_ndarray
 from partwise.knowledge.labels import encode_labels
 
 #: What to do where `relabel` held no label out.
@@ -191,7 +191,7 @@ class Results:
         float
         """
         names = self.predict(X, also=also)
-        labels = encode_labels(checking.as_ndarray(y), len(names))
+        labels = encode_labels(as_ndarray(y), len(names))
         if labels is None or not labels.n_labelled:
             raise ValueError(
                 "score needs a label to compare with, and every entry of y is unknown."

@@ -25,8 +25,9 @@ from partwise.estimators._docstrings import documented
 from partwise.estimators._parameters import CONSTRAINTS
 from partwise.evaluation.groups import Groups
 from partwise.evaluation.kmeans import Clustering
-from partwise.fitting import Description, checking, fit
+from partwise.fitting import Description, fit
 from partwise.fitting.callbacks import CallbackSupportMixin, with_callbacks
+from partwise.fitting.checking.arrays import check_codes
 from partwise.fitting.new_samples import code
 from partwise.knowledge.doubts import Doubt
 
@@ -93,7 +94,7 @@ class Factorizer(
         H, delta = self.components_, self._describe().smoothing
         if delta:
             H = (1 - delta) * H + delta * H.mean(axis=0, keepdims=True)
-        return checking.check_codes(X, self._n_features_out) @ H
+        return check_codes(X, self._n_features_out) @ H
 
     def score(self, X: Any, y: Any = None) -> float:
         """Minus the objective of `transform` per sample (higher is better), penalties included.

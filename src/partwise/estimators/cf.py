@@ -13,9 +13,9 @@ from partwise._sklearn import StrOptions
 from partwise.backends.arrays import AnyArray, own
 from partwise.estimators._base import GroupedFactorizer
 from partwise.estimators._parameters import AT_LEAST_ZERO, LoopParameters, estimator
-from partwise.fitting import Description, checking
+from partwise.fitting import Description
 from partwise.fitting.callbacks import with_callbacks
-from partwise.fitting.checking import check_matrix
+from partwise.fitting.checking.arrays import check_codes, check_matrix
 from partwise.fitting.concept_fitting import code_start, fit_concepts, new_codes
 from partwise.fitting.sample_kernels import KERNELS, Kernel
 from partwise.model.concept_model import Codes
@@ -165,7 +165,7 @@ class CF(LoopParameters, GroupedFactorizer):
         check_is_fitted(self)
         if self.kernel != "linear":
             raise ValueError(f"kernel={self.kernel!r} has no components to go back with.")
-        return checking.check_codes(X, self._n_features_out) @ self.components_
+        return check_codes(X, self._n_features_out) @ self.components_
 
     def score(self, X: Any, y: Any = None) -> float:
         """Minus the objective per sample, for model selection (higher is better)."""

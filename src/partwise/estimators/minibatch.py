@@ -21,9 +21,20 @@ from partwise.backends.data_matrix import ZEROS
 from partwise.backends.threads import blas_threads
 from partwise.estimators._base import Factorizer
 from partwise.estimators._parameters import AT_LEAST_ONE, CONSTRAINTS, SHARE, estimator
-from partwise.fitting import Description, Knowledge, checking, described
+from partwise.fitting import Description, Knowledge, described
 from partwise.fitting.callbacks import with_callbacks
-from partwise.fitting.checking import check_matrix, n_parts, solver_name, tame
+from partwise.fitting.checking import n_parts
+from partwise.fitting.checking.arrays import (
+    as_ndarray,
+    check_finite,
+    check_matrix,
+    check_non_negative,
+    check_shape,
+    check_start,
+)
+from partwise.fitting.checking.scales import tame
+from partwise.fitting.checking.solvers import solver_name
+from partwise.fitting.checking.warning import warn
 from partwise.fitting.new_samples import code_model, solve_new
 from partwise.fitting.progress import Progress, all_or_nothing
 from partwise.fitting.solving import warn_unless_converged
@@ -245,8 +256,8 @@ class MiniBatchNMF(Factorizer):
             online = online_of(self, first_parts(self, sample.X, k, H, rng))
             passes = Passes(self, source, online, codes, rng)
             if self.init == "custom" and W is not None:
-                passes.V[:] = checking.check_start(
-                    checking.as_ndarray(W), passes.V.shape, source.dtype, "W", type(self).__name__
+                passes.V[:] = check_start(
+                    as_ndarray(W), passes.V.shape, source.dtype, "W", type(self).__name__
                 )
             status = passes.run(progress(0))
             self._finish(passes, status, factor)
@@ -366,7 +377,7 @@ def source_of(estimator: Factorizer, X: Any, *, reset: bool) -> RowSource:
     if source is None:
         X = check_matrix(estimator, estimator._describe(), X, reset=reset)
         return InMemory(sp.csr_array(X) if sp.issparse(X) else X)
-    checking.check_shape(estimator, source, reset)
+    check_shape(estimator, source, reset)
     return source
 
 
@@ -374,8 +385,8 @@ def checked(estimator: Any, batches: Iterator[Batch]) -> Iterator[Batch]:
     """The batches of a first pass, refused where they hold what NMF cannot."""
     name, beta = type(estimator).__name__, beta_of(estimator.beta_loss)
     for rows, X in batches:
-        checking.check_finite(X)
-        checking.check_non_negative(X, name)
+        check_finite(X)
+        check_non_negative(X, name)
         if beta <= 0 and X.min() == 0:
             raise ValueError(ZEROS)
         yield Batch(rows, X)
@@ -383,7 +394,7 @@ def checked(estimator: Any, batches: Iterator[Batch]) -> Iterator[Batch]:
 
 def class_codes(estimator: Any, y: Any, n: int) -> AnyArray | None:
     """The place in ``classes_`` of each label; -1: none. New classes are appended."""
-    labels = encode_labels(checking.as_ndarray(y), n) if estimator.hard_labels else None
+    labels = encode_labels(as_ndarray(y), n) if estimator.hard_labels else None
     if labels is None:
         return None
     known: list[Any] = getattr(estimator, "classes_", np.zeros(0)).tolist()
@@ -403,12 +414,12 @@ def first_parts(
     if name == "custom":
         if H is None:
             raise ValueError("init='custom' needs H.")
-        H = checking.check_start(
-            checking.as_ndarray(H), (k, data.shape[1]), data.dtype, "H", type(estimator).__name__
+        H = check_start(
+            as_ndarray(H), (k, data.shape[1]), data.dtype, "H", type(estimator).__name__
         )
         return np.ascontiguousarray(H.T)
     if H is not None:
-        checking.warn(IGNORED, RuntimeWarning)
+        warn(IGNORED, RuntimeWarning)
     return starts.start(data, k, name, rng)[1]
 
 

@@ -8,9 +8,11 @@ from typing import Any
 from partwise.backends.arrays import AnyArray, numpy_dtype
 from partwise.estimators._base import Factorizer
 from partwise.estimators._parameters import estimator
-from partwise.fitting import Knowledge, checking, described, fit
+from partwise.fitting import Knowledge, described, fit
 from partwise.fitting.callbacks import with_callbacks
-from partwise.fitting.checking import check_matrix, n_parts
+from partwise.fitting.checking import n_parts
+from partwise.fitting.checking.arrays import check_matrix, check_start
+from partwise.fitting.checking.warning import warn
 
 
 @estimator
@@ -206,11 +208,9 @@ class NMF(Factorizer):
             raise ValueError("update_H=False needs H.")
         p = checked.shape[1]
         k = n_parts(replace(what, init="custom"), p, H, Knowledge())
-        H = checking.check_start(H, (k, p), numpy_dtype(checked.dtype), "H", "NMF", zeros=True)
+        H = check_start(H, (k, p), numpy_dtype(checked.dtype), "H", "NMF", zeros=True)
         if W is not None:
-            checking.warn(
-                "When update_H=False, the provided initial W is not used.", RuntimeWarning
-            )
+            warn("When update_H=False, the provided initial W is not used.", RuntimeWarning)
         self.components_ = H
         return self.transform(X), H, 1
 

@@ -14,8 +14,10 @@ from partwise._sklearn import StrOptions
 from partwise.backends.arrays import AnyArray
 from partwise.estimators._base import GroupedFactorizer
 from partwise.estimators._parameters import LoopParameters, estimator
-from partwise.fitting import Checked, Description, Found, Given, check, checking, described
+from partwise.fitting import Checked, Description, Found, Given, check, described
 from partwise.fitting.callbacks import with_callbacks
+from partwise.fitting.checking.arrays import check_start
+from partwise.fitting.checking.warning import warn
 from partwise.fitting.progress import Progress, all_or_nothing
 from partwise.fitting.publishing import publish_ending, publish_groups
 from partwise.fitting.solving import best, warn_unless_converged
@@ -122,10 +124,10 @@ class SymNMF(LoopParameters, GroupedFactorizer):
         if what.init == "custom":
             if checked.W is None:
                 raise ValueError("init='custom' needs W.")
-            yield checking.check_start(checked.W, (n, k), S.dtype, "W", what.whom)
+            yield check_start(checked.W, (n, k), S.dtype, "W", what.whom)
             return
         if checked.W is not None:
-            checking.warn(
+            warn(
                 "When init!='custom', provided W is ignored. Set init='custom' to use it.",
                 RuntimeWarning,
             )

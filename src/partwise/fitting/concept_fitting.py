@@ -12,8 +12,11 @@ from sklearn.utils import check_random_state
 
 from partwise.backends import as_data
 from partwise.backends.arrays import AnyArray, ratio
-from partwise.fitting import checking, described
+from partwise.fitting import described
 from partwise.fitting.checking import check
+from partwise.fitting.checking.arrays import check_start
+from partwise.fitting.checking.scales import check_scale, check_squares
+from partwise.fitting.checking.warning import warn
 from partwise.fitting.description import Checked, Description, Found, Given
 from partwise.fitting.progress import Progress, all_or_nothing
 from partwise.fitting.publishing import publish_ending, publish_groups
@@ -61,10 +64,10 @@ def state_concepts(
     """The problem that kernel and locality make of the samples."""
     solver = "nesterov" if what.solver == "auto" else what.solver
     if kernel.kind == "linear":
-        checking.check_squares(checked.X, what.whom)
+        check_squares(checked.X, what.whom)
     plain = solver == "mu"  # as printed
     model = ConceptModel(kernel.gram(checked.X), locality, balance=not plain, sweeps=4)
-    checking.check_scale(model.constant, True, what.whom)
+    check_scale(model.constant, True, what.whom)
     settings = Settings(
         max_iter=what.max_iter, tol=what.tol, order="UV", extrapolate=not plain, guard=not plain
     )
@@ -79,11 +82,11 @@ def starts(what: Description, checked: Checked) -> list[Callable[[], tuple[AnyAr
         if W is None or H is None:
             raise ValueError("init='custom' needs both W and C.")
         shape = (X.shape[0], k)
-        V0 = checking.check_start(W, shape, X.dtype, "W", what.whom)
-        C0 = checking.check_start(H.T, shape, X.dtype, "C", what.whom)
+        V0 = check_start(W, shape, X.dtype, "W", what.whom)
+        C0 = check_start(H.T, shape, X.dtype, "C", what.whom)
         return [lambda: (V0.copy(), C0.copy())]
     if W is not None or H is not None:
-        checking.warn(
+        warn(
             "When init!='custom', provided W or C are ignored. Set init='custom' to use them.",
             RuntimeWarning,
         )

@@ -13,8 +13,9 @@ from partwise.backends import DataMatrix
 from partwise.backends.arrays import Array, to_numpy
 from partwise.backends.numpy.float64_products import in_double
 from partwise.backends.sweeps import nearly_collinear
-from partwise.fitting import checking
-from partwise.fitting.checking import check_matrix, solver_for, tame
+from partwise.fitting.checking.arrays import check_matrix, searchable
+from partwise.fitting.checking.scales import tame
+from partwise.fitting.checking.solvers import solver_for
 from partwise.fitting.description import Description, Knowledge
 from partwise.fitting.progress import full_device
 from partwise.fitting.stating import objective, step_for
@@ -107,7 +108,7 @@ def _edges(what: Description, neighbors: Neighborhood, X: Any, graph: Any) -> sp
         )
     if neighbors.directions is not None:
         return neighbors.edges(X, what.n_neighbors, what.weighting)
-    samples, method = checking.searchable(X)
+    samples, method = searchable(X)
     if method == "approximate":
         raise ValueError(
             "new samples of a Dask array are searched for neighbours on its cluster, where a "

@@ -11,7 +11,7 @@ from partwise.backends import as_data
 from partwise.backends.array_api import DeviceDense, DeviceSparse
 from partwise.backends.arrays import AnyArray, Array, contiguous, to_numpy
 from partwise.evaluation.groups import Groups
-from partwise.fitting.checking import warn
+from partwise.fitting.checking.warning import warn
 from partwise.fitting.description import Checked, Description, Found, Knowledge, Problem
 from partwise.fitting.new_samples import code_model, solve_new
 from partwise.fitting.stating import component_owners

@@ -24,7 +24,7 @@ from partwise.backends.arrays import (
 from partwise.backends.data_matrix import InNumpy
 from partwise.backends.numpy.float64_products import FromSingle
 from partwise.backends.threads import one_blas_thread
-from partwise.fitting.checking import warn
+from partwise.fitting.checking.warning import warn
 from partwise.fitting.description import Description, Found, Problem
 from partwise.fitting.stating import step_for
 from partwise.model.factor_model import FactorModel, column_lengths, unit_columns

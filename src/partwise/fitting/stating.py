@@ -15,8 +15,9 @@ from partwise.backends import DataMatrix
 from partwise.backends.array_api import OnDevice
 from partwise.backends.arrays import AnyArray, Array, to_numpy
 from partwise.backends.numpy.float64_products import beyond_mean, in_double
-from partwise.fitting import checking
-from partwise.fitting.checking import warn
+from partwise.fitting.checking.arrays import as_ndarray, check_start, searchable
+from partwise.fitting.checking.scales import check_scale
+from partwise.fitting.checking.warning import warn
 from partwise.fitting.description import Checked, Description, Knowledge, Problem
 from partwise.fitting.fixed_parts import Known
 from partwise.knowledge.graph import learn_neighborhood, semi_supervised_graph
@@ -64,7 +65,7 @@ def state(what: Description, checked: Checked) -> Problem:
     )
     if model.loss.beta == 2:
         has_values = model.constant == 0 and bool(model.R.row_sums().any())
-        checking.check_scale(model.constant, has_values, what.whom)
+        check_scale(model.constant, has_values, what.whom)
     warn_of_a_free_scale(what, model)
     settings = settings_for(what, solver, model)
     makes = starts(what, checked, model, known, lambda rng: step_for(what, solver, rng, alike))
@@ -90,7 +91,7 @@ def with_graph(what: Description, checked: Checked) -> Knowledge:
     knowledge, labels = checked.knowledge, checked.knowledge.labels
     spread = what.propagate and labels is not None and labels.n_labelled > 0
     if knowledge.neighbors is None and (what.graph_reg or spread):
-        samples, method = checking.searchable(checked.X)
+        samples, method = searchable(checked.X)
         how = (what.n_neighbors, what.weighting, what.bandwidth, method)
         knowledge = replace(knowledge, neighbors=learn_neighborhood(samples, *how, what.seed))
     if spread and labels is not None and knowledge.graph is not None:
@@ -430,9 +431,9 @@ def _custom(what: Description, checked: Checked) -> tuple[AnyArray, AnyArray]:
     if checked.W is None or checked.H is None:
         raise ValueError("init='custom' needs both W and H.")
     (n, p), k, data = checked.data.shape, checked.k, checked.data
-    W, H = checking.as_ndarray(checked.W), checking.as_ndarray(checked.H)
-    V = checking.check_start(W, (n, k), data.given, "W", what.whom)
-    U = checking.check_start(H, (k, p), data.given, "H", what.whom).T
+    W, H = as_ndarray(checked.W), as_ndarray(checked.H)
+    V = check_start(W, (n, k), data.given, "W", what.whom)
+    U = check_start(H, (k, p), data.given, "H", what.whom).T
     return V.astype(data.dtype, copy=False), U.astype(data.dtype, copy=False)
 
 

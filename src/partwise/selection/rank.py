@@ -19,7 +19,7 @@ from partwise.backends import in_memory
 from partwise.backends.arrays import AnyArray
 from partwise.backends.threads import allowed, side_by_side
 from partwise.estimators.nmf import NMF
-from partwise.fitting.checking import warn
+from partwise.fitting.checking.warning import warn
 from partwise.fitting.solving import few_iterations_will_do
 from partwise.selection.consensus import runs, stability_of
 from partwise.selection.parameters import KEPT, by_entries, check_count, within_one

@@ -1,0 +1,111 @@
+"""The first step of a fit: what the user passed is checked once.
+
+The steps that follow rely on these checks. Each file here checks one topic.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from partwise.backends.arrays import to_numpy, unchanged
+from partwise.fitting.checking.arrays import as_ndarray, check_matrix
+from partwise.fitting.checking.labels import check_knowledge, compare_index
+from partwise.fitting.checking.scales import tame
+from partwise.fitting.checking.solvers import solver_for, solver_name
+from partwise.fitting.checking.weights import check_weights
+from partwise.fitting.description import Checked, Description, Given, Knowledge
+from partwise.model.terms import Term
+
+
+@unchanged()
+def check(estimator: Any, what: Description, X: Any, given: Given) -> Checked:
+    """X, labels, weights and a graph, as the rest of a fit takes them; refuses before any work."""
+    check_terms(what)
+    solver_name(what)
+    entry_weight = as_ndarray(given.entry_weight)
+    if what.mixed_labels and entry_weight is not None:
+        raise ValueError(f"{what.whom} takes no entry_weight, since codes are mixed; use CDNMF.")
+    if what.robust and (what.missing_values is not None or entry_weight is not None):
+        raise ValueError(
+            "missing_values and entry_weight need beta_loss 'frobenius' or 'kullback-leibler', got "
+            "'l21'."
+        )
+    if what.labelled:
+        compare_index(X, given.y)
+    X = check_matrix(estimator, what, X, entry_weight, reset=True)
+    knowledge = check_knowledge(what, given, X.shape[0])
+    k = n_parts(what, X.shape[1], given.H, knowledge)
+    check_fixed(what, knowledge, k)
+    plain = not what.penalized and knowledge.links is None
+    tamed = tame(what, X, given.W, given.H, plain=plain)
+    handed = as_ndarray(given.sample_weight)
+    weights, scale = check_weights(what, tamed.data, handed, plain=plain)
+    return Checked(
+        X,
+        tamed.data,
+        k,
+        solver_for(what, tamed.data),
+        knowledge,
+        weights,
+        tamed.W,
+        tamed.H,
+        tamed.factor,
+        scale,
+    )
+
+
+def check_terms(what: Description) -> None:
+    """The user's own terms are terms, and scale='unit' knows what length costs them."""
+    for name, terms in (("terms", what.terms), ("basis_terms", what.basis_terms)):
+        for i, term in enumerate(terms or ()):
+            if not isinstance(term, Term):
+                raise TypeError(
+                    f"{name}[{i}] must be a partwise.terms.Term, got {type(term).__name__}; "
+                    "subclass Term with value and gradient."
+                )
+    if what.scale != "unit" or what.on_parts:
+        return
+    for i, term in enumerate(what.terms or ()):
+        if term.degree not in (1, 2) and "bound" not in term.offers:
+            raise ValueError(
+                f"terms[{i}]: {term.name} has neither degree 1 or 2 nor a bound, so "
+                "scale='unit' cannot tell what length costs; give it lipschitz or bound, or "
+                "penalise the parts too (basis_terms, alpha_H)."
+            )
+
+
+def check_fixed(what: Description, knowledge: Knowledge, k: int) -> None:
+    """Refuse parts that are known where the others could not be held at a length."""
+    if what.fixed_components is None:
+        return
+    if what.printed:
+        raise ValueError(
+            "fixed_components needs scale='unit': scale='paper' normalises every part."
+        )
+    labels, links = knowledge.labels, knowledge.links
+    cost = what.class_weight and labels is not None and labels.n_labelled
+    on_codes = cost or what.graph_reg or what.alpha_W or what.terms
+    if links is not None:
+        on_codes = on_codes or (len(links.cannot) and what.cannot_link_reg)
+        on_codes = on_codes or (len(links.must) and what.must_link_reg)
+    if not (what.smoothing and on_codes) or what.on_parts:
+        return
+    known = np.asarray(to_numpy(what.fixed_components), dtype=float)
+    if len(known) < k or np.isnan(known).any():
+        raise ValueError(
+            f"fixed_components with smoothing={what.smoothing:g} and a penalty on the codes alone "
+            "has no minimum: smoothing mixes the parts, the known ones pin their common scale, and "
+            "codes would shrink while the others grow until the penalty is nothing. Penalise the "
+            "parts too (alpha_H, basis_terms), use seed_components, or smoothing=0."
+        )
+
+
+def n_parts(what: Description, p: int, H: Any, knowledge: Knowledge) -> int:
+    """k, where it is not said: rows of a custom H, else parts for each class, else p."""
+    if what.n_components == "auto" and what.init == "custom" and H is not None:
+        return int(np.shape(H)[0])
+    if what.n_components == "auto" and knowledge.n_classes:
+        return knowledge.n_classes * what.components_per_class
+    return p if what.n_components in (None, "auto") else int(what.n_components)

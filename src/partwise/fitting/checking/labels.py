@@ -1,0 +1,98 @@
+"""Check what is known about the samples: labels, a graph and links."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from partwise.fitting.checking.arrays import as_ndarray
+from partwise.fitting.checking.solvers import solver_name
+from partwise.fitting.checking.warning import warn
+from partwise.fitting.description import Description, Given, Knowledge
+from partwise.knowledge.graph import Neighborhood, check_graph
+from partwise.knowledge.labels import Labels, read_labels
+from partwise.knowledge.links import Links, check_links
+from partwise.model.graph_terms import CannotLink
+from partwise.solvers.steps import check_step
+
+
+def check_knowledge(what: Description, given: Given, n: int) -> Knowledge:
+    """Labels, a user's own graph, and links."""
+    told = what.labelled and given.y is not None
+    labels = read_labels(as_ndarray(given.y), n) if told else None
+    if labels is not None and labels.doubtful:
+        _check_doubtful(what)
+    _say_what_labels_do(what, labels)
+    graph = None if given.graph is None else Neighborhood(check_graph(given.graph, n))
+    certain = labels if labels is None or not labels.doubtful else None
+    links = None
+    if given.must_link is not None or given.cannot_link is not None:
+        links = check_links(given.must_link, given.cannot_link, n, certain)
+    if links is not None:
+        _check_steps_for(what, links)
+    return Knowledge(labels, graph, links)
+
+
+def _check_doubtful(what: Description) -> None:
+    """Refuse probabilities where a label has to be one or the other."""
+    if what.hard_labels and not what.mixed_labels:
+        raise ValueError(
+            f"{what.whom} lets samples of one label share a code, so labels must be certain; use "
+            "LpCNMF, where codes mix by probability, or CDNMF, whose costs do."
+        )
+    if what.graph_reg and what.label_weight is not None:
+        raise ValueError(
+            f"{what.whom} joins samples of one label in its graph, so labels must be certain; use "
+            "CDNMF or ConstrainedNMF(class_reg=...), whose costs go by probability."
+        )
+
+
+def _check_steps_for(what: Description, links: Links) -> None:
+    """Refuse steps that may rise with links, and procedures that would lower them for free."""
+    if what.mixed_labels:
+        raise ValueError(f"{what.whom} takes no links, since codes are mixed; use CNMF or CDNMF.")
+    if len(links.cannot) and what.cannot_link_reg:
+        if what.graph_reg and what.beta == 1:
+            raise ValueError(
+                "cannot_link with a graph needs beta_loss='frobenius': under Kullback-Leibler no "
+                "step descends on both."
+            )
+        check_step(
+            solver_name(what),
+            what.beta_loss,
+            what.beta,
+            [CannotLink.between(links.cannot_graph, 1.0)],
+        )
+    soft = len(links.must) and what.must_link_reg is not None
+    if what.printed and (soft or len(links.cannot)):
+        raise ValueError(
+            "links that cost need scale='unit': with scale='paper' codes would shrink and parts "
+            "grow until links cost nothing."
+        )
+
+
+def _say_what_labels_do(what: Description, labels: Labels | None) -> None:
+    if what.uses_labels and (labels is None or labels.n_labelled == 0):
+        warn(f"{what.whom} was given no label: it is the model without labels.")
+    elif (
+        labels is not None
+        and what.hard_labels
+        and labels.counts.max() < 2
+        and not (what.propagate or labels.doubtful)
+    ):
+        warn(
+            f"{what.whom}: no class has two labelled samples, so hard labels change nothing; "
+            "label at least two samples of a class."
+        )
+
+
+def compare_index(X: Any, y: Any) -> None:
+    """Warn where rows of two frames have the same names in another order: they go by position."""
+    here: Any = getattr(X, "index", None)
+    there: Any = getattr(y, "index", None)
+    if not (hasattr(here, "equals") and hasattr(there, "equals")) or here.equals(there):
+        return
+    if here.is_unique and len(here) == len(there) and here.symmetric_difference(there).empty:
+        warn(
+            "y has the index of X in another order, and labels go by position: the first of y to "
+            "the first row of X. If the index says which belongs to which, give y.loc[X.index]."
+        )

@@ -1,0 +1,201 @@
+"""Check missing values and weights of entries, and build data that honours them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.utils import check_array
+
+from partwise.backends import DataMatrix, as_data, back_end
+from partwise.backends.arrays import AnyArray, is_missing, row_blocks, to_numpy
+from partwise.backends.gaps import Lack, MaskedData
+from partwise.backends.numpy import memmap
+from partwise.backends.numpy.sparse import SparseData
+
+#: Share of entries up to which those are kept one by one that are hidden, or those seen.
+FEW = 0.25
+
+
+def weighed(X: Any, checked: Any, entry_weight: Any, missing_values: float | None) -> Any:
+    """Data with weights of entries where X is not a numpy or scipy array in memory."""
+    found = back_end(X)
+    if found is not None and found.bring is not None:  # by way of this process
+        bring: Callable[[Any, Any], DataMatrix] = found.bring
+        here = to_numpy(X)
+        if here.dtype not in (np.float32, np.float64):
+            here = here.astype(np.float32 if here.dtype == np.float16 else np.float64)
+        here, places, seen = without_gaps(here, missing_values)
+        made = with_gaps(here, places, seen, entry_weight, lambda a: bring(a, X))
+        return checked if made is here else made
+    make = memmap.weighed if found is None else found.weighed
+    if make is None:
+        raise ValueError(f"entry_weight is not for {found.kind}; use {found.home}.")  # type: ignore[union-attr]
+    _check_weights(entry_weight, X.shape)
+    base, lack, d, squares, logs = make(X, entry_weight, missing_values)
+    _check_rows(d)
+    moments = base.rows(squares), base.rows(logs)
+    return MaskedData(base, Lack(lack, seen=False, d=base.rows(np.asarray(d, base.dtype))), moments)
+
+
+def _check_weights(W: Any, shape: tuple[int, int]) -> None:
+    """Weights that may lie in a file, some rows at a time."""
+    if np.shape(W) != tuple(shape):
+        raise ValueError(
+            f"entry_weight has shape {np.shape(W)} and X {tuple(shape)}; give one weight for each "
+            "entry."
+        )
+    for rows in row_blocks(*shape):
+        w = W[rows].data if sp.issparse(W) else np.asarray(W[rows])
+        if not np.isfinite(w).all():
+            raise ValueError("Input entry_weight contains NaN or infinity.")
+        if w.min(initial=0) < 0:
+            raise ValueError(f"entry_weight must be >= 0, got {w.min():g}; 0 is an entry not seen.")
+
+
+def masked(base: DataMatrix, places: DataMatrix, *, seen: bool) -> Any:
+    """Data with gaps, on any back end; ``base`` where there are none."""
+    ones = places.small(np.ones((places.shape[1], 1), places.dtype))
+    count = np.asarray(to_numpy(places.dot(ones)))[:, 0]
+    if not seen and not count.any():
+        return base
+    _check_rows(count if seen else places.shape[1] - count)
+    return MaskedData(base, Lack(places, seen=seen))
+
+
+def without_gaps(X: Any, missing_values: float | None) -> tuple[Any, Any, bool]:
+    """X with zeros for what is missing; the places of that, or None; whether those are seen ones.
+
+    A sparse X without entries for zeros names the hidden ones, unless zeros are what is hidden.
+    """
+    if missing_values is None:
+        return sp.csr_array(X) if sp.issparse(X) else X, None, False
+    if not sp.issparse(X):
+        hidden = is_missing(X, missing_values)
+        return (
+            (np.where(hidden, X.dtype.type(0), X), hidden, False)
+            if hidden.any()
+            else (X, None, False)
+        )
+    X = sp.csr_array(X)
+    if missing_values == 0:
+        X = X.copy()
+        X.sum_duplicates()
+        X.eliminate_zeros()
+        places = sp.csr_array((np.ones_like(X.data), X.indices, X.indptr), shape=X.shape)
+        return X, places, True
+    hidden = is_missing(X.data, missing_values)
+    if not hidden.any():
+        return X, None, False
+    places = _some(X, hidden)
+    places.data[:] = 1
+    return _some(X, ~hidden & (X.data != 0)), places, False
+
+
+def _some(X: Any, kept: AnyArray) -> Any:
+    """The entries of a CSR matrix that are kept."""
+    before = np.zeros(len(kept) + 1, dtype=X.indptr.dtype)  # the type of indices stays
+    np.cumsum(kept, out=before[1:])
+    at = np.flatnonzero(kept)  # faster than by a mask, twice
+    return sp.csr_array((X.data[at], X.indices[at], before[X.indptr]), shape=X.shape)
+
+
+def check_entry_weight(entry_weight: Any, shape: tuple[int, int], dtype: Any) -> Any:
+    """Weights of entries, an array or CSR, >= 0."""
+    W = check_array(
+        entry_weight, accept_sparse="csr", dtype=dtype, input_name="entry_weight", copy=True
+    )
+    _check_weights(W, shape)
+    if sp.issparse(W):
+        W = sp.csr_array(W)
+        W.sum_duplicates()
+        W.eliminate_zeros()
+    return W
+
+
+def with_gaps(
+    X: Any, places: Any, seen: bool, entry_weight: Any, wrap: Callable[[Any], DataMatrix] = as_data
+) -> Any:
+    """X as data whose entries count by weight; X itself where all count once."""
+    if entry_weight is not None:
+        W = check_entry_weight(entry_weight, X.shape, X.dtype)
+        if places is not None:
+            hidden = places.toarray() if sp.issparse(places) and not seen else places
+            W = _times(W, places if seen else 1.0 - hidden)
+        values = W.data if sp.issparse(W) else W
+        if not ((values == 0) | (values == 1)).all():
+            return _weighed(X, W, wrap)
+        places, seen = (W, True) if sp.issparse(W) else (W == 0, False)
+        X = _times(X, W)
+    if places is None or (not seen and not _count(places).any()):
+        return X
+    _check_rows(_count(places) if seen else X.shape[1] - _count(places))
+    places, seen = _smaller(places, seen, X)
+    return MaskedData(wrap(X), Lack(_wrapped(places, X.dtype, wrap), seen=seen))
+
+
+def _wrapped(places: Any, dtype: Any, wrap: Callable[[Any], DataMatrix]) -> DataMatrix:
+    places = places.astype(dtype)
+    return SparseData(places) if sp.issparse(places) and wrap is as_data else wrap(places)
+
+
+def _count(places: Any) -> AnyArray:
+    if sp.issparse(places):
+        return np.diff(places.indptr)
+    return np.count_nonzero(places, axis=1)
+
+
+def _smaller(places: Any, seen: bool, X: Any) -> tuple[Any, bool]:
+    """What is few one by one: hidden entries or seen ones; else all in one array."""
+    if sp.issparse(places):
+        if sp.issparse(X) or places.nnz <= FEW * X.shape[0] * X.shape[1]:
+            return places, seen
+        places = places.toarray() != 0
+    share = float(places.mean())
+    if share <= FEW:
+        return sp.csr_array(places), seen
+    return (sp.csr_array(~places), not seen) if share >= 1 - FEW else (places, seen)
+
+
+def _times(X: Any, W: Any) -> Any:
+    """X ∘ W, sparse where either is."""
+    if not sp.issparse(X) and not sp.issparse(W):
+        return X * W
+    sparse, other = (X, W) if sp.issparse(X) else (W, X)
+    out = sp.csr_array(sparse.multiply(other)).astype(X.dtype)
+    out.sum_duplicates()
+    out.eliminate_zeros()
+    return out if sp.issparse(X) else out.toarray()
+
+
+def _weighed(X: Any, W: Any, wrap: Callable[[Any], DataMatrix]) -> MaskedData:
+    """X with weights that are more than a mask: each row's largest is its ceiling."""
+    d = np.asarray(W.max(axis=1).todense() if sp.issparse(W) else W.max(axis=1)).ravel()
+    _check_rows(d)
+    base = _times(X, W)
+    if sp.issparse(base):
+        pairs = sp.csr_array((base.data.astype(np.float64), base.indices, base.indptr), base.shape)
+        squares = np.asarray(pairs.multiply(X).sum(axis=1)).ravel()
+        logs = sp.csr_array(X, copy=True).astype(np.float64)
+        logs.data = np.log(logs.data, out=np.zeros_like(logs.data), where=logs.data > 0)
+        moments = squares, np.asarray(pairs.multiply(logs).sum(axis=1)).ravel()
+    else:
+        X64 = np.asarray(X, dtype=np.float64)
+        logs = np.log(X64, out=np.zeros_like(X64), where=X64 > 0)
+        moments = (base * X64).sum(axis=1), (base * logs).sum(axis=1)
+    lack = W if sp.issparse(W) else d[:, None] - W
+    data = wrap(base)
+    lack = Lack(_wrapped(lack, X.dtype, wrap), seen=sp.issparse(W), d=data.rows(d))
+    return MaskedData(data, lack, tuple(data.rows(m) for m in moments))  # type: ignore[arg-type]
+
+
+def _check_rows(weight: AnyArray) -> None:
+    empty = np.flatnonzero(weight == 0)
+    if empty.size:
+        more = f" and {empty.size - 1} others" if empty.size > 1 else ""
+        raise ValueError(
+            f"row {empty[0]} of X{more}: every entry is hidden, so nothing is known of that "
+            "sample; leave it out."
+        )
