@@ -88,7 +88,8 @@ def test_labels_penalties_and_gaps_stand_beside_it(counts, rng):
 
 
 def test_auto_takes_it_where_it_pays():
-    from partwise.backends.torch.torch_data import NARROW, as_torch_data
+    from partwise.backends.array_api import NARROW
+    from partwise.backends.torch.torch_data import as_torch_data
     from partwise.fitting.checking.solvers import solver_for
 
     data = as_torch_data(torch.ones(50, 40))

@@ -114,7 +114,8 @@ def test_k_auto_shows_its_curve_in_the_report(counts, command, tmp_path):
     assert "Number of parts: 3" in said or "3 parts" in said
     summary = json.loads((out / "summary.json").read_text(encoding="utf-8"))
     assert summary["choice"]["k"] == summary["parts"] == 3
-    assert "How many parts" in (out / "report.html").read_text(encoding="utf-8")
+    page = (out / "report.html").read_text(encoding="utf-8")
+    assert "Error at hidden entries against the number of parts" in page
     code, _, err = command(*words[:-1], tmp_path / "no", "-k", "many")
     assert code == 2
     assert "auto" in err

@@ -469,7 +469,7 @@ def test_what_lacks_an_extra_is_left_out_with_a_sentence(capsys):
     assert _lacks(outcome.failed["a"]) and not _lacks(outcome.failed["b"])
 
 
-def test_stages_run_what_they_list_and_stop_in_time(tmp_path, capsys):
+def test_stages_run_what_they_list_and_stop_in_time(tmp_path, capsys, orl):
     cells = stage_cells("nmfdc/fig2@main#2")
     assert [cell.run for cell in cells] == sorted(cell.run for cell in cells)
     assert {cell.run for cell in cells} == {0, 1}

@@ -918,8 +918,8 @@ def test_a_studio_that_ends_before_it_is_up_closes_its_door(samples, tmp_path, m
     from partwise.apps.studio import server
 
     monkeypatch.setattr("uvicorn.Server.run", lambda self, sockets: None)
-    opened, listen = [], server._listen
-    monkeypatch.setattr(server, "_listen", lambda *a: opened.append(listen(*a)) or opened[-1])
+    opened, listen = [], server.listen
+    monkeypatch.setattr(server, "listen", lambda *a: opened.append(listen(*a)) or opened[-1])
     with server.start(samples, tmp_path / "p"):
         pass
     assert [door.fileno() for door in opened] == [-1]

@@ -98,7 +98,7 @@ def compiled(**options: Any) -> Callable[[Callable[..., Any]], Any]:
             return made
         if options["cache"]:
             made._cache = _MendedCache(function)
-        if options["fastmath"] == UNROLLED["fastmath"]:
+        if options.get("fastmath") == UNROLLED["fastmath"]:
             made._compiler.compile = _with_neighbours(made._compiler.compile)
         return made
 
