@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +25,10 @@ def reproduce(
             help='A table or figure, as "gnmf/table3"; a paper, as "gnmf"; "all"; or the .toml '
             "file of a protocol of your own."
         ),
+    ] = None,
+    export: Annotated[
+        str | None,
+        typer.Option(help="Write the protocol of this table to the .toml file NAME, to edit it."),
     ] = None,
     list_all: Annotated[
         bool, typer.Option("--list", help="List every table and figure, its data and its time.")
@@ -63,7 +68,7 @@ def reproduce(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Run a paper's table or figure again, and set what comes out beside what was printed.
+    """Run a paper's table or figure again, and compare the results with the printed numbers.
 
     Every finished run is kept at once: after a crash, the same command goes on where it stopped.
 
@@ -74,6 +79,13 @@ def reproduce(
 
         print_list(out, data_home, jobs, as_json=as_json)
         return
+    if export:
+        from partwise.apps.papers.export import export as write
+
+        write(export, Path(name))
+        return
+    if name.endswith(".toml"):  # its estimators may be in a module of the same folder
+        sys.path.insert(0, str(Path(name).resolve().parent))
     from partwise.apps.papers.protocol import expand, load_protocol
     from partwise.apps.papers.trials import PartOfProtocol
 
@@ -195,7 +207,7 @@ def _write(
     if len(told) == 1:
         section = told[0].section
         print(to_text(section))
-        for v in (v for v in told[0].verdicts if v.counted):
+        for v in (v for v in told[0].verdicts if v.counted and v.detail):
             print(f"\n{v.measured:10} {v.text}\n{'':10} {v.detail}".rstrip())
         print(f"\n{out / section.anchor / 'table.html'}")
         print(results_page.banner(told))

@@ -403,6 +403,9 @@ def load_protocol(name: str, protocol: str = "") -> Protocol:
     listed = {} if own else _listed(name.split("/")[0])
     declared = listed.get("readings", raw.get("readings", []))
     program = protocol or raw.get("protocol", "")
+    printed = read_printed(raw.get("printed_from", name))
+    if own and printed:
+        raw["claims"] = [*raw.get("claims", []), *_own_claims(raw, printed)]
     return Protocol(
         name=f"own/{Path(name).stem}" if own else name,
         **_frozen(
@@ -415,12 +418,32 @@ def load_protocol(name: str, protocol: str = "") -> Protocol:
         runs_default=runs.get("default", 1),
         runs_of=runs_of,
         own_data=own_data,
-        printed=read_printed(raw.get("printed_from", name)),
+        printed=printed,
         readings=(reading_of_program(program),)
         if program
         else _readings(runs_of or name, declared),
         causes=tuple(Cause(**_frozen(entry)) for entry in listed.get("causes", [])),
     )
+
+
+def _own_claims(raw: dict[str, Any], printed: tuple[Printed, ...]) -> list[dict[str, Any]]:
+    """That each method of a user's own beats each printed one, by every score of the table."""
+    theirs = {cell.method for cell in printed}
+    methods = [m["name"] for m in raw.get("methods", []) if not m.get("printed_only")]
+    pairs = [(a, b) for a in methods for b in methods if a not in theirs and b in theirs]
+    return [
+        {
+            "text": f"{mine} beats {other} in {metric.upper()} (on average)",
+            "type": "beats",
+            "method": mine,
+            "over": [other],
+            "metric": metric,
+            "every_k": False,
+        }
+        for metric in raw.get("metrics", [])
+        if metric in ("name", "ac", "nmi", "ari")
+        for mine, other in pairs
+    ]
 
 
 def _frozen(entry: dict[str, Any]) -> dict[str, Any]:

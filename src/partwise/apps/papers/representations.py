@@ -222,12 +222,16 @@ def fit_estimator(
     estimator, call = _estimator(task, name, params)
     if callback is not None:
         estimator.set_callbacks(callback)
+    clusters = _is_clusterer(type(estimator))
+    do = estimator.fit_predict if clusters else estimator.fit_transform
     with warnings.catch_warnings():
         # A fixed number of iterations is the protocol; that it did not converge is no news.
         warnings.simplefilter("ignore")
         began = time.perf_counter()
-        embedding = estimator.fit_transform(task.sample.X, task.y, **call)
+        embedding = do(task.sample.X, task.y, **call)
         seconds = time.perf_counter() - began
+    if clusters:
+        return Representation(None, seconds, labels=np.asarray(embedding, dtype=np.int64))
     embedding = np.asarray(getattr(estimator, "embedding_", embedding), dtype=np.float64)
     components = getattr(estimator, "components_", None)
     if components is not None:
@@ -256,9 +260,9 @@ def _estimator(task: FitTask, name: str, params: dict[str, Any]) -> tuple[Any, d
     cls = resolve(name)
     X, k = task.sample.X, task.k
     settings = {key: tuple(v) if isinstance(v, list) else v for key, v in params.items()}
-    settings["n_components"] = k
-    shared = task.method.start == "shared"
     accepted = inspect.signature(cls).parameters
+    settings |= {key: k for key in ("n_components", "n_clusters") if key in accepted}
+    shared = task.method.start == "shared" and _takes_start(cls)
     if "device" in accepted and getattr(X, "nnz", X.size / 10) * k > WORTH_MOVING:
         settings["device"] = os.environ.get(DEVICE) or None
     if "random_state" in accepted:
@@ -276,6 +280,23 @@ def _estimator(task: FitTask, name: str, params: dict[str, Any]) -> tuple[Any, d
     if task.graph is not None:
         call["graph"] = task.graph
     return cls(**settings), call
+
+
+def _is_clusterer(cls: Any) -> bool:
+    """Whether the answer of an estimator is clusters, as that of scikit-learn's KMeans is."""
+    accepted = inspect.signature(cls).parameters
+    clusters = "n_clusters" in accepted and "n_components" not in accepted
+    if clusters or not hasattr(cls, "fit_transform"):
+        if not hasattr(cls, "fit_predict"):
+            raise TypeError(f"{cls.__name__} needs a method fit_transform or fit_predict")
+        return True
+    return False
+
+
+def _takes_start(cls: Any) -> bool:
+    """Whether an estimator can begin from given factors, as scikit-learn's NMF does."""
+    accepted = inspect.signature(getattr(cls, "fit_transform", cls)).parameters
+    return "init" in inspect.signature(cls).parameters and {"W", "H"} <= set(accepted)
 
 
 def sample_weights(X: Any, kind: str) -> Array | None:

@@ -1,0 +1,89 @@
+"""Write a table's main protocol as one file to edit: ``partwise reproduce --export``."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import MISSING, fields
+from pathlib import Path
+from typing import Any
+
+from partwise.apps.papers.protocol import Protocol, load_protocol, read_settings
+from partwise.persistence.atomic import write_whole
+
+HEAD = """\
+# The protocol "{reading}" of {name}, with every setting as it runs.
+# `partwise reproduce {file}` runs it. Settings that you leave alone use the finished runs of
+# {root} in the result folder again. The guide "Compare your own method with the papers' tables"
+# explains each key.
+"""
+
+OWN = """\
+# A method of your own, with the interface of scikit-learn: `fit_transform`, or `fit_predict` for
+# a clusterer. "module:Class" is imported from Python's path or from the folder of this file. It
+# may accept `n_components` or `n_clusters`, which is K, and `random_state`.
+#
+# [[methods]]
+# name = "mine"
+# estimator = "my_module:MyMethod"
+# params = { }
+# labels = false  # true: `y` has the class of the labelled samples, and -1 elsewhere
+# readout = "READOUT"  # how its representation becomes clusters, as for the first method
+"""
+
+
+def export(name: str, path: Path) -> None:
+    """Write the main protocol of a table to a new file."""
+    if path.suffix != ".toml":
+        raise ValueError(f"the file must end in .toml, got {str(path)!r}")
+    protocol = load_protocol(name).read()
+    if not protocol.methods or not protocol.data:
+        raise ValueError(f"{name} runs no methods, so there is nothing to edit; export a table")
+    write_whole(path, as_toml(protocol, path.name))
+
+
+def as_toml(protocol: Protocol, file: str = "mine.toml") -> str:
+    """The protocol in its present reading as one TOML file."""
+    about = {"name": protocol.name, "root": protocol.root, "reading": protocol.reading.name}
+    runs = {"printed": protocol.runs_printed, "default": protocol.runs()}
+    top = {
+        "title": protocol.title,
+        "paper": protocol.paper,
+        "runs_of": protocol.root,
+        "printed_from": read_settings(protocol.name).get("printed_from", protocol.name),
+        "metrics": protocol.metrics,
+        "runs": {key: value for key, value in runs.items() if value},
+        "kmeans": protocol.kmeans,
+    }
+    parts = [HEAD.format(**about, file=file), _lines(top)]
+    for kind in ("data", "budgets", "methods"):
+        for entry in getattr(protocol, kind):
+            parts.append(f"[[{kind}]]\n" + _lines(_changed(entry)))
+    return "\n".join([*parts, OWN.replace("READOUT", protocol.methods[0].readout)])
+
+
+def _changed(entry: Any) -> dict[str, Any]:
+    """The settings of a data set, budget or method that are not the default."""
+    found = {}
+    for f in fields(entry):
+        default = f.default if f.default_factory is MISSING else f.default_factory()
+        if getattr(entry, f.name) != default:
+            found[f.name] = getattr(entry, f.name)
+    return found
+
+
+def _lines(values: dict[str, Any]) -> str:
+    return "".join(f"{_key(key)} = {_value(value)}\n" for key, value in values.items())
+
+
+def _key(key: str) -> str:
+    return key if re.fullmatch("[A-Za-z0-9_-]+", key) else json.dumps(key, ensure_ascii=False)
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, dict):
+        inner = ", ".join(f"{_key(k)} = {_value(v)}" for k, v in value.items())
+        return f"{{ {inner} }}" if inner else "{}"
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(_value, value))}]"
+    return json.dumps(value, ensure_ascii=False)  # TOML and JSON write these alike
