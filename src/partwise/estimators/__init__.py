@@ -1,1 +1,1 @@
-"""One file a method: a docstring with the objective, and what it fixes of a `Description`."""
+"""The estimators: one file per method, with the objective and the settings that define it."""

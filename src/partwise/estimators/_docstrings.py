@@ -1,4 +1,4 @@
-"""Docstring parts that the estimators share, filled in by `documented`."""
+"""Parts of docstrings that the estimators share, inserted by `documented`."""
 
 from __future__ import annotations
 
@@ -9,128 +9,136 @@ Class = TypeVar("Class", bound=type)
 
 PARTS = {
     "n_components": """n_components : int or "auto", default="auto"
-        Number of parts k. "auto": the classes in y; without labels as in scikit-learn.""",
+        Number of components k. "auto" uses the number of classes in y; without labels it is
+        chosen as in scikit-learn.""",
     "beta_loss": """beta_loss : {"frobenius", "kullback-leibler", "l21"}, default="frobenius"
-        The loss; "l21" is Frobenius with samples that are outliers counted by the length of their
-        residual, as in `NMF`. Penalties have the weights of Frobenius there.""",
+        The loss. "l21" is robust to outlying samples: a sample with a large residual counts by
+        its length instead of its square, as in `NMF`. Penalties keep their Frobenius weights.""",
     "solver": """solver : {"auto", "mu", "hals", "nesterov", "newton"}, default="auto"
-        "mu" is the paper's own multiplicative update; "hals" and "nesterov" (Frobenius) and
-        "newton" (Kullback-Leibler) minimise the same objective faster. "auto": "hals" or
-        "newton", by the loss; for tensors of more than 32 parts under Kullback-Leibler "mu".""",
+        "mu" is the multiplicative update of the paper. "hals" and "nesterov" (Frobenius) and
+        "newton" (Kullback-Leibler) minimise the same objective faster. "auto" selects "hals" or
+        "newton" by the loss, and "mu" for Kullback-Leibler on tensors with more than 32
+        components.""",
     "groups": """n_clusters : int, default=None
-        Clusters of `cluster_labels_`. None: the classes in y, else k.
+        Number of clusters in `cluster_labels_`. None uses the number of classes in y, or k
+        without labels.
     random_state : int, RandomState instance or None, default=None
-    verbose : int, default=0""",
+        Seed of the random start and of k-means.
+    verbose : int, default=0
+        1 prints a line for each fit, larger values print progress.""",
     "run": """n_init : int, default=1
-        Number of starts; the one with the lowest objective is kept.
+        Number of starts. The result with the lowest objective is kept.
     max_iter : int, default=200
-        Most iterations.
+        Maximum number of iterations.
     tol : float, default=1e-4
-        Stop when the relative KKT residual is at most this, as in `NMF`.
+        Stop when the relative KKT residual is at most this, as in `NMF`. Smaller values take
+        more iterations.
     {groups}""",
     "loop": """init : str, default=None
-        Start, as in `NMF`.
+        Initialization method, as in `NMF`.
     {run}""",
     "common": """{loop}
     device : str, default=None
         A torch device for numpy and scipy input, as in `NMF`.
     checkpoint : path, default=None
-        A folder from which an interrupted fit goes on, as in `NMF`.
+        A folder that stores the state of the fit, so that an interrupted fit continues, as in
+        `NMF`.
     missing_values : float or nan, default=None
-        What stands for an entry that was not seen, as in `NMF`. Neighbours are searched with the
-        gaps filled by means of rows and columns (sparse X: by zeros).
+        The value that marks a missing entry of X, as in `NMF`.
     fixed_components, seed_components : array-like of shape (m, n_features), default=None
-        Parts that are known, or where parts begin, as in `NMF`. Known parts keep their length; a
-        penalty counts the codes times it.
+        Components that are known and stay fixed, or that start the fit, as in `NMF`. Fixed
+        components keep their length; a penalty counts the part weights times this length.
     must_link_reg : float, default=None
     cannot_link_reg : float, default=0.1
-        What links cost, as in `NMF`. With links, `cluster_labels_` are merged from below and keep
-        them.""",
+        Weights of the penalties on links, as in `NMF`. With links, `cluster_labels_` come from
+        agglomerative clustering that keeps them.""",
     "graph": """n_neighbors : int, default=5
-        Neighbours of each sample in the graph, made symmetric by the maximum.
+        Number of neighbours of each sample in the graph. An edge exists if either sample is a
+        neighbour of the other. Larger values smooth the part weights more.
     weighting : {"binary", "heat", "dot"}, default="binary"
         Edge weights: 1, exp(-d²/2t²) or the dot product.
     bandwidth : float, default=None
-        t of the heat kernel; None: the mean distance of neighbours.""",
+        Bandwidth t of the heat kernel. None uses the mean distance of neighbours.""",
     "knowledge": """hard_labels : bool, default=False
-        Samples that share a label share a code, as in `CNMF`.
+        Samples with the same label share their part weights, as in `CNMF`.
     graph_reg : float, default=0.0
         Weight λ of the neighbour graph, as in `GNMF`.
     label_weight : float, default=None
-        Labels in the graph, as in `SemiGNMF`; None leaves the graph without them.
+        Weight of an edge between samples with the same label, as in `SemiGNMF`. None leaves
+        labels out of the graph.
     class_reg : float, default=0.0
-        Cost γ of another class's parts, as in `CDNMF`. None: that paper's value.
+        Cost γ of using components of another class, as in `CDNMF`. None uses the value of that
+        paper.
     components_per_class : int, default=1
-        As in `CDNMF`.""",
+        Number of components of each class, as in `CDNMF`.""",
     "scale": """scale : {"unit", "paper"}, default="unit"
-        "unit": columns of U are held at length one (KL: sum one), without which the penalty on V
-        could be lowered for free by shrinking V and growing U. "paper": the authors' procedure
-        without that constraint, for reproduction: a start of uniform numbers, columns of U
-        normalised at start and end, exactly ``max_iter`` iterations, ``n_init`` starts of 30
-        iterations with the best going on.""",
+        "unit" keeps the columns of U at length one (Kullback-Leibler: sum one). Without this
+        constraint, the penalty on V could be lowered at no cost by shrinking V and growing U.
+        "paper" follows the authors' procedure without the constraint, for reproduction: uniform
+        random starts, columns of U normalised at start and end, and exactly ``max_iter``
+        iterations. Of ``n_init`` starts of 30 iterations the best one continues.""",
     "attributes": """components_ : ndarray of shape (n_components, n_features)
         H = Uᵀ, the parts.
     embedding_ : ndarray of shape (n_samples, n_components)
-        V, the codes of the training samples.
+        V, the part weights of the training samples.
     labels_ : ndarray of shape (n_samples,)
-        With labels of two classes or more: the class of each training sample, by logistic
-        regression on codes that do not look at labels (at unit length, and as they are);
-        labelled samples keep theirs. Otherwise `cluster_labels_`, where labelled samples keep
-        theirs too.
+        If there are labels of two or more classes: the predicted class of each training sample,
+        by logistic regression on part weights that do not depend on labels (scaled to unit
+        length, and unscaled). Otherwise `cluster_labels_`. Labelled samples keep their label.
     label_confidence_ : ndarray of shape (n_samples,)
-        How clear `labels_` are, as in `predict_confidence`.
+        Confidence of `labels_`, as in `predict_confidence`.
     cluster_labels_ : ndarray of shape (n_samples,)
-        The papers' protocol: k-means on the codes. With labels, clusters are matched one to one
-        with classes and a matched cluster carries its class's name; a warning names classes that
-        got none. Made when first asked for.
+        The papers' protocol: k-means on the part weights. With labels, clusters are matched one
+        to one with classes, and a matched cluster carries the label of its class. A warning lists
+        the classes without a cluster. Computed on first access.
     clustering_ : Clustering
-        Centres and names of these clusters.
+        Centres and labels of these clusters.
     doubtful_labels_ : list of Doubt
-        Given labels that the rest contradicts, with the class that it suggests, as in
+        Given labels that the other samples contradict, with the class that they suggest, as in
         `PartsClassifier`.
     component_classes_ : ndarray of shape (n_components,)
-        With labels: the class that uses each part most, None for a part without use.
+        If there are labels: the class that uses each component most; None for an unused one.
     classes_ : ndarray
-        The classes in y, if labels were given.
+        The classes in y, if there are labels.
     objective_, objective_history_, n_iter_, kkt_residual_, status_, solver_, reconstruction_err_
         As in `NMF`.""",
     # of methods
     "samples": """X : {array-like, sparse matrix} of shape (n_samples, n_features)
         Non-negative samples.""",
     "labels": """y : array-like of shape (n_samples,) or (n_samples, n_classes), default=None
-        Labels in any order; -1, None or NaN where unknown. Or probabilities of the classes, which
-        add up to one; a row of NaN where unknown.""",
+        Class labels in any order; -1, None or NaN marks an unlabelled sample. Or class
+        probabilities, whose rows add up to one; a row of NaN marks an unlabelled sample.""",
     "start": """W, H : array-like, default=None
-        The start, if ``init="custom"``.""",
+        The initial factors, if ``init="custom"``.""",
     "sample_weight": """sample_weight : array-like of shape (n_samples,), default=None
         Weights of the samples in the loss.""",
     "entry_weight": """entry_weight : {array-like, sparse matrix}, default=None
-        Weights >= 0 of the entries of X in the loss, of its shape; 0 is an entry not seen.""",
+        Non-negative weights of the entries of X in the loss. An entry with weight 0 is
+        missing.""",
     "links": """must_link, cannot_link : array-like of shape (m, 2), default=None
-        Pairs (i, j) of samples, by position in X, that belong together or apart.""",
+        Pairs (i, j) of row numbers of X: samples of one class, or of different classes.""",
 }
 
 SAMPLES = "ndarray of shape (n_samples,)"
 CODES = "ndarray of shape (n_samples, n_components)"
-#: Where the parameters of a method are told, and what it returns.
+#: The place that documents the parameters of a method, and the type of its result.
 METHODS = {
     "fit_predict": ("`fit`", SAMPLES),
     "fit_transform": ("`fit`", CODES),
     "transform": ("`fit`", CODES),
-    "inverse_transform": ("`transform`, of which it is the way back", "ndarray"),
+    "inverse_transform": ("`transform`, which it inverts", "ndarray"),
     "predict": ("`transform`", SAMPLES),
     "predict_confidence": ("`transform`", SAMPLES),
     "predict_proba": ("`transform`", "ndarray of shape (n_samples, n_classes)"),
-    "score": ("`transform`; y is not looked at", "float"),
-    "save": ("`open`, to write", "Path"),
+    "score": ("`transform`; y is ignored", "float"),
+    "save": ("`open` for writing", "Path"),
 }
 
 
 def documented(cls: Class) -> Class:
-    """Fill ``{name}`` in docstrings of a class with the shared part of that name.
+    """Replace ``{name}`` in the docstrings of a class by the shared part of that name.
 
-    Methods that scikit-learn names, too, get sections for parameters and result where they have
-    none.
+    Methods of scikit-learn's interface without sections for parameters and results get them.
     """
     for one in (cls, *filter(inspect.isfunction, vars(cls).values())):
         text = inspect.cleandoc(one.__doc__ or "")

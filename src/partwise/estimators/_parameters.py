@@ -1,4 +1,4 @@
-"""The parameters of estimators: fields of a class, and what values each may have."""
+"""Parameters of the estimators as fields of classes, and the values that they accept."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ AT_LEAST_ZERO = Interval(Real, 0, None, closed="left")
 AT_LEAST_ONE = Interval(Integral, 1, None, closed="left")
 SHARE = Interval(Real, 0, 1, closed="both")
 
-#: What a parameter of that name may be; an estimator that takes less, or others, says so itself.
+#: The values that a parameter of this name accepts. An estimator that accepts others lists them
+#: in its own `_parameter_constraints`.
 CONSTRAINTS: dict[str, Any] = {
     "n_components": [AT_LEAST_ONE, None, StrOptions({"auto"})],
     "init": [StrOptions(set(INITS)), None],
     "solver": [StrOptions({"auto", "cd", *STEPS})],
-    # with a number for any other β
+    # a number is β of another beta-divergence
     "beta_loss": [StrOptions(set(NAMES)), Interval(Real, None, None, closed="neither")],
     "tol": [AT_LEAST_ZERO],
     "max_iter": [AT_LEAST_ONE],
@@ -62,10 +63,10 @@ CONSTRAINTS: dict[str, Any] = {
 
 @dataclass_transform(kw_only_default=True, eq_default=False)
 def estimator(cls: Class) -> Class:
-    """A documented class whose annotated attributes are the parameters of its constructor.
+    """Turn the annotated attributes of a class into the parameters of its constructor.
 
-    They come in this order: n_components, those of the class, then those of one base after the
-    other.
+    Their order is: n_components, those of the class, then those of each base class. The docstring
+    is completed by `documented`.
     """
     dataclass(eq=False, repr=False, match_args=False, kw_only=True)(cls)
     signature = inspect.signature(cls.__init__)  # type: ignore[misc]
@@ -84,7 +85,7 @@ def estimator(cls: Class) -> Class:
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class GraphParameters:
-    """Those of the neighbour graph."""
+    """Parameters of the neighbour graph."""
 
     n_neighbors: int = 5
     weighting: str = "binary"
@@ -93,7 +94,7 @@ class GraphParameters:
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class LossParameters:
-    """The loss and how it is minimised."""
+    """The loss and its solver."""
 
     beta_loss: str = "frobenius"
     solver: str = "auto"
@@ -101,7 +102,7 @@ class LossParameters:
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class LoopParameters:
-    """Where it starts and when it ends; how many clusters there are."""
+    """The start, the stopping rule and the number of clusters."""
 
     init: str | None = None
     n_init: int = 1
@@ -114,7 +115,7 @@ class LoopParameters:
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class CommonParameters(LoopParameters):
-    """What nearly every estimator with labels has."""
+    """Parameters that nearly all estimators with labels share."""
 
     device: str | None = None
     checkpoint: Any = None

@@ -16,47 +16,49 @@ from partwise.fitting.progress import all_or_nothing
 from partwise.solvers.loop import Solution
 from partwise.solvers.unmixing import unmix_codes, unmix_parts
 
-WARMUP = 10  # plain iterations before anything adapts
-FLOOR, LIFT = 1e-9, 1e-12  # beside numerators and denominators; to codes and parts, out of zero
+WARMUP = 10  # plain iterations before the smoothing adapts; more give steadier first estimates
+FLOOR = 1e-9  # added to numerators and denominators of the multiplicative updates
+LIFT = 1e-12  # added to both factors, so that an entry can leave zero
 
 
 @estimator
 class AnsNMF(GroupedFactorizer):
-    r"""Adaptive non-smooth NMF: linear programs make codes and parts sparse, S takes the rest.
+    r"""Adaptive non-smooth NMF: linear programs make both factors sparse.
 
     .. math:: \min_{V,S,U\ge0}\ \tfrac12\|X - V S U^T\|^2, \qquad \textstyle\sum_j u_{jk} = 1
 
-    Multiplicative steps as in `NSNMF`. In the first and in the last iteration codes and parts are
-    unmixed: V becomes V Bᵀ and S becomes B⁻ᵀS, where B has the largest determinant for which
-    V Bᵀ stays non-negative but for a slack, its columns sum to one and B⁻¹ >= 0; then U and S in
-    the same way. X must be >= 0.
+    The iterations are multiplicative updates as in `NSNMF`. The first and the last iteration also
+    unmix the factors. V becomes V Bᵀ and S becomes B⁻ᵀS, where B has the largest determinant such
+    that V Bᵀ is non-negative up to a slack, its columns sum to one and B⁻¹ >= 0. U and S follow in
+    the same way. X must be non-negative.
 
     Parameters
     ----------
     {n_components}
     slack_W, slack_H : float, default=0.001
-        How far below zero a linear program may move codes and parts before they are cut there, as
-        a share of their largest entry. In the last iteration the first counts 2⁻¹⁰ and the second
-        half. The authors' program tries 0.001 to 0.5; the papers print no value.
+        How far below zero a linear program may move V and U before they are clipped, as a share
+        of their largest entry. Larger values give sparser factors. In the last iteration the first
+        is multiplied by 2⁻¹⁰ and the second by a half. The authors' program tries 0.001 to 0.5;
+        the papers print no value.
     init : str, default=None
-        As in `NMF`; "custom" takes W and H of `fit`.
+        Initialization method, as in `NMF`; "custom" uses W and H of `fit`.
     max_iter : int, default=100
-        Iterations; there is no tolerance.
+        Number of iterations; there is no tolerance.
     {groups}
 
     Attributes
     ----------
     {attributes}
     mixing_ : ndarray of shape (n_components, n_components)
-        S.
+        S, the smoothing matrix.
     basis_ : ndarray of shape (n_components, n_features)
-        Uᵀ, parts of sum one; ``components_`` is S Uᵀ, what codes are multiplied with.
+        Uᵀ, whose rows sum to one; ``components_`` is S Uᵀ.
 
     Notes
     -----
-    Letters: V, W, Φ, H of the authors' program are Xᵀ, U, Sᵀ and Vᵀ. As there, parts are brought to
-    sum one without a word to V, so an iteration may raise the objective. For two components the
-    program has a formula without slack; here the linear programs do that too.
+    V, W, Φ and H of the authors' program are Xᵀ, U, Sᵀ and Vᵀ. As in that program, the columns of U
+    are scaled to sum one without a change of V, so an iteration may raise the objective. The
+    program has a formula without slack for two components; Partwise uses the linear programs.
 
     References
     ----------
@@ -92,22 +94,23 @@ class AnsNMF(GroupedFactorizer):
 
     @with_callbacks
     def fit(self, X: Any, y: Any = None, *, W: Any = None, H: Any = None) -> Any:  # type: ignore[override]
-        """Learn parts and codes.
+        """Learn components and part weights.
 
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
             Non-negative samples.
         y : array-like of shape (n_samples,), default=None
-            Labels; they say what the groups are and do not change the factorization.
+            Class labels for the groups; they do not change the factorization.
         W, H : array-like, default=None
-            The start, if ``init="custom"``.
+            The initial factors, if ``init="custom"``.
 
         Returns
         -------
         self
         """
-        with all_or_nothing(self):  # as `fitting.fit`, with S and its linear programs in the loop
+        # the steps of `fitting.fit`; the loop also updates S by linear programs
+        with all_or_nothing(self):
             what = described(self)
             checked = check(self, what, X, Given(y, W, H))
             problem = state(what, checked)
@@ -123,7 +126,7 @@ class AnsNMF(GroupedFactorizer):
         data, dtype, S = problem.model.data, V.dtype, np.eye(problem.k)
 
         def product(name: str, factor: AnyArray) -> AnyArray:
-            """X or Xᵀ times a factor, in float64."""
+            """Return X or Xᵀ times a factor, in float64."""
             return np.asarray(getattr(data, name)(factor.astype(dtype)), dtype=np.float64)
 
         V, U, history = V.astype(np.float64), _sum_one(U.astype(np.float64)), []

@@ -1,4 +1,4 @@
-"""CDNMF: parts belong to classes."""
+"""CDNMF: components belong to classes."""
 
 from __future__ import annotations
 
@@ -8,23 +8,25 @@ from partwise.estimators._parameters import CommonParameters, LossParameters, es
 
 @estimator
 class CDNMF(LossParameters, CommonParameters, ConstrainedFactorizer):
-    r"""Class-driven NMF: parts belong to classes, and using another class's parts costs.
+    r"""Class-driven NMF: using components of another class has a cost.
 
     .. math:: \min_{V,U\ge0}\ \tfrac12\|X - VU^T\|^2 + \tfrac\lambda2 \langle D, V\rangle
 
-    with D_ik = 1 where sample i has a label and part k belongs to another class. Half of the
-    paper's objective; under Kullback-Leibler the divergence plus γ⟨D, V⟩, the cost counted once,
-    as in (23). One label a class is enough for this cost, unlike for hard labels. X must be >= 0.
+    D_ik is 1 if sample i has a label and component k belongs to another class, and 0 otherwise.
+    This is half of the objective in the paper. Kullback-Leibler uses the divergence plus γ⟨D, V⟩,
+    with the cost counted once as in (23). One label per class is enough, unlike for `CNMF`. X must
+    be non-negative.
 
     Parameters
     ----------
     {n_components} Times ``components_per_class``.
     class_reg : float, default=None
-        λ or γ. None: the paper's, 1 for Frobenius and 10 for Kullback-Leibler.
+        λ or γ. Larger values tie components to classes more strictly. None uses the values of
+        the paper: 1 for Frobenius and 10 for Kullback-Leibler.
     components_per_class : int, default=1
-        Parts of each class, in the order of ``classes_``. Parts beyond all classes belong to none
-        and cost nothing; a class that k leaves without parts costs nothing either.
-    {scale} "mu" moves U before V, as the paper lists (11) and (12).
+        Number of components of each class, in the order of ``classes_``. Components beyond
+        these belong to no class and have no cost; neither has a class without components.
+    {scale} "mu" updates U before V, in the order of (11) and (12).
     {beta_loss}
     {solver}
     {common}
@@ -33,18 +35,18 @@ class CDNMF(LossParameters, CommonParameters, ConstrainedFactorizer):
     ----------
     {attributes}
     component_classes_ : ndarray of shape (n_components,)
-        The class of each part, None for those of no class.
+        The class of each component; None for components of no class.
 
     Notes
     -----
     ======  ===========  ==============================
-    paper   here         what it is
+    paper   Partwise     meaning
     ======  ===========  ==============================
     X       Xᵀ           data, features x samples
     W       U            basis
     S       V            coefficients
     D       D            inhomogeneous cost indicator
-    λ, γ    class_reg    its weight
+    λ, γ    class_reg    weight of the cost
     ======  ===========  ==============================
 
     References

@@ -1,4 +1,4 @@
-"""CF and LCF: the basis is made of samples, nearby ones for LCF; a kernel may stand for X."""
+"""CF and LCF: basis vectors are combinations of samples, for LCF of nearby samples."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-import sklearn.cluster  # noqa: F401  # a fit needs it (see `_base`)
+import sklearn.cluster  # noqa: F401  # imported here, because a fit needs it (see `_base`)
 from sklearn.utils.validation import check_is_fitted
 
 from partwise._sklearn import StrOptions
@@ -28,33 +28,33 @@ class CF(LoopParameters, GroupedFactorizer):
 
     .. math:: \min_{V,C\ge0}\ \tfrac12\|X - V C^T X\|^2, \qquad U = X^T C
 
-    Half of the paper's (1). X may have negative entries, and only inner products of samples
-    matter, so a kernel can take their place. A linear kernel never builds the n x n matrix; CF with
-    it is convex NMF (Ding, Li & Jordan 2010), and `SemiNMF` the same with parts that are free.
+    This is half of (1) in the paper. X may have negative entries. Only inner products of samples
+    matter, so a kernel can replace them. The linear kernel never builds the n x n matrix; with it,
+    CF is convex NMF (Ding, Li & Jordan 2010). `SemiNMF` has free components instead.
 
     Parameters
     ----------
     {n_components}
     kernel : {"linear", "rbf", "poly", "cosine", "precomputed"} or callable, default="linear"
-        Inner product of two samples. "precomputed": X is the kernel matrix.
+        Inner product of two samples. With "precomputed", X is the kernel matrix.
     gamma : float, default=None
-        Parameter of "rbf" and "poly"; None is scikit-learn's default, 1/n_features.
+        Parameter of "rbf" and "poly". None uses 1/n_features, the default of scikit-learn.
     solver : {"auto", "mu", "hals", "nesterov"}, default="auto"
-        "mu" is the paper's multiplicative update, (4) and (5), C before V; for signed data its
-        ratio has exponent ½. The others minimise the same objective faster: "nesterov" ("auto")
-        by accelerated gradients; "hals" solves V by coordinate descent and takes two gradient
-        steps on C.
+        "mu" is the multiplicative update of the paper, (4) and (5), with C before V; for signed
+        data its ratio has exponent ½. The others minimise the same objective faster. "nesterov"
+        ("auto") uses accelerated gradients. "hals" solves for V by coordinate descent and takes
+        two gradient steps on C.
     init : {"kmeans", "random", "custom"}, default="kmeans"
-        Start: from clusters, since from a random start all concepts begin at the mean and creep.
-        "custom" takes W = V and C.
+        Initialization method. "kmeans" starts from clusters, because from a random start all
+        concepts begin near the mean and move slowly. "custom" uses W = V and C of `fit`.
     {run}
 
     Attributes
     ----------
     concept_weights_ : ndarray of shape (n_samples, n_components)
-        C: how much of each sample is in each concept.
+        C, the share of each sample in each concept.
     components_ : ndarray of shape (n_components, n_features)
-        Uᵀ = CᵀX; for a linear kernel only.
+        Uᵀ = CᵀX; only for a linear kernel.
     embedding_, labels_, clustering_, objective_, objective_history_, n_iter_, kkt_residual_,
     status_, solver_, reconstruction_err_
         As in `CNMF`.
@@ -62,11 +62,11 @@ class CF(LoopParameters, GroupedFactorizer):
     Notes
     -----
     ======  ======  ==============================
-    paper   here    what it is
+    paper   ours    meaning
     ======  ======  ==============================
     X       Xᵀ      data, features x samples
     W       C       weights of the concepts
-    V       Vᵀ      codes
+    V       Vᵀ      part weights
     K       K       kernel matrix
     ======  ======  ==============================
 
@@ -109,16 +109,16 @@ class CF(LoopParameters, GroupedFactorizer):
 
     @with_callbacks
     def fit(self, X: Any, y: Any = None, *, W: Any = None, C: Any = None) -> Any:  # type: ignore[override]
-        """Learn concepts, codes and clusters.
+        """Learn concepts, part weights and clusters.
 
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
             Samples, of any sign; the kernel matrix if ``kernel="precomputed"``.
         y : array-like of shape (n_samples,), default=None
-            Labels; they name the clusters and do not change the factorization.
+            Class labels for the clusters; they do not change the factorization.
         W, C : array-like of shape (n_samples, n_components), default=None
-            The start of V and C, if ``init="custom"``.
+            The initial V and C, if ``init="custom"``.
 
         Returns
         -------
@@ -131,7 +131,7 @@ class CF(LoopParameters, GroupedFactorizer):
     def fit_transform(  # type: ignore[override]
         self, X: Any, y: Any = None, W: Any = None, C: Any = None
     ) -> AnyArray:
-        """`fit`, and return the codes of the training samples."""
+        """Fit the model and return the part weights of the training samples."""
         return own(fit_concepts(self, self._kernel(), X, y, W=W, C=C))
 
     # -- using ----------------------------------------------------------------------------------
@@ -140,19 +140,19 @@ class CF(LoopParameters, GroupedFactorizer):
         return self._coded(X)[1]
 
     def _coded(self, X: Any) -> tuple[Codes, AnyArray]:
-        """The problem of new samples, and its solution."""
+        """Return the subproblem of new samples and its solution."""
         check_is_fitted(self)
         X = check_matrix(self, self._describe(), X, reset=False)
         sub = new_codes(self, self._kernel(), X)
         return sub, solve_exactly(sub, code_start(sub))
 
     def transform(self, X: Any) -> AnyArray:
-        """Code new samples: V >= 0 with the concepts fixed.
+        """Compute non-negative part weights of new samples with the concepts fixed.
 
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            With ``kernel="precomputed"``, inner products with the training samples.
+            Samples; with ``kernel="precomputed"``, inner products with the training samples.
 
         Returns
         -------
@@ -161,14 +161,17 @@ class CF(LoopParameters, GroupedFactorizer):
         return self._plain_transform(X)
 
     def inverse_transform(self, X: Any) -> AnyArray:
-        """V back to the samples' space: V Uᵀ; for a linear kernel only."""
+        """Return V Uᵀ in the space of the samples; only for a linear kernel."""
         check_is_fitted(self)
         if self.kernel != "linear":
-            raise ValueError(f"kernel={self.kernel!r} has no components to go back with.")
+            raise ValueError(
+                f"inverse_transform needs kernel='linear', got kernel={self.kernel!r}: other "
+                "kernels have no components_."
+            )
         return check_codes(X, self._n_features_out) @ self.components_
 
     def score(self, X: Any, y: Any = None) -> float:
-        """Minus the objective per sample, for model selection (higher is better)."""
+        """Return minus the objective per sample; higher is better."""
         sub, codes = self._coded(X)
         return -sub.value(codes) / len(codes)
 
@@ -185,19 +188,20 @@ class CF(LoopParameters, GroupedFactorizer):
 
 @estimator
 class LCF(CF):
-    r"""Locality-constrained concept factorization: concepts are made of nearby samples.
+    r"""Locality-constrained concept factorization: concepts combine nearby samples.
 
     .. math:: \min_{V,C\ge0}\ \tfrac12\|X - V C^T X\|^2
               + \tfrac\lambda2 \sum_{ik} v_{ik} \|u_k - x_i\|^2, \qquad U = X^T C
 
-    Half of the paper's (2). X may have negative entries. The denominator of (4) is printed
-    without a factor; it is K C VᵀV + λ K C diag(Vᵀ1), as in the derivation above it.
+    This is half of (2) in the paper. X may have negative entries. The denominator of (4) is printed
+    without a factor; Partwise uses K C VᵀV + λ K C diag(Vᵀ1), as in the derivation above (4).
 
     Parameters
     ----------
     {n_components}
     locality : float, default=0.3
-        λ, the price of using a concept far from the sample; 0 is `CF`.
+        λ, the cost of using a concept far from the sample. Larger values give sparser part
+        weights; 0 is `CF`.
     kernel, gamma, solver, init, n_init, max_iter, tol, n_clusters, random_state, verbose
         As in `CF`.
 
@@ -208,8 +212,8 @@ class LCF(CF):
 
     Notes
     -----
-    Letters as in `CF`; the paper's λ is ``locality``. With a precomputed kernel `transform` is
-    refused: it needs k(x, x).
+    The letters are those of `CF`; λ of the paper is ``locality``. `transform` refuses a precomputed
+    kernel, because it needs k(x, x).
 
     References
     ----------

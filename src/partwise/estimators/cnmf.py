@@ -1,4 +1,4 @@
-"""CNMF: samples that share a label share a code."""
+"""CNMF: samples with the same label share their part weights."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from partwise.fitting import Description
 
 @estimator
 class CNMF(LossParameters, CommonParameters, ConstrainedFactorizer):
-    r"""Constrained NMF: samples that share a label share a code.
+    r"""Constrained NMF: samples with the same label share their part weights.
 
     .. math:: \min_{Z,U\ge0}\ \tfrac12\|X - A Z U^T\|^2, \qquad V = A Z
 
-    where A sends all labelled samples of a class to one row of Z. Half of the paper's objective;
-    under Kullback-Leibler the same with the divergence. With at most one label a class A is the
-    identity and CNMF is NMF; a warning says so. X must be >= 0.
+    A maps all labelled samples of a class to one row of Z. This is half of the objective in the
+    paper; Kullback-Leibler uses the divergence instead. With at most one label per class, A is the
+    identity and CNMF equals NMF; a warning reports this case. X must be non-negative.
 
     Parameters
     ----------
     {n_components}
     {beta_loss}
-    {solver} "mu" moves U before Z, as the paper lists (10) and (11).
+    {solver} "mu" updates U before Z, in the order of (10) and (11).
     {common}
 
     Attributes
@@ -33,12 +33,12 @@ class CNMF(LossParameters, CommonParameters, ConstrainedFactorizer):
     Notes
     -----
     ======  ======  ======================================
-    paper   here    what it is
+    paper   ours    meaning
     ======  ======  ======================================
     X       Xᵀ      data, features x samples
     U       U       basis
     A       A       label constraints, never built
-    Z       Z       free codes
+    Z       Z       free part weights
     AZ      V       representation
     ======  ======  ======================================
 

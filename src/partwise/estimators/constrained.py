@@ -16,38 +16,37 @@ from partwise.model.terms import Term
 
 @estimator
 class ConstrainedNMF(GraphParameters, LossParameters, CommonParameters, GraphFactorizer):
-    r"""Any combination of hard labels, a graph, class parts, smoothing and sparsity.
+    r"""Combine hard labels, a graph, class-specific components, smoothing and sparsity.
 
     .. math:: \min_{Z,U\ge0}\ d(X, V S U^T) + \tfrac\lambda2 \mathrm{tr}(V^T L V)
               + \tfrac\gamma2 \langle D, V\rangle
               + \alpha_W p\,\Omega(V) + \alpha_H n\,\Omega(U), \qquad V = A Z
 
     with :math:`\Omega(Z) = \ell\|Z\|_1 + \tfrac{1-\ell}2\|Z\|^2`.
-    `NMF`, `GNMF`, `SemiGNMF`, `CNMF`, `CDNMF`, `NMFDC` and `NSNMF` are special cases; each weight
-    is in the units of its paper (under Kullback-Leibler γ is whole and the graph term is that of
-    `GNMF`). X must be >= 0.
+    `NMF`, `GNMF`, `SemiGNMF`, `CNMF`, `CDNMF`, `NMFDC` and `NSNMF` are special cases. Each weight
+    has the units of its paper: under Kullback-Leibler, γ is not halved and the graph term is that
+    of `GNMF`. X must be non-negative.
 
     Parameters
     ----------
     {n_components} Times ``components_per_class``.
     {knowledge}
     smoothing : float, default=0.0
-        δ of S, as in `NSNMF` and `NMFDC`.
+        δ of S, as in `NSNMF` and `NMFDC`. Larger values give sparser factors.
     alpha_W, alpha_H, l1_ratio : float, default=0.0
-        Penalties as in `NMF`; ``alpha_H="same"`` copies ``alpha_W``.
+        Penalties on V and U, as in `NMF`; ``alpha_H="same"`` uses ``alpha_W``.
     terms, basis_terms : list of `partwise.terms.Term`, default=None
-        Penalties of your own on the codes V and on the parts U = ``components_.T``, added as they
-        are. With hard labels a term is still one on V = A Z. New samples are coded with those terms
-        that hold nothing for each sample and do not join samples. Terms are code: `save` refuses
-        them.
-    {scale} It matters where V alone is penalised; with ``alpha_H > 0`` or ``basis_terms`` nothing
-        is held: penalise V as well, or U shrinks while V grows. With smoothing, which mixes the
-        columns, only their common scale is held.
+        Your own penalties on V and on U = ``components_.T``, added to the objective unscaled. With
+        hard labels a term still applies to V = A Z. `transform` uses the terms that store nothing
+        per sample and do not join samples. Terms are code, so `save` refuses them.
+    {scale} It matters if only V has a penalty. With ``alpha_H > 0`` or ``basis_terms`` the columns
+        are free: penalise V as well, or U shrinks while V grows. Smoothing mixes the columns, so
+        only their common scale is kept.
     sample_weighting : {"ncw"}, default=None
         Normalized-cut weights of the samples, as in `NMF`.
     {graph}
     {beta_loss}
-    {solver} With a graph, Kullback-Leibler has "mu" only.
+    {solver} With a graph, Kullback-Leibler supports only "mu".
     {common}
 
     Attributes
@@ -58,7 +57,7 @@ class ConstrainedNMF(GraphParameters, LossParameters, CommonParameters, GraphFac
 
     References
     ----------
-    Those of the special cases.
+    See the special cases.
 
     Examples
     --------

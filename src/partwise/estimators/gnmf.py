@@ -1,4 +1,4 @@
-"""GNMF and SemiGNMF: neighbours in a graph get similar codes."""
+"""GNMF and SemiGNMF: neighbours in a graph get similar part weights."""
 
 from __future__ import annotations
 
@@ -14,40 +14,43 @@ from partwise.estimators._parameters import (
 
 @estimator
 class GNMF(GraphParameters, LossParameters, CommonParameters, GraphFactorizer):
-    r"""Graph regularized NMF: neighbours in a graph get similar codes.
+    r"""Graph regularized NMF: neighbours in a graph get similar part weights.
 
     .. math:: \min_{V,U\ge0}\ \tfrac12\|X - VU^T\|^2 + \tfrac\lambda2 \mathrm{tr}(V^T L V)
 
-    Half of (6) in the paper, so that its λ is ours. Under Kullback-Leibler the graph term is the
-    symmetric divergence between neighbours' codes, (7). There the printed derivation loses a
-    factor 2 at (35), so that (21) is approximately the step for half of λ, and it replaces log x by
-    1 - 1/x, so that its fixed points are stationary for neither form: we implement (21) as
-    printed, report the objective with the halved term, and stop when the factors stop changing.
-    The objective can then rise a little. X must be >= 0.
+    This is half of (6) in the paper, so ``graph_reg`` is the λ of the paper. X must be
+    non-negative.
+
+    Under Kullback-Leibler the graph term is the symmetric divergence between the part weights of
+    neighbours, (7). The printed derivation loses a factor 2 at (35), so (21) is approximately the
+    step for half of λ. It also replaces log x by 1 - 1/x, so its fixed points are stationary for
+    neither form. Partwise implements (21) as printed, reports the objective with the halved term,
+    and stops when the factors stop changing. The objective can then rise slightly.
 
     Parameters
     ----------
     {n_components}
     graph_reg : float, default=1.0
-        λ, the weight of the graph; the paper's experiments have 100.
-    {scale} The authors' code moves V before U, and so does "mu".
+        λ, the weight of the graph. Larger values make neighbours more similar; the experiments
+        of the paper use 100.
+    {scale} The authors' code updates V before U, and so does "mu".
     sample_weighting : {"ncw"}, default=None
         Normalized-cut weights of the samples, as in `NMF`.
     {graph}
     {beta_loss}
-    {solver} With a graph, Kullback-Leibler has "mu" only.
+    {solver} With a graph, Kullback-Leibler supports only "mu".
     {common}
 
     Attributes
     ----------
     {attributes}
     cg_iterations_ : int
-        Kullback-Leibler: the most conjugate-gradient iterations that one solve of (21) took.
+        Kullback-Leibler: the largest number of conjugate-gradient iterations of a solve of (21).
 
     Notes
     -----
     ======  ===========  ==========================
-    paper   here         what it is
+    paper   Partwise     meaning
     ======  ===========  ==========================
     X       Xᵀ           data, features x samples
     U       U            basis
@@ -79,25 +82,25 @@ class GNMF(GraphParameters, LossParameters, CommonParameters, GraphFactorizer):
 
 @estimator
 class SemiGNMF(GraphParameters, LossParameters, CommonParameters, GraphFactorizer):
-    r"""GNMF on a graph that knows labels.
+    r"""Semi-supervised GNMF: labels add edges to the neighbour graph.
 
     .. math:: \min_{V,U\ge0}\ \tfrac12\|X - VU^T\|^2 + \tfrac\lambda2 \mathrm{tr}(V^T L V)
 
-    Samples with the same label are joined with ``label_weight``, samples with different labels
-    are not joined, and other pairs as in `GNMF`. The cliques of the classes are kept implicit.
-    Everything said of Kullback-Leibler in `GNMF` holds here. X must be >= 0.
+    An edge of weight ``label_weight`` joins samples with the same label; samples with different
+    labels are not joined. All other pairs are as in `GNMF`. The cliques of the classes stay
+    implicit. The remarks on Kullback-Leibler in `GNMF` apply. X must be non-negative.
 
     Parameters
     ----------
     {n_components}
     graph_reg : float, default=1.0
-        λ, the weight of the graph; the paper's experiments have 100.
+        λ, the weight of the graph; the experiments of the paper use 100.
     label_weight : float, default=1.0
-        Weight of an edge between two samples of one label.
-    {scale} V moves before U.
+        Weight of an edge between two samples with the same label.
+    {scale} V is updated before U.
     {graph}
     {beta_loss}
-    {solver} With a graph, Kullback-Leibler has "mu" only.
+    {solver} With a graph, Kullback-Leibler supports only "mu".
     {common}
 
     Attributes

@@ -1,4 +1,4 @@
-"""LpCNMF: samples mix the codes of their classes, by probabilities that spread over a graph."""
+"""LpCNMF: label propagation over a graph, then part weights shared by probability."""
 
 from __future__ import annotations
 
@@ -18,53 +18,54 @@ from partwise.fitting import Description
 
 @estimator
 class LpCNMF(GraphParameters, LossParameters, LoopParameters, GraphFactorizer):
-    r"""Label propagation constrained NMF: samples mix the codes of their classes by probability.
+    r"""Label propagation constrained NMF: samples mix the part weights of classes.
 
     .. math:: \min_{Z,U\ge0}\ \tfrac12\|X - A Z U^T\|^2, \qquad V = A Z
 
-    where a row of A holds the probabilities of a sample's classes: those in y, or for a sample
-    without a label those that the labels of its neighbours give it,
+    Each row of A holds the class probabilities of a sample. They are those in y. An unlabelled
+    sample gets them from the labels of its neighbours,
 
     .. math:: a_i = \sum_j w_{ij} a_j \Big/ \sum_j w_{ij},
 
-    over a neighbour graph W. A sample that no label reaches has a code of its own. Under
-    Kullback-Leibler the same with the divergence. X must be >= 0 and in memory.
+    over a neighbour graph W. A sample that no label reaches has its own row of Z. Kullback-Leibler
+    uses the divergence instead. X must be non-negative and in memory.
 
-    With certain labels and ``propagate=False`` it is `CNMF`. Elsewhere AᵀA is not diagonal: rows of
-    Z that belong to classes are joined. Since rows of A add up to one, AᵀA is not above the
-    diagonal matrix of its row sums, and all steps descend by that bound: "mu", "hals" and
-    "nesterov" for Frobenius. Under Kullback-Leibler "mu" does; "newton" is refused, since it needs
-    rows of X for each row of Z. Links and weights of entries are refused.
+    With certain labels and ``propagate=False`` it is `CNMF`. Otherwise AᵀA is not diagonal, and the
+    rows of Z that belong to classes are coupled. The rows of A sum to one, so the diagonal matrix
+    of the row sums of AᵀA is an upper bound of AᵀA. All solvers descend by this bound.
+    Kullback-Leibler supports only "mu", because "newton" needs rows of X for each row of Z. `fit`
+    refuses links and entry weights.
 
     Parameters
     ----------
     {n_components}
     propagate : bool, default=True
-        Let labels spread over the graph. False: only samples with a label mix, by the
-        probabilities in y.
+        Spread the labels over the graph. If False, only labelled samples mix part weights, by
+        the probabilities in y.
     fixed_components, seed_components : array-like of shape (m, n_features), default=None
-        Parts that are known, or where parts begin, as in `NMF`.
+        Components that are known and stay fixed, or that start the fit, as in `NMF`.
     checkpoint : path, default=None
-        A folder from which an interrupted fit goes on, as in `NMF`.
+        A folder that stores the state of the fit, so that an interrupted fit continues, as in
+        `NMF`.
     {graph}
     beta_loss : {"frobenius", "kullback-leibler"}, default="frobenius"
-        The loss.
+        The loss to minimise.
     solver : {"auto", "mu", "hals", "nesterov"}, default="auto"
-        "mu" is the multiplicative update of the paper, "hals" ("auto") and "nesterov" minimise the
-        same objective faster. Kullback-Leibler has "mu" only.
+        "mu" is the multiplicative update of the paper. "hals" ("auto") and "nesterov" minimise the
+        same objective faster. Kullback-Leibler supports only "mu".
     {loop}
 
     Attributes
     ----------
     label_distributions_ : ndarray of shape (n_samples, n_classes)
-        Probabilities of the classes of each sample, the rows of A; NaN for a sample that has a
-        code of its own.
+        Class probabilities of each sample, the rows of A; NaN for a sample that no label
+        reaches.
     {attributes}
 
     References
     ----------
     X. Zhu, Z. Ghahramani, J. Lafferty: Semi-supervised learning using Gaussian fields and harmonic
-    functions, ICML 2003 (how labels spread). H. Liu, Z. Wu: Non-negative matrix factorization with
+    functions, ICML 2003 (label propagation). H. Liu, Z. Wu: Non-negative matrix factorization with
     constraints, AAAI 2010 (V = A Z).
 
     Examples

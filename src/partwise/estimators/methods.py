@@ -1,6 +1,6 @@
-"""The methods, a row each: what the command, model files, documentation and tests read.
+"""The table of methods for the command, model files, documentation and tests.
 
-What a method can do is not written here: it follows from the estimator itself.
+The abilities of a method are not listed here: they follow from its estimator.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:  # what mypy and editors know by ``from partwise import NAME``
+if TYPE_CHECKING:  # so that mypy and editors resolve ``from partwise import NAME``
     from partwise.estimators.ansnmf import AnsNMF as AnsNMF
     from partwise.estimators.cdnmf import CDNMF as CDNMF
     from partwise.estimators.cf import CF as CF
@@ -31,7 +31,7 @@ if TYPE_CHECKING:  # what mypy and editors know by ``from partwise import NAME``
     from partwise.estimators.sparse_nmf import SparseNMF as SparseNMF
     from partwise.estimators.sym_nmf import SymNMF as SymNMF
 
-#: Every estimator and the module that has it; also what a model file may name.
+#: Every estimator and its module. Model files may contain only these estimators.
 ESTIMATORS = {
     "NMF": "partwise.estimators.nmf",
     "GNMF": "partwise.estimators.gnmf",
@@ -56,17 +56,17 @@ ESTIMATORS = {
 
 @dataclass(frozen=True)
 class Method:
-    """A name on the command line, the estimator behind it with its settings, and when to use it."""
+    """A name on the command line, its estimator with settings, and when to use it."""
 
     name: str
     estimator: str
     when: str
     settings: Mapping[str, Any] = field(default_factory=dict)
-    square: bool = False  # X is a table of similarities
+    square: bool = False  # X is a similarity matrix
 
     @cached_property
     def cls(self) -> Any:
-        """The estimator's class, imported when it is asked for."""
+        """Class of the estimator, imported on first access."""
         return getattr(importlib.import_module(ESTIMATORS[self.estimator]), self.estimator)
 
     @cached_property
@@ -75,43 +75,43 @@ class Method:
 
     @property
     def in_python(self) -> str:
-        """How it is called in Python."""
+        """Call of the estimator in Python."""
         inside = ", ".join(f"{name}={value!r}" for name, value in self.settings.items())
         return f"{self.estimator}({inside})"
 
     @property
     def names(self) -> bool:
-        """Whether it names samples by their class, instead of forming clusters."""
+        """True if it predicts class labels instead of forming clusters."""
         return self.estimator == "PartsClassifier"
 
     @property
     def uses_labels(self) -> bool:
-        """Whether it is of no use without labels."""
+        """True if it needs labels."""
         return self.names or bool(self._description.uses_labels)
 
     @property
     def signed(self) -> bool:
-        """Whether values may be negative."""
+        """True if X may have negative values."""
         return self.names or bool(self._description.signed)
 
     @property
     def images(self) -> bool:
-        """Whether samples must be grey images."""
+        """True if samples must be greyscale images."""
         return "image_shape" in inspect.signature(self.cls).parameters
 
     @property
     def links(self) -> bool:
-        """Whether pairs that belong together or apart steer it."""
+        """True if it uses must-links and cannot-links."""
         takes = "must_link" in inspect.signature(self.cls.fit).parameters
         return takes and not self._description.mixed_labels
 
     @property
     def in_memory(self) -> bool:
-        """Whether it loads an X that lies on disk."""
+        """True if it loads an X on disk into memory."""
         return not self.names and (self.signed or self.square or self.images)
 
     def make(self, n_components: int | None, *, n_clusters: int, seed: int, **more: Any) -> Any:
-        """The estimator."""
+        """Create the estimator."""
         if self.names:
             return self.cls(n_components or "auto", random_state=seed, **more)
         settings = {"n_clusters": n_clusters, "random_state": seed, **self.settings, **more}
@@ -126,51 +126,56 @@ METHODS: dict[str, Method] = {
         Method(
             "classify",
             "PartsClassifier",
-            "a label or more a class; names for all samples, with probabilities",
+            "one or more labels per class; class labels for all samples, with probabilities",
         ),
-        Method("nmf", "ConstrainedNMF", "no labels; the plain parts, fastest of all"),
-        Method("nmf-kl", "ConstrainedNMF", "no labels; counts, by Kullback-Leibler", KL),
+        Method("nmf", "ConstrainedNMF", "no labels; plain components, the fastest method"),
+        Method(
+            "nmf-kl",
+            "ConstrainedNMF",
+            "no labels; counts, by Kullback-Leibler",
+            KL,
+        ),
         Method(
             "nmf-robust",
             "ConstrainedNMF",
-            "no labels; some samples are outliers",
+            "no labels; data with outlying samples",
             {"beta_loss": "l21"},
         ),
-        Method("nsnmf", "NSNMF", "no labels; small, separate parts"),
+        Method("nsnmf", "NSNMF", "no labels; small, separate components"),
         Method(
-            "ansnmf", "AnsNMF", "no labels; sparse parts and codes, mixed by a matrix of its own"
+            "ansnmf",
+            "AnsNMF",
+            "no labels; sparse components, adaptive smoothing",
         ),
         Method(
             "sparse-nmf",
             "SparseNMF",
-            "no labels; parts of a given sparseness",
+            "no labels; components of a given sparseness",
             {"sparseness_H": 0.6},
         ),
-        # λ = 1 instead of the paper's 100: over seven sets the mean accuracy is 0.77 and not 0.74,
-        # and small classes (Yale, ORL) suffer less where the graph is wrong
-        Method("gnmf", "GNMF", "no labels; neighbours belong together", {"graph_reg": 1.0}),
-        Method("cf", "CF", "negative values; parts are mixtures of samples"),
-        Method("lcf", "LCF", "negative values; parts are nearby samples"),
+        # λ = 1 instead of the 100 in the paper: the mean accuracy on seven data sets is 77% instead
+        # of 74%, because small classes (Yale, ORL) suffer less from wrong edges
+        Method("gnmf", "GNMF", "no labels; neighbouring samples are similar", {"graph_reg": 1.0}),
+        Method("cf", "CF", "negative values; components are mixtures of samples"),
+        Method("lcf", "LCF", "negative values; components are mixtures of nearby samples"),
         Method(
             "seminmf",
             "SemiNMF",
-            "negative values; parts may have them too, neighbours belong together",
+            "negative values, also in components; neighbouring samples are similar",
             {"graph_reg": 1.0},
         ),
-        Method(
-            "symnmf", "SymNMF", "no labels; a square table of similarities or a graph", square=True
-        ),
-        Method("ntf", "NTF", "no labels; grey images, parts with rows and columns"),
-        Method("cnmf", "CNMF", "several labels a class, all of them right"),
-        Method("nmfdc", "NMFDC", "several labels a class; small, separate parts"),
-        Method("cdnmf", "CDNMF", "a label or more a class; each class gets its own parts"),
-        Method("cdnmf-kl", "CDNMF", "a label or more a class; counts", KL),
-        Method("lpcnmf", "LpCNMF", "a label or more a class, spread over neighbours"),
-        Method("semignmf", "SemiGNMF", "labels join the neighbour graph"),
+        Method("symnmf", "SymNMF", "no labels; a square similarity matrix or a graph", square=True),
+        Method("ntf", "NTF", "no labels; greyscale images, components from rows and columns"),
+        Method("cnmf", "CNMF", "several labels per class, all of them correct"),
+        Method("nmfdc", "NMFDC", "several labels per class; small, separate components"),
+        Method("cdnmf", "CDNMF", "one or more labels per class; each class has its own components"),
+        Method("cdnmf-kl", "CDNMF", "one or more labels per class; counts", KL),
+        Method("lpcnmf", "LpCNMF", "one or more labels per class, spread over neighbours"),
+        Method("semignmf", "SemiGNMF", "labels add edges to the neighbour graph"),
         Method(
             "combined",
             "ConstrainedNMF",
-            "a label or more a class, and neighbours belong together",
+            "one or more labels per class; neighbouring samples are similar",
             {"class_reg": 1.0, "graph_reg": 1.0},
         ),
     )

@@ -12,24 +12,24 @@ from partwise.fitting import Description
 
 @estimator
 class NMFDC(CommonParameters, ConstrainedFactorizer):
-    r"""NMF with dual constraints: hard labels and smoothing, solved by accelerated gradients.
+    r"""NMF with dual constraints: hard labels, and smoothing that makes factors sparse.
 
     .. math:: \min_{Z,U\ge0}\ \tfrac12\|X - A Z S U^T\|^2, \qquad
               S = (1-\delta) I + \tfrac\delta k 11^T
 
-    The paper's objective itself. Smoothing by S forces sparseness into the factors. With at most
-    one label a class it is `NSNMF`; a warning says so. X must be >= 0.
+    This is the objective of the paper. Smoothing by S forces the factors to be sparse. With at most
+    one label per class it equals `NSNMF`; a warning reports this case. X must be non-negative.
 
     Parameters
     ----------
     {n_components}
     smoothing : float, default=0.5
-        δ in [0, 1].
+        δ in [0, 1]. Larger values give sparser factors.
     inner_iter : int, default=10
-        Accelerated steps on each factor in one iteration: (15) and (17) read as inner loops.
+        Accelerated steps on each factor per iteration, because (15) and (17) are inner loops.
     solver : {"auto", "nesterov", "hals", "mu"}, default="auto"
-        "nesterov" is the paper's own method, momentum restarted at each iteration; "auto" and
-        "hals" minimise the same objective faster.
+        "nesterov" is the method of the paper, with momentum restarted at each iteration. "auto"
+        and "hals" minimise the same objective faster.
     {common}
 
     Attributes
@@ -38,16 +38,16 @@ class NMFDC(CommonParameters, ConstrainedFactorizer):
 
     Notes
     -----
-    ``components_`` is H = Uᵀ; ``inverse_transform`` applies S. (3) should read C as c x l,
-    C_ij = 1 if sample j has class i. The sparseness of H is not that of HA.
+    ``components_`` is H = Uᵀ; ``inverse_transform`` applies S. In (3), C should be c x l, with
+    C_ij = 1 if sample j has class i. The sparseness of H differs from that of HA.
 
     ======  ==========  ==================================
-    paper   here        what it is
+    paper   Partwise    meaning
     ======  ==========  ==================================
     V       Xᵀ          data, features x samples
     W       U           basis
     S       S           smoothing
-    H       Zᵀ          free codes
+    H       Zᵀ          free part weights
     A       Aᵀ          label matrix, never built
     HA      Vᵀ          representation
     δ       smoothing   strength of the smoothing
@@ -87,13 +87,14 @@ class NSNMF(LossParameters, CommonParameters, ConstrainedFactorizer):
 
     .. math:: \min_{V,U\ge0}\ d(X,\ V S U^T), \qquad S = (1-\delta) I + \tfrac\delta k 11^T
 
-    with d half the squared Frobenius norm or the Kullback-Leibler divergence. X must be >= 0.
+    The loss d is half the squared Frobenius norm or the Kullback-Leibler divergence. X must be
+    non-negative.
 
     Parameters
     ----------
     {n_components}
     smoothing : float, default=0.5
-        δ in [0, 1]; 0 is NMF.
+        δ in [0, 1]. Larger values give sparser factors; 0 is `NMF`.
     {beta_loss}
     {solver}
     {common}
@@ -104,8 +105,8 @@ class NSNMF(LossParameters, CommonParameters, ConstrainedFactorizer):
 
     Notes
     -----
-    ``components_`` is H = Uᵀ; ``inverse_transform`` applies S. Letters: the paper's V, W, S,
-    H, θ are Xᵀ, U, S, Vᵀ and ``smoothing``.
+    ``components_`` is H = Uᵀ; ``inverse_transform`` applies S. V, W, S, H and θ of
+    the paper are Xᵀ, U, S, Vᵀ and ``smoothing``.
 
     References
     ----------

@@ -32,25 +32,25 @@ from partwise.solvers.loop import Solution
 
 @estimator
 class NTF(GroupedFactorizer):
-    r"""Non-negative tensor factorization: parts are outer products of a column and a row.
+    r"""Non-negative tensor factorization: components are outer products.
 
     .. math:: \min_{V,A,B\ge0}\ \tfrac12 \sum_i \|X_i - \sum_k v_{ik}\, a_k b_k^T\|^2
 
-    The CP model of a stack of images, the comparator of the CNMF paper. Needs tensorly:
-    ``pip install partwise[tensor]``. X must be >= 0 and dense.
+    The CP model of a stack of images, which the CNMF paper compares with. It needs tensorly:
+    ``pip install partwise[tensor]``. X must be non-negative and dense.
 
     Parameters
     ----------
     {n_components}
     image_shape : tuple of two int, default=None
-        Height and width of the images that the rows of X hold; one of them may be -1, as in
-        numpy's reshape. None: square.
+        Height and width of the images in the rows of X; one of them may be -1, as in
+        `numpy.reshape`. None means square images.
     init : {"random", "svd"}, default="random"
-        Start.
+        Initialization method.
     max_iter : int, default=200
-        Most iterations.
+        Maximum number of iterations.
     tol : float, default=1e-6
-        tensorly's tolerance: the change of the relative reconstruction error.
+        Tolerance of tensorly for the change of the relative reconstruction error.
     {groups}
 
     Attributes
@@ -107,14 +107,14 @@ class NTF(GroupedFactorizer):
 
     @with_callbacks
     def fit(self, X: Any, y: Any = None) -> Any:  # type: ignore[override]
-        """Learn parts and codes.
+        """Learn components and part weights.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
             Non-negative samples.
         y : array-like of shape (n_samples,), default=None
-            Labels; they say what the groups are and do not change the factorization.
+            Class labels for the groups; they do not change the factorization.
 
         Returns
         -------
@@ -124,7 +124,7 @@ class NTF(GroupedFactorizer):
             import tensorly.decomposition  # noqa: F401
         except ImportError as error:
             raise ImportError("NTF needs tensorly: pip install partwise[tensor]") from error
-        with all_or_nothing(self):  # as `fitting.fit`, with tensorly in the place of the loop
+        with all_or_nothing(self):  # the steps of `fitting.fit`, with tensorly as the loop
             what = described(self)
             checked = check(self, what, X, Given(y))
             problem = state(what, checked)
@@ -133,7 +133,7 @@ class NTF(GroupedFactorizer):
         return self
 
     def _parafac(self, checked: Checked, problem: Problem) -> Solution:
-        """CP factors of the stack of images, the last two as one."""
+        """Return the CP factors of the stack of images, the last two combined."""
         from tensorly.decomposition import non_negative_parafac_hals
 
         X, k = checked.X, checked.k
@@ -143,7 +143,7 @@ class NTF(GroupedFactorizer):
                 f"init='svd' needs n_components <= min(n_samples, n_features) = {min(X.shape)}, "
                 f"got {k}; use init='random'."
             )
-        if not X.any():  # tensorly would divide by its length
+        if not X.any():  # tensorly would divide by the norm of X
             V, U = np.zeros((len(X), k), X.dtype), np.zeros((X.shape[1], k), X.dtype)
             return Solution(V, U, [0.0], 1, True, "converged: X is zero")
         tensor = (X / X.dtype.type(checked.factor)).reshape(len(X), *shape)
@@ -170,9 +170,9 @@ class NTF(GroupedFactorizer):
 
 
 def svd_start(tensor: AnyArray, k: int, rng: np.random.RandomState) -> list[AnyArray]:
-    """NNDSVD of each unfolding, and noise for the parts that it has too few rows for.
+    """Return NNDSVD of each unfolding, with noise for components beyond its rank.
 
-    tensorly's own start is not finite where a singular vector has one sign.
+    The start of tensorly is not finite if all entries of a singular vector have the same sign.
     """
     factors = []
     for mode in range(tensor.ndim):

@@ -1,4 +1,4 @@
-"""SemiNMF: codes >= 0 and parts of any sign, for data with signs."""
+"""SemiNMF: non-negative part weights and signed components, for signed data."""
 
 from __future__ import annotations
 
@@ -13,37 +13,40 @@ from partwise.fitting import Description
 
 @estimator
 class SemiNMF(GraphParameters, GraphFactorizer):
-    r"""Semi-NMF: non-negative codes beside parts of any sign, for data with signs.
+    r"""Semi-NMF: non-negative part weights and signed components, for signed data.
 
     .. math:: \min_{V\ge0,\,U}\ \tfrac12\|X - VU^T\|^2 + \tfrac\lambda2 \mathrm{tr}(V^T L V)
               + \tfrac\gamma2 \langle D, V\rangle, \qquad V = A Z
 
-    X may have negative entries: sentence embeddings, PCA scores, differences. The parts are a
-    least-squares solve, :math:`U = X^T V (V^T V)^{-1}`, a ridge solve where a penalty on V needs
-    parts of length one. Labels, a graph and links act on the codes as in `ConstrainedNMF`. Where X
-    is centred, parts can cancel each other and codes grow without a limit: a graph holds them, and
-    clusters look at codes of length one. X must be in memory.
+    X may have negative entries, for example embeddings, PCA scores or differences. The components
+    are a least-squares solution, :math:`U = X^T V (V^T V)^{-1}`, or a ridge solution if a penalty
+    on V requires components of length one. Labels, a graph and links act on V as in
+    `ConstrainedNMF`. If X is centred, components can cancel each other and V can grow without a
+    limit; a graph prevents this. Clusters use part weights at unit length. X must be in memory.
 
     Parameters
     ----------
     {n_components} Times ``components_per_class``.
     {knowledge}
     solver : {"auto", "mu", "hals", "nesterov"}, default="auto"
-        How the codes move: "mu" is the paper's, (9), "hals" ("auto") and "nesterov" minimise the
+        Update of V. "mu" is that of the paper, (9). "hals" ("auto") and "nesterov" minimise the
         same objective faster.
     n_init : int, default=1
-        Number of starts, each from k-means; the one with the lowest objective is kept.
+        Number of starts, each from k-means. The result with the lowest objective is kept.
     max_iter : int, default=200
-        Most iterations.
+        Maximum number of iterations.
     tol : float, default=1e-4
         Stop when the relative KKT residual is at most this, as in `NMF`.
     n_clusters : int, default=None
-        Clusters of `cluster_labels_`. None: the classes in y, else k.
+        Number of clusters in `cluster_labels_`. None uses the number of classes in y, or k
+        without labels.
     must_link_reg : float, default=None
     cannot_link_reg : float, default=0.1
-        What links cost, as in `NMF`.
+        Weights of the penalties on links, as in `NMF`.
     random_state : int, RandomState instance or None, default=None
+        Seed of the starts and of k-means.
     verbose : int, default=0
+        1 prints a line for each fit, larger values print progress.
     {graph}
 
     Attributes

@@ -1,4 +1,4 @@
-"""SparseNMF: the sparseness of parts or codes is held at a given value."""
+"""SparseNMF: components or part weights of a given sparseness."""
 
 from __future__ import annotations
 
@@ -16,23 +16,25 @@ from partwise.model.sparseness import project_columns
 
 @estimator
 class SparseNMF(LoopParameters, GroupedFactorizer):
-    r"""NMF with the sparseness of parts and/or codes held by projection.
+    r"""NMF with a given sparseness of components, part weights or both, by projection.
 
     .. math:: \min_{V,U\ge0}\ \tfrac12\|X - VU^T\|^2 \quad
               \text{with}\ \mathrm{sp}(u_k) = s_H,\ \mathrm{sp}(v_k) = s_W,\qquad
               \mathrm{sp}(x) = \frac{\sqrt n - \|x\|_1/\|x\|_2}{\sqrt n - 1}
 
-    X must be >= 0.
+    X must be non-negative.
 
     Parameters
     ----------
     {n_components}
     sparseness_W : float in [0, 1], default=None
-        Sparseness of each column of W: how few samples use a part. None: free.
+        Sparseness of each column of W. Larger values mean that fewer samples use a component.
+        None does not constrain W.
     sparseness_H : float in [0, 1], default=None
-        Sparseness of each row of H: how small a part is. None: free. Rows have length one then.
+        Sparseness of each row of H, which then has length one. Larger values give smaller
+        components. None does not constrain H.
     solver : {"auto"}, default="auto"
-        Projected gradients on the constrained factors, coordinate descent on the others.
+        Projected gradients for constrained factors, coordinate descent for the other factor.
     {loop}
 
     Attributes
@@ -41,10 +43,10 @@ class SparseNMF(LoopParameters, GroupedFactorizer):
 
     Notes
     -----
-    Where the paper keeps the length of a projected column of W, we take the length nearest to it,
-    which is the exact projection and keeps the objective from rising. ``transform`` codes new
-    samples with the parts fixed; ``sparseness_W`` is a property of a set of samples and is not
-    imposed on them.
+    The paper keeps the length of a projected column of W. Partwise uses the nearest point of any
+    length: this is the exact projection, so the objective does not rise. ``transform`` keeps the
+    components fixed. It does not impose ``sparseness_W``, which is a property of a set of
+    samples.
 
     References
     ----------

@@ -1,4 +1,4 @@
-"""SymNMF: groups from a similarity matrix alone."""
+"""SymNMF: clusters from a similarity matrix."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ from partwise.solvers.symmetric import Symmetric, descend
 
 @estimator
 class SymNMF(LoopParameters, GroupedFactorizer):
-    r"""Symmetric NMF: groups from a matrix of similarities, for data that is known by it alone.
+    r"""Symmetric NMF: clusters from a matrix of similarities.
 
     .. math:: \min_{V\ge0}\ \tfrac12\|S - VV^T\|^2
 
-    S is (n, n), symmetric and >= 0: a kernel, a graph, counts of what occurs together. Row i of V
-    says how much sample i belongs to each group. Each entry of V in turn goes to the least point of
-    its quartic, an exact step, so that the objective never rises; S may be dense or sparse, and is
-    neither copied nor filled. For a linear kernel of samples, `NMF` on the samples says more.
+    S of shape (n, n) is symmetric and non-negative: a kernel, a graph or co-occurrence counts. Row
+    i of V is the membership of sample i in each cluster. Each step moves one entry of V to the
+    minimum of its quartic, so the objective never rises. S may be dense or sparse; it is neither
+    copied nor made dense. If you have the samples themselves, `NMF` uses more information.
 
     Parameters
     ----------
     {n_components}
     init : {"random", "custom"}, default="random"
-        Start: random numbers of the size of S, or W of `fit`.
+        Initialization method: random numbers scaled to S, or W of `fit`.
     max_iter : int, default=300
-        Most sweeps.
+        Maximum number of sweeps.
     n_init : int, default=1
-        Number of starts; the one with the lowest objective is kept.
+        Number of starts. The result with the lowest objective is kept.
     tol : float, default=1e-4
         Stop when the relative KKT residual is at most this, as in `NMF`.
     {groups}
@@ -55,9 +55,9 @@ class SymNMF(LoopParameters, GroupedFactorizer):
 
     Notes
     -----
-    ``components_`` is Vᵀ, so that ``transform`` codes new samples by their similarities to those of
-    the fit, (n_new, n): :math:`\min_{v\ge0} \|s - Vv\|^2`. The codes of a fit that converged are
-    those of its samples.
+    ``components_`` is Vᵀ. ``transform`` takes the similarities of new samples to the training
+    samples, (n_new, n), and solves :math:`\min_{v\ge0} \|s - Vv\|^2`. After convergence it
+    returns V for the training samples.
 
     References
     ----------
@@ -88,23 +88,23 @@ class SymNMF(LoopParameters, GroupedFactorizer):
 
     @with_callbacks
     def fit(self, X: Any, y: Any = None, *, W: Any = None) -> Any:  # type: ignore[override]
-        """Learn groups.
+        """Learn clusters.
 
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_samples)
-            Similarities: symmetric and non-negative.
+            Similarities, symmetric and non-negative.
         y : array-like of shape (n_samples,) or (n_samples, n_classes), default=None
-            Labels, or probabilities of classes; they say what the groups are and do not change the
+            Class labels or class probabilities for the groups; they do not change the
             factorization.
         W : array-like of shape (n_samples, n_components), default=None
-            The start, if ``init="custom"``.
+            The initial V, if ``init="custom"``.
 
         Returns
         -------
         self
         """
-        with all_or_nothing(self):  # as `fitting.fit`, with one factor in the place of two
+        with all_or_nothing(self):  # the steps of `fitting.fit`, with one factor instead of two
             what = described(self)
             checked = check(self, what, X, Given(y, W=W))
             S = similarities(checked, what.whom)
@@ -148,7 +148,9 @@ class SymNMF(LoopParameters, GroupedFactorizer):
         self.reconstruction_err_ = float(np.sqrt(2 * self.objective_))
         publish_ending(self, what.solver, Found(V, V, value, residual, solution))
         publish_groups(self, what, checked.knowledge, checked.k)
-        self._groups.unit = True  # a sample with many neighbours has a long row, and is no other
+        self._groups.unit = (
+            True  # rows of samples with many neighbours are long for that reason alone
+        )
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -157,13 +159,13 @@ class SymNMF(LoopParameters, GroupedFactorizer):
 
 
 def similarities(checked: Checked, whom: str) -> Any:
-    """S in memory, square and symmetric."""
+    """Return S in memory; refuse a matrix that is not square and symmetric."""
     S: Any = checked.data.whole()
     n, p = S.shape
     if n != p:
         raise ValueError(
-            f"{whom} needs similarities of all samples with each other, got shape ({n}, {p}); give "
-            "a square matrix, such as a kernel or a neighbour graph."
+            f"{whom} needs a square similarity matrix, got shape ({n}, {p}); pass a kernel "
+            "matrix or a neighbour graph."
         )
     S = sp.csr_array(S) if sp.issparse(S) else np.ascontiguousarray(S)
     apart = abs(S - S.T)
@@ -173,6 +175,6 @@ def similarities(checked: Checked, whom: str) -> Any:
         i, j = sorted((at // n, at % n))
         raise ValueError(
             f"{whom} needs a symmetric matrix, got {S[i, j]:g} at ({i}, {j}) and {S[j, i]:g} at "
-            f"({j}, {i}); use (X + X.T) / 2 if both mean the same."
+            f"({j}, {i}); use (X + X.T) / 2 if the difference is only rounding."
         )
     return S
