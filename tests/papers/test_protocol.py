@@ -42,7 +42,7 @@ NAMES = (
     *(f"nmfdc/fig{n}" for n in (1, 2, 3, 4, 5, 7)),
     "gnmf/sigma1",  # a sentence of its section 4.5
     "nmfdc/time1",  # what the running times of its tables come to
-    "nmfdc/made1",  # a set of ours on which its methods differ
+    "nmfdc/synthetic1",  # a set of ours on which its methods differ
     *(f"cdnmf/{n}" for n in ("table1", "table2", "table3")),
     *(f"cdnmf/fig{n}" for n in range(1, 6)),
     "partwise/table1",
@@ -209,7 +209,7 @@ def test_a_draw_has_k_classes_and_a_positive_start(digits):
 
 def test_label_budgets_are_nested_and_counted_by_class(digits):
     sample = draw("a/table1", digits, 5, 0)
-    two, tenth = sample.shown(Budget("2", per_class=2)), sample.shown(Budget("10 %", share=0.1))
+    two, tenth = sample.shown(Budget("2", per_class=2)), sample.shown(Budget("10%", share=0.1))
     for label in range(5):
         size = int(np.sum(sample.truth == label))
         assert np.sum(two == label) == 2
@@ -221,7 +221,7 @@ def test_label_budgets_are_nested_and_counted_by_class(digits):
 
 @pytest.mark.parametrize(("size", "labels"), [(10, 1), (11, 2), (20, 2), (3, 1)])
 def test_ten_per_cent_is_at_least_one_label(size, labels):
-    assert Budget("10 %", share=0.1).count(size) == labels
+    assert Budget("10%", share=0.1).count(size) == labels
 
 
 def test_made_data():
@@ -247,13 +247,13 @@ def test_every_classifier_names_all_samples(digits, classifier):
     sample = draw("t", digits, 3, 0)
     y = sample.shown(Budget("b", per_class=3))
     params = {"classifier": classifier}
-    method = ComparedMethod("m", "names", params, labels=True)
+    method = ComparedMethod("m", "classifier", params, labels=True)
     fitted = fit(FitTask(sample, y, 3, method, params))
     assert fitted.labels.shape == sample.truth.shape
     found = scores(sample.truth, fitted.labels)
-    assert found["name"] > 50  # chance is 33
+    assert found["accuracy"] > 50  # chance is 33
     # a name is right or wrong, whatever the other classes are called
-    assert scores(sample.truth, (sample.truth + 1) % 3)["name"] == 0
+    assert scores(sample.truth, (sample.truth + 1) % 3)["accuracy"] == 0
 
 
 # Judging -------------------------------------------------------------------------------------

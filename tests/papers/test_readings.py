@@ -418,7 +418,7 @@ def _results(values):
     """Results of lcf/fig5's two methods, a list of accuracies each."""
     for method, column in values.items():
         for run, ac in enumerate(column):
-            cell = {"data": "made:gaussians", "k": 3, "run": run, "method": method,
+            cell = {"data": "synthetic:gaussians", "k": 3, "run": run, "method": method,
                     "variant": method, "budget_name": "none"}  # fmt: skip
             scored = {"all": {"ac": ac, "nmi": ac}, "unlabelled": {}}
             yield {"cell": cell, "attempts": [{"objective": 1.0, "readouts": {KMEANS: scored}}],
@@ -444,7 +444,7 @@ def test_only_budgets_that_print_states_are_counted():
     protocol = load_protocol("nmfdc/table2").read()
     assert [b.printed for b in protocol.budgets] == [True, False, False]
     results = []
-    for budget, ac in (("10 %", 70.0), ("5 a class", 95.0)):
+    for budget, ac in (("10%", 70.0), ("5 per class", 95.0)):
         for run in range(3):
             cell = {"data": "orl", "k": 2, "run": run, "method": "NMF-DC", "variant": "NMF-DC",
                     "budget_name": budget}  # fmt: skip
@@ -453,13 +453,13 @@ def test_only_budgets_that_print_states_are_counted():
             results.append({"cell": cell, "shapes": {}, "seconds": 1.0, "attempts": attempts})
     found = comparisons(summarise(protocol, results))
     printed = protocol.printed_value("ac", 2, "NMF-DC").mean
-    assert [(c.budget, c.printed, c.stat.mean) for c in found] == [("10 %", printed, 71.0)]
+    assert [(c.budget, c.printed, c.stat.mean) for c in found] == [("10%", printed, 71.0)]
     assert all(not v.counted for v in judge(summarise(protocol, results)) if "5" in v.budget)
 
 
 @pytest.mark.parametrize(("size", "shown"), [(10, 1), (11, 2), (30, 3), (20, 2)])
 def test_a_share_of_labels_is_rounded_up(size, shown):
-    assert Budget("10 %", share=0.1).count(size) == shown
+    assert Budget("10%", share=0.1).count(size) == shown
 
 
 # Causes --------------------------------------------------------------------------------------
@@ -490,12 +490,12 @@ def test_each_miss_has_a_cause_and_what_shows_it():
 
 
 def test_a_cause_may_point_at_more_labels_or_another_column():
-    far = replace(_compared("main", 60.0), method="CNMF", budget="10 %")
-    more, plain = replace(far, budget="2 a class"), replace(far, method="NMF", budget="none")
+    far = replace(_compared("main", 60.0), method="CNMF", budget="10%")
+    more, plain = replace(far, budget="2 per class"), replace(far, method="NMF", budget="none")
     every = {"main": [far, more, plain], "other": [replace(more, reading="other")]}
-    labels = Cause(("table3",), ("CNMF",), "theirs", "More.", budget="2 a class")
+    labels = Cause(("table3",), ("CNMF",), "theirs", "More.", budget="2 per class")
     (miss,) = misses(every, [far], (labels,))
-    assert miss.text == "More. [2 a class: 60.0 ± 0.5]" and miss.whose == "open"
+    assert miss.text == "More. [2 per class: 60.0 ± 0.5]" and miss.whose == "open"
     column = Cause(("table3",), ("CNMF",), "theirs", "As.", column="NMF")
     (miss,) = misses(every, [far], (column,))
     assert miss.text == "As. [NMF: 60.0 ± 0.5]"
@@ -602,7 +602,7 @@ def test_no_cell_starts_that_would_not_end_in_time():
 
 
 def test_made_points_are_drawn_again_for_each_run():
-    spec = DataSpec("made:gaussians", "none", (3,))
+    spec = DataSpec("synthetic:gaussians", "none", (3,))
     one, two = (draw("lcf/fig5", spec, 3, run).X for run in (0, 1))
     assert not np.array_equal(one, two)
     np.testing.assert_array_equal(one, draw("lcf/fig5", spec, 3, 0).X)
@@ -663,7 +663,7 @@ def test_a_variant_without_runs_shows_that():
     values = {(k, run): 70.0 + k + run for k in (2, 3) for run in range(3)}
     main = _one_method("cnmf/table1", {"NMF": values, "CNMF": values})
     plain = _one_method("cnmf/table1", {}, readings["gnmf-matlab, plain NMF"])
-    grid = variants_grid({"gnmf-matlab": main, "plain": plain}, "ac", "2 a class")
+    grid = variants_grid({"gnmf-matlab": main, "plain": plain}, "ac", "2 per class")
     by_name = {row[0].lines[0][0]: [t.lines[0][0] for t in row[1:]] for row in grid.rows}
     columns = dict(zip(grid.header[1:], by_name["plain"], strict=True))
     assert columns["NMF"] == "0 runs" and columns["CNMF"] == "as main"

@@ -45,7 +45,7 @@ name = "digits"
 clusters = [2, 3]
 
 [[budgets]]
-name = "2 a class"
+name = "2 per class"
 per_class = 2
 
 [[methods]]
@@ -437,9 +437,9 @@ def test_scores_on_unlabelled_samples_leave_the_shown_ones_out(table):
     cell = next(c for c in cells(protocol, PartOfProtocol()) if c.variant.name == "Spread")
     result = run_cell(cell)
     scored = result["attempts"][0]["readouts"]["labels"]
-    assert set(scored["unlabelled"]) == {"2 a class"}
+    assert set(scored["unlabelled"]) == {"2 per class"}
     # Shown samples are always right, so the score without them cannot be higher.
-    assert scored["unlabelled"]["2 a class"]["ac"] <= scored["all"]["ac"]
+    assert scored["unlabelled"]["2 per class"]["ac"] <= scored["all"]["ac"]
     assert np.isfinite(scored["all"]["nmi"])
 
 

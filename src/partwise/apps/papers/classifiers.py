@@ -1,4 +1,4 @@
-"""Methods that name samples by class: ours, and what a user would pick instead."""
+"""Classifiers of the table `partwise/table1`: ours, and those of scikit-learn."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from partwise.apps.papers.representations import FitTask, Representation
 
 
-def name_samples(task: FitTask) -> Representation:
+def classify(task: FitTask) -> Representation:
     """The classes of all samples from those shown, by the classifier that ``params`` names."""
     from partwise.apps.papers.representations import Representation
 

@@ -30,7 +30,7 @@ def _fitted(estimator: str, budget: Budget | None = None, **params: Any) -> Any:
     return fit_estimator(FitTask(sample, y, 3, method, params), estimator, params)
 
 
-FEW = Budget("5 a class", per_class=5)
+FEW = Budget("5 per class", per_class=5)
 MU = {"solver": "mu", "max_iter": 300}
 PRINTED = {**MU, "scale": "paper"}
 KL = {"beta_loss": "kullback-leibler"}
@@ -283,7 +283,7 @@ def _class_cost() -> tuple[str, str]:
 def _quadratic(seed: int) -> tuple[Any, Any, Any, float]:
     """NMF-DC's problem in H with W fixed: f = ½‖V - W S H A‖², its gradient, a start and L."""
     sample, rng = _sample(), np.random.default_rng(seed)
-    y, X = sample.shown(Budget("2 a class", per_class=2)), np.asarray(sample.X)
+    y, X = sample.shown(Budget("2 per class", per_class=2)), np.asarray(sample.X)
     index = np.where(y >= 0, y, 2 + np.cumsum(y < 0))  # labelled samples share a column of H
     A = np.zeros((index.max() + 1, len(y)))
     A[index, np.arange(len(y))] = 1.0

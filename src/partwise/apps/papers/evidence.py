@@ -110,7 +110,7 @@ def identities(protocol: Protocol) -> frozenset[str]:
 def _two_fits(protocol: Protocol, entry: Any) -> tuple[float, str, list[tuple[str, Any]]]:
     """Two methods from one start with one label a class: how far their representations are."""
     method = protocol.method(entry["method"])
-    label = Budget("one a class", per_class=1)
+    label = Budget("1 per class", per_class=1)
     spec = protocol.data[0] if data_found(protocol.data[0], None) else DataSpec("digits")
     sample = draw(protocol.name, spec, 3, 0)
     fits = []

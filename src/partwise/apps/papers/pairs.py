@@ -8,7 +8,7 @@ from partwise.apps.papers.printed import METRICS, NO_RUNS, mark, near, number, w
 from partwise.apps.papers.printed import printed_average as average
 from partwise.apps.papers.summary import Stat, Summary, paired_stat
 
-SCORES = ("ac", "nmi", "ari", "name")
+SCORES = ("ac", "nmi", "ari", "accuracy")
 
 
 def pairs_grid(summary: Summary, metric: str, budget: str) -> Grid | None:

@@ -253,7 +253,7 @@ def listed_slips(protocol: Protocol) -> set[tuple[str, str]]:
 
 
 METRICS = {
-    "name": "Right names (%)",
+    "accuracy": "Accuracy of labels (%)",
     "ac": "Accuracy (%)",
     "nmi": "Normalised mutual information (%)",
     "ari": "Adjusted Rand index (%)",
@@ -266,7 +266,7 @@ METRICS = {
     "largest": "Largest part weight on the part of the own class (%), samples without a label",
     "ray": "Distance of the basis to the centres, each basis vector with its best length",
 }
-SHORT = {"name": "right names", "ac": "AC", "nmi": "NMI", "ari": "ARI"}
+SHORT = {"accuracy": "accuracy", "ac": "AC", "nmi": "NMI", "ari": "ARI"}
 
 
 def number(value: float, metric: str) -> str:

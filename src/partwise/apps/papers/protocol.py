@@ -441,7 +441,7 @@ def _own_claims(raw: dict[str, Any], printed: tuple[Printed, ...]) -> list[dict[
             "every_k": False,
         }
         for metric in raw.get("metrics", [])
-        if metric in ("name", "ac", "nmi", "ari")
+        if metric in ("accuracy", "ac", "nmi", "ari")
         for mine, other in pairs
     ]
 

@@ -388,10 +388,10 @@ def _norm(G: Array) -> float:
     return max(float(np.linalg.norm(G, 2)), np.finfo(float).tiny)
 
 
-def _names(task: FitTask) -> Representation:
-    from partwise.apps.papers.classifiers import name_samples
+def _classifier(task: FitTask) -> Representation:
+    from partwise.apps.papers.classifiers import classify
 
-    return name_samples(task)
+    return classify(task)
 
 
 COMPARATORS: dict[str, Callable[[FitTask], Representation]] = {
@@ -400,6 +400,6 @@ COMPARATORS: dict[str, Callable[[FitTask], Representation]] = {
     "svd": partial(_projection, "TruncatedSVD"),
     "ncut": _ncut,
     "labelspreading": _labelspreading,
-    "names": _names,
+    "classifier": _classifier,
     "one loop": _one_loop,
 }

@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 
 from partwise.apps.papers.protocol import Budget, DataSpec
 
-Made = tuple[NDArray[np.float64], NDArray[np.int64]]
+Synthetic = tuple[NDArray[np.float64], NDArray[np.int64]]
 
 
-def gaussians(seed: int = 0) -> Made:
+def gaussians(seed: int = 0) -> Synthetic:
     """Three Gaussians of 50 points each in the plane, kept positive."""
     rng = np.random.default_rng([seed, 5])
     centres = np.array([[4.0, 12.0], [10.0, 5.0], [12.0, 13.0]])
@@ -31,7 +31,7 @@ def gaussians(seed: int = 0) -> Made:
     return np.maximum(centres[y] + rng.standard_normal((150, 2)), 0.05), y
 
 
-def noisy100(seed: int = 0) -> Made:
+def noisy100(seed: int = 0) -> Synthetic:
     """As `classes100` with a pull of 0.85: nearer within a class on average only.
 
     Three in ten samples have a sample of their own class for the nearest one; methods that use
@@ -40,7 +40,7 @@ def noisy100(seed: int = 0) -> Made:
     return _pulled(*_drawn(seed), 0.85)
 
 
-def classes100(seed: int = 0) -> Made:
+def classes100(seed: int = 0) -> Synthetic:
     """100 classes of 20 samples in 2500 dimensions, nearer within a class than between.
 
     Uniform samples are drawn towards a uniform class centre. In so many dimensions distances
@@ -65,12 +65,12 @@ def _drawn(seed: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     return rng.random((100, 2500)), rng.random((2000, 2500))
 
 
-def _pulled(centres: NDArray[np.float64], free: NDArray[np.float64], pull: float) -> Made:
+def _pulled(centres: NDArray[np.float64], free: NDArray[np.float64], pull: float) -> Synthetic:
     y = np.repeat(np.arange(100), 20)
     return centres[y] + pull * (free - centres[y]), y
 
 
-MADE: dict[str, Callable[[], Made]] = {
+SYNTHETIC: dict[str, Callable[[], Synthetic]] = {
     "gaussians": gaussians,
     "classes100": classes100,
     "noisy100": noisy100,
@@ -128,8 +128,8 @@ def seed_sequence(table: str, data: str, k: int, run: int) -> np.random.SeedSequ
 @lru_cache(maxsize=3)
 def load_data(spec: DataSpec, data_home: str | None) -> tuple[Any, NDArray[np.int64]]:
     """Load and prepare a data set; classes are renumbered from 0."""
-    if spec.name.startswith("made:"):
-        X, y = MADE[spec.name.removeprefix("made:")]()
+    if spec.name.startswith("synthetic:"):
+        X, y = SYNTHETIC[spec.name.removeprefix("synthetic:")]()
     else:
         X, y = _from_datasets(spec.name, data_home)
     _, y = np.unique(np.asarray(y), return_inverse=True)
@@ -153,7 +153,7 @@ def _from_datasets(name: str, data_home: str | None) -> tuple[Any, Any]:
 
 def data_found(spec: DataSpec, data_home: str | Path | None) -> bool:
     """Whether the data set lies on this machine."""
-    if spec.name.startswith("made:"):
+    if spec.name.startswith("synthetic:"):
         return True
     from partwise.io import datasets
 
@@ -195,7 +195,7 @@ def draw(table: str, spec: DataSpec, k: int, run: int, *, data_home: str | None 
     names = ("subset", "labels", "start", "kmeans", "data")
     seeds = dict(zip(names, seed_sequence(table, spec.name, k, run).spawn(5), strict=True))
     X: Any
-    if spec.name == "made:gaussians":  # a new set for each run: a claim about such data needs many
+    if spec.name == "synthetic:gaussians":  # claims about such data need a new set for each run
         X, y = gaussians(int(seeds["data"].generate_state(1)[0]))
     else:
         X, y = load_data(spec, data_home)

@@ -67,11 +67,11 @@ def kmeans(V: NDArray[Any], task: FitTask, *, restarts: int, seeds: str = KMEANS
 
 
 def scores(truth: Found, found: Found) -> dict[str, float]:
-    """Right names (of a method that names), accuracy, NMI, ARI and purity in per cent."""
+    """Accuracy of labels, clustering accuracy, NMI, ARI and purity in per cent."""
     from partwise.evaluation import metrics
 
     return {
-        "name": 100.0 * float(np.mean(truth == found)),
+        "accuracy": 100.0 * float(np.mean(truth == found)),
         "ac": 100.0 * float(metrics.clustering_accuracy(truth, found)),
         "nmi": 100.0 * float(metrics.normalized_mutual_info(truth, found)),
         "ari": 100.0 * float(metrics.adjusted_rand(truth, found)),
