@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import warnings
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from numbers import Integral, Real
 from typing import Any
@@ -24,6 +26,7 @@ from partwise.backends.threads import one_blas_thread
 from partwise.classify import pool
 from partwise.classify.calibration import check_probabilities
 from partwise.classify.consistency import is_consistent
+from partwise.classify.edited_parts import edit
 from partwise.classify.explain import Explained
 from partwise.classify.features import Features, build_features
 from partwise.classify.inputs import (
@@ -116,6 +119,8 @@ class PartsClassifier(
         Given labels that the rest contradicts: sample, given, suggested, probability.
     others_found_ : float
         Share of labels that `outlyingness` tells from the other classes when theirs is held out.
+    weighting_ : dict
+        Weights and temperatures of the classifiers, for ``relabel(y, weigh=...)``.
     embedding_ : ndarray of shape (n_samples, n_parts)
         The codes V.
     components_ : ndarray of shape (n_parts, n_features)
@@ -204,7 +209,7 @@ class PartsClassifier(
         weights = np.ones(X.shape[0]) if given is None else given
         seed = self._seed()
         self._learn_features(X, more, seed, original, graph)
-        self._learn_names(labels, weights, seed)
+        self._learn_names(labels, weights, seed, n_folds=self.n_folds)
         return self
 
     def prepare(self, X: Any, *, also: Any = None, graph: Any = None) -> PartsClassifier:
@@ -228,16 +233,17 @@ class PartsClassifier(
         self._learn_features(X, more, self._seed(), original, graph)
         return self
 
-    def relabel(self, y: Any, *, weigh: bool = True) -> PartsClassifier:
-        """Names for the samples of the last `fit` or `prepare` from other labels.
+    def relabel(self, y: Any, *, weigh: bool | Mapping[str, Any] = True) -> PartsClassifier:
+        """Predict the samples of the last `fit` or `prepare` from other labels.
 
         Parameters
         ----------
         y : array-like of shape (n_samples,), or Labels
             Labels of any kind; -1, None or NaN where unknown.
-        weigh : bool, default=True
-            Weigh the heads by cross-validation. False keeps the weights that they have, or takes
-            all alike, and is several times faster: for the click of a mouse.
+        weigh : bool or mapping, default=True
+            Weigh the classifiers by cross-validation. False keeps their present weights, or equal
+            ones, and is several times faster: fast enough for the click of a mouse. A mapping is
+            `weighting_` of another model of the same samples, and as fast.
 
         Returns
         -------
@@ -245,8 +251,63 @@ class PartsClassifier(
         """
         check_is_fitted(self, "embedding_")
         labels = check_labels(y, len(self.embedding_))
-        self._learn_names(labels, np.ones(len(self.embedding_)), self._seed(), weigh=weigh)
+        weighed, n_folds = None, 0
+        if isinstance(weigh, Mapping):
+            weighed = pool.Answer.from_weighting(weigh)
+        elif weigh:
+            n_folds = self.n_folds
+        elif "answer" in self._state:
+            weighed = self._answer
+        weights = np.ones(len(self.embedding_))
+        self._learn_names(labels, weights, self._seed(), n_folds=n_folds, weighed=weighed)
         return self
+
+    def edit_parts(
+        self,
+        edits: Sequence[tuple[Any, ...]] = (),
+        *,
+        fixed: Sequence[int] = (),
+        avoid: Mapping[int, Any] | None = None,
+    ) -> PartsClassifier:
+        """Return a copy with edited parts and new part weights; `relabel` then predicts.
+
+        Parameters
+        ----------
+        edits : sequence of tuples, default=()
+            ``("merge", i, j)`` adds part j to part i and removes part j. ``("split", i)`` divides
+            part i into the parts i and i + 1. Numbers refer to the parts after the previous edit.
+        fixed : sequence of int, default=()
+            Parts, numbered as after all edits, whose features do not change.
+        avoid : mapping of int to array-like of bool, default=None
+            For a part, numbered as after all edits, the samples that should hardly use it.
+
+        Returns
+        -------
+        PartsClassifier
+            A classifier of the same samples without labels.
+        """
+        check_is_fitted(self, "embedding_")
+        features = edit(self._features, edits, fixed, avoid or {})
+        new = copy.copy(self)
+        kept = {name: self._state[name] for name in ("mark", "also")}
+        new._state, new._cache = {**kept, "features": features.state()}, {}
+        new.embedding_, new.n_components_ = features.V, int(features.V.shape[1])
+        new.components_ = features.preparation.components(features.H)
+        for name in ("classes_", "label_distributions_", "transduction_"):
+            new.__dict__.pop(name, None)
+        return new
+
+    def __copy__(self) -> PartsClassifier:
+        """Return a model that shares graph and part weights, and can be relabelled by itself."""
+        new = object.__new__(type(self))
+        new.__dict__.update(self.__dict__)
+        if "_state" in new.__dict__:
+            new._state = dict(self._state)
+            # what depends on the samples alone; what depends on labels belongs to one model
+            kept = ("X", "order", "asking", "walk", "spread")
+            cache = self.__dict__.get("_cache", {})
+            new._cache = {name: cache[name] for name in cache if name.endswith(kept)}
+        return new
 
     def _seed(self) -> int:
         return int(check_random_state(self.random_state).randint(2**31 - 1))
@@ -284,7 +345,13 @@ class PartsClassifier(
         self.components_ = features.preparation.components(features.H)
 
     def _learn_names(
-        self, labels: Labels, weights: AnyArray, seed: int, *, weigh: bool = True
+        self,
+        labels: Labels,
+        weights: AnyArray,
+        seed: int,
+        *,
+        n_folds: int,
+        weighed: pool.Answer | None = None,
     ) -> None:
         known = np.flatnonzero(labels.mask & (weights > 0))
         if not known.size:
@@ -308,10 +375,10 @@ class PartsClassifier(
                 y,
                 weights[known] * (known.size / math.fsum(weights[known])),  # in any order
                 found.size,
-                n_folds=self.n_folds if weigh else 0,
+                n_folds=n_folds,
                 seed=seed,
                 cache=self.__dict__.setdefault("_cache", {}),
-                weighed=None if weigh or "answer" not in self._state else self._answer,
+                weighed=weighed,
                 priors=check_priors(self.priors, found.size),
             )
         check_probabilities(answer.weights[None], "weights of the heads")
@@ -322,7 +389,7 @@ class PartsClassifier(
         self.label_distributions_ = p
         self.transduction_ = self.classes_[p.argmax(axis=1)]
         self.transduction_[known] = self.classes_[y]
-        self._state |= {"labelled": known, "weighed": weigh}
+        self._state |= {"labelled": known, "weighed": n_folds > 0}
 
     @property
     def _features(self) -> Features:

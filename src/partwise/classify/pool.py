@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
@@ -165,6 +165,19 @@ class Answer:
         made = [Head(**head) for head in state["heads"]]
         sure = Calibration(**state["calibration"])
         return cls(**{**state, "heads": made, "calibration": sure})
+
+    def weighting(self) -> dict[str, Any]:
+        """Return weights and temperatures alone, for `from_weighting`."""
+        made = [(head.kind, head.view, head.heat) for head in self.heads]
+        return {"heads": made, "weights": self.weights, "calibration": vars(self.calibration)}
+
+    @classmethod
+    def from_weighting(cls, weighting: Mapping[str, Any]) -> Answer:
+        """Return an answer whose classifiers were not fitted, only weighed."""
+        made, sure = [Head(*head) for head in weighting["heads"]], weighting["calibration"]
+        nothing = np.empty(0, dtype=np.int64)
+        held = np.empty((0, len(sure["tilt"])))
+        return cls(made, weighting["weights"], Calibration(**sure), held, nothing, nothing)
 
     def probabilities(
         self, views: dict[str, AnyArray], near: dict[str, sp.csr_array] | None = None

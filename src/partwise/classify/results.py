@@ -82,6 +82,12 @@ class Results:
         return pool.Candidates(pool.Candidate(*row) for row in self._state["candidates"])
 
     @property
+    def weighting_(self) -> dict[str, Any]:
+        """Weights and temperatures of the classifiers, for ``relabel(y, weigh=...)``."""
+        check_is_fitted(self)
+        return dict(self._answer.weighting())
+
+    @property
     def expected_accuracy_(self) -> Expected:
         """The share of right names to expect, with an interval; it prints as a sentence."""
         check_is_fitted(self)

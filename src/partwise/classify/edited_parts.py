@@ -1,0 +1,94 @@
+"""Merge, split, fix or restrict parts, and compute the part weights again."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from partwise.backends.arrays import AnyArray
+from partwise.classify.features import Features
+
+#: Cost of using a part that is to be avoided, in units of the mean product of a sample and a part.
+#: A larger value removes it more strictly and changes the other part weights more.
+AVOID = 10.0
+#: Relative difference between the two halves of a split part at the start of the fit.
+TILT = 0.5
+#: Smallest start of a part weight, relative to their mean: a start at zero would stay there.
+LOWEST = 1e-3
+MAX_ITER = 100
+
+
+def edit(
+    features: Features, edits: Sequence[Any], fixed: Sequence[int], avoid: Mapping[int, Any]
+) -> Features:
+    """Return a copy with edited parts and the part weights that follow from them."""
+    V, H = features.V, features.H
+    for kind, *numbers in edits:
+        _check_numbers(kind, numbers, len(H))
+        V, H = (_merge if kind == "merge" else _split)(V, H, *numbers)
+    _check_numbers("fixed", fixed, len(H))
+    _check_numbers("avoid", list(avoid), len(H))
+    V, H = _refit(features, V, H, list(dict.fromkeys(fixed)), avoid)
+    edited = copy.copy(features)
+    edited.V, edited.H, edited.shift, edited.scale = V, H, {}, {}
+    edited.views = edited._views(V, features.plain, features.views["smooth"])
+    return edited
+
+
+def _check_numbers(kind: str, numbers: Sequence[Any], n_parts: int) -> None:
+    """Raise ValueError unless an edit exists and its parts are there."""
+    count = {"merge": 2, "split": 1}.get(kind, len(numbers))
+    if kind not in ("merge", "split", "fixed", "avoid") or len(numbers) != count:
+        raise ValueError(f"Unknown edit {(kind, *numbers)}; use ('merge', i, j) or ('split', i).")
+    strange = [j for j in numbers if not 0 <= j < n_parts]
+    if strange or (kind == "merge" and numbers[0] == numbers[1]):
+        raise ValueError(
+            f"{kind} got the parts {list(numbers)}; give different numbers from 0 to {n_parts - 1}."
+        )
+
+
+def _merge(V: AnyArray, H: AnyArray, i: int, j: int) -> tuple[AnyArray, AnyArray]:
+    use = V[:, [i, j]].sum(axis=0)
+    V, H = V.copy(), H.copy()
+    H[i] = use @ H[[i, j]] / (use.sum() or 1.0)
+    V[:, i] += V[:, j]
+    return np.delete(V, j, axis=1), np.delete(H, j, axis=0)
+
+
+def _split(V: AnyArray, H: AnyArray, i: int) -> tuple[AnyArray, AnyArray]:
+    tilt = TILT * np.random.default_rng(i).uniform(-1, 1, H.shape[1])
+    H = np.vstack([H[:i], H[i] * (1 + tilt), H[i] * (1 - tilt), H[i + 1 :]])
+    half = V[:, [i]] / 2
+    return np.hstack([V[:, :i], half, half, V[:, i + 1 :]]), H
+
+
+def _refit(
+    features: Features, V: AnyArray, H: AnyArray, fixed: list[int], avoid: Mapping[int, Any]
+) -> tuple[AnyArray, AnyArray]:
+    """Factorize again from V and H, with fixed parts and costs for the parts to avoid."""
+    from partwise.estimators.constrained import ConstrainedNMF
+    from partwise.fitting.solving import few_iterations_will_do
+    from partwise.model.terms import Linear
+
+    P = features.preparation.parts_input(features.P)
+    order = [*fixed, *(j for j in range(len(H)) if j not in fixed)]  # fixed parts come first
+    V, H, cost = V[:, order], H[order], np.zeros_like(V)
+    for part, samples in avoid.items():
+        cost[np.asarray(samples), order.index(part)] = AVOID * float(np.mean(np.asarray(P @ H.T)))
+    model = ConstrainedNMF(
+        len(H),
+        graph_reg=features.graph_reg,
+        init="custom",
+        max_iter=MAX_ITER,
+        terms=[Linear(cost)] if cost.any() else None,
+        fixed_components=H[: len(fixed)] if fixed else None,
+    )
+    start = np.maximum(V, LOWEST * float(V.mean()))
+    with few_iterations_will_do():
+        model.fit(P, graph=sp.csr_array(features.graph), W=start, H=H)
+    back = np.argsort(order)
+    return np.asarray(model.embedding_)[:, back], np.asarray(model.components_)[back]
