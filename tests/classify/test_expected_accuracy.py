@@ -434,7 +434,7 @@ def test_probability_that_a_label_is_wrong_is_as_written_out():
     rng = np.random.default_rng(0)
     p, given = rng.dirichlet(np.full(4, 0.4), size=30), rng.integers(4, size=30)
     wrong = reference.wrong_labels(
-        p, given, doubts.SHARES, doubts.ERRORS, doubts.SHARPER, doubts.LEAST
+        p, given, doubts.SHARES, doubts.ERRORS, doubts.SHARPER, doubts.MIN_PROBABILITY
     )
     found = doubts.doubts(np.arange(30), p, given, np.arange(4))
     assert sorted(doubt.sample for doubt in found) == np.flatnonzero(wrong > 0.5).tolist()

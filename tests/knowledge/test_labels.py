@@ -105,12 +105,12 @@ def test_input_is_left_alone():
 @pytest.mark.parametrize(
     "y, error, message",
     [
-        ([1, 2], ValueError, "one entry for each of the 3 samples of X, got 2"),
-        (np.eye(3), ValueError, r"one label a sample, got shape \(3, 3\)"),
-        ([[1], [2, 3], [4]], ValueError, "nested sequence"),
+        ([1, 2], ValueError, r"^y\b.*\b3 samples.*got 2"),
+        (np.eye(3), ValueError, r"^y\b.*shape \(3, 3\)"),
+        ([[1], [2, 3], [4]], ValueError, r"^y\b.*length 3"),
         ("abc", ValueError, r"got shape \(\)"),
-        ([1, "a", None], TypeError, "types int, str"),
-        (np.array([1, "a", None], dtype=object), TypeError, "sorted together"),
+        ([1, "a", None], TypeError, r"^y\b.*int, str"),
+        (np.array([1, "a", None], dtype=object), TypeError, r"^y\b.*int, str"),
         ([1.0, np.inf, NAN], ValueError, "infinity"),
         ([1.0, np.inf, None], ValueError, "infinity"),
         (np.array([1j, 2, 3]), TypeError, "complex128"),
@@ -163,6 +163,6 @@ def test_pickle():
 
 @pytest.mark.parametrize("blank", ["", " ", "-1"])
 @pytest.mark.parametrize("kind", [list, np.array, pd.Series, lambda y: np.array(y, dtype=object)])
-def test_a_blank_is_asked_about_and_never_a_class(blank, kind):
-    with pytest.raises(ValueError, match=f"y holds the text '{blank}': is the label unknown there"):
+def test_a_blank_is_refused_and_never_a_class(blank, kind):
+    with pytest.raises(ValueError, match=f"^y .*'{blank}'"):
         encode_labels(kind(["b", blank, "a"]), 3)

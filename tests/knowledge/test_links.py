@@ -38,17 +38,17 @@ CANNOT = [(0, 2), (3, 4), (9, 11), (2, 5), (6, 3)]
 @pytest.mark.parametrize(
     "must, cannot, error, words",
     [
-        ([(0, N)], None, ValueError, rf"must_link\[0\].*0 to {N - 1}.*cross-validation"),
+        ([(0, N)], None, ValueError, rf"must_link\[0\].*0 to {N - 1}"),
         (None, [(0, 1), (-1, 2)], ValueError, r"cannot_link\[1\] = \(-1, 2\)"),
-        ([(3, 3)], None, ValueError, "with itself"),
-        ([(0.0, 1.0)], None, TypeError, "integers, got dtype float64"),
-        ([("a", "b")], None, TypeError, "integers"),
-        ([(True, False)], None, TypeError, "dtype bool"),
+        ([(3, 3)], None, ValueError, r"must_link\[0\] = \(3, 3\)"),
+        ([(0.0, 1.0)], None, TypeError, "^must_link.*float64"),
+        ([("a", "b")], None, TypeError, "^must_link.*<U1"),
+        ([(True, False)], None, TypeError, "^must_link.*bool"),
         ([(0, 1, 2)], None, ValueError, r"shape \(m, 2\)"),
-        ([[0, 1], [2]], None, TypeError, "list of pairs"),
-        (3, None, TypeError, "list of pairs"),
-        ([(0, 1), (1, 2)], [(2, 0)], ValueError, "0 must 1, 1 must 2, but 0 cannot 2"),
-        ([(4, 5)], [(5, 4)], ValueError, "4 must 5, but 4 cannot 5"),
+        ([[0, 1], [2]], None, TypeError, "^must_link"),
+        (3, None, TypeError, "^must_link"),
+        ([(0, 1), (1, 2)], [(2, 0)], ValueError, "0 must 1, 1 must 2, .*0 cannot 2"),
+        ([(4, 5)], [(5, 4)], ValueError, "4 must 5, .*4 cannot 5"),
     ],
 )
 def test_bad_links_are_answered(must, cannot, error, words):
@@ -151,7 +151,7 @@ def test_merging_is_brute_force(seed):
 
 
 def test_many_samples_begin_in_groups(monkeypatch):
-    monkeypatch.setattr(linkage, "MOST", 40)
+    monkeypatch.setattr(linkage, "MAX_GROUPS", 40)
     rng = np.random.default_rng(0)
     y = np.arange(300) % 3
     Z = np.eye(3)[y] + 0.1 * rng.random((300, 3))
@@ -289,7 +289,7 @@ def test_steps_and_procedures_that_cannot_refuse_before_work():
 
 
 def test_pairs_do_not_survive_cross_validation():
-    with pytest.raises(ValueError, match="cutting by cross-validation"):
+    with pytest.raises(ValueError, match=rf"must_link\[0\] = \(0, {N - 1}\)"):
         params = {"must_link": [(0, N - 1)]}
         cross_val_score(NMF(K), X, cv=3, params=params, error_score="raise")
 

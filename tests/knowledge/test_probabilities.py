@@ -49,17 +49,17 @@ def one_hot(y, c=3):
 @pytest.mark.parametrize(
     "y, message",
     [
-        (np.full((3, 2), 0.4), "must add up to one, got 0.8 in row 0"),
-        ([[1.0, 0.0], [0.5, 0.49], [0, 1]], "must add up to one, got 0.99 in row 1"),
-        ([[1.0, 0.0], [1.5, -0.5], [0, 1]], r"must hold probabilities, got \[1.5, -0.5\] in row 1"),
-        ([[1.0, 0.0], [np.inf, 0], [0, 1]], "must hold probabilities, got .inf.* in row 1"),
-        ([[1.0, 0.0], [0.5, NAN], [0, 1]], "NaN in a part of row 1"),
-        (np.eye(2), "a row for each of the 3 samples of X, got 2"),
-        (np.eye(4), "a row for each of the 3 samples of X, got 4"),
-        ([["a", "b"]] * 3, r"y of shape \(3, 2\) must hold probabilities of 2 classes"),
-        (np.zeros((3, 2)), "must add up to one, got 0 in row 0"),
-        (np.zeros((3, 2, 2)), "one label a sample, got shape"),
-        ([[1, 2], [1]], "one label a sample, got a nested sequence"),
+        (np.full((3, 2), 0.4), "0.8 in row 0"),
+        ([[1.0, 0.0], [0.5, 0.49], [0, 1]], "0.99 in row 1"),
+        ([[1.0, 0.0], [1.5, -0.5], [0, 1]], r"\[1.5, -0.5\] in row 1"),
+        ([[1.0, 0.0], [np.inf, 0], [0, 1]], "inf.* in row 1"),
+        ([[1.0, 0.0], [0.5, NAN], [0, 1]], "row 1 of y.*NaN"),
+        (np.eye(2), "3 samples of X, got 2"),
+        (np.eye(4), "3 samples of X, got 4"),
+        ([["a", "b"]] * 3, r"y of shape \(3, 2\) .*2 classes"),
+        (np.zeros((3, 2)), "0 in row 0"),
+        (np.zeros((3, 2, 2)), r"shape \(3, 2, 2\)"),
+        ([[1, 2], [1]], "^y .*length 3"),
     ],
 )
 def test_what_is_no_probability_is_refused(y, message):

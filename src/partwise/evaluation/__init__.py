@@ -1,1 +1,1 @@
-"""How good an answer is: the papers' clustering protocol and scores."""
+"""Evaluation: the clustering protocol of the papers, and scores."""

@@ -1,4 +1,4 @@
-"""The papers' clustering protocol: k-means on the representation, named by the labels there are."""
+"""The papers' clustering protocol: k-means, then clusters matched with classes."""
 
 from __future__ import annotations
 
@@ -17,25 +17,26 @@ from partwise.knowledge.links import Links
 
 __all__ = ["Clustering", "cluster_representation"]
 
-_THREADS_PAY = 2**25  # multiplications in a k-means iteration
+#: Multiplications of a k-means iteration from which several threads are faster.
+_MIN_PARALLEL_WORK = 2**25
 
 
 @dataclass(frozen=True, eq=False)
 class Clustering:
-    """Clusters of a representation, under the user's names.
+    """Clusters of a representation, labelled by classes where these are known.
 
     Parameters
     ----------
     centers : ndarray of shape (n_clusters, n_components)
         Means of the clusters.
     names : ndarray of shape (n_clusters,)
-        The class that took each cluster, or a name of its own.
+        The class that each cluster was matched with, or a new label.
     labels : ndarray of shape (n_samples,)
-        The name of each training sample's cluster.
+        The label of the cluster of each training sample.
     unit : bool
-        Whether distances are those of codes scaled to length one.
+        If True, distances are those of rows scaled to length one.
     lengths : ndarray of shape (n_components,) or None
-        What codes are multiplied by before that, where parts differ in length.
+        Factors for the columns before that scaling, if components differ in length.
 
     Examples
     --------
@@ -54,7 +55,7 @@ class Clustering:
     lengths: NDArray[Any] | None = None
 
     def check(self) -> None:
-        """Raise if arrays from a file are no clustering."""
+        """Raise ValueError if arrays from a file are not a valid clustering."""
         check_array(self.centers, "f", 2)
         if np.shape(self.names) != self.centers.shape[:1] or np.ndim(self.labels) != 1:
             raise ValueError("the clusters do not fit each other")
@@ -62,7 +63,7 @@ class Clustering:
             raise ValueError("the lengths of the clusters do not fit them")
 
     def predict(self, V: ArrayLike) -> NDArray[Any]:
-        """The name of the closest center for each row of V.
+        """Return the label of the closest centre for each row of V.
 
         Parameters
         ----------
@@ -76,11 +77,10 @@ class Clustering:
         return names
 
     def confidence(self, V: ArrayLike) -> NDArray[np.float64]:
-        """(d₂ - d₁) / (d₂ + d₁), where d₁ <= d₂ are the distances to the two closest centers.
+        """Return (d₂ - d₁) / (d₂ + d₁) for the distances to the two closest centres.
 
-        1 at a center, 0 half-way between two. It orders samples by how clearly they belong to
-        their cluster, and it is not a probability: no share of samples with confidence 0.8 is
-        promised to be right. With a single cluster it is 1.
+        It is 1 at a centre, 0 half-way between two, and 1 for a single cluster. It orders samples
+        by how clearly they belong to their cluster; it is not a probability.
 
         Parameters
         ----------
@@ -101,11 +101,11 @@ class Clustering:
         return margin
 
     def soft_assignment(self, V: ArrayLike) -> NDArray[np.float64]:
-        """m_c ∝ 1 / d_c², d_c the distance to center c: the memberships of fuzzy c-means.
+        """Return memberships of fuzzy c-means: m_c ∝ 1 / d_c² for the distance d_c.
 
-        Rows sum to one and the largest entry is the predicted cluster. Like `confidence` these
-        are shares of closeness and no calibrated probabilities. A sample on a center belongs to
-        it alone (or in equal parts to all centers that it lies on).
+        Rows sum to one, and the largest entry is the predicted cluster. Like `confidence`, these
+        are not calibrated probabilities. A sample at a centre belongs only to it, or in equal
+        shares to all centres at its place.
 
         Parameters
         ----------
@@ -140,35 +140,34 @@ def cluster_representation(
     unit: bool = False,
     random_state: int | np.random.RandomState | None = None,
 ) -> Clustering:
-    """k-means on the rows of V: min Σ_i min_c ‖v_i - m_c‖², the best of ``n_init`` starts.
+    """Cluster the rows of V by k-means and match clusters with classes.
 
-    With labels, classes and clusters are matched one to one so that as many labelled samples as
-    possible lie in their class's cluster (Hungarian method), and a matched cluster gets the name
-    of its class. A class none of whose samples lies in the cluster left for it gets no cluster.
-    Names of the other clusters: ``"cluster 1"``, ... where classes are strings, the integers after
-    the largest class where they are integers (likewise floats), and strings among objects for any
-    other kind. Without labels, the names are 0, 1, ...
+    The objective is Σ_i min_c ‖v_i - m_c‖²; the best of ``n_init`` starts is kept. With labels,
+    classes and clusters are matched one to one so that as many labelled samples as possible lie in
+    the cluster of their class (Hungarian method). A class without a sample in the cluster left for
+    it gets no cluster. Other clusters are labelled ``"cluster 1"``, ... if classes are strings, and
+    by the integers after the largest class if they are numbers. Without labels, they are labelled
+    0, 1, ...
 
     Parameters
     ----------
     V : array-like of shape (n_samples, n_components)
         The representation.
     n_clusters : int
-        Fewer are returned where V has fewer distinct rows.
+        Fewer clusters are returned if V has fewer distinct rows.
     labels : Labels, optional
-        From `partwise.knowledge.labels.encode_labels`. They name the clusters and do not change
-        them.
+        From `partwise.knowledge.labels.encode_labels`. They do not change the clusters.
     links : Links, optional
-        From `partwise.knowledge.links.check_links`. Clusters are then merged from below, which
-        keeps them (`partwise.evaluation.linkage.linked_clusters`).
+        From `partwise.knowledge.links.check_links`. Agglomerative clustering then keeps them
+        (`partwise.evaluation.linkage.linked_clusters`).
     n_init : int, default=20
         Number of k-means starts, as in the papers.
     unit : bool, default=False
-        Scale the rows of V to length one first: what counts is in which proportions a sample uses
-        the parts. Short texts have few words and small codes, and without this most of them end in
-        the cluster next to zero.
+        Scale the rows of V to length one first, so that only the proportions of the parts count.
+        Without this, most short texts end in a cluster near zero, because their part weights are
+        small.
     random_state : int or RandomState, optional
-        An integer gives the same clusters each time.
+        Seed of k-means; an integer gives reproducible clusters.
 
     Returns
     -------
@@ -200,7 +199,7 @@ def cluster_representation(
     if links is None:
         centers = _kmeans(V, size, n_init, random_state)
         closest = _distances(V, centers).argmin(axis=1)
-        used, closest = np.unique(closest, return_inverse=True)  # copies of a center have none
+        used, closest = np.unique(closest, return_inverse=True)  # duplicate centres have no rows
         centers = centers[used]
     else:
         closest = linked_clusters(V, size, links, random_state=random_state)
@@ -225,17 +224,17 @@ def _kmeans(
     from threadpoolctl import threadpool_limits
 
     model = KMeans(n_clusters, n_init=n_init, random_state=random_state)
-    # an iteration this small costs less than waking threads, and one thread sums in one order
-    threads = 1 if V.size * n_clusters < _THREADS_PAY else None
+    # starting threads takes longer than a small iteration, and one thread sums in a fixed order
+    threads = 1 if V.size * n_clusters < _MIN_PARALLEL_WORK else None
     with threadpool_limits(limits=threads, user_api="openmp"), warnings.catch_warnings():
-        # fewer distinct rows than clusters: the caller drops the clusters without members
+        # if rows repeat, the caller drops clusters without members
         warnings.simplefilter("ignore", ConvergenceWarning)
         centers: NDArray[Any] = model.fit(V).cluster_centers_
     return centers
 
 
 def _match(labels: Labels, closest: NDArray[np.int64], n_clusters: int) -> NDArray[np.int64]:
-    """The class of each cluster, or -1: the one-to-one match with the most labelled members."""
+    """Return the class of each cluster in the best one-to-one match; -1 for none."""
     from scipy.optimize import linear_sum_assignment
 
     table = np.zeros((labels.n_classes, n_clusters), dtype=np.int64)
@@ -248,7 +247,7 @@ def _match(labels: Labels, closest: NDArray[np.int64], n_clusters: int) -> NDArr
 
 
 def _names(classes: NDArray[Any], owner: NDArray[np.int64]) -> NDArray[Any]:
-    """Names for the clusters: the classes', and new ones that are nobody's for the others."""
+    """Return labels of the clusters: their classes, and new labels for the others."""
     free = int(np.count_nonzero(owner < 0))
     if classes.size == 0:
         return np.arange(owner.size)
@@ -282,7 +281,7 @@ def _as_rows(V: ArrayLike) -> NDArray[Any]:
         raise TypeError(f"V must hold real numbers, got dtype {rows.dtype}.")
     if rows.ndim != 2 or 0 in rows.shape:
         raise ValueError(
-            f"V must be a matrix with a row for each sample, got shape {rows.shape}; "
+            f"V must be a matrix with one row per sample, got shape {rows.shape}; "
             "use V.reshape(-1, 1) for a single component."
         )
     if rows.dtype not in (np.float32, np.float64):
@@ -293,13 +292,13 @@ def _as_rows(V: ArrayLike) -> NDArray[Any]:
 
 
 def _distances(V: ArrayLike, centers: NDArray[Any]) -> NDArray[np.float64]:
-    """Euclidean distances, from differences and in float64."""
+    """Return Euclidean distances from differences, in float64."""
     from scipy.spatial.distance import cdist
 
     rows = _as_rows(V)
     if rows.shape[1] != centers.shape[1]:
         raise ValueError(
-            f"V must have {centers.shape[1]} columns, as the representation that was clustered; "
+            f"V must have {centers.shape[1]} columns like the clustered representation; "
             f"got {rows.shape[1]}."
         )
     distances: NDArray[np.float64] = cdist(rows, centers)

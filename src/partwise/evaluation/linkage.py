@@ -1,7 +1,7 @@
-"""Clusters of codes that keep links: merging from below, as Ward does, where links allow it.
+"""Agglomerative clustering that keeps must-links and cannot-links.
 
-A k-means start knows nothing of links, and few random pairs are broken by it: what they could say
-is lost. Merging from below, a cannot-link between two samples keeps their whole groups apart.
+k-means breaks few random pairs, so links would hardly change it. In agglomerative clustering, a
+cannot-link between two samples separates their whole groups.
 """
 
 from __future__ import annotations
@@ -13,19 +13,20 @@ from numpy.typing import NDArray
 
 from partwise.knowledge.links import Links
 
-#: Groups from which merging begins at most; its memory is their square.
-MOST = 2000
+#: Largest number of initial groups. Memory grows with its square; more groups follow links better.
+MAX_GROUPS = 2000
 
 
 def linked_clusters(
     V: NDArray[Any], n_clusters: int, links: Links, *, random_state: Any = None
 ) -> NDArray[np.int64]:
-    """The cluster 0, 1, ... of each row of V, must-linked rows together, cannot-linked apart.
+    """Return clusters of the rows of V that keep must-links and cannot-links.
 
-    Groups begin as must-linked rows, or single ones, and the two whose union adds least to
-    Σ ‖v_i - mean‖² and breaks no cannot-link are joined, until ``n_clusters`` are left (Ward's
-    method with links; Davidson & Ravi 2005). Where no union is allowed any more, the one that
-    breaks the fewest is made. Beyond 2,000 groups, rows without a link begin in groups of k-means.
+    The initial groups are must-linked rows and single rows. Each step joins the two groups whose
+    union adds least to Σ ‖v_i - mean‖² and breaks no cannot-link, until ``n_clusters`` are left
+    (Ward's method with links; Davidson & Ravi 2005). If no union is allowed, the one that breaks
+    the fewest cannot-links is made. With more than 2,000 groups, k-means first groups the rows
+    without a link.
     """
     V = np.asarray(V, dtype=np.float64)
     group = _first_groups(V, links, random_state)
@@ -48,13 +49,13 @@ def _first_groups(V: NDArray[Any], links: Links, random_state: Any) -> NDArray[n
     most = group.max(initial=-1) + 1
     linked = np.zeros(len(V), dtype=bool)
     linked[links.cannot.ravel()] = True
-    if most + len(alone) <= MOST:
+    if most + len(alone) <= MAX_GROUPS:
         group[alone] = most + np.arange(len(alone))
         return group
     held, free = alone[linked[alone]], alone[~linked[alone]]
     group[held] = most + np.arange(len(held))
     most += len(held)
-    many = min(len(free), max(MOST - most, MOST // 4))
+    many = min(len(free), max(MAX_GROUPS - most, MAX_GROUPS // 4))
     if many < len(free):
         from sklearn.cluster import MiniBatchKMeans
 
@@ -69,7 +70,7 @@ def _first_groups(V: NDArray[Any], links: Links, random_state: Any) -> NDArray[n
 def _merge(
     centers: NDArray[Any], size: NDArray[Any], apart: NDArray[Any], n_clusters: int
 ) -> NDArray[np.int64]:
-    """The group that each first group ends in."""
+    """Return the final group of each initial group."""
     count = len(centers)
     squares = (centers**2).sum(axis=1)
     cost = np.maximum(squares[:, None] + squares - 2 * centers @ centers.T, 0)
@@ -86,7 +87,7 @@ def _merge(
         if not np.isfinite(least[i]):
             i, j = _fewest(cost, apart, alive)
         both, gap = size[i] + size[j], cost[i, j]
-        # Lance & Williams: what a union with any other would cost now
+        # Lance & Williams: the cost of a union of the new group with any other
         new = ((size[i] + size) * cost[i] + (size[j] + size) * cost[j] - size * gap) / (both + size)
         new[~alive] = np.inf
         new[[i, j]] = np.inf
@@ -110,7 +111,7 @@ def _merge(
 
 
 def _fewest(cost: NDArray[Any], apart: NDArray[Any], alive: NDArray[Any]) -> tuple[int, int]:
-    """The union that breaks the fewest cannot-links, and of those the cheapest."""
+    """Return the cheapest of the unions that break the fewest cannot-links."""
     rows = np.flatnonzero(alive)
     broken = np.where(np.isfinite(cost[np.ix_(rows, rows)]), apart[np.ix_(rows, rows)], np.inf)
     price = np.where(broken == broken.min(), cost[np.ix_(rows, rows)], np.inf)

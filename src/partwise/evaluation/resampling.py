@@ -1,4 +1,4 @@
-"""Counts drawn again: how much a result owes to chance."""
+"""Bootstrap resampling of counts."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import scipy.sparse as sp
 from partwise.backends.arrays import AnyArray
 
 KINDS = ("poisson", "multinomial")
-#: Entries that are looked at at a time.
+#: Number of entries that are checked together; larger values need more memory.
 PIECE = 2**24
 
 
 def check_counts(X: Any, whom: str) -> None:
-    """Raise where X holds something else than counts; a tensor is looked at where it is."""
+    """Raise ValueError if X does not hold counts; tensors stay on their device."""
     values = X.data if sp.issparse(X) else X
     step = PIECE if values.ndim == 1 else max(1, PIECE // values.shape[1])
     for start in range(0, values.shape[0], step):
@@ -23,16 +23,15 @@ def check_counts(X: Any, whom: str) -> None:
         odd = (block < 0) | (block != block.round())
         if odd.any():
             raise ValueError(
-                f"{whom} needs counts, whole numbers of 0 or more; X holds "
-                f"{float(block[odd][0]):g}."
+                f"{whom} needs counts (non-negative integers); X contains {float(block[odd][0]):g}."
             )
 
 
 def resample(X: Any, kind: str, rng: np.random.RandomState) -> Any:
-    """X with each count drawn again.
+    """Return X with each count drawn from its distribution.
 
-    "poisson": around the count itself. "multinomial": each sample keeps its total, which is shared
-    out anew by the proportions that it has.
+    "poisson" draws each count from a Poisson distribution with this mean. "multinomial" keeps the
+    total of each sample and distributes it by the proportions of the sample.
     """
     if kind not in KINDS:
         raise ValueError(f"bootstrap must be None, 'poisson' or 'multinomial'; got {kind!r}.")

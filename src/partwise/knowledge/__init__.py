@@ -1,1 +1,1 @@
-"""What a person knows: labels and graphs, checked and encoded."""
+"""Prior knowledge: labels, links and neighbour graphs, checked and encoded."""

@@ -1,4 +1,4 @@
-"""Labels that the rest contradicts."""
+"""Given labels that the other samples contradict."""
 
 from __future__ import annotations
 
@@ -8,44 +8,46 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
 
-#: Beta prior of the share of labels that are wrong: 5 % in the mean, below 0.6 % in half of the
-#: cases; and the shares that are tried.
+#: Beta prior of the share of wrong labels (mean 5%, median 0.6%), and the shares that are tried. A
+#: larger first number expects more wrong labels.
 ERRORS, SHARES = (0.2, 4.0), np.geomspace(1e-6, 0.5, 60)
-#: Who judges a label has fewer labels than there are, and wrong ones among them: the truth is surer
-#: by the power of the first and, times ε, the second. By public sets with up to 30 % of labels made
-#: wrong (`python -m benchmarks.expected --doubts`); but nothing is surer than `LEAST`.
-SHARPER, LEAST = (1.35, 3.0), 1e-3
+#: Probabilities for a held-out label come from fewer labels, some of them wrong, and are too flat.
+#: They are sharpened by the power SHARPER[0] + SHARPER[1] ε, which was estimated on public data
+#: sets with up to 30% wrong labels (`python -m benchmarks.expected --doubts`).
+SHARPER = (1.35, 3.0)
+#: Smallest probability of a class. Larger values make contradictions count less.
+MIN_PROBABILITY = 1e-3
 
 
 class Doubt(NamedTuple):
-    """A label that is more likely wrong than right."""
+    """A label that is probably wrong."""
 
     sample: int
     given: Any
-    suggested: Any  #: the class that the rest says
-    probability: float  #: that the label is wrong
+    suggested: Any  #: the class that the other samples suggest
+    probability: float  #: probability that the label is wrong
 
 
 def doubts(
     rows: NDArray[Any], p: NDArray[Any], given: NDArray[Any], classes: NDArray[Any]
 ) -> list[Doubt]:
-    r"""Labels that are more likely wrong than right, the most doubtful first.
+    r"""Return labels that are probably wrong, the most doubtful first.
 
-    Who gives labels errs in an unknown share ε of them, to any other class alike. If r are the
-    probabilities of a sample's classes, p sharpened, its label g is given with
+    An unknown share ε of the labels is wrong, and each other class is equally likely then. Let r be
+    the class probabilities of a sample, p sharpened. The probability of its label g is
 
     .. math:: \ell_g(\varepsilon) = (1 - \varepsilon) r_g + \varepsilon\,\frac{1 - r_g}{c - 1},
 
-    of which the second term is a mistake. ε has a Beta prior (`ERRORS`), and what it is after all
-    labels were seen weighs the share of the second term. So one label that the rest contradicts
-    among many that it does not is a hard sample as likely as a mistake; many are mistakes.
+    where the second term is a mistake. ε has a Beta prior (`ERRORS`). Its posterior given all
+    labels weights the share of the second term. A single contradicted label among many is therefore
+    as likely a difficult sample as a mistake; many contradicted labels are mistakes.
 
     Parameters
     ----------
     rows : (m,) array of int
-        The labelled samples.
+        Row numbers of the labelled samples.
     p : (m, n_classes) array
-        Their probabilities, from those who do not know their labels.
+        Their held-out class probabilities.
     given : (m,) array of int
         Positions of their labels in ``classes``.
     classes : (n_classes,) array
@@ -53,7 +55,7 @@ def doubts(
     count = len(classes)
     if not len(rows) or count < 2:
         return []
-    at, log_p, odds = np.arange(len(p)), np.log(np.maximum(p, LEAST)), []
+    at, log_p, odds = np.arange(len(p)), np.log(np.maximum(p, MIN_PROBABILITY)), []
     log_post = ERRORS[0] * np.log(SHARES) + (ERRORS[1] - 1) * np.log1p(-SHARES)  # over log ε
     for j, share in enumerate(SHARES):
         own = softmax((SHARPER[0] + SHARPER[1] * share) * log_p, axis=1)[at, given]

@@ -1,6 +1,6 @@
-"""Labels as people have them.
+"""Class labels of any type, checked and encoded as integers.
 
-Everything downstream sees integer codes; classes come back under the names the user gave.
+The library uses integer codes; results contain the classes of the user.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ __all__ = ["Labels", "encode_labels", "propagate", "read_labels"]
 
 @dataclass(frozen=True, eq=False)
 class Labels:
-    """The classes of the labelled samples, and which samples have one.
+    """Classes, and the class of each labelled sample.
 
     Attributes
     ----------
     classes : ndarray of shape (n_classes,)
-        The classes that occur, sorted, in the user's own dtype.
+        The classes that occur, sorted, in the dtype of the user.
     codes : int64 ndarray of shape (n_samples,)
-        Position in ``classes`` of each sample's class, the likeliest where that is in doubt; -1
-        where it is unknown.
+        Position of the class of each sample in ``classes``, the most probable one if the label is
+        a probability; -1 for an unlabelled sample.
     shares : float64 ndarray of shape (n_samples, n_classes) or None
-        Probabilities of the classes, zeros where nothing is known; None where all are certain.
+        Class probabilities, zeros for unlabelled samples; None if all labels are certain.
     """
 
     classes: NDArray[Any]
@@ -40,15 +40,15 @@ class Labels:
     shares: NDArray[np.float64] | None = None
 
     def check(self) -> None:
-        """Raise if arrays from a file are no labels."""
+        """Raise ValueError if arrays from a file are not valid labels."""
         check_array(self.codes, "i", 1)
         if np.ndim(self.classes) != 1:
-            raise ValueError("the classes are no array with one dimension")
+            raise ValueError("the classes are not a one-dimensional array")
         c = len(self.classes)
         if self.codes.dtype != np.int64 or self.codes.size == 0:
             raise ValueError("there are no labels")
         if not -1 <= self.codes.min() <= self.codes.max() < c:
-            raise ValueError("a label is none of the classes")
+            raise ValueError("a label is not one of the classes")
         if self.shares is not None:
             check_array(self.shares, "f", 2)
             if self.shares.shape != (self.codes.size, c) or self.shares.min() < 0:
@@ -76,12 +76,12 @@ class Labels:
 
     @property
     def doubtful(self) -> bool:
-        """Whether some label is a probability of several classes."""
+        """True if some labels are class probabilities."""
         return self.shares is not None
 
     @property
     def probabilities(self) -> NDArray[np.float64]:
-        """(n_samples, n_classes); zeros where nothing is known."""
+        """Class probabilities of shape (n_samples, n_classes); zeros for unlabelled samples."""
         if self.shares is not None:
             return self.shares
         return np.equal.outer(self.codes, np.arange(self.n_classes)).astype(np.float64)
@@ -97,21 +97,22 @@ def with_unknown(a: Any) -> Any:
 
 
 def encode_labels(y: ArrayLike | None, n_samples: int) -> Labels | None:
-    """Integer codes for labels of any kind, with -1 for unknown.
+    """Encode labels of any type as integers, with -1 for unlabelled samples.
 
     Parameters
     ----------
     y : array-like of shape (n_samples,) or (n_samples, 1), or None
-        Numbers, where -1 and NaN mean unknown; or strings, booleans, dates, pandas columns or
-        objects that can be sorted, where None, NaN, NaT and ``pandas.NA`` mean unknown. The texts
-        "" and "-1" are refused: they may mean either. Samples may come in any order.
+        Numbers, where -1 and NaN mark unlabelled samples. Or strings, booleans, dates, pandas
+        columns or sortable objects, where None, NaN, NaT and ``pandas.NA`` mark unlabelled
+        samples. The strings "" and "-1" are refused because their meaning is unclear. Samples may
+        come in any order.
     n_samples : int
         The number of rows of X.
 
     Returns
     -------
     Labels or None
-        None where y is None; no classes where every entry is unknown.
+        None if y is None; without classes if every sample is unlabelled.
 
     Raises
     ------
@@ -147,20 +148,20 @@ def encode_labels(y: ArrayLike | None, n_samples: int) -> Labels | None:
         )
     codes = np.full(n_samples, -1, dtype=np.int64)
     classes, codes[known] = np.unique(values[known], return_inverse=True)
-    _ask_about_blanks(classes)
+    _refuse_blank_classes(classes)
     return Labels(classes, codes)
 
 
 def _as_column(y: Any, n_samples: int) -> NDArray[Any]:
-    """y as a 1-D array; lists become objects where numpy would turn None or NaN into text."""
+    """Return y as a 1-D array of objects if numpy would turn None or NaN into text."""
     y = with_unknown(y)
     if hasattr(getattr(y, "dtype", None), "na_value"):
-        y = y.astype(object)  # integers of pandas with gaps would turn into floats
+        y = y.astype(object)  # pandas would turn integers with missing values into floats
     try:
         values = np.asarray(y)
     except ValueError as error:
         raise ValueError(
-            f"y must have one label a sample, got a nested sequence; give a column of length "
+            f"y must have one label per sample, got a nested sequence; pass a column of length "
             f"{n_samples}."
         ) from error
     text_from_list = values.dtype.kind in "US" and not hasattr(y, "dtype")
@@ -170,29 +171,29 @@ def _as_column(y: Any, n_samples: int) -> NDArray[Any]:
         values = values.ravel()
     if values.ndim != 1:
         raise ValueError(
-            f"y must have one label a sample, got shape {values.shape}; give a column of length "
+            f"y must have one label per sample, got shape {values.shape}; pass a column of length "
             f"{n_samples}, for example y.argmax(axis=1) for indicator columns."
         )
     if values.shape[0] != n_samples:
         raise ValueError(
             f"y must have one entry for each of the {n_samples} samples of X, got "
-            f"{values.shape[0]}; mark unknown labels with -1, None or NaN."
+            f"{values.shape[0]}; mark unlabelled samples with -1, None or NaN."
         )
     return values
 
 
-def _ask_about_blanks(classes: Any) -> None:
-    """The texts "" and "-1" nearly always mean unknown, and would be classes of their own."""
+def _refuse_blank_classes(classes: Any) -> None:
+    """Refuse the strings "" and "-1", which nearly always mark unlabelled samples."""
     for name in classes:
         if isinstance(name, str) and name.strip() in ("", "-1"):
             raise ValueError(
-                f"y holds the text {str(name)!r}: is the label unknown there? Then put None (for a "
-                "class of that name, give it another)."
+                f"y contains the string {str(name)!r}, which may mark an unlabelled sample; use "
+                "None for unlabelled samples, or rename the class."
             )
 
 
 def _encode_objects(values: NDArray[Any], *, keep_object: bool) -> Labels:
-    """Labels of Python objects; strings keep dtype object where the user had it."""
+    """Encode Python objects; strings keep dtype object if the user passed it."""
     items: list[Any] = values.tolist()
     known = np.array([not is_missing(item) for item in values], dtype=bool)
     kinds = {type(item) for item, is_known in zip(items, known, strict=True) if is_known}
@@ -208,7 +209,7 @@ def _encode_objects(values: NDArray[Any], *, keep_object: bool) -> Labels:
             f"y must hold labels that can be sorted together, got types {names}; convert them to "
             "one type, for example with str."
         ) from error
-    _ask_about_blanks(ordered)
+    _refuse_blank_classes(ordered)
     position = {item: code for code, item in enumerate(ordered)}
     codes = np.full(len(items), -1, dtype=np.int64)
     codes[known] = [position[item] for item in found]
@@ -216,7 +217,7 @@ def _encode_objects(values: NDArray[Any], *, keep_object: bool) -> Labels:
 
 
 def _class_array(ordered: list[Any], *, numbers: bool, keep_object: bool) -> NDArray[Any]:
-    """The sorted classes as an array: of numbers where they are, else text or objects."""
+    """Return the sorted classes as an array of numbers, strings or objects."""
     if ordered and numbers:
         classes = np.array(ordered)
         if classes.dtype.kind == "f":
@@ -230,7 +231,7 @@ def _class_array(ordered: list[Any], *, numbers: bool, keep_object: bool) -> NDA
 
 
 def is_missing(item: Any) -> bool:
-    """Whether an object is None, NaN, NaT or pandas.NA."""
+    """Return True for None, NaN, NaT and pandas.NA."""
     if item is None or type(item).__name__ == "NAType":
         return True
     unequal = item != item  # NaN and NaT only
@@ -239,29 +240,32 @@ def is_missing(item: Any) -> bool:
 
 def _refuse_infinity(values: NDArray[Any]) -> None:
     if np.isinf(values).any():
-        raise ValueError("y contains infinity, which is no label; mark unknown labels with NaN.")
+        raise ValueError(
+            "y contains infinity, which is not a label; mark unlabelled samples with NaN."
+        )
 
 
-#: How far from one the probabilities of a sample may add up: people round to three digits.
+#: Allowed distance of a sum of probabilities from one. Larger values accept coarser rounding;
+#: tables often have three digits.
 SLACK = 1e-3
 
 
 def read_labels(y: Any, n_samples: int) -> Labels | None:
-    """Labels as `encode_labels` has them, or probabilities of classes.
+    """Encode class labels or class probabilities.
 
     Parameters
     ----------
     y : array-like of shape (n_samples,) or (n_samples, n_classes), or None
-        Of two columns or more: each row the probabilities of the classes, which add up to one; a
-        row of NaN where nothing is known. Classes are 0, 1, ... or the columns of a DataFrame; one
-        that no sample may have is left out.
+        With two or more columns, each row holds class probabilities, which sum to one, or only NaN
+        for an unlabelled sample. Classes are 0, 1, ... or the columns of a DataFrame. A class with
+        probability 0 for all samples is dropped. Otherwise y is as in `encode_labels`.
     n_samples : int
 
     Raises
     ------
     ValueError
-        If y has another length, is negative or infinite somewhere, has a row that does not add up
-        to one, or one of which only some entries are NaN.
+        If y has the wrong length, or a row that contains negative or infinite values, does not sum
+        to one, or is partly NaN.
 
     Examples
     --------
@@ -281,12 +285,12 @@ def read_labels(y: Any, n_samples: int) -> Labels | None:
     except (TypeError, ValueError):
         raise ValueError(
             f"y of shape {shape} must hold probabilities of {shape[1]} classes, got dtype "
-            f"{np.asarray(y).dtype}; give one label a sample, or numbers that add up to one."
+            f"{np.asarray(y).dtype}; pass one label per sample, or numbers that sum to one."
         ) from None
     if len(P) != n_samples:
         raise ValueError(
             f"y must have a row for each of the {n_samples} samples of X, got {len(P)}; mark "
-            "samples of which nothing is known with a row of NaN."
+            "unlabelled samples with a row of NaN."
         )
     known = _check_rows(P)
     P[known] /= P[known].sum(axis=1, keepdims=True)
@@ -299,7 +303,7 @@ def read_labels(y: Any, n_samples: int) -> Labels | None:
 
 
 def _shape(y: Any) -> tuple[int, ...]:
-    """The shape of y; none for a nested sequence of different lengths."""
+    """Return the shape of y; () for nested sequences of different lengths."""
     try:
         return np.asarray(y).shape
     except ValueError:
@@ -307,14 +311,14 @@ def _shape(y: Any) -> tuple[int, ...]:
 
 
 def _check_rows(P: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Which rows are known; the first that is no set of probabilities is named."""
+    """Return a mask of the labelled rows; refuse rows that are not probabilities."""
     gaps = np.isnan(P)
     known: NDArray[np.bool_] = np.logical_not(gaps.all(axis=1))
     bad = np.flatnonzero(known & gaps.any(axis=1))
     if bad.size:
         raise ValueError(
-            f"y has NaN in a part of row {bad[0]}; give all probabilities of a sample, or a row of "
-            "NaN where nothing is known."
+            f"row {bad[0]} of y is partly NaN; pass all probabilities of a sample, or a row of NaN "
+            "for an unlabelled sample."
         )
     low = P.min(axis=1, initial=0.0)
     bad = np.flatnonzero(known & ~((low >= 0) & np.isfinite(P).all(axis=1)))
@@ -327,17 +331,17 @@ def _check_rows(P: NDArray[np.float64]) -> NDArray[np.bool_]:
     bad = np.flatnonzero(known & ~(np.abs(total - 1) <= SLACK * (1 + 1e-9)))
     if bad.size:
         raise ValueError(
-            f"probabilities in y must add up to one, got {total[bad[0]]:g} in row {bad[0]}; divide "
+            f"probabilities in y must sum to one, got {total[bad[0]]:g} in row {bad[0]}; divide "
             "each row by its sum."
         )
     return known
 
 
 def propagate(W: sp.csr_array, labels: Labels) -> Labels:
-    """Labels spread over a graph: those that are not known become the mean of their neighbours'.
+    """Spread labels over a graph by the mean of the neighbours.
 
-    F with F_i = Σ_j w_ij F_j / Σ_j w_ij for all samples without a label, and those with one as
-    they are (X. Zhu, Z. Ghahramani, J. Lafferty 2003). Samples that no label reaches stay unknown.
+    Solve F_i = Σ_j w_ij F_j / Σ_j w_ij for all unlabelled samples, with the labelled ones fixed
+    (X. Zhu, Z. Ghahramani, J. Lafferty 2003). Samples that no label reaches stay unlabelled.
 
     Parameters
     ----------
@@ -348,7 +352,7 @@ def propagate(W: sp.csr_array, labels: Labels) -> Labels:
     Returns
     -------
     Labels
-        With ``shares``; ``codes`` are -1 only where nothing reaches a sample.
+        With ``shares``; ``codes`` are -1 only for samples that no label reaches.
     """
     P = labels.probabilities.copy()
     _, part = connected_components(W, directed=False)
@@ -362,7 +366,7 @@ def propagate(W: sp.csr_array, labels: Labels) -> Labels:
         by_degree = sp.diags_array(1 / degrees)
         for c in range(P.shape[1]):
             P[free, c] = cg(system, given[:, c], rtol=1e-10, maxiter=1000, M=by_degree)[0]
-        # far from every label all may be below what is solved for: then it says nothing
+        # far from all labels, every value may be below the tolerance of the solver
         P[free] = np.maximum(P[free], 1e-12)
         P[free] /= P[free].sum(axis=1, keepdims=True)
     codes = np.where(reached, P.argmax(axis=1), -1).astype(np.int64)

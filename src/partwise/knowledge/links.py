@@ -1,4 +1,4 @@
-"""Pairs of samples that belong together or apart, checked, with contradictions named."""
+"""Must-links and cannot-links between samples, checked for contradictions."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ class Links:
         return _graph(self.cannot, self.n_samples)
 
     def groups(self, labels: Labels | None = None) -> Labels:
-        """Samples that must-links (and, if given, labels) join, as labels: -1 where alone.
+        """Return groups of samples that must-links and labels connect; -1 for single samples.
 
-        The classes come first, in their order, so that without a must-link these are the labels.
+        The classes come first, in their order, so that without must-links these are the labels.
         """
         n, classes = self.n_samples, 0 if labels is None else labels.n_classes
         _, found = connected_components(_joined(self.must, labels, n), directed=False)
@@ -66,23 +66,24 @@ class Links:
 def check_links(
     must_link: Any, cannot_link: Any, n_samples: int, labels: Labels | None = None
 ) -> Links | None:
-    """Pairs of samples, checked; None where there are none.
+    """Check pairs of samples; return None if there are none.
 
     Parameters
     ----------
     must_link, cannot_link : array-like of shape (m, 2), or None
-        Positions of samples in X. A pair may come twice and in either order.
+        Row numbers of X. A pair may occur twice and in either order.
     n_samples : int
     labels : Labels, optional
-        Samples of one label are as good as must-linked, and those of different labels as apart.
+        Samples with the same label count as must-linked, those with different labels as
+        cannot-linked.
 
     Raises
     ------
     ValueError
-        A position that is none of X, a sample with itself, or links that contradict each other or
-        the labels: the message names the chain.
+        If a row number is out of range, a sample is linked with itself, or links contradict each
+        other or the labels; the message lists the chain.
     TypeError
-        Positions that are no integers.
+        If row numbers are not integers.
 
     Examples
     --------
@@ -91,7 +92,7 @@ def check_links(
     Links(2 must, 1 cannot)
     >>> check_links([(0, 1), (1, 2)], [(2, 0)], 4)
     Traceback (most recent call last):
-    ValueError: links contradict each other: 0 must 1, 1 must 2, but 0 cannot 2; leave one out.
+    ValueError: links contradict each other: 0 must 1, 1 must 2, but 0 cannot 2; remove one.
     """
     must = _pairs(must_link, "must_link", n_samples)
     cannot = _pairs(cannot_link, "cannot_link", n_samples)
@@ -112,23 +113,22 @@ def _pairs(given: Any, name: str, n: int) -> Pairs:
         return np.empty((0, 2), dtype=np.int64)
     if values.ndim != 2 or values.shape[1] != 2:
         raise ValueError(
-            f"{name} must have shape (m, 2), a pair (i, j) of samples a row, got {values.shape}."
+            f"{name} must have shape (m, 2), one pair (i, j) of samples per row; got "
+            f"{values.shape}."
         )
     if values.dtype.kind not in "iu":
-        raise TypeError(
-            f"{name} must hold positions of samples as integers, got dtype {values.dtype}."
-        )
+        raise TypeError(f"{name} must hold integer row numbers, got dtype {values.dtype}.")
     outside = np.flatnonzero(((values < 0) | (values >= n)).any(axis=1))
     if outside.size:
         i, j = values[outside[0]]
         raise ValueError(
-            f"{name}[{outside[0]}] = ({i}, {j}), but X has the samples 0 to {n - 1}. Pairs are "
-            "positions in the X of this fit; they do not survive its cutting by cross-validation."
+            f"{name}[{outside[0]}] = ({i}, {j}), but X has the rows 0 to {n - 1}. Pairs are row "
+            "numbers of the X of this fit; cross-validation passes other rows."
         )
     alone = np.flatnonzero(values[:, 0] == values[:, 1])
     if alone.size:
         i = values[alone[0], 0]
-        raise ValueError(f"{name}[{alone[0]}] = ({i}, {i}) is a sample with itself; leave it out.")
+        raise ValueError(f"{name}[{alone[0]}] = ({i}, {i}) links a sample with itself; remove it.")
     pairs: Pairs = np.unique(np.sort(values.astype(np.int64), axis=1), axis=0)
     return pairs
 
@@ -140,7 +140,7 @@ def _graph(pairs: Pairs, n: int) -> sp.csr_array:
 
 
 def _joined(must: Pairs, labels: Labels | None, n: int) -> sp.csr_array:
-    """Samples and, after them, classes: an edge for a must-link and one to a sample's class."""
+    """Return the graph of samples and classes, joined by must-links and labels."""
     rows, columns = must.T
     size = n
     if labels is not None:
@@ -158,22 +158,20 @@ def _refuse_contradictions(must: Pairs, cannot: Pairs, labels: Labels | None, n:
         parts, count = np.unique(found[n:], return_counts=True)
         for part in parts[count > 1]:
             a, b = n + np.flatnonzero(found[n:] == part)[:2]
-            chain = _told(_path(graph, int(a), int(b))[1:-1], labels, n)
+            chain = _describe_path(_path(graph, int(a), int(b))[1:-1], labels, n)
             first, last = (labels.classes[node - n] for node in (a, b))
             raise ValueError(
-                f"must_link joins the labels {first!s} and {last!s}: {chain}; leave one out."
+                f"must_link joins the labels {first!s} and {last!s}: {chain}; remove one."
             )
     same = np.flatnonzero(found[cannot[:, 0]] == found[cannot[:, 1]])
     if same.size:
         i, j = (int(k) for k in cannot[same[0]])
-        chain = _told(_path(graph, i, j), labels, n)
-        raise ValueError(
-            f"links contradict each other: {chain}, but {i} cannot {j}; leave one out."
-        )
+        chain = _describe_path(_path(graph, i, j), labels, n)
+        raise ValueError(f"links contradict each other: {chain}, but {i} cannot {j}; remove one.")
 
 
 def _path(graph: sp.csr_array, start: int, end: int) -> list[int]:
-    """The shortest way from one node to another, both included."""
+    """Return the shortest path from one node to another, both included."""
     before = {start: start}
     waiting = deque([start])
     while end not in before:
@@ -188,8 +186,8 @@ def _path(graph: sp.csr_array, start: int, end: int) -> list[int]:
     return way[::-1]
 
 
-def _told(way: list[int], labels: Labels | None, n: int) -> str:
-    """A way over samples and classes in words."""
+def _describe_path(way: list[int], labels: Labels | None, n: int) -> str:
+    """Describe a path over samples and classes."""
     parts = []
     for i, node in enumerate(way[:-1]):
         following = way[i + 1]
