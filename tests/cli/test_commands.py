@@ -380,7 +380,7 @@ def test_similarities_and_other_new_methods(command, refused, tmp_path, rng):
     assert len(set(found[:10])) == len(set(found[10:])) == 1 and found[0] != found[10]
     np.save(tmp_path / "m.npy", X[:, :5])
     again = (*out, "--force")
-    assert "a square matrix" in refused("cluster", tmp_path / "m.npy", "--method", "symnmf", *again)
+    assert "(20, 5)" in refused("cluster", tmp_path / "m.npy", "--method", "symnmf", *again)
     code, text, _ = command("cluster", tmp_path / "m.npy", "--method", "nmf-robust", *again)
     assert code == 0 and "nmf-robust" in text
     assert "needs labels" in refused("cluster", tmp_path / "m.npy", "--method", "lpcnmf", *again)

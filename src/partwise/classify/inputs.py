@@ -18,6 +18,7 @@ from partwise.backends.masks import refuse_masks
 from partwise.backends.threads import by_entry
 from partwise.classify.features import row_marks
 from partwise.fitting.checking.arrays import as_ndarray, check_special, in_plain_words
+from partwise.fitting.checking.labels import warn_of_unknown_as_class
 from partwise.knowledge.labels import Labels, encode_labels
 
 #: Bytes up to which a file on disk is read whole.
@@ -92,6 +93,7 @@ def check_labels(y: Any, n: int) -> Labels:
         y = column_or_1d(y, warn=True)
     labels = encode_labels(y, n)
     assert labels is not None
+    warn_of_unknown_as_class(labels)
     classes = labels.classes
     if classes.dtype.kind == "f" and (classes != np.rint(classes)).any():
         raise ValueError(

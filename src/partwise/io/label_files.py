@@ -20,6 +20,7 @@ from partwise.io._common import Options, shown
 from partwise.io.encoding import csv_rows, text_format
 from partwise.io.frames import read_frame
 from partwise.io.sheets import as_text, read_sheet, unquoted
+from partwise.knowledge.labels import says_unknown
 
 #: Lines of cells, each with its number, and notes on how they were read.
 Rows = tuple[list[tuple[int, list[str]]], tuple[str, ...]]
@@ -30,15 +31,6 @@ UNKNOWN = ("ask", "drop", "keep")
 #: Names of the column with the labels in a table of many columns, the likeliest first.
 LABEL_NAMES = ["label", "given_label", "labels", "class", "klasse", "kategorie", "category"]
 LABEL_NAMES += ["classe", "catégorie", "etikett", "target", "y"]
-#: Labels that say that there is none.
-NO_LABEL = {
-    *("?", "??", "???", "-", "--", "–", "—", ".", "n/a", "na", "n.a.", "#n/a", "nan", "none"),
-    *("null", "nil", "unknown", "unk", "unlabeled", "unlabelled", "unsure", "undefined"),
-    *("unclear", "missing", "tbd", "todo", "k.a.", "unbekannt", "unklar", "inconnu"),
-    *("inconnue", "desconocido", "desconocida", "desconhecido", "sconosciuto", "onbekend"),
-    *("okänd", "ukjent", "неизвестно", "不明", "未知", "不详", "not sure", "no label"),
-    *("not labelled", "not labeled", "don't know", "keine angabe", "k. a."),
-}
 
 
 def read_labels(
@@ -300,11 +292,6 @@ def check_labels(
         )
     same = {label: group[0] for group in twins for label in group}
     return np.array([same.get(label, label) for label in y], dtype=object)
-
-
-def says_unknown(label: str) -> bool:
-    """Whether a label says that there is none."""
-    return " ".join(label.split()).casefold() in NO_LABEL
 
 
 def _unit(path: Path) -> str:

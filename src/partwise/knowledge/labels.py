@@ -17,7 +17,17 @@ from scipy.sparse.linalg import cg
 
 from partwise.backends.compressed import check_array
 
-__all__ = ["Labels", "encode_labels", "propagate", "read_labels"]
+__all__ = ["Labels", "encode_labels", "propagate", "read_labels", "says_unknown"]
+
+#: Texts that usually mean that a label is unknown.
+NO_LABEL = {
+    *("?", "??", "???", "-", "--", "–", "—", ".", "n/a", "na", "n.a.", "#n/a", "nan", "none"),
+    *("null", "nil", "unknown", "unk", "unlabeled", "unlabelled", "unsure", "undefined"),
+    *("unclear", "missing", "tbd", "todo", "k.a.", "unbekannt", "unklar", "inconnu"),
+    *("inconnue", "desconocido", "desconocida", "desconhecido", "sconosciuto", "onbekend"),
+    *("okänd", "ukjent", "неизвестно", "不明", "未知", "不详", "not sure", "no label"),
+    *("not labelled", "not labeled", "don't know", "keine angabe", "k. a."),
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -236,6 +246,11 @@ def is_missing(item: Any) -> bool:
         return True
     unequal = item != item  # NaN and NaT only
     return isinstance(unequal, (bool, np.bool_)) and bool(unequal)
+
+
+def says_unknown(label: Any) -> bool:
+    """Return whether a label is a text such as "unknown" or "n/a"."""
+    return isinstance(label, str) and " ".join(label.split()).casefold() in NO_LABEL
 
 
 def _refuse_infinity(values: NDArray[Any]) -> None:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator
 
 from partwise.fitting.checking.arrays import as_ndarray
 from partwise.fitting.checking.solvers import solver_name
 from partwise.fitting.checking.warning import warn
 from partwise.fitting.description import Description, Given, Knowledge
 from partwise.knowledge.graph import Neighborhood, check_graph
-from partwise.knowledge.labels import Labels, read_labels
+from partwise.knowledge.labels import Labels, read_labels, says_unknown
 from partwise.knowledge.links import Links, check_links
 from partwise.model.graph_terms import CannotLink
 from partwise.solvers.steps import check_step
@@ -21,6 +25,8 @@ def check_knowledge(what: Description, given: Given, n: int) -> Knowledge:
     labels = read_labels(as_ndarray(given.y), n) if told else None
     if labels is not None and labels.doubtful:
         _check_doubtful(what)
+    if labels is not None:
+        warn_of_unknown_as_class(labels)
     _say_what_labels_do(what, labels)
     graph = None if given.graph is None else Neighborhood(check_graph(given.graph, n))
     certain = labels if labels is None or not labels.doubtful else None
@@ -83,6 +89,36 @@ def _say_what_labels_do(what: Description, labels: Labels | None) -> None:
             f"{what.whom}: no class has two labelled samples, so hard labels change nothing; "
             "label at least two samples of a class."
         )
+
+
+def warn_of_unknown_as_class(labels: Labels) -> None:
+    """Warn if a class probably means that the label is unknown."""
+    for name, count in zip(labels.classes.tolist(), labels.counts.tolist(), strict=True):
+        if says_unknown(name):
+            warn(
+                f"The label {name!r} ({count} samples) is treated as a class. If it means that "
+                "the label is unknown, replace it with None."
+            )
+    outer = _estimator_with_class_minus_one()
+    if outer:
+        warn(
+            f"{outer} treats the label -1 as a class, so unlabelled samples may be predicted as "
+            "-1. Fit Partwise's estimators outside of it, or give it labelled samples only: see "
+            '"Use it inside meta-estimators" in the guide to few labels.'
+        )
+
+
+def _estimator_with_class_minus_one() -> str:
+    """Return the class of the calling scikit-learn estimator that has -1 in ``classes_``, or ""."""
+    frame = sys._getframe(1).f_back
+    while frame is not None:
+        outer = frame.f_locals.get("self")
+        if isinstance(outer, BaseEstimator) and type(outer).__module__.startswith("sklearn."):
+            classes = getattr(outer, "classes_", None)
+            if isinstance(classes, np.ndarray) and classes.dtype.kind in "if" and -1 in classes:
+                return type(outer).__name__
+        frame = frame.f_back
+    return ""
 
 
 def compare_index(X: Any, y: Any) -> None:
