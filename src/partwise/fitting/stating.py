@@ -14,6 +14,7 @@ from sklearn.utils import check_random_state
 from partwise.backends import DataMatrix
 from partwise.backends.array_api import OnDevice
 from partwise.backends.arrays import AnyArray, Array, to_numpy
+from partwise.backends.gaps import FilledData
 from partwise.backends.numpy.float64_products import beyond_mean, in_double
 from partwise.fitting.checking.arrays import as_ndarray, check_start, searchable
 from partwise.fitting.checking.scales import check_scale
@@ -37,6 +38,11 @@ from partwise.solvers.steps import Step, make_step, mu, mu_lin, parts_alone, shu
 #: from which steps are below the last digit of a code in float32.
 LEAST_BEYOND, MOST_CURVED = 1e-2, 1e5
 
+FILLED = (
+    "X has missing values and is on disk or on a cluster: its neighbours are searched with the "
+    "means of rows and columns in place of the missing values. Pass a graph of your own with "
+    "graph=, or load X, which is then searched on the entries that both samples have."
+)
 IGNORED = "When init!='custom', provided W or H are ignored. Set init='custom' to use them."
 
 
@@ -92,6 +98,8 @@ def with_graph(what: Description, checked: Checked) -> Knowledge:
     spread = what.propagate and labels is not None and labels.n_labelled > 0
     if knowledge.neighbors is None and (what.graph_reg or spread):
         samples, method = searchable(checked.X)
+        if isinstance(samples, FilledData):
+            warn(FILLED)
         how = (what.n_neighbors, what.weighting, what.bandwidth, method)
         knowledge = replace(knowledge, neighbors=learn_neighborhood(samples, *how, what.seed))
     if spread and labels is not None and knowledge.graph is not None:

@@ -269,7 +269,9 @@ def _check_neighborhood(kept: dict[str, Any], V: Any, p: Any) -> None:
     right = sp.issparse(W) and W.shape == (len(V), len(V)) and 0 < kept["bandwidth"] < math.inf
     if X is not None and Q is not None:
         right, p = right and Q.shape[0] == p, Q.shape[1]
-    if not right or (X is not None and X.shape != (len(V), p)):
+    if any(a is not None and a.shape != (len(V), p) for a in (X, kept.get("entries"))):
+        right = False
+    if not right:
         raise PersistError("the graph does not fit the rest of the model.")
 
 

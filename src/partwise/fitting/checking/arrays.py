@@ -16,11 +16,13 @@ from partwise._sklearn import check_n_features
 from partwise.backends import as_data, back_end
 from partwise.backends.arrays import AnyArray, limits, to_numpy
 from partwise.backends.data_matrix import ZEROS, Swept
+from partwise.backends.gaps import MaskedData
 from partwise.backends.masks import as_missing, is_masked
 from partwise.backends.numpy import memmap
 from partwise.backends.numpy.memmap import check_memmap
 from partwise.fitting.checking.missing import masked, weighed, with_gaps, without_gaps
 from partwise.fitting.description import Description
+from partwise.knowledge.graph import IncompleteSamples
 from partwise.knowledge.labels import with_unknown
 
 
@@ -147,7 +149,11 @@ def move(X: Any, device: str) -> Any:
 
 
 def searchable(X: Any) -> tuple[Any, Literal["exact", "approximate"]]:
-    """X as the search for neighbours takes it, and how it is searched."""
+    """X as the search for neighbours takes it, and the method of that search."""
+    if isinstance(X, MaskedData):
+        if X.base.whole() is not None and X.lack.entries.whole() is not None:
+            return IncompleteSamples.of(X), "exact"
+        return X.filled(), "approximate"
     if isinstance(X, Swept):
         X = X.filled()
         whole = X.whole()

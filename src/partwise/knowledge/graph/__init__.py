@@ -15,10 +15,12 @@ from partwise.backends import DataMatrix, as_data, back_end
 from partwise.backends.arrays import to_numpy
 from partwise.backends.data_matrix import Swept
 from partwise.backends.masks import refuse_masks
-from partwise.knowledge.graph import _rows, _search, _sketch
+from partwise.knowledge.graph import _incomplete, _rows, _search, _sketch
+from partwise.knowledge.graph._incomplete import IncompleteSamples
 from partwise.knowledge.labels import Labels
 
 __all__ = [
+    "IncompleteSamples",
     "Neighborhood",
     "check_edges",
     "check_graph",
@@ -121,12 +123,19 @@ def weighted_edges(
     X: Any, indices: Any, distances: Any, weighting: str, t: float, new: Any = None
 ) -> sp.csr_array:
     """Edges from each sample of X, or of ``new``, to its neighbours in X."""
+    shared: Any = None
+    dots: Any = None
+    if isinstance(X, IncompleteSamples):
+        shared, dots = _incomplete.overlaps(X, indices, new)
+        dots *= X.shape[1] / np.where(shared > 0, shared, 1)
+    elif weighting == "dot":
+        dots = _rows.neighbor_dots(X, indices, new)
     if weighting == "heat":
         weights = np.exp(-0.5 * np.square(distances / t))
-    elif weighting == "dot":
-        weights = np.maximum(_rows.neighbor_dots(X, indices, new), 0.0)
     else:
-        weights = np.ones(indices.shape)
+        weights = np.ones(indices.shape) if weighting == "binary" else np.maximum(dots, 0.0)
+    if shared is not None:
+        weights = np.where(shared > 0, weights, 0.0)  # nothing shows that the two are alike
     m, k = indices.shape
     starts = np.arange(0, m * k + 1, k) if k else np.zeros(m + 1, dtype=np.int64)
     dtype = X.dtype if X.dtype in (np.float32, np.float64) else np.float64
@@ -206,7 +215,9 @@ def _nearest(
             stacklevel=3,
         )
         k = n - 1
-    if method == "approximate":
+    if isinstance(X, IncompleteSamples):
+        indices, squares = _incomplete.search(X, k)
+    elif method == "approximate":
         indices, squares = _search.approximate(X, k, random_state)
     elif n <= _search.SMALL:
         indices, squares = _rows.search_rows(X, np.arange(n), k)
@@ -405,26 +416,31 @@ def _check_distributed(
 
 @dataclass(frozen=True, eq=False)
 class Neighborhood:
-    """The training samples, their graph, and how its edges were weighed.
+    """The training samples and their graph.
 
     Attributes
     ----------
     graph : csr_array of shape (n_samples, n_samples)
         W of the fit, without labels.
     samples : array or csr_array with a row for each training sample, or None
-        What neighbours are searched in: a copy of X, sparse where X is; the memmap itself where X
-        is one, read again when it is searched; the projections of X where X lies on a cluster.
-        None where the user brought the graph: then there is nothing to search in.
+        Where neighbours of new samples are searched: a copy of X, sparse where X is; the memmap
+        itself where X is one; the projections of X where X lies on a cluster. None where the user
+        brought the graph, so that there is nothing to search.
     bandwidth : float
         t of heat weights; 1 for the others.
     directions : ndarray of shape (n_features, 128) or None
-        What new samples are projected on, where ``samples`` are projections.
+        New samples are projected on these where ``samples`` are projections.
+    entries, observed : array and bool
+        The weights of the entries of ``samples``, as in `IncompleteSamples`; None without missing
+        values.
     """
 
     graph: sp.csr_array
     samples: Any = None
     bandwidth: float = 1.0
     directions: NDArray[Any] | None = None
+    entries: Any = None
+    observed: bool = False
 
     def edges(self, X: Any, n_neighbors: int, weighting: str) -> sp.csr_array:
         """Weights between new samples and training samples, (n_new, n_samples).
@@ -432,15 +448,21 @@ class Neighborhood:
         A new sample is joined to its ``n_neighbors`` nearest training samples. One that equals a
         training sample is that sample, and has its neighbours.
         """
+        stored: Any = self.samples
         if self.directions is not None:
-            X = _sketch.project(as_data(X), self.directions)
-        stored = self.samples
-        if sp.issparse(stored) != sp.issparse(X):
-            X = sp.csr_array(X) if sp.issparse(stored) else X.toarray()
+            X = _sketch.project(as_data(X).filled(), self.directions)
         rows, k = np.arange(X.shape[0]), min(n_neighbors, stored.shape[0])
-        indices, squares = _rows.search_rows(stored, rows, k, new=X)
+        if self.entries is not None or isinstance(X, IncompleteSamples):
+            stored = _with_entries(stored, self.entries, self.observed)
+            X = X if isinstance(X, IncompleteSamples) else _with_entries(X)
+            indices, squares = _incomplete.search(stored, k, X)
+            same = _incomplete.same_rows(stored, indices[:, 0], X)
+        else:
+            if sp.issparse(stored) != sp.issparse(X):
+                X = sp.csr_array(X) if sp.issparse(stored) else X.toarray()
+            indices, squares = _rows.search_rows(stored, rows, k, new=X)
+            same = squares[:, 0] == 0
         found = weighted_edges(stored, indices, np.sqrt(squares), weighting, self.bandwidth, new=X)
-        same = squares[:, 0] == 0
         if same.any():
             free = sp.diags_array((~same).astype(found.dtype))
             at = (np.ones(same.sum(), found.dtype), (rows[same], indices[same, 0]))
@@ -450,19 +472,28 @@ class Neighborhood:
         return found
 
 
+def _with_entries(X: Any, entries: Any = None, observed: bool = False) -> IncompleteSamples:
+    """X with the weights of its entries; without them nothing is missing."""
+    entries = sp.csr_array(X.shape, dtype=bool) if entries is None else entries
+    return IncompleteSamples(X, entries, observed)
+
+
 def learn_neighborhood(
     X: Any, n_neighbors: int, weighting: str, bandwidth: float | None, method: Any, seed: int
 ) -> Neighborhood:
     """The neighbour graph of X, as `neighbor_graph` makes it, with what later samples need."""
+    how = (n_neighbors, weighting, bandwidth)
     if isinstance(X, Swept):  # on a cluster
         Q = _sketch.directions(X, seed)
         samples = _sketch.project(X, Q)
         few = len(samples) <= _sketch.COMPARE_ALL
-        method = "exact" if few else "approximate"
-        W, t = joined(samples, n_neighbors, weighting, bandwidth, method, seed)
+        W, t = joined(samples, *how, "exact" if few else "approximate", seed)
         return Neighborhood(W.astype(X.dtype), samples, t, Q)
+    if isinstance(X, IncompleteSamples):
+        W, t = joined(X, *how, "exact", seed)
+        return Neighborhood(W, X.values, t, entries=X.entries, observed=X.observed)
     samples, method, dtype = _check_samples(X, method, seed)
-    W, t = joined(samples, n_neighbors, weighting, bandwidth, method, seed)
+    W, t = joined(samples, *how, method, seed)
     own, given = (Z.data if sp.issparse(Z) else Z for Z in (samples, X))
     if not isinstance(samples, np.memmap) and isinstance(given, np.ndarray):
         samples = samples.copy() if np.shares_memory(own, given) else samples  # X may change
