@@ -166,7 +166,7 @@ def test_sparse_kl_pass_in_threads_is_the_serial_one(rng, dtype, use_threads):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("order", "CF")
-@pytest.mark.parametrize("shape", [(10_103, 7), (13, 4_099), (5, 6)])
+@pytest.mark.parametrize("shape", [(10_103, 7), (20_303, 7), (13, 4_099), (5, 6)])
 def test_products_of_a_large_array_with_few_columns(rng, monkeypatch, dtype, order, shape):
     X = np.asarray(rng.random(shape), dtype, order=order)
     V, U = (rng.random((m, 7)).astype(dtype) for m in shape)

@@ -16,7 +16,7 @@ import pytest
 import scipy.sparse as sp
 from joblib.externals.loky import get_reusable_executor
 from sklearn.model_selection import GridSearchCV
-from threadpoolctl import threadpool_limits
+from threadpoolctl import threadpool_info, threadpool_limits
 
 import partwise
 from partwise.backends import arrays, threads
@@ -92,6 +92,29 @@ def test_results_are_added_in_order():
 
     add_in_order(make, added.append, ((i,) for i in range(30)), 5)
     assert added == list(range(30))
+
+
+def test_after_an_error_nothing_is_added_and_nobody_waits(use_threads):
+    """The second result waits for the first one, which never comes."""
+    use_threads(8)  # other tests may have left some asleep
+    second_is_made, added, raised = threading.Event(), [], []
+
+    def make(i):
+        if i == 0:
+            assert second_is_made.wait(20)
+            raise ZeroDivisionError
+        second_is_made.set()
+        return i
+
+    def work():
+        with pytest.raises(ZeroDivisionError):
+            add_in_order(make, added.append, ((i,) for i in range(2)), 2)
+        raised.append(True)
+
+    caller = threading.Thread(target=work, daemon=True)
+    caller.start()
+    caller.join(20)
+    assert raised and not added
 
 
 def test_tasks_are_made_as_they_are_taken():
@@ -260,6 +283,20 @@ with ThreadPoolExecutor(1) as pool:
     env = os.environ | dict.fromkeys(VARIABLES, "2")
     run = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
+
+
+def test_the_last_thread_out_restores_what_the_first_one_found():
+    """A thread that enters later finds BLAS at one thread, which is not the user's limit."""
+
+    def enter_and_leave():
+        with threads.one_blas_thread:
+            pass
+
+    with threadpool_limits(2, user_api="blas"), ThreadPoolExecutor(1) as pool:
+        with threads.one_blas_thread:
+            pool.submit(enter_and_leave).result()
+        found = {blas["num_threads"] for blas in threadpool_info() if blas["user_api"] == "blas"}
+    assert found == {2}
 
 
 def test_work_deserves_the_fewest_threads_that_are_near_the_soonest(monkeypatch):

@@ -105,6 +105,27 @@ def test_without_forgetting_no_batch_raises_the_objective():
     np.testing.assert_allclose(ours.sums.G, V.T @ V, atol=1e-9)
 
 
+@pytest.mark.parametrize("forget", [1.0, 0.6, 0.0])
+def test_a_sample_counts_once_however_often_it_comes(forget):
+    """By forget^age since it last came, which its earlier contribution is replaced by."""
+    X, rng = planted(60, 12, 3), np.random.default_rng(3)
+    codes = np.where(rng.random(60) < 0.5, rng.integers(0, 2, 60), -1)
+    ours = learner(rng.random((12, 3)), forget=forget)
+    V, at = np.zeros((60, 3)), np.full(60, np.nan)
+    for turn in range(3):
+        for rows in np.split(np.random.default_rng(turn).permutation(60), 4):
+            meet(ours, batches.Batch(rows, X[rows]), codes, 60, 30, V, at)
+    weight, free = ours.kept(at), codes < 0
+    assert ours.sums.weight == pytest.approx(weight[free].sum(), rel=1e-9)
+    scaled = weight[free, None] * V[free]
+    np.testing.assert_allclose(ours.sums.G, V[free].T @ scaled, rtol=1e-9)
+    np.testing.assert_allclose(ours.sums.C, X[free].T @ scaled, rtol=1e-9)
+    for code in range(2):
+        mine = codes == code
+        assert ours.classes.counts[code] == pytest.approx(weight[mine].sum(), rel=1e-9)
+        np.testing.assert_allclose(ours.classes.sums[code], weight[mine] @ X[mine], rtol=1e-9)
+
+
 @pytest.mark.parametrize("loss", ["frobenius", KL])
 def test_a_pass_of_fit_is_partial_fit_of_its_batches(loss):
     X = planted(100, 12, 3)

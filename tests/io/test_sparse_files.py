@@ -70,7 +70,12 @@ def index_wraps(p):  # 2^32 + 3 as 32 bits is 3
     p["indices"][7] += 2**32
 
 
+def pointer_begins_late(p):  # the first entry would belong to no row
+    p["indptr"][0] = 1
+
+
 DAMAGES = [
+    pointer_begins_late,
     index_far,
     index_near,
     index_negative,

@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 from scipy.spatial.distance import cdist
 from sklearn.neighbors import NearestNeighbors
 
+from partwise.backends import as_data
 from partwise.knowledge.graph import (
     _compiled,
     _search,
+    _sketch,
     check_graph,
     nearest_neighbors,
     neighbor_graph,
@@ -447,6 +449,20 @@ def test_approximate_without_pynndescent(monkeypatch, rng):
         neighbor_graph(rng.random((9, 2)), 2, method="approximate")
 
 
+def test_the_sketch_turns_to_the_largest_directions(monkeypatch, rng):
+    """In four passes, as the documentation says, close to those of an exact decomposition."""
+    monkeypatch.setattr(_sketch, "WIDTH", 6)
+    left, right = (np.linalg.qr(rng.normal(size=(n, 30)))[0] for n in (80, 40))
+    data = as_data((left * 0.9 ** np.arange(30)) @ right.T)
+    passes, tdot = [], type(data).tdot
+    monkeypatch.setattr(type(data), "tdot", lambda self, V: passes.append(V.shape) or tdot(self, V))
+    Q = _sketch.directions(data, 0)
+    assert passes == [(80, 6)] * 4
+    np.testing.assert_allclose(Q.T @ Q, np.eye(6), atol=1e-12)
+    caught = np.linalg.norm(_sketch.project(data, Q)) ** 2 / np.sum(0.81 ** np.arange(6))
+    assert 0.97 < caught <= 1 + 1e-6
+
+
 # --- given graphs -----------------------------------------------------------------------------
 
 
@@ -479,6 +495,19 @@ def test_check_graph_evens_out_roundings():
     near = np.nextafter(1.0, 2.0)
     W = check_graph(np.array([[0.0, 1.0], [near, 0.0]]), 2)
     assert W[0, 1] == W[1, 0] == near
+
+
+@pytest.mark.parametrize("size", [1e-8, 1.0, 1e8])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_check_graph_tells_roundings_from_differences(dtype, size):
+    """Some hundred roundings of the largest weight, which another order of a sum can make."""
+    eps = float(np.finfo(dtype).eps)
+    W = np.array([[0, 1, 0.5], [1, 0, 0], [0.5, 0, 0]], dtype=dtype)
+    W[2, 0] += dtype(150 * eps)
+    assert (check_graph(dtype(size) * W, 3) != check_graph(dtype(size) * W, 3).T).nnz == 0
+    W[2, 0] += dtype(150 * eps)
+    with pytest.raises(ValueError, match="symmetric"):
+        check_graph(dtype(size) * W, 3)
 
 
 def test_check_graph_of_ours_is_itself(rng):

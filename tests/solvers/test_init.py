@@ -135,6 +135,25 @@ def test_nndsvd_recovers_rank_one_and_agrees_with_an_exact_svd(rng):
         np.testing.assert_allclose(np.outer(V[:, j], U[:, j]), s[j] * best, atol=1e-5 * s[0])
 
 
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_back_end_has_the_nndsvd_of_ndarrays(kind, weighted, tmp_path):
+    """Two groups of samples without a common feature: a pair of vectors is zero on one of them."""
+    rng = np.random.default_rng(2)  # of two pairs the negative halves are larger
+    A, B = factors(rng, 60, 40, 6)
+    X = A @ B.T
+    X[:25, 15:] = X[25:, :15] = 0
+    weights = rng.random(60) if weighted else None
+    expected, found = (
+        init.start(as_data(there), 5, "nndsvd", np.random.RandomState(0), weights)
+        for there in (X, Forms(X, tmp_path)[kind])
+    )
+    for Z, Z0 in zip(found, expected, strict=True):
+        assert (Z0 > 0).any(axis=0).all()
+        # entries of which the randomised SVD finds six digits, those of 10 columns of rank 12
+        np.testing.assert_allclose(to_numpy(Z), Z0, atol=1e-5 * Z0.max())
+
+
 def test_kmeans_sums_in_one_order(rng, monkeypatch):
     """In several threads of OpenMP starts that are as good as each other take turns to win."""
     import sklearn.cluster

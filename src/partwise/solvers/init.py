@@ -169,7 +169,6 @@ def _nndsvd_elsewhere(
             for part in (weight, halves[1] * halves[1])
         ]
     positive = norms[1][0] * norms[1][1] >= norms[-1][0] * norms[-1][1]
-    positive[0] |= norms[1][0][0] >= norms[-1][0][0]
     side = np.where(positive, 1.0, -1.0)
     na, nb = (np.where(positive, a, b) for a, b in zip(norms[1], norms[-1], strict=True))
     size = np.sqrt(s * na * nb)
