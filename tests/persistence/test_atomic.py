@@ -88,7 +88,7 @@ def test_on_windows_no_process_is_asked_since_that_would_end_it(tmp_path, dead, 
 
 @pytest.fixture
 def like_windows(monkeypatch):
-    """Renaming onto a folder fails, also onto an empty one, and two names cannot be swapped."""
+    """Renaming onto a folder fails, also onto an empty one."""
     real = {name: getattr(os, name) for name in ("rename", "replace")}
 
     def refuses(name):
@@ -99,7 +99,6 @@ def like_windows(monkeypatch):
 
         return rename
 
-    monkeypatch.setattr(atomic, "_swap", lambda a, b: False)
     for name in real:
         monkeypatch.setattr(atomic.os, name, refuses(name))
 
@@ -121,9 +120,7 @@ import os, signal, sys
 from pathlib import Path
 from partwise.apps.cli import outputs
 from partwise.persistence import atomic as files
-out, swap, wanted = Path(sys.argv[1]), sys.argv[2] == "swap", int(sys.argv[3])
-if not swap:
-    files._swap = lambda a, b: False
+out, wanted = Path(sys.argv[1]), int(sys.argv[2])
 count = 0
 def counted(real):
     def call(*arguments):
@@ -135,8 +132,6 @@ def counted(real):
         return result
     return call
 files.os.rename = counted(os.rename)
-if swap:
-    files._swap = counted(files._swap)
 with outputs.whole_folder(out, force=True) as folder:
     (folder / "summary.json").write_text("new")
     (folder / "report.html").write_text("new")
@@ -145,8 +140,8 @@ with outputs.whole_folder(out, force=True) as folder:
 """
 
 
-def killed(out, how, after):
-    done = subprocess.run([sys.executable, "-c", KILLED, str(out), how, str(after)])
+def killed(out, after):
+    done = subprocess.run([sys.executable, "-c", KILLED, str(out), str(after)])
     assert done.returncode == -signal.SIGKILL
 
 
@@ -168,24 +163,9 @@ def out(tmp_path):
 
 
 @pytest.mark.skipif(os.name == "nt", reason="signals and limits of POSIX")
-@pytest.mark.skipif(sys.platform != "linux", reason="swapping two names needs Linux or macOS")
-@pytest.mark.parametrize(("after", "expected"), [(0, OLD), (1, NEW)], ids=["before", "after"])
-def test_a_run_that_is_killed_leaves_the_old_folder_or_the_new(out, after, expected):
-    a, b = out.with_name("a"), out.with_name("b")
-    a.mkdir(), b.mkdir()
-    if not atomic._swap(a, b):
-        pytest.skip("this file system cannot swap two names")
-    a.rmdir(), b.rmdir()
-    killed(out, "swap", after)
-    assert content(out) == expected
-    outputs.check_folder(out, force=True)  # the next run
-    assert names(out.parent) == [out.name] and content(out) == expected
-
-
-@pytest.mark.skipif(os.name == "nt", reason="signals and limits of POSIX")
 @pytest.mark.parametrize(("after", "expected"), [(0, OLD), (1, OLD), (2, NEW)])
-def test_without_swapping_the_next_run_puts_the_old_folder_back(out, after, expected):
-    killed(out, "rename", after)
+def test_the_next_run_puts_back_the_folder_of_a_killed_run(out, after, expected):
+    killed(out, after)
     assert out.exists() == (after != 1)
     outputs.check_folder(out, force=True)
     assert names(out.parent) == [out.name] and content(out) == expected

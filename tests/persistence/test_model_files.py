@@ -313,6 +313,14 @@ def test_orders_of_memory_come_back(tmp_path):
     assert again["a"].flags.f_contiguous and again["b"].flags.writeable
 
 
+def test_an_array_that_is_used_twice_is_written_once(tmp_path):
+    Z = np.arange(5000.0)
+    path = saving.save(partwise.NMF(2), tmp_path / "m.partwise", recipe={"a": Z, "b": [Z, Z + 1]})
+    assert path.stat().st_size < 3 * Z.nbytes
+    again = saving.read(path)[1]
+    assert same(again["a"], Z) and same(again["b"], [Z, Z + 1])
+
+
 def test_every_truncation_and_every_flipped_byte_is_noticed(saved):
     path, model = saved
     whole = path.read_bytes()

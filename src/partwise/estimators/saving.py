@@ -1,4 +1,4 @@
-"""The estimators by name, and their files; their format is in `persistence.model_files`."""
+"""Estimators by name, and their files; `persistence.model_files` has the format."""
 
 from __future__ import annotations
 
@@ -13,22 +13,21 @@ from partwise.persistence import model_files
 __all__ = ["estimator_class", "load", "read", "register", "save"]
 
 Class = TypeVar("Class")
-#: Classes of others, by name.
+#: Estimators of other packages by name.
 _REGISTERED: dict[str, type] = {}
 
 
 def register(model: Class) -> Class:
-    """Let model files name an estimator of your own; also as a decorator.
+    """Let model files name an estimator of your own; also usable as a decorator.
 
-    A file holds no code, only the name of a class, and `load` looks for it among the estimators of
-    this package and those that were registered in the same process. So whoever loads the model
-    imports your module first.
+    A file holds no code, only the name of a class. `load` searches the estimators of this package
+    and those that were registered in the same process, so import your module before you load.
 
     Parameters
     ----------
     model : type
-        A subclass of an estimator or of a base of estimators, whose constructor can be called
-        without arguments. Its fitted attributes are those of this package's estimators.
+        A subclass of an estimator of this package, or of one of their base classes. Its
+        constructor needs no argument, and its fitted attributes are those of its base class.
 
     Returns
     -------
@@ -57,7 +56,7 @@ def register(model: Class) -> Class:
 
 
 def estimator_class(name: Any) -> Any:
-    """The estimator with a name, ours or registered; None for all else."""
+    """Return the estimator of this name, ours or registered, or None."""
     if not isinstance(name, str) or name not in ESTIMATORS:
         return _REGISTERED.get(name) if isinstance(name, str) else None
     return getattr(importlib.import_module(ESTIMATORS[name]), name)
@@ -69,7 +68,7 @@ def save(model: Any, path: str | Path, *, recipe: Mapping[str, Any] | None = Non
 
 
 def read(path: str | Path) -> tuple[Any, dict[str, Any] | None]:
-    """The model of a file, and the recipe that was saved with it, or None."""
+    """Return the model of a file, and the recipe that was saved with it, or None."""
     return model_files.read(path, estimator_class)
 
 
@@ -83,12 +82,12 @@ def load(path: str | Path) -> Any:
     Returns
     -------
     estimator
-        As it was saved: ``transform`` and ``predict`` give the same numbers.
+        The model as it was saved: ``transform`` and ``predict`` give the same numbers.
 
     Raises
     ------
     PersistError
-        The file is damaged, no model, or of a newer version of partwise.
+        If the file is damaged, holds no model, or comes from a newer version of Partwise.
 
     Examples
     --------

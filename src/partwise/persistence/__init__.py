@@ -1,1 +1,1 @@
-"""Models in files, and files that appear whole or not at all."""
+"""Model files, and files and folders that appear complete or not at all."""

@@ -1,13 +1,12 @@
-"""Files and folders that appear whole or not at all, and nothing left of those that did not.
+"""Files and folders that appear complete or not at all.
 
-Each is written under a hidden name of its own beside its target, ``.NAME.HOST-PID-RANDOM.part``,
-which says whose it is, and then renamed. What a killed writer left is removed by the next one.
+Each is written under a hidden name next to its target, ``.NAME-HASH.HOST-PID-RANDOM.part``, and
+then renamed. The name identifies the writer, so that later writers remove what a killed one left.
 """
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import glob
 import hashlib
 import os
@@ -15,7 +14,6 @@ import platform
 import re
 import secrets
 import shutil
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,23 +22,23 @@ from typing import BinaryIO
 WINDOWS = os.name == "nt"
 _HOST = hashlib.sha256(platform.node().encode()).hexdigest()[:6]
 _OURS = re.compile(r"\..+\.([0-9a-f]{6})-(\d+)-[0-9a-f]{8}\.(part|old)")
-#: Nobody takes longer than this over one file: seconds.
+#: Seconds after which an unfinished file counts as abandoned.
 STALE = 86_400.0
 
 
 def check_target(path: str | Path, *, force: bool = False) -> Path:
-    """`path`, if a file may be written there; ask before the work that fills it begins.
+    """Return `path` if a file may be written there; call it before the work that fills the file.
 
-    Also removes what killed writers left in its folder.
+    Also remove the unfinished files of killed writers from the folder.
 
     Raises
     ------
     FileExistsError
-        Something is there and `force` is False.
+        If the file exists and `force` is False.
     FileNotFoundError
-        Its folder does not exist.
+        If its folder does not exist.
     IsADirectoryError
-        It is a folder.
+        If `path` is a folder.
     """
     path = _allowed(path, force)
     sweep(path.parent)
@@ -60,9 +58,9 @@ def _allowed(path: str | Path, force: bool) -> Path:
 
 @contextlib.contextmanager
 def whole_file(path: Path) -> Iterator[BinaryIO]:
-    """A file to write that takes the name `path` when the block ends well, else vanishes.
+    """Open a file that gets the name `path` if the block succeeds, and is removed otherwise.
 
-    No reader, and no full disk, sees half of it; of several writers the last one wins.
+    Readers never see a part of it, not even if the disk is full; of several writers the last wins.
     """
     part = beside(path)
     try:
@@ -76,7 +74,7 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
 
 
 def write_whole(path: str | Path, content: str | bytes, *, force: bool = False) -> Path:
-    """Write a file that is there whole or not at all."""
+    """Write a file that appears complete or not at all."""
     path = _allowed(path, force)
     with whole_file(path) as file:
         file.write(content.encode("utf-8") if isinstance(content, str) else content)
@@ -84,42 +82,39 @@ def write_whole(path: str | Path, content: str | bytes, *, force: bool = False) 
 
 
 def beside(path: Path, suffix: str = "part") -> Path:
-    """A name of our own beside `path`."""
+    """Return a new hidden name next to `path` that identifies this process."""
     own = f"{_HOST}-{os.getpid()}-{secrets.token_hex(4)}"
     return path.with_name(f".{_short(path.name)}.{own}.{suffix}")
 
 
 def _short(name: str) -> str:
-    """The name, or a stand-in where ours would pass the 255 bytes that file systems allow."""
-    if len(os.fsencode(name)) <= 200:
-        return name
+    """Return the start of a name and its hash, since file systems limit names to 255 bytes."""
     return f"{name[:40]}-{hashlib.sha256(os.fsencode(name)).hexdigest()[:12]}"
 
 
-# -- what killed writers left ---------------------------------------------------------------------
-
-
 def sweep(folder: Path) -> int:
-    """Remove the unfinished files and folders of dead writers; the number removed."""
+    """Remove the unfinished files and folders of ended writers; return their number."""
     removed = 0
     with contextlib.suppress(OSError):
         for path in folder.iterdir():
-            found = _OURS.fullmatch(path.name)
-            if found and found[3] == "part" and _abandoned(path):
+            if path.name.endswith(".part") and _abandoned(path):
                 removed += _remove(path)
     return removed
 
 
-def recover(path: Path) -> None:
-    """Put back the folder that a killed `replace_folder` had set aside, or drop it if done."""
+def _abandoned(path: Path) -> bool:
+    """Return whether the writer of one of our files has ended, or the file is a day old."""
+    found = _OURS.fullmatch(path.name)
+    if found is None:
+        return False
     with contextlib.suppress(OSError):
-        for old in sorted(path.parent.glob(f".{glob.escape(_short(path.name))}.*.old")):
-            if not _OURS.fullmatch(old.name) or not _abandoned(old):
-                continue
-            if path.exists():
-                _remove(old)
-            else:
-                os.rename(old, path)
+        if found[1] == _HOST and not WINDOWS:  # on Windows, os.kill(pid, 0) would send Ctrl-C
+            try:
+                os.kill(int(found[2]), 0)
+            except ProcessLookupError:
+                return True
+        return time.time() - path.stat().st_mtime > STALE
+    return False
 
 
 def _remove(path: Path) -> bool:
@@ -131,64 +126,29 @@ def _remove(path: Path) -> bool:
     return not path.exists()
 
 
-def _abandoned(path: Path) -> bool:
-    """Whether nobody can still be writing: a dead process of this machine, or a day of silence."""
-    found = _OURS.fullmatch(path.name)
-    if found is None:
-        return False
-    if found[1] == _HOST and not _alive(int(found[2])):
-        return True
-    with contextlib.suppress(OSError):
-        return time.time() - path.stat().st_mtime > STALE
-    return False
-
-
-def _alive(pid: int) -> bool:
-    """Whether a process runs; True where that cannot be asked without harm."""
-    if WINDOWS:
-        return True  # there os.kill(pid, 0) is Ctrl-C
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
-    return True
-
-
-# -- folders --------------------------------------------------------------------------------------
-
-
 def replace_folder(part: Path, path: Path) -> None:
-    """`part` takes the place of `path`, a folder or nothing.
+    """Rename the folder `part` to `path`, which may be a folder already.
 
-    Where the system can swap two names at once, there is no moment without `path`; elsewhere the
-    old folder is set aside, and `recover` puts it back if we are killed then.
+    The old folder is set aside first. If this process is killed then, `recover` puts it back.
     """
-    if not path.exists():
-        os.rename(part, path)
-        return
-    if _swap(part, path):
-        shutil.rmtree(part, ignore_errors=True)
-        return
     old = beside(path, "old")
-    os.rename(path, old)
+    with contextlib.suppress(FileNotFoundError):
+        os.rename(path, old)
     try:
         os.rename(part, path)
     except BaseException:
-        os.rename(old, path)
+        if old.exists():
+            os.rename(old, path)
         raise
     shutil.rmtree(old, ignore_errors=True)
 
 
-def _swap(a: Path, b: Path) -> bool:
-    """Exchange two names in one step; False where the system or the file system cannot."""
-    first, second = os.fsencode(a), os.fsencode(b)
-    here, swap = -100, 2  # AT_FDCWD, RENAME_EXCHANGE; RENAME_SWAP of macOS is 2 too
-    try:
-        libc = ctypes.CDLL(None)
-        if sys.platform == "darwin":
-            return libc.renamex_np(first, second, swap) == 0
-        return bool(libc.renameat2(here, first, here, second, swap) == 0)
-    except (AttributeError, OSError, TypeError):
-        return False
+def recover(path: Path) -> None:
+    """Put back a folder that a killed `replace_folder` had set aside, or remove it if replaced."""
+    with contextlib.suppress(OSError):
+        for old in sorted(path.parent.glob(f".{glob.escape(_short(path.name))}.*.old")):
+            if _abandoned(old):
+                if path.exists():
+                    _remove(old)
+                else:
+                    os.rename(old, path)

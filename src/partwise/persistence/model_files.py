@@ -1,10 +1,10 @@
-"""Models in files, without pickle: reading a stranger's model runs none of its code.
+"""Model files without pickle: reading a file runs none of its content.
 
-A file names an estimator of this package, its parameters and its arrays. Sizes and the checksum are
-verified before anything is built, and a file holds nothing but data. Format 1 is::
+A file names an estimator of this package, its parameters and its arrays. `read` checks the sizes
+and the checksum before it builds anything. Format 1 is::
 
     partwise-model 1 0.3.0        the format and the version of Partwise that wrote the file
-    <64 hexadecimal digits>       the SHA-256 checksum of all that follows
+    <64 hexadecimal digits>       the SHA-256 checksum of everything after this line
     <decimal number>              the length of the next part in bytes
     <JSON>                        class, parameters, attributes, recipe and a table of arrays
     <bytes>                       the arrays one after the other, as the table describes them
@@ -37,14 +37,14 @@ __all__ = ["PersistError", "read", "save"]
 Known = Callable[[Any], Any]
 
 FORMAT, VERSION = b"partwise-model", 1
-#: Bytes that are written, or of a line that is read, at a time.
+#: Bytes that are written at once, and the longest line that is read.
 PIECE, LINE = 1 << 24, 100
-#: Private fitted attributes that a file may hold; of public ones it holds all that end in "_".
+#: Private fitted attributes that a file may hold. Of the public ones it holds all that end in "_".
 PRIVATE = frozenset(
     ["_X_fit", "_basis_gram", "_groups", "_neighborhood", "_n_components", "_signed", "_state"]
     + ["_sklearn_output_config"]
 )
-#: Parameters that name a folder of one machine, and what scikit-learn or a cache adds for a while.
+#: Parameters that name a folder of one machine, and attributes that last as long as a process.
 NOT_KEPT = frozenset(["checkpoint"])
 SKIPPED = frozenset(["_skl_callbacks", "_callback_fit_ctx", "_parent_callback_ctx", "_cache"])
 
@@ -52,19 +52,19 @@ SKIPPED = frozenset(["_skl_callbacks", "_callback_fit_ctx", "_parent_callback_ct
 def save(
     model: Any, path: str | Path, known: Known, *, recipe: Mapping[str, Any] | None = None
 ) -> Path:
-    """Write a model to a file, which appears whole or not at all.
+    """Write a model to a file, which appears complete or not at all.
 
     Parameters
     ----------
     model : estimator of partwise
-        Fitted or not. A ``random_state`` that is a generator is saved as None; a ``checkpoint``
-        and callbacks are not saved; tensors and Dask arrays come back as ndarrays.
+        Fitted or not. A ``random_state`` that is a generator is saved as None. A ``checkpoint``
+        and callbacks are not saved. Tensors and Dask arrays come back as ndarrays.
     path : str or Path
-        The file, by custom ``*.partwise``; an old one is replaced.
+        The file, usually ``*.partwise``; an existing file is replaced.
     known : callable
-        As in `read`: a model that could not be read back is not written.
+        As in `read`. A model that could not be read back is not written.
     recipe : mapping, optional
-        What else to keep, for example how the command prepared the data.
+        Further data to keep, for example how the command prepared the samples.
 
     Returns
     -------
@@ -73,7 +73,7 @@ def save(
     Raises
     ------
     PersistError
-        The model holds something that a file cannot hold, such as a callable kernel.
+        If the model holds something that a file cannot hold, such as a callable kernel.
     """
     path = check_target(path, force=True)
     name = type(model).__name__
@@ -83,7 +83,7 @@ def save(
             "partwise.register(cls) for a class of your own, before you save and before you load."
         )
     encoder, parameters = Encoder(), model.get_params(deep=False)
-    if "_groups" in vars(model):  # another machine's k-means may end with other clusters
+    if "_groups" in vars(model):  # k-means may find other clusters on another machine
         model._groups.settle(model.embedding_)
     kept = {k: _parameter(name, k, v) for k, v in parameters.items() if k not in NOT_KEPT}
     fitted = {k: v for k, v in vars(model).items() if k not in parameters and k not in SKIPPED}
@@ -104,10 +104,10 @@ def save(
 def read(path: str | Path, known: Known) -> tuple[Any, dict[str, Any] | None]:
     """Return the model of a file, and the recipe that was saved with it, or None.
 
-    ``known(name)`` is the class of an estimator that a file may name, None for anything else.
+    ``known(name)`` is the class of an estimator that a file may name, or None.
     """
     path = Path(path)
-    with path.open("rb") as file:  # a file that is absent or not readable raises its own error
+    with path.open("rb") as file:  # a missing or unreadable file raises its own error
         try:
             content, arrays = _read(file, path.stat().st_size)
             decoder = Decoder(arrays)
@@ -121,9 +121,6 @@ def read(path: str | Path, known: Known) -> tuple[Any, dict[str, Any] | None]:
             raise PersistError(f"{path}: damaged, or no partwise model ({reason}).") from error
 
 
-# -- the file -----------------------------------------------------------------------------------
-
-
 def _order(array: np.ndarray) -> str:
     return "F" if array.flags.f_contiguous and not array.flags.c_contiguous else "C"
 
@@ -134,26 +131,22 @@ def _write(file: BinaryIO, content: dict[str, Any], arrays: list[np.ndarray]) ->
     place, digest = file.tell(), hashlib.sha256()
     file.write(bytes(64) + b"\n")
 
-    def add(data: Any) -> None:
+    def add(data: bytes) -> None:
         digest.update(data)
         file.write(data)
 
-    add(b"%d\n" % len(text))
-    add(text)
+    add(b"%d\n%s" % (len(text), text))
     for array in arrays:
-        if _order(array) == "F":
-            array = array.T
-        rows = max(1, PIECE * len(array) // max(array.nbytes, 1)) if array.ndim else 1
-        for lo in range(0, len(array) if array.ndim else 1, rows):
-            piece = array[lo : lo + rows] if array.ndim else array
-            add(np.ascontiguousarray(piece).tobytes())
-            forget(array.base)  # pages of samples on disk
+        rows = np.atleast_1d(array.T if _order(array) == "F" else array)
+        for piece in np.array_split(rows, 1 + array.nbytes // PIECE):
+            add(piece.tobytes())
+            forget(array.base)  # pages of a file on disk count as memory
     file.seek(place)
     file.write(digest.hexdigest().encode())
 
 
 def _read(file: BinaryIO, size: int) -> tuple[dict[str, Any], list[np.ndarray]]:
-    """Return the JSON and the arrays once all sizes and the checksum are right."""
+    """Return the JSON and the arrays after checking all sizes and the checksum."""
     name, *versions = file.readline(LINE).split()
     if name != FORMAT or len(versions) != 2:
         raise PersistError("no partwise model.")
@@ -162,15 +155,12 @@ def _read(file: BinaryIO, size: int) -> tuple[dict[str, Any], list[np.ndarray]]:
             f"written by a newer partwise ({versions[1][:20].decode()}, format {int(versions[0])})"
             f"; {__version__} reads formats up to {VERSION}: upgrade partwise."
         )
-    expected, digest = file.readline(LINE).strip().decode(), hashlib.sha256()
-    line = file.readline(LINE)
-    digest.update(line)
-    length = int(line)
-    if not 0 <= length <= size:
+    expected, line = file.readline(LINE).strip().decode(), file.readline(LINE)
+    if not 0 <= int(line) <= size:
         raise PersistError("cut short: it announces more bytes than the file has.")
-    text = file.read(length)
-    digest.update(text)
-    content = json.loads(text.decode("utf-8"), parse_constant=_refuse_constant)
+    text = file.read(int(line))
+    digest = hashlib.sha256(line + text)
+    content = json.loads(text.decode("utf-8"))
     table = [(np.dtype(kind), shape, order) for kind, shape, order in content["arrays"]]
     for dtype, shape, order in table:
         right = dtype.kind in ARRAY_KINDS and order in ("C", "F")
@@ -181,34 +171,26 @@ def _read(file: BinaryIO, size: int) -> tuple[dict[str, Any], list[np.ndarray]]:
     arrays = []
     for dtype, shape, order in table:
         array = np.empty(shape[::-1] if order == "F" else shape, dtype)
-        data: Any = array.reshape(-1).view(np.uint8) if array.nbytes else b""
-        if array.nbytes and file.readinto(data) != len(data):  # type: ignore[attr-defined]
-            raise PersistError("cut short.")
-        digest.update(data)
+        if array.nbytes:
+            data: Any = array.reshape(-1).view(np.uint8)
+            if file.readinto(data) != len(data):  # type: ignore[attr-defined]
+                raise PersistError("cut short.")
+            digest.update(data)
         arrays.append(array.T if order == "F" else array)
     if digest.hexdigest() != expected:
         raise PersistError("damaged: its checksum is wrong.")
     return content, arrays
 
 
-def _refuse_constant(text: str) -> None:
-    raise PersistError(f"it holds {text}, which is no JSON.")
-
-
-# -- the model ----------------------------------------------------------------------------------
-
-
 def _parameter(name: str, key: str, value: Any) -> Any:
     if isinstance(value, (np.random.RandomState, np.random.Generator)):
         return None
-    if isinstance(value, os.PathLike):
-        return os.fspath(value)
     if callable(value):
         raise PersistError(
             f"{name} with a function as {key} cannot be saved, since a file without code cannot "
             f"hold it; use a named {key}, or keep the model in memory."
         )
-    return value
+    return os.fspath(value) if isinstance(value, os.PathLike) else value
 
 
 def _check_attribute(cls: type, key: str) -> None:
@@ -240,8 +222,7 @@ def _build(content: dict[str, Any], decoder: Decoder, known: Known) -> Any:
 def _check_fit(model: Any) -> None:
     """Refuse arrays that do not fit each other, before a method of the model uses them."""
     fitted = vars(model)
-    k, p = fitted.get("n_components_"), fitted.get("n_features_in_")
-    V = fitted.get("embedding_")
+    k, p, V = (fitted.get(name) for name in ("n_components_", "n_features_in_", "embedding_"))
     columns = {"components_": (k, p), "embedding_": (None, k), "concept_weights_": (None, k)}
     for name, shape in {**columns, "_basis_gram": (k, k)}.items():
         value = fitted.get(name)
@@ -260,7 +241,10 @@ def _check_fit(model: Any) -> None:
     if fitted.get("_neighborhood") is not None:
         _check_neighborhood(fitted["_neighborhood"], V, p)
     if "features" in (fitted.get("_state") or ()):
-        _check_classifier(model)
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
+            warnings.simplefilter("ignore")
+            if not model._is_consistent():
+                raise PersistError("the arrays of the classifier do not fit each other.")
 
 
 def _check_neighborhood(kept: dict[str, Any], V: Any, p: Any) -> None:
@@ -269,19 +253,5 @@ def _check_neighborhood(kept: dict[str, Any], V: Any, p: Any) -> None:
     right = sp.issparse(W) and W.shape == (len(V), len(V)) and 0 < kept["bandwidth"] < math.inf
     if X is not None and Q is not None:
         right, p = right and Q.shape[0] == p, Q.shape[1]
-    if any(a is not None and a.shape != (len(V), p) for a in (X, kept.get("entries"))):
-        right = False
-    if not right:
+    if not right or (X is not None and X.shape != (len(V), p)):
         raise PersistError("the graph does not fit the rest of the model.")
-
-
-def _check_classifier(model: Any) -> None:
-    """Refuse a classifier whose numbers are not finite or whose arrays do not fit each other."""
-    try:
-        with warnings.catch_warnings(), np.errstate(all="ignore"):
-            warnings.simplefilter("ignore")
-            right = model._is_consistent()
-    except Exception:  # whatever error a forged shape causes
-        right = False
-    if not right:
-        raise PersistError("the arrays of the classifier do not fit each other.")

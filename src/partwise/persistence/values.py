@@ -1,4 +1,4 @@
-"""Python values as JSON and arrays: what a model file holds, and nothing that runs."""
+"""Conversion of Python values to and from the JSON and the arrays of a model file."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from partwise.evaluation.groups import GroupProbabilities, Groups
 from partwise.evaluation.kmeans import Clustering
 from partwise.knowledge.labels import Labels
 
-#: Classes of data that a file may name, and their fields that are of the fit alone.
+#: Data classes that a file may name, and fields of them that only `fit` uses.
 CLASSES: dict[str, Any] = {
     cls.__name__: cls for cls in (Clustering, Groups, GroupProbabilities, Labels)
 }
 NOT_KEPT = {"Groups": {"weights", "links"}}
-#: Kinds of numpy dtypes that hold data and no Python objects.
+#: Kinds of numpy dtypes without Python objects.
 ARRAY_KINDS = "biufcUSmM"
 DATES = {cls.__name__: cls for cls in (dt.datetime, dt.date, dt.time)}
 
 
 class PersistError(ValueError):
-    """A model that cannot be saved, or a file that is no model; the message is one line."""
+    """A model that cannot be saved, or a file that is no model; its message is one line."""
 
 
 class Encoder:
@@ -36,6 +36,7 @@ class Encoder:
 
     def __init__(self) -> None:
         self.arrays: list[np.ndarray] = []
+        self._numbers: dict[int, int] = {}  # numbers of arrays by identity: each is written once
 
     def encode(self, value: Any, where: str) -> Any:
         """Return the JSON of a value; ``where`` names the value in an error."""
@@ -56,7 +57,7 @@ class Encoder:
         if type(value).__name__ in CLASSES:
             return {"object": [type(value).__name__, self._fields(value, where)]}
         if back_end(value) is not None:
-            value = to_numpy(value)  # a model file is read where the array's package may be absent
+            value = to_numpy(value)  # a reader of the file may not have the array's package
         if isinstance(value, np.ndarray):
             return self._array(value, where)
         if sp.issparse(value):
@@ -74,9 +75,8 @@ class Encoder:
         )
 
     def _fields(self, value: Any, where: str) -> dict[str, Any]:
-        left_out = NOT_KEPT.get(type(value).__name__, set())
-        kept = [field.name for field in fields(value) if field.name not in left_out]
-        return {name: self.encode(getattr(value, name), f"{where}.{name}") for name in kept}
+        names = {field.name for field in fields(value)} - NOT_KEPT.get(type(value).__name__, set())
+        return {k: self.encode(getattr(value, k), f"{where}.{k}") for k in sorted(names)}
 
     def _array(self, value: np.ndarray, where: str) -> Any:
         if value.dtype.kind == "O":
@@ -84,12 +84,14 @@ class Encoder:
             return {"objects": [items, list(value.shape)]}
         if value.dtype.kind not in ARRAY_KINDS:
             raise PersistError(f"{where} is an array of {value.dtype}, which cannot be saved.")
-        self.arrays.append(np.asarray(value))
-        return {"array": len(self.arrays) - 1}
+        if id(value) not in self._numbers:
+            self._numbers[id(value)] = len(self.arrays)
+            self.arrays.append(np.asarray(value))
+        return {"array": self._numbers[id(value)]}
 
 
 def _date(value: Any, where: str) -> list[Any]:
-    """Return a date as JSON; dates of pandas, which may be absent later, as those of Python."""
+    """Return a date as JSON; a date of pandas becomes one of Python."""
     if getattr(value, "nanosecond", 0) or getattr(value, "nanoseconds", 0):
         raise PersistError(
             f"{where} holds {value} with nanoseconds, which cannot be saved; use an array of "
@@ -98,8 +100,7 @@ def _date(value: Any, where: str) -> list[Any]:
     if isinstance(value, dt.timedelta):
         return ["timedelta", [value.days, value.seconds, value.microseconds]]
     # a datetime is also a date, so the order of DATES matters
-    kind = next(name for name, cls in DATES.items() if isinstance(value, cls))
-    return [kind, value.isoformat()]
+    return [next(k for k, cls in DATES.items() if isinstance(value, cls)), value.isoformat()]
 
 
 class Decoder:
@@ -109,21 +110,17 @@ class Decoder:
         self.arrays = arrays
 
     def decode(self, value: Any) -> Any:
+        """Return the value of some JSON."""
         if value is None or isinstance(value, (bool, int, float, str)):
             return value
         if isinstance(value, list):
             return [self.decode(item) for item in value]
-        if not isinstance(value, dict) or len(value) != 1:
-            raise PersistError("it holds a value of an unknown kind.")
         ((kind, content),) = value.items()
-        reader = getattr(self, f"read_{kind}", None)  # one of the methods below
-        if reader is None:
-            raise PersistError(f"it holds a value of the unknown kind {str(kind)[:40]!r}.")
-        return reader(content)
+        return getattr(self, f"read_{kind}")(content)  # one of the methods below
 
     def read_array(self, number: Any) -> np.ndarray:
         if not (isinstance(number, int) and 0 <= number < len(self.arrays)):
-            raise PersistError(f"it refers to array {str(number)[:40]}, which is not there.")
+            raise PersistError(f"it refers to array {str(number)[:40]}, which does not exist.")
         return self.arrays[number]
 
     def read_sparse(self, content: Any) -> sp.csr_array:
