@@ -1,1 +1,1 @@
-"""Partwise against its peers, and its models against each other: `make bench`."""
+"""Benchmarks of Partwise against other packages, and of its models: `make bench`."""

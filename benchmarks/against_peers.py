@@ -1,4 +1,4 @@
-"""The cases against the peers: workers, data and the race put together."""
+"""Run the cases against other packages, each in a worker process."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from benchmarks.peers import DENSE_ONLY, DIVERGENCE, FROBENIUS
 from benchmarks.settings import Settings, memory_bytes
 from benchmarks.workers import ContestantError, Worker, save_problem
 
-_SETTLE = 0.1  # seconds in which the last contestant's threads stop spinning
+_SETTLE = 0.1  # seconds until the threads of the last package stop spinning
 
 
 class Remote:
-    """A contestant in a worker; the benchmark evaluates the factors that it returns."""
+    """A package in a worker process, whose factors the benchmark evaluates."""
 
     def __init__(
         self, name: str, worker: Worker, package: str, method: str, case: Case, X: Any, folder: Path
@@ -56,7 +56,7 @@ class Remote:
 def run_case(
     case: Case, settings: Settings, python: Path | None, earlier: Iterable[dict[str, Any]]
 ) -> dict[str, Any]:
-    """One case: a result to store, with a reason where the data is absent."""
+    """Run one case and return its result, or the reason why it was skipped."""
     base = {"kind": "race", "case": case.name, "title": case.title, "goal": case.goal}
     base |= {"loss": case.loss, "small": case.small, "against": case.against, "k": case.k}
     try:
@@ -77,7 +77,7 @@ def run_case(
         absent |= dict.fromkeys(others, "left to the full run")
     if not case.small:
         slow = race.too_slow(list(earlier), case.loss)
-        # the peer that the goal names runs however slow it is
+        # the peer that the goal is about always runs
         absent |= {
             p: w for p, w in slow.items() if not (case.against and p.startswith(case.against))
         }
@@ -111,7 +111,7 @@ def run_case(
 
 
 class _Started:
-    """Peers one after the other, each with a worker that is closed before the next starts."""
+    """Peers one after the other, each in a worker that ends before the next one starts."""
 
     def __init__(self, remote: Any, table: dict[str, Any], absent: Any, python: Any) -> None:
         self.remote, self.python = remote, python
@@ -132,7 +132,7 @@ class _Started:
 
 
 class _Broken:
-    """A peer whose worker could not start: it fails in the race, where that is reported."""
+    """A peer whose worker did not start, so that the race reports its failure."""
 
     def __init__(self, name: str, error: ContestantError) -> None:
         self.name, self.error = name, error
@@ -142,7 +142,7 @@ class _Broken:
 
 
 def _too_large(table: dict[str, tuple[str, str]], X: Any) -> dict[str, str]:
-    """Peers that need sparse X as a dense array of more than a tenth of the memory."""
+    """Return peers that need more than a tenth of the memory for sparse X as a dense array."""
     size = np.prod(X.shape, dtype=float) * X.dtype.itemsize
     if not sp.issparse(X) or size <= 0.1 * (memory_bytes() or np.inf):
         return {}

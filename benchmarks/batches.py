@@ -1,15 +1,17 @@
-"""Batches: kNN mixing and agreement of labels before and after, beside harmony.
+"""Batch correction: mixing of neighbours and agreement of cell types, compared with harmony.
 
     python -m benchmarks.batches --data FOLDER --python HARMONY_ENV/bin/python
 
-Two sets. Made: two batches of 1,000 cells of six types, Poisson; the second batch measures each
-gene by a factor of its own (log-normal, 0.5) and has a programme of its own in every cell. Real:
-worm neurons (the 2,000 genes that vary most) in two random halves, the second shifted likewise.
+There are two data sets. The synthetic one has two batches of 1,000 cells of six types with Poisson
+counts. The second batch multiplies each gene by its own factor (log-normal, 0.5) and adds one gene
+expression program to every cell. The real one has worm neurons (the 2,000 most variable genes) in
+two random halves; the second half is shifted in the same way.
 
-Mixing is the share of a cell's 15 nearest neighbours that are of the other batch, over the share of
-the other batch: 1 is perfect. Agreement is the share of cells whose type is that of most of their
-15 nearest neighbours in the *other* batch. Values are scaled to 10,000 a cell and log(1 + x) for
-all. ``--python`` is of an environment with ``harmonypy``; it gets the 20 principal components.
+Mixing is the share of the 15 nearest neighbours of a cell from the other batch, divided by the
+share of that batch: 1 is perfect. Agreement is the share of cells whose type is that of most of
+their 15 nearest neighbours in the *other* batch. All methods get counts scaled to 10,000 per cell
+and log(1 + x). ``--python`` is the Python of an environment with ``harmonypy``, which gets the 20
+principal components.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ np.save(sys.argv[3], R if R.shape[0] == len(Z) else R.T)
 
 
 def shifted(counts: Any, batch: Any, rng: Any) -> Any:
-    """Counts whose second batch measures genes by other factors, and has a programme of its own."""
+    """Return counts whose second batch has gene factors and an additional program."""
     n, p = counts.shape
     factor = rng.lognormal(0, 0.5, p)
     own = rng.gamma(0.2, size=p)

@@ -1,4 +1,4 @@
-"""The cases: data, number of parts, loss and goal."""
+"""The cases: data, number of components, loss and goal."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ class Case:
     make : callable
         ``make(quick)`` returns X.
     goal : float
-        theirs/ours to reach.
+        The ratio of their time to ours that should be reached.
     against : str or None
-        Only peers whose name starts so count for the goal, and only they run outside the full run;
-        None: the best of all.
+        Only peers whose name starts with this count for the goal, and only they run outside the
+        full run. None: the best of all peers.
     small : bool
-        A peer 20 times slower than ours here is left out of the cases that are not small.
+        A peer that is 20 times slower in a small case is left out of the other cases.
     full, large : bool
-        Of the full run alone; so large that peers run 50 iterations.
+        Cases of the full run only; large cases, in which peers run 50 iterations.
     """
 
     name: str
@@ -44,12 +44,12 @@ class Case:
 
     @property
     def iterations(self) -> int:
-        """Iterations of the peer whose objective is the target."""
+        """Return the number of iterations of the peer whose objective is the target."""
         return 50 if self.large else 100 if self.loss == KL else 200
 
 
 def start(X: Any, k: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """The one start of all contestants: where scikit-learn's ``init="random"`` begins."""
+    """Return the start of all packages, scikit-learn's ``init="random"``."""
     from sklearn.decomposition._nmf import _initialize_nmf
 
     W, H = _initialize_nmf(X, k, init="random", random_state=seed)
@@ -60,7 +60,7 @@ def start(X: Any, k: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
 
 
 def load(name: str, quick: bool = False) -> tuple[Any, Any]:
-    """X in float64 and y of a public set; every tenth sample if quick."""
+    """Return X in float64 and y of a public data set; every tenth sample if quick."""
     from partwise.io.datasets import load as find
 
     found = find(name)
@@ -98,14 +98,14 @@ def counts(name: str) -> Callable[[bool], Any]:
 
 
 def made_dense(n: int, p: int, k: int, *, seed: int = 0, dtype: Any = np.float32) -> np.ndarray:
-    """Twice k sparse parts of falling weight, and noise of a tenth of the signal."""
+    """Return data from 2k sparse components of decreasing weight with 10% noise."""
     rng = np.random.default_rng(seed)
     weights = np.exp(-np.arange(2 * k) / k)
     W = (rng.gamma(1.0, size=(n, 2 * k)) * (rng.random((n, 2 * k)) < 0.4) * weights).astype(dtype)
     H = (rng.gamma(1.0, size=(2 * k, p)) * (rng.random((2 * k, p)) < 0.4)).astype(dtype)
     X = W @ H
     noise = dtype(0.1 * X.mean())
-    for begin in range(0, n, 4096):  # never a second array of X's size
+    for begin in range(0, n, 4096):  # avoids a second array of the size of X
         rows = slice(begin, begin + 4096)
         X[rows] += noise * np.abs(rng.standard_normal(X[rows].shape, dtype=dtype))
     return X
@@ -114,9 +114,9 @@ def made_dense(n: int, p: int, k: int, *, seed: int = 0, dtype: Any = np.float32
 def made_sparse(
     n: int, p: int, k: int, density: float, *, seed: int = 0, dtype: Any = np.float32
 ) -> sp.csr_array:
-    """Documents of three topics each, a fifth of the words noise; values 1 + log count."""
+    """Return documents of three topics each, with 20% noise words and values 1 + log count."""
     rng = np.random.default_rng(seed)
-    words = max(1, round(1.02 * density * p))  # a few are drawn twice
+    words = max(1, round(1.02 * density * p))  # a few words are drawn twice
     tables = rng.gamma(0.05, size=(k, p))
     cumulated = np.cumsum(tables / tables.sum(axis=1, keepdims=True), axis=1)
     topics = rng.integers(k, size=(n, 3))

@@ -1,22 +1,24 @@
-"""Share of planted numbers of parts that `choose_k` finds, beside other answers, and what it costs.
+"""Share of true numbers of components that `choose_k` and other methods find, and its time.
 
     python -m benchmarks.choose_k --jobs 16 --out results/       # the grid
     python -m benchmarks.choose_k --off                          # smaller and noisier than the grid
-    python -m benchmarks.choose_k --cost                         # beside fitting scikit-learn
+    python -m benchmarks.choose_k --cost                         # time compared with scikit-learn
 
-What is planted is E X = Y, a product of ``rank`` parts. The grid, fixed before anything was looked
-at: ranks 3, 5, 8, 12, 16, 20; Poisson counts, or Gaussian noise of mean zero; parts drawn alone, or
-with half of a profile that all share; 300 x 150; tried: 1 to 25. The signal-to-noise ratio is the
-variance of Y over the mean variance of the noise: **moderate is 10** (seeds 100 to 104: 120 sets),
-heavy is 3 (seeds 100 and 101). Gaussian noise has the same deviation everywhere but for small
-entries, where it is half of the entry: that keeps its mean zero. "clipped" is what others do,
-max(Y + noise, 0), whose mean is no product of ``rank`` parts; it is reported apart. Seeds from 1000
-on were looked at while the method was made, and 0 to 4 once, with an engine that was broken then.
+The data has E X = Y, where Y is a product of ``rank`` components. The grid was fixed before any
+result was seen: ranks 3, 5, 8, 12, 16, 20; Poisson counts, or Gaussian noise of mean zero;
+independent components, or components that share half of a profile; 300 x 150; candidates 1 to 25.
+The signal-to-noise ratio is the variance of Y divided by the mean variance of the noise. It is 10
+in **moderate** noise (seeds 100 to 104: 120 sets) and 3 in heavy noise (seeds 100 and 101).
+Gaussian noise has a constant deviation; for small entries it is half of the entry, which keeps the
+mean at zero. "clipped" is max(Y + noise, 0), as others use it. Its mean is not a product of
+``rank`` components, so it is reported separately. Seeds from 1000 on were used for development,
+and seeds 0 to 4 once, with a version that had a bug.
 
-Answers beside ours, for the same numbers: the cophenetic correlation where it is highest, and
-before its largest fall (Brunet et al. 2004); the elbow of scikit-learn's error, the point farthest
-below the chord; and bi-cross-validation by blocks (Owen & Perry 2009) with scikit-learn's NMF, five
-blocks of a fifth of the rows and of the columns, the lowest error and the one-standard-error rule.
+Other methods choose among the same candidates: the highest cophenetic correlation, and the one
+before its largest fall (Brunet et al. 2004); the elbow of scikit-learn's error, which is the point
+farthest below the chord; and block bi-cross-validation (Owen & Perry 2009) with scikit-learn's NMF.
+The last one uses five blocks of a fifth of the rows and columns, and either the lowest error or the
+one-standard-error rule.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
-if __name__ == "__main__":  # a process of the grid has one core, which libraries read when imported
+if __name__ == "__main__":  # each process uses one core; libraries read this when they are imported
     for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"):
         os.environ.setdefault(_name, "1")
 
@@ -47,7 +49,7 @@ def made(
     rank: int, noise: str, correlated: bool, seed: int, *, ratio: float = MODERATE,
     shape: tuple[int, int] = SHAPE,
 ) -> np.ndarray:  # fmt: skip
-    """One set; ``ratio`` is signal to noise."""
+    """Return one data set; ``ratio`` is the signal-to-noise ratio."""
     rng = np.random.default_rng([seed, rank, noise == "counts", correlated])
     H = rng.gamma(0.3, size=(rank, shape[1]))
     if correlated:
@@ -68,7 +70,7 @@ def made(
 
 
 def sets() -> list[dict[str, Any]]:
-    """The grid."""
+    """Return the data sets of the grid."""
     cells = itertools.product(RANKS, ("counts", "gaussian"), (False, True))
     found = []
     for rank, noise, correlated in cells:
@@ -85,7 +87,7 @@ def sets() -> list[dict[str, Any]]:
 
 
 def answers(X: np.ndarray) -> dict[str, int]:
-    """What every method says."""
+    """Return the number that each method chooses."""
     from partwise import choose_k
 
     found = choose_k(X, TRIED, random_state=0)
@@ -104,14 +106,14 @@ def answers(X: np.ndarray) -> dict[str, int]:
 
 
 def elbow(errors: np.ndarray) -> int:
-    """The point farthest below the chord of the curve."""
+    """Return the point farthest below the chord of the curve."""
     x = np.linspace(0, 1, len(errors))
     y = (errors - errors[-1]) / (errors[0] - errors[-1])
     return TRIED[int((1 - x - y).argmax())]
 
 
 def lowest(errors: np.ndarray) -> tuple[int, int]:
-    """The number of lowest mean error, and the smallest within one standard error of it."""
+    """Return the number of lowest mean error, and the smallest within one standard error."""
     best = errors.mean(axis=1).argmin()
     above = errors - errors[best]
     room = above.std(axis=1, ddof=1) / np.sqrt(errors.shape[1])
@@ -119,7 +121,7 @@ def lowest(errors: np.ndarray) -> tuple[int, int]:
 
 
 def sklearn_errors(X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """scikit-learn's squared error at each number, and its error at five blocks left out."""
+    """Return squared errors of scikit-learn for each number, in total and on held-out blocks."""
     from sklearn.decomposition import NMF, non_negative_factorization
 
     rng = np.random.RandomState(0)
@@ -140,7 +142,7 @@ def sklearn_errors(X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def run_one(cell: dict[str, Any]) -> dict[str, Any]:
-    """One set, with its seconds."""
+    """Run all methods on one data set and measure the seconds."""
     warnings.simplefilter("ignore")
     began = time.perf_counter()
     X = made(cell["rank"], cell["noise"], cell["correlated"], cell["seed"], ratio=cell["ratio"])
@@ -151,7 +153,7 @@ def run_one(cell: dict[str, Any]) -> dict[str, Any]:
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """Shares of exact and within one, a line for each answer and a column for each kind of set."""
+    """Return the shares of exact answers and of those off by one, by method and kind of data."""
     kinds = {
         "moderate": lambda row: row["ratio"] == MODERATE and row["noise"] != "clipped",
         "- counts": lambda row: row["ratio"] == MODERATE and row["noise"] == "counts",
@@ -182,7 +184,7 @@ ANSWERS = ("ours", "cophenetic", "elbow", "bi-cross-validation")
 
 
 def off_grid() -> str:
-    """Where it ends: sets of 100 x 60 at signal-to-noise ratios of 10, 3 and 1, 16 each."""
+    """Run 16 data sets of 100 x 60 at each signal-to-noise ratio of 10, 3 and 1."""
     from partwise import choose_k
 
     lines = ["| ratio | exact | within one | answers (rank: answers) |", "|---|---|---|---|"]
@@ -201,14 +203,14 @@ def off_grid() -> str:
 
 
 def cost() -> str:
-    """Seconds of the whole choice, and of scikit-learn's NMF once at each candidate."""
+    """Measure the seconds of `choose_k`, and of one scikit-learn NMF per candidate."""
     from sklearn.decomposition import NMF
 
     from partwise import choose_k
 
     warnings.simplefilter("ignore")
     tried, X = range(2, 21), made(10, "gaussian", False, 0, shape=(2000, 1000))
-    choose_k(X, [2, 3])  # compiles
+    choose_k(X, [2, 3])  # compiles the kernels
     lines = []
     for runs in (0, None):
         began = time.perf_counter()
@@ -226,7 +228,7 @@ def cost() -> str:
 
 
 def main() -> None:
-    """Run the grid, or the cost."""
+    """Run the grid or measure the time."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--out", type=Path, default=None)
@@ -241,7 +243,7 @@ def main() -> None:
         print(off_grid())
         return
     cells = sets()[:: given.some]
-    cells.sort(key=lambda cell: -cell["rank"])  # the long ones first
+    cells.sort(key=lambda cell: -cell["rank"])  # long runs first
     rows: list[dict[str, Any]] = []
     began = time.perf_counter()
     with ProcessPoolExecutor(given.jobs) as pool:

@@ -1,4 +1,4 @@
-"""The time of the solver's loop alone: iterations, without start, graph, k-means or validation."""
+"""Time of the iterations alone, without start, graph, k-means or validation."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from typing import Any
 
 @dataclass
 class LoopTime:
-    """What one fit spent in the loop."""
+    """Time that one fit spent in the loop."""
 
     seconds: float = 0.0
     iterations: int = 0
 
     @property
     def each(self) -> float:
-        """Seconds an iteration."""
+        """Seconds per iteration."""
         return self.seconds / max(1, self.iterations)
 
 
@@ -63,7 +63,7 @@ def loop_clock() -> Iterator[LoopTime]:
 
 
 def timed_fit(model: Any, *args: Any, **kwargs: Any) -> tuple[LoopTime, Any]:
-    """Fit a model; the time of its loop, and the fitted model."""
+    """Fit a model; return the time of its loop and the model."""
     with loop_clock() as spent, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model.fit(*args, **kwargs)

@@ -1,4 +1,4 @@
-"""CF and LCF: an iteration against NMF's, and proof that no n x n array is made."""
+"""Time of an iteration of CF and LCF compared with NMF, and their peak memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from benchmarks.settings import Settings
 
 
 def concept_costs(settings: Settings) -> dict[str, Any]:
-    """The same solver and k on made data, n = 10,000 samples of 1,000 features, float64."""
+    """Compare methods with the same solver and k on synthetic data of 10,000 x 1,000."""
     import partwise
 
     n, p, k = (1000, 200, 10) if settings.quick else (10_000, 1_000, 20)

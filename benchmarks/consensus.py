@@ -1,18 +1,17 @@
-"""`consensus` beside the package ``cnmf`` as it is: the whole pipeline of each, and their parts.
+"""The pipelines of `consensus` and of the package ``cnmf``: time, memory and components.
 
     python -m benchmarks.consensus --data FOLDER --folder TMP --python CNMF_ENV/bin/python
 
-4,186 worm neurons, the 1,000 genes that cnmf's own rule picks, k = 5 to 15, 20 runs each.
-``--python`` is of an environment with ``cnmf`` (PyPI), ``--site`` a folder with what it needs; it
-runs prepare, factorize in as many worker processes as there are cores, combine, k_selection_plot
-and consensus without clustergrams. Ours is ``partwise consensus`` on the same file, with all tables
-and the report; "bare" is without the report. It runs once before the clock starts: an installed
-package has its kernels compiled. ``--cpus 0-15`` says on which processors, ``--table`` prints what
-several calls kept in the folder. Beside the seconds there are those of the processor (of all
-processes) and the most memory that all processes had together.
+The data are 4,186 worm neurons with the 1,000 genes that cnmf selects; k = 5 to 15, 20 runs each.
+``--python`` is the Python of an environment with ``cnmf`` (PyPI), and ``--site`` a folder with its
+requirements. cnmf runs prepare, factorize with one worker per core, combine, k_selection_plot and
+consensus without clustergrams. Partwise runs ``partwise consensus`` on the same file with all
+tables and the report; "bare" is without the report. One run before the measurement compiles the
+kernels. ``--cpus 0-15`` selects the processors. ``--table`` prints the results of several calls
+in the folder: seconds, processor seconds of all processes, and their peak memory together.
 
-A part is stable in a pipeline where the mean silhouette of its group is above 0.9 and 15 of 20 runs
-found it.
+A component is stable in a pipeline if the mean silhouette of its group is above 0.9 and 15 of 20
+runs contain it.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ NUMBERS, RUNS, GENES = (range(5, 7), 4, 1000) if QUICK else (range(5, 16), 20, 1
 
 
 def make(data: str, path: Path) -> None:
-    """The counts as a file that both read; genes that no cell has are left out."""
+    """Write the counts as a file for both, without genes that no cell has."""
     import anndata
     import numpy as np
     import pandas as pd
@@ -52,7 +51,7 @@ def make(data: str, path: Path) -> None:
 
 
 def theirs(path: str, out: str) -> dict[str, float]:
-    """cnmf, stage by stage."""
+    """Run cnmf stage by stage."""
     seconds: dict[str, float] = {}
     last = BEGAN
 
@@ -99,7 +98,7 @@ def bare(path: str, out: str) -> dict[str, float]:
 
 
 def ours(path: str, out: str, *more: str) -> dict[str, float]:
-    """``partwise consensus`` as it is typed."""
+    """Run the command ``partwise consensus``."""
     words = ["consensus", path, "--range", f"{NUMBERS[0]}-{NUMBERS[-1]}", "--runs", str(RUNS)]
     words += ["--genes", str(GENES), "--device", "cpu", "--out", str(Path(out) / "worm")]
     Path(out).mkdir()
@@ -112,7 +111,7 @@ def ours(path: str, out: str, *more: str) -> dict[str, float]:
 
 
 def matched(theirs: Path, ours: Path) -> str:
-    """How many of the parts that are stable in both are the same in both."""
+    """Count the components that are stable in both pipelines and equal in both."""
     import numpy as np
     from scipy.optimize import linear_sum_assignment
 
@@ -134,7 +133,7 @@ def matched(theirs: Path, ours: Path) -> str:
 
 
 def memory(group: int) -> int:
-    """Bytes of all processes of a group now; what they share counts once a process."""
+    """Return the memory of all processes of a group in bytes; shared pages count for each."""
     pages = 0
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
@@ -144,7 +143,7 @@ def memory(group: int) -> int:
 
 
 def timed(given: argparse.Namespace, whose: str) -> dict[str, Any]:
-    """One pipeline in a process of its own."""
+    """Run one pipeline in its own process."""
     lo, _, hi = given.cpus.partition("-")
     cpus = range(int(lo), int(hi or lo) + 1)
     out = given.folder / f"{whose}-{len(cpus)}"
@@ -176,7 +175,7 @@ def timed(given: argparse.Namespace, whose: str) -> dict[str, Any]:
 
 
 def table(folder: Path) -> None:
-    """What all calls kept, and whose parts are the same."""
+    """Print the results of all calls, and how many components are equal."""
     rows = [json.loads(line) for line in (folder / "rows.jsonl").read_text().splitlines()]
     for cores in sorted({row["cores"] for row in rows}):
         last = {row["whose"]: row for row in rows if row["cores"] == cores}
@@ -184,7 +183,7 @@ def table(folder: Path) -> None:
             faster = last["theirs"]["seconds"] / row["seconds"] if "theirs" in last else 0
             print(f"{cores} cores, {whose}: {row['seconds']:.1f} s ({faster:.1f}x), processor "
                   f"{row['processor']:.1f} s, {row['GB']:.2f} GB")  # fmt: skip
-        if {"theirs", "ours"} <= set(last):  # both ended
+        if {"theirs", "ours"} <= set(last):  # both pipelines ended
             print(matched(folder / f"theirs-{cores}", folder / f"ours-{cores}"), flush=True)
 
 
@@ -214,7 +213,7 @@ def main() -> None:
     given.folder.mkdir(parents=True, exist_ok=True)
     if not path.exists():
         make(given.data, path)
-    for whose in given.whose.split(","):  # the first of ours compiles
+    for whose in given.whose.split(","):  # the first run compiles the kernels
         row = timed(given, whose)
         with (given.folder / "rows.jsonl").open("a") as kept:
             kept.write(json.dumps(row) + "\n")
